@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| skein_fuzz::decode::row(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| skein_fuzz::decode::fuzz_row(bytes));

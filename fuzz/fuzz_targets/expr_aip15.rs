@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| skein_fuzz::expr::aip15(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| skein_fuzz::expr::fuzz_aip15(bytes));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| skein_fuzz::expr::ioa(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| skein_fuzz::expr::fuzz_ioa(bytes));

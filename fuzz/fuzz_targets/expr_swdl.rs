@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| skein_fuzz::expr::swdl(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| skein_fuzz::expr::fuzz_swdl(bytes));

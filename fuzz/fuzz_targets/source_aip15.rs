@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| skein_fuzz::source::read("WORKFLOW.md", bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| skein_fuzz::source::fuzz_source("WORKFLOW.md", bytes));

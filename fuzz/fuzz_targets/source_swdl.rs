@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| skein_fuzz::source::read("a.yaml", bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| skein_fuzz::source::fuzz_source("a.yaml", bytes));

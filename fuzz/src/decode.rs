@@ -4,36 +4,36 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Serialize, de::DeserializeOwned};
 use skein_core::{
-    engine::Batch,
+    engine::JournalBatch,
     ir::Workflow,
-    plan::{Definition, Hash, check},
+    plan::{ContentHash, PlanDefinition, check_workflow},
 };
 
 /// A workflow that decodes can be written and read back; one that is valid has the same hash when it was stored.
-pub fn workflow(bytes: &[u8]) {
+pub fn fuzz_workflow(bytes: &[u8]) {
     let Ok(workflow) = serde_json::from_slice::<Workflow>(bytes) else { return };
-    written_and_read(&workflow);
+    assert_round_trip(&workflow);
     let workflow = Arc::new(workflow);
     let library = BTreeMap::from([("self".to_owned(), workflow.clone())]);
-    let checked = check(workflow, &library);
+    let checked = check_workflow(workflow, &library);
     assert_eq!(checked.definition.is_none(), checked.problems.iter().any(|problem| problem.is_error()));
     let Some(definition) = checked.definition else { return };
-    let stored = serde_json::to_string(&definition.frozen()).expect("a definition can be written");
-    let again = Definition::from_frozen_json(&stored);
+    let stored = serde_json::to_string(&definition.to_frozen()).expect("a definition can be written");
+    let again = PlanDefinition::from_frozen_json(&stored);
     let again = again.definition.unwrap_or_else(|| panic!("it was valid before: {:?}", again.problems));
     assert_eq!(again.hash(), definition.hash());
 }
 
 /// A row that decodes can be written and read back, and is judged without a panic.
-pub fn row(bytes: &[u8]) {
-    let Ok(batch) = serde_json::from_slice::<Batch>(bytes) else { return };
-    written_and_read(&batch);
-    let _ = batch.check(batch.seq, Hash::ZERO);
-    let ours = Batch::new(batch.seq, Hash::ZERO, batch.records);
-    assert_eq!(ours.check(ours.seq, Hash::ZERO).is_ok(), !ours.records.is_empty());
+pub fn fuzz_row(bytes: &[u8]) {
+    let Ok(batch) = serde_json::from_slice::<JournalBatch>(bytes) else { return };
+    assert_round_trip(&batch);
+    let _ = batch.check(batch.seq, ContentHash::ZERO);
+    let ours = JournalBatch::new(batch.seq, ContentHash::ZERO, batch.records);
+    assert_eq!(ours.check(ours.seq, ContentHash::ZERO).is_ok(), !ours.records.is_empty());
 }
 
-fn written_and_read<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
+fn assert_round_trip<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
     let json = serde_json::to_string(value).expect("what was read can be written");
     let back: T = serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}"));
     assert_eq!(&back, value);

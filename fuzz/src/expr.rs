@@ -6,106 +6,106 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 use skein_core::expr::{
-    Env, Expr, Fit, Lookup, ParseError, Part, Root, Ty, TypeEnv, aip15 as aip, bounds::MAX_RESULT, ioa as io,
-    swdl as sw,
+    Expr, ExprEnv, ExprParseError, ExprType, ReferenceRoot, RootLookup, StepProperty, TypeEnv, TypeFit,
+    aip15 as aip, bounds::MAX_RESULT, ioa as io, swdl as sw,
 };
 
 const SEPARATOR: &str = "\n---\n";
 
-pub fn aip15(bytes: &[u8]) {
-    each(bytes, &[aip::condition], &[aip::value]);
+pub fn fuzz_aip15(bytes: &[u8]) {
+    fuzz_parsers(bytes, &[aip::parse_condition], &[aip::parse_value]);
 }
 
-pub fn swdl(bytes: &[u8]) {
-    use sw::Scope::{FanOut, Stage};
-    each(
+pub fn fuzz_swdl(bytes: &[u8]) {
+    use sw::SwdlExprScope::{FanOut, Stage};
+    fuzz_parsers(
         bytes,
         &[
-            |text| sw::condition(text, Stage),
-            |text| sw::condition(text, FanOut),
-            |text| sw::template(text, Stage),
-            |text| sw::template(text, FanOut),
+            |text| sw::parse_condition(text, Stage),
+            |text| sw::parse_condition(text, FanOut),
+            |text| sw::parse_template(text, Stage),
+            |text| sw::parse_template(text, FanOut),
         ],
-        &[|value| sw::value(value, Stage), |value| sw::value(value, FanOut)],
+        &[|value| sw::parse_value(value, Stage), |value| sw::parse_value(value, FanOut)],
     );
 }
 
-pub fn ioa(bytes: &[u8]) {
-    each(bytes, &[io::condition], &[io::value]);
+pub fn fuzz_ioa(bytes: &[u8]) {
+    fuzz_parsers(bytes, &[io::parse_condition], &[io::parse_value]);
 }
 
-type Read<T> = fn(&T) -> Result<Expr, ParseError>;
+type FuzzedParser<T> = fn(&T) -> Result<Expr, ExprParseError>;
 
-fn each(bytes: &[u8], texts: &[Read<str>], values: &[Read<Value>]) {
+fn fuzz_parsers(bytes: &[u8], texts: &[FuzzedParser<str>], values: &[FuzzedParser<Value>]) {
     let Ok(all) = std::str::from_utf8(bytes) else { return };
     let (text, around) = all.split_once(SEPARATOR).unwrap_or((all, "{}"));
-    let around = Values(serde_json::from_str(around).unwrap_or_default());
+    let around = FuzzEnv(serde_json::from_str(around).unwrap_or_default());
     for read in texts {
         match read(text) {
-            Ok(expr) => keeps_its_promises(&expr, &around),
-            Err(error) => assert!(error.span.of(text).is_some(), "{error:?}"),
+            Ok(expr) => assert_expr_promises(&expr, &around),
+            Err(error) => assert!(error.span.slice_text(text).is_some(), "{error:?}"),
         }
     }
     let Ok(value) = serde_json::from_str::<Value>(text) else { return };
     for read in values {
         if let Ok(expr) = read(&value) {
-            keeps_its_promises(&expr, &around);
+            assert_expr_promises(&expr, &around);
             for read in expr.reads() {
-                assert!(expr.at(&read.at).is_some(), "{read:?}");
+                assert!(expr.expr_at(&read.at).is_some(), "{read:?}");
             }
         }
     }
 }
 
-fn keeps_its_promises(expr: &Expr, around: &Values) {
+fn assert_expr_promises(expr: &Expr, around: &FuzzEnv) {
     let json = serde_json::to_string(expr).expect("an expression can be written");
     let back: Expr = serde_json::from_str(&json).expect("and read back");
     assert_eq!(&back, expr);
     let result = expr.eval(around);
     assert_eq!(result, expr.eval(around));
     assert_eq!(result, back.eval(around));
-    let ty = expr.ty(&Anything).ty;
+    let ty = expr.infer_type(&AnyTypeEnv).ty;
     if let Ok(value) = &result {
         assert!(value.to_string().len() <= MAX_RESULT);
-        assert_ne!(ty.accepts(&Ty::of_value(value)), Fit::No, "{ty} {value}");
+        assert_ne!(ty.accepts(&ExprType::from_value(value)), TypeFit::No, "{ty} {value}");
     }
 }
 
 /// Roots by their names. `steps` maps ids to `{output, status, summary}`; the text `"not yet"` is just that.
-struct Values(Map<String, Value>);
+struct FuzzEnv(Map<String, Value>);
 
-impl Env for Values {
-    fn lookup(&self, root: &Root) -> Lookup<'_> {
+impl ExprEnv for FuzzEnv {
+    fn lookup(&self, root: &ReferenceRoot) -> RootLookup<'_> {
         let found = match root {
-            Root::Input => self.0.get("input"),
-            Root::Item => self.0.get("item"),
-            Root::Index => self.0.get("index"),
-            Root::Context => self.0.get("context"),
-            Root::Env => self.0.get("env"),
-            Root::Run => self.0.get("run"),
-            Root::Workflow => self.0.get("workflow"),
-            Root::Step { id, part } => {
+            ReferenceRoot::Input => self.0.get("input"),
+            ReferenceRoot::Item => self.0.get("item"),
+            ReferenceRoot::Index => self.0.get("index"),
+            ReferenceRoot::Context => self.0.get("context"),
+            ReferenceRoot::Env => self.0.get("env"),
+            ReferenceRoot::Run => self.0.get("run"),
+            ReferenceRoot::Workflow => self.0.get("workflow"),
+            ReferenceRoot::Step { id, part } => {
                 let part = match part {
-                    Part::Output => "output",
-                    Part::Status => "status",
-                    Part::Summary => "summary",
+                    StepProperty::Output => "output",
+                    StepProperty::Status => "status",
+                    StepProperty::Summary => "summary",
                 };
                 self.0.get("steps").and_then(|steps| steps.get(&**id)?.get(part))
             }
         };
         match found {
-            None => Lookup::Absent,
-            Some(value) if value == "not yet" => Lookup::NotYet,
-            Some(value) => Lookup::Found(Cow::Borrowed(value)),
+            None => RootLookup::Absent,
+            Some(value) if value == "not yet" => RootLookup::NotYet,
+            Some(value) => RootLookup::Found(Cow::Borrowed(value)),
         }
     }
 }
 
 /// Nothing is promised of the roots, so that no type may rule a value out.
-struct Anything;
+struct AnyTypeEnv;
 
-impl TypeEnv for Anything {
-    fn ty_of(&self, _: &Root) -> Ty {
-        Ty::Any
+impl TypeEnv for AnyTypeEnv {
+    fn ty_of(&self, _: &ReferenceRoot) -> ExprType {
+        ExprType::Any
     }
 }

@@ -2,14 +2,20 @@
 
 use std::sync::Arc;
 
-use skein_dialects::{Diagnostic, NotFound, Project, Reference, Source, check, load, render};
+use skein_dialects::{
+    Diagnostic, Project, SourceFile, WorkflowNotFound, WorkflowReference, check_source, load_source, render,
+};
 
 /// A project in which everything that is called is there, and calls itself.
-struct Around;
+struct FuzzProject;
 
-impl Project for Around {
-    fn workflow(&self, _: &Source, _: Reference<'_>) -> Result<Arc<Source>, NotFound> {
-        Ok(Source::new(
+impl Project for FuzzProject {
+    fn resolve_workflow(
+        &self,
+        _: &SourceFile,
+        _: WorkflowReference<'_>,
+    ) -> Result<Arc<SourceFile>, WorkflowNotFound> {
+        Ok(SourceFile::new(
             "called.yaml",
             "name: x\nversion: \"1\"\ntimeout: 1m\nsteps: {a: {workflow: ./called.yaml}}\n",
         ))
@@ -17,22 +23,22 @@ impl Project for Around {
 }
 
 /// One source, under a name that is its format's.
-pub fn read(name: &str, bytes: &[u8]) {
-    let source = match load(name, Ok(bytes.to_vec())) {
+pub fn fuzz_source(name: &str, bytes: &[u8]) {
+    let source = match load_source(name, Ok(bytes.to_vec())) {
         Ok(source) => source,
-        Err(diagnostic) => return shown(&diagnostic),
+        Err(diagnostic) => return assert_renders(&diagnostic),
     };
-    let report = check(source, &Around);
+    let report = check_source(source, &FuzzProject);
     assert_eq!(report.is_valid(), report.definition.is_some());
-    report.diagnostics.iter().chain(&report.notes).take(8).for_each(shown);
+    report.diagnostics.iter().chain(&report.notes).take(8).for_each(assert_renders);
 }
 
-fn shown(diagnostic: &Diagnostic) {
+fn assert_renders(diagnostic: &Diagnostic) {
     assert!(!diagnostic.message.is_empty() && !diagnostic.message.contains('\n'));
     for label in &diagnostic.labels {
         let (start, end) = (label.span.start as usize, label.span.end as usize);
         assert!(label.source.text.get(start..end).is_some(), "a place outside of the source");
     }
-    render::human(diagnostic, false);
-    render::object(diagnostic);
+    render::render_text(diagnostic, false);
+    render::render_json(diagnostic);
 }

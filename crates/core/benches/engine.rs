@@ -13,13 +13,13 @@ use std::{
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptEnd, Cost, Driver, Event, Input, Report, RunPhase, RunState, Start, Stimulus, Token, decide,
-        wanted,
+        AttemptEnd, AttemptReport, Cost, Driver, Event, InputToken, RunInput, RunPhase, RunStart, RunState,
+        TimedInput, decide, wanted,
     },
     ids::{RunId, StepId, WorkflowId},
-    ir::{Kind, Scope, Shape, Step, Work, Worker, Workflow},
-    plan::{Plan, check},
-    time::Time,
+    ir::{ScopeShape, Step, StepKindSpec, StepScope, WorkSpec, WorkerSpec, Workflow},
+    plan::{Plan, check_workflow},
+    time::Timestamp,
 };
 
 /// An event of a plan of 10,000 steps may cost this many times one of 100 steps.
@@ -88,10 +88,10 @@ fn whole_run(plan: &Plan) -> (Duration, u64) {
     let mut input = start();
     loop {
         events.clear();
-        let stimulus = Stimulus { at: Time(0), grant: u32::MAX, input };
+        let stimulus = TimedInput { at: Timestamp(0), grant: u32::MAX, input };
         decide(plan, &mut state, &stimulus, &mut events).expect("nothing here is refused");
         let Some(attempt) = wanted(&state).runs.keys().next().copied() else { break };
-        input = Input::Finished { attempt, report: success(&output) };
+        input = RunInput::Finished { attempt, report: success(&output) };
     }
     let taken = begin.elapsed();
     assert_eq!(state.phase, RunPhase::Closed, "every run comes to its end");
@@ -105,29 +105,29 @@ fn driven(plan: &Plan) -> (Duration, u64, usize) {
     let begin = Instant::now();
     let (mut input, mut rows) = (start(), 0);
     loop {
-        driver.push(Token(0), Stimulus { at: Time(0), grant: u32::MAX, input });
+        driver.push_input(InputToken(0), TimedInput { at: Timestamp(0), grant: u32::MAX, input });
         rows += usize::from(driver.poll_append().is_some());
-        driver.appended();
+        driver.confirm_append();
         while driver.poll_action().is_some() || driver.poll_answer().is_some() {}
         let Some(attempt) = wanted(driver.state()).runs.keys().next().copied() else { break };
-        input = Input::Finished { attempt, report: success(&output) };
+        input = RunInput::Finished { attempt, report: success(&output) };
     }
     (begin.elapsed(), driver.state().events, rows)
 }
 
-fn start() -> Input {
+fn start() -> RunInput {
     let run = RunId::new("bench").expect("a name");
-    Input::Start(Box::new(Start::new(run)))
+    RunInput::Start(Box::new(RunStart::new(run)))
 }
 
-fn success(output: &Arc<Value>) -> Report {
-    Report::new(AttemptEnd::Succeeded { output: output.clone() }, Cost::default())
+fn success(output: &Arc<Value>) -> AttemptReport {
+    AttemptReport::new(AttemptEnd::Succeeded { output: output.clone() }, Cost::default())
 }
 
 fn plan(steps: Vec<Step>) -> Plan {
     let id = WorkflowId::new("bench").expect("a name");
-    let workflow = Workflow::new(id, Scope::new(Shape::Graph, steps));
-    let checked = check(Arc::new(workflow), &());
+    let workflow = Workflow::new(id, StepScope::new(ScopeShape::Graph, steps));
+    let checked = check_workflow(Arc::new(workflow), &());
     checked.definition.expect("the workflow is valid").bind(Value::Null).expect("it has no parameters")
 }
 
@@ -136,9 +136,9 @@ fn name(i: usize) -> StepId {
 }
 
 fn step(i: usize, after: impl IntoIterator<Item = usize>) -> Step {
-    let worker = Worker::Command { program: "true".into(), arguments: Vec::new() };
+    let worker = WorkerSpec::Command { program: "true".into(), arguments: Vec::new() };
     let after = after.into_iter().map(name).collect();
-    Step { after, ..Step::new(name(i), Kind::Work(Box::new(Work::new(worker)))) }
+    Step { after, ..Step::new(name(i), StepKindSpec::Work(Box::new(WorkSpec::new(worker)))) }
 }
 
 /// Each step waits for the one before it.

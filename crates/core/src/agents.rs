@@ -5,7 +5,7 @@
 
 /// A coding agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownAgent {
     /// What sources and `skein.toml` call it.
     pub word: &'static str,
     /// What people call it.
@@ -15,10 +15,10 @@ pub struct Known {
     pub files: &'static [&'static str],
 }
 
-pub const KNOWN: &[Known] = &[
-    Known { word: "CODEX_CLI", name: "Codex", folder: ".codex", files: &[] },
-    Known { word: "CLAUDE_CODE", name: "Claude Code", folder: ".claude", files: &[".mcp.json"] },
-    Known {
+pub const KNOWN: &[KnownAgent] = &[
+    KnownAgent { word: "CODEX_CLI", name: "Codex", folder: ".codex", files: &[] },
+    KnownAgent { word: "CLAUDE_CODE", name: "Claude Code", folder: ".claude", files: &[".mcp.json"] },
+    KnownAgent {
         word: "OPENCODE",
         name: "OpenCode",
         folder: ".opencode",
@@ -30,7 +30,7 @@ pub const KNOWN: &[Known] = &[
 const OTHERS: [(&str, &str); 2] = [(".git", "Git"), (".skein", "Skein")];
 
 /// Whose own folder a part of a path is.
-pub fn owner(part: &str) -> Option<&'static str> {
+pub fn find_folder_owner(part: &str) -> Option<&'static str> {
     let known = KNOWN.iter().map(|agent| (agent.folder, agent.name));
     OTHERS.into_iter().chain(known).find(|(name, _)| part.eq_ignore_ascii_case(name)).map(|(_, of)| of)
 }
@@ -41,8 +41,8 @@ mod tests {
 
     #[test]
     fn a_folder_has_an_owner_however_it_is_written() {
-        assert_eq!(owner(".GIT"), Some("Git"));
-        assert_eq!(owner(".Codex"), Some("Codex"));
-        assert_eq!(owner("codex"), None);
+        assert_eq!(find_folder_owner(".GIT"), Some("Git"));
+        assert_eq!(find_folder_owner(".Codex"), Some("Codex"));
+        assert_eq!(find_folder_owner("codex"), None);
     }
 }

@@ -19,7 +19,7 @@ pub enum IdError {
     TooLong { len: usize, max: usize },
     #[error("`{0}` is a place in a file system, not a name")]
     Dots(String),
-    #[error("a name cannot hold {}", shown(*.0))]
+    #[error("a name cannot hold {}", quote_character(*.0))]
     Character(char),
     #[error("a name cannot start with `-`, because a program would take it for an option")]
     Dash,
@@ -27,7 +27,7 @@ pub enum IdError {
     Space,
 }
 
-fn shown(c: char) -> String {
+fn quote_character(c: char) -> String {
     if c.is_control() || hides_text(c) {
         format!("the character U+{:04X}", u32::from(c))
     } else {
@@ -149,7 +149,7 @@ id! {
 }
 
 /// Bytes in the form of a UUID of version 4.
-pub fn uuid(mut bytes: [u8; 16]) -> String {
+pub fn format_uuid_v4(mut bytes: [u8; 16]) -> String {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

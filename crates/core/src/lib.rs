@@ -6,15 +6,15 @@
 
 pub mod agents;
 pub mod builder;
-pub mod call;
-pub mod closest;
 pub mod engine;
 pub mod expr;
 pub mod ids;
 pub mod ir;
 pub mod limits;
 pub mod plan;
+pub mod reserved_variables;
 pub mod secret_name;
+pub mod suggest;
 pub mod time;
-pub mod variables;
+pub mod tool_call;
 pub mod view;

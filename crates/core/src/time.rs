@@ -1,6 +1,6 @@
 //! Points and lengths of time, as plain numbers.
 //!
-//! Owns arithmetic that cannot overflow. Refuses to know a clock: every [`Time`] came in with an input.
+//! Owns arithmetic that cannot overflow. Refuses to know a clock: every [`Timestamp`] came in with an input.
 
 use std::fmt;
 
@@ -9,39 +9,39 @@ use serde::{Deserialize, Serialize};
 /// A point in wall-clock time: milliseconds since 1970 in UTC.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Time(pub i64);
+pub struct Timestamp(pub i64);
 
 /// A length of time in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Millis(pub u64);
 
-impl Time {
+impl Timestamp {
     /// This long after this point, at most the end of time.
-    pub fn after(self, length: Millis) -> Time {
-        Time(self.0.saturating_add(i64::try_from(length.0).unwrap_or(i64::MAX)))
+    pub fn saturating_add(self, length: Millis) -> Timestamp {
+        Timestamp(self.0.saturating_add(i64::try_from(length.0).unwrap_or(i64::MAX)))
     }
 
     /// How long since an earlier point; zero when the clock went back in between.
-    pub fn since(self, earlier: Time) -> Millis {
+    pub fn duration_since(self, earlier: Timestamp) -> Millis {
         Millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 }
 
 impl Millis {
-    pub const fn seconds(n: u64) -> Millis {
+    pub const fn from_secs(n: u64) -> Millis {
         Millis(n.saturating_mul(1_000))
     }
 
-    pub const fn minutes(n: u64) -> Millis {
-        Millis::seconds(n.saturating_mul(60))
+    pub const fn from_mins(n: u64) -> Millis {
+        Millis::from_secs(n.saturating_mul(60))
     }
 
-    pub const fn hours(n: u64) -> Millis {
-        Millis::minutes(n.saturating_mul(60))
+    pub const fn from_hours(n: u64) -> Millis {
+        Millis::from_mins(n.saturating_mul(60))
     }
 
-    pub fn plus(self, other: Millis) -> Millis {
+    pub fn saturating_add(self, other: Millis) -> Millis {
         Millis(self.0.saturating_add(other.0))
     }
 }
@@ -70,9 +70,9 @@ mod tests {
 
     #[test]
     fn arithmetic_saturates() {
-        assert_eq!(Time(i64::MAX).after(Millis(u64::MAX)), Time(i64::MAX));
-        assert_eq!(Time(5).since(Time(9)), Millis(0));
-        assert_eq!(Time(i64::MAX).since(Time(i64::MIN)), Millis(i64::MAX as u64));
+        assert_eq!(Timestamp(i64::MAX).saturating_add(Millis(u64::MAX)), Timestamp(i64::MAX));
+        assert_eq!(Timestamp(5).duration_since(Timestamp(9)), Millis(0));
+        assert_eq!(Timestamp(i64::MAX).duration_since(Timestamp(i64::MIN)), Millis(i64::MAX as u64));
     }
 
     #[test]

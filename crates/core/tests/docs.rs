@@ -7,9 +7,9 @@ use std::{
 
 use serde_json::Value;
 use skein_core::{
-    engine::{Batch, Event},
-    ir::{KindName, Workflow},
-    plan::{Hash, check},
+    engine::{Event, JournalBatch},
+    ir::{StepKindName, Workflow},
+    plan::{ContentHash, check_workflow},
 };
 
 const IR: &str = include_str!("../../../docs/ir.md");
@@ -48,12 +48,12 @@ fn every_workflow_decodes_checks_and_encodes_the_same() {
         workflows.iter().map(|(_, workflow)| (workflow.id.to_string(), workflow.clone())).collect();
     let mut kinds = BTreeSet::new();
     for ((line, workflow), (_, text)) in workflows.iter().zip(&found) {
-        let checked = check(workflow.clone(), &library);
+        let checked = check_workflow(workflow.clone(), &library);
         assert!(checked.definition.is_some(), "ir.md:{line}: {:?}", checked.problems);
         assert_eq!(serde_json::to_value(workflow).unwrap(), json(text), "ir.md:{line}");
         kinds.extend(workflow.scope.steps.iter().map(|step| step.kind.name()));
     }
-    assert_eq!(kinds, KindName::ALL.into_iter().collect(), "each kind has an example");
+    assert_eq!(kinds, StepKindName::ALL.into_iter().collect(), "each kind has an example");
 }
 
 #[test]
@@ -85,9 +85,9 @@ fn event_names() -> BTreeSet<String> {
 fn the_row_is_one() {
     let rows = blocks(JOURNAL, "json row");
     assert_eq!(rows.len(), 1);
-    let row: Batch = serde_json::from_str(&rows[0].1).expect("it decodes");
-    let ours = Batch::new(row.seq, Hash::ZERO, row.records.clone());
+    let row: JournalBatch = serde_json::from_str(&rows[0].1).expect("it decodes");
+    let ours = JournalBatch::new(row.seq, ContentHash::ZERO, row.records.clone());
     assert_eq!(row, ours, "its chain is {}", ours.chain);
-    assert_eq!(row.check(0, Hash::ZERO), Ok(()));
+    assert_eq!(row.check(0, ContentHash::ZERO), Ok(()));
     assert_eq!(serde_json::to_value(&row).unwrap(), json(&rows[0].1));
 }

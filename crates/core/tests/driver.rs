@@ -7,57 +7,58 @@ use std::sync::Arc;
 use serde_json::json;
 use skein_core::{
     engine::{
-        Action, AttemptEnd, AttemptId, Batch, Cost, Driver, Input, JournalError, Publication, Refusal,
-        Report, RunPhase, Start, Stimulus, Token, VERSION,
+        AttemptEnd, AttemptId, AttemptReport, Cost, Driver, DriverAction, InputToken, JournalBatch,
+        JournalError, Publication, Refusal, RunInput, RunPhase, RunStart, TimedInput, VERSION,
     },
     ids::{RunId, SignalName, StepId, WorkflowId},
     ir::{
-        Hook, HookAction, HookWhen, Kind, RunStatus, Scope, Shape, Step, Wait, WaitTimeout, Work, Worker,
-        Workflow,
+        HookAction, HookTiming, RunStatus, ScopeShape, Step, StepKindSpec, StepScope, WaitSpec, WaitTimeout,
+        WorkSpec, WorkerSpec, Workflow, WorkflowHook,
     },
-    plan::{Plan, check},
-    time::{Millis, Time},
+    plan::{Plan, check_workflow},
+    time::{Millis, Timestamp},
 };
 
 fn plan(ids: &[&str]) -> Plan {
-    let work = || Kind::Work(Box::new(Work::new(Worker::Tool { tool: "t".into(), pinned: None })));
+    let work =
+        || StepKindSpec::Work(Box::new(WorkSpec::new(WorkerSpec::Tool { tool: "t".into(), pinned: None })));
     let steps = ids.iter().map(|id| Step::new(StepId::new(id).unwrap(), work()));
-    let workflow = Workflow::new(WorkflowId::new("w").unwrap(), Scope::new(Shape::Graph, steps));
-    check(Arc::new(workflow), &()).definition.unwrap().bind(json!({})).unwrap()
+    let workflow = Workflow::new(WorkflowId::new("w").unwrap(), StepScope::new(ScopeShape::Graph, steps));
+    check_workflow(Arc::new(workflow), &()).definition.unwrap().bind(json!({})).unwrap()
 }
 
-fn say(driver: &mut Driver, token: u64, input: Input) {
-    driver.push(Token(token), Stimulus { at: Time(0), grant: 9, input });
+fn say(driver: &mut Driver, token: u64, input: RunInput) {
+    driver.push_input(InputToken(token), TimedInput { at: Timestamp(0), grant: 9, input });
 }
 
-fn start() -> Input {
+fn start() -> RunInput {
     let run = RunId::new("r").unwrap();
-    Input::Start(Box::new(Start::new(run)))
+    RunInput::Start(Box::new(RunStart::new(run)))
 }
 
-fn success(attempt: AttemptId) -> Input {
+fn success(attempt: AttemptId) -> RunInput {
     let end = AttemptEnd::Succeeded { output: Arc::new(json!({})) };
-    Input::Finished { attempt, report: Report::new(end, Cost::default()) }
+    RunInput::Finished { attempt, report: AttemptReport::new(end, Cost::default()) }
 }
 
 fn starts(driver: &mut Driver) -> Vec<AttemptId> {
     let actions = std::iter::from_fn(|| driver.poll_action());
     let started = actions.filter_map(|action| match action {
-        Action::Start(attempt, _) => Some(attempt),
+        DriverAction::Start(attempt, _) => Some(attempt),
         _ => None,
     });
     started.collect()
 }
 
 /// A run of two steps to its end, and its journal.
-fn journal() -> (Plan, Vec<Batch>) {
+fn journal() -> (Plan, Vec<JournalBatch>) {
     let plan = plan(&["a", "b"]);
     let mut driver = Driver::new(plan.clone());
     let mut rows = Vec::new();
     say(&mut driver, 1, start());
     while let Some(row) = driver.poll_append() {
         rows.push(row.as_ref().clone());
-        driver.appended();
+        driver.confirm_append();
         for (i, attempt) in (2..).zip(starts(&mut driver)) {
             say(&mut driver, i, success(attempt));
         }
@@ -70,19 +71,19 @@ fn journal() -> (Plan, Vec<Batch>) {
 #[test]
 fn a_run_is_queued_until_something_is_at_work() {
     let mut driver = Driver::new(plan(&["a", "b"]));
-    let tell = |driver: &mut Driver, grant: u32, input: Input| {
-        driver.push(Token(1), Stimulus { at: Time(0), grant, input });
+    let tell = |driver: &mut Driver, grant: u32, input: RunInput| {
+        driver.push_input(InputToken(1), TimedInput { at: Timestamp(0), grant, input });
         let row = driver.poll_append().is_some();
-        driver.appended();
+        driver.confirm_append();
         row
     };
     assert!(tell(&mut driver, 0, start()));
     assert_eq!(driver.state().status(), RunStatus::Queued);
-    assert!(tell(&mut driver, 1, Input::Capacity));
+    assert!(tell(&mut driver, 1, RunInput::Capacity));
     assert_eq!(driver.state().status(), RunStatus::Running);
     let [attempt] = starts(&mut driver)[..] else { panic!("one is started") };
-    let report = Report::new(AttemptEnd::Interrupted, Cost::default());
-    assert!(tell(&mut driver, 0, Input::Finished { attempt, report }));
+    let report = AttemptReport::new(AttemptEnd::Interrupted, Cost::default());
+    assert!(tell(&mut driver, 0, RunInput::Finished { attempt, report }));
     assert_eq!(driver.state().status(), RunStatus::Running);
 }
 
@@ -92,8 +93,8 @@ fn nothing_goes_out_before_its_row_is_durable() {
     say(&mut driver, 1, start());
     assert!(driver.poll_append().is_some());
     assert_eq!((driver.poll_action(), driver.poll_answer()), (None, None));
-    driver.appended();
-    assert_eq!(driver.poll_answer(), Some((Token(1), Ok(()))));
+    driver.confirm_append();
+    assert_eq!(driver.poll_answer(), Some((InputToken(1), Ok(()))));
     assert_eq!(starts(&mut driver).len(), 1);
 }
 
@@ -107,35 +108,38 @@ fn what_arrives_meanwhile_is_decided_together_into_the_next_row() {
     say(&mut driver, 3, success(attempts[0]));
     say(&mut driver, 4, success(attempts[1]));
     assert_eq!(driver.poll_append(), None, "one row is in flight at a time");
-    driver.appended();
+    driver.confirm_append();
     let row = driver.poll_append().unwrap();
     assert!(row.seq > 0 && row.records.len() > 4, "both ends are in one row");
     // The refusal depends on what is in that row, and waits for it too.
-    assert_eq!(driver.poll_answer(), Some((Token(1), Ok(()))));
+    assert_eq!(driver.poll_answer(), Some((InputToken(1), Ok(()))));
     assert_eq!(driver.poll_answer(), None);
-    driver.appended();
+    driver.confirm_append();
     let answers: Vec<_> = std::iter::from_fn(|| driver.poll_answer()).collect();
-    assert_eq!(answers, [(Token(2), Ok(())), (Token(3), Err(Refusal::LateResult)), (Token(4), Ok(()))]);
+    assert_eq!(
+        answers,
+        [(InputToken(2), Ok(())), (InputToken(3), Err(Refusal::LateResult)), (InputToken(4), Ok(()))]
+    );
     assert_eq!(driver.state().phase, RunPhase::Closed);
 }
 
 #[test]
 fn a_refusal_alone_needs_no_row() {
     let mut driver = Driver::new(plan(&["a"]));
-    say(&mut driver, 1, Input::Wake);
+    say(&mut driver, 1, RunInput::Wake);
     assert_eq!(driver.poll_append(), None);
-    assert_eq!(driver.poll_answer(), Some((Token(1), Err(Refusal::NotStarted))));
+    assert_eq!(driver.poll_answer(), Some((InputToken(1), Err(Refusal::NotStarted))));
 }
 
 #[test]
 fn an_attempt_that_is_stopped_before_it_was_started_is_only_stopped() {
     let mut driver = Driver::new(plan(&["a"]));
     say(&mut driver, 1, start());
-    say(&mut driver, 2, Input::Cancel { by: "ann".into(), reason: None });
+    say(&mut driver, 2, RunInput::Cancel { by: "ann".into(), reason: None });
     driver.poll_append().unwrap();
-    driver.appended();
-    let actions: Vec<Action> = std::iter::from_fn(|| driver.poll_action()).collect();
-    assert!(matches!(actions[..], [Action::Stop(_)]), "{actions:?}");
+    driver.confirm_append();
+    let actions: Vec<DriverAction> = std::iter::from_fn(|| driver.poll_action()).collect();
+    assert!(matches!(actions[..], [DriverAction::Stop(_)]), "{actions:?}");
 }
 
 #[test]
@@ -143,16 +147,16 @@ fn a_quarantined_run_stops_what_it_started() {
     let mut driver = Driver::new(plan(&["a"]));
     say(&mut driver, 1, start());
     driver.poll_append().unwrap();
-    driver.appended();
+    driver.confirm_append();
     let started = starts(&mut driver);
-    say(&mut driver, 2, Input::Break { message: "it makes no sense".into() });
+    say(&mut driver, 2, RunInput::Break { message: "it makes no sense".into() });
     driver.poll_append().unwrap();
-    driver.appended();
-    assert_eq!(driver.poll_action(), Some(Action::Stop(started[0])));
+    driver.confirm_append();
+    assert_eq!(driver.poll_action(), Some(DriverAction::Stop(started[0])));
     say(&mut driver, 3, success(started[0]));
     driver.poll_append();
     let answer = std::iter::from_fn(|| driver.poll_answer()).last();
-    assert!(matches!(answer, Some((Token(3), Err(Refusal::Quarantined { .. })))), "{answer:?}");
+    assert!(matches!(answer, Some((InputToken(3), Err(Refusal::Quarantined { .. })))), "{answer:?}");
 }
 
 #[test]
@@ -168,9 +172,9 @@ fn a_journal_replays_to_the_same_state() {
 #[test]
 fn a_journal_that_was_changed_is_refused() {
     let (plan, rows) = journal();
-    let replay = |rows: &[Batch]| Driver::replay(plan.clone(), rows).err();
+    let replay = |rows: &[JournalBatch]| Driver::replay(plan.clone(), rows).err();
     let mut changed = rows.clone();
-    changed[1].records[0].at = Time(7);
+    changed[1].records[0].at = Timestamp(7);
     assert_eq!(replay(&changed), Some(JournalError::Chain { seq: rows[1].seq }));
     assert_eq!(replay(&rows[1..]), Some(JournalError::Gap { expected: 0, found: rows[1].seq }));
     let twice = [rows[0].clone(), rows[0].clone()];
@@ -192,29 +196,30 @@ fn a_driver_is_idle_when_everything_said_is_durable() {
     assert!(!driver.is_idle(), "something was said");
     driver.poll_append().unwrap();
     assert!(!driver.is_idle(), "and is being appended");
-    driver.appended();
+    driver.confirm_append();
     assert!(driver.is_idle());
 }
 
 #[test]
 fn what_is_to_be_published_goes_out_once() {
-    let hook = |when| Hook { when, action: HookAction::Notify { channel: "c".into(), message: None } };
+    let hook =
+        |when| WorkflowHook { when, action: HookAction::Notify { channel: "c".into(), message: None } };
     let mut workflow = (*plan(&["a"]).definition.root().workflow).clone();
-    workflow.hooks = vec![hook(HookWhen::Start), hook(HookWhen::Success), hook(HookWhen::Failure)];
-    let plan = check(Arc::new(workflow), &()).definition.unwrap().bind(json!({})).unwrap();
+    workflow.hooks = vec![hook(HookTiming::Start), hook(HookTiming::Success), hook(HookTiming::Failure)];
+    let plan = check_workflow(Arc::new(workflow), &()).definition.unwrap().bind(json!({})).unwrap();
     let mut driver = Driver::new(plan);
     let mut published = Vec::new();
     say(&mut driver, 1, start());
     while driver.poll_append().is_some() {
-        driver.appended();
+        driver.confirm_append();
         for action in std::iter::from_fn(|| driver.poll_action()).collect::<Vec<_>>() {
             match action {
-                Action::Start(attempt, _) => say(&mut driver, 2, success(attempt)),
-                Action::Publish(item) => {
+                DriverAction::Start(attempt, _) => say(&mut driver, 2, success(attempt)),
+                DriverAction::Publish(item) => {
                     published.push(item);
-                    say(&mut driver, 3, Input::Published { item, failed: None });
+                    say(&mut driver, 3, RunInput::Published { item, failed: None });
                 }
-                Action::Stop(_) | Action::Wake(_) => {}
+                DriverAction::Stop(_) | DriverAction::Wake(_) => {}
             }
         }
     }
@@ -226,10 +231,10 @@ fn what_is_to_be_published_goes_out_once() {
 fn a_run_that_broke_before_it_began_is_set_aside_and_replays() {
     let plan = plan(&["a"]);
     let mut driver = Driver::new(plan.clone());
-    say(&mut driver, 1, Input::Break { message: "no sense".into() });
+    say(&mut driver, 1, RunInput::Break { message: "no sense".into() });
     let row = driver.poll_append().unwrap();
-    driver.appended();
-    assert_eq!(driver.poll_answer(), Some((Token(1), Ok(()))));
+    driver.confirm_append();
+    assert_eq!(driver.poll_answer(), Some((InputToken(1), Ok(()))));
     let again = Driver::replay(plan, [row.as_ref()]).unwrap();
     assert_eq!(again.state().quarantine.as_deref(), Some("no sense"));
 }
@@ -239,25 +244,25 @@ fn a_run_that_broke_before_it_began_is_set_aside_and_replays() {
 fn a_wake_up_that_was_used_up_is_told_anew() {
     let wait = |n: usize| {
         let on = vec![SignalName::new("paid").unwrap()];
-        let wait = Wait { on, timeout: Some(Millis(7)), on_timeout: WaitTimeout::Continue };
-        Step::new(StepId::new(format!("w{n}")).unwrap(), Kind::Wait(Box::new(wait)))
+        let wait = WaitSpec { on, timeout: Some(Millis(7)), on_timeout: WaitTimeout::Continue };
+        Step::new(StepId::new(format!("w{n}")).unwrap(), StepKindSpec::Wait(Box::new(wait)))
     };
-    let scope = Scope::new(Shape::Graph, (0..2_500).map(wait));
+    let scope = StepScope::new(ScopeShape::Graph, (0..2_500).map(wait));
     let workflow = Workflow::new(WorkflowId::new("w").unwrap(), scope);
-    let plan = check(Arc::new(workflow), &()).definition.unwrap().bind(json!({})).unwrap();
+    let plan = check_workflow(Arc::new(workflow), &()).definition.unwrap().bind(json!({})).unwrap();
     let mut driver = Driver::new(plan);
-    let mut told = |at: i64, input: Input| {
-        driver.push(Token(1), Stimulus { at: Time(at), grant: 0, input });
+    let mut told = |at: i64, input: RunInput| {
+        driver.push_input(InputToken(1), TimedInput { at: Timestamp(at), grant: 0, input });
         driver.poll_append();
-        driver.appended();
-        let wake = |action| if let Action::Wake(at) = action { Some(at) } else { None };
+        driver.confirm_append();
+        let wake = |action| if let DriverAction::Wake(at) = action { Some(at) } else { None };
         std::iter::from_fn(|| driver.poll_action()).filter_map(wake).collect::<Vec<_>>()
     };
-    let due = [Some(Time(7))];
+    let due = [Some(Timestamp(7))];
     assert_eq!(told(0, start()), due);
-    assert_eq!(told(3, Input::Wake), due, "it came too early");
-    assert_eq!(told(7, Input::Wake), due, "1,500 are left");
-    assert_eq!(told(7, Input::Wake), due, "500 are left");
-    assert_eq!(told(7, Input::Wake), [], "none is left");
+    assert_eq!(told(3, RunInput::Wake), due, "it came too early");
+    assert_eq!(told(7, RunInput::Wake), due, "1,500 are left");
+    assert_eq!(told(7, RunInput::Wake), due, "500 are left");
+    assert_eq!(told(7, RunInput::Wake), [], "none is left");
     assert_eq!(driver.state().status(), RunStatus::Succeeded);
 }

@@ -18,7 +18,7 @@ mod soup;
 mod support;
 
 use serde_json::Value;
-use skein_core::expr::{EvalError, Expr, Level, ParseError, Typed};
+use skein_core::expr::{EvalError, Expr, ExprParseError, InferredType, TypeIssueLevel};
 use support::{Schemas, Values, parse};
 
 const TABLES: &[(&str, &str)] = &[
@@ -54,7 +54,7 @@ fn run(line: &str) -> Result<(), String> {
     let values = support::bindings(values)?;
     let actual = match surface.strip_suffix(":ty") {
         Some(surface) => match parse(surface, text) {
-            Ok(expr) => typed_words(&expr.ty(&Schemas(values))),
+            Ok(expr) => typed_words(&expr.infer_type(&Schemas(values))),
             Err(error) => parse_words(&error),
         },
         None => match parse(surface, text) {
@@ -74,7 +74,7 @@ fn evaluate(expr: &Expr, values: &Values) -> String {
     assert_eq!(result, back.eval(values));
     match result {
         Ok(value) => {
-            let truth = expr.test(values).unwrap();
+            let truth = expr.eval_bool(values).unwrap();
             assert_eq!(
                 truth,
                 !matches!(
@@ -92,7 +92,7 @@ fn place(at: &str, span: impl ToString) -> String {
     if at.is_empty() { span.to_string() } else { format!("{at} {}", span.to_string()) }
 }
 
-fn parse_words(error: &ParseError) -> String {
+fn parse_words(error: &ExprParseError) -> String {
     let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
     format!("parse {}: {error}{hint}", place(&error.at, error.span))
 }
@@ -101,10 +101,10 @@ fn eval_words(error: &EvalError) -> String {
     format!("eval {}: {error}", place(&error.at, error.span))
 }
 
-fn typed_words(typed: &Typed) -> String {
+fn typed_words(typed: &InferredType) -> String {
     let mut words = typed.ty.to_string();
     for issue in &typed.issues {
-        let level = if issue.level == Level::Error { "error" } else { "warning" };
+        let level = if issue.level == TypeIssueLevel::Error { "error" } else { "warning" };
         words.push_str(&format!("; {level} {}: {}", place(&issue.at, issue.span), issue.message));
     }
     words

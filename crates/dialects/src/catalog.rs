@@ -4,95 +4,97 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use skein_core::{closest::closest, expr::Span};
+use skein_core::{expr::ExprSpan, suggest::find_closest_name};
 
 use crate::{
     code::Code,
-    diagnostic::{Diagnostic, Sink},
-    project::{Project, Sort},
-    read::Spanned,
-    source::Source,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    fields::Spanned,
+    project::{CatalogKind, Project},
+    source::SourceFile,
 };
 
 /// As many names as are worth reading in one line.
 const SHOWN: usize = 8;
 
 /// A name where a source uses it.
-pub(crate) struct Use<'a> {
+pub(crate) struct NameUse<'a> {
     pub name: &'a str,
     /// The file that it stands in, which may be one of overrides.
-    pub source: &'a Arc<Source>,
+    pub source: &'a Arc<SourceFile>,
     /// The value that it stands in, perhaps with quotes or with its sort before it.
-    pub span: Span,
+    pub span: ExprSpan,
 }
 
-impl<'a> Use<'a> {
-    pub fn new(name: &Spanned<&'a str>, source: &'a Arc<Source>) -> Use<'a> {
-        Use { name: name.value, source, span: name.span }
+impl<'a> NameUse<'a> {
+    pub fn new(name: &Spanned<&'a str>, source: &'a Arc<SourceFile>) -> NameUse<'a> {
+        NameUse { name: name.value, source, span: name.span }
     }
 
     /// The name itself, unless it is written otherwise than it reads.
-    fn place(&self) -> Option<Span> {
+    fn name_span(&self) -> Option<ExprSpan> {
         let start = self.source.slice(self.span).rfind(self.name)?;
-        let within = Span::new(start, start + self.name.len());
-        Some(Span { start: self.span.start + within.start, end: self.span.start + within.end })
+        let within = ExprSpan::new(start, start + self.name.len());
+        Some(ExprSpan { start: self.span.start + within.start, end: self.span.start + within.end })
     }
 
-    fn diagnostic(&self, code: Code, message: String) -> Diagnostic {
-        Diagnostic::new(code, self.source, self.place().unwrap_or(self.span), message)
+    fn to_diagnostic(&self, code: Code, message: String) -> Diagnostic {
+        Diagnostic::new(code, self.source, self.name_span().unwrap_or(self.span), message)
     }
 }
 
 /// Refuses each name that the project does not define. Where it defines none of that sort, nothing can be said about
 /// any, and that is said once.
-pub(crate) fn check<'a>(
-    sort: Sort,
-    uses: impl IntoIterator<Item = Use<'a>>,
+pub(crate) fn check_names<'a>(
+    sort: CatalogKind,
+    uses: impl IntoIterator<Item = NameUse<'a>>,
     project: &dyn Project,
-    sink: &mut Sink,
+    sink: &mut DiagnosticSink,
 ) {
     let mut uses = uses.into_iter();
-    let known: BTreeSet<String> = project.names(sort).into_iter().collect();
+    let known: BTreeSet<String> = project.catalog_names(sort).into_iter().collect();
     if known.is_empty() {
         if let Some(first) = uses.next() {
-            sink.push(unchecked(sort, &first));
+            sink.push(diagnose_unchecked_name(sort, &first));
         }
         return;
     }
     for used in uses {
-        if !defines(sort, &known, used.name) {
-            sink.push(unknown(Code::NameNotDefined, sort, &used, &known, sink));
+        if !is_defined(sort, &known, used.name) {
+            sink.push(diagnose_unknown_name(Code::NameNotDefined, sort, &used, &known, sink));
         }
     }
 }
 
 /// Warns of each name that the project does not define, where it defines others of that sort: agents are not told what
 /// is not there, and work all the same.
-pub(crate) fn advise<'a>(
-    sort: Sort,
-    uses: impl IntoIterator<Item = Use<'a>>,
+pub(crate) fn warn_unknown_names<'a>(
+    sort: CatalogKind,
+    uses: impl IntoIterator<Item = NameUse<'a>>,
     project: &dyn Project,
-    sink: &mut Sink,
+    sink: &mut DiagnosticSink,
 ) {
     let mut uses = uses.into_iter().peekable();
     if uses.peek().is_none() {
         return;
     }
-    let known: BTreeSet<String> = project.names(sort).into_iter().collect();
+    let known: BTreeSet<String> = project.catalog_names(sort).into_iter().collect();
     for used in uses.filter(|used| !known.is_empty() && !known.contains(used.name)) {
-        sink.push(unknown(Code::NotTold, sort, &used, &known, sink));
+        sink.push(diagnose_unknown_name(Code::NotTold, sort, &used, &known, sink));
     }
 }
 
 /// Whether a name is known; of a tool or an action also with its major version, if that is not known to be another.
-fn defines(sort: Sort, known: &BTreeSet<String>, name: &str) -> bool {
+fn is_defined(sort: CatalogKind, known: &BTreeSet<String>, name: &str) -> bool {
     // A folder and a path of a package cannot always hold the colon of an action's id.
-    let dashed = |known: &String| sort == Sort::Action && known.replace(':', "-") == name.replace(':', "-");
+    let dashed =
+        |known: &String| sort == CatalogKind::Action && known.replace(':', "-") == name.replace(':', "-");
     if known.contains(name) || known.iter().any(dashed) {
         return true;
     }
-    let Some((id, major)) =
-        name.split_once('@').filter(|_| matches!(sort, Sort::Tool | Sort::Action | Sort::Policy))
+    let Some((id, major)) = name
+        .split_once('@')
+        .filter(|_| matches!(sort, CatalogKind::Tool | CatalogKind::Action | CatalogKind::Policy))
     else {
         return false;
     };
@@ -102,37 +104,43 @@ fn defines(sort: Sort, known: &BTreeSet<String>, name: &str) -> bool {
     is_number && known.contains(id) && !of_other
 }
 
-fn unchecked(sort: Sort, first: &Use<'_>) -> Diagnostic {
-    let (one, many) = sort.words();
+fn diagnose_unchecked_name(sort: CatalogKind, first: &NameUse<'_>) -> Diagnostic {
+    let (one, many) = sort.singular_and_plural();
     let message = format!("the project defines no {many}, so the {one} `{}` cannot be checked", first.name);
-    let diagnostic = first.diagnostic(Code::NameNotChecked, message);
+    let diagnostic = first.to_diagnostic(Code::NameNotChecked, message);
     match sort {
-        Sort::Agent => diagnostic.hint(
+        CatalogKind::Agent => diagnostic.with_hint(
             "define it before a run: `[agents.NAME]` in `skein.toml`, a resource of kind Agent, or `agents/NAME.md`",
         ),
-        Sort::Tool => diagnostic.hint("define it before a run: `.tools/ID/TOOL.md`"),
-        Sort::Action => diagnostic.hint("define it before a run: `.actions/ID/ACTION.md`"),
-        Sort::Server => diagnostic.hint("define it before a run: `[mcp.NAME]` in `skein.toml`"),
-        Sort::Policy => diagnostic.hint("define it before a run: `.policies/ID/POLICY.md`"),
-        Sort::Driver => diagnostic.hint("define it before a run: `.drivers/ID/DRIVER.md`"),
+        CatalogKind::Tool => diagnostic.with_hint("define it before a run: `.tools/ID/TOOL.md`"),
+        CatalogKind::Action => diagnostic.with_hint("define it before a run: `.actions/ID/ACTION.md`"),
+        CatalogKind::Server => diagnostic.with_hint("define it before a run: `[mcp.NAME]` in `skein.toml`"),
+        CatalogKind::Policy => diagnostic.with_hint("define it before a run: `.policies/ID/POLICY.md`"),
+        CatalogKind::Driver => diagnostic.with_hint("define it before a run: `.drivers/ID/DRIVER.md`"),
         _ => diagnostic,
     }
 }
 
-fn unknown(code: Code, sort: Sort, used: &Use<'_>, known: &BTreeSet<String>, sink: &Sink) -> Diagnostic {
+fn diagnose_unknown_name(
+    code: Code,
+    sort: CatalogKind,
+    used: &NameUse<'_>,
+    known: &BTreeSet<String>,
+    sink: &DiagnosticSink,
+) -> Diagnostic {
     let (one, many) = match sort {
-        Sort::Context => ("context module", "context modules"),
-        sort => sort.words(),
+        CatalogKind::Context => ("context module", "context modules"),
+        sort => sort.singular_and_plural(),
     };
     let not_told = if code == Code::NotTold { ", so its agent is not told of it" } else { "" };
     let message = format!("there is no {one} `{}` in the project{not_told}", used.name);
-    let diagnostic = used.diagnostic(code, message);
-    let near = || closest(used.name, known.iter().map(String::as_str));
+    let diagnostic = used.to_diagnostic(code, message);
+    let near = || find_closest_name(used.name, known.iter().map(String::as_str));
     match if sink.is_full(code) { None } else { near() } {
         Some(near) => {
-            let diagnostic = diagnostic.hint(format!("did you mean `{near}`?"));
-            match used.place() {
-                Some(place) => diagnostic.fix(place, near),
+            let diagnostic = diagnostic.with_hint(format!("did you mean `{near}`?"));
+            match used.name_span() {
+                Some(place) => diagnostic.with_fix(place, near),
                 None => diagnostic,
             }
         }
@@ -141,7 +149,7 @@ fn unknown(code: Code, sort: Sort, used: &Use<'_>, known: &BTreeSet<String>, sin
             let mut plain = known.iter().filter(|name| !versions(name));
             let shown: Vec<String> = plain.by_ref().take(SHOWN).map(|name| format!("`{name}`")).collect();
             let more = if plain.next().is_some() { " and others" } else { "" };
-            diagnostic.hint(format!("its {many} are {}{more}", shown.join(", ")))
+            diagnostic.with_hint(format!("its {many} are {}{more}", shown.join(", ")))
         }
     }
 }

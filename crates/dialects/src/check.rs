@@ -8,46 +8,48 @@ use skein_core::{
     ids::StepId,
     ir::Workflow,
     limits,
-    plan::{self, At, Definition, Plan, Problem, ProblemCode, Severity},
+    plan::{self, Plan, PlanDefinition, PlanProblem, ProblemCode, ProblemLocation, Severity},
 };
 
 use crate::{
     agentcore, aip15,
     code::Code,
-    detect::{Dialect, detect},
-    diagnostic::{Diagnostic, Misspelt, Sink},
-    extension, govern, ioa, load,
-    lowering::{Lowered, Overridden},
-    places::Places,
-    problem::Voice,
+    conflict_resolver,
+    detect::{Dialect, detect_dialect},
+    diagnostic::{Diagnostic, DiagnosticSink, MisspeltField},
+    dialect_terms::DialectTerms,
+    extension_checks, ioa, load,
+    lowering::{LoweredSource, OverriddenField},
+    policy_lowering,
     project::Project,
-    reveal, settle,
-    source::{Position, Source},
+    secret_access,
+    source::{SourceFile, SourcePosition},
+    source_map::SourceMap,
     swdl,
 };
 
 /// Everything there is to say about a source.
 #[derive(Debug)]
-pub struct Report {
+pub struct SourceReport {
     /// None for a source that is none of the four formats.
     pub dialect: Option<Dialect>,
     pub workflow: Option<Arc<Workflow>>,
     /// There is one unless something is an error.
-    pub definition: Option<Arc<Definition>>,
+    pub definition: Option<Arc<PlanDefinition>>,
     /// Errors and warnings, of the source first, then of each source that it calls.
     pub diagnostics: Vec<Diagnostic>,
     /// What is neither wrong nor unwise, and good to know before a run.
     pub notes: Vec<Diagnostic>,
     /// What the project has put in the place of what the sources say.
-    pub overridden: Vec<Overridden>,
+    pub overridden: Vec<OverriddenField>,
     /// The way from the workflow back to the source.
-    pub(crate) back: Option<(Places, &'static Voice)>,
+    pub(crate) back: Option<(SourceMap, &'static DialectTerms)>,
 }
 
-impl Report {
+impl SourceReport {
     /// Of a source that could not even be read.
-    pub fn unread(diagnostic: Diagnostic) -> Report {
-        Report {
+    pub fn from_read_error(diagnostic: Diagnostic) -> SourceReport {
+        SourceReport {
             dialect: None,
             workflow: None,
             definition: None,
@@ -63,32 +65,32 @@ impl Report {
     }
 
     /// Where a step of the source stands in it.
-    pub fn position(&self, step: &StepId) -> Option<Position> {
-        let node = self.back.as_ref()?.0.node(step)?;
-        Some(node.source().position(node.mark().start))
+    pub fn step_position(&self, step: &StepId) -> Option<SourcePosition> {
+        let node = self.back.as_ref()?.0.step_node(step)?;
+        Some(node.source().position(node.first_line_span().start))
     }
 
     /// The plan of a run with these parameters, or what is wrong with them. None if there is nothing to run.
     pub fn bind(&self, parameters: Value) -> Option<Result<Plan, Vec<Diagnostic>>> {
         let (definition, (places, voice)) = (self.definition.as_ref()?, self.back.as_ref()?);
-        let told = |problems: Vec<Problem>| {
-            problems.iter().map(|problem| voice.diagnostic(problem, places)).collect()
+        let told = |problems: Vec<PlanProblem>| {
+            problems.iter().map(|problem| voice.diagnose_problem(problem, places)).collect()
         };
         Some(definition.bind(parameters).map_err(told))
     }
 }
 
 /// Checks a source and all that it calls.
-pub fn check(source: Arc<Source>, project: &dyn Project) -> Report {
-    let mut files = Files { project, read: Vec::new(), numbers: BTreeMap::new() };
-    files.add(source);
+pub fn check_source(source: Arc<SourceFile>, project: &dyn Project) -> SourceReport {
+    let mut files = SourceChecker { project, read: Vec::new(), numbers: BTreeMap::new() };
+    files.add_source(source);
     let mut next = 0;
     while next < files.read.len() {
         let calls = files.read[next].file.as_mut().map(|file| std::mem::take(&mut file.calls));
-        calls.unwrap_or_default().into_iter().for_each(|source| files.add(source));
+        calls.unwrap_or_default().into_iter().for_each(|source| files.add_source(source));
         next += 1;
     }
-    files.finish()
+    files.into_report()
 }
 
 /// How often a source is read again. Each time, a misspelt field is read as what it was meant for, and those inside it
@@ -97,12 +99,15 @@ const AGAIN: usize = 3;
 
 /// Reads one source by itself. A field that is misspelt is refused once, and then read as the one that was meant: what
 /// only seems to be wrong because that one is missing is not told, and what is wrong inside it is.
-fn read(source: &Arc<Source>, project: &dyn Project) -> (Sink, Option<Dialect>, Option<Lowered>) {
-    let mut slips: Vec<Misspelt> = Vec::new();
+fn read_source(
+    source: &Arc<SourceFile>,
+    project: &dyn Project,
+) -> (DiagnosticSink, Option<Dialect>, Option<LoweredSource>) {
+    let mut slips: Vec<MisspeltField> = Vec::new();
     let mut again = 0..AGAIN;
     loop {
-        let mut sink = Sink::new(source.clone());
-        let (dialect, lowered) = read_as(&slips, &mut sink, project);
+        let mut sink = DiagnosticSink::new(source.clone());
+        let (dialect, lowered) = read_with_corrections(&slips, &mut sink, project);
         if sink.misspelt.is_empty() || again.next().is_none() {
             return (sink, dialect, lowered);
         }
@@ -110,18 +115,22 @@ fn read(source: &Arc<Source>, project: &dyn Project) -> (Sink, Option<Dialect>, 
     }
 }
 
-fn read_as(slips: &[Misspelt], sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowered>) {
+fn read_with_corrections(
+    slips: &[MisspeltField],
+    sink: &mut DiagnosticSink,
+    project: &dyn Project,
+) -> (Option<Dialect>, Option<LoweredSource>) {
     let source = sink.source.clone();
     sink.extend(slips.iter().map(|slip| slip.refused.clone()));
-    if let Some(diagnostic) = too_large(&source) {
+    if let Some(diagnostic) = diagnose_size(&source) {
         let stop = diagnostic.is_error();
         sink.push(diagnostic);
         if stop {
             return (None, None);
         }
     }
-    let Some(mut detected) = detect(sink) else { return (None, None) };
-    slips.iter().for_each(|slip| detected.tree.rename(slip.key, slip.meant));
+    let Some(mut detected) = detect_dialect(sink) else { return (None, None) };
+    slips.iter().for_each(|slip| detected.tree.rename_key(slip.key, slip.meant));
     let dialect = detected.dialect;
     let mut lowered = match dialect {
         Dialect::AgentCore => agentcore::lower(detected.tree, sink, project),
@@ -130,83 +139,85 @@ fn read_as(slips: &[Misspelt], sink: &mut Sink, project: &dyn Project) -> (Optio
         Dialect::Swdl => swdl::lower(detected.tree, sink, project),
     };
     if let Some(lowered) = &mut lowered {
-        extension::check(dialect, lowered, sink);
-        govern::apply(dialect, lowered, project, sink);
-        reveal::check(lowered, project, sink);
-        let conflict = extension::conflict_of_all(dialect, lowered);
-        if !settle::link(conflict.as_ref(), &mut lowered.workflow) {
-            extension::warn_idle(dialect, lowered, sink);
+        extension_checks::check_extensions(dialect, lowered, sink);
+        policy_lowering::apply_policies(dialect, lowered, project, sink);
+        secret_access::check_secret_access(lowered, project, sink);
+        let conflict = extension_checks::find_conflict_resolver(dialect, lowered);
+        if !conflict_resolver::link_resolvers(conflict.as_ref(), &mut lowered.workflow) {
+            extension_checks::warn_unused_resolver(dialect, lowered, sink);
         }
     }
     (Some(dialect), lowered)
 }
 
 /// What to say about a source that is larger than it may or should be.
-pub(crate) fn too_large(source: &Arc<Source>) -> Option<Diagnostic> {
+pub(crate) fn diagnose_size(source: &Arc<SourceFile>) -> Option<Diagnostic> {
     let (size, most) = (source.text.len(), limits::SOURCE_BYTES_WARN);
     if size > limits::SOURCE_BYTES {
-        return Some(load::too_large(source));
+        return Some(load::diagnose_too_large(source));
     }
     let message = format!("this file has {size} bytes, and over {most} is hard to follow");
     let hint = "split it into workflows that call one another";
-    let span = skein_core::expr::Span::default();
-    (size > most).then(|| Diagnostic::new(Code::LargeSource, source, span, message).hint(hint))
+    let span = skein_core::expr::ExprSpan::default();
+    (size > most).then(|| Diagnostic::new(Code::LargeSource, source, span, message).with_hint(hint))
 }
 
 /// Files are those of the workflow that is run, so that those of one that is called are nobody's.
-fn warn_of_files(called: &Workflow, source: &Arc<Source>, sink: &mut Sink) {
+fn warn_of_files(called: &Workflow, source: &Arc<SourceFile>, sink: &mut DiagnosticSink) {
     if called.files_in.is_empty() && called.files_out.is_empty() {
         return;
     }
     let message = "where this workflow is called, its files are neither staged nor given back";
-    let span = skein_core::expr::Span::default();
+    let span = skein_core::expr::ExprSpan::default();
     let diagnostic = Diagnostic::new(Code::IgnoredField, source, span, message.to_owned());
-    sink.push(diagnostic.hint("name them in the workflow that calls it, and pass on what it needs of them"));
+    sink.push(
+        diagnostic.with_hint("name them in the workflow that calls it, and pass on what it needs of them"),
+    );
 }
 
 /// A source that has been read.
-struct Read {
+struct CheckedSource {
     key: String,
     dialect: Option<Dialect>,
-    sink: Sink,
-    file: Option<File>,
+    sink: DiagnosticSink,
+    file: Option<SourceWorkflow>,
 }
 
-struct File {
+struct SourceWorkflow {
     workflow: Arc<Workflow>,
-    places: Places,
-    voice: &'static Voice,
-    calls: Vec<Arc<Source>>,
-    overridden: Vec<Overridden>,
+    places: SourceMap,
+    voice: &'static DialectTerms,
+    calls: Vec<Arc<SourceFile>>,
+    overridden: Vec<OverriddenField>,
 }
 
-struct Files<'a> {
+struct SourceChecker<'a> {
     project: &'a dyn Project,
-    read: Vec<Read>,
+    read: Vec<CheckedSource>,
     numbers: BTreeMap<String, usize>,
 }
 
-impl Files<'_> {
-    fn add(&mut self, source: Arc<Source>) {
+impl SourceChecker<'_> {
+    fn add_source(&mut self, source: Arc<SourceFile>) {
         if self.numbers.contains_key(&source.key) {
             return;
         }
         self.numbers.insert(source.key.clone(), self.read.len());
         let key = source.key.clone();
-        let (mut sink, dialect, lowered) = read(&source, self.project);
+        let (mut sink, dialect, lowered) = read_source(&source, self.project);
         if let Some(lowered) = lowered.as_ref().filter(|_| !self.read.is_empty()) {
             warn_of_files(&lowered.workflow, &source, &mut sink);
         }
         let file = lowered.map(|lowered| {
-            let Lowered { workflow, mut places, voice, calls, overridden, .. } = lowered;
-            places.said(sink.starts());
-            File { workflow: Arc::new(workflow), places, voice, calls, overridden }
+            let LoweredSource { workflow, mut places, voice, calls, overridden, .. } = lowered;
+            places.set_reported(sink.label_starts());
+            SourceWorkflow { workflow: Arc::new(workflow), places, voice, calls, overridden }
         });
-        self.read.push(Read { key, dialect, sink, file });
+        self.read.push(CheckedSource { key, dialect, sink, file });
     }
 
     /// Plans what was read. Where some of it could not be, nothing can be said about the whole.
-    fn finish(mut self) -> Report {
+    fn into_report(mut self) -> SourceReport {
         let dialect = self.read[0].dialect;
         let workflow = self.read[0].file.as_ref().map(|file| file.workflow.clone());
         let mut definition = None;
@@ -216,36 +227,38 @@ impl Files<'_> {
                 .iter()
                 .filter_map(|read| read.file.as_ref().map(|file| (read.key.clone(), file.workflow.clone())));
             let library: BTreeMap<String, Arc<Workflow>> = called.collect();
-            let checked = plan::check(root, &library);
+            let checked = plan::check_workflow(root, &library);
             definition = checked.definition;
-            self.tell(&checked.problems);
+            self.report_problems(&checked.problems);
         }
         let errors = self.read.iter().any(|read| read.sink.has_errors());
         let files = self.read.iter_mut().filter_map(|read| read.file.as_mut());
         let overridden = files.flat_map(|file| std::mem::take(&mut file.overridden)).collect();
         let back = self.read[0].file.take().map(|file| (file.places, file.voice));
-        let all = self.read.into_iter().flat_map(|read| read.sink.finish());
+        let all = self.read.into_iter().flat_map(|read| read.sink.into_diagnostics());
         let (notes, diagnostics) = all.partition(|diagnostic| diagnostic.severity == Severity::Note);
         let definition = definition.filter(|_| !errors);
-        Report { dialect, workflow, definition, diagnostics, notes, overridden, back }
+        SourceReport { dialect, workflow, definition, diagnostics, notes, overridden, back }
     }
 
-    fn tell(&mut self, problems: &[Problem]) {
+    fn report_problems(&mut self, problems: &[PlanProblem]) {
         let broken = self.read.iter().any(|read| read.sink.has_errors())
             || problems.iter().any(|problem| self.is_error(problem));
         // Decided before any is told: only what could not be read leads to others.
-        let follows: Vec<bool> = problems.iter().map(|problem| self.follows(problem)).collect();
+        let follows: Vec<bool> = problems.iter().map(|problem| self.is_consequence(problem)).collect();
         for (problem, _) in problems.iter().zip(follows).filter(|(_, follows)| !follows) {
             // What is unwise in a source that is wrong may only be a part of what is wrong.
             if broken && !self.is_error(problem) {
                 continue;
             }
-            let number = self.number(problem);
+            let number = self.source_index(problem);
             let read = &mut self.read[number];
             match &read.file {
                 // The sink counts by itself, and says the sum of both.
-                Some(file) if problem.more > 0 => read.sink.count(file.voice.code(problem), problem.more),
-                Some(file) => read.sink.push(file.voice.diagnostic(problem, &file.places)),
+                Some(file) if problem.more > 0 => {
+                    read.sink.count_omitted(file.voice.problem_code(problem), problem.more)
+                }
+                Some(file) => read.sink.push(file.voice.diagnose_problem(problem, &file.places)),
                 None => {}
             }
         }
@@ -253,27 +266,29 @@ impl Files<'_> {
 
     /// Whether a problem may only be there because what it is about, or one in the same list, could not be read, or is not
     /// written at all.
-    fn follows(&self, problem: &Problem) -> bool {
-        let Read { sink, file: Some(file), .. } = &self.read[self.number(problem)] else { return false };
+    fn is_consequence(&self, problem: &PlanProblem) -> bool {
+        let CheckedSource { sink, file: Some(file), .. } = &self.read[self.source_index(problem)] else {
+            return false;
+        };
         // A timeout that nobody wrote is the format's, and as long as the run's is enough.
-        if problem.code == ProblemCode::StepOutlivesRun && file.places.written(&problem.at).is_none() {
+        if problem.code == ProblemCode::StepOutlivesRun && file.places.find_node(&problem.at).is_none() {
             return true;
         }
         let order = matches!(problem.code, ProblemCode::NotBefore | ProblemCode::ArtifactNotBefore);
-        let waits = order.then(|| At { field: "after".to_owned(), ..problem.at.clone() });
+        let waits = order.then(|| ProblemLocation { field: "after".to_owned(), ..problem.at.clone() });
         let causes = problem.related.iter().map(|(at, _)| at).chain(&waits);
-        let causes = causes.filter_map(|at| file.places.written(at)).map(|node| (node, node.span()));
-        let mut parts = file.places.artifacts_until(&problem.at).into_iter().chain(causes);
+        let causes = causes.filter_map(|at| file.places.find_node(at)).map(|node| (node, node.span()));
+        let mut parts = file.places.find_artifacts_until(&problem.at).into_iter().chain(causes);
         sink.has_errors() && parts.any(|(node, span)| sink.has_error_in(node.source(), span))
     }
 
     /// The source that a problem is in.
-    fn number(&self, problem: &Problem) -> usize {
+    fn source_index(&self, problem: &PlanProblem) -> usize {
         problem.at.workflow.as_ref().and_then(|name| self.numbers.get(name)).copied().unwrap_or(0)
     }
 
-    fn is_error(&self, problem: &Problem) -> bool {
-        let file = self.read[self.number(problem)].file.as_ref();
+    fn is_error(&self, problem: &PlanProblem) -> bool {
+        let file = self.read[self.source_index(problem)].file.as_ref();
         file.map_or(problem.is_error(), |file| file.voice.is_error(problem))
     }
 }

@@ -3,36 +3,36 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use skein_core::{
-    expr::Span,
+    expr::ExprSpan,
     ids::StepId,
-    ir::{Capability, Kind, OnInterrupted, Worker},
+    ir::{OnInterrupted, StepKindSpec, WorkerCapability, WorkerSpec},
     limits,
     time::Millis,
 };
 
 use crate::{
     code::Code,
-    diagnostic::{Diagnostic, Sink},
-    read::{Given, Spanned},
+    diagnostic::{Diagnostic, DiagnosticSink},
+    fields::{FieldValue, Spanned},
 };
 
 /// What happens to an attempt that the host died under, where the source says nothing: whatever may be done twice is;
 /// an agent that edits goes on with its own session, also where its failures are retried.
-pub(crate) fn on_interrupted(kind: &Kind) -> OnInterrupted {
-    let Kind::Work(work) = kind else { return OnInterrupted::Rerun };
+pub(crate) fn default_on_interrupted(kind: &StepKindSpec) -> OnInterrupted {
+    let StepKindSpec::Work(work) = kind else { return OnInterrupted::Rerun };
     match &work.worker {
-        Worker::Agent { capabilities, .. } if edits(capabilities) => OnInterrupted::Resume,
+        WorkerSpec::Agent { capabilities, .. } if can_edit(capabilities) => OnInterrupted::Resume,
         _ => OnInterrupted::Rerun,
     }
 }
 
 /// An agent for which nothing is named reads and edits.
-pub(crate) fn edits(capabilities: &[Capability]) -> bool {
-    capabilities.is_empty() || capabilities.iter().any(|capability| *capability != Capability::Read)
+pub(crate) fn can_edit(capabilities: &[WorkerCapability]) -> bool {
+    capabilities.is_empty() || capabilities.iter().any(|capability| *capability != WorkerCapability::Read)
 }
 
 /// A text as an id: what a name cannot hold becomes a dash.
-pub(crate) fn id_like(text: &str) -> String {
+pub(crate) fn sanitize_id(text: &str) -> String {
     let dash = |c: char| if c.is_control() || matches!(c, '/' | '\\') { '-' } else { c };
     let mapped: String = text.trim().chars().map(dash).collect();
     let mut id = mapped.trim_start_matches('-').to_owned();
@@ -46,40 +46,52 @@ pub(crate) fn id_like(text: &str) -> String {
 }
 
 /// A delay before another attempt, which the engine never makes longer than a day.
-pub(crate) fn delay(
-    given: Given<'_>,
+pub(crate) fn check_delay(
+    given: FieldValue<'_>,
     length: Option<Spanned<Millis>>,
-    sink: &mut Sink,
+    sink: &mut DiagnosticSink,
 ) -> Option<Spanned<Millis>> {
     let length = length?;
     if length.value.0 > limits::BACKOFF {
         let message = format!("`{}` is at most {}", given.name, Millis(limits::BACKOFF));
-        sink.push(Diagnostic::new(Code::BadDuration, given.node.source(), given.node.mark(), message));
+        sink.push(Diagnostic::new(
+            Code::BadDuration,
+            given.node.source(),
+            given.node.first_line_span(),
+            message,
+        ));
         return None;
     }
     Some(length)
 }
 
 /// Refuses delays of which the longest is shorter than the first.
-pub(crate) fn refuse_short_longest(first: &Spanned<Millis>, most: &Spanned<Millis>, sink: &mut Sink) {
+pub(crate) fn refuse_short_max_delay(
+    first: &Spanned<Millis>,
+    most: &Spanned<Millis>,
+    sink: &mut DiagnosticSink,
+) {
     if most.value < first.value {
         let message = "the longest delay is shorter than the first";
         let diagnostic = Diagnostic::new(Code::FieldsClash, &sink.source, most.span, message);
-        sink.push(diagnostic.also(first.span, "the first is this long"));
+        sink.push(diagnostic.with_related(first.span, "the first is this long"));
     }
 }
 
 /// The steps that a step waits for, each once.
-pub(crate) fn waits_for(given: Option<Given<'_>>, sink: &mut Sink) -> Vec<Spanned<StepId>> {
+pub(crate) fn read_dependencies(
+    given: Option<FieldValue<'_>>,
+    sink: &mut DiagnosticSink,
+) -> Vec<Spanned<StepId>> {
     let Some(given) = given else { return Vec::new() };
-    let items = given.list_of_words(sink);
+    let items = given.read_word_list(sink);
     let mut names: Vec<Spanned<StepId>> =
-        items.filter_map(|item| item.name(|text| StepId::new(text), sink)).collect();
+        items.filter_map(|item| item.read_name(|text| StepId::new(text), sink)).collect();
     if names.len() < 2 {
         return names;
     }
     let places: Vec<_> = names.iter().map(|name| (name.span, &name.value)).collect();
-    if warn_twice(&places, given.name, sink) {
+    if warn_duplicates(&places, given.name, sink) {
         let mut seen = BTreeSet::new();
         names.retain(|name| seen.insert(name.value.clone()));
     }
@@ -87,20 +99,24 @@ pub(crate) fn waits_for(given: Option<Given<'_>>, sink: &mut Sink) -> Vec<Spanne
 }
 
 /// Warns of what is named twice in a list where once is enough. Says whether something is.
-pub(crate) fn warn_twice<T: Ord>(items: &[(Span, T)], list: &str, sink: &mut Sink) -> bool {
+pub(crate) fn warn_duplicates<T: Ord>(
+    items: &[(ExprSpan, T)],
+    list: &str,
+    sink: &mut DiagnosticSink,
+) -> bool {
     let mut seen = BTreeMap::new();
     for (span, item) in items {
         if let Some(first) = seen.insert(item, *span) {
             let message = format!("`{list}` names this twice, and once is enough");
             let diagnostic = Diagnostic::new(Code::IgnoredField, &sink.source.clone(), *span, message);
-            sink.push(diagnostic.also(first, "first here"));
+            sink.push(diagnostic.with_related(first, "first here"));
         }
     }
     seen.len() < items.len()
 }
 
 /// Notes that a trigger is kept and starts nothing by itself. `what` is what it waits for.
-pub(crate) fn trigger_not_served(span: Span, what: &str, sink: &mut Sink) {
+pub(crate) fn note_unserved_trigger(span: ExprSpan, what: &str, sink: &mut DiagnosticSink) {
     let message = format!("nothing starts runs by {what} yet; `skein run` does");
     sink.push(Diagnostic::new(Code::TriggerNotServed, &sink.source, span, message));
 }

@@ -3,14 +3,14 @@
 use std::{fmt, sync::Arc};
 
 use serde_json::Value;
-use skein_core::{closest::closest, expr::Span};
+use skein_core::{expr::ExprSpan, suggest::find_closest_name};
 
 use crate::{
     code::Code,
-    diagnostic::{Diagnostic, Sink},
-    read::brief,
-    source::Source,
-    yaml::{Node, Tree, parse},
+    diagnostic::{Diagnostic, DiagnosticSink},
+    fields::shorten_text,
+    source::SourceFile,
+    yaml::{YamlNode, YamlTree, parse_yaml},
 };
 
 /// The four formats.
@@ -44,109 +44,116 @@ impl fmt::Display for Dialect {
 
 /// A source that has been read as YAML, and the format it is in.
 #[derive(Debug)]
-pub struct Detected {
+pub struct DetectedSource {
     pub dialect: Dialect,
-    pub tree: Tree,
+    pub tree: YamlTree,
 }
 
 /// Reads a source and tells its format. None if it cannot be read or is none of the four.
-pub fn detect(sink: &mut Sink) -> Option<Detected> {
+pub fn detect_dialect(sink: &mut DiagnosticSink) -> Option<DetectedSource> {
     let source = sink.source.clone();
-    let parts = Parts::of(&source.text);
-    if let Some(diagnostic) = not_markdown(&source, &parts) {
+    let parts = FrontMatterParts::parse(&source.text);
+    if let Some(diagnostic) = diagnose_front_matter(&source, &parts) {
         sink.push(diagnostic);
         return None;
     }
-    let tree = parse(parts.front.unwrap_or(parts.whole), sink)?;
+    let tree = parse_yaml(parts.front.unwrap_or(parts.whole), sink)?;
     let root = tree.root();
-    let wrong = match (of_fields(root), &parts) {
-        (None, _) => unknown(root),
-        (Some(Dialect::Aip15), Parts { front: None, opening, .. }) => not_front_matter(root, *opening),
-        (Some(dialect), Parts { front: Some(_), rest, .. })
+    let wrong = match (detect_by_fields(root), &parts) {
+        (None, _) => diagnose_unknown_format(root),
+        (Some(Dialect::Aip15), FrontMatterParts { front: None, opening, .. }) => {
+            diagnose_missing_front_matter(root, *opening)
+        }
+        (Some(dialect), FrontMatterParts { front: Some(_), rest, .. })
             if dialect != Dialect::Aip15 && !source.slice(*rest).trim().is_empty() =>
         {
             let message = "a second document starts here, and one file holds one workflow";
-            Diagnostic::new(Code::ManyDocuments, &source, Span { end: rest.start, ..*rest }, message)
+            Diagnostic::new(Code::ManyDocuments, &source, ExprSpan { end: rest.start, ..*rest }, message)
         }
-        (Some(dialect), _) => return Some(Detected { dialect, tree }),
+        (Some(dialect), _) => return Some(DetectedSource { dialect, tree }),
     };
     sink.push(wrong);
     None
 }
 
 /// The front matter of a file that must have one.
-pub(crate) fn front_matter(sink: &mut Sink) -> Option<Tree> {
+pub(crate) fn parse_front_matter(sink: &mut DiagnosticSink) -> Option<YamlTree> {
     let source = sink.source.clone();
-    let parts = Parts::of(&source.text);
-    if let Some(diagnostic) = not_markdown(&source, &parts) {
+    let parts = FrontMatterParts::parse(&source.text);
+    if let Some(diagnostic) = diagnose_front_matter(&source, &parts) {
         sink.push(diagnostic);
         return None;
     }
-    parse(parts.front.unwrap_or(parts.whole), sink)
+    parse_yaml(parts.front.unwrap_or(parts.whole), sink)
 }
 
 /// The YAML of a file: its front matter, or all of a file that is not Markdown. None: it has none.
-pub(crate) fn front(source: &Arc<Source>) -> Option<Span> {
-    let parts = Parts::of(&source.text);
-    match not_markdown(source, &parts) {
+pub(crate) fn front_matter_span(source: &Arc<SourceFile>) -> Option<ExprSpan> {
+    let parts = FrontMatterParts::parse(&source.text);
+    match diagnose_front_matter(source, &parts) {
         Some(_) => None,
         None => Some(parts.front.unwrap_or(parts.whole)),
     }
 }
 
 /// The data of a file that is no workflow: its front matter where it has some, else all of it, as JSON.
-pub fn data(source: Arc<Source>) -> Result<Value, Vec<Diagnostic>> {
-    let mut sink = Sink::new(source);
-    let read = front_matter(&mut sink).map(|tree| tree.root().json());
+pub fn read_as_json(source: Arc<SourceFile>) -> Result<Value, Vec<Diagnostic>> {
+    let mut sink = DiagnosticSink::new(source);
+    let read = parse_front_matter(&mut sink).map(|tree| tree.root().to_json());
     match read {
         Some(value) if !sink.has_errors() => Ok(value),
-        _ => Err(sink.finish()),
+        _ => Err(sink.into_diagnostics()),
     }
 }
 
 /// The id that a workflow of AIP-15 or SWDL says it has, read without checking the rest.
-pub fn workflow_id(source: &Arc<Source>) -> Option<String> {
-    let value = data(source.clone()).ok()?;
+pub fn read_workflow_id(source: &Arc<SourceFile>) -> Option<String> {
+    let value = read_as_json(source.clone()).ok()?;
     let id = value.get("workflow").map_or(&value["id"], |workflow| &workflow["id"]);
     id.as_str().map(str::to_owned)
 }
 
 /// Whether a text begins with front matter.
-pub fn has_front_matter(source: &Source) -> bool {
-    Parts::of(&source.text).front.is_some()
+pub fn has_front_matter(source: &SourceFile) -> bool {
+    FrontMatterParts::parse(&source.text).front.is_some()
 }
 
 /// What stands after the front matter of a text, or all of it where it has none.
-pub fn body(source: &Source) -> &str {
-    let parts = Parts::of(&source.text);
+pub fn markdown_body(source: &SourceFile) -> &str {
+    let parts = FrontMatterParts::parse(&source.text);
     source.slice(if parts.front.is_some() { parts.rest } else { parts.whole })
 }
 
 /// A text that may be Markdown with front matter: YAML between two lines of `---`, then prose.
-struct Parts {
-    whole: Span,
+struct FrontMatterParts {
+    whole: ExprSpan,
     /// The first `---`.
-    opening: Option<Span>,
+    opening: Option<ExprSpan>,
     /// None if it is not opened, or never closed.
-    front: Option<Span>,
-    rest: Span,
+    front: Option<ExprSpan>,
+    rest: ExprSpan,
 }
 
-impl Parts {
-    fn of(text: &str) -> Parts {
+impl FrontMatterParts {
+    fn parse(text: &str) -> FrontMatterParts {
         let mut at = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
-        let whole = Span::new(at, text.len());
-        let mut parts = Parts { whole, opening: None, front: None, rest: Span::new(text.len(), text.len()) };
+        let whole = ExprSpan::new(at, text.len());
+        let mut parts = FrontMatterParts {
+            whole,
+            opening: None,
+            front: None,
+            rest: ExprSpan::new(text.len(), text.len()),
+        };
         for line in text[at..].split_inclusive('\n') {
             let (start, end) = (at, at + line.len());
             let is_rule = is_rule(line);
             match parts.opening {
-                None if is_rule => parts.opening = Some(Span::new(start, start + line.trim_end().len())),
+                None if is_rule => parts.opening = Some(ExprSpan::new(start, start + line.trim_end().len())),
                 None if line.trim().is_empty() => {}
                 None => break,
                 Some(opening) if is_rule => {
-                    parts.front = Some(Span::new(opening.end as usize, start));
-                    parts.rest = Span::new(end, text.len());
+                    parts.front = Some(ExprSpan::new(opening.end as usize, start));
+                    parts.rest = ExprSpan::new(end, text.len());
                     break;
                 }
                 Some(_) => {}
@@ -164,9 +171,9 @@ fn is_rule(line: &str) -> bool {
 
 /// What is wrong with the front matter of a file that calls itself Markdown. Read as YAML, the prose around it would be
 /// what is complained about.
-fn not_markdown(source: &Arc<Source>, parts: &Parts) -> Option<Diagnostic> {
+fn diagnose_front_matter(source: &Arc<SourceFile>, parts: &FrontMatterParts) -> Option<Diagnostic> {
     let is_markdown = source.name.len() > 3 && source.name.to_ascii_lowercase().ends_with(".md");
-    let first = Span { end: parts.whole.start, ..parts.whole };
+    let first = ExprSpan { end: parts.whole.start, ..parts.whole };
     let (span, message) = match (parts.opening, parts.front) {
         _ if !is_markdown => return None,
         (Some(opening), None) => (opening, NEVER_CLOSED),
@@ -177,13 +184,13 @@ fn not_markdown(source: &Arc<Source>, parts: &Parts) -> Option<Diagnostic> {
         (None, _) if source.text.lines().any(is_rule) => (first, "there is text before the front matter"),
         (None, _) => (first, "this Markdown file has no front matter"),
     };
-    Some(Diagnostic::new(Code::BadFrontMatter, source, span, message).hint(RULES))
+    Some(Diagnostic::new(Code::BadFrontMatter, source, span, message).with_hint(RULES))
 }
 
 const NEVER_CLOSED: &str = "this front matter is never closed";
 const RULES: &str = "put a line that holds only `---` before the first field and after the last";
 
-fn of_fields(root: Node<'_>) -> Option<Dialect> {
+fn detect_by_fields(root: YamlNode<'_>) -> Option<Dialect> {
     let has = |key: &str| root.get(key).is_some();
     let steps = root.get("steps");
     if is_ioa(root) {
@@ -193,7 +200,7 @@ fn of_fields(root: Node<'_>) -> Option<Dialect> {
         None
     } else if has("stages") || has("workflow") && steps.is_none() {
         Some(Dialect::Swdl)
-    } else if steps.is_some_and(|steps| steps.items().is_some()) && !agentcore_but_for_steps(root)
+    } else if steps.is_some_and(|steps| steps.items().is_some()) && !is_agentcore_with_list(root)
         || has("id") && has("inputs")
     {
         Some(Dialect::Aip15)
@@ -209,14 +216,14 @@ fn of_fields(root: Node<'_>) -> Option<Dialect> {
 /// Returns true if a file with errors that nobody named is judged as a workflow. Pipelines of other systems also have `steps` and
 /// `stages`, so one of the fields is required that only a workflow of these formats has. A file that cannot be parsed is
 /// judged if it has such a key at all.
-pub fn is_probably_workflow(source: &Arc<Source>) -> bool {
+pub fn is_probably_workflow(source: &Arc<SourceFile>) -> bool {
     let is_named = ["WORKFLOW.md", "WORKFLOW.yaml", "WORKFLOW.yml", "WORKFLOW.json"];
     let name = source.name.rsplit('/').next().unwrap_or_default();
     if is_named.contains(&name) {
         return true;
     }
-    let parts = Parts::of(&source.text);
-    let tree = parse(parts.front.unwrap_or(parts.whole), &mut Sink::new(source.clone()));
+    let parts = FrontMatterParts::parse(&source.text);
+    let tree = parse_yaml(parts.front.unwrap_or(parts.whole), &mut DiagnosticSink::new(source.clone()));
     tree.map_or_else(|| has_steps_key(&source.text), |tree| has_own_fields(tree.root()))
 }
 
@@ -230,24 +237,24 @@ fn has_steps_key(text: &str) -> bool {
 }
 
 /// Returns true if a document has fields of one of the four formats that pipelines of other systems do not have.
-fn has_own_fields(root: Node<'_>) -> bool {
+fn has_own_fields(root: YamlNode<'_>) -> bool {
     let has = |key: &str| root.get(key).is_some();
-    match of_fields(root) {
+    match detect_by_fields(root) {
         None => false,
         Some(Dialect::Ioa) => true,
         Some(Dialect::Swdl) => {
             // Plans and definitions that this program prints have `hash` or `origin` there.
-            let is_written = |workflow: Node<'_>| {
+            let is_written = |workflow: YamlNode<'_>| {
                 workflow.get("id").is_some()
                     && workflow.get("hash").is_none()
                     && workflow.get("origin").is_none()
             };
             root.get("workflow").is_some_and(is_written)
-                || root.get("stages").is_some_and(|stages| has_any(stages, &["id", "roles"]))
+                || root.get("stages").is_some_and(|stages| has_any_key(stages, &["id", "roles"]))
         }
         // Results of a run also have `workflow` and `steps`, and no `id` of their own.
         Some(Dialect::Aip15) => {
-            has("id") && root.get("steps").is_some_and(|steps| has_any(steps, &["kind", "id"]))
+            has("id") && root.get("steps").is_some_and(|steps| has_any_key(steps, &["kind", "id"]))
         }
         Some(Dialect::AgentCore) => {
             root.get("steps").is_some_and(has_agentcore_step)
@@ -257,52 +264,53 @@ fn has_own_fields(root: Node<'_>) -> bool {
 }
 
 /// Returns true if one of the first items of a list has one of these fields.
-fn has_any(list: Node<'_>, keys: &[&str]) -> bool {
-    let says = |item: Node<'_>| keys.iter().any(|key| item.get(key).is_some());
+fn has_any_key(list: YamlNode<'_>, keys: &[&str]) -> bool {
+    let says = |item: YamlNode<'_>| keys.iter().any(|key| item.get(key).is_some());
     list.items().is_some_and(|mut items| items.by_ref().take(8).any(says))
 }
 
 /// A workflow of IOA, or something that is nearly called one. Its other resources are no workflows.
-fn is_ioa(root: Node<'_>) -> bool {
-    let text = |key: &str| root.get(key).and_then(Node::raw).unwrap_or_default();
+fn is_ioa(root: YamlNode<'_>) -> bool {
+    let text = |key: &str| root.get(key).and_then(YamlNode::raw_text).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
-    let is_workflow = kind.is_empty() || closest(kind, ["Workflow"].into_iter()).is_some();
+    let is_workflow = kind.is_empty() || find_closest_name(kind, ["Workflow"].into_iter()).is_some();
     let has_steps = root.get("spec").is_some_and(|spec| spec.get("steps").is_some());
     is_workflow
         && (version.starts_with("ioa.") || version.is_empty() && root.get("spec").is_some() || has_steps)
 }
 
 /// Whether one of the first steps says what only steps of AgentCore say.
-fn has_agentcore_step(steps: Node<'_>) -> bool {
+fn has_agentcore_step(steps: YamlNode<'_>) -> bool {
     let says =
-        |step: Node<'_>| ["worker", "instructions", "workflow"].iter().any(|key| step.get(key).is_some());
+        |step: YamlNode<'_>| ["worker", "instructions", "workflow"].iter().any(|key| step.get(key).is_some());
     steps.fields().is_some_and(|mut fields| fields.by_ref().take(8).any(|field| says(field.value)))
 }
 
 /// A list of steps under fields that only AgentCore has: the list is what is wrong.
-fn agentcore_but_for_steps(root: Node<'_>) -> bool {
+fn is_agentcore_with_list(root: YamlNode<'_>) -> bool {
     root.get("timeout").is_some() && root.get("name").is_some() && root.get("id").is_none()
 }
 
-fn unknown(root: Node<'_>) -> Diagnostic {
-    if let Some(kind) = root.get("kind").filter(|kind| kind.raw().is_some()) {
+fn diagnose_unknown_format(root: YamlNode<'_>) -> Diagnostic {
+    if let Some(kind) = root.get("kind").filter(|kind| kind.raw_text().is_some()) {
         let message = format!(
             "this is a resource of kind `{}`, and no workflow",
-            brief(kind.raw().unwrap_or_default())
+            shorten_text(kind.raw_text().unwrap_or_default())
         );
         let hint = "a workflow of IOA has `apiVersion: ioa.dev/v0.2` and `kind: Workflow`";
-        return Diagnostic::new(Code::UnknownFormat, kind.source(), kind.mark(), message).hint(hint);
+        return Diagnostic::new(Code::UnknownFormat, kind.source(), kind.first_line_span(), message)
+            .with_hint(hint);
     }
     let message = "this is none of the four formats";
     let hint = "AgentCore has `name`, `timeout` and a mapping `steps`; AIP-15 is Markdown whose front matter has `id` \
                 and a list `steps`; IOA has `apiVersion` and `kind: Workflow`; SWDL has `workflow` and `stages`";
-    Diagnostic::new(Code::UnknownFormat, root.source(), root.mark(), message).hint(hint)
+    Diagnostic::new(Code::UnknownFormat, root.source(), root.first_line_span(), message).with_hint(hint)
 }
 
-fn not_front_matter(root: Node<'_>, opening: Option<Span>) -> Diagnostic {
+fn diagnose_missing_front_matter(root: YamlNode<'_>, opening: Option<ExprSpan>) -> Diagnostic {
     let (span, message) = match opening {
         Some(opening) => (opening, NEVER_CLOSED),
-        None => (root.mark(), "an AIP-15 workflow is the front matter of a Markdown file"),
+        None => (root.first_line_span(), "an AIP-15 workflow is the front matter of a Markdown file"),
     };
-    Diagnostic::new(Code::BadFrontMatter, root.source(), span, message).hint(RULES)
+    Diagnostic::new(Code::BadFrontMatter, root.source(), span, message).with_hint(RULES)
 }

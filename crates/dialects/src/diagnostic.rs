@@ -7,9 +7,9 @@ use std::{
     sync::Arc,
 };
 
-use skein_core::{expr::Span, plan::Severity};
+use skein_core::{expr::ExprSpan, plan::Severity};
 
-use crate::{code::Code, source::Source, yaml::Field};
+use crate::{code::Code, source::SourceFile, yaml::YamlField};
 
 /// One thing to tell a person about a source.
 #[derive(Debug, Clone)]
@@ -19,37 +19,42 @@ pub struct Diagnostic {
     /// One line: what is wrong, with the name of the thing.
     pub message: String,
     /// The first is the place of the problem; the others are places that it has to do with.
-    pub labels: Vec<Label>,
+    pub labels: Vec<DiagnosticLabel>,
     /// What to do about it.
     pub hint: Option<String>,
-    pub fix: Option<Fix>,
+    pub fix: Option<SuggestedFix>,
     /// How many it stands for.
     pub count: usize,
 }
 
 /// A place in a source and what to say there.
 #[derive(Debug, Clone)]
-pub struct Label {
-    pub source: Arc<Source>,
-    pub span: Span,
+pub struct DiagnosticLabel {
+    pub source: Arc<SourceFile>,
+    pub span: ExprSpan,
     pub message: String,
 }
 
 /// A change to the source that would make it right.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fix {
-    pub span: Span,
+pub struct SuggestedFix {
+    pub span: ExprSpan,
     pub text: String,
 }
 
 impl Diagnostic {
     /// A diagnostic as bad as its code.
-    pub fn new(code: Code, source: &Arc<Source>, span: Span, message: impl Into<String>) -> Diagnostic {
+    pub fn new(
+        code: Code,
+        source: &Arc<SourceFile>,
+        span: ExprSpan,
+        message: impl Into<String>,
+    ) -> Diagnostic {
         Diagnostic {
             code,
             severity: code.severity(),
-            message: one_line(message.into()),
-            labels: vec![Label { source: source.clone(), span, message: String::new() }],
+            message: to_one_line(message.into()),
+            labels: vec![DiagnosticLabel { source: source.clone(), span, message: String::new() }],
             hint: None,
             fix: None,
             count: 1,
@@ -58,58 +63,63 @@ impl Diagnostic {
 
     /// What to say right at the place.
     #[must_use]
-    pub fn label(mut self, message: impl Into<String>) -> Diagnostic {
+    pub fn with_label(mut self, message: impl Into<String>) -> Diagnostic {
         self.labels[0].message = message.into();
         self
     }
 
     /// Another place in the same source.
     #[must_use]
-    pub fn also(self, span: Span, message: impl Into<String>) -> Diagnostic {
+    pub fn with_related(self, span: ExprSpan, message: impl Into<String>) -> Diagnostic {
         let source = self.labels[0].source.clone();
-        self.also_in(&source, span, message)
+        self.with_related_in(&source, span, message)
     }
 
     /// Another place, perhaps in another source.
     #[must_use]
-    pub fn also_in(mut self, source: &Arc<Source>, span: Span, message: impl Into<String>) -> Diagnostic {
-        self.labels.push(Label { source: source.clone(), span, message: message.into() });
+    pub fn with_related_in(
+        mut self,
+        source: &Arc<SourceFile>,
+        span: ExprSpan,
+        message: impl Into<String>,
+    ) -> Diagnostic {
+        self.labels.push(DiagnosticLabel { source: source.clone(), span, message: message.into() });
         self
     }
 
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Diagnostic {
-        self.hint = Some(one_line(hint.into()));
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Diagnostic {
+        self.hint = Some(to_one_line(hint.into()));
         self
     }
 
     #[must_use]
-    pub fn maybe_hint(mut self, hint: Option<String>) -> Diagnostic {
+    pub fn with_optional_hint(mut self, hint: Option<String>) -> Diagnostic {
         self.hint = hint.or(self.hint);
         self
     }
 
     /// A change that would make it right, and the hint that says so.
     #[must_use]
-    pub fn fix(mut self, span: Span, text: impl Into<String>) -> Diagnostic {
-        self.fix = Some(Fix { span, text: text.into() });
+    pub fn with_fix(mut self, span: ExprSpan, text: impl Into<String>) -> Diagnostic {
+        self.fix = Some(SuggestedFix { span, text: text.into() });
         self
     }
 
     /// Another word in the place of one, in the quotes that it has: in JSON, a word without them is none.
     #[must_use]
-    pub fn fix_word(self, span: Span, word: &str) -> Diagnostic {
+    pub fn with_word_fix(self, span: ExprSpan, word: &str) -> Diagnostic {
         let text = match self.labels[0].source.slice(span).chars().next() {
             Some(quote @ ('"' | '\'')) => format!("{quote}{word}{quote}"),
             _ => word.to_owned(),
         };
-        self.fix(span, text)
+        self.with_fix(span, text)
     }
 
     /// Says what was probably meant, and puts it in the place of the word that was written.
     #[must_use]
-    pub fn meant(self, span: Span, near: &str) -> Diagnostic {
-        self.hint(format!("did you mean `{near}`?")).fix_word(span, near)
+    pub fn with_suggestion(self, span: ExprSpan, near: &str) -> Diagnostic {
+        self.with_hint(format!("did you mean `{near}`?")).with_word_fix(span, near)
     }
 
     pub fn is_error(&self) -> bool {
@@ -117,13 +127,13 @@ impl Diagnostic {
     }
 
     /// Where it is.
-    pub fn place(&self) -> &Label {
+    pub fn primary_label(&self) -> &DiagnosticLabel {
         &self.labels[0]
     }
 }
 
 /// Names and values from a source may be long, have lines, or hold what a terminal would obey.
-fn one_line(text: String) -> String {
+fn to_one_line(text: String) -> String {
     const MOST: usize = 500;
     let is_plain = text.len() <= MOST && !text.chars().any(char::is_control);
     if is_plain {
@@ -137,9 +147,9 @@ fn one_line(text: String) -> String {
 
 /// A field that is refused and seems to be meant for another.
 #[derive(Debug)]
-pub(crate) struct Misspelt {
+pub(crate) struct MisspeltField {
     pub refused: Diagnostic,
-    pub key: Span,
+    pub key: ExprSpan,
     pub meant: &'static str,
 }
 
@@ -148,21 +158,21 @@ const KEPT: usize = 50;
 
 /// Collects what there is to say about one source.
 #[derive(Debug)]
-pub struct Sink {
-    pub source: Arc<Source>,
+pub struct DiagnosticSink {
+    pub source: Arc<SourceFile>,
     kept: Vec<Diagnostic>,
     counts: BTreeMap<Code, usize>,
     /// How many of each kind were only counted, here or before.
     unkept: BTreeMap<Code, usize>,
     /// What has been said where, by the address of the source.
-    places: BTreeSet<(Code, usize, Span)>,
+    places: BTreeSet<(Code, usize, ExprSpan)>,
     errors: bool,
-    pub(crate) misspelt: Vec<Misspelt>,
+    pub(crate) misspelt: Vec<MisspeltField>,
 }
 
-impl Sink {
-    pub fn new(source: Arc<Source>) -> Sink {
-        Sink {
+impl DiagnosticSink {
+    pub fn new(source: Arc<SourceFile>) -> DiagnosticSink {
+        DiagnosticSink {
             source,
             kept: Vec::new(),
             counts: BTreeMap::new(),
@@ -175,9 +185,9 @@ impl Sink {
 
     /// Adds one; the same code at the same place is said once.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        let Label { source, span, .. } = diagnostic.place();
+        let DiagnosticLabel { source, span, .. } = diagnostic.primary_label();
         let place = (diagnostic.code, Arc::as_ptr(source).addr(), *span);
-        if *span != Span::default() && !self.places.insert(place) {
+        if *span != ExprSpan::default() && !self.places.insert(place) {
             return;
         }
         self.errors |= diagnostic.is_error();
@@ -185,19 +195,24 @@ impl Sink {
         *count += 1;
         match *count <= KEPT {
             true => self.kept.push(diagnostic),
-            false => self.count(diagnostic.code, 1),
+            false => self.count_omitted(diagnostic.code, 1),
         }
     }
 
     /// Notes that a field of the source itself is refused, and which one it seems to be meant for.
-    pub(crate) fn slip(&mut self, field: Field<'_>, meant: &'static str, refused: &Diagnostic) {
+    pub(crate) fn record_misspelling(
+        &mut self,
+        field: YamlField<'_>,
+        meant: &'static str,
+        refused: &Diagnostic,
+    ) {
         if refused.is_error() && Arc::ptr_eq(field.value.source(), &self.source) {
-            self.misspelt.push(Misspelt { refused: refused.clone(), key: field.key_span, meant });
+            self.misspelt.push(MisspeltField { refused: refused.clone(), key: field.key_span, meant });
         }
     }
 
     /// Counts some of a kind that nobody has kept.
-    pub fn count(&mut self, code: Code, more: usize) {
+    pub fn count_omitted(&mut self, code: Code, more: usize) {
         *self.unkept.entry(code).or_default() += more;
     }
 
@@ -206,9 +221,9 @@ impl Sink {
     }
 
     /// Adds all that another was told.
-    pub fn take_in(&mut self, other: Sink) {
+    pub fn extend_from(&mut self, other: DiagnosticSink) {
         self.extend(other.kept);
-        other.unkept.into_iter().for_each(|(code, more)| self.count(code, more));
+        other.unkept.into_iter().for_each(|(code, more)| self.count_omitted(code, more));
     }
 
     /// Whether more of this kind would only be counted, so that it is not worth working out what was meant.
@@ -217,8 +232,8 @@ impl Sink {
     }
 
     /// Where in the source itself something is said.
-    pub(crate) fn starts(&self) -> BTreeSet<u32> {
-        let places = self.kept.iter().map(Diagnostic::place);
+    pub(crate) fn label_starts(&self) -> BTreeSet<u32> {
+        let places = self.kept.iter().map(Diagnostic::primary_label);
         places
             .filter(|place| Arc::ptr_eq(&place.source, &self.source))
             .map(|place| place.span.start)
@@ -226,11 +241,11 @@ impl Sink {
     }
 
     /// Whether something in a part of a source is an error.
-    pub(crate) fn has_error_in(&self, source: &Arc<Source>, part: Span) -> bool {
-        let is_in = |place: &Label| {
+    pub(crate) fn has_error_in(&self, source: &Arc<SourceFile>, part: ExprSpan) -> bool {
+        let is_in = |place: &DiagnosticLabel| {
             Arc::ptr_eq(&place.source, source) && part.start <= place.span.start && place.span.end <= part.end
         };
-        self.kept.iter().any(|diagnostic| diagnostic.is_error() && is_in(diagnostic.place()))
+        self.kept.iter().any(|diagnostic| diagnostic.is_error() && is_in(diagnostic.primary_label()))
     }
 
     /// Whether nothing has been said.
@@ -244,14 +259,14 @@ impl Sink {
 
     /// All of them in the order of the source, then those about others; where some were only counted, one more says
     /// how many.
-    pub fn finish(mut self) -> Vec<Diagnostic> {
+    pub fn into_diagnostics(mut self) -> Vec<Diagnostic> {
         self.kept.sort_by_key(|diagnostic| {
-            let Label { source, span, .. } = diagnostic.place();
+            let DiagnosticLabel { source, span, .. } = diagnostic.primary_label();
             (!Arc::ptr_eq(source, &self.source), *span)
         });
         for (code, more) in self.unkept {
             let message = format!("{more} more of these are not shown");
-            let rest = Diagnostic::new(code, &self.source, Span::default(), message);
+            let rest = Diagnostic::new(code, &self.source, ExprSpan::default(), message);
             self.kept.push(Diagnostic { count: more, ..rest });
         }
         self.kept
@@ -264,22 +279,22 @@ mod tests {
 
     #[test]
     fn a_message_is_one_line_that_can_be_shown() {
-        assert_eq!(one_line("é `x`".to_owned()), "é `x`");
-        assert_eq!(one_line("a\nb\u{1b}[31m".to_owned()), "a\u{fffd}b\u{fffd}[31m");
-        assert_eq!(one_line("é".repeat(501)), format!("{}…", "é".repeat(500)));
-        assert_eq!(one_line("é".repeat(500)), "é".repeat(500));
+        assert_eq!(to_one_line("é `x`".to_owned()), "é `x`");
+        assert_eq!(to_one_line("a\nb\u{1b}[31m".to_owned()), "a\u{fffd}b\u{fffd}[31m");
+        assert_eq!(to_one_line("é".repeat(501)), format!("{}…", "é".repeat(500)));
+        assert_eq!(to_one_line("é".repeat(500)), "é".repeat(500));
     }
 
     #[test]
     fn what_is_not_kept_is_counted() {
-        let source = Source::new("a.yaml", "x".repeat(100));
-        let mut sink = Sink::new(source.clone());
+        let source = SourceFile::new("a.yaml", "x".repeat(100));
+        let mut sink = DiagnosticSink::new(source.clone());
         for i in 0..KEPT + 3 {
             assert_eq!(sink.is_full(Code::BadYaml), i >= KEPT);
-            sink.push(Diagnostic::new(Code::BadYaml, &source, Span::new(i, i + 1), "no"));
+            sink.push(Diagnostic::new(Code::BadYaml, &source, ExprSpan::new(i, i + 1), "no"));
         }
-        sink.push(Diagnostic::new(Code::BadYaml, &source, Span::new(3, 4), "the same place"));
-        let said = sink.finish();
+        sink.push(Diagnostic::new(Code::BadYaml, &source, ExprSpan::new(3, 4), "the same place"));
+        let said = sink.into_diagnostics();
         assert_eq!(said.len(), KEPT + 1);
         assert_eq!(said[KEPT].message, "3 more of these are not shown");
         assert_eq!(said.iter().map(|diagnostic| diagnostic.count).sum::<usize>(), KEPT + 3);

@@ -4,7 +4,7 @@ use skein_core::{limits, time::Millis};
 
 /// The units that a format knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Units {
+pub enum DurationUnits {
     /// AgentCore and IOA: `ms`, `s`, `m`, `h`, one after the other.
     UpToHours,
     /// SWDL and AIP-41: `s`, `m`, `h`, `d`.
@@ -13,29 +13,29 @@ pub enum Units {
     All,
 }
 
-impl Units {
-    fn known(self) -> &'static [(&'static str, u64)] {
+impl DurationUnits {
+    fn known_units(self) -> &'static [(&'static str, u64)] {
         const ALL: &[(&str, u64)] =
             &[("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
         match self {
-            Units::UpToHours => &ALL[..4],
-            Units::UpToDays => &ALL[1..],
-            Units::All => ALL,
+            DurationUnits::UpToHours => &ALL[..4],
+            DurationUnits::UpToDays => &ALL[1..],
+            DurationUnits::All => ALL,
         }
     }
 
-    fn units(self) -> String {
-        self.known().iter().map(|(unit, _)| *unit).collect::<Vec<_>>().join(", ")
+    fn unit_names(self) -> String {
+        self.known_units().iter().map(|(unit, _)| *unit).collect::<Vec<_>>().join(", ")
     }
 
-    pub fn listed(self) -> String {
-        self.known().iter().map(|(unit, _)| format!("`{unit}`")).collect::<Vec<_>>().join(", ")
+    pub fn quoted_names(self) -> String {
+        self.known_units().iter().map(|(unit, _)| format!("`{unit}`")).collect::<Vec<_>>().join(", ")
     }
 
     pub fn example(self) -> &'static str {
         match self {
-            Units::UpToHours | Units::All => "1h30m",
-            Units::UpToDays => "90m",
+            DurationUnits::UpToHours | DurationUnits::All => "1h30m",
+            DurationUnits::UpToDays => "90m",
         }
     }
 
@@ -51,11 +51,11 @@ impl Units {
             if after.starts_with(['.', ',']) && !number.is_empty() {
                 return Err("use whole numbers, each with a unit".to_owned());
             }
-            let number: u64 = number.parse().map_err(|_| missing_number(number, rest))?;
-            let size = self.known().iter().find(|(known, _)| *known == unit).map(|(_, size)| *size);
+            let number: u64 = number.parse().map_err(|_| describe_number_error(number, rest))?;
+            let size = self.known_units().iter().find(|(known, _)| *known == unit).map(|(_, size)| *size);
             let size = size.ok_or_else(|| match unit {
-                "" => format!("missing unit ({})", self.units()),
-                unit => format!("unknown unit `{unit}`; use {}", self.units()),
+                "" => format!("missing unit ({})", self.unit_names()),
+                unit => format!("unknown unit `{unit}`; use {}", self.unit_names()),
             })?;
             total = total.saturating_add(number.saturating_mul(size));
             rest = after;
@@ -70,15 +70,15 @@ impl Units {
 
     /// How a text is written that is a length of time to a person: with words, spaces or capitals, as ISO 8601 has it, in
     /// parts of a unit, or in a unit that the format does not have.
-    pub fn meant(self, text: &str) -> Option<String> {
-        self.in_whole_numbers(text).or_else(|| self.written(spoken(text)?))
+    pub fn suggest_spelling(self, text: &str) -> Option<String> {
+        self.format_fraction(text).or_else(|| self.format_duration(parse_spoken(text)?))
     }
 
     /// A length in the units of the format, the largest first.
-    fn written(self, length: u64) -> Option<String> {
+    fn format_duration(self, length: u64) -> Option<String> {
         let mut rest = length;
         let mut written = String::new();
-        for (unit, size) in self.known().iter().rev().filter(|_| length <= limits::TIMEOUT) {
+        for (unit, size) in self.known_units().iter().rev().filter(|_| length <= limits::TIMEOUT) {
             if rest >= *size {
                 written += &format!("{}{unit}", rest / size);
                 rest %= size;
@@ -88,16 +88,16 @@ impl Units {
     }
 
     /// A part of a unit, such as `1.5h`, in whole numbers of a smaller one.
-    fn in_whole_numbers(self, text: &str) -> Option<String> {
+    fn format_fraction(self, text: &str) -> Option<String> {
         let (whole, rest) = text.split_once(['.', ','])?;
         let digits = rest.find(|c: char| !c.is_ascii_digit())?;
         let (part, unit) = rest.split_at(digits);
-        let (_, size) = self.known().iter().find(|(known, _)| *known == unit)?;
+        let (_, size) = self.known_units().iter().find(|(known, _)| *known == unit)?;
         let scale = 10u64.checked_pow(u32::try_from(part.len()).ok()?)?;
         let parts = format!("{whole}{part}").parse::<u64>().ok()?.checked_mul(*size)?;
         let total = parts / scale;
         let exact = parts % scale == 0 && total > 0;
-        let (unit, size) = self.known().iter().rev().find(|(_, size)| exact && total % size == 0)?;
+        let (unit, size) = self.known_units().iter().rev().find(|(_, size)| exact && total % size == 0)?;
         Some(format!("{}{unit}", total / size))
     }
 }
@@ -113,7 +113,7 @@ const WORDS: &[(&[&str], u64)] = &[
 ];
 
 /// A length of time in any of the ways in which people write one, if it can only mean one.
-fn spoken(text: &str) -> Option<u64> {
+fn parse_spoken(text: &str) -> Option<u64> {
     let lower = text.trim().to_lowercase();
     // Before the T of ISO 8601, M is for months.
     let plain = match lower.strip_prefix('p') {
@@ -134,7 +134,7 @@ fn spoken(text: &str) -> Option<u64> {
     Some(total)
 }
 
-fn missing_number(digits: &str, rest: &str) -> String {
+fn describe_number_error(digits: &str, rest: &str) -> String {
     match digits {
         "" if rest.starts_with('-') => "it cannot be less than nothing".to_owned(),
         "" => format!("a number was expected where `{}` begins", rest.chars().take(8).collect::<String>()),
@@ -148,28 +148,28 @@ mod tests {
 
     #[test]
     fn numbers_with_units_add_up() {
-        assert_eq!(Units::UpToHours.parse("1h30m45s"), Ok(Millis(5_445_000)));
-        assert_eq!(Units::UpToHours.parse("200ms"), Ok(Millis(200)));
-        assert_eq!(Units::UpToDays.parse("2d"), Ok(Millis(172_800_000)));
-        assert_eq!(Units::All.parse("1d1ms"), Ok(Millis(86_400_001)));
+        assert_eq!(DurationUnits::UpToHours.parse("1h30m45s"), Ok(Millis(5_445_000)));
+        assert_eq!(DurationUnits::UpToHours.parse("200ms"), Ok(Millis(200)));
+        assert_eq!(DurationUnits::UpToDays.parse("2d"), Ok(Millis(172_800_000)));
+        assert_eq!(DurationUnits::All.parse("1d1ms"), Ok(Millis(86_400_001)));
     }
 
     #[test]
     fn a_part_of_a_unit_is_whole_in_a_smaller_one() {
-        let of = |units: Units, text| units.in_whole_numbers(text);
-        assert_eq!(of(Units::UpToHours, "1.5h").as_deref(), Some("90m"));
-        assert_eq!(of(Units::UpToHours, "2.0h").as_deref(), Some("2h"));
-        assert_eq!(of(Units::UpToHours, "0,25s").as_deref(), Some("250ms"));
-        assert_eq!(of(Units::UpToDays, "0.5d").as_deref(), Some("12h"));
-        assert_eq!(of(Units::UpToDays, "0.5s"), None);
+        let of = |units: DurationUnits, text| units.format_fraction(text);
+        assert_eq!(of(DurationUnits::UpToHours, "1.5h").as_deref(), Some("90m"));
+        assert_eq!(of(DurationUnits::UpToHours, "2.0h").as_deref(), Some("2h"));
+        assert_eq!(of(DurationUnits::UpToHours, "0,25s").as_deref(), Some("250ms"));
+        assert_eq!(of(DurationUnits::UpToDays, "0.5d").as_deref(), Some("12h"));
+        assert_eq!(of(DurationUnits::UpToDays, "0.5s"), None);
         for other in ["1.5", "1.5x", "1.5h30m", "1h", "0.0h", ".", "1.99999999999999999999h", "-1.5h"] {
-            assert_eq!(of(Units::UpToHours, other), None, "{other}");
+            assert_eq!(of(DurationUnits::UpToHours, other), None, "{other}");
         }
     }
 
     #[test]
     fn what_people_write_is_understood() {
-        let of = |units: Units, text| units.meant(text);
+        let of = |units: DurationUnits, text| units.suggest_spelling(text);
         for (text, meant) in [
             ("5 minutes", "5m"),
             ("5 min", "5m"),
@@ -185,22 +185,22 @@ mod tests {
             ("250 milliseconds", "250ms"),
             ("1.5h", "90m"),
         ] {
-            assert_eq!(of(Units::UpToHours, text).as_deref(), Some(meant), "{text}");
-            let parsed = Units::UpToHours.parse(meant);
+            assert_eq!(of(DurationUnits::UpToHours, text).as_deref(), Some(meant), "{text}");
+            let parsed = DurationUnits::UpToHours.parse(meant);
             assert!(parsed.is_ok(), "{meant}");
         }
-        assert_eq!(of(Units::UpToDays, "36 hours").as_deref(), Some("1d12h"));
-        assert_eq!(of(Units::UpToDays, "200 ms"), None);
+        assert_eq!(of(DurationUnits::UpToDays, "36 hours").as_deref(), Some("1d12h"));
+        assert_eq!(of(DurationUnits::UpToDays, "200 ms"), None);
         for other in
             ["300", "P1M", "soon", "5 x", "", "-5 m", "0 s", "９ m", "99999999999999999999 h", "400 d"]
         {
-            assert_eq!(of(Units::UpToHours, other), None, "{other}");
+            assert_eq!(of(DurationUnits::UpToHours, other), None, "{other}");
         }
     }
 
     #[test]
     fn what_is_not_one_says_why() {
-        let of = |text| Units::UpToHours.parse(text).unwrap_err();
+        let of = |text| DurationUnits::UpToHours.parse(text).unwrap_err();
         assert_eq!(of(""), "it is empty");
         assert_eq!(of("0s"), "it must be more than zero");
         assert_eq!(of("abc"), "a number was expected where `abc` begins");
@@ -211,6 +211,6 @@ mod tests {
         assert_eq!(of("1d"), "unknown unit `d`; use ms, s, m, h");
         assert_eq!(of("99999999999999999999s"), "99999999999999999999 is too large");
         assert_eq!(of("9999999h"), "it is more than 366 days");
-        assert_eq!(Units::UpToDays.parse("5ms").unwrap_err(), "unknown unit `ms`; use s, m, h, d");
+        assert_eq!(DurationUnits::UpToDays.parse("5ms").unwrap_err(), "unknown unit `ms`; use s, m, h, d");
     }
 }

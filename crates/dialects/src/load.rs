@@ -2,45 +2,45 @@
 
 use std::sync::Arc;
 
-use skein_core::{expr::Span, limits};
+use skein_core::{expr::ExprSpan, limits};
 
-use crate::{code::Code, diagnostic::Diagnostic, source::Source};
+use crate::{code::Code, diagnostic::Diagnostic, source::SourceFile};
 
 /// The source in what was read, or why there is none. Whoever reads may stop after one byte more than the limit.
-pub fn load(name: &str, read: Result<Vec<u8>, String>) -> Result<Arc<Source>, Diagnostic> {
-    let empty = || Source::new(name, "");
+pub fn load_source(name: &str, read: Result<Vec<u8>, String>) -> Result<Arc<SourceFile>, Diagnostic> {
+    let empty = || SourceFile::new(name, "");
     let bytes = match read {
         Ok(bytes) => bytes,
         Err(why) => {
             let message = format!("`{name}` cannot be read: {why}");
-            return Err(Diagnostic::new(Code::CannotRead, &empty(), Span::default(), message));
+            return Err(Diagnostic::new(Code::CannotRead, &empty(), ExprSpan::default(), message));
         }
     };
     // Before anything that costs as much as the file is long.
     if bytes.len() > limits::SOURCE_BYTES {
-        return Err(too_large(&empty()));
+        return Err(diagnose_too_large(&empty()));
     }
     String::from_utf8(bytes)
-        .map(|text| Source::new(name, text))
-        .map_err(|error| not_utf8(name, error.as_bytes(), error.utf8_error().valid_up_to()))
+        .map(|text| SourceFile::new(name, text))
+        .map_err(|error| diagnose_not_utf8(name, error.as_bytes(), error.utf8_error().valid_up_to()))
 }
 
 /// The diagnostic for a source that is over the limit; how far is not known of one that was not read to its end.
-pub(crate) fn too_large(source: &Arc<Source>) -> Diagnostic {
+pub(crate) fn diagnose_too_large(source: &Arc<SourceFile>) -> Diagnostic {
     let message = format!("this file has more than {} bytes", limits::SOURCE_BYTES);
     let hint = "split it into workflows that call one another";
-    Diagnostic::new(Code::TooLarge, source, Span::default(), message).hint(hint)
+    Diagnostic::new(Code::TooLarge, source, ExprSpan::default(), message).with_hint(hint)
 }
 
-fn not_utf8(name: &str, bytes: &[u8], valid: usize) -> Diagnostic {
-    let shown = Source::new(name, String::from_utf8_lossy(bytes));
-    let span = Span::new(valid, valid + char::REPLACEMENT_CHARACTER.len_utf8());
+fn diagnose_not_utf8(name: &str, bytes: &[u8], valid: usize) -> Diagnostic {
+    let shown = SourceFile::new(name, String::from_utf8_lossy(bytes));
+    let span = ExprSpan::new(valid, valid + char::REPLACEMENT_CHARACTER.len_utf8());
     let message = format!("this file is not UTF-8: the byte {:#04x} means nothing here", bytes[valid]);
     let hint = match bytes {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "it looks like UTF-16: save it as UTF-8",
         _ => "save it as UTF-8",
     };
-    Diagnostic::new(Code::NotUtf8, &shown, span, message).hint(hint)
+    Diagnostic::new(Code::NotUtf8, &shown, span, message).with_hint(hint)
 }
 
 #[cfg(test)]
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     fn code(read: Result<Vec<u8>, String>) -> Code {
-        load("a.yaml", read).unwrap_err().code
+        load_source("a.yaml", read).unwrap_err().code
     }
 
     #[test]
@@ -56,16 +56,16 @@ mod tests {
         assert_eq!(code(Err("permission denied".to_owned())), Code::CannotRead);
         assert_eq!(code(Ok(vec![b' '; limits::SOURCE_BYTES + 1])), Code::TooLarge);
         assert_eq!(code(Ok(b"name: caf\xe9".to_vec())), Code::NotUtf8);
-        assert!(load("a.yaml", Ok(vec![b' '; limits::SOURCE_BYTES])).is_ok());
+        assert!(load_source("a.yaml", Ok(vec![b' '; limits::SOURCE_BYTES])).is_ok());
     }
 
     #[test]
     fn the_byte_that_is_wrong_is_shown() {
-        let diagnostic = load("a.yaml", Ok(b"a: 1\nb: caf\xe9\n".to_vec())).unwrap_err();
-        let place = diagnostic.place();
+        let diagnostic = load_source("a.yaml", Ok(b"a: 1\nb: caf\xe9\n".to_vec())).unwrap_err();
+        let place = diagnostic.primary_label();
         assert_eq!(place.source.slice(place.span), "\u{fffd}");
         assert_eq!(place.source.position(place.span.start).line, 2);
-        let utf16 = load("a.yaml", Ok(vec![0xff, 0xfe, b'a', 0])).unwrap_err();
+        let utf16 = load_source("a.yaml", Ok(vec![0xff, 0xfe, b'a', 0])).unwrap_err();
         assert_eq!(utf16.hint.as_deref(), Some("it looks like UTF-16: save it as UTF-8"));
     }
 }

@@ -7,31 +7,31 @@ use serde_json::{Value, json};
 use skein_core::plan::Severity;
 
 use crate::{
-    diagnostic::{Diagnostic, Label},
-    source::Source,
+    diagnostic::{Diagnostic, DiagnosticLabel},
+    source::SourceFile,
 };
 
 /// For people, with or without colour.
-pub fn human(diagnostic: &Diagnostic, colour: bool) -> String {
+pub fn render_text(diagnostic: &Diagnostic, colour: bool) -> String {
     let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
-    let title = level(diagnostic.severity).primary_title(diagnostic.message.as_str());
+    let title = severity_level(diagnostic.severity).primary_title(diagnostic.message.as_str());
     let title = title.id(diagnostic.code.as_str());
     let mut main = Group::with_title(title);
-    for (source, labels) in by_source(&diagnostic.labels) {
+    for (source, labels) in group_by_source(&diagnostic.labels) {
         // Of a source that is empty or could not be read, and for what stands for many, there is nothing to show but the
         // name.
         main = match source.text.is_empty() || diagnostic.count > 1 {
             true => main.element(Origin::path(source.name.as_str())),
-            false => main.element(snippet(source, &labels)),
+            false => main.element(build_snippet(source, &labels)),
         };
     }
     let mut report = vec![];
     if let Some(hint) = &diagnostic.hint {
         match &diagnostic.fix {
             Some(fix) => {
-                let source = &diagnostic.place().source;
+                let source = &diagnostic.primary_label().source;
                 let (part, line) = source.lines_around([fix.span].into_iter());
-                let patch = Patch::new(within(source.range(fix.span), &part), fix.text.as_str());
+                let patch = Patch::new(relative_range(source.byte_range(fix.span), &part), fix.text.as_str());
                 let snippet = Snippet::source(&source.text[part]).line_start(line);
                 let snippet = snippet.path(source.name.as_str()).patch(patch);
                 report.push(Level::HELP.secondary_title(hint.as_str()).element(snippet));
@@ -43,7 +43,7 @@ pub fn human(diagnostic: &Diagnostic, colour: bool) -> String {
     renderer.render(&report)
 }
 
-fn level(severity: Severity) -> Level<'static> {
+fn severity_level(severity: Severity) -> Level<'static> {
     match severity {
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
@@ -52,9 +52,9 @@ fn level(severity: Severity) -> Level<'static> {
 }
 
 /// The labels of each source, the source of the problem first.
-fn by_source(labels: &[Label]) -> Vec<(&Source, Vec<(usize, &Label)>)> {
-    let mut groups: Vec<(&Source, Vec<(usize, &Label)>)> = Vec::new();
-    let mut seen: BTreeMap<*const Source, usize> = BTreeMap::new();
+fn group_by_source(labels: &[DiagnosticLabel]) -> Vec<(&SourceFile, Vec<(usize, &DiagnosticLabel)>)> {
+    let mut groups: Vec<(&SourceFile, Vec<(usize, &DiagnosticLabel)>)> = Vec::new();
+    let mut seen: BTreeMap<*const SourceFile, usize> = BTreeMap::new();
     for (number, label) in labels.iter().enumerate() {
         let at = *seen.entry(Arc::as_ptr(&label.source)).or_insert_with(|| {
             groups.push((&*label.source, Vec::new()));
@@ -65,15 +65,15 @@ fn by_source(labels: &[Label]) -> Vec<(&Source, Vec<(usize, &Label)>)> {
     groups
 }
 
-fn snippet<'a>(
-    source: &'a Source,
-    labels: &[(usize, &'a Label)],
+fn build_snippet<'a>(
+    source: &'a SourceFile,
+    labels: &[(usize, &'a DiagnosticLabel)],
 ) -> Snippet<'a, annotate_snippets::Annotation<'a>> {
     // Lines are counted in what is given, and most of a large source is not shown.
     let (part, line) = source.lines_around(labels.iter().map(|(_, label)| label.span));
     let annotations = labels.iter().map(|(number, label)| {
         let kind = if *number == 0 { AnnotationKind::Primary } else { AnnotationKind::Context };
-        let annotation = kind.span(within(source.range(label.span), &part));
+        let annotation = kind.span(relative_range(source.byte_range(label.span), &part));
         match label.message.as_str() {
             "" => annotation,
             message => annotation.label(message),
@@ -84,13 +84,13 @@ fn snippet<'a>(
 }
 
 /// A range of the source within a part of it.
-fn within(range: Range<usize>, part: &Range<usize>) -> Range<usize> {
+fn relative_range(range: Range<usize>, part: &Range<usize>) -> Range<usize> {
     range.start - part.start..range.end - part.start
 }
 
 /// For programs.
-pub fn object(diagnostic: &Diagnostic) -> Value {
-    let place = diagnostic.place();
+pub fn render_json(diagnostic: &Diagnostic) -> Value {
+    let place = diagnostic.primary_label();
     let position = place.source.position(place.span.start);
     json!({
         "code": diagnostic.code.as_str(),

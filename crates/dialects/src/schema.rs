@@ -3,7 +3,7 @@
 use crate::detect::Dialect;
 
 /// The JSON Schema of a format, of AIP-15 that of its front matter: draft 2020-12, as text.
-pub fn schema(dialect: Dialect) -> &'static str {
+pub fn dialect_schema(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::AgentCore => include_str!("../schemas/agentcore.json"),
         Dialect::Aip15 => include_str!("../schemas/aip15.json"),

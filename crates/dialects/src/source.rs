@@ -5,11 +5,11 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use skein_core::expr::Span;
+use skein_core::expr::ExprSpan;
 
 /// One file as it was read.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct SourceFile {
     /// What people are shown: the path as they gave it.
     pub name: String,
     /// What it is called within its project, wherever the project is looked at from. Plans hold it, so that the same
@@ -22,38 +22,38 @@ pub struct Source {
 
 /// A line and a column, both from 1; columns count characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
+pub struct SourcePosition {
     pub line: usize,
     pub column: usize,
 }
 
-impl Source {
-    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Source> {
+impl SourceFile {
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<SourceFile> {
         let (name, text) = (name.into(), text.into());
-        Arc::new(Source { key: name.clone(), name, text, lines: OnceLock::new() })
+        Arc::new(SourceFile { key: name.clone(), name, text, lines: OnceLock::new() })
     }
 
-    fn lines(&self) -> &[u32] {
+    fn line_starts(&self) -> &[u32] {
         self.lines.get_or_init(|| {
             let breaks = memchr::memchr_iter(b'\n', self.text.as_bytes());
-            std::iter::once(0).chain(breaks.map(|at| Span::new(at + 1, at + 1).start)).collect()
+            std::iter::once(0).chain(breaks.map(|at| ExprSpan::new(at + 1, at + 1).start)).collect()
         })
     }
 
     /// The same source, under this key.
-    pub fn keyed(self: Arc<Source>, key: String) -> Arc<Source> {
-        Arc::new(Source { key, ..Arc::unwrap_or_clone(self) })
+    pub fn with_key(self: Arc<SourceFile>, key: String) -> Arc<SourceFile> {
+        Arc::new(SourceFile { key, ..Arc::unwrap_or_clone(self) })
     }
 
-    pub fn position(&self, offset: u32) -> Position {
-        let line = self.lines().partition_point(|start| *start <= offset);
-        let start = self.lines()[line - 1] as usize;
+    pub fn position(&self, offset: u32) -> SourcePosition {
+        let line = self.line_starts().partition_point(|start| *start <= offset);
+        let start = self.line_starts()[line - 1] as usize;
         let before = self.text.get(start..offset as usize).unwrap_or_default();
-        Position { line, column: before.chars().count() + 1 }
+        SourcePosition { line, column: before.chars().count() + 1 }
     }
 
     /// The bytes that a span covers, kept within the text and between characters.
-    pub fn range(&self, span: Span) -> Range<usize> {
+    pub fn byte_range(&self, span: ExprSpan) -> Range<usize> {
         let floor = |at: u32| {
             let mut at = (at as usize).min(self.text.len());
             while !self.text.is_char_boundary(at) {
@@ -66,18 +66,18 @@ impl Source {
     }
 
     /// The whole lines that hold all of some spans, and the number of the first.
-    pub fn lines_around(&self, spans: impl Iterator<Item = Span>) -> (Range<usize>, usize) {
-        let ranges = spans.map(|span| self.range(span));
+    pub fn lines_around(&self, spans: impl Iterator<Item = ExprSpan>) -> (Range<usize>, usize) {
+        let ranges = spans.map(|span| self.byte_range(span));
         let whole = ranges.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or_default();
-        let line_of = |at: usize| self.lines().partition_point(|start| *start as usize <= at);
+        let line_of = |at: usize| self.line_starts().partition_point(|start| *start as usize <= at);
         let first = line_of(whole.start);
-        let end = self.lines().get(line_of(whole.end)).map_or(self.text.len(), |next| *next as usize);
-        (self.lines()[first - 1] as usize..end, first)
+        let end = self.line_starts().get(line_of(whole.end)).map_or(self.text.len(), |next| *next as usize);
+        (self.line_starts()[first - 1] as usize..end, first)
     }
 
-    pub fn slice(&self, span: Span) -> &str {
+    pub fn slice(&self, span: ExprSpan) -> &str {
         let exact = self.text.get(span.start as usize..span.end as usize);
-        exact.unwrap_or_else(|| &self.text[self.range(span)])
+        exact.unwrap_or_else(|| &self.text[self.byte_range(span)])
     }
 }
 
@@ -87,17 +87,17 @@ mod tests {
 
     #[test]
     fn positions_count_lines_and_characters() {
-        let source = Source::new("a.yaml", "a: é\nb: 1\n");
-        assert_eq!(source.position(0), Position { line: 1, column: 1 });
-        assert_eq!(source.position(5), Position { line: 1, column: 5 });
-        assert_eq!(source.position(6), Position { line: 2, column: 1 });
-        assert_eq!(source.position(11), Position { line: 3, column: 1 });
+        let source = SourceFile::new("a.yaml", "a: é\nb: 1\n");
+        assert_eq!(source.position(0), SourcePosition { line: 1, column: 1 });
+        assert_eq!(source.position(5), SourcePosition { line: 1, column: 5 });
+        assert_eq!(source.position(6), SourcePosition { line: 2, column: 1 });
+        assert_eq!(source.position(11), SourcePosition { line: 3, column: 1 });
     }
 
     #[test]
     fn a_span_outside_the_text_is_cut() {
-        let source = Source::new("a.yaml", "é");
-        assert_eq!(source.range(Span::new(1, 9)), 0..2);
-        assert_eq!(source.slice(Span::new(0, 1)), "");
+        let source = SourceFile::new("a.yaml", "é");
+        assert_eq!(source.byte_range(ExprSpan::new(1, 9)), 0..2);
+        assert_eq!(source.slice(ExprSpan::new(0, 1)), "");
     }
 }

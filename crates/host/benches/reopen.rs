@@ -8,8 +8,8 @@ use rustix::time::{ClockId, clock_gettime};
 use skein_core::{engine::Driver, plan::Plan};
 use skein_host::{
     bench,
-    host::{Recall, Snapshot},
-    store::{RunRow, Sqlite, Store, Which},
+    host::{RunLoader, RunSnapshot},
+    store::{RunRow, RunSelection, SqliteStore, Store},
     workspace::Ledger,
 };
 
@@ -31,15 +31,15 @@ fn best(mut what: impl FnMut()) -> Duration {
 /// Keeps a snapshot of the run as it was after so many of its events, and says how long that took and how large it is.
 fn keep(store: &dyn Store, row: &RunRow, plan: &Plan, events: u64) -> (Duration, usize) {
     let (mut driver, mut ledger) = (Driver::new(plan.clone()), Ledger::new());
-    let read = store.read(&row.run, 0, &mut |batch| {
-        driver.recall(&batch).expect("a journal");
-        batch.records.iter().for_each(|record| ledger.feed(record));
+    let read = store.read_journal(&row.run, 0, &mut |batch| {
+        driver.replay_batch(&batch).expect("a journal");
+        batch.records.iter().for_each(|record| ledger.apply_record(record));
         driver.state().events < events
     });
     read.expect("a journal");
     let mut bytes = 0;
     let took = took(|| {
-        let written = Snapshot::of(&row.run, &driver, &ledger).write().expect("it is not too large");
+        let written = RunSnapshot::new(&row.run, &driver, &ledger).to_bytes().expect("it is not too large");
         store.keep_snapshot(&row.run, &written);
         bytes = written.len();
     });
@@ -48,10 +48,10 @@ fn keep(store: &dyn Store, row: &RunRow, plan: &Plan, events: u64) -> (Duration,
 
 fn reopen(folder: &Path, name: &str, plan: &Plan) {
     let state = folder.join(name);
-    bench::run(&state, plan, 1).expect("it runs");
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(&state).expect("a store"));
-    let row = store.runs(Which::Newest(1)).expect("rows").remove(0);
-    let recall = || Recall::new(&*store).run(&row).expect("it can be read").driver.state().events;
+    bench::time_runs(&state, plan, 1).expect("it runs");
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&state).expect("a store"));
+    let row = store.select_runs(RunSelection::Newest(1)).expect("rows").remove(0);
+    let recall = || RunLoader::new(&*store).load_run(&row).expect("it can be read").driver.state().events;
     let _ = fs::remove_dir_all(state.join("snapshots"));
     let events = recall();
     let whole = best(|| assert_eq!(recall(), events));
@@ -70,8 +70,8 @@ fn reopen(folder: &Path, name: &str, plan: &Plan) {
 fn main() {
     let folder = tempfile::tempdir().expect("a folder");
     for count in [100, 1_000, 10_000] {
-        reopen(folder.path(), &format!("{count} steps in a row"), &bench::chain(count));
-        reopen(folder.path(), &format!("two steps for each of {count} items"), &bench::items(count));
+        reopen(folder.path(), &format!("{count} steps in a row"), &bench::chain_plan(count));
+        reopen(folder.path(), &format!("two steps for each of {count} items"), &bench::items_plan(count));
     }
-    reopen(folder.path(), "20 steps, each done 1000 times", &bench::checked(20));
+    reopen(folder.path(), "20 steps, each done 1000 times", &bench::checked_plan(20));
 }

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
-use skein_core::time::Time;
+use skein_core::time::Timestamp;
 
 #[derive(Debug, Default)]
 pub struct Clock {
@@ -20,23 +20,23 @@ impl Clock {
         Clock { ahead: AtomicI64::new(i64::MIN) }
     }
 
-    pub fn now(&self) -> Time {
-        self.at(millis(ClockId::Realtime), millis(ClockId::Boottime))
+    pub fn now(&self) -> Timestamp {
+        self.advance_to(read_millis(ClockId::Realtime), read_millis(ClockId::Boottime))
     }
 
     /// From now on it is at least this late.
-    pub fn set_forward(&self, to: Time) {
-        self.at(to.0, millis(ClockId::Boottime));
+    pub fn set_forward(&self, to: Timestamp) {
+        self.advance_to(to.0, read_millis(ClockId::Boottime));
     }
 
-    fn at(&self, wall: i64, boot: i64) -> Time {
+    fn advance_to(&self, wall: i64, boot: i64) -> Timestamp {
         let ahead = wall.saturating_sub(boot);
         let most = self.ahead.fetch_max(ahead, Ordering::Relaxed).max(ahead);
-        Time(boot.saturating_add(most))
+        Timestamp(boot.saturating_add(most))
     }
 }
 
-fn millis(clock: ClockId) -> i64 {
+fn read_millis(clock: ClockId) -> i64 {
     let now = clock_gettime(clock);
     now.tv_sec.saturating_mul(1_000).saturating_add(now.tv_nsec / 1_000_000)
 }
@@ -48,15 +48,19 @@ mod tests {
     #[test]
     fn a_clock_set_back_is_not_followed_and_one_set_forward_is() {
         let clock = Clock::new();
-        assert_eq!(clock.at(1_000_000, 10), Time(1_000_000));
-        assert_eq!(clock.at(1_000_005, 15), Time(1_000_005));
-        assert_eq!(clock.at(400_000, 20), Time(1_000_010), "set back, and five more milliseconds passed");
-        assert_eq!(clock.at(9_000_000, 30), Time(9_000_000), "set forward");
-        assert_eq!(clock.at(1_000_025, 35), Time(9_000_005), "set right again");
-        let (clock, later) = (Clock::new(), Time(Clock::new().now().0 + 3_600_000));
+        assert_eq!(clock.advance_to(1_000_000, 10), Timestamp(1_000_000));
+        assert_eq!(clock.advance_to(1_000_005, 15), Timestamp(1_000_005));
+        assert_eq!(
+            clock.advance_to(400_000, 20),
+            Timestamp(1_000_010),
+            "set back, and five more milliseconds passed"
+        );
+        assert_eq!(clock.advance_to(9_000_000, 30), Timestamp(9_000_000), "set forward");
+        assert_eq!(clock.advance_to(1_000_025, 35), Timestamp(9_000_005), "set right again");
+        let (clock, later) = (Clock::new(), Timestamp(Clock::new().now().0 + 3_600_000));
         clock.set_forward(later);
         assert!(clock.now() >= later);
-        clock.set_forward(Time(0));
+        clock.set_forward(Timestamp(0));
         assert!(clock.now() >= later);
     }
 }

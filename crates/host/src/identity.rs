@@ -12,16 +12,16 @@ use rustix::process::getuid;
 const WHOLE: &str = "0 0 4294967295";
 
 /// The map of user ids of this process, one line for each range. None: this system knows no user namespaces.
-pub fn user_map() -> io::Result<Option<String>> {
+pub fn read_user_map() -> io::Result<Option<String>> {
     match fs::read_to_string("/proc/self/uid_map") {
-        Ok(text) => Ok(Some(normal(&text))),
+        Ok(text) => Ok(Some(normalize_map(&text))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
 /// Lines with single spaces, so that maps can be compared.
-fn normal(text: &str) -> String {
+fn normalize_map(text: &str) -> String {
     let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
@@ -29,7 +29,7 @@ fn normal(text: &str) -> String {
 /// Checks that the user of this process is who they seem to be: in the first namespace of the machine, or in the one in
 /// which the state folder was made (`made_in`).
 pub fn check_identity(made_in: Option<&str>) -> Result<(), IdentityError> {
-    match user_map().map_err(IdentityError::Unreadable)? {
+    match read_user_map().map_err(IdentityError::Unreadable)? {
         None => Ok(()),
         Some(map) if map == WHOLE || Some(map.as_str()) == made_in => Ok(()),
         Some(map) => Err(IdentityError::Namespace { map: map.replace('\n', "; ") }),
@@ -55,10 +55,10 @@ pub fn current_user() -> String {
 /// The name of a user, or its number where it has none.
 pub fn user_name(uid: u32) -> String {
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    by_number(&users, uid).unwrap_or_else(|| format!("uid-{uid}"))
+    find_user_name(&users, uid).unwrap_or_else(|| format!("uid-{uid}"))
 }
 
-fn by_number(users: &str, uid: u32) -> Option<String> {
+fn find_user_name(users: &str, uid: u32) -> Option<String> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
@@ -85,14 +85,14 @@ mod tests {
     #[test]
     fn a_user_is_found_by_its_number() {
         let users = "root:x:0:0:root:/root:/bin/bash\nodd line\nada:x:1000:1000::/home/ada:/bin/sh\n";
-        assert_eq!(by_number(users, 1000).as_deref(), Some("ada"));
-        assert_eq!(by_number(users, 7), None);
+        assert_eq!(find_user_name(users, 1000).as_deref(), Some("ada"));
+        assert_eq!(find_user_name(users, 7), None);
     }
 
     #[test]
     fn maps_are_compared_without_their_spaces() {
-        assert_eq!(normal("         0          0 4294967295\n"), WHOLE);
-        assert_eq!(normal("0 1000 1\n1  100000 65536\n"), "0 1000 1\n1 100000 65536");
+        assert_eq!(normalize_map("         0          0 4294967295\n"), WHOLE);
+        assert_eq!(normalize_map("0 1000 1\n1  100000 65536\n"), "0 1000 1\n1 100000 65536");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Secrets: values that a step is given by name and that nothing may print.
 //!
 //! Owns where they come from and that they are complete before anything starts. Refuses to be shown, compared or
-//! stored: the one way out is [`Secret::expose`], and what is written anywhere goes through [`crate::redact`].
+//! stored: the one way out is [`SecretValue::expose`], and what is written anywhere goes through [`crate::redact`].
 
 use std::{collections::BTreeMap, env, fmt, io::Read, path::PathBuf, sync::Arc};
 
@@ -11,19 +11,21 @@ use skein_core::limits;
 
 /// A value that must not be seen. Prints as `***`; there is no other way to print it.
 #[derive(Clone)]
-pub struct Secret(Arc<str>);
+pub struct SecretValue(Arc<str>);
 
-impl Secret {
+impl SecretValue {
     /// The secret, if it can be kept: it must be long enough to be recognised in what is written.
-    pub fn new(text: &str) -> Result<Secret, NotSecret> {
+    pub fn new(text: &str) -> Result<SecretValue, SecretProblem> {
         match text {
-            "" => Err(NotSecret::Empty),
+            "" => Err(SecretProblem::Empty),
             text if text.len() < limits::SECRET_BYTES_LEAST => {
-                Err(NotSecret::Short { least: limits::SECRET_BYTES_LEAST })
+                Err(SecretProblem::Short { least: limits::SECRET_BYTES_LEAST })
             }
-            text if text.len() > limits::SECRET_BYTES => Err(NotSecret::Long { most: limits::SECRET_BYTES }),
-            text if text.contains('\0') => Err(NotSecret::Nul),
-            text => Ok(Secret(text.into())),
+            text if text.len() > limits::SECRET_BYTES => {
+                Err(SecretProblem::Long { most: limits::SECRET_BYTES })
+            }
+            text if text.contains('\0') => Err(SecretProblem::Nul),
+            text => Ok(SecretValue(text.into())),
         }
     }
 
@@ -33,7 +35,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
@@ -41,7 +43,7 @@ impl fmt::Debug for Secret {
 
 /// Why a value cannot be kept secret. Says nothing of the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotSecret {
+pub enum SecretProblem {
     #[error("it is empty")]
     Empty,
     #[error("it has less than {least} bytes, too few to keep it out of logs without hiding other text too")]
@@ -57,18 +59,18 @@ pub enum NotSecret {
 /// Where a secret comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum From {
+pub enum SecretSource {
     /// A variable of Skein's own environment.
     Env(String),
     /// A file that holds it. One line break at its end is not part of it.
     File(PathBuf),
 }
 
-impl fmt::Display for From {
+impl fmt::Display for SecretSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            From::Env(name) => write!(f, "the environment variable `{name}`"),
-            From::File(path) => write!(f, "the file `{}`", path.display()),
+            SecretSource::Env(name) => write!(f, "the environment variable `{name}`"),
+            SecretSource::File(path) => write!(f, "the file `{}`", path.display()),
         }
     }
 }
@@ -76,11 +78,11 @@ impl fmt::Display for From {
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     #[error("the secret `{name}` is not there: {from} is not set")]
-    Unset { name: String, from: From },
+    Unset { name: String, from: SecretSource },
     #[error("the secret `{name}` cannot be read from {from}: {error}")]
-    Unreadable { name: String, from: From, error: std::io::Error },
+    Unreadable { name: String, from: SecretSource, error: std::io::Error },
     #[error("the secret `{name}` in {from} cannot be used: {why}")]
-    Unusable { name: String, from: From, why: NotSecret },
+    Unusable { name: String, from: SecretSource, why: SecretProblem },
     #[error(
         "there is no secret `{name}`; add it to `[secrets]` in skein.toml, such as {name} = {{ env = \"{name}\" }}"
     )]
@@ -90,16 +92,16 @@ pub enum SecretError {
 /// The secrets of a host, by name.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets {
-    by_name: BTreeMap<String, Secret>,
+    by_name: BTreeMap<String, SecretValue>,
 }
 
 impl Secrets {
     /// Reads every one of them. All that cannot be had are told at once.
-    pub fn load(from: &BTreeMap<String, From>) -> Result<Secrets, Vec<SecretError>> {
+    pub fn load(from: &BTreeMap<String, SecretSource>) -> Result<Secrets, Vec<SecretError>> {
         let mut secrets = Secrets::default();
         let mut errors = Vec::new();
         for (name, from) in from {
-            match read(name, from) {
+            match read_secret(name, from) {
                 Ok(secret) => {
                     secrets.by_name.insert(name.clone(), secret);
                 }
@@ -110,7 +112,10 @@ impl Secrets {
     }
 
     /// The secrets that a step names, and no others.
-    pub fn of<'a>(&'a self, names: &'a [String]) -> Result<Vec<(&'a str, &'a Secret)>, SecretError> {
+    pub fn select_named<'a>(
+        &'a self,
+        names: &'a [String],
+    ) -> Result<Vec<(&'a str, &'a SecretValue)>, SecretError> {
         let one = |name: &'a String| match self.by_name.get(name) {
             Some(secret) => Ok((name.as_str(), secret)),
             None => Err(SecretError::Unknown { name: name.clone() }),
@@ -119,33 +124,33 @@ impl Secrets {
     }
 
     /// All of them, to be kept out of what is written.
-    pub fn all(&self) -> impl Iterator<Item = &Secret> {
+    pub fn iter(&self) -> impl Iterator<Item = &SecretValue> {
         self.by_name.values()
     }
 }
 
-fn read(name: &str, from: &From) -> Result<Secret, SecretError> {
+fn read_secret(name: &str, from: &SecretSource) -> Result<SecretValue, SecretError> {
     let unusable = |why| SecretError::Unusable { name: name.to_owned(), from: from.clone(), why };
     let text = match from {
-        From::Env(variable) => match env::var(variable) {
+        SecretSource::Env(variable) => match env::var(variable) {
             Ok(text) => text,
-            Err(env::VarError::NotUnicode(_)) => return Err(unusable(NotSecret::NotText)),
+            Err(env::VarError::NotUnicode(_)) => return Err(unusable(SecretProblem::NotText)),
             Err(env::VarError::NotPresent) => {
                 return Err(SecretError::Unset { name: name.to_owned(), from: from.clone() });
             }
         },
-        From::File(path) => {
+        SecretSource::File(path) => {
             let bytes = read_file(path).map_err(|error| SecretError::Unreadable {
                 name: name.to_owned(),
                 from: from.clone(),
                 error,
             })?;
-            let text = String::from_utf8(bytes).map_err(|_| unusable(NotSecret::NotText))?;
+            let text = String::from_utf8(bytes).map_err(|_| unusable(SecretProblem::NotText))?;
             let line = text.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
             line.map(str::to_owned).unwrap_or(text)
         }
     };
-    Secret::new(&text).map_err(unusable)
+    SecretValue::new(&text).map_err(unusable)
 }
 
 /// Never waits for a pipe, and never reads more than a secret can have.
@@ -166,14 +171,14 @@ mod tests {
 
     use super::*;
 
-    fn load(from: &[(&str, From)]) -> Result<Secrets, Vec<String>> {
+    fn load(from: &[(&str, SecretSource)]) -> Result<Secrets, Vec<String>> {
         let from = from.iter().map(|(name, from)| ((*name).to_owned(), from.clone())).collect();
         Secrets::load(&from).map_err(|errors| errors.iter().map(ToString::to_string).collect())
     }
 
     #[test]
     fn a_secret_prints_as_stars() {
-        let secret = Secret::new("hunter2-hunter2").unwrap();
+        let secret = SecretValue::new("hunter2-hunter2").unwrap();
         let secrets = Secrets { by_name: [("A".to_owned(), secret.clone())].into() };
         assert_eq!(format!("{secret:?} {secret:#?}"), "*** ***");
         assert!(!format!("{secrets:?}").contains("hunter2"));
@@ -182,13 +187,13 @@ mod tests {
 
     #[test]
     fn the_length_limits_hold_at_their_edges() {
-        let of = |n: usize| Secret::new(&"x".repeat(n)).map(drop);
+        let of = |n: usize| SecretValue::new(&"x".repeat(n)).map(drop);
         let (least, most) = (limits::SECRET_BYTES_LEAST, limits::SECRET_BYTES);
-        assert_eq!(of(0), Err(NotSecret::Empty));
-        assert_eq!(of(least - 1), Err(NotSecret::Short { least }));
+        assert_eq!(of(0), Err(SecretProblem::Empty));
+        assert_eq!(of(least - 1), Err(SecretProblem::Short { least }));
         assert_eq!((of(least), of(most)), (Ok(()), Ok(())));
-        assert_eq!(of(most + 1), Err(NotSecret::Long { most }));
-        assert_eq!(Secret::new("1234567\0").map(drop), Err(NotSecret::Nul));
+        assert_eq!(of(most + 1), Err(SecretProblem::Long { most }));
+        assert_eq!(SecretValue::new("1234567\0").map(drop), Err(SecretProblem::Nul));
     }
 
     #[test]
@@ -196,7 +201,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
             fs::write(dir.path().join(name), text).unwrap();
-            From::File(dir.path().join(name))
+            SecretSource::File(dir.path().join(name))
         };
         let secrets = load(&[
             ("A", file("a", "first-secret\n")),
@@ -205,11 +210,15 @@ mod tests {
         ])
         .unwrap();
         let names = ["B".to_owned(), "A".to_owned(), "C".to_owned()];
-        let given: Vec<_> =
-            secrets.of(&names).unwrap().into_iter().map(|(name, secret)| (name, secret.expose())).collect();
+        let given: Vec<_> = secrets
+            .select_named(&names)
+            .unwrap()
+            .into_iter()
+            .map(|(name, secret)| (name, secret.expose()))
+            .collect();
         assert_eq!(given, [("B", "second-secret"), ("A", "first-secret"), ("C", "third-secret\n")]);
-        assert!(secrets.of(&[]).unwrap().is_empty());
-        let error = secrets.of(&["D".to_owned()]).unwrap_err().to_string();
+        assert!(secrets.select_named(&[]).unwrap().is_empty());
+        let error = secrets.select_named(&["D".to_owned()]).unwrap_err().to_string();
         assert!(error.contains("no secret `D`") && error.contains("D = { env = \"D\" }"), "{error}");
     }
 
@@ -219,9 +228,9 @@ mod tests {
         fs::write(dir.path().join("short"), "1234567\n").unwrap();
         fs::write(dir.path().join("bytes"), [0xff; 20]).unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, dir.path().join("pipe"), Mode::RWXU).unwrap();
-        let file = |name: &str| From::File(dir.path().join(name));
+        let file = |name: &str| SecretSource::File(dir.path().join(name));
         let errors = load(&[
-            ("A", From::Env("SKEIN_TEST_NO_SUCH_VARIABLE".into())),
+            ("A", SecretSource::Env("SKEIN_TEST_NO_SUCH_VARIABLE".into())),
             ("B", file("none")),
             ("C", file("short")),
             ("D", file("bytes")),
@@ -244,8 +253,8 @@ mod tests {
     #[test]
     fn an_environment_variable_is_read() {
         // Set in every process that cargo starts.
-        let secrets = load(&[("DIR", From::Env("CARGO_MANIFEST_DIR".into()))]).unwrap();
+        let secrets = load(&[("DIR", SecretSource::Env("CARGO_MANIFEST_DIR".into()))]).unwrap();
         let names = ["DIR".to_owned()];
-        assert_eq!(secrets.of(&names).unwrap()[0].1.expose(), env!("CARGO_MANIFEST_DIR"));
+        assert_eq!(secrets.select_named(&names).unwrap()[0].1.expose(), env!("CARGO_MANIFEST_DIR"));
     }
 }

@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         let (mut events, mut violations) = (0, 0);
         let begin = Instant::now();
         for seed in 1..=SEEDS {
-            let finished = simulate::run(seed);
+            let finished = simulate::simulate_run(seed);
             events += finished.events;
             violations += u64::from(finished.violation.is_some());
         }

@@ -4,19 +4,19 @@
 //! `docs/design/semantics.md` and the events alone. Shares nothing with the engine but the event's types, the plan and
 //! the evaluation of expressions. Where the rules leave a choice, every choice is accepted.
 
-mod after;
-mod arrive;
+mod arrival;
 mod attempts;
-mod book;
-mod ends;
+mod composites;
+mod conflicts;
 mod env;
+mod follow_ups;
 mod halts;
-mod inside;
-mod openings;
 mod reuse;
 mod run;
-mod settle;
+mod state;
+mod step_ends;
 mod undo;
+mod waitpoints;
 
 #[cfg(test)]
 mod tests;
@@ -25,15 +25,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use skein_core::{
-    engine::{BudgetOwner, Cost, Event, Publication, Start, Walk},
+    engine::{BudgetOwner, Cost, Event, Publication, RunStart, UndoWalk},
     ids::SignalName,
     ir::RunStatus,
     limits,
     plan::Plan,
-    time::Time,
+    time::Timestamp,
 };
 
-use self::book::{Inst, Open, WalkBook};
+use self::state::{AcceptorInstance, AcceptorWaitpoint, AcceptorWalk};
 
 /// Says no with a reason unless something holds.
 macro_rules! ensure {
@@ -45,11 +45,11 @@ macro_rules! ensure {
 }
 pub(crate) use ensure;
 
-type Verdict = Result<(), String>;
+type AcceptResult = Result<(), String>;
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum AcceptorPhase {
     New,
     Going,
     Decided,
@@ -61,14 +61,14 @@ enum Phase {
 #[derive(Debug)]
 pub struct Acceptor {
     plan: Plan,
-    phase: Phase,
-    now: Time,
-    start: Option<Start>,
-    instances: Vec<Inst>,
-    openings: Vec<Open>,
+    phase: AcceptorPhase,
+    now: Timestamp,
+    start: Option<RunStart>,
+    instances: Vec<AcceptorInstance>,
+    openings: Vec<AcceptorWaitpoint>,
     /// Signals nobody has taken, oldest first.
     kept: Vec<(SignalName, Value)>,
-    walks: BTreeMap<Walk, WalkBook>,
+    walks: BTreeMap<UndoWalk, AcceptorWalk>,
     /// How many steps have been completed, for their order.
     completions: u64,
     spent: Cost,
@@ -87,8 +87,8 @@ impl Acceptor {
     pub fn new(plan: Plan) -> Acceptor {
         Acceptor {
             plan,
-            phase: Phase::New,
-            now: Time::default(),
+            phase: AcceptorPhase::New,
+            now: Timestamp::default(),
             start: None,
             instances: Vec::new(),
             openings: Vec::new(),
@@ -107,10 +107,10 @@ impl Acceptor {
     }
 
     /// Takes the next event of the run, or says which rule it breaks.
-    pub fn accept(&mut self, at: Time, event: &Event) -> Result<(), String> {
+    pub fn accept(&mut self, at: Timestamp, event: &Event) -> Result<(), String> {
         self.now = at;
         self.events += 1;
-        let taken = self.timely(event).and_then(|()| self.one(event));
+        let taken = self.check_phase_allows(event).and_then(|()| self.dispatch_event(event));
         self.reuses = match event {
             Event::RunStarted { start, .. } => start.forked_from.is_some(),
             Event::InstanceReused(_) | Event::StepReused(_) => self.reuses,
@@ -123,13 +123,15 @@ impl Acceptor {
     }
 
     /// What must hold of a history that is over: it is closed, or set aside, or waits for something that has a name.
-    pub fn finish(&self) -> Result<(), String> {
+    pub fn check_finished(&self) -> Result<(), String> {
         match self.phase {
-            Phase::New => Err("nothing happened".into()),
-            Phase::Closed | Phase::Quarantined => Ok(()),
-            Phase::Decided => Err(format!("decided, and not closed; left to publish: {:?}", self.publish)),
-            Phase::Going if self.waits_for_something() => Ok(()),
-            Phase::Going => Err("neither at an end nor waiting for anything".into()),
+            AcceptorPhase::New => Err("nothing happened".into()),
+            AcceptorPhase::Closed | AcceptorPhase::Quarantined => Ok(()),
+            AcceptorPhase::Decided => {
+                Err(format!("decided, and not closed; left to publish: {:?}", self.publish))
+            }
+            AcceptorPhase::Going if self.waits_for_something() => Ok(()),
+            AcceptorPhase::Going => Err("neither at an end nor waiting for anything".into()),
         }
     }
 
@@ -139,14 +141,17 @@ impl Acceptor {
     }
 
     /// Whether an event of this sort can come now at all.
-    fn timely(&self, event: &Event) -> Verdict {
+    fn check_phase_allows(&self, event: &Event) -> AcceptResult {
         let starts = matches!(event, Event::RunStarted { .. });
         let aside = matches!(event, Event::Quarantined { .. });
-        ensure!((self.phase == Phase::New) == starts || aside, "a run starts once, with its first event");
-        ensure!(self.phase != Phase::Quarantined, "the run was set aside");
-        if matches!(self.phase, Phase::Decided | Phase::Closed) {
+        ensure!(
+            (self.phase == AcceptorPhase::New) == starts || aside,
+            "a run starts once, with its first event"
+        );
+        ensure!(self.phase != AcceptorPhase::Quarantined, "the run was set aside");
+        if matches!(self.phase, AcceptorPhase::Decided | AcceptorPhase::Closed) {
             let published = matches!(event, Event::PublicationEnded { .. } | Event::Closed)
-                && self.phase == Phase::Decided;
+                && self.phase == AcceptorPhase::Decided;
             let again = self.status == Some(RunStatus::UndoFailed) && self.is_about_undo(event);
             // A run whose undo is tried again has not ended: it can be told to cancel or be tampered with, and takes note.
             let noted = matches!(event, Event::CancelAsked { .. } | Event::Tampered { .. })
@@ -156,49 +161,51 @@ impl Acceptor {
         Ok(())
     }
 
-    fn one(&mut self, event: &Event) -> Verdict {
+    fn dispatch_event(&mut self, event: &Event) -> AcceptResult {
         match event {
-            Event::RunStarted { .. } => self.run_started(event),
+            Event::RunStarted { .. } => self.accept_run_started(event),
             Event::InstanceStarted { parent, part, input, env, deadline } => {
-                self.instance_started(*parent, *part, input.as_deref(), env, *deadline)
+                self.accept_instance_started(*parent, *part, input.as_deref(), env, *deadline)
             }
-            Event::InstanceHalted { instance, why, undo } => self.instance_halted(*instance, why, *undo),
-            Event::InstanceEnded { instance, end } => self.instance_ended(*instance, end),
-            Event::StepReady { at } => self.step_ready(*at),
-            Event::StepExpanded { at, items } => self.step_expanded(*at, items),
-            Event::StepOverdue { at } => self.step_overdue(*at),
-            Event::StepEntered { at, deadline } => self.step_entered(*at, *deadline),
+            Event::InstanceHalted { instance, why, undo } => {
+                self.accept_instance_halted(*instance, why, *undo)
+            }
+            Event::InstanceEnded { instance, end } => self.accept_instance_ended(*instance, end),
+            Event::StepReady { at } => self.accept_step_ready(*at),
+            Event::StepExpanded { at, items } => self.accept_step_expanded(*at, items),
+            Event::StepOverdue { at } => self.accept_step_overdue(*at),
+            Event::StepEntered { at, deadline } => self.accept_step_entered(*at, *deadline),
             Event::AttemptStarted { attempt, mode, given, deadline } => {
-                self.attempt_started(*attempt, *mode, given.as_deref(), *deadline)
+                self.accept_attempt_started(*attempt, *mode, given.as_deref(), *deadline)
             }
-            Event::StopAsked { attempt, why } => self.stop_asked(*attempt, *why),
+            Event::StopAsked { attempt, why } => self.accept_stop_asked(*attempt, *why),
             Event::AttemptEnded { attempt, end, cost, proofs, .. } => {
-                self.proven(*attempt, end, proofs)?;
-                self.attempt_ended(*attempt, end, *cost)
+                self.check_evidence(*attempt, end, proofs)?;
+                self.accept_attempt_ended(*attempt, end, *cost)
             }
-            Event::StepGoesOn { at, next } => self.step_goes_on(*at, *next),
-            Event::RetryScheduled { at, due, error } => self.retry_scheduled(*at, *due, error),
+            Event::StepGoesOn { at, next } => self.accept_step_goes_on(*at, *next),
+            Event::RetryScheduled { at, due, error } => self.accept_retry_scheduled(*at, *due, error),
             Event::StepHeld { at, opening, reason, until, approvers, quorum, next, .. } => {
-                self.step_held(*at, *opening, *reason, *until, (approvers, *quorum), *next)
+                self.accept_step_held(*at, *opening, *reason, *until, (approvers, *quorum), *next)
             }
             Event::Opened { at, opening, deadline, approvers, quorum, .. } => {
-                self.opened(*at, *opening, *deadline, (approvers, *quorum))
+                self.accept_opened(*at, *opening, *deadline, (approvers, *quorum))
             }
             Event::Escalated { opening, deadline, approvers } => {
-                self.escalated(*opening, *deadline, approvers)
+                self.accept_escalated(*opening, *deadline, approvers)
             }
-            Event::Approved { opening, by, .. } => self.approved(*opening, by),
+            Event::Approved { opening, by, .. } => self.accept_approved(*opening, by),
             Event::Decided { opening, decision, by, reason, grants } => {
-                self.renews(*opening, *decision, by, grants)?;
-                self.decided(*opening, *decision, by, reason.as_deref())
+                self.check_budget_grants(*opening, *decision, by, grants)?;
+                self.accept_decided(*opening, *decision, by, reason.as_deref())
             }
-            Event::SignalKept { name, payload } => self.signal_kept(name, payload),
+            Event::SignalKept { name, payload } => self.accept_signal_kept(name, payload),
             Event::SignalTaken { opening, name, payload, kept } => {
-                self.signal_taken(*opening, name, payload, *kept)
+                self.accept_signal_taken(*opening, name, payload, *kept)
             }
-            Event::StepEnded { .. } => self.step_ended(event),
-            Event::InstanceReused(reused) => self.instance_reused(reused),
-            Event::StepReused(reused) => self.step_reused(reused),
+            Event::StepEnded { .. } => self.accept_step_ended(event),
+            Event::InstanceReused(reused) => self.accept_instance_reused(reused),
+            Event::StepReused(reused) => self.accept_step_reused(reused),
             Event::CancelAsked { .. } => {
                 self.cancel_asked = true;
                 Ok(())
@@ -208,20 +215,20 @@ impl Acceptor {
                 ensure!(self.tampers <= limits::TAMPERS, "too much is noted");
                 Ok(())
             }
-            Event::UndoBegan { of, targets, uncertain } => self.undo_began(*of, targets, uncertain),
-            Event::StepUndone { at, visit } => self.step_undone(*at, *visit),
-            Event::UndoFailed { at, visit, error } => self.undo_failed(*at, *visit, error),
-            Event::UndoEnded { of, clean } => self.undo_ended(*of, *clean),
+            Event::UndoBegan { of, targets, uncertain } => self.accept_undo_began(*of, targets, uncertain),
+            Event::StepUndone { at, visit } => self.accept_step_undone(*at, *visit),
+            Event::UndoFailed { at, visit, error } => self.accept_undo_failed(*at, *visit, error),
+            Event::UndoEnded { of, clean } => self.accept_undo_ended(*of, *clean),
             Event::RunDecided { status, output, degraded, publish, retry, .. } => {
-                self.run_decided(*status, output, *degraded, publish, *retry)
+                self.accept_run_decided(*status, output, *degraded, publish, *retry)
             }
             Event::PublicationEnded { item, .. } => {
                 ensure!(self.publish.remove(item), "nothing like that is to be published");
                 Ok(())
             }
-            Event::Closed => self.closed(),
+            Event::Closed => self.accept_closed(),
             Event::Quarantined { .. } => {
-                self.phase = Phase::Quarantined;
+                self.phase = AcceptorPhase::Quarantined;
                 Ok(())
             }
         }

@@ -3,35 +3,39 @@
 use std::collections::BTreeMap;
 
 use skein_core::{
-    engine::{Event, Halt, InstanceIx, Phase, RunPhase, StepAt},
-    ir::{KindName, RunStatus, StepStatus},
+    engine::{Event, HaltReason, InstanceIx, RunPhase, StepAt, StepPhase},
+    ir::{RunStatus, StepKindName, StepStatus},
 };
 
 use crate::{
-    outcome::{Luck, Seeded},
-    paths::Paths,
-    reference::{self, Expected},
-    world::Finished,
+    outcome::{LuckLevel, SeededWorld},
+    paths::RunPathIndex,
+    reference::{self, ExpectedRun},
+    world::SimulatedRun,
 };
 
 /// Compares a run without faults with the reference. None: its result depends on timing, so there is nothing to compare.
-pub fn compare(seed: u64, luck: Luck, finished: &Finished) -> Option<Result<(), String>> {
+pub fn compare_with_reference(
+    seed: u64,
+    luck: LuckLevel,
+    finished: &SimulatedRun,
+) -> Option<Result<(), String>> {
     let plan = finished.driver.plan();
-    let expected = reference::evaluate(plan, &Seeded { seed, luck }).ok()?;
+    let expected = reference::evaluate_plan(plan, &SeededWorld { seed, luck }).ok()?;
     // Who has the slots when a run waits for ever depends on timing.
     let slots = plan.definition.scopes.iter().any(|entry| entry.scope.concurrency.is_some());
     if slots && expected.status == RunStatus::Waiting {
         return None;
     }
     // So does how far the others were when a timeout or a limit stopped them all.
-    let root = finished.driver.state().instances.first().and_then(|root| root.halt());
-    if matches!(root, Some(Halt::Cancelled { .. } | Halt::Limit { .. })) {
+    let root = finished.driver.state().instances.first().and_then(|root| root.halt_reason());
+    if matches!(root, Some(HaltReason::Cancelled { .. } | HaltReason::Limit { .. })) {
         return None;
     }
-    Some(differs(&expected, finished).map_or(Ok(()), |how| Err(format!("I10: {how}"))))
+    Some(find_difference(&expected, finished).map_or(Ok(()), |how| Err(format!("I10: {how}"))))
 }
 
-fn differs(expected: &Expected, finished: &Finished) -> Option<String> {
+fn find_difference(expected: &ExpectedRun, finished: &SimulatedRun) -> Option<String> {
     let state = finished.driver.state();
     if state.status() != expected.status {
         return Some(format!("the run is {}, not {}", state.status(), expected.status));
@@ -40,14 +44,14 @@ fn differs(expected: &Expected, finished: &Finished) -> Option<String> {
         if end.degraded != expected.degraded {
             return Some(format!("degraded is {}", end.degraded));
         }
-        if !reference::matches(&expected.output, &end.output) {
+        if !reference::matches_expected(&expected.output, &end.output) {
             return Some(format!("the output is {}, not {}", end.output, expected.output));
         }
         if state.phase != RunPhase::Closed {
             return Some("it has ended and is not closed".to_owned());
         }
     }
-    let (paths, mut undone) = history(finished);
+    let (paths, mut undone) = read_history(finished);
     // Several walks side by side take turns as they come.
     let mut right = expected.undone.clone();
     if state.walks.len() > 1 {
@@ -57,35 +61,43 @@ fn differs(expected: &Expected, finished: &Finished) -> Option<String> {
     if undone != right {
         return Some(format!("undone were {undone:?}, not {right:?}"));
     }
-    steps(expected, finished, &paths)
+    find_step_difference(expected, finished, &paths)
 }
 
 /// The names of all instances, and what was undone, in order.
-fn history(finished: &Finished) -> (Paths, Vec<String>) {
+fn read_history(finished: &SimulatedRun) -> (RunPathIndex, Vec<String>) {
     let definition = &finished.driver.plan().definition;
-    let mut paths = Paths::new(definition.clone());
+    let mut paths = RunPathIndex::new(definition.clone());
     let mut undone = Vec::new();
     for record in finished.rows.iter().flat_map(|row| &row.records) {
         paths.observe(&record.event);
         if let Event::StepUndone { at, .. } = &record.event {
-            undone.push(path(&paths, definition, *at));
+            undone.push(shown_step_path(&paths, definition, *at));
         }
     }
     (paths, undone)
 }
 
-fn path(paths: &Paths, definition: &skein_core::plan::Definition, at: StepAt) -> String {
-    paths.name(at.0).step(definition.scope(paths.scope(at.0)).step(at.1).id.as_str())
+fn shown_step_path(
+    paths: &RunPathIndex,
+    definition: &skein_core::plan::PlanDefinition,
+    at: StepAt,
+) -> String {
+    paths.instance_paths(at.0).step_path(definition.scope(paths.instance_scope(at.0)).step(at.1).id.as_str())
 }
 
-fn steps(expected: &Expected, finished: &Finished, paths: &Paths) -> Option<String> {
+fn find_step_difference(
+    expected: &ExpectedRun,
+    finished: &SimulatedRun,
+    paths: &RunPathIndex,
+) -> Option<String> {
     let state = finished.driver.state();
     let definition = &finished.driver.plan().definition;
     // Of several tries at a composite, the last one is what is shown.
     let mut shown: BTreeMap<String, StepAt> = BTreeMap::new();
     for (ix, instance) in (0..).map(InstanceIx).zip(&state.instances) {
         for i in (0..).zip(&instance.steps).map(|(i, _)| i) {
-            shown.insert(path(paths, definition, StepAt(ix, i)), StepAt(ix, i));
+            shown.insert(shown_step_path(paths, definition, StepAt(ix, i)), StepAt(ix, i));
         }
     }
     if !shown.keys().eq(expected.steps.keys()) {
@@ -94,10 +106,11 @@ fn steps(expected: &Expected, finished: &Finished, paths: &Paths) -> Option<Stri
     }
     for (path, at) in &shown {
         let want = &expected.steps[path];
-        let composite = definition.scope(state.instance(at.0).scope).step(at.1).kind.name() != KindName::Work;
+        let composite =
+            definition.scope(state.instance(at.0).scope).step(at.1).kind.name() != StepKindName::Work;
         let status = state.step_status(*at);
         // A composite is shown as running while something inside it waits.
-        let inside = state.step(*at).phase == Phase::Inside && want.status == StepStatus::Waiting;
+        let inside = state.step(*at).phase == StepPhase::Inside && want.status == StepStatus::Waiting;
         // One that had failed before it was cut short may be shown as either.
         let cut = want.status == StepStatus::Cancelled && !state.instance(at.0).is_going();
         let cut = cut && matches!(status, StepStatus::Failed | StepStatus::TimedOut | StepStatus::Skipped);
@@ -107,12 +120,12 @@ fn steps(expected: &Expected, finished: &Finished, paths: &Paths) -> Option<Stri
         // A step of which only some visits, or tries around it, could be undone is not undone.
         let failed = state.walks.values().any(|walk| walk.failed > 0);
         let stuck = want.status == StepStatus::Undone && failed;
-        if !(want.accepts(status) || inside || cut || class || stuck) {
+        if !(want.accepts_status(status) || inside || cut || class || stuck) {
             return Some(format!("`{path}` is {status}, not {}", want.status));
         }
         let step = state.step(*at);
         let over = step.outcome.is_some() && status != StepStatus::Cancelled;
-        if over && !reference::matches(&want.output, &step.output) {
+        if over && !reference::matches_expected(&want.output, &step.output) {
             return Some(format!("`{path}` gave {}, not {}", step.output, want.output));
         }
         let attempts = step.more.as_ref().map_or(0, |more| more.total_attempts);

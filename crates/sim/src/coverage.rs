@@ -7,20 +7,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use skein_core::{
     engine::{
-        Event, Input, Refusal, RunPhase,
-        transitions::{Arrow, Asked, Phase, Told, arrow, run_arrow},
+        Event, Refusal, RunInput, RunPhase,
+        transitions::{
+            InputKind, StepPhase, TransitionInput, TransitionRule, run_transition, step_transition,
+        },
     },
-    ir::{HoldReason, KindName, RunStatus, StepStatus},
+    ir::{HoldReason, RunStatus, StepKindName, StepStatus},
 };
 
-use crate::faults::Fault;
+use crate::faults::InjectedFault;
 
 #[derive(Debug, Clone, Default)]
 pub struct Coverage {
-    pub steps: BTreeMap<(Phase, Told), u64>,
-    pub runs: BTreeMap<(RunPhase, Asked), u64>,
+    pub steps: BTreeMap<(StepPhase, TransitionInput), u64>,
+    pub runs: BTreeMap<(RunPhase, InputKind), u64>,
     pub sometimes: BTreeMap<String, u64>,
-    pub faults: BTreeMap<Fault, u64>,
+    pub faults: BTreeMap<InjectedFault, u64>,
 }
 
 /// The name of an event, as its JSON has it.
@@ -148,49 +150,53 @@ const REFUSALS: [&str; 20] = [
 ];
 
 impl Coverage {
-    pub fn sometimes(&mut self, point: impl Into<String>) {
+    pub fn record_point(&mut self, point: impl Into<String>) {
         *self.sometimes.entry(point.into()).or_default() += 1;
     }
 
-    pub fn event(&mut self, event: &Event) {
+    pub fn record_event(&mut self, event: &Event) {
         // Names are few and counted often: no text is made for one that is known.
         match self.sometimes.get_mut(event_name(event)) {
             Some(count) => *count += 1,
-            None => self.sometimes(event_name(event)),
+            None => self.record_point(event_name(event)),
         }
     }
 
-    pub fn run_input(&mut self, phase: RunPhase, input: &Input) {
-        *self.runs.entry((phase, Asked::of(input))).or_default() += 1;
+    pub fn record_run_input(&mut self, phase: RunPhase, input: &RunInput) {
+        *self.runs.entry((phase, InputKind::from_input(input))).or_default() += 1;
     }
 
-    pub fn step_input(&mut self, phase: Phase, told: Told) {
+    pub fn record_step_input(&mut self, phase: StepPhase, told: TransitionInput) {
         *self.steps.entry((phase, told)).or_default() += 1;
     }
 
-    pub fn add(&mut self, other: &Coverage) {
-        fn add<K: Ord + Clone>(into: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>) {
+    pub fn merge(&mut self, other: &Coverage) {
+        fn add_counts<K: Ord + Clone>(into: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>) {
             from.iter().for_each(|(key, n)| *into.entry(key.clone()).or_default() += n);
         }
-        add(&mut self.steps, &other.steps);
-        add(&mut self.runs, &other.runs);
-        add(&mut self.sometimes, &other.sometimes);
-        add(&mut self.faults, &other.faults);
+        add_counts(&mut self.steps, &other.steps);
+        add_counts(&mut self.runs, &other.runs);
+        add_counts(&mut self.sometimes, &other.sometimes);
+        add_counts(&mut self.faults, &other.faults);
     }
 
     /// Pairs of a phase and an input that can be said and never were.
     pub fn missing_pairs(&self) -> Vec<String> {
         let mut missing = Vec::new();
-        for phase in Phase::ALL {
-            for told in Told::ALL {
-                if arrow(phase, told) != Arrow::Unsayable && !self.steps.contains_key(&(phase, told)) {
+        for phase in StepPhase::ALL {
+            for told in TransitionInput::ALL {
+                if step_transition(phase, told) != TransitionRule::Unsayable
+                    && !self.steps.contains_key(&(phase, told))
+                {
                     missing.push(format!("{phase:?} told {told:?}"));
                 }
             }
         }
         for phase in RunPhase::ALL {
-            for asked in Asked::ALL {
-                if run_arrow(phase, asked) != Arrow::Unsayable && !self.runs.contains_key(&(phase, asked)) {
+            for asked in InputKind::ALL {
+                if run_transition(phase, asked) != TransitionRule::Unsayable
+                    && !self.runs.contains_key(&(phase, asked))
+                {
                     missing.push(format!("{phase:?} run asked {asked:?}"));
                 }
             }
@@ -199,11 +205,14 @@ impl Coverage {
     }
 
     /// Pairs that occurred, and all that can.
-    pub fn pairs(&self) -> (usize, usize) {
-        let steps = Phase::ALL.iter().flat_map(|phase| Told::ALL.iter().map(|told| arrow(*phase, *told)));
-        let runs =
-            RunPhase::ALL.iter().flat_map(|phase| Asked::ALL.iter().map(|asked| run_arrow(*phase, *asked)));
-        let all = steps.chain(runs).filter(|arrow| *arrow != Arrow::Unsayable).count();
+    pub fn count_pairs(&self) -> (usize, usize) {
+        let steps = StepPhase::ALL
+            .iter()
+            .flat_map(|phase| TransitionInput::ALL.iter().map(|told| step_transition(*phase, *told)));
+        let runs = RunPhase::ALL
+            .iter()
+            .flat_map(|phase| InputKind::ALL.iter().map(|asked| run_transition(*phase, *asked)));
+        let all = steps.chain(runs).filter(|arrow| *arrow != TransitionRule::Unsayable).count();
         (all - self.missing_pairs().len(), all)
     }
 
@@ -211,7 +220,7 @@ impl Coverage {
     pub fn missing_points(&self) -> Vec<String> {
         let mut expected: BTreeSet<String> = EVENTS.iter().map(ToString::to_string).collect();
         expected.extend(REFUSALS.iter().map(|name| format!("refused {name}")));
-        expected.extend(KindName::ALL.iter().map(|kind| format!("kind {kind:?}")));
+        expected.extend(StepKindName::ALL.iter().map(|kind| format!("kind {kind:?}")));
         expected.extend(HoldReason::ALL.iter().map(|reason| format!("hold {reason:?}")));
         let ends = RunStatus::ALL.iter().filter(|status| {
             !matches!(
@@ -249,7 +258,7 @@ impl Coverage {
         let mut missing: Vec<String> =
             expected.into_iter().filter(|point| !self.sometimes.contains_key(point)).collect();
         missing.extend(
-            Fault::ALL
+            InjectedFault::ALL
                 .iter()
                 .filter(|fault| !self.faults.contains_key(fault))
                 .map(|fault| format!("fault {fault:?}")),

@@ -6,7 +6,7 @@ use crate::rng::Rng;
 
 /// A way in which the world misbehaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Fault {
+pub enum InjectedFault {
     /// The host dies before a row is stored; the row is lost.
     CrashBeforeAppend,
     /// The host dies after a row is stored and before it knows.
@@ -48,119 +48,125 @@ pub enum Fault {
     Nonsense,
 }
 
-impl Fault {
-    pub const ALL: [Fault; 28] = [
-        Fault::CrashBeforeAppend,
-        Fault::CrashAfterAppend,
-        Fault::CrashAfterAcknowledgement,
-        Fault::CrashBeforeSpawn,
-        Fault::CrashAfterSpawn,
-        Fault::CrashAfterExit,
-        Fault::CrashAfterReport,
-        Fault::WorkerOutlivesHost,
-        Fault::LateResult,
-        Fault::DuplicateResult,
-        Fault::LostResult,
-        Fault::SlowAppend,
-        Fault::EarlyWake,
-        Fault::RepeatedWake,
-        Fault::ClockForward,
-        Fault::ClockBack,
-        Fault::RacingDecisions,
-        Fault::Cancel,
-        Fault::CancelAgain,
-        Fault::HoldByHost,
-        Fault::StraySignal,
-        Fault::SignalFlood,
-        Fault::NoCapacity,
-        Fault::FailedAttempt,
-        Fault::RepeatedUndo,
-        Fault::RetryUndo,
-        Fault::BrokenInvariant,
-        Fault::Nonsense,
+impl InjectedFault {
+    pub const ALL: [InjectedFault; 28] = [
+        InjectedFault::CrashBeforeAppend,
+        InjectedFault::CrashAfterAppend,
+        InjectedFault::CrashAfterAcknowledgement,
+        InjectedFault::CrashBeforeSpawn,
+        InjectedFault::CrashAfterSpawn,
+        InjectedFault::CrashAfterExit,
+        InjectedFault::CrashAfterReport,
+        InjectedFault::WorkerOutlivesHost,
+        InjectedFault::LateResult,
+        InjectedFault::DuplicateResult,
+        InjectedFault::LostResult,
+        InjectedFault::SlowAppend,
+        InjectedFault::EarlyWake,
+        InjectedFault::RepeatedWake,
+        InjectedFault::ClockForward,
+        InjectedFault::ClockBack,
+        InjectedFault::RacingDecisions,
+        InjectedFault::Cancel,
+        InjectedFault::CancelAgain,
+        InjectedFault::HoldByHost,
+        InjectedFault::StraySignal,
+        InjectedFault::SignalFlood,
+        InjectedFault::NoCapacity,
+        InjectedFault::FailedAttempt,
+        InjectedFault::RepeatedUndo,
+        InjectedFault::RetryUndo,
+        InjectedFault::BrokenInvariant,
+        InjectedFault::Nonsense,
     ];
 }
 
 /// Which faults a run has, and how many are left.
 #[derive(Debug, Clone)]
-pub struct Faults {
+pub struct FaultInjector {
     rng: Rng,
     /// Chances in a thousand.
-    chances: BTreeMap<Fault, u64>,
+    chances: BTreeMap<InjectedFault, u64>,
     /// Crashes that may still happen, so that every run comes to its end.
     crashes: u32,
     /// The one fault that strikes exactly once: at its n-th chance.
-    nth: Option<(Fault, u64)>,
-    pub seen: BTreeMap<Fault, u64>,
+    nth: Option<(InjectedFault, u64)>,
+    pub seen: BTreeMap<InjectedFault, u64>,
 }
 
-impl Faults {
-    pub fn none() -> Faults {
-        Faults { rng: Rng::new(0), chances: BTreeMap::new(), crashes: 0, nth: None, seen: BTreeMap::new() }
+impl FaultInjector {
+    pub fn without_faults() -> FaultInjector {
+        FaultInjector {
+            rng: Rng::new(0),
+            chances: BTreeMap::new(),
+            crashes: 0,
+            nth: None,
+            seen: BTreeMap::new(),
+        }
     }
 
     /// A few kinds of fault, chosen by the seed, each with a chance of its own.
-    pub fn chosen(seed: u64) -> Faults {
+    pub fn from_seed(seed: u64) -> FaultInjector {
         let mut rng = Rng::new(seed).fork("faults");
         let mut chances = BTreeMap::new();
-        for fault in Fault::ALL {
-            if rng.percent(30) {
+        for fault in InjectedFault::ALL {
+            if rng.chance_percent(30) {
                 chances.insert(fault, *rng.pick(&[10, 40, 150]));
             }
         }
-        for rare in [Fault::BrokenInvariant, Fault::SignalFlood] {
+        for rare in [InjectedFault::BrokenInvariant, InjectedFault::SignalFlood] {
             if let Some(chance) = chances.get_mut(&rare) {
                 *chance = 2;
             }
         }
-        let crashes = rng.small(1, 6);
-        Faults { rng, chances, crashes, nth: None, seen: BTreeMap::new() }
+        let crashes = rng.next_u32_between(1, 6);
+        FaultInjector { rng, chances, crashes, nth: None, seen: BTreeMap::new() }
     }
 
     /// Nothing but this, at its n-th chance, counted from 1.
-    pub fn nth(fault: Fault, n: u64) -> Faults {
-        Faults { nth: Some((fault, n)), ..Faults::none() }
+    pub fn single_fault(fault: InjectedFault, n: u64) -> FaultInjector {
+        FaultInjector { nth: Some((fault, n)), ..FaultInjector::without_faults() }
     }
 
     /// With these chances for these as well.
-    pub fn with(mut self, also: &[(Fault, u64)]) -> Faults {
+    pub fn with_chances(mut self, also: &[(InjectedFault, u64)]) -> FaultInjector {
         self.chances.extend(also.iter().copied());
         self
     }
 
     /// Whether this goes wrong now.
-    pub fn strikes(&mut self, fault: Fault) -> bool {
+    pub fn strikes(&mut self, fault: InjectedFault) -> bool {
         if let Some((one, left)) = &mut self.nth
             && *one == fault
             && *left > 0
         {
             *left -= 1;
             if *left == 0 {
-                self.note(fault);
+                self.record_fault(fault);
                 return true;
             }
             return false;
         }
         let Some(chance) = self.chances.get(&fault) else { return false };
         let crash = is_crash(fault);
-        if (crash && self.crashes == 0) || !self.rng.permille(*chance) {
+        if (crash && self.crashes == 0) || !self.rng.chance_permille(*chance) {
             return false;
         }
         self.crashes -= u32::from(crash);
-        self.note(fault);
+        self.record_fault(fault);
         true
     }
 
     /// It happened, by choice or as a consequence.
-    pub fn note(&mut self, fault: Fault) {
+    pub fn record_fault(&mut self, fault: InjectedFault) {
         *self.seen.entry(fault).or_default() += 1;
     }
 
-    pub fn is_none(&self) -> bool {
+    pub fn is_faultless(&self) -> bool {
         self.chances.is_empty() && self.nth.is_none()
     }
 
-    pub fn has(&self, fault: Fault) -> bool {
+    pub fn can_strike(&self, fault: InjectedFault) -> bool {
         self.chances.contains_key(&fault) || self.nth.is_some_and(|(one, _)| one == fault)
     }
 
@@ -169,17 +175,17 @@ impl Faults {
     }
 }
 
-fn is_crash(fault: Fault) -> bool {
+fn is_crash(fault: InjectedFault) -> bool {
     matches!(
         fault,
-        Fault::CrashBeforeAppend
-            | Fault::CrashAfterAppend
-            | Fault::CrashAfterAcknowledgement
-            | Fault::CrashBeforeSpawn
-            | Fault::CrashAfterSpawn
-            | Fault::CrashAfterExit
-            | Fault::CrashAfterReport
-            | Fault::LostResult
-            | Fault::RepeatedUndo
+        InjectedFault::CrashBeforeAppend
+            | InjectedFault::CrashAfterAppend
+            | InjectedFault::CrashAfterAcknowledgement
+            | InjectedFault::CrashBeforeSpawn
+            | InjectedFault::CrashAfterSpawn
+            | InjectedFault::CrashAfterExit
+            | InjectedFault::CrashAfterReport
+            | InjectedFault::LostResult
+            | InjectedFault::RepeatedUndo
     )
 }

@@ -6,35 +6,43 @@
 use std::collections::BTreeSet;
 
 use skein_core::{
-    engine::{Fork, ForkedFrom, Input, InstanceIx, NoFork, Outcome, Past, Phase, Reused, Start, StepAt},
+    engine::{
+        ForkOrigin, ForkRefusal, ForkSeed, InstanceIx, ReusableResults, ReusedResult, RunInput, RunStart,
+        StepAt, StepOutcome, StepPhase,
+    },
     ids::RunId,
-    ir::{Then, Verdict},
+    ir::{OutcomeAction, RunImpact},
 };
 
 use crate::{
     compare,
-    faults::Faults,
-    outcome::Luck,
-    rng::{Rng, mix},
-    world::{self, Finished, Setup},
+    faults::FaultInjector,
+    outcome::LuckLevel,
+    rng::{Rng, mix_bits},
+    world::{self, SimulatedRun, WorldSetup},
 };
 
 /// So many forks of forks at most.
 const DEEPEST: u32 = 2;
 
 /// The run, or the fork of it that broke a rule.
-pub(crate) fn follow(seed: u64, luck: Luck, calm: bool, mut finished: Finished) -> Finished {
+pub(crate) fn simulate_forks(
+    seed: u64,
+    luck: LuckLevel,
+    calm: bool,
+    mut finished: SimulatedRun,
+) -> SimulatedRun {
     let mut rng = Rng::new(seed).fork("fork");
     let mut from = None;
     for depth in 1..=DEEPEST {
-        if finished.violation.is_some() || !rng.percent(30) {
+        if finished.violation.is_some() || !rng.chance_percent(30) {
             break;
         }
         let last = from.as_ref().unwrap_or(&finished);
-        let forked = match fork(seed, luck, calm, depth, last, &mut rng) {
+        let forked = match simulate_fork(seed, luck, calm, depth, last, &mut rng) {
             Ok(Some(forked)) => forked,
             Ok(None) => {
-                finished.coverage.sometimes("fork refused");
+                finished.coverage.record_point("fork refused");
                 break;
             }
             Err(violation) => {
@@ -42,13 +50,13 @@ pub(crate) fn follow(seed: u64, luck: Luck, calm: bool, mut finished: Finished) 
                 break;
             }
         };
-        finished.coverage.add(&forked.coverage);
+        finished.coverage.merge(&forked.coverage);
         if depth > 1 {
-            finished.coverage.sometimes("fork of a fork");
+            finished.coverage.record_point("fork of a fork");
         }
-        finished.trace = mix(finished.trace ^ forked.trace);
+        finished.trace = mix_bits(finished.trace ^ forked.trace);
         if forked.violation.is_some() {
-            return Finished { coverage: finished.coverage, trace: finished.trace, ..forked };
+            return SimulatedRun { coverage: finished.coverage, trace: finished.trace, ..forked };
         }
         from = Some(forked);
     }
@@ -56,44 +64,54 @@ pub(crate) fn follow(seed: u64, luck: Luck, calm: bool, mut finished: Finished) 
 }
 
 /// A fork from some step, run to its end. None: there is none from that step.
-fn fork(
+fn simulate_fork(
     seed: u64,
-    luck: Luck,
+    luck: LuckLevel,
     calm: bool,
     depth: u32,
-    finished: &Finished,
+    finished: &SimulatedRun,
     rng: &mut Rng,
-) -> Result<Option<Finished>, String> {
+) -> Result<Option<SimulatedRun>, String> {
     let plan = finished.driver.plan();
-    let mut past = Past::new(plan.clone());
+    let mut past = ReusableResults::new(plan.clone());
     for row in &finished.rows {
-        past.read(row).map_err(|error| format!("fork: the journal cannot be read: {error}"))?;
+        past.read_batch(row).map_err(|error| format!("fork: the journal cannot be read: {error}"))?;
     }
     let entry = plan.definition.scope(plan.definition.root().root);
-    let step = rng.below(entry.scope.steps.len() as u64);
+    let step = rng.next_below(entry.scope.steps.len() as u64);
     let step = u32::try_from(step).unwrap_or_default();
     let from = entry.step(step).id.to_string();
-    let fork = match past.fork(&from) {
+    let fork = match past.fork_from_step(&from) {
         Ok(fork) => fork,
-        Err(NoFork::NotOver | NoFork::Never { .. }) => return Ok(None),
+        Err(ForkRefusal::NotOver | ForkRefusal::Never { .. }) => return Ok(None),
         Err(other) => return Err(format!("fork: {other}")),
     };
-    right_choice(&past, step, &fork)?;
+    check_reused_steps(&past, step, &fork)?;
     let run = |name: String| RunId::new(name).expect("a number is a name");
-    let forked_from = Some(ForkedFrom { run: run(format!("run-{seed}")), step: from });
+    let forked_from = Some(ForkOrigin { run: run(format!("run-{seed}")), step: from });
     let (context, attempt) =
         past.state().start.as_ref().map(|start| (start.context.clone(), start.attempt)).unwrap_or_default();
     let start =
-        Start { forked_from, attempt, context, ..Start::new(run(format!("run-{seed}-fork-{depth}"))) };
-    let begins = Input::Fork { start: Box::new(start), reused: fork.reused };
-    let faults = if calm { Faults::none() } else { Faults::chosen(mix(seed ^ u64::from(depth))) };
+        RunStart { forked_from, attempt, context, ..RunStart::new(run(format!("run-{seed}-fork-{depth}"))) };
+    let begins = RunInput::Fork { start: Box::new(start), reused: fork.reused };
+    let faults = if calm {
+        FaultInjector::without_faults()
+    } else {
+        FaultInjector::from_seed(mix_bits(seed ^ u64::from(depth)))
+    };
     let workers = if calm { 1_000 } else { *rng.pick(&[1, 2, 1_000]) };
-    let mut forked =
-        world::run(Setup { seed, plan: plan.clone(), luck, faults, workers, fork: Some(begins) });
+    let mut forked = world::simulate_world(WorldSetup {
+        seed,
+        plan: plan.clone(),
+        luck,
+        faults,
+        workers,
+        fork: Some(begins),
+    });
     if calm && forked.violation.is_none() && !depends_on_time(&forked) {
-        match compare::compare(seed, luck, &forked) {
+        match compare::compare_with_reference(seed, luck, &forked) {
             None => {}
-            Some(Ok(())) => forked.coverage.sometimes("fork agreed"),
+            Some(Ok(())) => forked.coverage.record_point("fork agreed"),
             Some(Err(violation)) => forked.violation = Some(format!("fork: {violation}")),
         }
     }
@@ -102,20 +120,20 @@ fn fork(
 
 /// What is reused takes no time, so a fork is elsewhere than the reference when something stops the others, or leaves a slot
 /// to them.
-fn depends_on_time(forked: &Finished) -> bool {
+fn depends_on_time(forked: &SimulatedRun) -> bool {
     let slots = forked.driver.plan().definition.scopes.iter().any(|entry| entry.scope.concurrency.is_some());
-    slots || forked.driver.state().instances.iter().any(|instance| instance.halt().is_some())
+    slots || forked.driver.state().instances.iter().any(|instance| instance.halt_reason().is_some())
 }
 
 /// Whether a fork begins with what it should, step by step of the root.
-fn right_choice(past: &Past, from: u32, fork: &Fork) -> Result<(), String> {
+fn check_reused_steps(past: &ReusableResults, from: u32, fork: &ForkSeed) -> Result<(), String> {
     let plan = past.plan();
     let entry = plan.definition.scope(plan.definition.root().root);
     let reused: BTreeSet<u32> = fork
         .reused
         .iter()
         .filter_map(|reused| match reused {
-            Reused::Step(step) if step.at.0 == InstanceIx::ROOT => Some(step.at.1),
+            ReusedResult::Step(step) if step.at.0 == InstanceIx::ROOT => Some(step.at.1),
             _ => None,
         })
         .collect();
@@ -125,7 +143,7 @@ fn right_choice(past: &Past, from: u32, fork: &Fork) -> Result<(), String> {
             false => Ok(()),
         };
     }
-    let good = all_good(past, from);
+    let good = find_reusable_steps(past, from);
     for step in (0..).zip(&entry.scope.steps).map(|(i, _)| i) {
         let right = good.contains(&step);
         if reused.contains(&step) != right {
@@ -136,12 +154,13 @@ fn right_choice(past: &Past, from: u32, fork: &Fork) -> Result<(), String> {
 }
 
 /// The steps of a graph that can be reused. A conflict can only be with who settled it.
-fn all_good(past: &Past, from: u32) -> BTreeSet<u32> {
+fn find_reusable_steps(past: &ReusableResults, from: u32) -> BTreeSet<u32> {
     let entry = past.plan().definition.scope(past.plan().definition.root().root);
-    let mut good: BTreeSet<u32> = (0..entry.len()).filter(|step| is_good(past, from, *step)).collect();
+    let mut good: BTreeSet<u32> =
+        (0..entry.len()).filter(|step| is_reusable_step(past, from, *step)).collect();
     loop {
         let bad = good.iter().copied().find(|step| {
-            let more = past.state().more(StepAt(InstanceIx::ROOT, *step));
+            let more = past.state().visit_state(StepAt(InstanceIx::ROOT, *step));
             let settler = more.and_then(|more| more.settler);
             let after = entry.step(*step).after.iter().filter_map(|id| entry.by_id.get(id));
             !settler.iter().chain(after).all(|other| good.contains(other))
@@ -152,14 +171,16 @@ fn all_good(past: &Past, from: u32) -> BTreeSet<u32> {
 }
 
 /// Whether a step of a graph and all that it comes after ended well enough to be reused, and none of them is the one.
-fn is_good(past: &Past, from: u32, step: u32) -> bool {
+fn is_reusable_step(past: &ReusableResults, from: u32, step: u32) -> bool {
     let state = past.state();
     let entry = past.plan().definition.scope(past.plan().definition.root().root);
     let now = state.step(StepAt(InstanceIx::ROOT, step));
-    let stays =
-        now.effect.is_some_and(|effect| effect.then == Then::GoOn && effect.verdict != Verdict::Failed);
-    let over = now.phase == Phase::Done && now.outcome.is_some_and(|outcome| outcome != Outcome::Cancelled);
-    let before = |id| entry.by_id.get(id).is_none_or(|before| is_good(past, from, *before));
+    let stays = now
+        .effect
+        .is_some_and(|effect| effect.then == OutcomeAction::GoOn && effect.verdict != RunImpact::Failed);
+    let over =
+        now.phase == StepPhase::Done && now.outcome.is_some_and(|outcome| outcome != StepOutcome::Cancelled);
+    let before = |id| entry.by_id.get(id).is_none_or(|before| is_reusable_step(past, from, *before));
     step != from
         && over
         && stays
@@ -168,15 +189,15 @@ fn is_good(past: &Past, from: u32, step: u32) -> bool {
 }
 
 /// Whether something of the run's own was taken back inside of a step, in the last try at it.
-fn is_undone_inside(past: &Past, step: u32) -> bool {
+fn is_undone_inside(past: &ReusableResults, step: u32) -> bool {
     let state = past.state();
     let mut inside: Vec<StepAt> = vec![StepAt(InstanceIx::ROOT, step)];
     while let Some(at) = inside.pop() {
         let own = state.instance(at.0).home == InstanceIx::ROOT;
-        if own && matches!(state.step(at).phase, Phase::Undone | Phase::Stuck) {
+        if own && matches!(state.step(at).phase, StepPhase::Undone | StepPhase::Stuck) {
             return true;
         }
-        for child in state.more(at).map_or(&[][..], |more| &more.children) {
+        for child in state.visit_state(at).map_or(&[][..], |more| &more.children) {
             inside.extend((0..).zip(&state.instance(*child).steps).map(|(i, _)| StepAt(*child, i)));
         }
     }

@@ -1,14 +1,14 @@
 //! Random workflows over the whole IR, always valid.
 //!
 //! Owns the drawing of workflows and parameters from a seed. Refuses to know how they run. A workflow is drawn from a
-//! [`Table`] that resembles one of the formats, or a mixture of all; most are small, since a defect that needs three
+//! [`GeneratorStyle`] that resembles one of the formats, or a mixture of all; most are small, since a defect that needs three
 //! steps is found sooner among many small ones.
 
+mod expressions;
 mod kind;
 mod policy;
 mod pool;
 mod scope;
-mod words;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,17 +16,17 @@ use serde_json::{Value, json};
 use skein_core::{
     ids::WorkflowId,
     ir::{
-        Context, FileOut, Hook, HookAction, HookWhen, RunRetry, RunStatus, Schema, StepStatus, Words,
-        Workflow,
+        HookAction, HookTiming, OutputFileSpec, RunRetry, RunStatus, Schema, StatusWords, StepStatus,
+        Workflow, WorkflowContext, WorkflowHook,
     },
 };
 
-use self::scope::Readable;
+use self::scope::ReadableScope;
 use crate::rng::Rng;
 
 /// How large a workflow may become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
+pub struct WorkflowSize {
     /// Steps of the root scope, at most.
     root: u32,
     /// Steps of an inner scope, at most.
@@ -37,20 +37,20 @@ pub struct Size {
     total: u32,
 }
 
-impl Size {
+impl WorkflowSize {
     /// Four to six steps on average.
-    pub const fn small() -> Size {
-        Size { root: 5, inner: 2, depth: 2, total: 9 }
+    pub const fn small() -> WorkflowSize {
+        WorkflowSize { root: 5, inner: 2, depth: 2, total: 9 }
     }
 
-    pub const fn large() -> Size {
-        Size { root: 14, inner: 4, depth: 3, total: 50 }
+    pub const fn large() -> WorkflowSize {
+        WorkflowSize { root: 14, inner: 4, depth: 3, total: 50 }
     }
 }
 
 /// A workflow, what it calls, and what a run of it is given.
 #[derive(Debug, Clone)]
-pub struct Generated {
+pub struct GeneratedWorkflow {
     pub workflow: Arc<Workflow>,
     pub library: BTreeMap<String, Arc<Workflow>>,
     pub parameters: Value,
@@ -58,7 +58,7 @@ pub struct Generated {
 
 /// Whose habits the policies follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Table {
+enum GeneratorStyle {
     /// Checks, continue or abort, no undo.
     AgentCore,
     /// Undo on failure.
@@ -70,10 +70,10 @@ enum Table {
     Mixed,
 }
 
-struct Gen {
+struct WorkflowGenerator {
     rng: Rng,
-    size: Size,
-    table: Table,
+    size: WorkflowSize,
+    table: GeneratorStyle,
     /// The number of the next step id.
     ids: usize,
     left: u32,
@@ -84,54 +84,65 @@ struct Gen {
 }
 
 /// The workflow of this seed.
-pub fn workflow(seed: u64, size: Size) -> Generated {
+pub fn generate_workflow(seed: u64, size: WorkflowSize) -> GeneratedWorkflow {
     let mut rng = Rng::new(seed);
-    let called = if rng.percent(25) { rng.small(1, 2) } else { 0 };
+    let called = if rng.chance_percent(25) { rng.next_u32_between(1, 2) } else { 0 };
     let mut library = BTreeMap::new();
     for n in 0..called {
         let name = format!("called-{n}");
-        let small = Size { root: 2, inner: 1, depth: 1, total: 3 };
+        let small = WorkflowSize { root: 2, inner: 1, depth: 1, total: 3 };
         // The second may call the first.
         let calls = library.keys().cloned().collect();
-        let mut made = Gen::new(rng.fork(&name), small, calls).workflow(&name, pool::CALLED);
+        let mut made =
+            WorkflowGenerator::new(rng.fork(&name), small, calls).draw_workflow(&name, pool::CALLED);
         let mut rng = rng.fork("budget");
-        made.budget = rng.percent(10).then(|| policy::budget(&mut rng));
+        made.budget = rng.chance_percent(10).then(|| policy::draw_budget(&mut rng));
         library.insert(name, Arc::new(made));
     }
-    let mut draw = Gen::new(rng.fork("root"), size, library.keys().cloned().collect());
-    let mut root = draw.workflow("root", pool::PARAMETERS);
-    surround(&mut draw.rng, &mut root);
-    Generated { workflow: Arc::new(root), library, parameters: parameters(&mut rng.fork("parameters")) }
+    let mut draw = WorkflowGenerator::new(rng.fork("root"), size, library.keys().cloned().collect());
+    let mut root = draw.draw_workflow("root", pool::PARAMETERS);
+    add_root_features(&mut draw.rng, &mut root);
+    GeneratedWorkflow {
+        workflow: Arc::new(root),
+        library,
+        parameters: draw_parameters(&mut rng.fork("parameters")),
+    }
 }
 
-impl Gen {
-    fn new(mut rng: Rng, size: Size, calls: Vec<String>) -> Gen {
-        let table = *rng.pick(&[Table::AgentCore, Table::Ioa, Table::Swdl, Table::Aip, Table::Mixed]);
-        let hurried = rng.percent(12);
-        Gen { rng, size, table, ids: 0, left: size.total, calls, hurried }
+impl WorkflowGenerator {
+    fn new(mut rng: Rng, size: WorkflowSize, calls: Vec<String>) -> WorkflowGenerator {
+        let table = *rng.pick(&[
+            GeneratorStyle::AgentCore,
+            GeneratorStyle::Ioa,
+            GeneratorStyle::Swdl,
+            GeneratorStyle::Aip,
+            GeneratorStyle::Mixed,
+        ]);
+        let hurried = rng.chance_percent(12);
+        WorkflowGenerator { rng, size, table, ids: 0, left: size.total, calls, hurried }
     }
 
-    fn workflow(&mut self, name: &str, inputs: usize) -> Workflow {
-        let around = Readable::outermost();
+    fn draw_workflow(&mut self, name: &str, inputs: usize) -> Workflow {
+        let around = ReadableScope::new();
         let most = self.size.root;
-        let mut scope = self.scope(&around, self.size.depth, most, true);
-        self.root_policies(&mut scope);
+        let mut scope = self.draw_scope(&around, self.size.depth, most, true);
+        self.draw_root_policies(&mut scope);
         let id = WorkflowId::new(name).expect("generated names are names");
         let mut workflow = Workflow::new(id, scope);
-        workflow.inputs = pool::schema(inputs);
-        if self.table == Table::Swdl {
+        workflow.inputs = pool::shared_schema(inputs);
+        if self.table == GeneratorStyle::Swdl {
             workflow.words = swdl_words();
         }
-        if self.rng.percent(15) {
-            workflow.env.insert("LEVEL".into(), pool::value(&json!("$input.n")));
-            workflow.env.insert("PLACE".into(), pool::value(&json!("here")));
+        if self.rng.chance_percent(15) {
+            workflow.env.insert("LEVEL".into(), pool::parse_value(&json!("$input.n")));
+            workflow.env.insert("PLACE".into(), pool::parse_value(&json!("here")));
         }
         workflow
     }
 }
 
-fn swdl_words() -> Words {
-    let mut words = Words::default();
+fn swdl_words() -> StatusWords {
+    let mut words = StatusWords::default();
     words.run.insert(RunStatus::Succeeded, "completed".into());
     words.step.insert(StepStatus::Succeeded, "success".into());
     words.step.insert(StepStatus::Waiting, "waiting_for_approval".into());
@@ -139,54 +150,55 @@ fn swdl_words() -> Words {
 }
 
 /// What only the root of a run has: hooks, files, a retry of the whole, a budget.
-fn surround(rng: &mut Rng, workflow: &mut Workflow) {
-    if rng.percent(20) {
-        for when in [HookWhen::Start, HookWhen::Success, HookWhen::Failure] {
-            if rng.percent(60) {
-                workflow.hooks.push(Hook { when, action: hook(rng) });
+fn add_root_features(rng: &mut Rng, workflow: &mut Workflow) {
+    if rng.chance_percent(20) {
+        for when in [HookTiming::Start, HookTiming::Success, HookTiming::Failure] {
+            if rng.chance_percent(60) {
+                workflow.hooks.push(WorkflowHook { when, action: draw_hook_action(rng) });
             }
         }
     }
-    if rng.percent(8) {
-        let file = FileOut { path: "out.txt".into(), content_type: None, schema: Schema::default() };
+    if rng.chance_percent(8) {
+        let file = OutputFileSpec { path: "out.txt".into(), content_type: None, schema: Schema::default() };
         workflow.files_out.insert("out".into(), file);
     }
-    if rng.percent(8) {
-        workflow.context = Context { directory: Some("context".into()), ..Context::default() };
+    if rng.chance_percent(8) {
+        workflow.context =
+            WorkflowContext { directory: Some("context".into()), ..WorkflowContext::default() };
     }
-    if rng.percent(15) {
+    if rng.chance_percent(15) {
         workflow.scope.retry = Some(RunRetry {
-            attempts: rng.small(1, 3),
-            backoff: policy::backoff(rng),
-            on_timeout: rng.percent(50),
+            attempts: rng.next_u32_between(1, 3),
+            backoff: policy::draw_backoff(rng),
+            on_timeout: rng.chance_percent(50),
         });
     }
-    if rng.percent(6) {
-        workflow.budget = Some(policy::budget(rng));
+    if rng.chance_percent(6) {
+        workflow.budget = Some(policy::draw_budget(rng));
     }
 }
 
-fn hook(rng: &mut Rng) -> HookAction {
-    if rng.percent(50) {
+fn draw_hook_action(rng: &mut Rng) -> HookAction {
+    if rng.chance_percent(50) {
         HookAction::Notify { channel: "team".into(), message: None }
     } else {
-        HookAction::Run { program: "say".into(), arguments: vec![pool::value(&json!("$input.word"))] }
+        HookAction::Run { program: "say".into(), arguments: vec![pool::parse_value(&json!("$input.word"))] }
     }
 }
 
 /// What a run is given: small numbers, so that conditions go both ways.
-fn parameters(rng: &mut Rng) -> Value {
-    let mut given = json!({"n": rng.below(5), "flag": rng.percent(50)});
+fn draw_parameters(rng: &mut Rng) -> Value {
+    let mut given = json!({"n": rng.next_below(5), "flag": rng.chance_percent(50)});
     let object = given.as_object_mut().expect("it was made as an object");
-    if rng.percent(50) {
+    if rng.chance_percent(50) {
         object.insert("word".into(), json!(rng.pick(&["a", "b", "c"])));
     }
-    if rng.percent(85) {
-        let length = rng.below(5);
-        object.insert("list".into(), (0..length).map(|_| json!(rng.below(4))).collect());
+    if rng.chance_percent(85) {
+        let length = rng.next_below(5);
+        object.insert("list".into(), (0..length).map(|_| json!(rng.next_below(4))).collect());
     }
-    if rng.percent(60) {
-        let odd = if rng.percent(50) { json!([3, {"n": 1}]) } else { json!(7) };
+    if rng.chance_percent(60) {
+        let odd = if rng.chance_percent(50) { json!([3, {"n": 1}]) } else { json!(7) };
         object.insert("odd".into(), odd);
     }
     given

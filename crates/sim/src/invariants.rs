@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use skein_core::{
     engine::{
-        AttemptId, Event, InstanceIx, InstancePhase, Outcome, Role, RunPhase, RunState, StepAt, UndoTarget,
-        Walk, transitions::Phase, wanted,
+        AttemptId, AttemptRole, Event, InstanceIx, InstancePhase, RunPhase, RunState, StepAt, StepOutcome,
+        UndoTarget, UndoWalk, transitions::StepPhase, wanted,
     },
-    ir::{Kind, RunStatus},
+    ir::{RunStatus, StepKindSpec},
     plan::Plan,
-    time::Time,
+    time::Timestamp,
 };
 
 #[derive(Debug)]
-pub struct Invariants {
+pub struct InvariantChecker {
     plan: Plan,
     started: BTreeSet<AttemptId>,
     ended: BTreeSet<AttemptId>,
@@ -21,14 +21,14 @@ pub struct Invariants {
     completed: Vec<UndoTarget>,
     undone: BTreeSet<UndoTarget>,
     /// What each walk has undone or failed to, in order.
-    walked: BTreeMap<Walk, Vec<UndoTarget>>,
+    walked: BTreeMap<UndoWalk, Vec<UndoTarget>>,
     /// Workflow instances that have begun to undo.
     unwinding: BTreeSet<InstanceIx>,
 }
 
-impl Invariants {
-    pub fn new(plan: Plan) -> Invariants {
-        Invariants {
+impl InvariantChecker {
+    pub fn new(plan: Plan) -> InvariantChecker {
+        InvariantChecker {
             plan,
             started: BTreeSet::new(),
             ended: BTreeSet::new(),
@@ -40,7 +40,7 @@ impl Invariants {
     }
 
     /// What must hold for an event to be allowed.
-    pub fn before(&mut self, state: &RunState, event: &Event) -> Result<(), String> {
+    pub fn check_before_event(&mut self, state: &RunState, event: &Event) -> Result<(), String> {
         if state.phase == RunPhase::Closed
             && !matches!(event, Event::UndoBegan { .. } | Event::Quarantined { .. })
         {
@@ -61,12 +61,12 @@ impl Invariants {
             Event::StepReady { at } | Event::StepEntered { at, .. } | Event::Opened { at, .. } => {
                 self.may_go_forward(state, *at)
             }
-            Event::UndoBegan { of, targets, .. } => self.undo_begins(state, *of, targets),
+            Event::UndoBegan { of, targets, .. } => self.check_undo_start(state, *of, targets),
             Event::StepUndone { at, visit } => {
-                self.undo_over(state, UndoTarget { at: *at, visit: *visit }, true)
+                self.check_undo_end(state, UndoTarget { at: *at, visit: *visit }, true)
             }
             Event::UndoFailed { at, visit, .. } => {
-                self.undo_over(state, UndoTarget { at: *at, visit: *visit }, false)
+                self.check_undo_end(state, UndoTarget { at: *at, visit: *visit }, false)
             }
             _ => Ok(()),
         }
@@ -80,7 +80,7 @@ impl Invariants {
         if state.in_flight().iter().any(|other| other.at == attempt.at) {
             return Err(format!("I3: {attempt} was started beside another attempt of its step"));
         }
-        if attempt.role == Role::Undo {
+        if attempt.role == AttemptRole::Undo {
             return Ok(());
         }
         self.may_go_forward(state, attempt.at)
@@ -109,24 +109,30 @@ impl Invariants {
         Ok(())
     }
 
-    fn undo_begins(&mut self, state: &RunState, of: Walk, targets: &[UndoTarget]) -> Result<(), String> {
+    fn check_undo_start(
+        &mut self,
+        state: &RunState,
+        of: UndoWalk,
+        targets: &[UndoTarget],
+    ) -> Result<(), String> {
         self.walked.insert(of, Vec::new());
         let plan = &self.plan;
         let members = |at: StepAt| {
             let mut outwards =
-                std::iter::successors(Some(at.0), |ix| undone_with(plan, state, *ix).map(|at| at.0));
+                std::iter::successors(Some(at.0), |ix| find_undoing_step(plan, state, *ix).map(|at| at.0));
             match of {
-                Walk::Workflow(home) => outwards.any(|ix| state.instance(ix).home == home),
-                Walk::Composite(composite) => {
-                    outwards.any(|ix| undone_with(plan, state, ix) == Some(composite))
+                UndoWalk::Workflow(home) => outwards.any(|ix| state.instance(ix).home == home),
+                UndoWalk::Composite(composite) => {
+                    outwards.any(|ix| find_undoing_step(plan, state, ix) == Some(composite))
                 }
             }
         };
         // I6: undo starts when no forward attempt is in flight.
-        if let Some(flying) = state.in_flight().iter().find(|a| a.role != Role::Undo && members(a.at)) {
+        if let Some(flying) = state.in_flight().iter().find(|a| a.role != AttemptRole::Undo && members(a.at))
+        {
             return Err(format!("I6: undo began while {flying} was in flight"));
         }
-        if let Walk::Workflow(ix) = of {
+        if let UndoWalk::Workflow(ix) = of {
             self.unwinding.insert(ix);
         }
         // I6: what is undone is all that was completed and not undone, last first. A step whose own failure began it
@@ -139,7 +145,7 @@ impl Invariants {
             .copied()
             .collect();
         // A run that was not itself to be undone tries again only what a failed walk left.
-        if let Walk::Workflow(ix) = of
+        if let UndoWalk::Workflow(ix) = of
             && state.phase == RunPhase::Closed
             && !state.instance(ix).undo_asked
         {
@@ -150,7 +156,7 @@ impl Invariants {
         if targets.len() == expected.len() + 1 {
             expected.insert(0, targets[0]);
             let failed = state.step(targets[0].at).outcome;
-            if matches!(failed, Some(Outcome::Succeeded)) {
+            if matches!(failed, Some(StepOutcome::Succeeded)) {
                 return Err("I6: an undo that nobody asked for".to_owned());
             }
         }
@@ -161,7 +167,7 @@ impl Invariants {
         }
     }
 
-    fn undo_over(&mut self, state: &RunState, target: UndoTarget, undone: bool) -> Result<(), String> {
+    fn check_undo_end(&mut self, state: &RunState, target: UndoTarget, undone: bool) -> Result<(), String> {
         let found =
             state.walks.iter().find(|(_, walk)| !walk.ended && walk.targets.get(walk.at) == Some(&target));
         let Some((of, walk)) = found else {
@@ -178,11 +184,18 @@ impl Invariants {
         Ok(())
     }
 
-    pub fn after(&mut self, state: &RunState, _at: Time, event: &Event) -> Result<(), String> {
+    pub fn check_after_event(
+        &mut self,
+        state: &RunState,
+        _at: Timestamp,
+        event: &Event,
+    ) -> Result<(), String> {
         let completed = match event {
-            Event::StepEnded { at, outcome: Outcome::Succeeded, .. }
+            Event::StepEnded { at, outcome: StepOutcome::Succeeded, .. }
             | Event::StepEnded { at, settler: Some(_), .. } => Some(*at),
-            Event::StepReused(reused) if reused.outcome == Outcome::Succeeded || reused.settler.is_some() => {
+            Event::StepReused(reused)
+                if reused.outcome == StepOutcome::Succeeded || reused.settler.is_some() =>
+            {
                 Some(reused.at)
             }
             _ => None,
@@ -193,24 +206,28 @@ impl Invariants {
                 self.completed.push(UndoTarget { at, visit: state.step(at).visit });
             }
         }
-        self.limits(state, event)
+        self.check_limits(state, event)
     }
 
     /// I9: limits are never exceeded.
-    fn limits(&self, state: &RunState, event: &Event) -> Result<(), String> {
+    fn check_limits(&self, state: &RunState, event: &Event) -> Result<(), String> {
         let at = match event {
             Event::AttemptStarted { attempt, .. } => attempt.at,
             Event::StepEntered { at, .. } => *at,
-            Event::InstanceStarted { parent, .. } => return self.each_limit(state, *parent),
+            Event::InstanceStarted { parent, .. } => return self.check_each_limit(state, *parent),
             _ => return Ok(()),
         };
         let instance = state.instance(at.0);
         let entry = self.plan.definition.scope(instance.scope);
         let Some(limit) = entry.scope.concurrency else { return Ok(()) };
-        let works = |phase: Phase| {
+        let works = |phase: StepPhase| {
             matches!(
                 phase,
-                Phase::Running | Phase::Checking | Phase::Summing | Phase::Inside | Phase::Unwinding
+                StepPhase::Running
+                    | StepPhase::Checking
+                    | StepPhase::Summing
+                    | StepPhase::Inside
+                    | StepPhase::Unwinding
             )
         };
         let busy = instance.steps.iter().filter(|step| works(step.phase)).count();
@@ -220,10 +237,10 @@ impl Invariants {
         Ok(())
     }
 
-    fn each_limit(&self, state: &RunState, parent: StepAt) -> Result<(), String> {
+    fn check_each_limit(&self, state: &RunState, parent: StepAt) -> Result<(), String> {
         let entry = self.plan.definition.scope(state.instance(parent.0).scope);
-        let Kind::Each(each) = &entry.step(parent.1).kind else { return Ok(()) };
-        let children = state.more(parent).map_or(&[][..], |more| &more.children);
+        let StepKindSpec::Each(each) = &entry.step(parent.1).kind else { return Ok(()) };
+        let children = state.visit_state(parent).map_or(&[][..], |more| &more.children);
         let open = children.iter().filter(|ix| state.instance(**ix).end().is_none()).count();
         match each.parallelism {
             Some(most) if open > most as usize => Err(format!("I9: {open} items open, {most} allowed")),
@@ -232,10 +249,10 @@ impl Invariants {
     }
 
     /// I5, I7, I8: what is wanted, worked out from scratch, is what the state keeps up to date.
-    pub fn settled(&self, state: &RunState) -> Result<(), String> {
+    pub fn check_settled(&self, state: &RunState) -> Result<(), String> {
         let kept = wanted(state);
         let mut runs = BTreeSet::new();
-        let mut phases = [0; Phase::ALL.len()];
+        let mut phases = [0; StepPhase::ALL.len()];
         for (ix, instance) in (0..).map(InstanceIx).zip(&state.instances) {
             let mut live = 0;
             let mut slots = 0;
@@ -243,9 +260,10 @@ impl Invariants {
                 phases[step.phase as usize] += 1;
                 live += u32::from(step.phase.is_live());
                 slots += u32::from(step.slot);
-                let flying = matches!(step.phase, Phase::Running | Phase::Checking | Phase::Summing);
+                let flying =
+                    matches!(step.phase, StepPhase::Running | StepPhase::Checking | StepPhase::Summing);
                 let attempt = step.more.as_ref().and_then(|more| more.live);
-                if flying != (attempt.is_some() && step.phase != Phase::Stopping) {
+                if flying != (attempt.is_some() && step.phase != StepPhase::Stopping) {
                     return Err(format!("I8: {:?} is {:?} with {attempt:?}", StepAt(ix, i), step.phase));
                 }
                 runs.extend(attempt.filter(|_| flying));
@@ -273,12 +291,13 @@ impl Invariants {
         {
             return Err("I5: a decided run wants more than to publish".to_owned());
         }
-        self.wake(state)
+        self.check_wake(state)
     }
 
     /// The next wake-up is the earliest thing that can be due.
-    fn wake(&self, state: &RunState) -> Result<(), String> {
-        let mut times: Vec<Time> = state.instances.iter().filter_map(|instance| instance.deadline).collect();
+    fn check_wake(&self, state: &RunState) -> Result<(), String> {
+        let mut times: Vec<Timestamp> =
+            state.instances.iter().filter_map(|instance| instance.deadline).collect();
         for step in state.instances.iter().flat_map(|instance| &instance.steps) {
             times.extend(step.more.iter().flat_map(|more| [more.deadline, more.due]).flatten());
         }
@@ -292,7 +311,7 @@ impl Invariants {
 
 /// The step whose undo undoes what is inside an instance: that around a lane, an item or a pass, and a call that succeeded and
 /// has no undo of its own.
-fn undone_with(plan: &Plan, state: &RunState, ix: InstanceIx) -> Option<StepAt> {
+fn find_undoing_step(plan: &Plan, state: &RunState, ix: InstanceIx) -> Option<StepAt> {
     let instance = state.instance(ix);
     let parent = instance.parent?;
     let is_call = instance.home == ix;

@@ -10,15 +10,15 @@ pub mod faults;
 mod forks;
 pub mod generate;
 pub mod invariants;
-#[cfg(test)]
-mod kit;
 pub mod nonsense;
 pub mod outcome;
 pub mod paths;
 pub mod reference;
 pub mod rng;
+pub mod rule_monitor;
 pub mod scenario;
 pub mod script;
 pub mod simulate;
-pub mod watch;
+#[cfg(test)]
+mod test_kit;
 pub mod world;

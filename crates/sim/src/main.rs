@@ -10,7 +10,7 @@ use std::{
 use skein_sim::{
     coverage::Coverage,
     script,
-    simulate::{self, Everywhere},
+    simulate::{self, FaultSweepTotals},
 };
 
 const USAGE: &str = "\
@@ -26,12 +26,12 @@ Simulates runs of random workflows in a world with faults, and checks every rule
   --seed SEED   one run: its workflow, its events, and what was wrong, made as small as it can be";
 
 fn main() -> ExitCode {
-    match Options::parse(std::env::args().skip(1)) {
-        Ok(Options { help: true, .. }) => {
+    match SimulatorOptions::parse(std::env::args().skip(1)) {
+        Ok(SimulatorOptions { help: true, .. }) => {
             println!("{USAGE}");
             ExitCode::SUCCESS
         }
-        Ok(Options { seed: Some(seed), .. }) => show(seed),
+        Ok(SimulatorOptions { seed: Some(seed), .. }) => show_run(seed),
         Ok(options) => simulate_all(&options),
         Err(problem) => {
             eprintln!("{problem}\n\n{USAGE}");
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 }
 
 #[derive(Debug)]
-struct Options {
+struct SimulatorOptions {
     seconds: Option<u64>,
     runs: Option<u64>,
     from: u64,
@@ -51,10 +51,10 @@ struct Options {
     seed: Option<u64>,
 }
 
-impl Options {
-    fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
+impl SimulatorOptions {
+    fn parse(mut args: impl Iterator<Item = String>) -> Result<SimulatorOptions, String> {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-        let mut options = Options {
+        let mut options = SimulatorOptions {
             seconds: None,
             runs: None,
             from: 1,
@@ -67,14 +67,14 @@ impl Options {
             match arg.as_str() {
                 "--ci" => options.ci = true,
                 "--help" | "-h" => options.help = true,
-                _ => options.number(&arg, args.next())?,
+                _ => options.parse_number(&arg, args.next())?,
             }
         }
         Ok(options)
     }
 
     /// An option that takes a number.
-    fn number(&mut self, arg: &str, value: Option<String>) -> Result<(), String> {
+    fn parse_number(&mut self, arg: &str, value: Option<String>) -> Result<(), String> {
         let number = || {
             let text = value.ok_or(format!("{arg} needs a number"))?;
             text.parse::<u64>().map_err(|_| format!("{arg} needs a number, not `{text}`"))
@@ -92,22 +92,22 @@ impl Options {
 }
 /// What all threads have seen together.
 #[derive(Debug, Default)]
-struct Total {
+struct SimulationTotals {
     runs: u64,
     events: u64,
     coverage: Coverage,
     violations: BTreeMap<u64, String>,
     /// Of one fault at every place.
-    everywhere: Everywhere,
+    everywhere: FaultSweepTotals,
 }
 
-fn simulate_all(options: &Options) -> ExitCode {
+fn simulate_all(options: &SimulatorOptions) -> ExitCode {
     let begin = Instant::now();
     let end = begin + Duration::from_secs(options.seconds.unwrap_or(60));
     let next = AtomicU64::new(options.from);
     let stop = AtomicBool::new(false);
     let work = || {
-        let mut total = Total::default();
+        let mut total = SimulationTotals::default();
         while !stop.load(Ordering::Relaxed) {
             let first = next.fetch_add(64, Ordering::Relaxed);
             for seed in first..first + 64 {
@@ -116,33 +116,33 @@ fn simulate_all(options: &Options) -> ExitCode {
                 if over || late {
                     return total;
                 }
-                one(seed, &mut total);
+                simulate_seed(seed, &mut total);
             }
             stop.store(total.violations.len() >= 10, Ordering::Relaxed);
         }
         total
     };
-    let mut total = Total::default();
+    let mut total = SimulationTotals::default();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..options.threads).map(|_| scope.spawn(work)).collect();
         for thread in threads {
             let part = thread.join().expect("a simulation does not panic");
             total.runs += part.runs;
             total.events += part.events;
-            total.coverage.add(&part.coverage);
+            total.coverage.merge(&part.coverage);
             total.violations.extend(part.violations);
         }
     });
     let took = begin.elapsed();
-    total.everywhere = everywhere(options.from, total.runs / 1_000);
-    print(options, &total, took)
+    total.everywhere = sweep_plans(options.from, total.runs / 1_000);
+    print_totals(options, &total, took)
 }
 
 /// One fault at every place of some plans' runs: for each thousand random runs, one plan.
-fn everywhere(from: u64, plans: u64) -> Everywhere {
-    let mut total = Everywhere::default();
+fn sweep_plans(from: u64, plans: u64) -> FaultSweepTotals {
+    let mut total = FaultSweepTotals::default();
     for number in from..=from + plans {
-        let part = simulate::everywhere(number);
+        let part = simulate::sweep_faults(number);
         total.runs += part.runs;
         total.events += part.events;
         total.violation = total.violation.or(part.violation);
@@ -150,13 +150,14 @@ fn everywhere(from: u64, plans: u64) -> Everywhere {
     total
 }
 
-fn one(seed: u64, total: &mut Total) {
-    let finished = simulate::run(seed);
+fn simulate_seed(seed: u64, total: &mut SimulationTotals) {
+    let finished = simulate::simulate_run(seed);
     total.runs += 1;
     total.events += finished.events;
-    total.coverage.add(&finished.coverage);
+    total.coverage.merge(&finished.coverage);
     let mut violation = finished.violation;
-    if seed.is_multiple_of(64) && violation.is_none() && simulate::run(seed).trace != finished.trace {
+    if seed.is_multiple_of(64) && violation.is_none() && simulate::simulate_run(seed).trace != finished.trace
+    {
         violation = Some("I11: the same seed gave another history".to_owned());
     }
     if let Some(violation) = violation {
@@ -164,8 +165,8 @@ fn one(seed: u64, total: &mut Total) {
     }
 }
 
-fn print(options: &Options, total: &Total, took: Duration) -> ExitCode {
-    let Total { runs, events, coverage, violations, everywhere } = total;
+fn print_totals(options: &SimulatorOptions, total: &SimulationTotals, took: Duration) -> ExitCode {
+    let SimulationTotals { runs, events, coverage, violations, everywhere } = total;
     let each = options.threads as f64 * took.as_secs_f64();
     // Each run and each fork of one leaves a trace.
     let accepted = coverage.sometimes.get("trace accepted").copied().unwrap_or(0);
@@ -185,7 +186,7 @@ fn print(options: &Options, total: &Total, took: Duration) -> ExitCode {
     for (fault, count) in &coverage.faults {
         println!("  {count:>9}  {fault:?}");
     }
-    let (seen, all) = coverage.pairs();
+    let (seen, all) = coverage.count_pairs();
     println!(
         "\ntransitions: {seen} of {all} pairs of phase and input ({:.1} %)",
         100.0 * seen as f64 / all as f64
@@ -208,7 +209,7 @@ fn print(options: &Options, total: &Total, took: Duration) -> ExitCode {
     println!("\n{} violations", violations.len() + usize::from(everywhere.violation.is_some()));
     if let Some(seed) = violations.keys().next() {
         println!("\nthe first of them, made small:");
-        show(*seed);
+        show_run(*seed);
     }
     let broken = !violations.is_empty() || everywhere.violation.is_some();
     let bad = broken || (options.ci && !missing.is_empty());
@@ -216,10 +217,10 @@ fn print(options: &Options, total: &Total, took: Duration) -> ExitCode {
 }
 
 /// One run, with all that is known of it.
-fn show(seed: u64) -> ExitCode {
-    let plan = simulate::setup(seed).plan;
-    let finished = simulate::run(seed);
-    let frozen = serde_json::to_string_pretty(&plan.definition.frozen()).unwrap_or_default();
+fn show_run(seed: u64) -> ExitCode {
+    let plan = simulate::draw_setup(seed).plan;
+    let finished = simulate::simulate_run(seed);
+    let frozen = serde_json::to_string_pretty(&plan.definition.to_frozen()).unwrap_or_default();
     println!("workflow: {frozen}\nparameters: {}\n\nevents:", plan.parameters);
     for record in finished.rows.iter().flat_map(|row| &row.records) {
         println!("{} {}", record.at.0, serde_json::to_string(&record.event).unwrap_or_default());
@@ -229,7 +230,7 @@ fn show(seed: u64) -> ExitCode {
         return ExitCode::SUCCESS;
     };
     println!("\nbroken: {violation}");
-    if let Some((moves, violation)) = script::shrink(&plan, finished.moves) {
+    if let Some((moves, violation)) = script::shrink_moves(&plan, finished.moves) {
         println!("\n{} moves are enough: {violation}", moves.len());
         for each in moves {
             println!("{}", serde_json::to_string(&each).unwrap_or_default());

@@ -5,89 +5,102 @@ use std::sync::Arc;
 use serde_json::json;
 use skein_core::{
     engine::{
-        Actor, AttemptEnd, AttemptId, Cost, Decision, Finding, Input, InstanceIx, Opening, Publication,
-        Report, Role, RunPhase, RunState, Start, StepAt, transitions::Phase,
+        AttemptEnd, AttemptId, AttemptReport, AttemptRole, CheckFinding, Cost, DecisionActor, InstanceIx,
+        Publication, RunInput, RunPhase, RunStart, RunState, StepAt, Verdict, Waitpoint,
+        transitions::StepPhase,
     },
     ids::{RunId, SignalName},
     ir::HoldReason,
     plan::Plan,
-    time::{Millis, Time},
+    time::{Millis, Timestamp},
 };
 
 use crate::rng::Rng;
 
-fn nobody() -> Actor {
-    Actor { name: "mallory".into(), roles: vec!["none".into()] }
+fn unauthorised_actor() -> DecisionActor {
+    DecisionActor { name: "mallory".into(), roles: vec!["none".into()] }
 }
 
-fn start(state: &RunState) -> Input {
-    let start = Box::new(Start::new(RunId::new("again").expect("it is a name")));
-    if rng_percent(state, 50) { Input::Start(start) } else { Input::Fork { start, reused: Vec::new() } }
-}
-
-fn attempt(at: StepAt, visit: u32, iteration: u32, role: Role, attempt: u32) -> AttemptId {
-    AttemptId { at, visit, iteration, role, attempt }
-}
-
-fn report(end: AttemptEnd) -> Report {
-    Report::new(end, Cost { tokens: 1, micro_usd: None })
-}
-
-/// Any input, to a run that has not been started.
-pub fn before(rng: &mut Rng) -> Input {
-    let at = StepAt(InstanceIx(0), 0);
-    match rng.below(12) {
-        11 => tampered(),
-        10 => Input::Break { message: "before it began".into() },
-        0 => Input::Recover,
-        1 => Input::Capacity,
-        2 => {
-            Input::Finished { attempt: attempt(at, 1, 1, Role::Main, 1), report: report(AttemptEnd::Stopped) }
-        }
-        3 => Input::Decide { opening: Opening(0), decision: Decision::Approve, by: nobody(), reason: None },
-        4 => signal("s", None),
-        5 => held(at),
-        6 => Input::Wake,
-        7 => Input::Cancel { by: "ann".into(), reason: None },
-        8 => Input::Published { item: Publication::Files, failed: None },
-        _ => Input::RetryUndo { by: "ann".into() },
+fn start_input(state: &RunState) -> RunInput {
+    let start = Box::new(RunStart::new(RunId::new("again").expect("it is a name")));
+    if hashed_percent(state, 50) {
+        RunInput::Start(start)
+    } else {
+        RunInput::Fork { start, reused: Vec::new() }
     }
 }
 
-fn signal(name: &str, to: Option<StepAt>) -> Input {
+fn attempt_id(at: StepAt, visit: u32, iteration: u32, role: AttemptRole, attempt: u32) -> AttemptId {
+    AttemptId { at, visit, iteration, role, attempt }
+}
+
+fn cheap_report(end: AttemptEnd) -> AttemptReport {
+    AttemptReport::new(end, Cost { tokens: 1, micro_usd: None })
+}
+
+/// Any input, to a run that has not been started.
+pub fn draw_input_before_start(rng: &mut Rng) -> RunInput {
+    let at = StepAt(InstanceIx(0), 0);
+    match rng.next_below(12) {
+        11 => tampered_input(),
+        10 => RunInput::Break { message: "before it began".into() },
+        0 => RunInput::Recover,
+        1 => RunInput::Capacity,
+        2 => RunInput::Finished {
+            attempt: attempt_id(at, 1, 1, AttemptRole::Main, 1),
+            report: cheap_report(AttemptEnd::Stopped),
+        },
+        3 => RunInput::Decide {
+            opening: Waitpoint(0),
+            decision: Verdict::Approve,
+            by: unauthorised_actor(),
+            reason: None,
+        },
+        4 => signal_input("s", None),
+        5 => hold_input(at),
+        6 => RunInput::Wake,
+        7 => RunInput::Cancel { by: "ann".into(), reason: None },
+        8 => RunInput::Published { item: Publication::Files, failed: None },
+        _ => RunInput::RetryUndo { by: "ann".into() },
+    }
+}
+
+fn signal_input(name: &str, to: Option<StepAt>) -> RunInput {
     let name = SignalName::new(name).expect("it is a name");
-    Input::Signal { name, payload: Arc::new(json!({"n": 1})), to }
+    RunInput::Signal { name, payload: Arc::new(json!({"n": 1})), to }
 }
 
-fn tampered() -> Input {
-    Input::Tampered { by: "a worker".into(), what: "approve `gate`".into() }
+fn tampered_input() -> RunInput {
+    RunInput::Tampered { by: "a worker".into(), what: "approve `gate`".into() }
 }
 
-fn held(step: StepAt) -> Input {
-    Input::Hold { step, reason: HoldReason::Quota, until: None, message: "a guess".into() }
+fn hold_input(step: StepAt) -> RunInput {
+    RunInput::Hold { step, reason: HoldReason::Quota, until: None, message: "a guess".into() }
 }
 
 /// Phases that a step is in only for a moment, or in few runs; what is said in them has to be tried more often.
-const RARE: [Phase; 5] = [Phase::Summing, Phase::Stopping, Phase::Unwinding, Phase::Undoing, Phase::Stuck];
+const RARE: [StepPhase; 5] =
+    [StepPhase::Summing, StepPhase::Stopping, StepPhase::Unwinding, StepPhase::Undoing, StepPhase::Stuck];
 
 /// How much more often nonsense is worth trying now.
-pub fn rarity(state: &RunState) -> u32 {
-    let rare = RARE.iter().any(|phase| state.count(*phase) > 0);
-    u32::from(rare) + 5 * u32::from(state.count(Phase::Unwinding) > 0)
+pub fn count_extra_tries(state: &RunState) -> u32 {
+    let rare = RARE.iter().any(|phase| state.count_in_phase(*phase) > 0);
+    u32::from(rare) + 5 * u32::from(state.count_in_phase(StepPhase::Unwinding) > 0)
 }
 
 /// The host holds a step that is ready, or another, now and then for a while.
-pub fn hold(state: &RunState, rng: &mut Rng, now: Time) -> Option<Input> {
+pub fn draw_host_hold(state: &RunState, rng: &mut Rng, now: Timestamp) -> Option<RunInput> {
     let steps = all_steps(state);
     let ready: Vec<StepAt> =
-        steps.iter().copied().filter(|at| state.step(*at).phase == Phase::Ready).collect();
-    let step = if ready.is_empty() { *some(rng, &steps)? } else { *rng.pick(&ready) };
-    let until = rng.percent(60).then(|| now.after(Millis::seconds(rng.between(60, 300))));
+        steps.iter().copied().filter(|at| state.step(*at).phase == StepPhase::Ready).collect();
+    let step = if ready.is_empty() { *pick_some(rng, &steps)? } else { *rng.pick(&ready) };
+    let until =
+        rng.chance_percent(60).then(|| now.saturating_add(Millis::from_secs(rng.next_between(60, 300))));
     let reason = *rng.pick(&HoldReason::ALL);
-    Some(Input::Hold { step, reason, until, message: "the host says so".into() })
+    Some(RunInput::Hold { step, reason, until, message: "the host says so".into() })
 }
 
-fn some<'a, T>(rng: &mut Rng, of: &'a [T]) -> Option<&'a T> {
+fn pick_some<'a, T>(rng: &mut Rng, of: &'a [T]) -> Option<&'a T> {
     (!of.is_empty()).then(|| rng.pick(of))
 }
 
@@ -97,83 +110,91 @@ fn all_steps(state: &RunState) -> Vec<StepAt> {
 }
 
 /// Any input about any step. Steps in rare phases are chosen as often as those in common ones.
-pub fn anything(plan: &Plan, state: &RunState, rng: &mut Rng) -> Option<Input> {
+pub fn draw_any_input(plan: &Plan, state: &RunState, rng: &mut Rng) -> Option<RunInput> {
     if state.phase == RunPhase::Quarantined {
-        let broken = Input::Break { message: "again".into() };
-        return Some(match rng.below(15) {
-            0..3 => start(state),
+        let broken = RunInput::Break { message: "again".into() };
+        return Some(match rng.next_below(15) {
+            0..3 => start_input(state),
             3 => broken,
-            _ => before(rng),
+            _ => draw_input_before_start(rng),
         });
     }
     let steps = all_steps(state);
     // Few have been asked about and are not any more, and have not ended.
-    let asked = |opening: &&skein_core::engine::OpeningState| {
-        matches!(state.step(opening.at).phase, Phase::Pending | Phase::Stopping)
+    let asked = |opening: &&skein_core::engine::WaitpointState| {
+        matches!(state.step(opening.at).phase, StepPhase::Pending | StepPhase::Stopping)
     };
-    if let Some(opening) = state.openings.iter().find(asked).filter(|_| rng.percent(30)) {
-        let by = crate::outcome::actor(&opening.approvers);
-        return Some(decision(rng, state, opening.at, by));
+    if let Some(opening) = state.openings.iter().find(asked).filter(|_| rng.chance_percent(30)) {
+        let by = crate::outcome::allowed_actor(&opening.approvers);
+        return Some(draw_decision_input(rng, state, opening.at, by));
     }
-    let present: Vec<Phase> = Phase::ALL.into_iter().filter(|phase| state.count(*phase) > 0).collect();
-    let rare: Vec<Phase> = present.iter().copied().filter(|phase| RARE.contains(phase)).collect();
-    let any = rare.is_empty() || rng.percent(40);
-    let rarest = rare.contains(&Phase::Unwinding) && rng.percent(50);
-    let phase = if rarest { Phase::Unwinding } else { *some(rng, if any { &present } else { &rare })? };
+    let present: Vec<StepPhase> =
+        StepPhase::ALL.into_iter().filter(|phase| state.count_in_phase(*phase) > 0).collect();
+    let rare: Vec<StepPhase> = present.iter().copied().filter(|phase| RARE.contains(phase)).collect();
+    let any = rare.is_empty() || rng.chance_percent(40);
+    let rarest = rare.contains(&StepPhase::Unwinding) && rng.chance_percent(50);
+    let phase =
+        if rarest { StepPhase::Unwinding } else { *pick_some(rng, if any { &present } else { &rare })? };
     let of: Vec<StepAt> = steps.into_iter().filter(|at| state.step(*at).phase == phase).collect();
-    let at = *some(rng, &of)?;
-    let more = state.more(at);
+    let at = *pick_some(rng, &of)?;
+    let more = state.visit_state(at);
     let live = more.and_then(|more| more.live);
-    Some(match rng.below(16) {
-        0 => start(state),
-        1 => Input::Recover,
-        2 if rng_percent(state, 50) => tampered(),
-        2 => Input::Capacity,
-        3..6 => finished(rng, state, at, live),
-        6 => decision(rng, state, at, nobody()),
+    Some(match rng.next_below(16) {
+        0 => start_input(state),
+        1 => RunInput::Recover,
+        2 if hashed_percent(state, 50) => tampered_input(),
+        2 => RunInput::Capacity,
+        3..6 => draw_finished_input(rng, state, at, live),
+        6 => draw_decision_input(rng, state, at, unauthorised_actor()),
         7..10 => {
-            let approvers = more.and_then(|more| more.opening).and_then(|opening| state.opening(opening));
-            let by = crate::outcome::actor(approvers.map_or(&[], |opening| &opening.approvers));
-            decision(rng, state, at, by)
+            let approvers = more.and_then(|more| more.opening).and_then(|opening| state.waitpoint(opening));
+            let by = crate::outcome::allowed_actor(approvers.map_or(&[], |opening| &opening.approvers));
+            draw_decision_input(rng, state, at, by)
         }
         10..12 => {
             let names: Vec<&SignalName> = plan.definition.signals.iter().collect();
-            let known = some(rng, &names)
-                .filter(|_| rng_percent(state, 80))
+            let known = pick_some(rng, &names)
+                .filter(|_| hashed_percent(state, 80))
                 .map_or("no-such-signal", |name| name.as_str());
-            let to = match rng.below(8) {
+            let to = match rng.next_below(8) {
                 0..6 => Some(at),
                 6 => Some(StepAt(InstanceIx(u32::MAX), 0)),
                 _ => None,
             };
-            signal(known, to)
+            signal_input(known, to)
         }
-        12 => held(if rng.percent(90) { at } else { StepAt(InstanceIx(9_999), 1) }),
-        13 => Input::Wake,
-        14 => Input::Published { item: Publication::Hook(rng.small(0, 3)), failed: None },
-        _ => Input::RetryUndo { by: "ann".into() },
+        12 => hold_input(if rng.chance_percent(90) { at } else { StepAt(InstanceIx(9_999), 1) }),
+        13 => RunInput::Wake,
+        14 => RunInput::Published { item: Publication::Hook(rng.next_u32_between(0, 3)), failed: None },
+        _ => RunInput::RetryUndo { by: "ann".into() },
     })
 }
 
 /// A chance that does not take from the stream, so that a longer list of names changes nothing else.
-fn rng_percent(state: &RunState, n: u64) -> bool {
-    crate::rng::mix(state.events) % 100 < n
+fn hashed_percent(state: &RunState, n: u64) -> bool {
+    crate::rng::mix_bits(state.events) % 100 < n
 }
 
 /// The end of an attempt: of one in flight, of one that is over, of one that never was.
-fn finished(rng: &mut Rng, state: &RunState, at: StepAt, live: Option<AttemptId>) -> Input {
+fn draw_finished_input(rng: &mut Rng, state: &RunState, at: StepAt, live: Option<AttemptId>) -> RunInput {
     let undo = state.in_flight().iter().find(|attempt| attempt.at == at).copied();
     let step = state.step(at);
     let iteration = step.more.as_ref().map_or(1, |more| more.next.iteration);
-    let attempt = match (live.or(undo), rng.below(3)) {
+    let attempt = match (live.or(undo), rng.next_below(3)) {
         (Some(live), 0) => live,
-        (_, 1) => attempt(at, step.visit.max(1), iteration, *rng.pick(&Role::ALL), 1),
-        _ => attempt(at, rng.small(0, 3), rng.small(0, 3), *rng.pick(&Role::ALL), rng.small(0, 4)),
+        (_, 1) => attempt_id(at, step.visit.max(1), iteration, *rng.pick(&AttemptRole::ALL), 1),
+        _ => attempt_id(
+            at,
+            rng.next_u32_between(0, 3),
+            rng.next_u32_between(0, 3),
+            *rng.pick(&AttemptRole::ALL),
+            rng.next_u32_between(0, 4),
+        ),
     };
-    let end = match rng.below(10) {
+    let end = match rng.next_below(10) {
         0 => AttemptEnd::Succeeded { output: Arc::new(json!({"n": 1, "flag": true})) },
         1 => AttemptEnd::Checked {
-            finding: Finding::Complete,
+            finding: CheckFinding::Complete,
             reasons: Vec::new(),
             fingerprints: Vec::new(),
             output: None,
@@ -191,12 +212,12 @@ fn finished(rng: &mut Rng, state: &RunState, at: StepAt, live: Option<AttemptId>
             retry_at: None,
         },
     };
-    Input::Finished { attempt, report: report(end) }
+    RunInput::Finished { attempt, report: cheap_report(end) }
 }
 
-fn decision(rng: &mut Rng, state: &RunState, at: StepAt, by: Actor) -> Input {
+fn draw_decision_input(rng: &mut Rng, state: &RunState, at: StepAt, by: DecisionActor) -> RunInput {
     let had = state.openings.iter().rposition(|opening| opening.at == at);
-    let opening = had.and_then(|i| u32::try_from(i).ok()).map_or(Opening(u32::MAX), Opening);
-    let decision = if rng.percent(50) { Decision::Approve } else { Decision::Reject };
-    Input::Decide { opening, decision, by, reason: None }
+    let opening = had.and_then(|i| u32::try_from(i).ok()).map_or(Waitpoint(u32::MAX), Waitpoint);
+    let decision = if rng.chance_percent(50) { Verdict::Approve } else { Verdict::Reject };
+    RunInput::Decide { opening, decision, by, reason: None }
 }

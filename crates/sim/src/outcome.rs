@@ -1,7 +1,7 @@
 //! How the world answers: the end of every attempt, every decision and every signal, as pure functions of a seed.
 //!
 //! Owns the distribution of what happens. Refuses to know when it is asked and how often: an answer depends only on
-//! the seed and on who asks ([`Who`], [`Asked`]), so that a reference that works in another order gets the same.
+//! the seed and on who asks ([`AttemptIdentity`], [`WaitpointIdentity`]), so that a reference that works in another order gets the same.
 //! Instances are named by their path ([`crate::paths`]), never by their number, which depends on timing.
 //!
 //! An answer always comes within a minute ([`ANSWERED_WITHIN`]), and generated gates, waits and holds stay open
@@ -11,32 +11,35 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{Actor, AttemptEnd, CheckOutput, Cost, Decision, Finding, Proof, Report, Role},
+    engine::{
+        AttemptEnd, AttemptReport, AttemptRole, CheckFinding, CheckOutput, Cost, DecisionActor,
+        EvidenceResult, Verdict,
+    },
     ids::SignalName,
-    ir::{Approver, ErrorClass, Evidence, HoldReason, Kind, Step, Wait},
-    time::{Millis, Time},
+    ir::{Approver, ErrorClass, Evidence, HoldReason, Step, StepKindSpec, WaitSpec},
+    time::{Millis, Timestamp},
 };
 
-use crate::rng::{Rng, hash};
+use crate::rng::{Rng, hash_label};
 
 /// Every decision and signal that comes at all comes this soon after it is asked for.
-pub const ANSWERED_WITHIN: Millis = Millis::seconds(60);
+pub const ANSWERED_WITHIN: Millis = Millis::from_secs(60);
 
 /// An attempt, named independently of timing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Who<'a> {
+pub struct AttemptIdentity<'a> {
     /// The instance; see [`crate::paths`].
     pub path: &'a str,
     pub step: &'a str,
     pub visit: u32,
     pub iteration: u32,
-    pub role: Role,
+    pub role: AttemptRole,
     pub attempt: u32,
 }
 
 /// Something that was opened: the `nth` (from 1) gate, wait or hold of a visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked<'a> {
+pub struct WaitpointIdentity<'a> {
     pub path: &'a str,
     pub step: &'a str,
     pub visit: u32,
@@ -45,15 +48,15 @@ pub struct Asked<'a> {
 
 /// A decision, and how long after the question it comes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    pub decision: Decision,
+pub struct DelayedDecision {
+    pub decision: Verdict,
     pub reason: Option<String>,
     pub after: Millis,
 }
 
 /// A signal, and how long after the wait opened it comes. Addressed to that wait.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sent {
+pub struct DelayedSignal {
     pub name: SignalName,
     pub payload: Value,
     pub after: Millis,
@@ -61,284 +64,300 @@ pub struct Sent {
 
 /// How kind the world is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Luck {
+pub enum LuckLevel {
     Calm,
     Usual,
     Rough,
 }
 
 /// What a reference needs to know of the world.
-pub trait Outcomes {
-    fn report(&self, who: &Who<'_>, step: &Step) -> Report;
-    fn answer(&self, asked: &Asked<'_>) -> Option<Answer>;
-    fn signal(&self, asked: &Asked<'_>, wait: &Wait) -> Option<Sent>;
+pub trait WorldOutcomes {
+    fn attempt_report(&self, who: &AttemptIdentity<'_>, step: &Step) -> AttemptReport;
+    fn waitpoint_decision(&self, asked: &WaitpointIdentity<'_>) -> Option<DelayedDecision>;
+    fn wait_signal(&self, asked: &WaitpointIdentity<'_>, wait: &WaitSpec) -> Option<DelayedSignal>;
 }
 
 /// The world of one seed.
 #[derive(Debug, Clone, Copy)]
-pub struct Seeded {
+pub struct SeededWorld {
     pub seed: u64,
-    pub luck: Luck,
+    pub luck: LuckLevel,
 }
 
-impl Outcomes for Seeded {
-    fn report(&self, who: &Who<'_>, step: &Step) -> Report {
-        report(self.seed, who, step, self.luck, Time::default())
+impl WorldOutcomes for SeededWorld {
+    fn attempt_report(&self, who: &AttemptIdentity<'_>, step: &Step) -> AttemptReport {
+        draw_report(self.seed, who, step, self.luck, Timestamp::default())
     }
 
-    fn answer(&self, asked: &Asked<'_>) -> Option<Answer> {
-        answer(self.seed, asked)
+    fn waitpoint_decision(&self, asked: &WaitpointIdentity<'_>) -> Option<DelayedDecision> {
+        draw_decision(self.seed, asked)
     }
 
-    fn signal(&self, asked: &Asked<'_>, wait: &Wait) -> Option<Sent> {
-        signal(self.seed, asked, wait)
+    fn wait_signal(&self, asked: &WaitpointIdentity<'_>, wait: &WaitSpec) -> Option<DelayedSignal> {
+        draw_signal(self.seed, asked, wait)
     }
 }
 
-fn stream(seed: u64, who: &Who<'_>, label: &str) -> Rng {
+fn attempt_rng(seed: u64, who: &AttemptIdentity<'_>, label: &str) -> Rng {
     // Which iteration an undo belongs to means nothing.
-    let iteration = if who.role == Role::Undo { 0 } else { who.iteration };
-    let place = hash(hash(hash(seed, label), who.path), who.step);
+    let iteration = if who.role == AttemptRole::Undo { 0 } else { who.iteration };
+    let place = hash_label(hash_label(hash_label(seed, label), who.path), who.step);
     let numbers = format!("{}.{iteration}.{}.{}", who.visit, who.role.as_str(), who.attempt);
-    Rng::new(hash(place, &numbers))
+    Rng::new(hash_label(place, &numbers))
 }
 
-fn question(seed: u64, asked: &Asked<'_>, label: &str) -> Rng {
-    let place = hash(hash(hash(seed, label), asked.path), asked.step);
-    Rng::new(hash(place, &format!("{}.{}", asked.visit, asked.nth)))
+fn waitpoint_rng(seed: u64, asked: &WaitpointIdentity<'_>, label: &str) -> Rng {
+    let place = hash_label(hash_label(hash_label(seed, label), asked.path), asked.step);
+    Rng::new(hash_label(place, &format!("{}.{}", asked.visit, asked.nth)))
 }
 
 /// How an attempt that ends at `now` ends.
-pub fn report(seed: u64, who: &Who<'_>, step: &Step, luck: Luck, now: Time) -> Report {
-    let mut rng = stream(seed, who, "report");
+pub fn draw_report(
+    seed: u64,
+    who: &AttemptIdentity<'_>,
+    step: &Step,
+    luck: LuckLevel,
+    now: Timestamp,
+) -> AttemptReport {
+    let mut rng = attempt_rng(seed, who, "report");
     let end = match who.role {
-        Role::Main => main_end(&mut rng, step, luck, now),
-        Role::Check => check_end(&mut rng, step, luck, now),
-        Role::Summary => summary_end(&mut rng, now),
-        Role::Undo => undo_end(&mut rng, luck, now),
+        AttemptRole::Main => draw_main_end(&mut rng, step, luck, now),
+        AttemptRole::Check => draw_check_end(&mut rng, step, luck, now),
+        AttemptRole::Summary => draw_summary_end(&mut rng, now),
+        AttemptRole::Undo => draw_undo_end(&mut rng, luck, now),
     };
-    let proofs = if who.role == Role::Main { proofs(seed, who, step) } else { Vec::new() };
-    Report { proofs, ..Report::new(end, cost(&mut rng)) }
+    let proofs = if who.role == AttemptRole::Main { draw_proofs(seed, who, step) } else { Vec::new() };
+    AttemptReport { proofs, ..AttemptReport::new(end, draw_cost(&mut rng)) }
 }
 
 /// What is found of a step's evidence. Now and then nobody looked at all of it.
-fn proofs(seed: u64, who: &Who<'_>, step: &Step) -> Vec<Proof> {
-    let Kind::Work(work) = &step.kind else { return Vec::new() };
-    let mut rng = stream(seed, who, "proofs");
-    let looked = work.evidence.len() - usize::from(!work.evidence.is_empty() && rng.percent(3));
-    let proof = |evidence: &Evidence| Proof {
+fn draw_proofs(seed: u64, who: &AttemptIdentity<'_>, step: &Step) -> Vec<EvidenceResult> {
+    let StepKindSpec::Work(work) = &step.kind else { return Vec::new() };
+    let mut rng = attempt_rng(seed, who, "proofs");
+    let looked = work.evidence.len() - usize::from(!work.evidence.is_empty() && rng.chance_percent(3));
+    let proof = |evidence: &Evidence| EvidenceResult {
         what: evidence.to_string(),
-        holds: rng.percent(80),
+        holds: rng.chance_percent(80),
         found: String::new(),
     };
     work.evidence.iter().take(looked).map(proof).collect()
 }
 
 /// How long an attempt takes.
-pub fn delay(seed: u64, who: &Who<'_>) -> Millis {
-    let mut rng = stream(seed, who, "delay");
+pub fn draw_delay(seed: u64, who: &AttemptIdentity<'_>) -> Millis {
+    let mut rng = attempt_rng(seed, who, "delay");
     let most = *rng.pick(&[0, 50, 1_000, 20_000]);
-    Millis(1 + rng.below(most + 1))
+    Millis(1 + rng.next_below(most + 1))
 }
 
 /// What a person says, if anybody says anything.
-pub fn answer(seed: u64, asked: &Asked<'_>) -> Option<Answer> {
-    let mut rng = question(seed, asked, "answer");
-    let decision = match rng.below(100) {
-        0..78 => Decision::Approve,
-        78..91 => Decision::Reject,
+pub fn draw_decision(seed: u64, asked: &WaitpointIdentity<'_>) -> Option<DelayedDecision> {
+    let mut rng = waitpoint_rng(seed, asked, "answer");
+    let decision = match rng.next_below(100) {
+        0..78 => Verdict::Approve,
+        78..91 => Verdict::Reject,
         _ => return None,
     };
-    let reason = rng.percent(50).then(|| "because".to_owned());
-    Some(Answer { decision, reason, after: Millis(1 + rng.below(ANSWERED_WITHIN.0 - 1)) })
+    let reason = rng.chance_percent(50).then(|| "because".to_owned());
+    Some(DelayedDecision { decision, reason, after: Millis(1 + rng.next_below(ANSWERED_WITHIN.0 - 1)) })
 }
 
 /// Someone who may decide.
-pub fn actor(approvers: &[Approver]) -> Actor {
+pub fn allowed_actor(approvers: &[Approver]) -> DecisionActor {
     match approvers.first() {
-        None => Actor { name: "ann".into(), roles: Vec::new() },
-        Some(Approver::Role(role)) => Actor { name: "ann".into(), roles: vec![role.clone()] },
-        Some(Approver::User(name)) => Actor { name: name.clone(), roles: Vec::new() },
+        None => DecisionActor { name: "ann".into(), roles: Vec::new() },
+        Some(Approver::Role(role)) => DecisionActor { name: "ann".into(), roles: vec![role.clone()] },
+        Some(Approver::User(name)) => DecisionActor { name: name.clone(), roles: Vec::new() },
     }
 }
 
 /// As many different people who may decide, the one above first.
-pub fn actors(approvers: &[Approver], quorum: u32) -> Vec<Actor> {
+pub fn allowed_actors(approvers: &[Approver], quorum: u32) -> Vec<DecisionActor> {
     let role = approvers.iter().find_map(|approver| match approver {
         Approver::Role(role) => Some(role.clone()),
         Approver::User(_) => None,
     });
-    let other = |n: u32| Actor { name: format!("ann-{n}"), roles: role.iter().cloned().collect() };
-    std::iter::once(actor(approvers)).chain((2..=quorum).map(other)).collect()
+    let other = |n: u32| DecisionActor { name: format!("ann-{n}"), roles: role.iter().cloned().collect() };
+    std::iter::once(allowed_actor(approvers)).chain((2..=quorum).map(other)).collect()
 }
 
 /// The signal that ends a wait, if one comes.
-pub fn signal(seed: u64, asked: &Asked<'_>, wait: &Wait) -> Option<Sent> {
-    let mut rng = question(seed, asked, "signal");
-    if wait.on.is_empty() || !rng.percent(85) {
+pub fn draw_signal(seed: u64, asked: &WaitpointIdentity<'_>, wait: &WaitSpec) -> Option<DelayedSignal> {
+    let mut rng = waitpoint_rng(seed, asked, "signal");
+    if wait.on.is_empty() || !rng.chance_percent(85) {
         return None;
     }
     let name = rng.pick(&wait.on).clone();
-    let after = Millis(1 + rng.below(ANSWERED_WITHIN.0 - 1));
-    Some(Sent { name, payload: json!({"n": rng.below(4)}), after })
+    let after = Millis(1 + rng.next_below(ANSWERED_WITHIN.0 - 1));
+    Some(DelayedSignal { name, payload: json!({"n": rng.next_below(4)}), after })
 }
 
 /// Signals that are for nobody in particular, by the time after the start. Only for runs in which timing may matter.
-pub fn stray_signals(seed: u64, names: impl IntoIterator<Item = SignalName>) -> Vec<Sent> {
-    let mut rng = Rng::new(hash(seed, "stray"));
+pub fn draw_stray_signals(seed: u64, names: impl IntoIterator<Item = SignalName>) -> Vec<DelayedSignal> {
+    let mut rng = Rng::new(hash_label(seed, "stray"));
     let names: Vec<SignalName> = names.into_iter().collect();
     if names.is_empty() {
         return Vec::new();
     }
-    let count = rng.below(4);
+    let count = rng.next_below(4);
     (0..count)
-        .map(|n| Sent {
+        .map(|n| DelayedSignal {
             name: rng.pick(&names).clone(),
             payload: json!({"n": n}),
-            after: Millis(rng.below(60_000)),
+            after: Millis(rng.next_below(60_000)),
         })
         .collect()
 }
 
 /// What does not fit happens more often where somebody settles it.
 fn is_unmerged(rng: &mut Rng, step: &Step) -> bool {
-    rng.percent(if step.policy.settled_by.is_some() { 35 } else { 1 })
+    rng.chance_percent(if step.policy.settled_by.is_some() { 35 } else { 1 })
 }
 
-fn main_end(rng: &mut Rng, step: &Step, luck: Luck, now: Time) -> AttemptEnd {
+fn draw_main_end(rng: &mut Rng, step: &Step, luck: LuckLevel, now: Timestamp) -> AttemptEnd {
     if is_unmerged(rng, step) {
         return AttemptEnd::Unmerged {
-            output: Arc::new(output(rng, step)),
+            output: Arc::new(draw_output(rng, step)),
             message: "it does not fit".into(),
         };
     }
     let good = match luck {
-        Luck::Calm => 970,
-        Luck::Usual => 850,
-        Luck::Rough => 650,
+        LuckLevel::Calm => 970,
+        LuckLevel::Usual => 850,
+        LuckLevel::Rough => 650,
     };
-    if rng.permille(good) {
-        return AttemptEnd::Succeeded { output: Arc::new(output(rng, step)) };
+    if rng.chance_permille(good) {
+        return AttemptEnd::Succeeded { output: Arc::new(draw_output(rng, step)) };
     }
-    match rng.below(20) {
+    match rng.next_below(20) {
         0..2 => AttemptEnd::TimedOut,
-        2..5 => blocked(rng, now),
+        2..5 => draw_blocked_end(rng, now),
         5 => AttemptEnd::Stopped,
-        6 => handed_over(),
-        _ => failed(rng, now),
+        6 => handed_over_end(),
+        _ => draw_failure(rng, now),
     }
 }
 
-fn output(rng: &mut Rng, step: &Step) -> Value {
-    if rng.percent(3) {
+fn draw_output(rng: &mut Rng, step: &Step) -> Value {
+    if rng.chance_percent(3) {
         // Does not fit any of the generated schemas, and is fine without one.
-        return [json!({"n": "many"}), json!(7), Value::Null][rng.index(3)].clone();
+        return [json!({"n": "many"}), json!(7), Value::Null][rng.pick_index(3)].clone();
     }
-    let mut output = json!({"n": rng.below(4), "flag": rng.percent(50)});
+    let mut output = json!({"n": rng.next_below(4), "flag": rng.chance_percent(50)});
     if let Some(object) = output.as_object_mut() {
-        if rng.percent(60) {
+        if rng.chance_percent(60) {
             object.insert("word".into(), json!(rng.pick(&["a", "b"])));
         }
-        if rng.percent(40) {
-            object.insert("list".into(), json!((0..rng.below(4)).collect::<Vec<u64>>()));
+        if rng.chance_percent(40) {
+            object.insert("list".into(), json!((0..rng.next_below(4)).collect::<Vec<u64>>()));
         }
-        if step.outputs.required().next().is_none() && rng.percent(8) {
+        if step.outputs.required_properties().next().is_none() && rng.chance_percent(8) {
             object.shift_remove("n");
         }
     }
     output
 }
 
-fn failed(rng: &mut Rng, now: Time) -> AttemptEnd {
-    let class = if rng.percent(50) { ErrorClass::Transient } else { *rng.pick(&ErrorClass::ALL) };
+fn draw_failure(rng: &mut Rng, now: Timestamp) -> AttemptEnd {
+    let class = if rng.chance_percent(50) { ErrorClass::Transient } else { *rng.pick(&ErrorClass::ALL) };
     AttemptEnd::Failed {
         class,
-        code: rng.percent(30).then(|| (*rng.pick(&["E1", "E2"])).to_owned()),
+        code: rng.chance_percent(30).then(|| (*rng.pick(&["E1", "E2"])).to_owned()),
         message: "it did not work".into(),
-        retry_at: rng.percent(15).then(|| later(rng, now)),
+        retry_at: rng.chance_percent(15).then(|| draw_late_time(rng, now)),
     }
 }
 
-fn handed_over() -> AttemptEnd {
+fn handed_over_end() -> AttemptEnd {
     AttemptEnd::HandedOver { to: "another".into(), message: "its account is empty".into() }
 }
 
-fn blocked(rng: &mut Rng, now: Time) -> AttemptEnd {
+fn draw_blocked_end(rng: &mut Rng, now: Timestamp) -> AttemptEnd {
     AttemptEnd::Blocked {
         reason: *rng.pick(&HoldReason::ALL),
-        until: rng.percent(50).then(|| later(rng, now)),
+        until: rng.chance_percent(50).then(|| draw_late_time(rng, now)),
         message: "not now".into(),
     }
 }
 
 /// Later than any answer, so that an answer that comes at all comes first.
-fn later(rng: &mut Rng, now: Time) -> Time {
-    now.after(ANSWERED_WITHIN.plus(Millis::seconds(rng.between(1, 240))))
+fn draw_late_time(rng: &mut Rng, now: Timestamp) -> Timestamp {
+    now.saturating_add(ANSWERED_WITHIN.saturating_add(Millis::from_secs(rng.next_between(1, 240))))
 }
 
-fn check_end(rng: &mut Rng, step: &Step, luck: Luck, now: Time) -> AttemptEnd {
+fn draw_check_end(rng: &mut Rng, step: &Step, luck: LuckLevel, now: Timestamp) -> AttemptEnd {
     if is_unmerged(rng, step) {
         return AttemptEnd::Unmerged { output: Arc::new(json!(1)), message: "it does not fit".into() };
     }
-    let complete = if luck == Luck::Rough { 25 } else { 45 };
-    let finding = match rng.below(100) {
-        n if n < complete => Finding::Complete,
-        n if n < 80 => Finding::Incomplete,
-        80..87 => Finding::Undecided,
-        87..91 => Finding::Blocked,
+    let complete = if luck == LuckLevel::Rough { 25 } else { 45 };
+    let finding = match rng.next_below(100) {
+        n if n < complete => CheckFinding::Complete,
+        n if n < 80 => CheckFinding::Incomplete,
+        80..87 => CheckFinding::Undecided,
+        87..91 => CheckFinding::Blocked,
         91..94 => return AttemptEnd::Succeeded { output: Arc::new(Value::Null) },
         94 => return AttemptEnd::TimedOut,
-        95 => return blocked(rng, now),
-        96 => return handed_over(),
-        _ => return failed(rng, now),
+        95 => return draw_blocked_end(rng, now),
+        96 => return handed_over_end(),
+        _ => return draw_failure(rng, now),
     };
-    let reasons =
-        if rng.percent(60) { vec![(*rng.pick(&["tests fail", "no docs"])).to_owned()] } else { vec![] };
-    let fingerprints = match rng.below(4) {
+    let reasons = if rng.chance_percent(60) {
+        vec![(*rng.pick(&["tests fail", "no docs"])).to_owned()]
+    } else {
+        vec![]
+    };
+    let fingerprints = match rng.next_below(4) {
         0 => vec!["f1".to_owned()],
         1 => vec!["f2".to_owned(), "f1".to_owned()],
         _ => Vec::new(),
     };
     // No rule reads it, so it must change nothing.
-    let output = rng.percent(20).then(|| CheckOutput { status: Some(1), text: "2 tests failed".to_owned() });
+    let output =
+        rng.chance_percent(20).then(|| CheckOutput { status: Some(1), text: "2 tests failed".to_owned() });
     AttemptEnd::Checked { finding, reasons, fingerprints, output }
 }
 
-fn summary_end(rng: &mut Rng, now: Time) -> AttemptEnd {
-    match rng.below(10) {
-        0 => failed(rng, now),
+fn draw_summary_end(rng: &mut Rng, now: Timestamp) -> AttemptEnd {
+    match rng.next_below(10) {
+        0 => draw_failure(rng, now),
         1 => AttemptEnd::TimedOut,
-        2 => blocked(rng, now),
+        2 => draw_blocked_end(rng, now),
         _ => AttemptEnd::Succeeded { output: Arc::new(json!("in short")) },
     }
 }
 
-fn undo_end(rng: &mut Rng, luck: Luck, now: Time) -> AttemptEnd {
-    let good = if luck == Luck::Rough { 70 } else { 90 };
-    match rng.below(100) {
+fn draw_undo_end(rng: &mut Rng, luck: LuckLevel, now: Timestamp) -> AttemptEnd {
+    let good = if luck == LuckLevel::Rough { 70 } else { 90 };
+    match rng.next_below(100) {
         n if n < good => AttemptEnd::Succeeded { output: Arc::new(Value::Null) },
         99 => AttemptEnd::TimedOut,
-        _ => failed(rng, now),
+        _ => draw_failure(rng, now),
     }
 }
 
-fn cost(rng: &mut Rng) -> Cost {
-    if !rng.percent(30) {
+fn draw_cost(rng: &mut Rng) -> Cost {
+    if !rng.chance_percent(30) {
         return Cost::default();
     }
-    let micro_usd = rng.percent(60).then(|| rng.between(1, 120));
-    Cost { tokens: rng.between(1, 120), micro_usd }
+    let micro_usd = rng.chance_percent(60).then(|| rng.next_between(1, 120));
+    Cost { tokens: rng.next_between(1, 120), micro_usd }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const WHO: Who<'_> =
-        Who { path: "each[1]", step: "s3", visit: 1, iteration: 1, role: Role::Main, attempt: 1 };
+    const WHO: AttemptIdentity<'_> = AttemptIdentity {
+        path: "each[1]",
+        step: "s3",
+        visit: 1,
+        iteration: 1,
+        role: AttemptRole::Main,
+        attempt: 1,
+    };
 
     fn step() -> Step {
-        let kind = skein_core::ir::Kind::Wait(Box::new(Wait {
+        let kind = skein_core::ir::StepKindSpec::Wait(Box::new(WaitSpec {
             on: Vec::new(),
             timeout: None,
             on_timeout: skein_core::ir::WaitTimeout::Expire,
@@ -348,11 +367,11 @@ mod tests {
 
     #[test]
     fn an_answer_depends_on_who_asks_and_on_nothing_else() {
-        let of = |who: &Who<'_>| report(4, who, &step(), Luck::Usual, Time(0));
+        let of = |who: &AttemptIdentity<'_>| draw_report(4, who, &step(), LuckLevel::Usual, Timestamp(0));
         let first = of(&WHO);
-        of(&Who { attempt: 2, ..WHO });
+        of(&AttemptIdentity { attempt: 2, ..WHO });
         assert_eq!(of(&WHO), first);
-        let differs = (2..40).any(|attempt| of(&Who { attempt, ..WHO }) != first);
+        let differs = (2..40).any(|attempt| of(&AttemptIdentity { attempt, ..WHO }) != first);
         assert!(differs);
     }
 
@@ -360,8 +379,15 @@ mod tests {
     fn every_end_occurs() {
         let mut seen = std::collections::BTreeSet::new();
         for attempt in 0..4_000 {
-            for role in Role::ALL {
-                let end = report(1, &Who { attempt, role, ..WHO }, &step(), Luck::Usual, Time(0)).end;
+            for role in AttemptRole::ALL {
+                let end = draw_report(
+                    1,
+                    &AttemptIdentity { attempt, role, ..WHO },
+                    &step(),
+                    LuckLevel::Usual,
+                    Timestamp(0),
+                )
+                .end;
                 seen.insert(match end {
                     AttemptEnd::Succeeded { .. } => "succeeded",
                     AttemptEnd::Checked { .. } => "checked",
@@ -383,7 +409,7 @@ mod tests {
 
     #[test]
     fn whoever_may_decide_is_found() {
-        assert_eq!(actor(&[Approver::Role("lead".into())]).roles, ["lead"]);
-        assert_eq!(actor(&[Approver::User("ada".into())]).name, "ada");
+        assert_eq!(allowed_actor(&[Approver::Role("lead".into())]).roles, ["lead"]);
+        assert_eq!(allowed_actor(&[Approver::User("ada".into())]).name, "ada");
     }
 }

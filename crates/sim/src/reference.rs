@@ -2,11 +2,11 @@
 //!
 //! Owns a direct evaluation of a plan by recursion over its scopes, written from `docs/design/semantics.md` and from
 //! nothing else. Knows no events, no state machine, no clock. Where the result depends on timing, or the rules do not
-//! say what it is, it gives up with a [`Race`] instead of guessing; for those runs there is the
+//! say what it is, it gives up with a [`TimingRace`] instead of guessing; for those runs there is the
 //! [`acceptor`](crate::acceptor).
 //!
 //! The world of such a run interrupts nothing, cancels nothing, sends no stray signals and answers as
-//! [`Outcomes`] says.
+//! [`WorldOutcomes`] says.
 
 mod composite;
 mod conflict;
@@ -15,9 +15,9 @@ mod frame;
 mod graph;
 mod routed;
 mod undo;
-mod waits;
-mod whole;
+mod waitpoints;
 mod work;
+mod workflow;
 
 #[cfg(test)]
 mod tests;
@@ -32,21 +32,21 @@ use skein_core::{
     time::Millis,
 };
 
-use crate::outcome::Outcomes;
+use crate::outcome::WorldOutcomes;
 
 /// A timeout of at least this length is taken to be never due.
-pub const NEVER_DUE: Millis = Millis::hours(100);
+pub const NEVER_DUE: Millis = Millis::from_hours(100);
 
 /// Stands for a value that the rules leave open; [`matches`] accepts anything in its place.
 pub const ANYTHING: &str = "\u{1}anything";
 
 /// Why there is no one result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Race(pub &'static str);
+pub struct TimingRace(pub &'static str);
 
 /// What must come of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Expected {
+pub struct ExpectedRun {
     pub status: RunStatus,
     /// Of a run that succeeded.
     pub output: Value,
@@ -71,14 +71,14 @@ pub struct ExpectedStep {
 }
 
 impl ExpectedStep {
-    pub fn accepts(&self, status: StepStatus) -> bool {
+    pub fn accepts_status(&self, status: StepStatus) -> bool {
         self.status == status || self.or == Some(status)
     }
 }
 
 /// What must come of this plan in this world.
-pub fn evaluate(plan: &Plan, world: &dyn Outcomes) -> Result<Expected, Race> {
-    let mut eval = Eval {
+pub fn evaluate_plan(plan: &Plan, world: &dyn WorldOutcomes) -> Result<ExpectedRun, TimingRace> {
+    let mut eval = ModelEvaluator {
         definition: &plan.definition,
         world,
         steps: BTreeMap::new(),
@@ -88,27 +88,27 @@ pub fn evaluate(plan: &Plan, world: &dyn Outcomes) -> Result<Expected, Race> {
         renewed: Cost::default(),
         unclear: Cell::new(false),
     };
-    eval.run(plan)
+    eval.evaluate_run(plan)
 }
 
 /// Whether a value is the expected one, with [`ANYTHING`] standing for all.
-pub fn matches(expected: &Value, actual: &Value) -> bool {
+pub fn matches_expected(expected: &Value, actual: &Value) -> bool {
     match (expected, actual) {
         (Value::String(text), _) if text == ANYTHING => true,
         (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| matches(a, b))
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| matches_expected(a, b))
         }
         (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| matches(a, b)))
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| matches_expected(a, b)))
         }
         _ => expected == actual,
     }
 }
 
 /// One evaluation.
-struct Eval<'a> {
-    definition: &'a skein_core::plan::Definition,
-    world: &'a dyn Outcomes,
+struct ModelEvaluator<'a> {
+    definition: &'a skein_core::plan::PlanDefinition,
+    world: &'a dyn WorldOutcomes,
     steps: BTreeMap<String, ExpectedStep>,
     undone: Vec<String>,
     /// What the whole run has spent.
@@ -122,8 +122,8 @@ struct Eval<'a> {
     unclear: Cell<bool>,
 }
 
-impl Eval<'_> {
-    fn pay(&mut self, cost: Cost) {
+impl ModelEvaluator<'_> {
+    fn add_cost(&mut self, cost: Cost) {
         self.spent.add(cost);
         self.around.iter_mut().for_each(|(_, spent)| spent.add(cost));
     }
@@ -131,32 +131,32 @@ impl Eval<'_> {
 
 /// Why something failed. No class: the rules do not say which.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Fault {
+struct ModelFailure {
     class: Option<ErrorClass>,
     code: Option<String>,
 }
 
-impl Fault {
-    fn of(class: ErrorClass, code: &str) -> Fault {
-        Fault { class: Some(class), code: Some(code.to_owned()) }
+impl ModelFailure {
+    fn new(class: ErrorClass, code: &str) -> ModelFailure {
+        ModelFailure { class: Some(class), code: Some(code.to_owned()) }
     }
 
-    fn validation(code: &str) -> Fault {
-        Fault::of(ErrorClass::Validation, code)
+    fn validation(code: &str) -> ModelFailure {
+        ModelFailure::new(ErrorClass::Validation, code)
     }
 
-    fn unknown() -> Fault {
-        Fault { class: None, code: None }
+    fn unknown() -> ModelFailure {
+        ModelFailure { class: None, code: None }
     }
 }
 
 /// How a step ended.
 #[derive(Debug, Clone, PartialEq)]
-enum Ending {
+enum ModelOutcome {
     Succeeded,
     Incomplete,
     Exhausted,
-    Failed(Fault),
+    Failed(ModelFailure),
     Rejected,
     SkippedByCondition,
     SkippedByUpstream,

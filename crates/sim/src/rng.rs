@@ -12,66 +12,66 @@ pub struct Rng {
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A number whose every bit depends on every bit of the one given.
-pub fn mix(mut z: u64) -> u64 {
+pub fn mix_bits(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
 /// The seed and a text, as one number.
-pub fn hash(seed: u64, text: &str) -> u64 {
+pub fn hash_label(seed: u64, text: &str) -> u64 {
     let folded = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
         (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
     });
-    mix(seed.wrapping_add(STEP) ^ mix(folded))
+    mix_bits(seed.wrapping_add(STEP) ^ mix_bits(folded))
 }
 
 impl Rng {
     pub fn new(seed: u64) -> Rng {
-        Rng { state: mix(seed.wrapping_add(STEP)) }
+        Rng { state: mix_bits(seed.wrapping_add(STEP)) }
     }
 
     /// A stream of its own for what the label names; takes nothing from this one.
     pub fn fork(&self, label: &str) -> Rng {
-        Rng { state: hash(self.state, label) }
+        Rng { state: hash_label(self.state, label) }
     }
 
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(STEP);
-        mix(self.state)
+        mix_bits(self.state)
     }
 
     /// Less than `n`; 0 when `n` is.
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub fn next_below(&mut self, n: u64) -> u64 {
         // The bias of the multiply is far below what a test of behaviour could see.
         u64::try_from((u128::from(self.next_u64()) * u128::from(n)) >> 64).unwrap_or(0)
     }
 
     /// From `low` to `high`, both included.
-    pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.below(high.saturating_sub(low).saturating_add(1))
+    pub fn next_between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.next_below(high.saturating_sub(low).saturating_add(1))
     }
 
-    pub fn small(&mut self, low: u32, high: u32) -> u32 {
-        u32::try_from(self.between(u64::from(low), u64::from(high))).unwrap_or(high)
+    pub fn next_u32_between(&mut self, low: u32, high: u32) -> u32 {
+        u32::try_from(self.next_between(u64::from(low), u64::from(high))).unwrap_or(high)
     }
 
     /// True this many times in a thousand.
-    pub fn permille(&mut self, n: u64) -> bool {
-        self.below(1_000) < n
+    pub fn chance_permille(&mut self, n: u64) -> bool {
+        self.next_below(1_000) < n
     }
 
-    pub fn percent(&mut self, n: u64) -> bool {
-        self.below(100) < n
+    pub fn chance_percent(&mut self, n: u64) -> bool {
+        self.next_below(100) < n
     }
 
-    pub fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.below(len as u64)).unwrap_or(0)
+    pub fn pick_index(&mut self, len: usize) -> usize {
+        usize::try_from(self.next_below(len as u64)).unwrap_or(0)
     }
 
     /// One of these; the slice must not be empty.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.index(of.len())]
+        &of[self.pick_index(of.len())]
     }
 }
 
@@ -94,8 +94,8 @@ mod tests {
     fn a_range_is_filled_and_not_left() {
         let mut rng = Rng::new(1);
         let mut seen = [0; 4];
-        (0..400).for_each(|_| seen[rng.index(4)] += 1);
+        (0..400).for_each(|_| seen[rng.pick_index(4)] += 1);
         assert!(seen.iter().all(|n| *n > 50), "{seen:?}");
-        assert_eq!(rng.below(0), 0);
+        assert_eq!(rng.next_below(0), 0);
     }
 }

@@ -6,10 +6,10 @@ use serde_json::json;
 use skein_core::{
     ids::{BranchId, StepId, WorkflowId},
     ir::{
-        Backoff, ErrorClass, Growth, Kind, Lane, Parallel, Retry, Scope, Shape, Step, Undo, Work, Worker,
-        Workflow,
+        Backoff, BackoffGrowth, ErrorClass, LaneSpec, ParallelSpec, ScopeShape, Step, StepKindSpec,
+        StepRetry, StepScope, UndoSpec, WorkSpec, WorkerSpec, Workflow,
     },
-    plan::{Plan, check},
+    plan::{Plan, check_workflow},
     time::Millis,
 };
 
@@ -17,49 +17,52 @@ use skein_core::{
 pub const NAME: &str = "scenario";
 
 /// Composites that wait for their slot, fail after something inside was completed, and are undone and tried again.
-pub fn plan() -> Plan {
+pub fn build_plan() -> Plan {
     let composite = |n: u32| {
-        let steps = vec![undoable(&format!("first-{n}")), work(&format!("second-{n}"))];
-        let lane = |name: &str, steps| Lane {
+        let steps = vec![undoable_step(&format!("first-{n}")), work_step(&format!("second-{n}"))];
+        let lane = |name: &str, steps| LaneSpec {
             id: BranchId::new(name).expect("it is a name"),
-            scope: Arc::new(Scope::new(Shape::Routed { start: None, cycles: false }, steps)),
+            scope: Arc::new(StepScope::new(ScopeShape::Routed { start: None, cycles: false }, steps)),
         };
-        let lanes = vec![lane("left", steps), lane("right", vec![work(&format!("third-{n}"))])];
-        retried(Step::new(id(&format!("both-{n}")), Kind::Parallel(Box::new(Parallel { lanes }))))
+        let lanes = vec![lane("left", steps), lane("right", vec![work_step(&format!("third-{n}"))])];
+        with_retry(Step::new(
+            step_id(&format!("both-{n}")),
+            StepKindSpec::Parallel(Box::new(ParallelSpec { lanes })),
+        ))
     };
-    let mut scope = Scope::new(Shape::Graph, vec![composite(1), composite(2), composite(3)]);
+    let mut scope = StepScope::new(ScopeShape::Graph, vec![composite(1), composite(2), composite(3)]);
     scope.concurrency = Some(1);
     let workflow = Workflow::new(WorkflowId::new(NAME).expect("it is a name"), scope);
-    let definition = check(Arc::new(workflow), &()).definition.expect("it is valid");
+    let definition = check_workflow(Arc::new(workflow), &()).definition.expect("it is valid");
     definition.bind(json!({})).expect("it takes nothing")
 }
 
-fn id(name: &str) -> StepId {
+fn step_id(name: &str) -> StepId {
     StepId::new(name).expect("it is a name")
 }
 
-fn task() -> Work {
-    Work::new(Worker::Tool { tool: "tool".into(), pinned: None })
+fn tool_work() -> WorkSpec {
+    WorkSpec::new(WorkerSpec::Tool { tool: "tool".into(), pinned: None })
 }
 
-fn work(name: &str) -> Step {
-    Step::new(id(name), Kind::Work(Box::new(task())))
+fn work_step(name: &str) -> Step {
+    Step::new(step_id(name), StepKindSpec::Work(Box::new(tool_work())))
 }
 
-fn undoable(name: &str) -> Step {
-    let undo = Undo {
-        id: id(&format!("undo-{name}")),
-        work: task(),
+fn undoable_step(name: &str) -> Step {
+    let undo = UndoSpec {
+        id: step_id(&format!("undo-{name}")),
+        work: tool_work(),
         inputs: Vec::new(),
         timeout: None,
-        retry: Retry::default(),
+        retry: StepRetry::default(),
     };
-    Step { undo: Some(Box::new(undo)), ..work(name) }
+    Step { undo: Some(Box::new(undo)), ..work_step(name) }
 }
 
-fn retried(mut step: Step) -> Step {
+fn with_retry(mut step: Step) -> Step {
     let backoff =
-        Backoff { initial: Millis(100), growth: Growth::Constant, max: Millis(1_000), jitter: false };
-    step.policy.retry = Retry::of(&ErrorClass::ALL, 4, backoff);
+        Backoff { initial: Millis(100), growth: BackoffGrowth::Constant, max: Millis(1_000), jitter: false };
+    step.policy.retry = StepRetry::for_classes(&ErrorClass::ALL, 4, backoff);
     step
 }

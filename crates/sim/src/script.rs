@@ -2,52 +2,52 @@
 
 use serde::{Deserialize, Serialize};
 use skein_core::{
-    engine::{Driver, Stimulus, Token},
+    engine::{Driver, InputToken, TimedInput},
     plan::Plan,
 };
 
-use crate::watch::Watch;
+use crate::rule_monitor::RuleMonitor;
 
 /// What was done to the driver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Move {
-    Say(Stimulus),
+pub enum DriverMove {
+    Say(TimedInput),
     Crash { row_lost: bool },
 }
 
 /// Does the moves one after another, and says what rule the engine broke, if any.
-pub fn replay(plan: &Plan, moves: &[Move]) -> Result<(), String> {
+pub fn replay_moves(plan: &Plan, moves: &[DriverMove]) -> Result<(), String> {
     let mut driver = Driver::new(plan.clone());
-    let mut watch = Watch::new(plan);
+    let mut watch = RuleMonitor::new(plan);
     let mut rows = Vec::new();
     for (i, each) in (0..).zip(moves) {
         match each {
-            Move::Say(stimulus) => {
-                watch.told(&driver, stimulus, false);
-                driver.push(Token(i), stimulus.clone());
+            DriverMove::Say(stimulus) => {
+                watch.observe_input(&driver, stimulus, false);
+                driver.push_input(InputToken(i), stimulus.clone());
                 let lost = matches!(
                     moves.get(usize::try_from(i + 1).unwrap_or(0)),
-                    Some(Move::Crash { row_lost: true })
+                    Some(DriverMove::Crash { row_lost: true })
                 );
                 if lost {
                     continue;
                 }
                 if let Some(batch) = driver.poll_append() {
-                    watch.durable(&driver, &batch)?;
+                    watch.observe_durable_row(&driver, &batch)?;
                     rows.push(batch);
-                    driver.appended();
-                    watch.settled(&driver)?;
+                    driver.confirm_append();
+                    watch.check_settled(&driver)?;
                 }
                 while let Some((_, answer)) = driver.poll_answer() {
-                    watch.answered(&answer);
+                    watch.observe_answer(&answer);
                 }
                 while driver.poll_action().is_some() {}
             }
-            Move::Crash { .. } => {
+            DriverMove::Crash { .. } => {
                 driver = Driver::replay(plan.clone(), rows.iter().map(AsRef::as_ref))
                     .map_err(|error| format!("I2: {error}"))?;
-                watch.replayed(&driver)?;
+                watch.check_replayed(&driver)?;
             }
         }
     }
@@ -55,8 +55,8 @@ pub fn replay(plan: &Plan, moves: &[Move]) -> Result<(), String> {
 }
 
 /// The fewest of these moves that still break a rule, found by leaving out ever smaller parts.
-pub fn shrink(plan: &Plan, moves: Vec<Move>) -> Option<(Vec<Move>, String)> {
-    let mut violation = replay(plan, &moves).err()?;
+pub fn shrink_moves(plan: &Plan, moves: Vec<DriverMove>) -> Option<(Vec<DriverMove>, String)> {
+    let mut violation = replay_moves(plan, &moves).err()?;
     let mut best = moves;
     let mut part = best.len().div_ceil(2).max(1);
     loop {
@@ -65,7 +65,7 @@ pub fn shrink(plan: &Plan, moves: Vec<Move>) -> Option<(Vec<Move>, String)> {
         while i < best.len() {
             let mut without = best.clone();
             without.drain(i..(i + part).min(best.len()));
-            match replay(plan, &without) {
+            match replay_moves(plan, &without) {
                 Err(found) => {
                     (best, violation, smaller) = (without, found, true);
                 }

@@ -2,31 +2,32 @@
 
 use std::cell::RefCell;
 
-use skein_core::plan::{Plan, check};
+use skein_core::plan::{Plan, check_workflow};
 
 use crate::{
     compare,
-    faults::{Fault, Faults},
+    faults::{FaultInjector, InjectedFault},
     forks,
-    generate::{self, Size},
-    outcome::Luck,
+    generate::{self, WorkflowSize},
+    outcome::LuckLevel,
     rng::Rng,
     scenario,
-    world::{self, Finished, Setup},
+    world::{self, SimulatedRun, WorldSetup},
 };
 
 /// How a run is made from a seed.
-pub fn setup(seed: u64) -> Setup {
+pub fn draw_setup(seed: u64) -> WorldSetup {
     let mut rng = Rng::new(seed).fork("setup");
     let plan = shared_plan(seed / RUNS_PER_PLAN);
-    let calm = rng.percent(30);
-    let luck = *rng.pick(&[Luck::Calm, Luck::Usual, Luck::Usual, Luck::Rough]);
-    let mut faults = if calm { Faults::none() } else { Faults::chosen(seed) };
+    let calm = rng.chance_percent(30);
+    let luck = *rng.pick(&[LuckLevel::Calm, LuckLevel::Usual, LuckLevel::Usual, LuckLevel::Rough]);
+    let mut faults = if calm { FaultInjector::without_faults() } else { FaultInjector::from_seed(seed) };
     if plan.definition.root().workflow.id.as_str() == scenario::NAME {
-        faults = Faults::chosen(seed).with(&[(Fault::HoldByHost, 150), (Fault::Nonsense, 150)]);
+        faults = FaultInjector::from_seed(seed)
+            .with_chances(&[(InjectedFault::HoldByHost, 150), (InjectedFault::Nonsense, 150)]);
     }
     let workers = if calm { 1_000 } else { *rng.pick(&[1, 2, 3, 1_000]) };
-    Setup { seed, plan, luck, faults, workers, fork: None }
+    WorldSetup { seed, plan, luck, faults, workers, fork: None }
 }
 
 /// How many runs, each in a world of its own, are made of one plan: checking a workflow takes longer than running it.
@@ -39,62 +40,68 @@ fn shared_plan(number: u64) -> Plan {
         Some((known, plan)) if *known == number => plan.clone(),
         _ => {
             let mut rng = Rng::new(number).fork("size");
-            if rng.percent(1) {
-                return last.insert((number, scenario::plan())).1.clone();
+            if rng.chance_percent(1) {
+                return last.insert((number, scenario::build_plan())).1.clone();
             }
-            let size = if rng.percent(2) { Size::large() } else { Size::small() };
-            last.insert((number, plan(number, size))).1.clone()
+            let size = if rng.chance_percent(2) { WorkflowSize::large() } else { WorkflowSize::small() };
+            last.insert((number, generate_plan(number, size))).1.clone()
         }
     })
 }
 
-pub fn plan(seed: u64, size: Size) -> Plan {
-    let made = generate::workflow(seed, size);
-    let checked = check(made.workflow, &made.library);
+pub fn generate_plan(seed: u64, size: WorkflowSize) -> Plan {
+    let made = generate::generate_workflow(seed, size);
+    let checked = check_workflow(made.workflow, &made.library);
     let definition = checked.definition.expect("generated workflows are valid");
     definition.bind(made.parameters).expect("generated parameters fit")
 }
 
 /// Runs a seed, and compares it where that is possible.
-pub fn run(seed: u64) -> Finished {
-    let setup = setup(seed);
-    let (luck, calm) = (setup.luck, setup.faults.is_none());
-    let mut finished = world::run(setup);
+pub fn simulate_run(seed: u64) -> SimulatedRun {
+    let setup = draw_setup(seed);
+    let (luck, calm) = (setup.luck, setup.faults.is_faultless());
+    let mut finished = world::simulate_world(setup);
     if calm && finished.violation.is_none() {
-        match compare::compare(seed, luck, &finished) {
-            None => finished.coverage.sometimes("race"),
-            Some(Ok(())) => finished.coverage.sometimes("reference agreed"),
+        match compare::compare_with_reference(seed, luck, &finished) {
+            None => finished.coverage.record_point("race"),
+            Some(Ok(())) => finished.coverage.record_point("reference agreed"),
             Some(Err(violation)) => finished.violation = Some(violation),
         }
     }
-    forks::follow(seed, luck, calm, finished)
+    forks::simulate_forks(seed, luck, calm, finished)
 }
 
 /// Faults that are tried at every place where they can strike.
-const EVERYWHERE: [Fault; 11] = [
-    Fault::Cancel,
-    Fault::FailedAttempt,
-    Fault::RepeatedUndo,
-    Fault::CrashBeforeAppend,
-    Fault::CrashAfterAppend,
-    Fault::CrashAfterAcknowledgement,
-    Fault::CrashBeforeSpawn,
-    Fault::CrashAfterSpawn,
-    Fault::CrashAfterExit,
-    Fault::CrashAfterReport,
-    Fault::DuplicateResult,
+const SWEPT_FAULTS: [InjectedFault; 11] = [
+    InjectedFault::Cancel,
+    InjectedFault::FailedAttempt,
+    InjectedFault::RepeatedUndo,
+    InjectedFault::CrashBeforeAppend,
+    InjectedFault::CrashAfterAppend,
+    InjectedFault::CrashAfterAcknowledgement,
+    InjectedFault::CrashBeforeSpawn,
+    InjectedFault::CrashAfterSpawn,
+    InjectedFault::CrashAfterExit,
+    InjectedFault::CrashAfterReport,
+    InjectedFault::DuplicateResult,
 ];
 
 /// Runs one plan again and again with one fault, at its first chance, at its second, and so on until it has none.
-pub fn everywhere(number: u64) -> Everywhere {
-    let mut total = Everywhere::default();
+pub fn sweep_faults(number: u64) -> FaultSweepTotals {
+    let mut total = FaultSweepTotals::default();
     let plan = shared_plan(number);
-    for fault in EVERYWHERE {
+    for fault in SWEPT_FAULTS {
         for n in 1.. {
-            let (seed, luck) = (number, Luck::Usual);
-            let faults = Faults::nth(fault, n);
-            let finished =
-                world::run(Setup { seed, plan: plan.clone(), luck, faults, workers: 1_000, fork: None });
+            let (seed, luck) = (number, LuckLevel::Usual);
+            let faults = FaultInjector::single_fault(fault, n);
+            let finished = world::simulate_world(WorldSetup {
+                seed,
+                plan: plan.clone(),
+                luck,
+                faults,
+                workers: 1_000,
+                fork: None,
+            });
             total.runs += 1;
             total.events += finished.events;
             if let Some(violation) = finished.violation {
@@ -112,7 +119,7 @@ pub fn everywhere(number: u64) -> Everywhere {
 
 /// What came of trying one fault everywhere.
 #[derive(Debug, Clone, Default)]
-pub struct Everywhere {
+pub struct FaultSweepTotals {
     pub runs: u64,
     pub events: u64,
     pub violation: Option<String>,

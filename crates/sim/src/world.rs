@@ -4,54 +4,54 @@
 //! and wrong is not decided here but by [`crate::watch`], which sees every durable event.
 
 mod crash;
-mod misbehave;
+mod fault_injection;
 mod people;
 
 use std::collections::BTreeMap;
 
 use skein_core::{
     engine::{
-        Action, AttemptEnd, AttemptId, Batch, Cost, Driver, Input, Opening, Report, Role, Start, StepAt,
-        Stimulus, Token,
+        AttemptEnd, AttemptId, AttemptReport, AttemptRole, Cost, Driver, DriverAction, InputToken,
+        JournalBatch, RunInput, RunStart, StepAt, TimedInput, Waitpoint,
     },
     ids::RunId,
     ir::ErrorClass,
     plan::Plan,
-    time::{Millis, Time},
+    time::{Millis, Timestamp},
 };
 
 use crate::{
     coverage::Coverage,
-    faults::{Fault, Faults},
-    outcome::{self, Luck, Who},
-    rng::{Rng, mix},
-    script::Move,
-    watch::Watch,
+    faults::{FaultInjector, InjectedFault},
+    outcome::{self, AttemptIdentity, LuckLevel},
+    rng::{Rng, mix_bits},
+    rule_monitor::RuleMonitor,
+    script::DriverMove,
 };
 
 /// What a world is made of.
 #[derive(Debug)]
-pub struct Setup {
+pub struct WorldSetup {
     pub seed: u64,
     pub plan: Plan,
-    pub luck: Luck,
-    pub faults: Faults,
+    pub luck: LuckLevel,
+    pub faults: FaultInjector,
     /// How many workers there are.
     pub workers: u32,
     /// What begins the run, if it is a fork.
-    pub fork: Option<Input>,
+    pub fork: Option<RunInput>,
 }
 
 /// How a run went.
 #[derive(Debug)]
-pub struct Finished {
+pub struct SimulatedRun {
     pub driver: Driver,
     pub coverage: Coverage,
     pub events: u64,
     /// A number that is the same for the same history.
     pub trace: u64,
-    pub rows: Vec<Batch>,
-    pub moves: Vec<Move>,
+    pub rows: Vec<JournalBatch>,
+    pub moves: Vec<DriverMove>,
     pub violation: Option<String>,
     /// Whether it waits for something that never comes.
     pub waits: bool,
@@ -59,65 +59,65 @@ pub struct Finished {
 
 /// Something that is going to happen.
 #[derive(Debug, Clone)]
-enum Happening {
+enum WorldEvent {
     WorkerEnds(AttemptId),
     WorkerStops(AttemptId),
-    Say(Input),
-    Decide(Opening),
+    Say(RunInput),
+    Decide(Waitpoint),
     Acknowledged,
     Crash,
     /// A worker of an earlier life reports.
-    Late(AttemptId, Report),
+    Late(AttemptId, AttemptReport),
 }
 
 /// When the virtual clock begins: some day in 2027.
-const BEGIN: Time = Time(1_800_000_000_000);
+const BEGIN: Timestamp = Timestamp(1_800_000_000_000);
 /// Later than anything that happens in a run without faults.
-const NEVER: Time = Time(BEGIN.0 + 100 * 3_600_000);
+const NEVER: Timestamp = Timestamp(BEGIN.0 + 100 * 3_600_000);
 /// A run that does more than this does not end.
 const MOST: u32 = 20_000;
 
 #[derive(Debug)]
-pub struct World {
+pub struct SimulatedWorld {
     seed: u64,
-    luck: Luck,
-    faults: Faults,
+    luck: LuckLevel,
+    faults: FaultInjector,
     rng: Rng,
     plan: Plan,
     driver: Driver,
-    rows: Vec<Batch>,
+    rows: Vec<JournalBatch>,
     /// A row has been handed to the store and not been acknowledged.
     appending: bool,
     /// Whether the driver is being polled.
     pumping: bool,
     /// Time that does not jump, and how far the wall clock is from it.
-    steady: Time,
+    steady: Timestamp,
     skew: i64,
-    queue: BTreeMap<(Time, u64), Happening>,
+    queue: BTreeMap<(Timestamp, u64), WorldEvent>,
     order: u64,
-    wake: Option<Time>,
+    wake: Option<Timestamp>,
     workers: BTreeMap<AttemptId, ()>,
     capacity: u32,
     tokens: u64,
     /// What people said and have no answer to; they say it again when the host is back.
-    owed: BTreeMap<Token, Input>,
-    ended: Vec<(AttemptId, Report)>,
+    owed: BTreeMap<InputToken, RunInput>,
+    ended: Vec<(AttemptId, AttemptReport)>,
     trace: u64,
-    moves: Vec<Move>,
+    moves: Vec<DriverMove>,
     violation: Option<String>,
-    watch: Watch,
+    watch: RuleMonitor,
 }
 
 /// Runs one world to its end.
-pub fn run(setup: Setup) -> Finished {
-    let Setup { seed, plan, luck, faults, workers, fork } = setup;
-    let mut world = World {
+pub fn simulate_world(setup: WorldSetup) -> SimulatedRun {
+    let WorldSetup { seed, plan, luck, faults, workers, fork } = setup;
+    let mut world = SimulatedWorld {
         seed,
         luck,
         faults,
         rng: Rng::new(seed).fork("world"),
         driver: Driver::new(plan.clone()),
-        watch: Watch::new(&plan),
+        watch: RuleMonitor::new(&plan),
         plan,
         rows: Vec::new(),
         appending: false,
@@ -132,18 +132,18 @@ pub fn run(setup: Setup) -> Finished {
         tokens: 0,
         owed: BTreeMap::new(),
         ended: Vec::new(),
-        trace: mix(seed),
+        trace: mix_bits(seed),
         moves: Vec::new(),
         violation: None,
     };
-    let start = fork.unwrap_or_else(|| world.start());
-    world.live(start);
-    world.finish()
+    let start = fork.unwrap_or_else(|| world.start_input());
+    world.run_to_end(start);
+    world.into_simulated_run()
 }
 
-impl World {
-    fn start(&self) -> Input {
-        Input::Start(Box::new(Start {
+impl SimulatedWorld {
+    fn start_input(&self) -> RunInput {
+        RunInput::Start(Box::new(RunStart {
             run: RunId::new(format!("run-{}", self.seed)).expect("a number is a name"),
             retry_of: None,
             attempt: 1 + u32::try_from(self.seed % 3).unwrap_or(0),
@@ -152,18 +152,18 @@ impl World {
         }))
     }
 
-    fn live(&mut self, start: Input) {
-        self.misbehave_before();
-        self.say(start, true);
-        self.strays();
+    fn run_to_end(&mut self, start: RunInput) {
+        self.inject_faults_before_start();
+        self.send_input(start, true);
+        self.schedule_stray_signals();
         for _ in 0..MOST {
             if self.violation.is_some() {
                 return;
             }
-            self.pump();
-            self.misbehave();
-            if !self.advance() {
-                if self.revive() {
+            self.drive_run();
+            self.inject_faults();
+            if !self.advance_time() {
+                if self.retry_undo() {
                     continue;
                 }
                 return self.check_end();
@@ -172,14 +172,14 @@ impl World {
         self.violation.get_or_insert_with(|| "I7: the run does not end".to_owned());
     }
 
-    fn finish(mut self) -> Finished {
+    fn into_simulated_run(mut self) -> SimulatedRun {
         let events = self.driver.state().events;
         let mut coverage = std::mem::take(&mut self.watch.coverage);
         coverage.faults = std::mem::take(&mut self.faults.seen);
         let violation = self.violation.take();
         let waits = self.driver.state().is_waiting();
-        let trace = self.driver.chain().0.iter().fold(self.trace, |h, b| mix(h ^ u64::from(*b)));
-        Finished {
+        let trace = self.driver.chain().0.iter().fold(self.trace, |h, b| mix_bits(h ^ u64::from(*b)));
+        SimulatedRun {
             driver: self.driver,
             coverage,
             events,
@@ -191,151 +191,155 @@ impl World {
         }
     }
 
-    fn wall(&self) -> Time {
-        Time(self.steady.0 + self.skew)
+    fn wall_clock(&self) -> Timestamp {
+        Timestamp(self.steady.0 + self.skew)
     }
 
-    fn at(&mut self, after: Millis, what: Happening) {
+    fn schedule_event(&mut self, after: Millis, what: WorldEvent) {
         self.order += 1;
-        self.queue.insert((self.steady.after(after), self.order), what);
+        self.queue.insert((self.steady.saturating_add(after), self.order), what);
     }
 
-    fn soon(&mut self, most: u64) -> Millis {
-        Millis(1 + self.rng.below(most))
+    fn draw_short_delay(&mut self, most: u64) -> Millis {
+        Millis(1 + self.rng.next_below(most))
     }
 
     /// Lets the next thing happen. False when nothing will.
-    fn advance(&mut self) -> bool {
+    fn advance_time(&mut self) -> bool {
         let next = self.queue.first_key_value().map(|((time, _), _)| *time);
-        let wake = self.wake.map(|time| Time((time.0 - self.skew).max(self.steady.0)));
+        let wake = self.wake.map(|time| Timestamp((time.0 - self.skew).max(self.steady.0)));
         match (next, wake) {
             (None, None) => return false,
             // Without faults, what would come so late is taken never to come.
             (next, wake)
-                if self.faults.is_none() && [next, wake].iter().flatten().all(|time| *time > NEVER) =>
+                if self.faults.is_faultless() && [next, wake].iter().flatten().all(|time| *time > NEVER) =>
             {
                 return false;
             }
             (Some(next), wake) if wake.is_none_or(|wake| next <= wake) => {
                 let ((time, _), what) = self.queue.pop_first().expect("there is a next one");
                 self.steady = self.steady.max(time);
-                self.happen(what);
+                self.handle_event(what);
             }
             (_, Some(wake)) => {
                 self.steady = wake;
                 self.wake = None;
-                self.say(Input::Wake, false);
+                self.send_input(RunInput::Wake, false);
             }
             (Some(_), None) => unreachable!("covered by the second arm"),
         }
         true
     }
 
-    fn happen(&mut self, what: Happening) {
+    fn handle_event(&mut self, what: WorldEvent) {
         match what {
-            Happening::WorkerEnds(attempt) if self.workers.contains_key(&attempt) => {
-                self.worker_ends(attempt)
+            WorldEvent::WorkerEnds(attempt) if self.workers.contains_key(&attempt) => {
+                self.end_worker(attempt)
             }
-            Happening::WorkerStops(attempt) if self.workers.remove(&attempt).is_some() => {
+            WorldEvent::WorkerStops(attempt) if self.workers.remove(&attempt).is_some() => {
                 let end = AttemptEnd::Stopped;
-                self.report(attempt, Report::new(end, Cost::default()));
+                self.report_attempt(attempt, AttemptReport::new(end, Cost::default()));
             }
-            Happening::WorkerEnds(_) | Happening::WorkerStops(_) => {}
-            Happening::Say(input) => self.say(input, true),
-            Happening::Decide(opening) => self.decide(opening),
-            Happening::Acknowledged => self.acknowledge(),
-            Happening::Crash => self.crash(false),
-            Happening::Late(attempt, report) => self.say(Input::Finished { attempt, report }, false),
+            WorldEvent::WorkerEnds(_) | WorldEvent::WorkerStops(_) => {}
+            WorldEvent::Say(input) => self.send_input(input, true),
+            WorldEvent::Decide(opening) => self.send_decision(opening),
+            WorldEvent::Acknowledged => self.acknowledge_row(),
+            WorldEvent::Crash => self.crash_host(false),
+            WorldEvent::Late(attempt, report) => {
+                self.send_input(RunInput::Finished { attempt, report }, false)
+            }
         }
     }
 
-    fn worker_ends(&mut self, attempt: AttemptId) {
+    fn end_worker(&mut self, attempt: AttemptId) {
         self.workers.remove(&attempt);
-        let mut report = self.how_it_ends(attempt);
-        if self.faults.strikes(Fault::FailedAttempt) {
+        let mut report = self.draw_report(attempt);
+        if self.faults.strikes(InjectedFault::FailedAttempt) {
             let class = ErrorClass::NonRetryable;
             report.end =
                 AttemptEnd::Failed { class, code: None, message: "on purpose".into(), retry_at: None };
         }
-        if self.faults.strikes(Fault::CrashAfterExit) {
-            return self.crash(false);
+        if self.faults.strikes(InjectedFault::CrashAfterExit) {
+            return self.crash_host(false);
         }
-        if attempt.role == Role::Undo && self.faults.strikes(Fault::RepeatedUndo) {
-            return self.crash(false);
+        if attempt.role == AttemptRole::Undo && self.faults.strikes(InjectedFault::RepeatedUndo) {
+            return self.crash_host(false);
         }
-        if self.faults.strikes(Fault::LostResult) {
-            let after = self.soon(5_000);
-            return self.at(after, Happening::Crash);
+        if self.faults.strikes(InjectedFault::LostResult) {
+            let after = self.draw_short_delay(5_000);
+            return self.schedule_event(after, WorldEvent::Crash);
         }
-        self.report(attempt, report);
+        self.report_attempt(attempt, report);
     }
 
-    fn how_it_ends(&self, attempt: AttemptId) -> Report {
-        let who = self.watch.paths.who(&attempt);
-        outcome::report(self.seed, &who, self.step(attempt.at), self.luck, self.wall())
+    fn draw_report(&self, attempt: AttemptId) -> AttemptReport {
+        let who = self.watch.paths.attempt_identity(&attempt);
+        outcome::draw_report(self.seed, &who, self.step_definition(attempt.at), self.luck, self.wall_clock())
     }
 
-    fn step(&self, at: StepAt) -> &skein_core::ir::Step {
-        let scope = self.watch.paths.scope(at.0);
+    fn step_definition(&self, at: StepAt) -> &skein_core::ir::Step {
+        let scope = self.watch.paths.instance_scope(at.0);
         self.plan.definition.scope(scope).step(at.1)
     }
 
-    fn report(&mut self, attempt: AttemptId, report: Report) {
-        if self.faults.has(Fault::LateResult) || self.faults.has(Fault::DuplicateResult) {
+    fn report_attempt(&mut self, attempt: AttemptId, report: AttemptReport) {
+        if self.faults.can_strike(InjectedFault::LateResult)
+            || self.faults.can_strike(InjectedFault::DuplicateResult)
+        {
             self.ended.push((attempt, report.clone()));
         }
-        self.say(Input::Finished { attempt, report: report.clone() }, false);
-        if self.faults.strikes(Fault::DuplicateResult) {
-            self.say(Input::Finished { attempt, report }, false);
+        self.send_input(RunInput::Finished { attempt, report: report.clone() }, false);
+        if self.faults.strikes(InjectedFault::DuplicateResult) {
+            self.send_input(RunInput::Finished { attempt, report }, false);
         }
-        if self.faults.strikes(Fault::CrashAfterReport) {
-            self.crash(false);
+        if self.faults.strikes(InjectedFault::CrashAfterReport) {
+            self.crash_host(false);
         }
     }
 
     /// Tells the driver something. What people say is said again if the host dies before it answers.
-    fn say(&mut self, input: Input, again: bool) {
+    fn send_input(&mut self, input: RunInput, again: bool) {
         self.tokens += 1;
-        let token = Token(self.tokens);
-        if let Input::Finished { attempt, report } = &input
-            && (attempt.role == Role::Check || !matches!(report.end, AttemptEnd::Checked { .. }))
+        let token = InputToken(self.tokens);
+        if let RunInput::Finished { attempt, report } = &input
+            && (attempt.role == AttemptRole::Check || !matches!(report.end, AttemptEnd::Checked { .. }))
         {
             self.workers.remove(attempt);
         }
         if again {
             self.owed.insert(token, input.clone());
         }
-        let stimulus = Stimulus { at: self.wall(), grant: self.grant(&input), input };
-        self.moves.push(Move::Say(stimulus.clone()));
+        let stimulus = TimedInput { at: self.wall_clock(), grant: self.count_free_workers(&input), input };
+        self.moves.push(DriverMove::Say(stimulus.clone()));
         let busy = !self.driver.is_idle();
-        self.watch.told(&self.driver, &stimulus, busy);
-        self.driver.push(token, stimulus);
+        self.watch.observe_input(&self.driver, &stimulus, busy);
+        self.driver.push_input(token, stimulus);
         if !self.pumping {
-            self.pump();
+            self.drive_run();
         }
     }
 
-    fn grant(&mut self, input: &Input) -> u32 {
-        if !self.driver.is_idle() || self.faults.strikes(Fault::NoCapacity) {
+    fn count_free_workers(&mut self, input: &RunInput) -> u32 {
+        if !self.driver.is_idle() || self.faults.strikes(InjectedFault::NoCapacity) {
             return 0;
         }
         let flying = u32::try_from(self.driver.state().in_flight().len()).unwrap_or(u32::MAX);
         let ends = match input {
-            Input::Finished { attempt, .. } => self.driver.state().in_flight().contains(attempt),
+            RunInput::Finished { attempt, .. } => self.driver.state().in_flight().contains(attempt),
             _ => false,
         };
-        let lost = if matches!(input, Input::Recover) { flying } else { u32::from(ends) };
+        let lost = if matches!(input, RunInput::Recover) { flying } else { u32::from(ends) };
         (self.capacity + lost).saturating_sub(flying)
     }
 
     /// Lets the driver do what it can without anything happening in the world.
-    fn pump(&mut self) {
+    fn drive_run(&mut self) {
         self.pumping = true;
-        self.pump_on();
+        self.drive_until_idle();
         self.pumping = false;
     }
 
-    fn pump_on(&mut self) {
+    fn drive_until_idle(&mut self) {
         while self.violation.is_none() {
             if self.moves.len() > MOST as usize {
                 self.violation = Some("I7: the run does not come to rest".to_owned());
@@ -344,96 +348,96 @@ impl World {
                 return;
             }
             if let Some(batch) = self.driver.poll_append() {
-                self.append(batch.as_ref().clone());
+                self.append_row(batch.as_ref().clone());
                 continue;
             }
             while let Some((token, answer)) = self.driver.poll_answer() {
                 self.owed.remove(&token);
-                self.trace = mix(self.trace ^ token.0 ^ (u64::from(answer.is_err()) << 63));
-                self.watch.answered(&answer);
+                self.trace = mix_bits(self.trace ^ token.0 ^ (u64::from(answer.is_err()) << 63));
+                self.watch.observe_answer(&answer);
             }
             if let Some(action) = self.driver.poll_action() {
-                self.act(action);
+                self.perform_action(action);
                 continue;
             }
             let free =
                 u32::try_from(self.driver.state().in_flight().len()).unwrap_or(u32::MAX) < self.capacity;
             if free && self.driver.state().wants_workers() {
-                self.say(Input::Capacity, false);
+                self.send_input(RunInput::Capacity, false);
                 continue;
             }
             return;
         }
     }
 
-    fn append(&mut self, batch: Batch) {
-        if self.faults.strikes(Fault::CrashBeforeAppend) {
-            return self.crash(true);
+    fn append_row(&mut self, batch: JournalBatch) {
+        if self.faults.strikes(InjectedFault::CrashBeforeAppend) {
+            return self.crash_host(true);
         }
-        let seen = self.watch.durable(&self.driver, &batch);
+        let seen = self.watch.observe_durable_row(&self.driver, &batch);
         self.violation = seen.err();
         self.rows.push(batch);
         if self.violation.is_some() {
             return;
         }
         self.appending = true;
-        if self.faults.strikes(Fault::CrashAfterAppend) {
-            return self.crash(false);
+        if self.faults.strikes(InjectedFault::CrashAfterAppend) {
+            return self.crash_host(false);
         }
-        if self.faults.strikes(Fault::SlowAppend) {
-            let after = self.soon(400);
-            return self.at(after, Happening::Acknowledged);
+        if self.faults.strikes(InjectedFault::SlowAppend) {
+            let after = self.draw_short_delay(400);
+            return self.schedule_event(after, WorldEvent::Acknowledged);
         }
-        self.acknowledge();
+        self.acknowledge_row();
     }
 
-    fn acknowledge(&mut self) {
+    fn acknowledge_row(&mut self) {
         if !std::mem::take(&mut self.appending) {
             return;
         }
-        self.driver.appended();
+        self.driver.confirm_append();
         let row = self.rows.last().cloned();
-        if let Err(violation) = self.watch.settled(&self.driver) {
+        if let Err(violation) = self.watch.check_settled(&self.driver) {
             self.violation.get_or_insert(violation);
         }
-        if self.faults.strikes(Fault::CrashAfterAcknowledgement) {
-            return self.crash(false);
+        if self.faults.strikes(InjectedFault::CrashAfterAcknowledgement) {
+            return self.crash_host(false);
         }
         for record in row.into_iter().flat_map(|row| row.records) {
-            self.people_notice(&record.event);
+            self.schedule_reactions(&record.event);
         }
     }
 
-    fn act(&mut self, action: Action) {
+    fn perform_action(&mut self, action: DriverAction) {
         match action {
-            Action::Start(attempt, _) => {
-                if self.faults.strikes(Fault::CrashBeforeSpawn) {
-                    return self.crash(false);
+            DriverAction::Start(attempt, _) => {
+                if self.faults.strikes(InjectedFault::CrashBeforeSpawn) {
+                    return self.crash_host(false);
                 }
                 self.workers.insert(attempt, ());
-                let who: Who<'_> = self.watch.paths.who(&attempt);
-                let after = outcome::delay(self.seed, &who);
-                self.at(after, Happening::WorkerEnds(attempt));
-                if self.faults.strikes(Fault::CrashAfterSpawn) {
-                    self.crash(false);
+                let who: AttemptIdentity<'_> = self.watch.paths.attempt_identity(&attempt);
+                let after = outcome::draw_delay(self.seed, &who);
+                self.schedule_event(after, WorldEvent::WorkerEnds(attempt));
+                if self.faults.strikes(InjectedFault::CrashAfterSpawn) {
+                    self.crash_host(false);
                 }
             }
-            Action::Stop(attempt) => {
+            DriverAction::Stop(attempt) => {
                 self.workers.insert(attempt, ());
-                let after = self.soon(50);
-                self.at(after, Happening::WorkerStops(attempt));
+                let after = self.draw_short_delay(50);
+                self.schedule_event(after, WorldEvent::WorkerStops(attempt));
             }
-            Action::Publish(item) => {
-                let failed = self.rng.percent(20).then(|| "nobody there".to_owned());
-                let after = self.soon(500);
-                self.at(after, Happening::Say(Input::Published { item, failed }));
+            DriverAction::Publish(item) => {
+                let failed = self.rng.chance_percent(20).then(|| "nobody there".to_owned());
+                let after = self.draw_short_delay(500);
+                self.schedule_event(after, WorldEvent::Say(RunInput::Published { item, failed }));
             }
-            Action::Wake(at) => self.wake = at,
+            DriverAction::Wake(at) => self.wake = at,
         }
     }
 
     fn check_end(&mut self) {
-        if let Err(violation) = self.watch.ended(&self.driver, &self.workers) {
+        if let Err(violation) = self.watch.check_ended(&self.driver, &self.workers) {
             self.violation.get_or_insert(violation);
         }
     }

@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 use serde_json::{Map, Value, json};
 use skein_core::plan::Plan;
 
-use crate::{around, find::SKIPPED, project::OnDisk};
+use crate::{agent_context, project::DiskProject, source_search::SKIPPED};
 
 /// The name of the files of the project.
 const REPO_STRUCTURE: &str = "repo_structure";
@@ -18,19 +18,20 @@ const MOST_BYTES: usize = 64 * 1024;
 const DEEPEST: usize = 16;
 
 /// The `context` of a run of this plan; null where nothing of it is read.
-pub fn context(plan: &Plan, project: &OnDisk) -> Value {
+pub fn bind_context(plan: &Plan, project: &DiskProject) -> Value {
     let (names, whole) = plan.definition.context_reads();
     if names.is_empty() && !whole {
         return Value::Null;
     }
     let mut values = Map::new();
     if whole || names.contains(REPO_STRUCTURE) {
-        values.insert(REPO_STRUCTURE.to_owned(), repo_structure(&project.root));
+        values.insert(REPO_STRUCTURE.to_owned(), list_repo_files(&project.root));
     }
     for entry in &plan.definition.workflows {
         for reference in &entry.workflow.context.modules {
             let name = reference.strip_prefix("ctx:").unwrap_or(reference);
-            let module = around::module(project, reference).filter(|_| whole || names.contains(name));
+            let module = agent_context::read_context_module(project, reference)
+                .filter(|_| whole || names.contains(name));
             values.extend(module.map(|module| (name.to_owned(), Value::from(module.text))));
         }
     }
@@ -38,9 +39,9 @@ pub fn context(plan: &Plan, project: &OnDisk) -> Value {
 }
 
 /// The paths of the files of a folder, sorted, without those that version control and build tools keep.
-fn repo_structure(root: &Path) -> Value {
+fn list_repo_files(root: &Path) -> Value {
     let mut listing = FileList::default();
-    listing.walk(root, "", DEEPEST);
+    listing.walk_folder(root, "", DEEPEST);
     json!({"files": listing.files, "truncated": listing.truncated})
 }
 
@@ -52,7 +53,7 @@ struct FileList {
 }
 
 impl FileList {
-    fn walk(&mut self, folder: &Path, prefix: &str, depth: usize) {
+    fn walk_folder(&mut self, folder: &Path, prefix: &str, depth: usize) {
         if depth == 0 {
             self.truncated = true;
             return;
@@ -63,9 +64,9 @@ impl FileList {
             let (Ok(name), Ok(kind)) = (entry.file_name().into_string(), entry.file_type()) else { continue };
             let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}/{name}") };
             if kind.is_dir() && !SKIPPED.contains(&name.as_str()) {
-                self.walk(&entry.path(), &path, depth - 1);
+                self.walk_folder(&entry.path(), &path, depth - 1);
             } else if kind.is_file() {
-                self.add(path);
+                self.add_file(path);
             }
             if self.truncated && self.files.len() >= MOST_FILES {
                 return;
@@ -73,7 +74,7 @@ impl FileList {
         }
     }
 
-    fn add(&mut self, path: String) {
+    fn add_file(&mut self, path: String) {
         if self.files.len() >= MOST_FILES || self.bytes + path.len() > MOST_BYTES {
             self.truncated = true;
             return;

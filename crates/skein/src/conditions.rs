@@ -17,7 +17,7 @@ pub struct RunCondition {
 }
 
 /// The conditions of a run; none in other formats.
-pub fn conditions(view: &RunView) -> Vec<RunCondition> {
+pub fn run_conditions(view: &RunView) -> Vec<RunCondition> {
     let (kind, reason) = match view.status {
         _ if view.workflow.dialect != Dialect::Ioa.as_str() => return Vec::new(),
         RunStatus::Undone => ("RolledBack", "CompensationCompleted"),
@@ -25,11 +25,11 @@ pub fn conditions(view: &RunView) -> Vec<RunCondition> {
         _ => return Vec::new(),
     };
     let last_transition = view.finished_at.clone();
-    vec![RunCondition { kind, status: "True", reason, message: message(view), last_transition }]
+    vec![RunCondition { kind, status: "True", reason, message: describe_undo(view), last_transition }]
 }
 
 /// The steps that were undone, and those that were not.
-fn message(view: &RunView) -> String {
+fn describe_undo(view: &RunView) -> String {
     let listed = |steps: &[String]| if steps.is_empty() { "nothing".to_owned() } else { steps.join(", ") };
     let undo = view.undo.clone().unwrap_or_default();
     match undo.not_undone.is_empty() {

@@ -8,10 +8,11 @@ use std::{
 
 use serde::{Deserialize, Deserializer, de::Error};
 use skein_core::{
-    agents, builder::ApprovalClass, closest::did_you_mean, expr::Span, ir::Capability, secret_name::slug,
+    agents, builder::ApprovalClass, expr::ExprSpan, ir::WorkerCapability, secret_name::to_slug,
+    suggest::did_you_mean,
 };
-use skein_dialects::{Code, Diagnostic, Source, approval_class};
-use skein_host::agent::{Price, Server};
+use skein_dialects::{Code, Diagnostic, SourceFile, parse_approval_class};
+use skein_host::agent::{ModelPrice, ToolServer};
 use toml::Spanned;
 
 use crate::enforcement::AcceptedRisks;
@@ -23,17 +24,17 @@ pub const CUSTOM: &str = "CUSTOM";
 static WORKERS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| agents::KNOWN.iter().map(|agent| agent.word).chain([CUSTOM]).collect());
 /// Every kind of channel.
-const CHANNELS: [&str; 5] = [Channel::DESKTOP, Channel::COMMAND, "webhook", "slack", "file"];
-const CAPABILITIES: [(&str, Capability); 4] = [
-    ("READ", Capability::Read),
-    ("EDIT", Capability::Edit),
-    ("RUN_TESTS", Capability::RunTests),
-    ("RUN_COMMANDS", Capability::RunCommands),
+const CHANNELS: [&str; 5] = [ChannelConfig::DESKTOP, ChannelConfig::COMMAND, "webhook", "slack", "file"];
+const CAPABILITIES: [(&str, WorkerCapability); 4] = [
+    ("READ", WorkerCapability::Read),
+    ("EDIT", WorkerCapability::Edit),
+    ("RUN_TESTS", WorkerCapability::RunTests),
+    ("RUN_COMMANDS", WorkerCapability::RunCommands),
 ];
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct ProjectConfig {
     /// Folders beyond the project that a workspace may be.
     pub roots: Vec<String>,
     pub max_workers: Option<u32>,
@@ -45,32 +46,32 @@ pub struct Config {
     pub pass_env: Vec<String>,
     /// Beyond its workspace, what a step that may edit may write.
     pub writes: Vec<String>,
-    pub agents: BTreeMap<String, Agent>,
+    pub agents: BTreeMap<String, AgentConfig>,
     /// A folder of agents, skills and other things that projects share.
     pub collection: Option<String>,
-    pub drivers: Drivers,
+    pub drivers: DriverPolicyConfig,
     /// Servers of tools that a step may ask for, by name.
-    pub mcp: BTreeMap<String, Server>,
-    pub memory: Review,
+    pub mcp: BTreeMap<String, ToolServer>,
+    pub memory: MemoryReviewConfig,
     /// Whether those of `.mcp.json` may be asked for, too.
     pub mcp_json: bool,
     #[serde(deserialize_with = "workers")]
-    pub workers: BTreeMap<String, Program>,
+    pub workers: BTreeMap<String, WorkerProgramConfig>,
     /// What models cost, by the name of each.
-    pub prices: BTreeMap<String, Price>,
+    pub prices: BTreeMap<String, ModelPrice>,
     /// Who may decide at a gate, by role.
     pub roles: BTreeMap<String, Vec<String>>,
-    pub secrets: BTreeMap<String, Secret>,
-    pub approval: Approval,
+    pub secrets: BTreeMap<String, SecretSourceConfig>,
+    pub approval: ApprovalConfig,
     /// How people and programs are told of runs.
-    pub channels: BTreeMap<String, Channel>,
-    pub estimate: Estimate,
+    pub channels: BTreeMap<String, ChannelConfig>,
+    pub estimate: EstimateConfig,
 }
 
 /// A channel; which of its settings it needs depends on its kind.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Channel {
+pub struct ChannelConfig {
     #[serde(deserialize_with = "channel_kind")]
     pub kind: Option<String>,
     pub command: Vec<String>,
@@ -86,7 +87,7 @@ pub struct Channel {
     pub events: Vec<String>,
 }
 
-impl Channel {
+impl ChannelConfig {
     /// The kinds for which a program is started.
     pub const DESKTOP: &str = "desktop";
     pub const COMMAND: &str = "command";
@@ -94,12 +95,12 @@ impl Channel {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Agent {
+pub struct AgentConfig {
     #[serde(deserialize_with = "worker")]
     pub worker: Option<String>,
     pub model: Option<String>,
     #[serde(deserialize_with = "capabilities")]
-    pub capabilities: Vec<Capability>,
+    pub capabilities: Vec<WorkerCapability>,
     pub instructions: Option<String>,
     pub command: Vec<String>,
 }
@@ -107,7 +108,7 @@ pub struct Agent {
 /// Who looks back at runs for what is worth remembering, and what that may cost.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Review {
+pub struct MemoryReviewConfig {
     pub reviewer: Option<String>,
     pub tokens: Option<u64>,
     pub usd: Option<f64>,
@@ -116,7 +117,7 @@ pub struct Review {
 /// Who is asked before work, whatever its source says.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Approval {
+pub struct ApprovalConfig {
     /// The least that is asked before any work.
     #[serde(deserialize_with = "class")]
     pub at_least: Option<Spanned<ApprovalClass>>,
@@ -127,7 +128,7 @@ pub struct Approval {
 /// Which drivers may do the work of tools.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Drivers {
+pub struct DriverPolicyConfig {
     /// A driver works in one of these, or says nothing of where. None named: anywhere.
     pub regions: Vec<String>,
     /// Tags that a driver must all have, and tags of which it must have none.
@@ -139,7 +140,7 @@ pub struct Drivers {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Program {
+pub struct WorkerProgramConfig {
     pub program: Option<String>,
     pub arguments: Vec<String>,
     pub env: BTreeMap<String, String>,
@@ -148,7 +149,7 @@ pub struct Program {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub enum Secret {
+pub enum SecretSourceConfig {
     Env(String),
     File(String),
 }
@@ -156,29 +157,29 @@ pub enum Secret {
 /// What the estimate of a plan assumes.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Estimate {
+pub struct EstimateConfig {
     pub tokens_per_attempt: u64,
     pub usd_per_million_tokens: Option<f64>,
 }
 
-impl Default for Estimate {
-    fn default() -> Estimate {
-        Estimate { tokens_per_attempt: 50_000, usd_per_million_tokens: None }
+impl Default for EstimateConfig {
+    fn default() -> EstimateConfig {
+        EstimateConfig { tokens_per_attempt: 50_000, usd_per_million_tokens: None }
     }
 }
 
-fn known(word: String) -> Result<String, String> {
+fn check_worker_name(word: String) -> Result<String, String> {
     if WORKERS.contains(&word.as_str()) { Ok(word) } else { Err(word) }
 }
 
 fn worker<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let word = String::deserialize(from)?;
-    known(word).map(Some).map_err(|word| D::Error::unknown_variant(&word, &WORKERS))
+    check_worker_name(word).map(Some).map_err(|word| D::Error::unknown_variant(&word, &WORKERS))
 }
 
 fn class<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Spanned<ApprovalClass>>, D::Error> {
     let word = Spanned::<String>::deserialize(from)?;
-    let class = approval_class(word.get_ref());
+    let class = parse_approval_class(word.get_ref());
     let class = class.map_err(|known| D::Error::unknown_variant(word.get_ref(), known))?;
     Ok(Some(Spanned::new(word.span(), class)))
 }
@@ -191,15 +192,15 @@ fn channel_kind<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D:
     }
 }
 
-fn workers<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Program>, D::Error> {
-    let all = BTreeMap::<String, Program>::deserialize(from)?;
-    match all.keys().find(|word| known((*word).clone()).is_err()) {
+fn workers<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, WorkerProgramConfig>, D::Error> {
+    let all = BTreeMap::<String, WorkerProgramConfig>::deserialize(from)?;
+    match all.keys().find(|word| check_worker_name((*word).clone()).is_err()) {
         Some(word) => Err(D::Error::unknown_variant(word, &WORKERS)),
         None => Ok(all),
     }
 }
 
-fn capabilities<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Capability>, D::Error> {
+fn capabilities<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<WorkerCapability>, D::Error> {
     const WORDS: [&str; 4] = [CAPABILITIES[0].0, CAPABILITIES[1].0, CAPABILITIES[2].0, CAPABILITIES[3].0];
     let words = Vec::<String>::deserialize(from)?;
     let known = |word: &String| {
@@ -210,69 +211,70 @@ fn capabilities<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Capability>, D
     capabilities.collect()
 }
 
-impl Config {
+impl ProjectConfig {
     /// Where a secret is, by either of its names.
-    pub fn secret(&self, name: &str) -> Option<&Secret> {
+    pub fn find_secret(&self, name: &str) -> Option<&SecretSourceConfig> {
         let of_slug =
-            || self.secrets.iter().find(|(known, _)| slug(known) == slug(name)).map(|(_, from)| from);
+            || self.secrets.iter().find(|(known, _)| to_slug(known) == to_slug(name)).map(|(_, from)| from);
         self.secrets.get(name).or_else(of_slug)
     }
 
     /// The channel that a hook names: by all of its name, or by what stands before the colon.
-    pub fn channel(&self, name: &str) -> Option<(&String, &Channel)> {
+    pub fn find_channel(&self, name: &str) -> Option<(&String, &ChannelConfig)> {
         let short = name.split(':').next().unwrap_or_default();
         self.channels.get_key_value(name).or_else(|| self.channels.get_key_value(short))
     }
 
     /// The roles that somebody has now.
-    pub fn roles_of(&self, name: &str) -> Vec<String> {
-        roles_in(&self.roles, name)
+    pub fn user_roles(&self, name: &str) -> Vec<String> {
+        find_roles(&self.roles, name)
     }
 
     /// The configuration of a project; the default where it has none.
-    pub fn load(path: &Path, shown: &str) -> Result<Config, Box<Diagnostic>> {
+    pub fn load(path: &Path, shown: &str) -> Result<ProjectConfig, Box<Diagnostic>> {
         if !path.exists() {
-            return Ok(Config::default());
+            return Ok(ProjectConfig::default());
         }
-        Config::parse(&crate::read::source(path, shown)?)
+        ProjectConfig::parse(&crate::source_file::read_source(path, shown)?)
     }
 
-    fn parse(source: &Arc<Source>) -> Result<Config, Box<Diagnostic>> {
-        toml::from_str(&source.text).map_err(|error| wrong(source, &error))
+    fn parse(source: &Arc<SourceFile>) -> Result<ProjectConfig, Box<Diagnostic>> {
+        toml::from_str(&source.text).map_err(|error| config_diagnostic(source, &error))
     }
 }
 
 /// The roles of somebody. `*` stands for everybody.
-pub fn roles_in(roles: &BTreeMap<String, Vec<String>>, name: &str) -> Vec<String> {
+pub fn find_roles(roles: &BTreeMap<String, Vec<String>>, name: &str) -> Vec<String> {
     let is = |who: &String| who == name || who == "*";
     let roles = roles.iter().filter(|(_, people)| people.iter().any(is));
     roles.map(|(role, _)| role.clone()).collect()
 }
 
-fn wrong(source: &Arc<Source>, error: &toml::de::Error) -> Box<Diagnostic> {
-    let span = error.span().map_or(Span::default(), |range| Span::new(range.start, range.end));
+fn config_diagnostic(source: &Arc<SourceFile>, error: &toml::de::Error) -> Box<Diagnostic> {
+    let span = error.span().map_or(ExprSpan::default(), |range| ExprSpan::new(range.start, range.end));
     let told = error.message().lines().next().unwrap_or_default();
     let diagnostic = |message: String| Diagnostic::new(Code::BadConfiguration, source, span, message);
     let unknown = [("unknown field ", "there is no setting"), ("unknown variant ", "here cannot be")];
-    let unknown = unknown.into_iter().find_map(|(begins, words)| Some((words, unknown_name(told, begins)?)));
+    let unknown =
+        unknown.into_iter().find_map(|(begins, words)| Some((words, parse_unknown_name(told, begins)?)));
     Box::new(match unknown {
         Some((words, (name, known))) => {
             let hint = did_you_mean(name, known.iter().copied());
             let hint = hint.unwrap_or_else(|| format!("what can be here is {}", known.join(", ")));
-            diagnostic(format!("{words} `{name}`")).hint(hint)
+            diagnostic(format!("{words} `{name}`")).with_hint(hint)
         }
-        None => diagnostic(in_words(told)),
+        None => diagnostic(reword_decoder_error(told)),
     })
 }
 
 /// A name and those that would be known, in the words of the decoder.
-fn unknown_name<'a>(told: &'a str, begins: &str) -> Option<(&'a str, Vec<&'a str>)> {
+fn parse_unknown_name<'a>(told: &'a str, begins: &str) -> Option<(&'a str, Vec<&'a str>)> {
     let mut names = told.strip_prefix(begins)?.split('`').skip(1).step_by(2);
     Some((names.next()?, names.collect()))
 }
 
 /// What the decoder says of a value, without the names that types have in our code.
-fn in_words(told: &str) -> String {
+fn reword_decoder_error(told: &str) -> String {
     let Some((found, wanted)) =
         told.strip_prefix("invalid type: ").and_then(|rest| rest.split_once(", expected "))
     else {
@@ -296,34 +298,37 @@ mod tests {
     use super::*;
 
     /// The example under a heading of the page of the code.
-    fn example(part: &str) -> Arc<Source> {
+    fn example(part: &str) -> Arc<SourceFile> {
         let page = Code::BadConfiguration.page();
         let (_, after) =
             page.split_once(&format!("\n## {part}\n\n```toml\n")).expect("the page has the part");
-        Source::new(NAME, after.split("```").next().unwrap_or_default())
+        SourceFile::new(NAME, after.split("```").next().unwrap_or_default())
     }
 
     #[test]
     fn the_page_of_its_code_tells_the_truth() {
-        let wrong = Config::parse(&example("Wrong")).expect_err("it is wrong");
+        let wrong = ProjectConfig::parse(&example("Wrong")).expect_err("it is wrong");
         assert_eq!(wrong.code, Code::BadConfiguration);
-        assert_eq!(wrong.place().source.slice(wrong.place().span), "default_wroker");
-        assert!(Config::parse(&example("Right")).is_ok());
+        assert_eq!(wrong.primary_label().source.slice(wrong.primary_label().span), "default_wroker");
+        assert!(ProjectConfig::parse(&example("Right")).is_ok());
     }
 
     #[test]
     fn the_page_on_confinement_tells_the_truth() {
         let page = include_str!("../../../docs/confinement.md");
         let example = page.split("```toml\n").nth(1).and_then(|after| after.split("```").next()).unwrap();
-        assert_eq!(Config::parse(&Source::new(NAME, example)).unwrap().writes, ["~/.cargo", "/tmp"]);
+        assert_eq!(
+            ProjectConfig::parse(&SourceFile::new(NAME, example)).unwrap().writes,
+            ["~/.cargo", "/tmp"]
+        );
     }
 
     #[test]
     fn the_page_on_what_agents_are_told_tells_the_truth() {
         let page = include_str!("../../../docs/context.md");
         let examples = page.split("```toml\n").skip(1).filter_map(|after| after.split("```").next());
-        let all: Vec<Config> =
-            examples.map(|text| Config::parse(&Source::new(NAME, text)).unwrap()).collect();
+        let all: Vec<ProjectConfig> =
+            examples.map(|text| ProjectConfig::parse(&SourceFile::new(NAME, text)).unwrap()).collect();
         assert!(all.iter().any(|config| config.mcp.len() == 2 && config.secrets.len() == 2));
         assert!(all.iter().any(|config| config.memory.reviewer.is_some() && config.memory.usd.is_some()));
     }
@@ -332,10 +337,10 @@ mod tests {
     fn the_page_on_hooks_tells_the_truth() {
         let page = include_str!("../../../docs/hooks.md");
         let example = page.split("```toml\n").nth(1).and_then(|after| after.split("```").next()).unwrap();
-        let config = Config::parse(&Source::new(NAME, example)).unwrap();
+        let config = ProjectConfig::parse(&SourceFile::new(NAME, example)).unwrap();
         let kinds: Vec<_> = config.channels.values().filter_map(|channel| channel.kind.as_deref()).collect();
         assert_eq!(kinds.len(), CHANNELS.len());
-        assert_eq!(config.channel("slack:#a").unwrap().1.url_secret.as_deref(), Some("SLACK_URL"));
+        assert_eq!(config.find_channel("slack:#a").unwrap().1.url_secret.as_deref(), Some("SLACK_URL"));
     }
 
     #[test]
@@ -349,7 +354,7 @@ mod tests {
             ("[workers.OPENCOD]\nprogram = \"x\"\n", "OPENCOD", "OPENCODE"),
         ];
         for (text, word, meant) in cases {
-            let wrong = Config::parse(&Source::new(NAME, text)).expect_err("it is wrong");
+            let wrong = ProjectConfig::parse(&SourceFile::new(NAME, text)).expect_err("it is wrong");
             assert!(wrong.message.contains(&format!("`{word}`")), "{}", wrong.message);
             let hint = wrong.hint.as_ref().map(ToString::to_string).unwrap_or_default();
             assert!(hint.contains(meant), "{hint}");
@@ -359,15 +364,15 @@ mod tests {
     #[test]
     fn every_agent_has_its_word() {
         let words: Vec<&str> =
-            skein_host::agent::ALL.iter().map(|agent| agent.word()).chain([CUSTOM]).collect();
+            skein_host::agent::ALL.iter().map(|agent| agent.agent_name()).chain([CUSTOM]).collect();
         assert_eq!(words, *WORKERS);
     }
 
     #[test]
     fn what_is_no_toml_is_shown_where_it_ends() {
-        let wrong =
-            Config::parse(&Source::new(NAME, "max_workers = 2\nroots = [\"a\"\n")).expect_err("it is wrong");
+        let wrong = ProjectConfig::parse(&SourceFile::new(NAME, "max_workers = 2\nroots = [\"a\"\n"))
+            .expect_err("it is wrong");
         assert_eq!(wrong.code, Code::BadConfiguration);
-        assert!(wrong.place().span.start >= 16, "{wrong:?}");
+        assert!(wrong.primary_label().span.start >= 16, "{wrong:?}");
     }
 }

@@ -3,10 +3,10 @@
 use std::{fmt, sync::OnceLock};
 
 use serde::{Deserialize, Deserializer, de};
-use skein_core::{ir::Kind, plan::Plan};
-use skein_host::sandbox::{Enforcement, Launcher};
+use skein_core::{ir::StepKindSpec, plan::Plan};
+use skein_host::sandbox::{SandboxEnforcement, SandboxLauncher};
 
-use crate::{config::Config, output::Output};
+use crate::{config::ProjectConfig, output::CliOutput};
 
 /// Risks of a machine that cannot enforce sandboxes, which a project accepts: `true` or `["steps", "gates"]`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,31 +50,31 @@ impl<'de> de::Visitor<'de> for RisksVisitor {
 }
 
 /// The program that starts workers in sandboxes: this one.
-pub fn launcher() -> &'static Result<Launcher, String> {
-    static LAUNCHER: OnceLock<Result<Launcher, String>> = OnceLock::new();
+pub fn launcher() -> &'static Result<SandboxLauncher, String> {
+    static LAUNCHER: OnceLock<Result<SandboxLauncher, String>> = OnceLock::new();
     let open = || {
-        let opened = Launcher::this_program();
+        let opened = SandboxLauncher::this_program();
         opened.map_err(|error| format!("cannot open this program to start workers with: {error}"))
     };
     LAUNCHER.get_or_init(open)
 }
 
 /// How much of a sandbox this machine enforces, or why nothing.
-pub fn of_this_machine() -> Result<Enforcement, String> {
+pub fn machine_enforcement() -> Result<SandboxEnforcement, String> {
     launcher().as_ref().map_err(String::clone)?.enforcement().clone()
 }
 
 /// Whether workers reach nothing that belongs to the person or to Skein.
-pub fn is_full() -> bool {
-    matches!(of_this_machine(), Ok(Enforcement::Full))
+pub fn is_fully_enforced() -> bool {
+    matches!(machine_enforcement(), Ok(SandboxEnforcement::Full))
 }
 
 /// Says before anything runs what workers can reach here.
-pub fn warn(output: Output) {
+pub fn warn_unenforced(output: CliOutput) {
     let reach = "a worker can read the state folder and, where it may write around it, change it; see docs/security.md";
-    match of_this_machine() {
-        Ok(Enforcement::Full) => {}
-        Ok(Enforcement::WritesOnly) => {
+    match machine_enforcement() {
+        Ok(SandboxEnforcement::Full) => {}
+        Ok(SandboxEnforcement::WritesOnly) => {
             output.warn(&format!("this machine enforces only what steps write: {reach}"));
         }
         Err(_) => output.warn(&format!("this machine cannot enforce sandboxes: {reach}")),
@@ -82,12 +82,12 @@ pub fn warn(output: Output) {
 }
 
 /// The reason why a plan with gates is not run here, if there is one: a worker could decide at its own gate.
-pub fn refuse_gates(plan: &Plan, config: &Config) -> Option<String> {
+pub fn refuse_gates(plan: &Plan, config: &ProjectConfig) -> Option<String> {
     let steps = || plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
-    let asks = |kind: &Kind| matches!(kind, Kind::Gate(_));
+    let asks = |kind: &StepKindSpec| matches!(kind, StepKindSpec::Gate(_));
     let gate = steps().find(|step| asks(&step.kind) || step.policy.approval.is_some())?;
-    let has_workers = steps().any(|step| matches!(step.kind, Kind::Work(_) | Kind::Call(_)));
-    if !has_workers || config.allow_unenforced.gates || is_full() {
+    let has_workers = steps().any(|step| matches!(step.kind, StepKindSpec::Work(_) | StepKindSpec::Call(_)));
+    if !has_workers || config.allow_unenforced.gates || is_fully_enforced() {
         return None;
     }
     Some(format!(

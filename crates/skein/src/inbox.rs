@@ -15,26 +15,26 @@ use std::{
 use rustix::process::geteuid;
 use serde_json::json;
 use skein_core::{
-    engine::{Decision, Input},
+    engine::{RunInput, Verdict},
     ids::RunId,
     time::Millis,
 };
 use skein_host::{
-    audit::Actor,
-    crew::About,
-    host::Answer,
+    audit::AuditActor,
+    decision_inbox::{DecisionInbox, DecisionReply, DecisionRequest, ReceivedRequest},
+    executor::RunSettings,
+    host::RequestAnswer,
     identity::{group_number, user_name},
-    inbox::{DecisionInbox, DecisionReply, DecisionRequest, ReceivedRequest},
-    store::{Sqlite, Store},
+    store::{SqliteStore, Store},
 };
 
 use crate::{
-    changes::Changes,
-    config::{self, Config},
+    config::{self, ProjectConfig},
     exit::Exit,
-    output::Output,
-    say,
-    state::{RunLookup, State},
+    file_changes::FileChangeWatcher,
+    output::CliOutput,
+    send_input,
+    state::{RunLookup, StateHandle},
 };
 
 /// The time that a person waits for the answer to a decision.
@@ -42,19 +42,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The time that the run may take to decide.
 const DECIDING: Duration = Duration::from_secs(5);
 /// Times of files are told less exactly than those of the journal.
-const SLACK: Millis = Millis::seconds(1);
+const SLACK: Millis = Millis::from_secs(1);
 
 /// Takes decisions of other users from now on, if the project of a run names a group for them.
-pub fn receive(state: &State, project: &Path, output: Output) {
-    let inbox = DecisionInbox::beside(&state.path);
+pub fn receive_decisions(state: &StateHandle, project: &Path, output: CliOutput) {
+    let inbox = DecisionInbox::new(&state.path);
     let path = project.join(config::NAME);
     // A project whose configuration has become wrong since does not keep its runs from ending.
-    let group = Config::load(&path, config::NAME).ok().and_then(|config| config.approval.group);
+    let group = ProjectConfig::load(&path, config::NAME).ok().and_then(|config| config.approval.group);
     let Some(group) = group else {
         return drop(inbox.close());
     };
     let opened = match group_number(&group) {
-        Some(number) => inbox.open_for(number).map_err(|error| error.to_string()),
+        Some(number) => inbox.open_to_group(number).map_err(|error| error.to_string()),
         None => Err("there is no such group".to_owned()),
     };
     if let Err(why) = opened {
@@ -66,33 +66,33 @@ pub fn receive(state: &State, project: &Path, output: Output) {
     }
     let (store, path) = (Arc::downgrade(&state.store), state.path.clone());
     // Without a thread, others cannot decide, and the owner still can.
-    let _ = thread::Builder::new().name("inbox".into()).spawn(move || serve(&inbox, &store, &path));
+    let _ = thread::Builder::new().name("inbox".into()).spawn(move || serve_inbox(&inbox, &store, &path));
 }
 
-fn serve(inbox: &DecisionInbox, store: &Weak<Sqlite>, path: &Path) {
-    let Ok(changes) = Changes::of_folder(inbox.folder()) else { return };
+fn serve_inbox(inbox: &DecisionInbox, store: &Weak<SqliteStore>, path: &Path) {
+    let Ok(changes) = FileChangeWatcher::watch_folder(inbox.folder()) else { return };
     loop {
         let Some(store) = store.upgrade() else { return };
-        let state = State { path: path.to_owned(), store };
-        for received in inbox.take() {
-            let reply = decide(&state, &received);
-            let _ = inbox.reply(&received.id, &reply);
+        let state = StateHandle { path: path.to_owned(), store };
+        for received in inbox.take_requests() {
+            let reply = answer_request(&state, &received);
+            let _ = inbox.send_reply(&received.id, &reply);
         }
         drop(state);
-        changes.wait();
+        changes.wait_for_change();
     }
 }
 
 /// Has the run decide upon a request.
-fn decide(state: &State, received: &ReceivedRequest) -> DecisionReply {
+fn answer_request(state: &StateHandle, received: &ReceivedRequest) -> DecisionReply {
     let user = user_name(received.uid);
     match try_decide(state, received, &user) {
         Ok(message) => DecisionReply { done: true, message },
         Err(DecisionRefusal { message, audited: true, .. }) => DecisionReply { done: false, message },
         Err(DecisionRefusal { message, run, .. }) => {
             // The refusal stands also where there is no space for the record of it.
-            let actor = Actor::person(&user);
-            let _ = say::record_refusal(state, run.as_ref(), actor, "decide by the inbox", &message);
+            let actor = AuditActor::from_user(&user);
+            let _ = send_input::record_refusal(state, run.as_ref(), actor, "decide by the inbox", &message);
             DecisionReply { done: false, message }
         }
     }
@@ -106,11 +106,15 @@ struct DecisionRefusal {
     audited: bool,
 }
 
-fn try_decide(state: &State, received: &ReceivedRequest, user: &str) -> Result<String, DecisionRefusal> {
+fn try_decide(
+    state: &StateHandle,
+    received: &ReceivedRequest,
+    user: &str,
+) -> Result<String, DecisionRefusal> {
     let refuse = |message: String| DecisionRefusal { message, run: None, audited: false };
     let request =
         received.request.as_ref().map_err(|why| refuse(format!("the request is refused: {why}")))?;
-    let row = match state.look_up(&request.run).map_err(|error| refuse(error.to_string()))? {
+    let row = match state.look_up_run(&request.run).map_err(|error| refuse(error.to_string()))? {
         RunLookup::One(row) => row,
         RunLookup::None { .. } => return Err(refuse(format!("there is no run `{}`", request.run))),
         RunLookup::Several(_) => {
@@ -118,66 +122,68 @@ fn try_decide(state: &State, received: &ReceivedRequest, user: &str) -> Result<S
         }
     };
     let of_run = |message: String| DecisionRefusal { message, run: Some(row.run.clone()), audited: false };
-    let open = say::find_opening(&row, request.step.as_deref()).ok_or_else(|| {
+    let open = send_input::find_decision_waitpoint(&row, request.step.as_deref()).ok_or_else(|| {
         let step = request.step.as_ref().map_or(String::new(), |step| format!(" `{step}`"));
         of_run(format!("no one step{step} of run `{}` waits for a decision", row.run))
     })?;
-    if received.at.after(SLACK) < open.since {
+    if received.at.saturating_add(SLACK) < open.since {
         return Err(of_run(format!("`{}` was asked about only after this was decided", open.step)));
     }
-    let about = About::read(&row.about).map_err(of_run)?;
-    let by = say::actor_named(&about, user.to_owned()).map_err(|error| of_run(error.message.clone()))?;
+    let about = RunSettings::from_json(&row.about).map_err(of_run)?;
+    let by =
+        send_input::load_actor(&about, user.to_owned()).map_err(|error| of_run(error.message.clone()))?;
     let reason = request.reason.clone();
-    let input = Input::Decide { opening: open.opening, decision: request.decision, by, reason };
-    send(state, &row.run, &input, &open.step, request.decision)
+    let input = RunInput::Decide { opening: open.opening, decision: request.decision, by, reason };
+    send_decision(state, &row.run, &input, &open.step, request.decision)
 }
 
-fn send(
-    state: &State,
+fn send_decision(
+    state: &StateHandle,
     run: &RunId,
-    input: &Input,
+    input: &RunInput,
     step: &str,
-    decision: Decision,
+    decision: Verdict,
 ) -> Result<String, DecisionRefusal> {
     let refuse = |message: String, audited| DecisionRefusal { message, run: Some(run.clone()), audited };
     let body = serde_json::to_vec(input).expect("an input serialises to JSON");
-    let letter = state.store.send(run, &body).map_err(|error| refuse(error.to_string(), false))?;
-    let answer = state.store.answered(letter, DECIDING).map_err(|error| refuse(error.to_string(), false))?;
+    let letter = state.store.send_request(run, &body).map_err(|error| refuse(error.to_string(), false))?;
+    let answer =
+        state.store.wait_for_answer(letter, DECIDING).map_err(|error| refuse(error.to_string(), false))?;
     let Some(bytes) = answer else {
         return Ok(format!(
             "nobody goes on with run {run} now; `{step}` is decided when its owner resumes it"
         ));
     };
     match serde_json::from_slice(&bytes) {
-        Ok(Answer::Done) => {
-            let word = if decision == Decision::Approve { "approved" } else { "rejected" };
+        Ok(RequestAnswer::Done) => {
+            let word = if decision == Verdict::Approve { "approved" } else { "rejected" };
             Ok(format!("{word} `{step}` of run {run}"))
         }
-        Ok(Answer::Refused(refusal)) => Err(refuse(format!("run `{run}` refuses: {refusal}"), true)),
-        Ok(Answer::Unreadable(why)) => Err(refuse(why, false)),
+        Ok(RequestAnswer::Refused(refusal)) => Err(refuse(format!("run `{run}` refuses: {refusal}"), true)),
+        Ok(RequestAnswer::Unreadable(why)) => Err(refuse(why, false)),
         Err(error) => Err(refuse(error.to_string(), false)),
     }
 }
 
 /// The inbox that somebody has to use: the state folder is of another user, who takes decisions there.
-pub fn of_another(given: Option<&Path>) -> Option<DecisionInbox> {
-    let path = State::place(given);
+pub fn find_foreign_inbox(given: Option<&Path>) -> Option<DecisionInbox> {
+    let path = StateHandle::locate(given);
     let owner = fs::metadata(&path).ok()?.uid();
-    let inbox = DecisionInbox::beside(&path);
+    let inbox = DecisionInbox::new(&path);
     (owner != geteuid().as_raw() && inbox.folder().is_dir()).then_some(inbox)
 }
 
 /// Leaves a decision for the owner of the state folder, and waits for what comes of it.
-pub fn leave(inbox: &DecisionInbox, request: &DecisionRequest, output: Output) -> Exit {
+pub fn leave_decision(inbox: &DecisionInbox, request: &DecisionRequest, output: CliOutput) -> Exit {
     let place = inbox.folder().display().to_string();
     // Before the request is left, so that no answer is missed.
-    let changes = match Changes::of_folder(&inbox.answers()) {
+    let changes = match FileChangeWatcher::watch_folder(&inbox.answers_folder()) {
         Ok(changes) => changes,
         Err(error) => {
             return output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None);
         }
     };
-    let id = match inbox.leave(request) {
+    let id = match inbox.submit_request(request) {
         Ok(id) => id,
         Err(error) => {
             let hint = "`[approval] group` in skein.toml names the group whose members may decide";
@@ -190,28 +196,28 @@ pub fn leave(inbox: &DecisionInbox, request: &DecisionRequest, output: Output) -
     };
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
-        if let Some(reply) = inbox.reply_to(&id) {
-            return tell(&reply, output);
+        if let Some(reply) = inbox.find_reply(&id) {
+            return print_reply(&reply, output);
         }
-        changes.wait();
+        changes.wait_for_change();
     }
     let message =
         format!("left in `{place}`: it is taken when the owner of the state folder goes on with the run");
     if output.is_json() {
-        output.json(&json!({"run_id": request.run, "decision": request.decision, "left": true}));
+        output.print_json(&json!({"run_id": request.run, "decision": request.decision, "left": true}));
     } else {
-        output.text(&format!("{message}\n"));
+        output.print_text(&format!("{message}\n"));
     }
     Exit::Waiting
 }
 
-fn tell(reply: &DecisionReply, output: Output) -> Exit {
+fn print_reply(reply: &DecisionReply, output: CliOutput) -> Exit {
     if !reply.done {
         return output.refuse(Exit::Refused, &reply.message, None);
     }
     match output.is_json() {
-        true => output.json(&json!({"done": true, "message": reply.message})),
-        false => output.text(&format!("{}\n", reply.message)),
+        true => output.print_json(&json!({"done": true, "message": reply.message})),
+        false => output.print_text(&format!("{}\n", reply.message)),
     }
     Exit::Done
 }

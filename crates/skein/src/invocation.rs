@@ -7,26 +7,28 @@ use std::{
     sync::OnceLock,
 };
 
-use crate::live::quoted;
+use crate::live::quote_shell_word;
 
-static FLAGS: OnceLock<Flags> = OnceLock::new();
+static FLAGS: OnceLock<InvocationFlags> = OnceLock::new();
 
 #[derive(Debug)]
-struct Flags {
+struct InvocationFlags {
     project: Option<PathBuf>,
     /// The words before the name of a command.
     words: String,
 }
 
 /// Remembers the flags of this process.
-pub fn remember(state: Option<&Path>, project: Option<&Path>) {
+pub fn remember_flags(state: Option<&Path>, project: Option<&Path>) {
     let from_environment = std::env::var_os("SKEIN_STATE");
     let state = state.filter(|state| from_environment.as_deref() != Some(state.as_os_str()));
     let flag = |name: &str, path: Option<&Path>| {
-        path.map_or(String::new(), |path| format!(" --{name} {}", quoted(&path.display().to_string())))
+        path.map_or(String::new(), |path| {
+            format!(" --{name} {}", quote_shell_word(&path.display().to_string()))
+        })
     };
     let words = format!("skein{}{}", flag("state", state), flag("project", project));
-    let _ = FLAGS.set(Flags { project: project.map(Path::to_owned), words });
+    let _ = FLAGS.set(InvocationFlags { project: project.map(Path::to_owned), words });
 }
 
 /// The folder from which the project is looked for: that of `--project`, or the current one.
@@ -35,6 +37,6 @@ pub fn project_start() -> &'static Path {
 }
 
 /// The words before the name of a command that is shown to be typed here.
-pub fn words() -> &'static str {
+pub fn command_prefix() -> &'static str {
     FLAGS.get().map_or("skein", |flags| &flags.words)
 }

@@ -2,59 +2,59 @@
 //!
 //! Owns the terminal, the files and the exit status. What anything means is said by the libraries below it.
 
-mod access;
-mod around;
-mod ask;
+mod agent_config;
+mod agent_context;
+mod attempt_logs;
 mod bench;
 mod bindings;
 mod capture;
 mod catalog;
-mod changes;
+mod catalog_check;
 mod channels;
 mod cli;
 mod conditions;
 mod config;
 mod context;
 mod demo;
-mod described;
-mod descriptors;
 mod doctor;
 mod draw;
 mod enforcement;
 mod exit;
-mod find;
+mod file_changes;
+mod file_limit;
+mod follow_run;
+mod host_session;
 mod inbox;
 mod invocation;
 mod live;
+mod mcp_servers;
 mod missing_env;
 mod orphans;
-mod others;
 mod output;
-mod own;
 mod parameters;
-mod persona;
+mod past_time;
 mod plan;
-mod printed;
+mod prepare_run;
+mod probe;
 mod project;
-mod question;
-mod read;
+mod prompt;
+mod recording;
 mod resolve;
-mod result;
-mod say;
-mod scratch;
-mod servers;
-mod settle;
-mod since;
+mod run_files;
+mod run_json;
+mod secret_access;
+mod send_input;
+mod source_file;
+mod source_search;
 mod state;
-mod taped;
 mod watch;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // Not a command: a process of a worker's sandbox.
-    if let Some(ended) = skein_host::sandbox::enter(std::env::args_os().skip(1)) {
+    if let Some(ended) = skein_host::sandbox::enter_sandbox(std::env::args_os().skip(1)) {
         return ended;
     }
-    output::ended(cli::run()).into()
+    output::final_exit(cli::run()).into()
 }

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use skein_core::{
-    ir::{Kind, Step, Work, Worker},
-    plan::{Definition, ScopeIx},
+    ir::{Step, StepKindSpec, WorkSpec, WorkerSpec},
+    plan::{PlanDefinition, ScopeIx},
 };
-use skein_host::crew::is_always_passed;
+use skein_host::executor::is_always_passed;
 
-use crate::config::Config;
+use crate::config::ProjectConfig;
 
 /// Variables that a shell sets by itself.
 const OF_SHELLS: [&str; 40] = [
@@ -72,7 +72,7 @@ pub struct MissingVariable {
 
 impl MissingVariable {
     pub fn message(&self) -> String {
-        let steps = crate::plan::few(&self.steps, "and");
+        let steps = crate::plan::list_few(&self.steps, "and");
         format!(
             "{} is not passed to steps; add it to pass_env in skein.toml (used by {steps})",
             self.variable
@@ -81,12 +81,16 @@ impl MissingVariable {
 }
 
 /// All of them, of those that are set.
-pub fn find(definition: &Definition, config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<MissingVariable> {
+pub fn find_missing_variables(
+    definition: &PlanDefinition,
+    config: &ProjectConfig,
+    is_set: &dyn Fn(&str) -> bool,
+) -> Vec<MissingVariable> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (scope, entry) in (0..).map(ScopeIx).zip(&definition.scopes) {
-        let declared = &definition.workflow_of(scope).workflow.env;
+        let declared = &definition.workflow_containing(scope).workflow.env;
         for step in &entry.scope.steps {
-            for (work, worker) in workers(step) {
+            for (work, worker) in list_workers(step) {
                 let passed = |name: &String| {
                     is_always_passed(name)
                         || name.starts_with("SKEIN_")
@@ -97,7 +101,10 @@ pub fn find(definition: &Definition, config: &Config, is_set: &dyn Fn(&str) -> b
                 };
                 // Only names that are set here are looked for once more: a script may have thousands of others.
                 let missing = |name: &String| !passed(name) && is_set(name);
-                for name in scripts(worker, config).into_iter().flat_map(|script| used(script, &missing)) {
+                for name in list_scripts(worker, config)
+                    .into_iter()
+                    .flat_map(|script| find_used_variables(script, &missing))
+                {
                     let steps = found.entry(name).or_default();
                     if !steps.iter().any(|known| known == step.id.as_str()) {
                         steps.push(step.id.to_string());
@@ -115,9 +122,9 @@ pub fn is_set_here(name: &str) -> bool {
 }
 
 /// The workers of a step's parts, and the work that each belongs to.
-fn workers(step: &Step) -> Vec<(&Work, &Worker)> {
+fn list_workers(step: &Step) -> Vec<(&WorkSpec, &WorkerSpec)> {
     let mut workers = Vec::new();
-    if let Kind::Work(work) = &step.kind {
+    if let StepKindSpec::Work(work) = &step.kind {
         workers.push((&**work, &work.worker));
         workers.extend(work.check.iter().map(|check| (&**work, &check.worker)));
         workers.extend(work.summary.iter().map(|summary| (&**work, &summary.worker)));
@@ -127,10 +134,10 @@ fn workers(step: &Step) -> Vec<(&Work, &Worker)> {
 }
 
 /// The scripts that a worker runs: its own, or those in the command of an agent that is a shell.
-fn scripts<'a>(worker: &'a Worker, config: &'a Config) -> Vec<&'a str> {
+fn list_scripts<'a>(worker: &'a WorkerSpec, config: &'a ProjectConfig) -> Vec<&'a str> {
     match worker {
-        Worker::Script { text, .. } => vec![text],
-        Worker::Agent { name: Some(name), .. } => {
+        WorkerSpec::Script { text, .. } => vec![text],
+        WorkerSpec::Agent { name: Some(name), .. } => {
             let command = config.agents.get(name).map_or(&[][..], |agent| &agent.command);
             let program = command.first().map_or("", |program| program.rsplit('/').next().unwrap_or(program));
             let is_shell = SHELLS.contains(&program) && command.iter().any(|argument| argument == "-c");
@@ -141,7 +148,7 @@ fn scripts<'a>(worker: &'a Worker, config: &'a Config) -> Vec<&'a str> {
 }
 
 /// The variables that a script reads and does not set, of those that matter.
-fn used(script: &str, matters: &dyn Fn(&String) -> bool) -> BTreeSet<String> {
+fn find_used_variables(script: &str, matters: &dyn Fn(&String) -> bool) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let (mut single, mut double, mut word) = (false, false, true);
     let mut rest = script;
@@ -163,7 +170,7 @@ fn used(script: &str, matters: &dyn Fn(&String) -> bool) -> BTreeSet<String> {
             '$' if !single => {
                 let at =
                     after.strip_prefix('{').map_or(after, |braced| braced.trim_start_matches(['!', '#']));
-                let name = name(at);
+                let name = leading_variable_name(at);
                 names.extend((!name.is_empty()).then(|| name.to_owned()));
                 &at[name.len()..]
             }
@@ -171,19 +178,19 @@ fn used(script: &str, matters: &dyn Fn(&String) -> bool) -> BTreeSet<String> {
         };
         word = c.is_whitespace() || matches!(c, ';' | '&' | '|' | '(');
     }
-    names.retain(|name| matters(name) && !is_set_in(script, name));
+    names.retain(|name| matters(name) && !sets_variable(script, name));
     names
 }
 
 /// The name of a variable that a text begins with.
-fn name(text: &str) -> &str {
+fn leading_variable_name(text: &str) -> &str {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let name = &text[..text.find(|c| !is_part(c)).unwrap_or(text.len())];
     if name.starts_with(|c: char| c.is_ascii_digit()) { "" } else { name }
 }
 
 /// Returns true if a script sets a variable somewhere.
-fn is_set_in(script: &str, name: &str) -> bool {
+fn sets_variable(script: &str, name: &str) -> bool {
     let mut commands = script.split(['\n', ';', '&', '|', '(', ')', '{', '}']);
     commands.any(|command| {
         let words: Vec<&str> = command.split_whitespace().collect();
@@ -201,7 +208,7 @@ mod tests {
     use super::*;
 
     fn names(script: &str) -> Vec<String> {
-        used(script, &|_| true).into_iter().collect()
+        find_used_variables(script, &|_| true).into_iter().collect()
     }
 
     #[test]

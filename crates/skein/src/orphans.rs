@@ -7,12 +7,12 @@ use std::{collections::BTreeSet, io, path::Path};
 
 use skein_core::{ids::RunId, limits, time::Millis};
 use skein_host::{
-    store::{RunRow, Store, Which},
-    worker::{self, Mark, Record, StateMark},
-    workspace::{Root, RunDir},
+    process::{self, ProcessMark, ProcessRecord, StateMark},
+    store::{RunRow, RunSelection, Store},
+    workspace::{RootFolder, RunDir},
 };
 
-use crate::{exit::Exit, output::Output, state::State};
+use crate::{exit::Exit, output::CliOutput, state::StateHandle};
 
 /// How long workers may take to stop where their process leaves at once.
 const FORCED_GRACE: Millis = Millis(500);
@@ -20,8 +20,8 @@ const FORCED_GRACE: Millis = Millis(500);
 const NAMED: usize = 5;
 
 /// Names them, and ends what they left.
-pub fn tell(state: &State, output: Output) -> Result<(), Exit> {
-    let orphaned = look(state, output)?;
+pub fn report_and_reap(state: &StateHandle, output: CliOutput) -> Result<(), Exit> {
+    let orphaned = find_orphaned_runs(state, output)?;
     if orphaned.is_empty() {
         return Ok(());
     }
@@ -34,44 +34,51 @@ pub fn tell(state: &State, output: Output) -> Result<(), Exit> {
     if let more @ 1.. = orphaned.len().saturating_sub(NAMED) {
         output.warn(&format!("so were {more} more; `skein resume --all` goes on with all of them"));
     }
-    reap(state, &orphaned, output)
+    reap_workers(state, &orphaned, output)
 }
 
 /// Ends the workers of runs that this process leaves without its host.
 pub fn end_workers(state: &Path, runs: &[RunId]) -> io::Result<()> {
-    let mark = StateMark::of(state)?;
-    let root = Root::open(state).map_err(io::Error::other)?;
+    let mark = StateMark::from_directory(state)?;
+    let root = RootFolder::open(state).map_err(io::Error::other)?;
     let folders = runs.iter().filter_map(|run| RunDir::open(&root, run).ok());
-    let records: Vec<Record> =
-        folders.flat_map(|run| worker::records(run.path())).map(|(_, record)| record).collect();
-    worker::reap(&mark, &records, |mark| runs.contains(&mark.run), FORCED_GRACE);
+    let records: Vec<ProcessRecord> =
+        folders.flat_map(|run| process::find_records(run.path())).map(|(_, record)| record).collect();
+    process::reap_leftovers(&mark, &records, |mark| runs.contains(&mark.run), FORCED_GRACE);
     Ok(())
 }
 
-fn look(state: &State, output: Output) -> Result<Vec<RunRow>, Exit> {
-    state.store.runs(Which::Orphaned).map_err(|error| crate::state::failed(&error, output))
+fn find_orphaned_runs(state: &StateHandle, output: CliOutput) -> Result<Vec<RunRow>, Exit> {
+    state
+        .store
+        .select_runs(RunSelection::Orphaned)
+        .map_err(|error| crate::state::refuse_store_error(&error, output))
 }
 
-fn reap(state: &State, orphaned: &[RunRow], output: Output) -> Result<(), Exit> {
+fn reap_workers(state: &StateHandle, orphaned: &[RunRow], output: CliOutput) -> Result<(), Exit> {
     let failed = |why: String| output.refuse(Exit::Store, &why, None);
-    let mark = StateMark::of(&state.path).map_err(|error| failed(error.to_string()))?;
-    let root = Root::open(&state.path).map_err(|error| failed(error.to_string()))?;
+    let mark = StateMark::from_directory(&state.path).map_err(|error| failed(error.to_string()))?;
+    let root = RootFolder::open(&state.path).map_err(|error| failed(error.to_string()))?;
     // Without its folder a run has no records, and the marks in the environment must do.
     let folders = orphaned.iter().filter_map(|row| RunDir::open(&root, &row.run).ok());
-    let records: Vec<Record> =
-        folders.flat_map(|run| worker::records(run.path())).map(|(_, record)| record).collect();
+    let records: Vec<ProcessRecord> =
+        folders.flat_map(|run| process::find_records(run.path())).map(|(_, record)| record).collect();
     let runs: BTreeSet<&RunId> = orphaned.iter().map(|row| &row.run).collect();
-    let left = worker::leftovers(&mark, &records, |mark| runs.contains(&mark.run));
+    let left = process::find_leftovers(&mark, &records, |mark| runs.contains(&mark.run));
     if left.is_empty() {
         return Ok(());
     }
     // Only now: what someone else has by now may have been started by them.
-    let still = look(state, output)?;
+    let still = find_orphaned_runs(state, output)?;
     let still: BTreeSet<&RunId> = still.iter().map(|row| &row.run).collect();
-    let meant: BTreeSet<Mark> =
+    let meant: BTreeSet<ProcessMark> =
         left.into_iter().map(|found| found.mark).filter(|mark| still.contains(&mark.run)).collect();
-    let reaped =
-        worker::reap(&mark, &records, |mark| meant.contains(mark), Millis(limits::STOP_GRACE_DEFAULT));
+    let reaped = process::reap_leftovers(
+        &mark,
+        &records,
+        |mark| meant.contains(mark),
+        Millis(limits::STOP_GRACE_DEFAULT),
+    );
     for found in reaped.left {
         output.warn(&format!(
             "process {} ({}) of run {} cannot be ended",

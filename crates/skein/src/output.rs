@@ -14,7 +14,7 @@ use skein_host::json_text::escape_invisible;
 use crate::exit::Exit;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     #[default]
     Human,
     Json,
@@ -24,68 +24,68 @@ pub enum Format {
 
 /// Standard output and standard error, and how to write on them.
 #[derive(Debug, Clone, Copy)]
-pub struct Output {
-    pub format: Format,
+pub struct CliOutput {
+    pub format: OutputFormat,
     pub paint: Paint,
     paint_errors: Paint,
 }
 
-impl Output {
-    pub fn new(format: Format) -> Output {
+impl CliOutput {
+    pub fn new(format: OutputFormat) -> CliOutput {
         let paint_errors = Paint(wants_colour(io::stderr().is_terminal()));
-        Output { format, paint: Paint(wants_colour(io::stdout().is_terminal())), paint_errors }
+        CliOutput { format, paint: Paint(wants_colour(io::stdout().is_terminal())), paint_errors }
     }
 
     pub fn is_json(self) -> bool {
-        self.format == Format::Json
+        self.format == OutputFormat::Json
     }
 
     /// What was asked for, as text that may hold words of others.
-    pub fn text(self, text: &str) {
-        write(io::stdout().lock(), &harmless(text, self.paint));
+    pub fn print_text(self, text: &str) {
+        write_text(io::stdout().lock(), &sanitize_text(text, self.paint));
     }
 
     /// What was asked for, to the byte.
-    pub fn exact(self, text: &str) {
-        write(io::stdout().lock(), text);
+    pub fn print_exact(self, text: &str) {
+        write_text(io::stdout().lock(), text);
     }
 
-    pub fn json(self, value: &Value) {
+    pub fn print_json(self, value: &Value) {
         let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
         text.push('\n');
-        self.json_text(&text);
+        self.print_json_text(&text);
     }
 
     /// JSON, or a part of it. Everything that is printed as JSON goes through here.
-    pub fn json_text(self, text: &str) {
-        write(io::stdout().lock(), &escape_invisible(text));
+    pub fn print_json_text(self, text: &str) {
+        write_text(io::stdout().lock(), &escape_invisible(text));
     }
 
     /// Diagnostics for people, on standard error.
-    pub fn diagnostics<'a>(self, diagnostics: impl IntoIterator<Item = &'a Diagnostic>) {
+    pub fn print_diagnostics<'a>(self, diagnostics: impl IntoIterator<Item = &'a Diagnostic>) {
         let mut errors = io::stderr().lock();
         for diagnostic in diagnostics {
-            let text = render::human(diagnostic, self.paint_errors.0);
-            write(&mut errors, &format!("{}\n\n", harmless(&text, self.paint_errors)));
+            let text = render::render_text(diagnostic, self.paint_errors.0);
+            write_text(&mut errors, &format!("{}\n\n", sanitize_text(&text, self.paint_errors)));
         }
     }
 
     /// Something that a person should know while the command goes on.
     pub fn warn(self, message: &str) {
         let text = format!("{}: {message}\n", self.paint_errors.warning("warning"));
-        write(io::stderr().lock(), &harmless(&text, self.paint_errors));
+        write_text(io::stderr().lock(), &sanitize_text(&text, self.paint_errors));
     }
 
     /// A command that cannot do what was asked, in one line and what to do about it.
     pub fn refuse(self, exit: Exit, message: &str, hint: Option<&str>) -> Exit {
         if self.is_json() {
-            self.json(&serde_json::json!({"error": {"message": message, "hint": hint}}));
+            self.print_json(&serde_json::json!({"error": {"message": message, "hint": hint}}));
             return exit;
         }
         let word = self.paint_errors.error("error");
         let hint = hint.map(|hint| format!("\n  = help: {hint}")).unwrap_or_default();
         let text = format!("{word}: {message}{hint}\n");
-        write(io::stderr().lock(), &harmless(&text, self.paint_errors));
+        write_text(io::stderr().lock(), &sanitize_text(&text, self.paint_errors));
         exit
     }
 }
@@ -98,9 +98,9 @@ static LEFT: AtomicBool = AtomicBool::new(false);
 
 /// A reader that went away wants no more; that is no error, and changes nothing about how the command ends. A disk
 /// that is full is one, which is told once; a run goes on all the same.
-fn write(mut to: impl Write, text: &str) {
+fn write_text(mut to: impl Write, text: &str) {
     match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
-        Err(error) if reader_left(&error) => LEFT.store(true, Ordering::Relaxed),
+        Err(error) if is_broken_pipe(&error) => LEFT.store(true, Ordering::Relaxed),
         Err(error) if !LOST.swap(true, Ordering::Relaxed) => {
             let _ = writeln!(io::stderr(), "error: the output cannot be written: {error}");
         }
@@ -114,19 +114,19 @@ pub fn is_unread() -> bool {
 }
 
 /// How a command ends that would have ended so, now that it is known whether all of its output was written.
-pub fn ended(exit: Exit) -> Exit {
+pub fn final_exit(exit: Exit) -> Exit {
     let lost = LOST.load(Ordering::Relaxed);
     if lost && exit == Exit::Done { Exit::Broken } else { exit }
 }
 
 /// Whether output could not be written because nobody reads it any more.
-pub fn reader_left(error: &io::Error) -> bool {
+pub fn is_broken_pipe(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe
 }
 
 /// Text without what a terminal would obey: a workflow is written by anyone, and could move the cursor, hide a line or
 /// turn the direction of reading. Our own colours stay where there are any.
-pub fn harmless(text: &str, paint: Paint) -> String {
+pub fn sanitize_text(text: &str, paint: Paint) -> String {
     let turns = |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut shown = String::with_capacity(text.len());
     for (at, c) in text.char_indices() {
@@ -156,32 +156,32 @@ fn wants_colour(terminal: bool) -> bool {
 pub struct Paint(pub bool);
 
 impl Paint {
-    pub fn with(self, style: Style, text: &str) -> String {
+    pub fn apply_style(self, style: Style, text: &str) -> String {
         if self.0 { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
 
     pub fn title(self, text: &str) -> String {
-        self.with(Style::new().bold(), text)
+        self.apply_style(Style::new().bold(), text)
     }
 
     pub fn name(self, text: &str) -> String {
-        self.with(AnsiColor::Cyan.on_default().bold(), text)
+        self.apply_style(AnsiColor::Cyan.on_default().bold(), text)
     }
 
     pub fn faint(self, text: &str) -> String {
-        self.with(Style::new().dimmed(), text)
+        self.apply_style(Style::new().dimmed(), text)
     }
 
     pub fn good(self, text: &str) -> String {
-        self.with(AnsiColor::Green.on_default().bold(), text)
+        self.apply_style(AnsiColor::Green.on_default().bold(), text)
     }
 
     pub fn warning(self, text: &str) -> String {
-        self.with(AnsiColor::Yellow.on_default().bold(), text)
+        self.apply_style(AnsiColor::Yellow.on_default().bold(), text)
     }
 
     pub fn error(self, text: &str) -> String {
-        self.with(AnsiColor::Red.on_default().bold(), text)
+        self.apply_style(AnsiColor::Red.on_default().bold(), text)
     }
 }
 
@@ -193,8 +193,8 @@ mod tests {
     fn a_terminal_is_given_nothing_to_obey() {
         let text = "a\tb\n\u{1b}[31mred\u{1b}[0m \u{1b}[2J \u{1b}]0;title\u{7} \r \u{202e}abc \u{9b}1m";
         let plain = "a\tb\n\u{fffd}[31mred\u{fffd}[0m \u{fffd}[2J \u{fffd}]0;title\u{fffd} \u{fffd} \u{fffd}abc \u{fffd}1m";
-        assert_eq!(harmless(text, Paint(false)), plain);
+        assert_eq!(sanitize_text(text, Paint(false)), plain);
         let painted = plain.replace("\u{fffd}[31m", "\u{1b}[31m").replace("\u{fffd}[0m", "\u{1b}[0m");
-        assert_eq!(harmless(text, Paint(true)), painted);
+        assert_eq!(sanitize_text(text, Paint(true)), painted);
     }
 }

@@ -7,9 +7,9 @@ use skein_core::ir::Schema;
 use skein_host::json_text::parse_exact;
 
 /// Reads what was given; `--param` wins over the file. Why not, where it cannot be read.
-pub fn read(pairs: &[String], file: Option<&Path>, schema: &Schema) -> Result<Value, String> {
+pub fn read_parameters(pairs: &[String], file: Option<&Path>, schema: &Schema) -> Result<Value, String> {
     let mut wrong = Vec::new();
-    let given = file.map(from_file).transpose();
+    let given = file.map(read_parameter_file).transpose();
     let mut parameters = given.unwrap_or_else(|why| {
         wrong.push(why);
         None
@@ -17,7 +17,9 @@ pub fn read(pairs: &[String], file: Option<&Path>, schema: &Schema) -> Result<Va
     for pair in pairs {
         match pair.split_once('=') {
             Some((name, text)) => {
-                parameters.get_or_insert_default().insert(name.to_owned(), typed(name, text, schema));
+                parameters
+                    .get_or_insert_default()
+                    .insert(name.to_owned(), parse_parameter(name, text, schema));
             }
             None => wrong.push(format!("`{pair}` is not `name=value`")),
         }
@@ -25,9 +27,10 @@ pub fn read(pairs: &[String], file: Option<&Path>, schema: &Schema) -> Result<Va
     if wrong.is_empty() { Ok(Value::Object(parameters.unwrap_or_default())) } else { Err(wrong.join("; ")) }
 }
 
-fn from_file(path: &Path) -> Result<Map<String, Value>, String> {
+fn read_parameter_file(path: &Path) -> Result<Map<String, Value>, String> {
     let shown = path.display();
-    let source = crate::read::source(path, &shown.to_string()).map_err(|error| error.message.clone())?;
+    let source =
+        crate::source_file::read_source(path, &shown.to_string()).map_err(|error| error.message.clone())?;
     match parse_exact(&source.text) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(format!("`{shown}` is not a JSON object")),
@@ -37,7 +40,7 @@ fn from_file(path: &Path) -> Result<Map<String, Value>, String> {
 
 /// Text stays text where text is declared; anything else is read as JSON. What is none is text, too: whether that fits is
 /// said together with everything else that does not.
-fn typed(name: &str, text: &str, schema: &Schema) -> Value {
+fn parse_parameter(name: &str, text: &str, schema: &Schema) -> Value {
     let is_text = match schema.property(name).and_then(|property| property.get("type")) {
         Some(Value::String(one)) => one == "string",
         Some(Value::Array(several)) => several.iter().any(|one| one == "string"),
@@ -48,7 +51,7 @@ fn typed(name: &str, text: &str, schema: &Schema) -> Value {
 }
 
 /// Returns true if a workflow with these inputs takes a parameter of this name: it declares it, or takes any.
-pub fn is_declared(inputs: &Schema, name: &str) -> bool {
+pub fn accepts_parameter(inputs: &Schema, name: &str) -> bool {
     let Some(document) = inputs.document() else { return false };
     let takes_others = match document.get("additionalProperties") {
         Some(others) => *others != Value::Bool(false),
@@ -59,7 +62,7 @@ pub fn is_declared(inputs: &Schema, name: &str) -> bool {
 }
 
 /// Shows how to pass a list or an object that was passed as plain text.
-pub fn as_json(name: &str, given: &Value, inputs: &Schema) -> Option<String> {
+pub fn suggest_json(name: &str, given: &Value, inputs: &Schema) -> Option<String> {
     let text = given.get(name)?.as_str()?;
     let items: Vec<&str> = text.split(',').map(str::trim).collect();
     let example = match inputs.property(name)?.get("type")?.as_str()? {
@@ -82,7 +85,7 @@ mod tests {
             "name": {"type": "string"}, "count": {"type": "integer"}, "on": {"type": "boolean"},
             "list": {"type": "array"}, "maybe": {"type": ["null", "number"]}, "any": {},
         }}));
-        let of = |pair: &str| read(&[pair.to_owned()], None, &schema);
+        let of = |pair: &str| read_parameters(&[pair.to_owned()], None, &schema);
         assert_eq!(of("name=7"), Ok(json!({"name": "7"})));
         assert_eq!(of("name=a=b"), Ok(json!({"name": "a=b"})));
         assert_eq!(of("count=7"), Ok(json!({"count": 7})));
@@ -97,13 +100,13 @@ mod tests {
 
     #[test]
     fn other_parameters_are_taken_only_where_the_workflow_says_so() {
-        let takes = |inputs: Value| is_declared(&Schema::new(inputs), "x");
+        let takes = |inputs: Value| accepts_parameter(&Schema::new(inputs), "x");
         assert!(takes(json!({"properties": {"x": {}}})));
         assert!(takes(json!({"type": "object"})));
         assert!(takes(json!({"properties": {"y": {}}, "additionalProperties": {"type": "string"}})));
         assert!(takes(json!({"properties": {"y": {}}, "patternProperties": {"^x": {}}})));
         assert!(!takes(json!({"properties": {"y": {}}})));
         assert!(!takes(json!({"properties": {"y": {}}, "additionalProperties": false})));
-        assert!(!is_declared(&Schema::default(), "x"));
+        assert!(!accepts_parameter(&Schema::default(), "x"));
     }
 }

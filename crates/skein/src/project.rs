@@ -8,14 +8,17 @@ use std::{
     sync::Arc,
 };
 
-use skein_core::{expr::Span, ir::Capability, time::Time};
-use skein_dialects::{Diagnostic, Floor, NotFound, Person, Project, Reference, Sort, Source, workflow_id};
-use skein_host::{clock::Clock, crew::DefinitionFiles, identity::current_user};
+use skein_core::{expr::ExprSpan, ir::WorkerCapability, time::Timestamp};
+use skein_dialects::{
+    ApprovalFloor, CatalogKind, Diagnostic, PolicyPrincipal, Project, SourceFile, WorkflowNotFound,
+    WorkflowReference, read_workflow_id,
+};
+use skein_host::{clock::Clock, executor::DefinitionFiles, identity::current_user};
 
 use crate::{
-    catalog::{self, Catalog, Entry, Shelf, collection},
-    config::{self, Config},
-    invocation, read,
+    catalog::{self, Catalog, CatalogEntry, CatalogShelf, find_collection},
+    config::{self, ProjectConfig},
+    invocation, source_file,
 };
 
 /// Where workflows of a project are looked for by name, in this order.
@@ -34,17 +37,17 @@ const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
 const MOST: usize = 10_000;
 
 #[derive(Debug)]
-pub struct OnDisk {
+pub struct DiskProject {
     pub root: PathBuf,
-    pub config: Config,
+    pub config: ProjectConfig,
     /// The current folder, if there still is one.
     here: Option<PathBuf>,
-    overrides: Option<Arc<Source>>,
+    overrides: Option<Arc<SourceFile>>,
     /// What was read, by whole path: many steps may call one workflow.
-    read: RefCell<BTreeMap<PathBuf, Arc<Source>>>,
+    read: RefCell<BTreeMap<PathBuf, Arc<SourceFile>>>,
     /// The workflows among them, from the root on.
     called: RefCell<BTreeSet<String>>,
-    named: OnceCell<Vec<Named>>,
+    named: OnceCell<Vec<NamedWorkflow>>,
     /// The workflows by the id that each file says.
     identified: OnceCell<BTreeMap<String, Vec<PathBuf>>>,
     catalog: Catalog,
@@ -52,37 +55,37 @@ pub struct OnDisk {
 
 /// A workflow of the project.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedWorkflow {
     pub name: String,
     pub path: PathBuf,
 }
 
-impl OnDisk {
+impl DiskProject {
     /// The root of the project of this command. Where the workflow is has no say in it: a run belongs to where it was started.
-    pub fn root() -> PathBuf {
-        OnDisk::root_above(invocation::project_start())
+    pub fn current_root() -> PathBuf {
+        DiskProject::find_root(invocation::project_start())
     }
 
     /// The nearest folder with `skein.toml` or `.git`, from this one upwards, or else this one.
-    pub fn root_above(folder: &Path) -> PathBuf {
+    pub fn find_root(folder: &Path) -> PathBuf {
         let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
         let is_root = |folder: &&Path| folder.join(config::NAME).is_file() || folder.join(".git").exists();
         folder.ancestors().find(is_root).unwrap_or(&folder).to_owned()
     }
 
     /// The root of another project that a file is in, inside of or outside of the project of this root.
-    pub fn other_root(root: &Path, file: &Path) -> Option<PathBuf> {
+    pub fn find_other_root(root: &Path, file: &Path) -> Option<PathBuf> {
         let whole = fs::canonicalize(file).ok()?;
         let mut folders = whole.ancestors().skip(1).take_while(|folder| *folder != root);
         folders.find(|folder| folder.join(config::NAME).is_file()).map(Path::to_owned)
     }
 
     /// The project of a root. What the project itself says must be right before anything in it can be judged.
-    pub fn open(root: PathBuf) -> Result<OnDisk, Box<Diagnostic>> {
+    pub fn open(root: PathBuf) -> Result<DiskProject, Box<Diagnostic>> {
         let here = std::env::current_dir().ok().and_then(|here| fs::canonicalize(here).ok());
-        let mut project = OnDisk {
+        let mut project = DiskProject {
             root,
-            config: Config::default(),
+            config: ProjectConfig::default(),
             here,
             overrides: None,
             read: RefCell::default(),
@@ -92,17 +95,18 @@ impl OnDisk {
             catalog: Catalog::new(),
         };
         let config = project.root.join(config::NAME);
-        project.config = Config::load(&config, &project.shown(&config))?;
+        project.config = ProjectConfig::load(&config, &project.display_path(&config))?;
         let overrides = project.root.join(OVERRIDES);
         if overrides.exists() {
-            project.overrides = Some(read::source(&overrides, &project.shown(&overrides))?);
+            project.overrides =
+                Some(source_file::read_source(&overrides, &project.display_path(&overrides))?);
         }
         Ok(project)
     }
 
     /// A path as people are shown it, which is also one that leads there: from the current folder within the project,
     /// whole outside of it.
-    pub fn shown(&self, path: &Path) -> String {
+    pub fn display_path(&self, path: &Path) -> String {
         let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let Some(here) = self.here.as_deref() else { return whole.display().to_string() };
         if let Ok(below) = whole.strip_prefix(here) {
@@ -117,27 +121,27 @@ impl OnDisk {
     }
 
     /// Reads a source of the project. Its key is its path from the root, so that a plan is the same from any folder.
-    pub fn source(&self, path: &Path) -> Result<Arc<Source>, Box<Diagnostic>> {
+    pub fn read_source(&self, path: &Path) -> Result<Arc<SourceFile>, Box<Diagnostic>> {
         let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if let Some(source) = self.read.borrow().get(&whole) {
             return Ok(source.clone());
         }
         let key = whole.strip_prefix(&self.root).unwrap_or(&whole).display().to_string();
-        let source = read::source(path, &self.shown(path))?.keyed(key);
+        let source = source_file::read_source(path, &self.display_path(path))?.with_key(key);
         self.read.borrow_mut().insert(whole, source.clone());
         Ok(source)
     }
 
     /// Reads a workflow of the project.
-    pub fn workflow_source(&self, path: &Path) -> Result<Arc<Source>, Box<Diagnostic>> {
+    pub fn read_workflow_source(&self, path: &Path) -> Result<Arc<SourceFile>, Box<Diagnostic>> {
         let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let key = whole.strip_prefix(&self.root).ok().and_then(Path::to_str).map(str::to_owned);
         self.called.borrow_mut().extend(key);
-        self.source(path)
+        self.read_source(path)
     }
 
     /// The files by which Skein decides what runs of this project may do.
-    pub fn definitions(&self) -> DefinitionFiles {
+    pub fn definition_files(&self) -> DefinitionFiles {
         let in_folder = |folder: &str| FOLDER_WORKFLOWS.map(|name| format!("{folder}{name}")).to_vec();
         let files = [config::NAME, OVERRIDES, SECRETS, SECRET_FOLDERS].map(str::to_owned);
         let mut patterns: Vec<String> = files.into_iter().chain(in_folder("")).collect();
@@ -154,47 +158,47 @@ impl OnDisk {
     }
 
     /// Every workflow that can be named, in the order in which names are looked up.
-    pub fn workflows(&self) -> &[Named] {
+    pub fn workflows(&self) -> &[NamedWorkflow] {
         self.named.get_or_init(|| {
             let mut names = BTreeSet::new();
-            let all = self.folders().into_iter().flat_map(|folder| all_named(&folder));
+            let all = self.workflow_folders().into_iter().flat_map(|folder| list_named_workflows(&folder));
             all.filter(|workflow| names.insert(workflow.name.clone())).collect()
         })
     }
 
     /// The folders in which workflows are looked for by name, in order.
-    fn folders(&self) -> Vec<PathBuf> {
+    fn workflow_folders(&self) -> Vec<PathBuf> {
         let own = WORKFLOWS.iter().map(|folder| self.root.join(folder));
-        own.chain(collection(self).map(|folder| folder.join(COLLECTED))).collect()
+        own.chain(find_collection(self).map(|folder| folder.join(COLLECTED))).collect()
     }
 
     /// The file of a workflow, by its path, its name or its id.
-    pub fn find(&self, text: &str) -> Result<PathBuf, NotFound> {
+    pub fn locate_workflow(&self, text: &str) -> Result<PathBuf, WorkflowNotFound> {
         let path = PathBuf::from(text);
         let folder = path.is_dir();
         // Whatever else a path leads to is read, or said to be unreadable.
-        let found = if folder { in_folder(&path) } else { path.exists().then_some(path) };
+        let found = if folder { find_folder_workflow(&path) } else { path.exists().then_some(path) };
         let why = if folder {
             "the folder holds none, and `.workflows`, `workflows` and `artifacts/workflows` have none of that name or id"
         } else {
             "there is no such file, and no workflow of that name or id in `.workflows`, `workflows` or `artifacts/workflows`"
         };
-        found.map_or_else(|| self.by_name(text, why), Ok)
+        found.map_or_else(|| self.locate_by_name(text, why), Ok)
     }
 
-    fn by_name(&self, name: &str, why: &str) -> Result<PathBuf, NotFound> {
-        let found = self.folders().iter().find_map(|folder| one_named(folder, name));
-        found.map_or_else(|| self.by_id(name, why), Ok)
+    fn locate_by_name(&self, name: &str, why: &str) -> Result<PathBuf, WorkflowNotFound> {
+        let found = self.workflow_folders().iter().find_map(|folder| find_named_workflow(folder, name));
+        found.map_or_else(|| self.locate_by_id(name, why), Ok)
     }
 
     /// The workflow whose file says this id, where no file or folder is named so.
-    fn by_id(&self, id: &str, why: &str) -> Result<PathBuf, NotFound> {
-        let identified = self.identified.get_or_init(|| self.read_ids());
+    fn locate_by_id(&self, id: &str, why: &str) -> Result<PathBuf, WorkflowNotFound> {
+        let identified = self.identified.get_or_init(|| self.read_workflow_ids());
         match identified.get(id).map(Vec::as_slice) {
             Some([path]) => Ok(path.clone()),
             Some([first, second, ..]) => {
-                let (first, second) = (self.shown(first), self.shown(second));
-                Err(missing(
+                let (first, second) = (self.display_path(first), self.display_path(second));
+                Err(not_found(
                     &format!("`{first}` and `{second}` both have that id; name one by its path"),
                     Vec::new(),
                 ))
@@ -202,15 +206,15 @@ impl OnDisk {
             _ => {
                 let names = self.workflows().iter().map(|workflow| workflow.name.clone());
                 let known: BTreeSet<String> = names.chain(identified.keys().cloned()).collect();
-                Err(missing(why, known.into_iter().collect()))
+                Err(not_found(why, known.into_iter().collect()))
             }
         }
     }
 
-    fn read_ids(&self) -> BTreeMap<String, Vec<PathBuf>> {
+    fn read_workflow_ids(&self) -> BTreeMap<String, Vec<PathBuf>> {
         let mut identified: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
         for workflow in self.workflows() {
-            let id = self.source(&workflow.path).ok().and_then(|source| workflow_id(&source));
+            let id = self.read_source(&workflow.path).ok().and_then(|source| read_workflow_id(&source));
             if let Some(id) = id {
                 identified.entry(id).or_default().push(workflow.path.clone());
             }
@@ -220,83 +224,83 @@ impl OnDisk {
 
     /// The files that describe secrets. One that leads out of the project is none of it.
     pub fn secret_files(&self) -> Vec<PathBuf> {
-        let mut folders = entries(&self.root.join(SECRET_FOLDERS));
+        let mut folders = list_folder(&self.root.join(SECRET_FOLDERS));
         folders.sort();
         let all = [self.root.clone()].into_iter().chain(folders).map(|folder| folder.join(SECRETS));
-        all.filter(|path| path.is_file() && leads_into(path, &[&self.root]).is_ok()).collect()
+        all.filter(|path| path.is_file() && check_inside(path, &[&self.root]).is_ok()).collect()
     }
 
     /// Everything of a sort that can be named here.
-    pub fn shelf(&self, sort: Sort) -> &Shelf {
+    pub fn shelf(&self, sort: CatalogKind) -> &CatalogShelf {
         self.catalog.shelf(self, sort)
     }
 
-    fn file(&self, entry: &Entry) -> Option<Arc<Source>> {
-        self.source(&entry.path).ok()
+    fn entry_source(&self, entry: &CatalogEntry) -> Option<Arc<SourceFile>> {
+        self.read_source(&entry.path).ok()
     }
 }
 
 /// Refuses a path that a link leads out of all of these folders.
-fn leads_into(path: &Path, folders: &[&Path]) -> Result<(), NotFound> {
+fn check_inside(path: &Path, folders: &[&Path]) -> Result<(), WorkflowNotFound> {
     match fs::canonicalize(path) {
         Ok(whole) if !folders.iter().any(|folder| whole.starts_with(folder)) => {
-            Err(missing("it is a link that leads out of the project", Vec::new()))
+            Err(not_found("it is a link that leads out of the project", Vec::new()))
         }
         _ => Ok(()),
     }
 }
 
-fn missing(why: &str, known: Vec<String>) -> NotFound {
-    NotFound { why: why.to_owned(), known }
+fn not_found(why: &str, known: Vec<String>) -> WorkflowNotFound {
+    WorkflowNotFound { why: why.to_owned(), known }
 }
 
-fn entries(folder: &Path) -> Vec<PathBuf> {
+fn list_folder(folder: &Path) -> Vec<PathBuf> {
     let read = fs::read_dir(folder).into_iter().flatten().take(MOST);
     read.filter_map(Result::ok).map(|entry| entry.path()).collect()
 }
 
 /// The workflow of a name in a folder of workflows: a file, or a folder of its own. Looked up and not searched for,
 /// since thousands of steps may call thousands of workflows.
-fn one_named(folder: &Path, name: &str) -> Option<PathBuf> {
-    if !is_name(name) {
+fn find_named_workflow(folder: &Path, name: &str) -> Option<PathBuf> {
+    if !is_plain_name(name) {
         return None;
     }
     let files = ENDINGS.iter().map(|ending| folder.join(format!("{name}.{ending}")));
-    files.into_iter().find(|path| path.is_file()).or_else(|| in_folder(&folder.join(name)))
+    files.into_iter().find(|path| path.is_file()).or_else(|| find_folder_workflow(&folder.join(name)))
 }
 
 /// A name is no path.
-pub fn is_name(name: &str) -> bool {
+pub fn is_plain_name(name: &str) -> bool {
     matches!(Path::new(name).components().collect::<Vec<_>>()[..], [Component::Normal(only)] if only == name)
 }
 
 /// All workflows in a folder of workflows, by name.
-fn all_named(folder: &Path) -> Vec<Named> {
+fn list_named_workflows(folder: &Path) -> Vec<NamedWorkflow> {
     let name = |path: &PathBuf| {
         let is_source = path.extension().is_some_and(|found| ENDINGS.iter().any(|ending| found == *ending));
         let name = if is_source && path.is_file() { path.file_stem() } else { path.file_name() };
         name.and_then(|name| name.to_str()).map(str::to_owned)
     };
-    let names: BTreeSet<String> = entries(folder).iter().filter_map(name).collect();
-    let found = |name: String| one_named(folder, &name).map(|path| Named { name, path });
+    let names: BTreeSet<String> = list_folder(folder).iter().filter_map(name).collect();
+    let found = |name: String| find_named_workflow(folder, &name).map(|path| NamedWorkflow { name, path });
     names.into_iter().filter_map(found).collect()
 }
 
 /// The workflow that a folder is. Beside a YAML file of that name, the Markdown one is documentation.
-fn in_folder(folder: &Path) -> Option<PathBuf> {
+fn find_folder_workflow(folder: &Path) -> Option<PathBuf> {
     FOLDER_WORKFLOWS.iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }
 
 /// A workflow that stands beside another: a file next to a file, a folder next to a folder.
-fn beside(from: &Source, name: &str) -> Option<PathBuf> {
+fn find_sibling_workflow(from: &SourceFile, name: &str) -> Option<PathBuf> {
     let path = fs::canonicalize(&from.name).ok()?;
     let folder = path.parent()?;
-    let is_folder = in_folder(folder).is_some_and(|found| found == path);
-    one_named(if is_folder { folder.parent()? } else { folder }, name)
+    let is_folder = find_folder_workflow(folder).is_some_and(|found| found == path);
+    find_named_workflow(if is_folder { folder.parent()? } else { folder }, name)
 }
 
 /// Whether a relative path climbs out of where it starts.
-fn climbs(path: &Path) -> bool {
+fn climbs_out(path: &Path) -> bool {
     let mut depth = 0i32;
     path.components().any(|component| {
         depth += match component {
@@ -308,92 +312,105 @@ fn climbs(path: &Path) -> bool {
     })
 }
 
-impl Project for OnDisk {
-    fn workflow(&self, from: &Source, reference: Reference<'_>) -> Result<Arc<Source>, NotFound> {
+impl Project for DiskProject {
+    fn resolve_workflow(
+        &self,
+        from: &SourceFile,
+        reference: WorkflowReference<'_>,
+    ) -> Result<Arc<SourceFile>, WorkflowNotFound> {
         let path = match reference {
-            Reference::Path(path) => {
+            WorkflowReference::Path(path) => {
                 let path = Path::new(path);
-                if path.is_absolute() || climbs(path) {
-                    return Err(missing("it is outside of the folder of this file", Vec::new()));
+                if path.is_absolute() || climbs_out(path) {
+                    return Err(not_found("it is outside of the folder of this file", Vec::new()));
                 }
                 let folder = Path::new(&from.name).parent().unwrap_or(Path::new(""));
                 let path = folder.join(path);
                 // A workflow that is not of the project may call those beside it.
                 let whole = fs::canonicalize(if folder == Path::new("") { Path::new(".") } else { folder });
-                leads_into(&path, &[&self.root, whole.as_deref().unwrap_or(&self.root)])?;
+                check_inside(&path, &[&self.root, whole.as_deref().unwrap_or(&self.root)])?;
                 path
             }
-            Reference::Id(id) => match beside(from, id) {
+            WorkflowReference::Id(id) => match find_sibling_workflow(from, id) {
                 Some(path) => path,
-                None => self.by_name(
+                None => self.locate_by_name(
                     id,
                     "there is none beside this one, in `.workflows`, `workflows` or `artifacts/workflows`",
                 )?,
             },
         };
-        self.workflow_source(&path).map_err(|diagnostic| missing(&diagnostic.message, Vec::new()))
+        self.read_workflow_source(&path).map_err(|diagnostic| not_found(&diagnostic.message, Vec::new()))
     }
 
-    fn has_file(&self, from: &Source, path: &str) -> bool {
+    fn has_file(&self, from: &SourceFile, path: &str) -> bool {
         Path::new(&from.name).parent().unwrap_or(Path::new("")).join(path).is_file()
     }
 
-    fn names(&self, sort: Sort) -> Vec<String> {
-        let mut names = self.shelf(sort).names();
+    fn catalog_names(&self, sort: CatalogKind) -> Vec<String> {
+        let mut names = self.shelf(sort).known_names();
         // A governance may be named as a policy.
-        if sort == Sort::Policy {
-            names.extend(self.shelf(Sort::Governance).names());
+        if sort == CatalogKind::Policy {
+            names.extend(self.shelf(CatalogKind::Governance).known_names());
         }
         names
     }
 
-    fn tool(&self, name: &str) -> Option<Arc<Source>> {
-        self.shelf(Sort::Tool).find(name).and_then(|entry| self.file(entry))
+    fn find_tool(&self, name: &str) -> Option<Arc<SourceFile>> {
+        self.shelf(CatalogKind::Tool).find_newest(name).and_then(|entry| self.entry_source(entry))
     }
 
-    fn action(&self, name: &str) -> Option<Arc<Source>> {
-        self.shelf(Sort::Action).find(name).and_then(|entry| self.file(entry))
+    fn find_action(&self, name: &str) -> Option<Arc<SourceFile>> {
+        self.shelf(CatalogKind::Action).find_newest(name).and_then(|entry| self.entry_source(entry))
     }
 
-    fn tools_for(&self, action: &str) -> Vec<Arc<Source>> {
-        self.shelf(Sort::Tool).naming(Sort::Action, action).filter_map(|entry| self.file(entry)).collect()
+    fn find_tools_for(&self, action: &str) -> Vec<Arc<SourceFile>> {
+        self.shelf(CatalogKind::Tool)
+            .find_referring(CatalogKind::Action, action)
+            .filter_map(|entry| self.entry_source(entry))
+            .collect()
     }
 
-    fn secrets(&self) -> Vec<Arc<Source>> {
-        self.secret_files().iter().filter_map(|path| self.source(path).ok()).collect()
+    fn secret_sources(&self) -> Vec<Arc<SourceFile>> {
+        self.secret_files().iter().filter_map(|path| self.read_source(path).ok()).collect()
     }
 
-    fn policy(&self, name: &str) -> Option<Arc<Source>> {
-        let of = |sort| self.shelf(sort).find(name);
-        of(Sort::Policy).or_else(|| of(Sort::Governance)).and_then(|entry| self.file(entry))
+    fn find_policy(&self, name: &str) -> Option<Arc<SourceFile>> {
+        let of = |sort| self.shelf(sort).find_newest(name);
+        of(CatalogKind::Policy)
+            .or_else(|| of(CatalogKind::Governance))
+            .and_then(|entry| self.entry_source(entry))
     }
 
-    fn governance(&self) -> Vec<Arc<Source>> {
-        self.shelf(Sort::Governance).entries().iter().filter_map(|entry| self.file(entry)).collect()
+    fn governance_sources(&self) -> Vec<Arc<SourceFile>> {
+        self.shelf(CatalogKind::Governance)
+            .entries()
+            .iter()
+            .filter_map(|entry| self.entry_source(entry))
+            .collect()
     }
 
-    fn floor(&self) -> Option<Floor> {
+    fn approval_floor(&self) -> Option<ApprovalFloor> {
         let class = self.config.approval.at_least.clone()?;
-        let (place, source) = (class.span(), self.source(&self.root.join(config::NAME)).ok()?);
-        Some(Floor { class: class.into_inner(), span: Span::new(place.start, place.end), source })
+        let (place, source) = (class.span(), self.read_source(&self.root.join(config::NAME)).ok()?);
+        Some(ApprovalFloor { class: class.into_inner(), span: ExprSpan::new(place.start, place.end), source })
     }
 
-    fn person(&self) -> Person {
+    fn current_principal(&self) -> PolicyPrincipal {
         let name = current_user();
-        Person { roles: self.config.roles_of(&name), name }
+        PolicyPrincipal { roles: self.config.user_roles(&name), name }
     }
 
-    fn now(&self) -> Time {
+    fn now(&self) -> Timestamp {
         Clock::new().now()
     }
 
-    fn agent(&self, name: &str) -> (Vec<Capability>, Option<String>) {
+    fn agent_profile(&self, name: &str) -> (Vec<WorkerCapability>, Option<String>) {
         let own = self.config.agents.get(name).map(|agent| agent.capabilities.clone()).unwrap_or_default();
-        let named = self.shelf(Sort::Agent).all(name).into_iter().flat_map(|entry| &entry.names);
-        (own, named.clone().find(|(sort, _)| *sort == Sort::Domain).map(|(_, domain)| domain.clone()))
+        let named = self.shelf(CatalogKind::Agent).find_all(name).into_iter().flat_map(|entry| &entry.names);
+        (own, named.clone().find(|(sort, _)| *sort == CatalogKind::Domain).map(|(_, domain)| domain.clone()))
     }
 
-    fn overrides(&self) -> Option<Arc<Source>> {
+    fn override_source(&self) -> Option<Arc<SourceFile>> {
         self.overrides.clone()
     }
 }

@@ -5,15 +5,18 @@ use std::{
     sync::Arc,
 };
 
-use skein_core::{closest::did_you_mean, engine::RunState, ids::RunId, plan::Plan};
+use skein_core::{engine::RunState, ids::RunId, plan::Plan, suggest::did_you_mean};
 use skein_host::{
-    host::Recall,
-    store::{ClaimError, OpenError, RunRow, Sqlite, StateRegistry, Store, StoreError, Which, is_shortened},
-    worker,
+    host::RunLoader,
+    process,
+    store::{
+        ClaimError, RunRow, RunSelection, SqliteStore, StateRegistry, Store, StoreError, StoreOpenError,
+        is_shortened,
+    },
     workspace::RunDir,
 };
 
-use crate::{exit::Exit, output::Output, own::not_had, project::OnDisk};
+use crate::{exit::Exit, host_session::refuse_claim, output::CliOutput, project::DiskProject};
 
 /// Its name in a project.
 pub const NAME: &str = ".skein";
@@ -32,73 +35,84 @@ pub enum RunLookup {
 
 /// A state folder, opened.
 #[derive(Debug)]
-pub struct State {
+pub struct StateHandle {
     pub path: PathBuf,
-    pub store: Arc<Sqlite>,
+    pub store: Arc<SqliteStore>,
 }
 
-impl State {
+impl StateHandle {
     /// The one that was named, or the project's own, which is made where there is none.
-    pub fn open(given: Option<&Path>, project: &Path, output: Output) -> Result<State, Exit> {
+    pub fn open(given: Option<&Path>, project: &Path, output: CliOutput) -> Result<StateHandle, Exit> {
         let path = given.map_or_else(|| project.join(NAME), Path::to_owned);
         let failed = |why: String| output.refuse(Exit::Store, &why, None);
-        admit(given, &path)
+        admit_folder(given, &path)
             .map_err(|why| output.refuse(Exit::Refused, &why, Some(&acceptance_hint(given))))?;
-        let store = Sqlite::open(&path).map_err(|error| match error {
-            OpenError::Foreign { .. } | OpenError::Open { .. } => {
+        let store = SqliteStore::open(&path).map_err(|error| match error {
+            StoreOpenError::Foreign { .. } | StoreOpenError::Open { .. } => {
                 output.refuse(Exit::Refused, &error.to_string(), None)
             }
             error => failed(error.to_string()),
         })?;
         let whole = std::fs::canonicalize(&path);
         let path = whole.map_err(|error| failed(format!("`{}` cannot be used: {error}", path.display())))?;
-        Ok(State { path, store: Arc::new(store) })
+        Ok(StateHandle { path, store: Arc::new(store) })
     }
 
     /// The same around the current folder, for who only looks: where there is none, none is made.
-    pub fn find(given: Option<&Path>, output: Output) -> Result<Option<State>, Exit> {
-        let path = State::place(given);
-        path.join(DATABASE).exists().then(|| State::open(Some(&path), &path, output)).transpose()
+    pub fn open_existing(given: Option<&Path>, output: CliOutput) -> Result<Option<StateHandle>, Exit> {
+        let path = StateHandle::locate(given);
+        path.join(DATABASE).exists().then(|| StateHandle::open(Some(&path), &path, output)).transpose()
     }
 
     /// The place of the state folder, whether or not it exists.
-    pub fn place(given: Option<&Path>) -> PathBuf {
-        given.map_or_else(|| OnDisk::root().join(NAME), Path::to_owned)
+    pub fn locate(given: Option<&Path>) -> PathBuf {
+        given.map_or_else(|| DiskProject::current_root().join(NAME), Path::to_owned)
     }
 
     /// The same for who only looks: the newest run where none or `-` is named.
-    pub fn with_run_or_newest(
+    pub fn open_run_or_newest(
         given: Option<&Path>,
         text: Option<&str>,
-        output: Output,
-    ) -> Result<(State, RunRow), Exit> {
+        output: CliOutput,
+    ) -> Result<(StateHandle, RunRow), Exit> {
         if let Some(text) = text.filter(|text| *text != "-") {
-            return State::with_run(given, text, output);
+            return StateHandle::open_run(given, text, output);
         }
         let none = |place: &Path| {
-            let message = format!("there are no runs in the state folder `{}`", shown(place));
+            let message = format!("there are no runs in the state folder `{}`", display_path(place));
             output.refuse(Exit::Refused, &message, Some("`skein run FILE` begins one"))
         };
-        let Some(state) = State::find(given, output)? else { return Err(none(&State::place(given))) };
-        let newest = state.store.runs(Which::Newest(1)).map_err(|error| failed(&error, output))?.pop();
+        let Some(state) = StateHandle::open_existing(given, output)? else {
+            return Err(none(&StateHandle::locate(given)));
+        };
+        let newest = state
+            .store
+            .select_runs(RunSelection::Newest(1))
+            .map_err(|error| refuse_store_error(&error, output))?
+            .pop();
         let row = newest.ok_or_else(|| none(&state.path))?;
         Ok((state, row))
     }
 
     /// The state folder and the run that someone means by its id, or by how it begins.
-    pub fn with_run(given: Option<&Path>, text: &str, output: Output) -> Result<(State, RunRow), Exit> {
-        let place = State::place(given);
+    pub fn open_run(
+        given: Option<&Path>,
+        text: &str,
+        output: CliOutput,
+    ) -> Result<(StateHandle, RunRow), Exit> {
+        let place = StateHandle::locate(given);
         let missing = |hint: Option<String>| {
-            let behind_a_wall = worker::anyones_worker().map(|mark| {
+            let behind_a_wall = process::find_any_worker_mark().map(|mark| {
                 format!("a worker of run {} does not see runs; only people outside of runs decide", mark.run)
             });
             let hint = behind_a_wall.or(hint).unwrap_or_else(|| "`skein runs` lists them".to_owned());
             let there = if place.join(DATABASE).exists() { "" } else { ", which does not exist" };
-            let message = format!("there is no run `{text}` in the state folder `{}`{there}", shown(&place));
+            let message =
+                format!("there is no run `{text}` in the state folder `{}`{there}", display_path(&place));
             output.refuse(Exit::Refused, &message, Some(&hint))
         };
-        let Some(state) = State::find(given, output)? else { return Err(missing(None)) };
-        match state.look_up(text).map_err(|error| failed(&error, output))? {
+        let Some(state) = StateHandle::open_existing(given, output)? else { return Err(missing(None)) };
+        match state.look_up_run(text).map_err(|error| refuse_store_error(&error, output))? {
             RunLookup::One(row) => Ok((state, *row)),
             RunLookup::None { hint } => Err(missing(hint)),
             RunLookup::Several(runs) => {
@@ -112,13 +126,13 @@ impl State {
     }
 
     /// Looks up a run by its id, or by how that begins.
-    pub fn look_up(&self, text: &str) -> Result<RunLookup, StoreError> {
+    pub fn look_up_run(&self, text: &str) -> Result<RunLookup, StoreError> {
         if let Ok(id) = RunId::new(text)
-            && let Some(row) = self.store.run(&id)?
+            && let Some(row) = self.store.find_run(&id)?
         {
             return Ok(RunLookup::One(Box::new(row)));
         }
-        let newest = self.store.runs(Which::Newest(LOOKED_AT))?;
+        let newest = self.store.select_runs(RunSelection::Newest(LOOKED_AT))?;
         let meant: Vec<&RunRow> = newest.iter().filter(|row| row.run.as_str().starts_with(text)).collect();
         Ok(match meant[..] {
             [one] if !text.is_empty() => RunLookup::One(Box::new(one.clone())),
@@ -128,42 +142,43 @@ impl State {
     }
 
     /// The folder in which the files of a run are.
-    pub fn kept(&self, run: &RunId) -> PathBuf {
-        RunDir::place(&self.path, run)
+    pub fn run_folder(&self, run: &RunId) -> PathBuf {
+        RunDir::run_path(&self.path, run)
     }
 
-    pub fn plan(&self, row: &RunRow, output: Output) -> Result<Plan, Exit> {
-        Recall::new(&*self.store).plan(row).map_err(|error| failed(&error, output))
+    pub fn load_plan(&self, row: &RunRow, output: CliOutput) -> Result<Plan, Exit> {
+        RunLoader::new(&*self.store).load_plan(row).map_err(|error| refuse_store_error(&error, output))
     }
 
     /// A run as its journal tells it.
-    pub fn recall(&self, row: &RunRow, output: Output) -> Result<(Plan, RunState), Exit> {
-        let recalled = Recall::new(&*self.store).run(row).map_err(|error| failed(&error, output))?;
+    pub fn load_run(&self, row: &RunRow, output: CliOutput) -> Result<(Plan, RunState), Exit> {
+        let recalled =
+            RunLoader::new(&*self.store).load_run(row).map_err(|error| refuse_store_error(&error, output))?;
         Ok(recalled.driver.into_parts())
     }
 }
 
 /// A state folder as people are told of it: from the current folder where it is below, and else whole.
-fn shown(place: &Path) -> String {
+fn display_path(place: &Path) -> String {
     let here = std::env::current_dir().and_then(std::fs::canonicalize).unwrap_or_default();
     place.strip_prefix(here).unwrap_or(place).display().to_string()
 }
 
 /// The exit status for a run that was set aside: the store failed where acknowledged rows are gone.
-pub fn exit_of_quarantine(why: &str) -> Exit {
+pub fn quarantine_exit(why: &str) -> Exit {
     if is_shortened(why) { Exit::Store } else { Exit::Refused }
 }
 
 /// Refuses a run whose journal is shortened.
-pub fn refuse_shortened(row: &RunRow, output: Output) -> Result<(), Exit> {
+pub fn refuse_shortened(row: &RunRow, output: CliOutput) -> Result<(), Exit> {
     match row.quarantined.as_ref().filter(|why| is_shortened(why)) {
-        Some(why) => Err(not_had(&row.run, &ClaimError::Quarantined(why.clone()).into(), output)),
+        Some(why) => Err(refuse_claim(&row.run, &ClaimError::Quarantined(why.clone()).into(), output)),
         None => Ok(()),
     }
 }
 
 /// What a person can do about a run whose journal is shortened.
-pub fn hint_for_shortened(run: &RunId) -> String {
+pub fn shortened_hint(run: &RunId) -> String {
     format!(
         "put a copy of the state folder back that has all of it; or see what is left with `skein events {run}`, and let \
          steps be done again with `skein resume {run} --accept-shortened-journal`"
@@ -171,23 +186,23 @@ pub fn hint_for_shortened(run: &RunId) -> String {
 }
 
 /// Names the runs whose journals are shortened. Whether there are any.
-pub fn warn_of_shortened(state: &State, output: Output) -> Result<bool, Exit> {
-    let shortened = state.store.shortened().map_err(|error| failed(&error, output))?;
+pub fn warn_shortened(state: &StateHandle, output: CliOutput) -> Result<bool, Exit> {
+    let shortened = state.store.list_shortened().map_err(|error| refuse_store_error(&error, output))?;
     for (run, why) in &shortened {
         output.warn(&format!("run {run} is set aside: {why}"));
     }
     if let Some(run) = shortened.first().and_then(|(run, _)| RunId::new(run).ok()) {
-        output.warn(&hint_for_shortened(&run));
+        output.warn(&shortened_hint(&run));
     }
     Ok(!shortened.is_empty())
 }
 
 /// Admits a state folder if this user made it on this machine, or accepted it. A new one is made.
-pub fn admit(given: Option<&Path>, path: &Path) -> Result<(), String> {
+pub fn admit_folder(given: Option<&Path>, path: &Path) -> Result<(), String> {
     let admitted = check_link(given, path)
-        .and_then(|()| StateRegistry::of_user().admit(path).map_err(|error| error.to_string()));
+        .and_then(|()| StateRegistry::from_environment().admit(path).map_err(|error| error.to_string()));
     // A worker has another environment, and is refused for what it is.
-    admitted.or_else(|why| if worker::anyones_worker().is_some() { Ok(()) } else { Err(why) })
+    admitted.or_else(|why| if process::find_any_worker_mark().is_some() { Ok(()) } else { Err(why) })
 }
 
 /// A repository may hold a link to a state folder of another project.
@@ -213,7 +228,7 @@ pub fn acceptance_hint(given: Option<&Path>) -> String {
 }
 
 /// What to say of a store that says no.
-pub fn failed(error: &StoreError, output: Output) -> Exit {
+pub fn refuse_store_error(error: &StoreError, output: CliOutput) -> Exit {
     match error {
         StoreError::Unknown(_) => output.refuse(Exit::Refused, &error.to_string(), None),
         _ => output.refuse(Exit::Store, &error.to_string(), None),

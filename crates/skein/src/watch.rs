@@ -14,7 +14,7 @@ use std::{
 
 use serde_json::Value;
 use skein_core::{
-    engine::{AttemptId, Batch, RunState},
+    engine::{AttemptId, JournalBatch, RunState},
     ids::RunId,
     ir::RunStatus,
     limits,
@@ -23,20 +23,20 @@ use skein_core::{
 };
 use skein_host::{
     clock::Clock,
-    crew::kept_trees,
-    host::{Recall, Told, Watcher},
+    executor::kept_worktrees,
+    host::{HostEvent, HostWatcher, RunLoader},
+    process::escape_for_terminal,
     store::Store,
-    worker::shown,
     workspace::RunDir,
 };
 
 use crate::{
-    ask::Ask,
     exit::Exit,
-    live::{Jsonl, Live, Options, Size, Surface},
-    output::{Format, Output},
-    result::result,
-    taped::Taped,
+    live::{JsonlEncoder, LiveOptions, LiveView, TerminalSize, TerminalSurface},
+    output::{CliOutput, OutputFormat},
+    prompt::TerminalPrompt,
+    recording::RecordingSummary,
+    run_json::run_to_json,
 };
 
 /// How often what runs is drawn again.
@@ -49,8 +49,8 @@ const TAIL_LINES: usize = 12;
 
 /// What there is to show.
 #[derive(Debug)]
-pub enum Note {
-    Row(Arc<Batch>),
+pub enum FollowEvent {
+    Row(Arc<JournalBatch>),
     Line(AttemptId, String),
     /// At the terminal.
     Typed(String),
@@ -59,12 +59,12 @@ pub enum Note {
     Cancelling,
     /// This run goes on where the one that is followed failed.
     Next(RunId),
-    Over(Over),
+    Over(FollowEnd),
 }
 
 /// Why there is nothing more to see.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Over {
+pub enum FollowEnd {
     Closed,
     /// It waits, and nobody wants to wait for it.
     Waits,
@@ -77,19 +77,19 @@ pub enum Over {
 
 /// Whether there was no space for the journal, which is told once and not at each try.
 #[derive(Debug, Default)]
-pub struct Space {
+pub struct DiskSpaceWarning {
     out: bool,
 }
 
-impl Space {
-    pub fn out(&mut self, output: Output) {
+impl DiskSpaceWarning {
+    pub fn warn_full(&mut self, output: CliOutput) {
         if !std::mem::replace(&mut self.out, true) {
             output.warn("there is no space left for the journal; nothing goes on until there is");
         }
     }
 
     /// Something was written again.
-    pub fn back(&mut self, output: Output) {
+    pub fn warn_restored(&mut self, output: CliOutput) {
         if std::mem::take(&mut self.out) {
             output.warn("there is space for the journal again");
         }
@@ -97,14 +97,14 @@ impl Space {
 }
 
 /// Tells once that a run has become long: with many more events it fails.
-pub fn warn_if_long(batch: &Batch, output: Output) {
-    if let Some(warning) = long(batch.seq, batch.records.len() as u64) {
+pub fn warn_if_long(batch: &JournalBatch, output: CliOutput) {
+    if let Some(warning) = long_run_warning(batch.seq, batch.records.len() as u64) {
         output.warn(&warning);
     }
 }
 
 /// What there is to say of so many events after so many.
-fn long(before: u64, new: u64) -> Option<String> {
+fn long_run_warning(before: u64, new: u64) -> Option<String> {
     let crosses = before < limits::EVENTS_WARN && before + new >= limits::EVENTS_WARN;
     crosses.then(|| {
         format!(
@@ -116,29 +116,29 @@ fn long(before: u64, new: u64) -> Option<String> {
 }
 
 /// A note, and the run that it is about; none: all of them.
-pub type Of = (Option<RunId>, Note);
+pub type RunFollowEvent = (Option<RunId>, FollowEvent);
 
 /// Where notes come in. Those about a run that is not followed yet are kept until it is.
 #[derive(Debug)]
-pub struct Inbox {
-    told: Receiver<Of>,
-    later: RefCell<VecDeque<Of>>,
+pub struct FollowInbox {
+    told: Receiver<RunFollowEvent>,
+    later: RefCell<VecDeque<RunFollowEvent>>,
 }
 
-impl Inbox {
-    pub fn new(told: Receiver<Of>) -> Inbox {
-        Inbox { told, later: RefCell::default() }
+impl FollowInbox {
+    pub fn new(told: Receiver<RunFollowEvent>) -> FollowInbox {
+        FollowInbox { told, later: RefCell::default() }
     }
 
     /// The next note, whatever it is about.
-    pub fn any(&self) -> Result<Of, RecvError> {
+    pub fn next_event(&self) -> Result<RunFollowEvent, RecvError> {
         let kept = self.later.borrow_mut().pop_front();
         kept.map_or_else(|| self.told.recv(), Ok)
     }
 
     /// The next note about a run, if it comes in time.
-    fn about(&self, run: &RunId, within: Duration) -> Result<Note, RecvTimeoutError> {
-        let is_about = |of: &Of| of.0.as_ref().is_none_or(|of| of == run);
+    fn next_for_run(&self, run: &RunId, within: Duration) -> Result<FollowEvent, RecvTimeoutError> {
+        let is_about = |of: &RunFollowEvent| of.0.as_ref().is_none_or(|of| of == run);
         let mut later = self.later.borrow_mut();
         if let Some(kept) = later.iter().position(is_about).and_then(|at| later.remove(at)) {
             return Ok(kept.1);
@@ -155,17 +155,19 @@ impl Inbox {
 }
 
 /// Passes on what the host tells.
-pub fn watcher(to: Sender<Of>) -> Watcher {
+pub fn new_watcher(to: Sender<RunFollowEvent>) -> HostWatcher {
     Box::new(move |told| {
         let (run, note) = match told {
-            Told::Row { running, batch } => (Some(running.run), Note::Row(Arc::clone(batch))),
-            Told::NoSpace { run } => (Some(run), Note::NoSpace),
-            Told::Retries { run, by } => (Some(run), Note::Next(by.clone())),
-            Told::Closed { run } => (Some(run), Note::Over(Over::Closed)),
-            Told::Left { run } => (Some(run), Note::Over(Over::Left)),
-            Told::Lost { run } => (Some(run), Note::Over(Over::Lost)),
-            Told::SetAside { run, why } => (Some(run), Note::Over(Over::SetAside(why.to_owned()))),
-            Told::Broken { why } => (None, Note::Over(Over::Broken(why.to_owned()))),
+            HostEvent::Row { running, batch } => (Some(running.run), FollowEvent::Row(Arc::clone(batch))),
+            HostEvent::NoSpace { run } => (Some(run), FollowEvent::NoSpace),
+            HostEvent::Retries { run, by } => (Some(run), FollowEvent::Next(by.clone())),
+            HostEvent::Closed { run } => (Some(run), FollowEvent::Over(FollowEnd::Closed)),
+            HostEvent::Left { run } => (Some(run), FollowEvent::Over(FollowEnd::Left)),
+            HostEvent::Lost { run } => (Some(run), FollowEvent::Over(FollowEnd::Lost)),
+            HostEvent::SetAside { run, why } => {
+                (Some(run), FollowEvent::Over(FollowEnd::SetAside(why.to_owned())))
+            }
+            HostEvent::Broken { why } => (None, FollowEvent::Over(FollowEnd::Broken(why.to_owned()))),
         };
         // Whoever does not watch any more is not told.
         let _ = to.send((run.cloned(), note));
@@ -174,27 +176,27 @@ pub fn watcher(to: Sender<Of>) -> Watcher {
 
 /// Standard output as a place to show a run on.
 #[derive(Debug)]
-struct Terminal;
+struct StdoutSurface;
 
-impl Surface for Terminal {
+impl TerminalSurface for StdoutSurface {
     fn write(&mut self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes())?;
         out.flush()
     }
 
-    fn size(&self) -> Option<Size> {
+    fn size(&self) -> Option<TerminalSize> {
         if !io::stdout().is_terminal() {
             return None;
         }
         let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-        Some(Size { columns: size.ws_col, rows: size.ws_row })
+        Some(TerminalSize { columns: size.ws_col, rows: size.ws_row })
     }
 }
 
 /// How a run is followed.
 #[derive(Debug)]
-pub struct Follow<'a> {
+pub struct FollowRequest<'a> {
     pub run: &'a RunId,
     pub plan: Plan,
     pub store: &'a dyn Store,
@@ -212,32 +214,37 @@ pub struct Follow<'a> {
     /// Whether another process goes on with it.
     pub had: bool,
     /// Who is asked what it waits for.
-    pub ask: Option<Ask>,
+    pub ask: Option<TerminalPrompt>,
 }
 
 /// How a run was left that was followed.
 #[derive(Debug)]
-pub struct Last {
+pub struct FollowOutcome {
     pub state: RunState,
-    pub over: Over,
+    pub over: FollowEnd,
     /// The run that goes on.
     pub next: Option<RunId>,
 }
 
 /// Shows a run until it is over.
-pub fn follow(follow: Follow<'_>, notes: &Inbox, taped: &dyn Fn() -> Option<Taped>, output: Output) -> Last {
+pub fn watch_run(
+    follow: FollowRequest<'_>,
+    notes: &FollowInbox,
+    taped: &dyn Fn() -> Option<RecordingSummary>,
+    output: CliOutput,
+) -> FollowOutcome {
     match output.format {
-        Format::Human => human(follow, notes, output),
-        Format::Json | Format::Jsonl => plain(follow, notes, taped, output),
+        OutputFormat::Human => follow_live(follow, notes, output),
+        OutputFormat::Json | OutputFormat::Jsonl => follow_json(follow, notes, taped, output),
     }
 }
 
-impl Follow<'_> {
+impl FollowRequest<'_> {
     /// The rows from one event to before another. Rows come from the store that they were written to, so what is wrong
     /// with one is found out when the next is not taken.
-    fn read(&self, from: u64, to: u64, each: &mut dyn FnMut(&Batch)) {
+    fn read_rows(&self, from: u64, to: u64, each: &mut dyn FnMut(&JournalBatch)) {
         if from < to {
-            let _ = self.store.read(self.run, from, &mut |batch| {
+            let _ = self.store.read_journal(self.run, from, &mut |batch| {
                 let wanted = batch.seq < to;
                 if wanted && batch.seq >= from {
                     each(&batch);
@@ -248,49 +255,55 @@ impl Follow<'_> {
     }
 
     /// The run as it is, without telling what happened before; none where all of that is told.
-    fn state(&self, format: Format) -> Option<RunState> {
-        let row = self.store.run(self.run).ok()?.filter(|_| format == Format::Json && self.before > 0)?;
-        Some(Recall::new(self.store).run(&row).ok()?.driver.into_parts().1)
+    fn load_state(&self, format: OutputFormat) -> Option<RunState> {
+        let row = self
+            .store
+            .find_run(self.run)
+            .ok()?
+            .filter(|_| format == OutputFormat::Json && self.before > 0)?;
+        Some(RunLoader::new(self.store).load_run(&row).ok()?.driver.into_parts().1)
     }
 
-    fn is_over(&self, state: &RunState) -> bool {
+    fn should_leave(&self, state: &RunState) -> bool {
         !self.waits && state.status() == RunStatus::Waiting
     }
 }
 
-fn human(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
-    let (mut next, mut space) = (None, Space::default());
-    let mut live = Live::new(follow.plan.clone(), Terminal, options(&follow, output));
-    follow.read(0, follow.before, &mut |batch| drop(live.recall(batch)));
+fn follow_live(follow: FollowRequest<'_>, notes: &FollowInbox, output: CliOutput) -> FollowOutcome {
+    let (mut next, mut space) = (None, DiskSpaceWarning::default());
+    let mut live = LiveView::new(follow.plan.clone(), StdoutSurface, live_options(&follow, output));
+    follow.read_rows(0, follow.before, &mut |batch| drop(live.load_row(batch)));
     if follow.before > 0 {
-        live.resumed();
+        live.show_resumed();
     }
     let clock = Clock::new();
     let mut drawn = Instant::now();
     let over = loop {
-        if follow.is_over(live.state()) {
-            break Over::Waits;
+        if follow.should_leave(live.state()) {
+            break FollowEnd::Waits;
         }
-        match notes.about(follow.run, DRAW.saturating_sub(drawn.elapsed())) {
-            Ok(Note::Row(batch)) => {
-                space.back(output);
+        match notes.next_for_run(follow.run, DRAW.saturating_sub(drawn.elapsed())) {
+            Ok(FollowEvent::Row(batch)) => {
+                space.warn_restored(output);
                 warn_if_long(&batch, output);
-                follow.read(live.state().events, batch.seq, &mut |batch| drop(live.row(batch)));
-                let _ = live.row(&batch);
+                follow.read_rows(live.state().events, batch.seq, &mut |batch| drop(live.show_row(batch)));
+                let _ = live.show_row(&batch);
             }
-            Ok(Note::Line(attempt, line)) => live.output(attempt, &line),
-            Ok(Note::Typed(line)) => typed(&follow, &mut live, &line),
-            Ok(Note::NoSpace) => space.out(output),
-            Ok(Note::Cancelling) => live.say(&cancelling(follow.run)),
-            Ok(Note::Next(run)) => next = Some(run),
-            Ok(Note::Over(over)) => break over,
+            Ok(FollowEvent::Line(attempt, line)) => live.show_output(attempt, &line),
+            Ok(FollowEvent::Typed(line)) => submit_typed(&follow, &mut live, &line),
+            Ok(FollowEvent::NoSpace) => space.warn_full(output),
+            Ok(FollowEvent::Cancelling) => live.show_message(&cancelling_message(follow.run)),
+            Ok(FollowEvent::Next(run)) => next = Some(run),
+            Ok(FollowEvent::Over(over)) => break over,
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break Over::Broken("the host has stopped".to_owned()),
+            Err(RecvTimeoutError::Disconnected) => {
+                break FollowEnd::Broken("the host has stopped".to_owned());
+            }
         }
         if drawn.elapsed() >= DRAW {
             drawn = Instant::now();
             if follow.ask.is_some() {
-                live.ask();
+                live.ask_question();
             }
             // A reader that left wants no more.
             let _ = live.tick(clock.now());
@@ -298,13 +311,13 @@ fn human(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
     };
     let _ = live.tick(clock.now());
     if let Ok(summary) = live.finish() {
-        output.text(&summary);
+        output.print_text(&summary);
     }
-    Last { state: live.state().clone(), over, next }
+    FollowOutcome { state: live.state().clone(), over, next }
 }
 
 /// The message of the first Ctrl-C: its effect, and that of a second.
-pub fn cancelling(run: &RunId) -> String {
+pub fn cancelling_message(run: &RunId) -> String {
     let grace = Millis(limits::STOP_GRACE_DEFAULT);
     format!(
         "cancelling run {run}: its workers have {grace} to stop; press Ctrl-C again to leave it at once, and `skein resume \
@@ -313,98 +326,105 @@ pub fn cancelling(run: &RunId) -> String {
 }
 
 /// Someone answered what was asked last.
-fn typed(follow: &Follow<'_>, live: &mut Live<Terminal>, line: &str) {
-    if let (Some(ask), Some(opening)) = (&follow.ask, live.answered()) {
-        let said = ask.answer(opening, line);
-        said.iter().for_each(|said| live.say(said));
+fn submit_typed(follow: &FollowRequest<'_>, live: &mut LiveView<StdoutSurface>, line: &str) {
+    if let (Some(ask), Some(opening)) = (&follow.ask, live.take_answered()) {
+        let said = ask.submit_answer(opening, line);
+        said.iter().for_each(|said| live.show_message(said));
     }
 }
 
-fn options(follow: &Follow<'_>, output: Output) -> Options {
+fn live_options(follow: &FollowRequest<'_>, output: CliOutput) -> LiveOptions {
     let (kept, run) = (follow.kept.to_owned(), follow.kept.to_owned());
-    Options {
+    LiveOptions {
         paint: output.paint,
         workspace: Some(follow.workspace.display().to_string()),
         kept: Some(follow.kept.display().to_string()),
-        trees: Box::new(move || kept_trees(&run)),
-        slow: Options::SLOW,
-        tail: Box::new(move |attempt| tail(&kept, attempt)),
+        trees: Box::new(move || kept_worktrees(&run)),
+        slow: LiveOptions::SLOW,
+        tail: Box::new(move |attempt| read_log_tail(&kept, attempt)),
         had: follow.had,
     }
 }
 
 /// A run as it is, in words.
-pub fn summary(follow: Follow<'_>, output: Output) -> (RunState, String) {
-    let mut live = Live::new(follow.plan.clone(), Terminal, options(&follow, output));
-    follow.read(0, u64::MAX, &mut |batch| drop(live.recall(batch)));
-    live.pass(Clock::new().now());
+pub fn summarize_run(follow: FollowRequest<'_>, output: CliOutput) -> (RunState, String) {
+    let mut live = LiveView::new(follow.plan.clone(), StdoutSurface, live_options(&follow, output));
+    follow.read_rows(0, u64::MAX, &mut |batch| drop(live.load_row(batch)));
+    live.advance_time(Clock::new().now());
     let text = live.finish().unwrap_or_default();
     (live.state().clone(), text)
 }
 
-fn plain(follow: Follow<'_>, notes: &Inbox, taped: &dyn Fn() -> Option<Taped>, output: Output) -> Last {
-    let (mut next, mut space) = (None, Space::default());
-    let mut jsonl = Jsonl::new(follow.plan.clone());
-    let recalled = follow.state(output.format);
+fn follow_json(
+    follow: FollowRequest<'_>,
+    notes: &FollowInbox,
+    taped: &dyn Fn() -> Option<RecordingSummary>,
+    output: CliOutput,
+) -> FollowOutcome {
+    let (mut next, mut space) = (None, DiskSpaceWarning::default());
+    let mut jsonl = JsonlEncoder::new(follow.plan.clone());
+    let recalled = follow.load_state(output.format);
     let before = if recalled.is_some() { 0 } else { follow.before };
     let mut state = recalled.unwrap_or_default();
-    let mut take = |state: &mut RunState, batch: &Batch, show: bool| {
+    let mut take = |state: &mut RunState, batch: &JournalBatch, show: bool| {
         for record in &batch.records {
             skein_core::engine::apply(&follow.plan, state, record.at, &record.event);
         }
-        if output.format == Format::Jsonl
-            && let Ok(lines) = jsonl.row(batch)
+        if output.format == OutputFormat::Jsonl
+            && let Ok(lines) = jsonl.encode_row(batch)
             && show
             && !follow.quiet
         {
-            output.json_text(&lines);
+            output.print_json_text(&lines);
         }
     };
-    follow.read(0, before, &mut |batch| take(&mut state, batch, false));
+    follow.read_rows(0, before, &mut |batch| take(&mut state, batch, false));
     let over = loop {
-        if follow.is_over(&state) {
-            break Over::Waits;
+        if follow.should_leave(&state) {
+            break FollowEnd::Waits;
         }
-        match notes.about(follow.run, FOREVER) {
-            Ok(Note::Row(batch)) => {
-                space.back(output);
+        match notes.next_for_run(follow.run, FOREVER) {
+            Ok(FollowEvent::Row(batch)) => {
+                space.warn_restored(output);
                 warn_if_long(&batch, output);
                 let from = state.events;
-                follow.read(from, batch.seq, &mut |batch| take(&mut state, batch, true));
+                follow.read_rows(from, batch.seq, &mut |batch| take(&mut state, batch, true));
                 if batch.seq == state.events {
                     take(&mut state, &batch, true);
                 }
             }
-            Ok(Note::NoSpace) => space.out(output),
-            Ok(Note::Cancelling) => output.warn(&cancelling(follow.run)),
-            Ok(Note::Line(..) | Note::Typed(_)) => {}
-            Ok(Note::Next(run)) => next = Some(run),
-            Ok(Note::Over(over)) => break over,
-            Err(_) => break Over::Broken("the host has stopped".to_owned()),
+            Ok(FollowEvent::NoSpace) => space.warn_full(output),
+            Ok(FollowEvent::Cancelling) => output.warn(&cancelling_message(follow.run)),
+            Ok(FollowEvent::Line(..) | FollowEvent::Typed(_)) => {}
+            Ok(FollowEvent::Next(run)) => next = Some(run),
+            Ok(FollowEvent::Over(over)) => break over,
+            Err(_) => break FollowEnd::Broken("the host has stopped".to_owned()),
         }
     };
     // Of runs that retry one another the last is the result.
-    if output.format == Format::Json && !follow.quiet && next.is_none() {
-        let mut object = result(&follow.plan, &state, follow.warnings);
-        if let Some((name, value)) = taped().as_ref().map(Taped::value) {
+    if output.format == OutputFormat::Json && !follow.quiet && next.is_none() {
+        let mut object = run_to_json(&follow.plan, &state, follow.warnings);
+        if let Some((name, value)) = taped().as_ref().map(RecordingSummary::to_json) {
             object[name] = value;
         }
-        output.json(&object);
+        output.print_json(&object);
     }
-    Last { state, over, next }
+    FollowOutcome { state, over, next }
 }
 
 /// How the command ends that followed a run which it owned.
-pub fn exit(state: &RunState, over: &Over, stopped: bool, output: Output) -> Exit {
+pub fn follow_exit(state: &RunState, over: &FollowEnd, stopped: bool, output: CliOutput) -> Exit {
     match over {
-        Over::Closed if state.status() == RunStatus::Succeeded => Exit::Done,
-        Over::Closed if stopped && state.cancel.is_some() => Exit::Stopped,
-        Over::Closed => Exit::Failed,
-        Over::Left => Exit::Stopped,
-        Over::Waits => Exit::Waiting,
-        Over::Lost => output.refuse(Exit::Refused, "another process has the run now", None),
-        Over::SetAside(why) => output.refuse(Exit::Failed, &format!("the run was set aside: {why}"), None),
-        Over::Broken(why) => output.refuse(
+        FollowEnd::Closed if state.status() == RunStatus::Succeeded => Exit::Done,
+        FollowEnd::Closed if stopped && state.cancel.is_some() => Exit::Stopped,
+        FollowEnd::Closed => Exit::Failed,
+        FollowEnd::Left => Exit::Stopped,
+        FollowEnd::Waits => Exit::Waiting,
+        FollowEnd::Lost => output.refuse(Exit::Refused, "another process has the run now", None),
+        FollowEnd::SetAside(why) => {
+            output.refuse(Exit::Failed, &format!("the run was set aside: {why}"), None)
+        }
+        FollowEnd::Broken(why) => output.refuse(
             Exit::Store,
             why,
             Some("what was acknowledged stands; `skein resume` goes on when the disk is well"),
@@ -413,13 +433,13 @@ pub fn exit(state: &RunState, over: &Over, stopped: bool, output: Output) -> Exi
 }
 
 /// The end of an attempt's log, safe to show.
-pub fn tail(kept: &Path, attempt: AttemptId) -> Option<String> {
-    let mut file = std::fs::File::open(RunDir::log_below(kept, attempt)).ok()?;
+pub fn read_log_tail(kept: &Path, attempt: AttemptId) -> Option<String> {
+    let mut file = std::fs::File::open(RunDir::log_path(kept, attempt)).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
     let mut bytes = Vec::new();
     file.take(TAIL).read_to_end(&mut bytes).ok()?;
-    let lines: Vec<String> = bytes.split(|byte| *byte == b'\n').map(shown).collect();
+    let lines: Vec<String> = bytes.split(|byte| *byte == b'\n').map(escape_for_terminal).collect();
     let end = lines.iter().rposition(|line| !line.trim().is_empty())? + 1;
     Some(lines[end.saturating_sub(TAIL_LINES)..end].join("\n"))
 }
@@ -432,7 +452,7 @@ mod tests {
     fn a_run_that_becomes_long_is_told_of_once() {
         let most = limits::EVENTS_WARN;
         let told = [(most - 2, 1), (most - 1, 1), (most, 1), (0, most - 1), (0, most), (0, most + 1)];
-        let told = told.map(|(before, new)| long(before, new).is_some());
+        let told = told.map(|(before, new)| long_run_warning(before, new).is_some());
         assert_eq!(told, [false, true, false, false, true, true]);
     }
 }

@@ -5,7 +5,10 @@ use std::ops::RangeInclusive;
 
 use crate::{
     ids::StepId,
-    ir::{Effect, Effects, ErrorClass, RunStatus, StepStatus, UndoFailure, UndoPolicy, Words},
+    ir::{
+        ErrorClass, OutcomeEffect, OutcomeEffects, RunStatus, StatusWords, StepStatus, UndoFailurePolicy,
+        UndoPolicy,
+    },
     limits,
     time::Millis,
 };
@@ -31,24 +34,30 @@ pub const ID_FORM: &str = "2 to 64 lower case letters, digits and dashes, from a
 pub(super) const RETRIED: [ErrorClass; 7] = ErrorClass::CURABLE;
 
 /// Any failure walks back over what was completed.
-pub(super) fn effects() -> Effects {
-    Effects {
-        incomplete: Effect::UNDO,
-        exhausted: Effect::UNDO,
-        failed: Effect::UNDO,
-        rejected: Effect::UNDO,
-        timed_out: Effect::UNDO,
-        ..Effects::default()
+pub(super) fn default_effects() -> OutcomeEffects {
+    OutcomeEffects {
+        incomplete: OutcomeEffect::UNDO,
+        exhausted: OutcomeEffect::UNDO,
+        failed: OutcomeEffect::UNDO,
+        rejected: OutcomeEffect::UNDO,
+        timed_out: OutcomeEffect::UNDO,
+        ..OutcomeEffects::default()
     }
 }
 
 /// So do the workflow's timeout and a cancel, and one that fails does not stop the others.
-pub(super) fn undo() -> UndoPolicy {
-    UndoPolicy { on_timeout: true, on_cancel: true, failed_step: false, if_one_fails: UndoFailure::GoOn }
+pub(super) fn default_undo_policy() -> UndoPolicy {
+    UndoPolicy {
+        on_timeout: true,
+        on_cancel: true,
+        failed_step: false,
+        if_one_fails: UndoFailurePolicy::GoOn,
+    }
 }
 
-pub(super) fn words() -> Words {
-    Words::of(run_word, step_word).with_failure("the workflow fails", "the workflow compensates")
+pub(super) fn status_words() -> StatusWords {
+    StatusWords::from_tables(run_word, step_word)
+        .with_failure_words("the workflow fails", "the workflow compensates")
 }
 
 fn run_word(status: RunStatus) -> &'static str {
@@ -77,12 +86,12 @@ fn step_word(status: StepStatus) -> &'static str {
 }
 
 /// The gate that asks before a step that no tool does. Ids of steps have no dots, so that no other step has its name.
-pub fn approval_of(step: &StepId) -> Option<StepId> {
+pub fn approval_gate_id(step: &StepId) -> Option<StepId> {
     StepId::new(format!("{step}.approval")).ok()
 }
 
 /// Lower case letters, digits and dashes, from a letter to a letter or digit.
-pub fn is_id(text: &str) -> bool {
+pub fn is_valid_id(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     ID_LENGTH.contains(&text.len())
         && text.chars().all(allowed)
@@ -97,10 +106,10 @@ mod tests {
     #[test]
     fn ids_are_kebab_case_from_2_to_64() {
         for good in ["ab", "fetch-page", "a1", &"x".repeat(64)] {
-            assert!(is_id(good), "{good}");
+            assert!(is_valid_id(good), "{good}");
         }
         for bad in ["a", "Ab", "1a", "a-", "a_b", "a b", "é1", "", &"x".repeat(65)] {
-            assert!(!is_id(bad), "{bad}");
+            assert!(!is_valid_id(bad), "{bad}");
         }
     }
 }

@@ -9,31 +9,35 @@ use serde_json::{Map, Value};
 
 use super::{
     ApprovalClass, StepDefinition, StepHandle, StepKind, WorkflowDefinition, aip15,
-    ask::ask_first,
+    approval_gates::insert_approval_gates,
+    compensation::{UndoIndex, detour_targets, find_targeted_steps},
     lower_kind,
-    undo::{Undos, detours, targeted},
 };
 use crate::{
-    expr::{self, Expr, ParseError, Span},
+    expr::{self, Expr, ExprParseError, ExprSpan},
     ids::{IdError, StepId, WorkflowId},
     ir::{
-        ApprovalHold, Binding, Kind, Origin, Schema, Scope, Shape, Step, StepPolicy, Target, Undo, Workflow,
+        ApprovalHold, InputBinding, RouteTarget, Schema, ScopeShape, Step, StepKindSpec, StepPolicy,
+        StepScope, UndoSpec, Workflow, WorkflowOrigin,
     },
     limits,
-    plan::{At, Problem, ProblemCode},
+    plan::{PlanProblem, ProblemCode, ProblemLocation},
     time::Millis,
 };
 
 /// The workflow, or none if a name cannot be one. What is wrong is added to `problems`.
-pub(super) fn lower(definition: &WorkflowDefinition, problems: &mut Vec<Problem>) -> Option<Workflow> {
+pub(super) fn lower_workflow(
+    definition: &WorkflowDefinition,
+    problems: &mut Vec<PlanProblem>,
+) -> Option<Workflow> {
     let id = WorkflowId::new(&definition.id);
-    if !aip15::is_id(&definition.id) {
-        problems.push(bad_name(At::field("id"), &definition.id));
+    if !aip15::is_valid_id(&definition.id) {
+        problems.push(bad_name_problem(ProblemLocation::from_field("id"), &definition.id));
     }
-    let undos = Undos::of(&definition.steps);
-    undos.check(problems);
-    let mut lower = Lower { undos, definition, problems, broken: id.is_err() };
-    let scope = lower.root();
+    let undos = UndoIndex::new(&definition.steps);
+    undos.check_compensations(problems);
+    let mut lower = WorkflowLowering { undos, definition, problems, broken: id.is_err() };
+    let scope = lower.lower_root();
     if lower.broken {
         return None;
     }
@@ -41,25 +45,25 @@ pub(super) fn lower(definition: &WorkflowDefinition, problems: &mut Vec<Problem>
         name: definition.name.clone(),
         version: definition.version.clone(),
         description: Some(definition.description.clone()).filter(|text| !text.is_empty()),
-        origin: Origin { dialect: aip15::DIALECT.to_owned() },
-        inputs: schema(&definition.input_schema),
-        words: aip15::words(),
+        origin: WorkflowOrigin { dialect: aip15::DIALECT.to_owned() },
+        inputs: lower_schema(&definition.input_schema),
+        words: aip15::status_words(),
         triggers: definition.triggers.clone(),
-        labels: labels(definition),
+        labels: lower_labels(definition),
         ..Workflow::new(id.ok()?, scope)
     };
     Some(workflow)
 }
 
 /// A schema that accepts everything is none.
-fn schema(document: &Value) -> Schema {
+fn lower_schema(document: &Value) -> Schema {
     match document {
         Value::Null | Value::Bool(true) => Schema::default(),
         document => Schema::new(document.clone()),
     }
 }
 
-fn labels(definition: &WorkflowDefinition) -> BTreeMap<String, Value> {
+fn lower_labels(definition: &WorkflowDefinition) -> BTreeMap<String, Value> {
     let mut labels = BTreeMap::from([
         ("approval".to_owned(), Value::from(definition.approval.word())),
         ("cost_class".to_owned(), Value::from(definition.cost_class.word())),
@@ -76,37 +80,40 @@ fn labels(definition: &WorkflowDefinition) -> BTreeMap<String, Value> {
     labels
 }
 
-fn bad_name(at: At, name: &str) -> Problem {
+fn bad_name_problem(at: ProblemLocation, name: &str) -> PlanProblem {
     let meant = name.trim().replace(['_', ' ', '.', '/'], "-").to_ascii_lowercase();
-    let hint = match aip15::is_id(&meant) {
+    let hint = match aip15::is_valid_id(&meant) {
         true => format!("{}; `{meant}` would do", aip15::ID_FORM),
         false => aip15::ID_FORM.to_owned(),
     };
-    Problem::new(ProblemCode::BadName, at, format!("`{name}` cannot be an id")).hint(hint)
+    PlanProblem::new(ProblemCode::BadName, at, format!("`{name}` cannot be an id")).with_hint(hint)
 }
 
 /// The place of a field of a step.
-pub(super) fn at(step: &StepDefinition, field: impl Into<String>) -> At {
-    At { step: StepId::new(&step.id).ok(), ..At::field(field) }
+pub(super) fn step_location(step: &StepDefinition, field: impl Into<String>) -> ProblemLocation {
+    ProblemLocation { step: StepId::new(&step.id).ok(), ..ProblemLocation::from_field(field) }
 }
 
-pub(super) struct Lower<'a> {
-    undos: Undos<'a>,
+pub(super) struct WorkflowLowering<'a> {
+    undos: UndoIndex<'a>,
     definition: &'a WorkflowDefinition,
-    pub problems: &'a mut Vec<Problem>,
+    pub problems: &'a mut Vec<PlanProblem>,
     /// Something could not be made at all, so that there is nothing to check.
     broken: bool,
 }
 
-impl<'a> Lower<'a> {
-    fn root(&mut self) -> Scope {
+impl<'a> WorkflowLowering<'a> {
+    fn lower_root(&mut self) -> StepScope {
         let definition = self.definition;
-        let mut scope = self.list(&definition.steps, definition.start.as_deref(), 0);
+        let mut scope = self.lower_list(&definition.steps, definition.start.as_deref(), 0);
         scope.timeout = Some(definition.timeout_ms.map_or(aip15::WORKFLOW_TIMEOUT, Millis));
         scope.max_steps = Some(definition.max_steps.unwrap_or(aip15::MAX_STEPS));
-        scope.retry = definition.retry.as_ref().map(|retry| retry.of_run());
-        scope.outputs = schema(&definition.output_schema);
-        scope.result = definition.result.as_ref().and_then(|value| self.value(At::field("result"), value));
+        scope.retry = definition.retry.as_ref().map(|retry| retry.to_run_retry());
+        scope.outputs = lower_schema(&definition.output_schema);
+        scope.result = definition
+            .result
+            .as_ref()
+            .and_then(|value| self.lower_value(ProblemLocation::from_field("result"), value));
         scope
     }
 
@@ -116,39 +123,40 @@ impl<'a> Lower<'a> {
     }
 
     /// One list of steps as a scope. Recursion is bounded by the limit on nesting.
-    pub fn list(&mut self, steps: &'a [StepHandle], start: Option<&'a str>, depth: usize) -> Scope {
-        let targeted = targeted(steps, start);
+    pub fn lower_list(&mut self, steps: &'a [StepHandle], start: Option<&'a str>, depth: usize) -> StepScope {
+        let targeted = find_targeted_steps(steps, start);
         let is_forward =
             |step: &StepDefinition| !self.undos.is_undo(&step.id) || targeted.contains(&*step.id);
         let kept: Vec<&StepDefinition> =
             steps.iter().map(StepHandle::definition).filter(|step| is_forward(step)).collect();
-        let nexts = self.nexts(&kept);
+        let nexts = self.lower_nexts(&kept);
         let lowered: Vec<_> =
-            kept.iter().zip(nexts).filter_map(|(step, next)| self.step(step, next, depth)).collect();
-        let mut start = start.and_then(|start| self.id(At::field("start"), start));
+            kept.iter().zip(nexts).filter_map(|(step, next)| self.lower_step(step, next, depth)).collect();
+        let mut start =
+            start.and_then(|start| self.parse_step_id(ProblemLocation::from_field("start"), start));
         let asked: BTreeSet<&str> =
-            kept.iter().filter(|step| self.opens_a_gate(step)).map(|step| &*step.id).collect();
-        let lowered = ask_first(lowered, &mut start, &asked);
-        let shape = Shape::Routed { start, cycles: self.allows_cycles() };
-        Scope { undo: aip15::undo(), ..Scope::new(shape, lowered) }
+            kept.iter().filter(|step| self.needs_gate(step)).map(|step| &*step.id).collect();
+        let lowered = insert_approval_gates(lowered, &mut start, &asked);
+        let shape = ScopeShape::Routed { start, cycles: self.allows_cycles() };
+        StepScope { undo: aip15::default_undo_policy(), ..StepScope::new(shape, lowered) }
     }
 
     /// Where each step goes. Undo steps that are also routed to must not be fallen into, so what would fall into
     /// one is told where to go.
-    fn nexts(&mut self, kept: &[&'a StepDefinition]) -> Vec<Option<Target>> {
-        let detoured: BTreeSet<&str> = kept.iter().flat_map(|step| detours(&step.kind)).collect();
-        let mut following = Target::End;
+    fn lower_nexts(&mut self, kept: &[&'a StepDefinition]) -> Vec<Option<RouteTarget>> {
+        let detoured: BTreeSet<&str> = kept.iter().flat_map(|step| detour_targets(&step.kind)).collect();
+        let mut following = RouteTarget::End;
         let mut fell_into_undo = false;
         let mut nexts = Vec::new();
         for step in kept.iter().rev() {
             nexts.push(match &step.next {
-                Some(next) => self.target(step, "next", next),
+                Some(next) => self.lower_target(step, "next", next),
                 None => fell_into_undo.then(|| following.clone()),
             });
             let is_undo = self.undos.is_undo(&step.id);
             if !is_undo && !detoured.contains(&*step.id) {
                 fell_into_undo = false;
-                following = StepId::new(&step.id).map_or(Target::End, Target::Step);
+                following = StepId::new(&step.id).map_or(RouteTarget::End, RouteTarget::Step);
             }
             fell_into_undo |= is_undo;
         }
@@ -156,64 +164,69 @@ impl<'a> Lower<'a> {
         nexts
     }
 
-    pub fn target(&mut self, step: &StepDefinition, field: &str, next: &str) -> Option<Target> {
+    pub fn lower_target(&mut self, step: &StepDefinition, field: &str, next: &str) -> Option<RouteTarget> {
         if next == aip15::END {
-            return Some(Target::End);
+            return Some(RouteTarget::End);
         }
-        self.id(at(step, field), next).map(Target::Step)
+        self.parse_step_id(step_location(step, field), next).map(RouteTarget::Step)
     }
 
-    fn id(&mut self, at: At, text: &str) -> Option<StepId> {
+    fn parse_step_id(&mut self, at: ProblemLocation, text: &str) -> Option<StepId> {
         let id: Result<StepId, IdError> = StepId::new(text);
         if id.is_err() {
             self.broken = true;
-            self.problems.push(bad_name(at, text));
+            self.problems.push(bad_name_problem(at, text));
         }
         id.ok()
     }
 
-    fn step(&mut self, step: &'a StepDefinition, next: Option<Target>, depth: usize) -> Option<Step> {
-        let id = self.id(at(step, "id"), &step.id)?;
-        if !aip15::is_id(&step.id) {
-            self.problems.push(bad_name(at(step, "id"), &step.id));
+    fn lower_step(
+        &mut self,
+        step: &'a StepDefinition,
+        next: Option<RouteTarget>,
+        depth: usize,
+    ) -> Option<Step> {
+        let id = self.parse_step_id(step_location(step, "id"), &step.id)?;
+        if !aip15::is_valid_id(&step.id) {
+            self.problems.push(bad_name_problem(step_location(step, "id"), &step.id));
         }
-        if depth >= limits::NESTING && !step.kind.lists().is_empty() {
+        if depth >= limits::NESTING && !step.kind.step_lists().is_empty() {
             self.broken = true;
             let message = format!("parallel, map and loop steps nest more than {} deep", limits::NESTING);
-            self.problems.push(Problem::new(ProblemCode::TooDeep, at(step, "steps"), message));
+            self.problems.push(PlanProblem::new(ProblemCode::TooDeep, step_location(step, "steps"), message));
             return None;
         }
-        let kind = lower_kind::kind(self, step, depth)?;
+        let kind = lower_kind::lower_kind(self, step, depth)?;
         Some(Step {
             name: step.name.clone(),
             description: step.description.clone(),
             next,
-            inputs: self.bindings(step),
-            outputs: step.outputs.as_ref().map(schema).unwrap_or_default(),
-            policy: self.policy(step, &kind).into(),
-            undo: self.undo(step),
-            labels: step_labels(step).into(),
+            inputs: self.lower_inputs(step),
+            outputs: step.outputs.as_ref().map(lower_schema).unwrap_or_default(),
+            policy: self.lower_policy(step, &kind).into(),
+            undo: self.lower_undo(step),
+            labels: lower_step_labels(step).into(),
             ..Step::new(id, kind)
         })
     }
 
     /// Whether a person is asked before each start of a step, by its own class or else the workflow's.
-    fn asks(&self, step: &StepDefinition) -> bool {
+    fn needs_approval(&self, step: &StepDefinition) -> bool {
         *step.approval.as_ref().unwrap_or(&self.definition.approval) == ApprovalClass::Always
     }
 
     /// Returns true if a gate stands before a step that no worker does. The workflow's class is for its tools and subworkflows; the
     /// steps inside of others are asked about by themselves.
-    fn opens_a_gate(&self, step: &StepDefinition) -> bool {
+    fn needs_gate(&self, step: &StepDefinition) -> bool {
         match step.kind {
-            StepKind::Subworkflow(_) => self.asks(step),
+            StepKind::Subworkflow(_) => self.needs_approval(step),
             _ => step.approval == Some(ApprovalClass::Always),
         }
     }
 
-    fn policy(&self, step: &StepDefinition, kind: &Kind) -> StepPolicy {
-        let is_tool = matches!(kind, Kind::Work(_));
-        let waits = matches!(kind, Kind::Gate(_) | Kind::Wait(_));
+    fn lower_policy(&self, step: &StepDefinition, kind: &StepKindSpec) -> StepPolicy {
+        let is_tool = matches!(kind, StepKindSpec::Work(_));
+        let waits = matches!(kind, StepKindSpec::Gate(_) | StepKindSpec::Wait(_));
         StepPolicy {
             // A gate's time is its own.
             timeout: step
@@ -221,18 +234,18 @@ impl<'a> Lower<'a> {
                 .map(Millis)
                 .or(is_tool.then_some(aip15::TOOL_TIMEOUT))
                 .filter(|_| !waits),
-            retry: step.retry.as_ref().map(|retry| retry.of_step()).unwrap_or_default(),
-            effects: aip15::effects(),
-            approval: (is_tool && self.asks(step)).then(ApprovalHold::default),
+            retry: step.retry.as_ref().map(|retry| retry.to_step_retry()).unwrap_or_default(),
+            effects: aip15::default_effects(),
+            approval: (is_tool && self.needs_approval(step)).then(ApprovalHold::default),
             ..StepPolicy::default()
         }
     }
 
-    fn bindings(&mut self, step: &StepDefinition) -> Vec<Binding> {
+    fn lower_inputs(&mut self, step: &StepDefinition) -> Vec<InputBinding> {
         let mut bindings = Vec::new();
         for (name, value) in &step.inputs {
-            if let Some(value) = self.value(at(step, format!("inputs.{name}")), value) {
-                bindings.push(Binding {
+            if let Some(value) = self.lower_value(step_location(step, format!("inputs.{name}")), value) {
+                bindings.push(InputBinding {
                     name: name.as_str().into(),
                     value,
                     schema: Schema::default(),
@@ -244,78 +257,82 @@ impl<'a> Lower<'a> {
     }
 
     /// None also when it cannot be undone so; that is said of all steps at once.
-    fn undo(&mut self, step: &StepDefinition) -> Option<Box<Undo>> {
-        let undo = self.undos.get(step.compensation.as_deref()?)?;
+    fn lower_undo(&mut self, step: &StepDefinition) -> Option<Box<UndoSpec>> {
+        let undo = self.undos.find_step(step.compensation.as_deref()?)?;
         let StepKind::Tool(tool) = &undo.kind else { return None };
-        Some(Box::new(Undo {
-            id: self.id(at(undo, "id"), &undo.id)?,
-            work: lower_kind::work(tool),
-            inputs: self.bindings(undo),
+        Some(Box::new(UndoSpec {
+            id: self.parse_step_id(step_location(undo, "id"), &undo.id)?,
+            work: lower_kind::lower_work(tool),
+            inputs: self.lower_inputs(undo),
             timeout: Some(undo.timeout_ms.map_or(aip15::TOOL_TIMEOUT, Millis)),
-            retry: undo.retry.as_ref().map(|retry| retry.of_step()).unwrap_or_default(),
+            retry: undo.retry.as_ref().map(|retry| retry.to_step_retry()).unwrap_or_default(),
         }))
     }
 
-    pub fn value(&mut self, at: At, value: &Value) -> Option<Expr> {
-        self.parsed(at, expr::aip15::value(value))
+    pub fn lower_value(&mut self, at: ProblemLocation, value: &Value) -> Option<Expr> {
+        self.unwrap_or_report(at, expr::aip15::parse_value(value))
     }
 
-    pub fn condition(&mut self, at: At, text: &str) -> Option<Expr> {
-        self.parsed(at, expr::aip15::condition(text))
+    pub fn lower_condition(&mut self, at: ProblemLocation, text: &str) -> Option<Expr> {
+        self.unwrap_or_report(at, expr::aip15::parse_condition(text))
     }
 
     /// A text in which nothing is looked for.
-    pub fn text(&mut self, at: At, text: &str) -> Option<Expr> {
+    pub fn lower_text(&mut self, at: ProblemLocation, text: &str) -> Option<Expr> {
         match Expr::literal(text) {
             Ok(expr) => Some(expr),
             Err(error) => {
                 self.broken = true;
-                self.problems.push(Problem::new(ProblemCode::BadExpression, at, error.to_string()));
+                self.problems.push(PlanProblem::new(ProblemCode::BadExpression, at, error.to_string()));
                 None
             }
         }
     }
 
     /// What is wrong takes the place of nothing else: null stands for it, and the rest is checked.
-    fn parsed(&mut self, mut at: At, parsed: Result<Expr, ParseError>) -> Option<Expr> {
+    fn unwrap_or_report(
+        &mut self,
+        mut at: ProblemLocation,
+        parsed: Result<Expr, ExprParseError>,
+    ) -> Option<Expr> {
         let error = match parsed {
             Ok(expr) => return Some(expr),
             Err(error) => error,
         };
         at.field.push_str(&error.at.replace('/', "."));
-        at.span = (error.span != Span::default()).then_some(error.span);
-        let problem = Problem::new(ProblemCode::BadExpression, at, error.to_string());
-        self.problems.push(problem.maybe_hint(error.hint().map(str::to_owned)));
+        at.span = (error.span != ExprSpan::default()).then_some(error.span);
+        let problem = PlanProblem::new(ProblemCode::BadExpression, at, error.to_string());
+        self.problems.push(problem.with_optional_hint(error.hint().map(str::to_owned)));
         Expr::literal(Value::Null).ok()
     }
 
-    pub fn refuse(
+    pub fn report_problem(
         &mut self,
         step: &StepDefinition,
         field: impl Into<String>,
         message: String,
         code: ProblemCode,
     ) {
-        self.problems.push(Problem::new(code, at(step, field), message));
+        self.problems.push(PlanProblem::new(code, step_location(step, field), message));
     }
 
-    pub fn broken_name(&mut self, step: &StepDefinition, field: String, name: &str) {
+    pub fn report_bad_name(&mut self, step: &StepDefinition, field: String, name: &str) {
         self.broken = true;
-        self.problems.push(bad_name(at(step, field), name));
+        self.problems.push(bad_name_problem(step_location(step, field), name));
     }
 
     /// Whether the workflow has a step of this name.
     pub fn has_step(&self, id: &str) -> bool {
-        self.undos.get(id).is_some()
+        self.undos.find_step(id).is_some()
     }
 
     /// The scope of a list inside a step.
-    pub fn inner(&mut self, steps: &'a [StepHandle], depth: usize) -> Arc<Scope> {
-        Arc::new(self.list(steps, None, depth + 1))
+    pub fn lower_inner_list(&mut self, steps: &'a [StepHandle], depth: usize) -> Arc<StepScope> {
+        Arc::new(self.lower_list(steps, None, depth + 1))
     }
 }
 
-fn step_labels(step: &StepDefinition) -> BTreeMap<String, Value> {
+fn lower_step_labels(step: &StepDefinition) -> BTreeMap<String, Value> {
     let mut labels = Map::new();
     if let Some(class) = &step.approval {
         labels.insert("approval".to_owned(), Value::from(class.word()));

@@ -3,115 +3,137 @@
 use std::collections::BTreeSet;
 
 use super::{
-    ApprovalStep, BranchStep, Implementation, LoopStep, MapStep, OnTimeout, ParallelStep, StepDefinition,
-    StepKind, SuspendStep, ToolStep, aip15,
-    lower::{Lower, at},
+    ApprovalStep, BranchStep, LoopStep, MapStep, ParallelStep, StepDefinition, StepKind, SuspendStep,
+    TimeoutRule, ToolImplementation, ToolStep, aip15,
+    lower::{WorkflowLowering, step_location},
 };
 use crate::{
     ids::{BranchId, SignalName},
     ir::{
-        Arm, Branch, Call, Each, Gate, GateTimeout, Kind, Lane, Loop, LoopTest, Parallel, Target, Wait,
-        WaitTimeout, Work, Worker,
+        BranchSpec, CallSpec, EachSpec, GateSpec, GateTimeout, LaneSpec, LoopSpec, LoopTest, ParallelSpec,
+        RouteArm, RouteTarget, StepKindSpec, WaitSpec, WaitTimeout, WorkSpec, WorkerSpec,
     },
-    plan::{Problem, ProblemCode},
+    plan::{PlanProblem, ProblemCode},
     time::Millis,
 };
 
 /// None when a part of it could not be made; that has been said.
-pub(super) fn kind<'a>(lower: &mut Lower<'a>, step: &'a StepDefinition, depth: usize) -> Option<Kind> {
+pub(super) fn lower_kind<'a>(
+    lower: &mut WorkflowLowering<'a>,
+    step: &'a StepDefinition,
+    depth: usize,
+) -> Option<StepKindSpec> {
     Some(match &step.kind {
-        StepKind::Tool(tool) => Kind::Work(Box::new(work(tool))),
-        StepKind::Branch(branch) => Kind::Branch(Box::new(self::branch(lower, step, branch)?)),
+        StepKind::Tool(tool) => StepKindSpec::Work(Box::new(lower_work(tool))),
+        StepKind::Branch(branch) => StepKindSpec::Branch(Box::new(self::lower_branch(lower, step, branch)?)),
         StepKind::Parallel(parallel) => {
-            Kind::Parallel(Box::new(self::parallel(lower, step, parallel, depth)))
+            StepKindSpec::Parallel(Box::new(self::lower_parallel(lower, step, parallel, depth)))
         }
-        StepKind::Suspend(suspend) => Kind::Wait(Box::new(wait(lower, step, suspend)?)),
-        StepKind::Approval(approval) => Kind::Gate(Box::new(gate(lower, step, approval)?)),
-        StepKind::Map(map) => Kind::Each(Box::new(each(lower, step, map, depth)?)),
-        StepKind::Loop(repeat) => Kind::Loop(Box::new(self::repeat(lower, step, repeat, depth)?)),
+        StepKind::Suspend(suspend) => StepKindSpec::Wait(Box::new(lower_wait(lower, step, suspend)?)),
+        StepKind::Approval(approval) => StepKindSpec::Gate(Box::new(lower_gate(lower, step, approval)?)),
+        StepKind::Map(map) => StepKindSpec::Each(Box::new(lower_each(lower, step, map, depth)?)),
+        StepKind::Loop(repeat) => StepKindSpec::Loop(Box::new(self::lower_loop(lower, step, repeat, depth)?)),
         StepKind::Subworkflow(call) => {
-            Kind::Call(Box::new(Call { workflow: call.workflow.clone(), exports: Vec::new() }))
+            StepKindSpec::Call(Box::new(CallSpec { workflow: call.workflow.clone(), exports: Vec::new() }))
         }
     })
 }
 
-pub(super) fn work(tool: &ToolStep) -> Work {
+pub(super) fn lower_work(tool: &ToolStep) -> WorkSpec {
     let pinned = tool.pinned_provider.clone();
-    Work::new(match &tool.implementation {
-        Implementation::Tool(tool) => Worker::Tool { tool: tool.clone(), pinned },
-        Implementation::Action(action) => Worker::Action { action: action.clone(), pinned },
+    WorkSpec::new(match &tool.implementation {
+        ToolImplementation::Tool(tool) => WorkerSpec::Tool { tool: tool.clone(), pinned },
+        ToolImplementation::Action(action) => WorkerSpec::Action { action: action.clone(), pinned },
     })
 }
 
-fn branch(lower: &mut Lower<'_>, step: &StepDefinition, branch: &BranchStep) -> Option<Branch> {
+fn lower_branch(
+    lower: &mut WorkflowLowering<'_>,
+    step: &StepDefinition,
+    branch: &BranchStep,
+) -> Option<BranchSpec> {
     let mut arms = Vec::new();
     for (i, arm) in branch.branches.iter().enumerate() {
-        let when = lower.condition(at(step, format!("branches[{i}].when")), &arm.when);
-        let next = lower.target(step, &format!("branches[{i}].next"), &arm.next);
-        arms.extend(when.zip(next).map(|(when, next)| Arm { when, next }));
+        let when = lower.lower_condition(step_location(step, format!("branches[{i}].when")), &arm.when);
+        let next = lower.lower_target(step, &format!("branches[{i}].next"), &arm.next);
+        arms.extend(when.zip(next).map(|(when, next)| RouteArm { when, next }));
     }
-    Some(Branch { arms, default: lower.target(step, "default", &branch.default)? })
+    Some(BranchSpec { arms, default: lower.lower_target(step, "default", &branch.default)? })
 }
 
-fn parallel<'a>(
-    lower: &mut Lower<'a>,
+fn lower_parallel<'a>(
+    lower: &mut WorkflowLowering<'a>,
     step: &'a StepDefinition,
     parallel: &'a ParallelStep,
     depth: usize,
-) -> Parallel {
+) -> ParallelSpec {
     let mut lanes = Vec::new();
     for (i, lane) in parallel.lanes.iter().enumerate() {
         if lane.next.is_some() && lane.next != step.next {
             let message = format!("lane `{}` must go where `{}` goes, or say nothing", lane.id, step.id);
-            let problem =
-                Problem::new(ProblemCode::Misplaced, at(step, format!("branches[{i}].next")), message);
+            let problem = PlanProblem::new(
+                ProblemCode::Misplaced,
+                step_location(step, format!("branches[{i}].next")),
+                message,
+            );
             lower.problems.push(match &step.next {
-                Some(_) => problem.related(at(step, "next"), format!("`{}` goes there", step.id)),
-                None => problem.hint(format!("write the `next` of `{}` itself", step.id)),
+                Some(_) => {
+                    problem.with_related(step_location(step, "next"), format!("`{}` goes there", step.id))
+                }
+                None => problem.with_hint(format!("write the `next` of `{}` itself", step.id)),
             });
         }
-        let scope = lower.inner(&lane.steps, depth);
+        let scope = lower.lower_inner_list(&lane.steps, depth);
         match BranchId::new(&lane.id) {
-            Ok(id) => lanes.push(Lane { id, scope }),
-            Err(_) => lower.broken_name(step, format!("branches[{i}].id"), &lane.id),
+            Ok(id) => lanes.push(LaneSpec { id, scope }),
+            Err(_) => lower.report_bad_name(step, format!("branches[{i}].id"), &lane.id),
         }
     }
-    Parallel { lanes }
+    ParallelSpec { lanes }
 }
 
-fn wait(lower: &mut Lower<'_>, step: &StepDefinition, suspend: &SuspendStep) -> Option<Wait> {
+fn lower_wait(
+    lower: &mut WorkflowLowering<'_>,
+    step: &StepDefinition,
+    suspend: &SuspendStep,
+) -> Option<WaitSpec> {
     let mut on: BTreeSet<SignalName> = BTreeSet::new();
     for (i, event) in suspend.on.iter().enumerate() {
         match SignalName::new(event) {
             Ok(name) => drop(on.insert(name)),
-            Err(_) => lower.broken_name(step, format!("resume.on[{i}]"), event),
+            Err(_) => lower.report_bad_name(step, format!("resume.on[{i}]"), event),
         }
     }
     let on_timeout = match &suspend.on_timeout {
-        OnTimeout::Cancel => WaitTimeout::Cancel,
-        OnTimeout::Continue => WaitTimeout::Continue,
-        OnTimeout::Step(next) => WaitTimeout::Go(lower.target(step, "resume.on_timeout", next)?),
-        OnTimeout::Escalate => {
+        TimeoutRule::Cancel => WaitTimeout::Cancel,
+        TimeoutRule::Continue => WaitTimeout::Continue,
+        TimeoutRule::Step(next) => WaitTimeout::Go(lower.lower_target(step, "resume.on_timeout", next)?),
+        TimeoutRule::Escalate => {
             let message = format!("`{}` waits for an event, and there is nobody to escalate to", step.id);
-            lower.refuse(step, "resume.on_timeout", message, ProblemCode::Misplaced);
+            lower.report_problem(step, "resume.on_timeout", message, ProblemCode::Misplaced);
             WaitTimeout::Cancel
         }
     };
-    Some(Wait { on: on.into_iter().collect(), timeout: suspend.timeout_ms.map(Millis), on_timeout })
+    Some(WaitSpec { on: on.into_iter().collect(), timeout: suspend.timeout_ms.map(Millis), on_timeout })
 }
 
-fn gate(lower: &mut Lower<'_>, step: &StepDefinition, approval: &ApprovalStep) -> Option<Gate> {
-    let message = lower.text(at(step, "prompt"), &approval.prompt);
+fn lower_gate(
+    lower: &mut WorkflowLowering<'_>,
+    step: &StepDefinition,
+    approval: &ApprovalStep,
+) -> Option<GateSpec> {
+    let message = lower.lower_text(step_location(step, "prompt"), &approval.prompt);
     let artifacts = approval.artifacts.iter().enumerate();
-    let shows: Vec<_> =
-        artifacts.map(|(i, value)| lower.value(at(step, format!("artifacts[{i}]")), value)).collect();
-    let mut target = |field: &str, next: &Option<String>| -> Option<Target> {
-        next.as_deref().and_then(|next| lower.target(step, field, next))
+    let shows: Vec<_> = artifacts
+        .map(|(i, value)| lower.lower_value(step_location(step, format!("artifacts[{i}]")), value))
+        .collect();
+    let mut target = |field: &str, next: &Option<String>| -> Option<RouteTarget> {
+        next.as_deref().and_then(|next| lower.lower_target(step, field, next))
     };
     let on_approve = target("on_approve.next", &approval.on_approve);
     let on_reject = target("on_reject.next", &approval.on_reject);
-    Some(Gate {
-        on_timeout: gate_timeout(lower, step, approval)?,
+    Some(GateSpec {
+        on_timeout: lower_gate_timeout(lower, step, approval)?,
         message: message?,
         shows: shows.into_iter().flatten().collect(),
         approvers: approval.approvers.clone(),
@@ -123,36 +145,41 @@ fn gate(lower: &mut Lower<'_>, step: &StepDefinition, approval: &ApprovalStep) -
 }
 
 /// Going on without a decision is never an approval: at best it is a rejection that has somewhere to go.
-fn gate_timeout(
-    lower: &mut Lower<'_>,
+fn lower_gate_timeout(
+    lower: &mut WorkflowLowering<'_>,
     step: &StepDefinition,
     approval: &ApprovalStep,
 ) -> Option<GateTimeout> {
     Some(match &approval.on_timeout {
-        OnTimeout::Continue if approval.on_reject.is_some() => GateTimeout::Reject,
-        OnTimeout::Cancel | OnTimeout::Continue => GateTimeout::Cancel,
-        OnTimeout::Escalate if lower.has_step(aip15::ESCALATE) => {
-            GateTimeout::Go(lower.target(step, "on_timeout", aip15::ESCALATE)?)
+        TimeoutRule::Continue if approval.on_reject.is_some() => GateTimeout::Reject,
+        TimeoutRule::Cancel | TimeoutRule::Continue => GateTimeout::Cancel,
+        TimeoutRule::Escalate if lower.has_step(aip15::ESCALATE) => {
+            GateTimeout::Go(lower.lower_target(step, "on_timeout", aip15::ESCALATE)?)
         }
-        OnTimeout::Escalate => GateTimeout::Escalate { to: Vec::new() },
-        OnTimeout::Step(next) => GateTimeout::Go(lower.target(step, "on_timeout", next)?),
+        TimeoutRule::Escalate => GateTimeout::Escalate { to: Vec::new() },
+        TimeoutRule::Step(next) => GateTimeout::Go(lower.lower_target(step, "on_timeout", next)?),
     })
 }
 
-fn each<'a>(lower: &mut Lower<'a>, step: &StepDefinition, map: &'a MapStep, depth: usize) -> Option<Each> {
-    let over = lower.value(at(step, "over"), &map.over);
-    let scope = lower.inner(&map.steps, depth);
+fn lower_each<'a>(
+    lower: &mut WorkflowLowering<'a>,
+    step: &StepDefinition,
+    map: &'a MapStep,
+    depth: usize,
+) -> Option<EachSpec> {
+    let over = lower.lower_value(step_location(step, "over"), &map.over);
+    let scope = lower.lower_inner_list(&map.steps, depth);
     let parallelism = Some(map.parallelism.unwrap_or(aip15::MAP_PARALLELISM)).filter(|items| *items > 0);
-    Some(Each { over: over?, parallelism, errors: map.on_error, scope })
+    Some(EachSpec { over: over?, parallelism, errors: map.on_error, scope })
 }
 
-fn repeat<'a>(
-    lower: &mut Lower<'a>,
+fn lower_loop<'a>(
+    lower: &mut WorkflowLowering<'a>,
     step: &StepDefinition,
     repeat: &'a LoopStep,
     depth: usize,
-) -> Option<Loop> {
-    let condition = lower.condition(at(step, "while"), &repeat.condition);
-    let scope = lower.inner(&repeat.steps, depth);
-    Some(Loop { condition: condition?, test: LoopTest::First, max: repeat.max_iterations, scope })
+) -> Option<LoopSpec> {
+    let condition = lower.lower_condition(step_location(step, "while"), &repeat.condition);
+    let scope = lower.lower_inner_list(&repeat.steps, depth);
+    Some(LoopSpec { condition: condition?, test: LoopTest::First, max: repeat.max_iterations, scope })
 }

@@ -26,19 +26,19 @@
 //! ```
 
 pub mod aip15;
-mod ask;
-mod kinds;
+mod approval_gates;
+mod compensation;
 mod lower;
 mod lower_kind;
 mod policy;
 mod step;
-mod undo;
+mod step_kinds;
 mod workflow;
 
-pub use kinds::{
-    ApprovalStep, BranchArm, BranchStep, Implementation, LoopStep, MapStep, OnTimeout, ParallelLane,
-    ParallelStep, StepKind, SubworkflowStep, SuspendStep, ToolStep,
-};
-pub use policy::{ApprovalClass, BackoffKind, CostClass, RetryPolicy, RiskLevel};
+pub use policy::{ApprovalClass, BackoffKind, CostClass, RetryDefinition, RiskLevel};
 pub use step::{StepDefinition, StepHandle, define_step};
+pub use step_kinds::{
+    ApprovalStep, BranchArm, BranchStep, LoopStep, MapStep, ParallelLane, ParallelStep, StepKind,
+    SubworkflowStep, SuspendStep, TimeoutRule, ToolImplementation, ToolStep,
+};
 pub use workflow::{CommittedWorkflow, LoweredWorkflow, WorkflowDefinition, WorkflowHandle, define_workflow};

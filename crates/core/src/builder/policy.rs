@@ -2,7 +2,7 @@
 
 use super::aip15;
 use crate::{
-    ir::{Backoff, Growth, Retry, RunRetry},
+    ir::{Backoff, BackoffGrowth, RunRetry, StepRetry},
     limits,
     time::Millis,
 };
@@ -69,7 +69,7 @@ pub enum BackoffKind {
 
 /// How often something is tried and how long it is waited in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RetryPolicy {
+pub struct RetryDefinition {
     /// All attempts, the first included.
     pub max_attempts: u32,
     pub backoff: BackoffKind,
@@ -77,38 +77,38 @@ pub struct RetryPolicy {
     pub initial_ms: Option<u64>,
 }
 
-impl RetryPolicy {
-    pub fn fixed(max_attempts: u32) -> RetryPolicy {
-        RetryPolicy { max_attempts, backoff: BackoffKind::Fixed, initial_ms: None }
+impl RetryDefinition {
+    pub fn fixed(max_attempts: u32) -> RetryDefinition {
+        RetryDefinition { max_attempts, backoff: BackoffKind::Fixed, initial_ms: None }
     }
 
-    pub fn exponential(max_attempts: u32) -> RetryPolicy {
-        RetryPolicy { max_attempts, backoff: BackoffKind::Exponential, initial_ms: None }
+    pub fn exponential(max_attempts: u32) -> RetryDefinition {
+        RetryDefinition { max_attempts, backoff: BackoffKind::Exponential, initial_ms: None }
     }
 
     #[must_use]
-    pub fn initial_ms(mut self, initial_ms: u64) -> RetryPolicy {
+    pub fn with_initial_ms(mut self, initial_ms: u64) -> RetryDefinition {
         self.initial_ms = Some(initial_ms);
         self
     }
 
-    fn delays(&self) -> Backoff {
+    fn to_backoff(&self) -> Backoff {
         Backoff {
             initial: self.initial_ms.map_or(aip15::BACKOFF_INITIAL, Millis),
             growth: match self.backoff {
-                BackoffKind::Fixed => Growth::Constant,
-                BackoffKind::Exponential => Growth::Exponential(aip15::BACKOFF_GROWTH),
+                BackoffKind::Fixed => BackoffGrowth::Constant,
+                BackoffKind::Exponential => BackoffGrowth::Exponential(aip15::BACKOFF_GROWTH),
             },
             max: Millis(limits::BACKOFF),
             jitter: false,
         }
     }
 
-    pub(super) fn of_step(&self) -> Retry {
-        Retry::of(&aip15::RETRIED, self.max_attempts, self.delays())
+    pub(super) fn to_step_retry(&self) -> StepRetry {
+        StepRetry::for_classes(&aip15::RETRIED, self.max_attempts, self.to_backoff())
     }
 
-    pub(super) fn of_run(&self) -> RunRetry {
-        RunRetry { attempts: self.max_attempts, backoff: self.delays(), on_timeout: false }
+    pub(super) fn to_run_retry(&self) -> RunRetry {
+        RunRetry { attempts: self.max_attempts, backoff: self.to_backoff(), on_timeout: false }
     }
 }

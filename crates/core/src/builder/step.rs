@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{ApprovalClass, RetryPolicy, RiskLevel, StepKind};
+use super::{ApprovalClass, RetryDefinition, RiskLevel, StepKind};
 
 /// What [`define_step`] is given.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub struct StepDefinition {
     pub approval: Option<ApprovalClass>,
     pub risk_level: Option<RiskLevel>,
     pub timeout_ms: Option<u64>,
-    pub retry: Option<RetryPolicy>,
+    pub retry: Option<RetryDefinition>,
     /// The id of the step that undoes this one.
     pub compensation: Option<String>,
     /// Kept as it is.
@@ -50,61 +50,61 @@ impl StepDefinition {
     }
 
     #[must_use]
-    pub fn name(mut self, name: impl Into<String>) -> StepDefinition {
+    pub fn with_name(mut self, name: impl Into<String>) -> StepDefinition {
         self.name = Some(name.into());
         self
     }
 
     #[must_use]
-    pub fn description(mut self, description: impl Into<String>) -> StepDefinition {
+    pub fn with_description(mut self, description: impl Into<String>) -> StepDefinition {
         self.description = Some(description.into());
         self
     }
 
     #[must_use]
-    pub fn input(mut self, name: impl Into<String>, value: impl Into<Value>) -> StepDefinition {
+    pub fn with_input(mut self, name: impl Into<String>, value: impl Into<Value>) -> StepDefinition {
         self.inputs.insert(name.into(), value.into());
         self
     }
 
     #[must_use]
-    pub fn outputs(mut self, schema: impl Into<Value>) -> StepDefinition {
+    pub fn with_outputs(mut self, schema: impl Into<Value>) -> StepDefinition {
         self.outputs = Some(schema.into());
         self
     }
 
     #[must_use]
-    pub fn next(mut self, next: impl Into<String>) -> StepDefinition {
+    pub fn with_next(mut self, next: impl Into<String>) -> StepDefinition {
         self.next = Some(next.into());
         self
     }
 
     #[must_use]
-    pub fn approval(mut self, class: ApprovalClass) -> StepDefinition {
+    pub fn with_approval(mut self, class: ApprovalClass) -> StepDefinition {
         self.approval = Some(class);
         self
     }
 
     #[must_use]
-    pub fn risk_level(mut self, level: RiskLevel) -> StepDefinition {
+    pub fn with_risk_level(mut self, level: RiskLevel) -> StepDefinition {
         self.risk_level = Some(level);
         self
     }
 
     #[must_use]
-    pub fn timeout_ms(mut self, timeout_ms: u64) -> StepDefinition {
+    pub fn with_timeout_ms(mut self, timeout_ms: u64) -> StepDefinition {
         self.timeout_ms = Some(timeout_ms);
         self
     }
 
     #[must_use]
-    pub fn retry(mut self, retry: RetryPolicy) -> StepDefinition {
+    pub fn with_retry(mut self, retry: RetryDefinition) -> StepDefinition {
         self.retry = Some(retry);
         self
     }
 
     #[must_use]
-    pub fn compensation(mut self, step: impl Into<String>) -> StepDefinition {
+    pub fn with_compensation(mut self, step: impl Into<String>) -> StepDefinition {
         self.compensation = Some(step.into());
         self
     }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{ApprovalClass, CostClass, RetryPolicy, RiskLevel, StepHandle, lower::lower};
+use super::{ApprovalClass, CostClass, RetryDefinition, RiskLevel, StepHandle, lower::lower_workflow};
 use crate::{
     ids::StepId,
-    ir::{Trigger, Workflow},
-    plan::{At, Definition, Library, Problem, ProblemCode, check},
+    ir::{Workflow, WorkflowTrigger},
+    plan::{PlanDefinition, PlanProblem, ProblemCode, ProblemLocation, WorkflowLibrary, check_workflow},
 };
 
 /// What [`define_workflow`] is given.
@@ -35,9 +35,9 @@ pub struct WorkflowDefinition {
     /// None: a hundred.
     pub max_steps: Option<u32>,
     /// Of the whole run.
-    pub retry: Option<RetryPolicy>,
+    pub retry: Option<RetryDefinition>,
     pub cost_class: CostClass,
-    pub triggers: Vec<Trigger>,
+    pub triggers: Vec<WorkflowTrigger>,
     pub tags: Vec<String>,
     /// Kept as it is; `skein.allow_cycles` lets steps route back, bounded by `max_steps`.
     pub metadata: Map<String, Value>,
@@ -68,37 +68,37 @@ impl WorkflowDefinition {
     }
 
     #[must_use]
-    pub fn input_schema(mut self, schema: impl Into<Value>) -> WorkflowDefinition {
+    pub fn with_input_schema(mut self, schema: impl Into<Value>) -> WorkflowDefinition {
         self.input_schema = schema.into();
         self
     }
 
     #[must_use]
-    pub fn output_schema(mut self, schema: impl Into<Value>) -> WorkflowDefinition {
+    pub fn with_output_schema(mut self, schema: impl Into<Value>) -> WorkflowDefinition {
         self.output_schema = schema.into();
         self
     }
 
     #[must_use]
-    pub fn result(mut self, value: impl Into<Value>) -> WorkflowDefinition {
+    pub fn with_result(mut self, value: impl Into<Value>) -> WorkflowDefinition {
         self.result = Some(value.into());
         self
     }
 
     #[must_use]
-    pub fn steps(mut self, steps: impl IntoIterator<Item = StepHandle>) -> WorkflowDefinition {
+    pub fn with_steps(mut self, steps: impl IntoIterator<Item = StepHandle>) -> WorkflowDefinition {
         self.steps.extend(steps);
         self
     }
 
     #[must_use]
-    pub fn start(mut self, step: impl Into<String>) -> WorkflowDefinition {
+    pub fn with_start(mut self, step: impl Into<String>) -> WorkflowDefinition {
         self.start = Some(step.into());
         self
     }
 
     #[must_use]
-    pub fn timeout_ms(mut self, timeout_ms: u64) -> WorkflowDefinition {
+    pub fn with_timeout_ms(mut self, timeout_ms: u64) -> WorkflowDefinition {
         self.timeout_ms = Some(timeout_ms);
         self
     }
@@ -109,16 +109,16 @@ impl WorkflowDefinition {
 pub struct WorkflowHandle {
     definition: WorkflowDefinition,
     /// Handles that were given to a method of another kind.
-    problems: Vec<Problem>,
+    problems: Vec<PlanProblem>,
 }
 
 /// A workflow that has been checked: what a host registers.
 #[derive(Debug, Clone)]
 pub struct CommittedWorkflow {
     pub workflow: Arc<Workflow>,
-    pub definition: Arc<Definition>,
+    pub definition: Arc<PlanDefinition>,
     /// Warnings and notes; no errors.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<PlanProblem>,
 }
 
 /// A workflow that has not been checked: what a front end gives to [`check`] together with all that it calls.
@@ -127,7 +127,7 @@ pub struct LoweredWorkflow {
     /// None if a name in it cannot be one, or if it is nested too deep.
     pub workflow: Option<Workflow>,
     /// What is wrong so far.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<PlanProblem>,
 }
 
 /// Declares a workflow. Its steps can be in the definition, or be added to the handle, or both.
@@ -173,7 +173,7 @@ impl WorkflowHandle {
     /// ```
     #[must_use]
     pub fn branch(self, step: StepHandle) -> WorkflowHandle {
-        self.of_kind("branch", step)
+        self.add_step_of_kind("branch", step)
     }
 
     /// Adds a parallel step.
@@ -188,7 +188,7 @@ impl WorkflowHandle {
     /// ```
     #[must_use]
     pub fn parallel(self, step: StepHandle) -> WorkflowHandle {
-        self.of_kind("parallel", step)
+        self.add_step_of_kind("parallel", step)
     }
 
     /// Adds an approval.
@@ -203,7 +203,7 @@ impl WorkflowHandle {
     /// ```
     #[must_use]
     pub fn approval(self, step: StepHandle) -> WorkflowHandle {
-        self.of_kind("approval", step)
+        self.add_step_of_kind("approval", step)
     }
 
     /// Adds a suspend.
@@ -217,16 +217,17 @@ impl WorkflowHandle {
     /// ```
     #[must_use]
     pub fn suspend(self, step: StepHandle) -> WorkflowHandle {
-        self.of_kind("suspend", step)
+        self.add_step_of_kind("suspend", step)
     }
 
-    fn of_kind(mut self, wanted: &str, step: StepHandle) -> WorkflowHandle {
+    fn add_step_of_kind(mut self, wanted: &str, step: StepHandle) -> WorkflowHandle {
         let kind = step.definition().kind.word();
         if kind != wanted {
             let message = format!("`{}` was added with `{wanted}`, but is a step of kind {kind}", step.id());
-            let at = At { step: StepId::new(step.id()).ok(), ..At::field("kind") };
-            let problem = Problem::new(ProblemCode::WrongKind, at, message);
-            self.problems.push(problem.hint(format!("add it with `{}`", method(kind))));
+            let at =
+                ProblemLocation { step: StepId::new(step.id()).ok(), ..ProblemLocation::from_field("kind") };
+            let problem = PlanProblem::new(ProblemCode::WrongKind, at, message);
+            self.problems.push(problem.with_hint(format!("add it with `{}`", method_for_kind(kind))));
         }
         self.step(step)
     }
@@ -254,22 +255,25 @@ impl WorkflowHandle {
     ///     ]
     /// );
     /// ```
-    pub fn commit(self) -> Result<CommittedWorkflow, Vec<Problem>> {
-        self.commit_with(&())
+    pub fn commit(self) -> Result<CommittedWorkflow, Vec<PlanProblem>> {
+        self.commit_with_library(&())
     }
 
     /// The same for a workflow with subworkflow steps, which are looked up in a library.
-    pub fn commit_with(self, library: &dyn Library) -> Result<CommittedWorkflow, Vec<Problem>> {
+    pub fn commit_with_library(
+        self,
+        library: &dyn WorkflowLibrary,
+    ) -> Result<CommittedWorkflow, Vec<PlanProblem>> {
         let LoweredWorkflow { workflow, mut problems } = self.lower();
         let Some(workflow) = workflow.map(Arc::new) else { return Err(problems) };
-        let checked = check(workflow.clone(), library);
+        let checked = check_workflow(workflow.clone(), library);
         problems.extend(checked.problems);
         match checked.definition {
-            Some(definition) if !problems.iter().any(Problem::is_error) => {
+            Some(definition) if !problems.iter().any(PlanProblem::is_error) => {
                 Ok(CommittedWorkflow { workflow, definition, problems })
             }
             _ => {
-                problems.retain(Problem::is_error);
+                problems.retain(PlanProblem::is_error);
                 Err(problems)
             }
         }
@@ -278,12 +282,12 @@ impl WorkflowHandle {
     /// Finishes the workflow without checking how its steps go together.
     pub fn lower(self) -> LoweredWorkflow {
         let mut problems = self.problems;
-        LoweredWorkflow { workflow: lower(&self.definition, &mut problems), problems }
+        LoweredWorkflow { workflow: lower_workflow(&self.definition, &mut problems), problems }
     }
 }
 
 /// The method that adds a kind.
-fn method(kind: &str) -> &str {
+fn method_for_kind(kind: &str) -> &str {
     match kind {
         "branch" | "parallel" | "approval" | "suspend" => kind,
         _ => "step",

@@ -20,27 +20,28 @@ pub struct StepAt(pub InstanceIx, pub u32);
 /// Something that waits for a decision or a signal, by its number in the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Opening(pub u32);
+pub struct Waitpoint(pub u32);
 
 /// What an attempt is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum AttemptRole {
     Main,
     Check,
     Summary,
     Undo,
 }
 
-impl Role {
-    pub const ALL: [Role; 4] = [Role::Main, Role::Check, Role::Summary, Role::Undo];
+impl AttemptRole {
+    pub const ALL: [AttemptRole; 4] =
+        [AttemptRole::Main, AttemptRole::Check, AttemptRole::Summary, AttemptRole::Undo];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Role::Main => "main",
-            Role::Check => "check",
-            Role::Summary => "summary",
-            Role::Undo => "undo",
+            AttemptRole::Main => "main",
+            AttemptRole::Check => "check",
+            AttemptRole::Summary => "summary",
+            AttemptRole::Undo => "undo",
         }
     }
 }
@@ -55,7 +56,7 @@ pub struct AttemptId {
     pub visit: u32,
     /// The round of the completion check, counted from 1.
     pub iteration: u32,
-    pub role: Role,
+    pub role: AttemptRole,
     /// Counted from 1 for each role of each iteration.
     pub attempt: u32,
 }
@@ -83,31 +84,31 @@ impl From<AttemptId> for String {
 /// A text that is not an attempt's id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an attempt: expected instance.step.visit.iteration.role.attempt")]
-pub struct NotAnAttempt(String);
+pub struct AttemptIdError(String);
 
 impl FromStr for AttemptId {
-    type Err = NotAnAttempt;
+    type Err = AttemptIdError;
 
-    fn from_str(text: &str) -> Result<AttemptId, NotAnAttempt> {
-        parse(text).ok_or_else(|| NotAnAttempt(text.chars().take(80).collect()))
+    fn from_str(text: &str) -> Result<AttemptId, AttemptIdError> {
+        parse_attempt_id(text).ok_or_else(|| AttemptIdError(text.chars().take(80).collect()))
     }
 }
 
 impl TryFrom<String> for AttemptId {
-    type Error = NotAnAttempt;
+    type Error = AttemptIdError;
 
-    fn try_from(text: String) -> Result<AttemptId, NotAnAttempt> {
+    fn try_from(text: String) -> Result<AttemptId, AttemptIdError> {
         text.parse()
     }
 }
 
-fn parse(text: &str) -> Option<AttemptId> {
+fn parse_attempt_id(text: &str) -> Option<AttemptId> {
     let mut parts = text.split('.');
     let number = |parts: &mut std::str::Split<'_, char>| parts.next()?.parse::<u32>().ok();
     let at = StepAt(InstanceIx(number(&mut parts)?), number(&mut parts)?);
     let (visit, iteration) = (number(&mut parts)?, number(&mut parts)?);
     let word = parts.next()?;
-    let role = Role::ALL.into_iter().find(|role| role.as_str() == word)?;
+    let role = AttemptRole::ALL.into_iter().find(|role| role.as_str() == word)?;
     let attempt = number(&mut parts)?;
     parts.next().is_none().then_some(AttemptId { at, visit, iteration, role, attempt })
 }
@@ -122,7 +123,7 @@ mod tests {
             at: StepAt(InstanceIx(3), 2),
             visit: 1,
             iteration: 20,
-            role: Role::Check,
+            role: AttemptRole::Check,
             attempt: u32::MAX,
         };
         assert_eq!(id.to_string().parse(), Ok(id));

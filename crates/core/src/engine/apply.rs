@@ -4,92 +4,94 @@
 //! that replay is nothing but this.
 
 mod instance;
-mod opening;
 mod step;
 mod undo;
+mod waitpoint;
 
 use super::{
     Event,
-    fold::Fold,
-    state::{Cancel, RunEnd, RunPhase, RunState},
-    transitions::Phase,
+    fold::StateFold,
+    state::{RunCancellation, RunEnd, RunPhase, RunState},
+    transitions::StepPhase,
 };
-use crate::{plan::Plan, time::Time};
+use crate::{plan::Plan, time::Timestamp};
 
 /// Folds one event that happened at this time into the state.
-pub fn apply(plan: &Plan, state: &mut RunState, at: Time, event: &Event) {
+pub fn apply(plan: &Plan, state: &mut RunState, at: Timestamp, event: &Event) {
     state.events += 1;
     state.now = at;
-    let mut fold = Fold { plan, state, now: at };
-    fold.event(event);
+    let mut fold = StateFold { plan, state, now: at };
+    fold.apply_event(event);
     fold.state.commands.wake = fold.state.deadlines.first().map(|(time, _)| *time);
 }
 
-impl Fold<'_> {
-    fn event(&mut self, event: &Event) {
+impl StateFold<'_> {
+    fn apply_event(&mut self, event: &Event) {
         match event {
             Event::RunStarted { start, definition, parameters, env, deadline, publish } => {
                 self.state.definition = *definition;
-                self.run_started(start, parameters, env, *deadline, publish);
+                self.apply_run_started(start, parameters, env, *deadline, publish);
             }
             Event::InstanceStarted { parent, part, input, env, deadline } => {
-                self.instance_started(*parent, *part, input.as_ref(), env, *deadline);
+                self.apply_instance_started(*parent, *part, input.as_ref(), env, *deadline);
             }
-            Event::InstanceHalted { instance, why, undo } => self.instance_halted(*instance, why, *undo),
-            Event::InstanceEnded { instance, end } => self.instance_ended(*instance, end),
-            Event::InstanceReused(reused) => self.instance_reused(reused),
-            Event::StepReused(reused) => self.step_reused(reused),
+            Event::InstanceHalted { instance, why, undo } => {
+                self.apply_instance_halted(*instance, why, *undo)
+            }
+            Event::InstanceEnded { instance, end } => self.apply_instance_ended(*instance, end),
+            Event::InstanceReused(reused) => self.apply_instance_reused(reused),
+            Event::StepReused(reused) => self.apply_step_reused(reused),
             Event::StepReady { at } => {
-                self.arrive(*at);
+                self.begin_visit(*at);
                 self.make_ready(*at);
             }
             Event::StepOverdue { at } => {
                 self.drop_step_deadline(*at);
-                self.more(*at).stopping = Some(super::Stop::Timeout);
+                self.visit_state_mut(*at).stopping = Some(super::AttemptStopReason::Timeout);
             }
-            Event::StepExpanded { at, items } => self.more(*at).items = Some(items.clone()),
-            Event::StepEntered { at, deadline } => self.step_entered(*at, *deadline),
+            Event::StepExpanded { at, items } => self.visit_state_mut(*at).items = Some(items.clone()),
+            Event::StepEntered { at, deadline } => self.apply_step_entered(*at, *deadline),
             Event::AttemptStarted { attempt, mode, given, deadline } => {
-                self.attempt_started(*attempt, *mode, given.as_ref(), *deadline);
+                self.apply_attempt_started(*attempt, *mode, given.as_ref(), *deadline);
             }
             Event::StopAsked { attempt, why } => {
                 self.state.commands.runs.remove(attempt);
-                self.more(attempt.at).stopping = Some(*why);
-                self.set_phase(attempt.at, Phase::Stopping);
+                self.visit_state_mut(attempt.at).stopping = Some(*why);
+                self.set_phase(attempt.at, StepPhase::Stopping);
             }
             Event::AttemptEnded { attempt, end, cost, proofs, .. } => {
-                self.attempt_ended(attempt, end, *cost, proofs);
+                self.apply_attempt_ended(attempt, end, *cost, proofs);
             }
-            Event::StepGoesOn { at, next } => self.goes_on(*at, *next),
-            Event::RetryScheduled { at, due, error } => self.retry_scheduled(*at, *due, error),
+            Event::StepGoesOn { at, next } => self.apply_step_goes_on(*at, *next),
+            Event::RetryScheduled { at, due, error } => self.apply_retry_scheduled(*at, *due, error),
             Event::StepHeld { .. }
             | Event::Opened { .. }
             | Event::Escalated { .. }
             | Event::Approved { .. }
             | Event::Decided { .. } => {
-                self.opening_event(event);
+                self.apply_waitpoint_event(event);
             }
             Event::SignalKept { name, payload } => {
                 self.state.signals.push_back((name.clone(), payload.clone()))
             }
             Event::SignalTaken { opening, name, payload, kept } => {
-                self.close(*opening);
+                self.close_waitpoint(*opening);
                 let taken =
                     self.state.signals.iter().position(|(kept, with)| kept == name && with == payload);
                 if let Some(i) = taken.filter(|_| *kept) {
                     self.state.signals.remove(i);
                 }
             }
-            Event::StepEnded { .. } => self.step_ended(event),
+            Event::StepEnded { .. } => self.apply_step_ended(event),
             Event::CancelAsked { by, reason } => {
-                let cancel = Cancel { by: by.clone(), reason: reason.clone(), at: self.now };
+                let cancel = RunCancellation { by: by.clone(), reason: reason.clone(), at: self.now };
                 self.state.cancel.get_or_insert(cancel);
             }
             Event::Tampered { .. } => self.state.tampers += 1,
-            Event::UndoBegan { of, targets, uncertain } => self.undo_began(*of, targets, uncertain),
-            Event::StepUndone { at, .. } => self.undo_step_over(*at, None),
-            Event::UndoFailed { at, error, .. } => self.undo_step_over(*at, Some(error)),
-            Event::UndoEnded { of, clean } => self.undo_ended(*of, *clean),
+            Event::UndoBegan { of, targets, uncertain } => self.apply_undo_began(*of, targets, uncertain),
+            Event::StepUndone { at, .. } => self.finish_undo_target(*at, None),
+            Event::UndoFailed { at, error, .. } => self.finish_undo_target(*at, Some(error)),
+            Event::UndoEnded { of, clean } => self.apply_undo_ended(*of, *clean),
             Event::RunDecided { status, output, error, degraded, publish, retry } => {
                 self.state.phase = RunPhase::Decided;
                 let end = RunEnd {
@@ -115,7 +117,7 @@ impl Fold<'_> {
                 self.state.ready.clear();
                 self.state.entering.clear();
                 self.state.undoable.clear();
-                self.state.commands = super::Commands::default();
+                self.state.commands = super::WantedWork::default();
             }
         }
     }

@@ -11,23 +11,23 @@ use std::{
 };
 
 use super::{
-    Assignment, AttemptId, Batch, Event, Input, JournalError, Publication, Record, Refusal, RunState,
-    Stimulus, apply, decide, wanted,
+    AttemptAssignment, AttemptId, Event, JournalBatch, JournalError, JournalRecord, Publication, Refusal,
+    RunInput, RunState, TimedInput, apply, decide, wanted,
 };
-use crate::{plan::Hash, plan::Plan, time::Time};
+use crate::{plan::ContentHash, plan::Plan, time::Timestamp};
 
 /// Names an input, so that its answer can be told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token(pub u64);
+pub struct InputToken(pub u64);
 
 /// What the host is to do.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Action {
-    Start(AttemptId, Box<Assignment>),
+pub enum DriverAction {
+    Start(AttemptId, Box<AttemptAssignment>),
     Stop(AttemptId),
     Publish(Publication),
     /// Send `Wake` at this time, instead of at any told before; never, if none.
-    Wake(Option<Time>),
+    Wake(Option<Timestamp>),
 }
 
 /// A run and its loop.
@@ -35,21 +35,21 @@ pub enum Action {
 pub struct Driver {
     plan: Plan,
     state: RunState,
-    chain: Hash,
-    queue: VecDeque<(Token, Stimulus)>,
+    chain: ContentHash,
+    queue: VecDeque<(InputToken, TimedInput)>,
     /// The row that is being appended.
-    pending: Option<Arc<Batch>>,
+    pending: Option<Arc<JournalBatch>>,
     /// Answers that wait for the append in flight.
-    undelivered: Vec<Answer>,
-    answers: VecDeque<Answer>,
-    actions: VecDeque<Action>,
+    undelivered: Vec<DriverAnswer>,
+    answers: VecDeque<DriverAnswer>,
+    actions: VecDeque<DriverAction>,
     /// What the host was told to start and has not reported the end of.
     started: BTreeSet<AttemptId>,
     stopped: BTreeSet<AttemptId>,
-    wake: Option<Time>,
+    wake: Option<Timestamp>,
 }
 
-type Answer = (Token, Result<(), Refusal>);
+type DriverAnswer = (InputToken, Result<(), Refusal>);
 
 impl Driver {
     /// A run that has not been started.
@@ -57,7 +57,7 @@ impl Driver {
         Driver {
             plan,
             state: RunState::new(),
-            chain: Hash::ZERO,
+            chain: ContentHash::ZERO,
             queue: VecDeque::new(),
             pending: None,
             undelivered: Vec::new(),
@@ -72,37 +72,37 @@ impl Driver {
     /// A run as its journal tells it. The host then says `Recover`, once nothing of it is in flight.
     pub fn replay<'a>(
         plan: Plan,
-        journal: impl IntoIterator<Item = &'a Batch>,
+        journal: impl IntoIterator<Item = &'a JournalBatch>,
     ) -> Result<Driver, JournalError> {
         let mut driver = Driver::new(plan);
         for batch in journal {
-            driver.recall(batch)?;
+            driver.replay_batch(batch)?;
         }
-        driver.recalled();
+        driver.finish_replay();
         Ok(driver)
     }
 
     /// A run as it was after a row whose hash is this, for which others vouch. The rows that follow are then recalled.
     /// None: it is not a state of this plan.
-    pub fn from_state(plan: &Plan, state: RunState, chain: Hash) -> Option<Driver> {
+    pub fn from_state(plan: &Plan, state: RunState, chain: ContentHash) -> Option<Driver> {
         let root = state.instances.first().filter(|_| state.definition == plan.definition.hash())?;
-        let plan = plan.definition.given(root.input.clone());
+        let plan = plan.definition.plan_with_parameters(root.input.clone());
         Some(Driver { state, chain, ..Driver::new(plan) })
     }
 
     /// The next row of the journal of a run that is being read back.
-    pub fn recall(&mut self, batch: &Batch) -> Result<(), JournalError> {
+    pub fn replay_batch(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
         batch.check(self.state.events, self.chain)?;
-        self.recall_checked(batch)
+        self.replay_checked_batch(batch)
     }
 
     /// The same, of a store that has checked each row against the one before it.
-    pub fn recall_checked(&mut self, batch: &Batch) -> Result<(), JournalError> {
+    pub fn replay_checked_batch(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
         batch.check_place(self.state.events)?;
-        if let (0, Some(Record { event, .. })) = (batch.seq, batch.records.first()) {
+        if let (0, Some(JournalRecord { event, .. })) = (batch.seq, batch.records.first()) {
             self.check_plan(event)?;
         }
-        for Record { at, event } in &batch.records {
+        for JournalRecord { at, event } in &batch.records {
             apply(&self.plan, &mut self.state, *at, event);
         }
         self.chain = batch.chain;
@@ -110,11 +110,11 @@ impl Driver {
     }
 
     /// The journal has been read to its end.
-    pub fn recalled(&mut self) {
+    pub fn finish_replay(&mut self) {
         self.wake = wanted(&self.state).wake;
-        self.actions.push_back(Action::Wake(self.wake));
+        self.actions.push_back(DriverAction::Wake(self.wake));
         for item in &wanted(&self.state).publish {
-            self.actions.push_back(Action::Publish(*item));
+            self.actions.push_back(DriverAction::Publish(*item));
         }
     }
 
@@ -123,7 +123,7 @@ impl Driver {
             Event::RunStarted { definition, parameters, .. }
                 if *definition == self.plan.definition.hash() =>
             {
-                self.plan = self.plan.definition.given(parameters.clone());
+                self.plan = self.plan.definition.plan_with_parameters(parameters.clone());
                 Ok(())
             }
             Event::Quarantined { .. } => Ok(()),
@@ -141,7 +141,7 @@ impl Driver {
     }
 
     /// The hash of everything appended so far, and of what is being appended.
-    pub fn chain(&self) -> Hash {
+    pub fn chain(&self) -> ContentHash {
         self.chain
     }
 
@@ -156,8 +156,8 @@ impl Driver {
     }
 
     /// An input. Its answer comes when what it led to is durable.
-    pub fn push(&mut self, token: Token, stimulus: Stimulus) {
-        if let Input::Finished { attempt, .. } = &stimulus.input {
+    pub fn push_input(&mut self, token: InputToken, stimulus: TimedInput) {
+        if let RunInput::Finished { attempt, .. } = &stimulus.input {
             self.started.remove(attempt);
             self.stopped.remove(attempt);
         }
@@ -166,32 +166,36 @@ impl Driver {
 
     /// Decides what is queued, and gives the row to append, if there is one and none is in flight. The host calls
     /// [`appended`](Driver::appended) when it is durable, and gives the row again to another store if that failed.
-    pub fn poll_append(&mut self) -> Option<Arc<Batch>> {
+    pub fn poll_append(&mut self) -> Option<Arc<JournalBatch>> {
         if self.pending.is_some() {
             return None;
         }
         let seq = self.state.events;
         let mut records = Vec::new();
         while let Some((token, stimulus)) = self.queue.pop_front() {
-            if matches!(stimulus.input, Input::Wake) {
+            if matches!(stimulus.input, RunInput::Wake) {
                 // The time that was told is used up. What is still due then, or was not due yet, is told anew.
                 self.wake = None;
             }
-            let answer = self.decide(&stimulus, &mut records);
+            let answer = self.decide_input(&stimulus, &mut records);
             self.undelivered.push((token, answer));
         }
         if records.is_empty() {
-            self.tell_wake();
-            self.deliver();
+            self.schedule_wake();
+            self.deliver_answers();
             return None;
         }
-        let batch = Batch::new(seq, self.chain, records);
+        let batch = JournalBatch::new(seq, self.chain, records);
         self.chain = batch.chain;
         self.pending = Some(Arc::new(batch));
         self.pending.clone()
     }
 
-    fn decide(&mut self, stimulus: &Stimulus, records: &mut Vec<Record>) -> Result<(), Refusal> {
+    fn decide_input(
+        &mut self,
+        stimulus: &TimedInput,
+        records: &mut Vec<JournalRecord>,
+    ) -> Result<(), Refusal> {
         let mut events = Vec::new();
         let Driver { plan, state, .. } = self;
         let decided = catch_unwind(AssertUnwindSafe(|| decide(plan, state, stimulus, &mut events)));
@@ -205,73 +209,73 @@ impl Driver {
                 Err(Refusal::Quarantined { message })
             }
         };
-        records.extend(events.into_iter().map(|event| Record { at: stimulus.at, event }));
+        records.extend(events.into_iter().map(|event| JournalRecord { at: stimulus.at, event }));
         answer
     }
 
     /// The row is durable: its answers and actions can go out.
-    pub fn appended(&mut self) {
+    pub fn confirm_append(&mut self) {
         let Some(batch) = self.pending.take() else { return };
-        for Record { event, .. } in &batch.records {
-            self.react(event);
+        for JournalRecord { event, .. } in &batch.records {
+            self.react_to_event(event);
         }
-        self.tell_wake();
-        self.deliver();
+        self.schedule_wake();
+        self.deliver_answers();
     }
 
-    fn tell_wake(&mut self) {
+    fn schedule_wake(&mut self) {
         let wake = wanted(&self.state).wake;
         if wake != self.wake {
             self.wake = wake;
-            self.actions.push_back(Action::Wake(wake));
+            self.actions.push_back(DriverAction::Wake(wake));
         }
     }
 
     /// Brings what an event was about in line with what is wanted now.
-    fn react(&mut self, event: &Event) {
+    fn react_to_event(&mut self, event: &Event) {
         match event {
             Event::AttemptStarted { attempt, .. } | Event::StopAsked { attempt, .. } => {
-                self.reconcile(*attempt)
+                self.reconcile_attempt(*attempt)
             }
             Event::RunStarted { publish, .. } | Event::RunDecided { publish, .. } => {
-                self.actions.extend(publish.iter().copied().map(Action::Publish));
+                self.actions.extend(publish.iter().copied().map(DriverAction::Publish));
             }
             Event::Quarantined { .. } => {
                 for attempt in std::mem::take(&mut self.started) {
-                    self.actions.push_back(Action::Stop(attempt));
+                    self.actions.push_back(DriverAction::Stop(attempt));
                 }
             }
             _ => {}
         }
     }
 
-    fn reconcile(&mut self, attempt: AttemptId) {
+    fn reconcile_attempt(&mut self, attempt: AttemptId) {
         match wanted(&self.state).runs.get(&attempt) {
             Some(assignment) if self.started.insert(attempt) => {
-                self.actions.push_back(Action::Start(attempt, Box::new(assignment.clone())));
+                self.actions.push_back(DriverAction::Start(attempt, Box::new(assignment.clone())));
             }
             // An attempt that was stopped before it was started is reported as stopped by the host all the same.
             None if self.state.in_flight().contains(&attempt) && self.stopped.insert(attempt) => {
-                self.actions.push_back(Action::Stop(attempt));
+                self.actions.push_back(DriverAction::Stop(attempt));
             }
             _ => {}
         }
     }
 
-    fn deliver(&mut self) {
+    fn deliver_answers(&mut self) {
         self.answers.extend(self.undelivered.drain(..));
     }
 
     /// The answers that go out when the append in flight is durable, for a host that keeps them beside it.
-    pub fn undelivered(&self) -> &[(Token, Result<(), Refusal>)] {
+    pub fn undelivered_answers(&self) -> &[(InputToken, Result<(), Refusal>)] {
         &self.undelivered
     }
 
-    pub fn poll_answer(&mut self) -> Option<(Token, Result<(), Refusal>)> {
+    pub fn poll_answer(&mut self) -> Option<(InputToken, Result<(), Refusal>)> {
         self.answers.pop_front()
     }
 
-    pub fn poll_action(&mut self) -> Option<Action> {
+    pub fn poll_action(&mut self) -> Option<DriverAction> {
         self.actions.pop_front()
     }
 }

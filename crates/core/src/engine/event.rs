@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    AttemptEnd, AttemptId, BudgetGrant, Cost, Decision, InstanceIx, InstanceReused, Opening, Proof,
-    Publication, Start, StepAt, StepReused,
+    AttemptEnd, AttemptId, BudgetGrant, Cost, EvidenceResult, InstanceIx, InstanceReused, Publication,
+    RunStart, StepAt, StepReused, Verdict, Waitpoint,
 };
 use crate::{
     ids::SignalName,
-    ir::{Approver, Effect, ErrorClass, HoldReason, RunStatus, is_one, one},
-    plan::Hash,
-    time::Time,
+    ir::{Approver, ErrorClass, HoldReason, OutcomeEffect, RunStatus, is_one, one},
+    plan::ContentHash,
+    time::Timestamp,
 };
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,32 +24,32 @@ use crate::{
 pub enum Event {
     /// The root instance exists.
     RunStarted {
-        start: Box<Start>,
+        start: Box<RunStart>,
         /// The hash of the workflow and what it calls.
-        definition: Hash,
+        definition: ContentHash,
         parameters: Arc<Value>,
         #[serde(default, skip_serializing_if = "is_null")]
         env: Arc<Value>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        deadline: Option<Time>,
+        deadline: Option<Timestamp>,
         publish: Vec<Publication>,
     },
     /// A lane, item, pass or call began. Its number is the next one.
     InstanceStarted {
         parent: StepAt,
-        part: Part,
+        part: InstancePart,
         /// What a called workflow is given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input: Option<Arc<Value>>,
         #[serde(default, skip_serializing_if = "is_null")]
         env: Arc<Value>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        deadline: Option<Time>,
+        deadline: Option<Timestamp>,
     },
     /// Nothing more starts in it.
     InstanceHalted {
         instance: InstanceIx,
-        why: Halt,
+        why: HaltReason,
         undo: bool,
     },
     InstanceEnded {
@@ -75,23 +75,23 @@ pub enum Event {
     StepEntered {
         at: StepAt,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        deadline: Option<Time>,
+        deadline: Option<Timestamp>,
     },
     /// A worker is to be started. Durable before the process exists.
     AttemptStarted {
         attempt: AttemptId,
-        mode: Mode,
+        mode: AttemptMode,
         /// What the worker is given, where it is not what the attempt before it was given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        given: Option<Arc<Given>>,
+        given: Option<Arc<AttemptInput>>,
         /// When the step's own time is up; set with its first attempt.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        deadline: Option<Time>,
+        deadline: Option<Timestamp>,
     },
     /// A worker is to be stopped.
     StopAsked {
         attempt: AttemptId,
-        why: Stop,
+        why: AttemptStopReason,
     },
     AttemptEnded {
         attempt: AttemptId,
@@ -99,7 +99,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Cost::is_zero")]
         cost: Cost,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        proofs: Vec<Proof>,
+        proofs: Vec<EvidenceResult>,
         /// Who did it, where that was not who the step names.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
@@ -107,20 +107,20 @@ pub enum Event {
     /// What the step does next, after an attempt or a hold.
     StepGoesOn {
         at: StepAt,
-        next: Onward,
+        next: NextAction,
     },
     /// A new attempt when the time comes.
     RetryScheduled {
         at: StepAt,
-        due: Time,
-        error: Error,
+        due: Timestamp,
+        error: ExecutionError,
     },
     StepHeld {
         at: StepAt,
-        opening: Opening,
+        opening: Waitpoint,
         reason: HoldReason,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        until: Option<Time>,
+        until: Option<Timestamp>,
         message: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         approvers: Vec<Approver>,
@@ -128,14 +128,14 @@ pub enum Event {
         #[serde(default = "one", skip_serializing_if = "is_one")]
         quorum: u32,
         /// What it goes on with when it is released.
-        next: Onward,
+        next: NextAction,
     },
     /// A gate or a wait is open.
     Opened {
         at: StepAt,
-        opening: Opening,
+        opening: Waitpoint,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        deadline: Option<Time>,
+        deadline: Option<Timestamp>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         approvers: Vec<Approver>,
         #[serde(default = "one", skip_serializing_if = "is_one")]
@@ -147,23 +147,23 @@ pub enum Event {
     },
     /// Others are asked now.
     Escalated {
-        opening: Opening,
+        opening: Waitpoint,
         /// None: for as long as the run may take.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        deadline: Option<Time>,
+        deadline: Option<Timestamp>,
         approvers: Vec<Approver>,
     },
     /// One of several people who have to approve did. The last one's word is what decides.
     Approved {
-        opening: Opening,
+        opening: Waitpoint,
         by: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
     /// A gate or a hold was answered, by a person or by its time.
     Decided {
-        opening: Opening,
-        decision: Decision,
+        opening: Waitpoint,
+        decision: Verdict,
         by: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
@@ -177,7 +177,7 @@ pub enum Event {
     },
     /// A signal ended a wait. `kept`: it had been waiting, and is gone now.
     SignalTaken {
-        opening: Opening,
+        opening: Waitpoint,
         name: SignalName,
         payload: Arc<Value>,
         kept: bool,
@@ -185,15 +185,15 @@ pub enum Event {
     /// How a step ended, and what that does.
     StepEnded {
         at: StepAt,
-        outcome: Outcome,
+        outcome: StepOutcome,
         #[serde(default, skip_serializing_if = "is_null")]
         output: Arc<Value>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        error: Option<Error>,
-        effect: Effect,
+        error: Option<ExecutionError>,
+        effect: OutcomeEffect,
         /// Where the cursor goes, in a routed scope that goes on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        route: Option<Route>,
+        route: Option<CursorRoute>,
         /// The step that settles what this one could not merge. Its failure counts only if that one does not succeed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         settler: Option<u32>,
@@ -212,7 +212,7 @@ pub enum Event {
     },
     /// What was completed is taken back, in this order.
     UndoBegan {
-        of: Walk,
+        of: UndoWalk,
         targets: Vec<UndoTarget>,
         /// Steps that were cut off and may have had an effect.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -225,10 +225,10 @@ pub enum Event {
     UndoFailed {
         at: StepAt,
         visit: u32,
-        error: Error,
+        error: ExecutionError,
     },
     UndoEnded {
-        of: Walk,
+        of: UndoWalk,
         clean: bool,
     },
     /// How the run ended.
@@ -237,13 +237,13 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "is_null")]
         output: Arc<Value>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        error: Option<Error>,
+        error: Option<ExecutionError>,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         degraded: bool,
         publish: Vec<Publication>,
         /// When the run that retries this one is due.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        retry: Option<Time>,
+        retry: Option<Timestamp>,
     },
     PublicationEnded {
         item: Publication,
@@ -264,7 +264,7 @@ pub(super) fn is_null(value: &Arc<Value>) -> bool {
 /// Which part of a composite an instance is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum InstancePart {
     Lane(u32),
     Item(u32),
     /// Counted from 1.
@@ -275,7 +275,7 @@ pub enum Part {
 /// Why an instance starts nothing more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Halt {
+pub enum HaltReason {
     /// A step failed, and its effect is to abort or undo.
     Failed {
         step: u32,
@@ -288,7 +288,7 @@ pub enum Halt {
     Outer,
     /// The instance broke a limit.
     Limit {
-        error: Error,
+        error: ExecutionError,
     },
 }
 
@@ -299,7 +299,7 @@ pub struct InstanceEnd {
     #[serde(default, skip_serializing_if = "is_null")]
     pub output: Arc<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<Error>,
+    pub error: Option<ExecutionError>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub degraded: bool,
 }
@@ -307,7 +307,7 @@ pub struct InstanceEnd {
 /// How an attempt relates to the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum AttemptMode {
     Fresh,
     /// The one before it failed, or it was held.
     Again,
@@ -320,7 +320,7 @@ pub enum Mode {
 /// What a worker is given.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Given {
+pub struct AttemptInput {
     pub inputs: Value,
     /// The worker's instructions or arguments, filled in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -329,7 +329,7 @@ pub struct Given {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stop {
+pub enum AttemptStopReason {
     /// Its instance was halted.
     Halted,
     /// The step's own time is up.
@@ -339,10 +339,10 @@ pub enum Stop {
 /// What a step does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Onward {
-    pub role: super::Role,
+pub struct NextAction {
+    pub role: super::AttemptRole,
     pub iteration: u32,
-    pub mode: Mode,
+    pub mode: AttemptMode,
     /// The convergence stage, from 1.
     pub stage: u32,
 }
@@ -350,7 +350,7 @@ pub struct Onward {
 /// How a step ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum StepOutcome {
     Succeeded,
     /// Its check still said incomplete, and that is an end.
     Incomplete,
@@ -358,13 +358,13 @@ pub enum Outcome {
     Exhausted,
     Failed(ErrorClass),
     Rejected,
-    Skipped(Skip),
+    Skipped(SkipReason),
     Cancelled,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Skip {
+pub enum SkipReason {
     Condition,
     /// This step, on which it depends, did not satisfy it.
     Upstream(u32),
@@ -373,7 +373,7 @@ pub enum Skip {
 /// Where a cursor goes, in JSON a number or null for the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Route {
+pub enum CursorRoute {
     Step(u32),
     End,
 }
@@ -381,7 +381,7 @@ pub enum Route {
 /// What went wrong, for people and for policies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Error {
+pub struct ExecutionError {
     pub class: ErrorClass,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
@@ -394,7 +394,7 @@ pub struct Error {
 /// What is undone together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Walk {
+pub enum UndoWalk {
     /// A workflow.
     Workflow(InstanceIx),
     /// The instances of a composite that is to be tried again.

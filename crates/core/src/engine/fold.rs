@@ -3,27 +3,27 @@
 use std::sync::Arc;
 
 use super::{
-    InstanceIx, Opening, StepAt, Walk,
-    state::{Deadline, Instance, More, OpeningKind, RunState, StepState, null},
-    transitions::Phase,
+    InstanceIx, StepAt, UndoWalk, Waitpoint,
+    state::{Deadline, InstanceState, RunState, StepState, VisitState, WaitpointKind, null},
+    transitions::StepPhase,
 };
 use crate::{
-    ir::{Effect, Kind, Per, StepPolicy},
+    ir::{OutcomeEffect, StepKindSpec, StepPolicy, TimeoutScope},
     plan::{Plan, ScopeEntry},
-    time::Time,
+    time::Timestamp,
 };
 
 /// A state that is being changed by an event at a time.
-pub(super) struct Fold<'a> {
+pub(super) struct StateFold<'a> {
     pub plan: &'a Plan,
     pub state: &'a mut RunState,
-    pub now: Time,
+    pub now: Timestamp,
 }
 
 /// The steps of a new instance.
 pub(super) fn new_steps(entry: &ScopeEntry) -> Vec<StepState> {
     let step = |unmet: &u32| StepState {
-        phase: Phase::Pending,
+        phase: StepPhase::Pending,
         unmet: *unmet,
         slot: false,
         visit: 0,
@@ -35,25 +35,25 @@ pub(super) fn new_steps(entry: &ScopeEntry) -> Vec<StepState> {
     entry.unmet.iter().map(step).collect()
 }
 
-impl<'a> Fold<'a> {
-    pub fn entry(&self, ix: InstanceIx) -> &'a ScopeEntry {
+impl<'a> StateFold<'a> {
+    pub fn scope_entry(&self, ix: InstanceIx) -> &'a ScopeEntry {
         self.plan.definition.scope(self.state.instance(ix).scope)
     }
 
-    pub fn policy(&self, at: StepAt) -> &'a StepPolicy {
-        &self.entry(at.0).step(at.1).policy
+    pub fn step_policy(&self, at: StepAt) -> &'a StepPolicy {
+        &self.scope_entry(at.0).step(at.1).policy
     }
 
-    pub fn instance(&mut self, ix: InstanceIx) -> &mut Instance {
+    pub fn instance_mut(&mut self, ix: InstanceIx) -> &mut InstanceState {
         &mut self.state.instances[ix.0 as usize]
     }
 
-    pub fn more(&mut self, at: StepAt) -> &mut More {
-        Arc::make_mut(self.instance(at.0).steps[at.1 as usize].more.get_or_insert_default())
+    pub fn visit_state_mut(&mut self, at: StepAt) -> &mut VisitState {
+        Arc::make_mut(self.instance_mut(at.0).steps[at.1 as usize].more.get_or_insert_default())
     }
 
     /// The only place where a phase changes.
-    pub fn set_phase(&mut self, at: StepAt, phase: Phase) {
+    pub fn set_phase(&mut self, at: StepAt, phase: StepPhase) {
         let instance = &mut self.state.instances[at.0.0 as usize];
         let step = &mut instance.steps[at.1 as usize];
         self.state.phases[step.phase as usize] -= 1;
@@ -64,14 +64,14 @@ impl<'a> Fold<'a> {
     }
 
     /// A new visit begins, if the step is not in one.
-    pub fn arrive(&mut self, at: StepAt) {
+    pub fn begin_visit(&mut self, at: StepAt) {
         let now = self.now;
         let home = self.state.instance(at.0).home;
-        let instance = self.instance(at.0);
+        let instance = self.instance_mut(at.0);
         let step = &mut instance.steps[at.1 as usize];
         match step.phase {
-            Phase::Pending => {}
-            Phase::Done => instance.open += 1,
+            StepPhase::Pending => {}
+            StepPhase::Done => instance.open += 1,
             _ => return,
         }
         step.visit += 1;
@@ -84,37 +84,37 @@ impl<'a> Fold<'a> {
             more.cost = old.cost;
             more.total_attempts = old.total_attempts;
         }
-        self.instance(home).executed += 1;
+        self.instance_mut(home).executed += 1;
     }
 
     /// The step waits for its slot, and with a slot for a worker.
     pub fn make_ready(&mut self, at: StepAt) {
         self.clear_retry(at);
-        self.set_phase(at, Phase::Ready);
-        let more = self.more(at);
+        self.set_phase(at, StepPhase::Ready);
+        let more = self.visit_state_mut(at);
         more.held = None;
         more.stopping = None;
-        let limit = self.entry(at.0).scope.concurrency;
-        let instance = self.instance(at.0);
+        let limit = self.scope_entry(at.0).scope.concurrency;
+        let instance = self.instance_mut(at.0);
         let slot = instance.steps[at.1 as usize].slot;
         match limit {
             Some(limit) if !slot && instance.slots >= limit => {
                 instance.queue.insert(at.1);
             }
             Some(_) if !slot => self.take_slot(at),
-            _ => self.offer(at),
+            _ => self.offer_step(at),
         }
     }
 
     fn take_slot(&mut self, at: StepAt) {
-        let instance = self.instance(at.0);
+        let instance = self.instance_mut(at.0);
         instance.slots += 1;
         instance.steps[at.1 as usize].slot = true;
-        self.offer(at);
+        self.offer_step(at);
     }
 
-    fn offer(&mut self, at: StepAt) {
-        if matches!(self.entry(at.0).step(at.1).kind, Kind::Work(_)) {
+    fn offer_step(&mut self, at: StepAt) {
+        if matches!(self.scope_entry(at.0).step(at.1).kind, StepKindSpec::Work(_)) {
             self.state.ready.insert(at);
         } else {
             self.state.entering.insert(at);
@@ -123,7 +123,7 @@ impl<'a> Fold<'a> {
 
     /// Gives the slot to the first step that waits for one.
     pub fn free_slot(&mut self, at: StepAt) {
-        let instance = self.instance(at.0);
+        let instance = self.instance_mut(at.0);
         let step = &mut instance.steps[at.1 as usize];
         if !std::mem::take(&mut step.slot) {
             return;
@@ -140,25 +140,25 @@ impl<'a> Fold<'a> {
         waiting.extend(self.state.instance(ix).queue.iter().copied());
         for step in waiting {
             let at = StepAt(ix, step);
-            if self.state.more(at).is_some_and(|more| more.started.is_some()) {
+            if self.state.visit_state(at).is_some_and(|more| more.started.is_some()) {
                 continue;
             }
             self.state.ready.remove(&at);
             self.state.entering.remove(&at);
-            let instance = self.instance(ix);
+            let instance = self.instance_mut(ix);
             instance.queue.remove(&step);
             instance.slots -= u32::from(std::mem::take(&mut instance.steps[step as usize].slot));
             instance.steps[step as usize].visit -= 1;
-            self.set_phase(at, Phase::Pending);
+            self.set_phase(at, StepPhase::Pending);
         }
         self.offer_slots(ix);
     }
 
     /// Slots that came free go to steps that wait for one.
     fn offer_slots(&mut self, ix: InstanceIx) {
-        let Some(limit) = self.entry(ix).scope.concurrency else { return };
+        let Some(limit) = self.scope_entry(ix).scope.concurrency else { return };
         while self.state.instance(ix).slots < limit
-            && let Some(next) = self.instance(ix).queue.pop_first()
+            && let Some(next) = self.instance_mut(ix).queue.pop_first()
         {
             self.take_slot(StepAt(ix, next));
         }
@@ -168,44 +168,44 @@ impl<'a> Fold<'a> {
     pub fn clear_step(&mut self, at: StepAt) {
         self.state.ready.remove(&at);
         self.state.entering.remove(&at);
-        self.instance(at.0).queue.remove(&at.1);
+        self.instance_mut(at.0).queue.remove(&at.1);
         self.clear_retry(at);
         self.drop_step_deadline(at);
-        let more = self.more(at);
+        let more = self.visit_state_mut(at);
         let opening = more.opening.take();
         more.stopping = None;
         more.held = None;
         if let Some(opening) = opening {
-            self.close(opening);
+            self.close_waitpoint(opening);
         }
     }
 
     pub fn drop_step_deadline(&mut self, at: StepAt) {
-        if let Some(time) = self.more(at).deadline.take() {
+        if let Some(time) = self.visit_state_mut(at).deadline.take() {
             self.state.deadlines.remove(&(time, Deadline::Step(at)));
         }
     }
 
     /// A try of a step is over: the time that was for it alone is not counted on.
     pub fn end_try(&mut self, at: StepAt) {
-        if self.policy(at).timeout_per == Per::Attempt {
+        if self.step_policy(at).timeout_per == TimeoutScope::Attempt {
             self.drop_step_deadline(at);
         }
     }
 
     pub fn clear_retry(&mut self, at: StepAt) {
-        if let Some(due) = self.more(at).due.take() {
+        if let Some(due) = self.visit_state_mut(at).due.take() {
             self.state.deadlines.remove(&(due, Deadline::Retry(at)));
         }
     }
 
-    pub fn close(&mut self, opening: Opening) {
-        self.drop_opening_deadline(opening);
+    pub fn close_waitpoint(&mut self, opening: Waitpoint) {
+        self.drop_waitpoint_deadline(opening);
         let state = &mut self.state.openings[opening.0 as usize];
         state.closed = true;
-        let (at, waits) = (state.at, state.kind == OpeningKind::Wait);
-        self.more(at).opening = None;
-        if waits && let Kind::Wait(wait) = &self.entry(at.0).step(at.1).kind {
+        let (at, waits) = (state.at, state.kind == WaitpointKind::Wait);
+        self.visit_state_mut(at).opening = None;
+        if waits && let StepKindSpec::Wait(wait) = &self.scope_entry(at.0).step(at.1).kind {
             for name in &wait.on {
                 if let Some(open) = self.state.waits.get_mut(name) {
                     open.remove(&opening);
@@ -214,17 +214,17 @@ impl<'a> Fold<'a> {
         }
     }
 
-    pub fn drop_opening_deadline(&mut self, opening: Opening) {
+    pub fn drop_waitpoint_deadline(&mut self, opening: Waitpoint) {
         if let Some(time) = self.state.openings[opening.0 as usize].deadline.take() {
             self.state.deadlines.remove(&(time, Deadline::Opening(opening)));
         }
     }
 
     /// Who depends on a step that satisfies waits for one less; who settles its conflicts does so after any end.
-    pub fn satisfy_dependents(&mut self, at: StepAt, effect: Effect) {
-        let entry = self.entry(at.0);
-        let instance = self.instance(at.0);
-        let waits = |dependent: &&u32| effect.satisfies || entry.settler(at.1) == Some(**dependent);
+    pub fn satisfy_dependents(&mut self, at: StepAt, effect: OutcomeEffect) {
+        let entry = self.scope_entry(at.0);
+        let instance = self.instance_mut(at.0);
+        let waits = |dependent: &&u32| effect.satisfies || entry.conflict_resolver(at.1) == Some(**dependent);
         for dependent in entry.dependents(at.1).iter().filter(waits) {
             let step = &mut instance.steps[*dependent as usize];
             step.unmet = step.unmet.saturating_sub(1);
@@ -232,7 +232,7 @@ impl<'a> Fold<'a> {
     }
 
     /// The walk whose present target is this step.
-    pub fn walk_at(&self, at: StepAt) -> Option<Walk> {
+    pub fn find_undo_walk(&self, at: StepAt) -> Option<UndoWalk> {
         self.state.undoing.get(&at).copied()
     }
 }

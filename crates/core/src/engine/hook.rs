@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Error, InstanceIx, code, scope_env::ScopeEnv, state::RunState};
+use super::{ExecutionError, InstanceIx, code, scope_env::ScopeEnv, state::RunState};
 use crate::{
     expr::Expr,
     ir::{ErrorClass, HookAction},
@@ -11,21 +11,25 @@ use crate::{
 
 /// What a hook wants done, with nothing left to work out.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Hooked {
+pub enum EvaluatedHook {
     Notify { channel: String, message: Option<Value> },
     Run { program: String, arguments: Vec<Value> },
 }
 
 /// The hook of a number, as the root of the run sees things now. None: the workflow has no such hook, or the run has not
 /// begun.
-pub fn hook(plan: &Plan, state: &RunState, number: u32) -> Option<Result<Hooked, Error>> {
+pub fn evaluate_hook(
+    plan: &Plan,
+    state: &RunState,
+    number: u32,
+) -> Option<Result<EvaluatedHook, ExecutionError>> {
     let hooks = &plan.definition.root().workflow.hooks;
     let hook = hooks.get(usize::try_from(number).ok()?)?;
     state.instances.first()?;
     let env = ScopeEnv::new(plan, state, InstanceIx::ROOT);
     let eval = |expr: &Expr| {
         expr.eval(&env).map_err(|error| {
-            Error::new(ErrorClass::Validation, code::EXPRESSION, format!("its arguments: {error}"))
+            ExecutionError::new(ErrorClass::Validation, code::EXPRESSION, format!("its arguments: {error}"))
         })
     };
     Some(match &hook.action {
@@ -33,12 +37,12 @@ pub fn hook(plan: &Plan, state: &RunState, number: u32) -> Option<Result<Hooked,
             .as_ref()
             .map(eval)
             .transpose()
-            .map(|message| Hooked::Notify { channel: channel.clone(), message }),
+            .map(|message| EvaluatedHook::Notify { channel: channel.clone(), message }),
         HookAction::Run { program, arguments } => arguments
             .iter()
             .map(eval)
             .collect::<Result<_, _>>()
-            .map(|arguments| Hooked::Run { program: program.clone(), arguments }),
+            .map(|arguments| EvaluatedHook::Run { program: program.clone(), arguments }),
     })
 }
 
@@ -50,30 +54,36 @@ mod tests {
 
     use super::*;
     use crate::{
-        engine::{Driver, Input, Start, Stimulus, Token},
+        engine::{Driver, InputToken, RunInput, RunStart, TimedInput},
         expr::swdl,
         ids::{RunId, StepId, WorkflowId},
-        ir::{Hook, HookWhen, Kind, Scope, Shape, Step, Work, Worker, Workflow},
-        plan::check,
-        time::Time,
+        ir::{
+            HookTiming, ScopeShape, Step, StepKindSpec, StepScope, WorkSpec, WorkerSpec, Workflow,
+            WorkflowHook,
+        },
+        plan::check_workflow,
+        time::Timestamp,
     };
 
     fn begun(actions: Vec<HookAction>) -> Driver {
-        let script = Worker::Script { text: "true".into(), capabilities: Vec::new() };
-        let step = Step::new(StepId::new("one").unwrap(), Kind::Work(Box::new(Work::new(script))));
-        let mut workflow = Workflow::new(WorkflowId::new("w").unwrap(), Scope::new(Shape::Graph, vec![step]));
-        workflow.hooks = actions.into_iter().map(|action| Hook { when: HookWhen::Start, action }).collect();
-        let definition = check(Arc::new(workflow), &()).definition.unwrap();
+        let script = WorkerSpec::Script { text: "true".into(), capabilities: Vec::new() };
+        let step =
+            Step::new(StepId::new("one").unwrap(), StepKindSpec::Work(Box::new(WorkSpec::new(script))));
+        let mut workflow =
+            Workflow::new(WorkflowId::new("w").unwrap(), StepScope::new(ScopeShape::Graph, vec![step]));
+        workflow.hooks =
+            actions.into_iter().map(|action| WorkflowHook { when: HookTiming::Start, action }).collect();
+        let definition = check_workflow(Arc::new(workflow), &()).definition.unwrap();
         let mut driver = Driver::new(definition.bind(json!({"who": "a b"})).unwrap());
-        let start = Start::new(RunId::new("r1").unwrap());
-        let input = Input::Start(Box::new(start));
-        driver.push(Token(1), Stimulus { at: Time(0), grant: 0, input });
+        let start = RunStart::new(RunId::new("r1").unwrap());
+        let input = RunInput::Start(Box::new(start));
+        driver.push_input(InputToken(1), TimedInput { at: Timestamp(0), grant: 0, input });
         driver.poll_append().unwrap();
         driver
     }
 
     fn filled(text: &str) -> Expr {
-        swdl::template(text, swdl::Scope::Stage).unwrap()
+        swdl::parse_template(text, swdl::SwdlExprScope::Stage).unwrap()
     }
 
     #[test]
@@ -85,13 +95,19 @@ mod tests {
         let notify =
             HookAction::Notify { channel: "chat".into(), message: Some(filled("${{ workflow.id }}")) };
         let driver = begun(vec![run, notify]);
-        let hooked = |n| hook(driver.plan(), driver.state(), n);
+        let hooked = |n| evaluate_hook(driver.plan(), driver.state(), n);
         assert_eq!(
             hooked(0),
-            Some(Ok(Hooked::Run { program: "note".into(), arguments: vec![json!("for a b"), json!("r1")] }))
+            Some(Ok(EvaluatedHook::Run {
+                program: "note".into(),
+                arguments: vec![json!("for a b"), json!("r1")]
+            }))
         );
-        assert_eq!(hooked(1), Some(Ok(Hooked::Notify { channel: "chat".into(), message: Some(json!("w")) })));
+        assert_eq!(
+            hooked(1),
+            Some(Ok(EvaluatedHook::Notify { channel: "chat".into(), message: Some(json!("w")) }))
+        );
         assert_eq!(hooked(2), None);
-        assert_eq!(hook(driver.plan(), &RunState::new(), 0), None, "it has not begun");
+        assert_eq!(evaluate_hook(driver.plan(), &RunState::new(), 0), None, "it has not begun");
     }
 }

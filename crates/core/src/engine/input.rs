@@ -5,41 +5,41 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{AttemptId, Opening, Reused, StepAt};
+use super::{AttemptId, ReusedResult, StepAt, Waitpoint};
 use crate::{
     ids::{RunId, SignalName},
     ir::{ErrorClass, HoldReason},
     limits,
-    time::Time,
+    time::Timestamp,
 };
 
 /// An input, when it came, and how many workers may be started because of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stimulus {
-    pub at: Time,
+pub struct TimedInput {
+    pub at: Timestamp,
     pub grant: u32,
-    pub input: Input,
+    pub input: RunInput,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Input {
+pub enum RunInput {
     /// The run begins.
-    Start(Box<Start>),
+    Start(Box<RunStart>),
     /// The run begins with results of another.
-    Fork { start: Box<Start>, reused: Vec<Reused> },
+    Fork { start: Box<RunStart>, reused: Vec<ReusedResult> },
     /// The host died and is back; nothing that was in flight is.
     Recover,
     /// Only the grant.
     Capacity,
     /// An attempt ended.
-    Finished { attempt: AttemptId, report: Report },
+    Finished { attempt: AttemptId, report: AttemptReport },
     /// Someone answered a gate or a hold.
     Decide {
-        opening: Opening,
-        decision: Decision,
-        by: Actor,
+        opening: Waitpoint,
+        decision: Verdict,
+        by: DecisionActor,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
@@ -56,7 +56,7 @@ pub enum Input {
         step: StepAt,
         reason: HoldReason,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        until: Option<Time>,
+        until: Option<Timestamp>,
         message: String,
     },
     /// Time has passed.
@@ -83,7 +83,7 @@ pub enum Input {
 /// Who a run is. Its parameters are in the plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Start {
+pub struct RunStart {
     pub run: RunId,
     /// The run that this one retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,51 +95,51 @@ pub struct Start {
     pub context: Value,
     /// The run whose results this one begins with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub forked_from: Option<ForkedFrom>,
+    pub forked_from: Option<ForkOrigin>,
 }
 
 /// Where a fork comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ForkedFrom {
+pub struct ForkOrigin {
     pub run: RunId,
     /// The first step that is done again, by its id.
     pub step: String,
 }
 
-impl Start {
+impl RunStart {
     /// The first try at a run that comes from no other.
-    pub fn new(run: RunId) -> Start {
-        Start { run, retry_of: None, attempt: 1, context: Value::Null, forked_from: None }
+    pub fn new(run: RunId) -> RunStart {
+        RunStart { run, retry_of: None, attempt: 1, context: Value::Null, forked_from: None }
     }
 }
 
 /// How an attempt ended and what it used up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Report {
+pub struct AttemptReport {
     pub end: AttemptEnd,
     #[serde(default, skip_serializing_if = "Cost::is_zero")]
     pub cost: Cost,
     /// What was looked at of the step's evidence, in its order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub proofs: Vec<Proof>,
+    pub proofs: Vec<EvidenceResult>,
     /// Who did it, where that was not who the step names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
-impl Report {
+impl AttemptReport {
     /// By whom the step names, with nothing to be proven.
-    pub fn new(end: AttemptEnd, cost: Cost) -> Report {
-        Report { end, cost, proofs: Vec::new(), by: None }
+    pub fn new(end: AttemptEnd, cost: Cost) -> AttemptReport {
+        AttemptReport { end, cost, proofs: Vec::new(), by: None }
     }
 }
 
 /// Whether one piece of a step's evidence is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Proof {
+pub struct EvidenceResult {
     /// What had to be so.
     pub what: String,
     pub holds: bool,
@@ -148,14 +148,14 @@ pub struct Proof {
     pub found: String,
 }
 
-impl Proof {
+impl EvidenceResult {
     /// Cut to what is kept.
-    pub(super) fn bounded(self) -> Proof {
+    pub(super) fn into_bounded(self) -> EvidenceResult {
         let cut = |text: String, most: usize| match text.char_indices().nth(most) {
             Some((end, _)) => text[..end].to_owned(),
             None => text,
         };
-        Proof {
+        EvidenceResult {
             what: cut(self.what, limits::PROOF_CHARS),
             holds: self.holds,
             found: cut(self.found, limits::FOUND_CHARS),
@@ -171,7 +171,7 @@ pub enum AttemptEnd {
     },
     /// A check's finding.
     Checked {
-        finding: Finding,
+        finding: CheckFinding,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         reasons: Vec<String>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -187,7 +187,7 @@ pub enum AttemptEnd {
         message: String,
         /// When it makes sense to try again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        retry_at: Option<Time>,
+        retry_at: Option<Timestamp>,
     },
     /// The work is done, and what it changed does not fit what others changed meanwhile.
     Unmerged {
@@ -203,7 +203,7 @@ pub enum AttemptEnd {
     Blocked {
         reason: HoldReason,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        until: Option<Time>,
+        until: Option<Timestamp>,
         message: String,
     },
     /// Who did it cannot go on, and another takes over at once.
@@ -241,14 +241,14 @@ impl CheckOutput {
         if self.status.is_some() { lines.next() } else { lines.next_back() }
     }
 
-    pub(super) fn bounded(self) -> CheckOutput {
+    pub(super) fn into_bounded(self) -> CheckOutput {
         CheckOutput::new(self.status, &self.text)
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Finding {
+pub enum CheckFinding {
     Complete,
     Incomplete,
     /// The checker ended well and said nothing that can be read.
@@ -259,7 +259,7 @@ pub enum Finding {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decision {
+pub enum Verdict {
     Approve,
     Reject,
 }
@@ -267,7 +267,7 @@ pub enum Decision {
 /// Who decides, as the host knows them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Actor {
+pub struct DecisionActor {
     pub name: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<String>,
@@ -318,12 +318,12 @@ mod tests {
     fn the_output_of_a_check_keeps_its_end_and_has_a_headline() {
         let most = limits::CHECK_OUTPUT_BYTES;
         let long = CheckOutput { status: Some(1), text: format!("é{}", "x".repeat(most - 1)) };
-        assert_eq!(long.bounded().text, "x".repeat(most - 1));
+        assert_eq!(long.into_bounded().text, "x".repeat(most - 1));
         let lines = CheckOutput::new(None, &format!("{}\none\ntwo\n", "x".repeat(most)));
         assert_eq!(lines.text, "one\ntwo");
         let of = |status| CheckOutput::new(status, "\n first \nmiddle\nlast\n\n");
         assert_eq!(of(Some(1)).text, "first \nmiddle\nlast");
-        assert_eq!(of(Some(1)).bounded(), of(Some(1)));
+        assert_eq!(of(Some(1)).into_bounded(), of(Some(1)));
         assert_eq!((of(Some(1)).headline(), of(None).headline()), (Some("first"), Some("last")));
         assert_eq!(CheckOutput::default().headline(), None);
     }

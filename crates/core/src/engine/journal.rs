@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Event;
-use crate::{plan::Hash, time::Time};
+use crate::{plan::ContentHash, time::Timestamp};
 
 /// The version of rows that this code writes.
 pub const VERSION: u32 = 1;
@@ -14,20 +14,20 @@ pub const VERSION: u32 = 1;
 /// What one append adds to a journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Batch {
+pub struct JournalBatch {
     pub version: u32,
     /// The number of its first event, counted from 0.
     pub seq: u64,
-    pub records: Vec<Record>,
+    pub records: Vec<JournalRecord>,
     /// The hash of the row before it and of its own records.
-    pub chain: Hash,
+    pub chain: ContentHash,
 }
 
 /// An event and when it was decided.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
-    pub at: Time,
+pub struct JournalRecord {
+    pub at: Timestamp,
     pub event: Event,
 }
 
@@ -46,32 +46,37 @@ pub enum JournalError {
     OtherPlan,
 }
 
-impl Batch {
-    pub fn new(seq: u64, before: Hash, records: Vec<Record>) -> Batch {
-        let chain = chain(seq, before, &records);
-        Batch { version: VERSION, seq, records, chain }
+impl JournalBatch {
+    pub fn new(seq: u64, before: ContentHash, records: Vec<JournalRecord>) -> JournalBatch {
+        let chain = hash_records(seq, before, &records);
+        JournalBatch { version: VERSION, seq, records, chain }
     }
 
     /// Whether this row follows these many events that end with this hash.
-    pub fn check(&self, events: u64, before: Hash) -> Result<(), JournalError> {
+    pub fn check(&self, events: u64, before: ContentHash) -> Result<(), JournalError> {
         self.check_place(events)?;
-        self.check_chain(chain(self.seq, before, &self.records))
+        self.check_chain(hash_records(self.seq, before, &self.records))
     }
 
     /// The same, where the records are at hand as they were written: those need not be written again to be hashed.
-    pub fn check_written(&self, events: u64, before: Hash, records: &[u8]) -> Result<(), JournalError> {
+    pub fn check_written(
+        &self,
+        events: u64,
+        before: ContentHash,
+        records: &[u8],
+    ) -> Result<(), JournalError> {
         self.check_place(events)?;
         let seq = format!("[{},", self.seq);
         self.check_chain(before.chain([seq.as_bytes(), records, b"]"]))
     }
 
-    fn check_chain(&self, chain: Hash) -> Result<(), JournalError> {
+    fn check_chain(&self, chain: ContentHash) -> Result<(), JournalError> {
         if chain == self.chain { Ok(()) } else { Err(JournalError::Chain { seq: self.seq }) }
     }
 
     /// Whether this row can be read, and follows these many events.
     pub(super) fn check_place(&self, events: u64) -> Result<(), JournalError> {
-        let Batch { version, seq, .. } = *self;
+        let JournalBatch { version, seq, .. } = *self;
         if version > VERSION {
             return Err(JournalError::Newer { seq, version });
         }
@@ -85,7 +90,7 @@ impl Batch {
     }
 }
 
-fn chain(seq: u64, before: Hash, records: &[Record]) -> Hash {
+fn hash_records(seq: u64, before: ContentHash, records: &[JournalRecord]) -> ContentHash {
     let bytes = serde_json::to_vec(&(seq, records)).expect("records serialise to JSON");
     before.chain([&bytes[..]])
 }

@@ -6,8 +6,8 @@
 
 mod address;
 mod apply;
+mod budget;
 pub mod code;
-mod command;
 mod decide;
 mod driver;
 mod event;
@@ -16,42 +16,43 @@ mod fork;
 mod hook;
 mod input;
 mod journal;
-mod limit;
-pub mod pairs;
-mod past;
-mod purse;
+pub mod map_as_pairs;
 mod refusal;
 mod reload;
-mod reused;
+mod reusable_results;
+mod reuse_events;
 mod scope_env;
-mod size;
 mod stall;
 mod state;
+mod time_limit;
 pub mod transitions;
+mod value_size;
 mod verbs;
+mod wanted_work;
 
-pub use address::{AttemptId, InstanceIx, NotAnAttempt, Opening, Role, StepAt};
+pub use address::{AttemptId, AttemptIdError, AttemptRole, InstanceIx, StepAt, Waitpoint};
 pub use apply::apply;
-pub use command::{Assignment, Commands};
+pub use budget::{BudgetGrant, BudgetOwner, BudgetUsage, find_budgets};
 pub use decide::decide;
-pub use driver::{Action, Driver, Token};
+pub use driver::{Driver, DriverAction, InputToken};
 pub use event::{
-    Error, Event, Given, Halt, InstanceEnd, Mode, Onward, Outcome, Part, Route, Skip, Stop, UndoTarget, Walk,
+    AttemptInput, AttemptMode, AttemptStopReason, CursorRoute, Event, ExecutionError, HaltReason,
+    InstanceEnd, InstancePart, NextAction, SkipReason, StepOutcome, UndoTarget, UndoWalk,
 };
-pub use fork::{Again, Fork, NoFork};
-pub use hook::{Hooked, hook};
+pub use fork::{ForkRefusal, ForkSeed, RerunReason};
+pub use hook::{EvaluatedHook, evaluate_hook};
 pub use input::{
-    Actor, AttemptEnd, CheckOutput, Cost, Decision, Finding, ForkedFrom, Input, Proof, Publication, Report,
-    Start, Stimulus,
+    AttemptEnd, AttemptReport, CheckFinding, CheckOutput, Cost, DecisionActor, EvidenceResult, ForkOrigin,
+    Publication, RunInput, RunStart, TimedInput, Verdict,
 };
-pub use journal::{Batch, JournalError, Record, VERSION};
-pub use past::Past;
-pub use purse::{BudgetGrant, BudgetOwner, Purse, purses};
+pub use journal::{JournalBatch, JournalError, JournalRecord, VERSION};
 pub use refusal::Refusal;
-pub use reused::{InstanceReused, Reused, StepReused};
-pub use scope_env::utc;
+pub use reusable_results::ReusableResults;
+pub use reuse_events::{InstanceReused, ReusedResult, StepReused};
+pub use scope_env::format_utc;
 pub use state::{
-    Cancel, Completion, Deadline, Instance, InstancePhase, More, OpeningKind, OpeningState, RunEnd, RunPhase,
-    RunState, STATE_VERSION, StepState, WalkState, wanted,
+    CompletedVisit, Deadline, InstancePhase, InstanceState, RunCancellation, RunEnd, RunPhase, RunState,
+    STATE_VERSION, StepState, UndoWalkState, VisitState, WaitpointKind, WaitpointState, wanted,
 };
-pub use transitions::Phase;
+pub use transitions::StepPhase;
+pub use wanted_work::{AttemptAssignment, WantedWork};

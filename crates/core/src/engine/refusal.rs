@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ir::Approver, time::Time};
+use crate::{ir::Approver, time::Timestamp};
 
 /// No, and why. A refused input leaves no trace in the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -24,18 +24,18 @@ pub enum Refusal {
     WrongReport,
     #[error("there is no such opening")]
     UnknownOpening,
-    #[error("decided already by {by} at {}", super::utc(*at))]
-    AlreadyDecided { by: String, at: Time },
+    #[error("decided already by {by} at {}", super::format_utc(*at))]
+    AlreadyDecided { by: String, at: Timestamp },
     #[error(
         "{by} approved it already, at {}; {given} of {quorum} approvals are there, and the next has to be by somebody else",
-        super::utc(*at)
+        super::format_utc(*at)
     )]
-    ApprovedAlready { by: String, at: Time, given: u32, quorum: u32 },
+    ApprovedAlready { by: String, at: Timestamp, given: u32, quorum: u32 },
     #[error("it is no longer open")]
     NotOpen,
     #[error("this waits for a signal, not for a decision")]
     NotADecision,
-    #[error("you are `{by}`; `{step}` needs {}", people(approvers))]
+    #[error("you are `{by}`; `{step}` needs {}", describe_approvers(approvers))]
     NotAllowed { by: String, step: String, approvers: Vec<Approver> },
     #[error("no step of this workflow waits for that signal")]
     UnknownSignal,
@@ -55,7 +55,7 @@ pub enum Refusal {
     NothingToUndo,
 }
 
-fn people(approvers: &[Approver]) -> String {
+fn describe_approvers(approvers: &[Approver]) -> String {
     if approvers.is_empty() {
         return "somebody who may decide, and nobody is named".to_owned();
     }

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::{InstanceIx, Part, Start, StepAt, state::RunState};
+use super::{InstanceIx, InstancePart, RunStart, StepAt, state::RunState};
 use crate::{
-    expr::{Env, Lookup, Part as Of, Root},
-    ir::Kind,
+    expr::{ExprEnv, ReferenceRoot, RootLookup, StepProperty as Of},
+    ir::StepKindSpec,
     plan::Plan,
-    time::Time,
+    time::Timestamp,
 };
 
 /// The names as seen from one instance.
@@ -23,27 +23,35 @@ pub(super) struct ScopeEnv<'a> {
     pub before: Option<StepAt>,
 }
 
-impl Env for ScopeEnv<'_> {
-    fn lookup(&self, root: &Root) -> Lookup<'_> {
-        let home = self.state.home(self.instance);
+impl ExprEnv for ScopeEnv<'_> {
+    fn lookup(&self, root: &ReferenceRoot) -> RootLookup<'_> {
+        let home = self.state.home_instance(self.instance);
         match root {
-            Root::Input => found(&home.input),
-            Root::Step { id, part } => self.step(id, *part),
-            Root::Item => self.item().map_or(Lookup::Absent, |(items, i)| match items.get(i as usize) {
-                Some(item) => found(item),
-                None => Lookup::Absent,
-            }),
-            Root::Index => self.item().map_or(Lookup::Absent, |(_, i)| Lookup::Found(Cow::Owned(json!(i)))),
-            Root::Context => self.state.start.as_ref().map_or(Lookup::Absent, |start| found(&start.context)),
-            Root::Env => found(&home.env),
-            Root::Run => Lookup::Found(Cow::Owned(self.run())),
-            Root::Workflow => Lookup::Found(Cow::Owned(about(self.plan, home.scope))),
+            ReferenceRoot::Input => to_lookup(&home.input),
+            ReferenceRoot::Step { id, part } => self.lookup_step(id, *part),
+            ReferenceRoot::Item => {
+                self.find_item().map_or(RootLookup::Absent, |(items, i)| match items.get(i as usize) {
+                    Some(item) => to_lookup(item),
+                    None => RootLookup::Absent,
+                })
+            }
+            ReferenceRoot::Index => {
+                self.find_item().map_or(RootLookup::Absent, |(_, i)| RootLookup::Found(Cow::Owned(json!(i))))
+            }
+            ReferenceRoot::Context => {
+                self.state.start.as_ref().map_or(RootLookup::Absent, |start| to_lookup(&start.context))
+            }
+            ReferenceRoot::Env => to_lookup(&home.env),
+            ReferenceRoot::Run => RootLookup::Found(Cow::Owned(self.run_value())),
+            ReferenceRoot::Workflow => {
+                RootLookup::Found(Cow::Owned(build_workflow_value(self.plan, home.scope)))
+            }
         }
     }
 }
 
-fn found(value: &Value) -> Lookup<'_> {
-    Lookup::Found(Cow::Borrowed(value))
+fn to_lookup(value: &Value) -> RootLookup<'_> {
+    RootLookup::Found(Cow::Borrowed(value))
 }
 
 impl<'a> ScopeEnv<'a> {
@@ -51,94 +59,94 @@ impl<'a> ScopeEnv<'a> {
         ScopeEnv { plan, state, instance, own: None, before: None }
     }
 
-    fn step(&self, id: &str, part: Of) -> Lookup<'_> {
+    fn lookup_step(&self, id: &str, part: Of) -> RootLookup<'_> {
         let definition = &self.plan.definition;
-        let Some(place) = definition.locate(self.state.instance(self.instance).scope, id) else {
-            return Lookup::Absent;
+        let Some(place) = definition.locate_step(self.state.instance(self.instance).scope, id) else {
+            return RootLookup::Absent;
         };
         let mut ix = self.instance;
         for _ in 0..place.up {
-            let Some(parent) = self.state.instance(ix).parent else { return Lookup::Absent };
+            let Some(parent) = self.state.instance(ix).parent else { return RootLookup::Absent };
             ix = parent.0;
         }
         for (holder, which) in &place.down {
             let holder = StepAt(ix, *holder);
             if self.before == Some(holder) {
-                return Lookup::NotYet;
+                return RootLookup::NotYet;
             }
-            let Some(inner) = self.visible(holder, *which) else { return Lookup::Absent };
+            let Some(inner) = self.find_visible_instance(holder, *which) else { return RootLookup::Absent };
             ix = inner;
         }
-        self.part_of(StepAt(ix, place.step), part)
+        self.lookup_step_part(StepAt(ix, place.step), part)
     }
 
     /// The instance inside a step whose steps can be named from outside: a lane, or a loop's last pass.
-    fn visible(&self, holder: StepAt, which: u32) -> Option<InstanceIx> {
-        let children = &self.state.more(holder)?.children;
+    fn find_visible_instance(&self, holder: StepAt, which: u32) -> Option<InstanceIx> {
+        let children = &self.state.visit_state(holder)?.children;
         let scope = self.plan.definition.scope(self.state.instance(holder.0).scope);
         match scope.step(holder.1).kind {
-            Kind::Parallel(_) => children.get(which as usize).copied(),
+            StepKindSpec::Parallel(_) => children.get(which as usize).copied(),
             _ => children.last().copied(),
         }
     }
 
-    fn part_of(&self, at: StepAt, part: Of) -> Lookup<'_> {
+    fn lookup_step_part(&self, at: StepAt, part: Of) -> RootLookup<'_> {
         if let Some((_, output)) = self.own.filter(|(own, _)| *own == at && part == Of::Output) {
-            return found(output);
+            return to_lookup(output);
         }
         let step = self.state.step(at);
         match part {
-            Of::Output if step.outcome.is_some() => found(&step.output),
-            Of::Output => Lookup::Absent,
+            Of::Output if step.outcome.is_some() => to_lookup(&step.output),
+            Of::Output => RootLookup::Absent,
             Of::Status => {
                 let status = self.state.step_status(at);
                 let own = step.effect.is_some_and(|effect| effect.as_skipped);
                 let scope = self.state.instance(at.0).scope;
-                let words = &self.plan.definition.workflow_of(scope).workflow.words;
-                Lookup::Found(Cow::Owned(Value::from(words.step(status, own))))
+                let words = &self.plan.definition.workflow_containing(scope).workflow.words;
+                RootLookup::Found(Cow::Owned(Value::from(words.step_word(status, own))))
             }
             Of::Summary => match step.more.as_ref().and_then(|more| more.summary.as_deref()) {
-                Some(summary) => Lookup::Found(Cow::Owned(Value::from(summary))),
-                None => Lookup::Absent,
+                Some(summary) => RootLookup::Found(Cow::Owned(Value::from(summary))),
+                None => RootLookup::Absent,
             },
         }
     }
 
     /// The list and the place in it of the innermost item around this instance.
-    fn item(&self) -> Option<(&Vec<Value>, u32)> {
+    fn find_item(&self) -> Option<(&Vec<Value>, u32)> {
         let mut ix = self.instance;
         loop {
             let instance = self.state.instance(ix);
             let parent = instance.parent?;
             match instance.part {
-                Some(Part::Item(i)) => {
-                    return Some((self.state.more(parent)?.items.as_ref()?.as_array()?, i));
+                Some(InstancePart::Item(i)) => {
+                    return Some((self.state.visit_state(parent)?.items.as_ref()?.as_array()?, i));
                 }
-                Some(Part::Call) | None => return None,
-                Some(Part::Lane(_) | Part::Pass(_)) => ix = parent.0,
+                Some(InstancePart::Call) | None => return None,
+                Some(InstancePart::Lane(_) | InstancePart::Pass(_)) => ix = parent.0,
             }
         }
     }
 
-    fn run(&self) -> Value {
+    fn run_value(&self) -> Value {
         let Some(start) = &self.state.start else { return Value::Null };
-        about_run(start, self.state.instance(InstanceIx::ROOT).started)
+        build_run_value(start, self.state.instance(InstanceIx::ROOT).started)
     }
 }
 
 /// What expressions read as `run`.
-pub(super) fn about_run(start: &Start, started: Time) -> Value {
+pub(super) fn build_run_value(start: &RunStart, started: Timestamp) -> Value {
     json!({
         "id": start.run.as_str(),
-        "started_at": utc(started),
+        "started_at": format_utc(started),
         "attempt": start.attempt,
         "retry_of": start.retry_of.as_ref().map(|run| run.as_str()),
     })
 }
 
 /// What expressions read as `workflow`.
-pub(super) fn about(plan: &Plan, scope: crate::plan::ScopeIx) -> Value {
-    let workflow = &plan.definition.workflow_of(scope).workflow;
+pub(super) fn build_workflow_value(plan: &Plan, scope: crate::plan::ScopeIx) -> Value {
+    let workflow = &plan.definition.workflow_containing(scope).workflow;
     json!({
         "id": workflow.id.as_str(),
         "name": workflow.name,
@@ -148,16 +156,16 @@ pub(super) fn about(plan: &Plan, scope: crate::plan::ScopeIx) -> Value {
 }
 
 /// A time as people write it in UTC, to the second.
-pub fn utc(time: Time) -> String {
+pub fn format_utc(time: Timestamp) -> String {
     let seconds = time.0.div_euclid(1_000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = civil(days);
+    let (year, month, day) = date_from_days(days);
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3_600, second / 60 % 60, second % 60)
 }
 
 /// The date that is this many days after the first of 1970. Counts in years that begin in March, so that the leap day
 /// is the last day of a year.
-fn civil(days: i64) -> (i64, i64, i64) {
+fn date_from_days(days: i64) -> (i64, i64, i64) {
     let days = days.saturating_add(719_468);
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);
@@ -175,11 +183,11 @@ mod tests {
 
     #[test]
     fn times_read_as_dates() {
-        assert_eq!(utc(Time(0)), "1970-01-01T00:00:00Z");
-        assert_eq!(utc(Time(951_782_399_999)), "2000-02-28T23:59:59Z");
-        assert_eq!(utc(Time(951_782_400_000)), "2000-02-29T00:00:00Z");
-        assert_eq!(utc(Time(2_147_483_648_000)), "2038-01-19T03:14:08Z");
-        assert_eq!(utc(Time(-1)), "1969-12-31T23:59:59Z");
+        assert_eq!(format_utc(Timestamp(0)), "1970-01-01T00:00:00Z");
+        assert_eq!(format_utc(Timestamp(951_782_399_999)), "2000-02-28T23:59:59Z");
+        assert_eq!(format_utc(Timestamp(951_782_400_000)), "2000-02-29T00:00:00Z");
+        assert_eq!(format_utc(Timestamp(2_147_483_648_000)), "2038-01-19T03:14:08Z");
+        assert_eq!(format_utc(Timestamp(-1)), "1969-12-31T23:59:59Z");
         // Leap days, years without one, and the ends of centuries and eras.
         for (time, text) in [
             (-2203977600000, "1900-02-28T00:00:00Z"),
@@ -193,7 +201,7 @@ mod tests {
             (13574563200000, "2400-02-29T00:00:00Z"),
             (13601088000000, "2401-01-01T00:00:00Z"),
         ] {
-            assert_eq!(utc(Time(time)), text);
+            assert_eq!(format_utc(Timestamp(time)), text);
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::plan::Hash;
+use crate::plan::ContentHash;
 
 /// What identifies a finding: its fingerprints, or its reasons where it has none. None: it cannot be compared.
-pub(super) fn key(reasons: &[String], fingerprints: &[String]) -> Option<Hash> {
+pub(super) fn hash_finding(reasons: &[String], fingerprints: &[String]) -> Option<ContentHash> {
     let (kind, notes) =
         if fingerprints.is_empty() { ("reason", reasons) } else { ("fingerprint", fingerprints) };
     let notes: BTreeSet<&str> =
         notes.iter().map(|note| note.trim()).filter(|note| !note.is_empty()).collect();
-    (!notes.is_empty()).then(|| Hash::of_json(&(kind, notes)))
+    (!notes.is_empty()).then(|| ContentHash::hash_json(&(kind, notes)))
 }
 
 #[cfg(test)]
@@ -20,8 +20,11 @@ mod tests {
     #[test]
     fn order_and_repetition_do_not_matter() {
         let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(key(&[], &words(&["b", "a", "a "])), key(&words(&["other"]), &words(&["a", "b"])));
-        assert_ne!(key(&words(&["a"]), &[]), key(&[], &words(&["a"])));
-        assert_eq!(key(&words(&[" "]), &[]), None);
+        assert_eq!(
+            hash_finding(&[], &words(&["b", "a", "a "])),
+            hash_finding(&words(&["other"]), &words(&["a", "b"]))
+        );
+        assert_ne!(hash_finding(&words(&["a"]), &[]), hash_finding(&[], &words(&["a"])));
+        assert_eq!(hash_finding(&words(&[" "]), &[]), None);
     }
 }

@@ -5,12 +5,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Input, RunPhase};
+use super::{RunInput, RunPhase};
 
 /// Where a step is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum StepPhase {
     /// Not reached.
     Pending,
     /// Waits for a slot or a worker.
@@ -44,36 +44,39 @@ pub enum Phase {
     Stuck,
 }
 
-impl Phase {
-    pub const ALL: [Phase; 16] = [
-        Phase::Pending,
-        Phase::Ready,
-        Phase::Held,
-        Phase::Running,
-        Phase::Checking,
-        Phase::Summing,
-        Phase::Backoff,
-        Phase::Gated,
-        Phase::Waiting,
-        Phase::Inside,
-        Phase::Stopping,
-        Phase::Unwinding,
-        Phase::Done,
-        Phase::Undoing,
-        Phase::Undone,
-        Phase::Stuck,
+impl StepPhase {
+    pub const ALL: [StepPhase; 16] = [
+        StepPhase::Pending,
+        StepPhase::Ready,
+        StepPhase::Held,
+        StepPhase::Running,
+        StepPhase::Checking,
+        StepPhase::Summing,
+        StepPhase::Backoff,
+        StepPhase::Gated,
+        StepPhase::Waiting,
+        StepPhase::Inside,
+        StepPhase::Stopping,
+        StepPhase::Unwinding,
+        StepPhase::Done,
+        StepPhase::Undoing,
+        StepPhase::Undone,
+        StepPhase::Stuck,
     ];
 
     /// Whether something of the step still has to end.
     pub fn is_live(self) -> bool {
-        !matches!(self, Phase::Pending | Phase::Done | Phase::Undoing | Phase::Undone | Phase::Stuck)
+        !matches!(
+            self,
+            StepPhase::Pending | StepPhase::Done | StepPhase::Undoing | StepPhase::Undone | StepPhase::Stuck
+        )
     }
 }
 
 /// What can be said to a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Told {
+pub enum TransitionInput {
     /// The attempt in flight ended, well or with a check's finding.
     Succeeded,
     Failed,
@@ -102,32 +105,32 @@ pub enum Told {
     Recovered,
 }
 
-impl Told {
-    pub const ALL: [Told; 16] = [
-        Told::Succeeded,
-        Told::Failed,
-        Told::TimedOut,
-        Told::Stopped,
-        Told::Interrupted,
-        Told::Blocked,
-        Told::HandedOver,
-        Told::Late,
-        Told::Approved,
-        Told::Rejected,
-        Told::Signalled,
-        Told::Held,
-        Told::Woken,
-        Told::Cancelled,
-        Told::Granted,
-        Told::Recovered,
+impl TransitionInput {
+    pub const ALL: [TransitionInput; 16] = [
+        TransitionInput::Succeeded,
+        TransitionInput::Failed,
+        TransitionInput::TimedOut,
+        TransitionInput::Stopped,
+        TransitionInput::Interrupted,
+        TransitionInput::Blocked,
+        TransitionInput::HandedOver,
+        TransitionInput::Late,
+        TransitionInput::Approved,
+        TransitionInput::Rejected,
+        TransitionInput::Signalled,
+        TransitionInput::Held,
+        TransitionInput::Woken,
+        TransitionInput::Cancelled,
+        TransitionInput::Granted,
+        TransitionInput::Recovered,
     ];
 }
 
 /// What an input does to a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arrow {
+pub enum TransitionRule {
     /// It goes to one of these phases, or stays in its own if that is among them.
-    To(&'static [Phase]),
+    To(&'static [StepPhase]),
     /// It is refused.
     Refused,
     /// There is no way to say this to a step in this phase: an input names an attempt or an opening, and it has none.
@@ -137,128 +140,145 @@ pub enum Arrow {
 /// The table. Read a row as: in this phase, told this, the next phase is one of those.
 ///
 /// An input that is not about one step reaches all: it can end some, and others arrive or are stopped because of that.
-pub fn arrow(phase: Phase, told: Told) -> Arrow {
-    use Arrow::{Refused, To, Unsayable};
-    use Phase::{
+pub fn step_transition(phase: StepPhase, told: TransitionInput) -> TransitionRule {
+    use StepPhase::{
         Backoff, Checking, Done, Gated, Held, Inside, Pending, Ready, Running, Stopping, Stuck, Summing,
         Undoing, Undone, Unwinding, Waiting,
     };
+    use TransitionRule::{Refused, To, Unsayable};
     match (phase, told) {
         // The attempt in flight ended.
-        (Running, Told::Succeeded) => To(&[Done, Ready, Backoff, Held]),
-        (Checking, Told::Succeeded) => To(&[Done, Ready, Held]),
-        (Running | Checking, Told::Failed | Told::TimedOut | Told::Stopped) => To(&[Backoff, Held, Done]),
-        (Running | Checking, Told::Blocked) => To(&[Held]),
-        (Running | Checking, Told::HandedOver) => To(&[Ready]),
-        (Running, Told::Interrupted) => To(&[Ready, Held, Backoff, Done]),
-        (Checking | Summing, Told::Interrupted) => To(&[Ready, Held]),
+        (Running, TransitionInput::Succeeded) => To(&[Done, Ready, Backoff, Held]),
+        (Checking, TransitionInput::Succeeded) => To(&[Done, Ready, Held]),
+        (
+            Running | Checking,
+            TransitionInput::Failed | TransitionInput::TimedOut | TransitionInput::Stopped,
+        ) => To(&[Backoff, Held, Done]),
+        (Running | Checking, TransitionInput::Blocked) => To(&[Held]),
+        (Running | Checking, TransitionInput::HandedOver) => To(&[Ready]),
+        (Running, TransitionInput::Interrupted) => To(&[Ready, Held, Backoff, Done]),
+        (Checking | Summing, TransitionInput::Interrupted) => To(&[Ready, Held]),
         (
             Summing,
-            Told::Succeeded
-            | Told::Failed
-            | Told::TimedOut
-            | Told::Stopped
-            | Told::Blocked
-            | Told::HandedOver,
+            TransitionInput::Succeeded
+            | TransitionInput::Failed
+            | TransitionInput::TimedOut
+            | TransitionInput::Stopped
+            | TransitionInput::Blocked
+            | TransitionInput::HandedOver,
         ) => To(&[Done]),
         (
             Stopping,
-            Told::Succeeded
-            | Told::Failed
-            | Told::TimedOut
-            | Told::Stopped
-            | Told::Interrupted
-            | Told::Blocked
-            | Told::HandedOver,
+            TransitionInput::Succeeded
+            | TransitionInput::Failed
+            | TransitionInput::TimedOut
+            | TransitionInput::Stopped
+            | TransitionInput::Interrupted
+            | TransitionInput::Blocked
+            | TransitionInput::HandedOver,
         ) => To(&[Done]),
         // Another visit of the same step may be the next to be undone.
-        (Undoing, Told::Succeeded) => To(&[Undone, Undoing, Stuck, Done]),
+        (Undoing, TransitionInput::Succeeded) => To(&[Undone, Undoing, Stuck, Done]),
         (
             Undoing,
-            Told::Failed
-            | Told::TimedOut
-            | Told::Stopped
-            | Told::Interrupted
-            | Told::Blocked
-            | Told::HandedOver,
+            TransitionInput::Failed
+            | TransitionInput::TimedOut
+            | TransitionInput::Stopped
+            | TransitionInput::Interrupted
+            | TransitionInput::Blocked
+            | TransitionInput::HandedOver,
         ) => To(&[Undoing, Stuck, Done]),
         (
             Pending | Ready | Held | Backoff | Gated | Waiting | Inside | Unwinding | Done | Undone | Stuck,
-            Told::Succeeded
-            | Told::Failed
-            | Told::TimedOut
-            | Told::Stopped
-            | Told::Interrupted
-            | Told::Blocked
-            | Told::HandedOver,
+            TransitionInput::Succeeded
+            | TransitionInput::Failed
+            | TransitionInput::TimedOut
+            | TransitionInput::Stopped
+            | TransitionInput::Interrupted
+            | TransitionInput::Blocked
+            | TransitionInput::HandedOver,
         ) => Unsayable,
 
         // An attempt that is over stays over.
-        (_, Told::Late) => Refused,
+        (_, TransitionInput::Late) => Refused,
 
         // Answers open what is open and nothing else.
         // One of several approvals leaves it open.
-        (Held, Told::Approved) => To(&[Ready, Held]),
-        (Held, Told::Rejected) => To(&[Done]),
-        (Gated, Told::Approved) => To(&[Done, Gated]),
-        (Gated, Told::Rejected) => To(&[Done]),
-        (_, Told::Approved | Told::Rejected) => Refused,
-        (Waiting, Told::Signalled) => To(&[Done]),
-        (_, Told::Signalled) => Refused,
+        (Held, TransitionInput::Approved) => To(&[Ready, Held]),
+        (Held, TransitionInput::Rejected) => To(&[Done]),
+        (Gated, TransitionInput::Approved) => To(&[Done, Gated]),
+        (Gated, TransitionInput::Rejected) => To(&[Done]),
+        (_, TransitionInput::Approved | TransitionInput::Rejected) => Refused,
+        (Waiting, TransitionInput::Signalled) => To(&[Done]),
+        (_, TransitionInput::Signalled) => Refused,
 
         // The host holds what has not started.
-        (Ready, Told::Held) => To(&[Held]),
-        (_, Told::Held) => Refused,
+        (Ready, TransitionInput::Held) => To(&[Held]),
+        (_, TransitionInput::Held) => Refused,
 
         // A run that is cancelled stops what works and ends what waits.
-        (Pending, Told::Cancelled) => To(&[Pending]),
-        (Ready, Told::Cancelled) => To(&[Pending, Done]),
-        (Held | Backoff | Gated | Waiting, Told::Cancelled) => To(&[Done]),
-        (Running | Checking | Summing | Stopping, Told::Cancelled) => To(&[Stopping]),
-        (Inside, Told::Cancelled) => To(&[Inside, Done]),
-        (Unwinding, Told::Cancelled) => To(&[Unwinding, Done]),
-        (Done, Told::Cancelled) => To(&[Done, Undoing]),
-        (Undoing, Told::Cancelled) => To(&[Undoing, Stuck, Done]),
-        (Undone, Told::Cancelled) => To(&[Undone, Undoing]),
-        (Stuck, Told::Cancelled) => To(&[Stuck]),
+        (Pending, TransitionInput::Cancelled) => To(&[Pending]),
+        (Ready, TransitionInput::Cancelled) => To(&[Pending, Done]),
+        (Held | Backoff | Gated | Waiting, TransitionInput::Cancelled) => To(&[Done]),
+        (Running | Checking | Summing | Stopping, TransitionInput::Cancelled) => To(&[Stopping]),
+        (Inside, TransitionInput::Cancelled) => To(&[Inside, Done]),
+        (Unwinding, TransitionInput::Cancelled) => To(&[Unwinding, Done]),
+        (Done, TransitionInput::Cancelled) => To(&[Done, Undoing]),
+        (Undoing, TransitionInput::Cancelled) => To(&[Undoing, Stuck, Done]),
+        (Undone, TransitionInput::Cancelled) => To(&[Undone, Undoing]),
+        (Stuck, TransitionInput::Cancelled) => To(&[Stuck]),
 
         // After a crash nothing is in flight.
-        (Running, Told::Recovered) => To(&[Ready, Held, Backoff, Done, Stopping]),
-        (Checking | Summing, Told::Recovered) => To(&[Ready, Held, Stopping]),
-        (Stopping, Told::Recovered) => To(&[Done]),
+        (Running, TransitionInput::Recovered) => To(&[Ready, Held, Backoff, Done, Stopping]),
+        (Checking | Summing, TransitionInput::Recovered) => To(&[Ready, Held, Stopping]),
+        (Stopping, TransitionInput::Recovered) => To(&[Done]),
 
         // What time and workers move, and what follows from that.
-        (Pending, Told::Woken | Told::Granted | Told::Recovered) => {
+        (Pending, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
             To(&[Pending, Ready, Held, Gated, Waiting, Done])
         }
-        (Ready, Told::Woken | Told::Granted | Told::Recovered) => {
+        (Ready, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
             To(&[Ready, Running, Checking, Summing, Inside, Held, Pending, Done])
         }
-        (Held, Told::Woken) => To(&[Held, Ready, Done]),
-        (Backoff, Told::Woken) => To(&[Backoff, Ready, Done]),
-        (Held, Told::Granted | Told::Recovered) => To(&[Held, Done]),
-        (Backoff, Told::Granted | Told::Recovered) => To(&[Backoff, Done]),
-        (Gated, Told::Woken | Told::Granted | Told::Recovered) => To(&[Gated, Done]),
-        (Waiting, Told::Woken | Told::Granted | Told::Recovered) => To(&[Waiting, Done]),
-        (Running, Told::Woken | Told::Granted) => To(&[Running, Stopping]),
-        (Checking, Told::Woken | Told::Granted) => To(&[Checking, Stopping]),
-        (Summing, Told::Woken | Told::Granted) => To(&[Summing, Stopping]),
-        (Stopping, Told::Woken | Told::Granted) => To(&[Stopping]),
-        (Inside, Told::Woken | Told::Granted | Told::Recovered) => To(&[Inside, Backoff, Unwinding, Done]),
-        (Unwinding, Told::Woken | Told::Granted | Told::Recovered) => To(&[Unwinding, Done]),
-        (Done, Told::Woken | Told::Granted | Told::Recovered) => {
+        (Held, TransitionInput::Woken) => To(&[Held, Ready, Done]),
+        (Backoff, TransitionInput::Woken) => To(&[Backoff, Ready, Done]),
+        (Held, TransitionInput::Granted | TransitionInput::Recovered) => To(&[Held, Done]),
+        (Backoff, TransitionInput::Granted | TransitionInput::Recovered) => To(&[Backoff, Done]),
+        (Gated, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
+            To(&[Gated, Done])
+        }
+        (Waiting, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
+            To(&[Waiting, Done])
+        }
+        (Running, TransitionInput::Woken | TransitionInput::Granted) => To(&[Running, Stopping]),
+        (Checking, TransitionInput::Woken | TransitionInput::Granted) => To(&[Checking, Stopping]),
+        (Summing, TransitionInput::Woken | TransitionInput::Granted) => To(&[Summing, Stopping]),
+        (Stopping, TransitionInput::Woken | TransitionInput::Granted) => To(&[Stopping]),
+        (Inside, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
+            To(&[Inside, Backoff, Unwinding, Done])
+        }
+        (Unwinding, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
+            To(&[Unwinding, Done])
+        }
+        (Done, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
             To(&[Done, Ready, Held, Gated, Waiting, Undoing])
         }
-        (Undoing, Told::Woken | Told::Granted | Told::Recovered) => To(&[Undoing, Stuck, Done]),
-        (Undone, Told::Woken | Told::Granted | Told::Recovered) => To(&[Undone, Undoing]),
-        (Stuck, Told::Woken | Told::Granted | Told::Recovered) => To(&[Stuck, Undoing]),
+        (Undoing, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
+            To(&[Undoing, Stuck, Done])
+        }
+        (Undone, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
+            To(&[Undone, Undoing])
+        }
+        (Stuck, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
+            To(&[Stuck, Undoing])
+        }
     }
 }
 
 /// What can be said to a run, without what it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Asked {
+pub enum InputKind {
     Start,
     Fork,
     Recover,
@@ -275,59 +295,59 @@ pub enum Asked {
     Break,
 }
 
-impl Asked {
-    pub const ALL: [Asked; 14] = [
-        Asked::Start,
-        Asked::Fork,
-        Asked::Recover,
-        Asked::Capacity,
-        Asked::Finished,
-        Asked::Decide,
-        Asked::Signal,
-        Asked::Hold,
-        Asked::Wake,
-        Asked::Cancel,
-        Asked::Published,
-        Asked::RetryUndo,
-        Asked::Tampered,
-        Asked::Break,
+impl InputKind {
+    pub const ALL: [InputKind; 14] = [
+        InputKind::Start,
+        InputKind::Fork,
+        InputKind::Recover,
+        InputKind::Capacity,
+        InputKind::Finished,
+        InputKind::Decide,
+        InputKind::Signal,
+        InputKind::Hold,
+        InputKind::Wake,
+        InputKind::Cancel,
+        InputKind::Published,
+        InputKind::RetryUndo,
+        InputKind::Tampered,
+        InputKind::Break,
     ];
 
-    pub fn of(input: &Input) -> Asked {
+    pub fn from_input(input: &RunInput) -> InputKind {
         match input {
-            Input::Start(_) => Asked::Start,
-            Input::Fork { .. } => Asked::Fork,
-            Input::Recover => Asked::Recover,
-            Input::Capacity => Asked::Capacity,
-            Input::Finished { .. } => Asked::Finished,
-            Input::Decide { .. } => Asked::Decide,
-            Input::Signal { .. } => Asked::Signal,
-            Input::Hold { .. } => Asked::Hold,
-            Input::Wake => Asked::Wake,
-            Input::Cancel { .. } => Asked::Cancel,
-            Input::Published { .. } => Asked::Published,
-            Input::RetryUndo { .. } => Asked::RetryUndo,
-            Input::Tampered { .. } => Asked::Tampered,
-            Input::Break { .. } => Asked::Break,
+            RunInput::Start(_) => InputKind::Start,
+            RunInput::Fork { .. } => InputKind::Fork,
+            RunInput::Recover => InputKind::Recover,
+            RunInput::Capacity => InputKind::Capacity,
+            RunInput::Finished { .. } => InputKind::Finished,
+            RunInput::Decide { .. } => InputKind::Decide,
+            RunInput::Signal { .. } => InputKind::Signal,
+            RunInput::Hold { .. } => InputKind::Hold,
+            RunInput::Wake => InputKind::Wake,
+            RunInput::Cancel { .. } => InputKind::Cancel,
+            RunInput::Published { .. } => InputKind::Published,
+            RunInput::RetryUndo { .. } => InputKind::RetryUndo,
+            RunInput::Tampered { .. } => InputKind::Tampered,
+            RunInput::Break { .. } => InputKind::Break,
         }
     }
 }
 
 /// What an input does to a run, by where the run is. `To` without a phase: accepted, or refused because of what it is
 /// about.
-pub fn run_arrow(phase: RunPhase, asked: Asked) -> Arrow {
-    use Arrow::{Refused, To};
+pub fn run_transition(phase: RunPhase, asked: InputKind) -> TransitionRule {
+    use TransitionRule::{Refused, To};
     match (phase, asked) {
         (RunPhase::Quarantined, _) => Refused,
-        (_, Asked::Break) => To(&[]),
-        (RunPhase::New, Asked::Start | Asked::Fork) => To(&[]),
+        (_, InputKind::Break) => To(&[]),
+        (RunPhase::New, InputKind::Start | InputKind::Fork) => To(&[]),
         (RunPhase::New, _) => Refused,
-        (_, Asked::Start | Asked::Fork) => Refused,
-        (_, Asked::Recover | Asked::Capacity | Asked::Wake) => To(&[]),
-        (RunPhase::Going, Asked::RetryUndo) => Refused,
+        (_, InputKind::Start | InputKind::Fork) => Refused,
+        (_, InputKind::Recover | InputKind::Capacity | InputKind::Wake) => To(&[]),
+        (RunPhase::Going, InputKind::RetryUndo) => Refused,
         (RunPhase::Going, _) => To(&[]),
-        (RunPhase::Decided, Asked::Published) => To(&[]),
-        (RunPhase::Closed, Asked::RetryUndo) => To(&[]),
+        (RunPhase::Decided, InputKind::Published) => To(&[]),
+        (RunPhase::Closed, InputKind::RetryUndo) => To(&[]),
         (RunPhase::Decided | RunPhase::Closed, _) => Refused,
     }
 }

@@ -10,31 +10,31 @@
 
 use serde_json::Value;
 
-use super::ast::{Expr, Node, Part, Root};
-use super::error::ParseError;
-use super::names::{nowhere, reference, step, unknown};
-use super::parse::Dialect;
-use super::span::Span;
+use super::ast::{Expr, ExprNode, ReferenceRoot, StepProperty};
+use super::name_resolution::{bad_path_error, build_reference, build_step_reference, unknown_name_error};
+use super::parse::ExprDialect;
+use super::parse_error::ExprParseError;
+use super::span::ExprSpan;
 use super::template;
-use super::token::Path;
-use super::walk::Reader;
+use super::token::DottedPath;
+use super::value_reader::ExprValueReader;
 
 const WANTS_OUTPUT: &str = "write `steps.`, a step's name, then `.output`";
 
-const TEMPLATE: Dialect =
-    Dialect { dollar: false, digits: true, rich: true, chains: false, resolve, equated: |_, _| {} };
+const TEMPLATE: ExprDialect =
+    ExprDialect { dollar: false, digits: true, rich: true, chains: false, resolve, equated: |_, _| {} };
 
 /// Reads a structured value, each string of which may have `${{ }}` in it.
-pub fn value(value: &Value) -> Result<Expr, ParseError> {
-    let string = |text: &str| template::parse(text, TEMPLATE);
-    Reader { string: &string, verbatim: |_| None, guards_keys: true }.read(value)
+pub fn parse_value(value: &Value) -> Result<Expr, ExprParseError> {
+    let string = |text: &str| template::parse_template(text, TEMPLATE);
+    ExprValueReader { string: &string, verbatim: |_| None, guards_keys: true }.read(value)
 }
 
-fn resolve(path: &Path, span: Span) -> Result<Node, ParseError> {
-    match (path.first.text.as_str(), path.nth(1)) {
-        ("input", _) => Ok(reference(Root::Input, path, 0, span)),
-        ("steps", Some("output")) => Ok(step(Part::Output, path, 2, span)),
-        ("steps", _) => Err(nowhere(path, WANTS_OUTPUT, span)),
-        _ => Err(unknown(path, &["input", "steps"])),
+fn resolve(path: &DottedPath, span: ExprSpan) -> Result<ExprNode, ExprParseError> {
+    match (path.first.text.as_str(), path.nth_name(1)) {
+        ("input", _) => Ok(build_reference(ReferenceRoot::Input, path, 0, span)),
+        ("steps", Some("output")) => Ok(build_step_reference(StepProperty::Output, path, 2, span)),
+        ("steps", _) => Err(bad_path_error(path, WANTS_OUTPUT, span)),
+        _ => Err(unknown_name_error(path, &["input", "steps"])),
     }
 }

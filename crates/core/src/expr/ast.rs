@@ -27,44 +27,44 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::constant::Constant;
-use super::shape::{self, ShapeError};
-use super::span::Span;
+use super::literal_value::LiteralValue;
+use super::shape::{self, ExprShapeError};
+use super::span::ExprSpan;
 
 /// A parsed expression: a tree and the text it came from. Every value of this type is within the bounds.
 ///
 /// Apart, because most places for an expression have none, and shared, because it never changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Parts")]
-pub struct Expr(Arc<Parts>);
+#[serde(try_from = "ExprParts")]
+pub struct Expr(Arc<ExprParts>);
 
 /// What it is made of, and what decoding reads before the bounds are checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Parts {
+pub(super) struct ExprParts {
     pub source: Box<str>,
-    pub node: Node,
+    pub node: ExprNode,
 }
 
-impl TryFrom<Parts> for Expr {
-    type Error = ShapeError;
+impl TryFrom<ExprParts> for Expr {
+    type Error = ExprShapeError;
 
-    fn try_from(parts: Parts) -> Result<Self, ShapeError> {
-        Expr::checked(parts.source, parts.node)
+    fn try_from(parts: ExprParts) -> Result<Self, ExprShapeError> {
+        Expr::new(parts.source, parts.node)
     }
 }
 
 impl Expr {
     /// The only way to an expression: whatever made the tree, it is within the bounds afterwards.
-    pub(super) fn checked(source: impl Into<Box<str>>, node: Node) -> Result<Self, ShapeError> {
-        let expr = Expr::unchecked(source, node);
-        shape::check(&expr)?;
+    pub(super) fn new(source: impl Into<Box<str>>, node: ExprNode) -> Result<Self, ExprShapeError> {
+        let expr = Expr::new_unchecked(source, node);
+        shape::check_shape(&expr)?;
         Ok(expr)
     }
 
     /// One that cannot be out of bounds, or a part of something that is checked as a whole.
-    pub(super) fn unchecked(source: impl Into<Box<str>>, node: Node) -> Self {
-        Expr(Arc::new(Parts { source: source.into(), node }))
+    pub(super) fn new_unchecked(source: impl Into<Box<str>>, node: ExprNode) -> Self {
+        Expr(Arc::new(ExprParts { source: source.into(), node }))
     }
 
     /// The text that was parsed; empty for literals, for objects and arrays, and for what a program made.
@@ -73,19 +73,19 @@ impl Expr {
     }
 
     /// The tree.
-    pub fn node(&self) -> &Node {
+    pub fn node(&self) -> &ExprNode {
         &self.0.node
     }
 
     /// The parts by themselves, which may be put together to something else.
-    pub(super) fn into_parts(self) -> Parts {
+    pub(super) fn into_parts(self) -> ExprParts {
         Arc::unwrap_or_clone(self.0)
     }
 
     /// The value, if nothing needs to be looked up or worked out.
-    pub fn as_literal(&self) -> Option<&Constant> {
+    pub fn as_literal(&self) -> Option<&LiteralValue> {
         match self.node() {
-            Node::Literal { value, .. } => Some(value),
+            ExprNode::Literal { value, .. } => Some(value),
             _ => None,
         }
     }
@@ -94,13 +94,13 @@ impl Expr {
 /// Where a reference starts: the canonical namespaces, which an environment answers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Root {
+pub enum ReferenceRoot {
     /// What the run was given: inputs, parameters, the trigger's payload.
     Input,
     /// Something about another step.
     Step {
         id: Box<str>,
-        part: Part,
+        part: StepProperty,
     },
     /// The element of the surrounding map or fan-out, and its place from zero.
     Item,
@@ -114,7 +114,7 @@ pub enum Root {
 /// Which thing about a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum StepProperty {
     Output,
     Status,
     Summary,
@@ -132,7 +132,7 @@ pub enum CompareOp {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Function {
+pub enum ExprFunction {
     #[serde(rename = "length")]
     Length,
     #[serde(rename = "contains")]
@@ -146,59 +146,59 @@ pub enum Function {
 /// One node of the tree; see the module's table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Node {
+pub enum ExprNode {
     Literal {
-        span: Span,
-        value: Constant,
+        span: ExprSpan,
+        value: LiteralValue,
     },
     Ref {
-        span: Span,
-        root: Root,
+        span: ExprSpan,
+        root: ReferenceRoot,
         path: Box<[String]>,
         /// The text had an `outputs` segment before `path`, which counts only if the output has such a key.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         lenient_outputs: bool,
     },
     Not {
-        span: Span,
-        of: Box<Node>,
+        span: ExprSpan,
+        of: Box<ExprNode>,
     },
     And {
-        span: Span,
-        of: Vec<Node>,
+        span: ExprSpan,
+        of: Vec<ExprNode>,
     },
     Or {
-        span: Span,
-        of: Vec<Node>,
+        span: ExprSpan,
+        of: Vec<ExprNode>,
     },
     Compare {
-        span: Span,
+        span: ExprSpan,
         by: CompareOp,
-        left: Box<Node>,
-        right: Box<Node>,
+        left: Box<ExprNode>,
+        right: Box<ExprNode>,
     },
     Cond {
-        span: Span,
-        test: Box<Node>,
-        then: Box<Node>,
-        otherwise: Box<Node>,
+        span: ExprSpan,
+        test: Box<ExprNode>,
+        then: Box<ExprNode>,
+        otherwise: Box<ExprNode>,
     },
     Call {
-        span: Span,
-        function: Function,
-        args: Vec<Node>,
+        span: ExprSpan,
+        function: ExprFunction,
+        args: Vec<ExprNode>,
     },
     Template {
-        span: Span,
-        pieces: Vec<Piece>,
+        span: ExprSpan,
+        pieces: Vec<TemplatePiece>,
     },
     Object {
-        span: Span,
+        span: ExprSpan,
         #[serde(with = "super::fields")]
         fields: Vec<(String, Expr)>,
     },
     Array {
-        span: Span,
+        span: ExprSpan,
         items: Vec<Expr>,
     },
 }
@@ -206,25 +206,25 @@ pub enum Node {
 /// A run of text, or an expression whose value is spelled out in its place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Piece {
+pub enum TemplatePiece {
     Text(String),
-    Node(Node),
+    Node(ExprNode),
 }
 
-impl Node {
-    pub fn span(&self) -> Span {
+impl ExprNode {
+    pub fn span(&self) -> ExprSpan {
         match self {
-            Node::Literal { span, .. }
-            | Node::Ref { span, .. }
-            | Node::Not { span, .. }
-            | Node::And { span, .. }
-            | Node::Or { span, .. }
-            | Node::Compare { span, .. }
-            | Node::Cond { span, .. }
-            | Node::Call { span, .. }
-            | Node::Template { span, .. }
-            | Node::Object { span, .. }
-            | Node::Array { span, .. } => *span,
+            ExprNode::Literal { span, .. }
+            | ExprNode::Ref { span, .. }
+            | ExprNode::Not { span, .. }
+            | ExprNode::And { span, .. }
+            | ExprNode::Or { span, .. }
+            | ExprNode::Compare { span, .. }
+            | ExprNode::Cond { span, .. }
+            | ExprNode::Call { span, .. }
+            | ExprNode::Template { span, .. }
+            | ExprNode::Object { span, .. }
+            | ExprNode::Array { span, .. } => *span,
         }
     }
 }
@@ -243,22 +243,22 @@ impl CompareOp {
     }
 }
 
-impl Function {
-    pub(super) const ALL: [Function; 4] =
-        [Function::Length, Function::Contains, Function::ToJson, Function::FromJson];
+impl ExprFunction {
+    pub(super) const ALL: [ExprFunction; 4] =
+        [ExprFunction::Length, ExprFunction::Contains, ExprFunction::ToJson, ExprFunction::FromJson];
 
     /// As it is written.
     pub fn name(self) -> &'static str {
         match self {
-            Function::Length => "length",
-            Function::Contains => "contains",
-            Function::ToJson => "toJSON",
-            Function::FromJson => "fromJSON",
+            ExprFunction::Length => "length",
+            ExprFunction::Contains => "contains",
+            ExprFunction::ToJson => "toJSON",
+            ExprFunction::FromJson => "fromJSON",
         }
     }
 
     /// How many arguments it takes.
     pub fn arity(self) -> usize {
-        if self == Function::Contains { 2 } else { 1 }
+        if self == ExprFunction::Contains { 2 } else { 1 }
     }
 }

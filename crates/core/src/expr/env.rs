@@ -4,16 +4,16 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::ast::Root;
+use super::ast::ReferenceRoot;
 
 /// Where references find their values.
-pub trait Env {
-    fn lookup(&self, root: &Root) -> Lookup<'_>;
+pub trait ExprEnv {
+    fn lookup(&self, root: &ReferenceRoot) -> RootLookup<'_>;
 }
 
 /// What became of a reference's root.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Lookup<'a> {
+pub enum RootLookup<'a> {
     Found(Cow<'a, Value>),
     /// It has no value and will have none: it reads as null.
     Absent,

@@ -17,12 +17,12 @@ pub(super) fn serialize<S: Serializer>(fields: &[(String, Expr)], to: S) -> Resu
 }
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(String, Expr)>, D::Error> {
-    from.deserialize_map(Fields)
+    from.deserialize_map(FieldsVisitor)
 }
 
-struct Fields;
+struct FieldsVisitor;
 
-impl<'de> Visitor<'de> for Fields {
+impl<'de> Visitor<'de> for FieldsVisitor {
     type Value = Vec<(String, Expr)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

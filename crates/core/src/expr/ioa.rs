@@ -9,46 +9,46 @@
 
 use serde_json::Value;
 
-use super::ast::{Expr, Node, Part, Root};
-use super::error::ParseError;
-use super::names::{nowhere, reference, step};
-use super::parse::{self, Dialect};
-use super::span::Span;
+use super::ast::{Expr, ExprNode, ReferenceRoot, StepProperty};
+use super::name_resolution::{bad_path_error, build_reference, build_step_reference};
+use super::parse::{self, ExprDialect};
+use super::parse_error::ExprParseError;
+use super::span::ExprSpan;
 use super::template;
-use super::token::Path;
-use super::walk::Reader;
+use super::token::DottedPath;
+use super::value_reader::ExprValueReader;
 
 const WANTS_OUTPUT: &str = "write `steps.`, a step's name, then `.output`";
 
 /// Conditions have the operators of AIP-15.
-const CONDITION: Dialect =
-    Dialect { dollar: false, digits: true, rich: false, chains: true, resolve, equated: |_, _| {} };
+const CONDITION: ExprDialect =
+    ExprDialect { dollar: false, digits: true, rich: false, chains: true, resolve, equated: |_, _| {} };
 
 /// Values are Skein's own addition, with all of its operators and functions.
-const TEMPLATE: Dialect =
-    Dialect { dollar: false, digits: true, rich: true, chains: false, resolve, equated: |_, _| {} };
+const TEMPLATE: ExprDialect =
+    ExprDialect { dollar: false, digits: true, rich: true, chains: false, resolve, equated: |_, _| {} };
 
 /// Reads a trigger's `condition`.
-pub fn condition(text: &str) -> Result<Expr, ParseError> {
-    let node = parse::expression(text, (0, text.len()), CONDITION)?;
+pub fn parse_condition(text: &str) -> Result<Expr, ExprParseError> {
+    let node = parse::parse_expression(text, (0, text.len()), CONDITION)?;
     let span = node.span();
-    Expr::checked(text.to_owned(), node).map_err(|error| ParseError::new(error, span))
+    Expr::new(text.to_owned(), node).map_err(|error| ExprParseError::new(error, span))
 }
 
 /// Reads a structured value, each string of which may have `${{ }}` in it.
-pub fn value(value: &Value) -> Result<Expr, ParseError> {
-    let string = |text: &str| template::parse(text, TEMPLATE);
-    Reader { string: &string, verbatim: |_| None, guards_keys: true }.read(value)
+pub fn parse_value(value: &Value) -> Result<Expr, ExprParseError> {
+    let string = |text: &str| template::parse_template(text, TEMPLATE);
+    ExprValueReader { string: &string, verbatim: |_| None, guards_keys: true }.read(value)
 }
 
-fn resolve(path: &Path, span: Span) -> Result<Node, ParseError> {
-    match (path.first.text.as_str(), path.nth(1)) {
-        ("payload" | "trigger", _) => Ok(reference(Root::Input, path, 0, span)),
-        ("steps", Some("output")) => Ok(step(Part::Output, path, 2, span)),
-        ("steps", _) => Err(nowhere(path, WANTS_OUTPUT, span)),
+fn resolve(path: &DottedPath, span: ExprSpan) -> Result<ExprNode, ExprParseError> {
+    match (path.first.text.as_str(), path.nth_name(1)) {
+        ("payload" | "trigger", _) => Ok(build_reference(ReferenceRoot::Input, path, 0, span)),
+        ("steps", Some("output")) => Ok(build_step_reference(StepProperty::Output, path, 2, span)),
+        ("steps", _) => Err(bad_path_error(path, WANTS_OUTPUT, span)),
         (bare, _) => {
-            let path = std::iter::once(bare.to_owned()).chain(path.tail(0)).collect();
-            Ok(Node::Ref { span, root: Root::Input, path, lenient_outputs: false })
+            let path = std::iter::once(bare.to_owned()).chain(path.tail_names(0)).collect();
+            Ok(ExprNode::Ref { span, root: ReferenceRoot::Input, path, lenient_outputs: false })
         }
     }
 }

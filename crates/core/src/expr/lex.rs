@@ -2,14 +2,14 @@
 //! digits.
 
 use super::ast::CompareOp;
-use super::error::{Missing, ParseError, ParseErrorKind};
 use super::literal;
-use super::span::Span;
-use super::token::{Path, Segment, Tok, Token};
+use super::parse_error::{ExprParseError, ExprParseErrorKind, UnsupportedSyntax};
+use super::span::ExprSpan;
+use super::token::{DottedPath, DottedPathSegment, ExprToken, ExprTokenKind};
 
 /// Reads words from a window of a text, so that spans always count from the start of the text.
 #[derive(Clone, Debug)]
-pub(super) struct Lexer<'a> {
+pub(super) struct ExprLexer<'a> {
     text: &'a str,
     pos: usize,
     end: usize,
@@ -17,9 +17,9 @@ pub(super) struct Lexer<'a> {
     digits: bool,
 }
 
-impl<'a> Lexer<'a> {
+impl<'a> ExprLexer<'a> {
     pub fn new(text: &'a str, window: (usize, usize), digits: bool) -> Self {
-        Lexer { text, pos: window.0, end: window.1, digits }
+        ExprLexer { text, pos: window.0, end: window.1, digits }
     }
 
     pub fn text(&self) -> &'a str {
@@ -42,42 +42,42 @@ impl<'a> Lexer<'a> {
         there
     }
 
-    fn since(&self, start: usize) -> Span {
-        Span::new(start, self.pos)
+    fn span_since(&self, start: usize) -> ExprSpan {
+        ExprSpan::new(start, self.pos)
     }
 
-    /// The next word; `Tok::End` for ever once there are no more.
-    pub fn next(&mut self) -> Result<Token, ParseError> {
+    /// The next word; `ExprTokenKind::End` for ever once there are no more.
+    pub fn next_token(&mut self) -> Result<ExprToken, ExprParseError> {
         let blank = self.rest().len() - self.rest().trim_start().len();
         self.pos += blank;
         let start = self.pos;
         let tok = match self.peek() {
-            None => Tok::End,
-            Some('\'' | '"') => self.string()?,
-            Some('0'..='9' | '-') => self.number()?,
-            Some('$') => self.dollar()?,
-            Some(c) if starts_name(c) => Tok::Path(self.path(false)?),
-            Some(c) => self.sign(c),
+            None => ExprTokenKind::End,
+            Some('\'' | '"') => self.lex_string()?,
+            Some('0'..='9' | '-') => self.lex_number()?,
+            Some('$') => self.lex_dollar()?,
+            Some(c) if starts_name(c) => ExprTokenKind::Path(self.lex_path(false)?),
+            Some(c) => self.lex_sign(c),
         };
-        Ok(Token { tok, span: self.since(start) })
+        Ok(ExprToken { tok, span: self.span_since(start) })
     }
 
-    fn sign(&mut self, first: char) -> Tok {
-        const SIGNS: [(&str, Tok); 14] = [
-            ("&&", Tok::And),
-            ("||", Tok::Or),
-            ("==", Tok::Compare(CompareOp::Eq)),
-            ("!=", Tok::Compare(CompareOp::Ne)),
-            ("<=", Tok::Compare(CompareOp::Le)),
-            (">=", Tok::Compare(CompareOp::Ge)),
-            ("<", Tok::Compare(CompareOp::Lt)),
-            (">", Tok::Compare(CompareOp::Gt)),
-            ("!", Tok::Not),
-            ("(", Tok::Open),
-            (")", Tok::Close),
-            ("?", Tok::Question),
-            (":", Tok::Colon),
-            (",", Tok::Comma),
+    fn lex_sign(&mut self, first: char) -> ExprTokenKind {
+        const SIGNS: [(&str, ExprTokenKind); 14] = [
+            ("&&", ExprTokenKind::And),
+            ("||", ExprTokenKind::Or),
+            ("==", ExprTokenKind::Compare(CompareOp::Eq)),
+            ("!=", ExprTokenKind::Compare(CompareOp::Ne)),
+            ("<=", ExprTokenKind::Compare(CompareOp::Le)),
+            (">=", ExprTokenKind::Compare(CompareOp::Ge)),
+            ("<", ExprTokenKind::Compare(CompareOp::Lt)),
+            (">", ExprTokenKind::Compare(CompareOp::Gt)),
+            ("!", ExprTokenKind::Not),
+            ("(", ExprTokenKind::Open),
+            (")", ExprTokenKind::Close),
+            ("?", ExprTokenKind::Question),
+            (":", ExprTokenKind::Colon),
+            (",", ExprTokenKind::Comma),
         ];
         for (sign, tok) in SIGNS {
             if self.eat(sign) {
@@ -85,66 +85,70 @@ impl<'a> Lexer<'a> {
             }
         }
         self.pos += first.len_utf8();
-        if first == '.' { Tok::Dot } else { Tok::Other(first) }
+        if first == '.' { ExprTokenKind::Dot } else { ExprTokenKind::Other(first) }
     }
 
-    fn string(&mut self) -> Result<Tok, ParseError> {
-        let read = literal::string(self.rest(), self.pos)?;
+    fn lex_string(&mut self) -> Result<ExprTokenKind, ExprParseError> {
+        let read = literal::parse_string(self.rest(), self.pos)?;
         self.pos += read.bytes;
-        Ok(Tok::Str(read.value))
+        Ok(ExprTokenKind::Str(read.value))
     }
 
-    fn number(&mut self) -> Result<Tok, ParseError> {
+    fn lex_number(&mut self) -> Result<ExprTokenKind, ExprParseError> {
         // A minus that no digit follows is arithmetic, and the parser says so.
         if self.rest().starts_with('-') && !self.rest()[1..].starts_with(|c: char| c.is_ascii_digit()) {
             self.pos += 1;
-            return Ok(Tok::Other('-'));
+            return Ok(ExprTokenKind::Other('-'));
         }
-        let read = literal::number(self.rest(), self.pos)?;
+        let read = literal::parse_number(self.rest(), self.pos)?;
         self.pos += read.bytes;
-        Ok(Tok::Num(read.value))
+        Ok(ExprTokenKind::Num(read.value))
     }
 
-    fn dollar(&mut self) -> Result<Tok, ParseError> {
+    fn lex_dollar(&mut self) -> Result<ExprTokenKind, ExprParseError> {
         let start = self.pos;
         if self.eat("${{") {
-            return Err(ParseError::new(ParseErrorKind::NotInLanguage(Missing::Template), self.since(start)));
+            return Err(ExprParseError::new(
+                ExprParseErrorKind::NotInLanguage(UnsupportedSyntax::Template),
+                self.span_since(start),
+            ));
         }
         self.pos += 1;
-        Ok(Tok::Path(self.path(true)?))
+        Ok(ExprTokenKind::Path(self.lex_path(true)?))
     }
 
-    fn path(&mut self, dollar: bool) -> Result<Path, ParseError> {
-        let first = self.segment(false)?;
+    fn lex_path(&mut self, dollar: bool) -> Result<DottedPath, ExprParseError> {
+        let first = self.lex_segment(false)?;
         let mut rest = Vec::new();
         while self.eat(".") {
-            rest.push(self.segment(true)?);
+            rest.push(self.lex_segment(true)?);
         }
-        Ok(Path { dollar, first, rest })
+        Ok(DottedPath { dollar, first, rest })
     }
 
-    fn segment(&mut self, after_dot: bool) -> Result<Segment, ParseError> {
+    fn lex_segment(&mut self, after_dot: bool) -> Result<DottedPathSegment, ExprParseError> {
         let start = self.pos;
         let length = self.rest().find(|c| !continues_name(c)).unwrap_or(self.rest().len());
         let text = &self.rest()[..length];
         self.pos += length;
         match text.chars().next() {
             Some(c) if starts_name(c) || (after_dot && self.digits && c.is_ascii_digit()) => {
-                Ok(Segment { text: text.to_owned(), span: self.since(start) })
+                Ok(DottedPathSegment { text: text.to_owned(), span: self.span_since(start) })
             }
-            Some(c) if after_dot && c.is_ascii_digit() => {
-                Err(ParseError::new(ParseErrorKind::NotInLanguage(Missing::Indexing), self.since(start)))
-            }
-            _ => Err(self.no_name(start, after_dot)),
+            Some(c) if after_dot && c.is_ascii_digit() => Err(ExprParseError::new(
+                ExprParseErrorKind::NotInLanguage(UnsupportedSyntax::Indexing),
+                self.span_since(start),
+            )),
+            _ => Err(self.missing_name_error(start, after_dot)),
         }
     }
 
-    fn no_name(&mut self, start: usize, after_dot: bool) -> ParseError {
+    fn missing_name_error(&mut self, start: usize, after_dot: bool) -> ExprParseError {
         self.pos = start;
         let found = self.peek().map_or("the end".to_owned(), |c| format!("`{c}`"));
         let expected = if after_dot { "a name after `.`" } else { "a name after `$`" };
         let end = start + self.peek().map_or(0, char::len_utf8);
-        ParseError::new(ParseErrorKind::Unexpected { expected, found }, Span::new(start, end))
+        ExprParseError::new(ExprParseErrorKind::Unexpected { expected, found }, ExprSpan::new(start, end))
     }
 }
 

@@ -2,35 +2,35 @@
 
 use serde_json::Number;
 
-use super::error::{ParseError, ParseErrorKind};
 use super::lex::continues_name;
-use super::span::Span;
+use super::parse_error::{ExprParseError, ExprParseErrorKind};
+use super::span::ExprSpan;
 
 /// What was read, and how many bytes of text it took.
 #[derive(Debug)]
-pub(super) struct Read<T> {
+pub(super) struct ParsedLiteral<T> {
     pub value: T,
     pub bytes: usize,
 }
 
 /// Reads the quoted string that `text` starts with; `base` is where `text` lies, for errors.
-pub(super) fn string(text: &str, base: usize) -> Result<Read<String>, ParseError> {
+pub(super) fn parse_string(text: &str, base: usize) -> Result<ParsedLiteral<String>, ExprParseError> {
     let quote = text.chars().next();
     let mut value = String::new();
     let mut at = 1;
     while let Some(c) = text[at..].chars().next() {
         if Some(c) == quote {
-            return Ok(Read { value, bytes: at + 1 });
+            return Ok(ParsedLiteral { value, bytes: at + 1 });
         }
-        let (c, length) = if c == '\\' { escape(text, base, at)? } else { (c, c.len_utf8()) };
+        let (c, length) = if c == '\\' { parse_escape(text, base, at)? } else { (c, c.len_utf8()) };
         value.push(c);
         at += length;
     }
-    Err(ParseError::new(ParseErrorKind::UnterminatedString, Span::new(base, base + text.len())))
+    Err(ExprParseError::new(ExprParseErrorKind::UnterminatedString, ExprSpan::new(base, base + text.len())))
 }
 
 /// The character that the escape at `at` stands for, and the bytes that the escape takes.
-fn escape(text: &str, base: usize, at: usize) -> Result<(char, usize), ParseError> {
+fn parse_escape(text: &str, base: usize, at: usize) -> Result<(char, usize), ExprParseError> {
     let plain = match text[at + 1..].chars().next() {
         Some(c @ ('\\' | '\'' | '"' | '/')) => Some(c),
         Some('n') => Some('\n'),
@@ -38,53 +38,53 @@ fn escape(text: &str, base: usize, at: usize) -> Result<(char, usize), ParseErro
         Some('t') => Some('\t'),
         Some('b') => Some('\u{8}'),
         Some('f') => Some('\u{c}'),
-        Some('u') => return unicode(text, base, at),
+        Some('u') => return parse_unicode_escape(text, base, at),
         _ => None,
     };
-    plain.map(|c| (c, 2)).ok_or_else(|| bad_escape(text, base, at, 2))
+    plain.map(|c| (c, 2)).ok_or_else(|| bad_escape_error(text, base, at, 2))
 }
 
 /// `\uXXXX`, or two of them for a character that needs a surrogate pair.
-fn unicode(text: &str, base: usize, at: usize) -> Result<(char, usize), ParseError> {
+fn parse_unicode_escape(text: &str, base: usize, at: usize) -> Result<(char, usize), ExprParseError> {
     let unit = |at: usize| {
         let digits = text.get(at..)?.strip_prefix("\\u")?.get(..4)?;
         digits.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u16::from_str_radix(digits, 16).ok())?
     };
-    let first = unit(at).ok_or_else(|| bad_escape(text, base, at, 6))?;
+    let first = unit(at).ok_or_else(|| bad_escape_error(text, base, at, 6))?;
     if let Some(c) = char::from_u32(u32::from(first)) {
         return Ok((c, 6));
     }
     let pair = unit(at + 6).and_then(|second| char::decode_utf16([first, second]).next()?.ok());
-    pair.map(|c| (c, 12)).ok_or_else(|| bad_escape(text, base, at, 6))
+    pair.map(|c| (c, 12)).ok_or_else(|| bad_escape_error(text, base, at, 6))
 }
 
-fn bad_escape(text: &str, base: usize, at: usize, chars: usize) -> ParseError {
+fn bad_escape_error(text: &str, base: usize, at: usize, chars: usize) -> ExprParseError {
     let shown: String = text[at..].chars().take(chars).collect();
-    let span = Span::new(base + at, base + at + shown.len());
-    ParseError::new(ParseErrorKind::BadEscape(shown), span)
+    let span = ExprSpan::new(base + at, base + at + shown.len());
+    ExprParseError::new(ExprParseErrorKind::BadEscape(shown), span)
 }
 
 /// Reads the number that `text` starts with, which may have a minus sign.
-pub(super) fn number(text: &str, base: usize) -> Result<Read<Number>, ParseError> {
-    let bytes = extent(text);
+pub(super) fn parse_number(text: &str, base: usize) -> Result<ParsedLiteral<Number>, ExprParseError> {
+    let bytes = number_extent(text);
     let words = &text[..bytes];
     let bad = || {
         let shown = if bytes > 40 { format!("{}…", &words[..40]) } else { words.to_owned() };
-        ParseError::new(ParseErrorKind::BadNumber(shown), Span::new(base, base + bytes))
+        ExprParseError::new(ExprParseErrorKind::BadNumber(shown), ExprSpan::new(base, base + bytes))
     };
     if words == "-0" {
-        return Ok(Read { value: Number::from(0), bytes });
+        return Ok(ParsedLiteral { value: Number::from(0), bytes });
     }
     let value: Number = serde_json::from_str(words).map_err(|_| bad())?;
     // JSON readers round a whole number that does not fit; in a program that would be a silent mistake.
     if value.is_f64() && !words.contains(['.', 'e', 'E']) {
         return Err(bad());
     }
-    Ok(Read { value, bytes })
+    Ok(ParsedLiteral { value, bytes })
 }
 
 /// How far digits, letters and what may lie between them go: `3abc` is one bad number, not two words.
-fn extent(text: &str) -> usize {
+fn number_extent(text: &str) -> usize {
     let mut end = 0;
     for (at, c) in text.char_indices() {
         let exponent_sign = c == '+' && text[..at].ends_with(['e', 'E']);

@@ -10,35 +10,35 @@ const ELEMENT: u64 = 16;
 
 /// There is none left.
 #[derive(Debug, PartialEq)]
-pub(super) struct Dry;
+pub(super) struct FuelExhausted;
 
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(super) struct FuelMeter {
     left: u64,
 }
 
-impl Meter {
-    pub fn full() -> Self {
-        Meter { left: FUEL * UNIT }
+impl FuelMeter {
+    pub fn new() -> Self {
+        FuelMeter { left: FUEL * UNIT }
     }
 
-    fn spend(&mut self, cost: u64) -> Result<(), Dry> {
-        self.left = self.left.checked_sub(cost).ok_or(Dry)?;
+    fn spend(&mut self, cost: u64) -> Result<(), FuelExhausted> {
+        self.left = self.left.checked_sub(cost).ok_or(FuelExhausted)?;
         Ok(())
     }
 
     /// One node of the tree.
-    pub fn node(&mut self) -> Result<(), Dry> {
+    pub fn spend_node(&mut self) -> Result<(), FuelExhausted> {
         self.spend(UNIT)
     }
 
     /// Reading or writing this much text: 256 bytes for one unit.
-    pub fn bytes(&mut self, n: usize) -> Result<(), Dry> {
+    pub fn spend_bytes(&mut self, n: usize) -> Result<(), FuelExhausted> {
         self.spend(n as u64)
     }
 
     /// Looking at this many values.
-    pub fn elements(&mut self, n: usize) -> Result<(), Dry> {
+    pub fn spend_elements(&mut self, n: usize) -> Result<(), FuelExhausted> {
         self.spend(ELEMENT.saturating_mul(n as u64))
     }
 }
@@ -49,13 +49,13 @@ mod tests {
 
     #[test]
     fn holds_exactly_the_fuel() {
-        let mut meter = Meter::full();
+        let mut meter = FuelMeter::new();
         for _ in 0..FUEL - 1 {
-            meter.node().unwrap();
+            meter.spend_node().unwrap();
         }
-        meter.bytes(255).unwrap();
-        assert_eq!(meter.bytes(2), Err(Dry));
-        meter.bytes(1).unwrap();
-        assert_eq!(meter.node(), Err(Dry));
+        meter.spend_bytes(255).unwrap();
+        assert_eq!(meter.spend_bytes(2), Err(FuelExhausted));
+        meter.spend_bytes(1).unwrap();
+        assert_eq!(meter.spend_node(), Err(FuelExhausted));
     }
 }

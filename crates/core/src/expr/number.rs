@@ -5,26 +5,26 @@ use std::cmp::Ordering;
 use serde_json::Number;
 
 /// Which of two numbers is larger, exactly: whole numbers up to 64 bits, fractions as the doubles they are.
-pub(super) fn compare(a: &Number, b: &Number) -> Ordering {
-    match (whole(a), whole(b)) {
+pub(super) fn compare_numbers(a: &Number, b: &Number) -> Ordering {
+    match (as_whole(a), as_whole(b)) {
         (Some(a), Some(b)) => a.cmp(&b),
-        (Some(a), None) => compare_whole(a, double(b)),
-        (None, Some(b)) => compare_whole(b, double(a)).reverse(),
+        (Some(a), None) => compare_whole(a, as_double(b)),
+        (None, Some(b)) => compare_whole(b, as_double(a)).reverse(),
         // Neither is NaN: JSON has none.
-        (None, None) => double(a).partial_cmp(&double(b)).unwrap_or(Ordering::Equal),
+        (None, None) => as_double(a).partial_cmp(&as_double(b)).unwrap_or(Ordering::Equal),
     }
 }
 
 /// Whether it is zero, of either sign.
 pub(super) fn is_zero(n: &Number) -> bool {
-    whole(n).map_or_else(|| double(n) == 0.0, |n| n == 0)
+    as_whole(n).map_or_else(|| as_double(n) == 0.0, |n| n == 0)
 }
 
-fn whole(n: &Number) -> Option<i128> {
+fn as_whole(n: &Number) -> Option<i128> {
     n.as_i64().map(i128::from).or_else(|| n.as_u64().map(i128::from))
 }
 
-fn double(n: &Number) -> f64 {
+fn as_double(n: &Number) -> f64 {
     n.as_f64().unwrap_or_default()
 }
 
@@ -45,8 +45,8 @@ mod tests {
             other => panic!("{other}"),
         };
         let (a, b) = (number(a), number(b));
-        assert_eq!(compare(&a, &b), compare(&b, &a).reverse());
-        compare(&a, &b)
+        assert_eq!(compare_numbers(&a, &b), compare_numbers(&b, &a).reverse());
+        compare_numbers(&a, &b)
     }
 
     #[test]

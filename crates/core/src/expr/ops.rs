@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::meter::{Dry, Meter};
+use super::meter::{FuelExhausted, FuelMeter};
 use super::number;
 
 /// Null, false, zero and everything empty are false.
-pub(super) fn truthy(value: &Value) -> bool {
+pub(super) fn is_truthy(value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::Bool(b) => *b,
@@ -21,24 +21,24 @@ pub(super) fn truthy(value: &Value) -> bool {
 }
 
 /// Whether two values are the same: numbers by what they denote, objects in any order of keys.
-pub(super) fn equal(a: &Value, b: &Value, meter: &mut Meter) -> Result<bool, Dry> {
+pub(super) fn are_equal(a: &Value, b: &Value, meter: &mut FuelMeter) -> Result<bool, FuelExhausted> {
     let mut todo = vec![(a, b)];
-    meter.elements(1)?;
+    meter.spend_elements(1)?;
     while let Some(pair) = todo.pop() {
         let same = match pair {
-            (Value::Number(a), Value::Number(b)) => number::compare(a, b) == Ordering::Equal,
+            (Value::Number(a), Value::Number(b)) => number::compare_numbers(a, b) == Ordering::Equal,
             (Value::String(a), Value::String(b)) => {
-                meter.bytes(a.len().min(b.len()))?;
+                meter.spend_bytes(a.len().min(b.len()))?;
                 a == b
             }
             (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
                 // Paid for before they are lined up, which takes memory.
-                meter.elements(a.len())?;
+                meter.spend_elements(a.len())?;
                 todo.extend(a.iter().zip(b));
                 true
             }
             (Value::Object(a), Value::Object(b)) if a.len() == b.len() => {
-                meter.elements(a.len())?;
+                meter.spend_elements(a.len())?;
                 pair_fields(a, b, &mut todo, meter)?
             }
             (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => false,
@@ -51,17 +51,17 @@ pub(super) fn equal(a: &Value, b: &Value, meter: &mut Meter) -> Result<bool, Dry
     Ok(true)
 }
 
-type Fields = serde_json::Map<String, Value>;
+type ObjectFields = serde_json::Map<String, Value>;
 
 /// Lines up the fields of two objects; false if one has a key that the other lacks.
 fn pair_fields<'a>(
-    a: &'a Fields,
-    b: &'a Fields,
+    a: &'a ObjectFields,
+    b: &'a ObjectFields,
     todo: &mut Vec<(&'a Value, &'a Value)>,
-    meter: &mut Meter,
-) -> Result<bool, Dry> {
+    meter: &mut FuelMeter,
+) -> Result<bool, FuelExhausted> {
     for (key, value) in a {
-        meter.bytes(key.len())?;
+        meter.spend_bytes(key.len())?;
         match b.get(key) {
             Some(other) => todo.push((value, other)),
             None => return Ok(false),
@@ -71,11 +71,15 @@ fn pair_fields<'a>(
 }
 
 /// The order of two numbers, or of two strings by their characters; nothing for anything else.
-pub(super) fn order(a: &Value, b: &Value, meter: &mut Meter) -> Result<Option<Ordering>, Dry> {
+pub(super) fn order_values(
+    a: &Value,
+    b: &Value,
+    meter: &mut FuelMeter,
+) -> Result<Option<Ordering>, FuelExhausted> {
     match (a, b) {
-        (Value::Number(a), Value::Number(b)) => Ok(Some(number::compare(a, b))),
+        (Value::Number(a), Value::Number(b)) => Ok(Some(number::compare_numbers(a, b))),
         (Value::String(a), Value::String(b)) => {
-            meter.bytes(a.len().min(b.len()))?;
+            meter.spend_bytes(a.len().min(b.len()))?;
             Ok(Some(a.cmp(b)))
         }
         _ => Ok(None),
@@ -83,25 +87,25 @@ pub(super) fn order(a: &Value, b: &Value, meter: &mut Meter) -> Result<Option<Or
 }
 
 /// What one more name of a path leads to: a field, or with a decimal name an element.
-pub(super) fn get<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
+pub(super) fn get_member<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
     match value {
         Value::Object(fields) => fields.get(name),
-        Value::Array(items) => items.get(place(name)?),
+        Value::Array(items) => items.get(parse_index(name)?),
         _ => None,
     }
 }
 
 /// As [`get`], where the value may be taken apart.
-pub(super) fn get_mut<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Value> {
+pub(super) fn get_member_mut<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Value> {
     match value {
         Value::Object(fields) => fields.get_mut(name),
-        Value::Array(items) => items.get_mut(place(name)?),
+        Value::Array(items) => items.get_mut(parse_index(name)?),
         _ => None,
     }
 }
 
 /// The array place that a name writes, as JSON pointers write it: digits, no needless zero in front.
-pub(super) fn place(name: &str) -> Option<usize> {
+pub(super) fn parse_index(name: &str) -> Option<usize> {
     let plain = name.bytes().all(|b| b.is_ascii_digit()) && (name == "0" || !name.starts_with('0'));
     name.parse().ok().filter(|_| plain)
 }

@@ -3,18 +3,18 @@
 
 use serde_json::Value;
 
-use super::ast::{CompareOp, Function, Node};
+use super::ast::{CompareOp, ExprFunction, ExprNode};
 use super::bounds::{MAX_DEPTH, MAX_SOURCE};
-use super::error::{Missing, ParseError, ParseErrorKind};
-use super::lex::Lexer;
-use super::shape::ShapeError;
-use super::span::Span;
-use super::token::{Path, Tok, Token};
-use crate::closest::closest;
+use super::lex::ExprLexer;
+use super::parse_error::{ExprParseError, ExprParseErrorKind, UnsupportedSyntax};
+use super::shape::ExprShapeError;
+use super::span::ExprSpan;
+use super::token::{DottedPath, ExprToken, ExprTokenKind};
+use crate::suggest::find_closest_name;
 
 /// What a surface's grammar has, and what its names mean.
 #[derive(Clone, Copy)]
-pub(super) struct Dialect {
+pub(super) struct ExprDialect {
     /// Names start with a `$`.
     pub dollar: bool,
     /// Names after a dot may be array places.
@@ -23,85 +23,101 @@ pub(super) struct Dialect {
     pub rich: bool,
     /// `a == b == c` reads from the left, rather than being refused.
     pub chains: bool,
-    pub resolve: fn(&Path, Span) -> Result<Node, ParseError>,
+    pub resolve: fn(&DottedPath, ExprSpan) -> Result<ExprNode, ExprParseError>,
     /// A last look at the two sides of `==` or `!=`, for words that have more than one spelling.
-    pub equated: fn(&mut Node, &mut Node),
+    pub equated: fn(&mut ExprNode, &mut ExprNode),
 }
 
 /// A node and how tall it is.
-type Built = (Node, usize);
+type NodeWithHeight = (ExprNode, usize);
 
-struct Parser<'a> {
-    lexer: Lexer<'a>,
-    token: Token,
-    dialect: Dialect,
+struct ExprParser<'a> {
+    lexer: ExprLexer<'a>,
+    token: ExprToken,
+    dialect: ExprDialect,
     /// Brackets, calls, negations and arms around the current token.
     depth: usize,
 }
 
 /// Parses one expression that fills the window `from..to` of `text`.
-pub(super) fn expression(
+pub(super) fn parse_expression(
     text: &str,
     (from, to): (usize, usize),
-    dialect: Dialect,
-) -> Result<Node, ParseError> {
+    dialect: ExprDialect,
+) -> Result<ExprNode, ExprParseError> {
     if to - from > MAX_SOURCE {
-        return Err(ParseError::new(ParseErrorKind::SourceTooLong(to - from), Span::new(from, to)));
+        return Err(ExprParseError::new(
+            ExprParseErrorKind::SourceTooLong(to - from),
+            ExprSpan::new(from, to),
+        ));
     }
     if text[from..to].trim().is_empty() {
-        return Err(ParseError::new(ParseErrorKind::Empty, Span::new(from, to)));
+        return Err(ExprParseError::new(ExprParseErrorKind::Empty, ExprSpan::new(from, to)));
     }
-    let mut lexer = Lexer::new(text, (from, to), dialect.digits);
-    let token = lexer.next()?;
-    let mut parser = Parser { lexer, token, dialect, depth: 0 };
-    let (node, _) = parser.ternary()?;
+    let mut lexer = ExprLexer::new(text, (from, to), dialect.digits);
+    let token = lexer.next_token()?;
+    let mut parser = ExprParser { lexer, token, dialect, depth: 0 };
+    let (node, _) = parser.parse_ternary()?;
     match parser.token.tok {
-        Tok::End => Ok(node),
-        _ => Err(parser.unexpected("an operator or the end")),
+        ExprTokenKind::End => Ok(node),
+        _ => Err(parser.unexpected_error("an operator or the end")),
     }
 }
 
-impl Parser<'_> {
-    fn advance(&mut self) -> Result<Token, ParseError> {
-        let next = self.lexer.next()?;
+impl ExprParser<'_> {
+    fn advance(&mut self) -> Result<ExprToken, ExprParseError> {
+        let next = self.lexer.next_token()?;
         Ok(std::mem::replace(&mut self.token, next))
     }
 
-    fn error(&self, kind: impl Into<ParseErrorKind>) -> ParseError {
-        ParseError::new(kind, self.token.span)
+    fn error_here(&self, kind: impl Into<ExprParseErrorKind>) -> ExprParseError {
+        ExprParseError::new(kind, self.token.span)
     }
 
-    fn missing(&self, what: Missing) -> ParseError {
-        self.error(ParseErrorKind::NotInLanguage(what))
+    fn unsupported_error(&self, what: UnsupportedSyntax) -> ExprParseError {
+        self.error_here(ExprParseErrorKind::NotInLanguage(what))
     }
 
     /// Says what was wanted instead of the current token, or names the habit from elsewhere that it shows.
-    fn unexpected(&self, expected: &'static str) -> ParseError {
+    fn unexpected_error(&self, expected: &'static str) -> ExprParseError {
         match &self.token.tok {
-            Tok::Other('[') => self.missing(Missing::Indexing),
-            Tok::Other('+' | '-' | '*' | '/' | '%') => self.missing(Missing::Arithmetic),
-            Tok::Num(_) if self.token.span.of(self.lexer.text()).is_some_and(|s| s.starts_with('-')) => {
-                self.missing(Missing::Arithmetic)
+            ExprTokenKind::Other('[') => self.unsupported_error(UnsupportedSyntax::Indexing),
+            ExprTokenKind::Other('+' | '-' | '*' | '/' | '%') => {
+                self.unsupported_error(UnsupportedSyntax::Arithmetic)
             }
-            Tok::Other('=') => self.missing(Missing::Assignment),
-            Tok::Other('&') => self.missing(Missing::BitAnd),
-            Tok::Other('|') => self.missing(Missing::BitOr),
-            Tok::Question if !self.dialect.rich => self.missing(Missing::Ternary),
+            ExprTokenKind::Num(_)
+                if self.token.span.slice_text(self.lexer.text()).is_some_and(|s| s.starts_with('-')) =>
+            {
+                self.unsupported_error(UnsupportedSyntax::Arithmetic)
+            }
+            ExprTokenKind::Other('=') => self.unsupported_error(UnsupportedSyntax::Assignment),
+            ExprTokenKind::Other('&') => self.unsupported_error(UnsupportedSyntax::BitAnd),
+            ExprTokenKind::Other('|') => self.unsupported_error(UnsupportedSyntax::BitOr),
+            ExprTokenKind::Question if !self.dialect.rich => {
+                self.unsupported_error(UnsupportedSyntax::Ternary)
+            }
             _ => {
                 let found = self.token.describe(self.lexer.text());
-                self.error(ParseErrorKind::Unexpected { expected, found })
+                self.error_here(ExprParseErrorKind::Unexpected { expected, found })
             }
         }
     }
 
-    fn expect(&mut self, tok: Tok, expected: &'static str) -> Result<Token, ParseError> {
-        if self.token.tok == tok { self.advance() } else { Err(self.unexpected(expected)) }
+    fn expect_token(
+        &mut self,
+        tok: ExprTokenKind,
+        expected: &'static str,
+    ) -> Result<ExprToken, ExprParseError> {
+        if self.token.tok == tok { self.advance() } else { Err(self.unexpected_error(expected)) }
     }
 
     /// Runs `inner` one level down, unless that is too deep: this is what bounds the recursion.
-    fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, ParseError>) -> Result<T, ParseError> {
+    fn parse_nested<T>(
+        &mut self,
+        inner: impl FnOnce(&mut Self) -> Result<T, ExprParseError>,
+    ) -> Result<T, ExprParseError> {
         if self.depth + 1 >= MAX_DEPTH {
-            return Err(self.error(ShapeError::TooDeep));
+            return Err(self.error_here(ExprShapeError::TooDeep));
         }
         self.depth += 1;
         let result = inner(self);
@@ -110,32 +126,32 @@ impl Parser<'_> {
     }
 
     /// Puts a node on top of others that are `below` tall; chains grow without any recursion.
-    fn on_top(&self, node: Node, below: usize) -> Result<Built, ParseError> {
+    fn wrap_node(&self, node: ExprNode, below: usize) -> Result<NodeWithHeight, ExprParseError> {
         if below >= MAX_DEPTH {
-            return Err(ParseError::new(ShapeError::TooDeep, node.span()));
+            return Err(ExprParseError::new(ExprShapeError::TooDeep, node.span()));
         }
         Ok((node, below + 1))
     }
 
-    fn ternary(&mut self) -> Result<Built, ParseError> {
-        let (test, a) = self.joined(Tok::Or)?;
-        if self.token.tok != Tok::Question || !self.dialect.rich {
+    fn parse_ternary(&mut self) -> Result<NodeWithHeight, ExprParseError> {
+        let (test, a) = self.parse_logical(ExprTokenKind::Or)?;
+        if self.token.tok != ExprTokenKind::Question || !self.dialect.rich {
             return Ok((test, a));
         }
         self.advance()?;
-        let (then, b) = self.nested(Self::ternary)?;
-        self.expect(Tok::Colon, "`:` and what holds otherwise")?;
-        let (otherwise, c) = self.nested(Self::ternary)?;
-        let span = test.span().to(otherwise.span());
+        let (then, b) = self.parse_nested(Self::parse_ternary)?;
+        self.expect_token(ExprTokenKind::Colon, "`:` and what holds otherwise")?;
+        let (otherwise, c) = self.parse_nested(Self::parse_ternary)?;
+        let span = test.span().extend_to(otherwise.span());
         let (test, then, otherwise) = (Box::new(test), Box::new(then), Box::new(otherwise));
-        self.on_top(Node::Cond { span, test, then, otherwise }, a.max(b).max(c))
+        self.wrap_node(ExprNode::Cond { span, test, then, otherwise }, a.max(b).max(c))
     }
 
     /// Operands of `||`, or of `&&`; one node for the whole chain.
-    fn joined(&mut self, sign: Tok) -> Result<Built, ParseError> {
+    fn parse_logical(&mut self, sign: ExprTokenKind) -> Result<NodeWithHeight, ExprParseError> {
         let operand = |parser: &mut Self| match sign {
-            Tok::Or => parser.joined(Tok::And),
-            _ => parser.compared(&[CompareOp::Eq, CompareOp::Ne]),
+            ExprTokenKind::Or => parser.parse_logical(ExprTokenKind::And),
+            _ => parser.parse_comparison(&[CompareOp::Eq, CompareOp::Ne]),
         };
         let (first, mut below) = operand(self)?;
         if self.token.tok != sign {
@@ -148,78 +164,80 @@ impl Parser<'_> {
             below = below.max(height);
             of.push(node);
         }
-        let span = of[0].span().to(of[of.len() - 1].span());
-        let node = if sign == Tok::Or { Node::Or { span, of } } else { Node::And { span, of } };
-        self.on_top(node, below)
+        let span = of[0].span().extend_to(of[of.len() - 1].span());
+        let node =
+            if sign == ExprTokenKind::Or { ExprNode::Or { span, of } } else { ExprNode::And { span, of } };
+        self.wrap_node(node, below)
     }
 
     /// Comparisons of one strength: equality, whose operands may be orderings, or ordering.
-    fn compared(&mut self, ops: &[CompareOp]) -> Result<Built, ParseError> {
+    fn parse_comparison(&mut self, ops: &[CompareOp]) -> Result<NodeWithHeight, ExprParseError> {
         const ORDER: [CompareOp; 4] = [CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
         let equality = ops.contains(&CompareOp::Eq);
-        let operand = |parser: &mut Self| if equality { parser.compared(&ORDER) } else { parser.unary() };
+        let operand =
+            |parser: &mut Self| if equality { parser.parse_comparison(&ORDER) } else { parser.parse_unary() };
         let (mut left, mut height) = operand(self)?;
         let mut chained = false;
-        while let Tok::Compare(by) = self.token.tok
+        while let ExprTokenKind::Compare(by) = self.token.tok
             && ops.contains(&by)
         {
             if chained && !self.dialect.chains {
-                return Err(self.error(ParseErrorKind::Chained { sign: by.sign() }));
+                return Err(self.error_here(ExprParseErrorKind::Chained { sign: by.sign() }));
             }
             let sign = self.advance()?.span;
-            if equality && self.token.tok == Tok::Other('=') {
-                let kind = ParseErrorKind::NotInLanguage(Missing::TripleEquals);
-                return Err(ParseError::new(kind, sign.to(self.token.span)));
+            if equality && self.token.tok == ExprTokenKind::Other('=') {
+                let kind = ExprParseErrorKind::NotInLanguage(UnsupportedSyntax::TripleEquals);
+                return Err(ExprParseError::new(kind, sign.extend_to(self.token.span)));
             }
             let (mut right, other) = operand(self)?;
             if equality {
                 (self.dialect.equated)(&mut left, &mut right);
             }
-            let span = left.span().to(right.span());
-            let node = Node::Compare { span, by, left: Box::new(left), right: Box::new(right) };
-            (left, height) = self.on_top(node, height.max(other))?;
+            let span = left.span().extend_to(right.span());
+            let node = ExprNode::Compare { span, by, left: Box::new(left), right: Box::new(right) };
+            (left, height) = self.wrap_node(node, height.max(other))?;
             chained = true;
         }
         Ok((left, height))
     }
 
-    fn unary(&mut self) -> Result<Built, ParseError> {
-        if self.token.tok != Tok::Not {
-            return self.primary();
+    fn parse_unary(&mut self) -> Result<NodeWithHeight, ExprParseError> {
+        if self.token.tok != ExprTokenKind::Not {
+            return self.parse_primary();
         }
         let start = self.advance()?.span;
-        let (of, below) = self.nested(Self::unary)?;
-        let span = start.to(of.span());
-        self.on_top(Node::Not { span, of: Box::new(of) }, below)
+        let (of, below) = self.parse_nested(Self::parse_unary)?;
+        let span = start.extend_to(of.span());
+        self.wrap_node(ExprNode::Not { span, of: Box::new(of) }, below)
     }
 
-    fn primary(&mut self) -> Result<Built, ParseError> {
+    fn parse_primary(&mut self) -> Result<NodeWithHeight, ExprParseError> {
         let span = self.token.span;
         let value = match &self.token.tok {
-            Tok::Open => return self.bracketed(),
-            Tok::Path(_) => return self.name(),
-            Tok::Str(text) => Value::String(text.clone()),
-            Tok::Num(number) => Value::Number(number.clone()),
-            _ => return Err(self.unexpected("a value")),
+            ExprTokenKind::Open => return self.parse_bracketed(),
+            ExprTokenKind::Path(_) => return self.parse_name(),
+            ExprTokenKind::Str(text) => Value::String(text.clone()),
+            ExprTokenKind::Num(number) => Value::Number(number.clone()),
+            _ => return Err(self.unexpected_error("a value")),
         };
         self.advance()?;
-        Ok((Node::Literal { span, value: value.into() }, 1))
+        Ok((ExprNode::Literal { span, value: value.into() }, 1))
     }
 
-    fn bracketed(&mut self) -> Result<Built, ParseError> {
+    fn parse_bracketed(&mut self) -> Result<NodeWithHeight, ExprParseError> {
         self.advance()?;
-        let inner = self.nested(Self::ternary)?;
-        self.expect(Tok::Close, "`)`")?;
+        let inner = self.parse_nested(Self::parse_ternary)?;
+        self.expect_token(ExprTokenKind::Close, "`)`")?;
         match self.token.tok {
-            Tok::Dot => Err(self.missing(Missing::CallMember)),
+            ExprTokenKind::Dot => Err(self.unsupported_error(UnsupportedSyntax::CallMember)),
             _ => Ok(inner),
         }
     }
 
     /// A keyword, a call or a reference.
-    fn name(&mut self) -> Result<Built, ParseError> {
+    fn parse_name(&mut self) -> Result<NodeWithHeight, ExprParseError> {
         let token = self.advance()?;
-        let Tok::Path(path) = &token.tok else { return Err(self.unexpected("a name")) };
+        let ExprTokenKind::Path(path) = &token.tok else { return Err(self.unexpected_error("a name")) };
         let plain = !path.dollar && path.rest.is_empty();
         let keyword = match path.first.text.as_str() {
             "true" if plain => Some(Value::Bool(true)),
@@ -228,49 +246,52 @@ impl Parser<'_> {
             _ => None,
         };
         if let Some(value) = keyword {
-            return Ok((Node::Literal { span: token.span, value: value.into() }, 1));
+            return Ok((ExprNode::Literal { span: token.span, value: value.into() }, 1));
         }
-        if self.token.tok == Tok::Open && !path.dollar {
-            return self.call(path, token.span);
+        if self.token.tok == ExprTokenKind::Open && !path.dollar {
+            return self.parse_call(path, token.span);
         }
-        let wrong = |what| ParseError::new(ParseErrorKind::NotInLanguage(what), token.span);
+        let wrong = |what| ExprParseError::new(ExprParseErrorKind::NotInLanguage(what), token.span);
         match (path.dollar, self.dialect.dollar) {
-            (true, false) => Err(wrong(Missing::DollarName)),
-            (false, true) => Err(wrong(Missing::BareName)),
+            (true, false) => Err(wrong(UnsupportedSyntax::DollarName)),
+            (false, true) => Err(wrong(UnsupportedSyntax::BareName)),
             _ => Ok(((self.dialect.resolve)(path, token.span)?, 1)),
         }
     }
 
-    fn call(&mut self, path: &Path, name: Span) -> Result<Built, ParseError> {
+    fn parse_call(&mut self, path: &DottedPath, name: ExprSpan) -> Result<NodeWithHeight, ExprParseError> {
         if !self.dialect.rich {
-            return Err(ParseError::new(ParseErrorKind::NotInLanguage(Missing::Functions), name));
+            return Err(ExprParseError::new(
+                ExprParseErrorKind::NotInLanguage(UnsupportedSyntax::Functions),
+                name,
+            ));
         }
-        let function = function(&path.text()).map_err(|kind| ParseError::new(kind, name))?;
+        let function = find_function(&path.to_text()).map_err(|kind| ExprParseError::new(kind, name))?;
         self.advance()?;
-        let (args, below) = self.nested(Self::arguments)?;
-        let close = self.expect(Tok::Close, "`,` or `)`")?;
+        let (args, below) = self.parse_nested(Self::parse_arguments)?;
+        let close = self.expect_token(ExprTokenKind::Close, "`,` or `)`")?;
         let (takes, given) = (function.arity(), args.len());
-        let span = name.to(close.span);
+        let span = name.extend_to(close.span);
         if takes != given {
-            let kind = ShapeError::Arity { function: function.name(), takes, given };
-            return Err(ParseError::new(kind, span));
+            let kind = ExprShapeError::Arity { function: function.name(), takes, given };
+            return Err(ExprParseError::new(kind, span));
         }
-        if self.token.tok == Tok::Dot {
-            return Err(self.missing(Missing::CallMember));
+        if self.token.tok == ExprTokenKind::Dot {
+            return Err(self.unsupported_error(UnsupportedSyntax::CallMember));
         }
-        self.on_top(Node::Call { span, function, args }, below)
+        self.wrap_node(ExprNode::Call { span, function, args }, below)
     }
 
-    fn arguments(&mut self) -> Result<(Vec<Node>, usize), ParseError> {
+    fn parse_arguments(&mut self) -> Result<(Vec<ExprNode>, usize), ExprParseError> {
         let (mut args, mut tallest) = (Vec::new(), 1);
-        if self.token.tok == Tok::Close {
+        if self.token.tok == ExprTokenKind::Close {
             return Ok((args, tallest));
         }
         loop {
-            let (node, height) = self.ternary()?;
+            let (node, height) = self.parse_ternary()?;
             tallest = tallest.max(height);
             args.push(node);
-            if self.token.tok != Tok::Comma {
+            if self.token.tok != ExprTokenKind::Comma {
                 return Ok((args, tallest));
             }
             self.advance()?;
@@ -278,13 +299,13 @@ impl Parser<'_> {
     }
 }
 
-fn function(name: &str) -> Result<Function, ParseErrorKind> {
+fn find_function(name: &str) -> Result<ExprFunction, ExprParseErrorKind> {
     const LEGAL: &[&str] = &["length", "contains", "toJSON", "fromJSON"];
-    Function::ALL.into_iter().find(|function| function.name() == name).ok_or_else(|| {
-        ParseErrorKind::UnknownName {
+    ExprFunction::ALL.into_iter().find(|function| function.name() == name).ok_or_else(|| {
+        ExprParseErrorKind::UnknownName {
             sort: "function",
             name: name.to_owned(),
-            closest: closest(name, LEGAL.iter().copied()),
+            closest: find_closest_name(name, LEGAL.iter().copied()),
             legal: LEGAL,
         }
     })

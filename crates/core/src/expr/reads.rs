@@ -1,31 +1,31 @@
 //! Owns listing what an expression refers to, without evaluating it. Knows nothing of what exists.
 
-use super::ast::{Expr, Node, Piece, Root};
+use super::ast::{Expr, ExprNode, ReferenceRoot, TemplatePiece};
 use super::pointer;
-use super::span::Span;
+use super::span::ExprSpan;
 
 /// One reference of an expression.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Read<'a> {
-    pub root: &'a Root,
+pub struct ExprRead<'a> {
+    pub root: &'a ReferenceRoot,
     pub path: &'a [String],
-    /// As in [`Node::Ref`].
+    /// As in [`ExprNode::Ref`].
     pub lenient_outputs: bool,
     /// Within the source of the expression that `at` points to.
-    pub span: Span,
+    pub span: ExprSpan,
     /// JSON pointer to that expression; empty for the whole.
     pub at: String,
 }
 
 impl Expr {
     /// Every reference, in the order in which they are written, whether or not it would be evaluated.
-    pub fn reads(&self) -> Vec<Read<'_>> {
+    pub fn reads(&self) -> Vec<ExprRead<'_>> {
         // Most are a text or one reference, and need no list of what is still to be looked at.
         match self.node() {
-            Node::Literal { .. } => return Vec::new(),
-            Node::Ref { span, root, path, lenient_outputs } => {
+            ExprNode::Literal { .. } => return Vec::new(),
+            ExprNode::Ref { span, root, path, lenient_outputs } => {
                 let at = String::new();
-                return vec![Read { root, path, lenient_outputs: *lenient_outputs, span: *span, at }];
+                return vec![ExprRead { root, path, lenient_outputs: *lenient_outputs, span: *span, at }];
             }
             _ => {}
         }
@@ -33,8 +33,8 @@ impl Expr {
         // Backwards, so that what is popped next is what is written next.
         let mut todo = vec![(String::new(), self.node())];
         while let Some((at, node)) = todo.pop() {
-            if let Node::Ref { span, root, path, lenient_outputs } = node {
-                reads.push(Read { root, path, lenient_outputs: *lenient_outputs, span: *span, at });
+            if let ExprNode::Ref { span, root, path, lenient_outputs } = node {
+                reads.push(ExprRead { root, path, lenient_outputs: *lenient_outputs, span: *span, at });
                 continue;
             }
             let first = todo.len();
@@ -45,13 +45,13 @@ impl Expr {
     }
 
     /// The expression that a pointer in an error or a read leads to, for its [`Expr::source`].
-    pub fn at(&self, pointer: &str) -> Option<&Expr> {
+    pub fn expr_at(&self, pointer: &str) -> Option<&Expr> {
         let mut expr = self;
         let mut rest = pointer;
-        while let Some((segment, tail)) = pointer::split(rest) {
+        while let Some((segment, tail)) = pointer::split_first_segment(rest) {
             expr = match expr.node() {
-                Node::Object { fields, .. } => &fields.iter().find(|(key, _)| *key == segment)?.1,
-                Node::Array { items, .. } => items.get(segment.parse::<usize>().ok()?)?,
+                ExprNode::Object { fields, .. } => &fields.iter().find(|(key, _)| *key == segment)?.1,
+                ExprNode::Array { items, .. } => items.get(segment.parse::<usize>().ok()?)?,
                 _ => return None,
             };
             rest = tail;
@@ -60,25 +60,25 @@ impl Expr {
     }
 }
 
-fn push_children<'a>(at: &str, node: &'a Node, todo: &mut Vec<(String, &'a Node)>) {
-    let here = |node: &'a Node| (at.to_owned(), node);
+fn push_children<'a>(at: &str, node: &'a ExprNode, todo: &mut Vec<(String, &'a ExprNode)>) {
+    let here = |node: &'a ExprNode| (at.to_owned(), node);
     match node {
-        Node::Literal { .. } | Node::Ref { .. } => {}
-        Node::Not { of, .. } => todo.push(here(of)),
-        Node::And { of, .. } | Node::Or { of, .. } => todo.extend(of.iter().map(here)),
-        Node::Compare { left, right, .. } => todo.extend([&**left, right].map(here)),
-        Node::Cond { test, then, otherwise, .. } => todo.extend([&**test, then, otherwise].map(here)),
-        Node::Call { args, .. } => todo.extend(args.iter().map(here)),
-        Node::Template { pieces, .. } => todo.extend(pieces.iter().filter_map(|piece| match piece {
-            Piece::Text(_) => None,
-            Piece::Node(node) => Some(here(node)),
+        ExprNode::Literal { .. } | ExprNode::Ref { .. } => {}
+        ExprNode::Not { of, .. } => todo.push(here(of)),
+        ExprNode::And { of, .. } | ExprNode::Or { of, .. } => todo.extend(of.iter().map(here)),
+        ExprNode::Compare { left, right, .. } => todo.extend([&**left, right].map(here)),
+        ExprNode::Cond { test, then, otherwise, .. } => todo.extend([&**test, then, otherwise].map(here)),
+        ExprNode::Call { args, .. } => todo.extend(args.iter().map(here)),
+        ExprNode::Template { pieces, .. } => todo.extend(pieces.iter().filter_map(|piece| match piece {
+            TemplatePiece::Text(_) => None,
+            TemplatePiece::Node(node) => Some(here(node)),
         })),
-        Node::Object { fields, .. } => {
-            todo.extend(fields.iter().map(|(key, expr)| (pointer::append(at, key), expr.node())));
+        ExprNode::Object { fields, .. } => {
+            todo.extend(fields.iter().map(|(key, expr)| (pointer::append_segment(at, key), expr.node())));
         }
-        Node::Array { items, .. } => {
+        ExprNode::Array { items, .. } => {
             let items = items.iter().enumerate();
-            todo.extend(items.map(|(i, expr)| (pointer::append(at, &i.to_string()), expr.node())));
+            todo.extend(items.map(|(i, expr)| (pointer::append_segment(at, &i.to_string()), expr.node())));
         }
     }
 }

@@ -3,13 +3,13 @@
 
 use thiserror::Error;
 
-use super::ast::{Expr, Node, Piece};
+use super::ast::{Expr, ExprNode, TemplatePiece};
 use super::bounds::{MAX_DEPTH, MAX_NODES, MAX_TEXT, MAX_WIRE_DEPTH};
-use super::size::measure;
+use super::size::measure_json;
 
 /// Why a tree is not an expression.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ShapeError {
+pub enum ExprShapeError {
     #[error("operators and brackets nest more than {MAX_DEPTH} deep")]
     TooDeep,
     #[error("the value nests too deep around or inside its expressions")]
@@ -29,8 +29,8 @@ pub enum ShapeError {
 }
 
 /// A node still to be looked at, and where it is.
-struct Visit<'a> {
-    node: &'a Node,
+struct PendingNode<'a> {
+    node: &'a ExprNode,
     source: &'a str,
     /// Operators above it, plus one.
     depth: usize,
@@ -39,69 +39,75 @@ struct Visit<'a> {
 }
 
 /// Tells whether the tree is within all bounds, without recursion since it may well not be.
-pub(super) fn check(expr: &Expr) -> Result<(), ShapeError> {
-    let mut todo = vec![Visit { node: expr.node(), source: expr.source(), depth: 1, wire: 2 }];
+pub(super) fn check_shape(expr: &Expr) -> Result<(), ExprShapeError> {
+    let mut todo = vec![PendingNode { node: expr.node(), source: expr.source(), depth: 1, wire: 2 }];
     let (mut nodes, mut text) = (0, expr.source().len());
     while let Some(visit) = todo.pop() {
         nodes += 1;
         if visit.depth > MAX_DEPTH {
-            return Err(ShapeError::TooDeep);
+            return Err(ExprShapeError::TooDeep);
         }
-        if visit.node.span().of(visit.source).is_none() {
-            return Err(ShapeError::SpanOutside);
+        if visit.node.span().slice_text(visit.source).is_none() {
+            return Err(ExprShapeError::SpanOutside);
         }
         let (levels, bytes) = own_size(visit.node)?;
         text += bytes;
         if visit.wire + levels > MAX_WIRE_DEPTH {
-            return Err(ShapeError::NestedTooDeep);
+            return Err(ExprShapeError::NestedTooDeep);
         }
         // A template's text is there twice, as the source and as pieces.
         if text > 2 * MAX_TEXT {
-            return Err(ShapeError::TooLong);
+            return Err(ExprShapeError::TooLong);
         }
         check_operands(visit.node)?;
         push_children(&visit, &mut todo);
         if nodes + todo.len() > MAX_NODES {
-            return Err(ShapeError::TooManyNodes);
+            return Err(ExprShapeError::TooManyNodes);
         }
     }
     Ok(())
 }
 
 /// JSON levels below the node's own object, and bytes, of what the node holds besides other nodes.
-fn own_size(node: &Node) -> Result<(usize, usize), ShapeError> {
+fn own_size(node: &ExprNode) -> Result<(usize, usize), ExprShapeError> {
     match node {
-        Node::Literal { value, .. } => {
-            let size = measure(&value.value(), MAX_TEXT).ok_or(ShapeError::TooLong)?;
+        ExprNode::Literal { value, .. } => {
+            let size = measure_json(&value.to_value(), MAX_TEXT).ok_or(ExprShapeError::TooLong)?;
             Ok((size.depth.max(1), size.bytes))
         }
-        Node::Ref { path, .. } => Ok((2, path.iter().map(|s| s.len() + 3).sum())),
-        Node::Template { pieces, .. } => {
+        ExprNode::Ref { path, .. } => Ok((2, path.iter().map(|s| s.len() + 3).sum())),
+        ExprNode::Template { pieces, .. } => {
             let bytes = pieces.iter().map(|piece| match piece {
-                Piece::Text(text) => text.len(),
-                Piece::Node(_) => 0,
+                TemplatePiece::Text(text) => text.len(),
+                TemplatePiece::Node(_) => 0,
             });
             Ok((2, bytes.sum()))
         }
-        Node::Object { fields, .. } => {
+        ExprNode::Object { fields, .. } => {
             Ok((1, fields.iter().map(|(key, expr)| key.len() + expr.source().len()).sum()))
         }
-        Node::Array { items, .. } => Ok((1, items.iter().map(|expr| expr.source().len()).sum())),
+        ExprNode::Array { items, .. } => Ok((1, items.iter().map(|expr| expr.source().len()).sum())),
         _ => Ok((1, 0)),
     }
 }
 
-fn check_operands(node: &Node) -> Result<(), ShapeError> {
+fn check_operands(node: &ExprNode) -> Result<(), ExprShapeError> {
     match node {
-        Node::And { of, .. } | Node::Or { of, .. } if of.len() < 2 => Err(ShapeError::TooFewOperands),
-        Node::Call { function, args, .. } if args.len() != function.arity() => {
-            Err(ShapeError::Arity { function: function.name(), takes: function.arity(), given: args.len() })
+        ExprNode::And { of, .. } | ExprNode::Or { of, .. } if of.len() < 2 => {
+            Err(ExprShapeError::TooFewOperands)
         }
-        Node::Object { fields, .. } => {
+        ExprNode::Call { function, args, .. } if args.len() != function.arity() => {
+            Err(ExprShapeError::Arity {
+                function: function.name(),
+                takes: function.arity(),
+                given: args.len(),
+            })
+        }
+        ExprNode::Object { fields, .. } => {
             let mut keys: Vec<&String> = fields.iter().map(|(key, _)| key).collect();
             keys.sort_unstable();
             match keys.windows(2).find(|pair| pair[0] == pair[1]) {
-                Some(pair) => Err(ShapeError::FieldTwice(pair[0].clone())),
+                Some(pair) => Err(ExprShapeError::FieldTwice(pair[0].clone())),
                 None => Ok(()),
             }
         }
@@ -109,25 +115,27 @@ fn check_operands(node: &Node) -> Result<(), ShapeError> {
     }
 }
 
-fn push_children<'a>(at: &Visit<'a>, todo: &mut Vec<Visit<'a>>) {
+fn push_children<'a>(at: &PendingNode<'a>, todo: &mut Vec<PendingNode<'a>>) {
     let (source, wire) = (at.source, at.wire);
     let depth = at.depth + 1;
-    let below = |levels: usize| move |node: &'a Node| Visit { node, source, depth, wire: wire + levels };
-    let whole = |expr: &'a Expr| Visit { node: expr.node(), source: expr.source(), depth: 1, wire: wire + 3 };
+    let below =
+        |levels: usize| move |node: &'a ExprNode| PendingNode { node, source, depth, wire: wire + levels };
+    let whole =
+        |expr: &'a Expr| PendingNode { node: expr.node(), source: expr.source(), depth: 1, wire: wire + 3 };
     match at.node {
-        Node::Literal { .. } | Node::Ref { .. } => {}
-        Node::Not { of, .. } => todo.push(below(1)(of)),
-        Node::And { of, .. } | Node::Or { of, .. } => todo.extend(of.iter().map(below(2))),
-        Node::Compare { left, right, .. } => todo.extend([&**left, right].map(below(1))),
-        Node::Cond { test, then, otherwise, .. } => {
+        ExprNode::Literal { .. } | ExprNode::Ref { .. } => {}
+        ExprNode::Not { of, .. } => todo.push(below(1)(of)),
+        ExprNode::And { of, .. } | ExprNode::Or { of, .. } => todo.extend(of.iter().map(below(2))),
+        ExprNode::Compare { left, right, .. } => todo.extend([&**left, right].map(below(1))),
+        ExprNode::Cond { test, then, otherwise, .. } => {
             todo.extend([&**test, then, otherwise].map(below(1)));
         }
-        Node::Call { args, .. } => todo.extend(args.iter().map(below(2))),
-        Node::Template { pieces, .. } => todo.extend(pieces.iter().filter_map(|piece| match piece {
-            Piece::Text(_) => None,
-            Piece::Node(node) => Some(Visit { node, source, depth: 1, wire: wire + 3 }),
+        ExprNode::Call { args, .. } => todo.extend(args.iter().map(below(2))),
+        ExprNode::Template { pieces, .. } => todo.extend(pieces.iter().filter_map(|piece| match piece {
+            TemplatePiece::Text(_) => None,
+            TemplatePiece::Node(node) => Some(PendingNode { node, source, depth: 1, wire: wire + 3 }),
         })),
-        Node::Object { fields, .. } => todo.extend(fields.iter().map(|(_, expr)| whole(expr))),
-        Node::Array { items, .. } => todo.extend(items.iter().map(whole)),
+        ExprNode::Object { fields, .. } => todo.extend(fields.iter().map(|(_, expr)| whole(expr))),
+        ExprNode::Array { items, .. } => todo.extend(items.iter().map(whole)),
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Number, Value};
 
 /// What a value would take up when written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct JsonSize {
     pub bytes: usize,
     /// Levels of arrays and objects; a scalar has none.
     pub depth: usize,
@@ -13,8 +13,8 @@ pub(super) struct Size {
 }
 
 /// The size of `value`, or nothing as soon as it is known to take more than `max` bytes.
-pub(super) fn measure(value: &Value, max: usize) -> Option<Size> {
-    let mut size = Size { bytes: own_bytes(value), depth: 0, values: 1 };
+pub(super) fn measure_json(value: &Value, max: usize) -> Option<JsonSize> {
+    let mut size = JsonSize { bytes: own_bytes(value), depth: 0, values: 1 };
     let mut todo = vec![(value, 1)];
     while let Some((value, depth)) = todo.pop() {
         if size.bytes > max {
@@ -49,9 +49,9 @@ fn own_bytes(value: &Value) -> usize {
         Value::Bool(b) => 5 - usize::from(*b),
         Value::Number(n) => number_bytes(n),
         Value::String(s) => text_bytes(s),
-        Value::Array(items) => punctuation(items.len()),
+        Value::Array(items) => punctuation_bytes(items.len()),
         Value::Object(fields) => {
-            punctuation(fields.len()) + fields.keys().map(|key| text_bytes(key) + 1).sum::<usize>()
+            punctuation_bytes(fields.len()) + fields.keys().map(|key| text_bytes(key) + 1).sum::<usize>()
         }
     }
 }
@@ -67,7 +67,7 @@ fn number_bytes(n: &Number) -> usize {
 }
 
 /// The brackets and commas around `n` members.
-fn punctuation(n: usize) -> usize {
+fn punctuation_bytes(n: usize) -> usize {
     2 + n.saturating_sub(1)
 }
 
@@ -98,16 +98,16 @@ mod tests {
             json!({odd: odd, "a": {"b": [[], {"c": "d"}]}}),
         ] {
             let written = serde_json::to_string(&value).unwrap().len();
-            assert_eq!(measure(&value, usize::MAX).unwrap().bytes, written, "{value}");
-            assert!(measure(&value, written).is_some() && measure(&value, written - 1).is_none());
+            assert_eq!(measure_json(&value, usize::MAX).unwrap().bytes, written, "{value}");
+            assert!(measure_json(&value, written).is_some() && measure_json(&value, written - 1).is_none());
         }
     }
 
     #[test]
     fn counts_levels() {
-        assert_eq!(measure(&json!(1), 99).unwrap().depth, 0);
-        assert_eq!(measure(&json!([]), 99).unwrap().depth, 1);
-        let size = measure(&json!({"a": [{}], "b": 1}), 99).unwrap();
+        assert_eq!(measure_json(&json!(1), 99).unwrap().depth, 0);
+        assert_eq!(measure_json(&json!([]), 99).unwrap().depth, 1);
+        let size = measure_json(&json!({"a": [{}], "b": 1}), 99).unwrap();
         assert_eq!((size.depth, size.values), (3, 4));
     }
 }

@@ -7,41 +7,41 @@ use serde::{Deserialize, Serialize};
 /// Encoded as `[start, end]`. Both are zero for a node that a program made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "(u32, u32)", into = "(u32, u32)")]
-pub struct Span {
+pub struct ExprSpan {
     pub start: u32,
     pub end: u32,
 }
 
-impl Span {
+impl ExprSpan {
     /// Offsets past the four gigabytes that a span can express stop there; texts are far shorter.
     pub fn new(start: usize, end: usize) -> Self {
         let clamp = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        Span { start: clamp(start), end: clamp(end) }
+        ExprSpan { start: clamp(start), end: clamp(end) }
     }
 
-    pub fn to(self, other: Span) -> Self {
-        Span { start: self.start, end: other.end }
+    pub fn extend_to(self, other: ExprSpan) -> Self {
+        ExprSpan { start: self.start, end: other.end }
     }
 
     /// The part of `text` that this span covers, if it lies within `text` and between characters.
-    pub fn of(self, text: &str) -> Option<&str> {
+    pub fn slice_text(self, text: &str) -> Option<&str> {
         text.get(self.start as usize..self.end as usize)
     }
 }
 
-impl From<(u32, u32)> for Span {
+impl From<(u32, u32)> for ExprSpan {
     fn from((start, end): (u32, u32)) -> Self {
-        Span { start, end }
+        ExprSpan { start, end }
     }
 }
 
-impl From<Span> for (u32, u32) {
-    fn from(span: Span) -> Self {
+impl From<ExprSpan> for (u32, u32) {
+    fn from(span: ExprSpan) -> Self {
         (span.start, span.end)
     }
 }
 
-impl std::fmt::Display for Span {
+impl std::fmt::Display for ExprSpan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}..{}", self.start, self.end)
     }

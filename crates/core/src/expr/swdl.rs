@@ -11,19 +11,19 @@
 
 use serde_json::Value;
 
-use super::ast::{Expr, Node, Part, Root};
-use super::error::{ParseError, ParseErrorKind};
-use super::names::{nowhere, reference, step, unknown};
-use super::parse::Dialect;
-use super::span::Span;
-use super::status;
+use super::ast::{Expr, ExprNode, ReferenceRoot, StepProperty};
+use super::name_resolution::{bad_path_error, build_reference, build_step_reference, unknown_name_error};
+use super::parse::ExprDialect;
+use super::parse_error::{ExprParseError, ExprParseErrorKind};
+use super::span::ExprSpan;
+use super::status_words;
 use super::template;
-use super::token::Path;
-use super::walk::Reader;
+use super::token::DottedPath;
+use super::value_reader::ExprValueReader;
 
 /// What surrounds the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum SwdlExprScope {
     /// Nothing that repeats.
     Stage,
     /// A fan-out, whose element is `item`.
@@ -36,65 +36,72 @@ const STATUS_HAS_NO_FIELDS: &str = "a status is one word and has no fields";
 const SUMMARY_HAS_NO_FIELDS: &str = "a summary is text and has no fields";
 const WANTS_PART: &str = "write `stages.`, a stage's id, then `.outputs`, `.status` or `.summary`";
 
-fn dialect(scope: Scope) -> Dialect {
+fn dialect_for_scope(scope: SwdlExprScope) -> ExprDialect {
     let resolve = match scope {
-        Scope::Stage => resolve_in_stage,
-        Scope::FanOut => resolve,
+        SwdlExprScope::Stage => resolve_in_stage,
+        SwdlExprScope::FanOut => resolve,
     };
-    Dialect { dollar: false, digits: false, rich: true, chains: false, resolve, equated: status::normalise }
+    ExprDialect {
+        dollar: false,
+        digits: false,
+        rich: true,
+        chains: false,
+        resolve,
+        equated: status_words::normalise_status_words,
+    }
 }
 
 /// Reads a string that may have `${{ }}` in it.
 ///
 /// A string that is one `${{ }}`, blanks aside, gives that expression's value with its type; text around it,
 /// or a second one, makes the result a string.
-pub fn template(text: &str, scope: Scope) -> Result<Expr, ParseError> {
-    template::parse(text, dialect(scope))
+pub fn parse_template(text: &str, scope: SwdlExprScope) -> Result<Expr, ExprParseError> {
+    template::parse_template(text, dialect_for_scope(scope))
 }
 
 /// Reads a structured value, each string of which is a [`template`].
-pub fn value(value: &Value, scope: Scope) -> Result<Expr, ParseError> {
-    let string = |text: &str| template(text, scope);
-    Reader { string: &string, verbatim: |_| None, guards_keys: true }.read(value)
+pub fn parse_value(value: &Value, scope: SwdlExprScope) -> Result<Expr, ExprParseError> {
+    let string = |text: &str| parse_template(text, scope);
+    ExprValueReader { string: &string, verbatim: |_| None, guards_keys: true }.read(value)
 }
 
 /// Reads a `condition`, with or without `${{ }}` around it.
-pub fn condition(text: &str, scope: Scope) -> Result<Expr, ParseError> {
-    template::condition(text, dialect(scope))
+pub fn parse_condition(text: &str, scope: SwdlExprScope) -> Result<Expr, ExprParseError> {
+    template::parse_condition(text, dialect_for_scope(scope))
 }
 
-fn resolve_in_stage(path: &Path, span: Span) -> Result<Node, ParseError> {
+fn resolve_in_stage(path: &DottedPath, span: ExprSpan) -> Result<ExprNode, ExprParseError> {
     match path.first.text.as_str() {
         name @ ("item" | "index") => {
-            Err(ParseError::new(ParseErrorKind::OutsideFanOut(name.to_owned()), path.first.span))
+            Err(ExprParseError::new(ExprParseErrorKind::OutsideFanOut(name.to_owned()), path.first.span))
         }
         _ => resolve(path, span),
     }
 }
 
-fn resolve(path: &Path, span: Span) -> Result<Node, ParseError> {
+fn resolve(path: &DottedPath, span: ExprSpan) -> Result<ExprNode, ExprParseError> {
     let root = match path.first.text.as_str() {
-        "parameters" => Root::Input,
-        "context" => Root::Context,
-        "env" => Root::Env,
-        "run" => Root::Run,
-        "workflow" => Root::Workflow,
-        "item" => Root::Item,
-        "index" if path.rest.is_empty() => Root::Index,
-        "index" => return Err(nowhere(path, "`index` is a number and has no fields", span)),
-        "stages" => return stage(path, span),
-        _ => return Err(unknown(path, NAMESPACES)),
+        "parameters" => ReferenceRoot::Input,
+        "context" => ReferenceRoot::Context,
+        "env" => ReferenceRoot::Env,
+        "run" => ReferenceRoot::Run,
+        "workflow" => ReferenceRoot::Workflow,
+        "item" => ReferenceRoot::Item,
+        "index" if path.rest.is_empty() => ReferenceRoot::Index,
+        "index" => return Err(bad_path_error(path, "`index` is a number and has no fields", span)),
+        "stages" => return resolve_stage(path, span),
+        _ => return Err(unknown_name_error(path, NAMESPACES)),
     };
-    Ok(reference(root, path, 0, span))
+    Ok(build_reference(root, path, 0, span))
 }
 
-fn stage(path: &Path, span: Span) -> Result<Node, ParseError> {
-    match (path.nth(1), path.nth(2)) {
-        (Some("outputs"), _) => Ok(step(Part::Output, path, 2, span)),
-        (Some("status"), None) => Ok(step(Part::Status, path, 2, span)),
-        (Some("summary"), None) => Ok(step(Part::Summary, path, 2, span)),
-        (Some("status"), _) => Err(nowhere(path, STATUS_HAS_NO_FIELDS, span)),
-        (Some("summary"), _) => Err(nowhere(path, SUMMARY_HAS_NO_FIELDS, span)),
-        _ => Err(nowhere(path, WANTS_PART, span)),
+fn resolve_stage(path: &DottedPath, span: ExprSpan) -> Result<ExprNode, ExprParseError> {
+    match (path.nth_name(1), path.nth_name(2)) {
+        (Some("outputs"), _) => Ok(build_step_reference(StepProperty::Output, path, 2, span)),
+        (Some("status"), None) => Ok(build_step_reference(StepProperty::Status, path, 2, span)),
+        (Some("summary"), None) => Ok(build_step_reference(StepProperty::Summary, path, 2, span)),
+        (Some("status"), _) => Err(bad_path_error(path, STATUS_HAS_NO_FIELDS, span)),
+        (Some("summary"), _) => Err(bad_path_error(path, SUMMARY_HAS_NO_FIELDS, span)),
+        _ => Err(bad_path_error(path, WANTS_PART, span)),
     }
 }

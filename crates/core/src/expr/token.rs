@@ -3,26 +3,26 @@
 use serde_json::Number;
 
 use super::ast::CompareOp;
-use super::span::Span;
+use super::span::ExprSpan;
 
 /// One name of a dotted path.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Segment {
+pub(super) struct DottedPathSegment {
     pub text: String,
-    pub span: Span,
+    pub span: ExprSpan,
 }
 
 /// A dotted path as written; `dollar` tells whether a `$` came first.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Path {
+pub(super) struct DottedPath {
     pub dollar: bool,
-    pub first: Segment,
-    pub rest: Vec<Segment>,
+    pub first: DottedPathSegment,
+    pub rest: Vec<DottedPathSegment>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Tok {
-    Path(Path),
+pub(super) enum ExprTokenKind {
+    Path(DottedPath),
     Str(String),
     Num(Number),
     Not,
@@ -41,27 +41,27 @@ pub(super) enum Tok {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Token {
-    pub tok: Tok,
-    pub span: Span,
+pub(super) struct ExprToken {
+    pub tok: ExprTokenKind,
+    pub span: ExprSpan,
 }
 
-impl Token {
+impl ExprToken {
     /// As an error names it: the text itself where it is short, what it is otherwise.
     pub fn describe(&self, text: &str) -> String {
-        match (&self.tok, self.span.of(text)) {
-            (Tok::End, _) => "the end".to_owned(),
-            (Tok::Str(_), _) => "a string".to_owned(),
+        match (&self.tok, self.span.slice_text(text)) {
+            (ExprTokenKind::End, _) => "the end".to_owned(),
+            (ExprTokenKind::Str(_), _) => "a string".to_owned(),
             (_, Some(words)) if words.len() <= 40 => format!("`{words}`"),
-            (Tok::Path(_), _) => "a name".to_owned(),
+            (ExprTokenKind::Path(_), _) => "a name".to_owned(),
             _ => "a number".to_owned(),
         }
     }
 }
 
-impl Path {
+impl DottedPath {
     /// As written, dots and all.
-    pub fn text(&self) -> String {
+    pub fn to_text(&self) -> String {
         let mut text = if self.dollar { "$".to_owned() } else { String::new() };
         text.push_str(&self.first.text);
         for segment in &self.rest {
@@ -72,12 +72,12 @@ impl Path {
     }
 
     /// The names from the `n`th after the first.
-    pub fn tail(&self, n: usize) -> impl Iterator<Item = String> {
+    pub fn tail_names(&self, n: usize) -> impl Iterator<Item = String> {
         self.rest.iter().skip(n).map(|segment| segment.text.clone())
     }
 
     /// The text of the `n`th name after the first.
-    pub fn nth(&self, n: usize) -> Option<&str> {
+    pub fn nth_name(&self, n: usize) -> Option<&str> {
         self.rest.get(n).map(|segment| segment.text.as_str())
     }
 }

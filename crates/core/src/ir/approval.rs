@@ -31,7 +31,7 @@ impl Default for ApprovalHold {
 
 impl ApprovalHold {
     /// Any one of these.
-    pub fn by(approvers: Vec<Approver>) -> ApprovalHold {
+    pub fn with_approvers(approvers: Vec<Approver>) -> ApprovalHold {
         ApprovalHold { approvers, ..ApprovalHold::default() }
     }
 
@@ -43,7 +43,7 @@ impl ApprovalHold {
 /// Who is asked about a hold for governance, and for how long before others are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Level {
+pub struct EscalationLevel {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvers: Vec<Approver>,
     /// Then those of the next level; after the last, the step has failed.
@@ -54,7 +54,7 @@ pub struct Level {
 /// Which rule holds for the start of a step, and what it says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ruling {
+pub struct ApprovalRuling {
     /// The class, such as `on-mutate` or `policy:payments`.
     pub class: String,
     /// Who says so, such as `the step` or `skein.toml`.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Target,
+    RouteTarget,
     approval::{is_one, one},
 };
 use crate::{expr::Expr, ids::SignalName, time::Millis};
@@ -11,7 +11,7 @@ use crate::{expr::Expr, ids::SignalName, time::Millis};
 /// Waits for a person. Opens only by a decision of someone who may give it, or by a timeout that says so.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Gate {
+pub struct GateSpec {
     pub message: Expr,
     /// What the person should look at.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -27,15 +27,15 @@ pub struct Gate {
     pub on_timeout: GateTimeout,
     /// Where the cursor goes instead of `next`. Only in a routed scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub on_approve: Option<Target>,
+    pub on_approve: Option<RouteTarget>,
     /// None: a rejection is the step's failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub on_reject: Option<Target>,
+    pub on_reject: Option<RouteTarget>,
 }
 
-impl Gate {
+impl GateSpec {
     /// Returns the approvers that an escalation asks: those it names, or else the same as before. None: it does not escalate.
-    pub fn escalation(&self) -> Option<&[Approver]> {
+    pub fn escalation_approvers(&self) -> Option<&[Approver]> {
         match &self.on_timeout {
             GateTimeout::Escalate { to } if to.is_empty() => Some(&self.approvers),
             GateTimeout::Escalate { to } => Some(to),
@@ -62,7 +62,7 @@ pub enum GateTimeout {
     Approve,
     /// Cancels the workflow that the gate belongs to.
     Cancel,
-    Go(Target),
+    Go(RouteTarget),
     /// Asks others for as long again, then cancels. Nobody named: the same people are asked again.
     Escalate {
         to: Vec<Approver>,
@@ -72,7 +72,7 @@ pub enum GateTimeout {
 /// Waits for an outside event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wait {
+pub struct WaitSpec {
     /// Any one of these ends it.
     pub on: Vec<SignalName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,5 +89,5 @@ pub enum WaitTimeout {
     Cancel,
     /// The step succeeds with no signal.
     Continue,
-    Go(Target),
+    Go(RouteTarget),
 }

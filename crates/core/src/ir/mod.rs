@@ -5,37 +5,45 @@
 //! never asks which format it runs. Read `workflow` first, then `scope`, `step` and `policy`.
 
 mod approval;
-mod check;
+mod completion_check;
 mod evidence;
 mod gate;
-mod kind;
+mod hooks_triggers_files;
 mod policy;
 mod schema;
 mod scope;
-mod shared;
+mod shared_part;
 mod status;
 mod step;
-mod surroundings;
+mod step_kind;
 mod work;
 mod workflow;
 
-pub use approval::{ApprovalHold, Level, Ruling};
-pub use check::{Check, Convergence, Stage};
+pub use approval::{ApprovalHold, ApprovalRuling, EscalationLevel};
+pub use completion_check::{CompletionCheck, ConvergencePolicy, ConvergenceStage};
 pub use evidence::Evidence;
-pub use gate::{Approver, Gate, GateTimeout, Wait, WaitTimeout};
-pub use kind::{Arm, Branch, Call, Each, EachErrors, Export, Kind, KindName, Lane, Loop, LoopTest, Parallel};
+pub use gate::{Approver, GateSpec, GateTimeout, WaitSpec, WaitTimeout};
+pub use hooks_triggers_files::{
+    HookAction, HookTiming, InputFileSpec, MemorySelection, OutputFileSpec, WorkflowContext, WorkflowHook,
+    WorkflowTrigger,
+};
 pub use policy::{
-    Backoff, Budget, BudgetMode, Effect, Effects, ErrorClass, Growth, HoldReason, OnInterrupted, Per, Retry,
-    StepPolicy, Then, Verdict,
+    Backoff, BackoffGrowth, Budget, BudgetMode, ErrorClass, HoldReason, OnInterrupted, OutcomeAction,
+    OutcomeEffect, OutcomeEffects, RunImpact, StepPolicy, StepRetry, TimeoutScope,
 };
 pub use schema::{Schema, SchemaError};
-pub use scope::{RunRetry, Scope, Shape, Siblings, Target, UndoFailure, UndoPolicy};
-pub use shared::{Labels, Policy, Shared, Usual};
-pub use status::{FailureWords, RunStatus, StepStatus, Words};
-pub use step::{Binding, Step, Undo};
-pub use surroundings::{Context, FileIn, FileOut, Hook, HookAction, HookWhen, Memory, Trigger};
-pub use work::{ArtifactIn, ArtifactOut, Capability, Isolation, Summary, Work, Worker};
-pub use workflow::{Origin, Workflow};
+pub use scope::{RouteTarget, RunRetry, ScopeShape, SiblingPolicy, StepScope, UndoFailurePolicy, UndoPolicy};
+pub use shared_part::{SharedPart, SharedStepPolicy, StaticDefault, StepLabels};
+pub use status::{FailureWords, RunStatus, StatusWords, StepStatus};
+pub use step::{InputBinding, Step, UndoSpec};
+pub use step_kind::{
+    ArtifactExport, BranchSpec, CallSpec, EachErrorPolicy, EachSpec, LaneSpec, LoopSpec, LoopTest,
+    ParallelSpec, RouteArm, StepKindName, StepKindSpec,
+};
+pub use work::{
+    InputArtifact, IsolationSpec, OutputArtifact, SummarySpec, WorkSpec, WorkerCapability, WorkerSpec,
+};
+pub use workflow::{Workflow, WorkflowOrigin};
 
 pub(crate) use approval::{is_one, one};
 

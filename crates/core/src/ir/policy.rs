@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ApprovalHold, Level, Ruling, is_default};
+use super::{ApprovalHold, ApprovalRuling, EscalationLevel, is_default};
 use crate::{ids::StepId, limits, time::Millis};
 
 /// What kind of failure it was.
@@ -66,16 +66,16 @@ pub struct StepPolicy {
     pub timeout: Option<Millis>,
     /// Whether the timeout is for each attempt or for the step with all its attempts, checks and delays.
     #[serde(skip_serializing_if = "is_default")]
-    pub timeout_per: Per,
+    pub timeout_per: TimeoutScope,
     /// Silence that ends an attempt, and how long the first sign of life may take. For the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<Millis>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_timeout: Option<Millis>,
     #[serde(skip_serializing_if = "is_default")]
-    pub retry: Retry,
+    pub retry: StepRetry,
     #[serde(skip_serializing_if = "is_default")]
-    pub effects: Effects,
+    pub effects: OutcomeEffects,
     /// Failures that hold the step until someone or some time releases it, instead of failing it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub holds: BTreeMap<ErrorClass, HoldReason>,
@@ -87,10 +87,10 @@ pub struct StepPolicy {
     pub denied: Option<String>,
     /// Who may release a hold for governance, those first who are asked first. None: anyone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub escalation: Vec<Level>,
+    pub escalation: Vec<EscalationLevel>,
     /// What was found about whether it may start, for people. The engine does not read it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ruling: Option<Ruling>,
+    pub ruling: Option<ApprovalRuling>,
     #[serde(skip_serializing_if = "is_default")]
     pub on_interrupted: OnInterrupted,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,7 +106,7 @@ pub struct StepPolicy {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Per {
+pub enum TimeoutScope {
     #[default]
     Attempt,
     Step,
@@ -115,7 +115,7 @@ pub enum Per {
 /// Which failures are tried again, how often and when.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Retry {
+pub struct StepRetry {
     /// How many attempts there may be when the last ended with this class, the first included. A class that is
     /// not here is not retried.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -130,11 +130,11 @@ pub struct Retry {
     pub fresh_per_iteration: bool,
 }
 
-impl Retry {
+impl StepRetry {
     /// The same number of attempts for each of these classes.
-    pub fn of(classes: &[ErrorClass], attempts: u32, backoff: Backoff) -> Retry {
+    pub fn for_classes(classes: &[ErrorClass], attempts: u32, backoff: Backoff) -> StepRetry {
         let attempts = classes.iter().map(|class| (*class, attempts)).collect();
-        Retry { attempts, never: Vec::new(), backoff, fresh_per_iteration: false }
+        StepRetry { attempts, never: Vec::new(), backoff, fresh_per_iteration: false }
     }
 }
 
@@ -143,7 +143,7 @@ impl Retry {
 #[serde(deny_unknown_fields)]
 pub struct Backoff {
     pub initial: Millis,
-    pub growth: Growth,
+    pub growth: BackoffGrowth,
     pub max: Millis,
     /// Anything between nothing and the delay, chosen by a hash of run, step and attempt.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -152,7 +152,7 @@ pub struct Backoff {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Growth {
+pub enum BackoffGrowth {
     Constant,
     Linear,
     /// Multiplied each time by this many thousandths.
@@ -162,9 +162,9 @@ pub enum Growth {
 impl Default for Backoff {
     fn default() -> Backoff {
         Backoff {
-            initial: Millis::seconds(1),
-            growth: Growth::Exponential(2_000),
-            max: Millis::seconds(30),
+            initial: Millis::from_secs(1),
+            growth: BackoffGrowth::Exponential(2_000),
+            max: Millis::from_secs(30),
             jitter: false,
         }
     }
@@ -172,12 +172,12 @@ impl Default for Backoff {
 
 impl Backoff {
     /// The delay before the `n`th retry, counted from 1, without jitter. Never more than the maximum or a day.
-    pub fn delay(&self, n: u32) -> Millis {
+    pub fn retry_delay(&self, n: u32) -> Millis {
         let max = self.max.0.min(limits::BACKOFF);
         let grown = match self.growth {
-            Growth::Constant => self.initial.0,
-            Growth::Linear => self.initial.0.saturating_mul(u64::from(n)),
-            Growth::Exponential(thousandths) => {
+            BackoffGrowth::Constant => self.initial.0,
+            BackoffGrowth::Linear => self.initial.0.saturating_mul(u64::from(n)),
+            BackoffGrowth::Exponential(thousandths) => {
                 let mut delay = u128::from(self.initial.0);
                 for _ in 1..n {
                     delay = delay * u128::from(thousandths) / 1_000;
@@ -195,35 +195,35 @@ impl Backoff {
 /// What each outcome of a step does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Effects {
-    pub succeeded: Effect,
+pub struct OutcomeEffects {
+    pub succeeded: OutcomeEffect,
     /// Its check still said incomplete at the end, and that is an end.
-    pub incomplete: Effect,
+    pub incomplete: OutcomeEffect,
     /// Its check still said incomplete at the end, and that is a failure; also a stall.
-    pub exhausted: Effect,
-    pub failed: Effect,
+    pub exhausted: OutcomeEffect,
+    pub failed: OutcomeEffect,
     /// Classes of failure that have an effect of their own.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub failed_by_class: BTreeMap<ErrorClass, Effect>,
-    pub rejected: Effect,
-    pub timed_out: Effect,
-    pub skipped_by_condition: Effect,
-    pub skipped_by_upstream: Effect,
+    pub failed_by_class: BTreeMap<ErrorClass, OutcomeEffect>,
+    pub rejected: OutcomeEffect,
+    pub timed_out: OutcomeEffect,
+    pub skipped_by_condition: OutcomeEffect,
+    pub skipped_by_upstream: OutcomeEffect,
 }
 
-impl Default for Effects {
+impl Default for OutcomeEffects {
     /// The strictest: success goes on, any failure aborts, and what was skipped satisfies nobody.
-    fn default() -> Effects {
-        Effects {
-            succeeded: Effect::GO_ON,
-            incomplete: Effect::ABORT,
-            exhausted: Effect::ABORT,
-            failed: Effect::ABORT,
+    fn default() -> OutcomeEffects {
+        OutcomeEffects {
+            succeeded: OutcomeEffect::GO_ON,
+            incomplete: OutcomeEffect::ABORT,
+            exhausted: OutcomeEffect::ABORT,
+            failed: OutcomeEffect::ABORT,
             failed_by_class: BTreeMap::new(),
-            rejected: Effect::ABORT,
-            timed_out: Effect::ABORT,
-            skipped_by_condition: Effect::BLOCK,
-            skipped_by_upstream: Effect::BLOCK,
+            rejected: OutcomeEffect::ABORT,
+            timed_out: OutcomeEffect::ABORT,
+            skipped_by_condition: OutcomeEffect::BLOCK,
+            skipped_by_upstream: OutcomeEffect::BLOCK,
         }
     }
 }
@@ -231,11 +231,11 @@ impl Default for Effects {
 /// What an outcome does to the rest of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Effect {
-    pub then: Then,
+pub struct OutcomeEffect {
+    pub then: OutcomeAction,
     /// Whether the steps that depend on it may start.
     pub satisfies: bool,
-    pub verdict: Verdict,
+    pub verdict: RunImpact,
     /// Whether the step is shown as skipped instead of failed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub as_skipped: bool,
@@ -243,7 +243,7 @@ pub struct Effect {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Then {
+pub enum OutcomeAction {
     GoOn,
     /// The workflow stops.
     Abort,
@@ -254,7 +254,7 @@ pub enum Then {
 /// What an outcome makes of a workflow that reaches its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum RunImpact {
     #[default]
     Clean,
     /// It succeeds, and says that something failed.
@@ -262,26 +262,50 @@ pub enum Verdict {
     Failed,
 }
 
-impl Effect {
-    pub const GO_ON: Effect =
-        Effect { then: Then::GoOn, satisfies: true, verdict: Verdict::Clean, as_skipped: false };
-    pub const ABORT: Effect =
-        Effect { then: Then::Abort, satisfies: false, verdict: Verdict::Failed, as_skipped: false };
-    pub const UNDO: Effect =
-        Effect { then: Then::Undo, satisfies: false, verdict: Verdict::Failed, as_skipped: false };
+impl OutcomeEffect {
+    pub const GO_ON: OutcomeEffect = OutcomeEffect {
+        then: OutcomeAction::GoOn,
+        satisfies: true,
+        verdict: RunImpact::Clean,
+        as_skipped: false,
+    };
+    pub const ABORT: OutcomeEffect = OutcomeEffect {
+        then: OutcomeAction::Abort,
+        satisfies: false,
+        verdict: RunImpact::Failed,
+        as_skipped: false,
+    };
+    pub const UNDO: OutcomeEffect = OutcomeEffect {
+        then: OutcomeAction::Undo,
+        satisfies: false,
+        verdict: RunImpact::Failed,
+        as_skipped: false,
+    };
     /// A failure that does not stop what depends on it.
-    pub const CONTINUE: Effect =
-        Effect { then: Then::GoOn, satisfies: true, verdict: Verdict::Degraded, as_skipped: false };
+    pub const CONTINUE: OutcomeEffect = OutcomeEffect {
+        then: OutcomeAction::GoOn,
+        satisfies: true,
+        verdict: RunImpact::Degraded,
+        as_skipped: false,
+    };
     /// A failure that counts as not having been there.
-    pub const SKIP: Effect =
-        Effect { then: Then::GoOn, satisfies: true, verdict: Verdict::Degraded, as_skipped: true };
+    pub const SKIP: OutcomeEffect = OutcomeEffect {
+        then: OutcomeAction::GoOn,
+        satisfies: true,
+        verdict: RunImpact::Degraded,
+        as_skipped: true,
+    };
     /// A failure that stops only what depends on it, and fails the run in the end.
-    pub const SKIP_DEPENDENTS: Effect =
-        Effect { then: Then::GoOn, satisfies: false, verdict: Verdict::Failed, as_skipped: false };
+    pub const SKIP_DEPENDENTS: OutcomeEffect = OutcomeEffect {
+        then: OutcomeAction::GoOn,
+        satisfies: false,
+        verdict: RunImpact::Failed,
+        as_skipped: false,
+    };
     /// What comes of two failures together.
     #[must_use]
-    pub fn and(self, other: Effect) -> Effect {
-        Effect {
+    pub fn combine(self, other: OutcomeEffect) -> OutcomeEffect {
+        OutcomeEffect {
             then: self.then.max(other.then),
             satisfies: self.satisfies && other.satisfies,
             verdict: self.verdict.max(other.verdict),
@@ -290,8 +314,12 @@ impl Effect {
     }
 
     /// No failure, and yet what depends on it cannot start.
-    pub const BLOCK: Effect =
-        Effect { then: Then::GoOn, satisfies: false, verdict: Verdict::Clean, as_skipped: false };
+    pub const BLOCK: OutcomeEffect = OutcomeEffect {
+        then: OutcomeAction::GoOn,
+        satisfies: false,
+        verdict: RunImpact::Clean,
+        as_skipped: false,
+    };
 }
 
 /// Why a step is kept from starting or continuing.
@@ -373,22 +401,22 @@ mod tests {
     #[test]
     fn backoff_grows_as_named_and_saturates() {
         let of = |growth| Backoff { initial: Millis(100), growth, max: Millis(1_000), jitter: false };
-        let delays = |growth| (1..=5).map(|n| of(growth).delay(n).0).collect::<Vec<_>>();
-        assert_eq!(delays(Growth::Constant), [100; 5]);
-        assert_eq!(delays(Growth::Linear), [100, 200, 300, 400, 500]);
-        assert_eq!(delays(Growth::Exponential(2_000)), [100, 200, 400, 800, 1_000]);
-        assert_eq!(delays(Growth::Exponential(1_500)), [100, 150, 225, 337, 505]);
+        let delays = |growth| (1..=5).map(|n| of(growth).retry_delay(n).0).collect::<Vec<_>>();
+        assert_eq!(delays(BackoffGrowth::Constant), [100; 5]);
+        assert_eq!(delays(BackoffGrowth::Linear), [100, 200, 300, 400, 500]);
+        assert_eq!(delays(BackoffGrowth::Exponential(2_000)), [100, 200, 400, 800, 1_000]);
+        assert_eq!(delays(BackoffGrowth::Exponential(1_500)), [100, 150, 225, 337, 505]);
     }
 
     #[test]
     fn an_hour_doubled_a_thousand_times_is_a_day() {
         let backoff = Backoff {
-            initial: Millis::hours(1),
-            growth: Growth::Exponential(2_000),
+            initial: Millis::from_hours(1),
+            growth: BackoffGrowth::Exponential(2_000),
             max: Millis(u64::MAX),
             jitter: false,
         };
-        assert_eq!(backoff.delay(1_000), Millis(limits::BACKOFF));
-        assert_eq!(backoff.delay(u32::MAX), Millis(limits::BACKOFF));
+        assert_eq!(backoff.retry_delay(1_000), Millis(limits::BACKOFF));
+        assert_eq!(backoff.retry_delay(u32::MAX), Millis(limits::BACKOFF));
     }
 }

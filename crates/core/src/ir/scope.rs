@@ -11,9 +11,9 @@ use crate::{expr::Expr, ids::StepId, time::Millis};
 /// an item, a pass of a loop and a call are instances of theirs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Scope {
+pub struct StepScope {
     #[serde(default, skip_serializing_if = "is_default")]
-    pub shape: Shape,
+    pub shape: ScopeShape,
     pub steps: Vec<Arc<Step>>,
     /// How many of its steps may be at work at once; none: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,7 +26,7 @@ pub struct Scope {
     pub max_steps: Option<u32>,
     /// What an aborting failure does to the steps that are at work.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub siblings: Siblings,
+    pub siblings: SiblingPolicy,
     #[serde(default, skip_serializing_if = "is_default")]
     pub undo: UndoPolicy,
     /// Retry of the whole run; only at the root.
@@ -40,15 +40,15 @@ pub struct Scope {
     pub outputs: Schema,
 }
 
-impl Scope {
-    pub fn new(shape: Shape, steps: impl IntoIterator<Item: Into<Arc<Step>>>) -> Scope {
-        Scope {
+impl StepScope {
+    pub fn new(shape: ScopeShape, steps: impl IntoIterator<Item: Into<Arc<Step>>>) -> StepScope {
+        StepScope {
             shape,
             steps: steps.into_iter().map(Into::into).collect(),
             concurrency: None,
             timeout: None,
             max_steps: None,
-            siblings: Siblings::default(),
+            siblings: SiblingPolicy::default(),
             undo: UndoPolicy::default(),
             retry: None,
             result: None,
@@ -60,7 +60,7 @@ impl Scope {
 /// How the steps of a scope follow one another.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Shape {
+pub enum ScopeShape {
     /// Each step waits for all of its dependencies.
     #[default]
     Graph,
@@ -78,7 +78,7 @@ pub enum Shape {
 /// Where a cursor goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Target {
+pub enum RouteTarget {
     Step(StepId),
     /// The end of this scope: of the run, the lane, the item or the pass.
     End,
@@ -86,7 +86,7 @@ pub enum Target {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Siblings {
+pub enum SiblingPolicy {
     /// Told to stop.
     #[default]
     Cancel,
@@ -106,12 +106,12 @@ pub struct UndoPolicy {
     #[serde(skip_serializing_if = "is_default")]
     pub failed_step: bool,
     #[serde(skip_serializing_if = "is_default")]
-    pub if_one_fails: UndoFailure,
+    pub if_one_fails: UndoFailurePolicy,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum UndoFailure {
+pub enum UndoFailurePolicy {
     /// Go on with the others.
     #[default]
     GoOn,

@@ -64,7 +64,7 @@ statuses! {
 /// The words of a source's format. A status without one keeps its canonical word.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Words {
+pub struct StatusWords {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub run: BTreeMap<RunStatus, String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -87,10 +87,13 @@ pub struct FailureWords {
     pub undo: String,
 }
 
-impl Words {
+impl StatusWords {
     /// The words that two tables give.
-    pub fn of(run: fn(RunStatus) -> &'static str, step: fn(StepStatus) -> &'static str) -> Words {
-        Words {
+    pub fn from_tables(
+        run: fn(RunStatus) -> &'static str,
+        step: fn(StepStatus) -> &'static str,
+    ) -> StatusWords {
+        StatusWords {
             run: RunStatus::ALL.iter().map(|status| (*status, run(*status).to_owned())).collect(),
             step: StepStatus::ALL.iter().map(|status| (*status, step(*status).to_owned())).collect(),
             skipped_by_own_failure: None,
@@ -99,15 +102,15 @@ impl Words {
     }
 
     /// Adds the clauses for a failure that stops the workflow and for one that undoes it.
-    pub fn with_failure(self, abort: &str, undo: &str) -> Words {
-        Words { failure: Some(FailureWords { abort: abort.to_owned(), undo: undo.to_owned() }), ..self }
+    pub fn with_failure_words(self, abort: &str, undo: &str) -> StatusWords {
+        StatusWords { failure: Some(FailureWords { abort: abort.to_owned(), undo: undo.to_owned() }), ..self }
     }
 
-    pub fn run(&self, status: RunStatus) -> &str {
+    pub fn run_word(&self, status: RunStatus) -> &str {
         self.run.get(&status).map_or(status.as_str(), String::as_str)
     }
 
-    pub fn step(&self, status: StepStatus, by_own_failure: bool) -> &str {
+    pub fn step_word(&self, status: StepStatus, by_own_failure: bool) -> &str {
         let own = self
             .skipped_by_own_failure
             .as_deref()
@@ -122,15 +125,15 @@ mod tests {
 
     #[test]
     fn a_status_without_a_word_keeps_its_own() {
-        let words = Words {
+        let words = StatusWords {
             step: [(StepStatus::Skipped, "pending".into())].into(),
             skipped_by_own_failure: Some("skipped".into()),
-            ..Words::default()
+            ..StatusWords::default()
         };
-        assert_eq!(words.step(StepStatus::Skipped, false), "pending");
-        assert_eq!(words.step(StepStatus::Skipped, true), "skipped");
-        assert_eq!(words.step(StepStatus::Failed, true), "failed");
-        assert_eq!(words.run(RunStatus::UndoFailed), "undo_failed");
+        assert_eq!(words.step_word(StepStatus::Skipped, false), "pending");
+        assert_eq!(words.step_word(StepStatus::Skipped, true), "skipped");
+        assert_eq!(words.step_word(StepStatus::Failed, true), "failed");
+        assert_eq!(words.run_word(RunStatus::UndoFailed), "undo_failed");
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Kind, Labels, Policy, Retry, Schema, Target, Work, is_default};
+use super::{
+    RouteTarget, Schema, SharedStepPolicy, StepKindSpec, StepLabels, StepRetry, WorkSpec, is_default,
+};
 use crate::{expr::Expr, ids::StepId, time::Millis};
 
 /// One node of a scope.
@@ -22,27 +24,27 @@ pub struct Step {
     pub after: Vec<StepId>,
     /// In a routed scope: where the cursor goes next. None: the next step in order that nothing else routes to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<Target>,
+    pub next: Option<RouteTarget>,
     /// The step is skipped when this is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<Expr>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub inputs: Vec<Binding>,
+    pub inputs: Vec<InputBinding>,
     /// What its output must look like; properties with a default are filled in.
     #[serde(default, skip_serializing_if = "is_default")]
     pub outputs: Schema,
-    pub kind: Kind,
+    pub kind: StepKindSpec,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub policy: Policy,
+    pub policy: SharedStepPolicy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub undo: Option<Box<Undo>>,
+    pub undo: Option<Box<UndoSpec>>,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub labels: Labels,
+    pub labels: StepLabels,
 }
 
 impl Step {
     /// A step of this kind with no dependency, no input and the strictest policy: any failure aborts.
-    pub fn new(id: StepId, kind: Kind) -> Step {
+    pub fn new(id: StepId, kind: StepKindSpec) -> Step {
         Step {
             id,
             name: None,
@@ -53,14 +55,14 @@ impl Step {
             inputs: Vec::new(),
             outputs: Schema::default(),
             kind,
-            policy: Policy::default(),
+            policy: SharedStepPolicy::default(),
             undo: None,
-            labels: Labels::default(),
+            labels: StepLabels::default(),
         }
     }
 
     /// What its source says in the block for Skein that only the host needs.
-    pub fn skein(&self, name: &str) -> Option<&Value> {
+    pub fn skein_extension(&self, name: &str) -> Option<&Value> {
         self.labels.get("x-skein")?.get(name)
     }
 }
@@ -68,7 +70,7 @@ impl Step {
 /// One named input of a step and where its value comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Binding {
+pub struct InputBinding {
     pub name: Arc<str>,
     pub value: Expr,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -78,24 +80,24 @@ pub struct Binding {
     pub required: bool,
 }
 
-impl Binding {
+impl InputBinding {
     /// One of any value, which may be null.
-    pub fn new(name: impl Into<Arc<str>>, value: Expr) -> Binding {
-        Binding { name: name.into(), value, schema: Schema::default(), required: false }
+    pub fn new(name: impl Into<Arc<str>>, value: Expr) -> InputBinding {
+        InputBinding { name: name.into(), value, schema: Schema::default(), required: false }
     }
 }
 
 /// The work that takes back what a step did. Evaluated where that step is, and given its output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Undo {
+pub struct UndoSpec {
     /// The name it has in the source, where it has one of its own.
     pub id: StepId,
-    pub work: Work,
+    pub work: WorkSpec,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub inputs: Vec<Binding>,
+    pub inputs: Vec<InputBinding>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Millis>,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub retry: Retry,
+    pub retry: StepRetry,
 }

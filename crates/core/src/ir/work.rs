@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, ErrorClass, Evidence, Shared, is_default};
+use super::{CompletionCheck, ErrorClass, Evidence, SharedPart, is_default};
 use crate::{
     expr::Expr,
     ids::{ArtifactName, StepId},
@@ -12,34 +12,34 @@ use crate::{
 /// A piece of work and what surrounds it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Work {
-    pub worker: Worker,
+pub struct WorkSpec {
+    pub worker: WorkerSpec,
     /// Decides after each success whether the work is complete; if not, it is done again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub check: Option<Box<Check>>,
+    pub check: Option<Box<CompletionCheck>>,
     /// Condenses the outputs for the steps that follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub summary: Option<Box<Summary>>,
+    pub summary: Option<Box<SummarySpec>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub takes: Vec<ArtifactIn>,
+    pub takes: Vec<InputArtifact>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gives: Vec<ArtifactOut>,
+    pub gives: Vec<OutputArtifact>,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub isolation: Shared<Isolation>,
+    pub isolation: SharedPart<IsolationSpec>,
     /// What must be so before it counts as done, whatever its worker says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,
 }
 
-impl Work {
-    pub fn new(worker: Worker) -> Work {
-        Work {
+impl WorkSpec {
+    pub fn new(worker: WorkerSpec) -> WorkSpec {
+        WorkSpec {
             worker,
             check: None,
             summary: None,
             takes: Vec::new(),
             gives: Vec::new(),
-            isolation: Shared::default(),
+            isolation: SharedPart::default(),
             evidence: Vec::new(),
         }
     }
@@ -48,7 +48,7 @@ impl Work {
 /// Who does it, and with what words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Worker {
+pub enum WorkerSpec {
     Agent {
         /// A name from the catalog of agents.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,7 +61,7 @@ pub enum Worker {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instructions: Option<Expr>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        capabilities: Vec<Capability>,
+        capabilities: Vec<WorkerCapability>,
         /// Skills and servers that it may use.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tools: Vec<String>,
@@ -92,15 +92,15 @@ pub enum Worker {
     Script {
         text: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        capabilities: Vec<Capability>,
+        capabilities: Vec<WorkerCapability>,
     },
 }
 
-impl Worker {
+impl WorkerSpec {
     /// What its failure is, if nobody says more.
-    pub fn failure(&self) -> ErrorClass {
+    pub fn default_error_class(&self) -> ErrorClass {
         match self {
-            Worker::Agent { .. } => ErrorClass::AgentError,
+            WorkerSpec::Agent { .. } => ErrorClass::AgentError,
             _ => ErrorClass::Transient,
         }
     }
@@ -108,16 +108,16 @@ impl Worker {
     /// What is worked out when an attempt starts: the instructions and the arguments.
     pub fn expressions(&self) -> Vec<&Expr> {
         match self {
-            Worker::Agent { instructions, .. } => instructions.iter().collect(),
-            Worker::Command { arguments, .. } => arguments.iter().collect(),
-            Worker::Tool { .. } | Worker::Action { .. } | Worker::Script { .. } => Vec::new(),
+            WorkerSpec::Agent { instructions, .. } => instructions.iter().collect(),
+            WorkerSpec::Command { arguments, .. } => arguments.iter().collect(),
+            WorkerSpec::Tool { .. } | WorkerSpec::Action { .. } | WorkerSpec::Script { .. } => Vec::new(),
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Capability {
+pub enum WorkerCapability {
     Read,
     Edit,
     RunTests,
@@ -127,7 +127,7 @@ pub enum Capability {
 /// Where the work happens and what it may reach.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Isolation {
+pub struct IsolationSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
     /// A worktree of its own.
@@ -147,7 +147,7 @@ pub struct Isolation {
 /// An artifact of an earlier step that is put into the workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ArtifactIn {
+pub struct InputArtifact {
     pub from: StepId,
     pub artifact: ArtifactName,
     #[serde(rename = "as")]
@@ -157,7 +157,7 @@ pub struct ArtifactIn {
 /// A file or folder of the workspace that is kept when the work ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ArtifactOut {
+pub struct OutputArtifact {
     pub name: ArtifactName,
     pub path: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -167,8 +167,8 @@ pub struct ArtifactOut {
 /// A second, short piece of work after a success. Its failure is only a warning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Summary {
-    pub worker: Worker,
+pub struct SummarySpec {
+    pub worker: WorkerSpec,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Millis>,
 }

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Budget, Context, FileIn, FileOut, Hook, Schema, Scope, Trigger, Words, is_default};
+use super::{
+    Budget, InputFileSpec, OutputFileSpec, Schema, StatusWords, StepScope, WorkflowContext, WorkflowHook,
+    WorkflowTrigger, is_default,
+};
 use crate::{expr::Expr, ids::WorkflowId};
 
 /// What a source says, in the one form that is checked, planned and run.
@@ -21,30 +24,30 @@ pub struct Workflow {
     pub description: Option<String>,
     /// Where it came from. Shown to people; the engine never reads it.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub origin: Origin,
+    pub origin: WorkflowOrigin,
     /// The schema of the object that a run is given.
     #[serde(default, skip_serializing_if = "is_default")]
     pub inputs: Schema,
-    pub scope: Scope,
+    pub scope: StepScope,
     /// What the whole run may spend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
     /// The words that each status has in the source's format.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub words: Words,
+    pub words: StatusWords,
     /// Values that expressions read as `env`; worked out once, when the run starts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, Expr>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hooks: Vec<Hook>,
+    pub hooks: Vec<WorkflowHook>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub triggers: Vec<Trigger>,
+    pub triggers: Vec<WorkflowTrigger>,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub context: Context,
+    pub context: WorkflowContext,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub files_in: BTreeMap<String, FileIn>,
+    pub files_in: BTreeMap<String, InputFileSpec>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub files_out: BTreeMap<String, FileOut>,
+    pub files_out: BTreeMap<String, OutputFileSpec>,
     /// Whatever else the source carries (tags, authors, a composer's marks), kept and not understood.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, Value>,
@@ -53,28 +56,28 @@ pub struct Workflow {
 /// The format a workflow was written in.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Origin {
+pub struct WorkflowOrigin {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub dialect: String,
 }
 
 impl Workflow {
     /// A workflow with this scope and nothing around it.
-    pub fn new(id: WorkflowId, scope: Scope) -> Workflow {
+    pub fn new(id: WorkflowId, scope: StepScope) -> Workflow {
         Workflow {
             id,
             name: None,
             version: None,
             description: None,
-            origin: Origin::default(),
+            origin: WorkflowOrigin::default(),
             inputs: Schema::default(),
             scope,
             budget: None,
-            words: Words::default(),
+            words: StatusWords::default(),
             env: BTreeMap::new(),
             hooks: Vec::new(),
             triggers: Vec::new(),
-            context: Context::default(),
+            context: WorkflowContext::default(),
             files_in: BTreeMap::new(),
             files_out: BTreeMap::new(),
             labels: BTreeMap::new(),

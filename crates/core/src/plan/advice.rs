@@ -3,37 +3,37 @@
 
 use super::{
     definition::{ScopeIx, WorkflowEntry},
-    problem::{Problem, ProblemCode, Problems},
-    survey::Survey,
+    problem::{PlanProblem, ProblemCode, ProblemCollector},
+    survey::PlanSurvey,
 };
 use crate::{
-    ir::{Effect, Effects, Gate, GateTimeout, Kind, Step, Then},
+    ir::{GateSpec, GateTimeout, OutcomeAction, OutcomeEffect, OutcomeEffects, Step, StepKindSpec},
     time::Millis,
 };
 
 /// As many names as are worth reading in one line.
 const NAMED: usize = 5;
 
-pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
+pub(super) fn collect_advice(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
     for entry in &survey.definition.workflows {
         check_undo(survey, entry, problems);
     }
     let root = survey.definition.root();
     if root.workflow.scope.timeout.is_none() {
-        let at = survey.at_scope(root.root, "timeout");
+        let at = survey.scope_location(root.root, "timeout");
         let problem =
-            Problem::new(ProblemCode::NoTimeout, at, "the run has no timeout: it may take for ever");
-        problems.push(problem.hint("give the workflow a timeout"));
+            PlanProblem::new(ProblemCode::NoTimeout, at, "the run has no timeout: it may take for ever");
+        problems.push(problem.with_hint("give the workflow a timeout"));
     }
     for (scope, i, step) in survey.steps() {
-        let mut advice = Advice { survey, scope, i, step, problems };
+        let mut advice = StepAdvice { survey, scope, i, step, problems };
         advice.check_timeout();
         advice.check_kind();
     }
 }
 
 /// One note for a whole workflow: in some formats every failure undoes, and few steps need it.
-fn check_undo(survey: &Survey<'_>, entry: &WorkflowEntry, problems: &mut Problems) {
+fn check_undo(survey: &PlanSurvey<'_>, entry: &WorkflowEntry, problems: &mut ProblemCollector) {
     let policy = &entry.workflow.scope.undo;
     let steps = || {
         let names = entry.names.values();
@@ -44,8 +44,9 @@ fn check_undo(survey: &Survey<'_>, entry: &WorkflowEntry, problems: &mut Problem
     if !undoes {
         return;
     }
-    let mut missing: Vec<(ScopeIx, u32, &Step)> =
-        steps().filter(|(.., step)| matches!(step.kind, Kind::Work(_)) && step.undo.is_none()).collect();
+    let mut missing: Vec<(ScopeIx, u32, &Step)> = steps()
+        .filter(|(.., step)| matches!(step.kind, StepKindSpec::Work(_)) && step.undo.is_none())
+        .collect();
     if missing.is_empty() {
         return;
     }
@@ -56,28 +57,32 @@ fn check_undo(survey: &Survey<'_>, entry: &WorkflowEntry, problems: &mut Problem
         n => format!(" and {n} more"),
     };
     let message = format!("when the run is undone, nothing is undone for {}{more}", names.join(", "));
-    problems.push(Problem::new(ProblemCode::NothingToUndo, survey.at_scope(entry.root, "undo"), message));
+    problems.push(PlanProblem::new(
+        ProblemCode::NothingToUndo,
+        survey.scope_location(entry.root, "undo"),
+        message,
+    ));
 }
 
-fn may_undo(effects: &Effects) -> bool {
-    let Effects { incomplete, exhausted, failed, failed_by_class, rejected, timed_out, .. } = effects;
-    let undoes = |effect: &Effect| effect.then == Then::Undo;
+fn may_undo(effects: &OutcomeEffects) -> bool {
+    let OutcomeEffects { incomplete, exhausted, failed, failed_by_class, rejected, timed_out, .. } = effects;
+    let undoes = |effect: &OutcomeEffect| effect.then == OutcomeAction::Undo;
     [incomplete, exhausted, failed, rejected, timed_out].into_iter().any(undoes)
         || failed_by_class.values().any(undoes)
 }
 
-struct Advice<'a> {
-    survey: &'a Survey<'a>,
+struct StepAdvice<'a> {
+    survey: &'a PlanSurvey<'a>,
     scope: ScopeIx,
     i: u32,
     step: &'a Step,
-    problems: &'a mut Problems,
+    problems: &'a mut ProblemCollector,
 }
 
-impl Advice<'_> {
-    fn push(&mut self, code: ProblemCode, field: &str, message: String, hint: &str) {
-        let problem = Problem::new(code, self.survey.at(self.scope, self.i, field), message);
-        self.problems.push(if hint.is_empty() { problem } else { problem.hint(hint) });
+impl StepAdvice<'_> {
+    fn push_advice(&mut self, code: ProblemCode, field: &str, message: String, hint: &str) {
+        let problem = PlanProblem::new(code, self.survey.step_location(self.scope, self.i, field), message);
+        self.problems.push(if hint.is_empty() { problem } else { problem.with_hint(hint) });
     }
 
     /// The shortest timeout of the scopes around the step, its workflow's callers not included.
@@ -94,24 +99,24 @@ impl Advice<'_> {
 
     fn check_timeout(&mut self) {
         let policy = &self.step.policy;
-        if matches!(self.step.kind, Kind::Work(_))
+        if matches!(self.step.kind, StepKindSpec::Work(_))
             && policy.timeout.is_none()
             && policy.idle_timeout.is_none()
             && self.outer_timeout().is_none()
         {
             let message = format!("`{}` has no timeout: if it hangs, so does the run", self.step.id);
-            self.push(ProblemCode::NoTimeout, "policy.timeout", message, "give it a timeout");
+            self.push_advice(ProblemCode::NoTimeout, "policy.timeout", message, "give it a timeout");
         }
         let waits = match &self.step.kind {
-            Kind::Gate(gate) => gate.timeout,
-            Kind::Wait(wait) => wait.timeout,
+            StepKindSpec::Gate(gate) => gate.timeout,
+            StepKindSpec::Wait(wait) => wait.timeout,
             _ => None,
         };
         if let (Some(waits), Some(outer)) = (waits, self.outer_timeout())
             && waits > outer
         {
             let message = format!("`{}` may wait {waits}, but the run ends after {outer}", self.step.id);
-            self.push(ProblemCode::WaitOutlivesRun, "timeout", message, "time spent waiting counts");
+            self.push_advice(ProblemCode::WaitOutlivesRun, "timeout", message, "time spent waiting counts");
         }
         let outer = self.outer_timeout().filter(|outer| *outer > Millis(0));
         if let (Some(takes), Some(outer)) = (policy.timeout, outer)
@@ -120,35 +125,40 @@ impl Advice<'_> {
         {
             let message = format!("`{}` may take {takes}, but the run ends after {outer}", self.step.id);
             let hint = "give the step less time, or the run more";
-            self.push(ProblemCode::StepOutlivesRun, "policy.timeout", message, hint);
+            self.push_advice(ProblemCode::StepOutlivesRun, "policy.timeout", message, hint);
         }
     }
 
     fn check_kind(&mut self) {
         match &self.step.kind {
-            Kind::Gate(gate) => self.check_gate(gate),
-            Kind::Each(each) if each.parallelism.is_none() => {
+            StepKindSpec::Gate(gate) => self.check_gate(gate),
+            StepKindSpec::Each(each) if each.parallelism.is_none() => {
                 let message = format!("all items of `{}` may run at once", self.step.id);
-                self.push(ProblemCode::UnboundedEach, "parallelism", message, "");
+                self.push_advice(ProblemCode::UnboundedEach, "parallelism", message, "");
             }
             _ => {}
         }
     }
 
-    fn check_gate(&mut self, gate: &Gate) {
+    fn check_gate(&mut self, gate: &GateSpec) {
         let id = &self.step.id;
         if self.step.when.is_some() && self.step.policy.effects.skipped_by_condition.satisfies {
             let message =
                 format!("if its condition is false, what waits for `{id}` starts without a decision");
-            self.push(ProblemCode::SkippedGate, "when", message, "");
+            self.push_advice(ProblemCode::SkippedGate, "when", message, "");
         }
         if gate.on_timeout == GateTimeout::Approve {
             let message = format!("`{id}` opens by itself when nobody decides in time");
-            self.push(ProblemCode::GateOpensItself, "on_timeout", message, "the host must allow it, too");
+            self.push_advice(
+                ProblemCode::GateOpensItself,
+                "on_timeout",
+                message,
+                "the host must allow it, too",
+            );
         }
         if gate.approvers.is_empty() {
             let message = format!("anyone may decide `{id}`");
-            self.push(ProblemCode::AnyoneMayApprove, "approvers", message, "name a role or a user");
+            self.push_advice(ProblemCode::AnyoneMayApprove, "approvers", message, "name a role or a user");
         }
     }
 }

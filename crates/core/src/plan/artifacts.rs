@@ -4,68 +4,76 @@ use std::collections::BTreeSet;
 
 use super::{
     definition::ScopeIx,
-    problem::{At, Problem, ProblemCode, Problems},
-    survey::{Reach, Spot, Survey, Unseen},
+    problem::{PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
+    survey::{ExprReach, ExprSpot, PlanSurvey, VisibilityError},
 };
 use crate::{
     ids::{ArtifactName, StepId},
-    ir::{Call, Kind, Step, Work},
+    ir::{CallSpec, Step, StepKindSpec, WorkSpec},
 };
 
-pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
+pub(super) fn check_artifacts(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
     for (scope, i, step) in survey.steps() {
-        let at = |field: &str| survey.at(scope, i, field);
+        let at = |field: &str| survey.step_location(scope, i, field);
         match &step.kind {
-            Kind::Work(work) => {
-                let spot = Spot { scope, step: Some(i), reach: Reach::Before };
+            StepKindSpec::Work(work) => {
+                let spot = ExprSpot { scope, step: Some(i), reach: ExprReach::Before };
                 check_work(survey, spot, "", work, problems);
             }
-            Kind::Call(call) => check_exports(survey, (scope, i), call, &at, problems),
+            StepKindSpec::Call(call) => check_exports(survey, (scope, i), call, &at, problems),
             _ => {}
         }
         if let Some(undo) = &step.undo {
-            let spot = Spot { scope, step: Some(i), reach: Reach::Own };
+            let spot = ExprSpot { scope, step: Some(i), reach: ExprReach::Own };
             check_work(survey, spot, "undo.", &undo.work, problems);
         }
     }
 }
 
-fn check_work(survey: &Survey<'_>, spot: Spot, prefix: &str, work: &Work, problems: &mut Problems) {
-    let at = |field: &str| survey.at_spot(spot, &format!("{prefix}{field}"));
-    check_once("gives", work.gives.iter().map(|gives| &gives.name), &at, problems);
-    check_once("takes", work.takes.iter().map(|takes| &takes.name), &at, problems);
+fn check_work(
+    survey: &PlanSurvey<'_>,
+    spot: ExprSpot,
+    prefix: &str,
+    work: &WorkSpec,
+    problems: &mut ProblemCollector,
+) {
+    let at = |field: &str| survey.spot_location(spot, &format!("{prefix}{field}"));
+    check_unique_names("gives", work.gives.iter().map(|gives| &gives.name), &at, problems);
+    check_unique_names("takes", work.takes.iter().map(|takes| &takes.name), &at, problems);
     for (n, takes) in work.takes.iter().enumerate() {
         let at = |field: &str| at(&format!("takes[{n}].{field}"));
-        match survey.see(spot, takes.from.as_str()) {
+        match survey.find_visible_step(spot, takes.from.as_str()) {
             Ok(seen) => {
                 let step = survey.definition.scope(seen.scope).step(seen.step);
-                let giver = survey.at(seen.scope, seen.step, "gives");
-                problems_of(step, &takes.artifact, at("artifact"), Some(giver), problems);
+                let giver = survey.step_location(seen.scope, seen.step, "gives");
+                check_giver(step, &takes.artifact, at("artifact"), Some(giver), problems);
             }
-            Err(Unseen::NoSuchStep) => problems.push_with(ProblemCode::UnknownArtifactSource, || {
-                let known = survey.definition.workflow_of(spot.scope).names.keys();
-                let message = format!("there is no step `{}` to take an artifact from", takes.from);
-                Problem::new(ProblemCode::UnknownArtifactSource, at("from"), message)
-                    .near(takes.from.as_str(), known.map(StepId::as_str))
-            }),
-            Err(Unseen::Doubtful) => {}
-            Err(unseen) => problems.push(not_before(&takes.from, &unseen, at("from"))),
+            Err(VisibilityError::NoSuchStep) => {
+                problems.push_with(ProblemCode::UnknownArtifactSource, || {
+                    let known = survey.definition.workflow_containing(spot.scope).names.keys();
+                    let message = format!("there is no step `{}` to take an artifact from", takes.from);
+                    PlanProblem::new(ProblemCode::UnknownArtifactSource, at("from"), message)
+                        .with_suggestion(takes.from.as_str(), known.map(StepId::as_str))
+                })
+            }
+            Err(VisibilityError::Doubtful) => {}
+            Err(unseen) => problems.push(not_before_problem(&takes.from, &unseen, at("from"))),
         }
     }
 }
 
 /// Two artifacts of one name would be one file.
-fn check_once<'a>(
+fn check_unique_names<'a>(
     field: &str,
     names: impl Iterator<Item = &'a ArtifactName>,
-    at: &dyn Fn(&str) -> At,
-    problems: &mut Problems,
+    at: &dyn Fn(&str) -> ProblemLocation,
+    problems: &mut ProblemCollector,
 ) {
     let mut seen = BTreeSet::new();
     for (n, name) in names.enumerate() {
         if !seen.insert(name) {
             let message = format!("two artifacts are called `{name}`");
-            problems.push(Problem::new(
+            problems.push(PlanProblem::new(
                 ProblemCode::DuplicateArtifact,
                 at(&format!("{field}[{n}]")),
                 message,
@@ -74,13 +82,13 @@ fn check_once<'a>(
     }
 }
 
-fn not_before(from: &StepId, unseen: &Unseen, at: At) -> Problem {
+fn not_before_problem(from: &StepId, unseen: &VisibilityError, at: ProblemLocation) -> PlanProblem {
     let why = match unseen {
-        Unseen::InsideEach(each) => format!("runs once for each item of `{each}`"),
-        Unseen::SiblingLane => "is in a lane that runs at the same time".to_owned(),
+        VisibilityError::InsideEach(each) => format!("runs once for each item of `{each}`"),
+        VisibilityError::SiblingLane => "is in a lane that runs at the same time".to_owned(),
         _ => "has not ended by then".to_owned(),
     };
-    Problem::new(
+    PlanProblem::new(
         ProblemCode::ArtifactNotBefore,
         at,
         format!("`{from}` {why}, so its artifact cannot be taken"),
@@ -88,45 +96,51 @@ fn not_before(from: &StepId, unseen: &Unseen, at: At) -> Problem {
 }
 
 /// Says so if a step does not give an artifact, and where that step says what it gives, if it is of the same workflow.
-fn problems_of(step: &Step, artifact: &ArtifactName, at: At, giver: Option<At>, problems: &mut Problems) {
+fn check_giver(
+    step: &Step,
+    artifact: &ArtifactName,
+    at: ProblemLocation,
+    giver: Option<ProblemLocation>,
+    problems: &mut ProblemCollector,
+) {
     let given: Vec<&ArtifactName> = match &step.kind {
-        Kind::Work(work) => work.gives.iter().map(|gives| &gives.name).collect(),
-        Kind::Call(call) => call.exports.iter().map(|export| &export.name).collect(),
+        StepKindSpec::Work(work) => work.gives.iter().map(|gives| &gives.name).collect(),
+        StepKindSpec::Call(call) => call.exports.iter().map(|export| &export.name).collect(),
         _ => Vec::new(),
     };
     if !given.contains(&artifact) {
         let message = format!("`{}` gives no artifact `{artifact}`", step.id);
         problems.push_with(ProblemCode::UnknownArtifact, || {
             let gives = if given.is_empty() { "it gives nothing" } else { "this is what it gives" };
-            let problem = Problem::new(ProblemCode::UnknownArtifact, at, message)
-                .near(artifact.as_str(), given.into_iter().map(ArtifactName::as_str));
-            giver.into_iter().fold(problem, |problem, giver| problem.related(giver, gives))
+            let problem = PlanProblem::new(ProblemCode::UnknownArtifact, at, message)
+                .with_suggestion(artifact.as_str(), given.into_iter().map(ArtifactName::as_str));
+            giver.into_iter().fold(problem, |problem, giver| problem.with_related(giver, gives))
         });
     }
 }
 
 fn check_exports(
-    survey: &Survey<'_>,
+    survey: &PlanSurvey<'_>,
     (scope, i): (ScopeIx, u32),
-    call: &Call,
-    at: &dyn Fn(&str) -> At,
-    problems: &mut Problems,
+    call: &CallSpec,
+    at: &dyn Fn(&str) -> ProblemLocation,
+    problems: &mut ProblemCollector,
 ) {
-    check_once("exports", call.exports.iter().map(|export| &export.name), at, problems);
+    check_unique_names("exports", call.exports.iter().map(|export| &export.name), at, problems);
     let Some(called) = survey.definition.scope(scope).inner[i as usize].first() else { return };
-    let spot = Spot { scope: *called, step: None, reach: Reach::End };
+    let spot = ExprSpot { scope: *called, step: None, reach: ExprReach::End };
     for (n, export) in call.exports.iter().enumerate() {
         let at = |field: &str| at(&format!("exports[{n}].{field}"));
-        match survey.see(spot, export.from.as_str()) {
+        match survey.find_visible_step(spot, export.from.as_str()) {
             Ok(seen) => {
                 let step = survey.definition.scope(seen.scope).step(seen.step);
-                problems_of(step, &export.artifact, at("artifact"), None, problems);
+                check_giver(step, &export.artifact, at("artifact"), None, problems);
             }
             Err(_) => problems.push_with(ProblemCode::UnknownExportSource, || {
-                let known = survey.definition.workflow_of(*called).names.keys();
+                let known = survey.definition.workflow_containing(*called).names.keys();
                 let message = format!("`{}` has no step `{}` to export from", call.workflow, export.from);
-                Problem::new(ProblemCode::UnknownExportSource, at("from"), message)
-                    .near(export.from.as_str(), known.map(StepId::as_str))
+                PlanProblem::new(ProblemCode::UnknownExportSource, at("from"), message)
+                    .with_suggestion(export.from.as_str(), known.map(StepId::as_str))
             }),
         }
     }

@@ -3,62 +3,73 @@
 use std::collections::BTreeSet;
 
 use super::{
-    contracts::{Says, names, says},
-    problem::{Problem, ProblemCode, Problems},
-    survey::Survey,
+    problem::{PlanProblem, ProblemCode, ProblemCollector},
+    schemas::{PropertyDeclaration, declared_names, find_declaration},
+    survey::PlanSurvey,
 };
 use crate::{
-    expr::{Fit, Ty},
-    ir::{Kind, Schema, Scope, Shape},
+    expr::{ExprType, TypeFit},
+    ir::{Schema, ScopeShape, StepKindSpec, StepScope},
 };
 
-pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
+pub(super) fn check_calls(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
     for (scope, i, step) in survey.steps() {
-        let Kind::Call(call) = &step.kind else { continue };
+        let StepKindSpec::Call(call) = &step.kind else { continue };
         let workflow = &call.workflow;
         let Some(called) = survey.definition.scope(scope).inner[i as usize].first() else { continue };
-        let schema = &survey.definition.workflow_of(*called).workflow.inputs;
+        let schema = &survey.definition.workflow_containing(*called).workflow.inputs;
         let given: BTreeSet<&str> = step.inputs.iter().map(|input| &*input.name).collect();
-        for name in needed(schema).filter(|name| !given.contains(name)) {
+        for name in required_without_default(schema).filter(|name| !given.contains(name)) {
             problems.push_with(ProblemCode::MissingParameter, || {
                 let message = format!("`{workflow}` needs the parameter `{name}`");
-                let at = survey.at(scope, i, format!("inputs.{name}"));
-                Problem::new(ProblemCode::MissingParameter, at, message)
+                let at = survey.step_location(scope, i, format!("inputs.{name}"));
+                PlanProblem::new(ProblemCode::MissingParameter, at, message)
             });
         }
-        for input in step.inputs.iter().filter(|input| says(schema, &input.name) == Says::Forbidden) {
+        for input in step
+            .inputs
+            .iter()
+            .filter(|input| find_declaration(schema, &input.name) == PropertyDeclaration::Forbidden)
+        {
             problems.push_with(ProblemCode::UnknownParameter, || {
                 let message = format!("`{workflow}` has no parameter `{}`", input.name);
-                let at = survey.at(scope, i, format!("inputs.{}", input.name));
-                Problem::new(ProblemCode::UnknownParameter, at, message).near(&input.name, names(schema))
+                let at = survey.step_location(scope, i, format!("inputs.{}", input.name));
+                PlanProblem::new(ProblemCode::UnknownParameter, at, message)
+                    .with_suggestion(&input.name, declared_names(schema))
             });
         }
-        if let Some(message) = unfit(workflow, &survey.definition.scope(*called).scope, &step.outputs) {
-            problems.push(Problem::new(ProblemCode::BorderClash, survey.at(scope, i, "outputs"), message));
+        if let Some(message) =
+            find_output_mismatch(workflow, &survey.definition.scope(*called).scope, &step.outputs)
+        {
+            problems.push(PlanProblem::new(
+                ProblemCode::BorderClash,
+                survey.step_location(scope, i, "outputs"),
+                message,
+            ));
         }
     }
 }
 
 /// Why what a workflow gives can never be what the step that calls it declares.
-fn unfit(workflow: &str, scope: &Scope, declared: &Schema) -> Option<String> {
-    let wanted = Ty::of_schema(declared.document()?);
-    if scope.result.is_none() && scope.shape == Shape::Graph {
-        let unfit = wanted.accepts(&Ty::Null) == Fit::No;
+fn find_output_mismatch(workflow: &str, scope: &StepScope, declared: &Schema) -> Option<String> {
+    let wanted = ExprType::from_schema(declared.document()?);
+    if scope.result.is_none() && scope.shape == ScopeShape::Graph {
+        let unfit = wanted.accepts(&ExprType::Null) == TypeFit::No;
         return unfit.then(|| format!("this step gives {wanted}, and `{workflow}` gives nothing"));
     }
-    let given = Ty::of_schema(scope.outputs.document()?);
-    (wanted.accepts(&given) == Fit::No).then(|| told(workflow, &wanted, &given))
+    let given = ExprType::from_schema(scope.outputs.document()?);
+    (wanted.accepts(&given) == TypeFit::No).then(|| describe_mismatch(workflow, &wanted, &given))
 }
 
 /// The first field that does not fit, where there are fields.
-fn told(workflow: &str, wanted: &Ty, given: &Ty) -> String {
-    if let (Ty::Object { fields, .. }, Ty::Object { fields: others, .. }) = (wanted, given) {
+fn describe_mismatch(workflow: &str, wanted: &ExprType, given: &ExprType) -> String {
+    if let (ExprType::Object { fields, .. }, ExprType::Object { fields: others, .. }) = (wanted, given) {
         for (name, wanted) in fields.iter() {
             match others.get(name) {
-                Some(given) if wanted.accepts(given) == Fit::No => {
+                Some(given) if wanted.accepts(given) == TypeFit::No => {
                     return format!("this step gives {wanted} as `{name}`, and `{workflow}` gives {given}");
                 }
-                None if wanted.accepts(&Ty::Null) == Fit::No => {
+                None if wanted.accepts(&ExprType::Null) == TypeFit::No => {
                     return format!(
                         "this step gives {wanted} as `{name}`, and `{workflow}` gives no `{name}`"
                     );
@@ -71,8 +82,8 @@ fn told(workflow: &str, wanted: &Ty, given: &Ty) -> String {
 }
 
 /// What is required and has no default that would be filled in.
-fn needed(schema: &Schema) -> impl Iterator<Item = &str> {
+fn required_without_default(schema: &Schema) -> impl Iterator<Item = &str> {
     let has_default =
         |name: &str| schema.property(name).is_some_and(|property| property.get("default").is_some());
-    schema.required().filter(move |name| !has_default(name))
+    schema.required_properties().filter(move |name| !has_default(name))
 }

@@ -6,56 +6,56 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Problem, advice, artifacts, calls, contracts, cost,
-    definition::Definition,
-    frozen,
-    library::{Library, gather},
+    PlanProblem, advice, artifacts, calls, conflict_resolvers,
+    definition::PlanDefinition,
+    frozen_definition,
+    library::{WorkflowLibrary, gather_called_workflows},
     numbers, order,
-    problem::Problems,
-    references, settlers, shape,
-    survey::Survey,
-    untrusted,
+    problem::ProblemCollector,
+    references, schemas, shape,
+    survey::PlanSurvey,
+    untrusted_text, worker_starts,
 };
 use crate::ir::Workflow;
 
 /// What came out of a check.
 #[derive(Debug)]
-pub struct Checked {
+pub struct CheckedWorkflow {
     /// There is one unless some problem is an error.
-    pub definition: Option<Arc<Definition>>,
-    pub problems: Vec<Problem>,
+    pub definition: Option<Arc<PlanDefinition>>,
+    pub problems: Vec<PlanProblem>,
 }
 
 /// Checks a workflow with everything it calls and freezes it.
-pub fn check(workflow: Arc<Workflow>, library: &dyn Library) -> Checked {
-    let mut problems = Problems::default();
-    let definition = gather(&workflow, library, &mut problems)
-        .and_then(|called| freeze(&workflow, &called, &mut problems))
+pub fn check_workflow(workflow: Arc<Workflow>, library: &dyn WorkflowLibrary) -> CheckedWorkflow {
+    let mut problems = ProblemCollector::default();
+    let definition = gather_called_workflows(&workflow, library, &mut problems)
+        .and_then(|called| freeze_definition(&workflow, &called, &mut problems))
         .filter(|_| !problems.has_errors());
-    Checked { definition: definition.map(Arc::new), problems: problems.finish() }
+    CheckedWorkflow { definition: definition.map(Arc::new), problems: problems.finish() }
 }
 
-fn freeze(
+fn freeze_definition(
     root: &Arc<Workflow>,
     called: &BTreeMap<String, Arc<Workflow>>,
-    problems: &mut Problems,
-) -> Option<Definition> {
-    frozen::check_depth(root, called, problems)?;
-    let definition = Definition::index(root, called);
-    let survey = Survey::of(&definition);
-    shape::check(&survey, problems);
-    order::check(&survey, problems);
-    settlers::check(&survey, problems);
-    numbers::check(&survey, problems);
-    contracts::check(&survey, problems);
-    calls::check(&survey, problems);
-    artifacts::check(&survey, problems);
-    references::check(&survey, problems);
-    advice::check(&survey, problems);
-    untrusted::check(&survey, problems);
+    problems: &mut ProblemCollector,
+) -> Option<PlanDefinition> {
+    frozen_definition::check_depth(root, called, problems)?;
+    let definition = PlanDefinition::from_workflows(root, called);
+    let survey = PlanSurvey::new(&definition);
+    shape::check_shapes(&survey, problems);
+    order::check_order(&survey, problems);
+    conflict_resolvers::check_conflict_resolvers(&survey, problems);
+    numbers::check_numbers(&survey, problems);
+    schemas::check_schemas(&survey, problems);
+    calls::check_calls(&survey, problems);
+    artifacts::check_artifacts(&survey, problems);
+    references::check_references(&survey, problems);
+    advice::collect_advice(&survey, problems);
+    untrusted_text::check_untrusted_text(&survey, problems);
     // Of something wrong, the number would be wrong.
     if !problems.has_errors() {
-        cost::check(&survey, problems);
+        worker_starts::check_worker_starts(&survey, problems);
     }
     Some(definition)
 }

@@ -6,14 +6,14 @@
 use std::collections::BTreeSet;
 
 use super::{
-    definition::{Definition, ScopeIx},
-    sites::sites_of,
+    definition::{PlanDefinition, ScopeIx},
+    expr_sites::step_sites,
 };
-use crate::{expr::Root, ir::Step};
+use crate::{expr::ReferenceRoot, ir::Step};
 
-impl Definition {
+impl PlanDefinition {
     /// Returns true if a step and a step of another definition are defined alike.
-    pub fn is_same_step(&self, at: (ScopeIx, u32), other: &Definition, its: (ScopeIx, u32)) -> bool {
+    pub fn is_same_step(&self, at: (ScopeIx, u32), other: &PlanDefinition, its: (ScopeIx, u32)) -> bool {
         let (own, theirs) = (self.scope(at.0), other.scope(its.0));
         let (own_inner, their_inner) = (&own.inner[at.1 as usize], &theirs.inner[its.1 as usize]);
         own.step(at.1) == theirs.step(its.1)
@@ -21,11 +21,11 @@ impl Definition {
             && own_inner.iter().zip(their_inner).all(|(own, its)| self.is_same_scope(*own, other, *its))
     }
 
-    fn is_same_scope(&self, own: ScopeIx, other: &Definition, its: ScopeIx) -> bool {
+    fn is_same_scope(&self, own: ScopeIx, other: &PlanDefinition, its: ScopeIx) -> bool {
         let (entry, theirs) = (self.scope(own), other.scope(its));
         // The root of a called workflow has no step around it, and belongs to what the workflow says as a whole.
         let called = entry.parent.is_none() || theirs.parent.is_none();
-        if called && self.workflow_of(own).workflow != other.workflow_of(its).workflow {
+        if called && self.workflow_containing(own).workflow != other.workflow_containing(its).workflow {
             return false;
         }
         let same = |i: u32| self.is_same_step((own, i), other, (its, i));
@@ -35,9 +35,9 @@ impl Definition {
     /// Returns true if a step, or one inside of it, reads one of these parameters of its workflow.
     pub fn reads_parameters(&self, at: (ScopeIx, u32), names: &BTreeSet<String>) -> bool {
         let entry = self.scope(at.0);
-        let sites = sites_of(at.0, at.1, entry.step(at.1));
+        let sites = step_sites(at.0, at.1, entry.step(at.1));
         let reads = sites.iter().flat_map(|site| site.expr.reads()).any(|read| {
-            *read.root == Root::Input && read.path.first().is_none_or(|name| names.contains(name))
+            *read.root == ReferenceRoot::Input && read.path.first().is_none_or(|name| names.contains(name))
         });
         let own = |scope: &&ScopeIx| self.scope(**scope).workflow == entry.workflow;
         let mut inner = entry.inner[at.1 as usize].iter().filter(own);

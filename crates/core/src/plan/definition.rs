@@ -12,10 +12,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Hash, flat::Flat, names::Names};
+use super::{ContentHash, flat_lists::FlatLists, step_id_map::StepIdMap};
 use crate::{
     ids::{SignalName, StepId},
-    ir::{Kind, Scope, Shape, Step, Target, Workflow},
+    ir::{RouteTarget, ScopeShape, Step, StepKindSpec, StepScope, Workflow},
 };
 
 /// A scope by its number in the plan.
@@ -25,7 +25,7 @@ pub struct ScopeIx(pub u32);
 
 /// Where a cursor goes, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum RouteTargetIx {
     Step(u32),
     End,
 }
@@ -33,18 +33,18 @@ pub enum Next {
 /// A definition and the parameters of one run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    pub definition: Arc<Definition>,
+    pub definition: Arc<PlanDefinition>,
     /// What the run was given, with defaults filled in.
     pub parameters: Arc<Value>,
     /// The hash of both.
-    pub hash: Hash,
+    pub hash: ContentHash,
 }
 
 /// A workflow that has been checked, with every workflow that it calls.
 #[derive(Debug)]
-pub struct Definition {
+pub struct PlanDefinition {
     /// Worked out when it is asked for: to check a workflow takes less than to hash it.
-    pub(super) hash: OnceLock<Hash>,
+    pub(super) hash: OnceLock<ContentHash>,
     /// The root workflow, then the called ones.
     pub workflows: Vec<WorkflowEntry>,
     pub scopes: Vec<ScopeEntry>,
@@ -59,22 +59,22 @@ pub struct WorkflowEntry {
     pub workflow: Arc<Workflow>,
     pub root: ScopeIx,
     /// Where each step is, nested ones included.
-    pub names: Names<(ScopeIx, u32)>,
+    pub names: StepIdMap<(ScopeIx, u32)>,
 }
 
 #[derive(Debug)]
 pub struct ScopeEntry {
-    pub scope: Arc<Scope>,
+    pub scope: Arc<StepScope>,
     /// The workflow it belongs to, by its number in the definition.
     pub workflow: u32,
     /// The step that holds it and which of that step's scopes it is; none for a workflow's root.
     pub parent: Option<(ScopeIx, u32, u32)>,
-    pub by_id: Names<u32>,
+    pub by_id: StepIdMap<u32>,
     /// In a graph: how many steps each one waits for.
     pub unmet: Vec<u32>,
-    dependents: Flat,
+    dependents: FlatLists,
     /// In a routed scope: where each step goes when nothing else decides.
-    pub next: Vec<Next>,
+    pub next: Vec<RouteTargetIx>,
     pub start: u32,
     /// The steps whose conflicts each settles, of those that settle any.
     settles: BTreeMap<u32, Vec<u32>>,
@@ -84,7 +84,7 @@ pub struct ScopeEntry {
 
 /// How to get from a scope instance to the step that a name means.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct RelativeStepPath {
     /// How many instances to go out.
     pub up: u32,
     /// Then which step's inner scope to go into, and which of its scopes.
@@ -95,7 +95,7 @@ pub struct Place {
 
 impl ScopeEntry {
     /// The scope of one lane of a step; of its items, passes or call, the only one.
-    pub fn inner(&self, step: u32, which: u32) -> ScopeIx {
+    pub fn inner_scope(&self, step: u32, which: u32) -> ScopeIx {
         self.inner[step as usize][which as usize]
     }
 
@@ -112,7 +112,7 @@ impl ScopeEntry {
     }
 
     pub fn is_routed(&self) -> bool {
-        matches!(self.scope.shape, Shape::Routed { .. })
+        matches!(self.scope.shape, ScopeShape::Routed { .. })
     }
 
     /// The steps that wait for this one.
@@ -121,25 +121,27 @@ impl ScopeEntry {
     }
 
     /// The step that settles what this one cannot merge.
-    pub fn settler(&self, i: u32) -> Option<u32> {
+    pub fn conflict_resolver(&self, i: u32) -> Option<u32> {
         self.by_id.get(self.step(i).policy.settled_by.as_ref()?).copied()
     }
 
     /// The steps whose conflicts this one settles, in order.
-    pub fn settles(&self, i: u32) -> &[u32] {
+    pub fn steps_resolved_by(&self, i: u32) -> &[u32] {
         self.settles.get(&i).map_or(&[], Vec::as_slice)
     }
 
     /// A target by number. Targets were checked when the plan was made.
-    pub fn target(&self, target: &Target) -> Next {
+    pub fn resolve_target(&self, target: &RouteTarget) -> RouteTargetIx {
         match target {
-            Target::Step(id) => self.by_id.get(id).map_or(Next::End, |i| Next::Step(*i)),
-            Target::End => Next::End,
+            RouteTarget::Step(id) => {
+                self.by_id.get(id).map_or(RouteTargetIx::End, |i| RouteTargetIx::Step(*i))
+            }
+            RouteTarget::End => RouteTargetIx::End,
         }
     }
 }
 
-impl Definition {
+impl PlanDefinition {
     pub fn scope(&self, ix: ScopeIx) -> &ScopeEntry {
         &self.scopes[ix.0 as usize]
     }
@@ -148,24 +150,24 @@ impl Definition {
         &self.workflows[0]
     }
 
-    pub fn workflow_of(&self, ix: ScopeIx) -> &WorkflowEntry {
+    pub fn workflow_containing(&self, ix: ScopeIx) -> &WorkflowEntry {
         &self.workflows[self.scope(ix).workflow as usize]
     }
 
     /// The step that a name means when it is used in this scope. None when there is no such step, or when it is
     /// inside something whose steps cannot be told apart from outside (the items of an each).
-    pub fn locate(&self, from: ScopeIx, id: &str) -> Option<Place> {
-        let (scope, step) = *self.workflow_of(from).names.get(id)?;
-        let outward = self.path(from);
+    pub fn locate_step(&self, from: ScopeIx, id: &str) -> Option<RelativeStepPath> {
+        let (scope, step) = *self.workflow_containing(from).names.get(id)?;
+        let outward = self.scopes_outward(from);
         let mut inward = Vec::new();
         let mut at = scope;
         loop {
             if let Some(up) = outward.iter().position(|s| *s == at) {
                 inward.reverse();
-                return Some(Place { up: u32::try_from(up).ok()?, down: inward, step });
+                return Some(RelativeStepPath { up: u32::try_from(up).ok()?, down: inward, step });
             }
             let (parent, holder, which) = self.scope(at).parent?;
-            if matches!(self.scope(parent).step(holder).kind, Kind::Each(_)) {
+            if matches!(self.scope(parent).step(holder).kind, StepKindSpec::Each(_)) {
                 return None;
             }
             inward.push((holder, which));
@@ -174,7 +176,7 @@ impl Definition {
     }
 
     /// This scope and those around it in the same workflow, from the inside out.
-    fn path(&self, from: ScopeIx) -> Vec<ScopeIx> {
+    fn scopes_outward(&self, from: ScopeIx) -> Vec<ScopeIx> {
         let mut path = vec![from];
         let mut at = from;
         while let Some((parent, ..)) = self.scope(at).parent {
@@ -185,9 +187,12 @@ impl Definition {
     }
 
     /// Numbers the scopes of workflows that have been checked. `called` holds each called workflow once.
-    pub(super) fn index(root: &Arc<Workflow>, called: &BTreeMap<String, Arc<Workflow>>) -> Definition {
+    pub(super) fn from_workflows(
+        root: &Arc<Workflow>,
+        called: &BTreeMap<String, Arc<Workflow>>,
+    ) -> PlanDefinition {
         let numbers: BTreeMap<&str, u32> = called.keys().map(String::as_str).zip(1..).collect();
-        let mut definition = Definition {
+        let mut definition = PlanDefinition {
             hash: OnceLock::new(),
             workflows: Vec::new(),
             scopes: Vec::new(),
@@ -200,7 +205,7 @@ impl Definition {
         let roots: Vec<ScopeIx> = definition.workflows.iter().map(|entry| entry.root).collect();
         for entry in &mut definition.scopes {
             for (i, step) in entry.scope.steps.iter().enumerate() {
-                if let Kind::Call(call) = &step.kind {
+                if let StepKindSpec::Call(call) = &step.kind {
                     entry.inner[i] =
                         numbers.get(call.workflow.as_str()).map(|n| roots[*n as usize]).into_iter().collect();
                 }
@@ -224,17 +229,17 @@ impl Definition {
     /// Recursion is bounded by the limit on nesting.
     fn add_scope(
         &mut self,
-        scope: &Arc<Scope>,
+        scope: &Arc<StepScope>,
         workflow: u32,
         parent: Option<(ScopeIx, u32, u32)>,
     ) -> ScopeIx {
         let ix = ScopeIx(u32::try_from(self.scopes.len()).expect("scopes are limited"));
-        self.scopes.push(ScopeEntry::of(scope.clone(), workflow, parent));
+        self.scopes.push(ScopeEntry::new(scope.clone(), workflow, parent));
         for (i, step) in (0u32..).zip(&scope.steps) {
-            if let Kind::Wait(wait) = &step.kind {
+            if let StepKindSpec::Wait(wait) = &step.kind {
                 self.signals.extend(wait.on.iter().cloned());
             }
-            for (which, inner) in (0u32..).zip(step.kind.scopes()) {
+            for (which, inner) in (0u32..).zip(step.kind.inner_scopes()) {
                 let inner = self.add_scope(inner, workflow, Some((ix, i, which)));
                 self.scopes[ix.0 as usize].inner[i as usize].push(inner);
             }
@@ -244,10 +249,10 @@ impl Definition {
 }
 
 impl ScopeEntry {
-    fn of(scope: Arc<Scope>, workflow: u32, parent: Option<(ScopeIx, u32, u32)>) -> ScopeEntry {
-        let by_id: Names<u32> = scope.steps.iter().map(|step| step.id.clone()).zip(0..).collect();
+    fn new(scope: Arc<StepScope>, workflow: u32, parent: Option<(ScopeIx, u32, u32)>) -> ScopeEntry {
+        let by_id: StepIdMap<u32> = scope.steps.iter().map(|step| step.id.clone()).zip(0..).collect();
         let mut after = Vec::new();
-        let mut waits = Flat::with_capacity(scope.steps.len());
+        let mut waits = FlatLists::with_capacity(scope.steps.len());
         for step in &scope.steps {
             after.clear();
             after.extend(step.after.iter().filter_map(|id| by_id.get(id).copied()));
@@ -257,12 +262,12 @@ impl ScopeEntry {
         }
         let unmet = waits.iter().map(|list| u32::try_from(list.len()).expect("edges are limited")).collect();
         let start = match &scope.shape {
-            Shape::Routed { start: Some(start), .. } => by_id.get(start).copied().unwrap_or(0),
+            ScopeShape::Routed { start: Some(start), .. } => by_id.get(start).copied().unwrap_or(0),
             _ => 0,
         };
         let next = next_steps(&scope, &by_id);
         let inner = vec![Vec::new(); scope.steps.len()];
-        let dependents = waits.turned();
+        let dependents = waits.invert();
         let mut settles: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (i, step) in (0u32..).zip(&scope.steps) {
             let settler = step.policy.settled_by.as_ref().and_then(|id| by_id.get(id));
@@ -274,24 +279,26 @@ impl ScopeEntry {
 
 /// Where each step goes when nothing else decides: to its `next`, or else to the following step that is not the
 /// target of an arm, a decision or a timeout.
-fn next_steps(scope: &Scope, by_id: &Names<u32>) -> Vec<Next> {
+fn next_steps(scope: &StepScope, by_id: &StepIdMap<u32>) -> Vec<RouteTargetIx> {
     let targeted: BTreeSet<u32> = scope
         .steps
         .iter()
-        .flat_map(|step| detours(&step.kind))
+        .flat_map(|step| detour_targets(&step.kind))
         .filter_map(|id| by_id.get(id).copied())
         .collect();
-    let mut following = Next::End;
+    let mut following = RouteTargetIx::End;
     let mut next = Vec::new();
     for (i, step) in scope.steps.iter().enumerate().rev() {
         let i = u32::try_from(i).expect("steps are limited");
         next.push(match &step.next {
-            Some(Target::Step(id)) => by_id.get(id).map_or(Next::End, |i| Next::Step(*i)),
-            Some(Target::End) => Next::End,
+            Some(RouteTarget::Step(id)) => {
+                by_id.get(id).map_or(RouteTargetIx::End, |i| RouteTargetIx::Step(*i))
+            }
+            Some(RouteTarget::End) => RouteTargetIx::End,
             None => following,
         });
         if !targeted.contains(&i) {
-            following = Next::Step(i);
+            following = RouteTargetIx::Step(i);
         }
     }
     next.reverse();
@@ -299,28 +306,34 @@ fn next_steps(scope: &Scope, by_id: &Names<u32>) -> Vec<Next> {
 }
 
 /// The steps that a step can route to other than by `next`.
-pub(super) fn detours(kind: &Kind) -> Vec<&StepId> {
+pub(super) fn detour_targets(kind: &StepKindSpec) -> Vec<&StepId> {
     use crate::ir::{GateTimeout, WaitTimeout};
-    let targets: Vec<&Target> = match kind {
-        Kind::Branch(branch) => branch.arms.iter().map(|arm| &arm.next).chain([&branch.default]).collect(),
-        Kind::Gate(gate) => {
+    let targets: Vec<&RouteTarget> = match kind {
+        StepKindSpec::Branch(branch) => {
+            branch.arms.iter().map(|arm| &arm.next).chain([&branch.default]).collect()
+        }
+        StepKindSpec::Gate(gate) => {
             let late = match &gate.on_timeout {
                 GateTimeout::Go(target) => Some(target),
                 _ => None,
             };
             gate.on_approve.iter().chain(&gate.on_reject).chain(late).collect()
         }
-        Kind::Wait(wait) => match &wait.on_timeout {
+        StepKindSpec::Wait(wait) => match &wait.on_timeout {
             WaitTimeout::Go(target) => vec![target],
             _ => Vec::new(),
         },
-        Kind::Work(_) | Kind::Parallel(_) | Kind::Each(_) | Kind::Loop(_) | Kind::Call(_) => Vec::new(),
+        StepKindSpec::Work(_)
+        | StepKindSpec::Parallel(_)
+        | StepKindSpec::Each(_)
+        | StepKindSpec::Loop(_)
+        | StepKindSpec::Call(_) => Vec::new(),
     };
     targets
         .into_iter()
         .filter_map(|target| match target {
-            Target::Step(id) => Some(id),
-            Target::End => None,
+            RouteTarget::Step(id) => Some(id),
+            RouteTarget::End => None,
         })
         .collect()
 }

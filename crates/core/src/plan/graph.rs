@@ -3,44 +3,44 @@
 //! Knows no steps. Nothing here recurses, so that a chain as long as the limit on steps cannot reach the end of
 //! the stack, and everything is linear but the closure, which is a bit for each pair.
 
-use super::flat::Flat;
+use super::flat_lists::FlatLists;
 
 /// Edges from each node, by number.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Graph {
-    to: Flat,
+pub(super) struct IndexGraph {
+    to: FlatLists,
 }
 
 /// Sets of nodes that can reach each other, with every edge between them going from a higher number to a lower.
 #[derive(Debug)]
-pub(super) struct Components {
+pub(super) struct GraphComponents {
     of: Vec<u32>,
-    members: Flat,
+    members: FlatLists,
 }
 
 /// For each node, which nodes come before it on some way.
 #[derive(Debug)]
-pub(super) struct Closure {
+pub(super) struct GraphClosure {
     component: Vec<u32>,
     words: usize,
     bits: Vec<u64>,
 }
 
 /// A depth-first search that has not ended.
-struct Search {
+struct ComponentSearch {
     index: Vec<u32>,
     low: Vec<u32>,
     open: Vec<u32>,
     is_open: Vec<bool>,
     counter: u32,
-    found: Components,
+    found: GraphComponents,
 }
 
 const UNSEEN: u32 = u32::MAX;
 
-impl Graph {
-    pub fn new(to: impl IntoIterator<Item: IntoIterator<Item = u32>>) -> Graph {
-        Graph { to: to.into_iter().collect() }
+impl IndexGraph {
+    pub fn new(to: impl IntoIterator<Item: IntoIterator<Item = u32>>) -> IndexGraph {
+        IndexGraph { to: to.into_iter().collect() }
     }
 
     pub fn len(&self) -> usize {
@@ -51,15 +51,15 @@ impl Graph {
         0..u32::try_from(self.to.len()).expect("steps are limited")
     }
 
-    pub fn to(&self, node: u32) -> &[u32] {
+    pub fn successors(&self, node: u32) -> &[u32] {
         self.to.get(node as usize)
     }
 
     /// Tarjan's algorithm, with the stack of calls as a list.
-    pub fn components(&self) -> Components {
+    pub fn find_components(&self) -> GraphComponents {
         let n = self.len();
-        let found = Components { of: vec![UNSEEN; n], members: Flat::with_capacity(n) };
-        let mut search = Search {
+        let found = GraphComponents { of: vec![UNSEEN; n], members: FlatLists::with_capacity(n) };
+        let mut search = ComponentSearch {
             index: vec![UNSEEN; n],
             low: vec![0; n],
             open: Vec::new(),
@@ -69,14 +69,14 @@ impl Graph {
         };
         for root in self.nodes() {
             if search.index[root as usize] == UNSEEN {
-                search.run(self, root);
+                search.explore_from(self, root);
             }
         }
         search.found
     }
 
     /// The nodes that can be reached from one, itself included, in breadth-first order.
-    pub fn reachable(&self, from: u32) -> Vec<u32> {
+    pub fn find_reachable(&self, from: u32) -> Vec<u32> {
         let mut seen = vec![false; self.len()];
         let mut order = Vec::new();
         if let Some(first) = seen.get_mut(from as usize) {
@@ -86,7 +86,7 @@ impl Graph {
         let mut next = 0;
         while let Some(&node) = order.get(next) {
             next += 1;
-            for &to in self.to(node) {
+            for &to in self.successors(node) {
                 if !std::mem::replace(&mut seen[to as usize], true) {
                     order.push(to);
                 }
@@ -96,17 +96,19 @@ impl Graph {
     }
 
     /// A shortest way from a node back to itself inside its component.
-    pub fn cycle_through(&self, start: u32, components: &Components) -> Vec<u32> {
+    pub fn find_cycle_through(&self, start: u32, components: &GraphComponents) -> Vec<u32> {
         let mut from = vec![UNSEEN; self.len()];
         let mut queue = vec![start];
         let mut next = 0;
         while let Some(&node) = queue.get(next) {
             next += 1;
-            for &to in self.to(node) {
+            for &to in self.successors(node) {
                 if to == start {
-                    return way_back(start, node, &from);
+                    return trace_back(start, node, &from);
                 }
-                if components.of(to) == components.of(start) && from[to as usize] == UNSEEN {
+                if components.component_of(to) == components.component_of(start)
+                    && from[to as usize] == UNSEEN
+                {
                     from[to as usize] = node;
                     queue.push(to);
                 }
@@ -117,13 +119,13 @@ impl Graph {
 
     /// The same without the edges that go back, so that it has no cycle: only those to a later breadth-first level
     /// are kept.
-    pub fn unrolled(&self, start: u32) -> Graph {
+    pub fn without_back_edges(&self, start: u32) -> IndexGraph {
         let mut level = vec![UNSEEN; self.len()];
         if let Some(first) = level.get_mut(start as usize) {
             *first = 0;
         }
-        for node in self.reachable(start) {
-            for &to in self.to(node) {
+        for node in self.find_reachable(start) {
+            for &to in self.successors(node) {
                 if level[to as usize] == UNSEEN {
                     level[to as usize] = level[node as usize] + 1;
                 }
@@ -131,18 +133,20 @@ impl Graph {
         }
         let later = |node: u32, to: &u32| level[*to as usize] > level[node as usize];
         let later = &later;
-        Graph::new(self.nodes().map(|node| self.to(node).iter().copied().filter(move |to| later(node, to))))
+        IndexGraph::new(
+            self.nodes().map(|node| self.successors(node).iter().copied().filter(move |to| later(node, to))),
+        )
     }
 
     /// The nodes of an acyclic graph, each after those that lead to it.
-    pub fn order(&self) -> Vec<u32> {
+    pub fn topological_order(&self) -> Vec<u32> {
         let mut unmet = vec![0u32; self.len()];
         self.to.items().iter().for_each(|to| unmet[*to as usize] += 1);
         let mut order: Vec<u32> = self.nodes().filter(|node| unmet[*node as usize] == 0).collect();
         let mut next = 0;
         while let Some(&node) = order.get(next) {
             next += 1;
-            for &to in self.to(node) {
+            for &to in self.successors(node) {
                 unmet[to as usize] -= 1;
                 if unmet[to as usize] == 0 {
                     order.push(to);
@@ -155,8 +159,8 @@ impl Graph {
     /// The nodes of an acyclic graph by the length of the longest way to each, in order within a level.
     pub fn levels(&self) -> Vec<Vec<u32>> {
         let mut level = vec![0usize; self.len()];
-        for node in self.order() {
-            for &to in self.to(node) {
+        for node in self.topological_order() {
+            for &to in self.successors(node) {
                 level[to as usize] = level[to as usize].max(level[node as usize] + 1);
             }
         }
@@ -167,11 +171,11 @@ impl Graph {
 
     /// The path of an acyclic graph with the greatest sum of weights, and the sum. Of several, one with most nodes, so
     /// that it starts and ends where a run does even if nothing there adds to the sum.
-    pub fn longest(&self, weights: &[u64]) -> (Vec<u32>, u64) {
+    pub fn longest_path(&self, weights: &[u64]) -> (Vec<u32>, u64) {
         let mut best: Vec<(u64, u32)> = weights.iter().map(|weight| (*weight, 1)).collect();
         let mut from = vec![UNSEEN; self.len()];
-        for node in self.order() {
-            for &to in self.to(node) {
+        for node in self.topological_order() {
+            for &to in self.successors(node) {
                 let (sum, nodes) = best[node as usize];
                 let way = (sum.saturating_add(weights[to as usize]), nodes + 1);
                 if way > best[to as usize] {
@@ -193,21 +197,22 @@ impl Graph {
         (path, total)
     }
 
-    pub fn closure(&self, components: &Components) -> Closure {
+    pub fn build_closure(&self, components: &GraphComponents) -> GraphClosure {
         let count = components.members.len();
         let words = count.div_ceil(64);
-        let mut closure = Closure { component: components.of.clone(), words, bits: vec![0; count * words] };
+        let mut closure =
+            GraphClosure { component: components.of.clone(), words, bits: vec![0; count * words] };
         // Edges go from higher components to lower, so each is complete before what follows it is looked at.
         for component in (0..count).rev() {
             let members = components.members.get(component);
             if components.is_cyclic(self, component) {
-                closure.set(component, component);
+                closure.set_bit(component, component);
             }
-            for &to in members.iter().flat_map(|member| self.to(*member)) {
-                let to = components.of(to) as usize;
+            for &to in members.iter().flat_map(|member| self.successors(*member)) {
+                let to = components.component_of(to) as usize;
                 if to != component {
-                    closure.set(to, component);
-                    closure.merge(to, component);
+                    closure.set_bit(to, component);
+                    closure.merge_predecessors(to, component);
                 }
             }
         }
@@ -215,7 +220,7 @@ impl Graph {
     }
 }
 
-fn way_back(start: u32, last: u32, from: &[u32]) -> Vec<u32> {
+fn trace_back(start: u32, last: u32, from: &[u32]) -> Vec<u32> {
     let mut path = vec![start];
     let mut node = last;
     while node != start {
@@ -227,20 +232,20 @@ fn way_back(start: u32, last: u32, from: &[u32]) -> Vec<u32> {
     path
 }
 
-impl Components {
-    pub fn of(&self, node: u32) -> u32 {
+impl GraphComponents {
+    pub fn component_of(&self, node: u32) -> u32 {
         self.of[node as usize]
     }
 
-    fn is_cyclic(&self, graph: &Graph, component: usize) -> bool {
+    fn is_cyclic(&self, graph: &IndexGraph, component: usize) -> bool {
         match self.members.get(component) {
-            [only] => graph.to(*only).contains(only),
+            [only] => graph.successors(*only).contains(only),
             _ => true,
         }
     }
 
     /// The first node of each component that has a way back to itself, in order.
-    pub fn cyclic(&self, graph: &Graph) -> Vec<u32> {
+    pub fn find_cycle_starts(&self, graph: &IndexGraph) -> Vec<u32> {
         let cyclic = (0..self.members.len()).filter(|component| self.is_cyclic(graph, *component));
         let mut firsts: Vec<u32> =
             cyclic.filter_map(|component| self.members.get(component).iter().min().copied()).collect();
@@ -249,39 +254,39 @@ impl Components {
     }
 }
 
-impl Closure {
+impl GraphClosure {
     /// Whether there is a way from the one to the other. A node comes before itself only on a cycle.
     pub fn is_before(&self, first: u32, then: u32) -> bool {
         let (first, then) = (self.component[first as usize] as usize, self.component[then as usize] as usize);
         self.bits[then * self.words + first / 64] & (1 << (first % 64)) != 0
     }
 
-    fn set(&mut self, of: usize, bit: usize) {
+    fn set_bit(&mut self, of: usize, bit: usize) {
         self.bits[of * self.words + bit / 64] |= 1 << (bit % 64);
     }
 
     /// What comes before `from` comes before `into`, which is a lower component.
-    fn merge(&mut self, into: usize, from: usize) {
+    fn merge_predecessors(&mut self, into: usize, from: usize) {
         let (low, high) = self.bits.split_at_mut(from * self.words);
         let into = &mut low[into * self.words..][..self.words];
         into.iter_mut().zip(&high[..self.words]).for_each(|(into, from)| *into |= from);
     }
 }
 
-impl Search {
-    fn run(&mut self, graph: &Graph, root: u32) {
+impl ComponentSearch {
+    fn explore_from(&mut self, graph: &IndexGraph, root: u32) {
         let mut calls = vec![(root, 0usize)];
-        self.enter(root);
+        self.enter_node(root);
         while let Some(call) = calls.last_mut() {
             let node = call.0;
-            let Some(&to) = graph.to(node).get(call.1) else {
+            let Some(&to) = graph.successors(node).get(call.1) else {
                 calls.pop();
-                self.leave(node, calls.last().map(|call| call.0));
+                self.leave_node(node, calls.last().map(|call| call.0));
                 continue;
             };
             call.1 += 1;
             if self.index[to as usize] == UNSEEN {
-                self.enter(to);
+                self.enter_node(to);
                 calls.push((to, 0));
             } else if self.is_open[to as usize] {
                 self.low[node as usize] = self.low[node as usize].min(self.index[to as usize]);
@@ -289,7 +294,7 @@ impl Search {
         }
     }
 
-    fn enter(&mut self, node: u32) {
+    fn enter_node(&mut self, node: u32) {
         self.index[node as usize] = self.counter;
         self.low[node as usize] = self.counter;
         self.counter += 1;
@@ -297,7 +302,7 @@ impl Search {
         self.is_open[node as usize] = true;
     }
 
-    fn leave(&mut self, node: u32, caller: Option<u32>) {
+    fn leave_node(&mut self, node: u32, caller: Option<u32>) {
         if let Some(caller) = caller {
             self.low[caller as usize] = self.low[caller as usize].min(self.low[node as usize]);
         }
@@ -319,40 +324,40 @@ impl Search {
 mod tests {
     use super::*;
 
-    fn graph(edges: &[&[u32]]) -> Graph {
-        Graph::new(edges.iter().map(|to| to.iter().copied()))
+    fn graph(edges: &[&[u32]]) -> IndexGraph {
+        IndexGraph::new(edges.iter().map(|to| to.iter().copied()))
     }
 
     #[test]
     fn a_diamond_has_three_levels_and_its_closure() {
         let diamond = graph(&[&[1, 2], &[3], &[3], &[]]);
         assert_eq!(diamond.levels(), [vec![0], vec![1, 2], vec![3]]);
-        let components = diamond.components();
-        assert!(components.cyclic(&diamond).is_empty());
-        let closure = diamond.closure(&components);
+        let components = diamond.find_components();
+        assert!(components.find_cycle_starts(&diamond).is_empty());
+        let closure = diamond.build_closure(&components);
         assert!(closure.is_before(0, 3) && closure.is_before(2, 3));
         assert!(!closure.is_before(1, 2) && !closure.is_before(3, 0) && !closure.is_before(0, 0));
-        assert_eq!(diamond.longest(&[1, 5, 9, 1]), (vec![0, 2, 3], 11));
+        assert_eq!(diamond.longest_path(&[1, 5, 9, 1]), (vec![0, 2, 3], 11));
     }
 
     #[test]
     fn a_cycle_is_found_and_everything_on_it_comes_before_everything_on_it() {
         let ring = graph(&[&[1], &[2], &[0, 3], &[]]);
-        let components = ring.components();
-        assert_eq!(components.cyclic(&ring), [0]);
-        assert_eq!(ring.cycle_through(0, &components), [0, 1, 2, 0]);
-        let closure = ring.closure(&components);
+        let components = ring.find_components();
+        assert_eq!(components.find_cycle_starts(&ring), [0]);
+        assert_eq!(ring.find_cycle_through(0, &components), [0, 1, 2, 0]);
+        let closure = ring.build_closure(&components);
         assert!(closure.is_before(2, 0) && closure.is_before(0, 0) && closure.is_before(1, 3));
         assert!(!closure.is_before(3, 0));
-        assert_eq!(ring.unrolled(0).levels(), [vec![0], vec![1], vec![2], vec![3]]);
+        assert_eq!(ring.without_back_edges(0).levels(), [vec![0], vec![1], vec![2], vec![3]]);
     }
 
     #[test]
     fn a_long_chain_does_not_touch_the_stack() {
         let n = 100_000u32;
-        let chain = Graph::new((0..n).map(|i| (i + 1 < n).then_some(i + 1)));
-        assert_eq!(chain.components().members.len(), n as usize);
+        let chain = IndexGraph::new((0..n).map(|i| (i + 1 < n).then_some(i + 1)));
+        assert_eq!(chain.find_components().members.len(), n as usize);
         assert_eq!(chain.levels().len(), n as usize);
-        assert_eq!(chain.longest(&vec![1; n as usize]).1, u64::from(n));
+        assert_eq!(chain.longest_path(&vec![1; n as usize]).1, u64::from(n));
     }
 }

@@ -6,45 +6,45 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    definition::detours,
-    graph::Graph,
-    problem::{At, Problem, ProblemCode, Problems},
+    definition::detour_targets,
+    graph::IndexGraph,
+    problem::{PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
 };
 use crate::{
     ids::StepId,
-    ir::{Kind, Scope, Workflow},
+    ir::{StepKindSpec, StepScope, Workflow},
     limits,
 };
 
 /// Looks up the workflows that calls name.
-pub trait Library {
-    fn workflow(&self, name: &str) -> Option<Arc<Workflow>>;
+pub trait WorkflowLibrary {
+    fn find_workflow(&self, name: &str) -> Option<Arc<Workflow>>;
 
     /// The names it knows, to guess what a wrong one meant.
-    fn names(&self) -> Vec<String> {
+    fn workflow_names(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-impl Library for BTreeMap<String, Arc<Workflow>> {
-    fn workflow(&self, name: &str) -> Option<Arc<Workflow>> {
+impl WorkflowLibrary for BTreeMap<String, Arc<Workflow>> {
+    fn find_workflow(&self, name: &str) -> Option<Arc<Workflow>> {
         self.get(name).cloned()
     }
 
-    fn names(&self) -> Vec<String> {
+    fn workflow_names(&self) -> Vec<String> {
         self.keys().cloned().collect()
     }
 }
 
 /// No library: nothing can be called.
-impl Library for () {
-    fn workflow(&self, _: &str) -> Option<Arc<Workflow>> {
+impl WorkflowLibrary for () {
+    fn find_workflow(&self, _: &str) -> Option<Arc<Workflow>> {
         None
     }
 }
 
 /// A workflow that has been found, and what it calls.
-struct Found {
+struct FoundWorkflow {
     /// None for the root.
     name: Option<String>,
     workflow: Arc<Workflow>,
@@ -53,26 +53,26 @@ struct Found {
 }
 
 /// The search for everything that a workflow calls.
-struct Search<'a> {
-    library: &'a dyn Library,
-    problems: &'a mut Problems,
-    found: Vec<Found>,
+struct CallSearch<'a> {
+    library: &'a dyn WorkflowLibrary,
+    problems: &'a mut ProblemCollector,
+    found: Vec<FoundWorkflow>,
     numbers: BTreeMap<String, u32>,
     steps: usize,
     edges: usize,
 }
 
 /// Every workflow that the root calls, directly or not, by name. None if it cannot be walked.
-pub(super) fn gather(
+pub(super) fn gather_called_workflows(
     root: &Arc<Workflow>,
-    library: &dyn Library,
-    problems: &mut Problems,
+    library: &dyn WorkflowLibrary,
+    problems: &mut ProblemCollector,
 ) -> Option<BTreeMap<String, Arc<Workflow>>> {
-    let found = vec![Found { name: None, workflow: root.clone(), calls: Vec::new() }];
-    let mut search = Search { library, problems, found, numbers: BTreeMap::new(), steps: 0, edges: 0 };
+    let found = vec![FoundWorkflow { name: None, workflow: root.clone(), calls: Vec::new() }];
+    let mut search = CallSearch { library, problems, found, numbers: BTreeMap::new(), steps: 0, edges: 0 };
     let mut next = 0;
     while next < search.found.len() {
-        search.visit(next)?;
+        search.visit_workflow(next)?;
         next += 1;
     }
     search.check_counts();
@@ -81,11 +81,11 @@ pub(super) fn gather(
     Some(called.collect())
 }
 
-impl Search<'_> {
+impl CallSearch<'_> {
     /// Measures one workflow and looks up what it calls. None when a limit is reached.
-    fn visit(&mut self, number: usize) -> Option<()> {
+    fn visit_workflow(&mut self, number: usize) -> Option<()> {
         let workflow = self.found[number].workflow.clone();
-        let mut todo: Vec<(&Scope, usize)> = vec![(&workflow.scope, 0)];
+        let mut todo: Vec<(&StepScope, usize)> = vec![(&workflow.scope, 0)];
         while let Some((scope, depth)) = todo.pop() {
             if depth > limits::NESTING {
                 self.refuse_nesting(number);
@@ -93,11 +93,12 @@ impl Search<'_> {
             }
             self.steps += scope.steps.len();
             for step in &scope.steps {
-                self.edges += step.after.len() + usize::from(step.next.is_some()) + detours(&step.kind).len();
-                if let Kind::Call(call) = &step.kind {
-                    self.call(number, &step.id, &call.workflow);
+                self.edges +=
+                    step.after.len() + usize::from(step.next.is_some()) + detour_targets(&step.kind).len();
+                if let StepKindSpec::Call(call) = &step.kind {
+                    self.add_call(number, &step.id, &call.workflow);
                 }
-                todo.extend(step.kind.scopes().into_iter().map(|inner| (&**inner, depth + 1)));
+                todo.extend(step.kind.inner_scopes().into_iter().map(|inner| (&**inner, depth + 1)));
             }
             if self.steps > limits::STEPS || self.edges > limits::EDGES {
                 self.refuse_counts();
@@ -107,17 +108,21 @@ impl Search<'_> {
         Some(())
     }
 
-    fn call(&mut self, number: usize, step: &StepId, name: &str) {
+    fn add_call(&mut self, number: usize, step: &StepId, name: &str) {
         let known = self.numbers.get(name).copied();
-        let Some(callee) = known.or_else(|| self.add(name)) else {
+        let Some(callee) = known.or_else(|| self.add_workflow(name)) else {
             let workflow = self.found[number].name.clone();
-            let at = At { workflow, step: Some(step.clone()), ..At::field("workflow") };
+            let at = ProblemLocation {
+                workflow,
+                step: Some(step.clone()),
+                ..ProblemLocation::from_field("workflow")
+            };
             let library = self.library;
             self.problems.push_with(ProblemCode::UnknownWorkflow, || {
-                let names = library.names();
+                let names = library.workflow_names();
                 let message = format!("there is no workflow `{name}` to call");
-                Problem::new(ProblemCode::UnknownWorkflow, at, message)
-                    .near(name, names.iter().map(String::as_str))
+                PlanProblem::new(ProblemCode::UnknownWorkflow, at, message)
+                    .with_suggestion(name, names.iter().map(String::as_str))
             });
             return;
         };
@@ -125,14 +130,18 @@ impl Search<'_> {
     }
 
     /// A name of the root itself means the root, so that recursion is shown from where it starts.
-    fn add(&mut self, name: &str) -> Option<u32> {
+    fn add_workflow(&mut self, name: &str) -> Option<u32> {
         let root = self.found[0].workflow.clone();
-        let workflow = self.library.workflow(name);
+        let workflow = self.library.find_workflow(name);
         let is_root = root.id.as_str() == name && workflow.as_ref().is_none_or(|found| *found == root);
         let number = if is_root {
             0
         } else {
-            self.found.push(Found { name: Some(name.to_owned()), workflow: workflow?, calls: Vec::new() });
+            self.found.push(FoundWorkflow {
+                name: Some(name.to_owned()),
+                workflow: workflow?,
+                calls: Vec::new(),
+            });
             u32::try_from(self.found.len() - 1).expect("steps are limited")
         };
         self.numbers.insert(name.to_owned(), number);
@@ -140,10 +149,10 @@ impl Search<'_> {
     }
 
     fn refuse_nesting(&mut self, number: usize) {
-        let at = At { workflow: self.found[number].name.clone(), ..At::default() };
+        let at = ProblemLocation { workflow: self.found[number].name.clone(), ..ProblemLocation::default() };
         let message = format!("parallel, each and loop steps nest more than {} deep", limits::NESTING);
-        let problem = Problem::new(ProblemCode::TooDeep, at, message);
-        self.problems.push(problem.hint("put the inner ones into a workflow of their own and call it"));
+        let problem = PlanProblem::new(ProblemCode::TooDeep, at, message);
+        self.problems.push(problem.with_hint("put the inner ones into a workflow of their own and call it"));
     }
 
     fn refuse_counts(&mut self) {
@@ -155,7 +164,10 @@ impl Search<'_> {
         } else {
             (ProblemCode::TooManyEdges, format!("more than {} edges between steps", limits::EDGES))
         };
-        self.problems.push(Problem::new(code, At::default(), message).hint("split it into several runs"));
+        self.problems.push(
+            PlanProblem::new(code, ProblemLocation::default(), message)
+                .with_hint("split it into several runs"),
+        );
     }
 
     fn check_counts(&mut self) {
@@ -167,29 +179,29 @@ impl Search<'_> {
             if count > warn {
                 let message =
                     format!("{count} {what}, called workflows included; over {warn} is hard to follow");
-                self.problems.push(Problem::new(code, At::default(), message));
+                self.problems.push(PlanProblem::new(code, ProblemLocation::default(), message));
             }
         }
     }
 
     fn check_calls(&mut self) -> Option<()> {
         let calls = self.found.iter().map(|found| found.calls.iter().map(|call| call.1));
-        let graph = Graph::new(calls);
-        let components = graph.components();
-        if let Some(&first) = components.cyclic(&graph).first() {
-            let cycle = graph.cycle_through(first, &components);
+        let graph = IndexGraph::new(calls);
+        let components = graph.find_components();
+        if let Some(&first) = components.find_cycle_starts(&graph).first() {
+            let cycle = graph.find_cycle_through(first, &components);
             self.refuse_recursion(&cycle);
             return None;
         }
         let depth = graph.levels().len() - 1;
         if depth > limits::CALL_DEPTH {
             let message = format!("calls nest {depth} deep; the most is {}", limits::CALL_DEPTH);
-            self.problems.push(Problem::new(ProblemCode::CallDepth, At::default(), message));
+            self.problems.push(PlanProblem::new(ProblemCode::CallDepth, ProblemLocation::default(), message));
             return None;
         }
         if depth > limits::CALL_DEPTH_WARN {
             let message = format!("calls nest {depth} deep");
-            self.problems.push(Problem::new(ProblemCode::DeepCalls, At::default(), message));
+            self.problems.push(PlanProblem::new(ProblemCode::DeepCalls, ProblemLocation::default(), message));
         }
         Some(())
     }
@@ -203,9 +215,10 @@ impl Search<'_> {
         let path: Vec<String> = cycle.iter().map(shown).collect();
         let first = found(&cycle[0]);
         let step = first.calls.iter().find(|call| call.1 == cycle[1]).map(|call| call.0.clone());
-        let at = At { workflow: first.name.clone(), step, ..At::field("workflow") };
+        let at =
+            ProblemLocation { workflow: first.name.clone(), step, ..ProblemLocation::from_field("workflow") };
         let message = format!("the workflow calls itself: {}", path.join(" -> "));
-        let problem = Problem::new(ProblemCode::Recursion, at, message);
-        self.problems.push(problem.hint("use a loop step for repetition"));
+        let problem = PlanProblem::new(ProblemCode::Recursion, at, message);
+        self.problems.push(problem.with_hint("use a loop step for repetition"));
     }
 }

@@ -1,11 +1,11 @@
 //! What can be said about a workflow before it runs.
 //!
 //! Owns the closed list of codes, how bad each is, and the words' shape: what is wrong, where, and what to do.
-//! Refuses to know lines and files; whoever read the source maps [`At`] back to them.
+//! Refuses to know lines and files; whoever read the source maps [`ProblemLocation`] back to them.
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::{closest::closest, expr::Span, ids::StepId};
+use crate::{expr::ExprSpan, ids::StepId, suggest::find_closest_name};
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])* $variant:ident $severity:ident $word:literal,)*) => {
@@ -141,23 +141,23 @@ impl fmt::Display for Severity {
 
 /// Where in a workflow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct At {
+pub struct ProblemLocation {
     /// The called workflow; none for the root.
     pub workflow: Option<String>,
     pub step: Option<StepId>,
     /// The field, such as `after[2]` or `inputs.url`; empty for the whole.
     pub field: String,
     /// Within the expression in that field.
-    pub span: Option<Span>,
+    pub span: Option<ExprSpan>,
 }
 
-impl At {
-    pub fn field(field: impl Into<String>) -> At {
-        At { field: field.into(), ..At::default() }
+impl ProblemLocation {
+    pub fn from_field(field: impl Into<String>) -> ProblemLocation {
+        ProblemLocation { field: field.into(), ..ProblemLocation::default() }
     }
 }
 
-impl fmt::Display for At {
+impl fmt::Display for ProblemLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts: Vec<&str> = [self.workflow.as_deref(), self.step.as_ref().map(StepId::as_str)]
             .into_iter()
@@ -170,32 +170,32 @@ impl fmt::Display for At {
 
 /// A name that there is not, and the one that was probably meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Slip {
+pub struct Suggestion {
     pub wrong: String,
     pub meant: String,
 }
 
 /// One thing that is wrong or worth knowing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct PlanProblem {
     pub code: ProblemCode,
     pub severity: Severity,
-    pub at: At,
+    pub at: ProblemLocation,
     /// One line: what is wrong, with the name of the thing.
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
-    pub slip: Option<Slip>,
-    pub related: Vec<(At, String)>,
+    pub slip: Option<Suggestion>,
+    pub related: Vec<(ProblemLocation, String)>,
     /// So many others of this kind were counted and not kept; then it says only that.
     pub more: usize,
 }
 
-impl Problem {
+impl PlanProblem {
     /// A problem as bad as its code.
-    pub fn new(code: ProblemCode, at: At, message: impl Into<String>) -> Problem {
+    pub fn new(code: ProblemCode, at: ProblemLocation, message: impl Into<String>) -> PlanProblem {
         let message = message.into();
-        Problem {
+        PlanProblem {
             code,
             severity: code.severity(),
             at,
@@ -208,30 +208,30 @@ impl Problem {
     }
 
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Problem {
+    pub fn with_hint(mut self, hint: impl Into<String>) -> PlanProblem {
         self.hint = Some(hint.into());
         self
     }
 
     /// Names the nearest of those that there are, if a slip of the fingers explains the difference.
     #[must_use]
-    pub fn near<'a>(mut self, wrong: &str, known: impl Iterator<Item = &'a str>) -> Problem {
-        if let Some(meant) = closest(wrong, known) {
+    pub fn with_suggestion<'a>(mut self, wrong: &str, known: impl Iterator<Item = &'a str>) -> PlanProblem {
+        if let Some(meant) = find_closest_name(wrong, known) {
             self.hint = Some(format!("did you mean `{meant}`?"));
-            self.slip = Some(Slip { wrong: wrong.to_owned(), meant: meant.to_owned() });
+            self.slip = Some(Suggestion { wrong: wrong.to_owned(), meant: meant.to_owned() });
         }
         self
     }
 
     /// A hint if there is something to say.
     #[must_use]
-    pub fn maybe_hint(mut self, hint: Option<String>) -> Problem {
+    pub fn with_optional_hint(mut self, hint: Option<String>) -> PlanProblem {
         self.hint = hint.or(self.hint);
         self
     }
 
     #[must_use]
-    pub fn related(mut self, at: At, message: impl Into<String>) -> Problem {
+    pub fn with_related(mut self, at: ProblemLocation, message: impl Into<String>) -> PlanProblem {
         self.related.push((at, message.into()));
         self
     }
@@ -241,7 +241,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for PlanProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}[{}] ", self.severity, self.code)?;
         match self.at.to_string() {
@@ -257,20 +257,20 @@ const KEPT: usize = 50;
 
 /// Collects problems, in order.
 #[derive(Debug, Default)]
-pub(super) struct Problems {
-    kept: Vec<Problem>,
+pub(super) struct ProblemCollector {
+    kept: Vec<PlanProblem>,
     counts: BTreeMap<ProblemCode, usize>,
     errors: bool,
 }
 
-impl Problems {
-    pub fn push(&mut self, problem: Problem) {
+impl ProblemCollector {
+    pub fn push(&mut self, problem: PlanProblem) {
         self.push_with(problem.code, || problem);
     }
 
     /// For a problem that takes long to put into words, such as one with a guess at what was meant: it is only made if
     /// it is kept.
-    pub fn push_with(&mut self, code: ProblemCode, make: impl FnOnce() -> Problem) {
+    pub fn push_with(&mut self, code: ProblemCode, make: impl FnOnce() -> PlanProblem) {
         self.errors |= code.severity() == Severity::Error;
         let count = self.counts.entry(code).or_default();
         *count += 1;
@@ -284,12 +284,15 @@ impl Problems {
     }
 
     /// All of them; where some were only counted, one more says how many.
-    pub fn finish(mut self) -> Vec<Problem> {
+    pub fn finish(mut self) -> Vec<PlanProblem> {
         for (code, count) in self.counts {
             if count > KEPT {
                 let more = count - KEPT;
                 let message = format!("{more} more of these are not shown");
-                self.kept.push(Problem { more, ..Problem::new(code, At::default(), message) });
+                self.kept.push(PlanProblem {
+                    more,
+                    ..PlanProblem::new(code, ProblemLocation::default(), message)
+                });
             }
         }
         self.kept
@@ -312,8 +315,10 @@ mod tests {
 
     #[test]
     fn more_than_can_be_read_are_counted() {
-        let mut problems = Problems::default();
-        (0..KEPT + 3).for_each(|_| problems.push(Problem::new(ProblemCode::Cycle, At::default(), "a -> a")));
+        let mut problems = ProblemCollector::default();
+        (0..KEPT + 3).for_each(|_| {
+            problems.push(PlanProblem::new(ProblemCode::Cycle, ProblemLocation::default(), "a -> a"))
+        });
         let problems = problems.finish();
         assert_eq!(problems.len(), KEPT + 1);
         assert_eq!(problems[KEPT].message, "3 more of these are not shown");
@@ -321,9 +326,9 @@ mod tests {
 
     #[test]
     fn a_problem_reads_as_one_line() {
-        let at = At { workflow: Some("child".into()), ..At::field("start") };
-        let problem =
-            Problem::new(ProblemCode::UnknownStart, at, "there is no step `x`").hint("did you mean `y`?");
+        let at = ProblemLocation { workflow: Some("child".into()), ..ProblemLocation::from_field("start") };
+        let problem = PlanProblem::new(ProblemCode::UnknownStart, at, "there is no step `x`")
+            .with_hint("did you mean `y`?");
         assert_eq!(
             problem.to_string(),
             "error[unknown-start] child: start: there is no step `x` (did you mean `y`?)"

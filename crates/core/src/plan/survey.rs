@@ -4,92 +4,92 @@
 use std::cell::OnceCell;
 
 use super::{
-    definition::{Definition, Next, ScopeEntry, ScopeIx, detours},
-    graph::{Closure, Components, Graph},
-    order::targets,
-    problem::At,
+    definition::{PlanDefinition, RouteTargetIx, ScopeEntry, ScopeIx, detour_targets},
+    graph::{GraphClosure, GraphComponents, IndexGraph},
+    order::route_targets,
+    problem::ProblemLocation,
 };
 use crate::{
     ids::StepId,
-    ir::{Kind, Shape, Step, Target},
+    ir::{RouteTarget, ScopeShape, Step, StepKindSpec},
 };
 
 /// How the steps of one scope follow one another.
 #[derive(Debug)]
-pub(super) struct Flow {
-    pub graph: Graph,
-    pub components: Components,
+pub(super) struct ScopeFlow {
+    pub graph: IndexGraph,
+    pub components: GraphComponents,
     /// A bit for each pair of steps, so that it is only made where something asks for steps that are further apart.
-    closure: OnceCell<Closure>,
+    closure: OnceCell<GraphClosure>,
     doubtful: OnceCell<Vec<bool>>,
 }
 
-impl Flow {
-    fn of(entry: &ScopeEntry) -> Flow {
+impl ScopeFlow {
+    fn new(entry: &ScopeEntry) -> ScopeFlow {
         let graph = flow_graph(entry);
-        let components = graph.components();
-        Flow { graph, components, closure: OnceCell::new(), doubtful: OnceCell::new() }
+        let components = graph.find_components();
+        ScopeFlow { graph, components, closure: OnceCell::new(), doubtful: OnceCell::new() }
     }
 
     /// Whether one step comes right after another.
     fn is_next(&self, first: u32, then: u32) -> bool {
-        self.graph.to(first).binary_search(&then).is_ok()
+        self.graph.successors(first).binary_search(&then).is_ok()
     }
 
     /// Whether there is a way from one step to another.
     pub fn is_before(&self, first: u32, then: u32) -> bool {
-        let closure = || self.closure.get_or_init(|| self.graph.closure(&self.components));
+        let closure = || self.closure.get_or_init(|| self.graph.build_closure(&self.components));
         self.is_next(first, then) || closure().is_before(first, then)
     }
 }
 
 /// Of which steps it cannot be told what comes before them: a name on the way to them is wrong, or no way leads there.
 /// Both are said where they are, and whatever else would be said about the order is only what follows.
-fn doubtful(entry: &ScopeEntry, graph: &Graph) -> Vec<bool> {
+fn find_doubtful_steps(entry: &ScopeEntry, graph: &IndexGraph) -> Vec<bool> {
     let is_wrong = |id: &StepId| !entry.by_id.contains_key(id);
-    let Shape::Routed { start, .. } = &entry.scope.shape else {
+    let ScopeShape::Routed { start, .. } = &entry.scope.shape else {
         let loose = entry.scope.steps.iter().map(|step| step.after.iter().any(is_wrong));
         let mut todo: Vec<u32> = (0..).zip(loose).filter_map(|(i, loose)| loose.then_some(i)).collect();
         let mut doubtful = vec![false; entry.len() as usize];
         while let Some(i) = todo.pop() {
             if !std::mem::replace(&mut doubtful[i as usize], true) {
-                todo.extend(graph.to(i));
+                todo.extend(graph.successors(i));
             }
         }
         return doubtful;
     };
     let mut doubtful = vec![true; entry.len() as usize];
-    let targets = entry.scope.steps.iter().flat_map(|step| targets(step));
-    let leads_nowhere = |target: &Target| matches!(target, Target::Step(id) if is_wrong(id));
+    let targets = entry.scope.steps.iter().flat_map(|step| route_targets(step));
+    let leads_nowhere = |target: &RouteTarget| matches!(target, RouteTarget::Step(id) if is_wrong(id));
     if !start.as_ref().is_some_and(is_wrong) && !targets.into_iter().any(|(_, to)| leads_nowhere(to)) {
-        graph.reachable(entry.start).into_iter().for_each(|i| doubtful[i as usize] = false);
+        graph.find_reachable(entry.start).into_iter().for_each(|i| doubtful[i as usize] = false);
     }
     doubtful
 }
 
 /// An edge from each step to those that can come right after it.
-pub(super) fn flow_graph(entry: &ScopeEntry) -> Graph {
+pub(super) fn flow_graph(entry: &ScopeEntry) -> IndexGraph {
     let steps = 0..entry.len();
     match entry.scope.shape {
-        Shape::Graph => {
-            Graph::new(steps.map(|i| entry.dependents(i).iter().copied().filter(move |to| *to != i)))
+        ScopeShape::Graph => {
+            IndexGraph::new(steps.map(|i| entry.dependents(i).iter().copied().filter(move |to| *to != i)))
         }
-        Shape::Routed { .. } => Graph::new(steps.map(|i| routes(entry, i))),
+        ScopeShape::Routed { .. } => IndexGraph::new(steps.map(|i| route_successors(entry, i))),
     }
 }
 
-fn routes(entry: &ScopeEntry, i: u32) -> Vec<u32> {
+fn route_successors(entry: &ScopeEntry, i: u32) -> Vec<u32> {
     let step = entry.step(i);
     let decided = match &step.kind {
-        Kind::Branch(_) => true,
-        Kind::Gate(gate) => gate.on_approve.is_some(),
+        StepKindSpec::Branch(_) => true,
+        StepKindSpec::Gate(gate) => gate.on_approve.is_some(),
         _ => false,
     };
     let mut to: Vec<u32> =
-        detours(&step.kind).into_iter().filter_map(|id| entry.by_id.get(id).copied()).collect();
+        detour_targets(&step.kind).into_iter().filter_map(|id| entry.by_id.get(id).copied()).collect();
     // A step that is skipped goes on as if nothing had been decided.
     if (!decided || step.when.is_some())
-        && let Some(Next::Step(next)) = entry.next.get(i as usize)
+        && let Some(RouteTargetIx::Step(next)) = entry.next.get(i as usize)
     {
         to.push(*next);
     }
@@ -100,7 +100,7 @@ fn routes(entry: &ScopeEntry, i: u32) -> Vec<u32> {
 
 /// How much an expression can see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum ExprReach {
     /// Nothing has run.
     Start,
     /// What comes before its step.
@@ -115,16 +115,16 @@ pub(super) enum Reach {
 
 /// Where an expression is, and how much it can see from there.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Spot {
+pub(super) struct ExprSpot {
     pub scope: ScopeIx,
     /// None: the scope's own.
     pub step: Option<u32>,
-    pub reach: Reach,
+    pub reach: ExprReach,
 }
 
 /// A step that can be seen.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct VisibleStep {
     pub scope: ScopeIx,
     pub step: u32,
     /// In a graph: whether the reader waits for it only through steps in between.
@@ -133,7 +133,7 @@ pub(super) struct Seen {
 
 /// Why a step cannot be seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Unseen {
+pub(super) enum VisibilityError {
     NoSuchStep,
     Itself,
     /// It is around the reader and has not ended.
@@ -146,23 +146,23 @@ pub(super) enum Unseen {
 }
 
 #[derive(Debug)]
-pub(super) struct Survey<'a> {
-    pub definition: &'a Definition,
-    flows: Vec<Flow>,
+pub(super) struct PlanSurvey<'a> {
+    pub definition: &'a PlanDefinition,
+    flows: Vec<ScopeFlow>,
 }
 
 /// One scope on the way from a step out to its workflow's root.
 #[derive(Debug, Clone, Copy)]
-struct Level {
+struct ScopeLevel {
     scope: ScopeIx,
     step: Option<u32>,
     /// Which scope of `step` the way came out of; none at the start.
     inside: Option<u32>,
 }
 
-impl<'a> Survey<'a> {
-    pub fn of(definition: &'a Definition) -> Survey<'a> {
-        Survey { definition, flows: definition.scopes.iter().map(Flow::of).collect() }
+impl<'a> PlanSurvey<'a> {
+    pub fn new(definition: &'a PlanDefinition) -> PlanSurvey<'a> {
+        PlanSurvey { definition, flows: definition.scopes.iter().map(ScopeFlow::new).collect() }
     }
 
     pub fn scopes(&self) -> impl Iterator<Item = (ScopeIx, &'a ScopeEntry)> + use<'a> {
@@ -175,36 +175,39 @@ impl<'a> Survey<'a> {
             .flat_map(|(ix, entry)| (0u32..).zip(&entry.scope.steps).map(move |(i, step)| (ix, i, &**step)))
     }
 
-    pub fn flow(&self, scope: ScopeIx) -> &Flow {
+    pub fn flow(&self, scope: ScopeIx) -> &ScopeFlow {
         &self.flows[scope.0 as usize]
     }
 
-    pub fn at(&self, scope: ScopeIx, step: u32, field: impl Into<String>) -> At {
+    pub fn step_location(&self, scope: ScopeIx, step: u32, field: impl Into<String>) -> ProblemLocation {
         let id = self.definition.scope(scope).step(step).id.clone();
-        At { step: Some(id), ..self.in_workflow(scope, field.into()) }
+        ProblemLocation { step: Some(id), ..self.workflow_location(scope, field.into()) }
     }
 
-    fn in_workflow(&self, scope: ScopeIx, field: String) -> At {
-        At { workflow: self.definition.workflow_of(scope).name.clone(), ..At::field(field) }
+    fn workflow_location(&self, scope: ScopeIx, field: String) -> ProblemLocation {
+        ProblemLocation {
+            workflow: self.definition.workflow_containing(scope).name.clone(),
+            ..ProblemLocation::from_field(field)
+        }
     }
 
     /// A field of a scope; of an inner one, as a field of the step that holds it.
-    pub fn at_scope(&self, scope: ScopeIx, field: &str) -> At {
+    pub fn scope_location(&self, scope: ScopeIx, field: &str) -> ProblemLocation {
         let Some((parent, holder, which)) = self.definition.scope(scope).parent else {
-            return self.in_workflow(scope, field.to_owned());
+            return self.workflow_location(scope, field.to_owned());
         };
         let prefix = match &self.definition.scope(parent).step(holder).kind {
-            Kind::Parallel(_) => format!("lanes[{which}]"),
+            StepKindSpec::Parallel(_) => format!("lanes[{which}]"),
             _ => "scope".to_owned(),
         };
         let dot = if field.is_empty() { "" } else { "." };
-        self.at(parent, holder, format!("{prefix}{dot}{field}"))
+        self.step_location(parent, holder, format!("{prefix}{dot}{field}"))
     }
 
-    pub fn at_spot(&self, spot: Spot, field: &str) -> At {
+    pub fn spot_location(&self, spot: ExprSpot, field: &str) -> ProblemLocation {
         match spot.step {
-            Some(step) => self.at(spot.scope, step, field),
-            None => self.at_scope(spot.scope, field),
+            Some(step) => self.step_location(spot.scope, step, field),
+            None => self.scope_location(spot.scope, field),
         }
     }
 
@@ -212,7 +215,7 @@ impl<'a> Survey<'a> {
     pub fn has_item(&self, scope: ScopeIx) -> bool {
         let mut at = scope;
         while let Some((parent, holder, _)) = self.definition.scope(at).parent {
-            if matches!(self.definition.scope(parent).step(holder).kind, Kind::Each(_)) {
+            if matches!(self.definition.scope(parent).step(holder).kind, StepKindSpec::Each(_)) {
                 return true;
             }
             at = parent;
@@ -221,19 +224,19 @@ impl<'a> Survey<'a> {
     }
 
     /// The step that a name means at a spot, if it can have run by then.
-    pub fn see(&self, spot: Spot, id: &str) -> Result<Seen, Unseen> {
-        let names = &self.definition.workflow_of(spot.scope).names;
-        let &(scope, step) = names.get(id).ok_or(Unseen::NoSuchStep)?;
-        let (reader, target, each) = self.meet(spot, scope, step);
+    pub fn find_visible_step(&self, spot: ExprSpot, id: &str) -> Result<VisibleStep, VisibilityError> {
+        let names = &self.definition.workflow_containing(spot.scope).names;
+        let &(scope, step) = names.get(id).ok_or(VisibilityError::NoSuchStep)?;
+        let (reader, target, each) = self.find_common_scope(spot, scope, step);
         let target_step = target.step.unwrap_or(step);
-        let hidden = || each.map_or(Ok(()), |each| Err(Unseen::InsideEach(each)));
-        let seen = |indirect| Ok(Seen { scope, step, indirect });
+        let hidden = || each.map_or(Ok(()), |each| Err(VisibilityError::InsideEach(each)));
+        let seen = |indirect| Ok(VisibleStep { scope, step, indirect });
         let flow = self.flow(reader.scope);
         match reader.step {
-            None if spot.reach == Reach::Start => Err(Unseen::NotBefore),
+            None if spot.reach == ExprReach::Start => Err(VisibilityError::NotBefore),
             None => hidden().and_then(|()| seen(false)),
             Some(own) if own == target_step => {
-                self.see_own(spot, (reader, target), flow)?;
+                self.check_own_step(spot, (reader, target), flow)?;
                 hidden().and_then(|()| seen(false))
             }
             Some(own) if flow.is_before(target_step, own) => {
@@ -243,25 +246,34 @@ impl<'a> Survey<'a> {
             }
             Some(own) => {
                 let entry = self.definition.scope(reader.scope);
-                let doubtful = flow.doubtful.get_or_init(|| doubtful(entry, &flow.graph));
-                Err(if doubtful[own as usize] { Unseen::Doubtful } else { Unseen::NotBefore })
+                let doubtful = flow.doubtful.get_or_init(|| find_doubtful_steps(entry, &flow.graph));
+                Err(if doubtful[own as usize] {
+                    VisibilityError::Doubtful
+                } else {
+                    VisibilityError::NotBefore
+                })
             }
         }
     }
 
     /// The levels at which reader and target are in the same scope, and an each around the target below that.
-    fn meet(&self, spot: Spot, scope: ScopeIx, step: u32) -> (Level, Level, Option<StepId>) {
-        let reader = Level { scope: spot.scope, step: spot.step, inside: None };
-        let target = Level { scope, step: Some(step), inside: None };
+    fn find_common_scope(
+        &self,
+        spot: ExprSpot,
+        scope: ScopeIx,
+        step: u32,
+    ) -> (ScopeLevel, ScopeLevel, Option<StepId>) {
+        let reader = ScopeLevel { scope: spot.scope, step: spot.step, inside: None };
+        let target = ScopeLevel { scope, step: Some(step), inside: None };
         if reader.scope == target.scope {
             return (reader, target, None);
         }
         let mut each = None;
-        let (readers, targets) = (self.way_out(reader), self.way_out(target));
+        let (readers, targets) = (self.levels_outward(reader), self.levels_outward(target));
         for target in &targets {
             if target.inside.is_some()
                 && let Some(holder) = target.step.map(|step| self.definition.scope(target.scope).step(step))
-                && matches!(holder.kind, Kind::Each(_))
+                && matches!(holder.kind, StepKindSpec::Each(_))
             {
                 each = Some(holder.id.clone());
             }
@@ -273,26 +285,31 @@ impl<'a> Survey<'a> {
         (readers[readers.len() - 1], targets[targets.len() - 1], each)
     }
 
-    fn way_out(&self, from: Level) -> Vec<Level> {
+    fn levels_outward(&self, from: ScopeLevel) -> Vec<ScopeLevel> {
         let mut way = vec![from];
         let mut at = from.scope;
         while let Some((scope, step, which)) = self.definition.scope(at).parent {
-            way.push(Level { scope, step: Some(step), inside: Some(which) });
+            way.push(ScopeLevel { scope, step: Some(step), inside: Some(which) });
             at = scope;
         }
         way
     }
 
-    fn see_own(&self, spot: Spot, (reader, target): (Level, Level), flow: &Flow) -> Result<(), Unseen> {
+    fn check_own_step(
+        &self,
+        spot: ExprSpot,
+        (reader, target): (ScopeLevel, ScopeLevel),
+        flow: &ScopeFlow,
+    ) -> Result<(), VisibilityError> {
         match (reader.inside, target.inside) {
             (None, None) => {
                 let again = reader.step.is_some_and(|own| flow.is_before(own, own));
-                if spot.reach == Reach::Own || again { Ok(()) } else { Err(Unseen::Itself) }
+                if spot.reach == ExprReach::Own || again { Ok(()) } else { Err(VisibilityError::Itself) }
             }
-            (None, Some(_)) if matches!(spot.reach, Reach::Inside | Reach::Own) => Ok(()),
-            (None, Some(_)) => Err(Unseen::NotBefore),
-            (Some(_), None) => Err(Unseen::Around),
-            (Some(_), Some(_)) => Err(Unseen::SiblingLane),
+            (None, Some(_)) if matches!(spot.reach, ExprReach::Inside | ExprReach::Own) => Ok(()),
+            (None, Some(_)) => Err(VisibilityError::NotBefore),
+            (Some(_), None) => Err(VisibilityError::Around),
+            (Some(_), Some(_)) => Err(VisibilityError::SiblingLane),
         }
     }
 }

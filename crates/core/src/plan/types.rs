@@ -5,141 +5,156 @@ use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 use serde_json::Value;
 
 use super::{
-    definition::{Definition, ScopeEntry},
-    problem::{Problem, ProblemCode, Problems},
+    definition::{PlanDefinition, ScopeEntry},
+    expr_sites::ExprSite,
+    problem::{PlanProblem, ProblemCode, ProblemCollector},
     references,
-    sites::Site,
-    survey::Survey,
+    survey::PlanSurvey,
 };
 use crate::{
-    expr::{Fit, Part, Root, Span, Ty, TypeEnv},
-    ir::{Kind, Schema},
+    expr::{ExprSpan, ExprType, ReferenceRoot, StepProperty, TypeEnv, TypeFit},
+    ir::{Schema, StepKindSpec},
 };
 
 /// What each schema promises, worked out once: every expression of a workflow may refer to its parameters.
 #[derive(Default)]
-pub(super) struct Types {
+pub(super) struct SchemaTypes {
     /// By the address of the schema, which stays where it is while a definition is checked.
-    known: RefCell<BTreeMap<usize, Ty>>,
+    known: RefCell<BTreeMap<usize, ExprType>>,
 }
 
-impl Types {
-    fn of(&self, schema: &Schema) -> Ty {
-        let Some(document) = schema.document() else { return Ty::Any };
+impl SchemaTypes {
+    fn schema_type(&self, schema: &Schema) -> ExprType {
+        let Some(document) = schema.document() else { return ExprType::Any };
         let address = std::ptr::from_ref(document).addr();
-        self.known.borrow_mut().entry(address).or_insert_with(|| Ty::of_schema(document)).clone()
+        self.known.borrow_mut().entry(address).or_insert_with(|| ExprType::from_schema(document)).clone()
     }
 }
 
 /// Says what can never work, unless something was said about that reference already.
-pub(super) fn check(
-    survey: &Survey<'_>,
-    types: &Types,
-    site: &Site<'_>,
-    wrong: &[Span],
-    problems: &mut Problems,
+pub(super) fn check_types(
+    survey: &PlanSurvey<'_>,
+    types: &SchemaTypes,
+    site: &ExprSite<'_>,
+    wrong: &[ExprSpan],
+    problems: &mut ProblemCollector,
 ) {
-    let typed = site.expr.ty(&Known { survey, types, site });
+    let typed = site.expr.infer_type(&SiteTypeEnv { survey, types, site });
     let mut silent = !wrong.is_empty();
     for issue in typed.issues {
         if wrong.contains(&issue.span) {
             continue;
         }
         silent = true;
-        let at = references::at(survey, site, &issue.at, issue.span);
-        problems.push(Problem::new(ProblemCode::TypeClash, at, issue.message));
+        let at = references::site_location(survey, site, &issue.at, issue.span);
+        problems.push(PlanProblem::new(ProblemCode::TypeClash, at, issue.message));
     }
-    let wanted = site.wants.filter(|wants| !wants.is_empty()).map(|wants| types.of(wants)).or_else(|| {
-        let over = site.field.is("over") && matches!(kind(survey, site), Some(Kind::Each(_)));
-        over.then(|| Ty::Array(Box::new(Ty::Any)))
-    });
+    let wanted =
+        site.wants.filter(|wants| !wants.is_empty()).map(|wants| types.schema_type(wants)).or_else(|| {
+            let over =
+                site.field.is_named("over") && matches!(step_kind(survey, site), Some(StepKindSpec::Each(_)));
+            over.then(|| ExprType::Array(Box::new(ExprType::Any)))
+        });
     if silent {
         return;
     }
     let mut clash = |code: ProblemCode, message: String| {
-        problems.push(Problem::new(code, references::at(survey, site, "", Span::default()), message));
+        problems.push(PlanProblem::new(
+            code,
+            references::site_location(survey, site, "", ExprSpan::default()),
+            message,
+        ));
     };
-    if let Some(wanted) = wanted.filter(|wanted| wanted.accepts(&typed.ty) == Fit::No) {
+    if let Some(wanted) = wanted.filter(|wanted| wanted.accepts(&typed.ty) == TypeFit::No) {
         return clash(ProblemCode::TypeClash, format!("this is {}, where {wanted} is wanted", typed.ty));
     }
-    let Some((name, called, schema)) = called(survey, site) else { return };
+    let Some((name, called, schema)) = find_called_input(survey, site) else { return };
     // What is null is not given at all.
-    let wanted = Ty::of_schema(schema);
-    if wanted.clone().or(Ty::Null).accepts(&typed.ty) == Fit::No {
+    let wanted = ExprType::from_schema(schema);
+    if wanted.clone().union(ExprType::Null).accepts(&typed.ty) == TypeFit::No {
         let message = format!("this is {}, where `{called}` wants {wanted} as `{name}`", typed.ty);
         clash(ProblemCode::BorderClash, message);
     }
 }
 
 /// What a called workflow wants of an input that is given to it: its name, the workflow's, and the schema.
-fn called<'a>(survey: &Survey<'a>, site: &'a Site<'_>) -> Option<(&'a str, &'a str, &'a Value)> {
-    let name = site.field.input()?;
-    let Kind::Call(call) = kind(survey, site)? else { return None };
+fn find_called_input<'a>(
+    survey: &PlanSurvey<'a>,
+    site: &'a ExprSite<'_>,
+) -> Option<(&'a str, &'a str, &'a Value)> {
+    let name = site.field.input_name()?;
+    let StepKindSpec::Call(call) = step_kind(survey, site)? else { return None };
     let scope = survey.definition.scope(site.spot.scope);
     let inner = scope.inner[site.spot.step? as usize].first()?;
-    let schema = survey.definition.workflow_of(*inner).workflow.inputs.property(name)?;
+    let schema = survey.definition.workflow_containing(*inner).workflow.inputs.property(name)?;
     Some((name, &call.workflow, schema))
 }
 
-fn kind<'a>(survey: &Survey<'a>, site: &Site<'_>) -> Option<&'a Kind> {
+fn step_kind<'a>(survey: &PlanSurvey<'a>, site: &ExprSite<'_>) -> Option<&'a StepKindSpec> {
     Some(&survey.definition.scope(site.spot.scope).step(site.spot.step?).kind)
 }
 
 /// What a step's output must look like: what it declares, or else what the called workflow does.
-pub(super) fn output_schema<'a>(definition: &'a Definition, entry: &'a ScopeEntry, step: u32) -> &'a Schema {
+pub(super) fn output_schema<'a>(
+    definition: &'a PlanDefinition,
+    entry: &'a ScopeEntry,
+    step: u32,
+) -> &'a Schema {
     let own = &entry.step(step).outputs;
     match (&entry.step(step).kind, entry.inner[step as usize].first()) {
-        (Kind::Call(_), Some(called)) if own.is_empty() => &definition.scope(*called).scope.outputs,
+        (StepKindSpec::Call(_), Some(called)) if own.is_empty() => &definition.scope(*called).scope.outputs,
         _ => own,
     }
 }
 
-struct Known<'a> {
-    survey: &'a Survey<'a>,
-    types: &'a Types,
-    site: &'a Site<'a>,
+struct SiteTypeEnv<'a> {
+    survey: &'a PlanSurvey<'a>,
+    types: &'a SchemaTypes,
+    site: &'a ExprSite<'a>,
 }
 
-impl TypeEnv for Known<'_> {
-    fn ty_of(&self, root: &Root) -> Ty {
+impl TypeEnv for SiteTypeEnv<'_> {
+    fn ty_of(&self, root: &ReferenceRoot) -> ExprType {
         match root {
-            Root::Input => {
-                self.types.of(&self.survey.definition.workflow_of(self.site.spot.scope).workflow.inputs)
-            }
-            Root::Step { id, part: Part::Output } => self.output(id),
-            Root::Step { part: Part::Status, .. } => Ty::String,
-            Root::Step { part: Part::Summary, .. } => Ty::String.or(Ty::Null),
-            Root::Index => Ty::Int,
-            Root::Run => object(&[
-                ("id", Ty::String),
-                ("started_at", Ty::String),
-                ("attempt", Ty::Int),
-                ("retry_of", Ty::String.or(Ty::Null)),
+            ReferenceRoot::Input => self.types.schema_type(
+                &self.survey.definition.workflow_containing(self.site.spot.scope).workflow.inputs,
+            ),
+            ReferenceRoot::Step { id, part: StepProperty::Output } => self.output_type(id),
+            ReferenceRoot::Step { part: StepProperty::Status, .. } => ExprType::String,
+            ReferenceRoot::Step { part: StepProperty::Summary, .. } => ExprType::String.union(ExprType::Null),
+            ReferenceRoot::Index => ExprType::Int,
+            ReferenceRoot::Run => closed_object(&[
+                ("id", ExprType::String),
+                ("started_at", ExprType::String),
+                ("attempt", ExprType::Int),
+                ("retry_of", ExprType::String.union(ExprType::Null)),
             ]),
-            Root::Workflow => object(&[
-                ("id", Ty::String),
-                ("name", Ty::String.or(Ty::Null)),
-                ("version", Ty::String.or(Ty::Null)),
-                ("description", Ty::String.or(Ty::Null)),
+            ReferenceRoot::Workflow => closed_object(&[
+                ("id", ExprType::String),
+                ("name", ExprType::String.union(ExprType::Null)),
+                ("version", ExprType::String.union(ExprType::Null)),
+                ("description", ExprType::String.union(ExprType::Null)),
             ]),
-            Root::Item | Root::Context | Root::Env => Ty::Any,
+            ReferenceRoot::Item | ReferenceRoot::Context | ReferenceRoot::Env => ExprType::Any,
         }
     }
 }
 
 /// An object with these fields and no others.
-fn object(fields: &[(&str, Ty)]) -> Ty {
+fn closed_object(fields: &[(&str, ExprType)]) -> ExprType {
     let fields = fields.iter().map(|(name, ty)| ((*name).to_owned(), ty.clone()));
-    Ty::Object { fields: Arc::new(fields.collect()), open: false }
+    ExprType::Object { fields: Arc::new(fields.collect()), open: false }
 }
 
-impl Known<'_> {
+impl SiteTypeEnv<'_> {
     /// A step that was skipped, or that the cursor never came to, reads as null.
-    fn output(&self, id: &str) -> Ty {
+    fn output_type(&self, id: &str) -> ExprType {
         let definition = self.survey.definition;
-        let Some((scope, step)) = definition.workflow_of(self.site.spot.scope).names.get(id) else {
-            return Ty::Any;
+        let Some((scope, step)) = definition.workflow_containing(self.site.spot.scope).names.get(id) else {
+            return ExprType::Any;
         };
-        self.types.of(output_schema(definition, definition.scope(*scope), *step)).or(Ty::Null)
+        self.types
+            .schema_type(output_schema(definition, definition.scope(*scope), *step))
+            .union(ExprType::Null)
     }
 }

@@ -5,32 +5,34 @@
 //! timeline, from events as they come), and nothing is kept that the state has. Read `run` first, then `why`.
 
 mod cost;
-mod drawing;
-mod entry;
-mod halt;
-mod names;
-mod openings;
+mod explain;
+mod graph;
+mod halt_cause;
 mod run;
 mod step;
+mod step_paths;
 mod timeline;
+mod timeline_entry;
 mod undo;
-mod why;
+mod waitpoints;
 mod words;
 
+#[cfg(test)]
+mod explain_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod why_tests;
 
 pub use cost::CostView;
-pub use drawing::{Edge, Graph, Group, GroupKind, Mark, Node, NodeKind, graph};
-pub use entry::{Entry, Level};
-pub use names::Names;
-pub use openings::{OpeningView, WaitsFor, opening};
-pub use run::{CancelView, RunOptions, RunView, WorkflowView, run, run_with};
-pub use step::{ErrorView, StepView, step};
+pub use explain::{StepExplanation, StepReason};
+pub use graph::{
+    GraphEdge, GraphGroup, GraphGroupKind, GraphMark, GraphNode, GraphNodeKind, GraphView, build_graph,
+};
+pub use run::{CancelView, RunView, RunViewOptions, WorkflowView, view_run, view_run_with_options};
+pub use step::{ErrorView, StepView, view_step};
+pub use step_paths::StepPaths;
 pub use timeline::Timeline;
+pub use timeline_entry::{TimelineEntry, TimelineLevel};
 pub use undo::{UndoFailureView, UndoView};
-pub use why::{Reason, Why};
+pub use waitpoints::{WaitpointView, WaitpointViewKind, view_waitpoint};

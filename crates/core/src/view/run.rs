@@ -7,9 +7,9 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{CostView, ErrorView, Names, OpeningView, StepView, UndoView, openings, step, undo};
+use super::{CostView, ErrorView, StepPaths, StepView, UndoView, WaitpointView, step, undo, waitpoints};
 use crate::{
-    engine::{ForkedFrom, InstanceIx, RunState, StepAt, utc},
+    engine::{ForkOrigin, InstanceIx, RunState, StepAt, format_utc},
     ir::RunStatus,
     plan::Plan,
 };
@@ -34,7 +34,7 @@ pub struct RunView {
     pub retry_of: Option<String>,
     /// The run whose results this one began with.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub forked_from: Option<ForkedFrom>,
+    pub forked_from: Option<ForkOrigin>,
     /// Which try at the whole this is, counted from 1.
     pub attempt: u32,
     /// When the run that retries this one is due.
@@ -45,7 +45,7 @@ pub struct RunView {
     /// Why it was set aside.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<String>,
-    pub waiting_for: Vec<OpeningView>,
+    pub waiting_for: Vec<WaitpointView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undo: Option<UndoView>,
     pub steps: Vec<StepView>,
@@ -68,19 +68,19 @@ pub struct CancelView {
 
 /// What is shown beyond what the run is doing now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RunOptions {
+pub struct RunViewOptions {
     /// Also the steps of earlier tries at composites, and of their earlier visits, marked as superseded.
     pub all_instances: bool,
 }
 
-pub fn run(plan: &Plan, state: &RunState) -> RunView {
-    run_with(plan, state, RunOptions::default())
+pub fn view_run(plan: &Plan, state: &RunState) -> RunView {
+    view_run_with_options(plan, state, RunViewOptions::default())
 }
 
-pub fn run_with(plan: &Plan, state: &RunState, options: RunOptions) -> RunView {
-    let names = Names::of(&plan.definition, state);
-    let current = current(state);
-    let order = order(state, &current, options.all_instances);
+pub fn view_run_with_options(plan: &Plan, state: &RunState, options: RunViewOptions) -> RunView {
+    let names = StepPaths::from_state(&plan.definition, state);
+    let current = find_current_instances(state);
+    let order = order_steps(state, &current, options.all_instances);
     let workflow = &plan.definition.root().workflow;
     let (status, start, end) = (state.status(), state.start.as_deref(), state.end.as_ref());
     let started = state.instances.first().map(|root| root.started);
@@ -95,32 +95,35 @@ pub fn run_with(plan: &Plan, state: &RunState, options: RunOptions) -> RunView {
             hash: plan.definition.hash().to_string(),
         },
         status,
-        native_status: workflow.words.run(status).to_owned(),
+        native_status: workflow.words.run_word(status).to_owned(),
         degraded: end.is_some_and(|end| end.degraded),
-        started_at: started.map(utc),
-        finished_at: end.map(|end| utc(end.at)),
-        duration_ms: started.zip(end).map(|(started, end)| end.at.since(started).0),
+        started_at: started.map(format_utc),
+        finished_at: end.map(|end| format_utc(end.at)),
+        duration_ms: started.zip(end).map(|(started, end)| end.at.duration_since(started).0),
         outputs: end.map_or(Value::Null, |end| (*end.output).clone()),
-        error: end.and_then(|end| end.error.as_ref()).map(|error| ErrorView::of(error, &names)),
+        error: end.and_then(|end| end.error.as_ref()).map(|error| ErrorView::from_error(error, &names)),
         cost: state.spent.into(),
         retry_of: start.and_then(|start| start.retry_of.as_ref()).map(ToString::to_string),
         forked_from: start.and_then(|start| start.forked_from.clone()),
         attempt: start.map_or(1, |start| start.attempt),
-        retry_at: end.and_then(|end| end.retry).map(utc),
+        retry_at: end.and_then(|end| end.retry).map(format_utc),
         cancel: state.cancel.as_ref().map(|cancel| CancelView {
             by: cancel.by.clone(),
             reason: cancel.reason.clone(),
-            at: utc(cancel.at),
+            at: format_utc(cancel.at),
         }),
         quarantine: state.quarantine.clone(),
-        waiting_for: openings::open(state, &names),
-        undo: undo::summary(state, &names, &current, &shown),
-        steps: order.iter().map(|at| step::view(plan, state, &names, *at, !is_current(at))).collect(),
+        waiting_for: waitpoints::view_open_waitpoints(state, &names),
+        undo: undo::summarize_undo(state, &names, &current, &shown),
+        steps: order
+            .iter()
+            .map(|at| step::build_step_view(plan, state, &names, *at, !is_current(at)))
+            .collect(),
     }
 }
 
 /// Which instances belong to the last visit and try of everything around them.
-pub(super) fn current(state: &RunState) -> Vec<bool> {
+pub(super) fn find_current_instances(state: &RunState) -> Vec<bool> {
     let mut current = vec![false; state.instances.len()];
     if let Some(root) = current.first_mut() {
         *root = true;
@@ -136,7 +139,7 @@ pub(super) fn current(state: &RunState) -> Vec<bool> {
 }
 
 /// The steps in the order in which they are shown.
-fn order(state: &RunState, current: &[bool], all: bool) -> Vec<StepAt> {
+fn order_steps(state: &RunState, current: &[bool], all: bool) -> Vec<StepAt> {
     let mut inside: Vec<Vec<(u32, InstanceIx)>> = vec![Vec::new(); state.instances.len()];
     for (i, instance) in (0..).zip(&state.instances) {
         if let Some(parent) = instance.parent.filter(|_| all || current[i as usize]) {

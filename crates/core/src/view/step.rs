@@ -3,10 +3,13 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{CostView, Names, Why, why, words};
+use super::{CostView, StepExplanation, StepPaths, explain, words};
 use crate::{
-    engine::{AttemptId, Error, More, Outcome, Proof, Role, RunState, StepAt, utc},
-    ir::{ErrorClass, Kind, StepStatus, Worker},
+    engine::{
+        AttemptId, AttemptRole, EvidenceResult, ExecutionError, RunState, StepAt, StepOutcome, VisitState,
+        format_utc,
+    },
+    ir::{ErrorClass, StepKindSpec, StepStatus, WorkerSpec},
     plan::Plan,
 };
 
@@ -51,11 +54,11 @@ pub struct StepView {
     pub settled_by: Option<String>,
     /// What was looked at of its evidence after the last attempt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub evidence: Vec<Proof>,
+    pub evidence: Vec<EvidenceResult>,
     /// What its own attempts cost, without what is inside it.
     pub cost: CostView,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<Why>,
+    pub why: Option<StepExplanation>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -68,72 +71,78 @@ pub struct ErrorView {
 }
 
 impl ErrorView {
-    pub fn of(error: &Error, names: &Names) -> ErrorView {
+    pub fn from_error(error: &ExecutionError, names: &StepPaths) -> ErrorView {
         ErrorView {
             class: error.class,
             code: error.code.clone(),
             message: error.message.clone(),
-            step: error.origin.map(|at| names.step(at)),
+            step: error.origin.map(|at| names.step_path(at)),
         }
     }
 }
 
 /// One step as it is, for those who follow a run: what it costs does not grow with the run. The names know every
 /// instance that has begun.
-pub fn step(plan: &Plan, state: &RunState, names: &Names, at: StepAt) -> StepView {
-    view(plan, state, names, at, false)
+pub fn view_step(plan: &Plan, state: &RunState, names: &StepPaths, at: StepAt) -> StepView {
+    build_step_view(plan, state, names, at, false)
 }
 
-pub(super) fn view(plan: &Plan, state: &RunState, names: &Names, at: StepAt, superseded: bool) -> StepView {
+pub(super) fn build_step_view(
+    plan: &Plan,
+    state: &RunState,
+    names: &StepPaths,
+    at: StepAt,
+    superseded: bool,
+) -> StepView {
     let scope = names.scope(at.0);
     let step = plan.definition.scope(scope).step(at.1);
     let now = state.step(at);
-    let blank = More::default();
+    let blank = VisitState::default();
     let more = now.more.as_deref().unwrap_or(&blank);
     let status = state.step_status(at);
     let own_failure = now.effect.is_some_and(|effect| effect.as_skipped);
-    let words = &plan.definition.workflow_of(scope).workflow.words;
+    let words = &plan.definition.workflow_containing(scope).workflow.words;
     StepView {
-        path: names.step(at),
+        path: names.step_path(at),
         id: step.id.to_string(),
         name: step.name.clone(),
         at,
         superseded,
         reused: more.reused,
-        kind: words::kind(step.kind.name()),
+        kind: words::kind_word(step.kind.name()),
         status,
-        native_status: words.step(status, own_failure).to_owned(),
-        attempts: attempts(&step.kind, more),
+        native_status: words.step_word(status, own_failure).to_owned(),
+        attempts: count_attempts(&step.kind, more),
         total_attempts: more.total_attempts,
-        iterations: iterations(&step.kind, more),
+        iterations: count_iterations(&step.kind, more),
         stage: more.next.stage,
         visits: now.visit,
-        agent_run_id: agent_run(&step.kind, at, now.visit, more).map(|attempt| attempt.to_string()),
-        started_at: more.started.map(utc),
-        finished_at: more.ended.map(utc),
-        duration_ms: more.started.zip(more.ended).map(|(started, ended)| ended.since(started).0),
+        agent_run_id: last_agent_attempt(&step.kind, at, now.visit, more).map(|attempt| attempt.to_string()),
+        started_at: more.started.map(format_utc),
+        finished_at: more.ended.map(format_utc),
+        duration_ms: more.started.zip(more.ended).map(|(started, ended)| ended.duration_since(started).0),
         // What an earlier visit gave is no output of this one.
         outputs: now.outcome.map_or(Value::Null, |_| (*now.output).clone()),
         summary: more.summary.clone(),
-        error: more.error.as_ref().map(|error| ErrorView::of(error, names)),
-        settled_by: settled_by(state, at, more).map(|by| names.step(by)),
+        error: more.error.as_ref().map(|error| ErrorView::from_error(error, names)),
+        settled_by: find_conflict_resolver(state, at, more).map(|by| names.step_path(by)),
         evidence: more.proofs.clone(),
         cost: more.cost.into(),
-        why: why::of(plan, state, names, at),
+        why: explain::explain_step(plan, state, names, at),
     }
 }
 
-fn settled_by(state: &RunState, at: StepAt, more: &More) -> Option<StepAt> {
+fn find_conflict_resolver(state: &RunState, at: StepAt, more: &VisitState) -> Option<StepAt> {
     let settler = StepAt(at.0, more.settler?);
-    (state.step(settler).outcome == Some(Outcome::Succeeded)).then_some(settler)
+    (state.step(settler).outcome == Some(StepOutcome::Succeeded)).then_some(settler)
 }
 
-fn attempts(kind: &Kind, more: &More) -> u32 {
+fn count_attempts(kind: &StepKindSpec, more: &VisitState) -> u32 {
     match kind {
-        Kind::Work(_) => more.attempts[Role::Main as usize],
-        Kind::Gate(_) | Kind::Wait(_) | Kind::Branch(_) => 0,
+        StepKindSpec::Work(_) => more.attempts[AttemptRole::Main as usize],
+        StepKindSpec::Gate(_) | StepKindSpec::Wait(_) | StepKindSpec::Branch(_) => 0,
         // A failure that is not tried again is not counted among the tries.
-        Kind::Parallel(_) | Kind::Each(_) | Kind::Loop(_) | Kind::Call(_) => {
+        StepKindSpec::Parallel(_) | StepKindSpec::Each(_) | StepKindSpec::Loop(_) | StepKindSpec::Call(_) => {
             let begun = more.started.is_some() && more.due.is_none();
             more.tries + u32::from(begun)
         }
@@ -141,20 +150,28 @@ fn attempts(kind: &Kind, more: &More) -> u32 {
 }
 
 /// The last attempt of a step that an agent does.
-fn agent_run(kind: &Kind, at: StepAt, visit: u32, more: &More) -> Option<AttemptId> {
-    let Kind::Work(work) = kind else { return None };
-    let attempt = more.attempts[Role::Main as usize];
-    let is_agent = matches!(work.worker, Worker::Agent { .. }) && attempt > 0 && !more.reused;
-    is_agent.then_some(AttemptId { at, visit, iteration: more.next.iteration, role: Role::Main, attempt })
+fn last_agent_attempt(kind: &StepKindSpec, at: StepAt, visit: u32, more: &VisitState) -> Option<AttemptId> {
+    let StepKindSpec::Work(work) = kind else { return None };
+    let attempt = more.attempts[AttemptRole::Main as usize];
+    let is_agent = matches!(work.worker, WorkerSpec::Agent { .. }) && attempt > 0 && !more.reused;
+    is_agent.then_some(AttemptId {
+        at,
+        visit,
+        iteration: more.next.iteration,
+        role: AttemptRole::Main,
+        attempt,
+    })
 }
 
-fn iterations(kind: &Kind, more: &More) -> u32 {
+fn count_iterations(kind: &StepKindSpec, more: &VisitState) -> u32 {
     match kind {
         // Between iterations, the one that comes next has had no attempt yet.
-        Kind::Work(_) if more.attempts[Role::Main as usize] == 0 => more.next.iteration - 1,
-        Kind::Work(_) => more.next.iteration,
-        Kind::Loop(_) => u32::try_from(more.children.len()).unwrap_or(u32::MAX),
-        Kind::Gate(_) | Kind::Wait(_) | Kind::Branch(_) => 0,
-        Kind::Parallel(_) | Kind::Each(_) | Kind::Call(_) => u32::from(more.started.is_some()),
+        StepKindSpec::Work(_) if more.attempts[AttemptRole::Main as usize] == 0 => more.next.iteration - 1,
+        StepKindSpec::Work(_) => more.next.iteration,
+        StepKindSpec::Loop(_) => u32::try_from(more.children.len()).unwrap_or(u32::MAX),
+        StepKindSpec::Gate(_) | StepKindSpec::Wait(_) | StepKindSpec::Branch(_) => 0,
+        StepKindSpec::Parallel(_) | StepKindSpec::Each(_) | StepKindSpec::Call(_) => {
+            u32::from(more.started.is_some())
+        }
     }
 }

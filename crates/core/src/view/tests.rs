@@ -3,32 +3,47 @@
 use serde_json::json;
 
 use super::{
-    Level, NodeKind, RunOptions, Timeline, graph as draw, run_with,
-    testing::{Trial, after, gate, graph, id, parallel, route, work},
+    GraphNodeKind, RunViewOptions, Timeline, TimelineLevel, build_graph as draw,
+    testing::{
+        ViewTestRun, dependent_step, gate_step, graph_scope, parallel_step, routed_scope, step_id, work_step,
+    },
+    view_run_with_options,
 };
-use crate::{expr::aip15, ir::*, plan::check, time::Millis};
+use crate::{expr::aip15, ir::*, plan::check_workflow, time::Millis};
 use std::sync::Arc;
 
 fn each(name: &str, steps: Vec<Step>) -> Step {
-    let over = aip15::value(&json!([1, 2])).unwrap();
-    let scope = Arc::new(route(steps));
+    let over = aip15::parse_value(&json!([1, 2])).unwrap();
+    let scope = Arc::new(routed_scope(steps));
     Step::new(
-        id(name),
-        Kind::Each(Box::new(Each { over, parallelism: None, errors: EachErrors::Finish, scope })),
+        step_id(name),
+        StepKindSpec::Each(Box::new(EachSpec {
+            over,
+            parallelism: None,
+            errors: EachErrorPolicy::Finish,
+            scope,
+        })),
     )
 }
 
 fn again(name: &str, steps: Vec<Step>) -> Step {
-    let condition = aip15::condition("$steps.x.by != 'nobody'").unwrap();
-    let scope = Arc::new(route(steps));
-    Step::new(id(name), Kind::Loop(Box::new(Loop { condition, test: LoopTest::After, max: 9, scope })))
+    let condition = aip15::parse_condition("$steps.x.by != 'nobody'").unwrap();
+    let scope = Arc::new(routed_scope(steps));
+    Step::new(
+        step_id(name),
+        StepKindSpec::Loop(Box::new(LoopSpec { condition, test: LoopTest::After, max: 9, scope })),
+    )
 }
 
 #[test]
 fn paths_have_the_forms_of_the_contract_and_stand_in_document_order() {
-    let both = parallel("both", vec![("left", vec![work("l")]), ("right", vec![work("r")])]);
-    let trial = Trial::new(graph(vec![each("every", vec![work("i")]), both, again("more", vec![work("x")])]));
-    let trial = trial.start().ok("more#1/x");
+    let both = parallel_step("both", vec![("left", vec![work_step("l")]), ("right", vec![work_step("r")])]);
+    let trial = ViewTestRun::new(graph_scope(vec![
+        each("every", vec![work_step("i")]),
+        both,
+        again("more", vec![work_step("x")]),
+    ]));
+    let trial = trial.start_run().succeed_step("more#1/x");
     let paths: Vec<String> = trial.view().steps.into_iter().map(|step| step.path).collect();
     let expected = [
         "every",
@@ -42,12 +57,12 @@ fn paths_have_the_forms_of_the_contract_and_stand_in_document_order() {
         "more#2/x",
     ];
     assert_eq!(paths, expected);
-    assert_eq!(trial.step("more").iterations, 2);
+    assert_eq!(trial.step_view("more").iterations, 2);
 }
 
 #[test]
 fn the_object_has_the_fields_of_the_contract() {
-    let trial = Trial::new(graph(vec![work("a")])).start().ok("a");
+    let trial = ViewTestRun::new(graph_scope(vec![work_step("a")])).start_run().succeed_step("a");
     let view = serde_json::to_value(trial.view()).unwrap();
     for field in [
         "run_id",
@@ -79,14 +94,14 @@ fn the_object_has_the_fields_of_the_contract() {
 
 #[test]
 fn a_run_that_has_not_been_started_is_queued() {
-    let trial = Trial::new(graph(vec![work("a")]));
+    let trial = ViewTestRun::new(graph_scope(vec![work_step("a")]));
     let view = trial.view();
     assert_eq!((view.status, view.run_id, view.steps.len()), (RunStatus::Queued, None, 0));
 }
 
 #[test]
 fn an_open_gate_says_all_that_a_decision_needs() {
-    let trial = Trial::new(graph(vec![gate("g")])).start();
+    let trial = ViewTestRun::new(graph_scope(vec![gate_step("g")])).start_run();
     let open = serde_json::to_value(&trial.view().waiting_for).unwrap();
     let expected = json!([{
         "number": 0, "step": "g", "at": [0, 0], "kind": "gate", "message": "Go on?",
@@ -99,11 +114,16 @@ fn an_open_gate_says_all_that_a_decision_needs() {
 
 #[test]
 fn earlier_tries_are_shown_when_asked_for() {
-    let mut both = parallel("both", vec![("left", vec![work("a")]), ("right", vec![work("b")])]);
-    both.policy.retry = Retry::of(&[ErrorClass::Transient], 2, Backoff::default());
-    let trial = Trial::new(route(vec![both])).start().ok("both/left/a").fail("both/right/b").wake_at(60);
+    let mut both =
+        parallel_step("both", vec![("left", vec![work_step("a")]), ("right", vec![work_step("b")])]);
+    both.policy.retry = StepRetry::for_classes(&[ErrorClass::Transient], 2, Backoff::default());
+    let trial = ViewTestRun::new(routed_scope(vec![both]))
+        .start_run()
+        .succeed_step("both/left/a")
+        .fail_step("both/right/b")
+        .wake_at(60);
     assert_eq!(trial.view().steps.len(), 3);
-    let all = run_with(&trial.plan, &trial.state, RunOptions { all_instances: true });
+    let all = view_run_with_options(&trial.plan, &trial.state, RunViewOptions { all_instances: true });
     let shown: Vec<(&str, bool)> =
         all.steps.iter().map(|step| (step.path.as_str(), step.superseded)).collect();
     let old = [("both/left/a", true), ("both/right/b", true)];
@@ -113,14 +133,19 @@ fn earlier_tries_are_shown_when_asked_for() {
 
 #[test]
 fn the_timeline_tells_what_happened_in_lines() {
-    let mut a = work("a");
-    a.policy.retry = Retry::of(&[ErrorClass::Transient], 2, Backoff::default());
-    let trial = Trial::new(graph(vec![a, after("b", &["a"])])).start().fail("a").wake_at(9).ok("a").cancel();
+    let mut a = work_step("a");
+    a.policy.retry = StepRetry::for_classes(&[ErrorClass::Transient], 2, Backoff::default());
+    let trial = ViewTestRun::new(graph_scope(vec![a, dependent_step("b", &["a"])]))
+        .start_run()
+        .fail_step("a")
+        .wake_at(9)
+        .succeed_step("a")
+        .cancel_run();
     let mut timeline = Timeline::new(&trial.plan);
     let lines: Vec<String> = trial
         .records
         .iter()
-        .filter_map(|record| timeline.feed(record))
+        .filter_map(|record| timeline.push_record(record))
         .map(|entry| format!("{} {:?} {} {}", entry.seq, entry.level, entry.path, entry.text))
         .collect();
     let expected = [
@@ -136,12 +161,14 @@ fn the_timeline_tells_what_happened_in_lines() {
         "13 Info b is told to stop: what is around it stopped",
     ];
     assert_eq!(lines, expected);
-    assert!(Level::Detail < Level::Error);
+    assert!(TimelineLevel::Detail < TimelineLevel::Error);
 }
 
 #[test]
 fn a_graph_is_drawn_by_its_dependencies() {
-    let trial = Trial::new(graph(vec![work("a"), after("b", &["a"])])).start().ok("a");
+    let trial = ViewTestRun::new(graph_scope(vec![work_step("a"), dependent_step("b", &["a"])]))
+        .start_run()
+        .succeed_step("a");
     let drawn = draw(&trial.plan.definition, Some(&trial.state));
     let edges: Vec<_> = drawn.edges.iter().map(|edge| (edge.from.as_str(), edge.to.as_str())).collect();
     assert_eq!(edges, [("a", "b")]);
@@ -152,19 +179,25 @@ fn a_graph_is_drawn_by_its_dependencies() {
 
 #[test]
 fn routes_are_drawn_with_their_labels_and_composites_as_groups() {
-    let arm = Arm { when: aip15::condition("$input.go").unwrap(), next: Target::Step(id("ask")) };
-    let choose =
-        Step::new(id("choose"), Kind::Branch(Box::new(Branch { arms: vec![arm], default: Target::End })));
-    let mut ask = gate("ask");
-    if let Kind::Gate(gate) = &mut ask.kind {
-        gate.on_reject = Some(Target::End);
-        gate.on_timeout = GateTimeout::Go(Target::Step(id("every")));
+    let arm = RouteArm {
+        when: aip15::parse_condition("$input.go").unwrap(),
+        next: RouteTarget::Step(step_id("ask")),
+    };
+    let choose = Step::new(
+        step_id("choose"),
+        StepKindSpec::Branch(Box::new(BranchSpec { arms: vec![arm], default: RouteTarget::End })),
+    );
+    let mut ask = gate_step("ask");
+    if let StepKindSpec::Gate(gate) = &mut ask.kind {
+        gate.on_reject = Some(RouteTarget::End);
+        gate.on_timeout = GateTimeout::Go(RouteTarget::Step(step_id("every")));
     }
-    let every = each("every", vec![work("one"), work("two")]);
-    let trial = Trial::new(route(vec![choose, ask, every]));
+    let every = each("every", vec![work_step("one"), work_step("two")]);
+    let trial = ViewTestRun::new(routed_scope(vec![choose, ask, every]));
     let drawn = draw(&trial.plan.definition, None);
-    let edge =
-        |edge: &super::Edge| format!("{} -> {} {}", edge.from, edge.to, edge.label.as_deref().unwrap_or(""));
+    let edge = |edge: &super::GraphEdge| {
+        format!("{} -> {} {}", edge.from, edge.to, edge.label.as_deref().unwrap_or(""))
+    };
     let edges: Vec<String> = drawn.edges.iter().map(edge).collect();
     let expected = [
         "choose -> ask $input.go",
@@ -177,12 +210,14 @@ fn routes_are_drawn_with_their_labels_and_composites_as_groups() {
     ];
     assert_eq!(edges, expected);
     assert_eq!(drawn.groups[1].inside.as_deref(), Some("every"));
-    assert_eq!(drawn.nodes[0].kind, NodeKind::Step(KindName::Branch));
+    assert_eq!(drawn.nodes[0].kind, GraphNodeKind::Step(StepKindName::Branch));
 }
 
 #[test]
 fn items_of_one_step_are_one_node_with_counts() {
-    let trial = Trial::new(route(vec![each("every", vec![work("one")])])).start().ok("every[0]/one");
+    let trial = ViewTestRun::new(routed_scope(vec![each("every", vec![work_step("one")])]))
+        .start_run()
+        .succeed_step("every[0]/one");
     let drawn = draw(&trial.plan.definition, Some(&trial.state));
     let one = drawn.nodes.iter().find(|node| node.id == "every[]/one").unwrap();
     assert_eq!(one.status, Some(StepStatus::Running));
@@ -192,25 +227,32 @@ fn items_of_one_step_are_one_node_with_counts() {
 #[test]
 fn a_large_graph_is_drawn_and_shown_in_reasonable_time() {
     let names: Vec<String> = (0..2_000).map(|i| format!("s{i}")).collect();
-    let steps = names.iter().map(|name| work(name)).collect();
-    let mut trial = Trial::new(Scope { timeout: Some(Millis::hours(1)), ..graph(steps) });
+    let steps = names.iter().map(|name| work_step(name)).collect();
+    let mut trial =
+        ViewTestRun::new(StepScope { timeout: Some(Millis::from_hours(1)), ..graph_scope(steps) });
     trial.grant = 2_000;
-    let trial = trial.start();
+    let trial = trial.start_run();
     assert_eq!(draw(&trial.plan.definition, Some(&trial.state)).nodes.len(), 2_000);
     assert_eq!(trial.view().steps.len(), 2_000);
 }
 
 #[test]
 fn called_workflows_are_groups_of_their_own() {
-    let called = Workflow::new(crate::ids::WorkflowId::new("sub").unwrap(), graph(vec![work("x")]));
+    let called =
+        Workflow::new(crate::ids::WorkflowId::new("sub").unwrap(), graph_scope(vec![work_step("x")]));
     let library = std::collections::BTreeMap::from([("sub".to_owned(), Arc::new(called))]);
     let call = |name: &str| {
-        Step::new(id(name), Kind::Call(Box::new(Call { workflow: "sub".into(), exports: Vec::new() })))
+        Step::new(
+            step_id(name),
+            StepKindSpec::Call(Box::new(CallSpec { workflow: "sub".into(), exports: Vec::new() })),
+        )
     };
-    let trial = Trial::calling(graph(vec![call("one"), call("two")]), &library).start().ok("one/x");
+    let trial = ViewTestRun::with_library(graph_scope(vec![call("one"), call("two")]), &library)
+        .start_run()
+        .succeed_step("one/x");
     let drawn = draw(&trial.plan.definition, Some(&trial.state));
     let ids: Vec<&str> = drawn.nodes.iter().map(|node| node.id.as_str()).collect();
     assert_eq!(ids, ["one", "two", "sub//x"]);
     assert_eq!((drawn.nodes[0].calls, drawn.nodes[1].calls), (Some(1), Some(1)));
-    assert!(check(trial.plan.definition.root().workflow.clone(), &library).definition.is_some());
+    assert!(check_workflow(trial.plan.definition.root().workflow.clone(), &library).definition.is_some());
 }

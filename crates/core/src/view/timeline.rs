@@ -4,53 +4,54 @@
 
 use std::sync::Arc;
 
-use super::{Entry, Level, Names, halt::TIME, words};
+use super::{StepPaths, TimelineEntry, TimelineLevel, halt_cause::TIMEOUT_ACTOR, words};
 use crate::{
     engine::{
-        AttemptEnd, AttemptId, CheckOutput, Decision, Event, Finding, Halt, InstanceIx, Mode, Opening,
-        Outcome, Part, Proof, Publication, Record, Role, Skip, StepAt, Stop, Walk, utc,
+        AttemptEnd, AttemptId, AttemptMode, AttemptRole, AttemptStopReason, CheckFinding, CheckOutput, Event,
+        EvidenceResult, HaltReason, InstanceIx, InstancePart, JournalRecord, Publication, SkipReason, StepAt,
+        StepOutcome, UndoWalk, Verdict, Waitpoint, format_utc,
     },
-    ir::{ErrorClass, Hook, HookAction, HookWhen, Kind, RunStatus, StepStatus},
-    plan::{Definition, Plan},
+    ir::{ErrorClass, HookAction, HookTiming, RunStatus, StepKindSpec, StepStatus, WorkflowHook},
+    plan::{Plan, PlanDefinition},
 };
 
 #[derive(Debug, Clone)]
 pub struct Timeline {
-    names: Names,
+    names: StepPaths,
     openings: Vec<StepAt>,
     seq: u64,
 }
 
 /// What an event is about and says.
-type Line = (String, String, Level);
+type EventLine = (String, String, TimelineLevel);
 
 impl Timeline {
     pub fn new(plan: &Plan) -> Timeline {
-        Timeline::of(plan.definition.clone())
+        Timeline::from_definition(plan.definition.clone())
     }
 
-    pub fn of(definition: Arc<Definition>) -> Timeline {
-        Timeline { names: Names::new(definition), openings: Vec::new(), seq: 0 }
+    pub fn from_definition(definition: Arc<PlanDefinition>) -> Timeline {
+        Timeline { names: StepPaths::new(definition), openings: Vec::new(), seq: 0 }
     }
 
     /// The names of the instances so far.
-    pub fn names(&self) -> &Names {
+    pub fn step_paths(&self) -> &StepPaths {
         &self.names
     }
 
     /// Takes the next record of the run. None when it is not worth a line.
-    pub fn feed(&mut self, record: &Record) -> Option<Entry> {
+    pub fn push_record(&mut self, record: &JournalRecord) -> Option<TimelineEntry> {
         let seq = self.seq;
         self.seq += 1;
         match &record.event {
             Event::StepHeld { at, .. } | Event::Opened { at, .. } => self.openings.push(*at),
-            event => drop(self.names.feed(event)),
+            event => drop(self.names.note_event(event)),
         }
-        let (path, text, level) = self.line(&record.event)?;
-        Some(Entry { at: utc(record.at), seq, path, text, level })
+        let (path, text, level) = self.describe_event(&record.event)?;
+        Some(TimelineEntry { at: format_utc(record.at), seq, path, text, level })
     }
 
-    fn line(&self, event: &Event) -> Option<Line> {
+    fn describe_event(&self, event: &Event) -> Option<EventLine> {
         match event {
             Event::RunStarted { .. }
             | Event::CancelAsked { .. }
@@ -59,76 +60,81 @@ impl Timeline {
             | Event::Closed
             | Event::Quarantined { .. }
             | Event::Tampered { .. }
-            | Event::SignalKept { .. } => self.of_run(event),
+            | Event::SignalKept { .. } => self.describe_run_event(event),
             Event::InstanceStarted { .. }
             | Event::InstanceHalted { .. }
             | Event::InstanceEnded { .. }
             | Event::UndoBegan { .. }
             | Event::StepUndone { .. }
             | Event::UndoFailed { .. }
-            | Event::UndoEnded { .. } => self.of_instance(event),
-            Event::AttemptStarted { attempt, mode, .. } => Some(self.attempt_started(*attempt, *mode)),
+            | Event::UndoEnded { .. } => self.describe_instance_event(event),
+            Event::AttemptStarted { attempt, mode, .. } => Some(self.describe_attempt_start(*attempt, *mode)),
             Event::AttemptEnded { attempt, end, proofs, by, .. } => {
-                self.attempt_ended(*attempt, end, proofs, by.as_deref())
+                self.describe_attempt_end(*attempt, end, proofs, by.as_deref())
             }
             Event::StepHeld { .. }
             | Event::Opened { .. }
             | Event::Escalated { .. }
             | Event::Approved { .. }
             | Event::Decided { .. }
-            | Event::SignalTaken { .. } => self.of_opening(event),
-            _ => self.of_step(event),
+            | Event::SignalTaken { .. } => self.describe_waitpoint_event(event),
+            _ => self.describe_step_event(event),
         }
     }
 
-    fn of_run(&self, event: &Event) -> Option<Line> {
+    fn describe_run_event(&self, event: &Event) -> Option<EventLine> {
         let (text, level) = match event {
             Event::RunStarted { start, .. } => match (&start.retry_of, &start.forked_from) {
-                (Some(run), _) => (format!("run started, try {} of {run}", start.attempt), Level::Info),
-                (None, Some(from)) => {
-                    (format!("run started, forked from {} at {}", from.run, from.step), Level::Info)
+                (Some(run), _) => {
+                    (format!("run started, try {} of {run}", start.attempt), TimelineLevel::Info)
                 }
-                (None, None) => ("run started".to_owned(), Level::Info),
+                (None, Some(from)) => {
+                    (format!("run started, forked from {} at {}", from.run, from.step), TimelineLevel::Info)
+                }
+                (None, None) => ("run started".to_owned(), TimelineLevel::Info),
             },
             Event::CancelAsked { by, reason } => {
-                (format!("cancelled by {by}{}", after(reason.as_deref())), Level::Warning)
+                (format!("cancelled by {by}{}", format_suffix(reason.as_deref())), TimelineLevel::Warning)
             }
             Event::RunDecided { status, error, degraded, .. } => {
                 let degraded = if *degraded { ", degraded" } else { "" };
                 let message = error.as_ref().map(|error| error.message.as_str());
-                let ended = self.run_ended(InstanceIx::ROOT, *status);
-                (format!("run {ended}{degraded}{}", after(message)), level_of(*status))
+                let ended = self.describe_run_end(InstanceIx::ROOT, *status);
+                (format!("run {ended}{degraded}{}", format_suffix(message)), run_status_level(*status))
             }
             Event::PublicationEnded { item, failed } => match failed {
-                Some(message) => (format!("{} failed: {message}", self.published(*item)), Level::Warning),
-                None => (format!("{} done", self.published(*item)), Level::Detail),
+                Some(message) => (
+                    format!("{} failed: {message}", self.describe_publication(*item)),
+                    TimelineLevel::Warning,
+                ),
+                None => (format!("{} done", self.describe_publication(*item)), TimelineLevel::Detail),
             },
-            Event::Quarantined { message } => (format!("run set aside: {message}"), Level::Error),
+            Event::Quarantined { message } => (format!("run set aside: {message}"), TimelineLevel::Error),
             Event::Tampered { by, what } => {
-                (format!("{by} tried to {what}, and was refused"), Level::Warning)
+                (format!("{by} tried to {what}, and was refused"), TimelineLevel::Warning)
             }
             Event::SignalKept { name, .. } => {
-                (format!("signal `{name}` came before anything waits for it"), Level::Info)
+                (format!("signal `{name}` came before anything waits for it"), TimelineLevel::Info)
             }
             _ => return None,
         };
         Some((String::new(), text, level))
     }
 
-    fn of_instance(&self, event: &Event) -> Option<Line> {
-        let place = |ix: &InstanceIx| self.names.instance(*ix).to_owned();
+    fn describe_instance_event(&self, event: &Event) -> Option<EventLine> {
+        let place = |ix: &InstanceIx| self.names.instance_path(*ix).to_owned();
         Some(match event {
             Event::InstanceStarted { parent, part, .. } => {
-                (self.names.step(*parent), begun(*part), Level::Detail)
+                (self.names.step_path(*parent), describe_part_start(*part), TimelineLevel::Detail)
             }
             Event::InstanceHalted { instance, why, undo } => {
                 let undo = if *undo { " and is undone" } else { "" };
-                let text = format!("stops{undo}: {}", self.halted(*instance, why));
-                (place(instance), text, Level::Warning)
+                let text = format!("stops{undo}: {}", self.describe_halt(*instance, why));
+                (place(instance), text, TimelineLevel::Warning)
             }
             Event::InstanceEnded { instance, end } if *instance != InstanceIx::ROOT => {
-                let ended = self.run_ended(*instance, end.status);
-                (place(instance), format!("ended: {ended}"), Level::Detail)
+                let ended = self.describe_run_end(*instance, end.status);
+                (place(instance), format!("ended: {ended}"), TimelineLevel::Detail)
             }
             Event::UndoBegan { of, targets, uncertain } => {
                 let cut = match uncertain.len() {
@@ -136,30 +142,34 @@ impl Timeline {
                     n => format!("; {n} cut off, possibly with an effect"),
                 };
                 let text = format!("undo begins, steps to undo: {}{cut}", targets.len());
-                (self.walk(*of), text, Level::Warning)
+                (self.undo_walk_path(*of), text, TimelineLevel::Warning)
             }
-            Event::StepUndone { at, .. } => (self.names.step(*at), "undone".into(), Level::Info),
-            Event::UndoFailed { at, error, .. } => {
-                (self.names.step(*at), format!("could not be undone: {}", error.message), Level::Error)
+            Event::StepUndone { at, .. } => (self.names.step_path(*at), "undone".into(), TimelineLevel::Info),
+            Event::UndoFailed { at, error, .. } => (
+                self.names.step_path(*at),
+                format!("could not be undone: {}", error.message),
+                TimelineLevel::Error,
+            ),
+            Event::UndoEnded { of, clean: true } => {
+                (self.undo_walk_path(*of), "undo ended".into(), TimelineLevel::Info)
             }
-            Event::UndoEnded { of, clean: true } => (self.walk(*of), "undo ended".into(), Level::Info),
             Event::UndoEnded { of, clean: false } => {
-                (self.walk(*of), "undo ended with failures".into(), Level::Error)
+                (self.undo_walk_path(*of), "undo ended with failures".into(), TimelineLevel::Error)
             }
             _ => return None,
         })
     }
 
-    fn walk(&self, of: Walk) -> String {
+    fn undo_walk_path(&self, of: UndoWalk) -> String {
         match of {
-            Walk::Workflow(ix) => self.names.instance(ix).to_owned(),
-            Walk::Composite(at) => self.names.step(at),
+            UndoWalk::Workflow(ix) => self.names.instance_path(ix).to_owned(),
+            UndoWalk::Composite(at) => self.names.step_path(at),
         }
     }
 
-    fn published(&self, item: Publication) -> String {
+    fn describe_publication(&self, item: Publication) -> String {
         match item {
-            Publication::Hook(n) => self.hook(n),
+            Publication::Hook(n) => self.describe_hook(n),
             Publication::Files => "writing the files".to_owned(),
             Publication::Context => "writing the context".to_owned(),
             Publication::Retry => "starting the run that retries this one".to_owned(),
@@ -167,13 +177,15 @@ impl Timeline {
     }
 
     /// A hook as its workflow writes it, such as `on_complete.run`.
-    fn hook(&self, n: u32) -> String {
+    fn describe_hook(&self, n: u32) -> String {
         let hooks = &self.names.definition().root().workflow.hooks;
-        let Some(Hook { when, action }) = hooks.get(n as usize) else { return format!("hook {}", n + 1) };
+        let Some(WorkflowHook { when, action }) = hooks.get(n as usize) else {
+            return format!("hook {}", n + 1);
+        };
         let when = match when {
-            HookWhen::Start => "on_start",
-            HookWhen::Success => "on_complete",
-            HookWhen::Failure => "on_failure",
+            HookTiming::Start => "on_start",
+            HookTiming::Success => "on_complete",
+            HookTiming::Failure => "on_failure",
         };
         let action = match action {
             HookAction::Notify { .. } => "notify",
@@ -182,159 +194,179 @@ impl Timeline {
         format!("hook `{when}.{action}`")
     }
 
-    fn halted(&self, ix: InstanceIx, why: &Halt) -> String {
+    fn describe_halt(&self, ix: InstanceIx, why: &HaltReason) -> String {
         match why {
-            Halt::Failed { step } => format!("`{}` failed", self.names.step(StepAt(ix, *step))),
-            Halt::TimedOut => "its time is up".to_owned(),
-            Halt::Cancelled { by } if by == TIME => {
+            HaltReason::Failed { step } => format!("`{}` failed", self.names.step_path(StepAt(ix, *step))),
+            HaltReason::TimedOut => "its time is up".to_owned(),
+            HaltReason::Cancelled { by } if by == TIMEOUT_ACTOR => {
                 "cancelled: nobody answered before the timeout".to_owned()
             }
-            Halt::Cancelled { by } => format!("cancelled by {by}"),
-            Halt::Outer => "what is around it stopped, or something beside it failed".to_owned(),
-            Halt::Limit { error } => error.message.clone(),
+            HaltReason::Cancelled { by } => format!("cancelled by {by}"),
+            HaltReason::Outer => "what is around it stopped, or something beside it failed".to_owned(),
+            HaltReason::Limit { error } => error.message.clone(),
         }
     }
 
-    fn attempt_started(&self, attempt: AttemptId, mode: Mode) -> Line {
+    fn describe_attempt_start(&self, attempt: AttemptId, mode: AttemptMode) -> EventLine {
         let mut text = match (attempt.role, attempt.attempt) {
-            (Role::Main, 1) => "started".to_owned(),
-            (role, 1) => format!("{} started", words::role(role)),
-            (role, n) => format!("{} {n} started", words::role(role)),
+            (AttemptRole::Main, 1) => "started".to_owned(),
+            (role, 1) => format!("{} started", words::role_word(role)),
+            (role, n) => format!("{} {n} started", words::role_word(role)),
         };
-        if attempt.iteration > 1 && attempt.role != Role::Undo {
+        if attempt.iteration > 1 && attempt.role != AttemptRole::Undo {
             text.push_str(&format!(", iteration {}", attempt.iteration));
         }
         text.push_str(match mode {
-            Mode::Fresh | Mode::Again => "",
-            Mode::Rerun => ", after an interruption",
-            Mode::Resume => ", resumed after an interruption",
-            Mode::Restore => ", restored after an interruption",
+            AttemptMode::Fresh | AttemptMode::Again => "",
+            AttemptMode::Rerun => ", after an interruption",
+            AttemptMode::Resume => ", resumed after an interruption",
+            AttemptMode::Restore => ", restored after an interruption",
         });
-        (self.names.step(attempt.at), text, Level::Info)
+        (self.names.step_path(attempt.at), text, TimelineLevel::Info)
     }
 
-    fn attempt_ended(
+    fn describe_attempt_end(
         &self,
         attempt: AttemptId,
         end: &AttemptEnd,
-        proofs: &[Proof],
+        proofs: &[EvidenceResult],
         by: Option<&str>,
-    ) -> Option<Line> {
+    ) -> Option<EventLine> {
         let what = match attempt.role {
-            Role::Main | Role::Undo => format!("{} {}", words::role(attempt.role), attempt.attempt),
-            Role::Check | Role::Summary => words::role(attempt.role).to_owned(),
+            AttemptRole::Main | AttemptRole::Undo => {
+                format!("{} {}", words::role_word(attempt.role), attempt.attempt)
+            }
+            AttemptRole::Check | AttemptRole::Summary => words::role_word(attempt.role).to_owned(),
         };
         let (text, level) = match end {
             AttemptEnd::Succeeded { .. } if proofs.is_empty() => {
-                (format!("{what} was done by {}", by?), Level::Info)
+                (format!("{what} was done by {}", by?), TimelineLevel::Info)
             }
             AttemptEnd::Succeeded { .. } => {
                 let proven: Vec<&str> = proofs.iter().map(|proof| proof.what.as_str()).collect();
                 let by = by.map(|by| format!(" (done by {by})")).unwrap_or_default();
-                (format!("proven: {}{by}", proven.join("; ")), Level::Info)
+                (format!("proven: {}{by}", proven.join("; ")), TimelineLevel::Info)
             }
             AttemptEnd::Checked { finding, reasons, output, .. } => {
                 let headline = || output.as_ref().and_then(CheckOutput::headline).map(str::to_owned);
-                let said = join(reasons).or_else(headline);
-                (format!("check: {}{}", found(*finding), after(said.as_deref())), Level::Info)
+                let said = join_texts(reasons).or_else(headline);
+                (
+                    format!("check: {}{}", finding_word(*finding), format_suffix(said.as_deref())),
+                    TimelineLevel::Info,
+                )
             }
-            AttemptEnd::Failed { message, .. } => (format!("{what} failed: {message}"), Level::Warning),
+            AttemptEnd::Failed { message, .. } => {
+                (format!("{what} failed: {message}"), TimelineLevel::Warning)
+            }
             AttemptEnd::Unmerged { message, .. } => {
-                (format!("{what} is not merged: {message}"), Level::Warning)
+                (format!("{what} is not merged: {message}"), TimelineLevel::Warning)
             }
-            AttemptEnd::TimedOut => (format!("{what} timed out"), Level::Warning),
-            AttemptEnd::Stopped => (format!("{what} stopped"), Level::Info),
-            AttemptEnd::Interrupted => (format!("{what} was interrupted"), Level::Warning),
+            AttemptEnd::TimedOut => (format!("{what} timed out"), TimelineLevel::Warning),
+            AttemptEnd::Stopped => (format!("{what} stopped"), TimelineLevel::Info),
+            AttemptEnd::Interrupted => (format!("{what} was interrupted"), TimelineLevel::Warning),
             AttemptEnd::Blocked { .. } => return None,
             AttemptEnd::HandedOver { to, message } => {
-                (format!("{what} is handed over to {to}: {message}"), Level::Warning)
+                (format!("{what} is handed over to {to}: {message}"), TimelineLevel::Warning)
             }
         };
-        Some((self.names.step(attempt.at), text, level))
+        Some((self.names.step_path(attempt.at), text, level))
     }
 
-    fn of_opening(&self, event: &Event) -> Option<Line> {
-        let at = |opening: &Opening| self.openings.get(opening.0 as usize).copied();
+    fn describe_waitpoint_event(&self, event: &Event) -> Option<EventLine> {
+        let at = |opening: &Waitpoint| self.openings.get(opening.0 as usize).copied();
         let (at, text, level) = match event {
             Event::StepHeld { at, reason, until, message, .. } => {
-                let until = until.map_or(String::new(), |until| format!(" until {}", utc(until)));
-                (*at, format!("held for {}{until}: {message}", words::hold(*reason)), Level::Attention)
+                let until = until.map_or(String::new(), |until| format!(" until {}", format_utc(until)));
+                (
+                    *at,
+                    format!("held for {}{until}: {message}", words::hold_phrase(*reason)),
+                    TimelineLevel::Attention,
+                )
             }
-            Event::Opened { at, message, .. } => (*at, self.opened(*at, message), Level::Attention),
+            Event::Opened { at, message, .. } => {
+                (*at, self.describe_open_waitpoint(*at, message), TimelineLevel::Attention)
+            }
             Event::Escalated { opening, deadline, approvers } => {
-                let who = words::list(&words::people(approvers), "or");
-                let until = deadline.map_or(String::new(), |deadline| format!(", until {}", utc(deadline)));
-                (at(opening)?, format!("now asks {who}{until}"), Level::Attention)
+                let who = words::join_list(&words::approver_names(approvers), "or");
+                let until =
+                    deadline.map_or(String::new(), |deadline| format!(", until {}", format_utc(deadline)));
+                (at(opening)?, format!("now asks {who}{until}"), TimelineLevel::Attention)
             }
             Event::Approved { opening, by, reason } => {
-                let why = after(reason.as_deref());
-                (at(opening)?, format!("approved by {by}, and others have to{why}"), Level::Info)
+                let why = format_suffix(reason.as_deref());
+                (at(opening)?, format!("approved by {by}, and others have to{why}"), TimelineLevel::Info)
             }
             Event::Decided { opening, decision, by, reason, .. } => {
                 let word = match decision {
-                    Decision::Approve => "approved",
-                    Decision::Reject => "rejected",
+                    Verdict::Approve => "approved",
+                    Verdict::Reject => "rejected",
                 };
-                (at(opening)?, format!("{word} by {by}{}", after(reason.as_deref())), Level::Info)
+                (
+                    at(opening)?,
+                    format!("{word} by {by}{}", format_suffix(reason.as_deref())),
+                    TimelineLevel::Info,
+                )
             }
             Event::SignalTaken { opening, name, .. } => {
-                (at(opening)?, format!("got signal `{name}`"), Level::Info)
+                (at(opening)?, format!("got signal `{name}`"), TimelineLevel::Info)
             }
             _ => return None,
         };
-        Some((self.names.step(at), text, level))
+        Some((self.names.step_path(at), text, level))
     }
 
-    fn opened(&self, at: StepAt, message: &str) -> String {
+    fn describe_open_waitpoint(&self, at: StepAt, message: &str) -> String {
         let step = self.names.definition().scope(self.names.scope(at.0)).step(at.1);
         match &step.kind {
-            Kind::Wait(wait) => {
+            StepKindSpec::Wait(wait) => {
                 let signals: Vec<String> = wait.on.iter().map(ToString::to_string).collect();
-                format!("waits for signal {}", words::quoted(&signals, "or"))
+                format!("waits for signal {}", words::join_quoted(&signals, "or"))
             }
             _ => format!("waits for a decision: {message}"),
         }
     }
 
-    fn of_step(&self, event: &Event) -> Option<Line> {
+    fn describe_step_event(&self, event: &Event) -> Option<EventLine> {
         let (at, text, level) = match event {
             Event::StepExpanded { at, items } => {
                 let count = items.as_array().map_or(0, Vec::len);
-                (at, format!("items: {count}"), Level::Detail)
+                (at, format!("items: {count}"), TimelineLevel::Detail)
             }
-            Event::StepOverdue { at } => (at, "its time is up".into(), Level::Warning),
-            Event::StepEntered { at, .. } => (at, "started".into(), Level::Info),
+            Event::StepOverdue { at } => (at, "its time is up".into(), TimelineLevel::Warning),
+            Event::StepEntered { at, .. } => (at, "started".into(), TimelineLevel::Info),
             Event::StopAsked { attempt, why } => {
                 let why = match why {
-                    Stop::Halted => "what is around it stopped",
-                    Stop::Timeout => "its time is up",
+                    AttemptStopReason::Halted => "what is around it stopped",
+                    AttemptStopReason::Timeout => "its time is up",
                 };
-                (&attempt.at, format!("is told to stop: {why}"), Level::Info)
+                (&attempt.at, format!("is told to stop: {why}"), TimelineLevel::Info)
             }
-            Event::RetryScheduled { at, due, error } => {
-                (at, format!("tries again at {}: {}", utc(*due), error.message), Level::Warning)
-            }
+            Event::RetryScheduled { at, due, error } => (
+                at,
+                format!("tries again at {}: {}", format_utc(*due), error.message),
+                TimelineLevel::Warning,
+            ),
             Event::StepEnded { at, outcome, error, effect, settler, .. } => {
                 let message = error.as_ref().map(|error| error.message.as_str());
-                let settles = settler.map(|settler| self.names.step(StepAt(at.0, settler)));
+                let settles = settler.map(|settler| self.names.step_path(StepAt(at.0, settler)));
                 let settles = settles.map_or(String::new(), |step| format!("; `{step}` is to settle it"));
-                let ended = self.step_ended(*at, *outcome, effect.as_skipped);
-                let text = format!("{ended}{}{settles}", after(message));
-                (at, text, if settler.is_some() { Level::Warning } else { outcome_level(*outcome) })
+                let ended = self.describe_step_end(*at, *outcome, effect.as_skipped);
+                let text = format!("{ended}{}{settles}", format_suffix(message));
+                (at, text, if settler.is_some() { TimelineLevel::Warning } else { outcome_level(*outcome) })
             }
             Event::StepReused(reused) => {
                 let by = reused.decided_by.as_ref().map_or(String::new(), |by| format!(", decided by {by}"));
-                let word = self.step_ended(reused.at, reused.outcome, reused.effect.as_skipped);
-                (&reused.at, format!("reused: {word}{by}"), Level::Info)
+                let word = self.describe_step_end(reused.at, reused.outcome, reused.effect.as_skipped);
+                (&reused.at, format!("reused: {word}{by}"), TimelineLevel::Info)
             }
             _ => return None,
         };
-        Some((self.names.step(*at), text, level))
+        Some((self.names.step_path(*at), text, level))
     }
 
     /// The end of a run or of a called workflow, in the words of its format.
-    fn run_ended(&self, instance: InstanceIx, status: RunStatus) -> String {
-        let word = shown(self.names.words(instance).run(status));
+    fn describe_run_end(&self, instance: InstanceIx, status: RunStatus) -> String {
+        let word = status_text(self.names.words(instance).run_word(status));
         match status {
             RunStatus::UndoFailed => format!("{word}, and could not be undone"),
             RunStatus::Undone if word != "undone" => format!("{word}, and undone"),
@@ -343,71 +375,71 @@ impl Timeline {
     }
 
     /// The end of a step, in the words of its format.
-    fn step_ended(&self, at: StepAt, outcome: Outcome, as_skipped: bool) -> String {
-        let word = |status| shown(self.names.words(at.0).step(status, as_skipped));
+    fn describe_step_end(&self, at: StepAt, outcome: StepOutcome, as_skipped: bool) -> String {
+        let word = |status| status_text(self.names.words(at.0).step_word(status, as_skipped));
         let status = match outcome {
             _ if as_skipped => return format!("failed, and counts as {}", word(StepStatus::Skipped)),
-            Outcome::Skipped(Skip::Condition) => {
+            StepOutcome::Skipped(SkipReason::Condition) => {
                 return format!("{}: its condition is false", word(StepStatus::Skipped));
             }
-            Outcome::Skipped(Skip::Upstream(_)) => {
+            StepOutcome::Skipped(SkipReason::Upstream(_)) => {
                 let word = word(StepStatus::Skipped);
                 return format!("{word}: something that it depends on did not succeed");
             }
-            Outcome::Rejected => return "rejected".to_owned(),
-            Outcome::Succeeded => StepStatus::Succeeded,
-            Outcome::Incomplete | Outcome::Exhausted => StepStatus::Incomplete,
-            Outcome::Failed(ErrorClass::Timeout) => StepStatus::TimedOut,
-            Outcome::Failed(_) => StepStatus::Failed,
-            Outcome::Cancelled => StepStatus::Cancelled,
+            StepOutcome::Rejected => return "rejected".to_owned(),
+            StepOutcome::Succeeded => StepStatus::Succeeded,
+            StepOutcome::Incomplete | StepOutcome::Exhausted => StepStatus::Incomplete,
+            StepOutcome::Failed(ErrorClass::Timeout) => StepStatus::TimedOut,
+            StepOutcome::Failed(_) => StepStatus::Failed,
+            StepOutcome::Cancelled => StepStatus::Cancelled,
         };
         word(status)
     }
 }
 
 /// A status as people write it.
-fn shown(status: &str) -> String {
+fn status_text(status: &str) -> String {
     status.replace('_', " ")
 }
 
-fn after(text: Option<&str>) -> String {
+fn format_suffix(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).map_or(String::new(), |text| format!(": {text}"))
 }
 
-fn join(texts: &[String]) -> Option<String> {
+fn join_texts(texts: &[String]) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join("; "))
 }
 
-fn begun(part: Part) -> String {
+fn describe_part_start(part: InstancePart) -> String {
     match part {
-        Part::Lane(lane) => format!("lane {} begins", lane + 1),
-        Part::Item(item) => format!("item {item} begins"),
-        Part::Pass(pass) => format!("pass {pass} begins"),
-        Part::Call => "the called workflow begins".to_owned(),
+        InstancePart::Lane(lane) => format!("lane {} begins", lane + 1),
+        InstancePart::Item(item) => format!("item {item} begins"),
+        InstancePart::Pass(pass) => format!("pass {pass} begins"),
+        InstancePart::Call => "the called workflow begins".to_owned(),
     }
 }
 
-fn found(finding: Finding) -> &'static str {
+fn finding_word(finding: CheckFinding) -> &'static str {
     match finding {
-        Finding::Complete => "complete",
-        Finding::Incomplete => "incomplete",
-        Finding::Undecided => "undecided",
-        Finding::Blocked => "blocked",
+        CheckFinding::Complete => "complete",
+        CheckFinding::Incomplete => "incomplete",
+        CheckFinding::Undecided => "undecided",
+        CheckFinding::Blocked => "blocked",
     }
 }
 
-fn level_of(status: RunStatus) -> Level {
+fn run_status_level(status: RunStatus) -> TimelineLevel {
     match status {
-        RunStatus::Failed | RunStatus::TimedOut | RunStatus::UndoFailed => Level::Error,
-        RunStatus::Cancelled | RunStatus::Undone => Level::Warning,
-        _ => Level::Info,
+        RunStatus::Failed | RunStatus::TimedOut | RunStatus::UndoFailed => TimelineLevel::Error,
+        RunStatus::Cancelled | RunStatus::Undone => TimelineLevel::Warning,
+        _ => TimelineLevel::Info,
     }
 }
 
-fn outcome_level(outcome: Outcome) -> Level {
+fn outcome_level(outcome: StepOutcome) -> TimelineLevel {
     match outcome {
-        Outcome::Failed(_) | Outcome::Exhausted | Outcome::Rejected => Level::Error,
-        Outcome::Incomplete | Outcome::Cancelled => Level::Warning,
-        Outcome::Succeeded | Outcome::Skipped(_) => Level::Info,
+        StepOutcome::Failed(_) | StepOutcome::Exhausted | StepOutcome::Rejected => TimelineLevel::Error,
+        StepOutcome::Incomplete | StepOutcome::Cancelled => TimelineLevel::Warning,
+        StepOutcome::Succeeded | StepOutcome::Skipped(_) => TimelineLevel::Info,
     }
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{ErrorView, Names};
-use crate::engine::{Completion, InstanceIx, Phase, RunState, StepAt, UndoTarget, Walk, WalkState};
+use super::{ErrorView, StepPaths};
+use crate::engine::{
+    CompletedVisit, InstanceIx, RunState, StepAt, StepPhase, UndoTarget, UndoWalk, UndoWalkState,
+};
 
 /// Paths of steps, in the order of the document.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -31,9 +33,9 @@ pub struct UndoFailureView {
 }
 
 /// None when nothing was ever to be undone.
-pub(super) fn summary(
+pub(super) fn summarize_undo(
     state: &RunState,
-    names: &Names,
+    names: &StepPaths,
     current: &[bool],
     shown: &[StepAt],
 ) -> Option<UndoView> {
@@ -44,32 +46,32 @@ pub(super) fn summary(
     let targeted: BTreeSet<StepAt> = state
         .walks
         .iter()
-        .filter(|(of, _)| matches!(of, Walk::Workflow(home) if current[home.0 as usize]))
+        .filter(|(of, _)| matches!(of, UndoWalk::Workflow(home) if current[home.0 as usize]))
         .flat_map(|(_, walk)| walk.targets.iter().map(|target| target.at))
         .collect();
     let shown: BTreeSet<StepAt> = shown.iter().copied().chain(targeted).collect();
     let mut view = UndoView::default();
     for at in shown {
-        match place(state, at) {
-            Place::Undone => view.undone.push(names.step(at)),
-            Place::ToUndo => view.to_undo.push(names.step(at)),
-            Place::NotUndone => {
-                let error = state.more(at).and_then(|more| more.undo_error.as_ref());
-                let error = error.map(|error| ErrorView::of(error, names));
-                view.failed.extend(error.map(|error| UndoFailureView { step: names.step(at), error }));
-                view.not_undone.push(names.step(at));
+        match undo_progress(state, at) {
+            UndoProgress::Undone => view.undone.push(names.step_path(at)),
+            UndoProgress::ToUndo => view.to_undo.push(names.step_path(at)),
+            UndoProgress::NotUndone => {
+                let error = state.visit_state(at).and_then(|more| more.undo_error.as_ref());
+                let error = error.map(|error| ErrorView::from_error(error, names));
+                view.failed.extend(error.map(|error| UndoFailureView { step: names.step_path(at), error }));
+                view.not_undone.push(names.step_path(at));
             }
-            Place::Untouched => {}
+            UndoProgress::Untouched => {}
         }
     }
     let uncertain: BTreeSet<StepAt> =
         state.walks.values().flat_map(|walk| walk.uncertain.iter().copied()).collect();
-    view.possibly_effective = uncertain.into_iter().map(|at| names.step(at)).collect();
+    view.possibly_effective = uncertain.into_iter().map(|at| names.step_path(at)).collect();
     Some(view)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum UndoProgress {
     Undone,
     ToUndo,
     NotUndone,
@@ -78,9 +80,9 @@ pub(super) enum Place {
 }
 
 /// The walk that undoes a workflow: its own, or that of the nearest caller.
-fn walk_around(state: &RunState, mut home: InstanceIx) -> Option<(InstanceIx, &WalkState)> {
+fn find_undo_walk(state: &RunState, mut home: InstanceIx) -> Option<(InstanceIx, &UndoWalkState)> {
     loop {
-        if let Some(walk) = state.walks.get(&Walk::Workflow(home)) {
+        if let Some(walk) = state.walks.get(&UndoWalk::Workflow(home)) {
             return Some((home, walk));
         }
         home = state.instance(state.instance(home).parent?.0).home;
@@ -88,25 +90,25 @@ fn walk_around(state: &RunState, mut home: InstanceIx) -> Option<(InstanceIx, &W
 }
 
 /// Where a step is in the undoing of its workflow.
-pub(super) fn place(state: &RunState, at: StepAt) -> Place {
+pub(super) fn undo_progress(state: &RunState, at: StepAt) -> UndoProgress {
     let instance = state.instance(at.0);
     let phase = state.step(at).phase;
     match phase {
-        Phase::Stuck => return Place::NotUndone,
-        Phase::Undoing => return Place::ToUndo,
+        StepPhase::Stuck => return UndoProgress::NotUndone,
+        StepPhase::Undoing => return UndoProgress::ToUndo,
         _ => {}
     }
-    let Some((home, walk)) = walk_around(state, instance.home) else {
-        return if phase == Phase::Undone { Place::Undone } else { Place::Untouched };
+    let Some((home, walk)) = find_undo_walk(state, instance.home) else {
+        return if phase == StepPhase::Undone { UndoProgress::Undone } else { UndoProgress::Untouched };
     };
     // An earlier visit may be undone and a later one not; what is left counts, if this walk was to undo it.
     let targeted = |visit| walk.targets.contains(&UndoTarget { at, visit });
     let asked = home == instance.home && state.instance(home).undo_asked;
-    let left = |done: &Completion| done.step == at.1 && (asked || targeted(done.visit));
+    let left = |done: &CompletedVisit| done.step == at.1 && (asked || targeted(done.visit));
     match instance.completed.iter().any(left) {
-        true if walk.ended => Place::NotUndone,
-        true => Place::ToUndo,
-        false if phase == Phase::Undone => Place::Undone,
-        false => Place::Untouched,
+        true if walk.ended => UndoProgress::NotUndone,
+        true => UndoProgress::ToUndo,
+        false if phase == StepPhase::Undone => UndoProgress::Undone,
+        false => UndoProgress::Untouched,
     }
 }

@@ -1,25 +1,25 @@
 //! Words that several views share.
 
 use crate::{
-    engine::{Outcome, Role, Skip},
-    ir::{Approver, ErrorClass, HoldReason, KindName},
+    engine::{AttemptRole, SkipReason, StepOutcome},
+    ir::{Approver, ErrorClass, HoldReason, StepKindName},
 };
 
-pub(super) fn kind(kind: KindName) -> &'static str {
+pub(super) fn kind_word(kind: StepKindName) -> &'static str {
     match kind {
-        KindName::Work => "work",
-        KindName::Gate => "gate",
-        KindName::Wait => "wait",
-        KindName::Branch => "branch",
-        KindName::Parallel => "parallel",
-        KindName::Each => "each",
-        KindName::Loop => "loop",
-        KindName::Call => "call",
+        StepKindName::Work => "work",
+        StepKindName::Gate => "gate",
+        StepKindName::Wait => "wait",
+        StepKindName::Branch => "branch",
+        StepKindName::Parallel => "parallel",
+        StepKindName::Each => "each",
+        StepKindName::Loop => "loop",
+        StepKindName::Call => "call",
     }
 }
 
 /// What a step is held for, after "held for".
-pub(super) fn hold(reason: HoldReason) -> &'static str {
+pub(super) fn hold_phrase(reason: HoldReason) -> &'static str {
     match reason {
         HoldReason::Approval => "approval",
         HoldReason::Budget => "budget",
@@ -32,7 +32,7 @@ pub(super) fn hold(reason: HoldReason) -> &'static str {
 }
 
 /// Who may decide.
-pub(super) fn people(approvers: &[Approver]) -> Vec<String> {
+pub(super) fn approver_names(approvers: &[Approver]) -> Vec<String> {
     let one = |approver: &Approver| match approver {
         Approver::Role(role) => format!("the role {role}"),
         Approver::User(user) => user.clone(),
@@ -41,12 +41,12 @@ pub(super) fn people(approvers: &[Approver]) -> Vec<String> {
 }
 
 /// "`a`, `b` or `c`".
-pub(super) fn quoted(names: &[String], last: &str) -> String {
-    list(&names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>(), last)
+pub(super) fn join_quoted(names: &[String], last: &str) -> String {
+    join_list(&names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>(), last)
 }
 
 /// "a, b or c".
-pub(super) fn list(names: &[String], last: &str) -> String {
+pub(super) fn join_list(names: &[String], last: &str) -> String {
     match names {
         [] => String::new(),
         [one] => one.clone(),
@@ -55,25 +55,25 @@ pub(super) fn list(names: &[String], last: &str) -> String {
 }
 
 /// How a step ended, after "which" or its name.
-pub(super) fn ended(outcome: Outcome) -> &'static str {
+pub(super) fn outcome_phrase(outcome: StepOutcome) -> &'static str {
     match outcome {
-        Outcome::Succeeded => "succeeded",
-        Outcome::Incomplete => "stayed incomplete",
-        Outcome::Exhausted => "was not completed in all its iterations",
-        Outcome::Failed(ErrorClass::Timeout) => "timed out",
-        Outcome::Failed(_) => "failed",
-        Outcome::Rejected => "was rejected",
-        Outcome::Skipped(Skip::Condition | Skip::Upstream(_)) => "was skipped",
-        Outcome::Cancelled => "was cancelled",
+        StepOutcome::Succeeded => "succeeded",
+        StepOutcome::Incomplete => "stayed incomplete",
+        StepOutcome::Exhausted => "was not completed in all its iterations",
+        StepOutcome::Failed(ErrorClass::Timeout) => "timed out",
+        StepOutcome::Failed(_) => "failed",
+        StepOutcome::Rejected => "was rejected",
+        StepOutcome::Skipped(SkipReason::Condition | SkipReason::Upstream(_)) => "was skipped",
+        StepOutcome::Cancelled => "was cancelled",
     }
 }
 
 /// Whose attempt, before "started" or "failed".
-pub(super) fn role(role: Role) -> &'static str {
+pub(super) fn role_word(role: AttemptRole) -> &'static str {
     match role {
-        Role::Main => "attempt",
-        Role::Check => "check",
-        Role::Summary => "summary",
-        Role::Undo => "undo",
+        AttemptRole::Main => "attempt",
+        AttemptRole::Check => "check",
+        AttemptRole::Summary => "summary",
+        AttemptRole::Undo => "undo",
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use skein_core::expr::bounds::{
     FUEL, MAX_DEPTH, MAX_NODES, MAX_RESULT, MAX_SOURCE, MAX_TEXT, MAX_VALUE_DEPTH,
 };
-use skein_core::expr::{EvalErrorKind, Expr, ParseErrorKind, ShapeError};
+use skein_core::expr::{EvalErrorKind, Expr, ExprParseErrorKind, ExprShapeError};
 
 use crate::support::{Values, parse};
 
@@ -12,7 +12,7 @@ fn values(input: Value) -> Values {
     Values([("input".to_owned(), input)].into_iter().collect())
 }
 
-fn parse_kind(surface: &str, text: &str) -> Option<ParseErrorKind> {
+fn parse_kind(surface: &str, text: &str) -> Option<ExprParseErrorKind> {
     parse(surface, text).err().map(|error| error.kind)
 }
 
@@ -20,8 +20,8 @@ fn eval_kind(text: &str, input: Value) -> Option<EvalErrorKind> {
     parse("swdl-template", text).unwrap().eval(&values(input)).err().map(|error| error.kind)
 }
 
-fn too_deep() -> Option<ParseErrorKind> {
-    Some(ParseErrorKind::Shape(ShapeError::TooDeep))
+fn too_deep() -> Option<ExprParseErrorKind> {
+    Some(ExprParseErrorKind::Shape(ExprShapeError::TooDeep))
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn source() {
     for (size, error) in [
         (MAX_SOURCE - 1, None),
         (MAX_SOURCE, None),
-        (MAX_SOURCE + 1, Some(ParseErrorKind::SourceTooLong(MAX_SOURCE + 1))),
+        (MAX_SOURCE + 1, Some(ExprParseErrorKind::SourceTooLong(MAX_SOURCE + 1))),
     ] {
         let text = format!("'{}'", "x".repeat(size - 2));
         for surface in ["aip", "swdl", "ioa"] {
@@ -46,7 +46,7 @@ fn template_text() {
     for (size, error) in [
         (MAX_TEXT - 1, None),
         (MAX_TEXT, None),
-        (MAX_TEXT + 1, Some(ParseErrorKind::TextTooLong(MAX_TEXT + 1))),
+        (MAX_TEXT + 1, Some(ExprParseErrorKind::TextTooLong(MAX_TEXT + 1))),
     ] {
         let text = format!("{}${{{{ parameters.n }}}}", "x".repeat(size - 19));
         assert_eq!(text.len(), size);
@@ -98,7 +98,7 @@ fn nodes() {
     for (n, error) in [
         (MAX_NODES - 1, None),
         (MAX_NODES, None),
-        (MAX_NODES + 1, Some(ParseErrorKind::Shape(ShapeError::TooManyNodes))),
+        (MAX_NODES + 1, Some(ExprParseErrorKind::Shape(ExprShapeError::TooManyNodes))),
     ] {
         // The template is a node as well.
         let text = "${{run}}".repeat(n - 1);
@@ -132,7 +132,7 @@ fn text_on_the_way() {
         [(MAX_RESULT - 1, None), (MAX_RESULT, None), (MAX_RESULT + 1, Some(EvalErrorKind::TooLarge))]
     {
         let expr = Expr::template([Expr::input(["a"]), Expr::literal("tail").unwrap()]).unwrap();
-        let expr = Expr::call(skein_core::expr::Function::Length, [expr]).unwrap();
+        let expr = Expr::call(skein_core::expr::ExprFunction::Length, [expr]).unwrap();
         let result = expr.eval(&values(json!({"a": "x".repeat(size - 4)})));
         assert_eq!(result.as_ref().err().map(|error| error.kind.clone()), error, "{size}");
         assert_eq!(result.ok().and_then(|n| n.as_u64()), error.is_none().then_some(size as u64));
@@ -233,7 +233,9 @@ fn the_deepest_value_round_trips() {
     let deepest = |leaf: &str| {
         let mut value = json!(leaf);
         let mut last = None;
-        while let Ok(expr) = skein_core::expr::swdl::value(&value, skein_core::expr::swdl::Scope::Stage) {
+        while let Ok(expr) =
+            skein_core::expr::swdl::parse_value(&value, skein_core::expr::swdl::SwdlExprScope::Stage)
+        {
             last = Some(expr);
             value = json!([value]);
         }
@@ -254,7 +256,7 @@ fn the_deepest_value_round_trips() {
 fn hopelessly_deep_values_are_refused() {
     // Built and taken apart by hand: dropping it in one go is what would overflow.
     let mut value = nested(5_000);
-    assert!(skein_core::expr::aip15::value(&value).is_err());
+    assert!(skein_core::expr::aip15::parse_value(&value).is_err());
     while let Value::Array(items) = &mut value {
         value = items.pop().unwrap_or(Value::Null);
     }

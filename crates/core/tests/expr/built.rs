@@ -1,7 +1,9 @@
 //! Expressions made in Rust, what they read, how types fit, and the JSON they are kept as.
 
 use serde_json::{Value, json};
-use skein_core::expr::{CompareOp, Expr, Fit, Function, Part, Root, ShapeError, Ty};
+use skein_core::expr::{
+    CompareOp, Expr, ExprFunction, ExprShapeError, ExprType, ReferenceRoot, StepProperty, TypeFit,
+};
 
 use crate::support::{Values, bindings, parse};
 
@@ -12,7 +14,12 @@ fn literal(value: impl Into<Value>) -> Expr {
 #[test]
 fn builders_and_parsers_agree() {
     let values = Values(bindings("std").unwrap());
-    let status = || Expr::read(Root::Step { id: "fetch-page".into(), part: Part::Status }, [] as [&str; 0]);
+    let status = || {
+        Expr::reference(
+            ReferenceRoot::Step { id: "fetch-page".into(), part: StepProperty::Status },
+            [] as [&str; 0],
+        )
+    };
     let pairs = [
         ("swdl-template", "${{ parameters.name }}", Expr::input(["name"])),
         ("swdl-template", "${{ stages.fetch-page.outputs.n }}", Expr::step("fetch-page", ["n"])),
@@ -21,7 +28,7 @@ fn builders_and_parsers_agree() {
             "hi ${{ parameters.name }}!",
             Expr::template([literal("hi "), Expr::input(["name"]), literal("!")]).unwrap(),
         ),
-        ("swdl", "!parameters.no", Expr::negated(Expr::input(["no"])).unwrap()),
+        ("swdl", "!parameters.no", Expr::negate(Expr::input(["no"])).unwrap()),
         (
             "swdl",
             "parameters.nil || parameters.n",
@@ -34,7 +41,11 @@ fn builders_and_parsers_agree() {
             Expr::compare(CompareOp::Eq, status(), literal("success")).unwrap(),
         ),
         ("swdl", "parameters.no ? 1 : 2", Expr::cond(Expr::input(["no"]), literal(1), literal(2)).unwrap()),
-        ("swdl", "length(parameters.list)", Expr::call(Function::Length, [Expr::input(["list"])]).unwrap()),
+        (
+            "swdl",
+            "length(parameters.list)",
+            Expr::call(ExprFunction::Length, [Expr::input(["list"])]).unwrap(),
+        ),
         (
             "swdl-value",
             r#"{"a": "${{ parameters.n }}", "b": [1]}"#,
@@ -51,19 +62,22 @@ fn builders_and_parsers_agree() {
 
 #[test]
 fn builders_refuse_what_parsers_do() {
-    let deep = (0..31).fold(literal(1), |expr, _| Expr::negated(expr).unwrap());
-    assert_eq!(Expr::negated(deep), Err(ShapeError::TooDeep));
-    assert_eq!(Expr::all([literal(1)]), Err(ShapeError::TooFewOperands));
-    assert!(matches!(Expr::call(Function::Contains, [literal(1)]), Err(ShapeError::Arity { .. })));
-    assert_eq!(Expr::object([("a", literal(1)), ("a", literal(2))]), Err(ShapeError::FieldTwice("a".into())));
-    assert_eq!(Expr::literal("x".repeat(1 << 21)), Err(ShapeError::TooLong));
+    let deep = (0..31).fold(literal(1), |expr, _| Expr::negate(expr).unwrap());
+    assert_eq!(Expr::negate(deep), Err(ExprShapeError::TooDeep));
+    assert_eq!(Expr::all([literal(1)]), Err(ExprShapeError::TooFewOperands));
+    assert!(matches!(Expr::call(ExprFunction::Contains, [literal(1)]), Err(ExprShapeError::Arity { .. })));
+    assert_eq!(
+        Expr::object([("a", literal(1)), ("a", literal(2))]),
+        Err(ExprShapeError::FieldTwice("a".into()))
+    );
+    assert_eq!(Expr::literal("x".repeat(1 << 21)), Err(ExprShapeError::TooLong));
 }
 
 /// A part that came from text loses its place when a program puts it inside an operator.
 #[test]
 fn operators_around_parsed_text_have_no_spans() {
     let parsed = parse("swdl", "parameters.n < 'x'").unwrap();
-    let error = Expr::negated(parsed).unwrap().eval(&Values(bindings("std").unwrap())).unwrap_err();
+    let error = Expr::negate(parsed).unwrap().eval(&Values(bindings("std").unwrap())).unwrap_err();
     assert_eq!(error.span.to_string(), "0..0");
 }
 
@@ -79,9 +93,15 @@ fn reads_are_in_source_order() {
         .reads()
         .iter()
         .map(|read| {
-            let source = expr.at(&read.at).unwrap().source();
+            let source = expr.expr_at(&read.at).unwrap().source();
             assert!(!read.lenient_outputs);
-            format!("{} {} {}: {}", read.at, read.root, read.path.join("."), read.span.of(source).unwrap())
+            format!(
+                "{} {} {}: {}",
+                read.at,
+                read.root,
+                read.path.join("."),
+                read.span.slice_text(source).unwrap()
+            )
         })
         .collect();
     assert_eq!(
@@ -99,7 +119,7 @@ fn reads_are_in_source_order() {
     );
     let lenient = parse("aip", "$steps.a.outputs.x").unwrap();
     assert!(lenient.reads()[0].lenient_outputs);
-    assert!(lenient.at("/a").is_none() && expr.at("/b/7").is_none() && expr.at("b").is_none());
+    assert!(lenient.expr_at("/a").is_none() && expr.expr_at("/b/7").is_none() && expr.expr_at("b").is_none());
 }
 
 #[test]
@@ -129,8 +149,8 @@ fn the_json_is_stable() {
 
 #[test]
 fn fits() {
-    use Fit::{No, Unknown, Yes};
-    let schema = |text: &str| Ty::of_schema(&serde_json::from_str(text).unwrap());
+    use TypeFit::{No, Unknown, Yes};
+    let schema = |text: &str| ExprType::from_schema(&serde_json::from_str(text).unwrap());
     let string = r#"{"type": "string"}"#;
     let open = r#"{"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}"#;
     let closed =
@@ -170,5 +190,5 @@ fn fits() {
     }
     let endless =
         (0..200).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
-    assert_eq!(Ty::of_schema(&endless).accepts(&Ty::Null), No);
+    assert_eq!(ExprType::from_schema(&endless).accepts(&ExprType::Null), No);
 }

@@ -86,7 +86,7 @@ fn check(surface: &str, text: &str, values: &Values, schemas: &Schemas) -> bool 
                 error.span.start <= error.span.end && error.span.end as usize <= text.len(),
                 "{text}: {error:?}"
             );
-            assert!(error.span.of(text).is_some(), "{surface} {text:?}: {error:?}");
+            assert!(error.span.slice_text(text).is_some(), "{surface} {text:?}: {error:?}");
             return false;
         }
     };
@@ -97,15 +97,15 @@ fn check(surface: &str, text: &str, values: &Values, schemas: &Schemas) -> bool 
     assert_eq!(result, back.eval(values));
     if let Ok(value) = &result {
         assert!(value.to_string().len() <= MAX_RESULT);
-        let ty = expr.ty(schemas).ty;
+        let ty = expr.infer_type(schemas).ty;
         assert_ne!(
-            ty.accepts(&skein_core::expr::Ty::of_value(value)),
-            skein_core::expr::Fit::No,
+            ty.accepts(&skein_core::expr::ExprType::from_value(value)),
+            skein_core::expr::TypeFit::No,
             "{text}: {ty}"
         );
     }
     for read in expr.reads() {
-        assert!(read.span.of(expr.source()).is_some());
+        assert!(read.span.slice_text(expr.source()).is_some());
     }
     true
 }
@@ -214,7 +214,7 @@ fn any_value() {
             let back: Expr = serde_json::from_str(&serde_json::to_string(&expr).unwrap()).unwrap();
             assert_eq!(back, expr);
             assert_eq!(expr.eval(&values), back.eval(&values), "{text}");
-            assert!(expr.reads().iter().all(|read| expr.at(&read.at).is_some()));
+            assert!(expr.reads().iter().all(|read| expr.expr_at(&read.at).is_some()));
         }
     }
 }

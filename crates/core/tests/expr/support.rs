@@ -3,21 +3,24 @@
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
-use skein_core::expr::swdl::Scope;
-use skein_core::expr::{Env, Expr, Lookup, ParseError, Part, Root, Ty, TypeEnv, aip15, ioa, swdl};
+use skein_core::expr::swdl::SwdlExprScope;
+use skein_core::expr::{
+    Expr, ExprEnv, ExprParseError, ExprType, ReferenceRoot, RootLookup, StepProperty, TypeEnv, aip15, ioa,
+    swdl,
+};
 
 /// Parses `text` as the named surface would; the `-value` ones take JSON.
-pub fn parse(surface: &str, text: &str) -> Result<Expr, ParseError> {
+pub fn parse(surface: &str, text: &str) -> Result<Expr, ExprParseError> {
     let json = || serde_json::from_str::<Value>(text).unwrap();
     match surface {
-        "aip" => aip15::condition(text),
-        "aip-value" => aip15::value(&json()),
-        "swdl" => swdl::condition(text, Scope::Stage),
-        "swdl-item" => swdl::condition(text, Scope::FanOut),
-        "swdl-template" => swdl::template(text, Scope::Stage),
-        "swdl-value" => swdl::value(&json(), Scope::Stage),
-        "ioa" => ioa::condition(text),
-        "ioa-value" => ioa::value(&json()),
+        "aip" => aip15::parse_condition(text),
+        "aip-value" => aip15::parse_value(&json()),
+        "swdl" => swdl::parse_condition(text, SwdlExprScope::Stage),
+        "swdl-item" => swdl::parse_condition(text, SwdlExprScope::FanOut),
+        "swdl-template" => swdl::parse_template(text, SwdlExprScope::Stage),
+        "swdl-value" => swdl::parse_value(&json(), SwdlExprScope::Stage),
+        "ioa" => ioa::parse_condition(text),
+        "ioa-value" => ioa::parse_value(&json()),
         other => panic!("no surface {other}"),
     }
 }
@@ -36,31 +39,31 @@ pub fn bindings(text: &str) -> Result<Map<String, Value>, String> {
 /// Roots by their names. `steps` maps ids to `{output, status, summary}`; the text `"not yet"` is just that.
 pub struct Values(pub Map<String, Value>);
 
-fn find<'a>(all: &'a Map<String, Value>, root: &Root) -> Option<&'a Value> {
+fn find<'a>(all: &'a Map<String, Value>, root: &ReferenceRoot) -> Option<&'a Value> {
     match root {
-        Root::Input => all.get("input"),
-        Root::Item => all.get("item"),
-        Root::Index => all.get("index"),
-        Root::Context => all.get("context"),
-        Root::Env => all.get("env"),
-        Root::Run => all.get("run"),
-        Root::Workflow => all.get("workflow"),
-        Root::Step { id, part } => all.get("steps")?.get(&**id)?.get(match part {
-            Part::Output => "output",
-            Part::Status => "status",
-            Part::Summary => "summary",
+        ReferenceRoot::Input => all.get("input"),
+        ReferenceRoot::Item => all.get("item"),
+        ReferenceRoot::Index => all.get("index"),
+        ReferenceRoot::Context => all.get("context"),
+        ReferenceRoot::Env => all.get("env"),
+        ReferenceRoot::Run => all.get("run"),
+        ReferenceRoot::Workflow => all.get("workflow"),
+        ReferenceRoot::Step { id, part } => all.get("steps")?.get(&**id)?.get(match part {
+            StepProperty::Output => "output",
+            StepProperty::Status => "status",
+            StepProperty::Summary => "summary",
         }),
     }
 }
 
-impl Env for Values {
-    fn lookup(&self, root: &Root) -> Lookup<'_> {
+impl ExprEnv for Values {
+    fn lookup(&self, root: &ReferenceRoot) -> RootLookup<'_> {
         match find(&self.0, root) {
-            None => Lookup::Absent,
-            Some(value) if value == "not yet" => Lookup::NotYet,
+            None => RootLookup::Absent,
+            Some(value) if value == "not yet" => RootLookup::NotYet,
             // The input is lent and the rest is given away, so that both are tried.
-            Some(value) if *root == Root::Input => Lookup::Found(Cow::Borrowed(value)),
-            Some(value) => Lookup::Found(Cow::Owned(value.clone())),
+            Some(value) if *root == ReferenceRoot::Input => RootLookup::Found(Cow::Borrowed(value)),
+            Some(value) => RootLookup::Found(Cow::Owned(value.clone())),
         }
     }
 }
@@ -69,7 +72,7 @@ impl Env for Values {
 pub struct Schemas(pub Map<String, Value>);
 
 impl TypeEnv for Schemas {
-    fn ty_of(&self, root: &Root) -> Ty {
-        find(&self.0, root).map_or(Ty::Any, Ty::of_schema)
+    fn ty_of(&self, root: &ReferenceRoot) -> ExprType {
+        find(&self.0, root).map_or(ExprType::Any, ExprType::from_schema)
     }
 }

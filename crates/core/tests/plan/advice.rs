@@ -4,10 +4,10 @@ use serde_json::json;
 use skein_core::{
     expr::Expr,
     ir::{
-        Backoff, Check, Effect, ErrorClass, GateTimeout, Kind, Retry, RunRetry, Shape, Step, Undo, Work,
-        Worker,
+        Backoff, CompletionCheck, ErrorClass, GateTimeout, OutcomeEffect, RunRetry, ScopeShape, Step,
+        StepKindSpec, StepRetry, UndoSpec, WorkSpec, WorkerSpec,
     },
-    plan::{Checked, ProblemCode},
+    plan::{CheckedWorkflow, ProblemCode},
     time::Millis,
 };
 
@@ -30,7 +30,7 @@ fn no_timeout() {
 
 #[test]
 fn wait_outlives_run() {
-    let step = gate("g", |gate| gate.timeout = Some(Millis::hours(24)));
+    let step = gate("g", |gate| gate.timeout = Some(Millis::from_hours(24)));
     says(
         graph(vec![step]),
         &["warning[wait-outlives-run] g: timeout: `g` may wait 24h, but the run ends after 10m \
@@ -47,12 +47,12 @@ fn skipped_gate() {
         })
     };
     says(
-        graph(vec![step(Effect::GO_ON)]),
+        graph(vec![step(OutcomeEffect::GO_ON)]),
         &[
             "warning[skipped-gate] g: when: if its condition is false, what waits for `g` starts without a decision",
         ],
     );
-    fine(graph(vec![step(Effect::BLOCK)]));
+    fine(graph(vec![step(OutcomeEffect::BLOCK)]));
 }
 
 #[test]
@@ -77,19 +77,19 @@ fn input_may_be_missing() {
     let first = |effect| work("a").with(|step| step.policy.effects.failed = effect);
     let second = || reading(after("b", &["a"]), "$steps.a.x").with(|step| step.inputs[0].required = true);
     says(
-        graph(vec![first(Effect::CONTINUE), second()]),
+        graph(vec![first(OutcomeEffect::CONTINUE), second()]),
         &[
             "warning[input-may-be-missing] b: inputs.in0: `b` starts even if `a` fails, and then fails for want of \
            this required input (make the input optional, or let the failure stop the run)",
         ],
     );
-    fine(graph(vec![first(Effect::ABORT), second()]));
+    fine(graph(vec![first(OutcomeEffect::ABORT), second()]));
 }
 
 #[test]
 fn unbounded_each() {
     let step = each("all", "$input.list", vec![work("a")]).with(|step| {
-        let Kind::Each(each) = &mut step.kind else { panic!() };
+        let StepKindSpec::Each(each) = &mut step.kind else { panic!() };
         each.parallelism = None;
     });
     says(
@@ -98,7 +98,7 @@ fn unbounded_each() {
     );
 }
 
-fn notes(checked: Checked, code: ProblemCode) -> Vec<String> {
+fn notes(checked: CheckedWorkflow, code: ProblemCode) -> Vec<String> {
     let notes = checked.problems.into_iter().filter(|problem| problem.code == code);
     notes.map(|problem| problem.message).collect()
 }
@@ -107,13 +107,13 @@ fn notes(checked: Checked, code: ProblemCode) -> Vec<String> {
 fn nothing_to_undo() {
     let undoable = |name: &str| {
         work(name).with(|step| {
-            step.policy.effects.failed = Effect::UNDO;
-            step.undo = Some(Box::new(Undo {
+            step.policy.effects.failed = OutcomeEffect::UNDO;
+            step.undo = Some(Box::new(UndoSpec {
                 id: id("u"),
-                work: Work::new(Worker::Tool { tool: "undo".into(), pinned: None }),
+                work: WorkSpec::new(WorkerSpec::Tool { tool: "undo".into(), pinned: None }),
                 inputs: Vec::new(),
                 timeout: None,
-                retry: Retry::default(),
+                retry: StepRetry::default(),
             }));
         })
     };
@@ -126,13 +126,15 @@ fn nothing_to_undo() {
 }
 
 fn retried(step: Step, attempts: u32) -> Step {
-    step.with(|step| step.policy.retry = Retry::of(&[ErrorClass::Network], attempts, Backoff::default()))
+    step.with(|step| {
+        step.policy.retry = StepRetry::for_classes(&[ErrorClass::Network], attempts, Backoff::default())
+    })
 }
 
 fn checked_work(name: &str, max_iterations: u32) -> Step {
     work(name).with(|step| {
-        the_work(step).check = Some(Box::new(Check {
-            worker: Worker::Command { program: "true".into(), arguments: Vec::new() },
+        the_work(step).check = Some(Box::new(CompletionCheck {
+            worker: WorkerSpec::Command { program: "true".into(), arguments: Vec::new() },
             timeout: None,
             max_iterations,
             incomplete_is_an_end: false,
@@ -173,14 +175,14 @@ fn worker_starts_of_lists_and_cycles() {
         ["up to 1 worker start, and 3 for each item of `all`"]
     );
     let known = list.with(|step| {
-        let Kind::Each(each) = &mut step.kind else { panic!() };
+        let StepKindSpec::Each(each) = &mut step.kind else { panic!() };
         each.over = Expr::literal(json!([1, 2])).unwrap();
     });
     assert_eq!(of(routed(vec![known])), ["up to 6 worker starts"]);
     let back = |max_steps| {
         let steps = vec![retried(work("a"), 2), gate("g", |gate| gate.on_reject = Some(to("a")))];
         routed(steps).with(|workflow| {
-            workflow.scope.shape = Shape::Routed { start: None, cycles: true };
+            workflow.scope.shape = ScopeShape::Routed { start: None, cycles: true };
             workflow.scope.max_steps = max_steps;
         })
     };

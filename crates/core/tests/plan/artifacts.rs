@@ -1,20 +1,20 @@
 //! Artifacts that are taken, given and exported.
 
-use skein_core::ir::{ArtifactIn, ArtifactOut, Export, Kind, Step};
+use skein_core::ir::{ArtifactExport, InputArtifact, OutputArtifact, Step, StepKindSpec};
 
 use super::support::*;
 
 fn giving(step: Step, names: &[&str]) -> Step {
     step.with(|step| {
         let gives =
-            |name: &&str| ArtifactOut { name: artifact(name), path: format!("out/{name}"), kind: None };
+            |name: &&str| OutputArtifact { name: artifact(name), path: format!("out/{name}"), kind: None };
         the_work(step).gives = names.iter().map(gives).collect();
     })
 }
 
 fn taking(step: Step, from: &str, name: &str) -> Step {
     step.with(|step| {
-        let takes = ArtifactIn { from: id(from), artifact: artifact(name), name: artifact("local") };
+        let takes = InputArtifact { from: id(from), artifact: artifact(name), name: artifact("local") };
         the_work(step).takes.push(takes);
     })
 }
@@ -70,15 +70,15 @@ fn artifact_not_before() {
 fn calls_give_what_they_export() {
     let exporting = |from: &str, name: &str| {
         call("sub", "child").with(|step| {
-            let Kind::Call(call) = &mut step.kind else { panic!() };
+            let StepKindSpec::Call(call) = &mut step.kind else { panic!() };
             call.exports =
-                vec![Export { from: id(from), artifact: artifact(name), name: artifact("shared") }];
+                vec![ArtifactExport { from: id(from), artifact: artifact(name), name: artifact("shared") }];
         })
     };
     let child = || library(vec![("child", graph(vec![giving(work("make"), &["log"])]))]);
     let main = |from: &str, name: &str, takes: &str| {
         let user = taking(after("use", &["sub"]), "sub", takes);
-        said(skein_core::plan::check(graph(vec![exporting(from, name), user]).into(), &child()))
+        said(skein_core::plan::check_workflow(graph(vec![exporting(from, name), user]).into(), &child()))
     };
     assert!(main("make", "log", "shared").is_empty());
     assert_eq!(

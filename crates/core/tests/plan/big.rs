@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::json;
 use skein_core::{
-    ir::{Kind, Step, Workflow},
+    ir::{Step, StepKindSpec, Workflow},
     limits,
-    plan::{ProblemCode, ScopeIx, check},
+    plan::{ProblemCode, ScopeIx, check_workflow},
 };
 
 use super::support::*;
@@ -30,7 +30,7 @@ fn too_many_steps() {
 fn steps_of_called_workflows_count() {
     let others = library(vec![("child", graph(chain(limits::STEPS / 2)))]);
     let main = graph(chain(limits::STEPS / 2).with(|steps| steps.push(call("c", "child"))));
-    let problems = check(main.into(), &others).problems;
+    let problems = check_workflow(main.into(), &others).problems;
     assert_eq!(problems[0].code, ProblemCode::TooManySteps);
 }
 
@@ -102,12 +102,12 @@ fn what_could_not_be_read_back_is_too_deep() {
     };
     let calling = |depth| {
         let others = library(vec![("child", step_label(depth))]);
-        check(graph(vec![call("c", "child")]).into(), &others).definition
+        check_workflow(graph(vec![call("c", "child")]).into(), &others).definition
     };
     let deepest = (1..130).rev().find(|depth| calling(*depth).is_some()).unwrap();
     let definition = calling(deepest).unwrap();
-    let json = serde_json::to_string(&definition.frozen()).unwrap();
-    assert!(skein_core::plan::Definition::from_frozen_json(&json).definition.is_some(), "at {deepest}");
+    let json = serde_json::to_string(&definition.to_frozen()).unwrap();
+    assert!(skein_core::plan::PlanDefinition::from_frozen_json(&json).definition.is_some(), "at {deepest}");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_chain_of_ten_thousand_steps_does_not_touch_the_stack() {
         let last = steps.pop().unwrap();
         steps.push(reading(last, "$steps.s0.x"));
         let definition = checked(graph(steps)).definition.unwrap();
-        assert_eq!(definition.batches(ScopeIx(0)).len(), limits::STEPS);
+        assert_eq!(definition.step_batches(ScopeIx(0)).len(), limits::STEPS);
         assert_eq!(definition.critical_path(ScopeIx(0)).steps.len(), limits::STEPS);
         let routes = (0..limits::STEPS).map(|i| work(&format!("s{i}"))).collect();
         assert!(checked(routed(routes)).definition.is_some());
@@ -155,8 +155,8 @@ fn a_workflow_called_from_everywhere_is_walked_once() {
         (name.clone(), Arc::new(workflow))
     });
     let others: Others = others.collect();
-    let definition = check(caller("w1").into(), &others).definition.unwrap();
-    assert_eq!(definition.critical_path(ScopeIx(0)).total, Some(skein_core::time::Millis::seconds(1)));
+    let definition = check_workflow(caller("w1").into(), &others).definition.unwrap();
+    assert_eq!(definition.critical_path(ScopeIx(0)).total, Some(skein_core::time::Millis::from_secs(1)));
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn many_empty_lanes_are_only_many_problems() {
     let lanes = Vec::from_iter((0..20_000).map(|i| (format!("l{i}"), Vec::new())));
     let lanes = lanes.iter().map(|(name, steps)| (name.as_str(), steps.clone())).collect();
     let step = parallel("p", lanes);
-    assert!(matches!(&step.kind, Kind::Parallel(parallel) if parallel.lanes.len() == 20_000));
+    assert!(matches!(&step.kind, StepKindSpec::Parallel(parallel) if parallel.lanes.len() == 20_000));
     assert!(has(routed(vec![step]), ProblemCode::EmptyScope));
 }
 
@@ -178,7 +178,7 @@ fn ten_thousand_steps_and_a_hundred_thousand_edges_are_checked() {
         before.iter().fold(step, |step, name| reading(step, &format!("$steps.{name}.x")))
     });
     let definition = fine_but(graph(steps.collect()), &[ProblemCode::ManySteps, ProblemCode::ManyEdges]);
-    assert_eq!(definition.batches(ScopeIx(0)).len(), limits::STEPS);
+    assert_eq!(definition.step_batches(ScopeIx(0)).len(), limits::STEPS);
     assert!(definition.bind(serde_json::json!({})).is_ok());
 }
 

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use skein_core::{
     limits,
-    plan::{Definition, Plan, Problem, ProblemCode, check},
+    plan::{Plan, PlanDefinition, PlanProblem, ProblemCode, check_workflow},
 };
 
 use super::support::*;
 
-fn definition(schema: Value) -> Arc<Definition> {
+fn definition(schema: Value) -> Arc<PlanDefinition> {
     fine(inputs(schema, graph(vec![work("a")])))
 }
 
-fn lines(bound: Result<Plan, Vec<Problem>>) -> Vec<String> {
+fn lines(bound: Result<Plan, Vec<PlanProblem>>) -> Vec<String> {
     bound.unwrap_err().iter().map(ToString::to_string).collect()
 }
 
@@ -109,27 +109,27 @@ fn the_hash_is_of_workflow_and_parameters() {
     assert_ne!(of(json!({"a": 1})), other);
 }
 
-fn with_calls() -> Arc<Definition> {
+fn with_calls() -> Arc<PlanDefinition> {
     let others = library(vec![
         ("child", graph(vec![call("c", "grandchild"), reading(after("b", &["c"]), "$steps.c.x")])),
         ("grandchild", routed(vec![each("all", "$input.list", vec![reading(work("a"), "$item.x")])])),
     ]);
-    check(graph(vec![call("sub", "child"), gate("g", |_| {})]).into(), &others).definition.unwrap()
+    check_workflow(graph(vec![call("sub", "child"), gate("g", |_| {})]).into(), &others).definition.unwrap()
 }
 
 #[test]
 fn a_frozen_definition_comes_back_with_the_same_hash() {
     let definition = with_calls();
-    let json = serde_json::to_string(&definition.frozen()).unwrap();
-    let back = Definition::from_frozen_json(&json).definition.unwrap();
+    let json = serde_json::to_string(&definition.to_frozen()).unwrap();
+    let back = PlanDefinition::from_frozen_json(&json).definition.unwrap();
     assert_eq!(back.hash(), definition.hash());
-    assert_eq!(serde_json::to_string(&back.frozen()).unwrap(), json, "stable text");
+    assert_eq!(serde_json::to_string(&back.to_frozen()).unwrap(), json, "stable text");
     assert_eq!(back.workflows.len(), 3);
 }
 
 #[test]
 fn bad_frozen() {
-    let code = |json: &str| Definition::from_frozen_json(json).problems[0].code;
+    let code = |json: &str| PlanDefinition::from_frozen_json(json).problems[0].code;
     let deep = "[".repeat(100_000);
     for json in
         ["", "null", "{}", "[1]", r#"{"version":1}"#, r#"{"version":1,"workflow":{},"calls":7}"#, &deep]
@@ -137,15 +137,15 @@ fn bad_frozen() {
         assert_eq!(code(json), ProblemCode::BadFrozen, "{}", &json[..json.len().min(40)]);
     }
     let newer =
-        serde_json::to_string(&with_calls().frozen()).unwrap().replace("\"version\":1", "\"version\":2");
+        serde_json::to_string(&with_calls().to_frozen()).unwrap().replace("\"version\":1", "\"version\":2");
     assert_eq!(code(&newer), ProblemCode::BadFrozen);
 }
 
 #[test]
 fn what_is_frozen_is_not_trusted() {
-    let mut frozen = with_calls().frozen();
+    let mut frozen = with_calls().to_frozen();
     frozen.calls.remove("grandchild");
-    let checked = Definition::from_frozen(frozen);
+    let checked = PlanDefinition::from_frozen(frozen);
     assert!(checked.definition.is_none());
     assert_eq!(checked.problems[0].code, ProblemCode::UnknownWorkflow);
 }

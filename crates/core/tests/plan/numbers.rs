@@ -1,7 +1,7 @@
 //! Numbers at the edges of their ranges.
 
 use skein_core::{
-    ir::{Backoff, Check, ErrorClass, Kind, Retry, RunRetry, Step, Worker},
+    ir::{Backoff, CompletionCheck, ErrorClass, RunRetry, Step, StepKindSpec, StepRetry, WorkerSpec},
     limits,
     plan::ProblemCode,
     time::Millis,
@@ -43,8 +43,8 @@ fn bad_loop_max() {
 fn bad_iterations() {
     let make = |max_iterations| {
         work("a").with(|step| {
-            the_work(step).check = Some(Box::new(Check {
-                worker: Worker::Command { program: "true".into(), arguments: Vec::new() },
+            the_work(step).check = Some(Box::new(CompletionCheck {
+                worker: WorkerSpec::Command { program: "true".into(), arguments: Vec::new() },
                 timeout: Some(Millis(1)),
                 max_iterations,
                 incomplete_is_an_end: false,
@@ -69,7 +69,7 @@ fn bad_iterations() {
 fn bad_attempts() {
     let make = |attempts| {
         work("a").with(|step| {
-            step.policy.retry = Retry::of(&[ErrorClass::Transient], attempts, Backoff::default())
+            step.policy.retry = StepRetry::for_classes(&[ErrorClass::Transient], attempts, Backoff::default())
         })
     };
     let (warn, hard) = (limits::ATTEMPTS_WARN, limits::ATTEMPTS);
@@ -107,14 +107,14 @@ fn bad_timeout() {
         root,
         &[&format!("error[bad-timeout] timeout: a timeout of nothing would end it before it starts {hint}")],
     );
-    let gate = graph(vec![gate("g", |gate| gate.timeout = Some(Millis::hours(24 * 400)))]);
+    let gate = graph(vec![gate("g", |gate| gate.timeout = Some(Millis::from_hours(24 * 400)))]);
     assert!(has(gate, ProblemCode::BadTimeout));
 }
 
 #[test]
 fn bad_parallelism() {
     let step = each("all", "$input.list", vec![work("a")]).with(|step| {
-        let Kind::Each(each) = &mut step.kind else { panic!() };
+        let StepKindSpec::Each(each) = &mut step.kind else { panic!() };
         each.parallelism = Some(0);
     });
     says(

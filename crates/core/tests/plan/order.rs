@@ -1,7 +1,7 @@
 //! Dependencies, routes, cycles and what cannot be reached.
 
 use skein_core::{
-    ir::{Shape, Workflow},
+    ir::{ScopeShape, Workflow},
     plan::{ProblemCode, ScopeIx},
 };
 
@@ -39,8 +39,9 @@ fn unknown_target() {
 
 #[test]
 fn unknown_start() {
-    let workflow = routed(vec![work("first"), work("second")])
-        .with(|workflow| workflow.scope.shape = Shape::Routed { start: Some(id("frist")), cycles: false });
+    let workflow = routed(vec![work("first"), work("second")]).with(|workflow| {
+        workflow.scope.shape = ScopeShape::Routed { start: Some(id("frist")), cycles: false }
+    });
     says(workflow, &["error[unknown-start] start: there is no step `frist` (did you mean `first`?)"]);
 }
 
@@ -85,7 +86,7 @@ fn cycle_through_routes_branches_and_decisions() {
 }
 
 fn allowing_cycles(workflow: Workflow) -> Workflow {
-    workflow.with(|workflow| workflow.scope.shape = Shape::Routed { start: None, cycles: true })
+    workflow.with(|workflow| workflow.scope.shape = ScopeShape::Routed { start: None, cycles: true })
 }
 
 #[test]
@@ -95,7 +96,7 @@ fn cycles_that_are_allowed_are_fine_and_a_step_may_read_what_came_before_in_one(
     let workflow = allowing_cycles(routed(vec![draft, back, work("send")]));
     // The arm's target is not fallen into, and the first step is the start all the same.
     let definition = fine(workflow.with(|workflow| workflow.scope.max_steps = Some(10)));
-    assert_eq!(definition.batches(ScopeIx(0)), [vec![0], vec![1], vec![2]]);
+    assert_eq!(definition.step_batches(ScopeIx(0)), [vec![0], vec![1], vec![2]]);
 }
 
 #[test]
@@ -115,5 +116,5 @@ fn a_step_that_only_a_branch_leads_to_is_reached() {
         work("paid"),
     ]);
     let definition = fine(workflow);
-    assert_eq!(definition.batches(ScopeIx(0)), [vec![0], vec![1, 2]]);
+    assert_eq!(definition.step_batches(ScopeIx(0)), [vec![0], vec![1, 2]]);
 }

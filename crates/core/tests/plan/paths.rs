@@ -1,7 +1,7 @@
 //! Batches and critical paths.
 
 use skein_core::{
-    plan::{Path, ScopeIx, check},
+    plan::{CriticalPath, ScopeIx, check_workflow},
     time::Millis,
 };
 
@@ -18,7 +18,7 @@ fn batches_are_levels_in_the_order_of_the_source() {
         after("c", &["a"]),
         work("e"),
     ]));
-    assert_eq!(definition.batches(ROOT), [vec![2, 4], vec![1, 3], vec![0]]);
+    assert_eq!(definition.step_batches(ROOT), [vec![2, 4], vec![1, 3], vec![0]]);
 }
 
 #[test]
@@ -30,24 +30,30 @@ fn batches_of_a_routed_scope_follow_the_cursor() {
         next("longer", "join"),
         work("join"),
     ]));
-    assert_eq!(definition.batches(ROOT), [vec![0], vec![1, 2], vec![3], vec![4]]);
+    assert_eq!(definition.step_batches(ROOT), [vec![0], vec![1, 2], vec![3], vec![4]]);
 }
 
 #[test]
 fn the_critical_path_is_the_longest_by_timeouts() {
     let slow = |step: skein_core::ir::Step, seconds| {
-        step.with(|step| step.policy.timeout = Some(Millis::seconds(seconds)))
+        step.with(|step| step.policy.timeout = Some(Millis::from_secs(seconds)))
     };
     let steps = vec![work("a"), slow(after("b", &["a"]), 60), after("c", &["a"]), after("d", &["b", "c"])];
     let path = fine(graph(steps)).critical_path(ROOT);
-    assert_eq!(path, Path { steps: vec![0, 1, 3], total: Some(Millis::seconds(62)), unknown: vec![] });
+    assert_eq!(
+        path,
+        CriticalPath { steps: vec![0, 1, 3], total: Some(Millis::from_secs(62)), unknown: vec![] }
+    );
 }
 
 #[test]
 fn gates_count_as_nothing_and_what_has_no_timeout_is_named() {
     let endless = after("b", &["g"]).with(|step| step.policy.timeout = None);
     let definition = checked(graph(vec![gate("g", |_| {}), endless])).definition.unwrap();
-    assert_eq!(definition.critical_path(ROOT), Path { steps: vec![0, 1], total: None, unknown: vec![1] });
+    assert_eq!(
+        definition.critical_path(ROOT),
+        CriticalPath { steps: vec![0, 1], total: None, unknown: vec![1] }
+    );
 }
 
 #[test]
@@ -55,8 +61,8 @@ fn what_is_inside_counts_with_its_longest_lane() {
     let lanes = parallel("p", vec![("a", vec![work("x"), work("y")]), ("b", vec![work("z")])]);
     let child = library(vec![("child", graph(vec![work("a")]))]);
     let main = routed(vec![lanes, call("c", "child")]);
-    let path = check(main.into(), &child).definition.unwrap().critical_path(ROOT);
-    assert_eq!(path.total, Some(Millis::seconds(3)));
+    let path = check_workflow(main.into(), &child).definition.unwrap().critical_path(ROOT);
+    assert_eq!(path.total, Some(Millis::from_secs(3)));
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 use skein_core::{
-    expr::{Expr, Root},
-    ir::{Hook, HookAction, HookWhen, Kind, Schema, Step, Undo, Work, Worker},
-    plan::{ProblemCode, check},
+    expr::{Expr, ReferenceRoot},
+    ir::{HookAction, HookTiming, Schema, Step, StepKindSpec, UndoSpec, WorkSpec, WorkerSpec, WorkflowHook},
+    plan::{ProblemCode, check_workflow},
     time::Millis,
 };
 
@@ -38,9 +38,9 @@ fn self_reference() {
 fn an_undo_reads_the_step_it_undoes() {
     let undoing = |reference: &str| {
         work("a").with(|step| {
-            step.undo = Some(Box::new(Undo {
+            step.undo = Some(Box::new(UndoSpec {
                 id: id("unmake"),
-                work: Work::new(Worker::Tool { tool: "undo".into(), pinned: None }),
+                work: WorkSpec::new(WorkerSpec::Tool { tool: "undo".into(), pinned: None }),
                 inputs: reading(work("x"), reference).inputs,
                 timeout: Some(Millis(1)),
                 retry: Default::default(),
@@ -90,10 +90,10 @@ fn before_the_start_nothing_has_run() {
     says(env, &["error[not-before] env.x: `a` can never have run before this"]);
     let hook = |when| {
         let action = HookAction::Notify { channel: "chat".into(), message: Some(value("$steps.a.y")) };
-        graph(vec![work("a")]).with(|workflow| workflow.hooks.push(Hook { when, action }))
+        graph(vec![work("a")]).with(|workflow| workflow.hooks.push(WorkflowHook { when, action }))
     };
-    assert!(has(hook(HookWhen::Start), ProblemCode::NotBefore));
-    fine(hook(HookWhen::Failure));
+    assert!(has(hook(HookTiming::Start), ProblemCode::NotBefore));
+    fine(hook(HookTiming::Failure));
 }
 
 #[test]
@@ -160,7 +160,12 @@ fn no_item() {
 fn a_called_workflow_has_no_item_of_its_caller() {
     let others = library(vec![("child", graph(vec![reading(work("a"), "$item")]))]);
     let main = routed(vec![each("all", "$input.list", vec![call("c", "child")])]);
-    assert!(check(main.into(), &others).problems.iter().any(|problem| problem.code == ProblemCode::NoItem));
+    assert!(
+        check_workflow(main.into(), &others)
+            .problems
+            .iter()
+            .any(|problem| problem.code == ProblemCode::NoItem)
+    );
 }
 
 #[test]
@@ -196,7 +201,7 @@ fn the_output_of_a_call_is_what_the_called_workflow_declares() {
             Schema::new(json!({"properties": {"url": {}}, "additionalProperties": false}));
     });
     let main = graph(vec![call("c", "child"), reading(after("b", &["c"]), "$steps.c.ulr")]);
-    let problems = check(main.into(), &library(vec![("child", child)])).problems;
+    let problems = check_workflow(main.into(), &library(vec![("child", child)])).problems;
     assert!(problems.iter().any(|problem| problem.code == ProblemCode::UnknownOutput), "{problems:?}");
 }
 
@@ -246,7 +251,7 @@ fn bad_schema() {
 #[test]
 fn every_expression_of_a_step_is_looked_at() {
     let wrong = || value("$steps.nowhere.x");
-    let command = || Worker::Command { program: "x".into(), arguments: vec![value("a"), wrong()] };
+    let command = || WorkerSpec::Command { program: "x".into(), arguments: vec![value("a"), wrong()] };
     let fields = |step: Step| -> Vec<String> {
         let problems = checked(routed(vec![step])).problems;
         let wrong = problems.iter().filter(|problem| problem.code == ProblemCode::UnknownStep);
@@ -259,7 +264,7 @@ fn every_expression_of_a_step_is_looked_at() {
     assert_eq!(fields(each("e", "$steps.nowhere.x", vec![work("a")])), ["over"]);
     assert_eq!(fields(repeat("l", "$steps.nowhere.x == 1", 2, vec![work("a")])), ["while"]);
     let mut agent = work("a");
-    the_work(&mut agent).worker = Worker::Agent {
+    the_work(&mut agent).worker = WorkerSpec::Agent {
         name: None,
         program: None,
         model: None,
@@ -276,30 +281,32 @@ fn every_expression_of_a_step_is_looked_at() {
 fn a_script_is_never_an_expression() {
     let script = work("a").with(|step| {
         the_work(step).worker =
-            Worker::Script { text: "echo $steps.nowhere.x".into(), capabilities: Vec::new() };
+            WorkerSpec::Script { text: "echo $steps.nowhere.x".into(), capabilities: Vec::new() };
     });
     fine(routed(vec![script]));
 }
 
 #[test]
 fn a_place_inside_an_expression_is_named() {
-    let object = skein_core::expr::aip15::value(&json!({"deep": ["$input.x", "$steps.nowhere.x"]})).unwrap();
+    let object =
+        skein_core::expr::aip15::parse_value(&json!({"deep": ["$input.x", "$steps.nowhere.x"]})).unwrap();
     let step = reading(work("a"), "x").with(|step| step.inputs[0].value = object);
     let problem = checked(routed(vec![step])).problems.remove(0);
     assert_eq!(problem.at.field, "inputs.in0.deep.1");
     assert_eq!(problem.at.span.map(|span| (span.start, span.end)), Some((0, 16)));
-    let made = reading(work("a"), "x").with(|step| step.inputs[0].value = Expr::read(Root::Item, ["x"]));
+    let made = reading(work("a"), "x")
+        .with(|step| step.inputs[0].value = Expr::reference(ReferenceRoot::Item, ["x"]));
     assert_eq!(checked(routed(vec![made])).problems[0].at.span, None);
 }
 
 #[test]
 fn only_the_expression_of_each_kind_is_its_own() {
     let step = call("c", "child");
-    assert!(matches!(step.kind, Kind::Call(_)));
+    assert!(matches!(step.kind, StepKindSpec::Call(_)));
     let others = library(vec![("child", graph(vec![work("a")]))]);
     let main = routed(vec![work("first"), reading(step, "$steps.first.x"), reading(work("z"), "$steps.a.x")]);
     assert_eq!(
-        said(check(main.into(), &others)),
+        said(check_workflow(main.into(), &others)),
         ["error[unknown-step] z: inputs.in0: there is no step `a`"]
     );
 }

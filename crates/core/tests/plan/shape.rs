@@ -1,7 +1,7 @@
 //! Names, fields and kinds that do not fit.
 
 use skein_core::{
-    ir::{Backoff, GateTimeout, Kind, RunRetry, WaitTimeout},
+    ir::{Backoff, GateTimeout, RunRetry, StepKindSpec, WaitTimeout},
     plan::ProblemCode,
 };
 
@@ -63,7 +63,7 @@ fn misplaced_decisions_branches_and_timeouts_in_a_graph() {
     assert!(misplaced(gate("a", |gate| gate.on_timeout = GateTimeout::Go(to("b")))));
     assert!(misplaced(branch("a", &[("true", "b")], "$end")));
     assert!(misplaced(wait("a", &["s"]).with(|step| {
-        if let Kind::Wait(wait) = &mut step.kind {
+        if let StepKindSpec::Wait(wait) = &mut step.kind {
             wait.on_timeout = WaitTimeout::Go(to("b"));
         }
     })));
@@ -83,7 +83,7 @@ fn misplaced_after_in_a_routed_scope() {
 #[test]
 fn misplaced_retry_of_a_run_inside_a_step() {
     let step = each("all", "$input.list", vec![work("a")]).with(|step| {
-        let Kind::Each(each) = &mut step.kind else { panic!() };
+        let StepKindSpec::Each(each) = &mut step.kind else { panic!() };
         let retry = RunRetry { attempts: 2, backoff: Backoff::default(), on_timeout: false };
         each.scope = std::sync::Arc::new((*each.scope).clone().with(|scope| scope.retry = Some(retry)));
     });

@@ -7,7 +7,7 @@ use skein_core::{
     expr::{Expr, aip15},
     ids::{ArtifactName, BranchId, SignalName, StepId, WorkflowId},
     ir::*,
-    plan::{Checked, Definition, Problem, ProblemCode, Severity, check},
+    plan::{CheckedWorkflow, PlanDefinition, PlanProblem, ProblemCode, Severity, check_workflow},
     time::Millis,
 };
 
@@ -19,23 +19,23 @@ pub fn artifact(text: &str) -> ArtifactName {
     ArtifactName::new(text).unwrap()
 }
 
-pub fn to(text: &str) -> Target {
-    if text == "$end" { Target::End } else { Target::Step(id(text)) }
+pub fn to(text: &str) -> RouteTarget {
+    if text == "$end" { RouteTarget::End } else { RouteTarget::Step(id(text)) }
 }
 
 pub fn value(text: &str) -> Expr {
-    aip15::value(&json!(text)).unwrap()
+    aip15::parse_value(&json!(text)).unwrap()
 }
 
 pub fn cond(text: &str) -> Expr {
-    aip15::condition(text).unwrap()
+    aip15::parse_condition(text).unwrap()
 }
 
 /// A command with a timeout, so that nothing is said about it.
 pub fn work(name: &str) -> Step {
-    let worker = Worker::Command { program: "true".into(), arguments: Vec::new() };
-    let mut step = Step::new(id(name), Kind::Work(Box::new(Work::new(worker))));
-    step.policy.timeout = Some(Millis::seconds(1));
+    let worker = WorkerSpec::Command { program: "true".into(), arguments: Vec::new() };
+    let mut step = Step::new(id(name), StepKindSpec::Work(Box::new(WorkSpec::new(worker))));
+    step.policy.timeout = Some(Millis::from_secs(1));
     step
 }
 
@@ -61,24 +61,24 @@ impl<T> With for T {
 pub fn reading(step: Step, reference: &str) -> Step {
     step.with(|step| {
         let name = format!("in{}", step.inputs.len());
-        step.inputs.push(Binding::new(name, value(reference)));
+        step.inputs.push(InputBinding::new(name, value(reference)));
     })
 }
 
-pub fn the_work(step: &mut Step) -> &mut Work {
+pub fn the_work(step: &mut Step) -> &mut WorkSpec {
     match &mut step.kind {
-        Kind::Work(work) => work,
+        StepKindSpec::Work(work) => work,
         other => panic!("not work: {other:?}"),
     }
 }
 
 pub fn branch(name: &str, arms: &[(&str, &str)], default: &str) -> Step {
-    let arms = arms.iter().map(|(when, next)| Arm { when: cond(when), next: to(next) }).collect();
-    Step::new(id(name), Kind::Branch(Box::new(Branch { arms, default: to(default) })))
+    let arms = arms.iter().map(|(when, next)| RouteArm { when: cond(when), next: to(next) }).collect();
+    Step::new(id(name), StepKindSpec::Branch(Box::new(BranchSpec { arms, default: to(default) })))
 }
 
-pub fn the_gate() -> Gate {
-    Gate {
+pub fn the_gate() -> GateSpec {
+    GateSpec {
         message: value("Go on?"),
         shows: Vec::new(),
         approvers: vec![Approver::Role("lead".into())],
@@ -90,47 +90,64 @@ pub fn the_gate() -> Gate {
     }
 }
 
-pub fn gate(name: &str, change: impl FnOnce(&mut Gate)) -> Step {
-    Step::new(id(name), Kind::Gate(Box::new(the_gate().with(change))))
+pub fn gate(name: &str, change: impl FnOnce(&mut GateSpec)) -> Step {
+    Step::new(id(name), StepKindSpec::Gate(Box::new(the_gate().with(change))))
 }
 
 pub fn wait(name: &str, signals: &[&str]) -> Step {
     let on = signals.iter().map(|name| SignalName::new(name).unwrap()).collect();
-    Step::new(id(name), Kind::Wait(Box::new(Wait { on, timeout: None, on_timeout: WaitTimeout::Expire })))
+    Step::new(
+        id(name),
+        StepKindSpec::Wait(Box::new(WaitSpec { on, timeout: None, on_timeout: WaitTimeout::Expire })),
+    )
 }
 
 pub fn parallel(name: &str, lanes: Vec<(&str, Vec<Step>)>) -> Step {
-    let lane = |(name, steps)| Lane { id: BranchId::new(name).unwrap(), scope: Arc::new(route(steps)) };
-    Step::new(id(name), Kind::Parallel(Box::new(Parallel { lanes: lanes.into_iter().map(lane).collect() })))
+    let lane = |(name, steps)| LaneSpec { id: BranchId::new(name).unwrap(), scope: Arc::new(route(steps)) };
+    Step::new(
+        id(name),
+        StepKindSpec::Parallel(Box::new(ParallelSpec { lanes: lanes.into_iter().map(lane).collect() })),
+    )
 }
 
 pub fn each(name: &str, over: &str, steps: Vec<Step>) -> Step {
     let (over, scope) = (value(over), Arc::new(route(steps)));
     Step::new(
         id(name),
-        Kind::Each(Box::new(Each { over, parallelism: Some(4), errors: EachErrors::FailFast, scope })),
+        StepKindSpec::Each(Box::new(EachSpec {
+            over,
+            parallelism: Some(4),
+            errors: EachErrorPolicy::FailFast,
+            scope,
+        })),
     )
 }
 
 pub fn repeat(name: &str, condition: &str, max: u32, steps: Vec<Step>) -> Step {
     let (condition, scope) = (cond(condition), Arc::new(route(steps)));
-    Step::new(id(name), Kind::Loop(Box::new(Loop { condition, test: LoopTest::First, max, scope })))
+    Step::new(
+        id(name),
+        StepKindSpec::Loop(Box::new(LoopSpec { condition, test: LoopTest::First, max, scope })),
+    )
 }
 
 pub fn call(name: &str, workflow: &str) -> Step {
-    Step::new(id(name), Kind::Call(Box::new(Call { workflow: workflow.into(), exports: Vec::new() })))
+    Step::new(
+        id(name),
+        StepKindSpec::Call(Box::new(CallSpec { workflow: workflow.into(), exports: Vec::new() })),
+    )
 }
 
-pub fn route(steps: Vec<Step>) -> Scope {
-    Scope::new(Shape::Routed { start: None, cycles: false }, steps)
+pub fn route(steps: Vec<Step>) -> StepScope {
+    StepScope::new(ScopeShape::Routed { start: None, cycles: false }, steps)
 }
 
-fn workflow(name: &str, scope: Scope) -> Workflow {
-    Workflow::new(WorkflowId::new(name).unwrap(), Scope { timeout: Some(Millis::minutes(10)), ..scope })
+fn workflow(name: &str, scope: StepScope) -> Workflow {
+    Workflow::new(WorkflowId::new(name).unwrap(), StepScope { timeout: Some(Millis::from_mins(10)), ..scope })
 }
 
 pub fn graph(steps: Vec<Step>) -> Workflow {
-    workflow("main", Scope::new(Shape::Graph, steps))
+    workflow("main", StepScope::new(ScopeShape::Graph, steps))
 }
 
 pub fn routed(steps: Vec<Step>) -> Workflow {
@@ -147,14 +164,14 @@ pub fn library(workflows: Vec<(&str, Workflow)>) -> Others {
     workflows.into_iter().map(|(name, workflow)| (name.to_owned(), Arc::new(workflow))).collect()
 }
 
-pub fn checked(workflow: Workflow) -> Checked {
-    check(Arc::new(workflow), &())
+pub fn checked(workflow: Workflow) -> CheckedWorkflow {
+    check_workflow(Arc::new(workflow), &())
 }
 
 /// What is said, without the notes.
-pub fn said(checked: Checked) -> Vec<String> {
+pub fn said(checked: CheckedWorkflow) -> Vec<String> {
     let problems = checked.problems.iter().filter(|problem| problem.severity > Severity::Note);
-    let errors = checked.problems.iter().any(Problem::is_error);
+    let errors = checked.problems.iter().any(PlanProblem::is_error);
     assert_eq!(checked.definition.is_none(), errors, "a definition if and only if nothing is wrong");
     problems.map(ToString::to_string).collect()
 }
@@ -165,15 +182,15 @@ pub fn says(workflow: Workflow, expected: &[&str]) {
 }
 
 #[track_caller]
-pub fn fine(workflow: Workflow) -> Arc<Definition> {
+pub fn fine(workflow: Workflow) -> Arc<PlanDefinition> {
     fine_but(workflow, &[])
 }
 
 /// Nothing is said but notes and these.
 #[track_caller]
-pub fn fine_but(workflow: Workflow, but: &[ProblemCode]) -> Arc<Definition> {
+pub fn fine_but(workflow: Workflow, but: &[ProblemCode]) -> Arc<PlanDefinition> {
     let checked = checked(workflow);
-    let other = |problem: &&Problem| problem.severity > Severity::Note && !but.contains(&problem.code);
+    let other = |problem: &&PlanProblem| problem.severity > Severity::Note && !but.contains(&problem.code);
     let problems: Vec<_> = checked.problems.iter().filter(other).collect();
     assert!(problems.is_empty(), "{problems:#?}");
     checked.definition.unwrap()

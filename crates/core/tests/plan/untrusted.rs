@@ -1,14 +1,14 @@
 //! Text from outside that reaches a step with secrets, by every way that it can take.
 
 use skein_core::{
-    ir::{Schema, Step, Trigger, Worker, Workflow},
-    plan::{Checked, ProblemCode, check},
+    ir::{Schema, Step, WorkerSpec, Workflow, WorkflowTrigger},
+    plan::{CheckedWorkflow, ProblemCode, check_workflow},
 };
 
 use super::support::*;
 
 /// The steps that are warned of, and where the text comes from.
-fn warned(checked: &Checked) -> Vec<String> {
+fn warned(checked: &CheckedWorkflow) -> Vec<String> {
     let of = checked.problems.iter().filter(|problem| problem.code == ProblemCode::UntrustedText);
     of.map(|problem| {
         let step = problem.at.step.as_ref().map_or_else(String::new, ToString::to_string);
@@ -25,7 +25,7 @@ fn alone(workflow: Workflow) -> Vec<String> {
 
 fn agent(step: Step) -> Step {
     step.with(|step| {
-        the_work(step).worker = Worker::Agent {
+        the_work(step).worker = WorkerSpec::Agent {
             name: Some("writer".into()),
             program: None,
             model: None,
@@ -74,14 +74,14 @@ fn what_comes_with_a_signal_or_a_trigger() {
         alone(routed(vec![wait("a", &["paid"]), reads()])),
         ["b; inputs.in0: whoever sends the signal that `a` waits for writes this"]
     );
-    let given = |trigger: Option<Trigger>| {
+    let given = |trigger: Option<WorkflowTrigger>| {
         let workflow = graph(vec![secret(reading(work("a"), "$input.note"))]);
         alone(workflow.with(|workflow| workflow.triggers.extend(trigger)))
     };
     assert_eq!(given(None), [""; 0], "a person who starts a run writes the parameters");
-    assert_eq!(given(Some(Trigger::Cron { cron: "0 6 * * *".into(), timezone: None })), [""; 0]);
+    assert_eq!(given(Some(WorkflowTrigger::Cron { cron: "0 6 * * *".into(), timezone: None })), [""; 0]);
     assert_eq!(
-        given(Some(Trigger::Webhook { path: "/new".into() })),
+        given(Some(WorkflowTrigger::Webhook { path: "/new".into() })),
         ["a; inputs.in0: whoever can cause the trigger writes this"]
     );
 }
@@ -97,12 +97,15 @@ fn what_goes_through_calls() {
         graph(vec![first, reading(calls, "$steps.a.text")])
     };
     assert_eq!(
-        warned(&check(main(agent(work("a"))).into(), &child())),
+        warned(&check_workflow(main(agent(work("a"))).into(), &child())),
         ["inner; inputs.in0: an agent writes this in `a`"]
     );
-    assert_eq!(warned(&check(main(work("a")).into(), &child())), [""; 0]);
+    assert_eq!(warned(&check_workflow(main(work("a")).into(), &child())), [""; 0]);
     let gives = || library(vec![("child", graph(vec![agent(work("inner"))]))]);
     let main =
         graph(vec![call("calls", "child"), secret(reading(after("b", &["calls"]), "$steps.calls.text"))]);
-    assert_eq!(warned(&check(main.into(), &gives())), ["b; inputs.in0: an agent writes this in `inner`"]);
+    assert_eq!(
+        warned(&check_workflow(main.into(), &gives())),
+        ["b; inputs.in0: an agent writes this in `inner`"]
+    );
 }

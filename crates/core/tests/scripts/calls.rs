@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use skein_core::{
-    ir::{Budget, BudgetMode, Effect, ErrorClass, WaitTimeout},
+    ir::{Budget, BudgetMode, ErrorClass, OutcomeEffect, WaitTimeout},
     time::Millis,
 };
 
@@ -66,7 +66,7 @@ fn a_call_is_retried_by_the_class_inside() {
 /// A called workflow that runs out of its own time fails the call with class timeout.
 #[test]
 fn a_called_workflow_that_times_out_fails_the_call() {
-    let timed = routed(vec![work("x")]).with(|sub| sub.scope.timeout = Some(Millis::seconds(5)));
+    let timed = routed(vec![work("x")]).with(|sub| sub.scope.timeout = Some(Millis::from_secs(5)));
     script!(routed(vec![call("c", "sub")]), library(vec![("sub", timed)])).start().due().stops("c/x").done();
 }
 
@@ -99,7 +99,7 @@ fn a_wait_inside_makes_the_run_wait() {
 fn an_incomplete_step_inside_is_a_success_of_the_call() {
     let x = checked("x", 2).with(|x| {
         the_check(x).incomplete_is_an_end = true;
-        x.policy.effects.incomplete = Effect::GO_ON;
+        x.policy.effects.incomplete = OutcomeEffect::GO_ON;
     });
     script!(routed(vec![call("c", "sub")]), library(vec![("sub", graph(vec![x]))]))
         .start()
@@ -113,7 +113,7 @@ fn an_incomplete_step_inside_is_a_success_of_the_call() {
 /// What is degraded inside makes the workflow around it degraded.
 #[test]
 fn a_degraded_call_degrades_the_run() {
-    let x = on_failure(work("x"), Effect::CONTINUE);
+    let x = on_failure(work("x"), OutcomeEffect::CONTINUE);
     script!(routed(vec![call("c", "sub")]), library(vec![("sub", graph(vec![x]))]))
         .start()
         .fail("c/x", ErrorClass::NonRetryable)
@@ -133,7 +133,7 @@ fn a_called_workflow_has_its_own_max_steps() {
 fn a_call_that_is_cancelled_is_undone_only_if_it_says_so() {
     let only_late = saga(vec![undoable(work("x")), work("y")])
         .with(|workflow| (workflow.scope.undo.on_timeout, workflow.scope.undo.on_cancel) = (true, false));
-    let late = call("c", "sub").with(|step| step.policy.timeout = Some(Millis::seconds(10)));
+    let late = call("c", "sub").with(|step| step.policy.timeout = Some(Millis::from_secs(10)));
     script!(routed(vec![late]), library(vec![("sub", only_late)]))
         .start()
         .ok("c/x")
@@ -147,7 +147,7 @@ fn a_call_that_is_cancelled_is_undone_only_if_it_says_so() {
 fn a_call_that_took_too_long_is_undone_if_it_says_so() {
     let only_late = saga(vec![undoable(work("x")), work("y")])
         .with(|workflow| (workflow.scope.undo.on_timeout, workflow.scope.undo.on_cancel) = (true, false));
-    let late = call("c", "sub").with(|step| step.policy.timeout = Some(Millis::seconds(10)));
+    let late = call("c", "sub").with(|step| step.policy.timeout = Some(Millis::from_secs(10)));
     script!(routed(vec![late]), library(vec![("sub", only_late)]))
         .start()
         .ok("c/x")

@@ -1,6 +1,6 @@
 //! Cancel: at every point of a run.
 
-use skein_core::ir::{ErrorClass, HoldReason, Siblings};
+use skein_core::ir::{ErrorClass, HoldReason, SiblingPolicy};
 
 use crate::support::*;
 
@@ -89,7 +89,7 @@ fn cancel_during_undo_is_recorded() {
 #[test]
 fn cancel_stops_what_drains() {
     let workflow =
-        graph(vec![work("a"), work("b")]).with(|workflow| workflow.scope.siblings = Siblings::Drain);
+        graph(vec![work("a"), work("b")]).with(|workflow| workflow.scope.siblings = SiblingPolicy::Drain);
     script!(workflow).start().fail("a", ErrorClass::NonRetryable).cancel().stops("b").done();
 }
 

@@ -2,15 +2,15 @@
 
 use serde_json::json;
 use skein_core::{
-    engine::Finding,
-    ir::{Convergence, Effect, ErrorClass, Step, Summary, Worker},
+    engine::CheckFinding,
+    ir::{ConvergencePolicy, ErrorClass, OutcomeEffect, Step, SummarySpec, WorkerSpec},
 };
 
 use crate::support::*;
 
 fn converging(stall_threshold: u32, max_stage: u32, fail_on_max_stage: bool) -> Step {
     checked("a", 9).with(|a| {
-        the_check(a).convergence = Some(Convergence {
+        the_check(a).convergence = Some(ConvergencePolicy {
             stall_threshold,
             max_stage,
             fail_on_max_stage,
@@ -30,7 +30,7 @@ fn complete_ends_the_step() {
     script!(graph(vec![checked("a", 3)]))
         .start()
         .gives("a", json!({"n": 1}))
-        .finds("a", Finding::Complete, &[])
+        .finds("a", CheckFinding::Complete, &[])
         .done();
 }
 
@@ -52,7 +52,7 @@ fn exhausted_iterations_can_fail_the_step() {
 fn exhausted_iterations_can_be_an_end() {
     let a = checked("a", 2).with(|a| {
         the_check(a).incomplete_is_an_end = true;
-        a.policy.effects.incomplete = Effect::GO_ON;
+        a.policy.effects.incomplete = OutcomeEffect::GO_ON;
     });
     script!(graph(vec![a, after("b", &["a"])]))
         .start()
@@ -67,7 +67,7 @@ fn exhausted_iterations_can_be_an_end() {
 /// A check that aborts when exhausted does so whatever the policy for failures says.
 #[test]
 fn exhaustion_has_an_effect_of_its_own() {
-    let a = checked("a", 2).with(|a| a.policy.effects.failed = Effect::CONTINUE);
+    let a = checked("a", 2).with(|a| a.policy.effects.failed = OutcomeEffect::CONTINUE);
     script!(graph(vec![a, after("b", &["a"])]))
         .start()
         .ok("a")
@@ -83,9 +83,9 @@ fn undecided_twice_in_a_row_fails() {
     script!(graph(vec![checked("a", 9)]))
         .start()
         .ok("a")
-        .finds("a", Finding::Undecided, &[])
+        .finds("a", CheckFinding::Undecided, &[])
         .ok("a")
-        .finds("a", Finding::Undecided, &[])
+        .finds("a", CheckFinding::Undecided, &[])
         .done();
 }
 
@@ -95,11 +95,11 @@ fn a_decision_resets_the_undecided_count() {
     script!(graph(vec![checked("a", 9)]))
         .start()
         .ok("a")
-        .finds("a", Finding::Undecided, &[])
+        .finds("a", CheckFinding::Undecided, &[])
         .ok("a")
         .incomplete("a")
         .ok("a")
-        .finds("a", Finding::Undecided, &[])
+        .finds("a", CheckFinding::Undecided, &[])
         .ok("a")
         .ok("a")
         .done();
@@ -111,7 +111,7 @@ fn blocked_holds_until_the_next_iteration() {
     script!(graph(vec![checked("a", 3)]))
         .start()
         .ok("a")
-        .finds("a", Finding::Blocked, &["no key"])
+        .finds("a", CheckFinding::Blocked, &["no key"])
         .approve("a")
         .ok("a")
         .ok("a")
@@ -126,7 +126,7 @@ fn blocked_at_the_last_iteration_is_incomplete() {
         .ok("a")
         .incomplete("a")
         .ok("a")
-        .finds("a", Finding::Blocked, &[])
+        .finds("a", CheckFinding::Blocked, &[])
         .done();
 }
 
@@ -179,11 +179,11 @@ fn a_stall_raises_the_stage() {
     script!(graph(vec![converging(2, 3, true)]))
         .start()
         .ok("a")
-        .finds("a", Finding::Incomplete, &["x", "y"])
+        .finds("a", CheckFinding::Incomplete, &["x", "y"])
         .ok("a")
-        .finds("a", Finding::Incomplete, &["y", "x", "x"])
+        .finds("a", CheckFinding::Incomplete, &["y", "x", "x"])
         .ok("a")
-        .finds("a", Finding::Incomplete, &["x", "y"])
+        .finds("a", CheckFinding::Incomplete, &["x", "y"])
         .ok("a")
         .ok("a")
         .done();
@@ -195,11 +195,11 @@ fn another_finding_is_progress() {
     script!(graph(vec![converging(2, 2, true)]))
         .start()
         .ok("a")
-        .finds("a", Finding::Incomplete, &["x"])
+        .finds("a", CheckFinding::Incomplete, &["x"])
         .ok("a")
-        .finds("a", Finding::Incomplete, &["y"])
+        .finds("a", CheckFinding::Incomplete, &["y"])
         .ok("a")
-        .finds("a", Finding::Incomplete, &["x"])
+        .finds("a", CheckFinding::Incomplete, &["x"])
         .ok("a")
         .ok("a")
         .done();
@@ -208,13 +208,13 @@ fn another_finding_is_progress() {
 /// Reaching the highest stage fails the step, and that aborts the run whatever the policy for failures says.
 #[test]
 fn the_highest_stage_fails_the_step() {
-    let a = converging(2, 2, true).with(|a| a.policy.effects.failed = Effect::CONTINUE);
+    let a = converging(2, 2, true).with(|a| a.policy.effects.failed = OutcomeEffect::CONTINUE);
     script!(graph(vec![a]))
         .start()
         .ok("a")
-        .finds("a", Finding::Incomplete, &["x"])
+        .finds("a", CheckFinding::Incomplete, &["x"])
         .ok("a")
-        .finds("a", Finding::Incomplete, &["x"])
+        .finds("a", CheckFinding::Incomplete, &["x"])
         .done();
 }
 
@@ -224,9 +224,9 @@ fn the_highest_stage_can_be_where_it_stays() {
     script!(graph(vec![converging(1, 2, false)]))
         .start()
         .ok("a")
-        .finds("a", Finding::Incomplete, &["x"])
+        .finds("a", CheckFinding::Incomplete, &["x"])
         .ok("a")
-        .finds("a", Finding::Incomplete, &["x"])
+        .finds("a", CheckFinding::Incomplete, &["x"])
         .ok("a")
         .ok("a")
         .done();
@@ -249,8 +249,8 @@ fn a_finding_without_notes_counts_for_no_stall() {
 fn a_summary_that_fails_is_left_out() {
     let summed = |name: &str| {
         work(name).with(|step| {
-            let worker = Worker::Tool { tool: "sum".into(), pinned: None };
-            the_work(step).summary = Some(Box::new(Summary { worker, timeout: None }));
+            let worker = WorkerSpec::Tool { tool: "sum".into(), pinned: None };
+            the_work(step).summary = Some(Box::new(SummarySpec { worker, timeout: None }));
         })
     };
     script!(graph(vec![summed("a"), summed("b")]))
@@ -265,7 +265,12 @@ fn a_summary_that_fails_is_left_out() {
 /// Only a check has a finding; a worker that claims one is refused.
 #[test]
 fn only_a_check_has_a_finding() {
-    script!(graph(vec![checked("a", 2)])).start().finds("a", Finding::Complete, &[]).ok("a").ok("a").done();
+    script!(graph(vec![checked("a", 2)]))
+        .start()
+        .finds("a", CheckFinding::Complete, &[])
+        .ok("a")
+        .ok("a")
+        .done();
 }
 
 /// A check that was told to stop and found the work complete all the same has completed it.
@@ -275,6 +280,6 @@ fn a_stopped_check_that_found_it_complete_has_completed_it() {
         .start()
         .ok("a")
         .fail("b", ErrorClass::NonRetryable)
-        .finds("a", Finding::Complete, &[])
+        .finds("a", CheckFinding::Complete, &[])
         .done();
 }

@@ -1,7 +1,9 @@
 //! Branch, parallel, each and loop: what is inside, and what comes out.
 
 use serde_json::json;
-use skein_core::ir::{EachErrors, Effect, ErrorClass, LoopTest, Schema, Shape, Siblings};
+use skein_core::ir::{
+    EachErrorPolicy, ErrorClass, LoopTest, OutcomeEffect, Schema, ScopeShape, SiblingPolicy,
+};
 
 use crate::support::*;
 
@@ -41,7 +43,7 @@ fn route_goes_to_the_next_step_that_is_no_target() {
 fn route_cycles_are_bounded_by_max_steps() {
     let steps = vec![work("a"), branch("again", &[("$input.go", "a")], "$end")];
     let workflow = routed(steps).with(|workflow| {
-        workflow.scope.shape = Shape::Routed { start: None, cycles: true };
+        workflow.scope.shape = ScopeShape::Routed { start: None, cycles: true };
         workflow.scope.max_steps = Some(3);
     });
     script!(workflow).with(json!({"go": true})).start().ok("a").ok("a").done();
@@ -50,7 +52,7 @@ fn route_cycles_are_bounded_by_max_steps() {
 /// Retries are no executions; items and passes are.
 #[test]
 fn route_max_steps_counts_items_and_not_retries() {
-    let every = each("every", "$input.list", EachErrors::FailFast, vec![retried(work("x"), 3)]);
+    let every = each("every", "$input.list", EachErrorPolicy::FailFast, vec![retried(work("x"), 3)]);
     let workflow = routed(vec![every]).with(|workflow| workflow.scope.max_steps = Some(3));
     script!(workflow)
         .with(json!({"list": [1, 2, 3]}))
@@ -127,7 +129,7 @@ fn each_starts_in_order_and_gives_in_order() {
         let index = reads(work("tmp"), "index", "$index").inputs.remove(0);
         x.inputs.push(index);
     })];
-    script!(routed(vec![each("every", "$input.list", EachErrors::FailFast, body)]))
+    script!(routed(vec![each("every", "$input.list", EachErrorPolicy::FailFast, body)]))
         .with(json!({"list": ["a", "b", "c"]}))
         .start()
         .gives("every[1]/x", json!("B"))
@@ -139,7 +141,7 @@ fn each_starts_in_order_and_gives_in_order() {
 /// No items: an empty list, at once.
 #[test]
 fn each_of_nothing_is_an_empty_list() {
-    script!(routed(vec![each("every", "$input.list", EachErrors::FailFast, vec![work("x")])]))
+    script!(routed(vec![each("every", "$input.list", EachErrorPolicy::FailFast, vec![work("x")])]))
         .with(json!({"list": []}))
         .start()
         .done();
@@ -148,7 +150,7 @@ fn each_of_nothing_is_an_empty_list() {
 /// What is no list fails the step.
 #[test]
 fn each_needs_a_list() {
-    script!(routed(vec![each("every", "$input.list", EachErrors::FailFast, vec![work("x")])]))
+    script!(routed(vec![each("every", "$input.list", EachErrorPolicy::FailFast, vec![work("x")])]))
         .with(json!({"list": {"a": 1}}))
         .start()
         .done();
@@ -157,7 +159,7 @@ fn each_needs_a_list() {
 /// Fail fast: the first failure stops the other items, and no new one starts.
 #[test]
 fn each_fails_fast() {
-    script!(routed(vec![each("every", "$input.list", EachErrors::FailFast, vec![work("x")])]))
+    script!(routed(vec![each("every", "$input.list", EachErrorPolicy::FailFast, vec![work("x")])]))
         .with(json!({"list": [1, 2, 3]}))
         .start()
         .fail("every[1]/x", ErrorClass::NonRetryable)
@@ -168,7 +170,7 @@ fn each_fails_fast() {
 /// Finish: every item ends, then the step fails with the first error.
 #[test]
 fn each_finishes_before_it_fails() {
-    script!(routed(vec![each("every", "$input.list", EachErrors::Finish, vec![work("x")])]))
+    script!(routed(vec![each("every", "$input.list", EachErrorPolicy::Finish, vec![work("x")])]))
         .with(json!({"list": [1, 2, 3]}))
         .start()
         .fail("every[1]/x", ErrorClass::NonRetryable)
@@ -180,7 +182,7 @@ fn each_finishes_before_it_fails() {
 /// Collect: the step succeeds and says how each item went.
 #[test]
 fn each_collects_how_every_item_went() {
-    script!(routed(vec![each("every", "$input.list", EachErrors::Collect, vec![work("x")])]))
+    script!(routed(vec![each("every", "$input.list", EachErrorPolicy::Collect, vec![work("x")])]))
         .with(json!({"list": [1, 2, 3]}))
         .start()
         .fail("every[1]/x", ErrorClass::NonRetryable)
@@ -192,21 +194,26 @@ fn each_collects_how_every_item_went() {
 /// An item has its own retries; only when they are used up does the item fail.
 #[test]
 fn each_item_has_its_own_retries() {
-    script!(routed(vec![each("every", "$input.list", EachErrors::FailFast, vec![retried(work("x"), 2)])]))
-        .with(json!({"list": [1, 2]}))
-        .start()
-        .fail("every[0]/x", ErrorClass::Transient)
-        .fail("every[1]/x", ErrorClass::Transient)
-        .due()
-        .ok("every[0]/x")
-        .ok("every[1]/x")
-        .done();
+    script!(routed(vec![each(
+        "every",
+        "$input.list",
+        EachErrorPolicy::FailFast,
+        vec![retried(work("x"), 2)]
+    )]))
+    .with(json!({"list": [1, 2]}))
+    .start()
+    .fail("every[0]/x", ErrorClass::Transient)
+    .fail("every[1]/x", ErrorClass::Transient)
+    .due()
+    .ok("every[0]/x")
+    .ok("every[1]/x")
+    .done();
 }
 
 /// What was degraded in a try that failed does not degrade the run when the next try is clean.
 #[test]
 fn only_the_last_try_degrades() {
-    let lanes = vec![("l", vec![on_failure(work("x"), Effect::CONTINUE)]), ("r", vec![work("y")])];
+    let lanes = vec![("l", vec![on_failure(work("x"), OutcomeEffect::CONTINUE)]), ("r", vec![work("y")])];
     script!(routed(vec![retried(parallel("both", lanes), 2)]))
         .start()
         .fail("both/l/x", ErrorClass::NonRetryable)
@@ -221,18 +228,18 @@ fn only_the_last_try_degrades() {
 #[test]
 fn a_visit_that_never_began_is_not_counted() {
     let steps = vec![work("x"), branch("again", &[("$input.go", "x")], "$end")];
-    let workflow =
-        routed(steps).with(|workflow| workflow.scope.shape = Shape::Routed { start: None, cycles: true });
+    let workflow = routed(steps)
+        .with(|workflow| workflow.scope.shape = ScopeShape::Routed { start: None, cycles: true });
     script!(workflow).with(json!({"go": true})).start().ok("x").grant(0).ok("x").cancel().done();
 }
 
 /// A visit that ended degraded still counts when the cursor comes back and the step then succeeds: nothing was taken back.
 #[test]
 fn every_visit_degrades() {
-    let x = on_failure(work("x"), Effect::CONTINUE);
+    let x = on_failure(work("x"), OutcomeEffect::CONTINUE);
     let steps = vec![x, branch("again", &[("$steps.x == null", "x")], "$end")];
-    let workflow =
-        routed(steps).with(|workflow| workflow.scope.shape = Shape::Routed { start: None, cycles: true });
+    let workflow = routed(steps)
+        .with(|workflow| workflow.scope.shape = ScopeShape::Routed { start: None, cycles: true });
     script!(workflow).start().fail("x", ErrorClass::NonRetryable).gives("x", json!("done")).done();
 }
 
@@ -290,7 +297,7 @@ fn loop_an_error_in_the_condition_fails_it() {
 /// Failing fast, no other item begins.
 #[test]
 fn each_failing_fast_begins_no_other_item() {
-    let every = each("every", "$input.list", EachErrors::FailFast, vec![work("x")]).with(one_at_a_time);
+    let every = each("every", "$input.list", EachErrorPolicy::FailFast, vec![work("x")]).with(one_at_a_time);
     script!(routed(vec![every]))
         .with(json!({"list": [1, 2, 3]}))
         .start()
@@ -310,7 +317,7 @@ fn loop_an_error_in_its_first_test_fails_it() {
 /// succeeded all the same.
 #[test]
 fn each_that_was_stopped_between_items_is_cancelled() {
-    let every = each("every", "$input.list", EachErrors::FailFast, vec![work("x")]).with(one_at_a_time);
+    let every = each("every", "$input.list", EachErrorPolicy::FailFast, vec![work("x")]).with(one_at_a_time);
     script!(inputs(json!({"properties": {"list": {}}}), graph(vec![every, work("b")])))
         .with(json!({"list": [1, 2]}))
         .start()
@@ -333,8 +340,9 @@ fn loop_that_was_stopped_between_passes_is_cancelled() {
 /// Where siblings drain, the items that are left are done.
 #[test]
 fn each_that_drains_does_the_rest() {
-    let every = each("every", "$input.list", EachErrors::FailFast, vec![work("x")]).with(one_at_a_time);
-    let workflow = graph(vec![every, work("b")]).with(|workflow| workflow.scope.siblings = Siblings::Drain);
+    let every = each("every", "$input.list", EachErrorPolicy::FailFast, vec![work("x")]).with(one_at_a_time);
+    let workflow =
+        graph(vec![every, work("b")]).with(|workflow| workflow.scope.siblings = SiblingPolicy::Drain);
     script!(inputs(json!({"properties": {"list": {}}}), workflow))
         .with(json!({"list": [1, 2]}))
         .start()
@@ -345,7 +353,7 @@ fn each_that_drains_does_the_rest() {
 }
 
 fn one_at_a_time(step: &mut skein_core::ir::Step) {
-    let skein_core::ir::Kind::Each(each) = &mut step.kind else { unreachable!() };
+    let skein_core::ir::StepKindSpec::Each(each) = &mut step.kind else { unreachable!() };
     each.parallelism = Some(1);
 }
 
@@ -353,11 +361,12 @@ fn one_at_a_time(step: &mut skein_core::ir::Step) {
 #[test]
 fn each_that_collects_is_cancelled_while_an_item_drains() {
     let body = vec![wait("w", &["paid"]), work("x")];
-    let every = each("every", "$input.list", EachErrors::Collect, body).with(one_at_a_time).with(|step| {
-        let skein_core::ir::Kind::Each(each) = &mut step.kind else { unreachable!() };
-        let scope = std::sync::Arc::make_mut(&mut each.scope);
-        (scope.shape, scope.siblings) = (Shape::Graph, Siblings::Drain);
-    });
+    let every =
+        each("every", "$input.list", EachErrorPolicy::Collect, body).with(one_at_a_time).with(|step| {
+            let skein_core::ir::StepKindSpec::Each(each) = &mut step.kind else { unreachable!() };
+            let scope = std::sync::Arc::make_mut(&mut each.scope);
+            (scope.shape, scope.siblings) = (ScopeShape::Graph, SiblingPolicy::Drain);
+        });
     script!(routed(vec![every]))
         .with(json!({"list": [1, 2]}))
         .start()

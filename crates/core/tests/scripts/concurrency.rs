@@ -1,7 +1,7 @@
 //! How many steps of a scope are at work at once, and who is next.
 
 use serde_json::json;
-use skein_core::ir::{Effect, ErrorClass, HoldReason, Siblings};
+use skein_core::ir::{ErrorClass, HoldReason, OutcomeEffect, SiblingPolicy};
 
 use crate::support::*;
 
@@ -22,7 +22,7 @@ fn steps_arrive_in_order_of_declaration() {
     let never = |name: &str| {
         work(name).with(|step| {
             step.when = Some(cond("$input.go"));
-            step.policy.effects.skipped_by_condition = Effect::GO_ON;
+            step.policy.effects.skipped_by_condition = OutcomeEffect::GO_ON;
         })
     };
     let steps = vec![never("s0"), never("s1"), after("s2", &["s1"]), after("s3", &["s0", "s1"])];
@@ -100,7 +100,7 @@ fn a_step_with_a_slot_that_never_started_is_as_if_it_had_not_come() {
 #[test]
 fn slots_that_were_never_used_are_free_while_draining() {
     let steps = vec![work("a"), retried(work("b"), 2), work("c"), work("d")];
-    let workflow = narrow(steps, 4).with(|workflow| workflow.scope.siblings = Siblings::Drain);
+    let workflow = narrow(steps, 4).with(|workflow| workflow.scope.siblings = SiblingPolicy::Drain);
     script!(workflow)
         .grant(2)
         .start()

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use skein_core::{
-    expr::{Expr, Root, swdl},
-    ir::{Binding, Effect, Schema, Worker},
+    expr::{Expr, ReferenceRoot, swdl},
+    ir::{InputBinding, OutcomeEffect, Schema, WorkerSpec},
 };
 
 use crate::support::*;
@@ -22,7 +22,7 @@ fn a_true_condition_lets_the_step_run() {
 #[test]
 fn a_skipped_agent_stage_can_satisfy() {
     let skipped =
-        when("a", "$input.go == true").with(|a| a.policy.effects.skipped_by_condition = Effect::GO_ON);
+        when("a", "$input.go == true").with(|a| a.policy.effects.skipped_by_condition = OutcomeEffect::GO_ON);
     let next = reads(after("b", &["a"]), "of", "$steps.a.x");
     script!(graph(vec![skipped, next])).start().ok("b").done();
 }
@@ -52,7 +52,8 @@ fn ordering_with_null_is_an_error() {
 /// In a routed scope a skipped step lets the cursor move on where it satisfies, and ends the scope where not.
 #[test]
 fn a_skipped_step_in_a_route_moves_on_if_it_satisfies() {
-    let skipped = when("a", "$input.go").with(|a| a.policy.effects.skipped_by_condition = Effect::GO_ON);
+    let skipped =
+        when("a", "$input.go").with(|a| a.policy.effects.skipped_by_condition = OutcomeEffect::GO_ON);
     script!(routed(vec![skipped, work("b"), when("c", "$input.go"), work("d")])).start().ok("b").done();
 }
 
@@ -82,9 +83,9 @@ fn a_step_that_was_not_routed_to_is_null() {
 fn a_workflow_can_read_about_itself_and_its_run() {
     let about = "${{ workflow.id }} ${{ workflow.version }} in ${{ run.id }} (${{ run.attempt }}, ${{ run.started_at }}): \
                  ${{ stages.a.status }} ${{ stages.a.summary }} ${{ context.n }}";
-    let template = swdl::template(about, swdl::Scope::Stage).unwrap();
+    let template = swdl::parse_template(about, swdl::SwdlExprScope::Stage).unwrap();
     let next = after("b", &["a"]).with(|b| {
-        b.inputs.push(Binding::new("about", template));
+        b.inputs.push(InputBinding::new("about", template));
     });
     script!(graph(vec![work("a"), next])).start().ok("a").done();
 }
@@ -93,8 +94,10 @@ fn a_workflow_can_read_about_itself_and_its_run() {
 #[test]
 fn instructions_are_worked_out_at_the_start() {
     let told = work("a").with(|step| {
-        the_work(step).worker =
-            Worker::Command { program: "make".into(), arguments: vec![value("$input.target"), value("all")] };
+        the_work(step).worker = WorkerSpec::Command {
+            program: "make".into(),
+            arguments: vec![value("$input.target"), value("all")],
+        };
     });
     script!(inputs(json!({"properties": {"target": {}}}), graph(vec![told])))
         .with(json!({"target": "docs"}))
@@ -106,16 +109,19 @@ fn instructions_are_worked_out_at_the_start() {
 /// Values of the environment are worked out once, from the run and the workflow, before any step.
 #[test]
 fn the_environment_knows_the_run_and_the_workflow() {
-    let root = |root: Root| Expr::read(root, ["id"]);
+    let root = |root: ReferenceRoot| Expr::reference(root, ["id"]);
     let step = work("a").with(|step| {
         for name in ["run", "workflow"] {
-            let value = Expr::read(Root::Env, [name]);
-            step.inputs.push(Binding::new(name, value));
+            let value = Expr::reference(ReferenceRoot::Env, [name]);
+            step.inputs.push(InputBinding::new(name, value));
         }
     });
     let workflow = graph(vec![step]).with(|workflow| {
-        workflow.env =
-            [("run".to_owned(), root(Root::Run)), ("workflow".to_owned(), root(Root::Workflow))].into();
+        workflow.env = [
+            ("run".to_owned(), root(ReferenceRoot::Run)),
+            ("workflow".to_owned(), root(ReferenceRoot::Workflow)),
+        ]
+        .into();
     });
     script!(workflow).start().ok("a").done();
 }
@@ -125,7 +131,7 @@ fn the_environment_knows_the_run_and_the_workflow() {
 fn a_skipped_step_gives_the_defaults_it_declares() {
     let a = when("a", "false").with(|step| {
         step.outputs = Schema::new(json!({"properties": {"n": {"default": 3}, "text": {"type": "string"}}}));
-        step.policy.effects.skipped_by_condition = Effect::GO_ON;
+        step.policy.effects.skipped_by_condition = OutcomeEffect::GO_ON;
     });
     let b = reads(reads(after("b", &["a"]), "n", "$steps.a.n"), "text", "$steps.a.text");
     script!(graph(vec![a, b])).start().ok("b").done();

@@ -1,7 +1,7 @@
 //! Graphs: what lets a step arrive, and what keeps it from arriving.
 
 use serde_json::json;
-use skein_core::ir::{Effect, ErrorClass};
+use skein_core::ir::{ErrorClass, OutcomeEffect};
 
 use crate::support::*;
 
@@ -30,7 +30,8 @@ fn what_was_skipped_satisfies_nobody_by_itself() {
 /// A failure whose policy satisfies lets dependents run; the run succeeds and says that it is degraded.
 #[test]
 fn a_failure_that_satisfies_lets_dependents_run() {
-    let steps = vec![on_failure(work("a"), Effect::CONTINUE), reads(after("b", &["a"]), "of", "$steps.a.x")];
+    let steps =
+        vec![on_failure(work("a"), OutcomeEffect::CONTINUE), reads(after("b", &["a"]), "of", "$steps.a.x")];
     script!(graph(steps)).start().fail("a", ErrorClass::NonRetryable).ok("b").done();
 }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 use skein_core::{
     engine::AttemptEnd,
-    ir::{EachErrors, Effect, ErrorClass, LoopTest, Shape, Verdict},
+    ir::{EachErrorPolicy, ErrorClass, LoopTest, OutcomeEffect, RunImpact, ScopeShape},
 };
 
 use crate::support::*;
@@ -35,7 +35,7 @@ fn from_the_first_step_all_is_done_again() {
 #[test]
 fn what_made_the_run_fail_is_done_again() {
     let steps = vec![
-        on_failure(work("a"), Effect::SKIP_DEPENDENTS),
+        on_failure(work("a"), OutcomeEffect::SKIP_DEPENDENTS),
         after("x", &["a"]),
         work("b"),
         after("c", &["b"]),
@@ -55,7 +55,7 @@ fn what_made_the_run_fail_is_done_again() {
 /// A failure that the run went on after is a result like any other: it degrades the fork too.
 #[test]
 fn a_failure_that_was_gone_on_after_is_reused() {
-    let steps = vec![on_failure(work("a"), Effect::CONTINUE), after("b", &["a"])];
+    let steps = vec![on_failure(work("a"), OutcomeEffect::CONTINUE), after("b", &["a"])];
     script!(graph(steps)).start().fail("a", ErrorClass::Fatal).ok("b").fork("b").ok("b").done();
 }
 
@@ -65,7 +65,10 @@ fn what_was_skipped_is_reused() {
     let never = work("never").with(|step| step.when = Some(cond("false")));
     let steps = vec![
         never,
-        on_failure(work("a"), Effect { verdict: Verdict::Degraded, ..Effect::SKIP_DEPENDENTS }),
+        on_failure(
+            work("a"),
+            OutcomeEffect { verdict: RunImpact::Degraded, ..OutcomeEffect::SKIP_DEPENDENTS },
+        ),
         after("b", &["a"]),
         work("c"),
         after("last", &["c"]),
@@ -84,8 +87,8 @@ fn what_was_skipped_is_reused() {
 #[test]
 fn a_cursor_goes_on_from_the_first_visit() {
     let steps = vec![work("a"), work("b"), branch("again", &[("$steps.b.more", "a")], "last"), work("last")];
-    let workflow =
-        routed(steps).with(|workflow| workflow.scope.shape = Shape::Routed { start: None, cycles: true });
+    let workflow = routed(steps)
+        .with(|workflow| workflow.scope.shape = ScopeShape::Routed { start: None, cycles: true });
     script!(workflow)
         .start()
         .gives("a", json!(1))
@@ -112,7 +115,7 @@ fn a_step_that_was_never_visited_has_no_fork() {
 #[test]
 fn what_is_inside_of_a_composite_is_reused_with_it() {
     let lanes = vec![("l", vec![undoable(work("x"))]), ("r", vec![work("y")])];
-    let every = each("every", "$input.list", EachErrors::Collect, vec![undoable(work("z"))]);
+    let every = each("every", "$input.list", EachErrorPolicy::Collect, vec![undoable(work("z"))]);
     let twice = repeat("twice", "$steps.w.more", LoopTest::After, 3, vec![work("w")]);
     let steps = vec![parallel("both", lanes), every, twice, reads(work("last"), "of", "$steps.both.l.n")];
     script!(saga(steps))

@@ -1,8 +1,8 @@
 //! Gates: who decides, what a decision does, and what its absence does.
 
 use skein_core::{
-    engine::Decision,
-    ir::{Approver, Effect, ErrorClass, GateTimeout, Retry, Siblings, Step},
+    engine::Verdict,
+    ir::{Approver, ErrorClass, GateTimeout, OutcomeEffect, SiblingPolicy, Step, StepRetry},
     time::Millis,
 };
 
@@ -55,8 +55,8 @@ fn approved_with_a_route_goes_there() {
 fn only_a_fitting_role_may_decide() {
     script!(graph(vec![asking(vec![Approver::Role("legal".into()), Approver::User("bob".into())])]))
         .start()
-        .decide("g", Decision::Approve, "eve", &["sales"])
-        .decide("g", Decision::Approve, "ada", &["legal", "sales"])
+        .decide("g", Verdict::Approve, "eve", &["sales"])
+        .decide("g", Verdict::Approve, "ada", &["legal", "sales"])
         .done();
 }
 
@@ -65,15 +65,15 @@ fn only_a_fitting_role_may_decide() {
 fn only_a_fitting_name_may_decide() {
     script!(graph(vec![asking(vec![Approver::User("bob".into())])]))
         .start()
-        .decide("g", Decision::Reject, "eve", &["bob"])
-        .decide("g", Decision::Approve, "bob", &[])
+        .decide("g", Verdict::Reject, "eve", &["bob"])
+        .decide("g", Verdict::Approve, "bob", &[])
         .done();
 }
 
 /// Nobody named means anyone.
 #[test]
 fn nobody_named_means_anyone() {
-    script!(graph(vec![asking(Vec::new())])).start().decide("g", Decision::Approve, "whoever", &[]).done();
+    script!(graph(vec![asking(Vec::new())])).start().decide("g", Verdict::Approve, "whoever", &[]).done();
 }
 
 /// A second decision is refused with who decided and when.
@@ -103,7 +103,7 @@ fn a_gate_holds_up_only_what_depends_on_it() {
 /// Only an approved gate satisfies: a rejected one that goes on blocks its dependents.
 #[test]
 fn a_rejected_gate_satisfies_nobody() {
-    let ask = on_failure(gate("g", |_| {}), Effect::SKIP_DEPENDENTS);
+    let ask = on_failure(gate("g", |_| {}), OutcomeEffect::SKIP_DEPENDENTS);
     script!(graph(vec![ask, after("a", &["g"]), work("b")])).start().reject("g").ok("b").done();
 }
 
@@ -123,7 +123,7 @@ fn on_timeout_reject() {
 #[test]
 fn on_timeout_reject_takes_the_route() {
     let ask = gate("g", |gate| {
-        (gate.timeout, gate.on_timeout) = (Some(Millis::minutes(1)), GateTimeout::Reject);
+        (gate.timeout, gate.on_timeout) = (Some(Millis::from_mins(1)), GateTimeout::Reject);
         gate.on_reject = Some(to("revise"));
     });
     script!(routed(vec![ask, work("send").with(|s| s.next = Some(to("$end"))), work("revise")]))
@@ -165,10 +165,10 @@ fn on_timeout_go() {
 fn on_timeout_escalate_asks_others() {
     let escalate = GateTimeout::Escalate { to: vec![Approver::User("boss".into())] };
     let ask = gate("g", |gate| {
-        (gate.timeout, gate.on_timeout) = (Some(Millis::minutes(1)), escalate);
+        (gate.timeout, gate.on_timeout) = (Some(Millis::from_mins(1)), escalate);
         gate.approvers = vec![Approver::User("ann".into())];
     });
-    script!(routed(vec![ask])).start().due().approve("g").decide("g", Decision::Approve, "boss", &[]).done();
+    script!(routed(vec![ask])).start().due().approve("g").decide("g", Verdict::Approve, "boss", &[]).done();
 }
 
 /// An escalation that names nobody asks the same people again, and opens the gate to nobody else.
@@ -176,14 +176,14 @@ fn on_timeout_escalate_asks_others() {
 fn on_timeout_escalate_without_a_target_asks_the_same_people() {
     let ask = gate("g", |gate| {
         (gate.timeout, gate.on_timeout) =
-            (Some(Millis::minutes(1)), GateTimeout::Escalate { to: Vec::new() });
+            (Some(Millis::from_mins(1)), GateTimeout::Escalate { to: Vec::new() });
         gate.approvers = vec![Approver::User("ann".into())];
     });
     script!(routed(vec![ask]))
         .start()
         .due()
-        .decide("g", Decision::Approve, "eve", &[])
-        .decide("g", Decision::Approve, "ann", &[])
+        .decide("g", Verdict::Approve, "eve", &[])
+        .decide("g", Verdict::Approve, "ann", &[])
         .done();
 }
 
@@ -192,7 +192,7 @@ fn on_timeout_escalate_without_a_target_asks_the_same_people() {
 fn on_timeout_escalate_to_nobody_opens_to_nobody() {
     let ask = gate("g", |gate| {
         (gate.timeout, gate.on_timeout) =
-            (Some(Millis::minutes(1)), GateTimeout::Escalate { to: Vec::new() });
+            (Some(Millis::from_mins(1)), GateTimeout::Escalate { to: Vec::new() });
     });
     script!(routed(vec![ask])).start().due().approve("g").due().done();
 }
@@ -233,7 +233,7 @@ fn on_timeout_expire_can_undo() {
 #[test]
 fn a_gate_is_never_retried() {
     let ask = gate_until("g", GateTimeout::Expire)
-        .with(|g| g.policy.retry = Retry::of(&[ErrorClass::Timeout], 5, seconds(1)));
+        .with(|g| g.policy.retry = StepRetry::for_classes(&[ErrorClass::Timeout], 5, seconds(1)));
     script!(graph(vec![ask])).start().due().done();
 }
 
@@ -241,7 +241,7 @@ fn a_gate_is_never_retried() {
 #[test]
 fn a_late_gate_cancels_nothing_that_drains() {
     let steps = vec![work("a"), gate_until("g", GateTimeout::Cancel), work("b")];
-    let workflow = graph(steps).with(|workflow| workflow.scope.siblings = Siblings::Drain);
+    let workflow = graph(steps).with(|workflow| workflow.scope.siblings = SiblingPolicy::Drain);
     script!(workflow).start().fail("a", ErrorClass::NonRetryable).due().ok("b").done();
 }
 
@@ -253,10 +253,10 @@ fn a_quorum_needs_different_people() {
     });
     script!(routed(vec![ask, work("a")]))
         .start()
-        .decide("g", Decision::Approve, "ada", &["legal"])
-        .decide("g", Decision::Approve, "ada", &["legal"])
-        .decide("g", Decision::Approve, "eve", &["sales"])
-        .decide("g", Decision::Approve, "bob", &["legal"])
+        .decide("g", Verdict::Approve, "ada", &["legal"])
+        .decide("g", Verdict::Approve, "ada", &["legal"])
+        .decide("g", Verdict::Approve, "eve", &["sales"])
+        .decide("g", Verdict::Approve, "bob", &["legal"])
         .ok("a")
         .done();
 }
@@ -267,7 +267,7 @@ fn one_rejects_for_a_quorum() {
     let ask = gate("g", |gate| gate.quorum = 3);
     script!(graph(vec![ask]))
         .start()
-        .decide("g", Decision::Approve, "ada", &[])
-        .decide("g", Decision::Reject, "ada", &[])
+        .decide("g", Verdict::Approve, "ada", &[])
+        .decide("g", Verdict::Reject, "ada", &[])
         .done();
 }

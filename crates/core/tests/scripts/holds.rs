@@ -1,8 +1,8 @@
 //! Holds: steps that are kept from starting or going on.
 
 use skein_core::{
-    engine::Decision,
-    ir::{ApprovalHold, Approver, Budget, BudgetMode, ErrorClass, HoldReason, Level},
+    engine::Verdict,
+    ir::{ApprovalHold, Approver, Budget, BudgetMode, ErrorClass, EscalationLevel, HoldReason},
     time::Millis,
 };
 
@@ -16,12 +16,12 @@ fn budget(tokens: u64, mode: BudgetMode) -> Option<Budget> {
 #[test]
 fn approval_before_the_first_attempt() {
     let a = retried(work("a"), 2).with(|a| {
-        a.policy.approval = Some(ApprovalHold::by(vec![Approver::User("bob".into())]));
+        a.policy.approval = Some(ApprovalHold::with_approvers(vec![Approver::User("bob".into())]));
     });
     script!(graph(vec![a]))
         .start()
         .approve("a")
-        .decide("a", Decision::Approve, "bob", &[])
+        .decide("a", Verdict::Approve, "bob", &[])
         .fail("a", ErrorClass::Transient)
         .due()
         .ok("a")
@@ -230,8 +230,8 @@ fn a_blocked_check_goes_on_with_the_check() {
 #[test]
 fn a_step_limit_runs_on_while_held() {
     let a = work("a").with(|a| {
-        a.policy.timeout = Some(skein_core::time::Millis::seconds(10));
-        a.policy.timeout_per = skein_core::ir::Per::Step;
+        a.policy.timeout = Some(skein_core::time::Millis::from_secs(10));
+        a.policy.timeout_per = skein_core::ir::TimeoutScope::Step;
     });
     script!(graph(vec![a])).start().blocks("a", HoldReason::Quota, Some(60)).due().done();
 }
@@ -270,11 +270,11 @@ fn a_run_with_everything_open_waits() {
 #[test]
 fn approvers_are_for_the_approval_alone() {
     let a = work("a").with(|a| {
-        a.policy.approval = Some(ApprovalHold::by(vec![Approver::User("bob".into())]));
+        a.policy.approval = Some(ApprovalHold::with_approvers(vec![Approver::User("bob".into())]));
     });
     script!(graph(vec![a]))
         .start()
-        .decide("a", Decision::Approve, "bob", &[])
+        .decide("a", Verdict::Approve, "bob", &[])
         .blocks("a", HoldReason::Quota, None)
         .approve("a")
         .ok("a")
@@ -289,15 +289,15 @@ fn approval_by_two() {
     let a = work("a").with(|a| a.policy.approval = Some(approval));
     script!(graph(vec![a]))
         .start()
-        .decide("a", Decision::Approve, "ada", &[])
-        .decide("a", Decision::Approve, "ada", &[])
-        .decide("a", Decision::Approve, "bob", &[])
+        .decide("a", Verdict::Approve, "ada", &[])
+        .decide("a", Verdict::Approve, "ada", &[])
+        .decide("a", Verdict::Approve, "bob", &[])
         .ok("a")
         .done();
 }
 
-fn level(role: &str, minutes: Option<u64>) -> Level {
-    Level { approvers: vec![Approver::Role(role.into())], timeout: minutes.map(Millis::minutes) }
+fn level(role: &str, minutes: Option<u64>) -> EscalationLevel {
+    EscalationLevel { approvers: vec![Approver::Role(role.into())], timeout: minutes.map(Millis::from_mins) }
 }
 
 /// What a policy denies fails before its first attempt, and is not tried again.
@@ -317,8 +317,8 @@ fn denied_and_held_for_those_who_may_overrule() {
     });
     script!(graph(vec![a]))
         .start()
-        .decide("a", Decision::Approve, "ann", &["clerk"])
-        .decide("a", Decision::Approve, "ann", &["lead"])
+        .decide("a", Verdict::Approve, "ann", &["clerk"])
+        .decide("a", Verdict::Approve, "ann", &["lead"])
         .ok("a")
         .done();
 }
@@ -334,7 +334,7 @@ fn governance_climbs_and_fails() {
         .start()
         .fails("a", ErrorClass::Governance, None, Some(60))
         .due()
-        .decide("a", Decision::Approve, "ann", &["lead"])
+        .decide("a", Verdict::Approve, "ann", &["lead"])
         .due()
         .done();
 }
@@ -346,5 +346,5 @@ fn an_escalation_before_the_first_attempt() {
         a.policy.approval = Some(ApprovalHold { escalates: true, ..ApprovalHold::default() });
         a.policy.escalation = vec![level("lead", Some(15)), level("boss", None)];
     });
-    script!(graph(vec![a])).start().due().decide("a", Decision::Approve, "ann", &["boss"]).ok("a").done();
+    script!(graph(vec![a])).start().due().decide("a", Verdict::Approve, "ann", &["boss"]).ok("a").done();
 }

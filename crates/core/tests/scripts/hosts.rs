@@ -2,14 +2,14 @@
 
 use skein_core::{
     engine::{AttemptEnd, Publication},
-    ir::{Context, ErrorClass, Hook, HookAction, HookWhen, RunRetry, Workflow},
+    ir::{ErrorClass, HookAction, HookTiming, RunRetry, Workflow, WorkflowContext, WorkflowHook},
     time::Millis,
 };
 
 use crate::support::*;
 
-fn hook(when: HookWhen) -> Hook {
-    Hook { when, action: HookAction::Notify { channel: "c".into(), message: None } }
+fn hook(when: HookTiming) -> WorkflowHook {
+    WorkflowHook { when, action: HookAction::Notify { channel: "c".into(), message: None } }
 }
 
 fn again(attempts: u32) -> impl FnOnce(&mut Workflow) {
@@ -93,8 +93,8 @@ fn results_of_an_undo_that_never_was_are_refused() {
 #[test]
 fn publication_hooks_and_files_then_closed() {
     let workflow = graph(vec![work("a")]).with(|workflow| {
-        workflow.hooks = vec![hook(HookWhen::Start), hook(HookWhen::Success), hook(HookWhen::Failure)];
-        workflow.context = Context { directory: Some("ctx".into()), ..Context::default() };
+        workflow.hooks = vec![hook(HookTiming::Start), hook(HookTiming::Success), hook(HookTiming::Failure)];
+        workflow.context = WorkflowContext { directory: Some("ctx".into()), ..WorkflowContext::default() };
     });
     script!(workflow)
         .start()
@@ -109,14 +109,14 @@ fn publication_hooks_and_files_then_closed() {
 /// A hook that fails never changes how the run ended.
 #[test]
 fn publication_a_failing_hook_changes_nothing() {
-    let workflow = graph(vec![work("a")]).with(|workflow| workflow.hooks = vec![hook(HookWhen::Failure)]);
+    let workflow = graph(vec![work("a")]).with(|workflow| workflow.hooks = vec![hook(HookTiming::Failure)]);
     script!(workflow).start().fail("a", ErrorClass::NonRetryable).not_published(Publication::Hook(0)).done();
 }
 
 /// A start hook that is still wanted at the end keeps the run from closing.
 #[test]
 fn publication_a_slow_start_hook_is_waited_for() {
-    let workflow = graph(vec![work("a")]).with(|workflow| workflow.hooks = vec![hook(HookWhen::Start)]);
+    let workflow = graph(vec![work("a")]).with(|workflow| workflow.hooks = vec![hook(HookTiming::Start)]);
     script!(workflow).start().ok("a").published(Publication::Hook(0)).done();
 }
 
@@ -124,7 +124,7 @@ fn publication_a_slow_start_hook_is_waited_for() {
 #[test]
 fn publication_a_cancelled_run_calls_no_hooks() {
     let workflow = graph(vec![work("a")])
-        .with(|workflow| workflow.hooks = vec![hook(HookWhen::Success), hook(HookWhen::Failure)]);
+        .with(|workflow| workflow.hooks = vec![hook(HookTiming::Success), hook(HookTiming::Failure)]);
     script!(workflow).start().cancel().stops("a").done();
 }
 
@@ -174,7 +174,7 @@ fn run_retry_not_when_undo_failed() {
 fn run_retry_not_after_a_timeout() {
     let workflow = graph(vec![work("a")])
         .with(again(3))
-        .with(|workflow| workflow.scope.timeout = Some(Millis::seconds(5)));
+        .with(|workflow| workflow.scope.timeout = Some(Millis::from_secs(5)));
     script!(workflow).start().due().stops("a").done();
 }
 
@@ -221,7 +221,7 @@ fn a_run_that_took_too_long_is_not_retried_otherwise() {
 /// A workflow of a minute that may be run twice.
 fn late(on_timeout: bool) -> Workflow {
     graph(vec![work("a")]).with(again(2)).with(|workflow| {
-        workflow.scope.timeout = Some(Millis::minutes(1));
+        workflow.scope.timeout = Some(Millis::from_mins(1));
         workflow.scope.retry.as_mut().unwrap().on_timeout = on_timeout;
     })
 }

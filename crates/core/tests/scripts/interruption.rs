@@ -1,6 +1,6 @@
 //! Interruption: the host died under an attempt.
 
-use skein_core::ir::{ErrorClass, OnInterrupted, Retry, Step, Summary, Worker};
+use skein_core::ir::{ErrorClass, OnInterrupted, Step, StepRetry, SummarySpec, WorkerSpec};
 
 use crate::support::*;
 
@@ -48,7 +48,7 @@ fn ask_holds_only_that_step() {
 #[test]
 fn fail_is_a_failure_of_its_own_class() {
     let a = then(work("a"), OnInterrupted::Fail)
-        .with(|a| a.policy.retry = Retry::of(&[ErrorClass::Interrupted], 2, seconds(1)));
+        .with(|a| a.policy.retry = StepRetry::for_classes(&[ErrorClass::Interrupted], 2, seconds(1)));
     script!(graph(vec![a])).start().recover().due().recover().done();
 }
 
@@ -94,8 +94,8 @@ fn recovering_twice_interrupts_once() {
 #[test]
 fn an_interrupted_summary_is_made_again() {
     let a = work("a").with(|a| {
-        let worker = Worker::Tool { tool: "sum".into(), pinned: None };
-        the_work(a).summary = Some(Box::new(Summary { worker, timeout: None }));
+        let worker = WorkerSpec::Tool { tool: "sum".into(), pinned: None };
+        the_work(a).summary = Some(Box::new(SummarySpec { worker, timeout: None }));
     });
     script!(graph(vec![a])).start().ok("a").recover().gives("a", serde_json::json!("short")).done();
 }

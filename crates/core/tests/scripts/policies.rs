@@ -3,8 +3,8 @@
 use serde_json::json;
 use skein_core::{
     ir::{
-        ApprovalHold, Effect, ErrorClass, HoldReason, Retry, RunStatus, Siblings, Step, StepStatus, Then,
-        UndoFailure, Verdict, Workflow,
+        ApprovalHold, ErrorClass, HoldReason, OutcomeAction, OutcomeEffect, RunImpact, RunStatus,
+        SiblingPolicy, Step, StepRetry, StepStatus, UndoFailurePolicy, Workflow,
     },
     time::Millis,
 };
@@ -21,7 +21,7 @@ fn agentcore_abort_cancels_what_runs_and_skips_the_rest() {
 /// AgentCore `continue`: the step is failed, what depends on it runs, and the run succeeds, degraded.
 #[test]
 fn agentcore_continue_goes_on_and_degrades() {
-    let steps = vec![on_failure(work("a"), Effect::CONTINUE), after("b", &["a"])];
+    let steps = vec![on_failure(work("a"), OutcomeEffect::CONTINUE), after("b", &["a"])];
     script!(graph(steps)).start().fail("a", ErrorClass::NonRetryable).ok("b").done();
 }
 
@@ -47,36 +47,39 @@ fn agentcore_non_retryable_is_not_retried() {
 /// AgentCore: a fatal failure aborts whatever the policy for failures is.
 #[test]
 fn agentcore_fatal_aborts_under_any_policy() {
-    let a = on_failure(work("a"), Effect::CONTINUE)
-        .with(|a| a.policy.effects.failed_by_class = [(ErrorClass::Fatal, Effect::ABORT)].into());
+    let a = on_failure(work("a"), OutcomeEffect::CONTINUE)
+        .with(|a| a.policy.effects.failed_by_class = [(ErrorClass::Fatal, OutcomeEffect::ABORT)].into());
     script!(graph(vec![a, after("b", &["a"])])).start().fail("a", ErrorClass::Fatal).done();
 }
 
 /// AgentCore: the words of a run that succeeded although a step failed.
 #[test]
 fn agentcore_words_are_shown_beside_the_canonical_ones() {
-    let workflow = graph(vec![on_failure(work("a"), Effect::CONTINUE)]).with(|workflow: &mut Workflow| {
-        workflow.words.run = [(RunStatus::Succeeded, "SUCCEEDED".into())].into();
-        workflow.words.step = [(StepStatus::Failed, "FAILED".into())].into();
-    });
+    let workflow =
+        graph(vec![on_failure(work("a"), OutcomeEffect::CONTINUE)]).with(|workflow: &mut Workflow| {
+            workflow.words.run = [(RunStatus::Succeeded, "SUCCEEDED".into())].into();
+            workflow.words.step = [(StepStatus::Failed, "FAILED".into())].into();
+        });
     script!(workflow).start().fail("a", ErrorClass::NonRetryable).done();
 }
 
 /// IOA: what an abort leaves unstarted stays pending in its own words, while a step skipped by its own failure is skipped.
 #[test]
 fn ioa_own_failure_and_abort_have_different_words() {
-    let workflow = graph(vec![on_failure(work("a"), Effect::SKIP), after("b", &["a"]), after("c", &["b"])])
-        .with(|workflow: &mut Workflow| {
-            workflow.words.step = [(StepStatus::Skipped, "pending".into())].into();
-            workflow.words.skipped_by_own_failure = Some("skipped".into());
-        });
+    let workflow =
+        graph(vec![on_failure(work("a"), OutcomeEffect::SKIP), after("b", &["a"]), after("c", &["b"])]).with(
+            |workflow: &mut Workflow| {
+                workflow.words.step = [(StepStatus::Skipped, "pending".into())].into();
+                workflow.words.skipped_by_own_failure = Some("skipped".into());
+            },
+        );
     script!(workflow).start().fail("a", ErrorClass::AgentError).fail("b", ErrorClass::AgentError).done();
 }
 
 /// IOA `skip`: a step that failed is skipped, and satisfies what depends on it.
 #[test]
 fn ioa_skip_satisfies_dependents() {
-    let steps = vec![on_failure(work("a"), Effect::SKIP), after("b", &["a"])];
+    let steps = vec![on_failure(work("a"), OutcomeEffect::SKIP), after("b", &["a"])];
     script!(graph(steps)).start().fail("a", ErrorClass::Validation).ok("b").done();
 }
 
@@ -99,10 +102,11 @@ fn ioa_compensate_can_include_the_failed_step() {
 /// IOA: an undo that fails, after its retries, stops the walk; the run names what was left.
 #[test]
 fn ioa_an_undo_that_fails_stops_the_walk() {
-    let b = undoable(after("b", &["a"]))
-        .with(|b| b.undo.as_mut().unwrap().retry = Retry::of(&[ErrorClass::Transient], 2, seconds(1)));
+    let b = undoable(after("b", &["a"])).with(|b| {
+        b.undo.as_mut().unwrap().retry = StepRetry::for_classes(&[ErrorClass::Transient], 2, seconds(1))
+    });
     let steps = vec![undoable(work("a")), b, undoing(after("c", &["b"]))];
-    let workflow = graph(steps).with(|workflow| workflow.scope.undo.if_one_fails = UndoFailure::Stop);
+    let workflow = graph(steps).with(|workflow| workflow.scope.undo.if_one_fails = UndoFailurePolicy::Stop);
     script!(workflow)
         .start()
         .ok("a")
@@ -137,7 +141,7 @@ fn swdl_halt_stops_the_run() {
 /// SWDL `continue` of a stage: dependents run with null inputs; one that requires the input fails instead.
 #[test]
 fn swdl_continue_gives_null_and_a_required_input_fails() {
-    let go_on = |step: Step| on_failure(step, Effect::CONTINUE);
+    let go_on = |step: Step| on_failure(step, OutcomeEffect::CONTINUE);
     let steps = vec![
         go_on(work("a")),
         reads(after("b", &["a"]), "of", "$steps.a.x"),
@@ -150,7 +154,7 @@ fn swdl_continue_gives_null_and_a_required_input_fails() {
 #[test]
 fn swdl_skip_dependents_lets_the_others_finish() {
     let steps = vec![
-        on_failure(work("a"), Effect::SKIP_DEPENDENTS),
+        on_failure(work("a"), OutcomeEffect::SKIP_DEPENDENTS),
         after("b", &["a"]),
         work("c"),
         after("d", &["c"]),
@@ -161,7 +165,12 @@ fn swdl_skip_dependents_lets_the_others_finish() {
 /// SWDL with a global `continue` only: what is independent goes on, dependents are skipped, the run is degraded.
 #[test]
 fn swdl_global_continue_skips_dependents() {
-    let effect = Effect { then: Then::GoOn, satisfies: false, verdict: Verdict::Degraded, as_skipped: false };
+    let effect = OutcomeEffect {
+        then: OutcomeAction::GoOn,
+        satisfies: false,
+        verdict: RunImpact::Degraded,
+        as_skipped: false,
+    };
     let steps = vec![on_failure(work("a"), effect), after("b", &["a"]), work("c")];
     script!(graph(steps)).start().fail("a", ErrorClass::AgentError).ok("c").done();
 }
@@ -173,7 +182,7 @@ fn swdl_a_missing_output_fails_the_contract() {
         json!({"type": "object", "required": ["verdict"], "properties": {"verdict": {"type": "string"}}});
     let a = work("a").with(|a| {
         a.outputs = skein_core::ir::Schema::new(schema);
-        a.policy.retry = Retry::of(&[ErrorClass::Validation], 2, seconds(30));
+        a.policy.retry = StepRetry::for_classes(&[ErrorClass::Validation], 2, seconds(30));
     });
     script!(graph(vec![a])).start().gives("a", json!({})).due().gives("a", json!({"verdict": "ok"})).done();
 }
@@ -210,7 +219,7 @@ fn aip15_an_undo_that_fails_does_not_stop_the_walk() {
 #[test]
 fn draining_lets_what_is_at_work_end() {
     let steps = vec![work("a"), retried(work("b"), 2), after("c", &["b"])];
-    let workflow = graph(steps).with(|workflow| workflow.scope.siblings = Siblings::Drain);
+    let workflow = graph(steps).with(|workflow| workflow.scope.siblings = SiblingPolicy::Drain);
     script!(workflow)
         .start()
         .fail("a", ErrorClass::NonRetryable)
@@ -253,7 +262,7 @@ fn the_first_failure_is_the_cause() {
 /// Of two failures that each skip what depends on them, the first is the run's.
 #[test]
 fn the_first_of_two_failures_is_the_runs() {
-    let lenient = |name: &str| on_failure(work(name), Effect::SKIP_DEPENDENTS);
+    let lenient = |name: &str| on_failure(work(name), OutcomeEffect::SKIP_DEPENDENTS);
     script!(graph(vec![lenient("a"), lenient("b")]))
         .start()
         .fail("b", ErrorClass::NonRetryable)
@@ -265,7 +274,7 @@ fn the_first_of_two_failures_is_the_runs() {
 #[test]
 fn a_second_failure_while_draining_changes_nothing() {
     let workflow = graph(vec![work("a"), work("b"), work("c")])
-        .with(|workflow| workflow.scope.siblings = Siblings::Drain);
+        .with(|workflow| workflow.scope.siblings = SiblingPolicy::Drain);
     script!(workflow)
         .start()
         .fail("a", ErrorClass::NonRetryable)
@@ -278,8 +287,8 @@ fn a_second_failure_while_draining_changes_nothing() {
 #[test]
 fn what_drains_has_to_end_in_time() {
     let workflow = graph(vec![work("a"), work("b")]).with(|workflow| {
-        workflow.scope.siblings = Siblings::Drain;
-        workflow.scope.timeout = Some(Millis::seconds(60));
+        workflow.scope.siblings = SiblingPolicy::Drain;
+        workflow.scope.timeout = Some(Millis::from_secs(60));
     });
     script!(workflow).start().fail("a", ErrorClass::NonRetryable).due().stops("b").done();
 }
@@ -287,8 +296,8 @@ fn what_drains_has_to_end_in_time() {
 /// What is being stopped has no more time to keep.
 #[test]
 fn what_is_stopped_has_no_deadline_left() {
-    let workflow =
-        graph(vec![work("a"), work("b")]).with(|workflow| workflow.scope.timeout = Some(Millis::seconds(60)));
+    let workflow = graph(vec![work("a"), work("b")])
+        .with(|workflow| workflow.scope.timeout = Some(Millis::from_secs(60)));
     script!(workflow).start().fail("a", ErrorClass::NonRetryable).stops("b").done();
 }
 
@@ -298,7 +307,7 @@ fn a_step_that_was_never_released_is_not_drained() {
     let held = work("held").with(|step| step.policy.approval = Some(ApprovalHold::default()));
     let tried = work("tried");
     let workflow =
-        graph(vec![work("a"), held, tried]).with(|workflow| workflow.scope.siblings = Siblings::Drain);
+        graph(vec![work("a"), held, tried]).with(|workflow| workflow.scope.siblings = SiblingPolicy::Drain);
     script!(workflow)
         .start()
         .blocks("tried", HoldReason::Quota, None)

@@ -2,25 +2,25 @@
 
 use serde_json::{Map, Value};
 use skein_core::{
-    engine::{AttemptId, Commands, Event, InstanceIx, Mode, StepAt},
-    ir::Effect,
-    time::{Millis, Time},
-    view::{Names, RunView, StepView},
+    engine::{AttemptId, AttemptMode, Event, InstanceIx, StepAt, WantedWork},
+    ir::OutcomeEffect,
+    time::{Millis, Timestamp},
+    view::{RunView, StepPaths, StepView},
 };
 
 /// A time as how long after the start of the world it is.
-pub fn time(time: Time) -> String {
+pub fn time(time: Timestamp) -> String {
     Millis(u64::try_from(time.0).unwrap()).to_string()
 }
 
-pub fn attempt(names: &Names, id: AttemptId) -> String {
+pub fn attempt(names: &StepPaths, id: AttemptId) -> String {
     let visit = if id.visit > 1 { format!("@{}", id.visit) } else { String::new() };
     let iteration = if id.iteration > 1 { format!(".{}", id.iteration) } else { String::new() };
-    format!("{}{visit} {}{iteration} {}", names.step(id.at), id.role.as_str(), id.attempt)
+    format!("{}{visit} {}{iteration} {}", names.step_path(id.at), id.role.as_str(), id.attempt)
 }
 
 /// One event as its name and what it holds.
-pub fn event(names: &Names, event: &Event) -> String {
+pub fn event(names: &StepPaths, event: &Event) -> String {
     let json = serde_json::to_value(event).unwrap();
     let Value::Object(json) = json else { return json.as_str().unwrap().to_owned() };
     let (name, fields) = json.into_iter().next().unwrap();
@@ -36,13 +36,13 @@ pub fn event(names: &Names, event: &Event) -> String {
 }
 
 /// What is said of a field; the most telling ones need no name.
-fn field(names: &Names, key: &str, value: &Value, all: &Map<String, Value>) -> Option<String> {
+fn field(names: &StepPaths, key: &str, value: &Value, all: &Map<String, Value>) -> Option<String> {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     Some(match key {
         // The same in every script.
         "start" | "plan" | "definition" => return None,
         "parameters" | "publish" | "approvers" if empty(value) => return None,
-        "at" | "parent" => names.step(step_at(value)),
+        "at" | "parent" => names.step_path(step_at(value)),
         "attempt" => attempt(names, plain(value).parse().unwrap()),
         "instance" => instance(names, value),
         "of" => walk(names, value),
@@ -51,7 +51,9 @@ fn field(names: &Names, key: &str, value: &Value, all: &Map<String, Value>) -> O
         "error" => format!("error={}", error(names, value)),
         "end" if value.get("status").is_some() => instance_end(names, value),
         "end" => attempt_end(value),
-        "deadline" | "due" | "until" | "retry" => format!("{key}={}", time(Time(value.as_i64().unwrap()))),
+        "deadline" | "due" | "until" | "retry" => {
+            format!("{key}={}", time(Timestamp(value.as_i64().unwrap())))
+        }
         "next" => onward(value),
         "why" => why(names, value, all),
         "mode" if value == "fresh" => return None,
@@ -60,13 +62,13 @@ fn field(names: &Names, key: &str, value: &Value, all: &Map<String, Value>) -> O
         "given" if empty(&value["inputs"]) && empty(&value["texts"]) => return None,
         "route" => format!("route={}", route(names, value, all)),
         "targets" => list(value, |target| {
-            let path = names.step(step_at(&target["at"]));
+            let path = names.step_path(step_at(&target["at"]));
             match target["visit"].as_u64() {
                 Some(1) | None => path,
                 Some(visit) => format!("{path}@{visit}"),
             }
         }),
-        "uncertain" => format!("uncertain={}", list(value, |at| names.step(step_at(at)))),
+        "uncertain" => format!("uncertain={}", list(value, |at| names.step_path(step_at(at)))),
         _ => format!("{key}={}", plain(value)),
     })
 }
@@ -89,32 +91,32 @@ fn step_at(value: &Value) -> StepAt {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-fn instance(names: &Names, value: &Value) -> String {
+fn instance(names: &StepPaths, value: &Value) -> String {
     match serde_json::from_value(value.clone()).unwrap() {
         InstanceIx::ROOT => "root".to_owned(),
-        ix => names.instance(ix).to_owned(),
+        ix => names.instance_path(ix).to_owned(),
     }
 }
 
-fn walk(names: &Names, value: &Value) -> String {
+fn walk(names: &StepPaths, value: &Value) -> String {
     match value.get("composite") {
-        Some(at) => names.step(step_at(at)),
+        Some(at) => names.step_path(step_at(at)),
         None => instance(names, &value["workflow"]),
     }
 }
 
 /// A step of the instance that the event is about.
-fn beside(names: &Names, all: &Map<String, Value>, step: &Value) -> String {
+fn beside(names: &StepPaths, all: &Map<String, Value>, step: &Value) -> String {
     let ix = match (all.get("at"), all.get("instance")) {
         (Some(at), _) => step_at(at).0,
         (_, Some(instance)) => serde_json::from_value(instance.clone()).unwrap(),
         _ => InstanceIx::ROOT,
     };
     let step = u32::try_from(step.as_u64().unwrap()).unwrap();
-    names.id(StepAt(ix, step)).to_owned()
+    names.step_id(StepAt(ix, step)).to_owned()
 }
 
-fn outcome(names: &Names, value: &Value, all: &Map<String, Value>) -> String {
+fn outcome(names: &StepPaths, value: &Value, all: &Map<String, Value>) -> String {
     if let Some(class) = value.get("failed") {
         return format!("failed({})", class.as_str().unwrap());
     }
@@ -126,27 +128,27 @@ fn outcome(names: &Names, value: &Value, all: &Map<String, Value>) -> String {
 }
 
 fn effect(value: &Value) -> String {
-    let effect: Effect = serde_json::from_value(value.clone()).unwrap();
+    let effect: OutcomeEffect = serde_json::from_value(value.clone()).unwrap();
     let known = [
-        (Effect::GO_ON, "go_on"),
-        (Effect::ABORT, "abort"),
-        (Effect::UNDO, "undo"),
-        (Effect::CONTINUE, "continue"),
-        (Effect::SKIP, "skip"),
-        (Effect::SKIP_DEPENDENTS, "skip_dependents"),
-        (Effect::BLOCK, "block"),
+        (OutcomeEffect::GO_ON, "go_on"),
+        (OutcomeEffect::ABORT, "abort"),
+        (OutcomeEffect::UNDO, "undo"),
+        (OutcomeEffect::CONTINUE, "continue"),
+        (OutcomeEffect::SKIP, "skip"),
+        (OutcomeEffect::SKIP_DEPENDENTS, "skip_dependents"),
+        (OutcomeEffect::BLOCK, "block"),
     ];
     let name = known.iter().find(|(known, _)| *known == effect).map(|(_, name)| *name);
     name.map_or_else(|| format!("then={value}"), |name| format!("then={name}"))
 }
 
-fn error(names: &Names, value: &Value) -> String {
+fn error(names: &StepPaths, value: &Value) -> String {
     let text = |key: &str| value[key].as_str().unwrap_or("-").to_owned();
-    let origin = value.get("origin").map(|at| format!(" at {}", names.step(step_at(at))));
+    let origin = value.get("origin").map(|at| format!(" at {}", names.step_path(step_at(at))));
     format!("{}/{} \"{}\"{}", text("class"), text("code"), text("message"), origin.unwrap_or_default())
 }
 
-fn instance_end(names: &Names, value: &Value) -> String {
+fn instance_end(names: &StepPaths, value: &Value) -> String {
     let mut line = value["status"].as_str().unwrap().to_owned();
     if let Some(output) = value.get("output") {
         line.push_str(&format!(" output={output}"));
@@ -169,7 +171,7 @@ fn attempt_end(value: &Value) -> String {
         .iter()
         .map(|(key, value)| {
             if matches!(key.as_str(), "until" | "retry_at") {
-                return format!("{key}={}", time(Time(value.as_i64().unwrap())));
+                return format!("{key}={}", time(Timestamp(value.as_i64().unwrap())));
             }
             format!("{key}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))
         })
@@ -190,7 +192,7 @@ fn onward(value: &Value) -> String {
     format!("-> {role}{iteration} {mode}{stage}")
 }
 
-fn why(names: &Names, value: &Value, all: &Map<String, Value>) -> String {
+fn why(names: &StepPaths, value: &Value, all: &Map<String, Value>) -> String {
     let Value::Object(why) = value else { return value.as_str().unwrap().to_owned() };
     let (name, fields) = why.iter().next().unwrap();
     match name.as_str() {
@@ -201,7 +203,7 @@ fn why(names: &Names, value: &Value, all: &Map<String, Value>) -> String {
     }
 }
 
-fn route(names: &Names, value: &Value, all: &Map<String, Value>) -> String {
+fn route(names: &StepPaths, value: &Value, all: &Map<String, Value>) -> String {
     match value.get("step") {
         Some(step) => beside(names, all, step),
         None => "end".to_owned(),
@@ -209,12 +211,12 @@ fn route(names: &Names, value: &Value, all: &Map<String, Value>) -> String {
 }
 
 /// What the world should be doing now.
-pub fn wanted(names: &Names, commands: &Commands) -> String {
+pub fn wanted(names: &StepPaths, commands: &WantedWork) -> String {
     let mut parts = Vec::new();
     for (id, assignment) in &commands.runs {
         let limit = assignment.limit.map_or(String::new(), |limit| format!(" (at most {limit})"));
         let mode = match assignment.mode {
-            Mode::Fresh => String::new(),
+            AttemptMode::Fresh => String::new(),
             mode => format!(" {}", serde_json::to_value(mode).unwrap().as_str().unwrap()),
         };
         let stage = if assignment.stage > 1 { format!(" stage {}", assignment.stage) } else { String::new() };

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use skein_core::{
-    ir::{Backoff, ErrorClass, Growth, Retry, Schema},
+    ir::{Backoff, BackoffGrowth, ErrorClass, Schema, StepRetry},
     time::Millis,
 };
 
@@ -56,7 +56,7 @@ fn the_class_of_the_last_failure_decides() {
 fn a_bad_output_is_a_failure_of_class_validation() {
     let step = work("a").with(|a| {
         a.outputs = Schema::new(json!({"type": "object", "required": ["n"]}));
-        a.policy.retry = Retry::of(&[ErrorClass::Validation], 2, seconds(1));
+        a.policy.retry = StepRetry::for_classes(&[ErrorClass::Validation], 2, seconds(1));
     });
     script!(graph(vec![step])).start().gives("a", json!({})).due().gives("a", json!({"n": 1})).done();
 }
@@ -65,7 +65,7 @@ fn a_bad_output_is_a_failure_of_class_validation() {
 #[test]
 fn only_the_listed_classes_are_retried() {
     let classes = [ErrorClass::Transient, ErrorClass::AgentError, ErrorClass::External];
-    let step = work("a").with(|a| a.policy.retry = Retry::of(&classes, 4, seconds(5)));
+    let step = work("a").with(|a| a.policy.retry = StepRetry::for_classes(&classes, 4, seconds(5)));
     script!(graph(vec![step]))
         .start()
         .fail("a", ErrorClass::AgentError)
@@ -80,8 +80,8 @@ fn only_the_listed_classes_are_retried() {
 #[test]
 fn a_timeout_is_retried_where_it_is_listed() {
     let step = work("a").with(|a| {
-        a.policy.timeout = Some(Millis::seconds(30));
-        a.policy.retry = Retry::of(&[ErrorClass::Timeout], 2, seconds(1));
+        a.policy.timeout = Some(Millis::from_secs(30));
+        a.policy.retry = StepRetry::for_classes(&[ErrorClass::Timeout], 2, seconds(1));
     });
     script!(graph(vec![step])).start().times_out("a").due().ok("a").done();
 }
@@ -102,12 +102,13 @@ fn a_code_that_is_never_retried_ends_it() {
 #[test]
 fn exponential_delays_double_up_to_the_maximum() {
     let backoff = Backoff {
-        initial: Millis::seconds(1),
-        growth: Growth::Exponential(2_000),
-        max: Millis::seconds(3),
+        initial: Millis::from_secs(1),
+        growth: BackoffGrowth::Exponential(2_000),
+        max: Millis::from_secs(3),
         jitter: false,
     };
-    let step = work("a").with(|a| a.policy.retry = Retry::of(&[ErrorClass::Transient], 4, backoff));
+    let step =
+        work("a").with(|a| a.policy.retry = StepRetry::for_classes(&[ErrorClass::Transient], 4, backoff));
     script!(graph(vec![step]))
         .start()
         .fail("a", ErrorClass::Transient)
@@ -124,12 +125,13 @@ fn exponential_delays_double_up_to_the_maximum() {
 #[test]
 fn linear_delays_grow_by_the_first() {
     let backoff = Backoff {
-        initial: Millis::seconds(5),
-        growth: Growth::Linear,
-        max: Millis::seconds(60),
+        initial: Millis::from_secs(5),
+        growth: BackoffGrowth::Linear,
+        max: Millis::from_secs(60),
         jitter: false,
     };
-    let step = work("a").with(|a| a.policy.retry = Retry::of(&[ErrorClass::Transient], 3, backoff));
+    let step =
+        work("a").with(|a| a.policy.retry = StepRetry::for_classes(&[ErrorClass::Transient], 3, backoff));
     script!(graph(vec![step]))
         .start()
         .fail("a", ErrorClass::Transient)
@@ -144,12 +146,13 @@ fn linear_delays_grow_by_the_first() {
 #[test]
 fn jitter_is_a_hash_within_the_delay() {
     let backoff = Backoff {
-        initial: Millis::seconds(10),
-        growth: Growth::Constant,
-        max: Millis::seconds(10),
+        initial: Millis::from_secs(10),
+        growth: BackoffGrowth::Constant,
+        max: Millis::from_secs(10),
         jitter: true,
     };
-    let step = work("a").with(|a| a.policy.retry = Retry::of(&[ErrorClass::Transient], 3, backoff));
+    let step =
+        work("a").with(|a| a.policy.retry = StepRetry::for_classes(&[ErrorClass::Transient], 3, backoff));
     script!(graph(vec![step]))
         .start()
         .fail("a", ErrorClass::Transient)

@@ -5,14 +5,15 @@ use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        Actor, AttemptEnd, AttemptId, Batch, Cost, Decision, Driver, Finding, ForkedFrom, Input, Opening,
-        Past, Publication, Record, Report, RunState, Start, StepAt, Stimulus, Token, apply, decide, wanted,
+        AttemptEnd, AttemptId, AttemptReport, CheckFinding, Cost, DecisionActor, Driver, ForkOrigin,
+        InputToken, JournalBatch, JournalRecord, Publication, ReusableResults, RunInput, RunStart, RunState,
+        StepAt, TimedInput, Verdict, Waitpoint, apply, decide, wanted,
     },
     ids::{RunId, SignalName},
     ir::{ErrorClass, HoldReason, Workflow},
-    plan::{Hash, Plan, check},
-    time::{Millis, Time},
-    view::{Names, Timeline, run},
+    plan::{ContentHash, Plan, check_workflow},
+    time::{Millis, Timestamp},
+    view::{StepPaths, Timeline, view_run},
 };
 
 use crate::{print, snapshot, support::Others};
@@ -34,9 +35,9 @@ pub struct Script {
     state: RunState,
     /// The same state, made from the events alone.
     replayed: RunState,
-    records: Vec<Record>,
+    records: Vec<JournalRecord>,
     timeline: Timeline,
-    now: Time,
+    now: Timestamp,
     grant: u32,
     cost: Cost,
     parameters: Value,
@@ -49,7 +50,7 @@ impl Script {
         // `scripts::area::rule::here`.
         let parts: Vec<&str> = test.split("::").collect();
         let (area, rule) = (parts[1], parts[2]);
-        let checked = check(Arc::new(workflow), library);
+        let checked = check_workflow(Arc::new(workflow), library);
         let definition = checked.definition.unwrap_or_else(|| panic!("{:#?}", checked.problems));
         // Parameters come later, if at all.
         let plan = Plan { hash: definition.hash(), parameters: Arc::new(json!({})), definition };
@@ -60,7 +61,7 @@ impl Script {
             state: RunState::new(),
             replayed: RunState::new(),
             records: Vec::new(),
-            now: Time(0),
+            now: Timestamp(0),
             grant: 100,
             cost: Cost::default(),
             parameters: Value::Null,
@@ -88,15 +89,15 @@ impl Script {
 
     /// Time passes, and nobody says so.
     pub fn pass(mut self, seconds: u64) -> Script {
-        self.now = self.now.after(Millis::seconds(seconds));
+        self.now = self.now.saturating_add(Millis::from_secs(seconds));
         self
     }
 
-    fn say(mut self, what: &str, input: Input) -> Script {
+    fn say(mut self, what: &str, input: RunInput) -> Script {
         writeln!(self.text, "\n{}: {what}", print::time(self.now)).unwrap();
         let before = self.state.clone();
         let mut events = Vec::new();
-        let stimulus = Stimulus { at: self.now, grant: self.grant, input };
+        let stimulus = TimedInput { at: self.now, grant: self.grant, input };
         let answer = decide(&self.plan, &mut self.state, &stimulus, &mut events);
         if let Err(refusal) = answer {
             assert_eq!((&self.state, events.as_slice()), (&before, &[][..]), "a refusal changes nothing");
@@ -104,11 +105,12 @@ impl Script {
             return self;
         }
         for event in events {
-            let record = Record { at: self.now, event };
-            let record: Record = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
+            let record = JournalRecord { at: self.now, event };
+            let record: JournalRecord =
+                serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
             apply(&self.plan, &mut self.replayed, record.at, &record.event);
-            self.timeline.feed(&record);
-            writeln!(self.text, "  {}", print::event(self.timeline.names(), &record.event)).unwrap();
+            self.timeline.push_record(&record);
+            writeln!(self.text, "  {}", print::event(self.timeline.step_paths(), &record.event)).unwrap();
             self.records.push(record);
         }
         assert_eq!(self.state, self.replayed, "the events do not say all that was decided");
@@ -118,8 +120,8 @@ impl Script {
 
     /// What is wanted, and what has changed in the view.
     fn look(&mut self) {
-        let view = run(&self.plan, &self.state);
-        let names = Names::of(&self.plan.definition, &self.state);
+        let view = view_run(&self.plan, &self.state);
+        let names = StepPaths::from_state(&self.plan.definition, &self.state);
         let short = if self.state.wants_workers() { ", and more workers" } else { "" };
         writeln!(self.text, "  wants {}{short}", print::wanted(&names, wanted(&self.state))).unwrap();
         let mut shown = BTreeMap::from([(String::new(), print::run(&view))]);
@@ -144,16 +146,16 @@ impl Script {
         let parameters = std::mem::take(&mut self.parameters);
         self.plan = self.plan.definition.bind(parameters).unwrap();
         let retry_of = retry_of.map(|run| RunId::new(run).unwrap());
-        let start = Start { retry_of, attempt, ..Start::new(RunId::new("r1").unwrap()) };
-        self.say("start", Input::Start(Box::new(start)))
+        let start = RunStart { retry_of, attempt, ..RunStart::new(RunId::new("r1").unwrap()) };
+        self.say("start", RunInput::Start(Box::new(start)))
     }
 
     /// A new run that begins with what this one came to before a step.
     pub fn fork(mut self, from: &str) -> Script {
-        let mut past = Past::new(self.plan.clone());
-        past.read(&Batch::new(0, Hash::ZERO, self.records.clone())).unwrap();
+        let mut past = ReusableResults::new(self.plan.clone());
+        past.read_batch(&JournalBatch::new(0, ContentHash::ZERO, self.records.clone())).unwrap();
         writeln!(self.text, "\n{}: a fork from {from}", print::time(self.now)).unwrap();
-        let fork = match past.fork(from) {
+        let fork = match past.fork_from_step(from) {
             Ok(fork) => fork,
             Err(why) => {
                 writeln!(self.text, "  there is none: {why}").unwrap();
@@ -169,13 +171,15 @@ impl Script {
         self.timeline = Timeline::new(&self.plan);
         self.shown.clear();
         let (step, run) = (from.to_owned(), RunId::new("r1").unwrap());
-        let start =
-            Start { forked_from: Some(ForkedFrom { run, step }), ..Start::new(RunId::new("r2").unwrap()) };
-        self.say("it starts", Input::Fork { start: Box::new(start), reused: fork.reused })
+        let start = RunStart {
+            forked_from: Some(ForkOrigin { run, step }),
+            ..RunStart::new(RunId::new("r2").unwrap())
+        };
+        self.say("it starts", RunInput::Fork { start: Box::new(start), reused: fork.reused })
     }
 
     fn at(&self, path: &str) -> StepAt {
-        let steps = run(&self.plan, &self.state).steps;
+        let steps = view_run(&self.plan, &self.state).steps;
         let step = steps.into_iter().find(|step| step.path == path);
         step.unwrap_or_else(|| panic!("there is no {path}\n{}", self.text)).at
     }
@@ -189,9 +193,9 @@ impl Script {
     /// The attempt in flight of a step ends.
     pub fn end(mut self, path: &str, what: &str, end: AttemptEnd) -> Script {
         let attempt = self.attempt(path);
-        let report = Report::new(end, std::mem::take(&mut self.cost));
-        let who = print::attempt(self.timeline.names(), attempt);
-        self.say(&format!("{who} {what}"), Input::Finished { attempt, report })
+        let report = AttemptReport::new(end, std::mem::take(&mut self.cost));
+        let who = print::attempt(self.timeline.step_paths(), attempt);
+        self.say(&format!("{who} {what}"), RunInput::Finished { attempt, report })
     }
 
     pub fn ok(self, path: &str) -> Script {
@@ -207,7 +211,7 @@ impl Script {
     }
 
     pub fn fails(self, path: &str, class: ErrorClass, code: Option<&str>, retry_at: Option<i64>) -> Script {
-        let (code, retry_at) = (code.map(str::to_owned), retry_at.map(|seconds| Time(seconds * 1_000)));
+        let (code, retry_at) = (code.map(str::to_owned), retry_at.map(|seconds| Timestamp(seconds * 1_000)));
         self.end(path, "fails", AttemptEnd::Failed { class, code, message: "boom".into(), retry_at })
     }
 
@@ -220,11 +224,11 @@ impl Script {
     }
 
     pub fn blocks(self, path: &str, reason: HoldReason, until: Option<i64>) -> Script {
-        let until = until.map(|seconds| Time(seconds * 1_000));
+        let until = until.map(|seconds| Timestamp(seconds * 1_000));
         self.end(path, "is blocked", AttemptEnd::Blocked { reason, until, message: "not now".into() })
     }
 
-    pub fn finds(self, path: &str, finding: Finding, fingerprints: &[&str]) -> Script {
+    pub fn finds(self, path: &str, finding: CheckFinding, fingerprints: &[&str]) -> Script {
         let fingerprints = fingerprints.iter().map(ToString::to_string).collect();
         self.end(
             path,
@@ -234,14 +238,14 @@ impl Script {
     }
 
     pub fn incomplete(self, path: &str) -> Script {
-        self.finds(path, Finding::Incomplete, &[])
+        self.finds(path, CheckFinding::Incomplete, &[])
     }
 
     /// A report for an attempt that is named, whether it is in flight or not.
     pub fn report(self, attempt: &str, end: AttemptEnd) -> Script {
-        let report = Report::new(end, Cost::default());
+        let report = AttemptReport::new(end, Cost::default());
         let id = attempt.parse().unwrap();
-        self.say(&format!("a report for {attempt}"), Input::Finished { attempt: id, report })
+        self.say(&format!("a report for {attempt}"), RunInput::Finished { attempt: id, report })
     }
 
     pub fn late(self, attempt: &str) -> Script {
@@ -249,49 +253,49 @@ impl Script {
     }
 
     /// The last opening of a step.
-    fn opening(&self, path: &str) -> Opening {
+    fn opening(&self, path: &str) -> Waitpoint {
         let at = self.at(path);
         let found = (0..).zip(&self.state.openings).filter(|(_, opening)| opening.at == at).last();
-        Opening(found.unwrap_or_else(|| panic!("{path} never opened\n{}", self.text)).0)
+        Waitpoint(found.unwrap_or_else(|| panic!("{path} never opened\n{}", self.text)).0)
     }
 
-    pub fn decide(self, path: &str, decision: Decision, name: &str, roles: &[&str]) -> Script {
+    pub fn decide(self, path: &str, decision: Verdict, name: &str, roles: &[&str]) -> Script {
         let opening = self.opening(path);
-        let by = Actor { name: name.into(), roles: roles.iter().map(ToString::to_string).collect() };
-        let word = if decision == Decision::Approve { "approves" } else { "rejects" };
-        self.say(&format!("{name} {word} {path}"), Input::Decide { opening, decision, by, reason: None })
+        let by = DecisionActor { name: name.into(), roles: roles.iter().map(ToString::to_string).collect() };
+        let word = if decision == Verdict::Approve { "approves" } else { "rejects" };
+        self.say(&format!("{name} {word} {path}"), RunInput::Decide { opening, decision, by, reason: None })
     }
 
     pub fn approve(self, path: &str) -> Script {
-        self.decide(path, Decision::Approve, "ann", &[])
+        self.decide(path, Verdict::Approve, "ann", &[])
     }
 
     pub fn reject(self, path: &str) -> Script {
-        self.decide(path, Decision::Reject, "ann", &[])
+        self.decide(path, Verdict::Reject, "ann", &[])
     }
 
     pub fn signal(self, name: &str, payload: Value) -> Script {
         let input =
-            Input::Signal { name: SignalName::new(name).unwrap(), payload: Arc::new(payload), to: None };
+            RunInput::Signal { name: SignalName::new(name).unwrap(), payload: Arc::new(payload), to: None };
         self.say(&format!("signal {name}"), input)
     }
 
     pub fn signal_to(self, path: &str, name: &str) -> Script {
         let to = Some(self.at(path));
         let name = SignalName::new(name).unwrap();
-        let input = Input::Signal { name: name.clone(), payload: Arc::new(json!(1)), to };
+        let input = RunInput::Signal { name: name.clone(), payload: Arc::new(json!(1)), to };
         self.say(&format!("signal {name} to {path}"), input)
     }
 
     pub fn hold(self, path: &str, reason: HoldReason, until: Option<i64>) -> Script {
-        let until = until.map(|seconds| Time(seconds * 1_000));
+        let until = until.map(|seconds| Timestamp(seconds * 1_000));
         let step = self.at(path);
-        let input = Input::Hold { step, reason, until, message: "the host says so".into() };
+        let input = RunInput::Hold { step, reason, until, message: "the host says so".into() };
         self.say(&format!("the host holds {path}"), input)
     }
 
     pub fn wake(self) -> Script {
-        self.say("wake", Input::Wake)
+        self.say("wake", RunInput::Wake)
     }
 
     /// The time passes until the next thing is due.
@@ -302,35 +306,35 @@ impl Script {
     }
 
     pub fn cancel(self) -> Script {
-        self.say("ann cancels", Input::Cancel { by: "ann".into(), reason: None })
+        self.say("ann cancels", RunInput::Cancel { by: "ann".into(), reason: None })
     }
 
     pub fn recover(self) -> Script {
-        self.say("the host is back after a crash", Input::Recover)
+        self.say("the host is back after a crash", RunInput::Recover)
     }
 
     pub fn capacity(mut self, grant: u32) -> Script {
         let usual = std::mem::replace(&mut self.grant, grant);
-        let mut script = self.say(&format!("workers: {grant}"), Input::Capacity);
+        let mut script = self.say(&format!("workers: {grant}"), RunInput::Capacity);
         script.grant = usual;
         script
     }
 
     pub fn published(self, item: Publication) -> Script {
-        self.say(&format!("{item:?} is published"), Input::Published { item, failed: None })
+        self.say(&format!("{item:?} is published"), RunInput::Published { item, failed: None })
     }
 
     pub fn not_published(self, item: Publication) -> Script {
         let failed = Some("no network".into());
-        self.say(&format!("{item:?} cannot be published"), Input::Published { item, failed })
+        self.say(&format!("{item:?} cannot be published"), RunInput::Published { item, failed })
     }
 
     pub fn retry_undo(self) -> Script {
-        self.say("ann retries the undo", Input::RetryUndo { by: "ann".into() })
+        self.say("ann retries the undo", RunInput::RetryUndo { by: "ann".into() })
     }
 
     pub fn break_off(self) -> Script {
-        self.say("the state makes no sense", Input::Break { message: "nonsense".into() })
+        self.say("the state makes no sense", RunInput::Break { message: "nonsense".into() })
     }
 
     /// Compares everything with the snapshot.
@@ -341,10 +345,10 @@ impl Script {
 
     /// The journal of this run is one that a driver takes.
     fn through_the_driver(&self) {
-        let batch = Batch::new(0, Hash::ZERO, self.records.clone());
+        let batch = JournalBatch::new(0, ContentHash::ZERO, self.records.clone());
         let mut driver = Driver::replay(self.plan.clone(), [&batch]).unwrap();
         assert_eq!(driver.state(), &self.state);
-        driver.push(Token(0), Stimulus { at: self.now, grant: 0, input: Input::Capacity });
+        driver.push_input(InputToken(0), TimedInput { at: self.now, grant: 0, input: RunInput::Capacity });
         driver.poll_append();
     }
 }

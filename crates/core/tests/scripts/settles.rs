@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use skein_core::{
     engine::AttemptEnd,
-    ir::{Effect, ErrorClass, Step},
+    ir::{ErrorClass, OutcomeEffect, Step},
 };
 
 use crate::{script::Script, support::*};
@@ -56,7 +56,7 @@ fn two_conflicts_are_settled_together() {
 /// Then the run fails as it would have without it, and both are named.
 #[test]
 fn who_cannot_settle_it_fails_for_both() {
-    let lenient = on_failure(settle(), Effect::CONTINUE);
+    let lenient = on_failure(settle(), OutcomeEffect::CONTINUE);
     let script = script!(graph(two(lenient))).start().ok("a");
     conflict(script, "b").fail("settle", ErrorClass::NonRetryable).done();
 }
@@ -65,7 +65,7 @@ fn who_cannot_settle_it_fails_for_both() {
 #[test]
 fn other_failures_are_not_settled() {
     let mut steps = two(settle());
-    steps[0] = on_failure(steps[0].clone(), Effect::SKIP_DEPENDENTS);
+    steps[0] = on_failure(steps[0].clone(), OutcomeEffect::SKIP_DEPENDENTS);
     let script = script!(graph(steps)).start();
     script.fails("a", ErrorClass::NonRetryable, Some("merge_conflict"), None).ok("b").done();
 }

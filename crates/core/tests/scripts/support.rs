@@ -14,16 +14,16 @@ pub fn id(text: &str) -> StepId {
     StepId::new(text).unwrap()
 }
 
-pub fn to(text: &str) -> Target {
-    if text == "$end" { Target::End } else { Target::Step(id(text)) }
+pub fn to(text: &str) -> RouteTarget {
+    if text == "$end" { RouteTarget::End } else { RouteTarget::Step(id(text)) }
 }
 
 pub fn value(text: &str) -> Expr {
-    aip15::value(&json!(text)).unwrap()
+    aip15::parse_value(&json!(text)).unwrap()
 }
 
 pub fn cond(text: &str) -> Expr {
-    aip15::condition(text).unwrap()
+    aip15::parse_condition(text).unwrap()
 }
 
 pub trait With: Sized {
@@ -37,12 +37,12 @@ impl<T> With for T {
     }
 }
 
-fn tool(name: &str) -> Worker {
-    Worker::Tool { tool: name.into(), pinned: None }
+fn tool(name: &str) -> WorkerSpec {
+    WorkerSpec::Tool { tool: name.into(), pinned: None }
 }
 
 pub fn work(name: &str) -> Step {
-    Step::new(id(name), Kind::Work(Box::new(Work::new(tool("t")))))
+    Step::new(id(name), StepKindSpec::Work(Box::new(WorkSpec::new(tool("t")))))
 }
 
 /// Work in a graph that waits for these.
@@ -52,7 +52,7 @@ pub fn after(name: &str, dependencies: &[&str]) -> Step {
 
 pub fn reads(step: Step, name: &str, reference: &str) -> Step {
     step.with(|step| {
-        step.inputs.push(Binding {
+        step.inputs.push(InputBinding {
             name: name.into(),
             value: value(reference),
             schema: Schema::default(),
@@ -61,9 +61,9 @@ pub fn reads(step: Step, name: &str, reference: &str) -> Step {
     })
 }
 
-pub fn the_work(step: &mut Step) -> &mut Work {
+pub fn the_work(step: &mut Step) -> &mut WorkSpec {
     match &mut step.kind {
-        Kind::Work(work) => work,
+        StepKindSpec::Work(work) => work,
         other => panic!("not work: {other:?}"),
     }
 }
@@ -71,7 +71,7 @@ pub fn the_work(step: &mut Step) -> &mut Work {
 /// Work with a completion check.
 pub fn checked(name: &str, iterations: u32) -> Step {
     work(name).with(|step| {
-        the_work(step).check = Some(Box::new(Check {
+        the_work(step).check = Some(Box::new(CompletionCheck {
             worker: tool("check"),
             timeout: None,
             max_iterations: iterations,
@@ -82,43 +82,43 @@ pub fn checked(name: &str, iterations: u32) -> Step {
     })
 }
 
-pub fn the_check(step: &mut Step) -> &mut Check {
+pub fn the_check(step: &mut Step) -> &mut CompletionCheck {
     the_work(step).check.as_mut().unwrap()
 }
 
 /// The same number of attempts for every class that is worth another, a second apart.
 pub fn retried(step: Step, attempts: u32) -> Step {
     let classes = [ErrorClass::Transient, ErrorClass::RateLimit, ErrorClass::Network, ErrorClass::Service];
-    step.with(|step| step.policy.retry = Retry::of(&classes, attempts, seconds(1)))
+    step.with(|step| step.policy.retry = StepRetry::for_classes(&classes, attempts, seconds(1)))
 }
 
 /// The same delay before each retry.
 pub fn seconds(n: u64) -> Backoff {
-    let length = Millis::seconds(n);
-    Backoff { initial: length, growth: Growth::Constant, max: length, jitter: false }
+    let length = Millis::from_secs(n);
+    Backoff { initial: length, growth: BackoffGrowth::Constant, max: length, jitter: false }
 }
 
 /// A step that can be undone, its undo given what it gave.
 pub fn undoable(step: Step) -> Step {
     let name = step.id.to_string();
     step.with(|step| {
-        step.undo = Some(Box::new(Undo {
+        step.undo = Some(Box::new(UndoSpec {
             id: id(&format!("un-{name}")),
-            work: Work::new(tool("undo")),
-            inputs: vec![Binding {
+            work: WorkSpec::new(tool("undo")),
+            inputs: vec![InputBinding {
                 name: "was".into(),
                 value: value(&format!("$steps.{name}")),
                 schema: Schema::default(),
                 required: false,
             }],
             timeout: None,
-            retry: Retry::default(),
+            retry: StepRetry::default(),
         }));
     })
 }
 
 /// Every failure of the step has this effect.
-pub fn on_failure(step: Step, effect: Effect) -> Step {
+pub fn on_failure(step: Step, effect: OutcomeEffect) -> Step {
     step.with(|step| {
         let effects = &mut step.policy.effects;
         (effects.failed, effects.timed_out, effects.rejected) = (effect, effect, effect);
@@ -128,17 +128,17 @@ pub fn on_failure(step: Step, effect: Effect) -> Step {
 
 /// As AIP-15 has it: any failure undoes what was completed.
 pub fn undoing(step: Step) -> Step {
-    on_failure(step, Effect::UNDO)
+    on_failure(step, OutcomeEffect::UNDO)
 }
 
 pub fn branch(name: &str, arms: &[(&str, &str)], default: &str) -> Step {
-    let arms = arms.iter().map(|(when, next)| Arm { when: cond(when), next: to(next) }).collect();
-    Step::new(id(name), Kind::Branch(Box::new(Branch { arms, default: to(default) })))
+    let arms = arms.iter().map(|(when, next)| RouteArm { when: cond(when), next: to(next) }).collect();
+    Step::new(id(name), StepKindSpec::Branch(Box::new(BranchSpec { arms, default: to(default) })))
 }
 
 /// A gate that anyone may decide.
-pub fn gate(name: &str, change: impl FnOnce(&mut Gate)) -> Step {
-    let gate = Gate {
+pub fn gate(name: &str, change: impl FnOnce(&mut GateSpec)) -> Step {
+    let gate = GateSpec {
         message: value("Go on?"),
         shows: Vec::new(),
         approvers: Vec::new(),
@@ -148,54 +148,66 @@ pub fn gate(name: &str, change: impl FnOnce(&mut Gate)) -> Step {
         on_approve: None,
         on_reject: None,
     };
-    Step::new(id(name), Kind::Gate(Box::new(gate.with(change))))
+    Step::new(id(name), StepKindSpec::Gate(Box::new(gate.with(change))))
 }
 
 /// A gate with a minute and something to do after it.
 pub fn gate_until(name: &str, on_timeout: GateTimeout) -> Step {
-    gate(name, |gate| (gate.timeout, gate.on_timeout) = (Some(Millis::minutes(1)), on_timeout))
+    gate(name, |gate| (gate.timeout, gate.on_timeout) = (Some(Millis::from_mins(1)), on_timeout))
 }
 
 pub fn wait(name: &str, signals: &[&str]) -> Step {
     let on = signals.iter().map(|name| SignalName::new(name).unwrap()).collect();
-    Step::new(id(name), Kind::Wait(Box::new(Wait { on, timeout: None, on_timeout: WaitTimeout::Expire })))
+    Step::new(
+        id(name),
+        StepKindSpec::Wait(Box::new(WaitSpec { on, timeout: None, on_timeout: WaitTimeout::Expire })),
+    )
 }
 
 pub fn wait_until(name: &str, on_timeout: WaitTimeout) -> Step {
     let on = vec![SignalName::new("paid").unwrap()];
-    Step::new(id(name), Kind::Wait(Box::new(Wait { on, timeout: Some(Millis::minutes(1)), on_timeout })))
+    Step::new(
+        id(name),
+        StepKindSpec::Wait(Box::new(WaitSpec { on, timeout: Some(Millis::from_mins(1)), on_timeout })),
+    )
 }
 
 pub fn parallel(name: &str, lanes: Vec<(&str, Vec<Step>)>) -> Step {
-    let lane = |(name, steps)| Lane { id: BranchId::new(name).unwrap(), scope: Arc::new(route(steps)) };
-    Step::new(id(name), Kind::Parallel(Box::new(Parallel { lanes: lanes.into_iter().map(lane).collect() })))
+    let lane = |(name, steps)| LaneSpec { id: BranchId::new(name).unwrap(), scope: Arc::new(route(steps)) };
+    Step::new(
+        id(name),
+        StepKindSpec::Parallel(Box::new(ParallelSpec { lanes: lanes.into_iter().map(lane).collect() })),
+    )
 }
 
 /// Two at a time.
-pub fn each(name: &str, over: &str, errors: EachErrors, steps: Vec<Step>) -> Step {
+pub fn each(name: &str, over: &str, errors: EachErrorPolicy, steps: Vec<Step>) -> Step {
     let (over, scope) = (value(over), Arc::new(route(steps)));
-    Step::new(id(name), Kind::Each(Box::new(Each { over, parallelism: Some(2), errors, scope })))
+    Step::new(id(name), StepKindSpec::Each(Box::new(EachSpec { over, parallelism: Some(2), errors, scope })))
 }
 
 pub fn repeat(name: &str, condition: &str, test: LoopTest, max: u32, steps: Vec<Step>) -> Step {
     let (condition, scope) = (cond(condition), Arc::new(route(steps)));
-    Step::new(id(name), Kind::Loop(Box::new(Loop { condition, test, max, scope })))
+    Step::new(id(name), StepKindSpec::Loop(Box::new(LoopSpec { condition, test, max, scope })))
 }
 
 pub fn call(name: &str, workflow: &str) -> Step {
-    Step::new(id(name), Kind::Call(Box::new(Call { workflow: workflow.into(), exports: Vec::new() })))
+    Step::new(
+        id(name),
+        StepKindSpec::Call(Box::new(CallSpec { workflow: workflow.into(), exports: Vec::new() })),
+    )
 }
 
-pub fn route(steps: Vec<Step>) -> Scope {
-    Scope::new(Shape::Routed { start: None, cycles: false }, steps)
+pub fn route(steps: Vec<Step>) -> StepScope {
+    StepScope::new(ScopeShape::Routed { start: None, cycles: false }, steps)
 }
 
-fn workflow(name: &str, scope: Scope) -> Workflow {
+fn workflow(name: &str, scope: StepScope) -> Workflow {
     Workflow::new(WorkflowId::new(name).unwrap(), scope)
 }
 
 pub fn graph(steps: Vec<Step>) -> Workflow {
-    workflow("main", Scope::new(Shape::Graph, steps))
+    workflow("main", StepScope::new(ScopeShape::Graph, steps))
 }
 
 pub fn routed(steps: Vec<Step>) -> Workflow {

@@ -2,21 +2,21 @@
 
 use skein_core::{
     engine::AttemptEnd,
-    ir::{Effect, ErrorClass, Per, Retry},
+    ir::{ErrorClass, OutcomeEffect, StepRetry, TimeoutScope},
     time::Millis,
 };
 
 use crate::support::*;
 
-fn limited(step: skein_core::ir::Step, per: Per) -> skein_core::ir::Step {
-    step.with(|step| (step.policy.timeout, step.policy.timeout_per) = (Some(Millis::seconds(10)), per))
+fn limited(step: skein_core::ir::Step, per: TimeoutScope) -> skein_core::ir::Step {
+    step.with(|step| (step.policy.timeout, step.policy.timeout_per) = (Some(Millis::from_secs(10)), per))
 }
 
 /// The limit of an attempt is the host's to measure; each attempt has the whole of it.
 #[test]
 fn an_attempt_limit_is_told_to_the_host() {
-    let step = limited(work("a"), Per::Attempt).with(|a| {
-        a.policy.retry = Retry::of(&[ErrorClass::Timeout], 2, seconds(1));
+    let step = limited(work("a"), TimeoutScope::Attempt).with(|a| {
+        a.policy.retry = StepRetry::for_classes(&[ErrorClass::Timeout], 2, seconds(1));
     });
     script!(graph(vec![step])).start().pass(10).times_out("a").due().ok("a").done();
 }
@@ -24,29 +24,30 @@ fn an_attempt_limit_is_told_to_the_host() {
 /// A step's own limit covers all attempts and delays; when it is due, what runs is stopped and nothing is retried.
 #[test]
 fn a_step_limit_covers_everything() {
-    let step = limited(retried(work("a"), 9), Per::Step);
+    let step = limited(retried(work("a"), 9), TimeoutScope::Step);
     script!(graph(vec![step])).start().pass(5).fail("a", ErrorClass::Transient).due().due().stops("a").done();
 }
 
 /// A step's own limit ends a delay before a retry at once.
 #[test]
 fn a_step_limit_ends_a_delay() {
-    let step = limited(retried(work("a"), 9), Per::Step).with(|a| a.policy.retry.backoff = seconds(60));
+    let step =
+        limited(retried(work("a"), 9), TimeoutScope::Step).with(|a| a.policy.retry.backoff = seconds(60));
     script!(graph(vec![step])).start().fail("a", ErrorClass::Transient).due().done();
 }
 
 /// A success that comes while the step is stopped for its time is too late.
 #[test]
 fn a_success_after_the_step_limit_is_too_late() {
-    script!(graph(vec![limited(work("a"), Per::Step)])).start().due().ok("a").done();
+    script!(graph(vec![limited(work("a"), TimeoutScope::Step)])).start().due().ok("a").done();
 }
 
 /// The check has its own limit; a check that times out is a failure of the step's work.
 #[test]
 fn a_check_has_its_own_limit() {
     let step = checked("a", 3).with(|a| {
-        the_check(a).timeout = Some(Millis::seconds(5));
-        a.policy.retry = Retry::of(&[ErrorClass::Timeout], 2, seconds(1));
+        the_check(a).timeout = Some(Millis::from_secs(5));
+        a.policy.retry = StepRetry::for_classes(&[ErrorClass::Timeout], 2, seconds(1));
     });
     script!(graph(vec![step])).start().ok("a").times_out("a").due().ok("a").ok("a").done();
 }
@@ -55,15 +56,15 @@ fn a_check_has_its_own_limit() {
 #[test]
 fn a_workflow_that_takes_too_long_times_out() {
     let workflow = graph(vec![work("a"), after("b", &["a"])])
-        .with(|workflow| workflow.scope.timeout = Some(Millis::seconds(30)));
+        .with(|workflow| workflow.scope.timeout = Some(Millis::from_secs(30)));
     script!(workflow).start().due().stops("a").done();
 }
 
 /// The timeout wins over a failure that comes after it.
 #[test]
 fn a_failure_after_the_timeout_does_not_count() {
-    let workflow =
-        graph(vec![work("a"), work("b")]).with(|workflow| workflow.scope.timeout = Some(Millis::seconds(30)));
+    let workflow = graph(vec![work("a"), work("b")])
+        .with(|workflow| workflow.scope.timeout = Some(Millis::from_secs(30)));
     script!(workflow).start().due().fail("a", ErrorClass::Fatal).stops("b").done();
 }
 
@@ -71,7 +72,7 @@ fn a_failure_after_the_timeout_does_not_count() {
 #[test]
 fn waiting_counts_against_the_workflow() {
     let workflow = routed(vec![gate("g", |_| {}), work("a")])
-        .with(|workflow| workflow.scope.timeout = Some(Millis::seconds(30)));
+        .with(|workflow| workflow.scope.timeout = Some(Millis::from_secs(30)));
     script!(workflow).start().due().done();
 }
 
@@ -79,7 +80,7 @@ fn waiting_counts_against_the_workflow() {
 #[test]
 fn a_composite_has_a_limit_for_all_inside() {
     let both = parallel("both", vec![("l", vec![work("x")]), ("r", vec![work("y"), work("z")])]);
-    let both = both.with(|both| both.policy.timeout = Some(Millis::seconds(10)));
+    let both = both.with(|both| both.policy.timeout = Some(Millis::from_secs(10)));
     script!(routed(vec![both])).start().due().stops("both/l/x").stops("both/r/y").done();
 }
 
@@ -87,14 +88,14 @@ fn a_composite_has_a_limit_for_all_inside() {
 #[test]
 fn the_workflow_limit_does_not_touch_an_undo() {
     let workflow = saga(vec![undoable(work("a")), work("b")])
-        .with(|workflow| workflow.scope.timeout = Some(Millis::seconds(30)));
+        .with(|workflow| workflow.scope.timeout = Some(Millis::from_secs(30)));
     script!(workflow).start().ok("a").fail("b", ErrorClass::Fatal).pass(60).wake().ok("a").done();
 }
 
 /// The undo has the limit that it declares.
 #[test]
 fn an_undo_has_its_own_limit() {
-    let step = undoable(work("a")).with(|a| a.undo.as_mut().unwrap().timeout = Some(Millis::seconds(7)));
+    let step = undoable(work("a")).with(|a| a.undo.as_mut().unwrap().timeout = Some(Millis::from_secs(7)));
     script!(saga(vec![step, work("b")])).start().ok("a").fail("b", ErrorClass::Fatal).times_out("a").done();
 }
 
@@ -102,7 +103,7 @@ fn an_undo_has_its_own_limit() {
 #[test]
 fn a_timeout_can_undo() {
     let workflow = saga(vec![undoable(work("a")), work("b")])
-        .with(|workflow| workflow.scope.timeout = Some(Millis::seconds(30)));
+        .with(|workflow| workflow.scope.timeout = Some(Millis::from_secs(30)));
     script!(workflow).start().ok("a").due().stops("b").ok("a").done();
 }
 
@@ -113,11 +114,11 @@ fn a_composite_has_its_time_again_when_it_is_tried_again() {
         let (l, r) = (format!("{name}-l"), format!("{name}-r"));
         let lanes = vec![("l", vec![work(&l)]), ("r", vec![work(&r)])];
         retried(parallel(name, lanes), 2).with(|step| {
-            step.policy.timeout = Some(Millis::seconds(60));
+            step.policy.timeout = Some(Millis::from_secs(60));
             step.policy.timeout_per = per;
         })
     };
-    script!(graph(vec![both("each-try", Per::Attempt), both("all", Per::Step)]))
+    script!(graph(vec![both("each-try", TimeoutScope::Attempt), both("all", TimeoutScope::Step)]))
         .start()
         .fail("each-try/l/each-try-l", ErrorClass::Transient)
         .stops("each-try/r/each-try-r")
@@ -138,8 +139,8 @@ fn a_composite_has_its_time_again_when_it_is_tried_again() {
 #[test]
 fn a_composite_that_took_too_long_is_tried_again() {
     let lanes = vec![("l", vec![work("x")]), ("r", vec![work("y")])];
-    let both = limited(parallel("both", lanes), Per::Attempt)
-        .with(|step| step.policy.retry = Retry::of(&[ErrorClass::Timeout], 2, seconds(1)));
+    let both = limited(parallel("both", lanes), TimeoutScope::Attempt)
+        .with(|step| step.policy.retry = StepRetry::for_classes(&[ErrorClass::Timeout], 2, seconds(1)));
     script!(graph(vec![both]))
         .start()
         .pass(10)
@@ -156,7 +157,8 @@ fn a_composite_that_took_too_long_is_tried_again() {
 /// What a timeout does is a row of its own in the table of effects.
 #[test]
 fn a_timeout_can_mean_something_else_than_a_failure() {
-    let lenient = |name: &str| work(name).with(|step| step.policy.effects.timed_out = Effect::CONTINUE);
+    let lenient =
+        |name: &str| work(name).with(|step| step.policy.effects.timed_out = OutcomeEffect::CONTINUE);
     script!(graph(vec![lenient("late"), after("b", &["late"])]))
         .start()
         .end("late", "takes too long", AttemptEnd::TimedOut)
@@ -167,7 +169,7 @@ fn a_timeout_can_mean_something_else_than_a_failure() {
 /// And a plain failure is not a timeout.
 #[test]
 fn a_failure_can_mean_something_else_than_a_timeout() {
-    let strict = work("a").with(|step| step.policy.effects.failed = Effect::CONTINUE);
+    let strict = work("a").with(|step| step.policy.effects.failed = OutcomeEffect::CONTINUE);
     script!(graph(vec![strict, after("b", &["a"])]))
         .start()
         .fail("a", ErrorClass::NonRetryable)
@@ -179,7 +181,7 @@ fn a_failure_can_mean_something_else_than_a_timeout() {
 #[test]
 fn the_undo_of_a_call_has_its_own_limit() {
     let child = undoable(call("child", "other"))
-        .with(|step| step.undo.as_mut().unwrap().timeout = Some(Millis::seconds(7)));
+        .with(|step| step.undo.as_mut().unwrap().timeout = Some(Millis::from_secs(7)));
     script!(saga(vec![child, undoing(work("b"))]), library(vec![("other", graph(vec![work("x")]))]))
         .start()
         .ok("child/x")
@@ -191,23 +193,24 @@ fn the_undo_of_a_call_has_its_own_limit() {
 /// A step whose whole time is up is not tried again, whatever its policy says of timeouts.
 #[test]
 fn a_step_whose_time_is_up_is_not_tried_again() {
-    let slow = limited(work("a"), Per::Step)
-        .with(|step| step.policy.retry = Retry::of(&[ErrorClass::Timeout], 3, seconds(1)));
+    let slow = limited(work("a"), TimeoutScope::Step)
+        .with(|step| step.policy.retry = StepRetry::for_classes(&[ErrorClass::Timeout], 3, seconds(1)));
     script!(graph(vec![slow])).start().due().stops("a").done();
 }
 
 /// While a step is being stopped its time means nothing.
 #[test]
 fn a_timeout_while_a_step_is_being_stopped_changes_nothing() {
-    script!(graph(vec![limited(work("a"), Per::Step)])).start().cancel().due().stops("a").done();
+    script!(graph(vec![limited(work("a"), TimeoutScope::Step)])).start().cancel().due().stops("a").done();
 }
 
 /// A composite whose whole time is up is not tried again either.
 #[test]
 fn a_composite_whose_time_is_up_is_not_tried_again() {
     let lanes = vec![("l", vec![work("x")]), ("r", vec![work("y")])];
-    let both = limited(parallel("both", lanes), Per::Step).with(|step| {
-        step.policy.retry = Retry::of(&[ErrorClass::Timeout, ErrorClass::Transient], 3, seconds(1))
+    let both = limited(parallel("both", lanes), TimeoutScope::Step).with(|step| {
+        step.policy.retry =
+            StepRetry::for_classes(&[ErrorClass::Timeout, ErrorClass::Transient], 3, seconds(1))
     });
     script!(graph(vec![both])).start().due().fail("both/l/x", ErrorClass::Transient).stops("both/r/y").done();
 }

@@ -3,10 +3,10 @@
 use serde_json::json;
 use skein_core::{
     engine::Publication,
-    expr::{Expr, Part, Root},
+    expr::{Expr, ReferenceRoot, StepProperty},
     ir::{
-        Binding, EachErrors, ErrorClass, HoldReason, Hook, HookAction, HookWhen, LoopTest, Per, Retry,
-        UndoFailure,
+        EachErrorPolicy, ErrorClass, HoldReason, HookAction, HookTiming, InputBinding, LoopTest, StepRetry,
+        TimeoutScope, UndoFailurePolicy, WorkflowHook,
     },
     limits,
     time::Millis,
@@ -88,7 +88,7 @@ fn a_failing_lane_has_the_others_undone() {
 /// Each completed item is undone, the latest first.
 #[test]
 fn items_are_undone_latest_first() {
-    let every = each("every", "$input.list", EachErrors::FailFast, vec![undoable(work("x"))]);
+    let every = each("every", "$input.list", EachErrorPolicy::FailFast, vec![undoable(work("x"))]);
     script!(saga(vec![every, work("z")]))
         .with(json!({"list": [1, 2]}))
         .start()
@@ -174,8 +174,9 @@ fn a_retried_call_begins_anew() {
 /// An undo is tried again as it says.
 #[test]
 fn an_undo_is_retried_as_it_says() {
-    let a = undoable(work("a"))
-        .with(|a| a.undo.as_mut().unwrap().retry = Retry::of(&[ErrorClass::Transient], 2, seconds(5)));
+    let a = undoable(work("a")).with(|a| {
+        a.undo.as_mut().unwrap().retry = StepRetry::for_classes(&[ErrorClass::Transient], 2, seconds(5))
+    });
     script!(saga(vec![a, work("b")]))
         .start()
         .ok("a")
@@ -207,7 +208,7 @@ fn what_could_not_be_undone_can_be_tried_again() {
 #[test]
 fn a_stopped_walk_is_taken_up_where_it_stopped() {
     let steps = vec![undoable(work("a")), undoable(work("b")), work("c")];
-    let workflow = saga(steps).with(|workflow| workflow.scope.undo.if_one_fails = UndoFailure::Stop);
+    let workflow = saga(steps).with(|workflow| workflow.scope.undo.if_one_fails = UndoFailurePolicy::Stop);
     script!(workflow)
         .start()
         .ok("a")
@@ -225,7 +226,7 @@ fn a_stopped_walk_is_taken_up_where_it_stopped() {
 fn each_visit_is_undone() {
     let steps = vec![undoable(work("a")), branch("more", &[("$steps.a.more == true", "a")], "z"), work("z")];
     let workflow = saga(steps).with(|workflow| {
-        workflow.scope.shape = skein_core::ir::Shape::Routed { start: None, cycles: true };
+        workflow.scope.shape = skein_core::ir::ScopeShape::Routed { start: None, cycles: true };
         workflow.scope.max_steps = Some(10);
     });
     script!(workflow)
@@ -299,8 +300,11 @@ fn a_composite_that_cannot_be_undone_before_another_try() {
 fn an_undo_reads_the_status_of_its_own_step() {
     let a = undoable(work("a")).with(|step| {
         let undo = step.undo.as_mut().unwrap();
-        let value = Expr::read(Root::Step { id: "a".into(), part: Part::Status }, [] as [&str; 0]);
-        undo.inputs.push(Binding::new("ended", value));
+        let value = Expr::reference(
+            ReferenceRoot::Step { id: "a".into(), part: StepProperty::Status },
+            [] as [&str; 0],
+        );
+        undo.inputs.push(InputBinding::new("ended", value));
     });
     script!(saga(vec![a, undoing(work("b"))]))
         .start()
@@ -320,9 +324,9 @@ fn a_step_is_undone_when_all_of_its_visits_are() {
         work("z"),
     ];
     let workflow = saga(steps).with(|workflow| {
-        workflow.scope.shape = skein_core::ir::Shape::Routed { start: None, cycles: true };
+        workflow.scope.shape = skein_core::ir::ScopeShape::Routed { start: None, cycles: true };
         workflow.scope.max_steps = Some(10);
-        workflow.scope.undo.if_one_fails = UndoFailure::Stop;
+        workflow.scope.undo.if_one_fails = UndoFailurePolicy::Stop;
     });
     script!(workflow)
         .start()
@@ -370,7 +374,7 @@ fn undo_waits_for_workers() {
 fn a_composite_with_time_left_is_tried_again_after_its_undo() {
     let lanes = vec![("l", vec![undoable(work("x"))]), ("r", vec![work("y")])];
     let both = retried(parallel("both", lanes), 2).with(|step| {
-        (step.policy.timeout, step.policy.timeout_per) = (Some(Millis::minutes(1)), Per::Step);
+        (step.policy.timeout, step.policy.timeout_per) = (Some(Millis::from_mins(1)), TimeoutScope::Step);
     });
     script!(routed(vec![both]))
         .start()
@@ -385,7 +389,7 @@ fn a_composite_with_time_left_is_tried_again_after_its_undo() {
 fn a_composite_whose_time_is_up_while_it_is_undone_is_not_tried_again() {
     let lanes = vec![("l", vec![undoable(work("x"))]), ("r", vec![work("y")])];
     let both = retried(parallel("both", lanes), 2).with(|step| {
-        (step.policy.timeout, step.policy.timeout_per) = (Some(Millis::minutes(1)), Per::Step);
+        (step.policy.timeout, step.policy.timeout_per) = (Some(Millis::from_mins(1)), TimeoutScope::Step);
     });
     script!(routed(vec![both]))
         .start()
@@ -412,7 +416,7 @@ fn a_blocked_undo_has_failed() {
 fn undo_is_tried_again_only_after_everything_else() {
     let workflow = saga(vec![undoable(work("a")), work("b")]).with(|workflow| {
         let action = HookAction::Notify { channel: "c".into(), message: None };
-        workflow.hooks = vec![Hook { when: HookWhen::Failure, action }];
+        workflow.hooks = vec![WorkflowHook { when: HookTiming::Failure, action }];
     });
     script!(workflow)
         .start()

@@ -4,35 +4,37 @@ use skein_core::{
     expr::{Expr, agentcore},
     ids::WorkflowId,
     ir::{
-        ArtifactIn, ArtifactOut, Call, Check, Context, Convergence, Effect, Effects, ErrorClass, Export,
-        Isolation, Kind, Origin, Retry, Scope, Shape, Stage, Step, StepPolicy, Work, Worker, Workflow,
+        ArtifactExport, CallSpec, CompletionCheck, ConvergencePolicy, ConvergenceStage, ErrorClass,
+        InputArtifact, IsolationSpec, OutcomeEffect, OutcomeEffects, OutputArtifact, ScopeShape, Step,
+        StepKindSpec, StepPolicy, StepRetry, StepScope, WorkSpec, WorkerSpec, Workflow, WorkflowContext,
+        WorkflowOrigin,
     },
     plan::ProblemCode,
     time::Millis,
 };
 
 use super::{
-    defaults::{self, OnFailure, WorkerKind},
+    defaults::{self, AgentCoreOnFailure, AgentCoreWorkerKind},
     rules,
-    syntax::{self, ConvergenceDef, Does, WorkerDef},
-    words::words,
+    status_words::status_words,
+    syntax::{self, AgentCoreStepKind, ConvergenceDef, WorkerDef},
 };
 use crate::{
-    border,
+    call_contract,
     code::Code,
-    common::{id_like, on_interrupted},
+    common::{default_on_interrupted, sanitize_id},
     detect::Dialect,
-    diagnostic::{Diagnostic, Sink},
-    lowering::{Lowered, Lowering},
-    places::Renames,
-    problem::Voice,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    dialect_terms::DialectTerms,
+    extension_block::ExtensionBlock,
+    lowering::{LoweredSource, LoweringContext},
     project::Project,
-    xskein::XSkein,
-    yaml::Tree,
+    source_map::FieldRenames,
+    yaml::YamlTree,
 };
 
 /// Where the plan's fields of a step stand.
-const STEP: Renames = &[
+const STEP: FieldRenames = &[
     ("isolation.secrets", "x-skein.secrets"),
     ("settled_by", "x-skein.workspace.conflict"),
     ("after", "depends_on"),
@@ -47,131 +49,150 @@ const STEP: Renames = &[
     ("inputs", "x-skein.input"),
     ("outputs", "x-skein.output"),
 ];
-const WORKFLOW: Renames =
+const WORKFLOW: FieldRenames =
     &[("inputs", "x-skein.input"), ("result", "x-skein.output"), ("outputs", "x-skein.output")];
-const VOICE: Voice = Voice {
+const TERMS: DialectTerms = DialectTerms {
     words: &[],
     hints: &[(ProblemCode::Recursion, "a step is repeated with a `completion_check`")],
     stricter: &[],
 };
 
-pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Option<Lowered> {
-    let mut lowering = Lowering::new(&VOICE, sink, project);
+pub(crate) fn lower(
+    tree: YamlTree,
+    sink: &mut DiagnosticSink,
+    project: &dyn Project,
+) -> Option<LoweredSource> {
+    let mut lowering = LoweringContext::new(&TERMS, sink, project);
     let workflow = lower_workflow(&tree, &mut lowering);
-    let back = lowering.places(tree, WORKFLOW, STEP);
-    Some(Lowered::new(workflow?, back, &VOICE))
+    let back = lowering.into_source_map(tree, WORKFLOW, STEP);
+    Some(LoweredSource::new(workflow?, back, &TERMS))
 }
 
-fn lower_workflow(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> {
-    let mut source = syntax::Workflow::read(tree.root(), lowering.sink)?;
+fn lower_workflow(tree: &YamlTree, lowering: &mut LoweringContext<'_>) -> Option<Workflow> {
+    let mut source = syntax::AgentCoreWorkflow::read(tree.root(), lowering.sink)?;
     let steps = source.steps.take()?;
-    rules::check(&steps, lowering.sink);
-    lowering.reserve(steps.len());
-    let mut lower = Steps { lowering, timeout: source.timeout, skein: &source.skein };
-    let mut scope = Scope::new(Shape::Graph, steps.into_iter().map(|step| lower.step(&step)));
+    rules::check_steps(&steps, lowering.sink);
+    lowering.reserve_steps(steps.len());
+    let mut lower = AgentCoreStepLowering { lowering, timeout: source.timeout, skein: &source.skein };
+    let mut scope = StepScope::new(ScopeShape::Graph, steps.into_iter().map(|step| lower.lower_step(&step)));
     scope.concurrency = source.concurrency;
     scope.timeout = source.timeout;
-    rules::warn_shared(&scope, lowering);
+    rules::warn_shared_workspaces(&scope, lowering);
     let name = source.name.map_or("workflow", |name| name.value);
-    let mut workflow = Workflow::new(WorkflowId::new(id_like(name)).ok()?, scope);
+    let mut workflow = Workflow::new(WorkflowId::new(sanitize_id(name)).ok()?, scope);
     workflow.name = Some(name.to_owned());
     workflow.description = source.description.map(str::to_owned);
-    workflow.origin = Origin { dialect: Dialect::AgentCore.as_str().to_owned() };
-    workflow.words = words();
+    workflow.origin = WorkflowOrigin { dialect: Dialect::AgentCore.as_str().to_owned() };
+    workflow.words = status_words();
     workflow.budget.clone_from(&source.skein.budget);
     let directory = source.context_dir.unwrap_or(defaults::CONTEXT_DIR);
-    workflow.context = Context { directory: Some(directory.to_owned()), ..Context::default() };
-    source.border.takes(&mut workflow);
-    source.border.gives(&mut workflow, agentcore::value, lowering);
+    workflow.context =
+        WorkflowContext { directory: Some(directory.to_owned()), ..WorkflowContext::default() };
+    source.border.apply_inputs(&mut workflow);
+    source.border.apply_outputs(&mut workflow, agentcore::parse_value, lowering);
     Some(workflow)
 }
 
-struct Steps<'a, 'l> {
-    lowering: &'a mut Lowering<'l>,
+struct AgentCoreStepLowering<'a, 'l> {
+    lowering: &'a mut LoweringContext<'l>,
     timeout: Option<Millis>,
-    skein: &'a XSkein,
+    skein: &'a ExtensionBlock,
 }
 
-impl Steps<'_, '_> {
-    fn step(&mut self, source: &syntax::Step<'_>) -> Step {
-        self.lowering.step_field(&source.id, source.field);
+impl AgentCoreStepLowering<'_, '_> {
+    fn lower_step(&mut self, source: &syntax::AgentCoreStep<'_>) -> Step {
+        self.lowering.add_step_field(&source.id, source.field);
         let kind = match &source.does {
-            Does::Work(work) => Kind::Work(Box::new(self.work(source, work))),
-            Does::Call { workflow, exports } => {
-                match workflow.and_then(|given| border::by_path(given, self.lowering)) {
-                    Some(workflow) => {
-                        Kind::Call(Box::new(Call { workflow, exports: exports.iter().map(export).collect() }))
-                    }
-                    None => not_called(exports),
+            AgentCoreStepKind::Work(work) => StepKindSpec::Work(Box::new(self.lower_work(source, work))),
+            AgentCoreStepKind::Call { workflow, exports } => {
+                match workflow.and_then(|given| call_contract::resolve_call_path(given, self.lowering)) {
+                    Some(workflow) => StepKindSpec::Call(Box::new(CallSpec {
+                        workflow,
+                        exports: exports.iter().map(lower_export).collect(),
+                    })),
+                    None => placeholder_call(exports),
                 }
             }
         };
         let mut step = Step::new(source.id.clone(), kind);
         step.description = source.description.map(str::to_owned);
         step.after = source.depends_on.iter().map(|name| name.value.clone()).collect();
-        step.inputs = source.border.inputs(agentcore::value, self.lowering).unwrap_or_default();
-        step.outputs = source.border.outputs();
-        step.policy = self.policy(source, &step.kind).into();
-        source.skein.apply(self.skein, &mut step);
-        self.lowering.share(&mut step);
+        step.inputs = source.border.lower_inputs(agentcore::parse_value, self.lowering).unwrap_or_default();
+        step.outputs = source.border.output_schema();
+        step.policy = self.lower_policy(source, &step.kind).into();
+        source.skein.apply_to_step(self.skein, &mut step);
+        self.lowering.share_policy(&mut step);
         step
     }
 
-    fn policy(&self, source: &syntax::Step<'_>, kind: &Kind) -> StepPolicy {
+    fn lower_policy(&self, source: &syntax::AgentCoreStep<'_>, kind: &StepKindSpec) -> StepPolicy {
         let retry = match source.on_failure {
-            OnFailure::Retry => {
+            AgentCoreOnFailure::Retry => {
                 let attempts = source.max_retries.saturating_add(1);
-                let retry = Retry::of(&defaults::RETRIED, attempts, defaults::BACKOFF);
-                Retry { fresh_per_iteration: true, ..retry }
+                let retry = StepRetry::for_classes(&defaults::RETRIED, attempts, defaults::BACKOFF);
+                StepRetry { fresh_per_iteration: true, ..retry }
             }
-            OnFailure::Continue | OnFailure::Abort => Retry::default(),
+            AgentCoreOnFailure::Continue | AgentCoreOnFailure::Abort => StepRetry::default(),
         };
         StepPolicy {
             timeout: source.timeout.or_else(|| self.default_timeout(kind)),
-            effects: effects(source.on_failure),
+            effects: lower_effects(source.on_failure),
             keeps_slot: true,
-            on_interrupted: on_interrupted(kind),
+            on_interrupted: default_on_interrupted(kind),
             retry,
             ..StepPolicy::default()
         }
     }
 
     /// Only a workflow that may run longer than a step's default needs it.
-    fn default_timeout(&self, kind: &Kind) -> Option<Millis> {
+    fn default_timeout(&self, kind: &StepKindSpec) -> Option<Millis> {
         let longer = self.timeout.is_some_and(|timeout| timeout > defaults::STEP_TIMEOUT);
-        (longer && matches!(kind, Kind::Work(_))).then_some(defaults::STEP_TIMEOUT)
+        (longer && matches!(kind, StepKindSpec::Work(_))).then_some(defaults::STEP_TIMEOUT)
     }
 
-    fn work(&mut self, step: &syntax::Step<'_>, source: &syntax::Work<'_>) -> Work {
-        let mut worker = worker(&source.worker);
-        if let Worker::Agent { max_turns, command_timeout, .. } = &mut worker {
+    fn lower_work(
+        &mut self,
+        step: &syntax::AgentCoreStep<'_>,
+        source: &syntax::AgentCoreWork<'_>,
+    ) -> WorkSpec {
+        let mut worker = lower_worker(&source.worker);
+        if let WorkerSpec::Agent { max_turns, command_timeout, .. } = &mut worker {
             *max_turns = source.max_steps;
             *command_timeout = source.max_command_time;
         }
-        let mut work = Work::new(worker);
-        work.check = self.check(step, source).map(Box::new);
-        work.takes = source.inputs.iter().map(artifact_in).collect();
-        work.gives = source.outputs.iter().map(artifact_out).collect();
+        let mut work = WorkSpec::new(worker);
+        work.check = self.lower_check(step, source).map(Box::new);
+        work.takes = source.inputs.iter().map(lower_artifact_input).collect();
+        work.gives = source.outputs.iter().map(lower_artifact_output).collect();
         work.isolation =
-            Isolation { workspace: source.workspace.map(str::to_owned), ..Isolation::default() }.into();
+            IsolationSpec { workspace: source.workspace.map(str::to_owned), ..IsolationSpec::default() }
+                .into();
         work
     }
 
-    fn check(&mut self, step: &syntax::Step<'_>, source: &syntax::Work<'_>) -> Option<Check> {
+    fn lower_check(
+        &mut self,
+        step: &syntax::AgentCoreStep<'_>,
+        source: &syntax::AgentCoreWork<'_>,
+    ) -> Option<CompletionCheck> {
         let check = source.check.as_ref()?;
         let own = step.timeout.or(self.timeout).map(|time| Millis(time.0 / defaults::CHECK_PART));
-        Some(Check {
-            worker: worker(&check.worker),
+        Some(CompletionCheck {
+            worker: lower_worker(&check.worker),
             timeout: check.timeout.or_else(|| own.map(|time| time.max(defaults::CHECK_LEAST))),
-            max_iterations: self.max_iterations(step, source),
+            max_iterations: self.resolve_max_iterations(step, source),
             incomplete_is_an_end: source.incomplete_is_an_end,
             decision_file: check.decision_file.map(str::to_owned),
-            convergence: source.convergence.as_ref().and_then(|source| self.convergence(source)),
+            convergence: source.convergence.as_ref().and_then(|source| self.lower_convergence(source)),
         })
     }
 
     /// A check that may only say no once would be a plain failure.
-    fn max_iterations(&mut self, step: &syntax::Step<'_>, source: &syntax::Work<'_>) -> u32 {
+    fn resolve_max_iterations(
+        &mut self,
+        step: &syntax::AgentCoreStep<'_>,
+        source: &syntax::AgentCoreWork<'_>,
+    ) -> u32 {
         const LEAST: u32 = 2;
         let written = step.field.value.field("max_iterations");
         let (code, span, message) = match (&source.max_iterations, written) {
@@ -193,11 +214,11 @@ impl Steps<'_, '_> {
             }
         };
         let hint = "say how often the step may be done again, such as `max_iterations: 5`";
-        self.lowering.push(Diagnostic::new(code, step.field.value.source(), span, message).hint(hint));
+        self.lowering.push(Diagnostic::new(code, step.field.value.source(), span, message).with_hint(hint));
         LEAST
     }
 
-    fn convergence(&mut self, source: &ConvergenceDef<'_>) -> Option<Convergence> {
+    fn lower_convergence(&mut self, source: &ConvergenceDef<'_>) -> Option<ConvergencePolicy> {
         let max_stage = source.max_stage.unwrap_or(defaults::MAX_STAGE);
         for (stage, _) in &source.stages {
             if stage.value > max_stage {
@@ -206,14 +227,14 @@ impl Steps<'_, '_> {
                 self.lowering.push(Diagnostic::new(Code::BadNumber, &source, stage.span, message));
             }
         }
-        source.enabled.then(|| Convergence {
+        source.enabled.then(|| ConvergencePolicy {
             stall_threshold: source.stall_threshold.unwrap_or(defaults::STALL_THRESHOLD),
             max_stage,
             fail_on_max_stage: source.fail_on_max_stage.unwrap_or(defaults::FAIL_ON_MAX_STAGE),
             stages: source
                 .stages
                 .iter()
-                .map(|(stage, append)| Stage { stage: stage.value, append: (*append).to_owned() })
+                .map(|(stage, append)| ConvergenceStage { stage: stage.value, append: (*append).to_owned() })
                 .collect(),
             allowed_paths: source.allowed_paths.clone(),
             ignored_paths: source.ignored_paths.clone(),
@@ -224,11 +245,11 @@ impl Steps<'_, '_> {
     }
 }
 
-fn worker(source: &WorkerDef<'_>) -> Worker {
-    let text = source.instructions.and_then(|given| given.node.raw()).unwrap_or_default();
+fn lower_worker(source: &WorkerDef<'_>) -> WorkerSpec {
+    let text = source.instructions.and_then(|given| given.node.raw_text()).unwrap_or_default();
     let capabilities = source.capabilities.clone();
     match source.kind {
-        Some(WorkerKind::Agent(program)) => Worker::Agent {
+        Some(AgentCoreWorkerKind::Agent(program)) => WorkerSpec::Agent {
             name: None,
             program: Some(program.to_owned()),
             model: None,
@@ -239,48 +260,50 @@ fn worker(source: &WorkerDef<'_>) -> Worker {
             max_turns: None,
             command_timeout: None,
         },
-        Some(WorkerKind::Custom) | None => Worker::Script { text: text.to_owned(), capabilities },
+        Some(AgentCoreWorkerKind::Custom) | None => {
+            WorkerSpec::Script { text: text.to_owned(), capabilities }
+        }
     }
 }
 
 /// Stands for a call that cannot be made: it gives the same, so that nothing else is said about it.
-fn not_called(exports: &[syntax::InputRef]) -> Kind {
-    let mut work = Work::new(Worker::Script { text: String::new(), capabilities: Vec::new() });
-    let gives = |export: &syntax::InputRef| ArtifactOut {
+fn placeholder_call(exports: &[syntax::InputRef]) -> StepKindSpec {
+    let mut work = WorkSpec::new(WorkerSpec::Script { text: String::new(), capabilities: Vec::new() });
+    let gives = |export: &syntax::InputRef| OutputArtifact {
         name: export.name.clone(),
         path: export.name.to_string(),
         kind: None,
     };
     work.gives = exports.iter().map(gives).collect();
-    Kind::Work(Box::new(work))
+    StepKindSpec::Work(Box::new(work))
 }
 
 /// A fatal failure, a stall and a check that is never content stop the workflow whatever the step says.
-fn effects(on_failure: OnFailure) -> Effects {
-    let effects = Effects { incomplete: Effect::CONTINUE, ..Effects::default() };
+fn lower_effects(on_failure: AgentCoreOnFailure) -> OutcomeEffects {
+    let effects = OutcomeEffects { incomplete: OutcomeEffect::CONTINUE, ..OutcomeEffects::default() };
     match on_failure {
-        OnFailure::Abort | OnFailure::Retry => effects,
-        OnFailure::Continue => Effects {
-            failed: Effect::CONTINUE,
-            timed_out: Effect::CONTINUE,
-            failed_by_class: [(ErrorClass::Fatal, Effect::ABORT)].into(),
+        AgentCoreOnFailure::Abort | AgentCoreOnFailure::Retry => effects,
+        AgentCoreOnFailure::Continue => OutcomeEffects {
+            failed: OutcomeEffect::CONTINUE,
+            timed_out: OutcomeEffect::CONTINUE,
+            failed_by_class: [(ErrorClass::Fatal, OutcomeEffect::ABORT)].into(),
             ..effects
         },
     }
 }
 
-fn artifact_in(source: &syntax::InputRef) -> ArtifactIn {
+fn lower_artifact_input(source: &syntax::InputRef) -> InputArtifact {
     let syntax::InputRef { from, artifact, name, .. } = source;
-    ArtifactIn { from: from.value.clone(), artifact: artifact.clone(), name: name.clone() }
+    InputArtifact { from: from.value.clone(), artifact: artifact.clone(), name: name.clone() }
 }
 
-fn export(source: &syntax::InputRef) -> Export {
+fn lower_export(source: &syntax::InputRef) -> ArtifactExport {
     let syntax::InputRef { from, artifact, name, .. } = source;
-    Export { from: from.value.clone(), artifact: artifact.clone(), name: name.clone() }
+    ArtifactExport { from: from.value.clone(), artifact: artifact.clone(), name: name.clone() }
 }
 
-fn artifact_out(source: &syntax::OutputDef<'_>) -> ArtifactOut {
-    ArtifactOut {
+fn lower_artifact_output(source: &syntax::OutputDef<'_>) -> OutputArtifact {
+    OutputArtifact {
         name: source.name.clone(),
         path: source.path.to_owned(),
         kind: source.kind.map(str::to_owned),

@@ -3,7 +3,7 @@
 mod defaults;
 mod lower;
 mod rules;
+mod status_words;
 mod syntax;
-mod words;
 
 pub(crate) use lower::lower;

@@ -5,31 +5,33 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use skein_core::{ids::StepId, ir::Scope};
+use skein_core::{ids::StepId, ir::StepScope};
 
 use super::{
-    defaults::{ON_FAILURE, OnFailure, WorkerKind},
-    syntax::{self, ConvergenceDef, Does, InputRef, Step},
+    defaults::{AgentCoreOnFailure, AgentCoreWorkerKind, ON_FAILURE},
+    syntax::{self, AgentCoreStep, AgentCoreStepKind, ConvergenceDef, InputRef},
 };
 use crate::{
     code::Code,
-    diagnostic::{Diagnostic, Sink},
-    lowering::Lowering,
-    overlap,
-    yaml::Node,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    lowering::LoweringContext,
+    workspace_overlap,
+    yaml::YamlNode,
 };
 
 /// The steps by name, once a step asks for another.
-type Known<'a> =
-    LazyCell<BTreeMap<&'a str, &'a Step<'a>>, Box<dyn FnOnce() -> BTreeMap<&'a str, &'a Step<'a>> + 'a>>;
+type AgentCoreStepIndex<'a> = LazyCell<
+    BTreeMap<&'a str, &'a AgentCoreStep<'a>>,
+    Box<dyn FnOnce() -> BTreeMap<&'a str, &'a AgentCoreStep<'a>> + 'a>,
+>;
 
 /// Checks each step and what it has to do with others.
-pub(super) fn check(steps: &[Box<Step<'_>>], sink: &mut Sink) {
-    let known: Known<'_> =
+pub(super) fn check_steps(steps: &[Box<AgentCoreStep<'_>>], sink: &mut DiagnosticSink) {
+    let known: AgentCoreStepIndex<'_> =
         LazyCell::new(Box::new(|| steps.iter().map(|step| (step.id.as_str(), &**step)).collect()));
     for step in steps {
         warn_retry(step, sink);
-        if let Does::Work(work) = &step.does {
+        if let AgentCoreStepKind::Work(work) = &step.does {
             check_inputs(step, &work.inputs, &known, sink);
             warn_worker(step, work, sink);
             warn_check(step, work, sink);
@@ -37,7 +39,7 @@ pub(super) fn check(steps: &[Box<Step<'_>>], sink: &mut Sink) {
     }
 }
 
-fn warn_ignored(node: Option<Node<'_>>, names: &[&str], why: &str, sink: &mut Sink) {
+fn warn_ignored(node: Option<YamlNode<'_>>, names: &[&str], why: &str, sink: &mut DiagnosticSink) {
     for field in names.iter().filter_map(|name| node?.field(name)) {
         let message = format!("`{}` changes nothing: {why}", field.key);
         sink.push(Diagnostic::new(Code::IgnoredField, field.value.source(), field.key_span, message));
@@ -45,7 +47,12 @@ fn warn_ignored(node: Option<Node<'_>>, names: &[&str], why: &str, sink: &mut Si
 }
 
 /// An input comes from a step that is waited for by name.
-fn check_inputs(step: &Step<'_>, inputs: &[InputRef], known: &Known<'_>, sink: &mut Sink) {
+fn check_inputs(
+    step: &AgentCoreStep<'_>,
+    inputs: &[InputRef],
+    known: &AgentCoreStepIndex<'_>,
+    sink: &mut DiagnosticSink,
+) {
     let waits: BTreeSet<&StepId> = step.depends_on.iter().map(|name| &name.value).collect();
     for input in inputs {
         let from = &input.from.value;
@@ -53,23 +60,27 @@ fn check_inputs(step: &Step<'_>, inputs: &[InputRef], known: &Known<'_>, sink: &
         let Some(giver) = known.get(from.as_str()) else { continue };
         if !waits.contains(from) {
             // A name that is wrong there may have been meant for this one.
-            if *from == step.id || waits_are_known(step, known) {
-                sink.push(not_waited_for(step, input, sink));
+            if *from == step.id || dependencies_are_known(step, known) {
+                sink.push(diagnose_missing_dependency(step, input, sink));
             }
-        } else if giver.on_failure == OnFailure::Continue {
-            sink.push(may_be_missing(step, input, giver, sink));
+        } else if giver.on_failure == AgentCoreOnFailure::Continue {
+            sink.push(diagnose_unreliable_input(step, input, giver, sink));
         }
     }
 }
 
 /// Whether what a step waits for could be read, and is there.
-fn waits_are_known(step: &Step<'_>, known: &Known<'_>) -> bool {
+fn dependencies_are_known(step: &AgentCoreStep<'_>, known: &AgentCoreStepIndex<'_>) -> bool {
     let Some(given) = step.field.value.get("depends_on") else { return true };
-    let is_known = |item: Node<'_>| item.raw().is_some_and(|name| known.contains_key(name));
+    let is_known = |item: YamlNode<'_>| item.raw_text().is_some_and(|name| known.contains_key(name));
     given.items().map_or(given.is_null(), |mut items| items.all(is_known))
 }
 
-fn not_waited_for(step: &Step<'_>, input: &InputRef, sink: &Sink) -> Diagnostic {
+fn diagnose_missing_dependency(
+    step: &AgentCoreStep<'_>,
+    input: &InputRef,
+    sink: &DiagnosticSink,
+) -> Diagnostic {
     let from = &input.from.value;
     let (message, hint) = if *from == step.id {
         (format!("`{from}` takes from itself"), "what it made before is still in its workspace".to_owned())
@@ -77,33 +88,41 @@ fn not_waited_for(step: &Step<'_>, input: &InputRef, sink: &Sink) -> Diagnostic 
         let message = format!("`{}` takes from `{from}` and does not wait for it", step.id);
         (message, format!("add `{from}` to its `depends_on`"))
     };
-    Diagnostic::new(Code::NotBefore, &sink.source, input.from.span, message).hint(hint)
+    Diagnostic::new(Code::NotBefore, &sink.source, input.from.span, message).with_hint(hint)
 }
 
-fn may_be_missing(step: &Step<'_>, input: &InputRef, giver: &Step<'_>, sink: &Sink) -> Diagnostic {
+fn diagnose_unreliable_input(
+    step: &AgentCoreStep<'_>,
+    input: &InputRef,
+    giver: &AgentCoreStep<'_>,
+    sink: &DiagnosticSink,
+) -> Diagnostic {
     let (giver_id, name) = (&giver.id, &input.name);
     let message =
         format!("`{}` starts even if `{giver_id}` fails, and then `{name}` is an empty folder", step.id);
     let hint = format!("let `{}` cope with that, or let the failure of `{giver_id}` stop the run", step.id);
     let place = giver.field.value.field("on_failure").map_or(giver.field.key_span, |field| field.key_span);
     let diagnostic = Diagnostic::new(Code::InputMayBeMissing, &sink.source, input.place, message);
-    diagnostic.also(place, "if it fails, the run goes on").hint(hint)
+    diagnostic.with_related(place, "if it fails, the run goes on").with_hint(hint)
 }
 
 /// Another try needs a policy that asks for it and a number that allows it.
-fn warn_retry(step: &Step<'_>, sink: &mut Sink) {
+fn warn_retry(step: &AgentCoreStep<'_>, sink: &mut DiagnosticSink) {
     let node = step.field.value;
     match (step.on_failure, step.max_retries) {
-        (OnFailure::Retry, 0)
-            if node.field("max_retries").is_none_or(|field| field.value.raw() == Some("0")) =>
+        (AgentCoreOnFailure::Retry, 0)
+            if node.field("max_retries").is_none_or(|field| field.value.raw_text() == Some("0")) =>
         {
             let Some(field) = node.field("on_failure") else { return };
             let message = "`retry` changes nothing: `max_retries` is 0";
             let hint = "say how many more tries there are, such as `max_retries: 2`";
             let source = field.value.source();
-            sink.push(Diagnostic::new(Code::IgnoredField, source, field.value.mark(), message).hint(hint));
+            sink.push(
+                Diagnostic::new(Code::IgnoredField, source, field.value.first_line_span(), message)
+                    .with_hint(hint),
+            );
         }
-        (OnFailure::Abort | OnFailure::Continue, 1..) if on_failure_is_known(node) => {
+        (AgentCoreOnFailure::Abort | AgentCoreOnFailure::Continue, 1..) if on_failure_is_known(node) => {
             warn_ignored(Some(node), &["max_retries"], "`on_failure` is not `retry`", sink);
         }
         _ => {}
@@ -111,13 +130,13 @@ fn warn_retry(step: &Step<'_>, sink: &mut Sink) {
 }
 
 /// Whether what a failure does is left out, or said in a word that there is.
-fn on_failure_is_known(node: Node<'_>) -> bool {
+fn on_failure_is_known(node: YamlNode<'_>) -> bool {
     let word = node.get("on_failure").filter(|value| !value.is_null());
-    word.is_none_or(|value| ON_FAILURE.iter().any(|(word, _)| value.raw() == Some(word)))
+    word.is_none_or(|value| ON_FAILURE.iter().any(|(word, _)| value.raw_text() == Some(word)))
 }
 
-fn warn_worker(step: &Step<'_>, work: &syntax::Work<'_>, sink: &mut Sink) {
-    if work.worker.kind == Some(WorkerKind::Custom) {
+fn warn_worker(step: &AgentCoreStep<'_>, work: &syntax::AgentCoreWork<'_>, sink: &mut DiagnosticSink) {
+    if work.worker.kind == Some(AgentCoreWorkerKind::Custom) {
         let names = &["max_steps", "max_command_time"];
         warn_ignored(Some(step.field.value), names, "a script has no turns to count", sink);
         let block = step.field.value.get("x-skein");
@@ -125,9 +144,9 @@ fn warn_worker(step: &Step<'_>, work: &syntax::Work<'_>, sink: &mut Sink) {
     }
 }
 
-fn warn_check(step: &Step<'_>, work: &syntax::Work<'_>, sink: &mut Sink) {
+fn warn_check(step: &AgentCoreStep<'_>, work: &syntax::AgentCoreWork<'_>, sink: &mut DiagnosticSink) {
     let node = step.field.value;
-    if node.get("completion_check").is_none_or(Node::is_null) {
+    if node.get("completion_check").is_none_or(YamlNode::is_null) {
         let names = &["max_iterations", "on_iterations_exhausted", "convergence"];
         warn_ignored(Some(node), names, "there is no `completion_check`", sink);
     } else if let Some(convergence) = &work.convergence {
@@ -135,7 +154,7 @@ fn warn_check(step: &Step<'_>, work: &syntax::Work<'_>, sink: &mut Sink) {
     }
 }
 
-fn warn_convergence(step: &Step<'_>, convergence: &ConvergenceDef<'_>, sink: &mut Sink) {
+fn warn_convergence(step: &AgentCoreStep<'_>, convergence: &ConvergenceDef<'_>, sink: &mut DiagnosticSink) {
     if !convergence.enabled {
         let names = &["convergence"];
         return warn_ignored(Some(step.field.value), names, "it is not `enabled: true`", sink);
@@ -153,17 +172,17 @@ fn warn_convergence(step: &Step<'_>, convergence: &ConvergenceDef<'_>, sink: &mu
 const SHARED: usize = 10;
 
 /// Steps that can run at the same time and change the same files.
-pub(super) fn warn_shared(scope: &Scope, lowering: &mut Lowering<'_>) {
+pub(super) fn warn_shared_workspaces(scope: &StepScope, lowering: &mut LoweringContext<'_>) {
     // With errors, what waits for what may not be what was meant.
     if lowering.sink.has_errors() {
         return;
     }
-    let pairs = overlap::shared_workspaces(scope, SHARED);
-    if pairs.is_empty() || !waits_are_there(scope) {
+    let pairs = workspace_overlap::find_shared_workspaces(scope, SHARED);
+    if pairs.is_empty() || !dependencies_exist(scope) {
         return;
     }
     for pair in pairs {
-        let place = |id: &StepId| lowering.head(id).unwrap_or_default();
+        let place = |id: &StepId| lowering.step_span(id).unwrap_or_default();
         let (first, second) = (pair.first, pair.second);
         let message = format!(
             "`{first}` and `{second}` can change the workspace `{}` at the same time",
@@ -174,12 +193,14 @@ pub(super) fn warn_shared(scope: &Scope, lowering: &mut Lowering<'_>) {
         let source = &lowering.sink.source;
         let diagnostic = Diagnostic::new(Code::SharedWorkspace, source, place(second), message);
         let first = place(first);
-        lowering.push(diagnostic.also(first, "nothing says which of the two comes first").hint(hint));
+        lowering.push(
+            diagnostic.with_related(first, "nothing says which of the two comes first").with_hint(hint),
+        );
     }
 }
 
 /// Whether every step that some step waits for is there.
-fn waits_are_there(scope: &Scope) -> bool {
+fn dependencies_exist(scope: &StepScope) -> bool {
     let ids: BTreeSet<&StepId> = scope.steps.iter().map(|step| &step.id).collect();
     scope.steps.iter().flat_map(|step| &step.after).all(|id| ids.contains(id))
 }

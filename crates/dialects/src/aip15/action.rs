@@ -9,19 +9,19 @@ use skein_core::builder::{ApprovalClass, RiskLevel};
 use super::{
     defaults::DESCRIPTION_CHARS,
     policy,
-    tool::{mutates, strictness, texts},
+    tool::{approval_strictness, read_mutates, read_texts},
 };
 use crate::{
     code::Code,
-    detect::front_matter,
-    diagnostic::{Diagnostic, Sink},
-    read::{Fields, Given, brief},
-    source::Source,
+    detect::parse_front_matter,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    fields::{FieldReader, FieldValue, shorten_text},
+    source::SourceFile,
 };
 
 /// An action as its file describes it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Action {
+pub struct Aip15Action {
     pub id: String,
     pub version: String,
     /// What every tool that implements it changes, at least.
@@ -31,39 +31,39 @@ pub struct Action {
 }
 
 /// Reads an ACTION.md.
-pub fn action(source: Arc<Source>) -> Result<Action, Vec<Diagnostic>> {
-    let mut sink = Sink::new(source);
-    let read = front_matter(&mut sink).and_then(|tree| {
-        let fields = Fields::of(tree.root(), "an action", &mut sink)?;
-        Action::read(fields, &mut sink)
+pub fn read_action(source: Arc<SourceFile>) -> Result<Aip15Action, Vec<Diagnostic>> {
+    let mut sink = DiagnosticSink::new(source);
+    let read = parse_front_matter(&mut sink).and_then(|tree| {
+        let fields = FieldReader::from_node(tree.root(), "an action", &mut sink)?;
+        Aip15Action::read(fields, &mut sink)
     });
     match read {
         Some(action) if !sink.has_errors() => Ok(action),
-        _ => Err(sink.finish()),
+        _ => Err(sink.into_diagnostics()),
     }
 }
 
-impl Action {
-    fn read(mut fields: Fields<'_>, sink: &mut Sink) -> Option<Action> {
+impl Aip15Action {
+    fn read(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<Aip15Action> {
         if let Some(given) = fields.required("schema", sink) {
-            given.one_of(&[("action/v1", ())], sink);
+            given.read_one_of(&[("action/v1", ())], sink);
         }
-        let id = fields.required("id", sink).and_then(|given| id(given, sink));
+        let id = fields.required("id", sink).and_then(|given| read_action_id(given, sink));
         let description = fields.required("description", sink);
-        description.and_then(|given| policy::short_text(given, DESCRIPTION_CHARS, sink));
-        let version = fields.optional("version").and_then(|given| policy::version(given, sink));
+        description.and_then(|given| policy::read_short_text(given, DESCRIPTION_CHARS, sink));
+        let version = fields.optional("version").and_then(|given| policy::read_version(given, sink));
         for name in ["name", "category", "verb", "target_kind"] {
-            fields.optional(name).and_then(|given| given.words(sink));
+            fields.optional(name).and_then(|given| given.read_non_empty_text(sink));
         }
-        let changes = fields.optional("mutates").map(|given| mutates(given, sink)).unwrap_or_default();
-        let approval = fields.optional("approval").and_then(|given| policy::approval(given, sink));
-        let risk_level = fields.optional("risk_level").and_then(|given| policy::risk_level(given, sink));
+        let changes = fields.optional("mutates").map(|given| read_mutates(given, sink)).unwrap_or_default();
+        let approval = fields.optional("approval").and_then(|given| policy::read_approval(given, sink));
+        let risk_level = fields.optional("risk_level").and_then(|given| policy::read_risk_level(given, sink));
         for name in ["fires_events", "tags"] {
-            fields.optional(name).map(|given| texts(given, sink));
+            fields.optional(name).map(|given| read_texts(given, sink));
         }
-        fields.allow(&["requires", "implementations", "examples", "metadata"]);
+        fields.allow_fields(&["requires", "implementations", "examples", "metadata"]);
         fields.finish(sink);
-        Some(Action {
+        Some(Aip15Action {
             id: id?.to_owned(),
             version: version.unwrap_or("1.0.0").to_owned(),
             mutates: changes,
@@ -73,17 +73,23 @@ impl Action {
     }
 
     /// Refuses a tool that says of itself that it is more harmless than what it implements.
-    pub(super) fn check(&self, tool: &super::Tool, fields: &Fields<'_>, sink: &mut Sink) {
+    pub(super) fn check_tool(
+        &self,
+        tool: &super::Aip15Tool,
+        fields: &FieldReader<'_>,
+        sink: &mut DiagnosticSink,
+    ) {
         let mut wider = |name: &str, message: String| {
             let field = fields.field(name).or_else(|| fields.field("implements"));
-            let span = field.map_or(fields.head(), |field| field.key_span);
+            let span = field.map_or(fields.head_span(), |field| field.key_span);
             let mut diagnostic = Diagnostic::new(Code::Wider, fields.node().source(), span, message);
             diagnostic.severity = skein_core::plan::Severity::Error;
             sink.push(
-                diagnostic.hint(format!("it implements the action `{}`, and may only be stricter", self.id)),
+                diagnostic
+                    .with_hint(format!("it implements the action `{}`, and may only be stricter", self.id)),
             );
         };
-        if strictness(&tool.approval) < strictness(&self.approval) {
+        if approval_strictness(&tool.approval) < approval_strictness(&self.approval) {
             wider("approval", "this tool asks less often than its action".to_owned());
         }
         let risk = |level: Option<RiskLevel>| level.map_or(0, |level| level as u8);
@@ -93,23 +99,27 @@ impl Action {
         if let Some(missing) = self.mutates.iter().find(|what| !tool.mutates.contains(what)) {
             wider(
                 "mutates",
-                format!("this tool does not say that it changes `{}`, as its action does", brief(missing)),
+                format!(
+                    "this tool does not say that it changes `{}`, as its action does",
+                    shorten_text(missing)
+                ),
             );
         }
     }
 }
 
 /// Two names with one colon between: what it is done to, and what is done.
-fn id<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
-    let text = given.words(sink)?.value;
+fn read_action_id<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
+    let text = given.read_non_empty_text(sink)?.value;
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | '_');
     let name = |part: &str| !part.is_empty() && part.chars().all(inner);
     if text.split_once(':').is_some_and(|(target, verb)| name(target) && name(verb)) {
         return Some(text);
     }
-    let message = format!("`{}` cannot be the id of an action", brief(text));
-    let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.mark(), message);
-    sink.push(diagnostic.hint("what it is done to, a colon, and what is done, such as `mail:send`"));
+    let message = format!("`{}` cannot be the id of an action", shorten_text(text));
+    let diagnostic =
+        Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
+    sink.push(diagnostic.with_hint("what it is done to, a colon, and what is done, such as `mail:send`"));
     None
 }
 
@@ -117,10 +127,10 @@ fn id<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    fn read(more: &str) -> Result<Action, Vec<String>> {
+    fn read(more: &str) -> Result<Aip15Action, Vec<String>> {
         let text = format!("---\nschema: action/v1\ndescription: Sends a mail.\n{more}\n---\n");
         let said = |all: Vec<Diagnostic>| all.into_iter().map(|one| one.message).collect();
-        action(Source::new("ACTION.md", text)).map_err(said)
+        read_action(SourceFile::new("ACTION.md", text)).map_err(said)
     }
 
     #[test]

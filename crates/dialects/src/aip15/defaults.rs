@@ -16,7 +16,7 @@ pub(super) const JITTER_SECONDS: RangeInclusive<u32> = 0..=3_600;
 
 /// The eight kinds of step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KindWord {
+pub(super) enum Aip15StepKind {
     Tool,
     Branch,
     Parallel,
@@ -27,29 +27,29 @@ pub(super) enum KindWord {
     Subworkflow,
 }
 
-pub(super) const KINDS: &[(&str, KindWord)] = &[
-    ("tool", KindWord::Tool),
-    ("branch", KindWord::Branch),
-    ("parallel", KindWord::Parallel),
-    ("suspend", KindWord::Suspend),
-    ("approval", KindWord::Approval),
-    ("map", KindWord::Map),
-    ("loop", KindWord::Loop),
-    ("subworkflow", KindWord::Subworkflow),
+pub(super) const KINDS: &[(&str, Aip15StepKind)] = &[
+    ("tool", Aip15StepKind::Tool),
+    ("branch", Aip15StepKind::Branch),
+    ("parallel", Aip15StepKind::Parallel),
+    ("suspend", Aip15StepKind::Suspend),
+    ("approval", Aip15StepKind::Approval),
+    ("map", Aip15StepKind::Map),
+    ("loop", Aip15StepKind::Loop),
+    ("subworkflow", Aip15StepKind::Subworkflow),
 ];
 
-impl KindWord {
+impl Aip15StepKind {
     /// With its article, for messages.
-    pub fn what(self) -> &'static str {
+    pub fn display_name(self) -> &'static str {
         match self {
-            KindWord::Tool => "a tool step",
-            KindWord::Branch => "a branch step",
-            KindWord::Parallel => "a parallel step",
-            KindWord::Suspend => "a suspend step",
-            KindWord::Approval => "an approval step",
-            KindWord::Map => "a map step",
-            KindWord::Loop => "a loop step",
-            KindWord::Subworkflow => "a subworkflow step",
+            Aip15StepKind::Tool => "a tool step",
+            Aip15StepKind::Branch => "a branch step",
+            Aip15StepKind::Parallel => "a parallel step",
+            Aip15StepKind::Suspend => "a suspend step",
+            Aip15StepKind::Approval => "an approval step",
+            Aip15StepKind::Map => "a map step",
+            Aip15StepKind::Loop => "a loop step",
+            Aip15StepKind::Subworkflow => "a subworkflow step",
         }
     }
 }

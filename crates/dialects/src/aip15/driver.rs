@@ -7,18 +7,20 @@ use std::{collections::BTreeMap, sync::Arc};
 use skein_core::time::Millis;
 
 use super::{
-    checks::{Auth, Health, VersionCheck, auth, health, version_check},
     defaults::{BACKOFFS, COSTS, DESCRIPTION_CHARS, DRIVER_KINDS, NAME_CHARS},
-    implements::{Implements, implements},
+    driver_checks::{
+        DriverAuth, DriverHealthCheck, VersionCheck, read_auth, read_health_check, read_version_check,
+    },
+    implementation::{ImplementedTool, read_implementations},
     policy,
-    remote::{HttpServer, McpServer, egress, http_server, mcp_server},
-    tool::{id, texts},
+    remote::{HttpServer, McpServer, read_egress_hosts, read_http_server, read_mcp_server},
+    tool::{read_catalog_id, read_texts},
 };
 use crate::{
-    detect::front_matter,
-    diagnostic::{Diagnostic, Sink},
-    read::{Fields, Given},
-    source::Source,
+    detect::parse_front_matter,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    fields::{FieldReader, FieldValue},
+    source::SourceFile,
 };
 
 /// How a driver reaches what does the work.
@@ -45,7 +47,7 @@ impl DriverKind {
 
 /// A driver as its file describes it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Driver {
+pub struct Aip15Driver {
     pub id: String,
     pub kind: DriverKind,
     pub version: String,
@@ -60,12 +62,12 @@ pub struct Driver {
     /// The hosts that it may ask.
     pub egress: Vec<String>,
     pub version_check: Option<VersionCheck>,
-    pub auth: Option<Auth>,
-    pub health: Option<Health>,
+    pub auth: Option<DriverAuth>,
+    pub health: Option<DriverHealthCheck>,
     /// Where it does its work. Empty: anywhere.
     pub regions: Vec<String>,
     pub policy_tags: Vec<String>,
-    pub implements: Vec<Implements>,
+    pub implements: Vec<ImplementedTool>,
     /// What a call costs, to choose by.
     pub cost: Option<f64>,
     pub timeout: Option<Millis>,
@@ -75,15 +77,15 @@ pub struct Driver {
 }
 
 /// Reads a DRIVER.md.
-pub fn driver(source: Arc<Source>) -> Result<Driver, Vec<Diagnostic>> {
-    let mut sink = Sink::new(source);
-    let read = front_matter(&mut sink).and_then(|tree| {
-        let fields = Fields::of(tree.root(), "a driver", &mut sink)?;
-        Driver::read(fields, &mut sink)
+pub fn read_driver(source: Arc<SourceFile>) -> Result<Aip15Driver, Vec<Diagnostic>> {
+    let mut sink = DiagnosticSink::new(source);
+    let read = parse_front_matter(&mut sink).and_then(|tree| {
+        let fields = FieldReader::from_node(tree.root(), "a driver", &mut sink)?;
+        Aip15Driver::read(fields, &mut sink)
     });
     match read {
         Some(driver) if !sink.has_errors() => Ok(driver),
-        _ => Err(sink.finish()),
+        _ => Err(sink.into_diagnostics()),
     }
 }
 
@@ -106,38 +108,42 @@ const KEPT: &[&str] = &[
     "connection_options",
 ];
 
-impl Driver {
-    fn read(mut fields: Fields<'_>, sink: &mut Sink) -> Option<Driver> {
+impl Aip15Driver {
+    fn read(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<Aip15Driver> {
         let name = fields.required("name", sink);
-        name.and_then(|given| policy::short_text(given, NAME_CHARS, sink));
-        let id = fields.required("id", sink).and_then(|given| id(given, sink));
+        name.and_then(|given| policy::read_short_text(given, NAME_CHARS, sink));
+        let id = fields.required("id", sink).and_then(|given| read_catalog_id(given, sink));
         let description = fields.required("description", sink);
-        description.and_then(|given| policy::short_text(given, DESCRIPTION_CHARS, sink));
-        let version = fields.required("version", sink).and_then(|given| policy::version(given, sink));
-        let kind = fields.required("kind", sink).and_then(|given| given.one_of(DRIVER_KINDS, sink));
+        description.and_then(|given| policy::read_short_text(given, DESCRIPTION_CHARS, sink));
+        let version = fields.required("version", sink).and_then(|given| policy::read_version(given, sink));
+        let kind = fields.required("kind", sink).and_then(|given| given.read_one_of(DRIVER_KINDS, sink));
         let bin = match kind.as_ref().map(|kind| kind.value) {
             Some(DriverKind::Cli) => fields.required("bin", sink),
             _ => fields.optional("bin"),
         };
-        let bin = bin.and_then(|given| given.words(sink));
-        let bin_args = fields.optional("bin_args").map(|given| texts(given, sink)).unwrap_or_default();
-        let exit_codes = fields.optional("output").map(|given| exit_codes(given, sink)).unwrap_or_default();
-        let implements = fields.required("implements", sink).map(|given| implements(given, sink));
-        let cost = fields.optional("cost_override").and_then(|given| cost(given, sink));
-        let timeout = fields.optional("timeout_override_ms").and_then(|given| given.millis(1, sink));
-        let (os, arch) = fields.optional("requires").map(|given| requires(given, sink)).unwrap_or_default();
-        let mut list = |name| fields.optional(name).map(|given| texts(given, sink)).unwrap_or_default();
+        let bin = bin.and_then(|given| given.read_non_empty_text(sink));
+        let bin_args = fields.optional("bin_args").map(|given| read_texts(given, sink)).unwrap_or_default();
+        let exit_codes =
+            fields.optional("output").map(|given| read_exit_codes(given, sink)).unwrap_or_default();
+        let implements = fields.required("implements", sink).map(|given| read_implementations(given, sink));
+        let cost = fields.optional("cost_override").and_then(|given| read_cost_override(given, sink));
+        let timeout = fields.optional("timeout_override_ms").and_then(|given| given.read_millis(1, sink));
+        let (os, arch) =
+            fields.optional("requires").map(|given| read_platforms(given, sink)).unwrap_or_default();
+        let mut list = |name| fields.optional(name).map(|given| read_texts(given, sink)).unwrap_or_default();
         let (regions, policy_tags) = (list("region"), list("policy_tags"));
-        let version_check = fields.optional("version_check").and_then(|given| version_check(given, sink));
-        let auth = fields.optional("auth").and_then(|given| auth(given, sink));
-        let http = http_server(&mut fields, sink);
-        let mcp = fields.optional("server").and_then(|given| mcp_server(given, sink));
-        let egress = fields.optional("network").map(|given| egress(given, sink)).unwrap_or_default();
-        let health = fields.optional("health_check").and_then(|given| health(given, sink));
-        fields.optional("retry_override").into_iter().for_each(|given| check_retry(given, sink));
-        fields.allow(KEPT);
+        let version_check =
+            fields.optional("version_check").and_then(|given| read_version_check(given, sink));
+        let auth = fields.optional("auth").and_then(|given| read_auth(given, sink));
+        let http = read_http_server(&mut fields, sink);
+        let mcp = fields.optional("server").and_then(|given| read_mcp_server(given, sink));
+        let egress =
+            fields.optional("network").map(|given| read_egress_hosts(given, sink)).unwrap_or_default();
+        let health = fields.optional("health_check").and_then(|given| read_health_check(given, sink));
+        fields.optional("retry_override").into_iter().for_each(|given| check_retry_override(given, sink));
+        fields.allow_fields(KEPT);
         fields.finish(sink);
-        Some(Driver {
+        Some(Aip15Driver {
             id: id?.to_owned(),
             kind: kind?.value,
             version: version?.to_owned(),
@@ -161,72 +167,75 @@ impl Driver {
     }
 }
 
-pub(super) fn check_retry(given: Given<'_>, sink: &mut Sink) {
-    let Some(mut fields) = Fields::of(given.node, "`retry_override`", sink) else { return };
-    fields.required("max_attempts", sink).and_then(|given| given.whole(1..=10, sink));
-    fields.optional("backoff").and_then(|given| given.one_of(BACKOFFS, sink));
-    fields.optional("initial_ms").and_then(|given| given.millis(0, sink));
+pub(super) fn check_retry_override(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
+    let Some(mut fields) = FieldReader::from_node(given.node, "`retry_override`", sink) else { return };
+    fields.required("max_attempts", sink).and_then(|given| given.read_whole_number(1..=10, sink));
+    fields.optional("backoff").and_then(|given| given.read_one_of(BACKOFFS, sink));
+    fields.optional("initial_ms").and_then(|given| given.read_millis(0, sink));
     fields.finish(sink);
 }
 
 /// Error codes by exit status. How the output is written is always the same here, so the rest is let be.
-fn exit_codes(given: Given<'_>, sink: &mut Sink) -> BTreeMap<i32, String> {
+fn read_exit_codes(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> BTreeMap<i32, String> {
     let codes = given.node.get("exit_codes").filter(|node| !node.is_null());
     let Some(node) = codes else { return BTreeMap::new() };
-    let given = Given::new("exit_codes", node);
+    let given = FieldValue::new("exit_codes", node);
     let mut found = BTreeMap::new();
     let Some(fields) = node.fields() else {
-        sink.push(given.wrong("a mapping of exit statuses and error codes"));
+        sink.push(given.diagnose_type("a mapping of exit statuses and error codes"));
         return found;
     };
     for field in fields {
         let status = field.key.parse::<i32>().ok().filter(|status| (0..=255).contains(status));
-        match (status, field.value.raw()) {
+        match (status, field.value.raw_text()) {
             (Some(0), Some("ok")) => {}
             (Some(status @ 1..), Some(code)) => drop(found.insert(status, code.to_owned())),
-            _ => sink.push(given.wrong("a mapping of exit statuses from 1 to 255 and error codes")),
+            _ => sink.push(given.diagnose_type("a mapping of exit statuses from 1 to 255 and error codes")),
         }
     }
     found
 }
 
-pub(super) fn cost(given: Given<'_>, sink: &mut Sink) -> Option<f64> {
-    let mut fields = Fields::of(given.node, "`cost_override`", sink)?;
+pub(super) fn read_cost_override(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<f64> {
+    let mut fields = FieldReader::from_node(given.node, "`cost_override`", sink)?;
     let given = fields.optional("cost_units_per_call");
-    let units = given.and_then(|given| given.number(sink)).map(|units| units.value);
+    let units = given.and_then(|given| given.read_number(sink)).map(|units| units.value);
     if units.is_some_and(|units| !(0.0..=1e12).contains(&units)) {
-        sink.extend(given.map(|given| given.wrong("a number from 0 on")));
+        sink.extend(given.map(|given| given.diagnose_type("a number from 0 on")));
     }
-    fields.optional("cost_class").and_then(|given| given.one_of(COSTS, sink));
-    fields.allow(&["currency"]);
+    fields.optional("cost_class").and_then(|given| given.read_one_of(COSTS, sink));
+    fields.allow_fields(&["currency"]);
     fields.finish(sink);
     units
 }
 
-fn requires(given: Given<'_>, sink: &mut Sink) -> (Vec<String>, Vec<String>) {
-    let Some(mut fields) = Fields::of(given.node, "`requires`", sink) else { return Default::default() };
+fn read_platforms(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> (Vec<String>, Vec<String>) {
+    let Some(mut fields) = FieldReader::from_node(given.node, "`requires`", sink) else {
+        return Default::default();
+    };
     let (os, arch) = (fields.optional("os"), fields.optional("arch"));
-    fields.allow(&["min_disk_mb", "min_memory_mb"]);
+    fields.allow_fields(&["min_disk_mb", "min_memory_mb"]);
     fields.finish(sink);
-    let mut list = |given: Option<Given<'_>>| given.map(|given| texts(given, sink)).unwrap_or_default();
+    let mut list =
+        |given: Option<FieldValue<'_>>| given.map(|given| read_texts(given, sink)).unwrap_or_default();
     (list(os), list(arch))
 }
 
 #[cfg(test)]
 mod tests {
-    use skein_core::call::{self, Piece};
+    use skein_core::tool_call::{self, CallTextPiece};
 
     use super::{
-        super::checks::{Asks, Expired},
+        super::driver_checks::{DriverHealthProbe, LoginExpiry},
         *,
     };
 
-    fn read(more: &str) -> Result<Driver, Vec<String>> {
+    fn read(more: &str) -> Result<Aip15Driver, Vec<String>> {
         let text = format!(
             "---\nname: Desk\nid: desk\ndescription: Does it.\nversion: 1.0.0\n{more}\n---\nProse.\n"
         );
         let said = |all: Vec<Diagnostic>| all.into_iter().map(|one| one.message).collect();
-        driver(Source::new("DRIVER.md", text)).map_err(said)
+        read_driver(SourceFile::new("DRIVER.md", text)).map_err(said)
     }
 
     #[test]
@@ -241,9 +250,9 @@ mod tests {
         assert_eq!(driver.exit_codes, [(3, "not_found".to_owned()), (4, "rate_limited".to_owned())].into());
         assert_eq!(driver.timeout, Some(Millis(900)));
         let offer = &driver.implements[0];
-        assert!(offer.version.as_ref().is_some_and(|range| range.holds("1.4.0")));
-        let what = Piece::Input { path: vec!["what".into()], default: None };
-        assert_eq!(offer.argv, [vec![Piece::Text("weigh".into())], vec![what]]);
+        assert!(offer.version.as_ref().is_some_and(|range| range.contains("1.4.0")));
+        let what = CallTextPiece::Input { path: vec!["what".into()], default: None };
+        assert_eq!(offer.argv, [vec![CallTextPiece::Text("weigh".into())], vec![what]]);
     }
 
     #[test]
@@ -258,10 +267,16 @@ mod tests {
         .unwrap();
         let check = driver.version_check.unwrap();
         assert_eq!((check.before.as_str(), check.timeout), ("gh version ", Millis(200)));
-        assert!(check.range.holds("2.41.0") && !check.range.holds("3.0.0"));
+        assert!(check.range.contains("2.41.0") && !check.range.contains("3.0.0"));
         let auth = driver.auth.unwrap();
-        assert_eq!((auth.expired, auth.login.as_deref()), (Some(Expired::Exit(4)), Some("gh auth login")));
-        let asks = Asks::Program { command: ["gh", "auth", "status"].map(str::to_owned).to_vec(), expect: 0 };
+        assert_eq!(
+            (auth.expired, auth.login.as_deref()),
+            (Some(LoginExpiry::Exit(4)), Some("gh auth login"))
+        );
+        let asks = DriverHealthProbe::Program {
+            command: ["gh", "auth", "status"].map(str::to_owned).to_vec(),
+            expect: 0,
+        };
         assert_eq!(driver.health.unwrap().asks, asks);
         let (offer, name) = (&driver.implements[0], str::to_owned);
         assert_eq!(offer.renames, [(name("title"), name("subject")), (name("aspect"), name("size"))].into());
@@ -279,13 +294,13 @@ mod tests {
         )
         .unwrap();
         assert_eq!(driver.egress, ["api.example.org"]);
-        assert_eq!(driver.http.headers[0].1, call::parse("Bearer ${secrets.KEY}").unwrap());
+        assert_eq!(driver.http.headers[0].1, tool_call::parse_text("Bearer ${secrets.KEY}").unwrap());
         let call = driver.implements[0].http.as_ref().unwrap();
         assert_eq!((call.method, call.extract.len()), (Some("PUT"), 2));
         assert_eq!(call.key_header.as_deref(), Some("Idempotency-Key"));
-        let expired = Expired::Header("X-Login".to_owned(), "expired".to_owned());
+        let expired = LoginExpiry::Header("X-Login".to_owned(), "expired".to_owned());
         assert_eq!(driver.auth.unwrap().expired, Some(expired));
-        assert!(matches!(driver.health.unwrap().asks, Asks::Http { expect: 204, .. }));
+        assert!(matches!(driver.health.unwrap().asks, DriverHealthProbe::Http { expect: 204, .. }));
     }
 
     #[test]

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use skein_core::{
-    closest::closest,
-    expr::Span,
+    expr::ExprSpan,
     ids::ArtifactName,
-    ir::{FileIn, FileOut, Schema},
+    ir::{InputFileSpec, OutputFileSpec, Schema},
+    suggest::find_closest_name,
 };
 
 use super::defaults::PATH_TOKENS;
 use crate::{
     code::Code,
-    diagnostic::{Diagnostic, Sink},
+    diagnostic::{Diagnostic, DiagnosticSink},
+    extension_block::check_path,
+    fields::{FieldReader, FieldValue, Spanned},
     names::refuse_twins,
-    read::{Fields, Given, Spanned},
-    xskein::check_path,
 };
 
 /// The input by which a run is told where its files are.
@@ -33,34 +33,40 @@ pub(super) fn declare_root(inputs: &mut Schema) {
 }
 
 /// One file of either sort.
-struct File<'a> {
+struct Aip15File<'a> {
     path: Spanned<&'a str>,
     writable: bool,
     content_type: Option<&'a str>,
 }
 
-pub(super) fn inputs(given: Given<'_>, sink: &mut Sink) -> BTreeMap<String, FileIn> {
-    let files = files(given, sink).into_iter().map(|(name, file)| {
+pub(super) fn read_input_files(
+    given: FieldValue<'_>,
+    sink: &mut DiagnosticSink,
+) -> BTreeMap<String, InputFileSpec> {
+    let files = read_files(given, sink).into_iter().map(|(name, file)| {
         let content_type = file.content_type.map(str::to_owned);
-        (name, FileIn { path: file.path.value.to_owned(), writable: file.writable, content_type })
+        (name, InputFileSpec { path: file.path.value.to_owned(), writable: file.writable, content_type })
     });
     files.collect()
 }
 
-pub(super) fn outputs(given: Given<'_>, sink: &mut Sink) -> BTreeMap<String, FileOut> {
-    let files = files(given, sink);
-    refuse_same_place(&files, sink);
+pub(super) fn read_output_files(
+    given: FieldValue<'_>,
+    sink: &mut DiagnosticSink,
+) -> BTreeMap<String, OutputFileSpec> {
+    let files = read_files(given, sink);
+    refuse_same_path(&files, sink);
     let files = files.into_iter().map(|(name, file)| {
         let content_type = file.content_type.map(str::to_owned);
-        (name, FileOut { path: file.path.value.to_owned(), content_type, schema: Schema::default() })
+        (name, OutputFileSpec { path: file.path.value.to_owned(), content_type, schema: Schema::default() })
     });
     files.collect()
 }
 
 /// A key is the name of the file in the run's own folder, so it must be safe there.
-fn files<'a>(given: Given<'a>, sink: &mut Sink) -> Vec<(String, File<'a>)> {
+fn read_files<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<(String, Aip15File<'a>)> {
     let Some(entries) = given.node.fields() else {
-        sink.push(given.wrong("a mapping of files by name"));
+        sink.push(given.diagnose_type("a mapping of files by name"));
         return Vec::new();
     };
     refuse_twins(entries.clone().map(|field| (field.key, field.key_span)), "the file", sink);
@@ -70,22 +76,22 @@ fn files<'a>(given: Given<'a>, sink: &mut Sink) -> Vec<(String, File<'a>)> {
             let message = format!("`{}` cannot be a name: {why}", field.key);
             sink.push(Diagnostic::new(Code::BadName, field.value.source(), field.key_span, message));
         }
-        let Some(mut fields) = Fields::under(field, "a file", sink) else { continue };
-        let path = fields.required("path", sink).and_then(|given| path(given, sink));
+        let Some(mut fields) = FieldReader::from_field(field, "a file", sink) else { continue };
+        let path = fields.required("path", sink).and_then(|given| read_file_path(given, sink));
         let mode =
-            fields.optional("mode").and_then(|given| given.one_of(&[("ro", false), ("rw", true)], sink));
-        let content_type = fields.optional("contentType").and_then(|given| given.words(sink));
+            fields.optional("mode").and_then(|given| given.read_one_of(&[("ro", false), ("rw", true)], sink));
+        let content_type = fields.optional("contentType").and_then(|given| given.read_non_empty_text(sink));
         fields.finish(sink);
         let writable = mode.is_some_and(|mode| mode.value);
         let content_type = content_type.map(|text| text.value);
-        files.extend(path.map(|path| (field.key.to_owned(), File { path, writable, content_type })));
+        files.extend(path.map(|path| (field.key.to_owned(), Aip15File { path, writable, content_type })));
     }
     files
 }
 
 /// A path of the workspace, in which some words between `<` and `>` are filled in.
-fn path<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Spanned<&'a str>> {
-    let path = given.text(sink)?;
+fn read_file_path<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<Spanned<&'a str>> {
+    let path = given.read_text(sink)?;
     check_path(given, path.value, sink);
     let mut from = 0;
     while let Some(start) = path.value[from..].find('<').map(|at| from + at + 1) {
@@ -93,13 +99,13 @@ fn path<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Spanned<&'a str>> {
         let token = &path.value[start..start + length];
         if !PATH_TOKENS.contains(&token) {
             let message = format!("nothing is known to put in the place of `<{token}>`");
-            let span = given.node.within(Span::new(start - 1, start + length + 1));
+            let span = given.node.locate_part(ExprSpan::new(start - 1, start + length + 1));
             let diagnostic = Diagnostic::new(Code::UnknownWord, given.node.source(), span, message);
-            sink.push(match closest(token, PATH_TOKENS.iter().copied()) {
-                Some(near) => {
-                    diagnostic.hint(format!("did you mean `<{near}>`?")).fix(span, format!("<{near}>"))
-                }
-                None => diagnostic.hint("it is one of `<runId>`, `<workflowId>`, `<isoDate>`"),
+            sink.push(match find_closest_name(token, PATH_TOKENS.iter().copied()) {
+                Some(near) => diagnostic
+                    .with_hint(format!("did you mean `<{near}>`?"))
+                    .with_fix(span, format!("<{near}>")),
+                None => diagnostic.with_hint("it is one of `<runId>`, `<workflowId>`, `<isoDate>`"),
             });
         }
         from = start + length + 1;
@@ -108,15 +114,15 @@ fn path<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Spanned<&'a str>> {
 }
 
 /// Two files in one place would leave one.
-fn refuse_same_place(files: &[(String, File<'_>)], sink: &mut Sink) {
-    let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
+fn refuse_same_path(files: &[(String, Aip15File<'_>)], sink: &mut DiagnosticSink) {
+    let mut seen: BTreeMap<&str, ExprSpan> = BTreeMap::new();
     for (_, file) in files {
         let first = *seen.entry(file.path.value).or_insert(file.path.span);
         if first != file.path.span {
             let message = format!("two files go to `{}`", file.path.value);
             let source = sink.source.clone();
             let diagnostic = Diagnostic::new(Code::DuplicateName, &source, file.path.span, message);
-            sink.push(diagnostic.label("again here").also(first, "first here"));
+            sink.push(diagnostic.with_label("again here").with_related(first, "first here"));
         }
     }
 }

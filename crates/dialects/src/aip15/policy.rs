@@ -1,15 +1,15 @@
 //! What workflows and steps alike say about how they are run: approval, risk, retry, schemas, metadata.
 
 use serde_json::{Map, Value};
-use skein_core::builder::{ApprovalClass, RetryPolicy, RiskLevel};
+use skein_core::builder::{ApprovalClass, RetryDefinition, RiskLevel};
 
 use super::defaults::{ATTEMPTS, BACKOFFS, RISKS};
 use crate::{
     code::Code,
-    common::delay,
-    diagnostic::{Diagnostic, Sink},
-    read::{Fields, Given},
-    xskein::{Extra, Level, XSkein},
+    common::check_delay,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    extension_block::{ExtensionBlock, ExtensionLevel, ExtraFields},
+    fields::{FieldReader, FieldValue},
 };
 
 const POLICY: &str = "policy:";
@@ -23,7 +23,7 @@ const CLASSES: &[(&str, &ApprovalClass)] = &[
 ];
 
 /// A class of approval by its word, as `skein.toml` writes it.
-pub fn approval_class(word: &str) -> Result<ApprovalClass, &'static [&'static str]> {
+pub fn parse_approval_class(word: &str) -> Result<ApprovalClass, &'static [&'static str]> {
     const WORDS: &[&str] = &["auto", "on-mutate", "always", "policy:<ref>"];
     match word.strip_prefix(POLICY).map(str::trim) {
         Some("" | "<ref>") => Err(WORDS),
@@ -35,32 +35,34 @@ pub fn approval_class(word: &str) -> Result<ApprovalClass, &'static [&'static st
     }
 }
 
-pub(crate) fn approval(given: Given<'_>, sink: &mut Sink) -> Option<ApprovalClass> {
-    match given.node.raw().and_then(|raw| raw.strip_prefix(POLICY)).map(str::trim) {
+pub(crate) fn read_approval(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<ApprovalClass> {
+    match given.node.raw_text().and_then(|raw| raw.strip_prefix(POLICY)).map(str::trim) {
         Some("" | "<ref>") => {
             let message = format!("`{}` names no policy", given.name);
-            let diagnostic = Diagnostic::new(Code::NoValue, given.node.source(), given.node.mark(), message);
-            sink.push(diagnostic.hint("write its reference after the colon, such as `policy:finance`"));
+            let diagnostic =
+                Diagnostic::new(Code::NoValue, given.node.source(), given.node.first_line_span(), message);
+            sink.push(diagnostic.with_hint("write its reference after the colon, such as `policy:finance`"));
             None
         }
         Some(reference) => Some(ApprovalClass::Policy(reference.to_owned())),
-        None => given.one_of(CLASSES, sink).map(|class| class.value.clone()),
+        None => given.read_one_of(CLASSES, sink).map(|class| class.value.clone()),
     }
 }
 
-pub(super) fn risk_level(given: Given<'_>, sink: &mut Sink) -> Option<RiskLevel> {
-    let level = given.whole(0..=3, sink)?.value;
+pub(super) fn read_risk_level(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<RiskLevel> {
+    let level = given.read_whole_number(0..=3, sink)?.value;
     RISKS.get(usize::try_from(level).ok()?).copied()
 }
 
-pub(super) fn retry(given: Given<'_>, sink: &mut Sink) -> Option<RetryPolicy> {
-    let mut fields = Fields::of(given.node, "`retry`", sink)?;
-    let max_attempts = fields.required("max_attempts", sink).and_then(|given| given.whole(ATTEMPTS, sink));
-    let backoff = fields.required("backoff", sink).and_then(|given| given.one_of(BACKOFFS, sink));
+pub(super) fn read_retry(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<RetryDefinition> {
+    let mut fields = FieldReader::from_node(given.node, "`retry`", sink)?;
+    let max_attempts =
+        fields.required("max_attempts", sink).and_then(|given| given.read_whole_number(ATTEMPTS, sink));
+    let backoff = fields.required("backoff", sink).and_then(|given| given.read_one_of(BACKOFFS, sink));
     let initial_ms = fields.optional("initial_ms");
-    let initial_ms = initial_ms.and_then(|given| delay(given, given.millis(0, sink), sink));
+    let initial_ms = initial_ms.and_then(|given| check_delay(given, given.read_millis(0, sink), sink));
     fields.finish(sink);
-    Some(RetryPolicy {
+    Some(RetryDefinition {
         max_attempts: max_attempts?.value,
         backoff: backoff?.value,
         initial_ms: initial_ms.map(|length| length.value.0),
@@ -68,56 +70,65 @@ pub(super) fn retry(given: Given<'_>, sink: &mut Sink) -> Option<RetryPolicy> {
 }
 
 /// A JSON Schema; whether it is a right one is found out by the plan.
-pub(super) fn schema(given: Given<'_>, sink: &mut Sink) -> Option<Value> {
-    let value = given.node.json();
+pub(super) fn read_schema(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Value> {
+    let value = given.node.to_json();
     if value.is_object() || value.is_boolean() {
         return Some(value);
     }
-    sink.push(given.wrong("a JSON Schema"));
+    sink.push(given.diagnose_type("a JSON Schema"));
     None
 }
 
 /// Free for everyone, but for our own part of it.
-pub(super) fn metadata(
-    given: Given<'_>,
-    level: Level,
-    extra: Extra,
-    sink: &mut Sink,
-) -> (Map<String, Value>, XSkein) {
-    let Value::Object(metadata) = given.node.json() else {
-        sink.push(given.wrong("a mapping"));
-        return (Map::new(), XSkein::default());
+pub(super) fn read_metadata(
+    given: FieldValue<'_>,
+    level: ExtensionLevel,
+    extra: ExtraFields,
+    sink: &mut DiagnosticSink,
+) -> (Map<String, Value>, ExtensionBlock) {
+    let Value::Object(metadata) = given.node.to_json() else {
+        sink.push(given.diagnose_type("a mapping"));
+        return (Map::new(), ExtensionBlock::default());
     };
     let skein = given.node.get("skein").filter(|node| !node.is_null());
-    let skein = skein.map(|node| XSkein::read(Given::new("skein", node), level, extra, sink));
+    let skein = skein.map(|node| ExtensionBlock::read(FieldValue::new("skein", node), level, extra, sink));
     (metadata, skein.unwrap_or_default())
 }
 
 /// Text of at most so many characters.
-pub(super) fn short_text<'a>(given: Given<'a>, most: usize, sink: &mut Sink) -> Option<&'a str> {
-    let text = given.words(sink)?.value;
+pub(super) fn read_short_text<'a>(
+    given: FieldValue<'a>,
+    most: usize,
+    sink: &mut DiagnosticSink,
+) -> Option<&'a str> {
+    let text = given.read_non_empty_text(sink)?.value;
     let length = text.chars().count();
     if length > most {
         let message = format!("`{}` has {length} characters, and {most} are the most", given.name);
-        sink.push(Diagnostic::new(Code::WrongType, given.node.source(), given.node.mark(), message));
+        sink.push(Diagnostic::new(
+            Code::WrongType,
+            given.node.source(),
+            given.node.first_line_span(),
+            message,
+        ));
     }
     Some(text)
 }
 
 /// Three numbers with dots, then perhaps a pre-release and a build.
-pub(crate) fn version<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
-    let Some(text) = given.node.raw() else {
-        sink.push(given.wrong(VERSION));
+pub(crate) fn read_version<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
+    let Some(text) = given.node.raw_text() else {
+        sink.push(given.diagnose_type(VERSION));
         return None;
     };
     if !is_semver(text) {
         let parts = text.split('.').count();
         let numbers = !text.is_empty() && text.split('.').all(is_number);
-        let diagnostic = given.wrong(VERSION);
+        let diagnostic = given.diagnose_type(VERSION);
         sink.push(match parts {
             1 | 2 if numbers => {
                 let whole = format!("{text}{}", ".0".repeat(3 - parts));
-                diagnostic.hint(format!("write {whole}")).fix_word(given.span(), &whole)
+                diagnostic.with_hint(format!("write {whole}")).with_word_fix(given.span(), &whole)
             }
             _ => diagnostic,
         });

@@ -4,15 +4,15 @@
 
 use std::collections::BTreeMap;
 
-use skein_core::call::{self, Part, Piece, Template, Text};
+use skein_core::tool_call::{self, CallTemplate, CallText, CallTextPiece, JsonPathSegment};
 
-use super::tool::texts;
+use super::tool::read_texts;
 use crate::{
     code::Code,
-    diagnostic::{Diagnostic, Sink},
-    read::{Fields, Given},
+    diagnostic::{Diagnostic, DiagnosticSink},
+    fields::{FieldReader, FieldValue},
     variable::check_variable,
-    yaml::Node,
+    yaml::YamlNode,
 };
 
 /// The methods that a request may have.
@@ -20,14 +20,14 @@ const METHODS: &[(&str, &str)] =
     &[("GET", "GET"), ("POST", "POST"), ("PUT", "PUT"), ("PATCH", "PATCH"), ("DELETE", "DELETE")];
 
 /// Texts by name, such as headers.
-pub type Texts = Vec<(String, Text)>;
+pub type NamedTexts = Vec<(String, CallText)>;
 
 /// What all requests of an `http` driver have.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HttpServer {
     /// None: it does not say where.
-    pub base_url: Option<Text>,
-    pub headers: Texts,
+    pub base_url: Option<CallText>,
+    pub headers: NamedTexts,
     pub method: Option<&'static str>,
     /// Its answers come in pieces.
     pub streams: bool,
@@ -37,14 +37,14 @@ pub struct HttpServer {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HttpCall {
     /// The path after the base.
-    pub endpoint: Option<Text>,
+    pub endpoint: Option<CallText>,
     pub method: Option<&'static str>,
-    pub headers: Texts,
-    pub query: Texts,
+    pub headers: NamedTexts,
+    pub query: NamedTexts,
     /// None: the input itself.
-    pub body: Option<Template>,
+    pub body: Option<CallTemplate>,
     /// What of the answer is what the tool gives.
-    pub extract: Vec<Part>,
+    pub extract: Vec<JsonPathSegment>,
     /// The header in which requests that mean the same say the same.
     pub key_header: Option<String>,
     pub streams: bool,
@@ -57,11 +57,11 @@ pub enum McpServer {
     Program {
         path: String,
         arguments: Vec<String>,
-        env: Texts,
+        env: NamedTexts,
     },
     Url {
-        url: Text,
-        headers: Texts,
+        url: CallText,
+        headers: NamedTexts,
     },
     /// Something else that this version does not start.
     Other(String),
@@ -72,61 +72,66 @@ pub enum McpServer {
 pub struct McpCall {
     /// None: the one that is called as ours.
     pub tool: Option<String>,
-    pub extract: Vec<Part>,
+    pub extract: Vec<JsonPathSegment>,
 }
 
 /// Says that a text cannot be filled in.
-fn unfit(given: Given<'_>, why: &str, sink: &mut Sink) {
+fn report_bad_template(given: FieldValue<'_>, why: &str, sink: &mut DiagnosticSink) {
     let message = format!("`{}` cannot be filled in: {why}", given.name);
-    sink.push(Diagnostic::new(Code::BadExpression, given.node.source(), given.node.mark(), message));
+    sink.push(Diagnostic::new(
+        Code::BadExpression,
+        given.node.source(),
+        given.node.first_line_span(),
+        message,
+    ));
 }
 
-fn text(given: Given<'_>, sink: &mut Sink) -> Option<Text> {
-    let raw = given.words(sink)?.value;
-    call::parse(raw).map_err(|why| unfit(given, &why, sink)).ok()
+fn read_template(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<CallText> {
+    let raw = given.read_non_empty_text(sink)?.value;
+    tool_call::parse_text(raw).map_err(|why| report_bad_template(given, &why, sink)).ok()
 }
 
 /// Where a server is. No value of a call says so.
-fn address(given: Given<'_>, sink: &mut Sink) -> Option<Text> {
-    let read = text(given, sink)?;
-    if read.iter().any(|piece| matches!(piece, Piece::Input { .. })) {
-        unfit(given, "an input does not say which server is asked", sink);
+fn read_address(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<CallText> {
+    let read = read_template(given, sink)?;
+    if read.iter().any(|piece| matches!(piece, CallTextPiece::Input { .. })) {
+        report_bad_template(given, "an input does not say which server is asked", sink);
         return None;
     }
     Some(read)
 }
 
 /// A mapping of names and texts. Numbers and truths are texts here, too.
-fn named(given: Given<'_>, sink: &mut Sink) -> Texts {
+fn read_named_texts(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> NamedTexts {
     let Some(fields) = given.node.fields() else {
-        sink.push(given.wrong("a mapping of names and texts"));
-        return Texts::new();
+        sink.push(given.diagnose_type("a mapping of names and texts"));
+        return NamedTexts::new();
     };
-    let mut found = Texts::new();
+    let mut found = NamedTexts::new();
     for field in fields {
-        let inner = Given::new(field.key, field.value);
-        match inner.node.raw().map(call::parse) {
+        let inner = FieldValue::new(field.key, field.value);
+        match inner.node.raw_text().map(tool_call::parse_text) {
             Some(Ok(text)) => found.push((field.key.to_owned(), text)),
-            Some(Err(why)) => unfit(inner, &why, sink),
-            None => sink.push(inner.wrong("text")),
+            Some(Err(why)) => report_bad_template(inner, &why, sink),
+            None => sink.push(inner.diagnose_type("text")),
         }
     }
     found
 }
 
 /// Variables of the environment of a program.
-fn variables(given: Given<'_>, sink: &mut Sink) -> Texts {
+fn read_variables(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> NamedTexts {
     for field in given.node.fields().into_iter().flatten() {
         check_variable(field.key, field.value, field.key_span, sink);
     }
-    named(given, sink)
+    read_named_texts(given, sink)
 }
 
 /// Headers, whose names are those of HTTP.
-fn headers(given: Given<'_>, sink: &mut Sink) -> Texts {
-    let found = named(given, sink);
+fn read_headers(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> NamedTexts {
+    let found = read_named_texts(given, sink);
     if let Some((name, _)) = found.iter().find(|(name, _)| !is_header(name)) {
-        sink.push(given.wrong(format!("a mapping of headers, and `{name}` is no name of one")));
+        sink.push(given.diagnose_type(format!("a mapping of headers, and `{name}` is no name of one")));
     }
     found
 }
@@ -141,50 +146,51 @@ fn is_header(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c))
 }
 
-fn extract(given: Given<'_>, sink: &mut Sink) -> Vec<Part> {
-    let Some(text) = given.words(sink) else { return Vec::new() };
-    Part::parse(text.value).unwrap_or_else(|why| {
-        unfit(given, &why, sink);
+fn read_extract_path(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<JsonPathSegment> {
+    let Some(text) = given.read_non_empty_text(sink) else { return Vec::new() };
+    JsonPathSegment::parse(text.value).unwrap_or_else(|why| {
+        report_bad_template(given, &why, sink);
         Vec::new()
     })
 }
 
 /// The hosts that a driver may ask.
-pub(super) fn egress(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
-    let Some(mut fields) = Fields::of(given.node, "`network`", sink) else { return Vec::new() };
-    let hosts = fields.optional("egress").map(|given| texts(given, sink)).unwrap_or_default();
-    fields.allow(&["ingress"]);
+pub(super) fn read_egress_hosts(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
+    let Some(mut fields) = FieldReader::from_node(given.node, "`network`", sink) else { return Vec::new() };
+    let hosts = fields.optional("egress").map(|given| read_texts(given, sink)).unwrap_or_default();
+    fields.allow_fields(&["ingress"]);
     fields.finish(sink);
     hosts
 }
 
-pub(super) fn http_server(fields: &mut Fields<'_>, sink: &mut Sink) -> HttpServer {
-    let base_url = fields.optional("base_url").and_then(|given| address(given, sink));
-    let default = fields.optional("default_headers").map(|given| headers(given, sink)).unwrap_or_default();
-    let method = fields.optional("default_method").and_then(|given| given.one_of(METHODS, sink));
+pub(super) fn read_http_server(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) -> HttpServer {
+    let base_url = fields.optional("base_url").and_then(|given| read_address(given, sink));
+    let default =
+        fields.optional("default_headers").map(|given| read_headers(given, sink)).unwrap_or_default();
+    let method = fields.optional("default_method").and_then(|given| given.read_one_of(METHODS, sink));
     let streams = fields.optional("streaming").is_some();
     HttpServer { base_url, headers: default, method: method.map(|method| method.value), streams }
 }
 
-pub(super) fn http_call(node: Node<'_>, sink: &mut Sink) -> Option<HttpCall> {
-    let mut fields = Fields::of(node, "`metadata.http`", sink)?;
-    let endpoint = fields.required("endpoint", sink).and_then(|given| endpoint(given, sink));
-    let method = fields.optional("method").and_then(|given| given.one_of(METHODS, sink));
-    let mut texts = |name: &'static str, read: fn(Given<'_>, &mut Sink) -> Texts| {
+pub(super) fn read_http_call(node: YamlNode<'_>, sink: &mut DiagnosticSink) -> Option<HttpCall> {
+    let mut fields = FieldReader::from_node(node, "`metadata.http`", sink)?;
+    let endpoint = fields.required("endpoint", sink).and_then(|given| read_endpoint(given, sink));
+    let method = fields.optional("method").and_then(|given| given.read_one_of(METHODS, sink));
+    let mut texts = |name: &'static str, read: fn(FieldValue<'_>, &mut DiagnosticSink) -> NamedTexts| {
         fields.optional(name).map(|given| read(given, sink)).unwrap_or_default()
     };
-    let (own, query) = (texts("headers", headers), texts("query_template", named));
+    let (own, query) = (texts("headers", read_headers), texts("query_template", read_named_texts));
     let body = fields.optional("body_template").and_then(|given| {
-        let read = Template::parse(&given.node.json());
-        read.map_err(|(text, why)| unfit(given, &format!("`{text}`: {why}"), sink)).ok()
+        let read = CallTemplate::parse(&given.node.to_json());
+        read.map_err(|(text, why)| report_bad_template(given, &format!("`{text}`: {why}"), sink)).ok()
     });
-    let extract = fields.optional("response_extract").map(|given| extract(given, sink));
+    let extract = fields.optional("response_extract").map(|given| read_extract_path(given, sink));
     let key = fields.optional("idempotency_key_header");
-    let key = key.and_then(|given| Some((given, given.words(sink)?.value)));
+    let key = key.and_then(|given| Some((given, given.read_non_empty_text(sink)?.value)));
     if let Some((given, name)) = key
         && !is_header(name)
     {
-        sink.push(given.wrong("the name of a header"));
+        sink.push(given.diagnose_type("the name of a header"));
     }
     let streams = fields.optional("streaming").is_some();
     fields.finish(sink);
@@ -201,41 +207,49 @@ pub(super) fn http_call(node: Node<'_>, sink: &mut Sink) -> Option<HttpCall> {
 }
 
 /// A path that begins at the base. What is asked besides belongs elsewhere.
-fn endpoint(given: Given<'_>, sink: &mut Sink) -> Option<Text> {
-    let read = text(given, sink)?;
-    let fixed =
-        |wrong: &[char]| read.iter().any(|piece| matches!(piece, Piece::Text(text) if text.contains(wrong)));
-    let begins = matches!(read.first(), Some(Piece::Text(text)) if text.starts_with('/'));
+fn read_endpoint(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<CallText> {
+    let read = read_template(given, sink)?;
+    let fixed = |wrong: &[char]| {
+        read.iter().any(|piece| matches!(piece, CallTextPiece::Text(text) if text.contains(wrong)))
+    };
+    let begins = matches!(read.first(), Some(CallTextPiece::Text(text)) if text.starts_with('/'));
     if !begins || fixed(&['?', '#', '\\']) || fixed(&[' ', '\t', '\n']) {
         sink.push(
-            given.wrong("a path that begins with `/`; what follows a `?` belongs into `query_template`"),
+            given.diagnose_type(
+                "a path that begins with `/`; what follows a `?` belongs into `query_template`",
+            ),
         );
         return None;
     }
-    if read.iter().any(|piece| matches!(piece, Piece::Secret(_))) {
-        unfit(given, "a secret is given in a header, in `query_template` or in `body_template`", sink);
+    if read.iter().any(|piece| matches!(piece, CallTextPiece::Secret(_))) {
+        report_bad_template(
+            given,
+            "a secret is given in a header, in `query_template` or in `body_template`",
+            sink,
+        );
         return None;
     }
     Some(read)
 }
 
-pub(super) fn mcp_server(given: Given<'_>, sink: &mut Sink) -> Option<McpServer> {
-    let mut fields = Fields::of(given.node, "`server`", sink)?;
-    let kind = fields.required("kind", sink).and_then(|given| given.words(sink))?.value;
+pub(super) fn read_mcp_server(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<McpServer> {
+    let mut fields = FieldReader::from_node(given.node, "`server`", sink)?;
+    let kind = fields.required("kind", sink).and_then(|given| given.read_non_empty_text(sink))?.value;
     let server = match kind {
         "binary" => {
-            let path = fields.required("path", sink).and_then(|given| given.words(sink));
-            let arguments = fields.optional("args").map(|given| texts(given, sink)).unwrap_or_default();
-            let env = fields.optional("env").map(|given| variables(given, sink)).unwrap_or_default();
+            let path = fields.required("path", sink).and_then(|given| given.read_non_empty_text(sink));
+            let arguments = fields.optional("args").map(|given| read_texts(given, sink)).unwrap_or_default();
+            let env = fields.optional("env").map(|given| read_variables(given, sink)).unwrap_or_default();
             path.map(|path| McpServer::Program { path: path.value.to_owned(), arguments, env })
         }
         "remote" => {
-            let url = fields.required("url", sink).and_then(|given| address(given, sink));
-            let headers = fields.optional("headers").map(|given| headers(given, sink)).unwrap_or_default();
+            let url = fields.required("url", sink).and_then(|given| read_address(given, sink));
+            let headers =
+                fields.optional("headers").map(|given| read_headers(given, sink)).unwrap_or_default();
             url.map(|url| McpServer::Url { url, headers })
         }
         other => {
-            fields.allow(&["package", "image", "args", "env"]);
+            fields.allow_fields(&["package", "image", "args", "env"]);
             Some(McpServer::Other(other.to_owned()))
         }
     };
@@ -244,21 +258,25 @@ pub(super) fn mcp_server(given: Given<'_>, sink: &mut Sink) -> Option<McpServer>
 }
 
 /// With what the server calls inputs that the tool knows under another name.
-pub(super) fn mcp_call(node: Node<'_>, sink: &mut Sink) -> Option<(McpCall, BTreeMap<String, String>)> {
-    let mut fields = Fields::of(node, "`metadata.mcp`", sink)?;
+pub(super) fn read_mcp_call(
+    node: YamlNode<'_>,
+    sink: &mut DiagnosticSink,
+) -> Option<(McpCall, BTreeMap<String, String>)> {
+    let mut fields = FieldReader::from_node(node, "`metadata.mcp`", sink)?;
     let name = fields.optional("tool_name");
-    let name = name.or(fields.optional("tool")).and_then(|given| given.words(sink));
+    let name = name.or(fields.optional("tool")).and_then(|given| given.read_non_empty_text(sink));
     let mut renames = BTreeMap::new();
     if let Some(given) = fields.optional("argument_mapping") {
         for field in given.node.fields().into_iter().flatten() {
-            let to = Given::new(field.key, field.value).words(sink);
+            let to = FieldValue::new(field.key, field.value).read_non_empty_text(sink);
             renames.extend(to.map(|to| (field.key.to_owned(), to.value.to_owned())));
         }
         if given.node.fields().is_none() {
-            sink.push(given.wrong("a mapping of names"));
+            sink.push(given.diagnose_type("a mapping of names"));
         }
     }
-    let extract = fields.optional("result_extract").map(|given| extract(given, sink)).unwrap_or_default();
+    let extract =
+        fields.optional("result_extract").map(|given| read_extract_path(given, sink)).unwrap_or_default();
     fields.finish(sink);
     Some((McpCall { tool: name.map(|name| name.value.to_owned()), extract }, renames))
 }

@@ -1,41 +1,41 @@
 //! Time zones and recurrence rules, as text. Owns what is accepted of each and says why not; when the next time is,
 //! nobody here knows.
 
-use skein_core::closest::closest;
+use skein_core::suggest::find_closest_name;
 
-use crate::{diagnostic::Sink, read::Given, schedule};
+use crate::{cron, diagnostic::DiagnosticSink, fields::FieldValue};
 
 /// The names of the time zone database, one a line, sorted.
 const ZONES: &str = include_str!("time_zones.txt");
 const FREQUENCIES: &[&str] = &["SECONDLY", "MINUTELY", "HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY"];
 
 /// Text that one of these checks.
-pub(super) fn text(
-    given: Option<Given<'_>>,
+pub(super) fn read_checked_text(
+    given: Option<FieldValue<'_>>,
     check: impl FnOnce(&str) -> Result<(), String>,
-    sink: &mut Sink,
+    sink: &mut DiagnosticSink,
 ) -> Option<String> {
     let given = given?;
-    let text = given.words(sink)?.value;
+    let text = given.read_non_empty_text(sink)?.value;
     if let Err(why) = check(text) {
-        sink.push(schedule::refuse(given, text, &why));
+        sink.push(cron::diagnose_schedule(given, text, &why));
     }
     Some(text.to_owned())
 }
 
 /// A name of the time zone database, such as `UTC` or `Europe/Paris`.
-pub(super) fn timezone(text: &str) -> Result<(), String> {
+pub(super) fn check_timezone(text: &str) -> Result<(), String> {
     if ZONES.lines().any(|zone| zone == text) {
         return Ok(());
     }
-    Err(match closest(text, ZONES.lines()) {
+    Err(match find_closest_name(text, ZONES.lines()) {
         Some(near) => format!("there is no time zone `{text}`; did you mean `{near}`?"),
         None => format!("there is no time zone `{text}`; names are `UTC` or such as `Europe/Paris`"),
     })
 }
 
 /// `FREQ=WEEKLY;BYDAY=MO`, perhaps after `RRULE:`.
-pub(super) fn rrule(text: &str) -> Result<(), String> {
+pub(super) fn check_rrule(text: &str) -> Result<(), String> {
     let rule = text.strip_prefix("RRULE:").unwrap_or(text);
     let mut frequency = None;
     for part in rule.split(';') {
@@ -62,15 +62,15 @@ mod tests {
     #[test]
     fn zones_and_rules() {
         for good in ["UTC", "Europe/Paris", "America/Argentina/Buenos_Aires", "Etc/GMT+5"] {
-            assert_eq!(timezone(good), Ok(()), "{good}");
+            assert_eq!(check_timezone(good), Ok(()), "{good}");
         }
         for bad in ["", "Paris", "CET+1", "Europe/", "Europe/Pa ris", "Mars/Olympus", "Europe/Nowhere"] {
-            assert!(timezone(bad).is_err(), "{bad}");
+            assert!(check_timezone(bad).is_err(), "{bad}");
         }
-        assert!(timezone("Eurpe/Paris").unwrap_err().contains("`Europe/Paris`"));
-        assert_eq!(rrule("FREQ=WEEKLY;BYDAY=MO"), Ok(()));
+        assert!(check_timezone("Eurpe/Paris").unwrap_err().contains("`Europe/Paris`"));
+        assert_eq!(check_rrule("FREQ=WEEKLY;BYDAY=MO"), Ok(()));
         for bad in ["", "WEEKLY", "FREQ=", "FREQ=OFTEN", "BYDAY=MO", "FREQ=DAILY;;"] {
-            assert!(rrule(bad).is_err(), "{bad}");
+            assert!(check_rrule(bad).is_err(), "{bad}");
         }
     }
 }

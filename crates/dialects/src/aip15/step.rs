@@ -9,36 +9,36 @@ use std::{
 use serde_json::{Map, Value};
 use skein_core::{
     builder::{ApprovalClass, StepDefinition, StepHandle, StepKind, aip15, define_step},
-    closest::{closest, did_you_mean},
-    expr::Span,
+    expr::ExprSpan,
     ids::StepId,
+    suggest::{did_you_mean, find_closest_name},
 };
 
 use super::{
     action,
-    defaults::{KINDS, KindWord, OF_KINDS, ONLY},
-    kinds, policy,
-    tool::{self, Tool},
-    value::value,
+    defaults::{Aip15StepKind, KINDS, OF_KINDS, ONLY},
+    policy, step_kinds,
+    tool::{self, Aip15Tool},
+    value::read_value,
 };
 use crate::{
-    catalog::{self, Use},
+    catalog::{self, NameUse},
     code::Code,
     diagnostic::Diagnostic,
-    lowering::Lowering,
-    project::Sort,
-    read::{Fields, Given, Spanned},
-    xskein::{Extra, Level, XSkein},
-    yaml::Node,
+    extension_block::{ExtensionBlock, ExtensionLevel, ExtraFields},
+    fields::{FieldReader, FieldValue, Spanned},
+    lowering::LoweringContext,
+    project::CatalogKind,
+    yaml::YamlNode,
 };
 
 /// Reads the steps of one source.
-pub(super) struct Steps<'a, 'l> {
-    pub lowering: &'a mut Lowering<'l>,
+pub(super) struct Aip15StepReader<'a, 'l> {
+    pub lowering: &'a mut LoweringContext<'l>,
     /// Where each name first stands.
-    names: BTreeMap<String, Span>,
+    names: BTreeMap<String, ExprSpan>,
     /// Each step's own block.
-    pub skein: BTreeMap<StepId, XSkein>,
+    pub skein: BTreeMap<StepId, ExtensionBlock>,
     /// Which step undoes which.
     pub undos: Vec<(StepId, StepId)>,
     /// The tools that steps name.
@@ -48,21 +48,21 @@ pub(super) struct Steps<'a, 'l> {
     /// The drivers that steps are pinned to.
     pub drivers: Vec<Spanned<String>>,
     /// What the files of the tools and actions say that steps name, for those that have one.
-    described: BTreeMap<(Sort, String), Option<Arc<Tool>>>,
+    described: BTreeMap<(CatalogKind, String), Option<Arc<Aip15Tool>>>,
     /// The roles that approvals ask.
     pub roles: Vec<Spanned<String>>,
     /// What happens when nothing comes in time, where that is not one of the words that it may be.
     late: Vec<(Spanned<String>, &'static [&'static str])>,
     /// Where the first step stands that waits for a person or an event.
-    pub waits: Option<Span>,
+    pub waits: Option<ExprSpan>,
     /// Whether a step is missing, or could be another than it should be, so that nothing can be said about how they
     /// go together.
     pub broken: bool,
 }
 
-impl<'a, 'l> Steps<'a, 'l> {
-    pub fn new(lowering: &'a mut Lowering<'l>) -> Steps<'a, 'l> {
-        Steps {
+impl<'a, 'l> Aip15StepReader<'a, 'l> {
+    pub fn new(lowering: &'a mut LoweringContext<'l>) -> Aip15StepReader<'a, 'l> {
+        Aip15StepReader {
             lowering,
             names: BTreeMap::new(),
             skein: BTreeMap::new(),
@@ -79,155 +79,161 @@ impl<'a, 'l> Steps<'a, 'l> {
     }
 
     /// A list of steps. Recursion is bounded by the depth of the tree.
-    pub fn list(&mut self, given: Option<Given<'_>>) -> Vec<StepHandle> {
-        let items = given.and_then(|given| given.list(self.lowering.sink));
+    pub fn read_steps(&mut self, given: Option<FieldValue<'_>>) -> Vec<StepHandle> {
+        let items = given.and_then(|given| given.read_list(self.lowering.sink));
         self.broken |= items.is_none();
-        items.into_iter().flatten().filter_map(|item| self.step(item.node)).map(define_step).collect()
+        items.into_iter().flatten().filter_map(|item| self.read_step(item.node)).map(define_step).collect()
     }
 
     /// Checks names against what else there is, once all steps are known.
     pub fn check_names(&mut self) {
-        let Lowering { sink, project, .. } = &mut *self.lowering;
+        let LoweringContext { sink, project, .. } = &mut *self.lowering;
         let source = sink.source.clone();
-        let named = [(Sort::Tool, &self.tools), (Sort::Action, &self.actions), (Sort::Driver, &self.drivers)];
+        let named = [
+            (CatalogKind::Tool, &self.tools),
+            (CatalogKind::Action, &self.actions),
+            (CatalogKind::Driver, &self.drivers),
+        ];
         for (sort, names) in named {
-            let uses = names.iter().map(|name| Use {
+            let uses = names.iter().map(|name| NameUse {
                 // A reference into a package ends with the id.
                 name: name.value.rsplit('/').next().unwrap_or(&name.value),
                 source: &source,
                 span: name.span,
             });
-            catalog::check(sort, uses, *project, sink);
+            catalog::check_names(sort, uses, *project, sink);
         }
         for action in &self.actions {
             let id = action.value.rsplit('/').next().unwrap_or_default();
-            if project.action(id).is_some() && project.tools_for(id).is_empty() {
+            if project.find_action(id).is_some() && project.find_tools_for(id).is_empty() {
                 let message = format!("no tool here implements the action `{}`", action.value);
                 let diagnostic = Diagnostic::new(Code::NobodyProvides, &sink.source, action.span, message);
                 let hint = "a `.tools/ID/TOOL.md` with `implements` would; a run of this workflow is refused without one";
-                sink.push(diagnostic.hint(hint));
+                sink.push(diagnostic.with_hint(hint));
             }
         }
-        let roles: BTreeSet<String> = project.names(Sort::Role).into_iter().collect();
+        let roles: BTreeSet<String> = project.catalog_names(CatalogKind::Role).into_iter().collect();
         for role in self.roles.iter().filter(|role| !roles.is_empty() && !roles.contains(&role.value)) {
             let message = format!("there is nobody in the role `{}`", role.value);
             let diagnostic = Diagnostic::new(Code::NobodyInRole, &sink.source, role.span, message);
             let hint = did_you_mean(&role.value, roles.iter().map(String::as_str));
-            sink.push(diagnostic.maybe_hint(hint));
+            sink.push(diagnostic.with_optional_hint(hint));
         }
-        self.check_late();
+        self.check_timeout_targets();
     }
 
     /// Says what was neither a word nor a step.
-    fn check_late(&mut self) {
+    fn check_timeout_targets(&mut self) {
         for (text, words) in std::mem::take(&mut self.late) {
-            if let Some(near) = closest(&text.value, words.iter().copied())
+            if let Some(near) = find_closest_name(&text.value, words.iter().copied())
                 && !self.names.contains_key(&text.value)
             {
                 let message = format!("there is no step `{}`", text.value);
                 let source = self.lowering.sink.source.clone();
                 let diagnostic = Diagnostic::new(Code::UnknownStep, &source, text.span, message);
-                self.lowering.push(diagnostic.meant(text.span, near));
+                self.lowering.push(diagnostic.with_suggestion(text.span, near));
             }
         }
     }
 
-    fn step(&mut self, node: Node<'_>) -> Option<StepDefinition> {
-        let word = node.get("kind").and_then(Node::raw);
-        let guess = guessed(node);
+    fn read_step(&mut self, node: YamlNode<'_>) -> Option<StepDefinition> {
+        let word = node.get("kind").and_then(YamlNode::raw_text);
+        let guess = guess_kind(node);
         let known =
             KINDS.iter().find(|(kind, _)| Some(*kind) == word).copied().or(guess).map(|(_, kind)| kind);
-        let what = known.map_or("a step", KindWord::what);
-        let fields = Fields::of(node, what, self.lowering.sink);
+        let what = known.map_or("a step", Aip15StepKind::display_name);
+        let fields = FieldReader::from_node(node, what, self.lowering.sink);
         let Some(mut fields) = fields else {
             self.broken = true;
             return None;
         };
-        let id = self.id(&mut fields);
+        let id = self.read_id(&mut fields);
         let kind = match guess {
             Some((word, kind)) => {
                 fields.optional("kind");
                 let message = "a step needs `kind`";
-                let diagnostic = Diagnostic::new(Code::MissingField, node.source(), fields.head(), message);
-                self.lowering.push(diagnostic.hint(format!("by its fields, it is `kind: {word}`")));
-                Some(Spanned::new(kind, fields.head()))
+                let diagnostic =
+                    Diagnostic::new(Code::MissingField, node.source(), fields.head_span(), message);
+                self.lowering.push(diagnostic.with_hint(format!("by its fields, it is `kind: {word}`")));
+                Some(Spanned::new(kind, fields.head_span()))
             }
             None => {
                 let kind = fields.required("kind", self.lowering.sink);
-                kind.and_then(|given| given.one_of(KINDS, self.lowering.sink))
+                kind.and_then(|given| given.read_one_of(KINDS, self.lowering.sink))
             }
         };
-        let mut step = self.common(&mut fields, id.as_ref(), known);
+        let mut step = self.read_common_fields(&mut fields, id.as_ref(), known);
         match kind {
-            Some(kind) => match kinds::read(self, &mut fields, kind.value) {
+            Some(kind) => match step_kinds::read_kind(self, &mut fields, kind.value) {
                 Some(read) => step.kind = read,
                 None => self.broken = true,
             },
             None => {
                 self.broken = true;
-                OF_KINDS.iter().for_each(|(name, _)| fields.allow(&[name]));
+                OF_KINDS.iter().for_each(|(name, _)| fields.allow_fields(&[name]));
             }
         }
         let whose = |field: &str| OF_KINDS.iter().find(|(name, _)| *name == field);
         let elsewhere = |field: &str| {
             let kind = whose(field).map(|(_, whose)| format!("it is a field of {whose}"));
-            kind.or_else(|| ours(field))
+            kind.or_else(|| extension_hint(field))
         };
         fields.finish_with(self.lowering.sink, elsewhere);
-        let named = tool::named(&step).map(|(sort, name)| (sort, name.to_owned()));
-        if let Some(tool) = named.and_then(|(sort, name)| self.describe(sort, &name)) {
-            let wider = tool.complete(&mut step);
-            wider.into_iter().for_each(|(field, why)| self.say_wider(node, field, why));
+        let named = tool::referenced_tool(&step).map(|(sort, name)| (sort, name.to_owned()));
+        if let Some(tool) = named.and_then(|(sort, name)| self.load_tool(sort, &name)) {
+            let wider = tool.complete_step(&mut step);
+            wider.into_iter().for_each(|(field, why)| self.warn_wider(node, field, why));
         }
         step.id = id?.to_string();
         Some(step)
     }
 
     /// What the file of a tool says, or those of all tools for an action. What is wrong with one is said once.
-    fn describe(&mut self, sort: Sort, name: &str) -> Option<Arc<Tool>> {
+    fn load_tool(&mut self, sort: CatalogKind, name: &str) -> Option<Arc<Aip15Tool>> {
         let key = (sort, name.to_owned());
         if let Some(known) = self.described.get(&key) {
             return known.clone();
         }
         let (project, id) = (self.lowering.project, name.rsplit('/').next().unwrap_or(name));
         let mut read =
-            |source| tool::tool(source, project).map_err(|wrong| self.lowering.sink.extend(wrong)).ok();
+            |source| tool::read_tool(source, project).map_err(|wrong| self.lowering.sink.extend(wrong)).ok();
         let found = match sort {
-            Sort::Action => {
-                let tools: Vec<Tool> = project.tools_for(id).into_iter().filter_map(&mut read).collect();
-                let own = project.action(id).map(action::action);
+            CatalogKind::Action => {
+                let tools: Vec<Aip15Tool> =
+                    project.find_tools_for(id).into_iter().filter_map(&mut read).collect();
+                let own = project.find_action(id).map(action::read_action);
                 let own = own.and_then(|own| own.map_err(|wrong| self.lowering.sink.extend(wrong)).ok());
-                Tool::strictest(own.as_ref(), &tools)
+                Aip15Tool::merge_strictest(own.as_ref(), &tools)
             }
-            _ => project.tool(id).and_then(read),
+            _ => project.find_tool(id).and_then(read),
         };
         self.described.insert(key.clone(), found.map(Arc::new));
         self.described.get(&key).cloned().flatten()
     }
 
     /// What a step says counts only as far as its tool allows it.
-    fn say_wider(&mut self, node: Node<'_>, field: &str, why: String) {
-        let span = node.field(field).map_or(node.mark(), |field| field.key_span);
+    fn warn_wider(&mut self, node: YamlNode<'_>, field: &str, why: String) {
+        let span = node.field(field).map_or(node.first_line_span(), |field| field.key_span);
         let diagnostic = Diagnostic::new(Code::Wider, node.source(), span, why);
         self.lowering
-            .push(diagnostic.hint("a step may be stricter than its tool; what is wider does not count"));
+            .push(diagnostic.with_hint("a step may be stricter than its tool; what is wider does not count"));
     }
 
     /// The tools whose files could be read.
-    pub fn tools_described(&self) -> BTreeMap<(Sort, String), Arc<Tool>> {
+    pub fn described_tools(&self) -> BTreeMap<(CatalogKind, String), Arc<Aip15Tool>> {
         let found = self.described.iter();
         found.filter_map(|(key, tool)| Some((key.clone(), tool.clone()?))).collect()
     }
 
     /// Whether it is an id of this format is for the builder to say; here it must be a name at all.
-    fn id(&mut self, fields: &mut Fields<'_>) -> Option<StepId> {
+    fn read_id(&mut self, fields: &mut FieldReader<'_>) -> Option<StepId> {
         let given = fields.required("id", self.lowering.sink);
-        let id = given.and_then(|given| given.name(|text| StepId::new(text), self.lowering.sink));
+        let id = given.and_then(|given| given.read_name(|text| StepId::new(text), self.lowering.sink));
         let Some(id) = id else {
             self.broken = true;
             return None;
         };
-        self.lowering.step_item(&id.value, fields.node(), "id");
+        self.lowering.add_step_item(&id.value, fields.node(), "id");
         match self.names.get(id.value.as_str()).copied() {
             None => drop(self.names.insert(id.value.to_string(), id.span)),
             Some(first) => {
@@ -236,77 +242,83 @@ impl<'a, 'l> Steps<'a, 'l> {
                 let source = fields.node().source();
                 let diagnostic = Diagnostic::new(Code::DuplicateName, source, id.span, message);
                 let diagnostic = if first == id.span {
-                    diagnostic.label("an alias stands for it again")
+                    diagnostic.with_label("an alias stands for it again")
                 } else {
-                    diagnostic.label("again here").also(first, "first here")
+                    diagnostic.with_label("again here").with_related(first, "first here")
                 };
                 let hint = "ids are unique in a workflow, steps inside other steps included";
-                self.lowering.push(diagnostic.hint(hint));
+                self.lowering.push(diagnostic.with_hint(hint));
             }
         }
         Some(id.value)
     }
 
     /// The fields of every kind. The kind itself is put in later.
-    fn common(
+    fn read_common_fields(
         &mut self,
-        fields: &mut Fields<'_>,
+        fields: &mut FieldReader<'_>,
         id: Option<&StepId>,
-        kind: Option<KindWord>,
+        kind: Option<Aip15StepKind>,
     ) -> StepDefinition {
-        let mut step = StepDefinition::new("", StepKind::Tool(kinds::no_tool()));
+        let mut step = StepDefinition::new("", StepKind::Tool(step_kinds::placeholder_tool()));
         let sink = &mut *self.lowering.sink;
         let mut text = |name: &'static str| {
-            fields.optional(name).and_then(|given| given.text(sink)).map(|text| text.value.to_owned())
+            fields.optional(name).and_then(|given| given.read_text(sink)).map(|text| text.value.to_owned())
         };
         step.name = text("name");
         step.description = text("description");
         step.compensation = text("compensation");
-        step.next = target(fields.optional("next"), self);
-        step.inputs = fields.optional("inputs").map(|given| self.inputs(given)).unwrap_or_default();
+        step.next = read_target(fields.optional("next"), self);
+        step.inputs = fields.optional("inputs").map(|given| self.read_inputs(given)).unwrap_or_default();
         let sink = &mut *self.lowering.sink;
-        step.outputs = fields.optional("outputs").and_then(|given| policy::schema(given, sink));
-        step.approval = fields.optional("approval").and_then(|given| policy::approval(given, sink));
-        step.risk_level = fields.optional("risk_level").and_then(|given| policy::risk_level(given, sink));
-        let timeout = fields.optional("timeout_ms").and_then(|given| given.millis(1, sink));
+        step.outputs = fields.optional("outputs").and_then(|given| policy::read_schema(given, sink));
+        step.approval = fields.optional("approval").and_then(|given| policy::read_approval(given, sink));
+        step.risk_level =
+            fields.optional("risk_level").and_then(|given| policy::read_risk_level(given, sink));
+        let timeout = fields.optional("timeout_ms").and_then(|given| given.read_millis(1, sink));
         step.timeout_ms = timeout.map(|length| length.value.0);
-        step.retry = fields.optional("retry").and_then(|given| policy::retry(given, sink));
-        let (on_error, quorum) = (kind == Some(KindWord::Map), kind == Some(KindWord::Approval));
-        let extra = Extra { on_error, quorum, ..Extra::default() };
+        step.retry = fields.optional("retry").and_then(|given| policy::read_retry(given, sink));
+        let (on_error, quorum) = (kind == Some(Aip15StepKind::Map), kind == Some(Aip15StepKind::Approval));
+        let extra = ExtraFields { on_error, quorum, ..ExtraFields::default() };
         if let Some(given) = fields.optional("metadata") {
-            let (metadata, skein) = policy::metadata(given, Level::Step, extra, sink);
+            let (metadata, skein) = policy::read_metadata(given, ExtensionLevel::Step, extra, sink);
             step.metadata = metadata;
             self.skein.extend(id.map(|id| (id.clone(), skein)));
         }
         let undo = step.compensation.as_ref().and_then(|undo| StepId::new(undo).ok());
         self.undos.extend(id.cloned().zip(undo));
-        self.check_common(fields.node(), kind, step.approval.as_ref());
+        self.check_common_fields(fields.node(), kind, step.approval.as_ref());
         let asked = match kind {
-            Some(KindWord::Subworkflow) => true,
-            Some(KindWord::Tool | KindWord::Approval) | None => false,
+            Some(Aip15StepKind::Subworkflow) => true,
+            Some(Aip15StepKind::Tool | Aip15StepKind::Approval) | None => false,
             Some(_) => step.approval == Some(ApprovalClass::Always),
         };
-        if let Some(gate) = id.filter(|_| asked).and_then(aip15::approval_of) {
+        if let Some(gate) = id.filter(|_| asked).and_then(aip15::approval_gate_id) {
             let key = if fields.node().get("approval").is_some() { "approval" } else { "id" };
-            self.lowering.step_item(&gate, fields.node(), key);
+            self.lowering.add_step_item(&gate, fields.node(), key);
         }
         step
     }
 
-    fn inputs(&mut self, given: Given<'_>) -> Map<String, Value> {
+    fn read_inputs(&mut self, given: FieldValue<'_>) -> Map<String, Value> {
         let Some(fields) = given.node.fields() else {
-            self.lowering.push(given.wrong("a mapping of names and values"));
+            self.lowering.push(given.diagnose_type("a mapping of names and values"));
             return Map::new();
         };
-        let read = |field: crate::yaml::Field<'_>, sink: &mut _| {
-            (field.key.to_owned(), value(Given::new(field.key, field.value), sink))
+        let read = |field: crate::yaml::YamlField<'_>, sink: &mut _| {
+            (field.key.to_owned(), read_value(FieldValue::new(field.key, field.value), sink))
         };
         fields.map(|field| read(field, self.lowering.sink)).collect()
     }
 
     /// Says which of these mean nothing for a kind.
-    fn check_common(&mut self, node: Node<'_>, kind: Option<KindWord>, approval: Option<&ApprovalClass>) {
-        use KindWord as K;
+    fn check_common_fields(
+        &mut self,
+        node: YamlNode<'_>,
+        kind: Option<Aip15StepKind>,
+        approval: Option<&ApprovalClass>,
+    ) {
+        use Aip15StepKind as K;
         let Some(kind) = kind else { return };
         let mut ignored = |names: &[&str], why: &str| self.lowering.warn_ignored(node, names, why);
         match kind {
@@ -336,21 +348,22 @@ impl<'a, 'l> Steps<'a, 'l> {
     }
 
     /// Refuses a class that is judged by the tool that a step runs: this step runs none itself.
-    fn refuse_approval(&mut self, node: Node<'_>, kind: KindWord) {
+    fn refuse_approval(&mut self, node: YamlNode<'_>, kind: Aip15StepKind) {
         let Some(field) = node.field("approval") else { return };
         let (what, inner) = match kind {
-            KindWord::Subworkflow => ("a subworkflow", "the workflow that it runs"),
-            kind => (kind.what(), "the steps inside"),
+            Aip15StepKind::Subworkflow => ("a subworkflow", "the workflow that it runs"),
+            kind => (kind.display_name(), "the steps inside"),
         };
         let message = format!("whether {what} changes anything cannot be told before it starts");
         let diagnostic = Diagnostic::new(Code::Misplaced, node.source(), field.key_span, message);
-        self.lowering.push(diagnostic.hint(format!("write `always`, or let {inner} say it of its tools")));
+        self.lowering
+            .push(diagnostic.with_hint(format!("write `always`, or let {inner} say it of its tools")));
     }
 }
 
 /// The kind of a step that does not say it, by a field that no other kind has.
-fn guessed(node: Node<'_>) -> Option<(&'static str, KindWord)> {
-    let is_kind = |key: &str| key != "id" && closest(key, ["kind"].into_iter()).is_some();
+fn guess_kind(node: YamlNode<'_>) -> Option<(&'static str, Aip15StepKind)> {
+    let is_kind = |key: &str| key != "id" && find_closest_name(key, ["kind"].into_iter()).is_some();
     if node.get("kind").is_some() || node.fields()?.any(|field| is_kind(field.key)) {
         return None;
     }
@@ -364,21 +377,24 @@ fn guessed(node: Node<'_>) -> Option<(&'static str, KindWord)> {
 }
 
 /// Other formats have our own fields under another name.
-pub(super) fn ours(field: &str) -> Option<String> {
+pub(super) fn extension_hint(field: &str) -> Option<String> {
     (field == "x-skein").then(|| "here it is `metadata.skein`".to_owned())
 }
 
 /// The id that a field names, or `$end`.
-pub(super) fn target(given: Option<Given<'_>>, steps: &mut Steps<'_, '_>) -> Option<String> {
+pub(super) fn read_target(
+    given: Option<FieldValue<'_>>,
+    steps: &mut Aip15StepReader<'_, '_>,
+) -> Option<String> {
     let given = given?;
-    let text = given.words(steps.lowering.sink)?.value;
+    let text = given.read_non_empty_text(steps.lowering.sink)?.value;
     // No id starts so, and it is known what does.
     if text.starts_with('$') && text != aip15::END {
         let message = format!("there is no step `{text}`");
         let (source, end) = (given.node.source(), aip15::END);
-        let diagnostic = Diagnostic::new(Code::UnknownStep, source, given.node.mark(), message);
+        let diagnostic = Diagnostic::new(Code::UnknownStep, source, given.node.first_line_span(), message);
         let hint = format!("the end of the steps is `{end}`");
-        steps.lowering.push(diagnostic.hint(hint).fix_word(given.span(), end));
+        steps.lowering.push(diagnostic.with_hint(hint).with_word_fix(given.span(), end));
     } else if text.eq_ignore_ascii_case(END_WORD) {
         steps.late.push((Spanned::new(text.to_owned(), given.span()), &[aip15::END]));
     }
@@ -390,13 +406,13 @@ const END_WORD: &str = "end";
 
 /// What happens when nothing comes in time: one of a few words, or a step. A step may only be read later, so what is
 /// neither is said in the end.
-pub(super) fn late<'n>(
-    given: Option<Given<'n>>,
+pub(super) fn read_timeout_target<'n>(
+    given: Option<FieldValue<'n>>,
     words: &'static [&'static str],
-    steps: &mut Steps<'_, '_>,
+    steps: &mut Aip15StepReader<'_, '_>,
 ) -> Option<&'n str> {
     let given = given?;
-    let text = given.words(steps.lowering.sink)?;
+    let text = given.read_non_empty_text(steps.lowering.sink)?;
     if !words.contains(&text.value) {
         steps.late.push((Spanned::new(text.value.to_owned(), text.span), words));
     }
@@ -404,6 +420,6 @@ pub(super) fn late<'n>(
 }
 
 /// Where a step goes that does not say.
-pub(super) fn end() -> String {
+pub(super) fn end_target() -> String {
     aip15::END.to_owned()
 }

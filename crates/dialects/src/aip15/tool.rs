@@ -5,30 +5,30 @@
 use std::sync::Arc;
 
 use skein_core::{
-    builder::{ApprovalClass, Implementation, RetryPolicy, RiskLevel, StepDefinition, StepKind},
+    builder::{ApprovalClass, RetryDefinition, RiskLevel, StepDefinition, StepKind, ToolImplementation},
     ir::Schema,
     time::Millis,
 };
 
 use super::{
-    action::{Action, action},
+    action::{Aip15Action, read_action},
     defaults::{COSTS, DESCRIPTION_CHARS, DRIVER_KINDS, NAME_CHARS},
     driver::DriverKind,
     policy,
-    secrets::required,
+    secrets::read_required_secrets,
 };
 use crate::{
     code::Code,
-    detect::front_matter,
-    diagnostic::{Diagnostic, Sink},
-    project::{Project, Sort},
-    read::{Fields, Given},
-    source::Source,
+    detect::parse_front_matter,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    fields::{FieldReader, FieldValue},
+    project::{CatalogKind, Project},
+    source::SourceFile,
 };
 
 /// A tool as its file describes it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tool {
+pub struct Aip15Tool {
     pub id: String,
     pub version: String,
     pub inputs: Schema,
@@ -41,7 +41,7 @@ pub struct Tool {
     /// The classes of the action that it implements, and of other tools that may do the same.
     pub others: Vec<ApprovalClass>,
     pub timeout: Option<Millis>,
-    pub retry: Option<RetryPolicy>,
+    pub retry: Option<RetryDefinition>,
     /// The driver that is preferred.
     pub default_implementation: Option<String>,
     /// Drivers that may not provide it, and the only kinds that may.
@@ -55,47 +55,55 @@ pub struct Tool {
 }
 
 /// Reads a TOOL.md. The project has the action that it implements.
-pub fn tool(source: Arc<Source>, project: &dyn Project) -> Result<Tool, Vec<Diagnostic>> {
-    let mut sink = Sink::new(source);
-    let read = front_matter(&mut sink).and_then(|tree| {
-        let fields = Fields::of(tree.root(), "a tool", &mut sink)?;
-        Tool::read(fields, project, &mut sink)
+pub fn read_tool(source: Arc<SourceFile>, project: &dyn Project) -> Result<Aip15Tool, Vec<Diagnostic>> {
+    let mut sink = DiagnosticSink::new(source);
+    let read = parse_front_matter(&mut sink).and_then(|tree| {
+        let fields = FieldReader::from_node(tree.root(), "a tool", &mut sink)?;
+        Aip15Tool::read(fields, project, &mut sink)
     });
     match read {
         Some(tool) if !sink.has_errors() => Ok(tool),
-        _ => Err(sink.finish()),
+        _ => Err(sink.into_diagnostics()),
     }
 }
 
-impl Tool {
-    fn read(mut fields: Fields<'_>, project: &dyn Project, sink: &mut Sink) -> Option<Tool> {
+impl Aip15Tool {
+    fn read(
+        mut fields: FieldReader<'_>,
+        project: &dyn Project,
+        sink: &mut DiagnosticSink,
+    ) -> Option<Aip15Tool> {
         let name = fields.required("name", sink);
-        name.and_then(|given| policy::short_text(given, NAME_CHARS, sink));
-        let id = fields.required("id", sink).and_then(|given| id(given, sink));
+        name.and_then(|given| policy::read_short_text(given, NAME_CHARS, sink));
+        let id = fields.required("id", sink).and_then(|given| read_catalog_id(given, sink));
         let description = fields.required("description", sink);
-        description.and_then(|given| policy::short_text(given, DESCRIPTION_CHARS, sink));
-        let version = fields.required("version", sink).and_then(|given| policy::version(given, sink));
-        let inputs = fields.required("inputs", sink).and_then(|given| schema(given, sink));
-        let outputs = fields.required("outputs", sink).and_then(|given| schema(given, sink));
-        let idempotent = fields.optional("idempotent").and_then(|given| given.flag(sink));
-        let mutates = fields.optional("mutates").map(|given| mutates(given, sink)).unwrap_or_default();
+        description.and_then(|given| policy::read_short_text(given, DESCRIPTION_CHARS, sink));
+        let version = fields.required("version", sink).and_then(|given| policy::read_version(given, sink));
+        let inputs = fields.required("inputs", sink).and_then(|given| read_compiled_schema(given, sink));
+        let outputs = fields.required("outputs", sink).and_then(|given| read_compiled_schema(given, sink));
+        let idempotent = fields.optional("idempotent").and_then(|given| given.read_bool(sink));
+        let mutates = fields.optional("mutates").map(|given| read_mutates(given, sink)).unwrap_or_default();
         let approval = fields.optional("approval");
-        let class = approval.and_then(|given| policy::approval(given, sink)).unwrap_or(ApprovalClass::Auto);
+        let class =
+            approval.and_then(|given| policy::read_approval(given, sink)).unwrap_or(ApprovalClass::Auto);
         if class == ApprovalClass::Auto && !mutates.is_empty() {
-            refuse_auto(&fields, approval, sink);
+            refuse_auto_approval(&fields, approval, sink);
         }
-        let timeout = fields.optional("timeout_ms").and_then(|given| given.millis(1, sink));
-        let retry = fields.optional("retry").and_then(|given| policy::retry(given, sink));
-        let preferred = fields.optional("default_implementation").and_then(|given| given.words(sink));
-        let risk_level = fields.optional("risk_level").and_then(|given| policy::risk_level(given, sink));
-        let implements = fields.optional("implements").and_then(|given| given.words(sink));
-        fields.optional("cost_class").and_then(|given| given.one_of(COSTS, sink));
-        let (forbid, require_kind) =
-            fields.optional("driver_constraints").map(|given| constraints(given, sink)).unwrap_or_default();
-        let secrets = fields.optional("requires").map(|given| requires(given, sink)).unwrap_or_default();
-        fields.allow(&["tags", "examples", "metadata", "contextSchema"]);
+        let timeout = fields.optional("timeout_ms").and_then(|given| given.read_millis(1, sink));
+        let retry = fields.optional("retry").and_then(|given| policy::read_retry(given, sink));
+        let preferred =
+            fields.optional("default_implementation").and_then(|given| given.read_non_empty_text(sink));
+        let risk_level = fields.optional("risk_level").and_then(|given| policy::read_risk_level(given, sink));
+        let implements = fields.optional("implements").and_then(|given| given.read_non_empty_text(sink));
+        fields.optional("cost_class").and_then(|given| given.read_one_of(COSTS, sink));
+        let (forbid, require_kind) = fields
+            .optional("driver_constraints")
+            .map(|given| read_driver_constraints(given, sink))
+            .unwrap_or_default();
+        let secrets = fields.optional("requires").map(|given| read_requires(given, sink)).unwrap_or_default();
+        fields.allow_fields(&["tags", "examples", "metadata", "contextSchema"]);
         refuse_bodies(&mut fields, sink);
-        let mut tool = Some(Tool {
+        let mut tool = Some(Aip15Tool {
             id: id.unwrap_or_default().to_owned(),
             version: version.unwrap_or_default().to_owned(),
             inputs: inputs.unwrap_or_default(),
@@ -115,9 +123,10 @@ impl Tool {
         });
         // One that cannot be read is said by whoever names it.
         let named = tool.as_ref().and_then(|tool| tool.implements.as_deref());
-        let described = named.and_then(|name| project.action(name)).and_then(|source| action(source).ok());
+        let described =
+            named.and_then(|name| project.find_action(name)).and_then(|source| read_action(source).ok());
         if let (Some(tool), Some(action)) = (&mut tool, described) {
-            action.check(tool, &fields, sink);
+            action.check_tool(tool, &fields, sink);
             tool.others.push(action.approval);
         }
         // What is missing has been said, and then there is no tool.
@@ -126,7 +135,7 @@ impl Tool {
     }
 
     /// What any of several tools may do for an action: as strict as the strictest of them and the action itself.
-    pub(super) fn strictest(action: Option<&Action>, tools: &[Tool]) -> Option<Tool> {
+    pub(super) fn merge_strictest(action: Option<&Aip15Action>, tools: &[Aip15Tool]) -> Option<Aip15Tool> {
         let mut all = tools.iter();
         let mut whole = all.next()?.clone();
         for tool in all {
@@ -135,19 +144,20 @@ impl Tool {
             whole.secrets.extend(tool.secrets.iter().cloned());
             whole.others.extend(tool.others.iter().cloned());
             whole.others.push(tool.approval.clone());
-            if strictness(&tool.approval) > strictness(&whole.approval) {
+            if approval_strictness(&tool.approval) > approval_strictness(&whole.approval) {
                 whole.others.push(std::mem::replace(&mut whole.approval, tool.approval.clone()));
             }
             // Each is kept to its own time; the step lasts as long as the slowest may.
             whole.timeout = whole.timeout.zip(tool.timeout).map(|(a, b)| a.max(b));
-            let fewer =
-                |a: RetryPolicy, b: &RetryPolicy| if b.max_attempts < a.max_attempts { b.clone() } else { a };
+            let fewer = |a: RetryDefinition, b: &RetryDefinition| {
+                if b.max_attempts < a.max_attempts { b.clone() } else { a }
+            };
             whole.retry = whole.retry.take().zip(tool.retry.as_ref()).map(|(a, b)| fewer(a, b));
             whole.risk_level = whole.risk_level.max(tool.risk_level);
         }
         if let Some(action) = action {
             whole.others.push(action.approval.clone());
-            if strictness(&action.approval) > strictness(&whole.approval) {
+            if approval_strictness(&action.approval) > approval_strictness(&whole.approval) {
                 whole.others.push(std::mem::replace(&mut whole.approval, action.approval.clone()));
             }
         }
@@ -156,7 +166,7 @@ impl Tool {
 
     /// What holds for a step that does not say it itself. What it says that is wider than the tool's own does not count,
     /// and is given back: the field, and why.
-    pub(super) fn complete(&self, step: &mut StepDefinition) -> Vec<(&'static str, String)> {
+    pub(super) fn complete_step(&self, step: &mut StepDefinition) -> Vec<(&'static str, String)> {
         let mut wider = Vec::new();
         let mut says =
             |name, what: String| wider.push((name, format!("this is wider than the tool allows: {what}")));
@@ -188,17 +198,17 @@ impl Tool {
     }
 
     /// Whether one that was cut off may have done something that must not be done again.
-    pub(super) fn is_delicate(&self) -> bool {
+    pub(super) fn is_unsafe_to_repeat(&self) -> bool {
         !self.idempotent && !self.mutates.is_empty()
     }
 }
 
 /// The tool or the action that a step names.
-pub(super) fn named(step: &StepDefinition) -> Option<(Sort, &str)> {
+pub(super) fn referenced_tool(step: &StepDefinition) -> Option<(CatalogKind, &str)> {
     match &step.kind {
         StepKind::Tool(tool) => Some(match &tool.implementation {
-            Implementation::Tool(id) => (Sort::Tool, id),
-            Implementation::Action(id) => (Sort::Action, id),
+            ToolImplementation::Tool(id) => (CatalogKind::Tool, id),
+            ToolImplementation::Action(id) => (CatalogKind::Action, id),
         }),
         _ => None,
     }
@@ -206,10 +216,10 @@ pub(super) fn named(step: &StepDefinition) -> Option<(Sort, &str)> {
 
 /// Whether a step asks for less than the tool does. One that leaves it to the tool does not.
 fn is_laxer(step: &ApprovalClass, tool: &ApprovalClass) -> bool {
-    *step != ApprovalClass::PerStep && strictness(step) < strictness(tool)
+    *step != ApprovalClass::PerStep && approval_strictness(step) < approval_strictness(tool)
 }
 
-pub(crate) fn strictness(class: &ApprovalClass) -> u8 {
+pub(crate) fn approval_strictness(class: &ApprovalClass) -> u8 {
     match class {
         ApprovalClass::Auto | ApprovalClass::PerStep => 0,
         ApprovalClass::OnMutate => 1,
@@ -219,42 +229,48 @@ pub(crate) fn strictness(class: &ApprovalClass) -> u8 {
 }
 
 /// Lower case letters, digits, dots and dashes; the last two not at an end.
-pub(super) fn id<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
-    let text = given.words(sink)?.value;
+pub(super) fn read_catalog_id<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
+    let text = given.read_non_empty_text(sink)?.value;
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let good = (2..=80).contains(&text.len())
         && text.chars().all(|c| inner(c) || matches!(c, '.' | '-'))
         && text.starts_with(inner)
         && text.ends_with(inner);
     if !good {
-        let message = format!("`{}` cannot be an id", crate::read::brief(text));
-        let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.mark(), message);
+        let message = format!("`{}` cannot be an id", crate::fields::shorten_text(text));
+        let diagnostic =
+            Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
         sink.push(
-            diagnostic.hint("2 to 80 lower case letters, digits, dots and dashes, the last two within"),
+            diagnostic.with_hint("2 to 80 lower case letters, digits, dots and dashes, the last two within"),
         );
         return None;
     }
     Some(text)
 }
 
-fn schema(given: Given<'_>, sink: &mut Sink) -> Option<Schema> {
-    let schema = Schema::new(policy::schema(given, sink)?);
+fn read_compiled_schema(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Schema> {
+    let schema = Schema::new(policy::read_schema(given, sink)?);
     if let Err(error) = schema.compile() {
         let at = match &error {
-            skein_core::ir::SchemaError::Schema { at, .. } => given.node.at(at),
+            skein_core::ir::SchemaError::Schema { at, .. } => given.node.node_at(at),
             skein_core::ir::SchemaError::Value { .. } => given.node,
         };
-        sink.push(Diagnostic::new(Code::BadSchema, given.node.source(), at.mark(), error.to_string()));
+        sink.push(Diagnostic::new(
+            Code::BadSchema,
+            given.node.source(),
+            at.first_line_span(),
+            error.to_string(),
+        ));
         return None;
     }
     Some(schema)
 }
 
 /// What is changed: a kind in letters, a colon, and what of it.
-pub(super) fn mutates(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
+pub(super) fn read_mutates(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
     let mut found = Vec::new();
-    for item in given.list(sink).unwrap_or_default() {
-        let Some(text) = item.words(sink) else { continue };
+    for item in given.read_list(sink).unwrap_or_default() {
+        let Some(text) = item.read_non_empty_text(sink) else { continue };
         let good = text.value.split_once(':').is_some_and(|(kind, what)| {
             !kind.is_empty()
                 && kind.chars().all(|c| c.is_ascii_lowercase())
@@ -264,58 +280,67 @@ pub(super) fn mutates(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
         if good {
             found.push(text.value.to_owned());
         } else {
-            sink.push(item.wrong("what is changed, such as `workspace:src` or `external:mail`"));
+            sink.push(item.diagnose_type("what is changed, such as `workspace:src` or `external:mail`"));
         }
     }
     found
 }
 
-fn refuse_auto(fields: &Fields<'_>, approval: Option<Given<'_>>, sink: &mut Sink) {
-    let span = approval.map_or(fields.head(), |given| given.node.mark());
+fn refuse_auto_approval(
+    fields: &FieldReader<'_>,
+    approval: Option<FieldValue<'_>>,
+    sink: &mut DiagnosticSink,
+) {
+    let span = approval.map_or(fields.head_span(), |given| given.node.first_line_span());
     let message = "a tool that changes something cannot be approved by itself";
     let diagnostic = Diagnostic::new(Code::FieldsClash, fields.node().source(), span, message);
     let changes = fields.field("mutates").map(|field| field.key_span);
     let diagnostic = match changes {
-        Some(changes) => diagnostic.also(changes, "it changes this"),
+        Some(changes) => diagnostic.with_related(changes, "it changes this"),
         None => diagnostic,
     };
-    sink.push(diagnostic.hint("write `approval: on-mutate` or `approval: always`"));
+    sink.push(diagnostic.with_hint("write `approval: on-mutate` or `approval: always`"));
 }
 
 /// What it needs of its host. Of that, secrets are handed to it.
-fn requires(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
-    let Some(mut fields) = Fields::of(given.node, "`requires`", sink) else { return Vec::new() };
-    let secrets = fields.optional("secrets").map(|given| required(given, sink)).unwrap_or_default();
-    fields.allow(&["network", "tools", "fs", "fs.read", "fs.write", "env"]);
+fn read_requires(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
+    let Some(mut fields) = FieldReader::from_node(given.node, "`requires`", sink) else { return Vec::new() };
+    let secrets =
+        fields.optional("secrets").map(|given| read_required_secrets(given, sink)).unwrap_or_default();
+    fields.allow_fields(&["network", "tools", "fs", "fs.read", "fs.write", "env"]);
     fields.finish_open(sink);
     secrets
 }
 
-fn constraints(given: Given<'_>, sink: &mut Sink) -> (Vec<String>, Vec<DriverKind>) {
-    let Some(mut fields) = Fields::of(given.node, "`driver_constraints`", sink) else {
+fn read_driver_constraints(
+    given: FieldValue<'_>,
+    sink: &mut DiagnosticSink,
+) -> (Vec<String>, Vec<DriverKind>) {
+    let Some(mut fields) = FieldReader::from_node(given.node, "`driver_constraints`", sink) else {
         return Default::default();
     };
     let (forbid, kinds) = (fields.optional("forbid"), fields.optional("require_kind"));
     fields.finish(sink);
-    let kinds = kinds.and_then(|given| given.list(sink)).unwrap_or_default();
-    let kinds = kinds.into_iter().filter_map(|item| item.one_of(DRIVER_KINDS, sink)).map(|kind| kind.value);
+    let kinds = kinds.and_then(|given| given.read_list(sink)).unwrap_or_default();
+    let kinds =
+        kinds.into_iter().filter_map(|item| item.read_one_of(DRIVER_KINDS, sink)).map(|kind| kind.value);
     let kinds = kinds.collect();
-    (forbid.map(|given| texts(given, sink)).unwrap_or_default(), kinds)
+    (forbid.map(|given| read_texts(given, sink)).unwrap_or_default(), kinds)
 }
 
-pub(super) fn texts(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
-    let items = given.list(sink).unwrap_or_default();
-    items.into_iter().filter_map(|item| item.text(sink)).map(|text| text.value.to_owned()).collect()
+pub(super) fn read_texts(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
+    let items = given.read_list(sink).unwrap_or_default();
+    items.into_iter().filter_map(|item| item.read_text(sink)).map(|text| text.value.to_owned()).collect()
 }
 
 /// A tool once held its own body.
-fn refuse_bodies(fields: &mut Fields<'_>, sink: &mut Sink) {
+fn refuse_bodies(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
     for name in ["code", "run", "runner", "secrets", "network", "entry"] {
-        if let Some(field) = fields.retired(name) {
+        if let Some(field) = fields.take_retired(name) {
             let message = format!("`{name}` is no longer a field of a tool");
             let diagnostic =
                 Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
-            sink.push(diagnostic.hint("write a DRIVER.md that says which program does the work"));
+            sink.push(diagnostic.with_hint("write a DRIVER.md that says which program does the work"));
         }
     }
 }
@@ -324,13 +349,13 @@ fn refuse_bodies(fields: &mut Fields<'_>, sink: &mut Sink) {
 mod tests {
     use super::*;
 
-    fn read(more: &str) -> Result<Tool, Vec<String>> {
+    fn read(more: &str) -> Result<Aip15Tool, Vec<String>> {
         let text = format!(
             "---\nname: Weigh\nid: parcel-weigh\ndescription: Weighs.\nversion: 1.2.0\ninputs: {{type: object}}\n\
              outputs: {{type: object}}\n{more}\n---\nProse.\n"
         );
         let said = |all: Vec<Diagnostic>| all.into_iter().map(|one| one.message).collect();
-        tool(Source::new("TOOL.md", text), &()).map_err(said)
+        read_tool(SourceFile::new("TOOL.md", text), &()).map_err(said)
     }
 
     #[test]
@@ -341,7 +366,7 @@ mod tests {
         assert_eq!(tool.approval, ApprovalClass::Auto);
         let mut step = StepDefinition::new("s", skein_core::builder::ToolStep::tool("parcel-weigh"));
         step.timeout_ms = Some(7);
-        assert_eq!(tool.complete(&mut step), []);
+        assert_eq!(tool.complete_step(&mut step), []);
         assert_eq!(step.timeout_ms, Some(7), "the step's own word counts");
         assert_eq!(step.retry.map(|retry| retry.max_attempts), Some(2));
     }
@@ -355,9 +380,10 @@ mod tests {
         step.timeout_ms = Some(500);
         step.approval = Some(ApprovalClass::Auto);
         step.risk_level = Some(RiskLevel::ReadOnly);
-        step.retry = Some(RetryPolicy { max_attempts: 9, ..tool.as_ref().unwrap().retry.clone().unwrap() });
+        step.retry =
+            Some(RetryDefinition { max_attempts: 9, ..tool.as_ref().unwrap().retry.clone().unwrap() });
         let wider: Vec<&str> =
-            tool.unwrap().complete(&mut step).into_iter().map(|(field, _)| field).collect();
+            tool.unwrap().complete_step(&mut step).into_iter().map(|(field, _)| field).collect();
         assert_eq!(wider, ["approval", "risk_level", "timeout_ms", "retry"]);
         assert_eq!((step.timeout_ms, step.risk_level), (Some(100), Some(RiskLevel::ExternalEffects)));
         assert_eq!(step.retry.map(|retry| retry.max_attempts), Some(2));
@@ -367,11 +393,11 @@ mod tests {
     fn any_of_several_tools_is_as_strict_as_the_strictest() {
         let one = read("timeout_ms: 100\nidempotent: true").unwrap();
         let two = read("timeout_ms: 300\napproval: on-mutate\nmutates: [external:mail]").unwrap();
-        let any = Tool::strictest(None, &[one, two]).unwrap();
+        let any = Aip15Tool::merge_strictest(None, &[one, two]).unwrap();
         assert_eq!(any.timeout, Some(Millis(300)));
-        assert!(any.is_delicate());
+        assert!(any.is_unsafe_to_repeat());
         assert_eq!(any.approval, ApprovalClass::OnMutate);
-        assert_eq!(Tool::strictest(None, &[]), None);
+        assert_eq!(Aip15Tool::merge_strictest(None, &[]), None);
     }
 
     #[test]
@@ -386,7 +412,7 @@ mod tests {
             let said = read(more).unwrap_err();
             assert!(said.iter().any(|one| one.contains(says)), "{more}: {said:?}");
         }
-        let none = tool(Source::new("TOOL.md", "no front matter"), &()).unwrap_err();
+        let none = read_tool(SourceFile::new("TOOL.md", "no front matter"), &()).unwrap_err();
         assert_eq!(none[0].code, Code::BadFrontMatter);
     }
 }

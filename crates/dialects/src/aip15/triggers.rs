@@ -1,76 +1,79 @@
 //! `triggers`: what starts a run by itself. Kept for a host that serves them; until one does, that is noted.
 
-use skein_core::ir::Trigger;
+use skein_core::ir::WorkflowTrigger;
 
-use super::schedule::{self, timezone};
+use super::schedule::{self, check_timezone};
 use crate::{
     code::Code,
-    common::trigger_not_served,
-    diagnostic::{Diagnostic, Sink},
-    read::{Fields, Given},
-    schedule::cron,
+    common::note_unserved_trigger,
+    cron::check_cron,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    fields::{FieldReader, FieldValue},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sort {
+enum Aip15TriggerKind {
     Schedule,
     Webhook,
     Event,
     Manual,
 }
 
-const SORTS: &[(&str, Sort)] = &[
-    ("schedule", Sort::Schedule),
-    ("webhook", Sort::Webhook),
-    ("event", Sort::Event),
-    ("manual", Sort::Manual),
+const SORTS: &[(&str, Aip15TriggerKind)] = &[
+    ("schedule", Aip15TriggerKind::Schedule),
+    ("webhook", Aip15TriggerKind::Webhook),
+    ("event", Aip15TriggerKind::Event),
+    ("manual", Aip15TriggerKind::Manual),
 ];
 
-pub(super) fn read(given: Given<'_>, sink: &mut Sink) -> Vec<Trigger> {
-    let items = given.list(sink).unwrap_or_default();
-    items.into_iter().filter_map(|item| trigger(item, sink)).collect()
+pub(super) fn read_triggers(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<WorkflowTrigger> {
+    let items = given.read_list(sink).unwrap_or_default();
+    items.into_iter().filter_map(|item| read_trigger(item, sink)).collect()
 }
 
-fn trigger(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
-    let mut fields = Fields::of(given.node, "a trigger", sink)?;
+fn read_trigger(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<WorkflowTrigger> {
+    let mut fields = FieldReader::from_node(given.node, "a trigger", sink)?;
     let kind = fields.required("kind", sink);
-    let sort = kind.and_then(|given| given.one_of(SORTS, sink)).map(|sort| sort.value);
+    let sort = kind.and_then(|given| given.read_one_of(SORTS, sink)).map(|sort| sort.value);
     let trigger = match sort {
-        Some(Sort::Schedule) => {
-            let cron = schedule::text(fields.required("cron", sink), cron, sink);
-            let timezone = schedule::text(fields.optional("timezone"), timezone, sink);
-            cron.map(|cron| Trigger::Cron { cron, timezone })
+        Some(Aip15TriggerKind::Schedule) => {
+            let cron = schedule::read_checked_text(fields.required("cron", sink), check_cron, sink);
+            let timezone = schedule::read_checked_text(fields.optional("timezone"), check_timezone, sink);
+            cron.map(|cron| WorkflowTrigger::Cron { cron, timezone })
         }
-        Some(Sort::Webhook) => fields.required("path", sink).and_then(|given| webhook(given, sink)),
-        Some(Sort::Event) => {
-            let name = fields.required("name", sink).and_then(|given| given.words(sink));
-            name.map(|name| Trigger::Event { event: name.value.to_owned(), condition: None })
+        Some(Aip15TriggerKind::Webhook) => {
+            fields.required("path", sink).and_then(|given| read_webhook(given, sink))
         }
-        Some(Sort::Manual) => {
-            let label = fields.optional("label").and_then(|given| given.words(sink));
-            Some(Trigger::Manual { label: label.map(|label| label.value.to_owned()) })
+        Some(Aip15TriggerKind::Event) => {
+            let name = fields.required("name", sink).and_then(|given| given.read_non_empty_text(sink));
+            name.map(|name| WorkflowTrigger::Event { event: name.value.to_owned(), condition: None })
+        }
+        Some(Aip15TriggerKind::Manual) => {
+            let label = fields.optional("label").and_then(|given| given.read_non_empty_text(sink));
+            Some(WorkflowTrigger::Manual { label: label.map(|label| label.value.to_owned()) })
         }
         None => {
-            fields.allow(&["cron", "timezone", "path", "name", "label"]);
+            fields.allow_fields(&["cron", "timezone", "path", "name", "label"]);
             None
         }
     };
     fields.finish(sink);
-    if let Some(kind) = kind.filter(|_| sort.is_some_and(|sort| sort != Sort::Manual)) {
-        let what = format!("triggers of kind `{}`", kind.node.raw().unwrap_or_default());
-        trigger_not_served(kind.node.mark(), &what, sink);
+    if let Some(kind) = kind.filter(|_| sort.is_some_and(|sort| sort != Aip15TriggerKind::Manual)) {
+        let what = format!("triggers of kind `{}`", kind.node.raw_text().unwrap_or_default());
+        note_unserved_trigger(kind.node.first_line_span(), &what, sink);
     }
     trigger
 }
 
-fn webhook(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
-    let path = given.words(sink)?.value;
+fn read_webhook(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<WorkflowTrigger> {
+    let path = given.read_non_empty_text(sink)?.value;
     if !path.starts_with('/') {
         let message = format!("the path of a webhook starts with `/`, and `{path}` does not");
-        let diagnostic = Diagnostic::new(Code::BadPath, given.node.source(), given.node.mark(), message);
+        let diagnostic =
+            Diagnostic::new(Code::BadPath, given.node.source(), given.node.first_line_span(), message);
         let fixed = format!("/{path}");
-        sink.push(diagnostic.hint(format!("write `{fixed}`")).fix_word(given.span(), &fixed));
+        sink.push(diagnostic.with_hint(format!("write `{fixed}`")).with_word_fix(given.span(), &fixed));
         return None;
     }
-    Some(Trigger::Webhook { path: path.to_owned() })
+    Some(WorkflowTrigger::Webhook { path: path.to_owned() })
 }

@@ -4,13 +4,13 @@
 //! language's.
 
 use serde_json::Value;
-use skein_core::expr::Span;
+use skein_core::expr::ExprSpan;
 
 use crate::{
     code::Code,
-    diagnostic::{Diagnostic, Sink},
-    read::Given,
-    yaml::{Node, Scalar},
+    diagnostic::{Diagnostic, DiagnosticSink},
+    fields::FieldValue,
+    yaml::{YamlNode, YamlScalar},
 };
 
 /// How other languages begin an expression inside text, and how this one begins a path.
@@ -21,13 +21,13 @@ const PATHS: &[&str] = &["$input.", "$workflow.inputs.", "$steps.", "$item."];
 const SHOWN: usize = 60;
 
 /// A value of a step's inputs, a result or an artifact.
-pub(super) fn value(given: Given<'_>, sink: &mut Sink) -> Value {
+pub(super) fn read_value(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Value {
     let mut todo = vec![given.node];
     while let Some(node) = todo.pop() {
         if is_literal(node) {
             continue;
         }
-        if let Some(Scalar::Text(text)) = node.scalar() {
+        if let Some(YamlScalar::Text(text)) = node.scalar() {
             // At its start it is a path, or says that it is none.
             let path_from = usize::from(text.starts_with('$'));
             warn_unfilled(node, text, path_from, sink);
@@ -35,20 +35,20 @@ pub(super) fn value(given: Given<'_>, sink: &mut Sink) -> Value {
         todo.extend(node.items().into_iter().flatten());
         todo.extend(node.fields().into_iter().flatten().map(|field| field.value));
     }
-    given.node.json()
+    given.node.to_json()
 }
 
 /// Text in which nothing is ever filled in.
-pub(super) fn plain<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
-    let text = given.words(sink)?.value;
+pub(super) fn read_plain_text<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
+    let text = given.read_non_empty_text(sink)?.value;
     warn_unfilled(given.node, text, 0, sink);
     Some(text)
 }
 
 /// `{kind: literal, value: …}` means what it says.
-fn is_literal(node: Node<'_>) -> bool {
+fn is_literal(node: YamlNode<'_>) -> bool {
     let is_two = node.fields().is_some_and(|fields| fields.len() == 2);
-    let kind = node.get("kind").and_then(Node::raw);
+    let kind = node.get("kind").and_then(YamlNode::raw_text);
     is_two && kind == Some("literal") && node.get("value").is_some()
 }
 
@@ -59,7 +59,7 @@ fn path_length(text: &str) -> usize {
     text[..end].trim_end_matches(['.', '-']).len()
 }
 
-fn warn_unfilled(node: Node<'_>, text: &str, path_from: usize, sink: &mut Sink) {
+fn warn_unfilled(node: YamlNode<'_>, text: &str, path_from: usize, sink: &mut DiagnosticSink) {
     let after = text.get(path_from..).unwrap_or_default();
     let path = PATHS.iter().filter_map(|path| after.find(path)).min().map(|at| at + path_from);
     let Some(start) = [text.find(TEMPLATE), path].into_iter().flatten().min() else { return };
@@ -69,10 +69,10 @@ fn warn_unfilled(node: Node<'_>, text: &str, path_from: usize, sink: &mut Sink) 
         Some(end) if end <= SHOWN => end + "}}".len(),
         _ => TEMPLATE.len(),
     };
-    let span = node.within(Span::new(start, start + length));
+    let span = node.locate_part(ExprSpan::new(start, start + length));
     let shown = &found[..length];
     let message = format!("`{shown}` stays as it is: nothing is filled in inside a text");
     let hint = "a path is a value of its own, such as `$input.name` or `$steps.id.name`; to put a text together, use a \
                 step";
-    sink.push(Diagnostic::new(Code::StaysText, node.source(), span, message).hint(hint));
+    sink.push(Diagnostic::new(Code::StaysText, node.source(), span, message).with_hint(hint));
 }

@@ -5,89 +5,102 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use skein_core::{
     builder::WorkflowDefinition,
-    closest::closest,
-    ir::{FileIn, FileOut, Schema, SchemaError},
+    ir::{InputFileSpec, OutputFileSpec, Schema, SchemaError},
+    suggest::find_closest_name,
 };
 
 use super::{
     defaults::{COSTS, DESCRIPTION_CHARS, NAME_CHARS, OLD, REMOVED},
     files, policy, routines,
-    step::{Steps, ours},
+    step::{Aip15StepReader, extension_hint},
     triggers, value,
 };
 use crate::{
     code::Code,
-    diagnostic::{Diagnostic, Sink},
+    diagnostic::{Diagnostic, DiagnosticSink},
+    extension_block::{ExtensionBlock, ExtensionLevel, ExtraFields},
+    fields::{FieldReader, FieldValue, Spanned},
     project::Project,
-    read::{Fields, Given, Spanned},
-    xskein::{Extra, Level, XSkein},
-    yaml::Node,
+    yaml::YamlNode,
 };
 
 /// What a source says.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct Aip15Workflow {
     pub definition: WorkflowDefinition,
-    pub files_in: BTreeMap<String, FileIn>,
-    pub files_out: BTreeMap<String, FileOut>,
+    pub files_in: BTreeMap<String, InputFileSpec>,
+    pub files_out: BTreeMap<String, OutputFileSpec>,
     /// What is kept and not understood: `requires` and the routines as they are written.
     pub labels: BTreeMap<String, Value>,
-    pub skein: XSkein,
+    pub skein: ExtensionBlock,
 }
 
-impl Source {
-    pub fn read(root: Node<'_>, steps: &mut Steps<'_, '_>) -> Option<Source> {
-        let mut fields = Fields::of(root, "a workflow", steps.lowering.sink)?;
-        let mut definition = identity(&mut fields, steps.lowering.sink);
-        schemas(&mut definition, &mut fields, steps.lowering.sink);
-        policies(&mut definition, &mut fields, steps.lowering.sink);
+impl Aip15Workflow {
+    pub fn read(root: YamlNode<'_>, steps: &mut Aip15StepReader<'_, '_>) -> Option<Aip15Workflow> {
+        let mut fields = FieldReader::from_node(root, "a workflow", steps.lowering.sink)?;
+        let mut definition = read_identity(&mut fields, steps.lowering.sink);
+        read_schemas(&mut definition, &mut fields, steps.lowering.sink);
+        read_policies(&mut definition, &mut fields, steps.lowering.sink);
         let sink = &mut *steps.lowering.sink;
-        let mut source = Source {
+        let mut source = Aip15Workflow {
             definition,
-            files_in: fields.optional("inputsFiles").map(|g| files::inputs(g, sink)).unwrap_or_default(),
-            files_out: fields.optional("outputsFiles").map(|g| files::outputs(g, sink)).unwrap_or_default(),
+            files_in: fields
+                .optional("inputsFiles")
+                .map(|g| files::read_input_files(g, sink))
+                .unwrap_or_default(),
+            files_out: fields
+                .optional("outputsFiles")
+                .map(|g| files::read_output_files(g, sink))
+                .unwrap_or_default(),
             labels: BTreeMap::new(),
-            skein: XSkein::default(),
+            skein: ExtensionBlock::default(),
         };
-        source.surroundings(&mut fields, sink, steps.lowering.project);
-        let suspendable = fields.optional("suspendable").and_then(|given| given.flag(sink));
-        let start = fields.optional("start").and_then(|given| given.words(sink));
+        source.read_triggers_and_metadata(&mut fields, sink, steps.lowering.project);
+        let suspendable = fields.optional("suspendable").and_then(|given| given.read_bool(sink));
+        let start = fields.optional("start").and_then(|given| given.read_non_empty_text(sink));
         source.definition.start = start.map(|start| start.value.to_owned());
         let list = fields.required("steps", sink);
-        source.definition.steps = steps.list(list);
+        source.definition.steps = steps.read_steps(list);
         steps.check_names();
         check_suspendable(suspendable, steps);
-        past_fields(&mut fields, steps.lowering.sink);
-        fields.finish_with(steps.lowering.sink, ours);
+        report_past_fields(&mut fields, steps.lowering.sink);
+        fields.finish_with(steps.lowering.sink, extension_hint);
         Some(source)
     }
 
-    fn surroundings(&mut self, fields: &mut Fields<'_>, sink: &mut Sink, project: &dyn Project) {
+    fn read_triggers_and_metadata(
+        &mut self,
+        fields: &mut FieldReader<'_>,
+        sink: &mut DiagnosticSink,
+        project: &dyn Project,
+    ) {
         let definition = &mut self.definition;
         if let Some(given) = fields.optional("triggers") {
-            definition.triggers = triggers::read(given, sink);
+            definition.triggers = triggers::read_triggers(given, sink);
         }
         if let Some(given) = fields.optional("routines") {
-            definition.triggers.extend(routines::read(given, sink, project));
-            self.labels.insert("routines".to_owned(), routines::label(given));
+            definition.triggers.extend(routines::read_routines(given, sink, project));
+            self.labels.insert("routines".to_owned(), routines::routines_json(given));
         }
         if let Some(given) = fields.optional("requires") {
             check_requires(given, sink);
-            self.labels.insert("requires".to_owned(), given.node.json());
+            self.labels.insert("requires".to_owned(), given.node.to_json());
         }
         if let Some(given) = fields.optional("metadata") {
-            let extra = Extra { allow_cycles: true, ..Extra::default() };
-            (definition.metadata, self.skein) = policy::metadata(given, Level::Workflow, extra, sink);
+            let extra = ExtraFields { allow_cycles: true, ..ExtraFields::default() };
+            (definition.metadata, self.skein) =
+                policy::read_metadata(given, ExtensionLevel::Workflow, extra, sink);
         }
     }
 }
 
-fn identity(fields: &mut Fields<'_>, sink: &mut Sink) -> WorkflowDefinition {
-    let name = fields.required("name", sink).and_then(|given| policy::short_text(given, NAME_CHARS, sink));
-    let id = fields.required("id", sink).and_then(|given| given.words(sink));
+fn read_identity(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) -> WorkflowDefinition {
+    let name =
+        fields.required("name", sink).and_then(|given| policy::read_short_text(given, NAME_CHARS, sink));
+    let id = fields.required("id", sink).and_then(|given| given.read_non_empty_text(sink));
     let description = fields.required("description", sink);
-    let description = description.and_then(|given| policy::short_text(given, DESCRIPTION_CHARS, sink));
-    let version = fields.required("version", sink).and_then(|given| policy::version(given, sink));
+    let description = description.and_then(|given| policy::read_short_text(given, DESCRIPTION_CHARS, sink));
+    let version = fields.required("version", sink).and_then(|given| policy::read_version(given, sink));
     // One without an id has been refused, and is checked under some name.
     let id = id.map_or("unnamed", |id| id.value);
     let mut definition = WorkflowDefinition::new(id, description.unwrap_or_default());
@@ -96,48 +109,52 @@ fn identity(fields: &mut Fields<'_>, sink: &mut Sink) -> WorkflowDefinition {
     definition
 }
 
-fn schemas(definition: &mut WorkflowDefinition, fields: &mut Fields<'_>, sink: &mut Sink) {
+fn read_schemas(
+    definition: &mut WorkflowDefinition,
+    fields: &mut FieldReader<'_>,
+    sink: &mut DiagnosticSink,
+) {
     if let Some(given) = fields.required("inputs", sink) {
-        definition.input_schema = policy::schema(given, sink).unwrap_or(Value::Bool(true));
+        definition.input_schema = policy::read_schema(given, sink).unwrap_or(Value::Bool(true));
         refuse_bare_names(given, sink);
         refuse_other_inputs(given, sink);
         advise_inputs(given, sink);
     }
     if let Some(given) = fields.required("outputs", sink) {
-        definition.output_schema = policy::schema(given, sink).unwrap_or(Value::Bool(true));
+        definition.output_schema = policy::read_schema(given, sink).unwrap_or(Value::Bool(true));
         refuse_bare_names(given, sink);
     }
     if let Some(given) = fields.optional("result") {
-        let is_path = given.node.raw().is_some_and(|raw| raw.starts_with('$'));
+        let is_path = given.node.raw_text().is_some_and(|raw| raw.starts_with('$'));
         if !is_path && given.node.fields().is_none() {
-            sink.push(given.wrong("a path or a mapping of names and values"));
+            sink.push(given.diagnose_type("a path or a mapping of names and values"));
         } else {
-            definition.result = Some(value::value(given, sink));
+            definition.result = Some(value::read_value(given, sink));
         }
     }
 }
 
 /// What a schema may say, and no run without the parameter would get past.
-fn advise_inputs(given: Given<'_>, sink: &mut Sink) {
+fn advise_inputs(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     let properties = given.node.get("properties").and_then(|node| node.fields());
     let names: BTreeSet<&str> = properties.clone().into_iter().flatten().map(|field| field.key).collect();
     for field in properties.into_iter().flatten() {
         let Some(default) = field.value.get("default") else { continue };
         // A schema that is none is told by the plan.
-        let wrong = Schema::new(field.value.json()).check(&default.json());
+        let wrong = Schema::new(field.value.to_json()).check(&default.to_json());
         if let Err(why @ SchemaError::Value { .. }) = wrong {
             let message = format!("the default of `{}` is not what its schema asks for: {why}", field.key);
-            sink.push(Diagnostic::new(Code::TypeClash, default.source(), default.mark(), message));
+            sink.push(Diagnostic::new(Code::TypeClash, default.source(), default.first_line_span(), message));
         }
     }
     for item in given.node.get("required").and_then(|node| node.items()).into_iter().flatten() {
-        let Some(name) = item.raw().filter(|name| !names.is_empty() && !names.contains(name)) else {
+        let Some(name) = item.raw_text().filter(|name| !names.is_empty() && !names.contains(name)) else {
             continue;
         };
         let message = format!("`{name}` is required, and no property says what it is");
-        let diagnostic = Diagnostic::new(Code::TypeClash, item.source(), item.mark(), message);
-        sink.push(match closest(name, names.iter().copied()) {
-            Some(near) => diagnostic.meant(item.span(), near),
+        let diagnostic = Diagnostic::new(Code::TypeClash, item.source(), item.first_line_span(), message);
+        sink.push(match find_closest_name(name, names.iter().copied()) {
+            Some(near) => diagnostic.with_suggestion(item.span(), near),
             None => diagnostic,
         });
     }
@@ -166,9 +183,10 @@ const SCHEMA_KEYWORDS: &[&str] = &[
 
 /// Refuses a mapping of names that is not a schema: JSON Schema ignores words it does not know, so that it would check
 /// nothing.
-fn refuse_bare_names(given: Given<'_>, sink: &mut Sink) {
-    let is_keyword = |name: &str, node: Node<'_>| {
-        SCHEMA_KEYWORDS.contains(&name) && (name != "type" || node.raw().is_some() || node.items().is_some())
+fn refuse_bare_names(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
+    let is_keyword = |name: &str, node: YamlNode<'_>| {
+        SCHEMA_KEYWORDS.contains(&name)
+            && (name != "type" || node.raw_text().is_some() || node.items().is_some())
     };
     let mut fields = given.node.fields().into_iter().flatten();
     if fields.any(|field| is_keyword(field.key, field.value)) {
@@ -183,45 +201,51 @@ fn refuse_bare_names(given: Given<'_>, sink: &mut Sink) {
     };
     let message = format!("`{}` is not a JSON Schema: `{}` is not a keyword of one", given.name, field.key);
     let diagnostic = Diagnostic::new(Code::BadSchema, field.value.source(), field.key_span, message);
-    sink.push(diagnostic.hint("write `type: object` and name the values in `properties`"));
+    sink.push(diagnostic.with_hint("write `type: object` and name the values in `properties`"));
 }
 
 /// A run is given names and values.
-fn refuse_other_inputs(given: Given<'_>, sink: &mut Sink) {
-    let Some(node) = given.node.get("type").filter(|node| node.raw().is_some_and(|raw| raw != "object"))
+fn refuse_other_inputs(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
+    let Some(node) = given.node.get("type").filter(|node| node.raw_text().is_some_and(|raw| raw != "object"))
     else {
         return;
     };
     let message = "`inputs` describes an object: a run is given names and values";
-    let diagnostic = Diagnostic::new(Code::BadSchema, node.source(), node.mark(), message);
-    sink.push(diagnostic.hint("write `type: object` and name the values in `properties`"));
+    let diagnostic = Diagnostic::new(Code::BadSchema, node.source(), node.first_line_span(), message);
+    sink.push(diagnostic.with_hint("write `type: object` and name the values in `properties`"));
 }
 
-fn policies(definition: &mut WorkflowDefinition, fields: &mut Fields<'_>, sink: &mut Sink) {
-    let approval = fields.optional("approval").and_then(|given| policy::approval(given, sink));
+fn read_policies(
+    definition: &mut WorkflowDefinition,
+    fields: &mut FieldReader<'_>,
+    sink: &mut DiagnosticSink,
+) {
+    let approval = fields.optional("approval").and_then(|given| policy::read_approval(given, sink));
     definition.approval = approval.unwrap_or_default();
-    definition.risk_level = fields.optional("risk_level").and_then(|given| policy::risk_level(given, sink));
-    let timeout = fields.optional("timeout_ms").and_then(|given| given.millis(1, sink));
+    definition.risk_level =
+        fields.optional("risk_level").and_then(|given| policy::read_risk_level(given, sink));
+    let timeout = fields.optional("timeout_ms").and_then(|given| given.read_millis(1, sink));
     definition.timeout_ms = timeout.map(|length| length.value.0);
-    let max_steps = fields.optional("max_steps").and_then(|given| given.whole(1..=u32::MAX, sink));
+    let max_steps =
+        fields.optional("max_steps").and_then(|given| given.read_whole_number(1..=u32::MAX, sink));
     definition.max_steps = max_steps.map(|count| count.value);
-    definition.retry = fields.optional("retry").and_then(|given| policy::retry(given, sink));
-    let cost = fields.optional("cost_class").and_then(|given| given.one_of(COSTS, sink));
+    definition.retry = fields.optional("retry").and_then(|given| policy::read_retry(given, sink));
+    let cost = fields.optional("cost_class").and_then(|given| given.read_one_of(COSTS, sink));
     definition.cost_class = cost.map(|cost| cost.value).unwrap_or_default();
-    definition.tags = fields.optional("tags").map(|given| tags(given, sink)).unwrap_or_default();
+    definition.tags = fields.optional("tags").map(|given| read_tags(given, sink)).unwrap_or_default();
 }
 
 /// Lower case letters, digits and dashes, from a letter.
-fn tags(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
+fn read_tags(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let is_tag = |text: &str| text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(allowed);
     let mut tags = Vec::new();
-    for item in given.list(sink).unwrap_or_default() {
-        let Some(tag) = item.words(sink) else { continue };
+    for item in given.read_list(sink).unwrap_or_default() {
+        let Some(tag) = item.read_non_empty_text(sink) else { continue };
         if !is_tag(tag.value) {
             let message = format!("`{}` cannot be a tag", tag.value);
             let diagnostic = Diagnostic::new(Code::BadName, item.node.source(), tag.span, message);
-            sink.push(diagnostic.hint("lower case letters, digits and dashes, from a letter"));
+            sink.push(diagnostic.with_hint("lower case letters, digits and dashes, from a letter"));
         }
         tags.push(tag.value.to_owned());
     }
@@ -229,8 +253,8 @@ fn tags(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
 }
 
 /// What a run needs of its host, by AIP-7.
-fn check_requires(given: Given<'_>, sink: &mut Sink) {
-    let Some(mut fields) = Fields::of(given.node, "`requires`", sink) else { return };
+fn check_requires(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
+    let Some(mut fields) = FieldReader::from_node(given.node, "`requires`", sink) else { return };
     let lists = ["fs.read", "fs.write", "env", "secrets", "tools"].map(|name| fields.optional(name));
     let network = fields.optional("network");
     let files = fields.optional("fs");
@@ -238,46 +262,46 @@ fn check_requires(given: Given<'_>, sink: &mut Sink) {
     // All of it, or some hosts.
     let hosts = network.filter(|given| given.node.items().is_some());
     if hosts.is_none() {
-        network.and_then(|given| given.flag(sink));
+        network.and_then(|given| given.read_bool(sink));
     }
-    let inner = files.and_then(|given| Fields::of(given.node, "`fs`", sink)).map(|mut fields| {
+    let inner = files.and_then(|given| FieldReader::from_node(given.node, "`fs`", sink)).map(|mut fields| {
         let lists = [fields.optional("read"), fields.optional("write")];
         fields.finish(sink);
         lists
     });
     for given in lists.into_iter().chain(inner.into_iter().flatten()).chain([hosts]).flatten() {
-        for item in given.list(sink).unwrap_or_default() {
-            item.words(sink);
+        for item in given.read_list(sink).unwrap_or_default() {
+            item.read_non_empty_text(sink);
         }
     }
 }
 
 /// Whether a run can wait is told by its steps.
-fn check_suspendable(given: Option<Spanned<bool>>, steps: &mut Steps<'_, '_>) {
+fn check_suspendable(given: Option<Spanned<bool>>, steps: &mut Aip15StepReader<'_, '_>) {
     if let (Some(Spanned { value: false, span }), Some(waits)) = (given, steps.waits) {
         let source = steps.lowering.sink.source.clone();
         let message = "this workflow says that it is not suspendable, and has a step that waits";
         let diagnostic = Diagnostic::new(Code::FieldsClash, &source, span, message);
         let hint = "leave `suspendable` out: it follows from the steps";
-        steps.lowering.push(diagnostic.also(waits, "this waits").hint(hint));
+        steps.lowering.push(diagnostic.with_related(waits, "this waits").with_hint(hint));
     }
 }
 
 /// Fields that older files have.
-fn past_fields(fields: &mut Fields<'_>, sink: &mut Sink) {
+fn report_past_fields(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
     for (name, now) in REMOVED {
-        if let Some(field) = fields.retired(name) {
+        if let Some(field) = fields.take_retired(name) {
             let message = format!("`{name}` is no longer a field of a workflow");
             let diagnostic =
                 Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
-            sink.push(diagnostic.hint(*now));
+            sink.push(diagnostic.with_hint(*now));
         }
     }
     for (name, now) in OLD {
-        if let Some(field) = fields.retired(name) {
+        if let Some(field) = fields.take_retired(name) {
             let message = format!("`{name}` is from older files and changes nothing");
             let diagnostic = Diagnostic::new(Code::OldField, field.value.source(), field.key_span, message);
-            sink.push(diagnostic.hint(*now));
+            sink.push(diagnostic.with_hint(*now));
         }
     }
 }

@@ -2,21 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use skein_core::{expr::Span, ids::StepId};
+use skein_core::{expr::ExprSpan, ids::StepId};
 
 use super::{
-    defaults::{FailurePolicy, GATE, OnFailure, STEPS_ADVISED},
+    defaults::{GATE, IoaFailurePolicy, IoaOnFailure, STEPS_ADVISED},
     step::gate_text,
-    syntax::{Spec, Step},
+    syntax::{IoaSpec, IoaStep},
 };
 use crate::{
     code::Code,
-    diagnostic::{Diagnostic, Sink},
+    diagnostic::{Diagnostic, DiagnosticSink},
 };
 
-pub(super) fn check(spec: &Spec<'_>, steps: &[Box<Step<'_>>], sink: &mut Sink) {
-    let mut advice = Advice { spec, steps, sink };
-    advice.check_count();
+pub(super) fn check_advice(spec: &IoaSpec<'_>, steps: &[Box<IoaStep<'_>>], sink: &mut DiagnosticSink) {
+    let mut advice = IoaAdvice { spec, steps, sink };
+    advice.check_step_count();
     advice.check_undo();
     for step in steps {
         match gate_text(step) {
@@ -27,56 +27,65 @@ pub(super) fn check(spec: &Spec<'_>, steps: &[Box<Step<'_>>], sink: &mut Sink) {
     }
 }
 
-struct Advice<'a> {
-    spec: &'a Spec<'a>,
-    steps: &'a [Box<Step<'a>>],
-    sink: &'a mut Sink,
+struct IoaAdvice<'a> {
+    spec: &'a IoaSpec<'a>,
+    steps: &'a [Box<IoaStep<'a>>],
+    sink: &'a mut DiagnosticSink,
 }
 
-impl Advice<'_> {
-    fn say(&mut self, code: Code, span: Span, message: impl Into<String>, hint: &str) {
-        self.sink.push(Diagnostic::new(code, &self.sink.source, span, message).hint(hint));
+impl IoaAdvice<'_> {
+    fn push_warning(&mut self, code: Code, span: ExprSpan, message: impl Into<String>, hint: &str) {
+        self.sink.push(Diagnostic::new(code, &self.sink.source, span, message).with_hint(hint));
     }
 
-    fn check_count(&mut self) {
+    fn check_step_count(&mut self) {
         let count = self.steps.len();
         if let Some(first) = self.steps.get(STEPS_ADVISED) {
             let message = format!("{count} steps, and the format asks for at most {STEPS_ADVISED}");
-            self.say(Code::QuiteBig, first.id.span, message, "split it into smaller workflows");
+            self.push_warning(Code::QuiteBig, first.id.span, message, "split it into smaller workflows");
         }
     }
 
     fn check_undo(&mut self) {
         let entries: BTreeSet<&StepId> =
             self.spec.compensation.iter().map(|entry| &entry.step.value).collect();
-        let undoes = |step: &Step<'_>| {
-            step.on_failure.as_ref().filter(|word| word.value == OnFailure::Compensate).map(|word| word.span)
+        let undoes = |step: &IoaStep<'_>| {
+            step.on_failure
+                .as_ref()
+                .filter(|word| word.value == IoaOnFailure::Compensate)
+                .map(|word| word.span)
         };
-        let policy = self.spec.failure_policy.as_ref().filter(|word| word.value == FailurePolicy::Compensate);
+        let policy =
+            self.spec.failure_policy.as_ref().filter(|word| word.value == IoaFailurePolicy::Compensate);
         if let Some(policy) = policy.filter(|_| entries.is_empty()) {
             let hint = "add `compensation` for the steps that change something";
-            return self.say(Code::NoUndo, policy.span, "a failure compensates, and nothing says how", hint);
+            return self.push_warning(
+                Code::NoUndo,
+                policy.span,
+                "a failure compensates, and nothing says how",
+                hint,
+            );
         }
         for step in self.steps {
             if let Some(span) = undoes(step).filter(|_| !entries.contains(&step.id.value)) {
                 let message = format!("`{}` says compensate, and nothing takes it back", step.id.value);
                 let hint = "add an entry to `compensation`, unless the step changes nothing";
-                self.say(Code::NoUndo, span, message, hint);
+                self.push_warning(Code::NoUndo, span, message, hint);
             }
         }
         let never = policy.is_none() && !self.steps.iter().any(|step| undoes(step).is_some());
         if let Some(first) = self.spec.compensation.first().filter(|_| never) {
             let hint = "say `compensate` in a step's `onFailure` or in `failurePolicy`";
-            self.say(Code::UnusedUndo, first.step.span, "no failure ever compensates", hint);
+            self.push_warning(Code::UnusedUndo, first.step.span, "no failure ever compensates", hint);
         }
     }
 
-    fn check_gate(&mut self, step: &Step<'_>) {
+    fn check_gate(&mut self, step: &IoaStep<'_>) {
         if step.timeout.is_none() {
             let until = if self.spec.timeout.is_some() { "as long as the run lasts" } else { "for ever" };
             let message = format!("the gate `{}` has no timeout: it may wait {until}", step.id.value);
             let hint = "say how long it may wait, such as `timeout: 24h`";
-            self.say(Code::NoTimeout, step.id.span, message, hint);
+            self.push_warning(Code::NoTimeout, step.id.span, message, hint);
         }
         let ignored = [
             (step.node.field("retryPolicy"), "`retryPolicy` changes nothing: nobody is asked twice"),
@@ -94,7 +103,7 @@ impl Advice<'_> {
     }
 
     /// `Gate:` would be done by an agent, without asking anyone.
-    fn check_nearly_gate(&mut self, step: &Step<'_>) {
+    fn check_nearly_gate(&mut self, step: &IoaStep<'_>) {
         let (Some(action), None) = (&step.action, step.skein.gate()) else { return };
         let word = GATE.trim_end_matches(':');
         let begins = action.value.trim_start();
@@ -104,18 +113,18 @@ impl Advice<'_> {
         if is_near {
             let message = format!("`{}` is not a gate: an agent does it, and nobody is asked", step.id.value);
             let hint = "write `GATE:` in capitals, or say `x-skein: {gate: false}` to keep it as it is";
-            self.say(Code::NearlyGate, action.span, message, hint);
+            self.push_warning(Code::NearlyGate, action.span, message, hint);
         }
     }
 
     /// A run that failed is retried whichever step failed.
-    fn check_abort(&mut self, step: &Step<'_>) {
-        let aborts = step.on_failure.as_ref().filter(|word| word.value == OnFailure::Abort);
+    fn check_abort(&mut self, step: &IoaStep<'_>) {
+        let aborts = step.on_failure.as_ref().filter(|word| word.value == IoaOnFailure::Abort);
         let (Some(word), Some(policy)) = (aborts, &self.spec.failure_policy) else { return };
-        if policy.value == FailurePolicy::Retry {
+        if policy.value == IoaFailurePolicy::Retry {
             let message = "`abort` ends this run, and `failurePolicy` starts another";
             let diagnostic = Diagnostic::new(Code::RetriedAnyway, &self.sink.source, word.span, message);
-            self.sink.push(diagnostic.also(policy.span, "because of this"));
+            self.sink.push(diagnostic.with_related(policy.span, "because of this"));
         }
     }
 }

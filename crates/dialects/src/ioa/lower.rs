@@ -7,38 +7,41 @@ use std::{
 
 use serde_json::{Value, json};
 use skein_core::{
-    closest::did_you_mean,
     expr::{Expr, ioa},
     ids::{StepId, WorkflowId},
-    ir::{Origin, RunRetry, Schema, Scope, Shape, Trigger, UndoFailure, UndoPolicy, Workflow},
+    ir::{
+        RunRetry, Schema, ScopeShape, StepScope, UndoFailurePolicy, UndoPolicy, Workflow, WorkflowOrigin,
+        WorkflowTrigger,
+    },
     plan::{ProblemCode, Severity},
+    suggest::did_you_mean,
 };
 
 use super::{
     advice,
-    defaults::{self, FailurePolicy},
-    step::{Steps, trigger_binding},
-    syntax::{self, Compensation, Metadata, Resource, Spec, Step},
-    words::words,
+    defaults::{self, IoaFailurePolicy},
+    status_words::status_words,
+    step::{IoaStepLowering, trigger_binding},
+    syntax::{self, IoaCompensation, IoaMetadata, IoaResource, IoaSpec, IoaStep},
 };
 use crate::{
-    catalog::{self, Use},
+    catalog::{self, NameUse},
     code::Code,
-    common::{id_like, trigger_not_served},
+    common::{note_unserved_trigger, sanitize_id},
+    cron,
     detect::Dialect,
-    diagnostic::{Diagnostic, Sink},
-    duration::Units,
-    lowering::{Lowered, Lowering},
-    places::Renames,
-    problem::Voice,
-    project::{Project, Sort},
-    read::{Given, Spanned},
-    schedule,
-    yaml::Tree,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    dialect_terms::DialectTerms,
+    duration::DurationUnits,
+    fields::{FieldValue, Spanned},
+    lowering::{LoweredSource, LoweringContext},
+    project::{CatalogKind, Project},
+    source_map::FieldRenames,
+    yaml::YamlTree,
 };
 
 /// Where the plan's fields of a step stand.
-const STEP: Renames = &[
+const STEP: FieldRenames = &[
     ("isolation.secrets", "x-skein.secrets"),
     ("settled_by", "x-skein.workspace.conflict"),
     ("id", "name"),
@@ -61,7 +64,7 @@ const STEP: Renames = &[
     ("undo.retry.attempts", "retryPolicy.maxRetries"),
     ("undo.timeout", "timeout"),
 ];
-const WORKFLOW: Renames = &[
+const WORKFLOW: FieldRenames = &[
     ("timeout", "spec.timeout"),
     // One that is missing is missing of the workflow, which has a name.
     ("timeout", "metadata.name"),
@@ -72,28 +75,32 @@ const WORKFLOW: Renames = &[
     ("result", "spec.x-skein.output"),
     ("outputs", "spec.x-skein.output"),
 ];
-const VOICE: Voice = Voice {
+const TERMS: DialectTerms = DialectTerms {
     words: &[],
     hints: &[(ProblemCode::AnyoneMayApprove, "the format has no field that names who may decide")],
     stricter: &[],
 };
 
-pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Option<Lowered> {
-    let mut lowering = Lowering::new(&VOICE, sink, project);
+pub(crate) fn lower(
+    tree: YamlTree,
+    sink: &mut DiagnosticSink,
+    project: &dyn Project,
+) -> Option<LoweredSource> {
+    let mut lowering = LoweringContext::new(&TERMS, sink, project);
     let workflow = lower_resource(&tree, &mut lowering);
-    let back = lowering.places(tree, WORKFLOW, STEP);
-    Some(Lowered::new(workflow?, back, &VOICE))
+    let back = lowering.into_source_map(tree, WORKFLOW, STEP);
+    Some(LoweredSource::new(workflow?, back, &TERMS))
 }
 
-fn lower_resource(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> {
-    let Resource { metadata, mut spec } = Resource::read(tree.root(), lowering.sink)?;
+fn lower_resource(tree: &YamlTree, lowering: &mut LoweringContext<'_>) -> Option<Workflow> {
+    let IoaResource { metadata, mut spec } = IoaResource::read(tree.root(), lowering.sink)?;
     check_names(&spec, lowering);
     let steps = spec.steps.take()?;
-    let undo = compensations(&spec, &steps, lowering.sink);
-    let mut advice = Sink::new(lowering.sink.source.clone());
-    advice::check(&spec, &steps, &mut advice);
-    lowering.reserve(steps.len());
-    let mut lower = Steps {
+    let undo = collect_compensations(&spec, &steps, lowering.sink);
+    let mut advice = DiagnosticSink::new(lowering.sink.source.clone());
+    advice::check_advice(&spec, &steps, &mut advice);
+    lowering.reserve_steps(steps.len());
+    let mut lower = IoaStepLowering {
         policy: spec.failure_policy(),
         skein: &spec.skein,
         known: steps.iter().map(|step| step.id.value.clone()).collect(),
@@ -102,44 +109,44 @@ fn lower_resource(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> 
         trigger: trigger_binding(),
         lowering,
     };
-    let lowered = steps.into_iter().map(|step| lower.step(&step).map(Arc::new)).collect::<Option<_>>();
-    let triggers = triggers(&spec.trigger, lowering);
+    let lowered = steps.into_iter().map(|step| lower.lower_step(&step).map(Arc::new)).collect::<Option<_>>();
+    let triggers = lower_triggers(&spec.trigger, lowering);
     if !lowering.sink.has_errors() {
-        lowering.sink.take_in(advice);
+        lowering.sink.extend_from(advice);
     }
-    let mut workflow = described(&metadata, &spec, scope(&spec, lowered?))?;
+    let mut workflow = build_workflow(&metadata, &spec, lower_scope(&spec, lowered?))?;
     workflow.triggers = triggers;
-    spec.border.takes(&mut workflow);
-    spec.border.gives(&mut workflow, ioa::value, lowering);
+    spec.border.apply_inputs(&mut workflow);
+    spec.border.apply_outputs(&mut workflow, ioa::parse_value, lowering);
     Some(workflow)
 }
 
-fn scope(spec: &Spec<'_>, steps: Vec<Arc<skein_core::ir::Step>>) -> Scope {
-    let compensates = spec.failure_policy() == FailurePolicy::Compensate;
-    let mut scope = Scope::new(Shape::Graph, steps);
+fn lower_scope(spec: &IoaSpec<'_>, steps: Vec<Arc<skein_core::ir::Step>>) -> StepScope {
+    let compensates = spec.failure_policy() == IoaFailurePolicy::Compensate;
+    let mut scope = StepScope::new(ScopeShape::Graph, steps);
     scope.timeout = spec.timeout;
     scope.undo = UndoPolicy {
         on_timeout: compensates,
         on_cancel: compensates,
         failed_step: spec.skein.compensate_failed_step,
-        if_one_fails: UndoFailure::Stop,
+        if_one_fails: UndoFailurePolicy::Stop,
     };
     let retry = RunRetry { attempts: defaults::RUNS, backoff: defaults::RUN_BACKOFF, on_timeout: true };
-    scope.retry = (spec.failure_policy() == FailurePolicy::Retry).then_some(retry);
+    scope.retry = (spec.failure_policy() == IoaFailurePolicy::Retry).then_some(retry);
     scope
 }
 
 /// The workflow with its name and all that is only kept.
-fn described(metadata: &Metadata<'_>, spec: &Spec<'_>, scope: Scope) -> Option<Workflow> {
+fn build_workflow(metadata: &IoaMetadata<'_>, spec: &IoaSpec<'_>, scope: StepScope) -> Option<Workflow> {
     let name = metadata.name.unwrap_or("workflow");
-    let mut workflow = Workflow::new(WorkflowId::new(id_like(name)).ok()?, scope);
+    let mut workflow = Workflow::new(WorkflowId::new(sanitize_id(name)).ok()?, scope);
     workflow.name = Some(name.to_owned());
     workflow.version = metadata.version.map(str::to_owned);
     workflow.description = spec.description.map(str::to_owned);
-    workflow.origin = Origin { dialect: Dialect::Ioa.as_str().to_owned() };
+    workflow.origin = WorkflowOrigin { dialect: Dialect::Ioa.as_str().to_owned() };
     // A run is given the payload of what triggered it, whatever that holds.
     workflow.inputs = Schema::new(json!({"type": "object"}));
-    workflow.words = words();
+    workflow.words = status_words();
     workflow.budget.clone_from(&spec.skein.budget);
     workflow.labels.clone_from(&metadata.kept);
     let domains: Vec<Value> = spec.domains.iter().map(|domain| domain.value.into()).collect();
@@ -148,22 +155,22 @@ fn described(metadata: &Metadata<'_>, spec: &Spec<'_>, scope: Scope) -> Option<W
 }
 
 /// Agents and domains are defined by the project.
-fn check_names(spec: &Spec<'_>, lowering: &mut Lowering<'_>) {
+fn check_names(spec: &IoaSpec<'_>, lowering: &mut LoweringContext<'_>) {
     let source = lowering.sink.source.clone();
     let steps = spec.steps.iter().flatten().filter_map(|step| step.agent.as_ref());
     let agents = steps.chain(spec.compensation.iter().filter_map(|entry| entry.agent.as_ref()));
-    let agents = agents.map(|name| Use::new(name, &source));
-    catalog::check(Sort::Agent, agents, lowering.project, lowering.sink);
-    let domains = spec.domains.iter().map(|name| Use::new(name, &source));
-    catalog::check(Sort::Domain, domains, lowering.project, lowering.sink);
+    let agents = agents.map(|name| NameUse::new(name, &source));
+    catalog::check_names(CatalogKind::Agent, agents, lowering.project, lowering.sink);
+    let domains = spec.domains.iter().map(|name| NameUse::new(name, &source));
+    catalog::check_names(CatalogKind::Domain, domains, lowering.project, lowering.sink);
 }
 
 /// What takes each step back. An entry for a step that is not there is reported.
-fn compensations<'a>(
-    spec: &'a Spec<'a>,
-    steps: &[Box<Step<'_>>],
-    sink: &mut Sink,
-) -> BTreeMap<&'a StepId, &'a Compensation<'a>> {
+fn collect_compensations<'a>(
+    spec: &'a IoaSpec<'a>,
+    steps: &[Box<IoaStep<'_>>],
+    sink: &mut DiagnosticSink,
+) -> BTreeMap<&'a StepId, &'a IoaCompensation<'a>> {
     if spec.compensation.is_empty() {
         return BTreeMap::new();
     }
@@ -178,42 +185,47 @@ fn compensations<'a>(
         let message = format!("there is no step `{id}` to compensate");
         let near = || did_you_mean(id.as_str(), known.iter().map(|id| id.as_str()));
         let hint = if sink.is_full(Code::UnknownStep) { None } else { near() };
-        sink.push(Diagnostic::new(Code::UnknownStep, &sink.source, *span, message).maybe_hint(hint));
+        sink.push(Diagnostic::new(Code::UnknownStep, &sink.source, *span, message).with_optional_hint(hint));
     }
     undo
 }
 
-fn triggers(source: &syntax::Trigger<'_>, lowering: &mut Lowering<'_>) -> Vec<Trigger> {
+fn lower_triggers(
+    source: &syntax::IoaTrigger<'_>,
+    lowering: &mut LoweringContext<'_>,
+) -> Vec<WorkflowTrigger> {
     let mut triggers = Vec::new();
-    let condition = source.condition.and_then(|given| condition(given, lowering));
+    let condition = source.condition.and_then(|given| lower_condition(given, lowering));
     if let Some(event) = &source.event {
-        trigger_not_served(event.span, "an event", lowering.sink);
-        triggers.push(Trigger::Event { event: event.value.to_owned(), condition });
+        note_unserved_trigger(event.span, "an event", lowering.sink);
+        triggers.push(WorkflowTrigger::Event { event: event.value.to_owned(), condition });
     }
     if let Some(given) = source.schedule {
-        trigger_not_served(given.node.mark(), "a schedule", lowering.sink);
-        triggers.extend(interval_or_cron(given, lowering.sink));
+        note_unserved_trigger(given.node.first_line_span(), "a schedule", lowering.sink);
+        triggers.extend(read_schedule(given, lowering.sink));
     }
     triggers
 }
 
-fn condition(given: Given<'_>, lowering: &mut Lowering<'_>) -> Option<Expr> {
-    let text = given.node.raw().unwrap_or_default();
-    lowering.expression(given.node, ioa::condition(text))
+fn lower_condition(given: FieldValue<'_>, lowering: &mut LoweringContext<'_>) -> Option<Expr> {
+    let text = given.node.raw_text().unwrap_or_default();
+    lowering.accept_expression(given.node, ioa::parse_condition(text))
 }
 
 /// A line of cron, or the time from one run to the next. The format only says that it is text, so that one which is
 /// neither is no reason to refuse the workflow.
-fn interval_or_cron(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
-    let text = given.node.raw()?.trim();
-    if let Ok(every) = Units::All.parse(text) {
-        return Some(Trigger::Interval { every });
+fn read_schedule(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<WorkflowTrigger> {
+    let text = given.node.raw_text()?.trim();
+    if let Ok(every) = DurationUnits::All.parse(text) {
+        return Some(WorkflowTrigger::Interval { every });
     }
-    let Err(why) = schedule::cron(text) else {
-        return Some(Trigger::Cron { cron: text.to_owned(), timezone: None });
+    let Err(why) = cron::check_cron(text) else {
+        return Some(WorkflowTrigger::Cron { cron: text.to_owned(), timezone: None });
     };
-    let mut diagnostic = schedule::refuse(given, text, &why);
+    let mut diagnostic = cron::diagnose_schedule(given, text, &why);
     diagnostic.severity = Severity::Warning;
-    sink.push(diagnostic.hint("write a line of cron such as `0 6 * * 1`, or a length of time such as `24h`"));
+    sink.push(
+        diagnostic.with_hint("write a line of cron such as `0 6 * * 1`, or a length of time such as `24h`"),
+    );
     None
 }

@@ -3,9 +3,9 @@
 mod advice;
 mod defaults;
 mod lower;
+mod status_words;
 mod step;
 mod syntax;
-mod words;
 
 pub(crate) use lower::lower;
-pub(crate) use syntax::Metadata;
+pub(crate) use syntax::IoaMetadata;

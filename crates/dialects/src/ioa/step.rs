@@ -6,40 +6,41 @@ use skein_core::{
     expr::{Expr, ioa},
     ids::StepId,
     ir::{
-        Binding, Effect, Effects, ErrorClass, Gate, GateTimeout, HoldReason, Kind, Per, Policy, Retry, Step,
-        StepPolicy, Undo, Work, Worker,
+        ErrorClass, GateSpec, GateTimeout, HoldReason, InputBinding, OutcomeEffect, OutcomeEffects,
+        SharedStepPolicy, Step, StepKindSpec, StepPolicy, StepRetry, TimeoutScope, UndoSpec, WorkSpec,
+        WorkerSpec,
     },
 };
 
 use super::{
-    defaults::{self, FailurePolicy, OnFailure},
-    syntax::{self, Compensation},
+    defaults::{self, IoaFailurePolicy, IoaOnFailure},
+    syntax::{self, IoaCompensation},
 };
 use crate::{
-    border,
+    call_contract,
     code::Code,
-    common::on_interrupted,
+    common::default_on_interrupted,
     diagnostic::Diagnostic,
-    lowering::Lowering,
-    read::{Given, Spanned},
-    xskein::XSkein,
+    extension_block::ExtensionBlock,
+    fields::{FieldValue, Spanned},
+    lowering::LoweringContext,
 };
 
 /// Lowers the steps of one workflow.
-pub(super) struct Steps<'a, 'l> {
-    pub lowering: &'a mut Lowering<'l>,
-    pub policy: FailurePolicy,
-    pub skein: &'a XSkein,
+pub(super) struct IoaStepLowering<'a, 'l> {
+    pub lowering: &'a mut LoweringContext<'l>,
+    pub policy: IoaFailurePolicy,
+    pub skein: &'a ExtensionBlock,
     pub known: HashSet<StepId>,
-    pub undo: BTreeMap<&'a StepId, &'a Compensation<'a>>,
+    pub undo: BTreeMap<&'a StepId, &'a IoaCompensation<'a>>,
     /// What holds for a step that says nothing of its failures, once one has been met.
-    pub usual: Option<Policy>,
+    pub usual: Option<SharedStepPolicy>,
     /// What triggered the run, which nearly every step is given.
-    pub trigger: Binding,
+    pub trigger: InputBinding,
 }
 
 /// What a gate asks; none for a step that an agent does.
-pub(super) fn gate_text<'a>(step: &syntax::Step<'a>) -> Option<&'a str> {
+pub(super) fn gate_text<'a>(step: &syntax::IoaStep<'a>) -> Option<&'a str> {
     let action = step.action.as_ref()?.value.trim_start();
     match action.strip_prefix(defaults::GATE) {
         Some(text) => Some(text.trim()),
@@ -47,58 +48,63 @@ pub(super) fn gate_text<'a>(step: &syntax::Step<'a>) -> Option<&'a str> {
     }
 }
 
-impl Steps<'_, '_> {
-    pub fn step(&mut self, source: &syntax::Step<'_>) -> Option<Step> {
-        self.lowering.step_item(&source.id.value, source.node, "name");
+impl IoaStepLowering<'_, '_> {
+    pub fn lower_step(&mut self, source: &syntax::IoaStep<'_>) -> Option<Step> {
+        self.lowering.add_step_item(&source.id.value, source.node, "name");
         let gate = gate_text(source);
         let kind = match (gate, source.call) {
             (Some(text), call) => {
-                call.into_iter().for_each(|call| self.refuse_call_of_a_gate(source, call));
-                Kind::Gate(Box::new(self.gate(source, text)?))
+                call.into_iter().for_each(|call| self.refuse_gate_call(source, call));
+                StepKindSpec::Gate(Box::new(self.lower_gate(source, text)?))
             }
-            (None, Some(call)) => border::kind(call, self.lowering),
-            (None, None) => Kind::Work(Box::new(work(source.agent.as_ref(), source.action.as_ref()))),
+            (None, Some(call)) => call_contract::lower_call(call, self.lowering),
+            (None, None) => {
+                StepKindSpec::Work(Box::new(lower_work(source.agent.as_ref(), source.action.as_ref())))
+            }
         };
         let mut step = Step::new(source.id.value.clone(), kind);
         step.after = source.depends_on.iter().map(|name| name.value.clone()).collect();
         if gate.is_none() {
-            step.inputs = self.inputs(source);
-            step.outputs = source.border.outputs();
+            step.inputs = self.lower_inputs(source);
+            step.outputs = source.border.output_schema();
         }
         step.policy = match gate {
-            Some(_) => gate_policy(source, self.policy).into(),
-            None => self.work_policy(source, &step.kind),
+            Some(_) => lower_gate_policy(source, self.policy).into(),
+            None => self.lower_work_policy(source, &step.kind),
         };
-        source.skein.apply(self.skein, &mut step);
-        self.lowering.share(&mut step);
-        step.undo = self.undo.get(&source.id.value).map(|entry| Box::new(undo(source, entry, &step)));
+        source.skein.apply_to_step(self.skein, &mut step);
+        self.lowering.share_policy(&mut step);
+        step.undo = self.undo.get(&source.id.value).map(|entry| Box::new(lower_undo(source, entry, &step)));
         Some(step)
     }
 
     /// A person decides, and no other workflow.
-    fn refuse_call_of_a_gate(&mut self, source: &syntax::Step<'_>, call: Given<'_>) {
+    fn refuse_gate_call(&mut self, source: &syntax::IoaStep<'_>, call: FieldValue<'_>) {
         let message = format!("the gate `{}` cannot be another workflow", source.id.value);
-        let diagnostic = Diagnostic::new(Code::FieldsClash, call.node.source(), call.node.mark(), message);
+        let diagnostic =
+            Diagnostic::new(Code::FieldsClash, call.node.source(), call.node.first_line_span(), message);
         let hint = "let one step call the workflow, and another be the gate";
-        self.lowering.push(diagnostic.hint(hint));
+        self.lowering.push(diagnostic.with_hint(hint));
     }
 
-    fn gate(&mut self, source: &syntax::Step<'_>, text: &str) -> Option<Gate> {
+    fn lower_gate(&mut self, source: &syntax::IoaStep<'_>, text: &str) -> Option<GateSpec> {
         let action = source.node.get("action").unwrap_or(source.node);
         if text.is_empty() {
             let message = format!("the gate `{}` does not say what is to be decided", source.id.value);
-            let diagnostic = Diagnostic::new(Code::NoValue, action.source(), action.mark(), message);
-            self.lowering.push(diagnostic.hint(format!("write it after `{}`", defaults::GATE)));
+            let diagnostic =
+                Diagnostic::new(Code::NoValue, action.source(), action.first_line_span(), message);
+            self.lowering.push(diagnostic.with_hint(format!("write it after `{}`", defaults::GATE)));
         }
         if source.skein.gate() == Some(false) {
             let message = format!("an action that begins with `{}` is a gate", defaults::GATE);
-            let diagnostic = Diagnostic::new(Code::FieldsClash, action.source(), action.mark(), message);
-            let said = source.node.at("/x-skein/gate").mark();
-            self.lowering.push(diagnostic.also(said, "this says that it is none"));
+            let diagnostic =
+                Diagnostic::new(Code::FieldsClash, action.source(), action.first_line_span(), message);
+            let said = source.node.node_at("/x-skein/gate").first_line_span();
+            self.lowering.push(diagnostic.with_related(said, "this says that it is none"));
         }
-        Some(Gate {
+        Some(GateSpec {
             message: Expr::literal(text).ok()?,
-            shows: self.shows(source),
+            shows: self.lower_shown_values(source),
             approvers: Vec::new(),
             quorum: 1,
             timeout: source.timeout,
@@ -109,16 +115,20 @@ impl Steps<'_, '_> {
     }
 
     /// What a gate shows: what `x-skein.input` says, or what the steps before it gave.
-    fn shows(&mut self, source: &syntax::Step<'_>) -> Vec<Expr> {
+    fn lower_shown_values(&mut self, source: &syntax::IoaStep<'_>) -> Vec<Expr> {
         if let Some(node) = source.border.input {
-            return self.lowering.expression(node, ioa::value(&node.json())).into_iter().collect();
+            return self
+                .lowering
+                .accept_expression(node, ioa::parse_value(&node.to_json()))
+                .into_iter()
+                .collect();
         }
-        let shown = |id: &StepId| Expr::object([(id.as_str(), output_of(id))]).ok();
-        self.before(source).into_iter().filter_map(shown).collect()
+        let shown = |id: &StepId| Expr::object([(id.as_str(), output_expr(id))]).ok();
+        self.known_dependencies(source).into_iter().filter_map(shown).collect()
     }
 
     /// The steps that this one waits for by name and that are there.
-    fn before<'s>(&self, source: &'s syntax::Step<'_>) -> Vec<&'s StepId> {
+    fn known_dependencies<'s>(&self, source: &'s syntax::IoaStep<'_>) -> Vec<&'s StepId> {
         let names = source.depends_on.iter().map(|name| &name.value);
         let known = names.filter(|id| self.known.contains(*id) && **id != source.id.value);
         let mut before: Vec<_> = known.collect();
@@ -129,30 +139,30 @@ impl Steps<'_, '_> {
 
     /// What an agent is given: what `x-skein.input` says, or the trigger and what the steps before it gave. Another workflow
     /// takes what it declares, so that it is given nothing by itself.
-    fn inputs(&mut self, source: &syntax::Step<'_>) -> Vec<Binding> {
-        if let Some(bindings) = source.border.inputs(ioa::value, self.lowering) {
+    fn lower_inputs(&mut self, source: &syntax::IoaStep<'_>) -> Vec<InputBinding> {
+        if let Some(bindings) = source.border.lower_inputs(ioa::parse_value, self.lowering) {
             return bindings;
         }
         if source.call.is_some() {
             return Vec::new();
         }
-        let before = self.before(source).into_iter().map(output_binding);
+        let before = self.known_dependencies(source).into_iter().map(output_binding);
         std::iter::once(self.trigger.clone()).chain(before).collect()
     }
 
     /// Most steps say nothing of their own, and share what that means.
-    fn work_policy(&mut self, source: &syntax::Step<'_>, kind: &Kind) -> Policy {
+    fn lower_work_policy(&mut self, source: &syntax::IoaStep<'_>, kind: &StepKindSpec) -> SharedStepPolicy {
         let is_usual = source.on_failure.is_none() && source.timeout.is_none() && source.retry.is_none();
         if let Some(usual) = self.usual.as_ref().filter(|_| is_usual) {
             return usual.clone();
         }
-        let retry = retry(source);
-        let policy = Policy::from(StepPolicy {
+        let retry = lower_retry(source);
+        let policy = SharedStepPolicy::from(StepPolicy {
             timeout: source.timeout,
-            timeout_per: Per::Step,
-            effects: effects(source.on_failure.as_ref().map(|word| word.value), self.policy, false),
+            timeout_per: TimeoutScope::Step,
+            effects: lower_effects(source.on_failure.as_ref().map(|word| word.value), self.policy, false),
             holds: [(ErrorClass::Governance, HoldReason::Governance)].into(),
-            on_interrupted: on_interrupted(kind),
+            on_interrupted: default_on_interrupted(kind),
             retry,
             ..StepPolicy::default()
         });
@@ -163,13 +173,13 @@ impl Steps<'_, '_> {
     }
 }
 
-fn gate_policy(source: &syntax::Step<'_>, policy: FailurePolicy) -> StepPolicy {
-    let effects = effects(source.on_failure.as_ref().map(|word| word.value), policy, true);
+fn lower_gate_policy(source: &syntax::IoaStep<'_>, policy: IoaFailurePolicy) -> StepPolicy {
+    let effects = lower_effects(source.on_failure.as_ref().map(|word| word.value), policy, true);
     StepPolicy { effects, ..StepPolicy::default() }
 }
 
-fn work(agent: Option<&Spanned<&str>>, action: Option<&Spanned<&str>>) -> Work {
-    Work::new(Worker::Agent {
+fn lower_work(agent: Option<&Spanned<&str>>, action: Option<&Spanned<&str>>) -> WorkSpec {
+    WorkSpec::new(WorkerSpec::Agent {
         name: agent.map(|agent| agent.value.to_owned()),
         program: None,
         model: None,
@@ -182,57 +192,57 @@ fn work(agent: Option<&Spanned<&str>>, action: Option<&Spanned<&str>>) -> Work {
     })
 }
 
-fn retry(source: &syntax::Step<'_>) -> Retry {
+fn lower_retry(source: &syntax::IoaStep<'_>) -> StepRetry {
     match &source.retry {
         Some(policy) if policy.max_retries > 0 => {
-            Retry::of(&defaults::RETRIED, policy.max_retries + 1, policy.backoff.clone())
+            StepRetry::for_classes(&defaults::RETRIED, policy.max_retries + 1, policy.backoff.clone())
         }
-        _ => Retry::default(),
+        _ => StepRetry::default(),
     }
 }
 
 /// What takes a step back works as the step did: as long, as often, and with nothing more in reach.
-fn undo(source: &syntax::Step<'_>, entry: &Compensation<'_>, step: &Step) -> Undo {
-    let mut work = work(entry.agent.as_ref().or(source.agent.as_ref()), entry.action.as_ref());
-    if let Kind::Work(own) = &step.kind {
+fn lower_undo(source: &syntax::IoaStep<'_>, entry: &IoaCompensation<'_>, step: &Step) -> UndoSpec {
+    let mut work = lower_work(entry.agent.as_ref().or(source.agent.as_ref()), entry.action.as_ref());
+    if let StepKindSpec::Work(own) = &step.kind {
         work.isolation.clone_from(&own.isolation);
     }
-    Undo {
+    UndoSpec {
         id: source.id.value.clone(),
         work,
         inputs: vec![trigger_binding(), output_binding(&source.id.value)],
         timeout: source.timeout,
-        retry: retry(source),
+        retry: lower_retry(source),
     }
 }
 
-pub(super) fn trigger_binding() -> Binding {
-    Binding::new("trigger", Expr::input::<&str>([]))
+pub(super) fn trigger_binding() -> InputBinding {
+    InputBinding::new("trigger", Expr::input::<&str>([]))
 }
 
-fn output_binding(id: &StepId) -> Binding {
-    Binding::new(["steps.", id.as_str(), ".output"].concat(), output_of(id))
+fn output_binding(id: &StepId) -> InputBinding {
+    InputBinding::new(["steps.", id.as_str(), ".output"].concat(), output_expr(id))
 }
 
-fn output_of(id: &StepId) -> Expr {
+fn output_expr(id: &StepId) -> Expr {
     Expr::step::<&str>(id.as_str(), [])
 }
 
 /// What a step's failure does: what it says itself, else what the workflow says. A gate lets nobody pass but by an
 /// approval, and what happens when nobody decides is for the workflow alone to say.
-fn effects(step: Option<OnFailure>, workflow: FailurePolicy, is_gate: bool) -> Effects {
+fn lower_effects(step: Option<IoaOnFailure>, workflow: IoaFailurePolicy, is_gate: bool) -> OutcomeEffects {
     let policy = match workflow {
-        FailurePolicy::Compensate => Effect::UNDO,
+        IoaFailurePolicy::Compensate => OutcomeEffect::UNDO,
         // The run fails, and another follows it.
-        FailurePolicy::Retry | FailurePolicy::Abort => Effect::ABORT,
+        IoaFailurePolicy::Retry | IoaFailurePolicy::Abort => OutcomeEffect::ABORT,
     };
     let effect = match step {
-        Some(OnFailure::Abort) => Effect::ABORT,
-        Some(OnFailure::Skip) => Effect::SKIP,
-        Some(OnFailure::Compensate) => Effect::UNDO,
+        Some(IoaOnFailure::Abort) => OutcomeEffect::ABORT,
+        Some(IoaOnFailure::Skip) => OutcomeEffect::SKIP,
+        Some(IoaOnFailure::Compensate) => OutcomeEffect::UNDO,
         None => policy,
     };
-    let effect = Effect { satisfies: effect.satisfies && !is_gate, ..effect };
+    let effect = OutcomeEffect { satisfies: effect.satisfies && !is_gate, ..effect };
     let timed_out = if is_gate { policy } else { effect };
-    Effects { failed: effect, rejected: effect, timed_out, ..Effects::default() }
+    OutcomeEffects { failed: effect, rejected: effect, timed_out, ..OutcomeEffects::default() }
 }

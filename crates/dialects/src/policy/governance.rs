@@ -3,22 +3,22 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use skein_core::{
-    ir::{Approver, Level},
+    ir::{Approver, EscalationLevel},
     time::Millis,
 };
 
 use super::{
-    evaluate::{Decision, Finding},
-    request::Request,
+    evaluate::{PolicyDecision, PolicyFinding},
+    request::PolicyRequest,
 };
 use crate::{
     code::Code,
-    detect::front_matter,
-    diagnostic::{Diagnostic, Sink},
-    duration::Units,
-    ioa::Metadata,
-    read::{Fields, Given},
-    source::Source,
+    detect::parse_front_matter,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    duration::DurationUnits,
+    fields::{FieldReader, FieldValue},
+    ioa::IoaMetadata,
+    source::SourceFile,
 };
 
 /// What lets somebody do everything, and what lets them release what is held.
@@ -27,7 +27,7 @@ const OVERRIDE: &str = "override";
 
 /// A resource of kind Governance as its file describes it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Governance {
+pub struct IoaGovernance {
     pub name: String,
     pub domain: String,
     /// The one that says what this one does not.
@@ -53,49 +53,51 @@ pub struct EscalationPath {
 }
 
 /// Reads a resource of kind Governance.
-pub fn governance(source: Arc<Source>) -> Result<Governance, Vec<Diagnostic>> {
-    let mut sink = Sink::new(source);
-    let read = front_matter(&mut sink).and_then(|tree| {
-        let fields = Fields::of(tree.root(), "a Governance resource", &mut sink)?;
-        Governance::read(fields, &mut sink)
+pub fn read_governance(source: Arc<SourceFile>) -> Result<IoaGovernance, Vec<Diagnostic>> {
+    let mut sink = DiagnosticSink::new(source);
+    let read = parse_front_matter(&mut sink).and_then(|tree| {
+        let fields = FieldReader::from_node(tree.root(), "a Governance resource", &mut sink)?;
+        IoaGovernance::read(fields, &mut sink)
     });
     match read {
         Some(governance) if !sink.has_errors() => Ok(governance),
-        _ => Err(sink.finish()),
+        _ => Err(sink.into_diagnostics()),
     }
 }
 
-impl Governance {
-    fn read(mut fields: Fields<'_>, sink: &mut Sink) -> Option<Governance> {
+impl IoaGovernance {
+    fn read(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<IoaGovernance> {
         let versions = &[("ioa.dev/v0.1", ()), ("ioa.dev/v0.2", ())];
-        fields.required("apiVersion", sink).and_then(|given| given.one_of(versions, sink));
-        fields.required("kind", sink).and_then(|given| given.one_of(&[("Governance", ())], sink));
+        fields.required("apiVersion", sink).and_then(|given| given.read_one_of(versions, sink));
+        fields.required("kind", sink).and_then(|given| given.read_one_of(&[("Governance", ())], sink));
         fields.required("metadata", sink);
-        let metadata = fields.field("metadata").and_then(|field| Metadata::read(field, sink));
+        let metadata = fields.field("metadata").and_then(|field| IoaMetadata::read(field, sink));
         fields.required("spec", sink);
-        let spec = fields.field("spec").and_then(|field| Fields::under(field, "`spec`", sink));
-        fields.allow(&["status"]);
+        let spec = fields.field("spec").and_then(|field| FieldReader::from_field(field, "`spec`", sink));
+        fields.allow_fields(&["status"]);
         fields.finish(sink);
         let name = metadata.and_then(|metadata| metadata.name);
-        let governance = spec.and_then(|spec| Governance::read_spec(spec, sink));
-        Some(Governance { name: name?.to_owned(), ..governance? })
+        let governance = spec.and_then(|spec| IoaGovernance::read_spec(spec, sink));
+        Some(IoaGovernance { name: name?.to_owned(), ..governance? })
     }
 
-    fn read_spec(mut fields: Fields<'_>, sink: &mut Sink) -> Option<Governance> {
-        let domain = fields.required("domain", sink).and_then(|given| given.words(sink));
-        let extends = fields.optional("extends").and_then(|given| given.words(sink));
+    fn read_spec(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<IoaGovernance> {
+        let domain = fields.required("domain", sink).and_then(|given| given.read_non_empty_text(sink));
+        let extends = fields.optional("extends").and_then(|given| given.read_non_empty_text(sink));
         let access = fields.optional("accessControl").and_then(|given| read_access(given, sink));
         let escalation = fields.optional("escalation").and_then(|given| read_escalation(given, sink));
         let over = fields.optional("humanOverride").and_then(|given| read_override(given, sink));
-        for given in fields.optional("failureModes").and_then(|given| given.list(sink)).unwrap_or_default() {
+        for given in
+            fields.optional("failureModes").and_then(|given| given.read_list(sink)).unwrap_or_default()
+        {
             check_failure_mode(given, sink);
         }
-        fields.allow(&["promptVersioning", "audit", "compliance"]);
+        fields.allow_fields(&["promptVersioning", "audit", "compliance"]);
         fields.finish_open(sink);
         let (roles, default_role) = access.unwrap_or_default();
         let (paths, first) = escalation.unwrap_or_default();
         let (overrides, response_time) = over.unwrap_or_default();
-        Some(Governance {
+        Some(IoaGovernance {
             name: String::new(),
             domain: domain?.value.to_owned(),
             extends: extends.map(|text| text.value.to_owned()),
@@ -110,7 +112,7 @@ impl Governance {
 
     /// What it does not say, the one that it extends does.
     #[must_use]
-    pub(crate) fn over(mut self, parent: Governance) -> Governance {
+    pub(crate) fn inherit_from(mut self, parent: IoaGovernance) -> IoaGovernance {
         if self.roles.is_none() {
             (self.roles, self.default_role) = (parent.roles, parent.default_role);
         }
@@ -129,26 +131,28 @@ impl Governance {
     }
 
     /// Who is asked about what it stops, one after the other. A role that may override is asked on every level.
-    pub(crate) fn levels(&self) -> Vec<Level> {
+    pub(crate) fn escalation_levels(&self) -> Vec<EscalationLevel> {
         let roles = self.roles.iter().flatten();
-        let over = roles.filter(|(_, may)| has(may, OVERRIDE)).map(|(role, _)| Approver::Role(role.clone()));
+        let over = roles
+            .filter(|(_, may)| has_permission(may, OVERRIDE))
+            .map(|(role, _)| Approver::Role(role.clone()));
         let over: Vec<Approver> = over.collect();
         let first = self.first.unwrap_or(0);
         let mut paths: Vec<&EscalationPath> = self.paths.iter().filter(|path| path.level >= first).collect();
         paths.sort_by_key(|path| path.level);
-        let mut levels: Vec<Level> = paths
+        let mut levels: Vec<EscalationLevel> = paths
             .into_iter()
             .map(|path| {
                 let own = Approver::Role(path.role.clone());
                 let others = over.iter().filter(|other| **other != own).cloned();
-                Level {
+                EscalationLevel {
                     approvers: std::iter::once(own.clone()).chain(others).collect(),
                     timeout: path.timeout,
                 }
             })
             .collect();
         if levels.is_empty() && !over.is_empty() {
-            levels.push(Level { approvers: over, timeout: None });
+            levels.push(EscalationLevel { approvers: over, timeout: None });
         }
         if let Some(last) = levels.last_mut() {
             last.timeout = last.timeout.or(self.response_time);
@@ -157,105 +161,123 @@ impl Governance {
     }
 
     /// What it says of one request.
-    pub(super) fn judge(&self, request: &Request<'_>) -> Finding {
+    pub(super) fn judge(&self, request: &PolicyRequest<'_>) -> PolicyFinding {
         let (name, who) = (&self.name, request.who);
         let Some(roles) = &self.roles else {
-            return Finding::new(Decision::Allow, format!("the governance `{name}` lets anyone"));
+            return PolicyFinding::new(PolicyDecision::Allow, format!("the governance `{name}` lets anyone"));
         };
         let own = |role: &String| who.roles.contains(role);
         let named = roles.iter().any(|(role, _)| own(role));
         let counts = |role: &String| if named { own(role) } else { self.default_role.as_ref() == Some(role) };
         let needed = if request.changes { "write" } else { "read" };
-        if roles.iter().any(|(role, may)| counts(role) && has(may, needed)) {
-            return Finding::new(
-                Decision::Allow,
+        if roles.iter().any(|(role, may)| counts(role) && has_permission(may, needed)) {
+            return PolicyFinding::new(
+                PolicyDecision::Allow,
                 format!("the governance `{name}` lets {} {needed}", who.name),
             );
         }
         let why = format!("the governance `{name}` does not let {} {needed}", who.name);
-        match self.levels() {
+        match self.escalation_levels() {
             levels if !levels.is_empty() && self.may_override() => {
-                Finding::new(Decision::Escalate { levels, quorum: 1 }, why)
+                PolicyFinding::new(PolicyDecision::Escalate { levels, quorum: 1 }, why)
             }
-            _ => Finding::new(Decision::Deny, why),
+            _ => PolicyFinding::new(PolicyDecision::Deny, why),
         }
     }
 }
 
-fn has(permissions: &[String], needed: &str) -> bool {
+fn has_permission(permissions: &[String], needed: &str) -> bool {
     permissions.iter().any(|one| one == needed || one == ADMIN || one == "*")
 }
 
-type Roles = Option<Vec<(String, Vec<String>)>>;
+type RolePermissions = Option<Vec<(String, Vec<String>)>>;
 
-fn read_access(given: Given<'_>, sink: &mut Sink) -> Option<(Roles, Option<String>)> {
-    let mut fields = Fields::of(given.node, "`accessControl`", sink)?;
-    let listed = fields.optional("roles").and_then(|given| given.list(sink));
+fn read_access(
+    given: FieldValue<'_>,
+    sink: &mut DiagnosticSink,
+) -> Option<(RolePermissions, Option<String>)> {
+    let mut fields = FieldReader::from_node(given.node, "`accessControl`", sink)?;
+    let listed = fields.optional("roles").and_then(|given| given.read_list(sink));
     let default = fields.optional("defaultRole");
     fields.finish_open(sink);
     let roles = listed.map(|items| {
         items.into_iter().filter_map(|item| read_role(item, sink)).collect::<Vec<(String, Vec<String>)>>()
     });
-    let named = default.and_then(|given| given.words(sink));
+    let named = default.and_then(|given| given.read_non_empty_text(sink));
     if let (Some(given), Some(named), Some(roles)) = (default, &named, &roles)
         && !roles.iter().any(|(role, _)| role == named.value)
     {
         let message = format!("`defaultRole` is `{}`, which is none of the roles", named.value);
-        let diagnostic = Diagnostic::new(Code::FieldsClash, given.node.source(), given.node.mark(), message);
+        let diagnostic =
+            Diagnostic::new(Code::FieldsClash, given.node.source(), given.node.first_line_span(), message);
         let known: Vec<&str> = roles.iter().map(|(role, _)| role.as_str()).collect();
-        let near = skein_core::closest::did_you_mean(named.value, known.into_iter());
-        sink.push(diagnostic.maybe_hint(near));
+        let near = skein_core::suggest::did_you_mean(named.value, known.into_iter());
+        sink.push(diagnostic.with_optional_hint(near));
     }
     Some((roles, named.map(|text| text.value.to_owned())))
 }
 
-fn read_role(given: Given<'_>, sink: &mut Sink) -> Option<(String, Vec<String>)> {
-    let mut fields = Fields::of(given.node, "a role", sink)?;
-    let name = fields.required("name", sink).and_then(|given| given.words(sink));
-    let may = fields.required("permissions", sink).and_then(|given| given.list(sink)).unwrap_or_default();
+fn read_role(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<(String, Vec<String>)> {
+    let mut fields = FieldReader::from_node(given.node, "a role", sink)?;
+    let name = fields.required("name", sink).and_then(|given| given.read_non_empty_text(sink));
+    let may =
+        fields.required("permissions", sink).and_then(|given| given.read_list(sink)).unwrap_or_default();
     fields.finish_open(sink);
-    let may = may.into_iter().filter_map(|item| item.words(sink)).map(|text| text.value.to_owned());
+    let may =
+        may.into_iter().filter_map(|item| item.read_non_empty_text(sink)).map(|text| text.value.to_owned());
     let may = may.collect();
     Some((name?.value.to_owned(), may))
 }
 
-fn read_escalation(given: Given<'_>, sink: &mut Sink) -> Option<(Vec<EscalationPath>, Option<u32>)> {
-    let mut fields = Fields::of(given.node, "`escalation`", sink)?;
-    let items = fields.optional("paths").and_then(|given| given.list(sink)).unwrap_or_default();
+fn read_escalation(
+    given: FieldValue<'_>,
+    sink: &mut DiagnosticSink,
+) -> Option<(Vec<EscalationPath>, Option<u32>)> {
+    let mut fields = FieldReader::from_node(given.node, "`escalation`", sink)?;
+    let items = fields.optional("paths").and_then(|given| given.read_list(sink)).unwrap_or_default();
     let default = fields.optional("defaultPath");
     fields.finish_open(sink);
     let mut seen = BTreeSet::new();
     let mut paths = Vec::new();
     for item in items {
-        let Some(path) = read_path(item, sink) else { continue };
+        let Some(path) = read_escalation_path(item, sink) else { continue };
         if !seen.insert(path.level) {
             let message = format!("there are two paths of level {}", path.level);
-            sink.push(Diagnostic::new(Code::DuplicateName, item.node.source(), item.node.mark(), message));
+            sink.push(Diagnostic::new(
+                Code::DuplicateName,
+                item.node.source(),
+                item.node.first_line_span(),
+                message,
+            ));
         }
         paths.push(path);
     }
     let first = default.and_then(|given| {
-        let text = given.words(sink)?.value;
+        let text = given.read_non_empty_text(sink)?.value;
         let level = text.strip_prefix("level-").unwrap_or(text).parse().ok();
         let level = level.or_else(|| paths.iter().find(|path| path.role == text).map(|path| path.level));
         let known = level.filter(|level| paths.iter().any(|path| path.level == *level));
         if known.is_none() {
             let message = format!("`defaultPath` is `{text}`, which is none of the paths");
-            let diagnostic =
-                Diagnostic::new(Code::FieldsClash, given.node.source(), given.node.mark(), message);
-            sink.push(diagnostic.hint("write its level, such as `level-1`"));
+            let diagnostic = Diagnostic::new(
+                Code::FieldsClash,
+                given.node.source(),
+                given.node.first_line_span(),
+                message,
+            );
+            sink.push(diagnostic.with_hint("write its level, such as `level-1`"));
         }
         known
     });
     Some((paths, first))
 }
 
-fn read_path(given: Given<'_>, sink: &mut Sink) -> Option<EscalationPath> {
-    let mut fields = Fields::of(given.node, "an escalation path", sink)?;
-    let level = fields.required("level", sink).and_then(|given| given.whole(0..=100, sink));
-    let role = fields.required("role", sink).and_then(|given| given.words(sink));
-    fields.optional("channel").and_then(|given| given.words(sink));
-    let timeout = fields.optional("timeout").and_then(|given| given.duration(Units::All, sink));
+fn read_escalation_path(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<EscalationPath> {
+    let mut fields = FieldReader::from_node(given.node, "an escalation path", sink)?;
+    let level = fields.required("level", sink).and_then(|given| given.read_whole_number(0..=100, sink));
+    let role = fields.required("role", sink).and_then(|given| given.read_non_empty_text(sink));
+    fields.optional("channel").and_then(|given| given.read_non_empty_text(sink));
+    let timeout = fields.optional("timeout").and_then(|given| given.read_duration(DurationUnits::All, sink));
     fields.finish_open(sink);
     Some(EscalationPath {
         level: level?.value,
@@ -264,21 +286,22 @@ fn read_path(given: Given<'_>, sink: &mut Sink) -> Option<EscalationPath> {
     })
 }
 
-fn read_override(given: Given<'_>, sink: &mut Sink) -> Option<(Option<bool>, Option<Millis>)> {
-    let mut fields = Fields::of(given.node, "`humanOverride`", sink)?;
-    let enabled = fields.optional("enabled").and_then(|given| given.flag(sink));
-    for item in fields.optional("channels").and_then(|given| given.list(sink)).unwrap_or_default() {
-        item.words(sink);
+fn read_override(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<(Option<bool>, Option<Millis>)> {
+    let mut fields = FieldReader::from_node(given.node, "`humanOverride`", sink)?;
+    let enabled = fields.optional("enabled").and_then(|given| given.read_bool(sink));
+    for item in fields.optional("channels").and_then(|given| given.read_list(sink)).unwrap_or_default() {
+        item.read_non_empty_text(sink);
     }
-    let time = fields.optional("maxResponseTime").and_then(|given| given.duration(Units::All, sink));
+    let time =
+        fields.optional("maxResponseTime").and_then(|given| given.read_duration(DurationUnits::All, sink));
     fields.finish_open(sink);
     Some((enabled.map(|flag| flag.value), time.map(|length| length.value)))
 }
 
-fn check_failure_mode(given: Given<'_>, sink: &mut Sink) {
-    let Some(mut fields) = Fields::of(given.node, "a failure mode", sink) else { return };
+fn check_failure_mode(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
+    let Some(mut fields) = FieldReader::from_node(given.node, "a failure mode", sink) else { return };
     for name in ["scenario", "response", "escalation"] {
-        fields.required(name, sink).and_then(|given| given.words(sink));
+        fields.required(name, sink).and_then(|given| given.read_non_empty_text(sink));
     }
     fields.finish_open(sink);
 }

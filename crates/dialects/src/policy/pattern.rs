@@ -1,7 +1,7 @@
 //! Names with stars in them, as policies write them.
 
 /// Whether a name fits a pattern, in which each star stands for anything, or nothing.
-pub(super) fn fits(pattern: &str, name: &str) -> bool {
+pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = name.strip_prefix(parts.next().unwrap_or_default()) else { return false };
     let mut parts: Vec<&str> = parts.collect();
@@ -17,7 +17,7 @@ pub(super) fn fits(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::fits;
+    use super::matches_pattern;
 
     #[test]
     fn stars_stand_for_anything() {
@@ -33,7 +33,7 @@ mod tests {
             ("*x", "x", true),
             ("aa*a", "aa", false),
         ] {
-            assert_eq!(fits(pattern, name), wanted, "{pattern} {name}");
+            assert_eq!(matches_pattern(pattern, name), wanted, "{pattern} {name}");
         }
     }
 }

@@ -1,19 +1,19 @@
 //! What is asked of a policy: who wants something done, and what that is.
 
-use skein_core::time::Time;
+use skein_core::time::Timestamp;
 
 /// Who begins a run, as the project knows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Person {
+pub struct PolicyPrincipal {
     pub name: String,
     pub roles: Vec<String>,
 }
 
 /// One thing that somebody wants done.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Request<'a> {
-    pub who: &'a Person,
-    pub now: Time,
+pub(crate) struct PolicyRequest<'a> {
+    pub who: &'a PolicyPrincipal,
+    pub now: Timestamp,
     /// What sort of thing is done: `tool.call`, `agent.run` or `command.run`.
     pub class: &'a str,
     /// The action that it is, where it is one of a name.
@@ -28,16 +28,16 @@ pub(crate) struct Request<'a> {
     pub risk: u8,
 }
 
-impl Request<'_> {
+impl PolicyRequest<'_> {
     /// The names that a grant may have for it, such as `mail:send` and `tool:mailer`.
-    pub fn names(&self) -> Vec<String> {
+    pub fn action_names(&self) -> Vec<String> {
         let sort = self.class.split('.').next().unwrap_or_default();
         let own = format!("{sort}:{}", self.subject);
         self.action.map(str::to_owned).into_iter().chain([own]).collect()
     }
 
     /// What it is, for people.
-    pub fn what(&self) -> String {
-        self.names().swap_remove(0)
+    pub fn describe(&self) -> String {
+        self.action_names().swap_remove(0)
     }
 }

@@ -3,25 +3,25 @@
 use skein_core::{ir::Approver, limits};
 
 use super::{
-    evaluate::{Decision, Finding},
-    pattern::fits,
-    request::Request,
+    evaluate::{PolicyDecision, PolicyFinding},
+    pattern::matches_pattern,
+    request::PolicyRequest,
 };
 use crate::{
-    aip15::version,
+    aip15::read_version,
     code::Code,
-    diagnostic::{Diagnostic, Sink},
-    read::{Fields, Given, brief},
+    diagnostic::{Diagnostic, DiagnosticSink},
+    fields::{FieldReader, FieldValue, shorten_text},
 };
 
 /// A rule as its file describes it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rule {
+pub struct PolicyRule {
     pub slug: String,
     pub action: String,
     pub subject: Option<String>,
     pub least_risk: u8,
-    pub says: Says,
+    pub says: RuleEffect,
     /// Who is asked; nobody named: anyone.
     pub signers: Vec<Approver>,
     pub quorum: u32,
@@ -30,49 +30,50 @@ pub struct Rule {
 
 /// What a rule says of what it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Says {
+pub enum RuleEffect {
     Allow,
     Deny,
     RequireApproval,
     Escalate,
 }
 
-const SAYS: &[(&str, Says)] = &[
-    ("allow", Says::Allow),
-    ("deny", Says::Deny),
-    ("require-approval", Says::RequireApproval),
-    ("escalate", Says::Escalate),
+const SAYS: &[(&str, RuleEffect)] = &[
+    ("allow", RuleEffect::Allow),
+    ("deny", RuleEffect::Deny),
+    ("require-approval", RuleEffect::RequireApproval),
+    ("escalate", RuleEffect::Escalate),
 ];
 
-impl Rule {
-    pub(super) fn read(mut fields: Fields<'_>, sink: &mut Sink) -> Option<Rule> {
+impl PolicyRule {
+    pub(super) fn read(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<PolicyRule> {
         let doctype = fields.required("doctype", sink);
-        doctype.and_then(|given| given.one_of(&[("policy", ())], sink));
-        let slug = fields.required("slug", sink).and_then(|given| slug(given, sink));
-        fields.required("version", sink).and_then(|given| version(given, sink));
-        let matches = fields.required("match", sink).and_then(|given| Match::read(given, sink));
-        let says = fields.required("decision", sink).and_then(|given| given.one_of(SAYS, sink));
+        doctype.and_then(|given| given.read_one_of(&[("policy", ())], sink));
+        let slug = fields.required("slug", sink).and_then(|given| read_slug(given, sink));
+        fields.required("version", sink).and_then(|given| read_version(given, sink));
+        let matches = fields.required("match", sink).and_then(|given| RuleMatch::read(given, sink));
+        let says = fields.required("decision", sink).and_then(|given| given.read_one_of(SAYS, sink));
         let listed = fields.optional("signers");
-        let signers = listed.map(|given| signers(given, sink)).unwrap_or_default();
-        let quorum = fields.optional("quorum").and_then(|given| given.whole(1..=limits::QUORUM, sink));
-        fields.optional("autonomy").and_then(|given| given.whole(0..=4, sink));
+        let signers = listed.map(|given| read_signers(given, sink)).unwrap_or_default();
+        let quorum =
+            fields.optional("quorum").and_then(|given| given.read_whole_number(1..=limits::QUORUM, sink));
+        fields.optional("autonomy").and_then(|given| given.read_whole_number(0..=4, sink));
         let budget = fields.optional("budget").is_some();
-        fields.allow(&["metadata"]);
+        fields.allow_fields(&["metadata"]);
         let nobody = says.as_ref().filter(|_| signers.is_empty()).and_then(|says| match says.value {
-            Says::RequireApproval => Some("a rule that requires approval has to say whose"),
-            Says::Escalate => Some("a rule that escalates has to say to whom"),
-            Says::Allow | Says::Deny => None,
+            RuleEffect::RequireApproval => Some("a rule that requires approval has to say whose"),
+            RuleEffect::Escalate => Some("a rule that escalates has to say to whom"),
+            RuleEffect::Allow | RuleEffect::Deny => None,
         });
         if let Some(message) = nobody {
-            let span = listed.map_or(fields.head(), |given| given.node.mark());
+            let span = listed.map_or(fields.head_span(), |given| given.node.first_line_span());
             let diagnostic = Diagnostic::new(Code::NoValue, fields.node().source(), span, message);
-            sink.push(diagnostic.hint("write `signers: [{ role: finance }]`"));
+            sink.push(diagnostic.with_hint("write `signers: [{ role: finance }]`"));
         }
         let quorum = quorum.map_or(1, |quorum| quorum.value);
         check_quorum(&fields, &signers, quorum, sink);
         fields.finish(sink);
         let matches = matches?;
-        Some(Rule {
+        Some(PolicyRule {
             slug: slug?.to_owned(),
             action: matches.action,
             subject: matches.subject,
@@ -85,47 +86,49 @@ impl Rule {
     }
 
     /// What it says of one request.
-    pub(super) fn judge(&self, request: &Request<'_>) -> Finding {
+    pub(super) fn judge(&self, request: &PolicyRequest<'_>) -> PolicyFinding {
         let name = &self.slug;
         if !self.matches(request) {
-            let why = format!("the policy `{name}` says nothing of {}", request.what());
-            return Finding::new(Decision::Ask { approvers: Vec::new(), quorum: 1 }, why);
+            let why = format!("the policy `{name}` says nothing of {}", request.describe());
+            return PolicyFinding::new(PolicyDecision::Ask { approvers: Vec::new(), quorum: 1 }, why);
         }
         let quorum = self.quorum;
         let (decision, word) = match self.says {
-            Says::Allow => (Decision::Allow, "allows it"),
-            Says::Deny => (Decision::Deny, "denies it"),
-            Says::RequireApproval => {
-                (Decision::Ask { approvers: self.signers.clone(), quorum }, "requires approval")
+            RuleEffect::Allow => (PolicyDecision::Allow, "allows it"),
+            RuleEffect::Deny => (PolicyDecision::Deny, "denies it"),
+            RuleEffect::RequireApproval => {
+                (PolicyDecision::Ask { approvers: self.signers.clone(), quorum }, "requires approval")
             }
-            Says::Escalate => (Decision::escalate(self.signers.clone(), quorum), "escalates it"),
+            RuleEffect::Escalate => {
+                (PolicyDecision::escalate_to(self.signers.clone(), quorum), "escalates it")
+            }
         };
-        Finding::new(decision, format!("the policy `{name}` {word}"))
+        PolicyFinding::new(decision, format!("the policy `{name}` {word}"))
     }
 
-    fn matches(&self, request: &Request<'_>) -> bool {
-        let action = fits(&self.action, request.class)
-            || request.action.is_some_and(|action| fits(&self.action, &action.replace(':', ".")));
-        let subject = self.subject.as_ref().is_none_or(|subject| fits(subject, request.subject));
+    fn matches(&self, request: &PolicyRequest<'_>) -> bool {
+        let action = matches_pattern(&self.action, request.class)
+            || request.action.is_some_and(|action| matches_pattern(&self.action, &action.replace(':', ".")));
+        let subject = self.subject.as_ref().is_none_or(|subject| matches_pattern(subject, request.subject));
         action && subject && request.risk >= self.least_risk
     }
 }
 
 /// What a rule is about.
-struct Match {
+struct RuleMatch {
     action: String,
     subject: Option<String>,
     least_risk: u8,
 }
 
-impl Match {
-    fn read(given: Given<'_>, sink: &mut Sink) -> Option<Match> {
-        let mut fields = Fields::of(given.node, "`match`", sink)?;
-        let action = fields.required("action", sink).and_then(|given| action(given, sink));
-        let subject = fields.optional("subject").and_then(|given| given.words(sink));
-        let risk = fields.optional("risk_level_min").and_then(|given| given.whole(0..=3, sink));
+impl RuleMatch {
+    fn read(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<RuleMatch> {
+        let mut fields = FieldReader::from_node(given.node, "`match`", sink)?;
+        let action = fields.required("action", sink).and_then(|given| read_action_class(given, sink));
+        let subject = fields.optional("subject").and_then(|given| given.read_non_empty_text(sink));
+        let risk = fields.optional("risk_level_min").and_then(|given| given.read_whole_number(0..=3, sink));
         fields.finish(sink);
-        Some(Match {
+        Some(RuleMatch {
             action: action?.to_owned(),
             subject: subject.map(|text| text.value.to_owned()),
             least_risk: risk.and_then(|risk| u8::try_from(risk.value).ok()).unwrap_or(0),
@@ -134,21 +137,22 @@ impl Match {
 }
 
 /// A class of actions: words with dots, in which a star stands for anything.
-fn action<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
-    let text = given.words(sink)?.value;
+fn read_action_class<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
+    let text = given.read_non_empty_text(sink)?.value;
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-' | '*');
     if text.chars().all(inner) && text.starts_with(|c: char| c.is_ascii_lowercase() || c == '*') {
         return Some(text);
     }
-    let message = format!("`{}` cannot be a class of actions", brief(text));
-    let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.mark(), message);
-    sink.push(diagnostic.hint("words with dots between, such as `tool.call`, `tool.*` or `mail.send`"));
+    let message = format!("`{}` cannot be a class of actions", shorten_text(text));
+    let diagnostic =
+        Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
+    sink.push(diagnostic.with_hint("words with dots between, such as `tool.call`, `tool.*` or `mail.send`"));
     None
 }
 
 /// Small letters, digits and dashes.
-pub(super) fn slug<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
-    let text = given.words(sink)?.value;
+pub(super) fn read_slug<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
+    let text = given.read_non_empty_text(sink)?.value;
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let good = (2..=64).contains(&text.len())
         && text.chars().all(|c| inner(c) || c == '-')
@@ -157,41 +161,52 @@ pub(super) fn slug<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
     if good {
         return Some(text);
     }
-    let message = format!("`{}` cannot be the name of a policy", brief(text));
-    let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.mark(), message);
-    sink.push(diagnostic.hint("2 to 64 small letters, digits and dashes, such as `payments`"));
+    let message = format!("`{}` cannot be the name of a policy", shorten_text(text));
+    let diagnostic =
+        Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
+    sink.push(diagnostic.with_hint("2 to 64 small letters, digits and dashes, such as `payments`"));
     None
 }
 
-fn signers(given: Given<'_>, sink: &mut Sink) -> Vec<Approver> {
-    let items = given.list(sink).unwrap_or_default();
-    items.into_iter().filter_map(|item| signer(item, sink)).collect()
+fn read_signers(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<Approver> {
+    let items = given.read_list(sink).unwrap_or_default();
+    items.into_iter().filter_map(|item| read_signer(item, sink)).collect()
 }
 
-fn signer(given: Given<'_>, sink: &mut Sink) -> Option<Approver> {
-    let mut fields = Fields::of(given.node, "a signer", sink)?;
-    let role = fields.optional("role").and_then(|given| given.words(sink));
-    let user = fields.optional("userId").and_then(|given| given.words(sink));
+fn read_signer(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Approver> {
+    let mut fields = FieldReader::from_node(given.node, "a signer", sink)?;
+    let role = fields.optional("role").and_then(|given| given.read_non_empty_text(sink));
+    let user = fields.optional("userId").and_then(|given| given.read_non_empty_text(sink));
     fields.finish(sink);
     match (role, user) {
         (Some(role), None) => Some(Approver::Role(role.value.to_owned())),
         (None, Some(user)) => Some(Approver::User(user.value.to_owned())),
         _ => {
             let message = "a signer is a `role` or a `userId`, one of them";
-            sink.push(Diagnostic::new(Code::FieldsClash, given.node.source(), given.node.mark(), message));
+            sink.push(Diagnostic::new(
+                Code::FieldsClash,
+                given.node.source(),
+                given.node.first_line_span(),
+                message,
+            ));
             None
         }
     }
 }
 
 /// More people than there are can never agree.
-pub(super) fn check_quorum(fields: &Fields<'_>, people: &[Approver], quorum: u32, sink: &mut Sink) {
+pub(super) fn check_quorum(
+    fields: &FieldReader<'_>,
+    people: &[Approver],
+    quorum: u32,
+    sink: &mut DiagnosticSink,
+) {
     let all_named = !people.is_empty() && people.iter().all(|one| matches!(one, Approver::User(_)));
     if !all_named || people.len() >= quorum as usize {
         return;
     }
-    let span = fields.field("quorum").map_or(fields.head(), |field| field.key_span);
+    let span = fields.field("quorum").map_or(fields.head_span(), |field| field.key_span);
     let message = format!("{quorum} people have to approve, and only {} are named", people.len());
     let diagnostic = Diagnostic::new(Code::FieldsClash, fields.node().source(), span, message);
-    sink.push(diagnostic.hint("name more people, or a role"));
+    sink.push(diagnostic.with_hint("name more people, or a role"));
 }

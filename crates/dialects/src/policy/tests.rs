@@ -1,33 +1,33 @@
 //! What policies of each shape say of requests, and what is wrong with their files.
 
 use skein_core::{
-    ir::{Approver, Level},
-    time::{Millis, Time},
+    ir::{Approver, EscalationLevel},
+    time::{Millis, Timestamp},
 };
 
 use super::*;
 
-fn read(text: &str) -> Policy {
-    let (policy, said) = policy(Source::new("POLICY.md", format!("---\n{text}\n---\n")));
+fn read(text: &str) -> PolicyDocument {
+    let (policy, said) = read_policy(SourceFile::new("POLICY.md", format!("---\n{text}\n---\n")));
     policy.unwrap_or_else(|| panic!("{:?}", said.iter().map(|one| &one.message).collect::<Vec<_>>()))
 }
 
 fn wrong(text: &str) -> Vec<String> {
-    let (policy, said) = policy(Source::new("POLICY.md", format!("---\n{text}\n---\n")));
+    let (policy, said) = read_policy(SourceFile::new("POLICY.md", format!("---\n{text}\n---\n")));
     assert!(policy.is_none(), "{text}");
     said.into_iter().map(|one| one.message).collect()
 }
 
-fn person(roles: &[&str]) -> Person {
-    Person { name: "ada".into(), roles: roles.iter().map(|role| (*role).to_owned()).collect() }
+fn person(roles: &[&str]) -> PolicyPrincipal {
+    PolicyPrincipal { name: "ada".into(), roles: roles.iter().map(|role| (*role).to_owned()).collect() }
 }
 
 /// What a policy says when `ada`, with these roles, wants the tool `mailer` to send a mail.
-fn judged(policy: &Policy, roles: &[&str]) -> Finding {
+fn judged(policy: &PolicyDocument, roles: &[&str]) -> PolicyFinding {
     let (who, mutates) = (person(roles), ["external:mail".to_owned()]);
-    policy.judge(&Request {
+    policy.judge(&PolicyRequest {
         who: &who,
-        now: Time(1_000_000),
+        now: Timestamp(1_000_000),
         class: "tool.call",
         action: Some("mail:send"),
         subject: "mailer",
@@ -37,7 +37,7 @@ fn judged(policy: &Policy, roles: &[&str]) -> Finding {
     })
 }
 
-fn decided(policy: &Policy, roles: &[&str]) -> Decision {
+fn decided(policy: &PolicyDocument, roles: &[&str]) -> PolicyDecision {
     judged(policy, roles).decision
 }
 
@@ -45,20 +45,23 @@ fn role(name: &str) -> Approver {
     Approver::Role(name.into())
 }
 
-fn grant(more: &str) -> Policy {
+fn grant(more: &str) -> PolicyDocument {
     read(&format!("schema: policy/v1\nid: '@acme/mail'\ngrants:\n  - {more}"))
 }
 
 #[test]
 fn what_is_not_granted_is_denied() {
     let sends = |who: &str| grant(&format!("{{principal: '{who}', actions: [{{action: 'mail:send'}}]}}"));
-    assert_eq!(decided(&sends("user://ada"), &[]), Decision::Allow);
-    assert_eq!(decided(&sends("role://post"), &["post"]), Decision::Allow);
-    assert_eq!(decided(&sends("*"), &[]), Decision::Allow);
+    assert_eq!(decided(&sends("user://ada"), &[]), PolicyDecision::Allow);
+    assert_eq!(decided(&sends("role://post"), &["post"]), PolicyDecision::Allow);
+    assert_eq!(decided(&sends("*"), &[]), PolicyDecision::Allow);
     let no = judged(&sends("role://post"), &["sales"]);
-    assert_eq!(no.decision, Decision::Deny);
+    assert_eq!(no.decision, PolicyDecision::Deny);
     assert_eq!(no.why, "the policy `@acme/mail` does not grant mail:send to ada");
-    assert_eq!(decided(&read("schema: policy/v1\nid: open-door\ndefault: allow"), &[]), Decision::Allow);
+    assert_eq!(
+        decided(&read("schema: policy/v1\nid: open-door\ndefault: allow"), &[]),
+        PolicyDecision::Allow
+    );
 }
 
 #[test]
@@ -66,16 +69,16 @@ fn grants_are_for_actions_within_a_scope_and_a_time() {
     let of = |what: &str, more: &str| {
         decided(&grant(&format!("{{principal: '*', actions: [{{{what}}}]{more}}}")), &[])
     };
-    assert_eq!(of("action: 'mail:*'", ""), Decision::Allow);
-    assert_eq!(of("action: 'tool:mailer'", ""), Decision::Allow);
-    assert_eq!(of("action: '@acme/actions/mail:send'", ""), Decision::Allow);
-    assert_eq!(of("action: 'mail:read'", ""), Decision::Deny);
-    assert_eq!(of("action: 'mail:send', scope: 'external:*'", ""), Decision::Allow);
-    assert_eq!(of("action: 'mail:send', scope: 'workspace:*'", ""), Decision::Deny);
-    assert_eq!(of("action: 'mail:send'", ", revoked: true"), Decision::Deny);
+    assert_eq!(of("action: 'mail:*'", ""), PolicyDecision::Allow);
+    assert_eq!(of("action: 'tool:mailer'", ""), PolicyDecision::Allow);
+    assert_eq!(of("action: '@acme/actions/mail:send'", ""), PolicyDecision::Allow);
+    assert_eq!(of("action: 'mail:read'", ""), PolicyDecision::Deny);
+    assert_eq!(of("action: 'mail:send', scope: 'external:*'", ""), PolicyDecision::Allow);
+    assert_eq!(of("action: 'mail:send', scope: 'workspace:*'", ""), PolicyDecision::Deny);
+    assert_eq!(of("action: 'mail:send'", ", revoked: true"), PolicyDecision::Deny);
     let since = ", granted_at: 1970-01-01T00:00:00Z, ttl_seconds: ";
-    assert_eq!(of("action: 'mail:send'", &format!("{since}1001")), Decision::Allow);
-    assert_eq!(of("action: 'mail:send'", &format!("{since}1000")), Decision::Deny);
+    assert_eq!(of("action: 'mail:send'", &format!("{since}1001")), PolicyDecision::Allow);
+    assert_eq!(of("action: 'mail:send'", &format!("{since}1000")), PolicyDecision::Deny);
 }
 
 #[test]
@@ -84,22 +87,22 @@ fn conditions_and_requirements_ask_people_or_deny() {
         format!("{{principal: '*', actions: [{{action: 'mail:send'}}], conditions: [{conditions}]}}")
     };
     let asks = grant(&grants("{kind: approval-from, from: 'role://legal', quorum: 2}"));
-    assert_eq!(decided(&asks, &[]), Decision::Ask { approvers: vec![role("legal")], quorum: 2 });
+    assert_eq!(decided(&asks, &[]), PolicyDecision::Ask { approvers: vec![role("legal")], quorum: 2 });
     // One that cannot be seen to never holds.
     let office = grant(&grants("{kind: during-business-hours}"));
-    assert_eq!(decided(&office, &[]), Decision::Deny);
-    assert_eq!(office.unkept().len(), 1);
+    assert_eq!(decided(&office, &[]), PolicyDecision::Deny);
+    assert_eq!(office.unsupported_parts().len(), 1);
     let required = |requirement: &str| {
         read(&format!("schema: policy/v1\nid: open-door\ndefault: allow\nrequirements: [{requirement}]"))
     };
     let two = required("{kind: approval-from, from: [user://bob, role://legal]}");
     let people = vec![Approver::User("bob".into()), role("legal")];
-    assert_eq!(decided(&two, &[]), Decision::Ask { approvers: people, quorum: 1 });
-    assert_eq!(decided(&required("{kind: mfa-recent}"), &[]), Decision::Deny);
-    assert_eq!(decided(&required("{kind: mfa-recent, applies_to: ['disk:*']}"), &[]), Decision::Allow);
+    assert_eq!(decided(&two, &[]), PolicyDecision::Ask { approvers: people, quorum: 1 });
+    assert_eq!(decided(&required("{kind: mfa-recent}"), &[]), PolicyDecision::Deny);
+    assert_eq!(decided(&required("{kind: mfa-recent, applies_to: ['disk:*']}"), &[]), PolicyDecision::Allow);
 }
 
-fn rule(more: &str) -> Policy {
+fn rule(more: &str) -> PolicyDocument {
     read(&format!("schema: agentgovernance/v1\ndoctype: policy\nslug: mail-rule\nversion: 1.0.0\n{more}"))
 }
 
@@ -113,14 +116,14 @@ fn a_rule_says_what_becomes_of_what_it_matches() {
             &[],
         )
     };
-    assert_eq!(says("allow"), Decision::Allow);
-    assert_eq!(says("deny"), Decision::Deny);
-    assert_eq!(says("require-approval"), Decision::Ask { approvers: vec![role("legal")], quorum: 2 });
-    assert_eq!(says("escalate"), Decision::escalate(vec![role("legal")], 2));
+    assert_eq!(says("allow"), PolicyDecision::Allow);
+    assert_eq!(says("deny"), PolicyDecision::Deny);
+    assert_eq!(says("require-approval"), PolicyDecision::Ask { approvers: vec![role("legal")], quorum: 2 });
+    assert_eq!(says("escalate"), PolicyDecision::escalate_to(vec![role("legal")], 2));
     let matches = |what: &str| decided(&rule(&format!("match: {{{what}}}\ndecision: deny")), &[]);
-    assert_eq!(matches("action: mail.send, subject: 'mail*', risk_level_min: 2"), Decision::Deny);
+    assert_eq!(matches("action: mail.send, subject: 'mail*', risk_level_min: 2"), PolicyDecision::Deny);
     // What a rule says nothing of, a person says.
-    let asked = Decision::Ask { approvers: Vec::new(), quorum: 1 };
+    let asked = PolicyDecision::Ask { approvers: Vec::new(), quorum: 1 };
     for other in
         ["action: agent.run", "action: tool.call, subject: ftp", "action: tool.call, risk_level_min: 3"]
     {
@@ -128,12 +131,12 @@ fn a_rule_says_what_becomes_of_what_it_matches() {
     }
 }
 
-fn governed(spec: &str) -> Policy {
+fn governed(spec: &str) -> PolicyDocument {
     let text = format!(
         "apiVersion: ioa.dev/v0.2\nkind: Governance\nmetadata: {{name: care}}\nspec: {{domain: art, {spec}}}\n"
     );
     let said = |all: Vec<Diagnostic>| all.into_iter().map(|one| one.message).collect::<Vec<_>>();
-    Policy::Governance(governance(Source::new("care.yaml", text)).map_err(said).unwrap())
+    PolicyDocument::Governance(read_governance(SourceFile::new("care.yaml", text)).map_err(said).unwrap())
 }
 
 const ROLES: &str = "accessControl: {roles: [{name: boss, permissions: [read, override]}, {name: clerk, permissions: [write]}, \
@@ -141,22 +144,26 @@ const ROLES: &str = "accessControl: {roles: [{name: boss, permissions: [read, ov
 
 #[test]
 fn governance_stops_and_escalates() {
-    assert_eq!(decided(&governed("extends: other"), &[]), Decision::Allow);
+    assert_eq!(decided(&governed("extends: other"), &[]), PolicyDecision::Allow);
     let paths = "escalation: {paths: [{level: 2, role: chair}, {level: 1, role: boss, timeout: 15m}]}";
     let policy = governed(&format!("{ROLES}, {paths}, humanOverride: {{maxResponseTime: 1h}}"));
-    assert_eq!(decided(&policy, &["clerk"]), Decision::Allow);
-    assert_eq!(decided(&policy, &["root"]), Decision::Allow);
+    assert_eq!(decided(&policy, &["clerk"]), PolicyDecision::Allow);
+    assert_eq!(decided(&policy, &["root"]), PolicyDecision::Allow);
     let levels = vec![
-        Level { approvers: vec![role("boss"), role("root")], timeout: Some(Millis::minutes(15)) },
-        Level { approvers: vec![role("chair"), role("boss"), role("root")], timeout: Some(Millis::hours(1)) },
+        EscalationLevel { approvers: vec![role("boss"), role("root")], timeout: Some(Millis::from_mins(15)) },
+        EscalationLevel {
+            approvers: vec![role("chair"), role("boss"), role("root")],
+            timeout: Some(Millis::from_hours(1)),
+        },
     ];
     let stopped = judged(&policy, &["visitor"]);
-    assert_eq!(stopped.decision, Decision::Escalate { levels, quorum: 1 });
+    assert_eq!(stopped.decision, PolicyDecision::Escalate { levels, quorum: 1 });
     assert_eq!(stopped.why, "the governance `care` does not let ada write");
     let no = governed(&format!("{ROLES}, humanOverride: {{enabled: false}}"));
-    assert_eq!(decided(&no, &[]), Decision::Deny);
+    assert_eq!(decided(&no, &[]), PolicyDecision::Deny);
     let second = format!("{}, defaultPath: level-2}}", &paths[..paths.len() - 1]);
-    let Decision::Escalate { levels, .. } = decided(&governed(&format!("{ROLES}, {second}")), &[]) else {
+    let PolicyDecision::Escalate { levels, .. } = decided(&governed(&format!("{ROLES}, {second}")), &[])
+    else {
         panic!("it is stopped")
     };
     assert_eq!(levels.len(), 1);
@@ -224,7 +231,7 @@ fn what_is_wrong_with_a_governance_is_said() {
             "`response`",
         ),
     ] {
-        let read = governance(Source::new("a.yaml", format!("apiVersion: ioa.dev/v0.2\n{text}\n")));
+        let read = read_governance(SourceFile::new("a.yaml", format!("apiVersion: ioa.dev/v0.2\n{text}\n")));
         let said: Vec<String> = read.unwrap_err().into_iter().map(|one| one.message).collect();
         assert!(said.iter().any(|one| one.contains(says)), "{text}: {said:?}");
     }

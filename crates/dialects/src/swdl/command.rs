@@ -3,7 +3,7 @@
 //! Splitting comes before expressions are filled in, so that a value is never split, never the program, and never read
 //! by a shell.
 
-use skein_core::expr::Span;
+use skein_core::expr::ExprSpan;
 
 const OPEN: &str = "${{";
 const CLOSE: &str = "}}";
@@ -12,15 +12,15 @@ const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "ksh", "fish"];
 
 /// One argument.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Word {
+pub(super) struct CommandWord {
     pub text: String,
     /// Where its text starts in the line; none if it stands there in another form.
     pub start: Option<usize>,
     /// All of it in the line, quotes included.
-    pub span: Span,
+    pub span: ExprSpan,
 }
 
-impl Word {
+impl CommandWord {
     pub fn has_expression(&self) -> bool {
         self.text.contains(OPEN)
     }
@@ -28,7 +28,7 @@ impl Word {
 
 /// Why a line is not a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CommandError {
+pub(super) enum CommandSplitError {
     Empty,
     Unclosed,
     /// Something that only a shell understands.
@@ -40,71 +40,71 @@ pub(super) enum CommandError {
 }
 
 /// The arguments of a line, the program first; or why it has none, and where.
-pub(super) fn split(line: &str) -> Result<Vec<Word>, (CommandError, Span)> {
-    let mut splitter = Splitter { line, at: 0, words: Vec::new(), word: None };
+pub(super) fn split_command(line: &str) -> Result<Vec<CommandWord>, (CommandSplitError, ExprSpan)> {
+    let mut splitter = CommandSplitter { line, at: 0, words: Vec::new(), word: None };
     splitter.run()?;
     let words = splitter.words;
     let Some(program) = words.first().filter(|word| !word.text.is_empty()) else {
-        return Err((CommandError::Empty, Span::new(0, line.len())));
+        return Err((CommandSplitError::Empty, ExprSpan::new(0, line.len())));
     };
     if program.has_expression() {
-        return Err((CommandError::Program, program.span));
+        return Err((CommandSplitError::Program, program.span));
     }
-    match script_of(program, &words).filter(|script| script.has_expression()) {
-        Some(script) => Err((CommandError::Script, script.span)),
+    match find_script(program, &words).filter(|script| script.has_expression()) {
+        Some(script) => Err((CommandSplitError::Script, script.span)),
         None => Ok(words),
     }
 }
 
 /// The arguments of a line that no expression is filled into; or why it has none.
-pub(crate) fn split_plain(line: &str) -> Result<Vec<String>, &'static str> {
-    let words = split(line).map_err(|(error, _)| match error {
-        CommandError::Empty => "this names no program",
-        CommandError::Unclosed => "a quote is never closed",
-        CommandError::Shell => "only a shell understands this, and none is used",
-        CommandError::Program | CommandError::Script => "nothing is filled in here",
+pub(crate) fn split_plain_command(line: &str) -> Result<Vec<String>, &'static str> {
+    let words = split_command(line).map_err(|(error, _)| match error {
+        CommandSplitError::Empty => "this names no program",
+        CommandSplitError::Unclosed => "a quote is never closed",
+        CommandSplitError::Shell => "only a shell understands this, and none is used",
+        CommandSplitError::Program | CommandSplitError::Script => "nothing is filled in here",
     })?;
     Ok(words.into_iter().map(|word| word.text).collect())
 }
 
 /// The argument that a shell would read as a script.
-fn script_of<'a>(program: &Word, words: &'a [Word]) -> Option<&'a Word> {
+fn find_script<'a>(program: &CommandWord, words: &'a [CommandWord]) -> Option<&'a CommandWord> {
     let name = program.text.rsplit('/').next().unwrap_or_default();
     if !SHELLS.contains(&name) {
         return None;
     }
-    let is_command = |word: &Word| word.text.starts_with('-') && word.text.ends_with('c');
+    let is_command = |word: &CommandWord| word.text.starts_with('-') && word.text.ends_with('c');
     let option = words.iter().position(is_command)?;
     words.get(option + 1)
 }
 
-struct Splitter<'a> {
+struct CommandSplitter<'a> {
     line: &'a str,
     at: usize,
-    words: Vec<Word>,
+    words: Vec<CommandWord>,
     /// The one that is being read, once something of it was there.
-    word: Option<Word>,
+    word: Option<CommandWord>,
 }
 
-impl Splitter<'_> {
-    fn run(&mut self) -> Result<(), (CommandError, Span)> {
+impl CommandSplitter<'_> {
+    fn run(&mut self) -> Result<(), (CommandSplitError, ExprSpan)> {
         while let Some(c) = self.peek() {
             match c {
-                _ if self.line[self.at..].starts_with(OPEN) => self.expression(),
+                _ if self.line[self.at..].starts_with(OPEN) => self.take_expression(),
                 ' ' | '\t' | '\n' | '\r' => {
-                    self.end();
+                    self.end_word();
                     self.at += 1;
                 }
-                '\'' | '"' => self.quoted(c)?,
-                '\\' => self.escaped()?,
+                '\'' | '"' => self.take_quoted(c)?,
+                '\\' => self.take_escaped()?,
                 '|' | '&' | ';' | '<' | '>' | '`' => {
-                    return Err((CommandError::Shell, Span::new(self.at, self.at + 1)));
+                    return Err((CommandSplitError::Shell, ExprSpan::new(self.at, self.at + 1)));
                 }
-                '$' if self.is_variable() => return Err((CommandError::Shell, self.variable())),
-                c => self.take(c),
+                '$' if self.is_variable() => return Err((CommandSplitError::Shell, self.variable_span())),
+                c => self.take_char(c),
             }
         }
-        self.end();
+        self.end_word();
         Ok(())
     }
 
@@ -118,21 +118,24 @@ impl Splitter<'_> {
         next.is_some_and(|c| c.is_ascii_alphabetic() || matches!(c, '_' | '(' | '{'))
     }
 
-    fn variable(&self) -> Span {
+    fn variable_span(&self) -> ExprSpan {
         let rest = &self.line[self.at + 1..];
         let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
-        Span::new(self.at, self.at + 1 + end.max(1))
+        ExprSpan::new(self.at, self.at + 1 + end.max(1))
     }
 
-    fn begun(&mut self) -> &mut Word {
+    fn current_word(&mut self) -> &mut CommandWord {
         let start = self.at;
-        self.word.get_or_insert_with(|| Word { span: Span::new(start, start), ..Word::default() })
+        self.word.get_or_insert_with(|| CommandWord {
+            span: ExprSpan::new(start, start),
+            ..CommandWord::default()
+        })
     }
 
     /// Takes what stands here as it is.
     fn take_text(&mut self, text: &str) {
         let at = self.at;
-        let word = self.begun();
+        let word = self.current_word();
         match word.start {
             _ if word.text.is_empty() => word.start = Some(at),
             Some(start) if start + word.text.len() == at => {}
@@ -142,12 +145,12 @@ impl Splitter<'_> {
         self.at += text.len();
     }
 
-    fn take(&mut self, c: char) {
+    fn take_char(&mut self, c: char) {
         self.take_text(c.encode_utf8(&mut [0; 4]));
     }
 
     /// A whole `${{ }}`; one that is never closed is the matter of whoever reads expressions.
-    fn expression(&mut self) {
+    fn take_expression(&mut self) {
         let rest = &self.line[self.at..];
         let (mut quote, mut i) = (None, OPEN.len());
         // Bytes will do: everything looked for is ASCII, and no part of a longer character is.
@@ -166,23 +169,23 @@ impl Splitter<'_> {
         self.take_text(&hole);
     }
 
-    fn quoted(&mut self, quote: char) -> Result<(), (CommandError, Span)> {
+    fn take_quoted(&mut self, quote: char) -> Result<(), (CommandSplitError, ExprSpan)> {
         let open = self.at;
-        self.begun();
+        self.current_word();
         self.at += 1;
         loop {
             match self.peek() {
-                None => return Err((CommandError::Unclosed, Span::new(open, open + 1))),
+                None => return Err((CommandSplitError::Unclosed, ExprSpan::new(open, open + 1))),
                 Some(c) if c == quote => break,
-                Some(_) if self.line[self.at..].starts_with(OPEN) => self.expression(),
-                Some('\\') if quote == '"' => self.escaped_in_quotes(),
+                Some(_) if self.line[self.at..].starts_with(OPEN) => self.take_expression(),
+                Some('\\') if quote == '"' => self.take_escaped_in_quotes(),
                 Some('`') if quote == '"' => {
-                    return Err((CommandError::Shell, Span::new(self.at, self.at + 1)));
+                    return Err((CommandSplitError::Shell, ExprSpan::new(self.at, self.at + 1)));
                 }
                 Some('$') if quote == '"' && self.is_variable() => {
-                    return Err((CommandError::Shell, self.variable()));
+                    return Err((CommandSplitError::Shell, self.variable_span()));
                 }
-                Some(c) => self.take(c),
+                Some(c) => self.take_char(c),
             }
         }
         self.at += 1;
@@ -190,32 +193,32 @@ impl Splitter<'_> {
     }
 
     /// Outside of quotes, a backslash makes any character plain.
-    fn escaped(&mut self) -> Result<(), (CommandError, Span)> {
-        self.begun();
+    fn take_escaped(&mut self) -> Result<(), (CommandSplitError, ExprSpan)> {
+        self.current_word();
         self.at += 1;
         match self.peek() {
-            Some(c) => self.take(c),
-            None => return Err((CommandError::Unclosed, Span::new(self.at - 1, self.at))),
+            Some(c) => self.take_char(c),
+            None => return Err((CommandSplitError::Unclosed, ExprSpan::new(self.at - 1, self.at))),
         }
         Ok(())
     }
 
     /// Between double quotes, only those that mean something there.
-    fn escaped_in_quotes(&mut self) {
+    fn take_escaped_in_quotes(&mut self) {
         let next = self.line[self.at + 1..].chars().next();
         if matches!(next, Some('"' | '\\' | '$' | '`')) {
             self.at += 1;
         }
         match self.peek() {
-            Some(c) => self.take(c),
+            Some(c) => self.take_char(c),
             None => self.at = self.line.len(),
         }
     }
 
-    fn end(&mut self) {
+    fn end_word(&mut self) {
         let at = self.at;
         self.words.extend(self.word.take().map(|mut word| {
-            word.span = Span::new(word.span.start as usize, at);
+            word.span = ExprSpan::new(word.span.start as usize, at);
             word
         }));
     }
@@ -226,11 +229,15 @@ mod tests {
     use super::*;
 
     fn texts(line: &str) -> Vec<String> {
-        split(line).unwrap_or_else(|error| panic!("{line}: {error:?}")).into_iter().map(|w| w.text).collect()
+        split_command(line)
+            .unwrap_or_else(|error| panic!("{line}: {error:?}"))
+            .into_iter()
+            .map(|w| w.text)
+            .collect()
     }
 
-    fn error(line: &str) -> (CommandError, &str) {
-        let (error, span) = split(line).expect_err(line);
+    fn error(line: &str) -> (CommandSplitError, &str) {
+        let (error, span) = split_command(line).expect_err(line);
         (error, &line[span.start as usize..span.end as usize])
     }
 
@@ -258,27 +265,30 @@ mod tests {
 
     #[test]
     fn words_know_where_they_stand() {
-        let words = split("ab 'c d' e\\ f g'h'").expect("it is a command");
+        let words = split_command("ab 'c d' e\\ f g'h'").expect("it is a command");
         let starts: Vec<_> = words.iter().map(|word| word.start).collect();
         assert_eq!(starts, [Some(0), Some(4), None, None]);
     }
 
     #[test]
     fn what_needs_a_shell_is_refused() {
-        assert_eq!(error("a | b"), (CommandError::Shell, "|"));
-        assert_eq!(error("a $HOME/x"), (CommandError::Shell, "$HOME"));
-        assert_eq!(error("a \"$(b)\""), (CommandError::Shell, "$("));
-        assert_eq!(error("a 'b"), (CommandError::Unclosed, "'"));
-        assert_eq!(error("a \\"), (CommandError::Unclosed, "\\"));
-        assert_eq!(error("  ").0, CommandError::Empty);
-        assert_eq!(error("'' a").0, CommandError::Empty);
+        assert_eq!(error("a | b"), (CommandSplitError::Shell, "|"));
+        assert_eq!(error("a $HOME/x"), (CommandSplitError::Shell, "$HOME"));
+        assert_eq!(error("a \"$(b)\""), (CommandSplitError::Shell, "$("));
+        assert_eq!(error("a 'b"), (CommandSplitError::Unclosed, "'"));
+        assert_eq!(error("a \\"), (CommandSplitError::Unclosed, "\\"));
+        assert_eq!(error("  ").0, CommandSplitError::Empty);
+        assert_eq!(error("'' a").0, CommandSplitError::Empty);
     }
 
     #[test]
     fn a_value_is_never_a_program() {
-        assert_eq!(error("${{ env.TOOL }} x"), (CommandError::Program, "${{ env.TOOL }}"));
-        assert_eq!(error("bin/${{ env.TOOL }}").0, CommandError::Program);
-        assert_eq!(error("bash -ec 'echo ${{ run.id }}'"), (CommandError::Script, "'echo ${{ run.id }}'"));
+        assert_eq!(error("${{ env.TOOL }} x"), (CommandSplitError::Program, "${{ env.TOOL }}"));
+        assert_eq!(error("bin/${{ env.TOOL }}").0, CommandSplitError::Program);
+        assert_eq!(
+            error("bash -ec 'echo ${{ run.id }}'"),
+            (CommandSplitError::Script, "'echo ${{ run.id }}'")
+        );
         assert_eq!(texts("sh -c 'echo \"$1\"' x ${{ run.id }}").len(), 5);
     }
 }

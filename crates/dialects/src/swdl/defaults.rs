@@ -1,22 +1,22 @@
 //! What SWDL means where a source says nothing, and its closed sets of words.
 
 use skein_core::{
-    ir::{ErrorClass, GateTimeout, HookWhen},
+    ir::{ErrorClass, GateTimeout, HookTiming},
     time::Millis,
 };
 
 pub(super) const VERSION: &str = "1.0.0";
-pub(super) const TIMEOUT: Millis = Millis::hours(2);
-pub(super) const STAGE_TIMEOUT: Millis = Millis::minutes(30);
-pub(super) const GATE_TIMEOUT: Millis = Millis::hours(24);
+pub(super) const TIMEOUT: Millis = Millis::from_hours(2);
+pub(super) const STAGE_TIMEOUT: Millis = Millis::from_mins(30);
+pub(super) const GATE_TIMEOUT: Millis = Millis::from_hours(24);
 /// A summary is one short answer.
-pub(super) const SUMMARY_TIMEOUT: Millis = Millis::minutes(5);
+pub(super) const SUMMARY_TIMEOUT: Millis = Millis::from_mins(5);
 /// The model of an agent that has none of its own; only some agent programs know it, so the host decides.
 pub(super) const MODEL: &str = "opus";
 
 pub(super) const MAX_ATTEMPTS: u32 = 2;
-pub(super) const INITIAL_INTERVAL: Millis = Millis::seconds(30);
-pub(super) const MAX_INTERVAL: Millis = Millis::minutes(5);
+pub(super) const INITIAL_INTERVAL: Millis = Millis::from_secs(30);
+pub(super) const MAX_INTERVAL: Millis = Millis::from_mins(5);
 /// In thousandths.
 pub(super) const BACKOFF_MULTIPLIER: u32 = 2_000;
 /// More would be the longest interval at once.
@@ -52,7 +52,7 @@ pub(super) const STAGE_TYPES: &[(&str, StageType)] =
     &[("agent", StageType::Agent), ("gate", StageType::Gate), ("fan_out", StageType::FanOut)];
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum OnFailure {
+pub(super) enum SwdlOnFailure {
     #[default]
     Halt,
     Continue,
@@ -61,37 +61,43 @@ pub(super) enum OnFailure {
 }
 
 /// What a stage may say.
-pub(super) const ON_FAILURE: &[(&str, OnFailure)] = &[
-    ("halt", OnFailure::Halt),
-    ("continue", OnFailure::Continue),
-    ("skip_dependents", OnFailure::SkipDependents),
-    ("rollback", OnFailure::Rollback),
+pub(super) const ON_FAILURE: &[(&str, SwdlOnFailure)] = &[
+    ("halt", SwdlOnFailure::Halt),
+    ("continue", SwdlOnFailure::Continue),
+    ("skip_dependents", SwdlOnFailure::SkipDependents),
+    ("rollback", SwdlOnFailure::Rollback),
 ];
 
 /// What the workflow may say for all of them.
-pub(super) const ON_STAGE_FAILURE: &[(&str, OnFailure)] =
-    &[("halt", OnFailure::Halt), ("continue", OnFailure::Continue), ("rollback", OnFailure::Rollback)];
+pub(super) const ON_STAGE_FAILURE: &[(&str, SwdlOnFailure)] = &[
+    ("halt", SwdlOnFailure::Halt),
+    ("continue", SwdlOnFailure::Continue),
+    ("rollback", SwdlOnFailure::Rollback),
+];
 
 pub(super) const GATE_KINDS: &[(&str, ())] = &[("manual_approval", ())];
 
 /// What a gate does when nobody decides in time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum OnTimeout {
+pub(super) enum SwdlOnTimeout {
     #[default]
     Halt,
     Reject,
     AutoApprove,
 }
 
-pub(super) const ON_TIMEOUT: &[(&str, OnTimeout)] =
-    &[("halt", OnTimeout::Halt), ("reject", OnTimeout::Reject), ("auto_approve", OnTimeout::AutoApprove)];
+pub(super) const ON_TIMEOUT: &[(&str, SwdlOnTimeout)] = &[
+    ("halt", SwdlOnTimeout::Halt),
+    ("reject", SwdlOnTimeout::Reject),
+    ("auto_approve", SwdlOnTimeout::AutoApprove),
+];
 
-impl OnTimeout {
-    pub fn lowered(self) -> GateTimeout {
+impl SwdlOnTimeout {
+    pub fn to_gate_timeout(self) -> GateTimeout {
         match self {
-            OnTimeout::Halt => GateTimeout::Expire,
-            OnTimeout::Reject => GateTimeout::Reject,
-            OnTimeout::AutoApprove => GateTimeout::Approve,
+            SwdlOnTimeout::Halt => GateTimeout::Expire,
+            SwdlOnTimeout::Reject => GateTimeout::Reject,
+            SwdlOnTimeout::AutoApprove => GateTimeout::Approve,
         }
     }
 }
@@ -100,8 +106,11 @@ impl OnTimeout {
 pub(super) const HANDOFF_FORMATS: &[(&str, &str)] =
     &[("structured", "structured"), ("markdown", "markdown"), ("raw", "raw")];
 
-pub(super) const HOOKS: &[(&str, HookWhen)] =
-    &[("on_start", HookWhen::Start), ("on_complete", HookWhen::Success), ("on_failure", HookWhen::Failure)];
+pub(super) const HOOKS: &[(&str, HookTiming)] = &[
+    ("on_start", HookTiming::Start),
+    ("on_complete", HookTiming::Success),
+    ("on_failure", HookTiming::Failure),
+];
 
 /// What an artifact can be; the first is what does a stage.
 pub(super) const ARTIFACTS: &[&str] = &["agent", "skill", "mcp", "command"];

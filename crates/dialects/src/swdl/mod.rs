@@ -4,11 +4,11 @@
 mod command;
 mod defaults;
 mod lower;
-mod narrow;
+mod override_limits;
 mod overrides;
+mod status_words;
 mod syntax;
 mod types;
-mod words;
 
-pub(crate) use command::split_plain;
+pub(crate) use command::split_plain_command;
 pub(crate) use lower::lower;

@@ -3,119 +3,136 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use skein_core::{closest::closest, expr::Span};
+use skein_core::{expr::ExprSpan, suggest::find_closest_name};
 
 use crate::{
-    check::too_large,
+    check::diagnose_size,
     code::Code,
-    diagnostic::{Diagnostic, Sink},
-    lowering::Overridden,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    fields::FieldReader,
+    lowering::OverriddenField,
     project::Project,
-    read::Fields,
-    source::Source,
-    yaml::{Field, Node, Tree, parse},
+    source::SourceFile,
+    yaml::{YamlField, YamlNode, YamlTree, parse_yaml},
 };
 
 /// What of a stage decides how it fits with the others.
 const PROTECTED: &[&str] = &["id", "depends_on", "type"];
 
 /// Puts the project's overrides over a workflow. Gives the number of its root before; none if nothing was replaced.
-pub(super) fn apply(tree: &mut Tree, sink: &mut Sink, project: &dyn Project) -> Option<u32> {
-    let source = project.overrides()?;
-    let id = tree.root().get("workflow")?.get("id")?.raw()?.to_owned();
-    let mut own = Sink::new(source);
-    let over = read(&mut own);
-    let found = over.as_ref().and_then(|over| find(over, &id, &mut own));
-    let allowed = found.and_then(|found| check(found, tree.root(), &mut own).then_some(found.number()));
-    sink.extend(own.finish());
+pub(super) fn apply_overrides(
+    tree: &mut YamlTree,
+    sink: &mut DiagnosticSink,
+    project: &dyn Project,
+) -> Option<u32> {
+    let source = project.override_source()?;
+    let id = tree.root().get("workflow")?.get("id")?.raw_text()?.to_owned();
+    let mut own = DiagnosticSink::new(source);
+    let over = read_overrides(&mut own);
+    let found = over.as_ref().and_then(|over| find_workflow_overrides(over, &id, &mut own));
+    let allowed =
+        found.and_then(|found| check_overrides(found, tree.root(), &mut own).then_some(found.number()));
+    sink.extend(own.into_diagnostics());
     let (over, number) = (over?, allowed?);
     // Numbers of the other tree count from where it is taken in.
     let root = over.root().number();
-    let offset = tree.adopt(over) - root;
+    let offset = tree.adopt_tree(over) - root;
     let base = tree.root().number();
-    let merged = tree.merged_with(base, number + offset, &|tree, key, list, over| {
-        (key == "stages").then(|| stages(tree, list, over))
+    let merged = tree.merge_nodes_with(base, number + offset, &|tree, key, list, over| {
+        (key == "stages").then(|| merge_stages(tree, list, over))
     });
     Some(tree.set_root(merged))
 }
 
 /// What stands in a tree that its document, as it was before, does not say.
-pub(super) fn replaced(tree: &Tree, before: u32) -> Vec<Overridden> {
+pub(super) fn list_overridden(tree: &YamlTree, before: u32) -> Vec<OverriddenField> {
     let mut found = Vec::new();
-    look(tree.root(), Some(tree.node(before)), String::new(), tree.source(), &mut found);
+    collect_overridden(tree.root(), Some(tree.node(before)), String::new(), tree.source(), &mut found);
     found
 }
 
 /// Nodes nest as deep as sources may.
-fn look(
-    node: Node<'_>,
-    before: Option<Node<'_>>,
+fn collect_overridden(
+    node: YamlNode<'_>,
+    before: Option<YamlNode<'_>>,
     field: String,
-    base: &Arc<Source>,
-    found: &mut Vec<Overridden>,
+    base: &Arc<SourceFile>,
+    found: &mut Vec<OverriddenField>,
 ) {
     if !Arc::ptr_eq(node.source(), base) {
-        found.push(Overridden {
+        found.push(OverriddenField {
             field,
-            value: node.json(),
-            before: before.map(Node::json),
+            value: node.to_json(),
+            before: before.map(YamlNode::to_json),
             source: node.source().clone(),
-            span: node.mark(),
+            span: node.first_line_span(),
         });
         return;
     }
     let under = |name: &str| if field.is_empty() { name.to_owned() } else { format!("{field}.{name}") };
     for inner in node.fields().into_iter().flatten() {
-        look(inner.value, before.and_then(|node| node.get(inner.key)), under(inner.key), base, found);
+        collect_overridden(
+            inner.value,
+            before.and_then(|node| node.get(inner.key)),
+            under(inner.key),
+            base,
+            found,
+        );
     }
     // A list is of the workflow or it is not; only stages are looked into, each by its id.
-    let mut olds = before.and_then(Node::items).into_iter().flatten();
+    let mut olds = before.and_then(YamlNode::items).into_iter().flatten();
     for item in node.items().into_iter().flatten() {
-        let (old, id) = (olds.next(), item.get("id").and_then(Node::raw));
+        let (old, id) = (olds.next(), item.get("id").and_then(YamlNode::raw_text));
         if let Some(id) = id.filter(|_| field == "stages") {
-            look(item, old, under(id), base, found);
+            collect_overridden(item, old, under(id), base, found);
         }
     }
 }
 
 /// Reads the file. One with nothing in it overrides nothing.
-fn read(sink: &mut Sink) -> Option<Tree> {
+fn read_overrides(sink: &mut DiagnosticSink) -> Option<YamlTree> {
     let source = sink.source.clone();
-    if let Some(diagnostic) = too_large(&source) {
+    if let Some(diagnostic) = diagnose_size(&source) {
         let stop = diagnostic.is_error();
         sink.push(diagnostic);
         if stop {
             return None;
         }
     }
-    let mut said = Sink::new(source.clone());
-    let tree = parse(Span::new(0, source.text.len()), &mut said);
-    sink.extend(said.finish().into_iter().filter(|diagnostic| diagnostic.code != Code::EmptySource));
+    let mut said = DiagnosticSink::new(source.clone());
+    let tree = parse_yaml(ExprSpan::new(0, source.text.len()), &mut said);
+    sink.extend(
+        said.into_diagnostics().into_iter().filter(|diagnostic| diagnostic.code != Code::EmptySource),
+    );
     tree
 }
 
 /// What the file has for a workflow.
-fn find<'a>(over: &'a Tree, id: &str, sink: &mut Sink) -> Option<Node<'a>> {
+fn find_workflow_overrides<'a>(
+    over: &'a YamlTree,
+    id: &str,
+    sink: &mut DiagnosticSink,
+) -> Option<YamlNode<'a>> {
     if over.root().is_null() {
         return None;
     }
-    let mut fields = Fields::of(over.root(), "a file of overrides", sink)?;
+    let mut fields = FieldReader::from_node(over.root(), "a file of overrides", sink)?;
     let given = fields.optional("overrides");
     fields.finish(sink);
     let given = given?;
     if given.node.fields().is_none() {
-        sink.push(given.wrong("a mapping of overrides by the id of their workflow"));
+        sink.push(given.diagnose_type("a mapping of overrides by the id of their workflow"));
     }
     given.node.get(id).filter(|node| !node.is_null())
 }
 
 /// Whether everything that is replaced may be.
-fn check(over: Node<'_>, root: Node<'_>, sink: &mut Sink) -> bool {
-    let Some(mut fields) = Fields::of(over, "an override", sink) else { return false };
+fn check_overrides(over: YamlNode<'_>, root: YamlNode<'_>, sink: &mut DiagnosticSink) -> bool {
+    let Some(mut fields) = FieldReader::from_node(over, "an override", sink) else { return false };
     let mut fine = true;
     if let Some(field) = fields.field("workflow") {
         fields.optional("workflow");
-        sink.push(protected(field, "the workflow's own block"));
+        sink.push(diagnose_protected(field, "the workflow's own block"));
         fine = false;
     }
     fine &= check_env(over, root, sink);
@@ -123,25 +140,25 @@ fn check(over: Node<'_>, root: Node<'_>, sink: &mut Sink) -> bool {
     for name in ["context", "config", "error_policy"] {
         fields.optional(name);
     }
-    fine &= over.fields().into_iter().flatten().all(|field| fields.knows(field.key));
+    fine &= over.fields().into_iter().flatten().all(|field| fields.was_requested(field.key));
     fields.finish(sink);
     let Some(given) = given else { return fine };
     let Some(stages) = given.node.fields() else {
-        sink.push(given.wrong("a mapping of stages by id"));
+        sink.push(given.diagnose_type("a mapping of stages by id"));
         return false;
     };
-    let known = by_id(root);
+    let known = stages_by_id(root);
     stages.fold(fine, |fine, stage| check_stage(stage, &known, sink) && fine)
 }
 
 /// Returns true if every variable that is replaced is one of the workflow: an override gives programs no others.
-fn check_env(over: Node<'_>, root: Node<'_>, sink: &mut Sink) -> bool {
+fn check_env(over: YamlNode<'_>, root: YamlNode<'_>, sink: &mut DiagnosticSink) -> bool {
     let of_config = root.get("config").and_then(|config| config.get("env"));
-    let given = over.get("config").and_then(|config| config.get("env")).and_then(Node::fields);
-    let is_new = |field: &Field<'_>| of_config.is_none_or(|own| own.get(field.key).is_none());
-    let added: Vec<Field<'_>> = given.into_iter().flatten().filter(is_new).collect();
+    let given = over.get("config").and_then(|config| config.get("env")).and_then(YamlNode::fields);
+    let is_new = |field: &YamlField<'_>| of_config.is_none_or(|own| own.get(field.key).is_none());
+    let added: Vec<YamlField<'_>> = given.into_iter().flatten().filter(is_new).collect();
     for field in &added {
-        sink.push(protected(
+        sink.push(diagnose_protected(
             *field,
             &format!("which variables there are, and the workflow has no `{}`", field.key),
         ));
@@ -150,23 +167,23 @@ fn check_env(over: Node<'_>, root: Node<'_>, sink: &mut Sink) -> bool {
 }
 
 /// The stages of a workflow. The first of each id counts.
-fn by_id<'a>(root: Node<'a>) -> BTreeMap<&'a str, u32> {
+fn stages_by_id<'a>(root: YamlNode<'a>) -> BTreeMap<&'a str, u32> {
     let mut known = BTreeMap::new();
-    for stage in root.get("stages").and_then(Node::items).into_iter().flatten() {
-        if let Some(id) = stage.get("id").and_then(Node::raw) {
+    for stage in root.get("stages").and_then(YamlNode::items).into_iter().flatten() {
+        if let Some(id) = stage.get("id").and_then(YamlNode::raw_text) {
             known.entry(id).or_insert(stage.number());
         }
     }
     known
 }
 
-fn check_stage(stage: Field<'_>, known: &BTreeMap<&str, u32>, sink: &mut Sink) -> bool {
+fn check_stage(stage: YamlField<'_>, known: &BTreeMap<&str, u32>, sink: &mut DiagnosticSink) -> bool {
     let source = stage.value.source();
     if !known.contains_key(stage.key) {
         let message = format!("the workflow has no stage `{}`", stage.key);
         let diagnostic = Diagnostic::new(Code::UnknownStep, source, stage.key_span, message);
-        sink.push(match closest(stage.key, known.keys().copied()) {
-            Some(near) => diagnostic.meant(stage.key_span, near),
+        sink.push(match find_closest_name(stage.key, known.keys().copied()) {
+            Some(near) => diagnostic.with_suggestion(stage.key_span, near),
             None => diagnostic,
         });
         return false;
@@ -174,36 +191,36 @@ fn check_stage(stage: Field<'_>, known: &BTreeMap<&str, u32>, sink: &mut Sink) -
     let Some(fields) = stage.value.fields() else {
         let message =
             format!("what replaces fields of `{}` is a mapping, found {}", stage.key, stage.value.describe());
-        sink.push(Diagnostic::new(Code::WrongType, source, stage.value.mark(), message));
+        sink.push(Diagnostic::new(Code::WrongType, source, stage.value.first_line_span(), message));
         return false;
     };
-    let refused: Vec<Field<'_>> = fields.filter(|field| PROTECTED.contains(&field.key)).collect();
+    let refused: Vec<YamlField<'_>> = fields.filter(|field| PROTECTED.contains(&field.key)).collect();
     for field in &refused {
-        sink.push(protected(*field, &format!("`{}` of a stage", field.key)));
+        sink.push(diagnose_protected(*field, &format!("`{}` of a stage", field.key)));
     }
     refused.is_empty()
 }
 
-fn protected(field: Field<'_>, what: &str) -> Diagnostic {
+fn diagnose_protected(field: YamlField<'_>, what: &str) -> Diagnostic {
     let message = format!("an override cannot change {what}");
     let diagnostic = Diagnostic::new(Code::Protected, field.value.source(), field.key_span, message);
-    diagnostic.hint("change the workflow itself")
+    diagnostic.with_hint("change the workflow itself")
 }
 
 /// A list of stages with a mapping of stages by id over it.
-fn stages(tree: &mut Tree, list: u32, over: u32) -> u32 {
+fn merge_stages(tree: &mut YamlTree, list: u32, over: u32) -> u32 {
     let root = tree.root();
     let known: BTreeMap<String, u32> =
-        by_id(root).into_iter().map(|(id, number)| (id.to_owned(), number)).collect();
+        stages_by_id(root).into_iter().map(|(id, number)| (id.to_owned(), number)).collect();
     let above = tree.node(over).fields().into_iter().flatten();
     let above: Vec<(u32, u32)> =
         above.filter_map(|field| Some((*known.get(field.key)?, field.value.number()))).collect();
     let mut replaced = BTreeMap::new();
     for (below, over) in above {
-        let merged = tree.merged(below, over);
+        let merged = tree.merge_nodes(below, over);
         replaced.insert(below, merged);
     }
-    let items: Vec<u32> = tree.node(list).items().into_iter().flatten().map(Node::number).collect();
+    let items: Vec<u32> = tree.node(list).items().into_iter().flatten().map(YamlNode::number).collect();
     let items = items.into_iter().map(|item| replaced.get(&item).copied().unwrap_or(item)).collect();
     tree.with_items(list, items)
 }

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use granit_parser::ErrorKind;
-use skein_core::{expr::Span, limits};
+use skein_core::{expr::ExprSpan, limits};
 
-use crate::{code::Code, diagnostic::Diagnostic, source::Source};
+use crate::{code::Code, diagnostic::Diagnostic, source::SourceFile};
 
 /// YAML itself allows no longer key, so that a reader need not look far ahead.
 const KEY_CHARACTERS: usize = 1024;
 
 /// The diagnostic for an error of the parser.
-pub(super) fn diagnostic(kind: &ErrorKind, source: &Arc<Source>, span: Span) -> Diagnostic {
+pub(super) fn diagnose_syntax(kind: &ErrorKind, source: &Arc<SourceFile>, span: ExprSpan) -> Diagnostic {
     if matches!(kind, ErrorKind::RecursionLimitExceeded) {
         let message = format!("this is nested more than {} levels deep", limits::YAML_DEPTH);
         return Diagnostic::new(Code::TooDeepYaml, source, span, message);
@@ -20,14 +20,14 @@ pub(super) fn diagnostic(kind: &ErrorKind, source: &Arc<Source>, span: Span) -> 
         && let Some(uneven) = UnevenKey::find(&source.text, span.start as usize)
     {
         let diagnostic = Diagnostic::new(Code::BadYaml, source, span, uneven.message());
-        return diagnostic.hint(format!("indent `{}` by {} spaces", uneven.key, uneven.siblings));
+        return diagnostic.with_hint(format!("indent `{}` by {} spaces", uneven.key, uneven.siblings));
     }
-    let (message, hint) = match words(kind, &Around::of(source, span)) {
+    let (message, hint) = match explain_error(kind, &YamlErrorContext::from_span(source, span)) {
         Some((message, hint)) => (message.to_owned(), hint.to_owned()),
-        None => with_names(kind),
+        None => explain_with_names(kind),
     };
     let diagnostic = Diagnostic::new(Code::BadYaml, source, span, format!("this is not YAML: {message}"));
-    if hint.is_empty() { diagnostic } else { diagnostic.hint(hint) }
+    if hint.is_empty() { diagnostic } else { diagnostic.with_hint(hint) }
 }
 
 /// A key that is indented deeper than the key in the line before it, whose value is a text already.
@@ -43,7 +43,7 @@ impl<'a> UnevenKey<'a> {
         let line = text[start..].lines().next()?;
         let mut before = text[..start].lines().rev();
         let sibling = before.find(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))?;
-        let ((key, spaces, _), (_, siblings, value)) = (key_of(line)?, key_of(sibling)?);
+        let ((key, spaces, _), (_, siblings, value)) = (parse_key_line(line)?, parse_key_line(sibling)?);
         let has_text = !value.is_empty() && !value.starts_with(['|', '>', '#', '&']);
         (has_text && spaces > siblings).then_some(UnevenKey { key, spaces, siblings })
     }
@@ -55,7 +55,7 @@ impl<'a> UnevenKey<'a> {
 }
 
 /// The key of a line, the column in which it starts, and its value.
-fn key_of(line: &str) -> Option<(&str, usize, &str)> {
+fn parse_key_line(line: &str) -> Option<(&str, usize, &str)> {
     let start = line.find(|c: char| c != ' ' && c != '-')?;
     let (key, value) = line[start..].split_once(':')?;
     let is_key = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'));
@@ -63,22 +63,22 @@ fn key_of(line: &str) -> Option<(&str, usize, &str)> {
 }
 
 /// What is before an error in its line.
-struct Around {
+struct YamlErrorContext {
     begins_line: bool,
     far: bool,
 }
 
-impl Around {
-    fn of(source: &Source, span: Span) -> Around {
-        let before = source.slice(Span { start: 0, end: span.start });
+impl YamlErrorContext {
+    fn from_span(source: &SourceFile, span: ExprSpan) -> YamlErrorContext {
+        let before = source.slice(ExprSpan { start: 0, end: span.start });
         let line = before.rsplit('\n').next().unwrap_or_default();
         let begins_line = line.bytes().all(|b| matches!(b, b' ' | b'\t' | b'-'));
-        Around { begins_line, far: line.chars().nth(KEY_CHARACTERS).is_some() }
+        YamlErrorContext { begins_line, far: line.chars().nth(KEY_CHARACTERS).is_some() }
     }
 }
 
 /// What is wrong and what to do, where no name of the source belongs into it.
-fn words(kind: &ErrorKind, around: &Around) -> Option<(&'static str, &'static str)> {
+fn explain_error(kind: &ErrorKind, around: &YamlErrorContext) -> Option<(&'static str, &'static str)> {
     // table
     use ErrorKind as K;
     Some(match kind {
@@ -162,7 +162,7 @@ fn words(kind: &ErrorKind, around: &Around) -> Option<(&'static str, &'static st
 }
 
 /// The same, where a character of the source belongs into it.
-fn with_names(kind: &ErrorKind) -> (String, String) {
+fn explain_with_names(kind: &ErrorKind) -> (String, String) {
     match kind {
         ErrorKind::UnclosedFlowCollection { open } => {
             let close = if *open == '[' { ']' } else { '}' };

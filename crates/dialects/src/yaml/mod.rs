@@ -10,6 +10,6 @@ mod parse;
 mod plain;
 mod scalar;
 
-pub use node::{Field, Node, Tree};
-pub use parse::parse;
-pub use scalar::{Scalar, resolve};
+pub use node::{YamlField, YamlNode, YamlTree};
+pub use parse::parse_yaml;
+pub use scalar::{YamlScalar, resolve_scalar};

@@ -3,97 +3,97 @@
 use std::{ops::Range, sync::Arc};
 
 use serde_json::{Map, Number, Value};
-use skein_core::expr::Span;
+use skein_core::expr::ExprSpan;
 
-use super::scalar::{Scalar, resolve};
-use crate::source::Source;
+use super::scalar::{YamlScalar, resolve_scalar};
+use crate::source::SourceFile;
 
 /// A document, kept with its source. Nodes are numbered, and an alias is the number of its anchor's node, so that a
 /// tree is never larger than its file.
 #[derive(Debug)]
-pub struct Tree {
+pub struct YamlTree {
     /// Each source, with the number of its first node; a node's source is the last that starts at or before it. A
     /// document has one, and more once other trees have been merged into it.
-    pub(super) sources: Vec<(u32, Arc<Source>)>,
-    pub(super) nodes: Vec<(Span, Data)>,
+    pub(super) sources: Vec<(u32, Arc<SourceFile>)>,
+    pub(super) nodes: Vec<(ExprSpan, YamlContent)>,
     /// What all lists and mappings hold, each a run of these.
     pub(super) items: Vec<u32>,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<YamlEntry>,
     /// Texts that are not a part of their source.
     pub(super) texts: Vec<Box<str>>,
     pub(super) root: u32,
 }
 
-impl Tree {
+impl YamlTree {
     /// The source of the document itself.
-    pub fn source(&self) -> &Arc<Source> {
+    pub fn source(&self) -> &Arc<SourceFile> {
         &self.sources[0].1
     }
 
-    pub fn root(&self) -> Node<'_> {
+    pub fn root(&self) -> YamlNode<'_> {
         self.node(self.root)
     }
 
-    /// A node by the number that [`Node::number`] gave.
-    pub fn node(&self, number: u32) -> Node<'_> {
-        Node { tree: self, number }
+    /// A node by the number that [`YamlNode::number`] gave.
+    pub fn node(&self, number: u32) -> YamlNode<'_> {
+        YamlNode { tree: self, number }
     }
 
     /// Gives the field whose key stands at a place another name, so that it is read as that one.
-    pub fn rename(&mut self, key: Span, name: &str) {
+    pub fn rename_key(&mut self, key: ExprSpan, name: &str) {
         let Some(at) = self.entries.iter().position(|entry| entry.key_span == key) else { return };
-        self.entries[at].key = Text::Own(u32::try_from(self.texts.len()).expect("sources are limited"));
+        self.entries[at].key = YamlText::Own(u32::try_from(self.texts.len()).expect("sources are limited"));
         self.texts.push(name.into());
         for (_, data) in &mut self.nodes {
-            if let Data::Map(run, lengths) = data
+            if let YamlContent::Map(run, lengths) = data
                 && run.range().contains(&at)
             {
-                lengths.0 |= Lengths::bit(name.len());
+                lengths.0 |= KeyLengths::length_bit(name.len());
             }
         }
     }
 
-    pub(super) fn entries(&self, run: Run) -> &[Entry] {
+    pub(super) fn entries(&self, run: IndexRun) -> &[YamlEntry] {
         &self.entries[run.range()]
     }
 
-    pub(super) fn text<'a>(&'a self, text: Text, source: &'a Source) -> &'a str {
+    pub(super) fn text<'a>(&'a self, text: YamlText, source: &'a SourceFile) -> &'a str {
         match text {
-            Text::Verbatim(span) => source.slice(span),
-            Text::Own(number) => &self.texts[number as usize],
+            YamlText::Verbatim(span) => source.slice(span),
+            YamlText::Own(number) => &self.texts[number as usize],
         }
     }
 }
 
 /// What a node holds.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Data {
+pub(super) enum YamlContent {
     Scalar {
-        text: Text,
+        text: YamlText,
         /// Without quotes, so that it may mean a number.
         plain: bool,
     },
-    List(Run),
-    Map(Run, Lengths),
+    List(IndexRun),
+    Map(IndexRun, KeyLengths),
 }
 
 /// Neighbours in one of the arrays of a tree.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Run {
+pub(super) struct IndexRun {
     start: u32,
     len: u32,
 }
 
-impl Run {
+impl IndexRun {
     /// Those from a place to the end.
-    pub fn since<T>(start: usize, all: &[T]) -> Run {
+    pub fn from_start<T>(start: usize, all: &[T]) -> IndexRun {
         let number = |at: usize| u32::try_from(at).expect("sources are limited");
-        Run { start: number(start), len: number(all.len() - start) }
+        IndexRun { start: number(start), len: number(all.len() - start) }
     }
 
     /// The same, behind so many others.
-    pub fn moved(self, by: u32) -> Run {
-        Run { start: self.start + by, ..self }
+    pub fn shift_by(self, by: u32) -> IndexRun {
+        IndexRun { start: self.start + by, ..self }
     }
 
     fn range(self) -> Range<usize> {
@@ -103,65 +103,65 @@ impl Run {
 
 /// How long the keys of a mapping are, as bits: most keys that are not there are of another length than all that are.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Lengths(u32);
+pub(super) struct KeyLengths(u32);
 
-impl Lengths {
-    pub fn of(entries: &[Entry], texts: &[Box<str>]) -> Lengths {
+impl KeyLengths {
+    pub fn from_entries(entries: &[YamlEntry], texts: &[Box<str>]) -> KeyLengths {
         let bits = entries.iter().map(|entry| {
-            Lengths::bit(match entry.key {
-                Text::Verbatim(span) => (span.end - span.start) as usize,
-                Text::Own(number) => texts[number as usize].len(),
+            KeyLengths::length_bit(match entry.key {
+                YamlText::Verbatim(span) => (span.end - span.start) as usize,
+                YamlText::Own(number) => texts[number as usize].len(),
             })
         });
-        Lengths(bits.fold(0, |all, bit| all | bit))
+        KeyLengths(bits.fold(0, |all, bit| all | bit))
     }
 
-    fn bit(length: usize) -> u32 {
+    fn length_bit(length: usize) -> u32 {
         1 << length.min(31)
     }
 
     fn may_have(self, key: &str) -> bool {
-        self.0 & Lengths::bit(key.len()) != 0
+        self.0 & KeyLengths::length_bit(key.len()) != 0
     }
 }
 
 /// One entry of a mapping. Its key stands in the source of its value.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
-    pub key: Text,
-    pub key_span: Span,
+pub(super) struct YamlEntry {
+    pub key: YamlText,
+    pub key_span: ExprSpan,
     pub value: u32,
 }
 
 /// A scalar's text: a part of the source where it stands there as it is, which is nearly always.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Text {
-    Verbatim(Span),
+pub(super) enum YamlText {
+    Verbatim(ExprSpan),
     /// One of the tree's texts, by number.
     Own(u32),
 }
 
 /// One node of a tree.
 #[derive(Debug, Clone, Copy)]
-pub struct Node<'a> {
-    tree: &'a Tree,
+pub struct YamlNode<'a> {
+    tree: &'a YamlTree,
     number: u32,
 }
 
 /// One entry of a mapping. Its key stands in the source of its value.
 #[derive(Debug, Clone, Copy)]
-pub struct Field<'a> {
+pub struct YamlField<'a> {
     pub key: &'a str,
-    pub key_span: Span,
-    pub value: Node<'a>,
+    pub key_span: ExprSpan,
+    pub value: YamlNode<'a>,
 }
 
-impl<'a> Node<'a> {
+impl<'a> YamlNode<'a> {
     pub fn number(self) -> u32 {
         self.number
     }
 
-    pub fn source(self) -> &'a Arc<Source> {
+    pub fn source(self) -> &'a Arc<SourceFile> {
         let sources = &self.tree.sources;
         if let [(_, only)] = sources.as_slice() {
             return only;
@@ -170,92 +170,94 @@ impl<'a> Node<'a> {
         &sources[after.saturating_sub(1)].1
     }
 
-    fn data(self) -> &'a Data {
+    fn content(self) -> &'a YamlContent {
         &self.tree.nodes[self.number as usize].1
     }
 
-    /// Where it is. A collection's place can be many lines; [`Node::mark`] is better to point at.
-    pub fn span(self) -> Span {
+    /// Where it is. A collection's place can be many lines; [`YamlNode::mark`] is better to point at.
+    pub fn span(self) -> ExprSpan {
         self.tree.nodes[self.number as usize].0
     }
 
     /// Its first line, as a place to point at.
-    pub fn mark(self) -> Span {
+    pub fn first_line_span(self) -> ExprSpan {
         let span = self.span();
         let text = self.source().slice(span);
         let end = text.bytes().position(|byte| byte == b'\n').unwrap_or(text.len());
-        Span { start: span.start, end: span.start + Span::new(0, text[..end].trim_end().len()).end }
+        ExprSpan { start: span.start, end: span.start + ExprSpan::new(0, text[..end].trim_end().len()).end }
     }
 
     /// What a scalar means; none for collections.
-    pub fn scalar(self) -> Option<Scalar<'a>> {
-        let Data::Scalar { text, plain } = *self.data() else { return None };
+    pub fn scalar(self) -> Option<YamlScalar<'a>> {
+        let YamlContent::Scalar { text, plain } = *self.content() else { return None };
         let text = self.tree.text(text, self.source());
-        Some(if plain { resolve(text) } else { Scalar::Text(text) })
+        Some(if plain { resolve_scalar(text) } else { YamlScalar::Text(text) })
     }
 
     /// A scalar's text, whatever it means.
-    pub fn raw(self) -> Option<&'a str> {
-        match *self.data() {
-            Data::Scalar { text, .. } => Some(self.tree.text(text, self.source())),
-            Data::List(_) | Data::Map(..) => None,
+    pub fn raw_text(self) -> Option<&'a str> {
+        match *self.content() {
+            YamlContent::Scalar { text, .. } => Some(self.tree.text(text, self.source())),
+            YamlContent::List(_) | YamlContent::Map(..) => None,
         }
     }
 
     pub fn is_null(self) -> bool {
-        self.scalar() == Some(Scalar::Null)
+        self.scalar() == Some(YamlScalar::Null)
     }
 
-    pub fn items(self) -> Option<impl ExactSizeIterator<Item = Node<'a>> + Clone> {
-        match *self.data() {
-            Data::List(run) => {
+    pub fn items(self) -> Option<impl ExactSizeIterator<Item = YamlNode<'a>> + Clone> {
+        match *self.content() {
+            YamlContent::List(run) => {
                 Some(self.tree.items[run.range()].iter().map(move |number| self.tree.node(*number)))
             }
-            Data::Scalar { .. } | Data::Map(..) => None,
+            YamlContent::Scalar { .. } | YamlContent::Map(..) => None,
         }
     }
 
-    pub fn fields(self) -> Option<impl ExactSizeIterator<Item = Field<'a>> + Clone> {
-        match *self.data() {
-            Data::Map(run, _) => Some(self.tree.entries(run).iter().map(move |entry| self.of_entry(entry))),
-            Data::Scalar { .. } | Data::List(_) => None,
+    pub fn fields(self) -> Option<impl ExactSizeIterator<Item = YamlField<'a>> + Clone> {
+        match *self.content() {
+            YamlContent::Map(run, _) => {
+                Some(self.tree.entries(run).iter().map(move |entry| self.to_field(entry)))
+            }
+            YamlContent::Scalar { .. } | YamlContent::List(_) => None,
         }
     }
 
-    fn of_entry(self, entry: &'a Entry) -> Field<'a> {
+    fn to_field(self, entry: &'a YamlEntry) -> YamlField<'a> {
         let value = self.tree.node(entry.value);
-        Field { key: self.tree.text(entry.key, value.source()), key_span: entry.key_span, value }
+        YamlField { key: self.tree.text(entry.key, value.source()), key_span: entry.key_span, value }
     }
 
-    pub fn field(self, key: &str) -> Option<Field<'a>> {
-        self.find(key).map(|(_, field)| field)
+    pub fn field(self, key: &str) -> Option<YamlField<'a>> {
+        self.find_field(key).map(|(_, field)| field)
     }
 
     /// A field, and which of the mapping's it is.
-    pub fn find(self, key: &str) -> Option<(usize, Field<'a>)> {
-        let Data::Map(run, lengths) = *self.data() else { return None };
+    pub fn find_field(self, key: &str) -> Option<(usize, YamlField<'a>)> {
+        let YamlContent::Map(run, lengths) = *self.content() else { return None };
         if !lengths.may_have(key) {
             return None;
         }
         let entries = self.tree.entries(run);
         let place = entries.iter().position(|entry| self.is_key(entry, key))?;
-        Some((place, self.of_entry(&entries[place])))
+        Some((place, self.to_field(&entries[place])))
     }
 
-    fn is_key(self, entry: &Entry, key: &str) -> bool {
+    fn is_key(self, entry: &YamlEntry, key: &str) -> bool {
         match entry.key {
-            Text::Verbatim(span) if (span.end - span.start) as usize != key.len() => false,
+            YamlText::Verbatim(span) if (span.end - span.start) as usize != key.len() => false,
             text => self.tree.text(text, self.tree.node(entry.value).source()) == key,
         }
     }
 
-    pub fn get(self, key: &str) -> Option<Node<'a>> {
+    pub fn get(self, key: &str) -> Option<YamlNode<'a>> {
         self.field(key).map(|field| field.value)
     }
 
     /// What it would be as the one field of a mapping, written as it is written now: where it is in double quotes, its
     /// key is, too, as JSON wants it.
-    pub fn under(self, key: &str) -> String {
+    pub fn wrap_in_key(self, key: &str) -> String {
         let text = self.source().slice(self.span());
         let quote = if text.starts_with('"') { "\"" } else { "" };
         format!("{{{quote}{key}{quote}: {text}}}")
@@ -264,15 +266,15 @@ impl<'a> Node<'a> {
     /// In a few words, for messages: what it is.
     pub fn describe(self) -> String {
         match self.scalar() {
-            Some(Scalar::Null) => "nothing".to_owned(),
-            Some(Scalar::Bool(value)) => format!("`{value}`"),
-            Some(Scalar::Int(_) | Scalar::Float(_)) => {
-                format!("the number {}", self.raw().unwrap_or_default())
+            Some(YamlScalar::Null) => "nothing".to_owned(),
+            Some(YamlScalar::Bool(value)) => format!("`{value}`"),
+            Some(YamlScalar::Int(_) | YamlScalar::Float(_)) => {
+                format!("the number {}", self.raw_text().unwrap_or_default())
             }
-            Some(Scalar::Text(text)) if is_beyond_64_bits(text) => {
+            Some(YamlScalar::Text(text)) if is_beyond_64_bits(text) => {
                 format!("a number beyond {}", u64::MAX)
             }
-            Some(Scalar::Text(text)) => match text.char_indices().nth(40) {
+            Some(YamlScalar::Text(text)) => match text.char_indices().nth(40) {
                 Some((end, _)) => format!("the text `{}…`", &text[..end]),
                 None => format!("the text `{text}`"),
             },
@@ -282,25 +284,27 @@ impl<'a> Node<'a> {
     }
 
     /// The value as JSON. Its size is limited when the tree is made, its depth by the same.
-    pub fn json(self) -> Value {
+    pub fn to_json(self) -> Value {
         if let Some(scalar) = self.scalar() {
             return match scalar {
-                Scalar::Null => Value::Null,
-                Scalar::Bool(value) => Value::Bool(value),
-                Scalar::Int(value) => Number::from_i128(value).map_or(Value::Null, Value::Number),
-                Scalar::Float(value) => Number::from_f64(value).map_or(Value::Null, Value::Number),
-                Scalar::Text(text) => Value::String(text.to_owned()),
+                YamlScalar::Null => Value::Null,
+                YamlScalar::Bool(value) => Value::Bool(value),
+                YamlScalar::Int(value) => Number::from_i128(value).map_or(Value::Null, Value::Number),
+                YamlScalar::Float(value) => Number::from_f64(value).map_or(Value::Null, Value::Number),
+                YamlScalar::Text(text) => Value::String(text.to_owned()),
             };
         }
         if let Some(items) = self.items() {
-            return items.map(Node::json).collect();
+            return items.map(YamlNode::to_json).collect();
         }
         let fields = self.fields().into_iter().flatten();
-        Value::Object(fields.map(|field| (field.key.to_owned(), field.value.json())).collect::<Map<_, _>>())
+        Value::Object(
+            fields.map(|field| (field.key.to_owned(), field.value.to_json())).collect::<Map<_, _>>(),
+        )
     }
 
     /// The node that a JSON pointer names from here, or the nearest one above it.
-    pub fn at(self, pointer: &str) -> Node<'a> {
+    pub fn node_at(self, pointer: &str) -> YamlNode<'a> {
         let mut node = self;
         for segment in pointer.split('/').skip(1) {
             let segment = segment.replace("~1", "/").replace("~0", "~");
@@ -314,20 +318,20 @@ impl<'a> Node<'a> {
     }
 
     /// Where a part of a scalar's text stands in the source; all of it where that cannot be told.
-    pub fn within(self, part: Span) -> Span {
+    pub fn locate_part(self, part: ExprSpan) -> ExprSpan {
         let whole = self.span();
-        let Data::Scalar { text, .. } = *self.data() else { return self.mark() };
+        let YamlContent::Scalar { text, .. } = *self.content() else { return self.first_line_span() };
         let base = match text {
-            Text::Verbatim(span) => Some(span.start),
-            Text::Own(number) => {
+            YamlText::Verbatim(span) => Some(span.start),
+            YamlText::Own(number) => {
                 let (text, raw) = (&self.tree.texts[number as usize], self.source().slice(whole));
                 block_offset(text, raw, part.start as usize)
-                    .map(|offset| whole.start + Span::new(0, offset).end - part.start)
+                    .map(|offset| whole.start + ExprSpan::new(0, offset).end - part.start)
             }
         };
         match base {
-            Some(base) => Span { start: base + part.start, end: (base + part.end).min(whole.end) },
-            None => self.mark(),
+            Some(base) => ExprSpan { start: base + part.start, end: (base + part.end).min(whole.end) },
+            None => self.first_line_span(),
         }
     }
 }

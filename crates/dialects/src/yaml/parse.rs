@@ -8,58 +8,58 @@ use std::{
 };
 
 use granit_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Tag};
-use skein_core::{expr::Span, limits};
+use skein_core::{expr::ExprSpan, limits};
 
 use super::{
     error,
-    node::{Data, Entry, Lengths, Run, Text, Tree},
+    node::{IndexRun, KeyLengths, YamlContent, YamlEntry, YamlText, YamlTree},
     plain,
 };
 use crate::{
     code::Code,
-    diagnostic::{Diagnostic, Sink},
-    source::Source,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    source::SourceFile,
 };
 
 /// Reads the YAML, or JSON, in a part of a source. None if it cannot be read; the sink says why.
-pub fn parse(window: Span, sink: &mut Sink) -> Option<Tree> {
+pub fn parse_yaml(window: ExprSpan, sink: &mut DiagnosticSink) -> Option<YamlTree> {
     let source = sink.source.clone();
-    let tree = match plain::parse(window, &source) {
+    let tree = match plain::parse_plain(window, &source) {
         Some(tree) => Some(tree),
         None => {
-            let mut builder = Builder::new(&source, window, sink);
-            builder.run();
+            let mut builder = YamlTreeBuilder::new(&source, window, sink);
+            builder.parse_events();
             if builder.broken {
                 return None;
             }
-            builder.tree()
+            builder.into_tree()
         }
     };
     let tree = tree.filter(|tree| !tree.root().is_null());
     if tree.is_none() {
-        let start = Span { end: window.start, ..window };
+        let start = ExprSpan { end: window.start, ..window };
         sink.push(Diagnostic::new(Code::EmptySource, &source, start, "there is nothing in this file"));
     }
     tree
 }
 
 /// A collection whose end has not come yet.
-struct Open<'s> {
+struct OpenCollection<'s> {
     number: u32,
     anchor: usize,
-    sort: Sort,
+    sort: CollectionKind,
     /// Where what is in it starts among what is in all that is open.
     start: usize,
     /// In a mapping: the key that waits for its value.
-    key: Option<(Text, Span)>,
+    key: Option<(YamlText, ExprSpan)>,
     /// In a mapping of many keys: where each first stood.
-    keys: HashMap<Cow<'s, str>, Span>,
+    keys: HashMap<Cow<'s, str>, ExprSpan>,
     /// Nodes in it when every alias is written out.
     size: usize,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Sort {
+pub(super) enum CollectionKind {
     List,
     Map,
 }
@@ -67,16 +67,16 @@ pub(super) enum Sort {
 /// A mapping of no more keys is looked through, and has no table of them.
 const FEW: usize = 16;
 
-pub(super) struct Builder<'s> {
-    source: &'s Arc<Source>,
-    window: Span,
-    sink: &'s mut Sink,
+pub(super) struct YamlTreeBuilder<'s> {
+    source: &'s Arc<SourceFile>,
+    window: ExprSpan,
+    sink: &'s mut DiagnosticSink,
     /// What has ended. Of what is open, each collection has a node that says nothing yet.
-    tree: Tree,
+    tree: YamlTree,
     /// What is in the collections that are open, the innermost last.
     items: Vec<u32>,
-    entries: Vec<Entry>,
-    open: Vec<Open<'s>>,
+    entries: Vec<YamlEntry>,
+    open: Vec<OpenCollection<'s>>,
     /// The node of each anchor and its size; none while it is still open.
     anchors: BTreeMap<usize, Option<(u32, usize)>>,
     root: Option<u32>,
@@ -89,13 +89,17 @@ pub(super) struct Builder<'s> {
     pub broken: bool,
 }
 
-impl<'s> Builder<'s> {
-    pub fn new(source: &'s Arc<Source>, window: Span, sink: &'s mut Sink) -> Builder<'s> {
-        Builder {
+impl<'s> YamlTreeBuilder<'s> {
+    pub fn new(
+        source: &'s Arc<SourceFile>,
+        window: ExprSpan,
+        sink: &'s mut DiagnosticSink,
+    ) -> YamlTreeBuilder<'s> {
+        YamlTreeBuilder {
             source,
             window,
             sink,
-            tree: Tree {
+            tree: YamlTree {
                 sources: vec![(0, source.clone())],
                 nodes: Vec::new(),
                 items: Vec::new(),
@@ -116,8 +120,12 @@ impl<'s> Builder<'s> {
     }
 
     /// The same for one who asks another where there is anything to say.
-    pub fn silent(source: &'s Arc<Source>, window: Span, sink: &'s mut Sink) -> Builder<'s> {
-        Builder { silent: true, ..Builder::new(source, window, sink) }
+    pub fn new_silent(
+        source: &'s Arc<SourceFile>,
+        window: ExprSpan,
+        sink: &'s mut DiagnosticSink,
+    ) -> YamlTreeBuilder<'s> {
+        YamlTreeBuilder { silent: true, ..YamlTreeBuilder::new(source, window, sink) }
     }
 
     /// Whether there is nothing to say about what has been built.
@@ -125,11 +133,11 @@ impl<'s> Builder<'s> {
         !self.broken && self.sink.is_empty()
     }
 
-    pub fn tree(self) -> Option<Tree> {
-        self.root.map(|root| Tree { root, ..self.tree })
+    pub fn into_tree(self) -> Option<YamlTree> {
+        self.root.map(|root| YamlTree { root, ..self.tree })
     }
 
-    pub fn run(&mut self) {
+    pub fn parse_events(&mut self) {
         let source = self.source.clone();
         let options = granit_parser::options! {
             emit_comments: false,
@@ -139,8 +147,8 @@ impl<'s> Builder<'s> {
         };
         for next in Parser::new_from_str_with_options(source.slice(self.window), options) {
             match next {
-                Ok((event, span)) => self.event(event, span),
-                Err(error) => self.syntax(&error),
+                Ok((event, span)) => self.handle_event(event, span),
+                Err(error) => self.report_syntax_error(&error),
             }
             if self.broken {
                 return;
@@ -148,67 +156,67 @@ impl<'s> Builder<'s> {
         }
     }
 
-    fn event(&mut self, event: Event<'_>, at: granit_parser::Span) {
-        let span = self.span(at.start, at.end);
+    fn handle_event(&mut self, event: Event<'_>, at: granit_parser::Span) {
+        let span = self.to_span(at.start, at.end);
         match event {
-            Event::DocumentStart(..) => self.document(span),
-            Event::Scalar(text, style, anchor, tag) => match self.negation(tag.as_deref(), at, span) {
+            Event::DocumentStart(..) => self.start_document(span),
+            Event::Scalar(text, style, anchor, tag) => match self.read_negation(tag.as_deref(), at, span) {
                 Some(span) => {
-                    self.scalar(Text::Verbatim(span), false, anchor, span);
+                    self.add_scalar(YamlText::Verbatim(span), false, anchor, span);
                 }
                 None => {
                     self.refuse_tag(tag.as_deref(), at);
                     // What was said to be text is not taken for a number as well.
                     let is_text = tag.is_some_and(|tag| tag.suffix() == "str");
-                    let text = self.text(text.as_ref(), span);
-                    self.scalar(text, style == ScalarStyle::Plain && !is_text, anchor, span);
+                    let text = self.store_text(text.as_ref(), span);
+                    self.add_scalar(text, style == ScalarStyle::Plain && !is_text, anchor, span);
                 }
             },
             Event::SequenceStart(_, anchor, tag) => {
                 self.refuse_tag(tag.as_deref(), at);
-                self.begin(Sort::List, anchor, span);
+                self.begin_collection(CollectionKind::List, anchor, span);
             }
             Event::MappingStart(_, anchor, tag) => {
                 self.refuse_tag(tag.as_deref(), at);
-                self.begin(Sort::Map, anchor, span);
+                self.begin_collection(CollectionKind::Map, anchor, span);
             }
-            Event::SequenceEnd | Event::MappingEnd => self.end(span),
-            Event::Alias(anchor) => self.alias(anchor, span),
+            Event::SequenceEnd | Event::MappingEnd => self.end_collection(span),
+            Event::Alias(anchor) => self.add_alias(anchor, span),
             Event::UnresolvedAlias(name) => {
                 let message = format!("there is no anchor `&{name}` before this");
                 self.broken = true;
-                let diagnostic = self.report(Code::UnknownAlias, span, message);
-                self.sink.push(diagnostic.hint("quote a text that begins with `*`"));
+                let diagnostic = self.new_diagnostic(Code::UnknownAlias, span, message);
+                self.sink.push(diagnostic.with_hint("quote a text that begins with `*`"));
             }
             _ => {}
         }
     }
 
-    fn span(&self, start: Marker, end: Marker) -> Span {
+    fn to_span(&self, start: Marker, end: Marker) -> ExprSpan {
         let base = self.window.start as usize;
         let byte = |marker: Marker| base + marker.byte_offset().unwrap_or_default();
         let (start, end) = (byte(start), byte(end));
-        Span::new(start, end.max(start))
+        ExprSpan::new(start, end.max(start))
     }
 
-    fn report(&mut self, code: Code, span: Span, message: impl Into<String>) -> Diagnostic {
+    fn new_diagnostic(&mut self, code: Code, span: ExprSpan, message: impl Into<String>) -> Diagnostic {
         Diagnostic::new(code, self.source, span, message)
     }
 
     /// Says why nothing more can be read.
-    fn fail(&mut self, code: Code, span: Span, message: impl Into<String>) {
+    fn fail(&mut self, code: Code, span: ExprSpan, message: impl Into<String>) {
         self.broken = true;
-        let diagnostic = self.report(code, span, message);
+        let diagnostic = self.new_diagnostic(code, span, message);
         self.sink.push(diagnostic);
     }
 
-    fn syntax(&mut self, error: &ScanError) {
+    fn report_syntax_error(&mut self, error: &ScanError) {
         self.broken = true;
-        let span = self.span(*error.marker(), *error.marker());
-        self.sink.push(error::diagnostic(error.kind(), self.source, span));
+        let span = self.to_span(*error.marker(), *error.marker());
+        self.sink.push(error::diagnose_syntax(error.kind(), self.source, span));
     }
 
-    fn document(&mut self, span: Span) {
+    fn start_document(&mut self, span: ExprSpan) {
         self.documents += 1;
         if self.documents > 1 {
             let message = "a second document starts here, and one file holds one workflow";
@@ -217,17 +225,22 @@ impl<'s> Builder<'s> {
     }
 
     /// A condition that begins with `!`, which YAML takes for a tag. It is refused too, but what it means is plain.
-    fn negation(&mut self, tag: Option<&Tag>, at: granit_parser::Span, scalar: Span) -> Option<Span> {
+    fn read_negation(
+        &mut self,
+        tag: Option<&Tag>,
+        at: granit_parser::Span,
+        scalar: ExprSpan,
+    ) -> Option<ExprSpan> {
         let place = tag.and_then(|_| at.tag_span())?;
-        let tag = self.span(place.start, place.end);
+        let tag = self.to_span(place.start, place.end);
         if !self.source.slice(tag).trim_start_matches('!').starts_with(['$', '(']) {
             return None;
         }
-        let span = Span { start: tag.start, end: scalar.end.max(tag.end) };
+        let span = ExprSpan { start: tag.start, end: scalar.end.max(tag.end) };
         let quoted = format!("'{}'", self.source.slice(span).trim_end().replace('\'', "''"));
         let message = "text that begins with `!` is a tag here, and tags have no meaning";
-        let diagnostic = self.report(Code::TagRefused, span, message).hint("put it in quotes");
-        self.sink.push(diagnostic.fix(span, quoted));
+        let diagnostic = self.new_diagnostic(Code::TagRefused, span, message).with_hint("put it in quotes");
+        self.sink.push(diagnostic.with_fix(span, quoted));
         Some(span)
     }
 
@@ -236,65 +249,66 @@ impl<'s> Builder<'s> {
             return;
         }
         let place = at.tag_span().unwrap_or(at);
-        let span = self.span(place.start, place.end);
+        let span = self.to_span(place.start, place.end);
         let message = format!("the tag `{}` has no meaning here", self.source.slice(span).trim());
         let hint = "leave it out; quote a value to make it text";
-        let diagnostic = self.report(Code::TagRefused, span, message).hint(hint);
+        let diagnostic = self.new_diagnostic(Code::TagRefused, span, message).with_hint(hint);
         self.sink.push(diagnostic);
     }
 
     /// A scalar's text, which is nearly always a part of the source.
-    fn text(&mut self, text: &str, span: Span) -> Text {
+    fn store_text(&mut self, text: &str, span: ExprSpan) -> YamlText {
         let raw = self.source.slice(span);
         if raw == text {
-            return Text::Verbatim(span);
+            return YamlText::Verbatim(span);
         }
-        let quoted = Span { start: span.start + 1, end: span.end.max(span.start + 2) - 1 };
+        let quoted = ExprSpan { start: span.start + 1, end: span.end.max(span.start + 2) - 1 };
         if raw.starts_with(['"', '\'']) && self.source.slice(quoted) == text {
-            return Text::Verbatim(quoted);
+            return YamlText::Verbatim(quoted);
         }
         self.tree.texts.push(text.into());
-        Text::Own(u32::try_from(self.tree.texts.len() - 1).expect("sources are limited"))
+        YamlText::Own(u32::try_from(self.tree.texts.len() - 1).expect("sources are limited"))
     }
 
-    pub fn scalar(&mut self, text: Text, plain: bool, anchor: usize, span: Span) {
+    pub fn add_scalar(&mut self, text: YamlText, plain: bool, anchor: usize, span: ExprSpan) {
         if self.wants_key() {
-            return self.key(text, plain, span);
+            return self.add_key(text, plain, span);
         }
-        let number = self.add(Data::Scalar { text, plain }, span);
-        self.name(anchor, number, 1);
-        self.place(number, 1, span);
+        let number = self.add_node(YamlContent::Scalar { text, plain }, span);
+        self.set_anchor(anchor, number, 1);
+        self.place_node(number, 1, span);
     }
 
     fn wants_key(&self) -> bool {
-        self.open.last().is_some_and(|open| open.key.is_none() && open.sort == Sort::Map)
+        self.open.last().is_some_and(|open| open.key.is_none() && open.sort == CollectionKind::Map)
     }
 
-    fn key(&mut self, text: Text, plain: bool, span: Span) {
+    fn add_key(&mut self, text: YamlText, plain: bool, span: ExprSpan) {
         let source = self.source;
-        let key = key_of(text, &self.tree, source);
+        let key = key_text(text, &self.tree, source);
         if plain && key == "<<" {
             let hint = "write the fields out, or name one value with an anchor and an alias";
-            let diagnostic =
-                self.report(Code::MergeRefused, span, "`<<` does not merge mappings here").hint(hint);
+            let diagnostic = self
+                .new_diagnostic(Code::MergeRefused, span, "`<<` does not merge mappings here")
+                .with_hint(hint);
             self.sink.push(diagnostic);
         }
-        if let Some(first) = self.seen(key.clone(), span) {
-            let message = format!("`{}` is here twice", shortened(&key));
-            let diagnostic = self.report(Code::DuplicateKey, span, message);
-            self.sink.push(diagnostic.label("again here").also(first, "first here"));
+        if let Some(first) = self.find_duplicate_key(key.clone(), span) {
+            let message = format!("`{}` is here twice", shorten_key(&key));
+            let diagnostic = self.new_diagnostic(Code::DuplicateKey, span, message);
+            self.sink.push(diagnostic.with_label("again here").with_related(first, "first here"));
         }
         self.open.last_mut().expect("a key is inside a mapping").key = Some((text, span));
     }
 
     /// Where the mapping that is open already has this key.
-    fn seen(&mut self, key: Cow<'s, str>, span: Span) -> Option<Span> {
+    fn find_duplicate_key(&mut self, key: Cow<'s, str>, span: ExprSpan) -> Option<ExprSpan> {
         let open = self.open.last_mut().expect("a key is inside a mapping");
         let entries = &self.entries[open.start..];
         let (tree, source) = (&self.tree, self.source);
         if entries.len() < FEW {
             let same = entries.iter().find(|entry| match entry.key {
-                Text::Verbatim(span) if (span.end - span.start) as usize != key.len() => false,
+                YamlText::Verbatim(span) if (span.end - span.start) as usize != key.len() => false,
                 text => tree.text(text, source) == key,
             });
             return same.map(|entry| entry.key_span);
@@ -305,7 +319,7 @@ impl<'s> Builder<'s> {
         }
         if open.keys.is_empty() {
             for entry in entries {
-                open.keys.entry(key_of(entry.key, tree, source)).or_insert(entry.key_span);
+                open.keys.entry(key_text(entry.key, tree, source)).or_insert(entry.key_span);
             }
         }
         match open.keys.get(&key) {
@@ -317,7 +331,7 @@ impl<'s> Builder<'s> {
         }
     }
 
-    pub fn begin(&mut self, sort: Sort, anchor: usize, span: Span) {
+    pub fn begin_collection(&mut self, sort: CollectionKind, anchor: usize, span: ExprSpan) {
         if self.wants_key() {
             let message = "a key must be text, and this is a list or a mapping";
             return self.fail(Code::KeyNotText, span, message);
@@ -326,45 +340,54 @@ impl<'s> Builder<'s> {
             let message = format!("this is nested more than {} levels deep", limits::YAML_DEPTH);
             return self.fail(Code::TooDeepYaml, span, message);
         }
-        let number = self.add(Data::List(Run::default()), span);
+        let number = self.add_node(YamlContent::List(IndexRun::default()), span);
         if anchor != 0 {
             self.anchors.insert(anchor, None);
         }
-        let start = if sort == Sort::List { self.items.len() } else { self.entries.len() };
-        self.open.push(Open { number, anchor, sort, start, key: None, keys: HashMap::new(), size: 1 });
+        let start = if sort == CollectionKind::List { self.items.len() } else { self.entries.len() };
+        self.open.push(OpenCollection {
+            number,
+            anchor,
+            sort,
+            start,
+            key: None,
+            keys: HashMap::new(),
+            size: 1,
+        });
     }
 
-    pub fn end(&mut self, span: Span) {
+    pub fn end_collection(&mut self, span: ExprSpan) {
         let Some(open) = self.open.pop() else { return };
         let tree = &mut self.tree;
         let data = match open.sort {
-            Sort::List => {
+            CollectionKind::List => {
                 let start = tree.items.len();
                 tree.items.extend(self.items.drain(open.start..));
-                Data::List(Run::since(start, &tree.items))
+                YamlContent::List(IndexRun::from_start(start, &tree.items))
             }
-            Sort::Map => {
-                self.broken |= self.silent && repeats(&self.entries[open.start..], tree, self.source);
+            CollectionKind::Map => {
+                self.broken |=
+                    self.silent && has_duplicate_keys(&self.entries[open.start..], tree, self.source);
                 let (start, own) = (tree.entries.len(), self.entries.drain(open.start..));
-                let lengths = Lengths::of(own.as_slice(), &tree.texts);
+                let lengths = KeyLengths::from_entries(own.as_slice(), &tree.texts);
                 tree.entries.extend(own);
-                Data::Map(Run::since(start, &tree.entries), lengths)
+                YamlContent::Map(IndexRun::from_start(start, &tree.entries), lengths)
             }
         };
         let node = &mut tree.nodes[open.number as usize];
-        *node = (Span { start: node.0.start, end: span.end.max(node.0.end) }, data);
-        self.name(open.anchor, open.number, open.size);
-        self.place(open.number, open.size, span);
+        *node = (ExprSpan { start: node.0.start, end: span.end.max(node.0.end) }, data);
+        self.set_anchor(open.anchor, open.number, open.size);
+        self.place_node(open.number, open.size, span);
     }
 
-    fn alias(&mut self, anchor: usize, span: Span) {
+    fn add_alias(&mut self, anchor: usize, span: ExprSpan) {
         if self.wants_key() {
             return self.fail(Code::KeyNotText, span, "a key must be text, and this is an alias");
         }
         match self.anchors.get(&anchor).copied().flatten() {
             Some((number, size)) => {
                 self.aliases = true;
-                self.place(number, size, span);
+                self.place_node(number, size, span);
             }
             None => {
                 let message = format!("`{}` is inside what it stands for", self.source.slice(span));
@@ -373,19 +396,19 @@ impl<'s> Builder<'s> {
         }
     }
 
-    fn add(&mut self, data: Data, span: Span) -> u32 {
+    fn add_node(&mut self, data: YamlContent, span: ExprSpan) -> u32 {
         self.tree.nodes.push((span, data));
         u32::try_from(self.tree.nodes.len() - 1).expect("sources are limited")
     }
 
-    fn name(&mut self, anchor: usize, number: u32, size: usize) {
+    fn set_anchor(&mut self, anchor: usize, number: u32, size: usize) {
         if anchor != 0 {
             self.anchors.insert(anchor, Some((number, size)));
         }
     }
 
     /// Puts a finished node where it belongs: into the collection that is open, or at the root.
-    fn place(&mut self, number: u32, size: usize, at: Span) {
+    fn place_node(&mut self, number: u32, size: usize, at: ExprSpan) {
         let Some(open) = self.open.last_mut() else {
             self.root = Some(number);
             return;
@@ -393,10 +416,10 @@ impl<'s> Builder<'s> {
         open.size = open.size.saturating_add(size);
         let total = open.size;
         match open.sort {
-            Sort::List => self.items.push(number),
-            Sort::Map => {
+            CollectionKind::List => self.items.push(number),
+            CollectionKind::Map => {
                 let (key, key_span) = open.key.take().expect("a value follows its key");
-                self.entries.push(Entry { key, key_span, value: number });
+                self.entries.push(YamlEntry { key, key_span, value: number });
             }
         }
         if total > limits::YAML_NODES {
@@ -408,15 +431,15 @@ impl<'s> Builder<'s> {
 }
 
 /// The text of a key, nearly always as it stands in the source.
-fn key_of<'s>(key: Text, tree: &Tree, source: &'s Source) -> Cow<'s, str> {
+fn key_text<'s>(key: YamlText, tree: &YamlTree, source: &'s SourceFile) -> Cow<'s, str> {
     match key {
-        Text::Verbatim(span) => source.slice(span).into(),
-        Text::Own(_) => tree.text(key, source).to_owned().into(),
+        YamlText::Verbatim(span) => source.slice(span).into(),
+        YamlText::Own(_) => tree.text(key, source).to_owned().into(),
     }
 }
 
 /// Whether many entries have a key twice. Of few, each has been compared with those before it.
-fn repeats(entries: &[Entry], tree: &Tree, source: &Source) -> bool {
+fn has_duplicate_keys(entries: &[YamlEntry], tree: &YamlTree, source: &SourceFile) -> bool {
     if entries.len() <= FEW {
         return false;
     }
@@ -429,7 +452,7 @@ fn repeats(entries: &[Entry], tree: &Tree, source: &Source) -> bool {
 }
 
 /// A key as a message shows it.
-fn shortened(key: &str) -> String {
+fn shorten_key(key: &str) -> String {
     const MOST: usize = 60;
     match key.char_indices().nth(MOST) {
         Some((end, _)) => format!("{}…", &key[..end]),

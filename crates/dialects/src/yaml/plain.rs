@@ -6,73 +6,73 @@
 
 use std::sync::Arc;
 
-use skein_core::expr::Span;
+use skein_core::expr::ExprSpan;
 
 use super::{
-    node::{Text, Tree},
-    parse::{Builder, Sort},
+    node::{YamlText, YamlTree},
+    parse::{CollectionKind, YamlTreeBuilder},
 };
-use crate::{diagnostic::Sink, source::Source};
+use crate::{diagnostic::DiagnosticSink, source::SourceFile};
 
 /// The parser refuses keys that are much longer.
 const LONGEST_KEY: usize = 255;
 
 /// Reads the YAML in a part of a source. None if it is not all plain, or if there is something to say about it.
-pub(super) fn parse(window: Span, source: &Arc<Source>) -> Option<Tree> {
-    let mut sink = Sink::new(source.clone());
-    let mut builder = Builder::silent(source, window, &mut sink);
-    read(source.slice(window), window.start, &mut builder)?;
+pub(super) fn parse_plain(window: ExprSpan, source: &Arc<SourceFile>) -> Option<YamlTree> {
+    let mut sink = DiagnosticSink::new(source.clone());
+    let mut builder = YamlTreeBuilder::new_silent(source, window, &mut sink);
+    read_plain(source.slice(window), window.start, &mut builder)?;
     let is_clean = builder.is_clean();
-    builder.tree().filter(|_| is_clean)
+    builder.into_tree().filter(|_| is_clean)
 }
 
 /// Reads all of a text. None if it is not plain; what has been built is then worth nothing.
-fn read(text: &str, start: u32, builder: &mut Builder<'_>) -> Option<()> {
+fn read_plain(text: &str, start: u32, builder: &mut YamlTreeBuilder<'_>) -> Option<()> {
     let bytes = text.as_bytes();
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n');
     // Without a way out in the middle, many bytes are looked at together.
     if !bytes.chunks(256).all(|some| some.iter().fold(true, |all, byte| all & is_plain(byte))) {
         return None;
     }
-    let mut reader = Reader { text, bytes, start, at: 0, open: Vec::new(), pending: false, builder };
+    let mut reader = PlainReader { text, bytes, start, at: 0, open: Vec::new(), pending: false, builder };
     while let Some(column) = reader.next_line() {
-        reader.line(column)?;
+        reader.read_line(column)?;
     }
     reader.finish()
 }
 
-struct Reader<'t, 'b, 's> {
+struct PlainReader<'t, 'b, 's> {
     text: &'t str,
     bytes: &'t [u8],
     /// Where the text starts in its source.
     start: u32,
     at: usize,
     /// The block collections around this place, by their columns.
-    open: Vec<Block>,
+    open: Vec<OpenBlock>,
     /// Whether a key waits for a value on the lines below it.
     pending: bool,
-    builder: &'b mut Builder<'s>,
+    builder: &'b mut YamlTreeBuilder<'s>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-struct Block {
+struct OpenBlock {
     column: usize,
     is_list: bool,
 }
 
-impl Reader<'_, '_, '_> {
+impl PlainReader<'_, '_, '_> {
     fn peek(&self) -> u8 {
         // A text may end without a line break, which means the same.
         self.bytes.get(self.at).copied().unwrap_or(b'\n')
     }
 
-    fn peek_after(&self) -> u8 {
+    fn peek_next(&self) -> u8 {
         self.bytes.get(self.at + 1).copied().unwrap_or(b'\n')
     }
 
-    fn span(&self, from: usize, to: usize) -> Span {
-        let Span { start, end } = Span::new(from, to);
-        Span { start: self.start + start, end: self.start + end }
+    fn to_span(&self, from: usize, to: usize) -> ExprSpan {
+        let ExprSpan { start, end } = ExprSpan::new(from, to);
+        ExprSpan { start: self.start + start, end: self.start + end }
     }
 
     fn skip_spaces(&mut self) {
@@ -103,25 +103,25 @@ impl Reader<'_, '_, '_> {
         None
     }
 
-    fn line(&mut self, column: usize) -> Option<()> {
+    fn read_line(&mut self, column: usize) -> Option<()> {
         let line = self.at - column;
-        let is_list = self.peek() == b'-' && self.peek_after() == b' ';
-        self.arrive(Block { column, is_list })?;
+        let is_list = self.peek() == b'-' && self.peek_next() == b' ';
+        self.enter_block(OpenBlock { column, is_list })?;
         if !is_list {
-            return self.entry();
+            return self.read_entry();
         }
         self.at += 1;
         self.skip_spaces();
-        let is_entry = self.key_end().is_some_and(|end| is_colon(self.bytes, end));
+        let is_entry = self.find_key_end().is_some_and(|end| is_colon(self.bytes, end));
         if is_entry {
-            self.begin_block(Block { column: self.at - line, is_list: false })?;
-            return self.entry();
+            self.begin_block(OpenBlock { column: self.at - line, is_list: false })?;
+            return self.read_entry();
         }
-        self.value()
+        self.read_value()
     }
 
     /// Closes what ends before this line, or opens what begins with it.
-    fn arrive(&mut self, block: Block) -> Option<()> {
+    fn enter_block(&mut self, block: OpenBlock) -> Option<()> {
         let innermost = self.open.last().map(|open| open.column);
         let opens = match innermost {
             None => block.column == 0,
@@ -140,20 +140,20 @@ impl Reader<'_, '_, '_> {
         (self.open.last() == Some(&block)).then_some(())
     }
 
-    fn begin_block(&mut self, block: Block) -> Option<()> {
+    fn begin_block(&mut self, block: OpenBlock) -> Option<()> {
         self.open.push(block);
-        self.begin(block.is_list, self.at)
+        self.begin_collection(block.is_list, self.at)
     }
 
-    fn begin(&mut self, is_list: bool, from: usize) -> Option<()> {
-        let sort = if is_list { Sort::List } else { Sort::Map };
-        self.builder.begin(sort, 0, self.span(from, self.at));
+    fn begin_collection(&mut self, is_list: bool, from: usize) -> Option<()> {
+        let sort = if is_list { CollectionKind::List } else { CollectionKind::Map };
+        self.builder.begin_collection(sort, 0, self.to_span(from, self.at));
         (self.builder.is_clean()).then_some(())
     }
 
     fn end_block(&mut self) {
         self.open.pop();
-        self.builder.end(self.span(self.at, self.at));
+        self.builder.end_collection(self.to_span(self.at, self.at));
     }
 
     fn finish(mut self) -> Option<()> {
@@ -167,7 +167,7 @@ impl Reader<'_, '_, '_> {
     }
 
     /// Where the key that starts here ends, if this can be one.
-    fn key_end(&self) -> Option<usize> {
+    fn find_key_end(&self) -> Option<usize> {
         let rest = &self.bytes[self.at.min(self.bytes.len())..];
         let starts = rest.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
         let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
@@ -176,9 +176,9 @@ impl Reader<'_, '_, '_> {
     }
 
     /// A key of a block mapping and what is on its line.
-    fn entry(&mut self) -> Option<()> {
-        let end = self.key_end().filter(|end| is_colon(self.bytes, *end))?;
-        self.scalar(end, true);
+    fn read_entry(&mut self) -> Option<()> {
+        let end = self.find_key_end().filter(|end| is_colon(self.bytes, *end))?;
+        self.add_scalar(end, true);
         self.at = end + 1;
         self.skip_spaces();
         // After the colon there is a space or nothing, so that what begins here is a comment.
@@ -187,17 +187,17 @@ impl Reader<'_, '_, '_> {
             self.skip_line();
             return Some(());
         }
-        self.value()
+        self.read_value()
     }
 
     /// A value on one line, with nothing but a comment after it.
-    fn value(&mut self) -> Option<()> {
+    fn read_value(&mut self) -> Option<()> {
         match self.peek() {
-            b'[' | b'{' => self.flow()?,
-            b'"' | b'\'' => self.quoted()?,
+            b'[' | b'{' => self.read_flow()?,
+            b'"' | b'\'' => self.read_quoted()?,
             byte if starts_plain(byte) => {
-                let end = self.plain_end()?;
-                self.scalar(end, true);
+                let end = self.find_plain_end()?;
+                self.add_scalar(end, true);
             }
             _ => return None,
         }
@@ -209,14 +209,14 @@ impl Reader<'_, '_, '_> {
     }
 
     /// The text from here, up to a place. Quotes are no part of it.
-    fn scalar(&mut self, end: usize, plain: bool) {
+    fn add_scalar(&mut self, end: usize, plain: bool) {
         let from = std::mem::replace(&mut self.at, end);
-        let text = if plain { self.span(from, end) } else { self.span(from + 1, end - 1) };
-        self.builder.scalar(Text::Verbatim(text), plain, 0, self.span(from, end));
+        let text = if plain { self.to_span(from, end) } else { self.to_span(from + 1, end - 1) };
+        self.builder.add_scalar(YamlText::Verbatim(text), plain, 0, self.to_span(from, end));
     }
 
     /// Where unquoted text ends: at the end of the line, or at a comment.
-    fn plain_end(&self) -> Option<usize> {
+    fn find_plain_end(&self) -> Option<usize> {
         let (mut at, mut end) = (self.at, self.at);
         loop {
             match self.bytes.get(at).copied().unwrap_or(b'\n') {
@@ -233,7 +233,7 @@ impl Reader<'_, '_, '_> {
     }
 
     /// Text in quotes that stands there as it is.
-    fn quoted(&mut self) -> Option<()> {
+    fn read_quoted(&mut self) -> Option<()> {
         let quote = self.peek();
         let inside = &self.bytes[self.at + 1..];
         let length = inside.iter().position(|byte| *byte == quote || matches!(byte, b'\n' | b'\\'))?;
@@ -242,22 +242,22 @@ impl Reader<'_, '_, '_> {
         if inside[length] != quote || self.bytes.get(end) == Some(&quote) {
             return None;
         }
-        self.scalar(end, false);
+        self.add_scalar(end, false);
         Some(())
     }
 
     /// A list or a mapping on one line. Recursion is bounded by the depth that the builder allows.
-    fn flow(&mut self) -> Option<()> {
+    fn read_flow(&mut self) -> Option<()> {
         let (is_list, from) = (self.peek() == b'[', self.at);
         let close = if is_list { b']' } else { b'}' };
         self.at += 1;
-        self.begin(is_list, from)?;
+        self.begin_collection(is_list, from)?;
         self.skip_spaces();
         while self.peek() != close {
             if !is_list {
-                self.flow_key()?;
+                self.read_flow_key()?;
             }
-            self.flow_value()?;
+            self.read_flow_value()?;
             self.skip_spaces();
             match self.peek() {
                 b',' => self.at += 1,
@@ -271,27 +271,27 @@ impl Reader<'_, '_, '_> {
             }
         }
         self.at += 1;
-        self.builder.end(self.span(self.at - 1, self.at));
+        self.builder.end_collection(self.to_span(self.at - 1, self.at));
         Some(())
     }
 
-    fn flow_key(&mut self) -> Option<()> {
-        let end = self.key_end().filter(|end| self.bytes.get(*end..*end + 2) == Some(b": "))?;
-        self.scalar(end, true);
+    fn read_flow_key(&mut self) -> Option<()> {
+        let end = self.find_key_end().filter(|end| self.bytes.get(*end..*end + 2) == Some(b": "))?;
+        self.add_scalar(end, true);
         self.at = end + 1;
         self.skip_spaces();
         Some(())
     }
 
-    fn flow_value(&mut self) -> Option<()> {
+    fn read_flow_value(&mut self) -> Option<()> {
         match self.peek() {
-            b'[' | b'{' => self.flow(),
-            b'"' | b'\'' => self.quoted(),
+            b'[' | b'{' => self.read_flow(),
+            b'"' | b'\'' => self.read_quoted(),
             byte if starts_plain(byte) => {
                 let is_part = |byte: &u8| starts_plain(*byte) || matches!(byte, b' ' | b'-' | b'+' | b'*');
                 let rest = &self.text[self.at..];
                 let length = rest.bytes().position(|byte| !is_part(&byte)).unwrap_or(rest.len());
-                self.scalar(self.at + rest[..length].trim_end().len(), true);
+                self.add_scalar(self.at + rest[..length].trim_end().len(), true);
                 Some(())
             }
             _ => None,

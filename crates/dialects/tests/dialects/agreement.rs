@@ -8,7 +8,7 @@ use std::{
 
 use jsonschema::Validator;
 use serde_json::{Value, json};
-use skein_dialects::{Dialect, schema};
+use skein_dialects::{Dialect, dialect_schema};
 
 use crate::{document, examples::Examples};
 
@@ -21,7 +21,7 @@ struct Judges {
 
 impl Judges {
     fn of(dialect: Dialect) -> Judges {
-        let document = serde_json::from_str(schema(dialect)).expect("a schema is JSON");
+        let document = serde_json::from_str(dialect_schema(dialect)).expect("a schema is JSON");
         let validator = jsonschema::draft202012::new(&document).expect("a schema is one");
         Judges { dialect, examples: Examples::of(dialect), validator }
     }

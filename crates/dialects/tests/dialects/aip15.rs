@@ -2,8 +2,8 @@
 //! lines end in, and notes are for what nothing serves.
 
 use serde_json::json;
-use skein_core::{builder::*, plan::Hash};
-use skein_dialects::{Report, Source, check};
+use skein_core::{builder::*, plan::ContentHash};
+use skein_dialects::{SourceFile, SourceReport, check_source};
 
 const SOURCE: &str = r#"---
 name: Bake a cake
@@ -40,37 +40,40 @@ steps:
 "#;
 
 fn program() -> WorkflowDefinition {
-    let taste = ApprovalStep::ask("Is it good?").role("children").on_reject("throw-away").on_approve("$end");
-    let colour = BranchStep::otherwise("taste").when("$steps.bake.colour == \"black\"", "throw-away");
+    let taste = ApprovalStep::new("Is it good?")
+        .with_role("children")
+        .with_on_reject("throw-away")
+        .with_on_approve("$end");
+    let colour = BranchStep::with_default("taste").with_arm("$steps.bake.colour == \"black\"", "throw-away");
     let steps = [
         StepDefinition::new("bake", ToolStep::tool("oven"))
-            .input("eggs", "$input.eggs")
-            .input("heat", 180)
-            .outputs(json!({"type": "object", "properties": {"colour": {"type": "string"}}}))
-            .retry(RetryPolicy::exponential(2))
-            .timeout_ms(20_000)
-            .compensation("clean-up"),
-        StepDefinition::new("clean-up", ToolStep::tool("sponge")).input("of", "$steps.bake.colour"),
+            .with_input("eggs", "$input.eggs")
+            .with_input("heat", 180)
+            .with_outputs(json!({"type": "object", "properties": {"colour": {"type": "string"}}}))
+            .with_retry(RetryDefinition::exponential(2))
+            .with_timeout_ms(20_000)
+            .with_compensation("clean-up"),
+        StepDefinition::new("clean-up", ToolStep::tool("sponge")).with_input("of", "$steps.bake.colour"),
         StepDefinition::new("colour", colour),
         StepDefinition::new("taste", taste),
         StepDefinition::new("throw-away", ToolStep::tool("bin")),
     ];
     let mut definition = WorkflowDefinition::new("bake-a-cake", "Bakes, asks, and eats or throws away.")
-        .input_schema(json!({"type": "object", "properties": {"eggs": {"type": "integer"}}}))
-        .output_schema(json!({"type": "object"}))
-        .timeout_ms(3_600_000)
-        .steps(steps.map(define_step));
+        .with_input_schema(json!({"type": "object", "properties": {"eggs": {"type": "integer"}}}))
+        .with_output_schema(json!({"type": "object"}))
+        .with_timeout_ms(3_600_000)
+        .with_steps(steps.map(define_step));
     definition.name = Some("Bake a cake".to_owned());
     definition.version = Some("1.0.0".to_owned());
     definition
 }
 
-fn checked(text: &str) -> Report {
-    check(Source::new("WORKFLOW.md", text), &())
+fn checked(text: &str) -> SourceReport {
+    check_source(SourceFile::new("WORKFLOW.md", text), &())
 }
 
 #[track_caller]
-fn hash(text: &str) -> Hash {
+fn hash(text: &str) -> ContentHash {
     let report = checked(text);
     report.definition.unwrap_or_else(|| panic!("{:#?}", report.diagnostics)).hash()
 }
@@ -110,8 +113,9 @@ routines:
 steps:";
     let report = checked(&SOURCE.replace("steps:", triggers));
     let notes = report.notes.iter().filter(|note| note.code.as_str() == "SK0708");
-    let lines: Vec<usize> =
-        notes.map(|note| note.place().source.position(note.place().span.start).line).collect();
+    let lines: Vec<usize> = notes
+        .map(|note| note.primary_label().source.position(note.primary_label().span.start).line)
+        .collect();
     assert_eq!(lines, [11, 12, 14, 16]);
     assert_eq!(report.workflow.map(|workflow| workflow.triggers.len()), Some(5));
 }

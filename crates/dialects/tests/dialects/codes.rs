@@ -11,7 +11,8 @@ use std::{collections::BTreeMap, fmt::Write, fs, path::Path, sync::Arc};
 use serde_json::Value;
 use skein_core::limits;
 use skein_dialects::{
-    Code, Diagnostic, Dialect, NotFound, Project, Reference, Report, Sort, Source, check, load, render,
+    CatalogKind, Code, Diagnostic, Dialect, Project, SourceFile, SourceReport, WorkflowNotFound,
+    WorkflowReference, check_source, load_source, render,
 };
 
 /// Codes about other files than sources. Only the command line raises them, and its tests prove them.
@@ -38,7 +39,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn of(report: Report, params: Option<Value>) -> Outcome {
+    fn of(report: SourceReport, params: Option<Value>) -> Outcome {
         let runs = report.definition.is_some();
         let bound = params.and_then(|params| report.bind(params));
         let refused = bound.and_then(Result::err).unwrap_or_default();
@@ -51,15 +52,19 @@ impl Outcome {
     }
 
     fn shown(&self) -> String {
-        self.said.iter().map(|diagnostic| render::human(diagnostic, false)).collect::<Vec<_>>().join("\n")
+        self.said
+            .iter()
+            .map(|diagnostic| render::render_text(diagnostic, false))
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 }
 
 fn read(bytes: Result<Vec<u8>, String>) -> Outcome {
     Outcome::of(
-        match load("workflow.yaml", bytes) {
-            Ok(source) => check(source, &()),
-            Err(diagnostic) => Report::unread(diagnostic),
+        match load_source("workflow.yaml", bytes) {
+            Ok(source) => check_source(source, &()),
+            Err(diagnostic) => SourceReport::from_read_error(diagnostic),
         },
         None,
     )
@@ -93,7 +98,7 @@ fn nested() -> Outcome {
     };
     let files: BTreeMap<String, String> = (1..=depth).map(|n| (format!("w{n}.yaml"), call(n))).collect();
     let main = files["w1.yaml"].clone();
-    Outcome::of(check(Source::new("w1.yaml", main), &Around { files, ..Around::default() }), None)
+    Outcome::of(check_source(SourceFile::new("w1.yaml", main), &Around { files, ..Around::default() }), None)
 }
 
 const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
@@ -102,7 +107,7 @@ const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
 #[derive(Default)]
 struct Around {
     files: BTreeMap<String, String>,
-    names: BTreeMap<Sort, Vec<String>>,
+    names: BTreeMap<CatalogKind, Vec<String>>,
 }
 
 impl Around {
@@ -114,14 +119,14 @@ impl Around {
             }
             if let Some(sort) = fence.option("names") {
                 let sort = match sort {
-                    "agents" => Sort::Agent,
-                    "tools" => Sort::Tool,
-                    "actions" => Sort::Action,
-                    "roles" => Sort::Role,
-                    "domains" => Sort::Domain,
-                    "drivers" => Sort::Driver,
-                    "modules" => Sort::Context,
-                    "servers" => Sort::Server,
+                    "agents" => CatalogKind::Agent,
+                    "tools" => CatalogKind::Tool,
+                    "actions" => CatalogKind::Action,
+                    "roles" => CatalogKind::Role,
+                    "domains" => CatalogKind::Domain,
+                    "drivers" => CatalogKind::Driver,
+                    "modules" => CatalogKind::Context,
+                    "servers" => CatalogKind::Server,
                     _ => panic!("a project defines no {sort}"),
                 };
                 around.names.insert(sort, fence.text.lines().map(str::to_owned).collect());
@@ -130,48 +135,52 @@ impl Around {
         around
     }
 
-    fn file(&self, name: &str) -> Option<Arc<Source>> {
-        self.files.get(name).map(|text| Source::new(name, text.as_str()))
+    fn file(&self, name: &str) -> Option<Arc<SourceFile>> {
+        self.files.get(name).map(|text| SourceFile::new(name, text.as_str()))
     }
 }
 
 impl Project for Around {
-    fn workflow(&self, _: &Source, reference: Reference<'_>) -> Result<Arc<Source>, NotFound> {
+    fn resolve_workflow(
+        &self,
+        _: &SourceFile,
+        reference: WorkflowReference<'_>,
+    ) -> Result<Arc<SourceFile>, WorkflowNotFound> {
         let name = match reference {
-            Reference::Path(path) => path.trim_start_matches("./").to_owned(),
-            Reference::Id(id) => format!("{id}/WORKFLOW.md"),
+            WorkflowReference::Path(path) => path.trim_start_matches("./").to_owned(),
+            WorkflowReference::Id(id) => format!("{id}/WORKFLOW.md"),
         };
         let known = self.files.keys().cloned().collect();
-        self.file(&name).ok_or_else(|| NotFound { why: "the file is not there".to_owned(), known })
+        self.file(&name).ok_or_else(|| WorkflowNotFound { why: "the file is not there".to_owned(), known })
     }
 
-    fn names(&self, sort: Sort) -> Vec<String> {
+    fn catalog_names(&self, sort: CatalogKind) -> Vec<String> {
         self.names.get(&sort).cloned().unwrap_or_default()
     }
 
-    fn tool(&self, name: &str) -> Option<Arc<Source>> {
+    fn find_tool(&self, name: &str) -> Option<Arc<SourceFile>> {
         self.file(&format!(".tools/{name}/TOOL.md"))
     }
 
-    fn action(&self, name: &str) -> Option<Arc<Source>> {
+    fn find_action(&self, name: &str) -> Option<Arc<SourceFile>> {
         self.file(&format!(".actions/{}/ACTION.md", name.replace(':', "-")))
     }
 
-    fn tools_for(&self, action: &str) -> Vec<Arc<Source>> {
+    fn find_tools_for(&self, action: &str) -> Vec<Arc<SourceFile>> {
         let tools = self.files.keys().filter(|name| name.ends_with("/TOOL.md"));
-        let says = |source: &Arc<Source>| source.text.contains(&format!("implements: {action}\n"));
+        let says = |source: &Arc<SourceFile>| source.text.contains(&format!("implements: {action}\n"));
         tools.filter_map(|name| self.file(name)).filter(says).collect()
     }
 
-    fn secrets(&self) -> Vec<Arc<Source>> {
+    fn secret_sources(&self) -> Vec<Arc<SourceFile>> {
         self.file("SECRETS.md").into_iter().collect()
     }
 
-    fn policy(&self, name: &str) -> Option<Arc<Source>> {
+    fn find_policy(&self, name: &str) -> Option<Arc<SourceFile>> {
         self.file(&format!(".policies/{name}/POLICY.md"))
     }
 
-    fn overrides(&self) -> Option<Arc<Source>> {
+    fn override_source(&self) -> Option<Arc<SourceFile>> {
         self.file(OVERRIDES)
     }
 }
@@ -244,7 +253,7 @@ fn run(fences: &[Fence<'_>]) -> Option<Outcome> {
         return None;
     }
     let name = if main.language() == "markdown" { "WORKFLOW.md" } else { "workflow.yaml" };
-    let report = check(Source::new(name, main.text.as_str()), &Around::of(fences));
+    let report = check_source(SourceFile::new(name, main.text.as_str()), &Around::of(fences));
     if let (Some(wanted), Some(found)) = (main.dialect(), report.dialect) {
         assert_eq!(wanted, found, "{}", main.text);
     }

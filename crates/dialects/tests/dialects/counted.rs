@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, sync::Arc};
 
-use skein_dialects::{NotFound, Project, Reference, Source, check};
+use skein_dialects::{Project, SourceFile, WorkflowNotFound, WorkflowReference, check_source};
 
 /// A workflow of so many steps, each of which waits for one that is not there.
 fn lost(steps: usize) -> String {
@@ -14,16 +14,20 @@ fn lost(steps: usize) -> String {
     text
 }
 
-struct Called(Arc<Source>);
+struct Called(Arc<SourceFile>);
 
 impl Project for Called {
-    fn workflow(&self, _: &Source, _: Reference<'_>) -> Result<Arc<Source>, NotFound> {
+    fn resolve_workflow(
+        &self,
+        _: &SourceFile,
+        _: WorkflowReference<'_>,
+    ) -> Result<Arc<SourceFile>, WorkflowNotFound> {
         Ok(self.0.clone())
     }
 }
 
-fn said(source: Arc<Source>, project: &dyn Project) -> (usize, Vec<String>) {
-    let diagnostics = check(source, project).diagnostics;
+fn said(source: Arc<SourceFile>, project: &dyn Project) -> (usize, Vec<String>) {
+    let diagnostics = check_source(source, project).diagnostics;
     let (more, shown): (Vec<_>, Vec<_>) =
         diagnostics.iter().partition(|diagnostic| diagnostic.message.contains("not shown"));
     (shown.len(), more.into_iter().map(|diagnostic| diagnostic.message.clone()).collect())
@@ -31,7 +35,7 @@ fn said(source: Arc<Source>, project: &dyn Project) -> (usize, Vec<String>) {
 
 #[test]
 fn what_the_plan_did_not_keep_is_counted_once() {
-    let of = |steps| said(Source::new("lost.yaml", lost(steps)), &());
+    let of = |steps| said(SourceFile::new("lost.yaml", lost(steps)), &());
     assert_eq!(of(50), (50, Vec::new()));
     assert_eq!(of(51), (50, vec!["1 more of these are not shown".to_owned()]));
     assert_eq!(of(120), (50, vec!["70 more of these are not shown".to_owned()]));
@@ -40,7 +44,7 @@ fn what_the_plan_did_not_keep_is_counted_once() {
 #[test]
 fn so_it_is_of_a_workflow_that_is_called() {
     let caller = "name: caller\nversion: \"1\"\ntimeout: 1h\nsteps:\n  only:\n    workflow: lost.yaml\n";
-    let project = Called(Source::new("lost.yaml", lost(120)));
-    let of = said(Source::new("caller.yaml", caller), &project);
+    let project = Called(SourceFile::new("lost.yaml", lost(120)));
+    let of = said(SourceFile::new("caller.yaml", caller), &project);
     assert_eq!(of, (50, vec!["70 more of these are not shown".to_owned()]));
 }

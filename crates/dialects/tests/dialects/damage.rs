@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use skein_dialects::{NotFound, Project, Reference, Source, check, render};
+use skein_dialects::{Project, SourceFile, WorkflowNotFound, WorkflowReference, check_source, render};
 
 /// What is put in the place of a value.
 const ODD: &[&str] = &[
@@ -44,10 +44,14 @@ const ODD: &[&str] = &[
 ];
 
 /// A project in which everything that is called is the same odd workflow.
-struct Odd(Arc<Source>);
+struct Odd(Arc<SourceFile>);
 
 impl Project for Odd {
-    fn workflow(&self, _: &Source, _: Reference<'_>) -> Result<Arc<Source>, NotFound> {
+    fn resolve_workflow(
+        &self,
+        _: &SourceFile,
+        _: WorkflowReference<'_>,
+    ) -> Result<Arc<SourceFile>, WorkflowNotFound> {
         Ok(self.0.clone())
     }
 }
@@ -77,8 +81,9 @@ fn sources() -> Vec<(String, String)> {
 
 /// Checks a text and whether what is said about it can be shown.
 fn survives(text: &str, name: &str) {
-    let source = Source::new("a.yaml", text);
-    let report = check(source.clone(), &Odd(Source::new("odd.yaml", "steps: {a: {workflow: a.yaml}}")));
+    let source = SourceFile::new("a.yaml", text);
+    let report =
+        check_source(source.clone(), &Odd(SourceFile::new("odd.yaml", "steps: {a: {workflow: a.yaml}}")));
     assert_eq!(report.is_valid(), report.definition.is_some(), "{name}:\n{text}");
     for diagnostic in report.diagnostics.iter().chain(&report.notes) {
         for label in &diagnostic.labels {
@@ -87,8 +92,8 @@ fn survives(text: &str, name: &str) {
             assert!(is_place, "{name}: {} at {start}..{end}:\n{text}", diagnostic.message);
         }
         assert!(!diagnostic.message.contains('\n'), "{name}: {:?}", diagnostic.message);
-        render::human(diagnostic, false);
-        render::object(diagnostic);
+        render::render_text(diagnostic, false);
+        render::render_json(diagnostic);
     }
 }
 

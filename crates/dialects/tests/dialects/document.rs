@@ -3,19 +3,20 @@
 use std::{fs, path::Path};
 
 use serde_json::Value;
-use skein_core::expr::Span;
-use skein_dialects::{Sink, detect, load, yaml::parse};
+use skein_core::expr::ExprSpan;
+use skein_dialects::{DiagnosticSink, detect_dialect, load_source, yaml::parse_yaml};
 
 /// The fields of a source; of Markdown, those of its front matter. None if it is not one YAML document.
 pub fn read(path: &Path) -> Option<Value> {
     let name = path.file_name()?.to_str()?;
-    let source = load(name, fs::read(path).map_err(|error| error.to_string())).ok()?;
-    if let Some(detected) = detect(&mut Sink::new(source.clone())) {
-        return Some(detected.tree.root().json());
+    let source = load_source(name, fs::read(path).map_err(|error| error.to_string())).ok()?;
+    if let Some(detected) = detect_dialect(&mut DiagnosticSink::new(source.clone())) {
+        return Some(detected.tree.root().to_json());
     }
     // None of the formats can still be YAML; Markdown of which nothing can be told is not.
     let start = if source.text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
-    let window = Span::new(start, source.text.len());
-    let tree = if name.ends_with(".md") { None } else { parse(window, &mut Sink::new(source)) };
-    tree.map(|tree| tree.root().json())
+    let window = ExprSpan::new(start, source.text.len());
+    let tree =
+        if name.ends_with(".md") { None } else { parse_yaml(window, &mut DiagnosticSink::new(source)) };
+    tree.map(|tree| tree.root().to_json())
 }

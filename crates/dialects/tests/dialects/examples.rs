@@ -9,7 +9,10 @@ use std::{
 
 use crate::document;
 use serde_json::Value;
-use skein_dialects::{Dialect, NotFound, Project, Reference, Report, Source, check, render, schema};
+use skein_dialects::{
+    Dialect, Project, SourceFile, SourceReport, WorkflowNotFound, WorkflowReference, check_source,
+    dialect_schema, render,
+};
 
 /// The name of the file of overrides that a folder may have.
 const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
@@ -39,14 +42,14 @@ impl Examples {
         files
     }
 
-    fn check(&mut self, path: &Path) -> Report {
+    fn check(&mut self, path: &Path) -> SourceReport {
         self.here = path.parent().expect("an example is in a folder").to_owned();
-        check(source(path).expect("an example can be read"), self)
+        check_source(source(path).expect("an example can be read"), self)
     }
 
     /// Checks something else in the place of an example, without overrides.
-    pub fn check_text(&self, path: &Path, text: &str) -> Report {
-        check(Source::new(path.display().to_string(), text), self)
+    pub fn check_text(&self, path: &Path, text: &str) -> SourceReport {
+        check_source(SourceFile::new(path.display().to_string(), text), self)
     }
 }
 
@@ -67,29 +70,33 @@ fn is_workflow(path: &Path) -> bool {
     path.ends_with("WORKFLOW.md") || path.ends_with(OVERRIDES) || has("yaml") || has("yml") || has("json")
 }
 
-fn source(path: &Path) -> Result<Arc<Source>, NotFound> {
-    let missing = |error: std::io::Error| NotFound { why: error.to_string(), known: Vec::new() };
-    fs::read_to_string(path).map(|text| Source::new(path.display().to_string(), text)).map_err(missing)
+fn source(path: &Path) -> Result<Arc<SourceFile>, WorkflowNotFound> {
+    let missing = |error: std::io::Error| WorkflowNotFound { why: error.to_string(), known: Vec::new() };
+    fs::read_to_string(path).map(|text| SourceFile::new(path.display().to_string(), text)).map_err(missing)
 }
 
 impl Project for Examples {
-    fn workflow(&self, from: &Source, reference: Reference<'_>) -> Result<Arc<Source>, NotFound> {
+    fn resolve_workflow(
+        &self,
+        from: &SourceFile,
+        reference: WorkflowReference<'_>,
+    ) -> Result<Arc<SourceFile>, WorkflowNotFound> {
         match reference {
-            Reference::Path(path) => source(&Path::new(&from.name).with_file_name(path)),
-            Reference::Id(id) => {
+            WorkflowReference::Path(path) => source(&Path::new(&from.name).with_file_name(path)),
+            WorkflowReference::Id(id) => {
                 let beside = Path::new(&from.name).parent().and_then(Path::parent).unwrap_or(&self.folder);
                 source(&beside.join(id).join("WORKFLOW.md"))
             }
         }
     }
 
-    fn overrides(&self) -> Option<Arc<Source>> {
+    fn override_source(&self) -> Option<Arc<SourceFile>> {
         source(&self.here.join(OVERRIDES)).ok()
     }
 }
 
 /// Checks every example of a format; gives what each has besides errors, of which there are none.
-fn all_are_right(dialect: Dialect) -> Vec<(PathBuf, Report)> {
+fn all_are_right(dialect: Dialect) -> Vec<(PathBuf, SourceReport)> {
     let mut examples = Examples::of(dialect);
     let files = examples.files();
     assert!(files.len() >= 5, "{} examples of {dialect}", files.len());
@@ -103,11 +110,11 @@ fn all_are_right(dialect: Dialect) -> Vec<(PathBuf, Report)> {
     reports
 }
 
-fn said(report: &Report) -> String {
+fn said(report: &SourceReport) -> String {
     report
         .diagnostics
         .iter()
-        .map(|diagnostic| render::human(diagnostic, false))
+        .map(|diagnostic| render::render_text(diagnostic, false))
         .collect::<Vec<_>>()
         .join("\n")
 }
@@ -145,7 +152,7 @@ fn known(schema: &Value, found: &mut BTreeSet<String>) {
 /// Every field that the schema of a format knows is in some example.
 fn all_is_shown(dialect: Dialect) {
     let mut all = BTreeSet::new();
-    known(&serde_json::from_str(schema(dialect)).expect("a schema is JSON"), &mut all);
+    known(&serde_json::from_str(dialect_schema(dialect)).expect("a schema is JSON"), &mut all);
     let mut shown = BTreeSet::new();
     Examples::of(dialect).files().iter().for_each(|path| keys(&fields(path), &mut shown));
     let missing: Vec<&String> = all.difference(&shown).collect();

@@ -5,13 +5,13 @@
 use std::{fmt::Write, fs, path::Path};
 
 use crate::project::Folder;
-use skein_dialects::{Dialect, Report, check, load, render};
+use skein_dialects::{Dialect, SourceReport, check_source, load_source, render};
 
 /// What a report looks like in a snapshot.
-fn shown(report: &Report) -> String {
+fn shown(report: &SourceReport) -> String {
     let mut text = String::new();
     for diagnostic in &report.diagnostics {
-        writeln!(text, "{}\n", render::human(diagnostic, false)).expect("a string can be written to");
+        writeln!(text, "{}\n", render::render_text(diagnostic, false)).expect("a string can be written to");
     }
     if report.is_valid() {
         let workflow = report.workflow.as_deref().expect("what is valid has been lowered");
@@ -41,9 +41,9 @@ fn run(dialect: Dialect, sort: &str, valid: bool) {
     for path in cases(dialect, sort) {
         let name = path.file_name().and_then(|name| name.to_str()).expect("names of cases are text");
         let folder = Folder::of(path.parent().expect("a case is in a folder"), name);
-        let report = match load(name, fs::read(&path).map_err(|error| error.to_string())) {
-            Ok(source) => check(source, &folder),
-            Err(diagnostic) => Report::unread(diagnostic),
+        let report = match load_source(name, fs::read(&path).map_err(|error| error.to_string())) {
+            Ok(source) => check_source(source, &folder),
+            Err(diagnostic) => SourceReport::from_read_error(diagnostic),
         };
         let detected = report.dialect.is_none_or(|found| found == dialect);
         if report.is_valid() != valid || !detected {

@@ -1,12 +1,12 @@
 //! What IOA workflows become, where a snapshot would not show it.
 
-use skein_core::ir::{Effect, RunStatus, Step, StepStatus, Then, Workflow};
-use skein_dialects::{Code, Report, Source, check};
+use skein_core::ir::{OutcomeAction, OutcomeEffect, RunStatus, Step, StepStatus, Workflow};
+use skein_dialects::{Code, SourceFile, SourceReport, check_source};
 
-fn report(spec: &str) -> Report {
+fn report(spec: &str) -> SourceReport {
     let head = "apiVersion: ioa.dev/v0.2\nkind: Workflow\nmetadata: {name: x}\nspec:\n  description: x\n  \
                 domainsInvolved: [d]\n";
-    check(Source::new("a.yaml", format!("{head}{spec}")), &())
+    check_source(SourceFile::new("a.yaml", format!("{head}{spec}")), &())
 }
 
 fn workflow(spec: &str) -> Workflow {
@@ -21,8 +21,13 @@ fn step<'a>(workflow: &'a Workflow, id: &str) -> &'a Step {
 
 #[test]
 fn a_step_says_what_its_failure_does_before_the_workflow_does() {
-    let own = [("abort", Effect::ABORT), ("skip", Effect::SKIP), ("compensate", Effect::UNDO)];
-    let policies = [("abort", Effect::ABORT), ("retry", Effect::ABORT), ("compensate", Effect::UNDO)];
+    let own =
+        [("abort", OutcomeEffect::ABORT), ("skip", OutcomeEffect::SKIP), ("compensate", OutcomeEffect::UNDO)];
+    let policies = [
+        ("abort", OutcomeEffect::ABORT),
+        ("retry", OutcomeEffect::ABORT),
+        ("compensate", OutcomeEffect::UNDO),
+    ];
     for (policy, by_policy) in policies {
         let steps = "  steps:\n    - {name: none, agent: a, action: b}\n";
         let mut spec = format!("  failurePolicy: {policy}\n{steps}");
@@ -50,7 +55,7 @@ fn only_an_approval_opens_a_gate() {
             for effect in [effects.failed, effects.rejected, effects.timed_out] {
                 assert!(!effect.satisfies, "{policy}{own}");
             }
-            let late = if policy == "compensate" { Then::Undo } else { Then::Abort };
+            let late = if policy == "compensate" { OutcomeAction::Undo } else { OutcomeAction::Abort };
             assert_eq!(effects.timed_out.then, late, "{policy}{own}");
         }
     }
@@ -59,12 +64,12 @@ fn only_an_approval_opens_a_gate() {
 #[test]
 fn every_status_has_a_word() {
     let words = workflow("  steps:\n    - {name: a, agent: a, action: b}\n").words;
-    assert_eq!(words.run(RunStatus::Waiting), "blocked");
-    assert_eq!(words.run(RunStatus::Undone), "completed");
-    assert_eq!(words.run(RunStatus::UndoFailed), "failed");
-    assert_eq!(words.step(StepStatus::Skipped, false), "pending");
-    assert_eq!(words.step(StepStatus::Skipped, true), "skipped");
-    assert_eq!(words.step(StepStatus::Waiting, false), "running");
+    assert_eq!(words.run_word(RunStatus::Waiting), "blocked");
+    assert_eq!(words.run_word(RunStatus::Undone), "completed");
+    assert_eq!(words.run_word(RunStatus::UndoFailed), "failed");
+    assert_eq!(words.step_word(StepStatus::Skipped, false), "pending");
+    assert_eq!(words.step_word(StepStatus::Skipped, true), "skipped");
+    assert_eq!(words.step_word(StepStatus::Waiting, false), "running");
     assert_eq!((words.run.len(), words.step.len()), (RunStatus::ALL.len(), StepStatus::ALL.len()));
 }
 

@@ -1,9 +1,9 @@
 //! Names from sources: which can be one, and which would be a trap for whoever reads or stores them.
 
-use skein_dialects::{Code, Source, check};
+use skein_dialects::{Code, SourceFile, check_source};
 
 fn codes(text: String) -> Vec<Code> {
-    check(Source::new("a.yaml", text), &())
+    check_source(SourceFile::new("a.yaml", text), &())
         .diagnostics
         .iter()
         .filter(|said| said.is_error())

@@ -3,20 +3,24 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use skein_core::{
-    ir::{Approver, Gate, GateTimeout, Kind, Worker, Workflow},
+    ir::{Approver, GateSpec, GateTimeout, StepKindSpec, WorkerSpec, Workflow},
     time::Millis,
 };
-use skein_dialects::{NotFound, Project, Reference, Source, check};
+use skein_dialects::{Project, SourceFile, WorkflowNotFound, WorkflowReference, check_source};
 
 struct Overrides(String);
 
 impl Project for Overrides {
-    fn workflow(&self, _: &Source, _: Reference<'_>) -> Result<Arc<Source>, NotFound> {
-        Err(NotFound { why: "there are no others".to_owned(), known: Vec::new() })
+    fn resolve_workflow(
+        &self,
+        _: &SourceFile,
+        _: WorkflowReference<'_>,
+    ) -> Result<Arc<SourceFile>, WorkflowNotFound> {
+        Err(WorkflowNotFound { why: "there are no others".to_owned(), known: Vec::new() })
     }
 
-    fn overrides(&self) -> Option<Arc<Source>> {
-        Some(Source::new("overrides.yaml", self.0.as_str()))
+    fn override_source(&self) -> Option<Arc<SourceFile>> {
+        Some(SourceFile::new("overrides.yaml", self.0.as_str()))
     }
 }
 
@@ -38,14 +42,14 @@ impl Allows {
         let mut work = None;
         for step in &workflow.scope.steps {
             match &step.kind {
-                Kind::Gate(found) => gate = Some(found),
-                Kind::Work(found) => work = Some(found),
+                StepKindSpec::Gate(found) => gate = Some(found),
+                StepKindSpec::Work(found) => work = Some(found),
                 _ => {}
             }
         }
         let (gate, work) = (gate.expect("there is a gate"), work.expect("there is work"));
-        let Worker::Agent { tools, .. } = &work.worker else { panic!("an agent does it") };
-        let Gate { approvers, on_timeout, timeout, .. } = &**gate;
+        let WorkerSpec::Agent { tools, .. } = &work.worker else { panic!("an agent does it") };
+        let GateSpec { approvers, on_timeout, timeout, .. } = &**gate;
         Allows {
             // A skill and a command are text, and let nobody do anything.
             tools: tools.iter().filter(|tool| tool.starts_with("mcp:")).cloned().collect(),
@@ -104,7 +108,7 @@ fn what_is_accepted_never_allows_more() {
         workflow(TOOLS[3], APPROVERS[3], "halt", "{network: none, secrets: [A]}"),
         workflow(TOOLS[1], APPROVERS[1], "auto_approve", "{}"),
     ] {
-        let alone = check(Source::new("w.yaml", base.as_str()), &());
+        let alone = check_source(SourceFile::new("w.yaml", base.as_str()), &());
         let before = Allows::of(alone.workflow.as_deref().expect("it is read"));
         let places = [TOOLS, APPROVERS, ON_TIMEOUT, TIMEOUTS, X_SKEIN];
         for number in 0..places.iter().map(|words| words.len()).product() {
@@ -118,7 +122,8 @@ fn what_is_accepted_never_allows_more() {
                 "overrides:\n  w:\n    stages:\n      work: {{roles: {{tools: {tools}}}, x-skein: {x_skein}}}\n      \
                  gate: {{gate: {{approvers: {approvers}, timeout: {timeout}, on_timeout: {on_timeout}}}}}\n"
             );
-            let report = check(Source::new("w.yaml", base.as_str()), &Overrides(overrides.clone()));
+            let report =
+                check_source(SourceFile::new("w.yaml", base.as_str()), &Overrides(overrides.clone()));
             let after = Allows::of(report.workflow.as_deref().expect("it is read"));
             assert_eq!(report.is_valid(), after.is_within(&before), "{overrides}\n{before:?}\n{after:?}");
             *if report.is_valid() { &mut accepted } else { &mut refused } += 1;
@@ -130,9 +135,9 @@ fn what_is_accepted_never_allows_more() {
 #[test]
 fn where_there_are_none_nothing_changes() {
     let text = workflow(TOOLS[3], APPROVERS[3], "halt", "{}");
-    let alone = check(Source::new("w.yaml", text.as_str()), &());
+    let alone = check_source(SourceFile::new("w.yaml", text.as_str()), &());
     for overrides in ["", "# nothing\n", "null\n", "overrides:\n", "overrides: {}\n", "overrides: {w: }\n"] {
-        let report = check(Source::new("w.yaml", text.as_str()), &Overrides(overrides.to_owned()));
+        let report = check_source(SourceFile::new("w.yaml", text.as_str()), &Overrides(overrides.to_owned()));
         assert!(report.is_valid(), "{overrides}");
         assert_eq!(report.workflow, alone.workflow, "{overrides}");
     }

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use skein_dialects::{NotFound, Project, Reference, Sort, Source};
+use skein_dialects::{CatalogKind, Project, SourceFile, WorkflowNotFound, WorkflowReference};
 
 /// Called workflows are in `_called` below the folder of a case: by path, or by id in a folder of that name. What the
 /// project defines is in `_project`, in a folder of the case's name or, for all cases, right there: `overrides.yaml`, and
@@ -29,32 +29,36 @@ impl Folder {
 }
 
 impl Project for Folder {
-    fn workflow(&self, from: &Source, reference: Reference<'_>) -> Result<Arc<Source>, NotFound> {
+    fn resolve_workflow(
+        &self,
+        from: &SourceFile,
+        reference: WorkflowReference<'_>,
+    ) -> Result<Arc<SourceFile>, WorkflowNotFound> {
         let name = match reference {
-            Reference::Path(path) => {
+            WorkflowReference::Path(path) => {
                 let folder = from.name.rsplit_once('/').map(|(folder, _)| format!("{folder}/"));
                 folder.unwrap_or_default() + path.trim_start_matches("./")
             }
-            Reference::Id(id) => format!("_called/{id}/WORKFLOW.md"),
+            WorkflowReference::Id(id) => format!("_called/{id}/WORKFLOW.md"),
         };
-        let missing = |_| NotFound { why: "the file is not there".to_owned(), known: Vec::new() };
-        fs::read_to_string(self.path.join(&name)).map(|text| Source::new(name, text)).map_err(missing)
+        let missing = |_| WorkflowNotFound { why: "the file is not there".to_owned(), known: Vec::new() };
+        fs::read_to_string(self.path.join(&name)).map(|text| SourceFile::new(name, text)).map_err(missing)
     }
 
-    fn names(&self, sort: Sort) -> Vec<String> {
+    fn catalog_names(&self, sort: CatalogKind) -> Vec<String> {
         let file = match sort {
-            Sort::Agent => "agents.txt",
-            Sort::Tool => "tools.txt",
-            Sort::Action => "actions.txt",
-            Sort::Role => "roles.txt",
-            Sort::Domain => "domains.txt",
-            Sort::Driver => "drivers.txt",
+            CatalogKind::Agent => "agents.txt",
+            CatalogKind::Tool => "tools.txt",
+            CatalogKind::Action => "actions.txt",
+            CatalogKind::Role => "roles.txt",
+            CatalogKind::Domain => "domains.txt",
+            CatalogKind::Driver => "drivers.txt",
             _ => return Vec::new(),
         };
         self.project(file).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
-    fn overrides(&self) -> Option<Arc<Source>> {
-        self.project("overrides.yaml").map(|text| Source::new("overrides.yaml", text))
+    fn override_source(&self) -> Option<Arc<SourceFile>> {
+        self.project("overrides.yaml").map(|text| SourceFile::new("overrides.yaml", text))
     }
 }

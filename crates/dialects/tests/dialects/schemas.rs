@@ -10,7 +10,7 @@ use std::{
 use crate::{document, examples::Examples};
 use jsonschema::Validator;
 use serde_json::Value;
-use skein_dialects::{Dialect, schema};
+use skein_dialects::{Dialect, dialect_schema};
 
 const SHARED: &str = include_str!("../../schemas/x-skein.json");
 
@@ -152,7 +152,7 @@ fn beyond_shape(dialect: Dialect) -> &'static [&'static str] {
 }
 
 fn document(dialect: Dialect) -> Value {
-    serde_json::from_str(schema(dialect)).expect("a schema is JSON")
+    serde_json::from_str(dialect_schema(dialect)).expect("a schema is JSON")
 }
 
 fn validator(dialect: Dialect) -> Validator {
@@ -251,7 +251,7 @@ fn what_skein_adds_is_the_same_in_every_format() {
 
 #[test]
 fn every_agent_is_offered() {
-    let schema: Value = serde_json::from_str(schema(Dialect::AgentCore)).expect("it is JSON");
+    let schema: Value = serde_json::from_str(dialect_schema(Dialect::AgentCore)).expect("it is JSON");
     let offered = schema["$defs"]["worker"]["enum"].as_array().expect("it is a list");
     let known = skein_core::agents::KNOWN.iter().map(|agent| agent.word).chain(["CUSTOM"]);
     assert!(known.eq(offered.iter().filter_map(Value::as_str)), "{offered:?}");

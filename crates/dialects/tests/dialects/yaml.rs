@@ -3,21 +3,21 @@
 use std::{fmt::Write, time::Instant};
 
 use serde_json::{Value, json};
-use skein_core::{expr::Span, limits};
-use skein_dialects::{Code, Dialect, Sink, Source, check, detect, yaml};
+use skein_core::{expr::ExprSpan, limits};
+use skein_dialects::{Code, DiagnosticSink, Dialect, SourceFile, check_source, detect_dialect, yaml};
 
 /// What a text holds, and what is said about it: code, line, column and message.
 fn read(text: &str) -> (Option<Value>, Vec<String>) {
-    let mut sink = Sink::new(Source::new("a.yaml", text));
-    let tree = yaml::parse(Span::new(0, text.len()), &mut sink);
-    (tree.map(|tree| tree.root().json()), said(sink))
+    let mut sink = DiagnosticSink::new(SourceFile::new("a.yaml", text));
+    let tree = yaml::parse_yaml(ExprSpan::new(0, text.len()), &mut sink);
+    (tree.map(|tree| tree.root().to_json()), said(sink))
 }
 
-fn said(sink: Sink) -> Vec<String> {
+fn said(sink: DiagnosticSink) -> Vec<String> {
     let source = sink.source.clone();
-    let diagnostics = sink.finish();
+    let diagnostics = sink.into_diagnostics();
     let line = diagnostics.iter().map(|diagnostic| {
-        let at = source.position(diagnostic.place().span.start);
+        let at = source.position(diagnostic.primary_label().span.start);
         format!("{} {}:{} {}", diagnostic.code, at.line, at.column, diagnostic.message)
     });
     line.collect()
@@ -149,7 +149,7 @@ fn values_are_limited_to_the_one() {
 fn bytes_are_limited_to_the_one() {
     let codes = |bytes: usize| -> Vec<Code> {
         let text = format!("name: {}", "x".repeat(bytes - 6));
-        check(Source::new("a.yaml", text), &()).diagnostics.iter().map(|said| said.code).collect()
+        check_source(SourceFile::new("a.yaml", text), &()).diagnostics.iter().map(|said| said.code).collect()
     };
     let (warn, most) = (limits::SOURCE_BYTES_WARN, limits::SOURCE_BYTES);
     assert_eq!(codes(warn - 1), [Code::UnknownFormat]);
@@ -365,8 +365,8 @@ fn format_of(text: &str) -> Result<Dialect, Vec<String>> {
 }
 
 fn format_of_file(name: &str, text: &str) -> Result<Dialect, Vec<String>> {
-    let mut sink = Sink::new(Source::new(name, text));
-    detect(&mut sink).map(|detected| detected.dialect).ok_or_else(|| said(sink))
+    let mut sink = DiagnosticSink::new(SourceFile::new(name, text));
+    detect_dialect(&mut sink).map(|detected| detected.dialect).ok_or_else(|| said(sink))
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn front_matter_is_what_is_between_two_lines() {
 #[test]
 fn a_body_of_two_megabytes_is_too_large() {
     let text = format!("---\nid: x\nsteps: []\n---\n{}", "word ".repeat(400_000));
-    let report = check(Source::new("WORKFLOW.md", text), &());
+    let report = check_source(SourceFile::new("WORKFLOW.md", text), &());
     assert_eq!(report.diagnostics.iter().map(|said| said.code).collect::<Vec<_>>(), [Code::TooLarge]);
 }
 

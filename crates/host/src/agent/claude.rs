@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use skein_core::time::Time;
+use skein_core::time::Timestamp;
 
 use super::{
-    Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Server, Session, Spent, Used,
-    class::Kind,
-    event::{micro_usd, number, text},
-    flags::{Run, line},
-    home::personal,
-    server::listed,
+    AgentAdapter, AgentAnswer, AgentEvent, AgentEventReader, AgentFailure, AgentHome, AgentInvocation,
+    AgentPermissions, AgentRequest, AgentSession, LoginLink, TokenUsage, ToolServer, UsageTotal,
+    event::{number_at, text_at, to_micro_usd},
+    failure::AgentFailureKind,
+    home::user_folder,
+    permissions::{CommandPermission, quote_command},
+    tool_server::servers_json,
 };
 
 #[derive(Debug)]
-pub struct Claude;
+pub struct ClaudeAdapter;
 
 /// What it must not do beside its work.
 const QUIET: [(&str, &str); 6] = [
@@ -29,8 +30,8 @@ const QUIET: [(&str, &str); 6] = [
     ("CLAUDE_CODE_MAX_RETRIES", "2"),
 ];
 
-impl Adapter for Claude {
-    fn word(&self) -> &'static str {
+impl AgentAdapter for ClaudeAdapter {
+    fn agent_name(&self) -> &'static str {
         "CLAUDE_CODE"
     }
 
@@ -38,29 +39,29 @@ impl Adapter for Claude {
         "claude"
     }
 
-    fn credentials(&self) -> &'static [&'static str] {
+    fn credential_variables(&self) -> &'static [&'static str] {
         &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_BASE_URL"]
     }
 
-    fn sign_in(&self) -> &'static str {
+    fn login_hint(&self) -> &'static str {
         "start `claude` and say `/login`, or set ANTHROPIC_API_KEY"
     }
 
-    fn login(&self) -> Login {
-        let from = personal("CLAUDE_CONFIG_DIR", ".claude").map(|folder| folder.join(".credentials.json"));
-        Login { from, to: ".credentials.json" }
+    fn login_link(&self) -> LoginLink {
+        let from = user_folder("CLAUDE_CONFIG_DIR", ".claude").map(|folder| folder.join(".credentials.json"));
+        LoginLink { from, to: ".credentials.json" }
     }
 
-    fn answers(&self, _may: &May, schema: Option<&Value>) -> bool {
+    fn answer_is_output(&self, _may: &AgentPermissions, schema: Option<&Value>) -> bool {
         schema.is_some()
     }
 
-    fn takes_session(&self) -> bool {
+    fn accepts_session_id(&self) -> bool {
         true
     }
 
-    fn call(&self, request: &Request<'_>) -> Call {
-        let mut call = Call::default();
+    fn build_invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
+        let mut call = AgentInvocation::default();
         call.args(["-p", "--output-format", "stream-json", "--verbose"]);
         // Without these, what a turn used is known only when all is over.
         call.arg("--include-partial-messages");
@@ -71,8 +72,8 @@ impl Adapter for Claude {
             call.args(["--model", model]);
         }
         match request.session {
-            Session::New(id) => call.args(["--session-id", id]),
-            Session::Resume(id) => call.args(["--resume", id]),
+            AgentSession::New(id) => call.args(["--session-id", id]),
+            AgentSession::Resume(id) => call.args(["--resume", id]),
         };
         if let Some(most) = request.max_turns {
             call.args(["--max-turns", &most.to_string()]);
@@ -86,48 +87,48 @@ impl Adapter for Claude {
         }
         call.args(request.arguments);
         // Those that take any number of words come last.
-        let (tools, mut rules) = flags(request.may);
+        let (tools, mut rules) = tool_flags(request.may);
         if !request.servers.is_empty() {
             let file = request.files.join("servers.json");
             call.arg("--mcp-config").arg(&file);
-            call.files.push((file, listed(request.servers).to_string().into_bytes()));
+            call.files.push((file, servers_json(request.servers).to_string().into_bytes()));
             // All tools of a server, and those of no other.
             rules.extend(request.servers.iter().map(|(name, _)| format!(",mcp__{name}")));
-            waits(&mut call, request.servers);
+            set_server_timeouts(&mut call, request.servers);
         }
         call.args(["--permission-mode", "dontAsk", "--tools", &tools, "--allowedTools", &rules]);
         call.arg("--add-dir").arg(&request.may.back);
         for (name, value) in QUIET {
-            call.set(name, value);
+            call.set_variable(name, value);
         }
         if let Some(most) = request.command_time {
-            call.set("BASH_DEFAULT_TIMEOUT_MS", most.0.to_string());
-            call.set("BASH_MAX_TIMEOUT_MS", most.0.to_string());
+            call.set_variable("BASH_DEFAULT_TIMEOUT_MS", most.0.to_string());
+            call.set_variable("BASH_MAX_TIMEOUT_MS", most.0.to_string());
         }
         if let Some(home) = &request.home.path {
-            call.set("CLAUDE_CONFIG_DIR", home);
+            call.set_variable("CLAUDE_CONFIG_DIR", home);
         }
         call
     }
 
-    fn reader(&self, _home: &Home, servers: &[(&str, &Server)]) -> Box<dyn Reader> {
+    fn new_reader(&self, _home: &AgentHome, servers: &[(&str, &ToolServer)]) -> Box<dyn AgentEventReader> {
         let wanted = servers.iter().map(|(name, _)| (*name).to_owned()).collect();
-        Box::new(Events { wanted, ..Events::default() })
+        Box::new(ClaudeReader { wanted, ..ClaudeReader::default() })
     }
 }
 
 /// It has one time for all servers: it waits no longer for one, and no longer until it asks its model.
-fn waits(call: &mut Call, servers: &[(&str, &Server)]) {
+fn set_server_timeouts(call: &mut AgentInvocation, servers: &[(&str, &ToolServer)]) {
     let most = servers.iter().map(|(_, server)| server.start_timeout().0).max().unwrap_or_default();
-    call.set("MCP_CONNECTION_NONBLOCKING", "0");
+    call.set_variable("MCP_CONNECTION_NONBLOCKING", "0");
     for name in ["MCP_TIMEOUT", "MCP_CONNECT_TIMEOUT_MS"] {
-        call.set(name, most.to_string());
+        call.set_variable(name, most.to_string());
     }
 }
 
 /// `--tools` and `--allowedTools`. A tool that is not among the first does not exist for it; of those that do, nothing
 /// is done that no rule allows.
-fn flags(may: &May) -> (String, String) {
+fn tool_flags(may: &AgentPermissions) -> (String, String) {
     let mut tools = vec!["Read", "Glob", "Grep", "Edit", "Write"];
     let mut rules: Vec<String> = ["Read", "Glob", "Grep"].map(str::to_owned).into();
     // A rule for Edit holds for Write, too; one for Write would hold for every file there is.
@@ -137,12 +138,12 @@ fn flags(may: &May) -> (String, String) {
         rules.push("Edit(./**)".to_owned());
     }
     match &may.run {
-        Run::Nothing => {}
-        Run::These(commands) => {
+        CommandPermission::Nothing => {}
+        CommandPermission::These(commands) => {
             tools.push("Bash");
-            rules.extend(commands.iter().map(|words| format!("Bash({})", line(words))));
+            rules.extend(commands.iter().map(|words| format!("Bash({})", quote_command(words))));
         }
-        Run::Anything => {
+        CommandPermission::Anything => {
             tools.push("Bash");
             rules.push("Bash".to_owned());
         }
@@ -151,11 +152,11 @@ fn flags(may: &May) -> (String, String) {
 }
 
 #[derive(Default)]
-struct Events {
+struct ClaudeReader {
     /// The servers that it was to have.
     wanted: Vec<String>,
     /// What each message used, by its id: it is told again and again, each time more of it.
-    messages: BTreeMap<String, Spent>,
+    messages: BTreeMap<String, TokenUsage>,
     /// The message that is being written.
     message: String,
     result: Option<Value>,
@@ -163,42 +164,42 @@ struct Events {
     error: String,
 }
 
-impl Events {
-    fn used(&mut self, id: &str, usage: &Value) -> Heard {
-        let at = |name: &str| number(usage, name);
+impl ClaudeReader {
+    fn record_usage(&mut self, id: &str, usage: &Value) -> AgentEvent {
+        let at = |name: &str| number_at(usage, name);
         let spent = self.messages.entry(id.to_owned()).or_default();
         spent.input = spent.input.max(at("/input_tokens") + at("/cache_creation_input_tokens"));
         spent.cached = spent.cached.max(at("/cache_read_input_tokens"));
         spent.output = spent.output.max(at("/output_tokens"));
-        let mut all = Spent::default();
+        let mut all = TokenUsage::default();
         self.messages.values().for_each(|spent| all.add(*spent));
-        Heard::Used(Used::Run(all))
+        AgentEvent::Used(UsageTotal::Run(all))
     }
 
     /// A piece of a message while it is written.
-    fn piece(&mut self, event: &Value) -> Vec<Heard> {
-        match text(event, "/event/type") {
+    fn read_stream_event(&mut self, event: &Value) -> Vec<AgentEvent> {
+        match text_at(event, "/event/type") {
             "message_start" => {
-                self.message = text(event, "/event/message/id").to_owned();
+                self.message = text_at(event, "/event/message/id").to_owned();
                 let (id, usage) = (self.message.clone(), &event["event"]["message"]["usage"]);
-                vec![Heard::Turn, self.used(&id, usage)]
+                vec![AgentEvent::Turn, self.record_usage(&id, usage)]
             }
             "message_delta" => {
                 let id = self.message.clone();
-                vec![self.used(&id, &event["event"]["usage"])]
+                vec![self.record_usage(&id, &event["event"]["usage"])]
             }
             _ => Vec::new(),
         }
     }
 
-    fn assistant(&mut self, event: &Value) -> Vec<Heard> {
+    fn read_assistant(&mut self, event: &Value) -> Vec<AgentEvent> {
         if let Some(error) = event["error"].as_str() {
             self.error = error.to_owned();
         }
         let content = event["message"]["content"].as_array().map_or(&[][..], Vec::as_slice);
         let parts = content.iter().filter_map(|part| match part["type"].as_str()? {
-            "text" => Some(Heard::Said(part["text"].as_str()?.to_owned())),
-            "tool_use" => Some(Heard::Tool {
+            "text" => Some(AgentEvent::Said(part["text"].as_str()?.to_owned())),
+            "tool_use" => Some(AgentEvent::Tool {
                 name: part["name"].as_str()?.to_owned(),
                 on: ["command", "file_path", "pattern", "path", "description"]
                     .iter()
@@ -212,81 +213,90 @@ impl Events {
     }
 
     /// A server that is not there now that the model is asked. One whose tools it could not list has none, and it goes on.
-    fn gone(&self, init: &Value) -> Option<Failure> {
+    fn find_missing_server(&self, init: &Value) -> Option<AgentFailure> {
         let all = |name: &str| init[name].as_array().map_or(&[][..], Vec::as_slice);
         self.wanted.iter().find_map(|name| {
             let server = all("mcp_servers").iter().find(|server| server["name"] == name.as_str());
             let first = format!("mcp__{name}__");
             let has_tools =
                 || all("tools").iter().filter_map(Value::as_str).any(|tool| tool.starts_with(&first));
-            let how = match server.map_or("unknown", |server| text(server, "/status")) {
+            let how = match server.map_or("unknown", |server| text_at(server, "/status")) {
                 "connected" if has_tools() => return None,
                 "connected" => "it lists no tools",
                 // It has waited for as long as it was told to.
                 "pending" => "it was not there in time",
                 other => other,
             };
-            Some(Failure::of_server(name, how))
+            Some(AgentFailure::unusable_server(name, how))
         })
     }
 
-    fn system(&mut self, event: &Value) -> Vec<Heard> {
-        match text(event, "/subtype") {
+    fn read_system(&mut self, event: &Value) -> Vec<AgentEvent> {
+        match text_at(event, "/subtype") {
             "init" => {
-                let session = Heard::Session(text(event, "/session_id").to_owned());
-                let model = event["model"].as_str().map(|model| Heard::Model(model.to_owned()));
-                [session].into_iter().chain(model).chain(self.gone(event).map(Heard::Hopeless)).collect()
+                let session = AgentEvent::Session(text_at(event, "/session_id").to_owned());
+                let model = event["model"].as_str().map(|model| AgentEvent::Model(model.to_owned()));
+                [session]
+                    .into_iter()
+                    .chain(model)
+                    .chain(self.find_missing_server(event).map(AgentEvent::Hopeless))
+                    .collect()
             }
             "api_retry" => {
-                let status = number(event, "/error_status");
+                let status = number_at(event, "/error_status");
                 let message = format!("its service answers with {status}, and it tries again");
                 // A wrong key does not become right.
                 match status {
                     401 | 403 => {
-                        vec![Heard::Hopeless(Failure::new(Kind::Auth, "its key or login was refused"))]
+                        vec![AgentEvent::Hopeless(AgentFailure::new(
+                            AgentFailureKind::Auth,
+                            "its key or login was refused",
+                        ))]
                     }
-                    _ => vec![Heard::Note(message)],
+                    _ => vec![AgentEvent::Note(message)],
                 }
             }
-            "permission_denied" => vec![Heard::Note(format!(
+            "permission_denied" => vec![AgentEvent::Note(format!(
                 "{} was not allowed: {}",
-                text(event, "/tool_name"),
-                text(event, "/message")
+                text_at(event, "/tool_name"),
+                text_at(event, "/message")
             ))],
-            "model_fallback" | "informational" => vec![Heard::Note(text(event, "/content").to_owned())],
+            "model_fallback" | "informational" => {
+                vec![AgentEvent::Note(text_at(event, "/content").to_owned())]
+            }
             _ => Vec::new(),
         }
     }
 
     /// Reads the results of its tools.
-    fn results(event: &Value) -> Vec<Heard> {
+    fn read_tool_results(event: &Value) -> Vec<AgentEvent> {
         let content = event["message"]["content"].as_array().map_or(&[][..], Vec::as_slice);
         let results = content.iter().filter(|part| part["type"] == "tool_result");
         let heard = results.map(|part| match part["is_error"] == Value::Bool(true) {
-            true => Heard::Note(result_text(part).chars().take(200).collect()),
-            false => Heard::Result(result_text(part)),
+            true => AgentEvent::Note(result_text(part).chars().take(200).collect()),
+            false => AgentEvent::Result(result_text(part)),
         });
         heard.collect()
     }
 
     /// The end knows best what was used, also by agents below it.
-    fn result(&mut self, event: &Value) -> Vec<Heard> {
+    fn read_result(&mut self, event: &Value) -> Vec<AgentEvent> {
         self.result = Some(event.clone());
         let Some(models) = event["model_usage_since_last_result"].as_object() else { return Vec::new() };
-        let mut all = Spent::default();
+        let mut all = TokenUsage::default();
         for model in models.values() {
-            let at = |name: &str| number(model, name);
-            all.add(Spent {
+            let at = |name: &str| number_at(model, name);
+            all.add(TokenUsage {
                 input: at("/inputTokens") + at("/cacheCreationInputTokens"),
                 cached: at("/cacheReadInputTokens"),
                 output: at("/outputTokens"),
-                micro_usd: model["costUSD"].as_f64().and_then(micro_usd),
+                micro_usd: model["costUSD"].as_f64().and_then(to_micro_usd),
             });
         }
-        if all == Spent::default() { Vec::new() } else { vec![Heard::Used(Used::Run(all))] }
+        if all == TokenUsage::default() { Vec::new() } else { vec![AgentEvent::Used(UsageTotal::Run(all))] }
     }
 
-    fn failed(&self, result: &Value) -> Failure {
+    fn parse_failure(&self, result: &Value) -> AgentFailure {
         let errors = result["errors"]
             .as_array()
             .map(|errors| errors.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("; "));
@@ -295,25 +305,26 @@ impl Events {
             _ => errors.filter(|errors| !errors.is_empty()).unwrap_or_else(|| "it failed".to_owned()),
         };
         if message.contains("No conversation found") {
-            return Failure::lost(message);
+            return AgentFailure::lost_session(message);
         }
         let status = result["api_error_status"].as_u64();
-        let kind = match (text(result, "/subtype"), text(result, "/terminal_reason"), self.error.as_str()) {
-            ("error_max_turns", ..) => Kind::Turns,
-            ("error_max_budget_usd", ..) => Kind::Budget,
-            (_, "prompt_too_long", _) => Kind::Context,
-            (_, _, "rate_limit") => Kind::Limit,
-            (_, _, "billing_error") => Kind::Billing,
-            (_, _, "authentication_failed") => Kind::Auth,
-            (_, _, "model_not_found") => Kind::Model,
-            _ if result["api_error"] == "max_output_tokens" => Kind::Request,
-            _ => match status {
-                Some(status) => Kind::of_status(status),
-                None if self.error == "server_error" => Kind::Service,
-                None => Kind::NoEnd,
-            },
-        };
-        Failure::said(kind, message)
+        let kind =
+            match (text_at(result, "/subtype"), text_at(result, "/terminal_reason"), self.error.as_str()) {
+                ("error_max_turns", ..) => AgentFailureKind::Turns,
+                ("error_max_budget_usd", ..) => AgentFailureKind::Budget,
+                (_, "prompt_too_long", _) => AgentFailureKind::Context,
+                (_, _, "rate_limit") => AgentFailureKind::Limit,
+                (_, _, "billing_error") => AgentFailureKind::Billing,
+                (_, _, "authentication_failed") => AgentFailureKind::Auth,
+                (_, _, "model_not_found") => AgentFailureKind::Model,
+                _ if result["api_error"] == "max_output_tokens" => AgentFailureKind::Request,
+                _ => match status {
+                    Some(status) => AgentFailureKind::from_status(status),
+                    None if self.error == "server_error" => AgentFailureKind::Service,
+                    None => AgentFailureKind::NoEnd,
+                },
+            };
+        AgentFailure::with_parsed_wait(kind, message)
     }
 }
 
@@ -329,18 +340,21 @@ fn result_text(part: &Value) -> String {
     }
 }
 
-impl Reader for Events {
-    fn hear(&mut self, event: &Value) -> Vec<Heard> {
-        match text(event, "/type") {
-            "system" => self.system(event),
-            "assistant" => self.assistant(event),
-            "user" => Events::results(event),
-            "stream_event" => self.piece(event),
+impl AgentEventReader for ClaudeReader {
+    fn read_event(&mut self, event: &Value) -> Vec<AgentEvent> {
+        match text_at(event, "/type") {
+            "system" => self.read_system(event),
+            "assistant" => self.read_assistant(event),
+            "user" => ClaudeReader::read_tool_results(event),
+            "stream_event" => self.read_stream_event(event),
             "rate_limit_event" if event["rate_limit_info"]["status"] == "rejected" => {
                 let seconds = event["rate_limit_info"]["resetsAt"].as_i64();
-                seconds.map(|at| Heard::LimitedUntil(Time(at.saturating_mul(1_000)))).into_iter().collect()
+                seconds
+                    .map(|at| AgentEvent::LimitedUntil(Timestamp(at.saturating_mul(1_000))))
+                    .into_iter()
+                    .collect()
             }
-            "result" => self.result(event),
+            "result" => self.read_result(event),
             _ => Vec::new(),
         }
     }
@@ -349,21 +363,21 @@ impl Reader for Events {
         event["type"] == "stream_event"
     }
 
-    fn end(&self, status: i32, errors: &str) -> Result<Done, Failure> {
+    fn final_result(&self, status: i32, errors: &str) -> Result<AgentAnswer, AgentFailure> {
         let Some(result) = &self.result else {
             let message = super::last_line(errors).unwrap_or("it ended without saying what became of it");
             return Err(match status {
-                _ if message.contains("No conversation found") => Failure::lost(message),
-                0 => Failure::new(Kind::NoEnd, message),
-                _ => Failure::new(Kind::Usage, message),
+                _ if message.contains("No conversation found") => AgentFailure::lost_session(message),
+                0 => AgentFailure::new(AgentFailureKind::NoEnd, message),
+                _ => AgentFailure::new(AgentFailureKind::Usage, message),
             });
         };
         // It calls the outcome a success even when its service failed.
         if result["is_error"] != Value::Bool(false) {
-            return Err(self.failed(result));
+            return Err(self.parse_failure(result));
         }
         let value = result.get("structured_output").filter(|value| !value.is_null()).cloned();
-        Ok(Done { text: text(result, "/result").to_owned(), value })
+        Ok(AgentAnswer { text: text_at(result, "/result").to_owned(), value })
     }
 }
 

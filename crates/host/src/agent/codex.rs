@@ -12,15 +12,16 @@ use serde_json::Value;
 use skein_core::limits;
 
 use super::{
-    Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Server, Session, Spent, Used,
-    class::Kind,
-    event::{number, text},
-    flags::Run,
-    home::personal,
+    AgentAdapter, AgentAnswer, AgentEvent, AgentEventReader, AgentFailure, AgentHome, AgentInvocation,
+    AgentPermissions, AgentRequest, AgentSession, LoginLink, TokenUsage, ToolServer, UsageTotal,
+    event::{number_at, text_at},
+    failure::AgentFailureKind,
+    home::user_folder,
+    permissions::CommandPermission,
 };
 
 #[derive(Debug)]
-pub struct Codex;
+pub struct CodexAdapter;
 
 /// Where its file is, below its home.
 const SESSIONS: &str = "sessions";
@@ -31,8 +32,8 @@ const RECONNECTS: u32 = 2;
 /// A line of it is no longer than an event.
 const LINE: u64 = limits::AGENT_EVENT_BYTES as u64;
 
-impl Adapter for Codex {
-    fn word(&self) -> &'static str {
+impl AgentAdapter for CodexAdapter {
+    fn agent_name(&self) -> &'static str {
         "CODEX_CLI"
     }
 
@@ -40,37 +41,37 @@ impl Adapter for Codex {
         "codex"
     }
 
-    fn credentials(&self) -> &'static [&'static str] {
+    fn credential_variables(&self) -> &'static [&'static str] {
         &["OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BASE_URL"]
     }
 
-    fn sign_in(&self) -> &'static str {
+    fn login_hint(&self) -> &'static str {
         "`codex login`, or set OPENAI_API_KEY"
     }
 
-    fn login(&self) -> Login {
-        Login {
-            from: personal("CODEX_HOME", ".codex").map(|folder| folder.join("auth.json")),
+    fn login_link(&self) -> LoginLink {
+        LoginLink {
+            from: user_folder("CODEX_HOME", ".codex").map(|folder| folder.join("auth.json")),
             to: "auth.json",
         }
     }
 
     /// Its sandbox does that, where it can have one.
-    fn keeps_from_network(&self, may: &May) -> bool {
+    fn blocks_network(&self, may: &AgentPermissions) -> bool {
         may.sandbox
     }
 
-    fn answers(&self, may: &May, schema: Option<&Value>) -> bool {
-        schema.and_then(strict).is_some() || may.is_read_only()
+    fn answer_is_output(&self, may: &AgentPermissions, schema: Option<&Value>) -> bool {
+        schema.and_then(to_strict_schema).is_some() || may.is_read_only()
     }
 
     /// What is installed is a script that starts the program, which would be in the way of every signal.
-    fn native(&self, found: PathBuf) -> PathBuf {
-        native(&found).unwrap_or(found)
+    fn find_native_program(&self, found: PathBuf) -> PathBuf {
+        find_vendored_program(&found).unwrap_or(found)
     }
 
-    fn call(&self, request: &Request<'_>) -> Call {
-        let mut call = Call::default();
+    fn build_invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
+        let mut call = AgentInvocation::default();
         call.args(["exec", "--json", "--color", "never", "--skip-git-repo-check", "--ignore-rules"]);
         if request.home.path.is_some() {
             call.arg("--ignore-user-config");
@@ -92,41 +93,41 @@ impl Adapter for Codex {
         if let Some(model) = request.model {
             call.args(["-m", model]);
         }
-        call.args(flags(request.may));
+        call.args(sandbox_flags(request.may));
         for (name, server) in request.servers {
-            call.arg("-c").arg(format!("mcp_servers.{name}={}", table(server)));
+            call.arg("-c").arg(format!("mcp_servers.{name}={}", render_server_table(server)));
         }
-        if let Some(schema) = request.schema.and_then(strict) {
+        if let Some(schema) = request.schema.and_then(to_strict_schema) {
             let file = request.files.join("schema.json");
             call.arg("--output-schema").arg(&file);
             call.files.push((file, schema.to_string().into_bytes()));
         }
         call.args(request.arguments);
-        if let Session::Resume(id) = request.session {
+        if let AgentSession::Resume(id) = request.session {
             call.args(["resume", id]);
         }
         call.arg("-");
         if let Some(home) = &request.home.path {
-            call.set("CODEX_HOME", home);
+            call.set_variable("CODEX_HOME", home);
         }
         call
     }
 
-    fn reader(&self, home: &Home, _servers: &[(&str, &Server)]) -> Box<dyn Reader> {
-        Box::new(Events::of(home, ""))
+    fn new_reader(&self, home: &AgentHome, _servers: &[(&str, &ToolServer)]) -> Box<dyn AgentEventReader> {
+        Box::new(CodexReader::new(home, ""))
     }
 
     fn is_sandboxed(&self) -> bool {
         true
     }
 
-    fn total(&self, home: &Home, session: &str) -> Option<Spent> {
-        Events::of(home, session).spent()
+    fn read_session_usage(&self, home: &AgentHome, session: &str) -> Option<TokenUsage> {
+        CodexReader::new(home, session).read_session_file()
     }
 }
 
 /// `-s`, and what goes with it.
-fn flags(may: &May) -> Vec<String> {
+fn sandbox_flags(may: &AgentPermissions) -> Vec<String> {
     let mut words = vec!["-s".to_owned()];
     if !may.sandbox {
         // Mounts are not allowed where rules keep what is written. The rules hold all the same.
@@ -139,7 +140,7 @@ fn flags(may: &May) -> Vec<String> {
     }
     words.push("workspace-write".to_owned());
     words.extend(["--add-dir".to_owned(), may.back.display().to_string()]);
-    let network = may.network && may.run != Run::Nothing;
+    let network = may.network && may.run != CommandPermission::Nothing;
     words.extend(["-c".to_owned(), format!("sandbox_workspace_write.network_access={network}")]);
     // It would make a folder there, where nothing can be written.
     words.extend(["-c".to_owned(), "sandbox_workspace_write.exclude_slash_tmp=true".to_owned()]);
@@ -147,7 +148,7 @@ fn flags(may: &May) -> Vec<String> {
 }
 
 /// A server as a table of its configuration. It is asked for, so that there is nothing to work with where it does not start.
-fn table(server: &Server) -> String {
+fn render_server_table(server: &ToolServer) -> String {
     // What is quoted in JSON is quoted in TOML.
     let quoted = |text: &str| Value::from(text).to_string();
     let list = |words: &[String]| words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(",");
@@ -157,7 +158,7 @@ fn table(server: &Server) -> String {
             format!("url={}{}", quoted(url), bearer.collect::<String>())
         }
         None => {
-            let (program, arguments) = server.words();
+            let (program, arguments) = server.command_parts();
             let env = server.env.iter().map(|(name, value)| format!("{}={}", quoted(name), quoted(value)));
             let env = env.collect::<Vec<_>>().join(",");
             let (program, arguments, secrets) = (quoted(program), list(arguments), list(&server.secrets));
@@ -171,7 +172,7 @@ fn table(server: &Server) -> String {
 }
 
 /// The program that a script of this package starts.
-fn native(script: &Path) -> Option<PathBuf> {
+fn find_vendored_program(script: &Path) -> Option<PathBuf> {
     let script = fs::canonicalize(script).ok()?;
     let package = script.parent()?.parent()?;
     let (machine, system) = match std::env::consts::ARCH {
@@ -185,12 +186,12 @@ fn native(script: &Path) -> Option<PathBuf> {
 }
 
 /// The schema as its service takes it: every object is closed, and has all its properties. None: it cannot be said so.
-fn strict(schema: &Value) -> Option<Value> {
+fn to_strict_schema(schema: &Value) -> Option<Value> {
     let mut schema = schema.clone();
-    close(&mut schema).then_some(schema).filter(|schema| schema["type"] == "object")
+    close_objects(&mut schema).then_some(schema).filter(|schema| schema["type"] == "object")
 }
 
-fn close(schema: &mut Value) -> bool {
+fn close_objects(schema: &mut Value) -> bool {
     let Value::Object(fields) = schema else { return true };
     if let Some(Value::Object(properties)) = fields.get("properties") {
         let required: Vec<&str> = fields
@@ -212,10 +213,10 @@ fn close(schema: &mut Value) -> bool {
     fields.remove("default");
     fields.iter_mut().all(|(name, value)| match name.as_str() {
         "properties" | "$defs" | "definitions" => {
-            value.as_object_mut().is_none_or(|named| named.values_mut().all(close))
+            value.as_object_mut().is_none_or(|named| named.values_mut().all(close_objects))
         }
-        "items" => close(value),
-        "anyOf" => value.as_array_mut().is_none_or(|any| any.iter_mut().all(close)),
+        "items" => close_objects(value),
+        "anyOf" => value.as_array_mut().is_none_or(|any| any.iter_mut().all(close_objects)),
         "allOf" | "oneOf" | "not" | "if" | "then" | "else" | "patternProperties" | "dependentSchemas" => {
             false
         }
@@ -224,7 +225,7 @@ fn close(schema: &mut Value) -> bool {
 }
 
 #[derive(Default)]
-struct Events {
+struct CodexReader {
     home: Option<PathBuf>,
     session: String,
     file: Option<BufReader<File>>,
@@ -236,21 +237,21 @@ struct Events {
     reconnects: u32,
 }
 
-impl Events {
-    fn of(home: &Home, session: &str) -> Events {
-        let home = home.path.clone().or_else(|| personal("CODEX_HOME", ".codex"));
-        Events { home, session: session.to_owned(), ..Events::default() }
+impl CodexReader {
+    fn new(home: &AgentHome, session: &str) -> CodexReader {
+        let home = home.path.clone().or_else(|| user_folder("CODEX_HOME", ".codex"));
+        CodexReader { home, session: session.to_owned(), ..CodexReader::default() }
     }
 
-    fn used(&mut self) -> Option<Heard> {
-        self.spent().map(|spent| Heard::Used(Used::Session(spent)))
+    fn read_usage(&mut self) -> Option<AgentEvent> {
+        self.read_session_file().map(|spent| AgentEvent::Used(UsageTotal::Session(spent)))
     }
 
     /// Reads on in the file of the session; what was spent in all, if there is news.
-    fn spent(&mut self) -> Option<Spent> {
+    fn read_session_file(&mut self) -> Option<TokenUsage> {
         if self.file.is_none() {
             let sessions = self.home.as_ref()?.join(SESSIONS);
-            let path = find(&sessions, &self.session, &mut 0)?;
+            let path = find_session_file(&sessions, &self.session, &mut 0)?;
             self.file = Some(BufReader::new(File::open(path).ok()?));
         }
         let file = self.file.as_mut()?;
@@ -270,88 +271,91 @@ impl Events {
                 && let Ok(event) = serde_json::from_str::<Value>(&line)
                 && let Some(usage) = event.pointer("/payload/info/total_token_usage")
             {
-                last = Some(spent(usage));
+                last = Some(parse_usage(usage));
             }
         }
         last
     }
 
     /// An error after which it tries again by itself. It waits as long as its service says, be it for hours.
-    fn error(&mut self, message: &str) -> Vec<Heard> {
+    fn read_error(&mut self, message: &str) -> Vec<AgentEvent> {
         let Some(rest) = message.strip_prefix("Reconnecting") else {
-            return vec![Heard::Note(message.to_owned())];
+            return vec![AgentEvent::Note(message.to_owned())];
         };
         self.reconnects += 1;
         let why = rest.split_once('(').map_or(message, |(_, why)| why.trim_end_matches(')'));
-        let failure = Failure::of_words(why);
-        match self.reconnects > RECONNECTS || !failure.is_of(Kind::Service) {
-            true => vec![Heard::Hopeless(failure)],
-            false => vec![Heard::Note(message.to_owned())],
+        let failure = AgentFailure::from_message(why);
+        match self.reconnects > RECONNECTS || !failure.has_kind(AgentFailureKind::Service) {
+            true => vec![AgentEvent::Hopeless(failure)],
+            false => vec![AgentEvent::Note(message.to_owned())],
         }
     }
 
-    fn item(&mut self, event: &Value) -> Vec<Heard> {
+    fn read_item(&mut self, event: &Value) -> Vec<AgentEvent> {
         let (item, over) = (&event["item"], event["type"] == "item.completed");
-        let heard = match (text(item, "/type"), over) {
+        let heard = match (text_at(item, "/type"), over) {
             ("agent_message", true) => {
-                self.said = text(item, "/text").to_owned();
-                Some(Heard::Said(self.said.clone()))
+                self.said = text_at(item, "/text").to_owned();
+                Some(AgentEvent::Said(self.said.clone()))
             }
             ("command_execution", false) => {
-                let command = text(item, "/command").to_owned();
-                Some(Heard::Tool { name: "run".to_owned(), on: command })
+                let command = text_at(item, "/command").to_owned();
+                Some(AgentEvent::Tool { name: "run".to_owned(), on: command })
             }
             ("command_execution", true) => {
-                let printed = text(item, "/aggregated_output");
-                Some(Heard::Result(match item["exit_code"].as_i64() {
+                let printed = text_at(item, "/aggregated_output");
+                Some(AgentEvent::Result(match item["exit_code"].as_i64() {
                     None | Some(0) => printed.to_owned(),
                     Some(status) => format!("exit status {status}\n{printed}"),
                 }))
             }
             ("file_change", true) => {
                 let changes = item["changes"].as_array().map_or(&[][..], Vec::as_slice);
-                let paths: Vec<&str> = changes.iter().map(|change| text(change, "/path")).collect();
-                Some(Heard::Tool { name: "edit".to_owned(), on: paths.join(", ") })
+                let paths: Vec<&str> = changes.iter().map(|change| text_at(change, "/path")).collect();
+                Some(AgentEvent::Tool { name: "edit".to_owned(), on: paths.join(", ") })
             }
-            ("error", true) => Some(Heard::Note(text(item, "/message").to_owned())),
-            ("web_search", false) => {
-                Some(Heard::Tool { name: "web_search".to_owned(), on: text(item, "/query").to_owned() })
-            }
-            ("mcp_tool_call", false) => Some(Heard::Tool {
-                name: text(item, "/server").to_owned(),
-                on: text(item, "/tool").to_owned(),
+            ("error", true) => Some(AgentEvent::Note(text_at(item, "/message").to_owned())),
+            ("web_search", false) => Some(AgentEvent::Tool {
+                name: "web_search".to_owned(),
+                on: text_at(item, "/query").to_owned(),
+            }),
+            ("mcp_tool_call", false) => Some(AgentEvent::Tool {
+                name: text_at(item, "/server").to_owned(),
+                on: text_at(item, "/tool").to_owned(),
             }),
             ("mcp_tool_call", true) if !item["error"].is_null() => {
-                Some(Heard::Note(text(item, "/error/message").to_owned()))
+                Some(AgentEvent::Note(text_at(item, "/error/message").to_owned()))
             }
-            ("mcp_tool_call", true) => Some(Heard::Result(text(item, "/result/content/0/text").to_owned())),
+            ("mcp_tool_call", true) => {
+                Some(AgentEvent::Result(text_at(item, "/result/content/0/text").to_owned()))
+            }
             _ => None,
         };
-        let turn = matches!(heard, Some(Heard::Tool { .. })).then_some(Heard::Turn);
-        self.used().into_iter().chain(heard).chain(turn).chain(command(item, over)).collect()
+        let turn = matches!(heard, Some(AgentEvent::Tool { .. })).then_some(AgentEvent::Turn);
+        self.read_usage().into_iter().chain(heard).chain(turn).chain(command_event(item, over)).collect()
     }
 }
 
 /// It lets a command go on for as long as its model likes.
-fn command(item: &Value, over: bool) -> Option<Heard> {
-    let id = text(item, "/id").to_owned();
-    let runs = text(item, "/type") == "command_execution";
-    runs.then_some(if over { Heard::Over(id) } else { Heard::Begun(id) })
+fn command_event(item: &Value, over: bool) -> Option<AgentEvent> {
+    let id = text_at(item, "/id").to_owned();
+    let runs = text_at(item, "/type") == "command_execution";
+    runs.then_some(if over { AgentEvent::Over(id) } else { AgentEvent::Begun(id) })
 }
 
-fn spent(usage: &Value) -> Spent {
-    let cached = number(usage, "/cached_input_tokens");
-    Spent {
+fn parse_usage(usage: &Value) -> TokenUsage {
+    let cached = number_at(usage, "/cached_input_tokens");
+    TokenUsage {
         // What was read from a cache is counted in what was read.
-        input: number(usage, "/input_tokens").saturating_sub(cached),
+        input: number_at(usage, "/input_tokens").saturating_sub(cached),
         cached,
-        output: number(usage, "/output_tokens"),
+        output: number_at(usage, "/output_tokens"),
         micro_usd: None,
     }
 }
 
 /// The file of a session, newest folders first.
-fn find(folder: &Path, session: &str, looked: &mut usize) -> Option<PathBuf> {
+fn find_session_file(folder: &Path, session: &str, looked: &mut usize) -> Option<PathBuf> {
     let mut entries: Vec<PathBuf> =
         fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).take(LOOKED_AT).collect();
     entries.sort();
@@ -361,51 +365,51 @@ fn find(folder: &Path, session: &str, looked: &mut usize) -> Option<PathBuf> {
             return None;
         }
         if path.is_dir() {
-            return find(&path, session, looked);
+            return find_session_file(&path, session, looked);
         }
         path.file_name()?.to_str()?.strip_suffix(".jsonl")?.ends_with(session).then_some(path)
     })
 }
 
-impl Reader for Events {
-    fn hear(&mut self, event: &Value) -> Vec<Heard> {
-        match text(event, "/type") {
+impl AgentEventReader for CodexReader {
+    fn read_event(&mut self, event: &Value) -> Vec<AgentEvent> {
+        match text_at(event, "/type") {
             "thread.started" => {
-                self.session = text(event, "/thread_id").to_owned();
-                vec![Heard::Session(self.session.clone())]
+                self.session = text_at(event, "/thread_id").to_owned();
+                vec![AgentEvent::Session(self.session.clone())]
             }
             "item.started" | "item.completed" => {
                 self.reconnects = 0;
-                self.item(event)
+                self.read_item(event)
             }
             "turn.completed" => {
                 self.ended = Some(Ok(()));
-                vec![Heard::Used(Used::Session(spent(&event["usage"])))]
+                vec![AgentEvent::Used(UsageTotal::Session(parse_usage(&event["usage"])))]
             }
             "turn.failed" => {
-                self.ended = Some(Err(text(event, "/error/message").to_owned()));
-                self.used().into_iter().collect()
+                self.ended = Some(Err(text_at(event, "/error/message").to_owned()));
+                self.read_usage().into_iter().collect()
             }
-            "error" => self.error(text(event, "/message")),
+            "error" => self.read_error(text_at(event, "/message")),
             _ => Vec::new(),
         }
     }
 
-    fn end(&self, status: i32, errors: &str) -> Result<Done, Failure> {
+    fn final_result(&self, status: i32, errors: &str) -> Result<AgentAnswer, AgentFailure> {
         match &self.ended {
             Some(Ok(())) => {
                 let value = serde_json::from_str(self.said.trim()).ok().filter(Value::is_object);
-                Ok(Done { text: self.said.clone(), value })
+                Ok(AgentAnswer { text: self.said.clone(), value })
             }
-            Some(Err(message)) => Err(Failure::of_words(message)),
+            Some(Err(message)) => Err(AgentFailure::from_message(message)),
             None => {
                 let message = super::last_line(errors).unwrap_or("it ended without saying what became of it");
                 Err(match status {
-                    _ if errors.contains("no rollout found") => Failure::lost(message),
-                    2 => Failure::new(Kind::Usage, message),
-                    0 => Failure::new(Kind::NoEnd, message),
+                    _ if errors.contains("no rollout found") => AgentFailure::lost_session(message),
+                    2 => AgentFailure::new(AgentFailureKind::Usage, message),
+                    0 => AgentFailure::new(AgentFailureKind::NoEnd, message),
                     // It says on standard error why it did not begin.
-                    _ => Failure::new(Kind::of_words(errors), message),
+                    _ => AgentFailure::new(AgentFailureKind::from_message(errors), message),
                 })
             }
         }

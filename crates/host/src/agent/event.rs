@@ -1,14 +1,14 @@
 //! What an agent lets us know, in words that are the same for all of them.
 
-use skein_core::time::Time;
+use skein_core::time::Timestamp;
 
 use serde_json::Value;
 
-use super::Failure;
+use super::AgentFailure;
 
 /// Something that was heard from an agent at work.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Heard {
+pub enum AgentEvent {
     /// The session that it could go on with.
     Session(String),
     Said(String),
@@ -26,28 +26,28 @@ pub enum Heard {
     /// A command that it runs has begun, by its id, or is over.
     Begun(String),
     Over(String),
-    Used(Used),
+    Used(UsageTotal),
     /// Another turn of its model.
     Turn,
     /// Nothing more can be had from its account until then.
-    LimitedUntil(Time),
+    LimitedUntil(Timestamp),
     /// It will come to nothing: it is better stopped than waited for.
-    Hopeless(Failure),
+    Hopeless(AgentFailure),
 }
 
 /// What was spent, each time all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Used {
+pub enum UsageTotal {
     /// Since the program started.
-    Run(Spent),
+    Run(TokenUsage),
     /// Since its session began, in whichever program.
-    Session(Spent),
+    Session(TokenUsage),
 }
 
 /// Tokens by what they cost, and money in millionths where it is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-pub struct Spent {
+pub struct TokenUsage {
     /// Read anew.
     pub input: u64,
     /// Read from a cache.
@@ -56,12 +56,12 @@ pub struct Spent {
     pub micro_usd: Option<u64>,
 }
 
-impl Spent {
-    pub fn tokens(&self) -> u64 {
+impl TokenUsage {
+    pub fn total_tokens(&self) -> u64 {
         self.input.saturating_add(self.cached).saturating_add(self.output)
     }
 
-    pub fn add(&mut self, other: Spent) {
+    pub fn add(&mut self, other: TokenUsage) {
         self.input = self.input.saturating_add(other.input);
         self.cached = self.cached.saturating_add(other.cached);
         self.output = self.output.saturating_add(other.output);
@@ -73,8 +73,8 @@ impl Spent {
 
     /// What came on top of an earlier state.
     #[must_use]
-    pub fn since(&self, before: Spent) -> Spent {
-        Spent {
+    pub fn usage_since(&self, before: TokenUsage) -> TokenUsage {
+        TokenUsage {
             input: self.input.saturating_sub(before.input),
             cached: self.cached.saturating_sub(before.cached),
             output: self.output.saturating_sub(before.output),
@@ -85,7 +85,7 @@ impl Spent {
 
 /// What an agent gave in the end, by its own words.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Done {
+pub struct AgentAnswer {
     /// Its last message.
     pub text: String,
     /// Its answer as one value, where it was asked for that.
@@ -93,11 +93,11 @@ pub struct Done {
 }
 
 /// Understands the events of one agent, from the first to the last.
-pub trait Reader: Send {
-    fn hear(&mut self, event: &Value) -> Vec<Heard>;
+pub trait AgentEventReader: Send {
+    fn read_event(&mut self, event: &Value) -> Vec<AgentEvent>;
 
     /// A line of its standard error. None: it is for people.
-    fn hear_error(&mut self, _line: &str) -> Option<Vec<Heard>> {
+    fn read_error_line(&mut self, _line: &str) -> Option<Vec<AgentEvent>> {
         None
     }
 
@@ -107,20 +107,20 @@ pub trait Reader: Send {
     }
 
     /// What it all came to, now that the program has exited. An exit status alone is never a success.
-    fn end(&self, status: i32, errors: &str) -> Result<Done, Failure>;
+    fn final_result(&self, status: i32, errors: &str) -> Result<AgentAnswer, AgentFailure>;
 }
 
 /// A number at a path of an event; 0 where there is none.
-pub(super) fn number(event: &Value, path: &str) -> u64 {
+pub(super) fn number_at(event: &Value, path: &str) -> u64 {
     event.pointer(path).and_then(Value::as_u64).unwrap_or(0)
 }
 
-pub(super) fn text<'a>(event: &'a Value, path: &str) -> &'a str {
+pub(super) fn text_at<'a>(event: &'a Value, path: &str) -> &'a str {
     event.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Dollars in millionths.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded before it is cut")]
-pub(super) fn micro_usd(dollars: f64) -> Option<u64> {
+pub(super) fn to_micro_usd(dollars: f64) -> Option<u64> {
     (dollars.is_finite() && (0.0..1e12).contains(&dollars)).then(|| (dollars * 1e6).round() as u64)
 }

@@ -12,32 +12,32 @@ use std::{
 
 /// Where an agent's configuration is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Home {
+pub struct AgentHome {
     /// None: where the person has theirs, which is used as it is.
     pub path: Option<PathBuf>,
 }
 
 /// Where a person's login is, and where it belongs in a home.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Login {
+pub struct LoginLink {
     pub from: Option<PathBuf>,
     pub to: &'static str,
 }
 
-impl Home {
+impl AgentHome {
     /// The home of an agent at this place, ready to be used.
-    pub fn open(path: &Path, login: &Login) -> io::Result<Home> {
+    pub fn open(path: &Path, login: &LoginLink) -> io::Result<AgentHome> {
         let place = path.join(login.to);
         if let Some(folder) = place.parent() {
             fs::create_dir_all(folder)?;
         }
-        let home = Home { path: Some(path.to_owned()) };
-        home.take_back(login)?;
+        let home = AgentHome { path: Some(path.to_owned()) };
+        home.restore_login(login)?;
         if let Some(from) = login.from.as_deref().filter(|from| from.is_file()) {
             match fs::read_link(&place) {
                 Ok(to) if to == from => {}
                 _ => {
-                    remove(&place)?;
+                    remove_if_exists(&place)?;
                     symlink(from, &place)?;
                 }
             }
@@ -46,12 +46,12 @@ impl Home {
     }
 
     /// Where the person has it is where it is used.
-    pub fn inherited() -> Home {
-        Home { path: None }
+    pub fn user_home() -> AgentHome {
+        AgentHome { path: None }
     }
 
     /// A login that took the place of the link goes to where the person has it.
-    pub fn take_back(&self, login: &Login) -> io::Result<()> {
+    pub fn restore_login(&self, login: &LoginLink) -> io::Result<()> {
         let (Some(path), Some(from)) = (&self.path, &login.from) else { return Ok(()) };
         let place = path.join(login.to);
         if !fs::symlink_metadata(&place).is_ok_and(|meta| meta.is_file()) || !from.is_file() {
@@ -61,7 +61,7 @@ impl Home {
         let mut beside = from.clone().into_os_string();
         beside.push(".skein-new");
         let beside = PathBuf::from(beside);
-        remove(&beside)?;
+        remove_if_exists(&beside)?;
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
         io::Write::write_all(&mut file, &bytes)?;
         file.sync_all()?;
@@ -71,7 +71,7 @@ impl Home {
     }
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+fn remove_if_exists(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -79,7 +79,7 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// A folder of the person's: where a variable says, or below their home.
-pub(super) fn personal(variable: &str, below: &str) -> Option<PathBuf> {
+pub(super) fn user_folder(variable: &str, below: &str) -> Option<PathBuf> {
     let own = env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
     own.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(below))).filter(|path| path.is_absolute())
 }
@@ -95,8 +95,8 @@ mod tests {
         fs::create_dir_all(&person).unwrap();
         fs::write(person.join("auth.json"), "old").unwrap();
         fs::write(person.join("config.toml"), "evil").unwrap();
-        let login = Login { from: Some(person.join("auth.json")), to: "in/auth.json" };
-        let home = Home::open(&dir.path().join("home"), &login).unwrap();
+        let login = LoginLink { from: Some(person.join("auth.json")), to: "in/auth.json" };
+        let home = AgentHome::open(&dir.path().join("home"), &login).unwrap();
         let place = dir.path().join("home/in/auth.json");
         assert_eq!(fs::read_to_string(&place).unwrap(), "old");
         assert_eq!(fs::read_dir(dir.path().join("home")).unwrap().count(), 1);
@@ -106,11 +106,11 @@ mod tests {
         // Put in its place, as with a rename.
         fs::remove_file(&place).unwrap();
         fs::write(&place, "newer").unwrap();
-        home.take_back(&login).unwrap();
+        home.restore_login(&login).unwrap();
         assert_eq!(fs::read_to_string(person.join("auth.json")).unwrap(), "newer");
         assert!(fs::symlink_metadata(&place).unwrap().is_symlink());
         // Again, as by another life of the host.
-        Home::open(&dir.path().join("home"), &login).unwrap();
+        AgentHome::open(&dir.path().join("home"), &login).unwrap();
         assert_eq!(fs::read_to_string(&place).unwrap(), "newer");
     }
 
@@ -118,8 +118,8 @@ mod tests {
     fn without_a_login_a_home_is_empty() {
         let dir = tempfile::tempdir().unwrap();
         for from in [None, Some(dir.path().join("nothing"))] {
-            let login = Login { from, to: "auth.json" };
-            Home::open(&dir.path().join("home"), &login).unwrap().take_back(&login).unwrap();
+            let login = LoginLink { from, to: "auth.json" };
+            AgentHome::open(&dir.path().join("home"), &login).unwrap().restore_login(&login).unwrap();
             assert_eq!(fs::read_dir(dir.path().join("home")).unwrap().count(), 0);
         }
     }

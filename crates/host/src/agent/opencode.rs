@@ -10,18 +10,19 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 use skein_core::time::Millis;
 
-use self::servers::Wanted;
+use self::servers::ExpectedServers;
 use super::{
-    Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Server, Session, Spent, Used,
-    class::Kind,
-    event::{micro_usd, number, text},
-    flags::{Run, line},
-    home::personal,
+    AgentAdapter, AgentAnswer, AgentEvent, AgentEventReader, AgentFailure, AgentHome, AgentInvocation,
+    AgentPermissions, AgentRequest, AgentSession, LoginLink, TokenUsage, ToolServer, UsageTotal,
+    event::{number_at, text_at, to_micro_usd},
+    failure::AgentFailureKind,
+    home::user_folder,
+    permissions::{CommandPermission, quote_command},
 };
 use crate::clock::Clock;
 
 #[derive(Debug)]
-pub struct OpenCode;
+pub struct OpenCodeAdapter;
 
 const QUIET: [&str; 6] = [
     // Nothing of the repository that it works on tells it what to do or start.
@@ -39,8 +40,8 @@ const TOO_LONG: u32 = 2;
 /// How often in a row its service may fail or cut an answer off. It would wait longer from each to the next.
 const ERRORS: u32 = 2;
 
-impl Adapter for OpenCode {
-    fn word(&self) -> &'static str {
+impl AgentAdapter for OpenCodeAdapter {
+    fn agent_name(&self) -> &'static str {
         "OPENCODE"
     }
 
@@ -48,21 +49,22 @@ impl Adapter for OpenCode {
         "opencode"
     }
 
-    fn credentials(&self) -> &'static [&'static str] {
+    fn credential_variables(&self) -> &'static [&'static str] {
         &["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY", "OPENCODE_API_KEY"]
     }
 
-    fn sign_in(&self) -> &'static str {
+    fn login_hint(&self) -> &'static str {
         "`opencode auth login`, or set the key of a provider"
     }
 
-    fn login(&self) -> Login {
-        let from = personal("XDG_DATA_HOME", ".local/share").map(|folder| folder.join("opencode/auth.json"));
-        Login { from, to: "data/opencode/auth.json" }
+    fn login_link(&self) -> LoginLink {
+        let from =
+            user_folder("XDG_DATA_HOME", ".local/share").map(|folder| folder.join("opencode/auth.json"));
+        LoginLink { from, to: "data/opencode/auth.json" }
     }
 
     /// A part of it reads these and runs the plugins that they name or hold, and no setting keeps it from that.
-    fn obstacle(&self, folder: &Path) -> Option<PathBuf> {
+    fn find_overriding_config(&self, folder: &Path) -> Option<PathBuf> {
         let whole = folder.canonicalize().ok()?;
         // It looks as far up as the repository goes.
         let root = whole.ancestors().position(|at| at.join(".git").exists());
@@ -70,62 +72,62 @@ impl Adapter for OpenCode {
         within.flat_map(|at| CONTROL.map(|name| at.join(name))).find(|path| path.exists())
     }
 
-    fn answers(&self, _may: &May, _schema: Option<&Value>) -> bool {
+    fn answer_is_output(&self, _may: &AgentPermissions, _schema: Option<&Value>) -> bool {
         false
     }
 
-    fn call(&self, request: &Request<'_>) -> Call {
-        let mut call = Call::default();
+    fn build_invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
+        let mut call = AgentInvocation::default();
         // With a title, no model is asked for one.
         call.args(["run", "--format", "json", "--title", "skein", "--print-logs", "--log-level", "INFO"]);
         call.arg("--dir").arg(request.folder);
         if let Some(model) = request.model {
             call.args(["-m", model]);
         }
-        if let Session::Resume(id) = request.session {
+        if let AgentSession::Resume(id) = request.session {
             call.args(["-s", id]);
         }
         call.args(request.arguments);
         let mut config = json!({
             "autoupdate": false,
             "share": "disabled",
-            "permission": permission(request.may),
+            "permission": permission_rules(request.may),
         });
         match request.servers {
             // No plugin is needed.
             [] => drop(call.arg("--pure")),
-            servers => call.files.push(servers::add(&mut config, servers, request.files)),
+            servers => call.files.push(servers::add_servers(&mut config, servers, request.files)),
         }
         if let Some(most) = request.command_time {
-            call.set("OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS", most.0.to_string());
-            let (path, script) = shell(request.files, most);
+            call.set_variable("OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS", most.0.to_string());
+            let (path, script) = timeout_shell(request.files, most);
             config["shell"] = Value::from(path.display().to_string());
             call.files.push((path, script));
         }
-        call.set("OPENCODE_CONFIG_CONTENT", config.to_string());
+        call.set_variable("OPENCODE_CONFIG_CONTENT", config.to_string());
         for name in QUIET {
-            call.set(name, "1");
+            call.set_variable(name, "1");
         }
         if let Some(home) = &request.home.path {
             for (name, below) in
                 [("CONFIG", "config"), ("DATA", "data"), ("STATE", "state"), ("CACHE", "cache")]
             {
-                call.set(&format!("XDG_{name}_HOME"), home.join(below));
+                call.set_variable(&format!("XDG_{name}_HOME"), home.join(below));
             }
             // It looks for `.opencode` in the home folder, too.
-            call.set("OPENCODE_TEST_HOME", home);
-            call.files.extend(installed(&home.join("config/opencode")));
+            call.set_variable("OPENCODE_TEST_HOME", home);
+            call.files.extend(plugin_stub_files(&home.join("config/opencode")));
         }
         call
     }
 
-    fn reader(&self, _home: &Home, servers: &[(&str, &Server)]) -> Box<dyn Reader> {
-        Box::new(Events { wanted: Wanted::of(servers), ..Events::default() })
+    fn new_reader(&self, _home: &AgentHome, servers: &[(&str, &ToolServer)]) -> Box<dyn AgentEventReader> {
+        Box::new(OpenCodeReader { wanted: ExpectedServers::new(servers), ..OpenCodeReader::default() })
     }
 }
 
 /// `permission`. Rules of one kind are tried in order, and the last that fits decides.
-fn permission(may: &May) -> Value {
+fn permission_rules(may: &AgentPermissions) -> Value {
     let mut all = Map::new();
     const DENIED: [&str; 10] =
         ["*", "task", "skill", "webfetch", "websearch", "todowrite", "question", "doom_loop", "lsp", "bash"];
@@ -138,34 +140,34 @@ fn permission(may: &May) -> Value {
     let mut edit = Map::new();
     edit.insert("*".to_owned(), json!(if may.edit { "allow" } else { "deny" }));
     if !may.edit {
-        edit.insert(format!("*{}/*", end(&may.back)), json!("allow"));
+        edit.insert(format!("*{}/*", path_suffix(&may.back)), json!("allow"));
         for name in may.files.iter().flat_map(|name| [name.clone(), format!("*/{name}")]) {
             edit.insert(name, json!("allow"));
         }
     }
     all.insert("edit".to_owned(), Value::Object(edit));
     match &may.run {
-        Run::Nothing => {}
-        Run::These(commands) => {
+        CommandPermission::Nothing => {}
+        CommandPermission::These(commands) => {
             let mut bash = Map::new();
             bash.insert("*".to_owned(), json!("deny"));
-            commands.iter().for_each(|words| drop(bash.insert(line(words), json!("allow"))));
+            commands.iter().for_each(|words| drop(bash.insert(quote_command(words), json!("allow"))));
             all.insert("bash".to_owned(), Value::Object(bash));
         }
-        Run::Anything => drop(all.insert("bash".to_owned(), json!("allow"))),
+        CommandPermission::Anything => drop(all.insert("bash".to_owned(), json!("allow"))),
     }
     Value::Object(all)
 }
 
 /// The end of a path. It is matched against a path from the repository, which begins nobody knows how.
-fn end(path: &Path) -> String {
+fn path_suffix(path: &Path) -> String {
     let parts: Vec<_> =
         path.components().rev().take(5).map(|part| part.as_os_str().to_string_lossy()).collect();
     parts.into_iter().rev().collect::<Vec<_>>().join("/")
 }
 
 /// A shell that ends what it runs. Its own limit is only one that its model may raise.
-fn shell(folder: &Path, most: Millis) -> (PathBuf, Vec<u8>) {
+fn timeout_shell(folder: &Path, most: Millis) -> (PathBuf, Vec<u8>) {
     let (seconds, rest) = (most.0 / 1_000, most.0 % 1_000);
     let script = format!(
         "#!/bin/sh\nshell=/bin/bash; [ -x $shell ] || shell=/bin/sh\n\
@@ -177,7 +179,7 @@ fn shell(folder: &Path, most: Millis) -> (PathBuf, Vec<u8>) {
 }
 
 /// What makes it think that its folder has all that plugins need. It would fetch that from a registry of packages each time.
-fn installed(folder: &Path) -> [(PathBuf, Vec<u8>); 2] {
+fn plugin_stub_files(folder: &Path) -> [(PathBuf, Vec<u8>); 2] {
     let lock = json!({"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}});
     [
         (folder.join("package-lock.json"), lock.to_string().into_bytes()),
@@ -186,9 +188,9 @@ fn installed(folder: &Path) -> [(PathBuf, Vec<u8>); 2] {
 }
 
 #[derive(Default)]
-struct Events {
-    wanted: Wanted,
-    spent: Spent,
+struct OpenCodeReader {
+    wanted: ExpectedServers,
+    spent: TokenUsage,
     said: String,
     /// Why the last step ended.
     reason: String,
@@ -197,75 +199,79 @@ struct Events {
     error: Option<Value>,
 }
 
-impl Events {
-    fn finished(&mut self, part: &Value) -> Vec<Heard> {
-        self.reason = text(part, "/reason").to_owned();
+impl OpenCodeReader {
+    fn read_step_finish(&mut self, part: &Value) -> Vec<AgentEvent> {
+        self.reason = text_at(part, "/reason").to_owned();
         let cut_off = self.reason == "unknown";
         self.errors = if cut_off { self.errors + 1 } else { 0 };
-        self.spent.add(Spent {
-            input: number(part, "/tokens/input") + number(part, "/tokens/cache/write"),
-            cached: number(part, "/tokens/cache/read"),
-            output: number(part, "/tokens/output") + number(part, "/tokens/reasoning"),
-            micro_usd: part["cost"].as_f64().and_then(micro_usd),
+        self.spent.add(TokenUsage {
+            input: number_at(part, "/tokens/input") + number_at(part, "/tokens/cache/write"),
+            cached: number_at(part, "/tokens/cache/read"),
+            output: number_at(part, "/tokens/output") + number_at(part, "/tokens/reasoning"),
+            micro_usd: part["cost"].as_f64().and_then(to_micro_usd),
         });
-        let mut heard = vec![Heard::Used(Used::Run(self.spent))];
+        let mut heard = vec![AgentEvent::Used(UsageTotal::Run(self.spent))];
         if self.errors > ERRORS {
             let message = format!("{} answers in a row were cut off or failed", self.errors);
-            heard.push(Heard::Hopeless(Failure::new(Kind::Service, message)));
+            heard.push(AgentEvent::Hopeless(AgentFailure::new(AgentFailureKind::Service, message)));
         }
         heard
     }
 
     /// An error of its service, which it would try again after.
-    fn failed(&mut self, message: &str) -> Vec<Heard> {
+    fn handle_service_error(&mut self, message: &str) -> Vec<AgentEvent> {
         self.errors += 1;
-        let failure = Failure::of_words(message);
+        let failure = AgentFailure::from_message(message);
         // It gives up by itself after others.
-        let waits = failure.is_of(Kind::Limit) || failure.is_of(Kind::Billing);
+        let waits = failure.has_kind(AgentFailureKind::Limit) || failure.has_kind(AgentFailureKind::Billing);
         match self.errors > ERRORS || waits {
-            true => vec![Heard::Hopeless(failure)],
-            false => vec![Heard::Note(message.to_owned())],
+            true => vec![AgentEvent::Hopeless(failure)],
+            false => vec![AgentEvent::Note(message.to_owned())],
         }
     }
 
-    fn error(&mut self, event: &Value) -> Vec<Heard> {
+    fn read_error(&mut self, event: &Value) -> Vec<AgentEvent> {
         let error = &event["error"];
         self.error = Some(error.clone());
-        if text(error, "/name") == "ContextOverflowError" {
+        if text_at(error, "/name") == "ContextOverflowError" {
             self.too_long += 1;
         }
         match self.too_long >= TOO_LONG {
-            true => vec![Heard::Hopeless(failure(error))],
-            false => vec![Heard::Note(message(error))],
+            true => vec![AgentEvent::Hopeless(parse_failure(error))],
+            false => vec![AgentEvent::Note(error_message(error))],
         }
     }
 }
 
-fn message(error: &Value) -> String {
-    match text(error, "/data/message") {
-        "" => text(error, "/name").to_owned(),
+fn error_message(error: &Value) -> String {
+    match text_at(error, "/data/message") {
+        "" => text_at(error, "/name").to_owned(),
         message => message.to_owned(),
     }
 }
 
-fn failure(error: &Value) -> Failure {
-    let (message, data) = (message(error), &error["data"]);
-    let kind = match (text(error, "/name"), data["statusCode"].as_u64()) {
-        ("ContextOverflowError", _) => Kind::Context,
-        ("ProviderAuthError", _) => Kind::Auth,
+fn parse_failure(error: &Value) -> AgentFailure {
+    let (message, data) = (error_message(error), &error["data"]);
+    let kind = match (text_at(error, "/name"), data["statusCode"].as_u64()) {
+        ("ContextOverflowError", _) => AgentFailureKind::Context,
+        ("ProviderAuthError", _) => AgentFailureKind::Auth,
         // A limit and an empty account have the same status.
-        (_, Some(429)) if text(data, "/responseBody").contains("insufficient_quota") => Kind::Billing,
-        (_, Some(status)) => Kind::of_status(status),
-        _ => Kind::of_words(&message),
+        (_, Some(429)) if text_at(data, "/responseBody").contains("insufficient_quota") => {
+            AgentFailureKind::Billing
+        }
+        (_, Some(status)) => AgentFailureKind::from_status(status),
+        _ => AgentFailureKind::from_message(&message),
     };
-    match wait(data).filter(|_| kind == Kind::Limit) {
-        Some(wait) => Failure::new(kind, message).until(Some(Clock::new().now().after(wait))),
-        None => Failure::said(kind, message),
+    match parse_retry_after(data).filter(|_| kind == AgentFailureKind::Limit) {
+        Some(wait) => {
+            AgentFailure::new(kind, message).with_until(Some(Clock::new().now().saturating_add(wait)))
+        }
+        None => AgentFailure::with_parsed_wait(kind, message),
     }
 }
 
 /// The value of a field in a line of its log. One with spaces in it stands in quotes.
-fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+fn log_field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let after = line.split(&format!(" {name}=")).nth(1)?;
     match after.strip_prefix('"') {
         Some(quoted) => quoted.split('"').next(),
@@ -274,72 +280,77 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// How long it is to wait, as the head of the answer says.
-fn wait(data: &Value) -> Option<Millis> {
+fn parse_retry_after(data: &Value) -> Option<Millis> {
     let header = |name: &str| data["responseHeaders"][name].as_str()?.trim().parse::<u64>().ok();
     let told = header("retry-after-ms")
         .or_else(|| header("retry-after").map(|seconds| seconds.saturating_mul(1_000)));
     told.map(Millis)
 }
 
-impl Reader for Events {
-    fn hear(&mut self, event: &Value) -> Vec<Heard> {
+impl AgentEventReader for OpenCodeReader {
+    fn read_event(&mut self, event: &Value) -> Vec<AgentEvent> {
         let part = &event["part"];
-        let mut heard: Vec<Heard> =
-            event["sessionID"].as_str().map(|id| Heard::Session(id.to_owned())).into_iter().collect();
-        heard.extend(match text(event, "/type") {
-            servers::EVENT => self.wanted.told(event).into_iter().collect(),
-            "step_start" => self.wanted.missed().into_iter().chain([Heard::Turn]).collect(),
+        let mut heard: Vec<AgentEvent> =
+            event["sessionID"].as_str().map(|id| AgentEvent::Session(id.to_owned())).into_iter().collect();
+        heard.extend(match text_at(event, "/type") {
+            servers::EVENT => self.wanted.check_report(event).into_iter().collect(),
+            "step_start" => self.wanted.fail_unreported().into_iter().chain([AgentEvent::Turn]).collect(),
             "text" => {
-                self.said = text(part, "/text").to_owned();
-                vec![Heard::Said(self.said.clone())]
+                self.said = text_at(part, "/text").to_owned();
+                vec![AgentEvent::Said(self.said.clone())]
             }
             "tool_use" => {
                 let input = &part["state"]["input"];
                 let on =
                     ["command", "filePath", "pattern", "path"].iter().find_map(|name| input[*name].as_str());
-                let tool = Heard::Tool {
-                    name: text(part, "/tool").to_owned(),
+                let tool = AgentEvent::Tool {
+                    name: text_at(part, "/tool").to_owned(),
                     on: on.unwrap_or_default().to_owned(),
                 };
-                let result = match text(part, "/state/status") {
-                    "error" => Heard::Note(text(part, "/state/error").chars().take(200).collect()),
-                    _ => Heard::Result(text(part, "/state/output").to_owned()),
+                let result = match text_at(part, "/state/status") {
+                    "error" => AgentEvent::Note(text_at(part, "/state/error").chars().take(200).collect()),
+                    _ => AgentEvent::Result(text_at(part, "/state/output").to_owned()),
                 };
                 vec![tool, result]
             }
-            "step_finish" => self.finished(part),
-            "error" => self.error(event),
+            "step_finish" => self.read_step_finish(part),
+            "error" => self.read_error(event),
             _ => Vec::new(),
         });
         heard
     }
 
-    fn hear_error(&mut self, line: &str) -> Option<Vec<Heard>> {
+    fn read_error_line(&mut self, line: &str) -> Option<Vec<AgentEvent>> {
         if !line.starts_with("timestamp=") {
             return None;
         }
-        Some(match field(line, "message") {
+        Some(match log_field(line, "message") {
             Some("created") => {
-                let id = field(line, "id").filter(|id| id.starts_with("ses_"));
-                id.map(|id| Heard::Session(id.to_owned())).into_iter().collect()
+                let id = log_field(line, "id").filter(|id| id.starts_with("ses_"));
+                id.map(|id| AgentEvent::Session(id.to_owned())).into_iter().collect()
             }
-            Some("stream error") => self.failed(field(line, "error.error").unwrap_or_default()),
+            Some("stream error") => {
+                self.handle_service_error(log_field(line, "error.error").unwrap_or_default())
+            }
             _ => Vec::new(),
         })
     }
 
-    fn end(&self, status: i32, errors: &str) -> Result<Done, Failure> {
+    fn final_result(&self, status: i32, errors: &str) -> Result<AgentAnswer, AgentFailure> {
         if let Some(error) = &self.error {
-            return Err(failure(error));
+            return Err(parse_failure(error));
         }
         if status == 0 && self.reason == "stop" {
-            return Ok(Done { text: self.said.clone(), value: None });
+            return Ok(AgentAnswer { text: self.said.clone(), value: None });
         }
         let told = super::last_line(errors);
         Err(match (told, self.reason.as_str()) {
-            (Some(told), _) if errors.contains("Session not found") => Failure::lost(told),
-            (Some(told), "") => Failure::new(Kind::Usage, told),
-            (_, reason) => Failure::new(Kind::NoEnd, format!("it ended without an answer, after `{reason}`")),
+            (Some(told), _) if errors.contains("Session not found") => AgentFailure::lost_session(told),
+            (Some(told), "") => AgentFailure::new(AgentFailureKind::Usage, told),
+            (_, reason) => AgentFailure::new(
+                AgentFailureKind::NoEnd,
+                format!("it ended without an answer, after `{reason}`"),
+            ),
         })
     }
 }

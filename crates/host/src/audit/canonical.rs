@@ -4,19 +4,19 @@ use ring::digest;
 use serde_json::Value;
 
 /// A value on one line. Nests no deeper than what was parsed or made here.
-pub fn text(value: &Value) -> String {
+pub fn to_canonical_json(value: &Value) -> String {
     let mut written = String::new();
-    write(value, &mut written);
+    write_value(value, &mut written);
     written
 }
 
-fn write(value: &Value, to: &mut String) {
+fn write_value(value: &Value, to: &mut String) {
     match value {
         Value::Array(items) => {
             to.push('[');
             for (n, item) in items.iter().enumerate() {
                 to.push_str(if n > 0 { "," } else { "" });
-                write(item, to);
+                write_value(item, to);
             }
             to.push(']');
         }
@@ -28,7 +28,7 @@ fn write(value: &Value, to: &mut String) {
                 to.push_str(if n > 0 { "," } else { "" });
                 to.push_str(&Value::from(name.as_str()).to_string());
                 to.push(':');
-                write(value, to);
+                write_value(value, to);
             }
             to.push('}');
         }
@@ -37,7 +37,7 @@ fn write(value: &Value, to: &mut String) {
 }
 
 /// SHA-256 in hexadecimal.
-pub fn sum(bytes: &[u8]) -> String {
+pub fn sha256_hex(bytes: &[u8]) -> String {
     let sum = digest::digest(&digest::SHA256, bytes);
     sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -51,12 +51,12 @@ mod tests {
     #[test]
     fn keys_are_sorted_at_every_depth_and_nothing_is_blank() {
         let value = json!({"b": [1, {"z": null, "a": "x y"}], "a": true, "\"": 0.5});
-        assert_eq!(text(&value), r#"{"\"":0.5,"a":true,"b":[1,{"a":"x y","z":null}]}"#);
+        assert_eq!(to_canonical_json(&value), r#"{"\"":0.5,"a":true,"b":[1,{"a":"x y","z":null}]}"#);
     }
 
     /// As `printf abc | sha256sum` has it.
     #[test]
     fn the_hash_is_the_one_that_others_compute() {
-        assert_eq!(sum(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(sha256_hex(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     }
 }

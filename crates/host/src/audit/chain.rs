@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Entry, canonical};
+use super::{AuditEntry, canonical};
 
 /// What the first record has before it.
 const GENESIS: &str = "GENESIS";
@@ -13,20 +13,20 @@ const ALGORITHM: &str = "sha256";
 
 /// Where a chain ends: how many records it has, and the hash of the last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chain {
+pub struct AuditChain {
     pub count: u64,
     pub head: String,
 }
 
-impl Default for Chain {
-    fn default() -> Chain {
-        Chain { count: 0, head: GENESIS.to_owned() }
+impl Default for AuditChain {
+    fn default() -> AuditChain {
+        AuditChain { count: 0, head: GENESIS.to_owned() }
     }
 }
 
 /// The first record of a chain that is not what was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum AuditChainError {
     #[error("record {seq} cannot be read: {why}")]
     Unreadable { seq: u64, why: String },
     #[error("record {seq} is not what was written: its hash does not fit")]
@@ -37,61 +37,64 @@ pub enum Broken {
     Apart { seq: u64 },
 }
 
-impl Broken {
+impl AuditChainError {
     /// The number of the record.
     pub fn seq(&self) -> u64 {
         match self {
-            Broken::Unreadable { seq, .. }
-            | Broken::Changed { seq }
-            | Broken::Missing { seq, .. }
-            | Broken::Apart { seq } => *seq,
+            AuditChainError::Unreadable { seq, .. }
+            | AuditChainError::Changed { seq }
+            | AuditChainError::Missing { seq, .. }
+            | AuditChainError::Apart { seq } => *seq,
         }
     }
 }
 
-impl Chain {
+impl AuditChain {
     /// The chain that ends with this record. One that cannot be read is followed all the same, by the hash of what is there:
     /// runs do not stop because someone changed the past, and a check names that record.
-    pub fn after(seq: u64, line: &[u8]) -> Chain {
+    pub fn from_last_record(seq: u64, line: &[u8]) -> AuditChain {
         let object = serde_json::from_slice::<Map<String, Value>>(line).unwrap_or_default();
         let hash = object.get("hash").and_then(Value::as_str);
-        Chain { count: seq.saturating_add(1), head: hash.map_or_else(|| canonical::sum(line), str::to_owned) }
+        AuditChain {
+            count: seq.saturating_add(1),
+            head: hash.map_or_else(|| canonical::sha256_hex(line), str::to_owned),
+        }
     }
 
     /// Gives an entry the next place. Gives its number and its line.
-    pub fn seal(&mut self, entry: &Entry) -> (u64, String) {
-        let (seq, mut object) = (self.count, entry.object());
+    pub fn seal_entry(&mut self, entry: &AuditEntry) -> (u64, String) {
+        let (seq, mut object) = (self.count, entry.to_object());
         object.insert("seq".to_owned(), seq.into());
         object.insert("prevHash".to_owned(), self.head.as_str().into());
         object.insert("hashAlg".to_owned(), ALGORITHM.into());
-        let hash = hash(&object);
+        let hash = hash_record(&object);
         object.insert("hash".to_owned(), hash.as_str().into());
         self.count += 1;
         self.head = hash;
-        (seq, canonical::text(&Value::Object(object)))
+        (seq, canonical::to_canonical_json(&Value::Object(object)))
     }
 
     /// Checks that a line is the next record, and gives it.
-    pub fn follow(&mut self, line: &[u8]) -> Result<Map<String, Value>, Broken> {
+    pub fn verify_next(&mut self, line: &[u8]) -> Result<Map<String, Value>, AuditChainError> {
         let seq = self.count;
-        let unreadable = |why: String| Broken::Unreadable { seq, why };
+        let unreadable = |why: String| AuditChainError::Unreadable { seq, why };
         let mut object: Map<String, Value> =
             serde_json::from_slice(line).map_err(|error| unreadable(error.to_string()))?;
-        if canonical::text(&Value::Object(object.clone())).as_bytes() != line {
-            return Err(Broken::Changed { seq });
+        if canonical::to_canonical_json(&Value::Object(object.clone())).as_bytes() != line {
+            return Err(AuditChainError::Changed { seq });
         }
         let said = object.shift_remove("hash");
-        let found = hash(&object);
+        let found = hash_record(&object);
         if said.as_ref().and_then(Value::as_str) != Some(&found) {
-            return Err(Broken::Changed { seq });
+            return Err(AuditChainError::Changed { seq });
         }
         match object.get("seq").and_then(Value::as_u64) {
             Some(number) if number == seq => {}
-            Some(found) => return Err(Broken::Missing { seq, found }),
+            Some(found) => return Err(AuditChainError::Missing { seq, found }),
             None => return Err(unreadable("it has no number".to_owned())),
         }
         if object.get("prevHash").and_then(Value::as_str) != Some(&self.head) {
-            return Err(Broken::Apart { seq });
+            return Err(AuditChainError::Apart { seq });
         }
         object.insert("hash".to_owned(), found.as_str().into());
         (self.count, self.head) = (seq + 1, found);
@@ -100,35 +103,39 @@ impl Chain {
 }
 
 /// The hash of a record without its hash.
-fn hash(object: &Map<String, Value>) -> String {
-    canonical::sum(canonical::text(&Value::Object(object.clone())).as_bytes())
+fn hash_record(object: &Map<String, Value>) -> String {
+    canonical::sha256_hex(canonical::to_canonical_json(&Value::Object(object.clone())).as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use skein_core::time::Time;
+    use skein_core::time::Timestamp;
 
     use super::*;
-    use crate::audit::{Actor, Subject};
+    use crate::audit::{AuditActor, AuditSubject};
 
     fn lines() -> Vec<String> {
-        let entry = |n: i64| Entry {
-            at: Time(1_800_000_000_000 + n),
-            actor: if n == 1 { Actor::with_role("system:timeout", "system") } else { Actor::person("ada") },
+        let entry = |n: i64| AuditEntry {
+            at: Timestamp(1_800_000_000_000 + n),
+            actor: if n == 1 {
+                AuditActor::with_role("system:timeout", "system")
+            } else {
+                AuditActor::from_user("ada")
+            },
             action: "gate.approve",
-            subject: Subject { kind: "gate", name: "x".into(), path: (n > 0).then(|| format!("r/{n}")) },
+            subject: AuditSubject { kind: "gate", name: "x".into(), path: (n > 0).then(|| format!("r/{n}")) },
             input: json!({"event": n, "reason": "because \"ü\""}),
             output: Value::Null,
         };
-        let mut chain = Chain::default();
-        (0..3).map(|n| chain.seal(&entry(n)).1).collect()
+        let mut chain = AuditChain::default();
+        (0..3).map(|n| chain.seal_entry(&entry(n)).1).collect()
     }
 
-    fn check<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Result<Chain, Broken> {
-        let mut chain = Chain::default();
+    fn check<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Result<AuditChain, AuditChainError> {
+        let mut chain = AuditChain::default();
         for line in lines {
-            chain.follow(line)?;
+            chain.verify_next(line)?;
         }
         Ok(chain)
     }
@@ -147,7 +154,7 @@ mod tests {
         assert_eq!(records[2]["hash"], whole.head);
         assert_eq!(records[1]["actor"], json!({"id": "system:timeout", "role": "system"}));
         assert!(records[0].get("output").is_none() && records[0]["subject"].get("path").is_none());
-        assert_eq!(Chain::after(2, lines[2].as_bytes()), whole, "it goes on where it ended");
+        assert_eq!(AuditChain::from_last_record(2, lines[2].as_bytes()), whole, "it goes on where it ended");
     }
 
     /// Every bit of every byte of every record.
@@ -168,18 +175,18 @@ mod tests {
     fn what_is_taken_out_doubled_swapped_or_written_anew_is_found() {
         let lines = lines();
         let of = |order: &[usize]| check(order.iter().map(|n| lines[*n].as_bytes()));
-        assert_eq!(of(&[1, 2]).unwrap_err(), Broken::Missing { seq: 0, found: 1 });
-        assert_eq!(of(&[0, 2]).unwrap_err(), Broken::Missing { seq: 1, found: 2 });
-        assert_eq!(of(&[0, 0]).unwrap_err(), Broken::Missing { seq: 1, found: 0 });
+        assert_eq!(of(&[1, 2]).unwrap_err(), AuditChainError::Missing { seq: 0, found: 1 });
+        assert_eq!(of(&[0, 2]).unwrap_err(), AuditChainError::Missing { seq: 1, found: 2 });
+        assert_eq!(of(&[0, 0]).unwrap_err(), AuditChainError::Missing { seq: 1, found: 0 });
         assert_eq!(of(&[0, 1]).map(|chain| chain.count), Ok(2), "an end that is cut off is not seen");
         // One that was written anew, with a hash that fits, no longer fits the next.
         let mut record: Map<String, Value> = serde_json::from_str(&lines[1]).unwrap();
         record.shift_remove("hash");
         record["actor"] = json!({"id": "eve"});
-        let new = hash(&record);
+        let new = hash_record(&record);
         record.insert("hash".into(), new.into());
-        let forged = canonical::text(&Value::Object(record));
+        let forged = canonical::to_canonical_json(&Value::Object(record));
         let broken = check([lines[0].as_bytes(), forged.as_bytes(), lines[2].as_bytes()]).unwrap_err();
-        assert_eq!(broken, Broken::Apart { seq: 2 });
+        assert_eq!(broken, AuditChainError::Apart { seq: 2 });
     }
 }

@@ -8,9 +8,9 @@ mod canonical;
 mod chain;
 
 use serde_json::{Map, Value, json};
-use skein_core::{engine::utc, time::Time};
+use skein_core::{engine::format_utc, time::Timestamp};
 
-pub use chain::{Broken, Chain};
+pub use chain::{AuditChain, AuditChainError};
 
 /// What the records say that they are.
 const SCHEMA: &str = "agentgovernance/v1";
@@ -21,12 +21,12 @@ pub const LINE_BYTES: u64 = 32 * 1024 * 1024;
 
 /// A record that has no place in the chain yet.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
-    pub at: Time,
-    pub actor: Actor,
+pub struct AuditEntry {
+    pub at: Timestamp,
+    pub actor: AuditActor,
     /// What was done: a noun, a dot and a verb.
     pub action: &'static str,
-    pub subject: Subject,
+    pub subject: AuditSubject,
     /// What it was done with, and what came of it; null where there is nothing to say.
     pub input: Value,
     pub output: Value,
@@ -34,34 +34,34 @@ pub struct Entry {
 
 /// Who did it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Actor {
+pub struct AuditActor {
     pub id: String,
     pub role: Option<&'static str>,
 }
 
 /// What it was done to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subject {
+pub struct AuditSubject {
     pub kind: &'static str,
     pub name: String,
     /// Where: a run, or a run, a slash and the path of a step. None: no run was begun.
     pub path: Option<String>,
 }
 
-impl Actor {
+impl AuditActor {
     /// A person, by the name that the system knows.
-    pub fn person(id: &str) -> Actor {
-        Actor { id: id.to_owned(), role: None }
+    pub fn from_user(id: &str) -> AuditActor {
+        AuditActor { id: id.to_owned(), role: None }
     }
 
-    pub fn with_role(id: &str, role: &'static str) -> Actor {
-        Actor { id: id.to_owned(), role: Some(role) }
+    pub fn with_role(id: &str, role: &'static str) -> AuditActor {
+        AuditActor { id: id.to_owned(), role: Some(role) }
     }
 }
 
-impl Entry {
+impl AuditEntry {
     /// All but its place in the chain.
-    fn object(&self) -> Map<String, Value> {
+    fn to_object(&self) -> Map<String, Value> {
         let mut actor = json!({"id": self.actor.id});
         if let Some(role) = self.actor.role {
             actor["role"] = json!(role);
@@ -74,7 +74,7 @@ impl Entry {
         let fields = [
             ("$schema", json!(SCHEMA)),
             ("doctype", json!(DOCTYPE)),
-            ("ts", json!(utc(self.at))),
+            ("ts", json!(format_utc(self.at))),
             ("actor", actor),
             ("action", json!(self.action)),
             ("subject", subject),
@@ -88,6 +88,6 @@ impl Entry {
 }
 
 /// What stands in a record for a value that it does not show: whoever has the value can tell that it was this one.
-pub fn hidden(value: &Value) -> Value {
-    json!({"$redacted": true, "sha256": canonical::sum(canonical::text(value).as_bytes())})
+pub fn redact_to_hash(value: &Value) -> Value {
+    json!({"$redacted": true, "sha256": canonical::sha256_hex(canonical::to_canonical_json(value).as_bytes())})
 }

@@ -3,21 +3,24 @@
 //! Owns the work that is measured: plans of nothing but steps, hands that do nothing, and the same things done without a
 //! host. Refuses to know what is good enough, and how it is shown.
 
-mod adopt;
-mod hands;
-mod machine;
+mod baseline;
+mod null_executor;
 mod plans;
+mod recovery;
 mod runs;
 
 use std::io;
 
-pub use adopt::{Left, finish, leave};
-pub use hands::Nobody;
-pub use machine::{commits, make, spawns, syncs};
-pub use plans::{chain, checked, fan_out, functions as of_functions, gated, items, side_by_side};
-pub use runs::{crew, functions, run, start};
+pub use baseline::{time_commits, time_make, time_spawns, time_syncs};
+pub use null_executor::NullExecutor;
+pub use plans::{
+    chain_plan, checked_plan, fan_out_plan, function_plan as of_functions, gated_plan, items_plan,
+    parallel_plan,
+};
+pub use recovery::{UnfinishedRuns, leave_unfinished, time_resume};
+pub use runs::{build_run, time_functions, time_programs, time_runs};
 
-use crate::{crew::CrewError, host::ResumeError, store::OpenError, store::StoreError};
+use crate::{executor::ExecutorError, host::ResumeError, store::StoreError, store::StoreOpenError};
 
 /// As many as there are steps: nobody does their work.
 const WORKERS: u32 = 10_000;
@@ -28,13 +31,13 @@ pub enum BenchError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] StoreOpenError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
     Resume(#[from] ResumeError),
     #[error(transparent)]
-    Crew(#[from] CrewError),
+    Crew(#[from] ExecutorError),
     #[error(transparent)]
     Database(#[from] rusqlite::Error),
     #[error("{0}")]

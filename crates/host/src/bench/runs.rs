@@ -12,72 +12,76 @@ use std::{
 
 use serde_json::json;
 use skein_core::{
-    engine::Start,
+    engine::RunStart,
     ids::RunId,
     ir::{RunStatus, Schema},
     plan::Plan,
 };
 
 use super::{
-    BenchError, Nobody, WORKERS,
-    plans::{TOOL, merged},
+    BenchError, NullExecutor, WORKERS,
+    plans::{TOOL, merged_output},
 };
 use crate::{
-    crew::{About, Crew, Function, Tool},
-    hands::Hands,
-    host::{Begin, Capacity, Host, Told},
+    executor::{BuiltinFunction, ProcessExecutor, RunSettings, ToolSettings},
+    executor_api::Executor,
+    host::{Host, HostEvent, RunLaunch, WorkerCapacity},
     secret::Secrets,
-    store::{Sqlite, Store},
+    store::{SqliteStore, Store},
 };
 
 /// How long so many runs of a plan take together, whose steps nobody does.
-pub fn run(state: &Path, plan: &Plan, count: usize) -> Result<Duration, BenchError> {
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(state)?);
-    time(store, Box::<Nobody>::default(), WORKERS, plan, count, state)
+pub fn time_runs(state: &Path, plan: &Plan, count: usize) -> Result<Duration, BenchError> {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(state)?);
+    time_host(store, Box::<NullExecutor>::default(), WORKERS, plan, count, state)
 }
 
 /// How long so many runs of [`super::functions`] take together: done by functions of Skein, or by nobody, who gives the same.
-pub fn functions(state: &Path, plan: &Plan, count: usize, done: bool) -> Result<Duration, BenchError> {
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(state)?);
-    let hands: Box<dyn Hands> = match done {
-        true => Box::new(Crew::new(state, Secrets::default(), None)?),
-        false => Box::new(Nobody::giving(merged())),
+pub fn time_functions(state: &Path, plan: &Plan, count: usize, done: bool) -> Result<Duration, BenchError> {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(state)?);
+    let hands: Box<dyn Executor> = match done {
+        true => Box::new(ProcessExecutor::new(state, Secrets::default(), None)?),
+        false => Box::new(NullExecutor::with_output(merged_output())),
     };
-    time(store, hands, WORKERS, plan, count, state)
+    time_host(store, hands, WORKERS, plan, count, state)
 }
 
 /// How long one run takes whose steps are programs, so many at once.
-pub fn crew(state: &Path, plan: &Plan, at_once: u32) -> Result<Duration, BenchError> {
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(state)?);
-    let hands = Box::new(Crew::new(state, Secrets::default(), None)?);
-    time(store, hands, at_once, plan, 1, state)
+pub fn time_programs(state: &Path, plan: &Plan, at_once: u32) -> Result<Duration, BenchError> {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(state)?);
+    let hands = Box::new(ProcessExecutor::new(state, Secrets::default(), None)?);
+    time_host(store, hands, at_once, plan, 1, state)
 }
 
-fn time(
+fn time_host(
     store: Arc<dyn Store>,
-    hands: Box<dyn Hands>,
+    hands: Box<dyn Executor>,
     workers: u32,
     plan: &Plan,
     count: usize,
     state: &Path,
 ) -> Result<Duration, BenchError> {
-    let (host, ended) = host(store, hands, workers);
-    let runs = (0..count).map(|n| start(n, plan, state)).collect();
+    let (host, ended) = start_host(store, hands, workers);
+    let runs = (0..count).map(|n| build_run(n, plan, state)).collect();
     let began = Instant::now();
-    host.begin(runs)?;
+    host.launch_runs(runs)?;
     await_all(&ended, count)?;
     Ok(began.elapsed())
 }
 
 /// A run has ended, or why it did not end well.
-pub(super) type Ended = Result<(), String>;
+pub(super) type BenchRunResult = Result<(), String>;
 
 /// A host, and how its runs end.
-pub(super) fn host(store: Arc<dyn Store>, hands: Box<dyn Hands>, workers: u32) -> (Host, Receiver<Ended>) {
+pub(super) fn start_host(
+    store: Arc<dyn Store>,
+    hands: Box<dyn Executor>,
+    workers: u32,
+) -> (Host, Receiver<BenchRunResult>) {
     let (tell, ended) = channel();
-    let watcher = Box::new(move |told: Told<'_>| {
+    let watcher = Box::new(move |told: HostEvent<'_>| {
         let end = match told {
-            Told::Row { running, .. } => match &running.state.end {
+            HostEvent::Row { running, .. } => match &running.state.end {
                 Some(end) if end.status == RunStatus::Succeeded => Ok(()),
                 Some(end) => {
                     let why = end.error.as_ref().map(|error| format!(": {}", error.message));
@@ -85,18 +89,18 @@ pub(super) fn host(store: Arc<dyn Store>, hands: Box<dyn Hands>, workers: u32) -
                 }
                 None => return,
             },
-            Told::Closed { .. } | Told::Retries { .. } => return,
-            Told::NoSpace { .. } => Err("there is no space left".to_owned()),
-            Told::Left { run } | Told::Lost { run } => Err(format!("run {run} was lost")),
-            Told::SetAside { why, .. } | Told::Broken { why } => Err(why.to_owned()),
+            HostEvent::Closed { .. } | HostEvent::Retries { .. } => return,
+            HostEvent::NoSpace { .. } => Err("there is no space left".to_owned()),
+            HostEvent::Left { run } | HostEvent::Lost { run } => Err(format!("run {run} was lost")),
+            HostEvent::SetAside { why, .. } | HostEvent::Broken { why } => Err(why.to_owned()),
         };
         let _ = tell.send(end);
     });
-    (Host::new(store, hands, Capacity { workers }, watcher), ended)
+    (Host::new(store, hands, WorkerCapacity { workers }, watcher), ended)
 }
 
 /// Until so many runs have ended well.
-pub(super) fn await_all(ended: &Receiver<Ended>, count: usize) -> Result<(), BenchError> {
+pub(super) fn await_all(ended: &Receiver<BenchRunResult>, count: usize) -> Result<(), BenchError> {
     for _ in 0..count {
         let end = ended.recv().unwrap_or_else(|_| Err("the host has stopped".to_owned()));
         end.map_err(BenchError::Failed)?;
@@ -105,29 +109,29 @@ pub(super) fn await_all(ended: &Receiver<Ended>, count: usize) -> Result<(), Ben
 }
 
 /// A tool that is a function of Skein, with the schemas that such a tool has.
-fn merge() -> Tool {
+fn merge_tool() -> ToolSettings {
     let object = || Schema::new(json!({"type": "object"}));
-    Tool {
+    ToolSettings {
         driver: "bench".to_owned(),
-        function: Function::named(TOOL),
+        function: BuiltinFunction::from_name(TOOL),
         inputs: object(),
         outputs: object(),
-        ..Tool::default()
+        ..ToolSettings::default()
     }
 }
 
 /// The run of this number. Its workspace is where the state folder is.
-pub fn start(number: usize, plan: &Plan, state: &Path) -> Begin {
+pub fn build_run(number: usize, plan: &Plan, state: &Path) -> RunLaunch {
     let workspace = state.parent().unwrap_or(state);
     let run = RunId::new(format!("bench-{number}")).expect("letters and digits are a name");
-    let about = About {
+    let about = RunSettings {
         source: "bench".to_owned(),
         project: workspace.to_owned(),
         workspace: workspace.to_owned(),
         roots: Vec::new(),
         user: "bench".to_owned(),
         agents: Default::default(),
-        tools: BTreeMap::from([(TOOL.to_owned(), merge())]),
+        tools: BTreeMap::from([(TOOL.to_owned(), merge_tool())]),
         surroundings: Default::default(),
         secrets: Default::default(),
         programs: Default::default(),
@@ -147,5 +151,5 @@ pub fn start(number: usize, plan: &Plan, state: &Path) -> Begin {
         definitions: Default::default(),
         allow_unenforced: false,
     };
-    Begin::new(plan.clone(), Start::new(run), about.value())
+    RunLaunch::new(plan.clone(), RunStart::new(run), about.to_json())
 }

@@ -7,160 +7,170 @@
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, Decision, Event, Given, Halt, Opening, OpeningKind, Outcome, Publication,
-        Record, Refusal, StepAt, wanted,
+        AttemptEnd, AttemptId, AttemptInput, Event, HaltReason, JournalRecord, Publication, Refusal, StepAt,
+        StepOutcome, Verdict, Waitpoint, WaitpointKind, wanted,
     },
-    ir::{ErrorClass, Kind, Work, Worker},
-    secret_name::slug,
-    time::Time,
+    ir::{ErrorClass, StepKindSpec, WorkSpec, WorkerSpec},
+    secret_name::to_slug,
+    time::Timestamp,
 };
 
-use super::{owned::DecisionAttempt, retry::CALLED_OFF};
+use super::{owned_run::QueuedDecision, retry::CALLED_OFF};
 use crate::{
-    audit::{Actor, Entry, Subject, hidden},
-    crew::{self, Tool},
-    hands::Running,
-    tape::TIME,
+    audit::{AuditActor, AuditEntry, AuditSubject, redact_to_hash},
+    executor::{self, ToolSettings},
+    executor_api::ActiveRun,
+    recording::TIME,
 };
 
 /// What a record tells of, before it is known when and of which event.
-struct Told {
-    actor: Actor,
+struct AuditDraft {
+    actor: AuditActor,
     action: &'static str,
-    subject: Subject,
+    subject: AuditSubject,
     input: Value,
     output: Value,
 }
 
 /// The records of an event, with its number. The names have been fed with it.
-pub(super) fn of(running: Running<'_>, number: u64, record: &Record) -> Vec<Entry> {
-    let told = tell(running, &record.event);
-    let entry = |mut told: Told| {
+pub(super) fn audit_event(running: ActiveRun<'_>, number: u64, record: &JournalRecord) -> Vec<AuditEntry> {
+    let told = draft_entries(running, &record.event);
+    let entry = |mut told: AuditDraft| {
         told.input["event"] = json!(number);
-        let Told { actor, action, subject, input, output } = told;
-        Entry { at: record.at, actor, action, subject, input, output }
+        let AuditDraft { actor, action, subject, input, output } = told;
+        AuditEntry { at: record.at, actor, action, subject, input, output }
     };
     told.into_iter().map(entry).collect()
 }
 
 /// The record of a decision that was refused. No event tells of it.
-pub(super) fn of_refused(
-    running: Running<'_>,
-    now: Time,
-    attempt: &DecisionAttempt,
+pub(super) fn audit_refused_decision(
+    running: ActiveRun<'_>,
+    now: Timestamp,
+    attempt: &QueuedDecision,
     refusal: &Refusal,
-) -> Entry {
-    let DecisionAttempt { opening, decision, by, reason } = attempt;
+) -> AuditEntry {
+    let QueuedDecision { opening, decision, by, reason } = attempt;
     let mut input = json!({"decision": decision, "why": refusal.to_string()});
     if let Some(reason) = reason {
         input["reason"] = json!(reason);
     }
-    let actor = Actor::person(by);
-    let told = match opened(running, *opening) {
-        Some((at, OpeningKind::Hold(_))) => at_step(running, at, actor, "hold.refuse", "hold", input),
-        Some((at, OpeningKind::Gate | OpeningKind::Wait)) => {
-            at_step(running, at, actor, "gate.refuse", "gate", input)
+    let actor = AuditActor::from_user(by);
+    let told = match find_waitpoint(running, *opening) {
+        Some((at, WaitpointKind::Hold(_))) => {
+            draft_for_step(running, at, actor, "hold.refuse", "hold", input)
         }
-        None => of_run(running, actor, "gate.refuse", input),
+        Some((at, WaitpointKind::Gate | WaitpointKind::Wait)) => {
+            draft_for_step(running, at, actor, "gate.refuse", "gate", input)
+        }
+        None => draft_for_run(running, actor, "gate.refuse", input),
     };
-    let Told { actor, action, subject, input, output } = told;
-    Entry { at: now, actor, action, subject, input, output }
+    let AuditDraft { actor, action, subject, input, output } = told;
+    AuditEntry { at: now, actor, action, subject, input, output }
 }
 
-fn tell(running: Running<'_>, event: &Event) -> Vec<Told> {
+fn draft_entries(running: ActiveRun<'_>, event: &Event) -> Vec<AuditDraft> {
     match event {
-        Event::AttemptStarted { attempt, given, .. } => started(running, *attempt, given.as_deref()),
-        Event::AttemptEnded { attempt, end, .. } => ended(running, *attempt, end),
-        Event::RunStarted { .. } => overrides(running),
+        Event::AttemptStarted { attempt, given, .. } => {
+            draft_attempt_start(running, *attempt, given.as_deref())
+        }
+        Event::AttemptEnded { attempt, end, .. } => draft_attempt_end(running, *attempt, end),
+        Event::RunStarted { .. } => draft_overrides(running),
         Event::Decided { opening, decision, by, reason, .. } => {
-            decided(running, *opening, *decision, by, reason.as_deref()).into_iter().collect()
+            draft_decision(running, *opening, *decision, by, reason.as_deref()).into_iter().collect()
         }
         // One of several who have to say so.
         Event::Approved { opening, by, reason } => {
-            decided(running, *opening, Decision::Approve, by, reason.as_deref()).into_iter().collect()
+            draft_decision(running, *opening, Verdict::Approve, by, reason.as_deref()).into_iter().collect()
         }
         Event::Escalated { opening, approvers, .. } => {
-            let Some((at, kind)) = opened(running, *opening) else { return Vec::new() };
+            let Some((at, kind)) = find_waitpoint(running, *opening) else { return Vec::new() };
             let (kind, action) = match kind {
-                OpeningKind::Hold(_) => ("hold", "hold.escalate"),
-                OpeningKind::Gate | OpeningKind::Wait => ("gate", "gate.escalate"),
+                WaitpointKind::Hold(_) => ("hold", "hold.escalate"),
+                WaitpointKind::Gate | WaitpointKind::Wait => ("gate", "gate.escalate"),
             };
-            vec![at_step(running, at, time(), action, kind, json!({"approvers": approvers}))]
+            vec![draft_for_step(running, at, time_actor(), action, kind, json!({"approvers": approvers}))]
         }
         Event::StepEnded { at, outcome, output, .. } if is_gate(running, *at) => {
-            unanswered(running, *at, *outcome, output)
+            draft_gate_expiry(running, *at, *outcome, output)
         }
-        Event::InstanceHalted { why: Halt::Cancelled { by }, .. } if by == TIME => {
-            vec![of_run(running, time(), "run.cancel", json!({}))]
+        Event::InstanceHalted { why: HaltReason::Cancelled { by }, .. } if by == TIME => {
+            vec![draft_for_run(running, time_actor(), "run.cancel", json!({}))]
         }
         Event::CancelAsked { by, reason } => {
-            vec![of_run(running, Actor::person(by), "run.cancel", json!({"reason": reason}))]
+            vec![draft_for_run(running, AuditActor::from_user(by), "run.cancel", json!({"reason": reason}))]
         }
         Event::PublicationEnded { item: Publication::Retry, failed: Some(why) } => {
             let by = why.strip_prefix(CALLED_OFF);
-            let told = |by| of_run(running, Actor::person(by), "run.cancel", json!({"of": "retry"}));
+            let told =
+                |by| draft_for_run(running, AuditActor::from_user(by), "run.cancel", json!({"of": "retry"}));
             by.map(told).into_iter().collect()
         }
         Event::Tampered { by, what } => {
-            let actor = Actor::with_role(by, "worker");
-            vec![of_run(running, actor, "run.tamper", json!({"what": what, "refused": true}))]
+            let actor = AuditActor::with_role(by, "worker");
+            vec![draft_for_run(running, actor, "run.tamper", json!({"what": what, "refused": true}))]
         }
         _ => Vec::new(),
     }
 }
 
 /// Whoever began the run, for what it does by itself.
-fn itself(running: Running<'_>) -> Actor {
-    Actor::with_role(running.about["user"].as_str().unwrap_or_default(), "run")
+fn run_actor(running: ActiveRun<'_>) -> AuditActor {
+    AuditActor::with_role(running.about["user"].as_str().unwrap_or_default(), "run")
 }
 
-fn time() -> Actor {
-    Actor::with_role(TIME, "system")
+fn time_actor() -> AuditActor {
+    AuditActor::with_role(TIME, "system")
 }
 
-fn of_run(running: Running<'_>, actor: Actor, action: &'static str, input: Value) -> Told {
+fn draft_for_run(
+    running: ActiveRun<'_>,
+    actor: AuditActor,
+    action: &'static str,
+    input: Value,
+) -> AuditDraft {
     let run = running.run.to_string();
-    let subject = Subject { kind: "run", name: run.clone(), path: Some(run) };
-    Told { actor, action, subject, input, output: Value::Null }
+    let subject = AuditSubject { kind: "run", name: run.clone(), path: Some(run) };
+    AuditDraft { actor, action, subject, input, output: Value::Null }
 }
 
-fn at_step(
-    running: Running<'_>,
+fn draft_for_step(
+    running: ActiveRun<'_>,
     at: StepAt,
-    actor: Actor,
+    actor: AuditActor,
     action: &'static str,
     kind: &'static str,
     input: Value,
-) -> Told {
-    let path = Some(format!("{}/{}", running.run, running.names.step(at)));
-    let subject = Subject { kind, name: running.names.id(at).to_owned(), path };
-    Told { actor, action, subject, input, output: Value::Null }
+) -> AuditDraft {
+    let path = Some(format!("{}/{}", running.run, running.names.step_path(at)));
+    let subject = AuditSubject { kind, name: running.names.step_id(at).to_owned(), path };
+    AuditDraft { actor, action, subject, input, output: Value::Null }
 }
 
-fn opened(running: Running<'_>, opening: Opening) -> Option<(StepAt, OpeningKind)> {
-    running.state.opening(opening).map(|opening| (opening.at, opening.kind))
+fn find_waitpoint(running: ActiveRun<'_>, opening: Waitpoint) -> Option<(StepAt, WaitpointKind)> {
+    running.state.waitpoint(opening).map(|opening| (opening.at, opening.kind))
 }
 
-fn is_gate(running: Running<'_>, at: StepAt) -> bool {
+fn is_gate(running: ActiveRun<'_>, at: StepAt) -> bool {
     let scope = running.plan.definition.scope(running.names.scope(at.0));
-    matches!(scope.step(at.1).kind, Kind::Gate(_))
+    matches!(scope.step(at.1).kind, StepKindSpec::Gate(_))
 }
 
-fn decided(
-    running: Running<'_>,
-    opening: Opening,
-    decision: Decision,
+fn draft_decision(
+    running: ActiveRun<'_>,
+    opening: Waitpoint,
+    decision: Verdict,
     by: &str,
     reason: Option<&str>,
-) -> Option<Told> {
-    let (at, kind) = opened(running, opening)?;
+) -> Option<AuditDraft> {
+    let (at, kind) = find_waitpoint(running, opening)?;
     let (kind, action, why) = match (kind, decision) {
-        (OpeningKind::Hold(why), Decision::Approve) => ("hold", "hold.approve", Some(why)),
-        (OpeningKind::Hold(why), Decision::Reject) => ("hold", "hold.reject", Some(why)),
-        (_, Decision::Approve) => ("gate", "gate.approve", None),
-        (_, Decision::Reject) => ("gate", "gate.reject", None),
+        (WaitpointKind::Hold(why), Verdict::Approve) => ("hold", "hold.approve", Some(why)),
+        (WaitpointKind::Hold(why), Verdict::Reject) => ("hold", "hold.reject", Some(why)),
+        (_, Verdict::Approve) => ("gate", "gate.approve", None),
+        (_, Verdict::Reject) => ("gate", "gate.reject", None),
     };
-    let actor = if by == TIME { time() } else { Actor::person(by) };
+    let actor = if by == TIME { time_actor() } else { AuditActor::from_user(by) };
     let mut input = json!({"plan": running.plan.definition.hash()});
     if let Some(reason) = reason {
         input["reason"] = json!(reason);
@@ -168,93 +178,108 @@ fn decided(
     if let Some(why) = why {
         input["held_for"] = json!(why);
     }
-    Some(at_step(running, at, actor, action, kind, input))
+    Some(draft_for_step(running, at, actor, action, kind, input))
 }
 
 /// A gate that ended because nobody answered it.
-fn unanswered(running: Running<'_>, at: StepAt, outcome: Outcome, output: &Value) -> Vec<Told> {
+fn draft_gate_expiry(
+    running: ActiveRun<'_>,
+    at: StepAt,
+    outcome: StepOutcome,
+    output: &Value,
+) -> Vec<AuditDraft> {
     let went_on = output["approver"] == TIME && output["decision"].is_null();
-    if outcome != Outcome::Failed(ErrorClass::Timeout) && !went_on {
+    if outcome != StepOutcome::Failed(ErrorClass::Timeout) && !went_on {
         return Vec::new();
     }
-    vec![at_step(running, at, time(), "gate.expire", "gate", json!({}))]
+    vec![draft_for_step(running, at, time_actor(), "gate.expire", "gate", json!({}))]
 }
 
 /// What was allowed or replaced when the run was begun.
-fn overrides(running: Running<'_>) -> Vec<Told> {
+fn draft_overrides(running: ActiveRun<'_>) -> Vec<AuditDraft> {
     let all = running.about["overrides"].as_array().into_iter().flatten();
     let told = |one: &Value| {
         let name = one["name"].as_str().unwrap_or_default().to_owned();
-        let subject = Subject { kind: "override", name, path: Some(running.run.to_string()) };
+        let subject = AuditSubject { kind: "override", name, path: Some(running.run.to_string()) };
         let input = json!({"used": one["used"]});
-        Told { actor: itself(running), action: "override.use", subject, input, output: Value::Null }
+        AuditDraft { actor: run_actor(running), action: "override.use", subject, input, output: Value::Null }
     };
     all.map(told).collect()
 }
 
 /// The work of an attempt, and who does it.
-fn work(running: Running<'_>, attempt: AttemptId) -> Option<(&Worker, &Work)> {
+fn find_attempt_work(running: ActiveRun<'_>, attempt: AttemptId) -> Option<(&WorkerSpec, &WorkSpec)> {
     let scope = running.plan.definition.scope(running.names.scope(attempt.at.0));
-    crew::worker_of(scope.step(attempt.at.1), attempt.role).ok()
+    executor::worker_of(scope.step(attempt.at.1), attempt.role).ok()
 }
 
 /// The tool that does it as it was settled, where a tool does.
-fn tool<'a>(running: Running<'a>, worker: &Worker) -> Option<&'a Value> {
-    running.about["tools"].get(&Tool::key(worker)?)
+fn find_tool<'a>(running: ActiveRun<'a>, worker: &WorkerSpec) -> Option<&'a Value> {
+    running.about["tools"].get(&ToolSettings::settings_key(worker)?)
 }
 
-fn started(running: Running<'_>, attempt: AttemptId, given: Option<&Given>) -> Vec<Told> {
-    let Some((worker, work)) = work(running, attempt) else { return Vec::new() };
-    let tool = tool(running, worker);
+fn draft_attempt_start(
+    running: ActiveRun<'_>,
+    attempt: AttemptId,
+    given: Option<&AttemptInput>,
+) -> Vec<AuditDraft> {
+    let Some((worker, work)) = find_attempt_work(running, attempt) else { return Vec::new() };
+    let tool = find_tool(running, worker);
     if tool.is_none() && work.isolation.secrets.is_empty() {
         return Vec::new();
     }
     let mut told = Vec::new();
-    if let Some(mut call) = tool.and_then(|tool| call(running, attempt, tool, "tool.call")) {
+    if let Some(mut call) = tool.and_then(|tool| draft_tool_call(running, attempt, tool, "tool.call")) {
         let again = wanted(running.state).runs.get(&attempt).map(|task| &*task.given);
-        call.input["inputs"] = given.or(again).map_or(Value::Null, |given| hidden(&given.inputs));
+        call.input["inputs"] = given.or(again).map_or(Value::Null, |given| redact_to_hash(&given.inputs));
         told.push(call);
     }
-    told.extend(reveals(running, attempt, worker, work, tool));
+    told.extend(draft_secret_reveals(running, attempt, worker, work, tool));
     told
 }
 
 /// A call of a tool that changes something.
-fn call(running: Running<'_>, attempt: AttemptId, tool: &Value, action: &'static str) -> Option<Told> {
+fn draft_tool_call(
+    running: ActiveRun<'_>,
+    attempt: AttemptId,
+    tool: &Value,
+    action: &'static str,
+) -> Option<AuditDraft> {
     let mutates = tool["mutates"].as_array().filter(|mutates| !mutates.is_empty())?;
     let input =
         json!({"version": tool["version"], "driver": tool["driver"], "mutates": mutates, "attempt": attempt});
-    let mut told = at_step(running, attempt.at, itself(running), action, "tool", input);
+    let mut told = draft_for_step(running, attempt.at, run_actor(running), action, "tool", input);
     told.subject.name = tool["id"].as_str().unwrap_or_default().to_owned();
     Some(told)
 }
 
 /// The secrets that an attempt is handed. A function of our own, and one that is replayed, is handed none.
-fn reveals<'a>(
-    running: Running<'a>,
+fn draft_secret_reveals<'a>(
+    running: ActiveRun<'a>,
     attempt: AttemptId,
-    worker: &'a Worker,
-    work: &'a Work,
+    worker: &'a WorkerSpec,
+    work: &'a WorkSpec,
     tool: Option<&'a Value>,
-) -> impl Iterator<Item = Told> {
+) -> impl Iterator<Item = AuditDraft> {
     let handed = running.about["replay"].is_null() && tool.is_none_or(|tool| tool["function"].is_null());
     let of_tool = tool.and_then(|tool| tool["secrets"].as_array()).into_iter().flatten();
     let names = work.isolation.secrets.iter().map(String::as_str).chain(of_tool.filter_map(Value::as_str));
     names.filter(move |_| handed).map(move |name| {
-        let context = context(running, attempt, worker, tool);
+        let context = build_reveal_context(running, attempt, worker, tool);
         let handing = &running.about["handing"][name];
         let purpose =
             if handing["file"] == true { "a file of the worker" } else { "the worker's environment" };
-        let by = granted_by(handing, &context);
+        let by = find_grant_reason(handing, &context);
         let input = json!({"attempt": attempt, "purpose": purpose, "context": context, "granted_by": by});
-        let mut told = at_step(running, attempt.at, itself(running), "secret.reveal", "secret", input);
-        told.subject.name = slug(name);
+        let mut told =
+            draft_for_step(running, attempt.at, run_actor(running), "secret.reveal", "secret", input);
+        told.subject.name = to_slug(name);
         told
     })
 }
 
 /// Why a worker may have a secret: the first reason that is one for it.
-fn granted_by(handing: &Value, context: &Value) -> String {
+fn find_grant_reason(handing: &Value, context: &Value) -> String {
     let all = handing["granted"].as_array().into_iter().flatten();
     let mut reasons = all.filter_map(|one| one.as_object()?.iter().next());
     let fits = |(sort, name): &(&String, &Value)| match sort.as_str() {
@@ -270,11 +295,16 @@ fn granted_by(handing: &Value, context: &Value) -> String {
 }
 
 /// For what a secret is handed out.
-fn context(running: Running<'_>, attempt: AttemptId, worker: &Worker, tool: Option<&Value>) -> Value {
+fn build_reveal_context(
+    running: ActiveRun<'_>,
+    attempt: AttemptId,
+    worker: &WorkerSpec,
+    tool: Option<&Value>,
+) -> Value {
     let scope = running.names.scope(attempt.at.0);
-    let workflow = &running.plan.definition.workflow_of(scope).workflow.id;
+    let workflow = &running.plan.definition.workflow_containing(scope).workflow.id;
     let agent = match worker {
-        Worker::Agent { name, program, .. } => name.as_ref().or(program.as_ref()),
+        WorkerSpec::Agent { name, program, .. } => name.as_ref().or(program.as_ref()),
         _ => None,
     };
     let mut context = json!({"workflow": workflow, "run": running.run});
@@ -288,10 +318,10 @@ fn context(running: Running<'_>, attempt: AttemptId, worker: &Worker, tool: Opti
 }
 
 /// How a call that changes something ended. What was said about it is in the journal.
-fn ended(running: Running<'_>, attempt: AttemptId, end: &AttemptEnd) -> Vec<Told> {
-    let call = work(running, attempt)
-        .and_then(|(worker, _)| tool(running, worker))
-        .and_then(|tool| call(running, attempt, tool, "tool.end"));
+fn draft_attempt_end(running: ActiveRun<'_>, attempt: AttemptId, end: &AttemptEnd) -> Vec<AuditDraft> {
+    let call = find_attempt_work(running, attempt)
+        .and_then(|(worker, _)| find_tool(running, worker))
+        .and_then(|tool| draft_tool_call(running, attempt, tool, "tool.end"));
     let Some(mut told) = call else { return Vec::new() };
     told.output = match end {
         AttemptEnd::Failed { class, code, .. } => json!({"end": "failed", "class": class, "code": code}),

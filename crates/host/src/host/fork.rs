@@ -7,23 +7,26 @@ use std::path::Path;
 
 use serde_json::Value;
 use skein_core::{
-    engine::{AttemptId, Fork, ForkedFrom, NoFork, Outcome, Past, Reused, Start, StepReused},
+    engine::{
+        AttemptId, ForkOrigin, ForkRefusal, ForkSeed, ReusableResults, ReusedResult, RunStart, StepOutcome,
+        StepReused,
+    },
     ids::RunId,
-    ir::Kind,
+    ir::StepKindSpec,
     plan::Plan,
 };
 
-use super::{Begin, Recall};
+use super::{RunLaunch, RunLoader};
 use crate::{
-    crew::About,
+    executor::RunSettings,
     store::{RunRow, Store, StoreError},
-    workspace::{ArtifactError, Root, RunDir, root::PathError},
+    workspace::{ArtifactError, RootFolder, RunDir, root::FilePathError},
 };
 
 #[derive(Debug, thiserror::Error)]
 pub enum ForkError {
     #[error(transparent)]
-    NoFork(#[from] NoFork),
+    NoFork(#[from] ForkRefusal),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("what the steps gave cannot be copied: {0}")]
@@ -32,23 +35,23 @@ pub enum ForkError {
     Gone { step: String },
 }
 
-impl From<PathError> for ForkError {
-    fn from(error: PathError) -> ForkError {
+impl From<FilePathError> for ForkError {
+    fn from(error: FilePathError) -> ForkError {
         ForkError::Artifacts(error.into())
     }
 }
 
 /// Makes ready a fork of a run from a step. Its folder has all that it takes over; the run itself is not there yet.
-pub fn fork(
+pub fn prepare_fork(
     store: &dyn Store,
     state: &Path,
     row: &RunRow,
     from: &str,
     run: RunId,
-) -> Result<(Begin, Fork), ForkError> {
-    let past = past(store, row)?;
-    let fork = past.fork(from)?;
-    let begin = begin(state, &past, row, past.plan().clone(), &fork, from, run)?;
+) -> Result<(RunLaunch, ForkSeed), ForkError> {
+    let past = load_reusable_results(store, row)?;
+    let fork = past.fork_from_step(from)?;
+    let begin = prepare_fork_launch(state, &past, row, past.plan().clone(), &fork, from, run)?;
     Ok((begin, fork))
 }
 
@@ -56,9 +59,9 @@ pub fn fork(
 #[derive(Debug)]
 pub struct ReloadFork<'a> {
     row: &'a RunRow,
-    past: Past,
+    past: ReusableResults,
     plan: Plan,
-    pub fork: Fork,
+    pub fork: ForkSeed,
 }
 
 impl<'a> ReloadFork<'a> {
@@ -67,54 +70,54 @@ impl<'a> ReloadFork<'a> {
         store: &dyn Store,
         row: &'a RunRow,
         plan: Plan,
-        (before, now): (&About, &About),
+        (before, now): (&RunSettings, &RunSettings),
         from: Option<&str>,
     ) -> Result<ReloadFork<'a>, ForkError> {
-        let past = past(store, row)?;
-        let fork = past.reload(&plan, from, &|step| !before.settles_alike(now, step))?;
+        let past = load_reusable_results(store, row)?;
+        let fork = past.fork_with_plan(&plan, from, &|step| !before.has_same_step_settings(now, step))?;
         Ok(ReloadFork { row, past, plan, fork })
     }
 
     /// Makes the fork ready. None: it would do nothing.
-    pub fn begin(&self, state: &Path, run: RunId) -> Result<Option<Begin>, ForkError> {
+    pub fn prepare_launch(&self, state: &Path, run: RunId) -> Result<Option<RunLaunch>, ForkError> {
         let Some((first, _)) = self.fork.again.first() else { return Ok(None) };
-        begin(state, &self.past, self.row, self.plan.clone(), &self.fork, first, run).map(Some)
+        prepare_fork_launch(state, &self.past, self.row, self.plan.clone(), &self.fork, first, run).map(Some)
     }
 }
 
 /// The parameters of a run, as it was given them.
-pub fn parameters(store: &dyn Store, row: &RunRow) -> Result<Value, StoreError> {
-    Ok((*Recall::new(store).plan(row)?.parameters).clone())
+pub fn read_run_parameters(store: &dyn Store, row: &RunRow) -> Result<Value, StoreError> {
+    Ok((*RunLoader::new(store).load_plan(row)?.parameters).clone())
 }
 
 /// A run that begins with what a fork takes over. All of that is in its folder.
-fn begin(
+fn prepare_fork_launch(
     state: &Path,
-    past: &Past,
+    past: &ReusableResults,
     row: &RunRow,
     plan: Plan,
-    fork: &Fork,
+    fork: &ForkSeed,
     from: &str,
     run: RunId,
-) -> Result<Begin, ForkError> {
-    let state = Root::open(state)?;
-    if let Err(error) = carry(&state, past, &row.run, &run, fork) {
+) -> Result<RunLaunch, ForkError> {
+    let state = RootFolder::open(state)?;
+    if let Err(error) = copy_artifacts(&state, past, &row.run, &run, fork) {
         // A folder without a run is nobody's; if it cannot go either, that is not what went wrong.
         let _ = RunDir::remove(&state, &run);
         return Err(error);
     }
     let context = past.state().start.as_ref().map(|start| start.context.clone()).unwrap_or_default();
-    let forked_from = Some(ForkedFrom { run: row.run.clone(), step: from.to_owned() });
-    let start = Start { context, forked_from, ..Start::new(run) };
-    let begin = Begin::new(plan, start, row.about.clone());
-    Ok(Begin { reused: fork.reused.clone(), ..begin })
+    let forked_from = Some(ForkOrigin { run: row.run.clone(), step: from.to_owned() });
+    let start = RunStart { context, forked_from, ..RunStart::new(run) };
+    let begin = RunLaunch::new(plan, start, row.about.clone());
+    Ok(RunLaunch { reused: fork.reused.clone(), ..begin })
 }
 
-fn past(store: &dyn Store, row: &RunRow) -> Result<Past, StoreError> {
-    let mut past = Past::new(Recall::new(store).plan(row)?);
+fn load_reusable_results(store: &dyn Store, row: &RunRow) -> Result<ReusableResults, StoreError> {
+    let mut past = ReusableResults::new(RunLoader::new(store).load_plan(row)?);
     let mut broken = None;
-    store.read(&row.run, 0, &mut |batch| {
-        broken = past.read(&batch).err();
+    store.read_journal(&row.run, 0, &mut |batch| {
+        broken = past.read_batch(&batch).err();
         broken.is_none()
     })?;
     match broken {
@@ -126,10 +129,16 @@ fn past(store: &dyn Store, row: &RunRow) -> Result<Past, StoreError> {
 }
 
 /// Copies what the steps that are reused gave.
-fn carry(state: &Root, past: &Past, old: &RunId, new: &RunId, fork: &Fork) -> Result<(), ForkError> {
+fn copy_artifacts(
+    state: &RootFolder,
+    past: &ReusableResults,
+    old: &RunId,
+    new: &RunId,
+    fork: &ForkSeed,
+) -> Result<(), ForkError> {
     let steps = fork.reused.iter().filter_map(|reused| match reused {
-        Reused::Step(step) => step.attempt.map(|attempt| (attempt, step)),
-        Reused::Instance(_) => None,
+        ReusedResult::Step(step) => step.attempt.map(|attempt| (attempt, step)),
+        ReusedResult::Instance(_) => None,
     });
     let steps: std::collections::BTreeMap<AttemptId, &StepReused> =
         steps.map(|(attempt, step)| (attempt, &**step)).collect();
@@ -140,8 +149,9 @@ fn carry(state: &Root, past: &Past, old: &RunId, new: &RunId, fork: &Fork) -> Re
     };
     let ours = RunDir::create(state, new)?;
     for (before, now) in &fork.attempts {
-        let adopted = theirs.as_ref().map(|theirs| ours.adopt(theirs, *before, *now)).transpose()?;
-        let must = steps.get(now).is_some_and(|step| gives(past, *before, step.outcome));
+        let adopted =
+            theirs.as_ref().map(|theirs| ours.adopt_artifacts(theirs, *before, *now)).transpose()?;
+        let must = steps.get(now).is_some_and(|step| has_artifacts(past, *before, step.outcome));
         if must && adopted != Some(true) {
             let instance = past.state().instance(before.at.0);
             let step = past.plan().definition.scope(instance.scope).step(before.at.1).id.to_string();
@@ -152,9 +162,9 @@ fn carry(state: &Root, past: &Past, old: &RunId, new: &RunId, fork: &Fork) -> Re
 }
 
 /// Whether an attempt kept something that others may take.
-fn gives(past: &Past, attempt: AttemptId, outcome: Outcome) -> bool {
+fn has_artifacts(past: &ReusableResults, attempt: AttemptId, outcome: StepOutcome) -> bool {
     let instance = past.state().instance(attempt.at.0);
     let step = past.plan().definition.scope(instance.scope).step(attempt.at.1);
-    let ended = matches!(outcome, Outcome::Succeeded | Outcome::Incomplete | Outcome::Exhausted);
-    ended && matches!(&step.kind, Kind::Work(work) if !work.gives.is_empty())
+    let ended = matches!(outcome, StepOutcome::Succeeded | StepOutcome::Incomplete | StepOutcome::Exhausted);
+    ended && matches!(&step.kind, StepKindSpec::Work(work) if !work.gives.is_empty())
 }

@@ -2,20 +2,20 @@
 //!
 //! Owns the order of things in a process: everything that is said to its runs comes in one queue, each run's inputs
 //! are decided together into its next append, and nothing is done before that append is durable. Refuses to know how
-//! work is done ([`Hands`]) and how runs are kept ([`Store`]). Read `turn` next, then `owned`.
+//! work is done ([`Executor`]) and how runs are kept ([`Store`]). Read `turn` next, then `owned`.
 
 mod audit;
-mod begin;
-mod dead;
-mod end;
+mod dead_letter;
 mod fork;
-mod hurry;
-mod letter;
-mod owned;
-mod recall;
+mod host_loop;
+mod launch;
+mod load_run;
+mod owned_run;
+mod request;
 mod retry;
+mod run_end;
+mod skip_replay_delays;
 mod snapshot;
-mod turn;
 
 use std::{
     fmt,
@@ -28,32 +28,34 @@ use std::{
 };
 
 use skein_core::{
-    engine::{AttemptId, Batch, Input, Publication, Refusal, Report, Reused, Start},
+    engine::{
+        AttemptId, AttemptReport, JournalBatch, Publication, Refusal, ReusedResult, RunInput, RunStart,
+    },
     ids::RunId,
     plan::Plan,
 };
 
 use crate::{
-    chance,
     clock::Clock,
-    hands::{Hands, Running},
-    store::{AppendError, ClaimError, DeadId, Notice, Settled, Store, StoreError},
+    executor_api::{ActiveRun, Executor},
+    random,
+    store::{AppendError, ClaimError, DeadLetterId, DeadLetterSettlement, Store, StoreError, StoreNotice},
 };
 
-pub use fork::{ForkError, ReloadFork, fork, parameters};
-pub use letter::Answer;
-pub use recall::{Recall, Recalled};
-pub use snapshot::Snapshot;
+pub use fork::{ForkError, ReloadFork, prepare_fork, read_run_parameters};
+pub use load_run::{LoadedRun, RunLoader};
+pub use request::RequestAnswer;
+pub use snapshot::RunSnapshot;
 
 /// A run that this process owns, for as long as it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key(u64);
+pub struct OwnedRunKey(u64);
 
 /// Everything that can be said to the loop.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum HostMessage {
     Begin {
-        begin: Vec<Begin>,
+        begin: Vec<RunLaunch>,
         reply: Sender<Result<(), StoreError>>,
     },
     Resume {
@@ -62,7 +64,7 @@ pub(crate) enum Said {
     },
     Input {
         run: RunId,
-        input: Input,
+        input: RunInput,
         reply: Sender<Result<(), Refusal>>,
     },
     /// Let go of runs as they are, whatever is at work.
@@ -71,40 +73,40 @@ pub(crate) enum Said {
         reply: Sender<()>,
     },
     Appended {
-        key: Key,
+        key: OwnedRunKey,
         result: Result<(), AppendError>,
     },
     Finished {
-        key: Key,
+        key: OwnedRunKey,
         attempt: AttemptId,
-        report: Report,
+        report: AttemptReport,
     },
     Published {
-        key: Key,
+        key: OwnedRunKey,
         item: Publication,
         failed: Option<String>,
     },
-    Notice(Notice),
+    Notice(StoreNotice),
     Stop,
 }
 
 /// A run to begin.
 #[derive(Debug)]
-pub struct Begin {
+pub struct RunLaunch {
     pub plan: Plan,
-    pub start: Start,
+    pub start: RunStart,
     /// What those who work for it need to know.
     pub about: serde_json::Value,
     /// What it takes over from the run that it was forked from.
-    pub reused: Vec<Reused>,
+    pub reused: Vec<ReusedResult>,
     /// The dead letters that it does again, and who wants that.
-    pub settles: Vec<(DeadId, Settled)>,
+    pub settles: Vec<(DeadLetterId, DeadLetterSettlement)>,
 }
 
-impl Begin {
+impl RunLaunch {
     /// A run that comes from no other.
-    pub fn new(plan: Plan, start: Start, about: serde_json::Value) -> Begin {
-        Begin { plan, start, about, reused: Vec::new(), settles: Vec::new() }
+    pub fn new(plan: Plan, start: RunStart, about: serde_json::Value) -> RunLaunch {
+        RunLaunch { plan, start, about, reused: Vec::new(), settles: Vec::new() }
     }
 }
 
@@ -121,9 +123,9 @@ pub enum ResumeError {
 
 /// What is told of runs as it happens.
 #[derive(Debug)]
-pub enum Told<'a> {
+pub enum HostEvent<'a> {
     /// A row is durable.
-    Row { running: Running<'a>, batch: &'a Arc<Batch> },
+    Row { running: ActiveRun<'a>, batch: &'a Arc<JournalBatch> },
     /// The run failed, and another begins that retries it.
     Retries { run: &'a RunId, by: &'a RunId },
     /// Nothing of the run is wanted any more.
@@ -141,18 +143,18 @@ pub enum Told<'a> {
 }
 
 /// Who is told. Called by the loop: whatever takes long belongs elsewhere.
-pub type Watcher = Box<dyn FnMut(Told<'_>) + Send>;
+pub type HostWatcher = Box<dyn FnMut(HostEvent<'_>) + Send>;
 
 /// How much may be done at once.
 #[derive(Debug, Clone, Copy)]
-pub struct Capacity {
+pub struct WorkerCapacity {
     /// Workers over all runs.
     pub workers: u32,
 }
 
 /// A handle on the loop, which ends when the last handle is gone.
 pub struct Host {
-    to: Sender<Said>,
+    to: Sender<HostMessage>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -163,64 +165,69 @@ impl fmt::Debug for Host {
 }
 
 impl Host {
-    pub fn new(store: Arc<dyn Store>, hands: Box<dyn Hands>, capacity: Capacity, watcher: Watcher) -> Host {
+    pub fn new(
+        store: Arc<dyn Store>,
+        hands: Box<dyn Executor>,
+        capacity: WorkerCapacity,
+        watcher: HostWatcher,
+    ) -> Host {
         let (to, inbox) = channel();
         let notices = to.clone();
         store.watch(Arc::new(move |notice| {
             // A loop that has ended wants no news.
-            let _ = notices.send(Said::Notice(notice));
+            let _ = notices.send(HostMessage::Notice(notice));
         }));
-        let inner = turn::Loop::new(store, hands, Clock::new(), capacity, watcher, to.clone());
+        let inner = host_loop::HostLoop::new(store, hands, Clock::new(), capacity, watcher, to.clone());
         let body = move || inner.run(&inbox);
         let thread = std::thread::Builder::new().name("host".into()).spawn(body);
         Host { to, thread: Some(thread.expect("a thread can be started")) }
     }
 
     /// Begins runs, all of them or none. What becomes of them is told to the watcher.
-    pub fn begin(&self, begin: Vec<Begin>) -> Result<(), StoreError> {
+    pub fn launch_runs(&self, begin: Vec<RunLaunch>) -> Result<(), StoreError> {
         let (reply, answer) = channel();
-        self.send(Said::Begin { begin, reply });
-        answer.recv().unwrap_or_else(|_| Err(stopped()))
+        self.send_message(HostMessage::Begin { begin, reply });
+        answer.recv().unwrap_or_else(|_| Err(host_stopped_error()))
     }
 
     /// Resumes runs that no living process owns. Returns how many events each had when it was claimed: another process may
     /// have appended some since the caller last read the run.
-    pub fn resume(&self, runs: Vec<RunId>) -> Vec<Result<u64, ResumeError>> {
+    pub fn resume_runs(&self, runs: Vec<RunId>) -> Vec<Result<u64, ResumeError>> {
         let count = runs.len();
         let (reply, answer) = channel();
-        self.send(Said::Resume { runs, reply });
-        answer.recv().unwrap_or_else(|_| (0..count).map(|_| Err(stopped().into())).collect())
+        self.send_message(HostMessage::Resume { runs, reply });
+        answer.recv().unwrap_or_else(|_| (0..count).map(|_| Err(host_stopped_error().into())).collect())
     }
 
     /// Says something to a run that is owned here. None: it is not, or the host has stopped.
-    pub fn say(&self, run: &RunId, input: Input) -> Option<Result<(), Refusal>> {
+    pub fn send_input(&self, run: &RunId, input: RunInput) -> Option<Result<(), Refusal>> {
         let (reply, answer) = channel();
-        self.send(Said::Input { run: run.clone(), input, reply });
+        self.send_message(HostMessage::Input { run: run.clone(), input, reply });
         answer.recv().ok()
     }
 
     /// Passes an input to a run that is owned here, and does not wait until it is decided. For callers that must not
     /// block whatever the loop and its disk are doing.
-    pub fn tell(&self, run: &RunId, input: Input) {
+    pub fn post_input(&self, run: &RunId, input: RunInput) {
         let (reply, _) = channel();
-        self.send(Said::Input { run: run.clone(), input, reply });
+        self.send_message(HostMessage::Input { run: run.clone(), input, reply });
     }
 
     /// Lets go of runs: their workers are ended and not waited for, and they can be resumed.
-    pub fn leave(&self, runs: &[RunId]) {
+    pub fn leave_runs(&self, runs: &[RunId]) {
         let (reply, done) = channel();
-        self.send(Said::Leave { runs: runs.to_vec(), reply });
+        self.send_message(HostMessage::Leave { runs: runs.to_vec(), reply });
         let _ = done.recv();
     }
 
     /// Lets go of runs as [`Host::leave`] does, and returns whether the loop did so in time.
-    pub fn leave_within(&self, runs: &[RunId], within: Duration) -> bool {
+    pub fn leave_runs_within(&self, runs: &[RunId], within: Duration) -> bool {
         let (reply, done) = channel();
-        self.send(Said::Leave { runs: runs.to_vec(), reply });
+        self.send_message(HostMessage::Leave { runs: runs.to_vec(), reply });
         done.recv_timeout(within) != Err(RecvTimeoutError::Timeout)
     }
 
-    fn send(&self, said: Said) {
+    fn send_message(&self, said: HostMessage) {
         // A loop that has ended has told the watcher why.
         let _ = self.to.send(said);
     }
@@ -228,22 +235,22 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        self.send(Said::Stop);
+        self.send_message(HostMessage::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn stopped() -> StoreError {
+fn host_stopped_error() -> StoreError {
     StoreError::Failed("the host has stopped".to_owned())
 }
 
 /// A name for a new run: short enough to be typed, and not used before.
-pub fn new_id() -> RunId {
+pub fn new_run_id() -> RunId {
     const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
     // A name that is taken is refused.
-    let bytes = chance::random::<10>();
+    let bytes = random::random_bytes::<10>();
     let text: String = bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect();
     RunId::new(text).expect("letters and digits are a name")
 }

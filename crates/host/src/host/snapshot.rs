@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use skein_core::{
     engine::{Driver, RunState, STATE_VERSION},
     ids::RunId,
-    plan::Hash,
+    plan::ContentHash,
 };
 
-use super::{Key, owned::Owned, turn::Loop};
+use super::{OwnedRunKey, host_loop::HostLoop, owned_run::OwnedRun};
 use crate::{store::Store, workspace::Ledger};
 
 /// A state of another release, or of code that comes to other states, is of no use.
@@ -32,19 +32,19 @@ const HASH: usize = 32;
 /// The state of a run after a row.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Snapshot {
+pub struct RunSnapshot {
     form: (String, u32),
     run: RunId,
     /// The hash of that row.
-    pub(super) chain: Hash,
+    pub(super) chain: ContentHash,
     pub(super) state: RunState,
     pub(super) ledger: Ledger,
 }
 
-impl Snapshot {
+impl RunSnapshot {
     /// Of a run with nothing in flight to its journal.
-    pub fn of(run: &RunId, driver: &Driver, ledger: &Ledger) -> Snapshot {
-        Snapshot {
+    pub fn new(run: &RunId, driver: &Driver, ledger: &Ledger) -> RunSnapshot {
+        RunSnapshot {
             form: (FORM.0.to_owned(), FORM.1),
             run: run.clone(),
             chain: driver.chain(),
@@ -54,21 +54,21 @@ impl Snapshot {
     }
 
     /// None: it is too large to be kept.
-    pub fn write(&self) -> Option<Vec<u8>> {
+    pub fn to_bytes(&self) -> Option<Vec<u8>> {
         let mut bytes = vec![0; HASH];
         serde_json::to_writer(&mut bytes, self).ok()?;
-        let hash = Hash::of(&bytes[HASH..]);
+        let hash = ContentHash::hash_bytes(&bytes[HASH..]);
         bytes[..HASH].copy_from_slice(&hash.0);
         (bytes.len() <= BYTES).then_some(bytes)
     }
 
     /// None: it is not what was written, or not of this run or this version.
-    pub(super) fn read(bytes: &[u8], run: &RunId) -> Option<Snapshot> {
+    pub(super) fn parse(bytes: &[u8], run: &RunId) -> Option<RunSnapshot> {
         let (hash, json) = bytes.split_at_checked(HASH)?;
-        if Hash::of(json).0 != *hash {
+        if ContentHash::hash_bytes(json).0 != *hash {
             return None;
         }
-        let read: Snapshot = serde_json::from_slice(json).ok()?;
+        let read: RunSnapshot = serde_json::from_slice(json).ok()?;
         let form = (read.form.0.as_str(), read.form.1);
         (form == FORM && read.run == *run).then_some(read)
     }
@@ -76,16 +76,16 @@ impl Snapshot {
 
 /// Writes one snapshot at a time, aside from the loop.
 #[derive(Debug, Default)]
-pub(super) struct Keeper(Option<JoinHandle<()>>);
+pub(super) struct SnapshotWriter(Option<JoinHandle<()>>);
 
-impl Keeper {
+impl SnapshotWriter {
     fn is_free(&self) -> bool {
         self.0.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    fn keep(&mut self, snapshot: Snapshot, store: Arc<dyn Store>) {
+    fn write_snapshot(&mut self, snapshot: RunSnapshot, store: Arc<dyn Store>) {
         let body = move || {
-            if let Some(bytes) = snapshot.write() {
+            if let Some(bytes) = snapshot.to_bytes() {
                 store.keep_snapshot(&snapshot.run, &bytes);
             }
         };
@@ -93,7 +93,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for SnapshotWriter {
     /// Nothing of the store is in use once the loop has ended.
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {
@@ -102,19 +102,19 @@ impl Drop for Keeper {
     }
 }
 
-impl Loop {
+impl HostLoop {
     /// Keeps a snapshot of a run that has become much longer.
-    pub(super) fn snapshot_if_grown(&mut self, key: Key) {
-        let grown = |owned: &Owned| EVENTS.max(owned.snapshot / GROWN);
-        self.snapshot_after(key, grown);
+    pub(super) fn snapshot_if_grown(&mut self, key: OwnedRunKey) {
+        let grown = |owned: &OwnedRun| EVENTS.max(owned.snapshot / GROWN);
+        self.snapshot_past_threshold(key, grown);
     }
 
     /// Keeps a snapshot of a long run that goes from here.
-    pub(super) fn snapshot_of_last(&mut self, key: Key) {
-        self.snapshot_after(key, |_| EVENTS);
+    pub(super) fn snapshot_on_leave(&mut self, key: OwnedRunKey) {
+        self.snapshot_past_threshold(key, |_| EVENTS);
     }
 
-    fn snapshot_after(&mut self, key: Key, new: impl Fn(&Owned) -> u64) {
+    fn snapshot_past_threshold(&mut self, key: OwnedRunKey, new: impl Fn(&OwnedRun) -> u64) {
         let Some(owned) = self.runs.get_mut(&key) else { return };
         let events = owned.driver.state().events;
         // What is being appended is in the state and not in the journal.
@@ -122,7 +122,7 @@ impl Loop {
             return;
         }
         owned.snapshot = events;
-        let snapshot = Snapshot::of(owned.run(), &owned.driver, owned.running().ledger);
-        self.keeper.keep(snapshot, Arc::clone(&self.store));
+        let snapshot = RunSnapshot::new(owned.run(), &owned.driver, owned.run_context().ledger);
+        self.keeper.write_snapshot(snapshot, Arc::clone(&self.store));
     }
 }

@@ -5,8 +5,8 @@
 //! followed only to the same place, and no proxy of the environment is asked. Refuses to know what is sent and why.
 
 mod address;
-mod reach;
-mod wire;
+mod connector;
+mod network_access;
 
 use std::{
     io::{self, Read},
@@ -25,17 +25,17 @@ use ureq::{
     },
 };
 
-pub use reach::{Private, Reach};
+pub use network_access::{NetworkAccess, PrivateAccess};
 
-use self::{address::is_public, reach::Origin, wire::Wire};
-use crate::stop::Stop;
+use self::{address::is_public, connector::CancellableConnector, network_access::UrlOrigin};
+use crate::cancel_token::CancelToken;
 
 /// How much later than its time a request may be told to be over.
 const LATE: Duration = Duration::from_secs(5);
 
 /// A request.
 #[derive(Clone)]
-pub struct Call {
+pub struct HttpRequest {
     pub method: String,
     pub url: String,
     pub headers: Vec<(String, String)>,
@@ -48,7 +48,7 @@ pub struct Call {
     pub redirects: u8,
 }
 
-impl std::fmt::Debug for Call {
+impl std::fmt::Debug for HttpRequest {
     /// Without what may hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Call").field("method", &self.method).finish_non_exhaustive()
@@ -56,39 +56,39 @@ impl std::fmt::Debug for Call {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpResponse {
     pub status: u16,
     /// Names are in small letters.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl HttpResponse {
     pub fn header(&self, name: &str) -> Option<&str> {
-        header(&self.headers, name)
+        find_header(&self.headers, name)
     }
 }
 
-fn header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
+fn find_header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
     headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
 }
 
 /// An answer whose body is still to be read.
 #[derive(Debug)]
-pub struct Opened {
+pub struct StreamingResponse {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     body: Body,
     limit: (Duration, u64),
 }
 
-impl Opened {
+impl StreamingResponse {
     pub fn header(&self, name: &str) -> Option<&str> {
-        header(&self.headers, name)
+        find_header(&self.headers, name)
     }
 
     /// What comes, in pieces; each as soon as it is there.
-    pub fn pieces(self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), HttpError> {
+    pub fn read_chunks(self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), HttpError> {
         let limit = self.limit;
         let mut reader = self.body.into_with_config().limit(limit.1).reader();
         let mut buffer = vec![0; 16 * 1024];
@@ -98,16 +98,16 @@ impl Opened {
                 Ok(amount) if each(&buffer[..amount]) => {}
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(wrong(ureq::Error::from(error), limit)),
+                Err(error) => return Err(classify_error(ureq::Error::from(error), limit)),
             }
         }
     }
 
-    pub fn whole(self) -> Result<Answer, HttpError> {
+    pub fn read_whole(self) -> Result<HttpResponse, HttpError> {
         let (limit, body) = (self.limit, self.body);
         let body = body.into_with_config().limit(limit.1).read_to_vec();
-        let body = body.map_err(|error| wrong(error, limit))?;
-        Ok(Answer { status: self.status, headers: self.headers, body })
+        let body = body.map_err(|error| classify_error(error, limit))?;
+        Ok(HttpResponse { status: self.status, headers: self.headers, body })
     }
 }
 
@@ -140,26 +140,31 @@ pub enum HttpError {
 
 impl HttpError {
     /// Whether the same request may do better later.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(self, HttpError::Unknown | HttpError::Time(_) | HttpError::Failed(_))
     }
 }
 
 /// Sends a request, and reads what is answered. Any status is an answer.
-pub fn send(reach: &Reach, call: &Call) -> Result<Answer, HttpError> {
-    Client::new(reach.clone(), None).open(call)?.whole()
+pub fn send_request(reach: &NetworkAccess, call: &HttpRequest) -> Result<HttpResponse, HttpError> {
+    HttpClient::new(reach.clone(), None).open_response(call)?.read_whole()
 }
 
 /// The same, so that it can be called off while it looks up a name or waits for anyone.
-pub fn send_until(reach: &Reach, call: &Call, stop: &Arc<Stop>) -> Result<Answer, HttpError> {
+pub fn send_cancellable(
+    reach: &NetworkAccess,
+    call: &HttpRequest,
+    stop: &Arc<CancelToken>,
+) -> Result<HttpResponse, HttpError> {
     let (tell, told) = mpsc::channel();
     let other = tell.clone();
-    stop.then(move || {
+    stop.call_on_cancel(move || {
         let _ = other.send(Err(HttpError::Stopped));
     });
-    let (client, call, time) = (Client::new(reach.clone(), Some(Arc::clone(stop))), call.clone(), call.time);
+    let (client, call, time) =
+        (HttpClient::new(reach.clone(), Some(Arc::clone(stop))), call.clone(), call.time);
     // Where the caller has gone, nobody listens; it ends with its connection, or by its time.
-    let body = move || drop(tell.send(client.open(&call).and_then(Opened::whole)));
+    let body = move || drop(tell.send(client.open_response(&call).and_then(StreamingResponse::read_whole)));
     let begun = thread::Builder::new().name("request".to_owned()).spawn(body);
     begun.map_err(|error| HttpError::Failed(error.to_string()))?;
     // It keeps to its time by itself; whoever does not is not waited for.
@@ -168,13 +173,13 @@ pub fn send_until(reach: &Reach, call: &Call, stop: &Arc<Stop>) -> Result<Answer
 
 /// Someone who sends several requests, perhaps over one connection.
 #[derive(Debug, Clone)]
-pub struct Client {
-    reach: Reach,
+pub struct HttpClient {
+    reach: NetworkAccess,
     agent: Agent,
 }
 
-impl Client {
-    pub fn new(reach: Reach, stop: Option<Arc<Stop>>) -> Client {
+impl HttpClient {
+    pub fn new(reach: NetworkAccess, stop: Option<Arc<CancelToken>>) -> HttpClient {
         let config = Agent::config_builder()
             .max_redirects(0)
             .max_redirects_will_error(false)
@@ -182,19 +187,19 @@ impl Client {
             .proxy(None)
             .user_agent(concat!("skein/", env!("CARGO_PKG_VERSION")))
             .build();
-        let resolver = Guarded { private: reach.private.clone(), inner: DefaultResolver::default() };
-        let connector = Wire { stop }.chain(RustlsConnector::default());
-        Client { reach, agent: Agent::with_parts(config, connector, resolver) }
+        let resolver = GuardedResolver { private: reach.private.clone(), inner: DefaultResolver::default() };
+        let connector = CancellableConnector { stop }.chain(RustlsConnector::default());
+        HttpClient { reach, agent: Agent::with_parts(config, connector, resolver) }
     }
 
     /// Sends a request, and follows where it is sent on to within the same place.
-    pub fn open(&self, call: &Call) -> Result<Opened, HttpError> {
+    pub fn open_response(&self, call: &HttpRequest) -> Result<StreamingResponse, HttpError> {
         let until = Instant::now() + call.time;
         let mut uri: Uri = call.url.parse().map_err(|_| HttpError::NotAUrl)?;
         for _ in 0..=call.redirects {
-            self.reach.check(&uri)?;
-            let answer = self.once(&uri, call, until)?;
-            match onward(&uri, call, &answer)? {
+            self.reach.check_uri(&uri)?;
+            let answer = self.send_once(&uri, call, until)?;
+            match redirect_target(&uri, call, &answer)? {
                 Some(next) => uri = next,
                 None => return Ok(answer),
             }
@@ -202,7 +207,12 @@ impl Client {
         Err(HttpError::Redirects(call.redirects))
     }
 
-    fn once(&self, uri: &Uri, call: &Call, until: Instant) -> Result<Opened, HttpError> {
+    fn send_once(
+        &self,
+        uri: &Uri,
+        call: &HttpRequest,
+        until: Instant,
+    ) -> Result<StreamingResponse, HttpError> {
         let limit = (call.time, call.most);
         let mut request = Request::builder().method(call.method.as_str()).uri(uri.clone());
         for (name, value) in &call.headers {
@@ -214,17 +224,17 @@ impl Client {
         }
         let failed = |error: ureq::http::Error| HttpError::Failed(error.to_string());
         let answer = match &call.body {
-            Some(body) => self.run(request.body(body.as_slice()).map_err(failed)?, left),
-            None => self.run(request.body(()).map_err(failed)?, left),
+            Some(body) => self.run_request(request.body(body.as_slice()).map_err(failed)?, left),
+            None => self.run_request(request.body(()).map_err(failed)?, left),
         };
-        let answer = answer.map_err(|error| wrong(error, limit))?;
+        let answer = answer.map_err(|error| classify_error(error, limit))?;
         let text = |value: &ureq::http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let headers = answer.headers().iter().map(|(name, value)| (name.to_string(), text(value)));
         let (status, headers) = (answer.status().as_u16(), headers.collect());
-        Ok(Opened { status, headers, body: answer.into_body(), limit })
+        Ok(StreamingResponse { status, headers, body: answer.into_body(), limit })
     }
 
-    fn run(
+    fn run_request(
         &self,
         request: Request<impl ureq::AsSendBody>,
         left: Duration,
@@ -235,7 +245,11 @@ impl Client {
 }
 
 /// Where a redirect leads to that may be followed.
-fn onward(uri: &Uri, call: &Call, answer: &Opened) -> Result<Option<Uri>, HttpError> {
+fn redirect_target(
+    uri: &Uri,
+    call: &HttpRequest,
+    answer: &StreamingResponse,
+) -> Result<Option<Uri>, HttpError> {
     let follows = match answer.status {
         // What asks for something else than was asked for is for those who only read.
         301..=303 => matches!(call.method.as_str(), "GET" | "HEAD"),
@@ -245,26 +259,26 @@ fn onward(uri: &Uri, call: &Call, answer: &Opened) -> Result<Option<Uri>, HttpEr
     let Some(to) = answer.header("location").filter(|_| follows && call.redirects > 0) else {
         return Ok(None);
     };
-    let here = Origin::of(uri).ok_or(HttpError::NotAUrl)?;
+    let here = UrlOrigin::from_uri(uri).ok_or(HttpError::NotAUrl)?;
     let whole = match to.starts_with('/') && !to.starts_with("//") {
         true => format!("{here}{to}"),
         false => to.to_owned(),
     };
     let next: Uri = whole.parse().map_err(|_| HttpError::Elsewhere)?;
-    match Origin::of(&next) == Some(here) {
+    match UrlOrigin::from_uri(&next) == Some(here) {
         true => Ok(Some(next)),
         false => Err(HttpError::Elsewhere),
     }
 }
 
-fn wrong(error: ureq::Error, (time, most): (Duration, u64)) -> HttpError {
+fn classify_error(error: ureq::Error, (time, most): (Duration, u64)) -> HttpError {
     match error {
         ureq::Error::Timeout(_) => HttpError::Time(time),
         ureq::Error::HostNotFound => HttpError::Unknown,
         ureq::Error::BodyExceedsLimit(_) => HttpError::Long(most),
         ureq::Error::BadUri(_) => HttpError::NotAUrl,
         ureq::Error::Io(error) => match error.get_ref() {
-            Some(inner) if inner.is::<OnlyPrivate>() => HttpError::Private,
+            Some(inner) if inner.is::<OnlyPrivateAddresses>() => HttpError::Private,
             Some(inner) if matches!(inner.downcast_ref(), Some(ureq::Error::BodyExceedsLimit(_))) => {
                 HttpError::Long(most)
             }
@@ -277,16 +291,16 @@ fn wrong(error: ureq::Error, (time, most): (Duration, u64)) -> HttpError {
 
 /// Looks names up, and passes over the addresses that may not be asked. What is connected to is what was looked at.
 #[derive(Debug)]
-struct Guarded {
-    private: Private,
+struct GuardedResolver {
+    private: PrivateAccess,
     inner: DefaultResolver,
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("only private addresses")]
-struct OnlyPrivate;
+struct OnlyPrivateAddresses;
 
-impl Resolver for Guarded {
+impl Resolver for GuardedResolver {
     fn resolve(
         &self,
         uri: &Uri,
@@ -294,13 +308,13 @@ impl Resolver for Guarded {
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let found = self.inner.resolve(uri, config, timeout)?;
-        if self.private.holds(uri) {
+        if self.private.allows_uri(uri) {
             return Ok(found);
         }
         let mut public = self.empty();
         found.iter().filter(|address| is_public(address.ip())).for_each(|address| public.push(*address));
         match public.is_empty() {
-            true => Err(ureq::Error::Io(io::Error::other(OnlyPrivate))),
+            true => Err(ureq::Error::Io(io::Error::other(OnlyPrivateAddresses))),
             false => Ok(public),
         }
     }
@@ -310,8 +324,8 @@ impl Resolver for Guarded {
 mod tests {
     use super::*;
 
-    fn call(url: &str) -> Call {
-        Call {
+    fn call(url: &str) -> HttpRequest {
+        HttpRequest {
             method: "GET".to_owned(),
             url: url.to_owned(),
             headers: Vec::new(),
@@ -327,7 +341,7 @@ mod tests {
         for url in
             ["https://127.0.0.1:1/", "https://[::1]:1/", "https://localhost:1/", "https://2130706433:1/"]
         {
-            let error = send(&Reach::any(false), &call(url)).expect_err(url).to_string();
+            let error = send_request(&NetworkAccess::any_host(false), &call(url)).expect_err(url).to_string();
             assert!(error.contains("private addresses") || error.contains("not found"), "{url}: {error}");
         }
     }
@@ -337,9 +351,9 @@ mod tests {
         let to = |from: &str, method: &str, status: u16, location: &str| {
             let body = Body::builder().data("");
             let headers = vec![("location".to_owned(), location.to_owned())];
-            let answer = Opened { status, headers, body, limit: (Duration::ZERO, 0) };
-            let call = Call { method: method.to_owned(), ..call(from) };
-            onward(&from.parse().unwrap(), &call, &answer).map(|uri| uri.map(|uri| uri.to_string()))
+            let answer = StreamingResponse { status, headers, body, limit: (Duration::ZERO, 0) };
+            let call = HttpRequest { method: method.to_owned(), ..call(from) };
+            redirect_target(&from.parse().unwrap(), &call, &answer).map(|uri| uri.map(|uri| uri.to_string()))
         };
         let here = "https://example.org/a";
         assert_eq!(to(here, "GET", 302, "/b").unwrap().as_deref(), Some("https://example.org:443/b"));
@@ -365,9 +379,10 @@ mod tests {
 
     #[test]
     fn what_is_called_off_before_is_not_sent() {
-        let stop = Arc::new(Stop::default());
-        stop.stop();
-        let error = send_until(&Reach::any(true), &call("http://127.0.0.1:1/"), &stop).unwrap_err();
+        let stop = Arc::new(CancelToken::default());
+        stop.cancel();
+        let error = send_cancellable(&NetworkAccess::any_host(true), &call("http://127.0.0.1:1/"), &stop)
+            .unwrap_err();
         assert!(matches!(error, HttpError::Stopped | HttpError::Failed(_)), "{error}");
     }
 }

@@ -3,18 +3,18 @@
 //! Owns where they are kept (`memory/<id>.json` in the state folder, each file whole or not there) and which may be told
 //! to agents. Refuses to decide what is worth remembering: people do, and what agents propose is only a candidate.
 
-mod pack;
+mod context_pack;
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use skein_core::{ids::RunId, limits, time::Time};
+use skein_core::{ids::RunId, limits, time::Timestamp};
 
-pub use self::pack::{Asked, Module, Pack, pack};
+pub use self::context_pack::{ContextModule, ContextPack, PackRequest, build_pack};
 use crate::{
-    chance,
     json_text::escape_invisible,
-    workspace::{Root, root::PathError},
+    random,
+    workspace::{RootFolder, root::FilePathError},
 };
 
 const FOLDER: &str = "memory";
@@ -24,7 +24,7 @@ const FILE: u64 = 64 * 1024;
 /// What a memory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum MemoryKind {
     Decision,
     Constraint,
     Gotcha,
@@ -34,29 +34,35 @@ pub enum Kind {
     Learning,
 }
 
-impl Kind {
-    pub const ALL: [Kind; 6] =
-        [Kind::Decision, Kind::Constraint, Kind::Gotcha, Kind::StyleRule, Kind::Pattern, Kind::Learning];
+impl MemoryKind {
+    pub const ALL: [MemoryKind; 6] = [
+        MemoryKind::Decision,
+        MemoryKind::Constraint,
+        MemoryKind::Gotcha,
+        MemoryKind::StyleRule,
+        MemoryKind::Pattern,
+        MemoryKind::Learning,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::Decision => "decision",
-            Kind::Constraint => "constraint",
-            Kind::Gotcha => "gotcha",
-            Kind::StyleRule => "style_rule",
-            Kind::Pattern => "pattern",
-            Kind::Learning => "learning",
+            MemoryKind::Decision => "decision",
+            MemoryKind::Constraint => "constraint",
+            MemoryKind::Gotcha => "gotcha",
+            MemoryKind::StyleRule => "style_rule",
+            MemoryKind::Pattern => "pattern",
+            MemoryKind::Learning => "learning",
         }
     }
 
-    fn title(self) -> &'static str {
+    fn section_title(self) -> &'static str {
         match self {
-            Kind::Decision => "Decisions",
-            Kind::Constraint => "Constraints",
-            Kind::Gotcha => "Gotchas",
-            Kind::StyleRule => "Style rules",
-            Kind::Pattern => "Patterns",
-            Kind::Learning => "Learnings",
+            MemoryKind::Decision => "Decisions",
+            MemoryKind::Constraint => "Constraints",
+            MemoryKind::Gotcha => "Gotchas",
+            MemoryKind::StyleRule => "Style rules",
+            MemoryKind::Pattern => "Patterns",
+            MemoryKind::Learning => "Learnings",
         }
     }
 }
@@ -64,7 +70,7 @@ impl Kind {
 /// How far a memory is trusted. Only the middle two are told to agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum MemoryStatus {
     /// An agent proposed it, and nobody has agreed.
     Candidate,
     Active,
@@ -73,43 +79,44 @@ pub enum Status {
     Retired,
 }
 
-impl Status {
-    pub const ALL: [Status; 4] = [Status::Candidate, Status::Active, Status::Stable, Status::Retired];
+impl MemoryStatus {
+    pub const ALL: [MemoryStatus; 4] =
+        [MemoryStatus::Candidate, MemoryStatus::Active, MemoryStatus::Stable, MemoryStatus::Retired];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Status::Candidate => "candidate",
-            Status::Active => "active",
-            Status::Stable => "stable",
-            Status::Retired => "retired",
+            MemoryStatus::Candidate => "candidate",
+            MemoryStatus::Active => "active",
+            MemoryStatus::Stable => "stable",
+            MemoryStatus::Retired => "retired",
         }
     }
 
-    fn is_told(self) -> bool {
-        matches!(self, Status::Active | Status::Stable)
+    fn is_usable(self) -> bool {
+        matches!(self, MemoryStatus::Active | MemoryStatus::Stable)
     }
 }
 
 /// One thing that is remembered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Memory {
+pub struct MemoryEntry {
     pub id: String,
     #[serde(rename = "type")]
-    pub kind: Kind,
+    pub kind: MemoryKind,
     pub text: String,
     /// From 0 to 1.
     pub confidence: f64,
     /// The project that it is about; `current` is the one that it is kept with.
     pub scope: String,
-    pub status: Status,
+    pub status: MemoryStatus,
     /// The files that it is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
     /// The stages that it is for. None: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<String>,
-    pub created_at: Time,
+    pub created_at: Timestamp,
     /// Who said so: a person, or the run that it was learnt from.
     pub by: String,
     /// Who agreed, if an agent proposed it.
@@ -120,7 +127,7 @@ pub struct Memory {
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     #[error(transparent)]
-    Path(#[from] PathError),
+    Path(#[from] FilePathError),
     #[error("there is no memory `{0}`")]
     Unknown(String),
     #[error("the memory `{id}` cannot be read: {why}")]
@@ -131,54 +138,54 @@ pub enum MemoryError {
 
 /// The memories that are kept in a state folder.
 #[derive(Debug)]
-pub struct Memories {
-    folder: Root,
+pub struct ProjectMemory {
+    folder: RootFolder,
 }
 
-impl Memories {
+impl ProjectMemory {
     /// Those of a state folder, which need not have any yet.
-    pub fn open(state: &Path) -> Result<Memories, MemoryError> {
-        Ok(Memories { folder: Root::open(state)?.make_folders(FOLDER, true)? })
+    pub fn open(state: &Path) -> Result<ProjectMemory, MemoryError> {
+        Ok(ProjectMemory { folder: RootFolder::open(state)?.make_folders(FOLDER, true)? })
     }
 
     pub fn new_id() -> String {
-        chance::hex::<6>()
+        random::random_hex::<6>()
     }
 
     /// The id of what a run proposed, by its place in the list: always the same.
-    pub fn id_of(run: &RunId, number: usize) -> String {
+    pub fn proposal_id(run: &RunId, number: usize) -> String {
         let hash = blake3::hash(format!("{run} {number}").as_bytes());
         hash.to_hex()[..12].to_owned()
     }
 
     /// Keeps a memory, a new one or one that has changed. It is on the disk when this returns.
-    pub fn keep(&self, memory: &Memory) -> Result<(), MemoryError> {
-        let name = file(&memory.id).ok_or_else(|| MemoryError::Unknown(memory.id.clone()))?;
-        let is_new = self.folder.look(&name)?.is_none();
-        if is_new && self.names()?.len() >= limits::MEMORIES {
+    pub fn save_memory(&self, memory: &MemoryEntry) -> Result<(), MemoryError> {
+        let name = file_name(&memory.id).ok_or_else(|| MemoryError::Unknown(memory.id.clone()))?;
+        let is_new = self.folder.entry_kind(&name)?.is_none();
+        if is_new && self.list_ids()?.len() >= limits::MEMORIES {
             return Err(MemoryError::Full { most: limits::MEMORIES });
         }
         let text = serde_json::to_string_pretty(memory).expect("a memory is JSON");
-        Ok(self.folder.replace(name, escape_invisible(&text).as_bytes())?)
+        Ok(self.folder.replace_file(name, escape_invisible(&text).as_bytes())?)
     }
 
     /// A memory by its id, or by how its id begins where only one does.
-    pub fn find(&self, id: &str) -> Result<Memory, MemoryError> {
+    pub fn find_memory(&self, id: &str) -> Result<MemoryEntry, MemoryError> {
         let unknown = || MemoryError::Unknown(id.to_owned());
-        let names = self.names()?;
+        let names = self.list_ids()?;
         let mut found = names.iter().filter(|name| !id.is_empty() && name.starts_with(id));
         match (found.next(), found.next()) {
-            (Some(only), None) => self.read(only),
-            (Some(_), Some(_)) if names.iter().any(|name| name == id) => self.read(id),
+            (Some(only), None) => self.read_memory(only),
+            (Some(_), Some(_)) if names.iter().any(|name| name == id) => self.read_memory(id),
             _ => Err(unknown()),
         }
     }
 
     /// All of them, oldest first, and why some cannot be read.
-    pub fn all(&self) -> Result<(Vec<Memory>, Vec<MemoryError>), MemoryError> {
+    pub fn load_all(&self) -> Result<(Vec<MemoryEntry>, Vec<MemoryError>), MemoryError> {
         let (mut all, mut unread) = (Vec::new(), Vec::new());
-        for id in self.names()? {
-            match self.read(&id) {
+        for id in self.list_ids()? {
+            match self.read_memory(&id) {
                 Ok(memory) => all.push(memory),
                 // Another process may have taken it away meanwhile.
                 Err(MemoryError::Unknown(_)) => {}
@@ -189,21 +196,22 @@ impl Memories {
         Ok((all, unread))
     }
 
-    fn names(&self) -> Result<Vec<String>, MemoryError> {
-        let entries = self.folder.entries(2 * limits::MEMORIES)?;
+    fn list_ids(&self) -> Result<Vec<String>, MemoryError> {
+        let entries = self.folder.list_entries(2 * limits::MEMORIES)?;
         let names = entries.iter().filter_map(|entry| entry.name.to_str()?.strip_suffix(".json"));
-        Ok(names.filter(|id| file(id).is_some()).map(str::to_owned).collect())
+        Ok(names.filter(|id| file_name(id).is_some()).map(str::to_owned).collect())
     }
 
-    fn read(&self, id: &str) -> Result<Memory, MemoryError> {
+    fn read_memory(&self, id: &str) -> Result<MemoryEntry, MemoryError> {
         let unreadable = |why: String| MemoryError::Unreadable { id: id.to_owned(), why };
-        let name = file(id).ok_or_else(|| MemoryError::Unknown(id.to_owned()))?;
-        let bytes = match self.folder.read(name, FILE) {
+        let name = file_name(id).ok_or_else(|| MemoryError::Unknown(id.to_owned()))?;
+        let bytes = match self.folder.read_file(name, FILE) {
             Ok(bytes) => bytes,
             Err(error) if error.is_missing() => return Err(MemoryError::Unknown(id.to_owned())),
             Err(error) => return Err(unreadable(error.to_string())),
         };
-        let memory: Memory = serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
+        let memory: MemoryEntry =
+            serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
         match memory.id == id {
             true => Ok(memory),
             false => Err(unreadable(format!("it says that it is `{}`", memory.id))),
@@ -212,7 +220,7 @@ impl Memories {
 }
 
 /// The file of a memory. Only what can be an id leads to one.
-fn file(id: &str) -> Option<String> {
+fn file_name(id: &str) -> Option<String> {
     let good = (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
     good.then(|| format!("{id}.json"))
 }
@@ -223,17 +231,17 @@ mod tests {
 
     use super::*;
 
-    pub(super) fn memory(id: &str, at: i64) -> Memory {
-        Memory {
+    pub(super) fn memory(id: &str, at: i64) -> MemoryEntry {
+        MemoryEntry {
             id: id.into(),
-            kind: Kind::Gotcha,
+            kind: MemoryKind::Gotcha,
             text: "mind the gap".into(),
             confidence: 0.9,
             scope: "current".into(),
-            status: Status::Active,
+            status: MemoryStatus::Active,
             files: Vec::new(),
             stages: Vec::new(),
-            created_at: Time(at),
+            created_at: Timestamp(at),
             by: "ada".into(),
             approved_by: None,
         }
@@ -242,28 +250,28 @@ mod tests {
     #[test]
     fn what_is_kept_is_found_by_how_its_id_begins() {
         let folder = tempfile::tempdir().unwrap();
-        let memories = Memories::open(folder.path()).unwrap();
+        let memories = ProjectMemory::open(folder.path()).unwrap();
         for (id, at) in [("ab12", 2), ("ab34", 1), ("ab", 3)] {
-            memories.keep(&memory(id, at)).unwrap();
+            memories.save_memory(&memory(id, at)).unwrap();
         }
-        let ids: Vec<_> = memories.all().unwrap().0.into_iter().map(|memory| memory.id).collect();
+        let ids: Vec<_> = memories.load_all().unwrap().0.into_iter().map(|memory| memory.id).collect();
         assert_eq!(ids, ["ab34", "ab12", "ab"]);
-        assert_eq!(memories.find("ab1").unwrap().id, "ab12");
-        assert_eq!(memories.find("ab").unwrap().id, "ab", "all of an id is enough");
+        assert_eq!(memories.find_memory("ab1").unwrap().id, "ab12");
+        assert_eq!(memories.find_memory("ab").unwrap().id, "ab", "all of an id is enough");
         for unknown in ["a", "", "zz", "../ab"] {
-            assert!(matches!(memories.find(unknown), Err(MemoryError::Unknown(_))), "{unknown}");
+            assert!(matches!(memories.find_memory(unknown), Err(MemoryError::Unknown(_))), "{unknown}");
         }
-        assert!(memories.keep(&memory("../x", 0)).is_err());
+        assert!(memories.save_memory(&memory("../x", 0)).is_err());
     }
 
     #[test]
     fn one_that_is_damaged_harms_no_other() {
         let folder = tempfile::tempdir().unwrap();
-        let memories = Memories::open(folder.path()).unwrap();
-        memories.keep(&memory("good", 1)).unwrap();
+        let memories = ProjectMemory::open(folder.path()).unwrap();
+        memories.save_memory(&memory("good", 1)).unwrap();
         fs::write(folder.path().join("memory/bad.json"), "{\"id\": ").unwrap();
         fs::copy(folder.path().join("memory/good.json"), folder.path().join("memory/other.json")).unwrap();
-        let (all, unread) = memories.all().unwrap();
+        let (all, unread) = memories.load_all().unwrap();
         assert_eq!((all.len(), unread.len()), (1, 2), "{unread:?}");
     }
 }

@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags, open};
 use serde_json::Value;
 
 /// Adds a line. One that an earlier crash left half is ended first, so that this one is whole.
-pub fn append(path: &Path, message: &Value) -> io::Result<()> {
+pub fn append_line(path: &Path, message: &Value) -> io::Result<()> {
     // Never waits for whoever might read a pipe.
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
@@ -41,12 +41,12 @@ mod tests {
     fn half_a_line_is_ended_before_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("told.jsonl");
-        append(&path, &json!({"n": 1})).unwrap();
+        append_line(&path, &json!({"n": 1})).unwrap();
         fs::write(&path, fs::read_to_string(&path).unwrap() + "{\"n\": ").unwrap();
-        append(&path, &json!({"n": 2})).unwrap();
+        append_line(&path, &json!({"n": 2})).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "{\"n\":1}\n{\"n\": \n{\"n\":2}\n");
-        assert!(append(folder.path(), &json!(1)).is_err());
+        assert!(append_line(folder.path(), &json!(1)).is_err());
         rustix::fs::mkfifoat(rustix::fs::CWD, folder.path().join("pipe"), Mode::RWXU).unwrap();
-        assert!(append(&folder.path().join("pipe"), &json!(1)).is_err());
+        assert!(append_line(&folder.path().join("pipe"), &json!(1)).is_err());
     }
 }

@@ -9,19 +9,19 @@ mod webhook;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub use self::{file::append, webhook::send};
+pub use self::{file::append_line, webhook::send_webhook};
 
 /// A way to tell someone, as the project says it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Channel {
+pub enum NotifyChannel {
     /// A note on the desktop of whoever runs Skein.
     Desktop,
     /// A program and its arguments, which is given the message on its standard input.
     Command(Vec<String>),
     /// A request to a server, signed if there is a key.
     Webhook {
-        url: Url,
+        url: ChannelUrl,
         /// The name of the secret that requests are signed with.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
@@ -30,7 +30,7 @@ pub enum Channel {
     },
     /// A server that understands what Slack does.
     Slack {
-        url: Url,
+        url: ChannelUrl,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         private: bool,
     },
@@ -41,14 +41,14 @@ pub enum Channel {
 /// The address of a server: as it is, or the name of the secret that it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Url {
+pub enum ChannelUrl {
     Plain(String),
     Secret(String),
 }
 
 /// One thing that is told.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Message {
+pub struct ChannelMessage {
     /// The same each time it is told.
     pub id: String,
     /// For a person, in a line or two.
@@ -60,9 +60,9 @@ pub struct Message {
     pub body: Value,
 }
 
-impl Message {
+impl ChannelMessage {
     /// What a program is given.
-    pub fn value(&self) -> Value {
+    pub fn to_value(&self) -> Value {
         let mut value = json!({"id": self.id, "title": self.title, "text": self.text});
         if let Some(target) = &self.target {
             value["target"] = Value::from(target.as_str());
@@ -74,8 +74,8 @@ impl Message {
     }
 
     /// What Slack and those like it understand. Nothing in a text is a command or a mention to them.
-    pub fn for_slack(&self) -> Value {
-        let text = format!("*{}*\n{}", escaped(&self.title), escaped(&self.text));
+    pub fn to_slack_value(&self) -> Value {
+        let text = format!("*{}*\n{}", escape_slack(&self.title), escape_slack(&self.text));
         match &self.target {
             Some(target) => json!({"text": text, "channel": target}),
             None => json!({"text": text}),
@@ -84,7 +84,7 @@ impl Message {
 }
 
 /// The three characters that mean something in their texts.
-fn escaped(text: &str) -> String {
+fn escape_slack(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
@@ -94,16 +94,16 @@ mod tests {
 
     #[test]
     fn a_text_mentions_nobody_by_itself() {
-        let message = Message {
+        let message = ChannelMessage {
             id: "r.hook.0".into(),
             title: "a & b".into(),
             text: "<!channel> done".into(),
             target: Some("#ops".into()),
             body: json!({"run_id": "r"}),
         };
-        let slack = message.for_slack();
+        let slack = message.to_slack_value();
         assert_eq!(slack, json!({"text": "*a &amp; b*\n&lt;!channel&gt; done", "channel": "#ops"}));
-        assert_eq!(message.value()["run_id"], "r");
-        assert_eq!(message.value()["target"], "#ops");
+        assert_eq!(message.to_value()["run_id"], "r");
+        assert_eq!(message.to_value()["target"], "#ops");
     }
 }

@@ -10,9 +10,9 @@ use std::{
 
 use ring::hmac;
 use serde_json::Value;
-use skein_core::{limits, time::Time};
+use skein_core::{limits, time::Timestamp};
 
-use crate::http::{self, Answer, Call, HttpError, Reach};
+use crate::http::{self, HttpError, HttpRequest, HttpResponse, NetworkAccess};
 
 /// How often a server that is not there, or too busy, is asked, and how long is waited before each time but the first.
 const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
@@ -20,37 +20,37 @@ const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 const ANSWER: u64 = 64 * 1024;
 
 /// Sends a message, or says why it was not taken.
-pub fn send(
+pub fn send_webhook(
     url: &str,
     private: bool,
     key: Option<&str>,
     (id, message): (&str, &Value),
-    now: impl Fn() -> Time,
+    now: impl Fn() -> Timestamp,
 ) -> Result<(), String> {
     let body = message.to_string();
     if body.len() > limits::WEBHOOK_BYTES {
         return Err(format!("the message is longer than {} bytes", limits::WEBHOOK_BYTES));
     }
-    let reach = Reach::any(private);
+    let reach = NetworkAccess::any_host(private);
     let until = Instant::now() + Duration::from_millis(limits::NOTIFY);
     let mut waits = WAITS.into_iter();
     loop {
-        let call = Call {
+        let call = HttpRequest {
             method: "POST".to_owned(),
             url: url.to_owned(),
-            headers: headers(id, &body, key, now()),
+            headers: signed_headers(id, &body, key, now()),
             body: Some(body.clone().into_bytes()),
             time: until.saturating_duration_since(Instant::now()),
             most: ANSWER,
             redirects: 0,
         };
-        let (why, again) = match http::send(&reach, &call) {
-            Ok(Answer { status: 200..=299, .. }) => return Ok(()),
-            Ok(Answer { status, .. }) => {
+        let (why, again) = match http::send_request(&reach, &call) {
+            Ok(HttpResponse { status: 200..=299, .. }) => return Ok(()),
+            Ok(HttpResponse { status, .. }) => {
                 (format!("it answered with status {status}"), status == 429 || status >= 500)
             }
             Err(error @ HttpError::Long(_)) => return Err(error.to_string()),
-            Err(error) => (error.to_string(), error.may_pass()),
+            Err(error) => (error.to_string(), error.is_transient()),
         };
         match waits.next().filter(|wait| again && Instant::now() + *wait < until) {
             Some(wait) => thread::sleep(wait),
@@ -59,7 +59,7 @@ pub fn send(
     }
 }
 
-fn headers(id: &str, body: &str, key: Option<&str>, now: Time) -> Vec<(String, String)> {
+fn signed_headers(id: &str, body: &str, key: Option<&str>, now: Timestamp) -> Vec<(String, String)> {
     let seconds = now.0.div_euclid(1_000);
     let mut headers = vec![
         ("content-type", "application/json".to_owned()),
@@ -69,12 +69,12 @@ fn headers(id: &str, body: &str, key: Option<&str>, now: Time) -> Vec<(String, S
     if let Some(key) = key {
         let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
         let sum = hmac::sign(&key, format!("{id}.{seconds}.{body}").as_bytes());
-        headers.push(("webhook-signature", format!("v1,{}", base64(sum.as_ref()))));
+        headers.push(("webhook-signature", format!("v1,{}", encode_base64(sum.as_ref()))));
     }
     headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn base64(bytes: &[u8]) -> String {
+fn encode_base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for three in bytes.chunks(3) {
@@ -96,16 +96,17 @@ mod tests {
     fn base64_is_as_others_write_it() {
         let cases = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")];
         for (text, wanted) in cases {
-            assert_eq!(base64(text.as_bytes()), wanted);
+            assert_eq!(encode_base64(text.as_bytes()), wanted);
         }
     }
 
     /// Computed with `openssl dgst -sha256 -hmac`.
     #[test]
     fn a_signature_is_that_of_id_time_and_body() {
-        let headers = headers("r.hook.0", "{}", Some("the key of the test"), Time(1_700_000_000_999));
+        let headers =
+            signed_headers("r.hook.0", "{}", Some("the key of the test"), Timestamp(1_700_000_000_999));
         assert_eq!(headers[2], ("webhook-timestamp".to_owned(), "1700000000".to_owned()));
         assert_eq!(headers[3].1, "v1,+pO/WrT/KhY8Q4UWOrZLMZC1V2cRZO/5l4XnETVKjL4=");
-        assert_eq!(super::headers("i", "{}", None, Time(0)).len(), 3);
+        assert_eq!(super::signed_headers("i", "{}", None, Timestamp(0)).len(), 3);
     }
 }

@@ -5,7 +5,7 @@
 //! text which has nothing to do with them passes unchanged. Not found: forms that are none of ours (reversed, folded
 //! into lines, compressed, encrypted).
 
-mod forms;
+mod secret_forms;
 mod value;
 
 use std::{
@@ -18,7 +18,7 @@ use std::{
 use aho_corasick::{Anchored, automaton::Automaton, automaton::StateID, nfa::contiguous::NFA};
 use skein_core::limits;
 
-use crate::secret::Secret;
+use crate::secret::SecretValue;
 
 /// What is written in place of a secret.
 const STARS: &[u8] = b"***";
@@ -27,7 +27,7 @@ const STARS: &[u8] = b"***";
 #[derive(Clone)]
 pub struct Redactor {
     /// None where there are no secrets.
-    forms: Option<Arc<Forms>>,
+    forms: Option<Arc<SecretForms>>,
     /// How far into a form the stream is.
     state: StateID,
     /// What has come and not gone out: it could be the beginning of a form.
@@ -42,7 +42,7 @@ pub struct Redactor {
 }
 
 /// Finds any form at any place, byte by byte.
-struct Forms {
+struct SecretForms {
     automaton: NFA,
     start: StateID,
     /// How long a beginning each state stands for; other states stand for none.
@@ -57,8 +57,8 @@ impl fmt::Debug for Redactor {
     }
 }
 
-impl Forms {
-    fn new(forms: &BTreeSet<Vec<u8>>) -> Option<Forms> {
+impl SecretForms {
+    fn new(forms: &BTreeSet<Vec<u8>>) -> Option<SecretForms> {
         let automaton = NFA::new(forms).ok()?;
         let start = automaton.start_state(Anchored::No).ok()?;
         let mut depth = HashMap::new();
@@ -69,11 +69,11 @@ impl Forms {
                 depth.insert(state, i + 1);
             }
         }
-        Some(Forms { automaton, start, depth })
+        Some(SecretForms { automaton, start, depth })
     }
 
     /// The longest form that ends here.
-    fn ended(&self, state: StateID) -> usize {
+    fn longest_match(&self, state: StateID) -> usize {
         if !self.automaton.is_match(state) {
             return 0;
         }
@@ -89,11 +89,11 @@ impl Forms {
 pub struct TooManySecrets;
 
 impl Redactor {
-    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Result<Redactor, TooManySecrets> {
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a SecretValue>) -> Result<Redactor, TooManySecrets> {
         let mut forms: BTreeSet<Vec<u8>> = BTreeSet::new();
         let mut bytes = 0;
         for secret in secrets {
-            for form in forms::of(secret.expose()) {
+            for form in secret_forms::secret_forms(secret.expose()) {
                 bytes += form.len();
                 forms.insert(form);
             }
@@ -103,9 +103,9 @@ impl Redactor {
         }
         let forms = match forms.is_empty() {
             true => None,
-            false => Some(Arc::new(Forms::new(&forms).ok_or(TooManySecrets)?)),
+            false => Some(Arc::new(SecretForms::new(&forms).ok_or(TooManySecrets)?)),
         };
-        Ok(Redactor::with(forms))
+        Ok(Redactor::from_forms(forms))
     }
 
     /// Whether there is anything to take out.
@@ -114,11 +114,11 @@ impl Redactor {
     }
 
     /// For another stream, with the same secrets.
-    pub fn fresh(&self) -> Redactor {
-        Redactor::with(self.forms.clone())
+    pub fn new_stream(&self) -> Redactor {
+        Redactor::from_forms(self.forms.clone())
     }
 
-    fn with(forms: Option<Arc<Forms>>) -> Redactor {
+    fn from_forms(forms: Option<Arc<SecretForms>>) -> Redactor {
         Redactor {
             state: forms.as_ref().map_or(StateID::default(), |forms| forms.start),
             forms,
@@ -141,25 +141,25 @@ impl Redactor {
             for byte in bytes {
                 self.state = forms.automaton.next_state(Anchored::No, self.state, *byte);
                 self.to += 1;
-                let length = forms.ended(self.state);
+                let length = forms.longest_match(self.state);
                 if length > 0 {
-                    self.hide(self.to - length as u64..self.to);
+                    self.mark_secret(self.to - length as u64..self.to);
                 }
             }
             self.held.extend(bytes);
             let open = forms.depth.get(&self.state).copied().unwrap_or(0);
-            self.give(self.to - open as u64, out);
+            self.emit_until(self.to - open as u64, out);
         }
     }
 
     /// The stream has ended. The redactor can be used for another.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
-        self.give(self.to, out);
-        *self = self.fresh();
+        self.emit_until(self.to, out);
+        *self = self.new_stream();
     }
 
     /// Ranges come in the order of their ends; a longer one takes in those before it.
-    fn hide(&mut self, mut found: Range<u64>) {
+    fn mark_secret(&mut self, mut found: Range<u64>) {
         while let Some(last) = self.secret.pop_back() {
             if last.end < found.start {
                 self.secret.push_back(last);
@@ -171,27 +171,27 @@ impl Redactor {
     }
 
     /// Gives out everything before this place. What begins before it is known by now.
-    fn give(&mut self, until: u64, out: &mut Vec<u8>) {
+    fn emit_until(&mut self, until: u64, out: &mut Vec<u8>) {
         while let Some(secret) = self.secret.front().cloned().filter(|secret| secret.start < until) {
             self.secret.pop_front();
-            self.plain(secret.start, out);
+            self.emit_plain(secret.start, out);
             // Its beginning may have gone out as stars already.
             if self.hidden.is_none_or(|hidden| hidden < secret.start) {
                 out.extend_from_slice(STARS);
             }
-            self.skip(secret.end);
+            self.skip_until(secret.end);
             self.hidden = Some(secret.end);
         }
-        self.plain(until, out);
+        self.emit_plain(until, out);
     }
 
-    fn plain(&mut self, until: u64, out: &mut Vec<u8>) {
+    fn emit_plain(&mut self, until: u64, out: &mut Vec<u8>) {
         let count = usize::try_from(until.saturating_sub(self.from)).unwrap_or(0).min(self.held.len());
         out.extend(self.held.drain(..count));
         self.from += count as u64;
     }
 
-    fn skip(&mut self, until: u64) {
+    fn skip_until(&mut self, until: u64) {
         let count = usize::try_from(until.saturating_sub(self.from)).unwrap_or(0).min(self.held.len());
         self.held.drain(..count);
         self.from += count as u64;
@@ -200,7 +200,7 @@ impl Redactor {
     /// A text without its secrets.
     pub fn redact_str(&self, text: &str) -> String {
         let mut out = Vec::with_capacity(text.len());
-        let mut stream = self.fresh();
+        let mut stream = self.new_stream();
         stream.push(text.as_bytes(), &mut out);
         stream.finish(&mut out);
         // Forms are text, so that what is left is text too.

@@ -5,12 +5,12 @@ use serde_json::json;
 use super::*;
 
 fn redactor(secrets: &[&str]) -> Redactor {
-    let secrets: Vec<Secret> = secrets.iter().map(|text| Secret::new(text).unwrap()).collect();
+    let secrets: Vec<SecretValue> = secrets.iter().map(|text| SecretValue::new(text).unwrap()).collect();
     Redactor::new(&secrets).unwrap()
 }
 
 fn in_chunks(redactor: &Redactor, text: &[u8], mut next: impl FnMut() -> usize) -> Vec<u8> {
-    let (mut stream, mut out, mut rest) = (redactor.fresh(), Vec::new(), text);
+    let (mut stream, mut out, mut rest) = (redactor.new_stream(), Vec::new(), text);
     while !rest.is_empty() {
         let (chunk, more) = rest.split_at(next().clamp(1, rest.len()));
         stream.push(chunk, &mut out);
@@ -215,8 +215,8 @@ fn time_is_linear_whatever_the_chunks() {
 
 #[test]
 fn more_than_can_be_looked_for_is_refused() {
-    let secrets: Vec<Secret> = (0..40)
-        .map(|i| Secret::new(&format!("{i}{}", "é\"\n".repeat(limits::SECRET_BYTES / 5))).unwrap())
+    let secrets: Vec<SecretValue> = (0..40)
+        .map(|i| SecretValue::new(&format!("{i}{}", "é\"\n".repeat(limits::SECRET_BYTES / 5))).unwrap())
         .collect();
     assert_eq!(Redactor::new(&secrets).unwrap_err(), TooManySecrets);
 }

@@ -32,7 +32,7 @@ impl Redactor {
             Value::Object(fields) => {
                 let mut shown = Map::new();
                 for (name, value) in fields {
-                    let name = free(&shown, self.redact_str(name));
+                    let name = unique_name(&shown, self.redact_str(name));
                     shown.insert(name, self.redact_value(value));
                 }
                 Value::Object(shown)
@@ -42,7 +42,7 @@ impl Redactor {
 }
 
 /// Two names that were different stay two.
-fn free(taken: &Map<String, Value>, name: String) -> String {
+fn unique_name(taken: &Map<String, Value>, name: String) -> String {
     if !taken.contains_key(&name) {
         return name;
     }

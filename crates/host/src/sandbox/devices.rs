@@ -13,7 +13,7 @@ use rustix::{
 
 use super::{
     mounts,
-    view::{attach, clone_descriptor, clone_tree, new_filesystem},
+    view::{attach_mount, clone_descriptor, clone_tree, new_filesystem},
 };
 
 /// Devices that are the same for everyone.
@@ -35,7 +35,7 @@ const LINKS: [(&str, &str); 5] = [
 pub(super) struct DeviceNodes(Vec<(&'static str, OwnedFd)>);
 
 impl DeviceNodes {
-    pub fn hold() -> io::Result<DeviceNodes> {
+    pub fn open() -> io::Result<DeviceNodes> {
         let mut held = Vec::new();
         for name in NODES {
             match clone_tree(&Path::new("/dev").join(name)) {
@@ -52,23 +52,23 @@ impl DeviceNodes {
         let filled = self.make_dev()?;
         cover_read_only(&filled)?;
         for (name, tree) in &self.0 {
-            doing(name, attach(tree, &Path::new("/dev").join(name)))?;
+            with_context(name, attach_mount(tree, &Path::new("/dev").join(name)))?;
         }
-        let shared_memory = doing("making shm", new_filesystem("tmpfs", &[("mode", "1777")]))?;
-        doing("shm", attach(&shared_memory, Path::new("/dev/shm")))?;
+        let shared_memory = with_context("making shm", new_filesystem("tmpfs", &[("mode", "1777")]))?;
+        with_context("shm", attach_mount(&shared_memory, Path::new("/dev/shm")))?;
         let terminals = new_filesystem("devpts", &[("mode", "0620"), ("ptmxmode", "0666")]);
         match terminals {
-            Ok(terminals) => doing("pts", attach(&terminals, Path::new("/dev/pts"))),
+            Ok(terminals) => with_context("pts", attach_mount(&terminals, Path::new("/dev/pts"))),
             // Some containers have no terminals to give. Programs that want one say so.
             Err(error) if is_refusal(&error) => Ok(()),
-            Err(error) => doing("making pts", Err(error)),
+            Err(error) => with_context("making pts", Err(error)),
         }
     }
 
     /// Mounts a new `/dev` with places for everything that belongs there.
     fn make_dev(&self) -> io::Result<OwnedFd> {
-        let dev = doing("making it", new_filesystem("tmpfs", &[("mode", "0755"), ("size", "64k")]))?;
-        doing("attaching it first", attach(&dev, Path::new("/dev")))?;
+        let dev = with_context("making it", new_filesystem("tmpfs", &[("mode", "0755"), ("size", "64k")]))?;
+        with_context("attaching it first", attach_mount(&dev, Path::new("/dev")))?;
         for (name, _) in &self.0 {
             openat(&dev, *name, OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC, Mode::from(0o444))?;
         }
@@ -89,20 +89,20 @@ impl DeviceNodes {
 /// another copy is made then.
 fn cover_read_only(filled: &OwnedFd) -> io::Result<()> {
     for _ in 0..COPIES {
-        let copy = doing("copying it", clone_descriptor(filled))?;
-        doing("attaching it", attach(&copy, Path::new("/dev")))?;
+        let copy = with_context("copying it", clone_descriptor(filled))?;
+        with_context("attaching it", attach_mount(&copy, Path::new("/dev")))?;
         match mounts::try_make_read_only(&copy) {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
-                doing("detaching it", unmount("/dev", UnmountFlags::DETACH).map_err(io::Error::from))?;
+                with_context("detaching it", unmount("/dev", UnmountFlags::DETACH).map_err(io::Error::from))?;
             }
-            done => return doing("making it read-only", done),
+            done => return with_context("making it read-only", done),
         }
     }
-    doing("making it read-only", Err(Errno::BUSY.into()))
+    with_context("making it read-only", Err(Errno::BUSY.into()))
 }
 
 /// Says in an error what was being done.
-fn doing<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
+fn with_context<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
     result.map_err(|error| io::Error::new(error.kind(), format!("{what}: {error}")))
 }
 

@@ -22,11 +22,12 @@ use rustix::{
 use serde_json::json;
 
 use super::{
-    Enforcement, SandboxSpec, filter, landlock, privileges,
-    request::{LaunchRequest, own_pid, receive_environment},
-    view::{self, ViewError},
+    SandboxEnforcement, SandboxSpec, landlock,
+    launch_request::{LaunchRequest, own_pid, receive_environment},
+    privileges, seccomp,
+    view::{self, SandboxViewError},
 };
-use crate::worker::{How, MARK_VARIABLE, Refused, parent_of, refusal};
+use crate::process::{MARK_VARIABLE, ProcessOutcome, StartRefusal, classify_start_error, read_parent};
 
 /// How long what the worker started may take to end after it.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -39,7 +40,7 @@ const ERROR_FILE: &str = "SKEIN_ERROR";
 /// The exit status of shells for a command that cannot be run.
 const CANNOT_RUN: u8 = 126;
 
-type Environment = Vec<(OsString, OsString)>;
+type EnvironmentVariables = Vec<(OsString, OsString)>;
 
 /// The end of the worker, as init reports it to the monitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +67,7 @@ impl WorkerEnd {
         }
     }
 
-    fn line(self) -> String {
+    fn to_line(self) -> String {
         match self {
             WorkerEnd::Exited(code) => format!("exited {code}\n"),
             WorkerEnd::Signalled(signal) => format!("signalled {signal}\n"),
@@ -76,28 +77,29 @@ impl WorkerEnd {
 
 /// The reason why a program was not started in a sandbox.
 #[derive(Debug)]
-pub(super) struct LaunchFailure(How);
+pub(super) struct LaunchFailure(ProcessOutcome);
 
 impl LaunchFailure {
     /// A failure that a retry would meet again.
     pub fn permanent(why: impl Into<String>) -> LaunchFailure {
-        LaunchFailure(How::NotExecutable(why.into()))
+        LaunchFailure(ProcessOutcome::NotExecutable(why.into()))
     }
 
     pub fn temporary(doing: &str, error: io::Error) -> LaunchFailure {
-        LaunchFailure(How::CannotStart(Refused::Other(format!("{doing}: {error}"))))
+        LaunchFailure(ProcessOutcome::CannotStart(StartRefusal::Other(format!("{doing}: {error}"))))
     }
 
     fn is_permanent(&self) -> bool {
-        matches!(self.0, How::NotExecutable(_))
+        matches!(self.0, ProcessOutcome::NotExecutable(_))
     }
 
     /// Reports the failure as a worker would.
-    pub fn report(&self, environment: &Environment) -> ExitCode {
+    pub fn report(&self, environment: &EnvironmentVariables) -> ExitCode {
         let message = self.0.message();
         eprintln!("[skein: {message}]");
         if let Some((_, file)) = environment.iter().rev().find(|(name, _)| name == ERROR_FILE) {
-            let class = if matches!(self.0, How::CannotStart(_)) { "transient" } else { "non_retryable" };
+            let class =
+                if matches!(self.0, ProcessOutcome::CannotStart(_)) { "transient" } else { "non_retryable" };
             // The log has it too.
             let _ = fs::write(file, json!({"class": class, "message": message}).to_string());
         }
@@ -106,7 +108,7 @@ impl LaunchFailure {
 }
 
 /// Starts the worker in its sandbox and stays until it has ended.
-pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+pub(super) fn run_init(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     close_fds::set_fds_cloexec(3, &[]);
     let mut environment = receive_environment();
     // Processes of a worker are found by it.
@@ -114,16 +116,16 @@ pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(request) = LaunchRequest::receive() else {
         return LaunchFailure::permanent("the sandbox got no request").report(&environment);
     };
-    match start(&request, arguments, &environment) {
+    match start_worker(&request, arguments, &environment) {
         Ok(code) => code,
         Err(failure) => failure.report(&environment),
     }
 }
 
-fn start(
+fn start_worker(
     request: &LaunchRequest,
     mut arguments: impl Iterator<Item = OsString>,
-    environment: &Environment,
+    environment: &EnvironmentVariables,
 ) -> Result<ExitCode, LaunchFailure> {
     let mut report = request.report.and_then(|number| {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
@@ -140,13 +142,13 @@ fn start(
     let Some(program) = arguments.next() else {
         return Err(LaunchFailure::permanent("there is no program to start in the sandbox"));
     };
-    announce(confined, &request.spec)?;
+    announce_enforcement(confined, &request.spec)?;
     enter_directory(&request.spec)?;
     let mut command = Command::new(&program);
     command.args(arguments).env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
     let refused = |error: &io::Error| {
         let directory = std::env::current_dir().unwrap_or_default();
-        LaunchFailure(refusal(error, Path::new(&program), &directory))
+        LaunchFailure(classify_start_error(error, Path::new(&program), &directory))
     };
     if own_pid() != 1 {
         return Err(refused(&command.exec()));
@@ -157,9 +159,9 @@ fn start(
     release_stdio();
     let end = reap_until(Pid::from_child(&child));
     if let Some(report) = &mut report {
-        let _ = report.write_all(end.line().as_bytes());
+        let _ = report.write_all(end.to_line().as_bytes());
     }
-    end_rest();
+    end_remaining();
     Ok(ExitCode::SUCCESS)
 }
 
@@ -168,50 +170,54 @@ fn start(
 fn end_with_monitor(monitor: i32) -> Result<(), LaunchFailure> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| LaunchFailure::temporary("cannot follow the monitor's end", error.into()))?;
-    match parent_of(Path::new("/proc/self/stat")) {
+    match read_parent(Path::new("/proc/self/stat")) {
         Some(parent) if parent == monitor => Ok(()),
         _ => Err(LaunchFailure::permanent("the monitor ended before the worker started")),
     }
 }
 
 /// Enforces as much of the sandbox as this machine can.
-fn confine(request: &LaunchRequest) -> Result<Enforcement, LaunchFailure> {
+fn confine(request: &LaunchRequest) -> Result<SandboxEnforcement, LaunchFailure> {
     let why = match &request.no_namespaces {
         Some(why) => why.clone(),
-        None => match view::build(&request.spec, request.is_root) {
+        None => match view::build_view(&request.spec, request.is_root) {
             Ok(()) => {
                 give_up_privileges(&request.spec)?;
-                landlock::scope();
-                return Ok(Enforcement::Full);
+                landlock::restrict_scope();
+                return Ok(SandboxEnforcement::Full);
             }
-            Err(ViewError::Unsupported(why)) => why,
-            Err(ViewError::Failed(why, error)) => return Err(LaunchFailure::temporary(&why, error)),
+            Err(SandboxViewError::Unsupported(why)) => why,
+            Err(SandboxViewError::Failed(why, error)) => return Err(LaunchFailure::temporary(&why, error)),
         },
     };
-    match landlock::restrict(&request.spec) {
+    match landlock::restrict_writes(&request.spec) {
         Ok(()) => {
             give_up_privileges(&request.spec)?;
-            landlock::scope();
-            Ok(Enforcement::WritesOnly)
+            landlock::restrict_scope();
+            Ok(SandboxEnforcement::WritesOnly)
         }
-        Err(ViewError::Unsupported(neither)) => {
+        Err(SandboxViewError::Unsupported(neither)) => {
             Err(LaunchFailure::permanent(format!("this machine cannot enforce a sandbox: {why}; {neither}")))
         }
-        Err(ViewError::Failed(why, error)) => Err(LaunchFailure::temporary(&why, error)),
+        Err(SandboxViewError::Failed(why, error)) => Err(LaunchFailure::temporary(&why, error)),
     }
 }
 
 fn give_up_privileges(spec: &SandboxSpec) -> Result<(), LaunchFailure> {
-    privileges::drop_all().map_err(|error| LaunchFailure::temporary("cannot give up capabilities", error))?;
-    filter::apply(spec.no_network)
+    privileges::drop_capabilities()
+        .map_err(|error| LaunchFailure::temporary("cannot give up capabilities", error))?;
+    seccomp::apply_seccomp(spec.no_network)
         .map_err(|error| LaunchFailure::temporary("cannot filter system calls", io::Error::other(error)))
 }
 
 /// Says in the log what is not enforced, or refuses to go on.
-fn announce(confined: Result<Enforcement, LaunchFailure>, spec: &SandboxSpec) -> Result<(), LaunchFailure> {
+fn announce_enforcement(
+    confined: Result<SandboxEnforcement, LaunchFailure>,
+    spec: &SandboxSpec,
+) -> Result<(), LaunchFailure> {
     match confined {
-        Ok(Enforcement::Full) => {}
-        Ok(Enforcement::WritesOnly) => {
+        Ok(SandboxEnforcement::Full) => {}
+        Ok(SandboxEnforcement::WritesOnly) => {
             if let Some(open) = landlock::writable_hidden_place(spec) {
                 eprintln!("[skein: the worker can reach {}; `--state` can be elsewhere]", open.display());
             }
@@ -256,7 +262,7 @@ fn reap_until(worker: Pid) -> WorkerEnd {
 }
 
 /// Waits for what the worker left running, then asks it to end. The kernel kills what is left when this process ends.
-fn end_rest() {
+fn end_remaining() {
     if matches!(wait(WaitOptions::NOHANG), Err(Errno::CHILD)) {
         return;
     }
@@ -294,7 +300,7 @@ mod tests {
     #[test]
     fn the_end_of_a_worker_reads_as_it_is_written() {
         for end in [WorkerEnd::Exited(0), WorkerEnd::Exited(255), WorkerEnd::Signalled(9)] {
-            assert_eq!(WorkerEnd::parse(&end.line()), Some(end));
+            assert_eq!(WorkerEnd::parse(&end.to_line()), Some(end));
         }
         for line in ["", "exited", "exited x", "stopped 3"] {
             assert_eq!(WorkerEnd::parse(line), None, "{line:?}");

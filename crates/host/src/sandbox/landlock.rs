@@ -11,7 +11,7 @@ use landlock::{
 
 use rustix::fs::{FileType, fstat};
 
-use super::{SandboxSpec, place::resolve, view::ViewError};
+use super::{SandboxSpec, place::resolve_path, view::SandboxViewError};
 
 /// The first version in which a file cannot be emptied by a program that may not write it.
 const NEEDED: ABI = ABI::V3;
@@ -29,8 +29,8 @@ pub(super) fn writable_hidden_place(spec: &SandboxSpec) -> Option<&Path> {
 }
 
 /// Confines what this process and its children write.
-pub(super) fn restrict(spec: &SandboxSpec) -> Result<(), ViewError> {
-    let unsupported = |why: &str| Err(ViewError::Unsupported(why.to_owned()));
+pub(super) fn restrict_writes(spec: &SandboxSpec) -> Result<(), SandboxViewError> {
+    let unsupported = |why: &str| Err(SandboxViewError::Unsupported(why.to_owned()));
     if spec.no_network {
         return unsupported("Landlock alone does not keep a program from every network");
     }
@@ -45,17 +45,19 @@ pub(super) fn restrict(spec: &SandboxSpec) -> Result<(), ViewError> {
 }
 
 /// Opens everything that may be written. A path that leads elsewhere than it did for the engine is refused.
-fn open_places(spec: &SandboxSpec) -> Result<Vec<OwnedFd>, ViewError> {
+fn open_places(spec: &SandboxSpec) -> Result<Vec<OwnedFd>, SandboxViewError> {
     let mut opened = Vec::new();
     for place in spec.writes.iter().chain(&spec.scratch) {
         match place.open() {
             Ok(descriptor) => opened.push(descriptor),
             // Nothing can be made where nothing is, so there is nothing to allow.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(ViewError::Failed(format!("opening {}", place.path.display()), error)),
+            Err(error) => {
+                return Err(SandboxViewError::Failed(format!("opening {}", place.path.display()), error));
+            }
         }
     }
-    opened.extend(DEVICES.iter().filter_map(|device| resolve(Path::new(device)).ok()));
+    opened.extend(DEVICES.iter().filter_map(|device| resolve_path(Path::new(device)).ok()));
     Ok(opened)
 }
 
@@ -78,7 +80,7 @@ fn access_for(place: &OwnedFd, writing: BitFlags<AccessFs>) -> BitFlags<AccessFs
 
 /// Keeps this process and its children from abstract sockets of programs outside of the sandbox, and from signalling them,
 /// where the kernel can. A worker with a network shares the namespace of abstract sockets with its user.
-pub(super) fn scope() {
+pub(super) fn restrict_scope() {
     let scoped = || -> Result<(), RulesetError> {
         let ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)

@@ -14,22 +14,22 @@
 //! engine, so no process of a worker outlives any of them.
 
 mod devices;
-mod filter;
 mod init;
 mod landlock;
+mod launch_request;
 mod launcher;
 mod monitor;
 mod mounts;
 mod place;
 mod privileges;
-mod request;
+mod seccomp;
 mod view;
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
 use serde::{Deserialize, Serialize};
 
-pub use launcher::Launcher;
+pub use launcher::SandboxLauncher;
 pub use place::{SandboxCover, SandboxPlace};
 
 /// The first argument of a process that this program starts itself as. What follows is the worker's program and arguments.
@@ -63,7 +63,7 @@ pub struct SandboxSpec {
 
 /// How much of a sandbox this machine can enforce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Enforcement {
+pub enum SandboxEnforcement {
     #[serde(rename = "all")]
     Full,
     /// Only writes are confined. A worker can read what should be hidden, and can change what is hidden or protected inside
@@ -75,21 +75,21 @@ pub enum Enforcement {
 /// A sandbox and the program that builds it.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
-    pub launcher: Launcher,
+    pub launcher: SandboxLauncher,
     pub spec: SandboxSpec,
 }
 
 /// Whether a path is below a folder that every sandbox has for itself. What a program in a sandbox is to find there must be
 /// shown to it.
-pub fn is_replaced(path: &Path) -> bool {
+pub fn is_replaced_folder(path: &Path) -> bool {
     view::SHARED.iter().any(|folder| path.starts_with(folder))
 }
 
 /// Continues as the monitor or as the init of a sandbox, if the arguments ask for that.
-pub fn enter(mut arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+pub fn enter_sandbox(mut arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     let first = arguments.next()?;
     if first == MONITOR_ARGUMENT {
-        return Some(monitor::run(arguments));
+        return Some(monitor::run_monitor(arguments));
     }
-    (first == INIT_ARGUMENT).then(|| init::run(arguments))
+    (first == INIT_ARGUMENT).then(|| init::run_init(arguments))
 }

@@ -20,8 +20,8 @@ use rustix::{
 use super::{
     INIT_ARGUMENT,
     init::{LaunchFailure, WorkerEnd, release_stdio},
+    launch_request::{LaunchRequest, own_pid, receive_environment},
     privileges,
-    request::{LaunchRequest, own_pid, receive_environment},
 };
 
 /// Signals that are meant for the worker. The monitor must live to report how the worker takes them.
@@ -39,7 +39,7 @@ const PASSED_OVER: [i32; 7] = [
 const NOBODY: u32 = 65_534;
 
 /// Runs a program in a sandbox and ends as the program did.
-pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+pub(super) fn run_monitor(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     // Three descriptors are the worker's. Whatever else was inherited ends here.
     close_fds::set_fds_cloexec(3, &[]);
     let _ = rustix::thread::set_name(c"skein-monitor");
@@ -47,13 +47,13 @@ pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         return LaunchFailure::permanent("the sandbox launcher got no request")
             .report(&receive_environment());
     };
-    match launch(request, arguments) {
+    match launch_init(request, arguments) {
         Ok(end) => end,
         Err(failure) => failure.report(&receive_environment()),
     }
 }
 
-fn launch(
+fn launch_init(
     mut request: LaunchRequest,
     arguments: impl Iterator<Item = OsString>,
 ) -> Result<ExitCode, LaunchFailure> {
@@ -136,7 +136,7 @@ fn start_init(
     request.parent = own_pid();
     let mut command = Command::new("/proc/self/exe");
     command.arg(INIT_ARGUMENT).args(arguments);
-    request.put(&mut command).ok_or(io::ErrorKind::InvalidInput)?;
+    request.write_to(&mut command).ok_or(io::ErrorKind::InvalidInput)?;
     let child = command.spawn()?;
     drop(writer);
     Ok((child, reader))

@@ -20,7 +20,7 @@ use rustix::{
     mount::{MountFlags, mount_remount},
 };
 
-use super::place::{descriptor_path, resolve};
+use super::place::{descriptor_path, resolve_path};
 
 /// The number of tries to make a mount read-only that the kernel counts as being written.
 const BUSY_RETRIES: u32 = 1_000;
@@ -38,24 +38,24 @@ pub(super) struct MountEntry {
 }
 
 /// Lists every mount that can be reached by its path. Of several at one path that is the last.
-pub(super) fn list() -> io::Result<Vec<MountEntry>> {
+pub(super) fn list_mounts() -> io::Result<Vec<MountEntry>> {
     let list = fs::read("/proc/self/mountinfo")?;
-    let mounts = list.split(|b| *b == b'\n').filter_map(parse);
+    let mounts = list.split(|b| *b == b'\n').filter_map(parse_mount);
     let last: BTreeMap<PathBuf, MountEntry> = mounts.map(|mount| (mount.at.clone(), mount)).collect();
     Ok(last.into_values().collect())
 }
 
 /// One line: `36 35 98:0 /root /at rw,nosuid shared:1 - ext4 /dev/sda rw`.
-fn parse(line: &[u8]) -> Option<MountEntry> {
+fn parse_mount(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|b| *b == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    let at = PathBuf::from(OsString::from_vec(unescape(fields.nth(3)?)));
-    let flags = fields.next()?.split(|b| *b == b',').filter_map(flag).collect();
+    let at = PathBuf::from(OsString::from_vec(unescape_field(fields.nth(3)?)));
+    let flags = fields.next()?.split(|b| *b == b',').filter_map(parse_flag).collect();
     let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
     Some(MountEntry { id, at, flags, kind: String::from_utf8_lossy(kind).into_owned() })
 }
 
-fn flag(word: &[u8]) -> Option<MountFlags> {
+fn parse_flag(word: &[u8]) -> Option<MountFlags> {
     Some(match word {
         b"ro" => MountFlags::RDONLY,
         b"nosuid" => MountFlags::NOSUID,
@@ -69,7 +69,7 @@ fn flag(word: &[u8]) -> Option<MountFlags> {
 }
 
 /// Blanks and the like are written as three octal digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
+fn unescape_field(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, after)) = rest.split_first() {
@@ -106,7 +106,7 @@ impl MountEntry {
     /// Whether a program could still write through this mount by its path.
     pub fn is_reachable_and_writable(&self) -> bool {
         !self.flags.contains(MountFlags::RDONLY)
-            && resolve(&self.at).is_ok_and(|found| {
+            && resolve_path(&self.at).is_ok_and(|found| {
                 let found = statx(&found, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
                 found.is_ok_and(|found| found.stx_mnt_id == self.id)
             })
@@ -175,21 +175,23 @@ mod tests {
             flags: MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOATIME,
             kind: "ext3".into(),
         };
-        assert_eq!(parse(line), Some(wanted));
-        let plain = parse(b"22 1 0:21 / /proc rw,relatime - proc proc rw").expect("a line");
+        assert_eq!(parse_mount(line), Some(wanted));
+        let plain = parse_mount(b"22 1 0:21 / /proc rw,relatime - proc proc rw").expect("a line");
         assert_eq!((plain.at, plain.kind.as_str()), ("/proc".into(), "proc"));
         for bad in ["", "1 2 3", "36 35 98:0 / /x rw shared:1 ext3"] {
-            assert_eq!(parse(bad.as_bytes()), None, "{bad:?}");
+            assert_eq!(parse_mount(bad.as_bytes()), None, "{bad:?}");
         }
     }
 
     #[test]
     fn names_are_as_they_were() {
-        assert_eq!(unescape(br"a\011b\134c\04"), b"a\tb\\c\\04");
+        assert_eq!(unescape_field(br"a\011b\134c\04"), b"a\tb\\c\\04");
     }
 
     #[test]
     fn there_is_a_root() {
-        assert!(list().expect("there is /proc").iter().any(|mount| mount.at == std::path::Path::new("/")));
+        assert!(
+            list_mounts().expect("there is /proc").iter().any(|mount| mount.at == std::path::Path::new("/"))
+        );
     }
 }

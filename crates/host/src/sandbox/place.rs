@@ -38,19 +38,19 @@ pub struct SandboxCover {
 impl SandboxPlace {
     /// The place at a path that has no links in it.
     pub fn find(path: &Path) -> io::Result<SandboxPlace> {
-        let found = resolve(path)?;
-        SandboxPlace::of_descriptor(path, &found)
+        let found = resolve_path(path)?;
+        SandboxPlace::from_descriptor(path, &found)
     }
 
     /// The place of something that is held open.
-    pub fn of_descriptor(path: &Path, descriptor: impl std::os::fd::AsFd) -> io::Result<SandboxPlace> {
+    pub fn from_descriptor(path: &Path, descriptor: impl std::os::fd::AsFd) -> io::Result<SandboxPlace> {
         let stat = fstat(descriptor)?;
         Ok(SandboxPlace { path: path.to_owned(), device: stat.st_dev, inode: stat.st_ino })
     }
 
     /// Opens the place as a bare descriptor, if the path still leads to what was found.
     pub(super) fn open(&self) -> io::Result<OwnedFd> {
-        let found = resolve(&self.path)?;
+        let found = resolve_path(&self.path)?;
         let stat = fstat(&found)?;
         if (stat.st_dev, stat.st_ino) == (self.device, self.inode) {
             return Ok(found);
@@ -61,7 +61,7 @@ impl SandboxPlace {
 }
 
 /// Opens a path from the root on. No part of it may be a link.
-pub(super) fn resolve(path: &Path) -> io::Result<OwnedFd> {
+pub(super) fn resolve_path(path: &Path) -> io::Result<OwnedFd> {
     let below = path.strip_prefix("/").map_err(|_| io::Error::from(Errno::INVAL))?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -87,7 +87,7 @@ pub(super) fn descriptor_path(descriptor: &impl std::os::fd::AsRawFd) -> PathBuf
 }
 
 /// Whether something is at a path of this process' view, links not followed.
-pub(super) fn exists(path: &Path) -> bool {
+pub(super) fn path_exists(path: &Path) -> bool {
     rustix::fs::statat(CWD, path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 

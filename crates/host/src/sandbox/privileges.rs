@@ -22,7 +22,7 @@ pub(super) fn keep_across_exec() -> io::Result<()> {
 }
 
 /// Drops all capabilities, so that no program that is started has any, also as root.
-pub(super) fn drop_all() -> io::Result<()> {
+pub(super) fn drop_capabilities() -> io::Result<()> {
     if !capabilities(None)?.permitted.is_empty() {
         empty_bounding_set()?;
         clear_ambient_capability_set()?;

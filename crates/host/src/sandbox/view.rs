@@ -27,7 +27,7 @@ use super::{
     SandboxPlace, SandboxSpec,
     devices::DeviceNodes,
     mounts::{self, MountEntry},
-    place::{exists, resolve},
+    place::{path_exists, resolve_path},
 };
 
 /// Folders that many programs share, among them sockets of programs that do what they are asked. Each sandbox has its own.
@@ -64,7 +64,7 @@ const MOST_SOCKETS: usize = 256;
 
 /// The reason why nothing is enforced.
 #[derive(Debug)]
-pub(super) enum ViewError {
+pub(super) enum SandboxViewError {
     /// This machine lets nobody build one. Nothing was changed.
     Unsupported(String),
     /// It was begun and is not whole.
@@ -72,22 +72,22 @@ pub(super) enum ViewError {
 }
 
 trait ErrorContext<T> {
-    fn context(self, doing: impl FnOnce() -> String) -> Result<T, ViewError>;
+    fn context(self, doing: impl FnOnce() -> String) -> Result<T, SandboxViewError>;
 }
 
 impl<T, E: Into<io::Error>> ErrorContext<T> for Result<T, E> {
-    fn context(self, doing: impl FnOnce() -> String) -> Result<T, ViewError> {
-        self.map_err(|error| ViewError::Failed(doing(), error.into()))
+    fn context(self, doing: impl FnOnce() -> String) -> Result<T, SandboxViewError> {
+        self.map_err(|error| SandboxViewError::Failed(doing(), error.into()))
     }
 }
 
 /// A file or folder and its treatment.
-struct Layer<'a> {
+struct ViewLayer<'a> {
     at: &'a Path,
-    treatment: Treatment,
+    treatment: LayerTreatment,
 }
 
-enum Treatment {
+enum LayerTreatment {
     Hidden(OwnedFd),
     Shown(OwnedFd),
     Writable(OwnedFd),
@@ -96,7 +96,7 @@ enum Treatment {
 /// Everything that is held before the view changes.
 struct PreparedPlaces<'a> {
     devices: DeviceNodes,
-    layers: Vec<Layer<'a>>,
+    layers: Vec<ViewLayer<'a>>,
     /// A copy for each folder that it takes the place of.
     scratch: Vec<OwnedFd>,
     resolver: Option<(PathBuf, OwnedFd)>,
@@ -105,55 +105,56 @@ struct PreparedPlaces<'a> {
 }
 
 /// Builds the view that a sandbox describes.
-pub(super) fn build(spec: &SandboxSpec, is_root: bool) -> Result<(), ViewError> {
-    let unsupported = |doing: &str, error: io::Error| ViewError::Unsupported(format!("{doing}: {error}"));
+pub(super) fn build_view(spec: &SandboxSpec, is_root: bool) -> Result<(), SandboxViewError> {
+    let unsupported =
+        |doing: &str, error: io::Error| SandboxViewError::Unsupported(format!("{doing}: {error}"));
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|error| unsupported("separating mounts", error.into()))?;
     new_filesystem("tmpfs", &[]).map_err(|error| unsupported("creating a file system", error))?;
-    let held = PreparedPlaces::take(spec)?;
+    let held = PreparedPlaces::prepare(spec)?;
     protect_all(spec)?;
     replace_shared(&held, spec, is_root)?;
     for layer in &held.layers {
-        layer.put().context(|| format!("placing {}", layer.at.display()))?;
+        layer.apply().context(|| format!("placing {}", layer.at.display()))?;
     }
     held.hide_sockets(spec);
-    seal(&held.layers)?;
-    verify(spec, &held.layers)
+    seal_layers(&held.layers)?;
+    verify_view(spec, &held.layers)
 }
 
 impl<'a> PreparedPlaces<'a> {
-    fn take(spec: &'a SandboxSpec) -> Result<PreparedPlaces<'a>, ViewError> {
+    fn prepare(spec: &'a SandboxSpec) -> Result<PreparedPlaces<'a>, SandboxViewError> {
         let clone = |place: &SandboxPlace| {
             let tree = place.open().and_then(|found| clone_descriptor(&found));
             tree.context(|| format!("opening {}", place.path.display()))
         };
         let mut layers = Vec::new();
         for place in &spec.writes {
-            layers.push(Layer { at: &place.path, treatment: Treatment::Writable(clone(place)?) });
+            layers.push(ViewLayer { at: &place.path, treatment: LayerTreatment::Writable(clone(place)?) });
         }
         for place in &spec.shows {
-            layers.push(Layer { at: &place.path, treatment: Treatment::Shown(clone(place)?) });
+            layers.push(ViewLayer { at: &place.path, treatment: LayerTreatment::Shown(clone(place)?) });
         }
         for cover in &spec.covers {
-            layers.push(Layer { at: &cover.at, treatment: Treatment::Shown(clone(&cover.source)?) });
+            layers.push(ViewLayer { at: &cover.at, treatment: LayerTreatment::Shown(clone(&cover.source)?) });
         }
         for place in &spec.hides {
             let found = place.open().context(|| format!("opening {}", place.path.display()))?;
-            layers.push(Layer { at: &place.path, treatment: Treatment::Hidden(found) });
+            layers.push(ViewLayer { at: &place.path, treatment: LayerTreatment::Hidden(found) });
         }
         // Outer places first. A place that is both written and shown is shown.
         layers.sort_by_key(|layer| (layer.at.components().count(), layer.at));
         let resolver = fs::canonicalize(RESOLVER).ok().filter(|path| is_within(path, &RUNTIME));
         Ok(PreparedPlaces {
-            devices: DeviceNodes::hold().context(|| "opening devices".to_owned())?,
+            devices: DeviceNodes::open().context(|| "opening devices".to_owned())?,
             layers,
             scratch: match &spec.scratch {
                 Some(place) => TEMPORARY.iter().map(|_| clone(place)).collect::<Result<_, _>>()?,
                 None => Vec::new(),
             },
             resolver: resolver.and_then(|path| Some((path.clone(), clone_tree(&path).ok()?))),
-            runtime_links: runtime_links(),
-            sockets: sockets_of_others(),
+            runtime_links: read_runtime_links(),
+            sockets: list_foreign_sockets(),
         })
     }
 
@@ -164,21 +165,21 @@ impl<'a> PreparedPlaces<'a> {
             spec.writes.iter().chain(&spec.shows).any(|place| path.starts_with(&place.path))
                 && !spec.writes_everywhere
         };
-        for path in self.sockets.iter().filter(|path| !own(path) && exists(path)) {
+        for path in self.sockets.iter().filter(|path| !own(path) && path_exists(path)) {
             // One that this user cannot reach needs no hiding.
-            let _ = cover(path);
+            let _ = cover_file(path);
         }
     }
 }
 
-fn runtime_links() -> Vec<(&'static str, PathBuf)> {
+fn read_runtime_links() -> Vec<(&'static str, PathBuf)> {
     let read = |name: &'static str| Some((name, fs::read_link(Path::new(RUNTIME[0]).join(name)).ok()?));
     RUNTIME_LINKS.into_iter().filter_map(read).collect()
 }
 
 /// The paths of sockets that programs of this machine listen on, without links. The kernel lists them as they were bound: a
 /// socket that was bound by a relative path, or was renamed, is not found.
-fn sockets_of_others() -> Vec<PathBuf> {
+fn list_foreign_sockets() -> Vec<PathBuf> {
     let list = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let bound = list.lines().filter_map(|line| Some(&line[line.find(" /")? + 1..]));
     let paths = bound.filter_map(|path| fs::canonicalize(path).ok());
@@ -200,8 +201,8 @@ fn is_replaced(path: &Path, spec: &SandboxSpec) -> bool {
 
 /// Makes everything read-only, or the kernel's own files where the program may write everywhere. Processes are not files:
 /// `/proc` is treated by itself.
-fn protect_all(spec: &SandboxSpec) -> Result<(), ViewError> {
-    for mount in mounts::list().context(|| "listing mounts".to_owned())? {
+fn protect_all(spec: &SandboxSpec) -> Result<(), SandboxViewError> {
+    for mount in mounts::list_mounts().context(|| "listing mounts".to_owned())? {
         if is_protected(&mount, spec) {
             mount.make_read_only().context(|| format!("making {} read-only", mount.at.display()))?;
         }
@@ -214,7 +215,11 @@ fn is_protected(mount: &MountEntry, spec: &SandboxSpec) -> bool {
 }
 
 /// Gives the sandbox folders of its own in place of those that all programs of a machine share.
-fn replace_shared(held: &PreparedPlaces<'_>, spec: &SandboxSpec, is_root: bool) -> Result<(), ViewError> {
+fn replace_shared(
+    held: &PreparedPlaces<'_>,
+    spec: &SandboxSpec,
+    is_root: bool,
+) -> Result<(), SandboxViewError> {
     held.devices.mount().context(|| "replacing /dev".to_owned())?;
     mount_proc(is_root).context(|| "replacing /proc".to_owned())?;
     if spec.keeps_shared_folders {
@@ -240,7 +245,7 @@ fn is_folder(path: &Path) -> bool {
 /// Shows the processes of the sandbox alone.
 fn mount_proc(is_root: bool) -> io::Result<()> {
     match new_filesystem("proc", &[]) {
-        Ok(processes) => attach(&processes, Path::new("/proc"))?,
+        Ok(processes) => attach_mount(&processes, Path::new("/proc"))?,
         // In a container whose own `/proc` is not whole, the kernel lets nobody have a whole one. The container's shows
         // processes of the same container, which a worker can neither signal nor look into.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => {}
@@ -252,64 +257,64 @@ fn mount_proc(is_root: bool) -> io::Result<()> {
 }
 
 fn mask_kernel_files() -> io::Result<()> {
-    for path in KERNEL_READ_ONLY.map(Path::new).into_iter().filter(|path| exists(path)) {
+    for path in KERNEL_READ_ONLY.map(Path::new).into_iter().filter(|path| path_exists(path)) {
         let tree = clone_tree(path)?;
-        attach(&tree, path)?;
+        attach_mount(&tree, path)?;
         mounts::make_read_only(&tree)?;
     }
-    for path in KERNEL_HIDDEN.map(Path::new).into_iter().filter(|path| exists(path)) {
-        cover(path)?;
+    for path in KERNEL_HIDDEN.map(Path::new).into_iter().filter(|path| path_exists(path)) {
+        cover_file(path)?;
     }
     Ok(())
 }
 
 fn mount_runtime(folder: &Path, held: &PreparedPlaces<'_>) -> io::Result<()> {
     let runtime = new_filesystem("tmpfs", &[("mode", "0755"), ("size", "16m")])?;
-    attach(&runtime, folder)?;
+    attach_mount(&runtime, folder)?;
     for (name, target) in &held.runtime_links {
         symlinkat(target, &runtime, *name)?;
     }
     match &held.resolver {
-        Some((path, file)) if path.starts_with(folder) => put(file, path, true),
+        Some((path, file)) if path.starts_with(folder) => attach_tree(file, path, true),
         _ => Ok(()),
     }
 }
 
 fn mount_temporary(folder: &Path, scratch: Option<&OwnedFd>) -> io::Result<()> {
     match scratch {
-        Some(scratch) => attach(scratch, folder),
-        None => attach(&new_filesystem("tmpfs", &[("mode", "1777"), ("size", "64m")])?, folder),
+        Some(scratch) => attach_mount(scratch, folder),
+        None => attach_mount(&new_filesystem("tmpfs", &[("mode", "1777"), ("size", "64m")])?, folder),
     }
 }
 
-impl Layer<'_> {
-    fn put(&self) -> io::Result<()> {
+impl ViewLayer<'_> {
+    fn apply(&self) -> io::Result<()> {
         match &self.treatment {
-            Treatment::Hidden(found) => hide(self.at, found),
-            Treatment::Shown(tree) | Treatment::Writable(tree) => put(tree, self.at, false),
+            LayerTreatment::Hidden(found) => hide_place(self.at, found),
+            LayerTreatment::Shown(tree) | LayerTreatment::Writable(tree) => attach_tree(tree, self.at, false),
         }
     }
 
     fn is_writable(&self) -> bool {
-        matches!(self.treatment, Treatment::Writable(_))
+        matches!(self.treatment, LayerTreatment::Writable(_))
     }
 }
 
 /// Puts a tree at its path, which may have to be made in a folder of the sandbox's own.
-fn put(tree: &OwnedFd, at: &Path, read_only: bool) -> io::Result<()> {
+fn attach_tree(tree: &OwnedFd, at: &Path, read_only: bool) -> io::Result<()> {
     make_mount_point(at, is_directory(tree)?)?;
-    attach(tree, at)?;
+    attach_mount(tree, at)?;
     if read_only { mounts::make_read_only(tree) } else { Ok(()) }
 }
 
 /// Puts an empty folder or file over a place, if it can still be seen.
-fn hide(at: &Path, found: &OwnedFd) -> io::Result<()> {
-    if !exists(at) {
+fn hide_place(at: &Path, found: &OwnedFd) -> io::Result<()> {
+    if !path_exists(at) {
         return Ok(());
     }
     match is_directory(found)? {
-        true => attach(&new_filesystem("tmpfs", &[("mode", "0755"), ("size", "1m")])?, at),
-        false => cover(at),
+        true => attach_mount(&new_filesystem("tmpfs", &[("mode", "0755"), ("size", "1m")])?, at),
+        false => cover_file(at),
     }
 }
 
@@ -318,15 +323,15 @@ fn is_directory(descriptor: &OwnedFd) -> io::Result<bool> {
 }
 
 /// Puts an empty file over another one.
-fn cover(at: &Path) -> io::Result<()> {
+fn cover_file(at: &Path) -> io::Result<()> {
     let nothing = clone_tree(Path::new("/dev/null"))?;
-    attach(&nothing, at)?;
+    attach_mount(&nothing, at)?;
     mounts::make_read_only(&nothing)
 }
 
 /// Makes the folders above a path and an empty folder or file at it, where they are not there. Follows no links.
 fn make_mount_point(at: &Path, is_directory: bool) -> io::Result<()> {
-    if exists(at) {
+    if path_exists(at) {
         return Ok(());
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -355,14 +360,14 @@ fn make_mount_point(at: &Path, is_directory: bool) -> io::Result<()> {
 }
 
 /// Makes what is shown or hidden read-only, now that it is complete.
-fn seal(layers: &[Layer<'_>]) -> Result<(), ViewError> {
+fn seal_layers(layers: &[ViewLayer<'_>]) -> Result<(), SandboxViewError> {
     for layer in layers {
-        if let Treatment::Shown(tree) = &layer.treatment {
+        if let LayerTreatment::Shown(tree) = &layer.treatment {
             mounts::make_read_only(tree).context(|| format!("making {} read-only", layer.at.display()))?;
         }
     }
     let covers = |mount: &MountEntry| layers.iter().rev().find(|layer| mount.at.starts_with(layer.at));
-    for mount in mounts::list().context(|| "listing mounts".to_owned())? {
+    for mount in mounts::list_mounts().context(|| "listing mounts".to_owned())? {
         if covers(&mount).is_some_and(|layer| !layer.is_writable()) {
             mount.make_read_only().context(|| format!("making {} read-only", mount.at.display()))?;
         }
@@ -371,8 +376,8 @@ fn seal(layers: &[Layer<'_>]) -> Result<(), ViewError> {
 }
 
 /// Looks once more at what was built: whatever happened meanwhile, nothing else can be written.
-fn verify(spec: &SandboxSpec, layers: &[Layer<'_>]) -> Result<(), ViewError> {
-    for mount in mounts::list().context(|| "listing mounts".to_owned())? {
+fn verify_view(spec: &SandboxSpec, layers: &[ViewLayer<'_>]) -> Result<(), SandboxViewError> {
+    for mount in mounts::list_mounts().context(|| "listing mounts".to_owned())? {
         let layer = layers.iter().rev().find(|layer| mount.at.starts_with(layer.at));
         let may_write = match layer {
             Some(layer) => layer.is_writable(),
@@ -380,7 +385,7 @@ fn verify(spec: &SandboxSpec, layers: &[Layer<'_>]) -> Result<(), ViewError> {
         };
         if !may_write && mount.is_reachable_and_writable() {
             let doing = format!("making {} read-only", mount.at.display());
-            return Err(ViewError::Failed(doing, io::Error::other("it was moved meanwhile")));
+            return Err(SandboxViewError::Failed(doing, io::Error::other("it was moved meanwhile")));
         }
     }
     Ok(())
@@ -402,7 +407,7 @@ pub(super) fn new_filesystem(kind: &str, options: &[(&str, &str)]) -> io::Result
 
 /// A copy of what is mounted at a path and below. No part of the path may be a link.
 pub(super) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
-    clone_descriptor(&resolve(path)?)
+    clone_descriptor(&resolve_path(path)?)
 }
 
 /// A copy of what is mounted at the place of a descriptor and below.
@@ -415,8 +420,8 @@ pub(super) fn clone_descriptor(descriptor: &OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// Puts a tree over a path of this process' view.
-pub(super) fn attach(tree: &OwnedFd, at: &Path) -> io::Result<()> {
-    let target = resolve(at)?;
+pub(super) fn attach_mount(tree: &OwnedFd, at: &Path) -> io::Result<()> {
+    let target = resolve_path(at)?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(move_mount(tree, "", &target, "", flags)?)
 }

@@ -2,28 +2,28 @@
 
 use std::sync::Arc;
 
-use skein_core::engine::Batch;
+use skein_core::engine::JournalBatch;
 
-use super::{Claim, DeadRow, Head, LetterId, OpenRow};
-use crate::audit::Entry;
+use super::{DeadLetterRow, InboxRequestId, RunClaim, RunHead, WaitpointRow};
+use crate::audit::AuditEntry;
 
 /// One row for a run's journal, with what changes beside it in the same transaction.
 #[derive(Debug, Clone)]
-pub struct Append {
-    pub claim: Claim,
-    pub batch: Arc<Batch>,
+pub struct JournalAppend {
+    pub claim: RunClaim,
+    pub batch: Arc<JournalBatch>,
     /// The head, where it changed.
-    pub head: Option<Head>,
+    pub head: Option<RunHead>,
     /// All that is open now, where that changed.
-    pub open: Option<Vec<OpenRow>>,
+    pub open: Option<Vec<WaitpointRow>>,
     /// Steps that failed for good with this row.
-    pub dead: Vec<DeadRow>,
+    pub dead: Vec<DeadLetterRow>,
     /// Whether the dead letters of the run are seen to by a retry of the whole, where that changed.
     pub retried: Option<bool>,
     /// What of this row is told in the audit.
-    pub audit: Vec<Entry>,
+    pub audit: Vec<AuditEntry>,
     /// Answers to letters that this row depends on.
-    pub answers: Vec<(LetterId, Vec<u8>)>,
+    pub answers: Vec<(InboxRequestId, Vec<u8>)>,
     /// It may use the space that is kept back for when there is no other: a cancel, and what ends a run.
     pub urgent: bool,
     /// Nothing follows it: with this row the run is let go of.
@@ -31,7 +31,7 @@ pub struct Append {
 }
 
 /// Called once, from any thread, when an append is durable or never will be. Others wait for it, so it is quick.
-pub type Done = Box<dyn FnOnce(Result<(), AppendError>) + Send>;
+pub type AppendCallback = Box<dyn FnOnce(Result<(), AppendError>) + Send>;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {

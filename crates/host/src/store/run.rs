@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{DeadId, Settled};
-use crate::audit::Entry;
+use super::{DeadLetterId, DeadLetterSettlement};
+use crate::audit::AuditEntry;
 use serde::{Deserialize, Serialize};
 use skein_core::{
-    engine::{Batch, Cost, ForkedFrom, Opening},
+    engine::{Cost, ForkOrigin, JournalBatch, Waitpoint},
     ids::RunId,
     ir::RunStatus,
-    plan::Hash,
-    time::Time,
+    plan::ContentHash,
+    time::Timestamp,
 };
 
 /// A run that does not exist yet.
@@ -18,24 +18,24 @@ use skein_core::{
 pub struct NewRun {
     pub run: RunId,
     /// The frozen definition, kept once however many runs use it.
-    pub definition: Hash,
+    pub definition: ContentHash,
     pub frozen: Arc<[u8]>,
     /// What the host must know to go on with it: workspace, roots, who started it. Not the store's to read, but for
     /// the paths of a project that was moved (`sqlite::relocation`).
     pub about: serde_json::Value,
-    pub head: Head,
+    pub head: RunHead,
     /// The first row of its journal, so that no run is there without the start that was asked for.
-    pub first: Option<Arc<Batch>>,
-    pub open: Vec<OpenRow>,
+    pub first: Option<Arc<JournalBatch>>,
+    pub open: Vec<WaitpointRow>,
     /// What of its first row is told in the audit.
-    pub audit: Vec<Entry>,
+    pub audit: Vec<AuditEntry>,
     /// The dead letters that this run does again. Nothing is written if someone has seen to one already.
-    pub settles: Vec<(DeadId, Settled)>,
+    pub settles: Vec<(DeadLetterId, DeadLetterSettlement)>,
 }
 
 /// The right to append to a run. It ends when someone else claims the run, which the owner learns at its next append.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
+pub struct RunClaim {
     pub run: RunId,
     /// One more with each claim.
     pub epoch: u64,
@@ -44,7 +44,7 @@ pub struct Claim {
 /// What lists of runs show, written with the append that changed it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Head {
+pub struct RunHead {
     pub workflow: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
@@ -52,15 +52,15 @@ pub struct Head {
     pub status: RunStatus,
     pub native_status: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started_at: Option<Time>,
+    pub started_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finished_at: Option<Time>,
+    pub finished_at: Option<Timestamp>,
     /// Nothing is wanted any more.
     #[serde(default)]
     pub closed: bool,
     /// The run whose results it began with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub forked_from: Option<ForkedFrom>,
+    pub forked_from: Option<ForkOrigin>,
     #[serde(default, skip_serializing_if = "Cost::is_zero")]
     pub cost: Cost,
 }
@@ -68,18 +68,18 @@ pub struct Head {
 /// A gate, hold or wait that is open.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OpenRow {
-    pub opening: Opening,
+pub struct WaitpointRow {
+    pub opening: Waitpoint,
     /// The path of the step.
     pub step: String,
     pub kind: String,
     pub message: String,
-    pub since: Time,
+    pub since: Timestamp,
 }
 
 /// Who has a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Owner {
+pub enum RunOwner {
     /// Nobody, and nobody should: it was left on purpose, or it is over.
     Nobody,
     /// This process.
@@ -94,11 +94,11 @@ pub enum Owner {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRow {
     pub run: RunId,
-    pub definition: Hash,
+    pub definition: ContentHash,
     pub about: serde_json::Value,
-    pub head: Head,
-    pub owner: Owner,
-    pub open: Vec<OpenRow>,
+    pub head: RunHead,
+    pub owner: RunOwner,
+    pub open: Vec<WaitpointRow>,
     /// Why it was set aside, if it was.
     pub quarantined: Option<String>,
 }
@@ -113,7 +113,7 @@ pub struct RunList {
 
 /// Which runs are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum RunSelection {
     /// The newest, at most so many.
     Newest(u32),
     /// Those that are not closed and not set aside.

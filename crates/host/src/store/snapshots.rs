@@ -2,34 +2,35 @@
 
 use std::{fs, path::PathBuf, sync::Arc};
 
-use skein_core::{ids::RunId, plan::Hash};
+use skein_core::{ids::RunId, plan::ContentHash};
 
-use super::aside::{Aside, make_dir};
+use super::staging::{StagingFolder, make_dir};
 
 #[derive(Debug)]
-pub struct Snapshots {
+pub struct SnapshotStore {
     dir: PathBuf,
-    aside: Arc<Aside>,
+    aside: Arc<StagingFolder>,
 }
 
-impl Snapshots {
-    pub fn new(dir: PathBuf, aside: Arc<Aside>) -> Snapshots {
-        Snapshots { dir, aside }
+impl SnapshotStore {
+    pub fn new(dir: PathBuf, aside: Arc<StagingFolder>) -> SnapshotStore {
+        SnapshotStore { dir, aside }
     }
 
-    pub fn keep(&self, run: &RunId, bytes: &[u8]) {
+    pub fn write_snapshot(&self, run: &RunId, bytes: &[u8]) {
         // Without it, there is more to read the next time.
-        let _ = make_dir(&self.dir).and_then(|_| self.aside.write(&self.path(run), bytes, false));
+        let _ =
+            make_dir(&self.dir).and_then(|_| self.aside.write_file(&self.snapshot_path(run), bytes, false));
     }
 
     pub fn get(&self, run: &RunId) -> Option<Vec<u8>> {
-        let path = self.path(run);
+        let path = self.snapshot_path(run);
         fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file)?;
         fs::read(path).ok()
     }
 
     /// By the hash of its name: names may be as long as those of files, or differ in nothing but case.
-    fn path(&self, run: &RunId) -> PathBuf {
-        self.dir.join(Hash::of(run.as_str().as_bytes()).to_string())
+    fn snapshot_path(&self, run: &RunId) -> PathBuf {
+        self.dir.join(ContentHash::hash_bytes(run.as_str().as_bytes()).to_string())
     }
 }

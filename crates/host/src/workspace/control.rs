@@ -18,7 +18,7 @@ pub(crate) fn control_files() -> Vec<&'static str> {
 
 /// Whose own file a path is or is in.
 pub(crate) fn owner(path: &Path) -> Option<&'static str> {
-    path.iter().find_map(|part| part.to_str().and_then(agents::owner))
+    path.iter().find_map(|part| part.to_str().and_then(agents::find_folder_owner))
 }
 
 #[cfg(test)]

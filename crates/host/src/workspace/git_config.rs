@@ -65,17 +65,17 @@ pub(crate) fn is_harmless_config(bytes: &[u8], accepts: impl Fn(&GitConfigEntry)
 pub(crate) fn parse_git_config(bytes: &[u8]) -> (Vec<GitConfigEntry>, bool) {
     let text = String::from_utf8_lossy(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)).into_owned();
     let text = text.replace("\r\n", "\n");
-    let mut parser = ConfigParser { rest: text.chars().peekable(), entries: Vec::new() };
+    let mut parser = GitConfigParser { rest: text.chars().peekable(), entries: Vec::new() };
     let complete = parser.parse().is_some();
     (parser.entries, complete)
 }
 
-struct ConfigParser<'a> {
+struct GitConfigParser<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
     entries: Vec<GitConfigEntry>,
 }
 
-impl ConfigParser<'_> {
+impl GitConfigParser<'_> {
     fn parse(&mut self) -> Option<()> {
         let (mut section, mut subsection) = (String::new(), String::new());
         while let Some(c) = self.rest.next() {

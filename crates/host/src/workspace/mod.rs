@@ -6,28 +6,31 @@
 mod artifact;
 mod context;
 mod control;
-mod files;
+mod file_survey;
+mod folder_grants;
 mod git_config;
-mod grant;
-mod pattern;
+mod path_pattern;
 mod repositories;
 pub mod root;
 mod run_dir;
-mod survey;
+mod workflow_files;
 
 pub use artifact::{
-    ArtifactError, ArtifactLimits, ArtifactRecord, Found, Kept, KeptArtifact, KeptFile, Sizes,
+    ArtifactError, ArtifactForm, ArtifactLimits, ArtifactManifest, ArtifactRecord, KeptArtifact, KeptFile,
+    KeptSizes,
 };
 pub use context::{
-    CheckRecord, Context, Contexts, Holder, Ledger, Observation, Source, Story, Written, WrittenArtifacts,
-    find_step,
+    ArtifactSource, CheckRecord, ContextFolder, ContextHolder, ContextInput, ContextLocks, Ledger,
+    WorkerObservation, WrittenArtifacts, WrittenSteps, find_step,
 };
 pub(crate) use control::{control_files, owner as control_owner};
-pub use files::{FileError, Given, GivenAs, ROOT_PARAMETER, Tokens, has_files, with_root};
+pub use file_survey::{FileSurvey, PathChange, SurveyedFile};
+pub use folder_grants::{FolderGrants, GrantError};
 pub(crate) use git_config::{is_harmless_config, parse_git_config};
-pub use grant::{GrantError, Grants};
-pub use pattern::Pattern;
+pub use path_pattern::PathPattern;
 pub(crate) use repositories::{GitPlace, RepositoryScan, find_git_folder, resolve_below};
-pub use root::Root;
+pub use root::RootFolder;
 pub use run_dir::{AttemptDir, RunDir};
-pub use survey::{Became, Seen, Survey};
+pub use workflow_files::{
+    GivenFile, GivenOutcome, PathTokens, ROOT_PARAMETER, StagingError, has_files, with_root_parameter,
+};

@@ -18,7 +18,7 @@ use skein_core::limits;
 
 use super::{
     git_config::parse_git_config,
-    root::{Entry, FolderLifetime, Identity, PathError, Root, Thing, Why},
+    root::{EntryKind, FileIdentity, FilePathError, FolderEntry, FolderLifetime, PathProblem, RootFolder},
 };
 
 /// Larger configuration files are not searched for what they name.
@@ -104,34 +104,38 @@ pub(crate) struct RepositoryScan {
 
 impl RepositoryScan {
     /// Finds the repositories in a folder, without those in some folders of it.
-    pub fn of(root: &Root, without: &[Identity]) -> Result<RepositoryScan, PathError> {
-        RepositoryScan::within(root, without, limits::REPOSITORY_NAMES)
+    pub fn scan_folder(root: &RootFolder, without: &[FileIdentity]) -> Result<RepositoryScan, FilePathError> {
+        RepositoryScan::scan_limited(root, without, limits::REPOSITORY_NAMES)
     }
 
-    fn within(root: &Root, without: &[Identity], names: usize) -> Result<RepositoryScan, PathError> {
+    fn scan_limited(
+        root: &RootFolder,
+        without: &[FileIdentity],
+        names: usize,
+    ) -> Result<RepositoryScan, FilePathError> {
         let mut search = RepositorySearch { root, without, names, scan: RepositoryScan::default() };
-        search.walk()?;
+        search.walk_tree()?;
         let mut scan = search.scan;
         scan.named.extend(RepositoryScan::named_by_configuration(root));
         Ok(scan)
     }
 
     /// Finds only what configuration names: that of the workspace, of a repository around it, and of the person.
-    pub fn named_by_configuration(root: &Root) -> BTreeSet<String> {
+    pub fn named_by_configuration(root: &RootFolder) -> BTreeSet<String> {
         let mut scan = RepositoryScan::default();
-        for config in outer_configs(root.path()) {
+        for config in find_outer_configs(root.path()) {
             scan.read_config(root, &config.path, config.top.as_deref(), &mut 0);
         }
         scan.named
     }
 
     /// Whether the search came as deep as this path.
-    pub fn covers(&self, path: &str) -> bool {
+    pub fn covers_path(&self, path: &str) -> bool {
         self.complete_depth.is_none_or(|depth| Path::new(path).components().count() <= depth)
     }
 
     /// The place that a path is in: the longest that is the path or a folder around it.
-    pub fn place_of(&self, path: &str) -> Option<(&str, GitPlace)> {
+    pub fn find_place(&self, path: &str) -> Option<(&str, GitPlace)> {
         let around = Path::new(path).ancestors();
         around
             .filter_map(Path::to_str)
@@ -139,7 +143,7 @@ impl RepositoryScan {
     }
 
     /// Notes what a configuration file names below the workspace. `top` is the folder that hooks are relative to.
-    fn read_config(&mut self, root: &Root, config: &Path, top: Option<&Path>, read: &mut usize) {
+    fn read_config(&mut self, root: &RootFolder, config: &Path, top: Option<&Path>, read: &mut usize) {
         if *read == INCLUDED_FILES {
             return;
         }
@@ -149,11 +153,11 @@ impl RepositoryScan {
             let hooks = entry.section == "core" && entry.key == "hookspath";
             let include = matches!(entry.section.as_str(), "include" | "includeif") && entry.key == "path";
             if hooks && let Some(top) = top {
-                self.note_hooks(root, &absolute(top, &entry.value));
+                self.note_hooks(root, &absolute_path(top, &entry.value));
             }
             if include && let Some(folder) = config.parent() {
-                let file = absolute(folder, &entry.value);
-                if let Some(name) = relative_to(root.path(), &file) {
+                let file = absolute_path(folder, &entry.value);
+                if let Some(name) = relative_path(root.path(), &file) {
                     self.named.insert(name);
                 }
                 self.read_config(root, &file, top, read);
@@ -161,8 +165,8 @@ impl RepositoryScan {
         }
     }
 
-    fn note_hooks(&mut self, root: &Root, folder: &Path) {
-        match relative_to(root.path(), folder) {
+    fn note_hooks(&mut self, root: &RootFolder, folder: &Path) {
+        match relative_path(root.path(), folder) {
             // Not the whole workspace, but what would be a hook in it.
             Some(name) if name.is_empty() => self.named.extend(HOOK_NAMES.map(str::to_owned)),
             Some(name) => drop(self.named.insert(name)),
@@ -173,20 +177,20 @@ impl RepositoryScan {
 
 /// One walk over a workspace.
 struct RepositorySearch<'a> {
-    root: &'a Root,
-    without: &'a [Identity],
+    root: &'a RootFolder,
+    without: &'a [FileIdentity],
     /// Names that may still be looked at.
     names: usize,
     scan: RepositoryScan,
 }
 
 impl RepositorySearch<'_> {
-    fn walk(&mut self) -> Result<(), PathError> {
+    fn walk_tree(&mut self) -> Result<(), FilePathError> {
         // Level by level, so that a limit is reached at one depth everywhere.
         let mut todo = VecDeque::from([(PathBuf::new(), 0)]);
         while let Some((folder, depth)) = todo.pop_front() {
-            match self.visit(&folder, depth, &mut todo) {
-                Err(error) if matches!(error.why, Why::TooMany { .. }) => {
+            match self.visit_folder(&folder, depth, &mut todo) {
+                Err(error) if matches!(error.why, PathProblem::TooMany { .. }) => {
                     self.scan.complete_depth = Some(depth);
                     return Ok(());
                 }
@@ -196,13 +200,13 @@ impl RepositorySearch<'_> {
         Ok(())
     }
 
-    fn visit(
+    fn visit_folder(
         &mut self,
         folder: &Path,
         depth: usize,
         todo: &mut VecDeque<(PathBuf, usize)>,
-    ) -> Result<(), PathError> {
-        let Some((entries, lifetime)) = self.list(folder)? else { return Ok(()) };
+    ) -> Result<(), FilePathError> {
+        let Some((entries, lifetime)) = self.list_folder(folder)? else { return Ok(()) };
         if self.without.contains(&lifetime.identity) {
             return Ok(());
         }
@@ -211,7 +215,7 @@ impl RepositorySearch<'_> {
             let path = folder.join(&entry.name);
             match entry.thing {
                 thing if entry.name == ".git" => self.note_git(&path, thing)?,
-                Thing::Folder => todo.push_back((path, depth + 1)),
+                EntryKind::Folder => todo.push_back((path, depth + 1)),
                 _ => {}
             }
         }
@@ -219,10 +223,13 @@ impl RepositorySearch<'_> {
     }
 
     /// What is in a folder. None: it is gone or may not be read, by whoever works there either.
-    fn list(&mut self, path: &Path) -> Result<Option<(Vec<Entry>, FolderLifetime)>, PathError> {
+    fn list_folder(
+        &mut self,
+        path: &Path,
+    ) -> Result<Option<(Vec<FolderEntry>, FolderLifetime)>, FilePathError> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let Ok(folder) = self.root.folder(path) else { return Ok(None) };
-        let entries = folder.entries(self.names)?;
+        let Ok(folder) = self.root.open_folder(path) else { return Ok(None) };
+        let entries = folder.list_entries(self.names)?;
         self.names -= entries.len();
         Ok(Some((entries, folder.lifetime()?)))
     }
@@ -230,19 +237,20 @@ impl RepositorySearch<'_> {
     fn note_bare(
         &mut self,
         path: &Path,
-        entries: &[Entry],
+        entries: &[FolderEntry],
         lifetime: FolderLifetime,
-    ) -> Result<(), PathError> {
-        let has = |name: &str, thing: Thing| {
+    ) -> Result<(), FilePathError> {
+        let has = |name: &str, thing: EntryKind| {
             entries.iter().any(|entry| {
-                entry.name == name && matches!(entry.thing, found if found == thing || found == Thing::Link)
+                entry.name == name
+                    && matches!(entry.thing, found if found == thing || found == EntryKind::Link)
             })
         };
         for name in BARE_PARTS.iter().filter(|name| entries.iter().any(|entry| entry.name == **name)) {
             self.scan.parts.extend(path.join(name).to_str().map(str::to_owned));
         }
-        let whole = has("objects", Thing::Folder) && has("refs", Thing::Folder);
-        if !has("HEAD", Thing::File) || !whole && !has("commondir", Thing::File) {
+        let whole = has("objects", EntryKind::Folder) && has("refs", EntryKind::Folder);
+        if !has("HEAD", EntryKind::File) || !whole && !has("commondir", EntryKind::File) {
             return Ok(());
         }
         self.note_place(path, GitPlace::Bare(lifetime));
@@ -250,13 +258,13 @@ impl RepositorySearch<'_> {
     }
 
     /// Something that is called `.git`.
-    fn note_git(&mut self, path: &Path, thing: Thing) -> Result<(), PathError> {
+    fn note_git(&mut self, path: &Path, thing: EntryKind) -> Result<(), FilePathError> {
         let place = match thing {
-            Thing::Folder => match self.root.folder(path).and_then(|folder| folder.lifetime()) {
+            EntryKind::Folder => match self.root.open_folder(path).and_then(|folder| folder.lifetime()) {
                 Ok(lifetime) => GitPlace::Folder(lifetime),
                 Err(_) => GitPlace::Other,
             },
-            Thing::File => GitPlace::File,
+            EntryKind::File => GitPlace::File,
             _ => GitPlace::Other,
         };
         self.note_place(path, place);
@@ -282,27 +290,27 @@ impl RepositorySearch<'_> {
     }
 
     /// A git folder with the git folders in it. `top` is where its files are checked out.
-    fn note_git_folder(&mut self, path: &Path, top: &Path) -> Result<(), PathError> {
+    fn note_git_folder(&mut self, path: &Path, top: &Path) -> Result<(), FilePathError> {
         let mut todo = vec![path.to_owned()];
         while let Some(folder) = todo.pop() {
             self.note_control(&folder, &GIT_FOLDER_FILES);
             let top = (folder == path).then(|| self.root.path().join(top));
             for config in ["config", "config.worktree"] {
                 // Of links in the way it is noted that they are there.
-                if let Ok(config) = self.root.normal(folder.join(config)) {
+                if let Ok(config) = self.root.normalize_name(folder.join(config)) {
                     let config = self.root.path().join(config);
                     self.scan.read_config(self.root, &config, top.as_deref(), &mut 0);
                 }
             }
-            for entry in self.folders(&folder.join("worktrees"))? {
+            for entry in self.list_subfolders(&folder.join("worktrees"))? {
                 self.note_control(&entry, &LINKED_WORKTREE_FILES);
                 self.scan.linked.extend(entry.to_str().map(str::to_owned));
             }
             // Names of submodules may have slashes in them.
-            let mut modules = self.folders(&folder.join("modules"))?;
+            let mut modules = self.list_subfolders(&folder.join("modules"))?;
             while let Some(module) = modules.pop() {
-                match self.root.look(module.join("HEAD")) {
-                    Ok(None) => modules.extend(self.folders(&module)?),
+                match self.root.entry_kind(module.join("HEAD")) {
+                    Ok(None) => modules.extend(self.list_subfolders(&module)?),
                     _ => {
                         self.scan.linked.extend(module.to_str().map(str::to_owned));
                         todo.push(module);
@@ -314,31 +322,35 @@ impl RepositorySearch<'_> {
     }
 
     /// The folders in a folder, if it is one.
-    fn folders(&mut self, path: &Path) -> Result<Vec<PathBuf>, PathError> {
-        let Some((entries, _)) = self.list(path)? else { return Ok(Vec::new()) };
-        let folders = entries.into_iter().filter(|entry| entry.thing == Thing::Folder);
+    fn list_subfolders(&mut self, path: &Path) -> Result<Vec<PathBuf>, FilePathError> {
+        let Some((entries, _)) = self.list_folder(path)? else { return Ok(Vec::new()) };
+        let folders = entries.into_iter().filter(|entry| entry.thing == EntryKind::Folder);
         Ok(folders.map(|entry| path.join(entry.name)).collect())
     }
 }
 
 /// Where in a workspace the git folder is by now, also inside of other git folders.
-pub(crate) fn find_git_folder(root: &Root, wanted: FolderLifetime, without: &[Identity]) -> Option<PathBuf> {
+pub(crate) fn find_git_folder(
+    root: &RootFolder,
+    wanted: FolderLifetime,
+    without: &[FileIdentity],
+) -> Option<PathBuf> {
     let mut names = limits::REPOSITORY_NAMES;
     let mut todo = VecDeque::from([PathBuf::new()]);
     while let Some(path) = todo.pop_front() {
         let name = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
-        let Ok(folder) = root.folder(name) else { continue };
+        let Ok(folder) = root.open_folder(name) else { continue };
         let Ok(lifetime) = folder.lifetime() else { continue };
         // Numbers of folders are given again, so it must look like one as well.
-        if lifetime == wanted && matches!(folder.look("HEAD"), Ok(Some(_))) {
+        if lifetime == wanted && matches!(folder.entry_kind("HEAD"), Ok(Some(_))) {
             return Some(path);
         }
         if without.contains(&lifetime.identity) {
             continue;
         }
-        let entries = folder.entries(names).ok()?;
+        let entries = folder.list_entries(names).ok()?;
         names -= entries.len();
-        let folders = entries.into_iter().filter(|entry| entry.thing == Thing::Folder);
+        let folders = entries.into_iter().filter(|entry| entry.thing == EntryKind::Folder);
         todo.extend(folders.map(|entry| path.join(entry.name)));
     }
     None
@@ -346,17 +358,17 @@ pub(crate) fn find_git_folder(root: &Root, wanted: FolderLifetime, without: &[Id
 
 /// The path below a folder that a text means which git reads relative to another folder of it. None: it is outside.
 pub(crate) fn resolve_below(root: &Path, from: &Path, text: &str) -> Option<String> {
-    relative_to(root, &absolute(&root.join(from), text))
+    relative_path(root, &absolute_path(&root.join(from), text))
 }
 
 /// A configuration file outside of the workspace, and the folder in which git would look for hooks.
-struct OuterConfig {
+struct OuterGitConfig {
     path: PathBuf,
     top: Option<PathBuf>,
 }
 
 /// Configuration that holds for the workspace and is not in it: the person's, and that of a repository around it.
-fn outer_configs(workspace: &Path) -> Vec<OuterConfig> {
+fn find_outer_configs(workspace: &Path) -> Vec<OuterGitConfig> {
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     let settings = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let settings = settings.or_else(|| home.as_ref().map(|home| home.join(".config")));
@@ -367,27 +379,27 @@ fn outer_configs(workspace: &Path) -> Vec<OuterConfig> {
         settings.map(|folder| folder.join("git/config")),
         home.map(|home| home.join(".gitconfig")),
     ];
-    let mut configs: Vec<OuterConfig> =
-        of_person.into_iter().flatten().map(|path| OuterConfig { path, top: Some(top.clone()) }).collect();
-    if let Some(folder) = around.and_then(git_folder) {
+    let mut configs: Vec<OuterGitConfig> =
+        of_person.into_iter().flatten().map(|path| OuterGitConfig { path, top: Some(top.clone()) }).collect();
+    if let Some(folder) = around.and_then(find_config_folder) {
         let files = [folder.join("config"), folder.join("config.worktree")];
-        configs.extend(files.map(|path| OuterConfig { path, top: Some(top.clone()) }));
+        configs.extend(files.map(|path| OuterGitConfig { path, top: Some(top.clone()) }));
     }
     configs
 }
 
 /// The folder with the configuration of the repository whose files are in a folder.
-fn git_folder(top: &Path) -> Option<PathBuf> {
+fn find_config_folder(top: &Path) -> Option<PathBuf> {
     let git = top.join(".git");
     let folder = match read_file(&git) {
         Some(bytes) => {
             let text = String::from_utf8_lossy(&bytes).into_owned();
-            absolute(top, text.strip_prefix("gitdir:")?.trim())
+            absolute_path(top, text.strip_prefix("gitdir:")?.trim())
         }
         None => git,
     };
     match read_file(&folder.join("commondir")) {
-        Some(bytes) => Some(absolute(&folder, String::from_utf8_lossy(&bytes).trim())),
+        Some(bytes) => Some(absolute_path(&folder, String::from_utf8_lossy(&bytes).trim())),
         None => Some(folder),
     }
 }
@@ -403,7 +415,7 @@ fn read_file(path: &Path) -> Option<Vec<u8>> {
 }
 
 /// A path as git writes one, without what changes nothing.
-fn absolute(from: &Path, text: &str) -> PathBuf {
+fn absolute_path(from: &Path, text: &str) -> PathBuf {
     let home =
         text.strip_prefix("~/").and_then(|rest| Some(PathBuf::from(std::env::var_os("HOME")?).join(rest)));
     let mut whole = PathBuf::new();
@@ -417,7 +429,7 @@ fn absolute(from: &Path, text: &str) -> PathBuf {
     whole
 }
 
-fn relative_to(root: &Path, path: &Path) -> Option<String> {
+fn relative_path(root: &Path, path: &Path) -> Option<String> {
     path.strip_prefix(root).ok()?.to_str().map(str::to_owned)
 }
 
@@ -441,7 +453,7 @@ mod tests {
         }
 
         fn scan(&self, names: usize) -> RepositoryScan {
-            RepositoryScan::within(&Root::open(self.0.path()).unwrap(), &[], names).unwrap()
+            RepositoryScan::scan_limited(&RootFolder::open(self.0.path()).unwrap(), &[], names).unwrap()
         }
     }
 
@@ -473,7 +485,7 @@ mod tests {
             assert!(scan.control.contains(path), "{path}");
         }
         assert!(scan.parts.contains("half/HEAD") && scan.complete_depth.is_none());
-        assert_eq!(scan.place_of("vendor/x/.git/config").unwrap().0, "vendor/x/.git");
+        assert_eq!(scan.find_place("vendor/x/.git/config").unwrap().0, "vendor/x/.git");
     }
 
     #[test]
@@ -481,7 +493,7 @@ mod tests {
         let place = Place::new(&[("a/.git/HEAD", ""), ("b/c/1", ""), ("b/c/2", ""), ("b/c/3", "")]);
         let scan = place.scan(5);
         assert_eq!(scan.complete_depth, Some(2));
-        assert!(scan.covers("a/.git") && !scan.covers("b/c/.git"));
+        assert!(scan.covers_path("a/.git") && !scan.covers_path("b/c/.git"));
     }
 
     #[test]

@@ -7,43 +7,53 @@ use std::{
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{Assignment, AttemptEnd, AttemptId, Cost, Publication, Report, Start},
+    engine::{AttemptAssignment, AttemptEnd, AttemptId, AttemptReport, Cost, Publication, RunStart},
     ids::{RunId, StepId, WorkflowId},
-    ir::{Capability, Kind, RunStatus, Scope, Shape, Step, Work, Worker, Workflow},
-    plan::{Plan, check},
+    ir::{
+        RunStatus, ScopeShape, Step, StepKindSpec, StepScope, WorkSpec, WorkerCapability, WorkerSpec,
+        Workflow,
+    },
+    plan::{Plan, check_workflow},
 };
 use skein_host::{
-    hands::{Finish, Hands, Published, Running},
-    host::{Begin, Capacity, Host, Recall, ResumeError, Told},
-    store::{Head, Memory, NewRun, Store},
+    executor_api::{ActiveRun, AttemptReporter, Executor, PublicationReporter},
+    host::{Host, HostEvent, ResumeError, RunLaunch, RunLoader, WorkerCapacity},
+    store::{MemoryStore, NewRun, RunHead, Store},
 };
 
 /// Everything that is begun succeeds at once.
 #[derive(Debug)]
 struct Quick;
 
-impl Hands for Quick {
-    fn start(&mut self, _: Running<'_>, _: AttemptId, _: &Assignment, finish: Finish) {
+impl Executor for Quick {
+    fn start_attempt(
+        &mut self,
+        _: ActiveRun<'_>,
+        _: AttemptId,
+        _: &AttemptAssignment,
+        finish: AttemptReporter,
+    ) {
         let end = AttemptEnd::Succeeded { output: Arc::new(Value::Null) };
-        finish.tell(Report::new(end, Cost::default()));
+        finish.report(AttemptReport::new(end, Cost::default()));
     }
 
-    fn stop(&mut self, _: &RunId, _: AttemptId) {}
+    fn stop_attempt(&mut self, _: &RunId, _: AttemptId) {}
 
-    fn publish(&mut self, _: Running<'_>, _: Publication, published: Published) {
-        published.tell(None);
+    fn publish(&mut self, _: ActiveRun<'_>, _: Publication, published: PublicationReporter) {
+        published.report(None);
     }
 
-    fn clear(&mut self, _: &[RunId]) {}
+    fn reap_orphans(&mut self, _: &[RunId]) {}
 
-    fn forget(&mut self, _: &RunId) {}
+    fn forget_run(&mut self, _: &RunId) {}
 }
 
 fn plan() -> Plan {
-    let worker = Worker::Script { text: "true".into(), capabilities: vec![Capability::Read] };
-    let step = Step::new(StepId::new("one").unwrap(), Kind::Work(Box::new(Work::new(worker))));
-    let workflow = Workflow::new(WorkflowId::new("flow").unwrap(), Scope::new(Shape::Graph, vec![step]));
-    let checked = check(Arc::new(workflow), &BTreeMap::new());
+    let worker = WorkerSpec::Script { text: "true".into(), capabilities: vec![WorkerCapability::Read] };
+    let step = Step::new(StepId::new("one").unwrap(), StepKindSpec::Work(Box::new(WorkSpec::new(worker))));
+    let workflow =
+        Workflow::new(WorkflowId::new("flow").unwrap(), StepScope::new(ScopeShape::Graph, vec![step]));
+    let checked = check_workflow(Arc::new(workflow), &BTreeMap::new());
     let definition = checked.definition.unwrap_or_else(|| panic!("{:#?}", checked.problems));
     definition.bind(json!({"who": "ada"})).unwrap()
 }
@@ -55,9 +65,9 @@ fn run() -> RunId {
 /// Runs come to be with their first row. One without it has no parameters, and cannot be gone on with.
 #[test]
 fn a_run_of_which_nothing_was_recorded_is_set_aside() {
-    let (store, plan) = (Arc::new(Memory::new()), plan());
+    let (store, plan) = (Arc::new(MemoryStore::new()), plan());
     let definition = &plan.definition;
-    let head = Head {
+    let head = RunHead {
         workflow: "flow".into(),
         version: None,
         dialect: String::new(),
@@ -69,7 +79,7 @@ fn a_run_of_which_nothing_was_recorded_is_set_aside() {
         forked_from: None,
         cost: Cost::default(),
     };
-    let frozen = serde_json::to_vec(&definition.frozen()).unwrap().into();
+    let frozen = serde_json::to_vec(&definition.to_frozen()).unwrap().into();
     let new = NewRun {
         run: run(),
         definition: definition.hash(),
@@ -81,42 +91,42 @@ fn a_run_of_which_nothing_was_recorded_is_set_aside() {
         audit: Vec::new(),
         settles: Vec::new(),
     };
-    let claim = store.create(&[new]).unwrap().remove(0);
-    store.release(&[claim]).unwrap();
-    let host = Host::new(store.clone(), Box::new(Quick), Capacity { workers: 1 }, Box::new(|_| {}));
-    let taken = host.resume(vec![run()]).remove(0);
+    let claim = store.create_runs(&[new]).unwrap().remove(0);
+    store.release_runs(&[claim]).unwrap();
+    let host = Host::new(store.clone(), Box::new(Quick), WorkerCapacity { workers: 1 }, Box::new(|_| {}));
+    let taken = host.resume_runs(vec![run()]).remove(0);
     assert!(matches!(&taken, Err(ResumeError::SetAside(why)) if why.contains("is empty")), "{taken:?}");
-    assert!(store.run(&run()).unwrap().unwrap().quarantined.is_some());
+    assert!(store.find_run(&run()).unwrap().unwrap().quarantined.is_some());
 }
 
 /// With no workers a run is begun and durable, and nothing of it is at work.
 #[test]
 fn a_run_that_was_begun_without_workers_goes_on_with_some() {
-    let store = Arc::new(Memory::new());
+    let store = Arc::new(MemoryStore::new());
     let (to, rows) = channel();
     let told = to.clone();
-    let watcher = move |from: Told<'_>| {
+    let watcher = move |from: HostEvent<'_>| {
         let _ = told.send(match from {
-            Told::Row { running, .. } => Some(running.state.in_flight().len()),
+            HostEvent::Row { running, .. } => Some(running.state.in_flight().len()),
             _ => None,
         });
     };
-    let host = Host::new(store.clone(), Box::new(Quick), Capacity { workers: 0 }, Box::new(watcher));
-    let start = Start::new(run());
+    let host = Host::new(store.clone(), Box::new(Quick), WorkerCapacity { workers: 0 }, Box::new(watcher));
+    let start = RunStart::new(run());
     let plan = plan();
-    host.begin(vec![Begin::new(plan.clone(), start, Value::Null)]).unwrap();
+    host.launch_runs(vec![RunLaunch::new(plan.clone(), start, Value::Null)]).unwrap();
     assert_eq!(rows.recv().unwrap(), Some(0), "nothing is started");
-    host.leave(&[run()]);
+    host.leave_runs(&[run()]);
     drop(host);
-    let kept = Recall::new(&*store).plan(&store.run(&run()).unwrap().unwrap()).unwrap();
+    let kept = RunLoader::new(&*store).load_plan(&store.find_run(&run()).unwrap().unwrap()).unwrap();
     assert_eq!((kept.hash, &kept.parameters), (plan.hash, &plan.parameters), "the plan it was begun with");
-    let watcher = move |from: Told<'_>| {
-        if let Told::Closed { .. } = from {
+    let watcher = move |from: HostEvent<'_>| {
+        if let HostEvent::Closed { .. } = from {
             let _ = to.send(None);
         }
     };
-    let host = Host::new(store.clone(), Box::new(Quick), Capacity { workers: 1 }, Box::new(watcher));
-    host.resume(vec![run()]).remove(0).unwrap();
+    let host = Host::new(store.clone(), Box::new(Quick), WorkerCapacity { workers: 1 }, Box::new(watcher));
+    host.resume_runs(vec![run()]).remove(0).unwrap();
     assert_eq!(rows.recv().unwrap(), None);
-    assert_eq!(store.run(&run()).unwrap().unwrap().head.status, RunStatus::Succeeded);
+    assert_eq!(store.find_run(&run()).unwrap().unwrap().head.status, RunStatus::Succeeded);
 }

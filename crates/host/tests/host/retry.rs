@@ -7,19 +7,20 @@ use std::{
 
 use serde_json::{Value, json};
 use skein_core::{
-    builder::{RetryPolicy, StepDefinition, ToolStep, WorkflowDefinition, define_step, define_workflow},
+    builder::{RetryDefinition, StepDefinition, ToolStep, WorkflowDefinition, define_step, define_workflow},
     engine::{
-        Assignment, AttemptEnd, AttemptId, Cost, Event, Input, Publication, Report, RunPhase, RunState, Start,
+        AttemptAssignment, AttemptEnd, AttemptId, AttemptReport, Cost, Event, Publication, RunInput,
+        RunPhase, RunStart, RunState,
     },
     ids::RunId,
     ir::{ErrorClass, RunStatus},
     plan::Plan,
-    time::Time,
+    time::Timestamp,
 };
 use skein_host::{
-    hands::{Finish, Hands, Published, Running},
-    host::{Begin, Capacity, Host, Told},
-    store::{Memory, Settled, Store, WhichDead},
+    executor_api::{ActiveRun, AttemptReporter, Executor, PublicationReporter},
+    host::{Host, HostEvent, RunLaunch, WorkerCapacity},
+    store::{DeadLetterSelection, DeadLetterSettlement, MemoryStore, Store},
 };
 
 /// A test that waits so long has failed.
@@ -29,31 +30,37 @@ const LONG: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 struct Unlucky;
 
-impl Hands for Unlucky {
-    fn start(&mut self, _: Running<'_>, _: AttemptId, _: &Assignment, finish: Finish) {
+impl Executor for Unlucky {
+    fn start_attempt(
+        &mut self,
+        _: ActiveRun<'_>,
+        _: AttemptId,
+        _: &AttemptAssignment,
+        finish: AttemptReporter,
+    ) {
         let end = AttemptEnd::Failed {
             class: ErrorClass::NonRetryable,
             code: None,
             message: "no".into(),
             retry_at: None,
         };
-        finish.tell(Report::new(end, Cost::default()));
+        finish.report(AttemptReport::new(end, Cost::default()));
     }
 
-    fn stop(&mut self, _: &RunId, _: AttemptId) {}
+    fn stop_attempt(&mut self, _: &RunId, _: AttemptId) {}
 
-    fn publish(&mut self, _: Running<'_>, _: Publication, published: Published) {
-        published.tell(None);
+    fn publish(&mut self, _: ActiveRun<'_>, _: Publication, published: PublicationReporter) {
+        published.report(None);
     }
 
-    fn clear(&mut self, _: &[RunId]) {}
+    fn reap_orphans(&mut self, _: &[RunId]) {}
 
-    fn forget(&mut self, _: &RunId) {}
+    fn forget_run(&mut self, _: &RunId) {}
 }
 
 /// A workflow that is tried twice.
 fn plan(delay: u64) -> Plan {
-    let retry = Some(RetryPolicy::fixed(2).initial_ms(delay));
+    let retry = Some(RetryDefinition::fixed(2).with_initial_ms(delay));
     let definition = WorkflowDefinition { retry, ..WorkflowDefinition::new("again", "Fails.") };
     let step = define_step(StepDefinition::new("one", ToolStep::tool("t")));
     let committed = define_workflow(definition).step(step).commit().unwrap();
@@ -74,36 +81,40 @@ enum Heard {
 
 struct Trial {
     host: Host,
-    store: Arc<Memory>,
+    store: Arc<MemoryStore>,
     heard: mpsc::Receiver<Heard>,
 }
 
 impl Trial {
-    fn new(store: Memory) -> Trial {
+    fn new(store: MemoryStore) -> Trial {
         let (tell, heard) = mpsc::channel();
-        let watcher = Box::new(move |told: Told<'_>| {
+        let watcher = Box::new(move |told: HostEvent<'_>| {
             let note = match told {
-                Told::Row { running, batch } => {
+                HostEvent::Row { running, batch } => {
                     let decided = |event: &Event| matches!(event, Event::RunDecided { .. });
                     if !batch.records.iter().any(|record| decided(&record.event)) {
                         return;
                     }
                     Heard::Decided(running.run.to_string())
                 }
-                Told::Retries { run, by } => Heard::Retries(run.to_string(), by.to_string()),
-                Told::Closed { run } => Heard::Closed(run.to_string()),
+                HostEvent::Retries { run, by } => Heard::Retries(run.to_string(), by.to_string()),
+                HostEvent::Closed { run } => Heard::Closed(run.to_string()),
                 _ => return,
             };
             let _ = tell.send(note);
         });
         let store = Arc::new(store);
         let kept: Arc<dyn Store> = store.clone();
-        Trial { host: Host::new(kept, Box::new(Unlucky), Capacity { workers: 4 }, watcher), store, heard }
+        Trial {
+            host: Host::new(kept, Box::new(Unlucky), WorkerCapacity { workers: 4 }, watcher),
+            store,
+            heard,
+        }
     }
 
     fn begin(&self, run: &str, plan: &Plan) {
-        let start = Start::new(id(run));
-        self.host.begin(vec![Begin::new(plan.clone(), start, Value::Null)]).unwrap();
+        let start = RunStart::new(id(run));
+        self.host.launch_runs(vec![RunLaunch::new(plan.clone(), start, Value::Null)]).unwrap();
     }
 
     fn until(&self, wanted: &Heard) -> Vec<Heard> {
@@ -118,7 +129,7 @@ impl Trial {
     fn recalled(&self, run: &str, plan: &Plan) -> (RunState, usize) {
         let (mut state, mut starts) = (RunState::new(), 0);
         self.store
-            .read(&id(run), 0, &mut |batch| {
+            .read_journal(&id(run), 0, &mut |batch| {
                 for record in &batch.records {
                     starts += usize::from(matches!(record.event, Event::RunStarted { .. }));
                     skein_core::engine::apply(plan, &mut state, record.at, &record.event);
@@ -138,7 +149,7 @@ fn is_second(state: &RunState) {
 
 #[test]
 fn a_run_that_failed_begins_again_as_another() {
-    let (trial, plan) = (Trial::new(Memory::new()), plan(20));
+    let (trial, plan) = (Trial::new(MemoryStore::new()), plan(20));
     trial.begin("r", &plan);
     let heard = trial.until(&Heard::Closed("r-2".into()));
     assert!(heard.contains(&Heard::Retries("r".into(), "r-2".into())), "{heard:?}");
@@ -151,23 +162,26 @@ fn a_run_that_failed_begins_again_as_another() {
     let due = trial.recalled("r", &plan).0.end.and_then(|end| end.retry).unwrap();
     assert!(state.instances[0].started >= due);
     // The second was the last.
-    assert!(trial.store.run(&id("r-3")).unwrap().is_none());
+    assert!(trial.store.find_run(&id("r-3")).unwrap().is_none());
     // What the first failed by was left to it, and what it failed by itself is for people.
-    let dead = |which| trial.store.dead(&which).unwrap();
-    let open = dead(WhichDead::Open(9));
+    let dead = |which| trial.store.list_dead_letters(&which).unwrap();
+    let open = dead(DeadLetterSelection::Open(9));
     assert_eq!(open.iter().map(|dead| dead.run.as_str()).collect::<Vec<_>>(), ["r-2"]);
-    let first = dead(WhichDead::Of(id("r")));
-    assert_eq!(first.iter().map(|dead| dead.settled.clone()).collect::<Vec<_>>(), [Some(Settled::RETRIED)]);
+    let first = dead(DeadLetterSelection::InRun(id("r")));
+    assert_eq!(
+        first.iter().map(|dead| dead.settled.clone()).collect::<Vec<_>>(),
+        [Some(DeadLetterSettlement::RETRIED)]
+    );
 }
 
 /// Whoever made it died as soon as its beginning was recorded.
 #[test]
 fn a_run_that_was_made_before_a_crash_goes_on_after_it() {
-    let (store, plan) = (Memory::new(), plan(20));
-    let dead = Arc::new(store.another());
-    let host = Host::new(dead.clone(), Box::new(Unlucky), Capacity { workers: 0 }, Box::new(|_| {}));
-    let start = Start { retry_of: Some(id("r")), attempt: 2, ..Start::new(id("r-2")) };
-    host.begin(vec![Begin::new(plan.clone(), start, Value::Null)]).unwrap();
+    let (store, plan) = (MemoryStore::new(), plan(20));
+    let dead = Arc::new(store.add_owner());
+    let host = Host::new(dead.clone(), Box::new(Unlucky), WorkerCapacity { workers: 0 }, Box::new(|_| {}));
+    let start = RunStart { retry_of: Some(id("r")), attempt: 2, ..RunStart::new(id("r-2")) };
+    host.launch_runs(vec![RunLaunch::new(plan.clone(), start, Value::Null)]).unwrap();
     dead.kill();
     let trial = Trial::new(store);
     trial.begin("r", &plan);
@@ -180,8 +194,8 @@ fn a_run_that_was_made_before_a_crash_goes_on_after_it() {
 /// The run had ended when the one it retries was found to be still waiting for it.
 #[test]
 fn a_run_that_was_retried_is_not_retried_again() {
-    let (store, plan) = (Memory::new(), plan(20));
-    let before = Trial::new(store.another());
+    let (store, plan) = (MemoryStore::new(), plan(20));
+    let before = Trial::new(store.add_owner());
     before.begin("r-2", &plan);
     // Its own retry is the last of this trial.
     before.until(&Heard::Closed("r-2-2".into()));
@@ -194,16 +208,16 @@ fn a_run_that_was_retried_is_not_retried_again() {
 
 #[test]
 fn whoever_cancels_a_run_that_waits_to_be_retried_calls_that_off() {
-    let (trial, plan) = (Trial::new(Memory::new()), plan(3_600_000));
+    let (trial, plan) = (Trial::new(MemoryStore::new()), plan(3_600_000));
     trial.begin("r", &plan);
     trial.until(&Heard::Decided("r".into()));
-    let cancel = Input::Cancel { by: "ada".into(), reason: None };
-    assert_eq!(trial.host.say(&id("r"), cancel), Some(Ok(())));
+    let cancel = RunInput::Cancel { by: "ada".into(), reason: None };
+    assert_eq!(trial.host.send_input(&id("r"), cancel), Some(Ok(())));
     trial.until(&Heard::Closed("r".into()));
     let (state, _) = trial.recalled("r", &plan);
     assert_eq!(state.status(), RunStatus::Failed);
-    assert!(state.end.as_ref().and_then(|end| end.retry).is_some_and(|due| due > Time(0)));
-    assert!(trial.store.run(&id("r-2")).unwrap().is_none());
+    assert!(state.end.as_ref().and_then(|end| end.retry).is_some_and(|due| due > Timestamp(0)));
+    assert!(trial.store.find_run(&id("r-2")).unwrap().is_none());
     // Nobody tries it again, so it is listed.
-    assert_eq!(trial.store.dead(&WhichDead::Open(9)).unwrap().len(), 1);
+    assert_eq!(trial.store.list_dead_letters(&DeadLetterSelection::Open(9)).unwrap().len(), 1);
 }

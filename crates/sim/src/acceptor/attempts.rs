@@ -5,79 +5,80 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, BudgetGrant, BudgetOwner, Cost, Decision, Error, Given, Mode, Onward, Opening,
-        Outcome, Part, Proof, Role, StepAt, Stop,
+        AttemptEnd, AttemptId, AttemptInput, AttemptMode, AttemptRole, AttemptStopReason, BudgetGrant,
+        BudgetOwner, Cost, EvidenceResult, ExecutionError, InstancePart, NextAction, StepAt, StepOutcome,
+        Verdict, Waitpoint,
     },
-    ir::{Backoff, Budget, BudgetMode, ErrorClass, HoldReason, Kind, Per, Step},
-    time::{Millis, Time},
+    ir::{Backoff, Budget, BudgetMode, ErrorClass, HoldReason, Step, StepKindSpec, TimeoutScope},
+    time::{Millis, Timestamp},
 };
 
 use super::{
-    Acceptor, Verdict,
-    book::{At, May, OpenKind, St},
-    ensure,
+    AcceptResult, Acceptor, ensure,
+    state::{AcceptorStep, AcceptorStepPhase, AcceptorWaitpointKind, AllowedFollowUp},
 };
 
 impl Acceptor {
-    pub(super) fn attempt_started(
+    pub(super) fn accept_attempt_started(
         &mut self,
         id: AttemptId,
-        mode: Mode,
-        given: Option<&Given>,
-        deadline: Option<Time>,
-    ) -> Verdict {
-        if id.role == Role::Undo {
-            return self.undo_started(id);
+        mode: AttemptMode,
+        given: Option<&AttemptInput>,
+        deadline: Option<Timestamp>,
+    ) -> AcceptResult {
+        if id.role == AttemptRole::Undo {
+            return self.accept_undo_started(id);
         }
         let at = id.at;
-        ensure!(matches!(self.step(at)?.kind, Kind::Work(_)), "only work has attempts");
-        ensure!(self.st(at)?.live.is_none(), "another attempt of the step is in flight");
+        ensure!(matches!(self.step_definition(at)?.kind, StepKindSpec::Work(_)), "only work has attempts");
+        ensure!(self.step_state(at)?.live.is_none(), "another attempt of the step is in flight");
         self.ensure_arrived(at)?;
         self.may_start(at)?;
-        let st = self.st(at)?;
+        let st = self.step_state(at)?;
         ensure!(id.visit == st.visit, "the visit is {}", st.visit);
         ensure!(id.iteration == st.iteration, "the iteration is {}", st.iteration);
         ensure!(id.role == st.role, "the role is {:?}", st.role);
         let number = st.numbers.get(&id.role).copied().unwrap_or(0) + 1;
         ensure!(id.attempt == number, "the number is {number}");
         self.may_spend(id)?;
-        let step = Arc::clone(&self.entry(at.0).scope.steps[at.1 as usize]);
-        if self.is_first(at) {
-            ensure!(mode == Mode::Fresh, "the first attempt of a visit is fresh");
+        let step = Arc::clone(&self.scope_entry(at.0).scope.steps[at.1 as usize]);
+        if self.is_first_attempt(at) {
+            ensure!(mode == AttemptMode::Fresh, "the first attempt of a visit is fresh");
             let Some(given) = given else { return Err("the first attempt is not given anything".into()) };
-            let inputs = self.inputs(at, &step).map_err(|code| format!("its inputs are wrong: {code}"))?;
+            let inputs =
+                self.evaluate_inputs(at, &step).map_err(|code| format!("its inputs are wrong: {code}"))?;
             ensure!(given.inputs == inputs, "it is given {} instead of {inputs}", given.inputs);
             self.check_deadline(&step, deadline)?;
-            self.st_mut(at)?.deadline = deadline;
+            self.step_state_mut(at)?.deadline = deadline;
         }
         self.take_slot(at)?;
-        let st = self.st_mut(at)?;
+        let st = self.step_state_mut(at)?;
         st.given = true;
         st.numbers.insert(id.role, number);
         st.live = Some(id);
-        st.at = At::Working;
+        st.at = AcceptorStepPhase::Working;
         st.may.clear();
         Ok(())
     }
 
     /// Whether a step that has arrived may start an attempt now.
-    fn may_start(&self, at: StepAt) -> Verdict {
-        let st = self.st(at)?;
-        let drains = self.drains(at.0) && st.given;
+    fn may_start(&self, at: StepAt) -> AcceptResult {
+        let st = self.step_state(at)?;
+        let drains = self.is_draining(at.0) && st.given;
         if !drains {
-            self.going(at.0)?;
+            self.check_going(at.0)?;
         }
         ensure!(st.stop.is_none(), "the step was told to stop");
-        let policy = &self.step(at)?.policy;
+        let policy = &self.step_definition(at)?.policy;
         if (policy.approval.is_some() || policy.denied.is_some()) && !st.given {
             ensure!(st.approved, "nobody has approved it");
         }
         match &st.at {
-            At::Ready => Ok(()),
-            At::Retrying(due) if *due <= self.now => Ok(()),
-            At::Between => {
+            AcceptorStepPhase::Ready => Ok(()),
+            AcceptorStepPhase::Retrying(due) if *due <= self.now => Ok(()),
+            AcceptorStepPhase::Between => {
                 // What goes on may do so without saying so first.
-                let goes = May::GoOn { role: st.role, iteration: st.iteration };
+                let goes = AllowedFollowUp::GoOn { role: st.role, iteration: st.iteration };
                 ensure!(st.may.contains(&goes), "the step is not to go on: {:?}", st.may);
                 Ok(())
             }
@@ -85,24 +86,24 @@ impl Acceptor {
         }
     }
 
-    fn check_deadline(&self, step: &Step, deadline: Option<Time>) -> Verdict {
-        let own = step.policy.timeout.filter(|_| step.policy.timeout_per == Per::Step);
-        let right = own.map(|timeout| self.now.after(timeout));
+    fn check_deadline(&self, step: &Step, deadline: Option<Timestamp>) -> AcceptResult {
+        let own = step.policy.timeout.filter(|_| step.policy.timeout_per == TimeoutScope::Step);
+        let right = own.map(|timeout| self.now.saturating_add(timeout));
         ensure!(deadline == right, "its time should be up at {right:?}");
         Ok(())
     }
 
-    fn may_spend(&self, id: AttemptId) -> Verdict {
-        if id.role != Role::Main {
+    fn may_spend(&self, id: AttemptId) -> AcceptResult {
+        if id.role != AttemptRole::Main {
             return Ok(());
         }
-        ensure!(self.spent_mode(id.at)?.is_none(), "a budget is spent");
+        ensure!(self.spent_budget_mode(id.at)?.is_none(), "a budget is spent");
         Ok(())
     }
 
     /// Which budget keeps a step's next main attempt from starting.
-    pub(super) fn spent_mode(&self, at: StepAt) -> Result<Option<BudgetMode>, String> {
-        let mut spent = self.budgets(at)?.into_iter().filter(|(owner, budget, spent)| {
+    pub(super) fn spent_budget_mode(&self, at: StepAt) -> Result<Option<BudgetMode>, String> {
+        let mut spent = self.list_budgets(at)?.into_iter().filter(|(owner, budget, spent)| {
             budget.mode != BudgetMode::Warn && self.is_spent(*owner, budget, *spent)
         });
         Ok(spent.next().map(|(_, budget, _)| budget.mode))
@@ -119,20 +120,20 @@ impl Acceptor {
     }
 
     /// Only who approves a hold for budget renews budgets: those that are spent and pause, or all that pause.
-    pub(super) fn renews(
+    pub(super) fn check_budget_grants(
         &mut self,
-        opening: Opening,
-        decision: Decision,
+        opening: Waitpoint,
+        decision: Verdict,
         by: &str,
         grants: &[BudgetGrant],
-    ) -> Verdict {
+    ) -> AcceptResult {
         let open = self.openings.iter().find(|open| open.number == opening);
         let (at, what) =
             open.map(|open| (open.at, open.what)).ok_or("nothing was opened with this number")?;
-        let person = decision == Decision::Approve && !by.starts_with("system:");
+        let person = decision == Verdict::Approve && !by.starts_with("system:");
         let mut right = Vec::new();
-        if what == OpenKind::Hold(HoldReason::Budget) && person {
-            let mut pausing = self.budgets(at)?;
+        if what == AcceptorWaitpointKind::Hold(HoldReason::Budget) && person {
+            let mut pausing = self.list_budgets(at)?;
             pausing.retain(|(_, budget, _)| budget.mode == BudgetMode::Pause);
             let is_spent = |it: &(BudgetOwner, &Budget, Cost)| self.is_spent(it.0, it.1, it.2);
             let any = pausing.iter().any(is_spent);
@@ -145,17 +146,24 @@ impl Acceptor {
     }
 
     /// The budgets that a step is paid out of, the nearest first, and what was spent of each.
-    fn budgets(&self, at: StepAt) -> Result<Vec<(BudgetOwner, &Budget, Cost)>, String> {
-        let mut budgets =
-            vec![(BudgetOwner::Step(at), self.step(at)?.policy.budget.as_ref(), self.st(at)?.spent)];
+    fn list_budgets(&self, at: StepAt) -> Result<Vec<(BudgetOwner, &Budget, Cost)>, String> {
+        let mut budgets = vec![(
+            BudgetOwner::Step(at),
+            self.step_definition(at)?.policy.budget.as_ref(),
+            self.step_state(at)?.spent,
+        )];
         let mut ix = at.0;
-        while let Some(holder) = self.inst(ix)?.parent {
-            let inside = self.st(holder)?.spent;
-            if self.inst(ix)?.part == Some(Part::Call) {
-                let called = self.plan.definition.workflow_of(self.inst(ix)?.scope);
+        while let Some(holder) = self.instance(ix)?.parent {
+            let inside = self.step_state(holder)?.spent;
+            if self.instance(ix)?.part == Some(InstancePart::Call) {
+                let called = self.plan.definition.workflow_containing(self.instance(ix)?.scope);
                 budgets.push((BudgetOwner::Called(holder), called.workflow.budget.as_ref(), inside));
             }
-            budgets.push((BudgetOwner::Step(holder), self.step(holder)?.policy.budget.as_ref(), inside));
+            budgets.push((
+                BudgetOwner::Step(holder),
+                self.step_definition(holder)?.policy.budget.as_ref(),
+                inside,
+            ));
             ix = holder.0;
         }
         budgets.push((BudgetOwner::Run, self.plan.definition.root().workflow.budget.as_ref(), self.spent));
@@ -163,10 +171,10 @@ impl Acceptor {
     }
 
     /// What a step is given, or the code of what is wrong with it.
-    pub(super) fn inputs(&self, at: StepAt, step: &Step) -> Result<Value, &'static str> {
+    pub(super) fn evaluate_inputs(&self, at: StepAt, step: &Step) -> Result<Value, &'static str> {
         let mut given = json!({});
         for binding in &step.inputs {
-            let value = self.value(at.0, &binding.value).map_err(|_| "expression")?;
+            let value = self.evaluate_expr(at.0, &binding.value).map_err(|_| "expression")?;
             if value.is_null() && binding.required {
                 return Err("input_missing");
             }
@@ -178,35 +186,40 @@ impl Acceptor {
         Ok(given)
     }
 
-    pub(super) fn step_overdue(&mut self, at: StepAt) -> Verdict {
+    pub(super) fn accept_step_overdue(&mut self, at: StepAt) -> AcceptResult {
         let now = self.now;
-        let st = self.st_mut(at)?;
+        let st = self.step_state_mut(at)?;
         ensure!(st.is_live() && !st.overdue, "the step is over, or overdue already");
         ensure!(st.deadline.is_some_and(|due| due <= now), "its time is not up");
         st.overdue = true;
         Ok(())
     }
 
-    pub(super) fn stop_asked(&mut self, id: AttemptId, why: Stop) -> Verdict {
-        ensure!(id.role != Role::Undo, "an undo is not stopped");
+    pub(super) fn accept_stop_asked(&mut self, id: AttemptId, why: AttemptStopReason) -> AcceptResult {
+        ensure!(id.role != AttemptRole::Undo, "an undo is not stopped");
         let now = self.now;
         let halted = self.is_halted_around(id.at.0)?;
-        let st = self.st_mut(id.at)?;
+        let st = self.step_state_mut(id.at)?;
         ensure!(st.live == Some(id), "the attempt is not in flight");
         ensure!(st.stop.is_none(), "it was told to stop already");
         match why {
-            Stop::Halted => ensure!(halted, "nothing has stopped around it"),
-            Stop::Timeout => ensure!(st.is_late(now), "its time is not up"),
+            AttemptStopReason::Halted => ensure!(halted, "nothing has stopped around it"),
+            AttemptStopReason::Timeout => ensure!(st.is_late(now), "its time is not up"),
         }
         st.stop = Some(why);
         Ok(())
     }
 
     /// Nothing succeeds without all of its evidence.
-    pub(super) fn proven(&self, id: AttemptId, end: &AttemptEnd, proofs: &[Proof]) -> Verdict {
-        ensure!(id.role == Role::Main || proofs.is_empty(), "only work is proven");
-        if let (Role::Main, AttemptEnd::Succeeded { .. }) = (id.role, end)
-            && let Kind::Work(work) = &self.step(id.at)?.kind
+    pub(super) fn check_evidence(
+        &self,
+        id: AttemptId,
+        end: &AttemptEnd,
+        proofs: &[EvidenceResult],
+    ) -> AcceptResult {
+        ensure!(id.role == AttemptRole::Main || proofs.is_empty(), "only work is proven");
+        if let (AttemptRole::Main, AttemptEnd::Succeeded { .. }) = (id.role, end)
+            && let StepKindSpec::Work(work) = &self.step_definition(id.at)?.kind
         {
             let holds = proofs.iter().filter(|proof| proof.holds).count();
             ensure!(holds == work.evidence.len() && holds == proofs.len(), "a success that is not proven");
@@ -214,48 +227,56 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn attempt_ended(&mut self, id: AttemptId, end: &AttemptEnd, cost: Cost) -> Verdict {
+    pub(super) fn accept_attempt_ended(
+        &mut self,
+        id: AttemptId,
+        end: &AttemptEnd,
+        cost: Cost,
+    ) -> AcceptResult {
         self.spent.add(cost);
         let mut ix = id.at.0;
-        while let Some(holder) = self.inst(ix)?.parent {
-            self.st_mut(holder)?.spent.add(cost);
+        while let Some(holder) = self.instance(ix)?.parent {
+            self.step_state_mut(holder)?.spent.add(cost);
             ix = holder.0;
         }
         if matches!(end, AttemptEnd::Checked { .. }) {
-            ensure!(id.role == Role::Check, "only a check has a finding");
+            ensure!(id.role == AttemptRole::Check, "only a check has a finding");
         }
-        if id.role == Role::Undo {
-            return self.undo_attempt_ended(id, end);
+        if id.role == AttemptRole::Undo {
+            return self.accept_undo_attempt_ended(id, end);
         }
-        let st = self.st_mut(id.at)?;
+        let st = self.step_state_mut(id.at)?;
         ensure!(st.live == Some(id), "the attempt is not in flight");
         st.live = None;
         st.spent.add(cost);
-        self.follow(id.at, id.role, end)
+        self.note_attempt_end(id.at, id.role, end)
     }
 
-    pub(super) fn step_goes_on(&mut self, at: StepAt, next: Onward) -> Verdict {
-        if next.role == Role::Undo {
-            return self.undo_goes_on(at);
+    pub(super) fn accept_step_goes_on(&mut self, at: StepAt, next: NextAction) -> AcceptResult {
+        if next.role == AttemptRole::Undo {
+            return self.accept_undo_goes_on(at);
         }
         let now = self.now;
-        let keeps = self.step(at)?.policy.keeps_slot;
-        let fresh = self.step(at)?.policy.retry.fresh_per_iteration;
-        let drains = self.drains(at.0) && (self.st(at)?.given || self.st(at)?.tries > 0);
+        let keeps = self.step_definition(at)?.policy.keeps_slot;
+        let fresh = self.step_definition(at)?.policy.retry.fresh_per_iteration;
+        let drains = self.is_draining(at.0) && (self.step_state(at)?.given || self.step_state(at)?.tries > 0);
         if !drains {
-            self.going(at.0)?;
+            self.check_going(at.0)?;
         }
-        let st = self.st_mut(at)?;
+        let st = self.step_state_mut(at)?;
         match &st.at {
-            At::Between => {
-                let goes = May::GoOn { role: next.role, iteration: next.iteration };
+            AcceptorStepPhase::Between => {
+                let goes = AllowedFollowUp::GoOn { role: next.role, iteration: next.iteration };
                 ensure!(st.may.contains(&goes), "the step is not to do that next: {:?}", st.may);
             }
-            At::Retrying(due) => {
+            AcceptorStepPhase::Retrying(due) => {
                 ensure!(*due <= now, "it is not time to try again");
-                ensure!(next.role == Role::Main && next.iteration == st.iteration, "a retry is main again");
+                ensure!(
+                    next.role == AttemptRole::Main && next.iteration == st.iteration,
+                    "a retry is main again"
+                );
             }
-            At::Ready => {
+            AcceptorStepPhase::Ready => {
                 ensure!(st.released, "it goes on already");
                 let same = next.role == st.role && next.iteration == st.iteration;
                 ensure!(same, "after a hold a step goes on where it stopped");
@@ -263,39 +284,44 @@ impl Acceptor {
             other => return Err(format!("nothing ended that it could go on from: {other:?}")),
         }
         ensure!(next.stage == st.stall.2, "the stage is {}", st.stall.2);
-        st.onward(next.role, next.iteration, fresh);
+        st.advance_to_role(next.role, next.iteration, fresh);
         st.slot &= keeps;
-        st.at = At::Ready;
+        st.at = AcceptorStepPhase::Ready;
         st.released = false;
         st.may.clear();
         Ok(())
     }
 
-    pub(super) fn retry_scheduled(&mut self, at: StepAt, due: Time, error: &Error) -> Verdict {
-        if self.walk_of(at).is_some() {
-            return self.undo_retry(at, due, error);
+    pub(super) fn accept_retry_scheduled(
+        &mut self,
+        at: StepAt,
+        due: Timestamp,
+        error: &ExecutionError,
+    ) -> AcceptResult {
+        if self.find_walk(at).is_some() {
+            return self.accept_undo_retry(at, due, error);
         }
         let now = self.now;
-        let step = Arc::clone(&self.entry(at.0).scope.steps[at.1 as usize]);
-        if self.st(at)?.at == At::Inside {
-            return self.composite_retry(at, due, error);
+        let step = Arc::clone(&self.scope_entry(at.0).scope.steps[at.1 as usize]);
+        if self.step_state(at)?.at == AcceptorStepPhase::Inside {
+            return self.accept_composite_retry(at, due, error);
         }
-        if !self.drains(at.0) {
-            self.going(at.0)?;
+        if !self.is_draining(at.0) {
+            self.check_going(at.0)?;
         }
-        let st = self.st_mut(at)?;
+        let st = self.step_state_mut(at)?;
         let allowed = st.may.iter().find_map(|may| match may {
-            May::Retry { class, not_before } if *class == error.class => Some(*not_before),
+            AllowedFollowUp::Retry { class, not_before } if *class == error.class => Some(*not_before),
             _ => None,
         });
         let Some(not_before) = allowed else {
             return Err(format!("the policy does not retry this: {:?}", st.may));
         };
         st.retries += 1;
-        in_time(&step.policy.retry.backoff, (st.tries, st.retries), not_before, now, due)?;
+        check_retry_due(&step.policy.retry.backoff, (st.tries, st.retries), not_before, now, due)?;
         st.slot &= step.policy.keeps_slot;
-        st.role = Role::Main;
-        st.at = At::Retrying(due);
+        st.role = AttemptRole::Main;
+        st.at = AcceptorStepPhase::Retrying(due);
         st.may.clear();
         Ok(())
     }
@@ -303,24 +329,24 @@ impl Acceptor {
 
 /// Whether a retry is due when the back-off says. Which retry it is can be counted from the last fresh iteration or
 /// from the start.
-pub fn in_time(
+pub fn check_retry_due(
     backoff: &Backoff,
     (low, high): (u32, u32),
-    not_before: Option<Time>,
-    now: Time,
-    due: Time,
-) -> Verdict {
-    let (a, b) = (backoff.delay(low.max(1)), backoff.delay(high.max(1)));
+    not_before: Option<Timestamp>,
+    now: Timestamp,
+    due: Timestamp,
+) -> AcceptResult {
+    let (a, b) = (backoff.retry_delay(low.max(1)), backoff.retry_delay(high.max(1)));
     let least = if backoff.jitter { Millis(0) } else { a.min(b) };
-    let earliest = now.after(least).max(not_before.unwrap_or(now));
-    let latest = now.after(a.max(b)).max(not_before.unwrap_or(now));
+    let earliest = now.saturating_add(least).max(not_before.unwrap_or(now));
+    let latest = now.saturating_add(a.max(b)).max(not_before.unwrap_or(now));
     ensure!(due >= earliest && due <= latest, "due at {due:?}, not between {earliest:?} and {latest:?}");
     Ok(())
 }
 
-impl St {
+impl AcceptorStep {
     /// Moves on to a role of an iteration.
-    pub fn onward(&mut self, role: Role, iteration: u32, fresh: bool) {
+    pub fn advance_to_role(&mut self, role: AttemptRole, iteration: u32, fresh: bool) {
         if iteration != self.iteration {
             self.numbers.clear();
             if fresh {
@@ -332,16 +358,16 @@ impl St {
     }
 
     /// Whether this end is among those that may follow.
-    pub fn may_end(&self, outcome: Outcome) -> bool {
-        self.may.contains(&May::End(outcome))
+    pub fn may_end(&self, outcome: StepOutcome) -> bool {
+        self.may.contains(&AllowedFollowUp::End(outcome))
     }
 
     /// Whether its own time is up.
-    pub fn timed_out(&self, outcome: Outcome, now: Time) -> bool {
-        outcome == Outcome::Failed(ErrorClass::Timeout) && self.is_late(now)
+    pub fn may_end_timed_out(&self, outcome: StepOutcome, now: Timestamp) -> bool {
+        outcome == StepOutcome::Failed(ErrorClass::Timeout) && self.is_late(now)
     }
 
-    pub fn is_late(&self, now: Time) -> bool {
+    pub fn is_late(&self, now: Timestamp) -> bool {
         self.overdue || self.deadline.is_some_and(|due| due <= now)
     }
 }

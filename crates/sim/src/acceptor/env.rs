@@ -4,114 +4,127 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 use skein_core::{
-    engine::{InstanceIx, Outcome, Part as InstancePart, Skip, StepAt},
-    expr::{Env, EvalError, Expr, Lookup, Part, Root},
+    engine::{InstanceIx, InstancePart, SkipReason, StepAt, StepOutcome},
+    expr::{EvalError, Expr, ExprEnv, ReferenceRoot, RootLookup, StepProperty},
     ir::{ErrorClass, StepStatus},
-    plan::{Place, ScopeEntry},
+    plan::{RelativeStepPath, ScopeEntry},
 };
 
 use super::{
     Acceptor,
-    book::{Inst, St},
+    state::{AcceptorInstance, AcceptorStep},
 };
 
-struct Here<'a> {
+struct AcceptorEnv<'a> {
     book: &'a Acceptor,
     instance: InstanceIx,
 }
 
 impl Acceptor {
-    pub(super) fn inst(&self, ix: InstanceIx) -> Result<&Inst, String> {
+    pub(super) fn instance(&self, ix: InstanceIx) -> Result<&AcceptorInstance, String> {
         self.instances.get(ix.0 as usize).ok_or_else(|| format!("there is no instance {}", ix.0))
     }
 
-    pub(super) fn inst_mut(&mut self, ix: InstanceIx) -> Result<&mut Inst, String> {
+    pub(super) fn instance_mut(&mut self, ix: InstanceIx) -> Result<&mut AcceptorInstance, String> {
         self.instances.get_mut(ix.0 as usize).ok_or_else(|| format!("there is no instance {}", ix.0))
     }
 
-    pub(super) fn entry(&self, ix: InstanceIx) -> &ScopeEntry {
+    pub(super) fn scope_entry(&self, ix: InstanceIx) -> &ScopeEntry {
         self.plan.definition.scope(self.instances[ix.0 as usize].scope)
     }
 
-    pub(super) fn step(&self, at: StepAt) -> Result<&skein_core::ir::Step, String> {
-        self.st(at)?;
-        Ok(self.entry(at.0).step(at.1))
+    pub(super) fn step_definition(&self, at: StepAt) -> Result<&skein_core::ir::Step, String> {
+        self.step_state(at)?;
+        Ok(self.scope_entry(at.0).step(at.1))
     }
 
-    pub(super) fn st(&self, StepAt(ix, step): StepAt) -> Result<&St, String> {
-        self.inst(ix)?.steps.get(step as usize).ok_or_else(|| format!("there is no step {step} in {}", ix.0))
+    pub(super) fn step_state(&self, StepAt(ix, step): StepAt) -> Result<&AcceptorStep, String> {
+        self.instance(ix)?
+            .steps
+            .get(step as usize)
+            .ok_or_else(|| format!("there is no step {step} in {}", ix.0))
     }
 
-    pub(super) fn st_mut(&mut self, StepAt(ix, step): StepAt) -> Result<&mut St, String> {
-        let found = self.inst_mut(ix)?.steps.get_mut(step as usize);
+    pub(super) fn step_state_mut(&mut self, StepAt(ix, step): StepAt) -> Result<&mut AcceptorStep, String> {
+        let found = self.instance_mut(ix)?.steps.get_mut(step as usize);
         found.ok_or_else(|| format!("there is no step {step} in {}", ix.0))
     }
 
-    pub(super) fn value(&self, instance: InstanceIx, expr: &Expr) -> Result<Value, EvalError> {
-        expr.eval(&Here { book: self, instance })
+    pub(super) fn evaluate_expr(&self, instance: InstanceIx, expr: &Expr) -> Result<Value, EvalError> {
+        expr.eval(&AcceptorEnv { book: self, instance })
     }
 
-    pub(super) fn test(&self, instance: InstanceIx, expr: &Expr) -> Result<bool, EvalError> {
-        expr.test(&Here { book: self, instance })
+    pub(super) fn evaluate_condition(&self, instance: InstanceIx, expr: &Expr) -> Result<bool, EvalError> {
+        expr.eval_bool(&AcceptorEnv { book: self, instance })
     }
 
     /// The instance around, in the same workflow.
-    fn outer(&self, ix: InstanceIx) -> Option<InstanceIx> {
+    fn outer_instance(&self, ix: InstanceIx) -> Option<InstanceIx> {
         let inst = &self.instances[ix.0 as usize];
         if inst.home == ix { None } else { inst.parent.map(|parent| parent.0) }
     }
 }
 
-impl Env for Here<'_> {
-    fn lookup(&self, root: &Root) -> Lookup<'_> {
+impl ExprEnv for AcceptorEnv<'_> {
+    fn lookup(&self, root: &ReferenceRoot) -> RootLookup<'_> {
         let home = &self.book.instances[self.book.instances[self.instance.0 as usize].home.0 as usize];
         match root {
-            Root::Input => Lookup::Found(Cow::Borrowed(&home.input)),
-            Root::Env => Lookup::Found(Cow::Borrowed(&home.env)),
-            Root::Item => self.item().map_or(Lookup::Absent, |(item, _)| found(item.clone())),
-            Root::Index => self.item().map_or(Lookup::Absent, |(_, index)| found((*index).into())),
-            Root::Context => {
-                self.book.start.as_ref().map_or(Lookup::Absent, |start| found(start.context.clone()))
+            ReferenceRoot::Input => RootLookup::Found(Cow::Borrowed(&home.input)),
+            ReferenceRoot::Env => RootLookup::Found(Cow::Borrowed(&home.env)),
+            ReferenceRoot::Item => {
+                self.enclosing_item().map_or(RootLookup::Absent, |(item, _)| found_value(item.clone()))
             }
-            Root::Step { id, part } => self.step(id, *part),
-            Root::Run | Root::Workflow => Lookup::Absent,
+            ReferenceRoot::Index => {
+                self.enclosing_item().map_or(RootLookup::Absent, |(_, index)| found_value((*index).into()))
+            }
+            ReferenceRoot::Context => self
+                .book
+                .start
+                .as_ref()
+                .map_or(RootLookup::Absent, |start| found_value(start.context.clone())),
+            ReferenceRoot::Step { id, part } => self.lookup_step(id, *part),
+            ReferenceRoot::Run | ReferenceRoot::Workflow => RootLookup::Absent,
         }
     }
 }
 
-fn found(value: Value) -> Lookup<'static> {
-    Lookup::Found(Cow::Owned(value))
+fn found_value(value: Value) -> RootLookup<'static> {
+    RootLookup::Found(Cow::Owned(value))
 }
 
-impl Here<'_> {
-    fn item(&self) -> Option<&(Value, u32)> {
+impl AcceptorEnv<'_> {
+    fn enclosing_item(&self) -> Option<&(Value, u32)> {
         let mut at = Some(self.instance);
         while let Some(ix) = at {
             if let Some(item) = &self.book.instances[ix.0 as usize].item {
                 return Some(item);
             }
-            at = self.book.outer(ix);
+            at = self.book.outer_instance(ix);
         }
         None
     }
 
-    fn step(&self, id: &str, part: Part) -> Lookup<'static> {
+    fn lookup_step(&self, id: &str, part: StepProperty) -> RootLookup<'static> {
         let scope = self.book.instances[self.instance.0 as usize].scope;
-        let Some(place) = self.book.plan.definition.locate(scope, id) else { return Lookup::Absent };
+        let Some(place) = self.book.plan.definition.locate_step(scope, id) else { return RootLookup::Absent };
         let mut ix = self.instance;
         for _ in 0..place.up {
-            match self.book.outer(ix) {
+            match self.book.outer_instance(ix) {
                 Some(outer) => ix = outer,
-                None => return Lookup::Absent,
+                None => return RootLookup::Absent,
             }
         }
         match self.descend(ix, &place) {
-            Ok(ix) => self.read(ix, place.step, part),
+            Ok(ix) => self.read_part(ix, place.step, part),
             Err(lookup) => lookup,
         }
     }
 
-    fn descend(&self, mut ix: InstanceIx, place: &Place) -> Result<InstanceIx, Lookup<'static>> {
+    fn descend(
+        &self,
+        mut ix: InstanceIx,
+        place: &RelativeStepPath,
+    ) -> Result<InstanceIx, RootLookup<'static>> {
         for (step, which) in &place.down {
             let holder = &self.book.instances[ix.0 as usize].steps[*step as usize];
             let lane = |ix: &&InstanceIx| match self.book.instances[ix.0 as usize].part {
@@ -120,45 +133,46 @@ impl Here<'_> {
             };
             ix = match holder.children.iter().rev().find(lane) {
                 Some(ix) => *ix,
-                None if holder.is_live() => return Err(Lookup::NotYet),
-                None => return Err(Lookup::Absent),
+                None if holder.is_live() => return Err(RootLookup::NotYet),
+                None => return Err(RootLookup::Absent),
             };
         }
         Ok(ix)
     }
 
-    fn read(&self, ix: InstanceIx, step: u32, part: Part) -> Lookup<'static> {
+    fn read_part(&self, ix: InstanceIx, step: u32, part: StepProperty) -> RootLookup<'static> {
         let st = &self.book.instances[ix.0 as usize].steps[step as usize];
         let inst = &self.book.instances[ix.0 as usize];
-        let words = &self.book.plan.definition.workflow_of(inst.scope).workflow.words;
+        let words = &self.book.plan.definition.workflow_containing(inst.scope).workflow.words;
         let Some(outcome) = st.outcome else {
             // What was never reached in something that has ended is shown as skipped.
-            let skipped = part == Part::Status && inst.ended.is_some();
+            let skipped = part == StepProperty::Status && inst.ended.is_some();
             return if skipped {
-                found(words.step(StepStatus::Skipped, false).into())
+                found_value(words.step_word(StepStatus::Skipped, false).into())
             } else {
-                Lookup::Absent
+                RootLookup::Absent
             };
         };
         match part {
-            Part::Output => found(st.output.clone()),
-            Part::Status => {
-                let own = st.effect.is_some_and(|effect| effect.as_skipped) && outcome != Outcome::Succeeded;
-                let status = if own { StepStatus::Skipped } else { shown(outcome) };
-                found(words.step(status, own).into())
+            StepProperty::Output => found_value(st.output.clone()),
+            StepProperty::Status => {
+                let own =
+                    st.effect.is_some_and(|effect| effect.as_skipped) && outcome != StepOutcome::Succeeded;
+                let status = if own { StepStatus::Skipped } else { shown_status(outcome) };
+                found_value(words.step_word(status, own).into())
             }
-            Part::Summary => Lookup::Absent,
+            StepProperty::Summary => RootLookup::Absent,
         }
     }
 }
 
-fn shown(outcome: Outcome) -> StepStatus {
+fn shown_status(outcome: StepOutcome) -> StepStatus {
     match outcome {
-        Outcome::Succeeded => StepStatus::Succeeded,
-        Outcome::Incomplete => StepStatus::Incomplete,
-        Outcome::Failed(ErrorClass::Timeout) => StepStatus::TimedOut,
-        Outcome::Exhausted | Outcome::Failed(_) | Outcome::Rejected => StepStatus::Failed,
-        Outcome::Skipped(Skip::Condition | Skip::Upstream(_)) => StepStatus::Skipped,
-        Outcome::Cancelled => StepStatus::Cancelled,
+        StepOutcome::Succeeded => StepStatus::Succeeded,
+        StepOutcome::Incomplete => StepStatus::Incomplete,
+        StepOutcome::Failed(ErrorClass::Timeout) => StepStatus::TimedOut,
+        StepOutcome::Exhausted | StepOutcome::Failed(_) | StepOutcome::Rejected => StepStatus::Failed,
+        StepOutcome::Skipped(SkipReason::Condition | SkipReason::Upstream(_)) => StepStatus::Skipped,
+        StepOutcome::Cancelled => StepStatus::Cancelled,
     }
 }

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{Event, InstanceIx, Publication, Route},
-    ir::{HookWhen, RunStatus, Shape},
-    time::Time,
+    engine::{CursorRoute, Event, InstanceIx, Publication},
+    ir::{HookTiming, RunStatus, ScopeShape},
+    time::Timestamp,
 };
 
-use super::{Acceptor, Phase, Verdict, book::Inst, ensure};
+use super::{AcceptResult, Acceptor, AcceptorPhase, ensure, state::AcceptorInstance};
 
 impl Acceptor {
-    pub(super) fn run_started(&mut self, event: &Event) -> Verdict {
+    pub(super) fn accept_run_started(&mut self, event: &Event) -> AcceptResult {
         let Event::RunStarted { start, definition, parameters, env, deadline, publish } = event else {
             return Ok(());
         };
@@ -21,71 +21,77 @@ impl Acceptor {
         let definition = self.plan.definition.clone();
         let root = definition.root();
         let entry = definition.scope(root.root);
-        let right = entry.scope.timeout.map(|timeout| self.now.after(timeout));
+        let right = entry.scope.timeout.map(|timeout| self.now.saturating_add(timeout));
         ensure!(*deadline == right, "its time should be up at {right:?}");
-        let hooks = self.hooks(HookWhen::Start);
+        let hooks = self.list_hooks(HookTiming::Start);
         ensure!(
             publish.iter().copied().collect::<BTreeSet<_>>() == hooks,
             "what starts is to be told to {hooks:?}"
         );
-        let mut inst = Inst::new(root.root, InstanceIx::ROOT, entry.scope.steps.len());
-        inst.cursor = matches!(entry.scope.shape, Shape::Routed { .. }).then_some(Route::Step(entry.start));
+        let mut inst = AcceptorInstance::new(root.root, InstanceIx::ROOT, entry.scope.steps.len());
+        inst.cursor =
+            matches!(entry.scope.shape, ScopeShape::Routed { .. }).then_some(CursorRoute::Step(entry.start));
         inst.deadline = *deadline;
         inst.input = (**parameters).clone();
         self.instances.push(inst);
         self.publish = hooks;
         self.start = Some((**start).clone());
-        self.phase = Phase::Going;
-        self.right_env(env)
+        self.phase = AcceptorPhase::Going;
+        self.check_env(env)
     }
 
-    fn right_env(&mut self, env: &Value) -> Verdict {
+    fn check_env(&mut self, env: &Value) -> AcceptResult {
         let definition = self.plan.definition.clone();
         let mut right = json!({});
         for (name, expr) in &definition.root().workflow.env {
             right[name.as_str()] =
-                self.value(InstanceIx::ROOT, expr).map_err(|e| format!("an env is wrong: {e}"))?;
+                self.evaluate_expr(InstanceIx::ROOT, expr).map_err(|e| format!("an env is wrong: {e}"))?;
         }
         let none = definition.root().workflow.env.is_empty() && env.is_null();
         ensure!(none || right == *env, "its env should be {right}");
-        self.inst_mut(InstanceIx::ROOT)?.env = env.clone();
+        self.instance_mut(InstanceIx::ROOT)?.env = env.clone();
         Ok(())
     }
 
-    fn hooks(&self, when: HookWhen) -> BTreeSet<Publication> {
+    fn list_hooks(&self, when: HookTiming) -> BTreeSet<Publication> {
         let hooks = &self.plan.definition.root().workflow.hooks;
         (0..).zip(hooks).filter(|(_, hook)| hook.when == when).map(|(i, _)| Publication::Hook(i)).collect()
     }
 
-    pub(super) fn run_decided(
+    pub(super) fn accept_run_decided(
         &mut self,
         status: RunStatus,
         output: &Value,
         degraded: bool,
         publish: &[Publication],
-        retry: Option<Time>,
-    ) -> Verdict {
-        let root = self.inst(InstanceIx::ROOT)?;
+        retry: Option<Timestamp>,
+    ) -> AcceptResult {
+        let root = self.instance(InstanceIx::ROOT)?;
         match &root.ended {
             Some(end) if self.status.is_none() => {
                 ensure!(end.status == status, "its root ended as {}", end.status);
             }
             _ => self.may_be_over(InstanceIx::ROOT)?,
         }
-        self.right_end(InstanceIx::ROOT, status, output, degraded)?;
-        let over = |walk: &super::book::WalkBook| walk.over && walk.live.is_none();
+        self.check_instance_end(InstanceIx::ROOT, status, output, degraded)?;
+        let over = |walk: &super::state::AcceptorWalk| walk.over && walk.live.is_none();
         ensure!(self.walks.values().all(over), "something is still being undone");
-        self.right_publications(status, publish, retry)?;
+        self.check_publications(status, publish, retry)?;
         self.publish.extend(publish);
-        self.phase = Phase::Decided;
+        self.phase = AcceptorPhase::Decided;
         self.status = Some(status);
         Ok(())
     }
 
-    fn right_publications(&self, status: RunStatus, publish: &[Publication], retry: Option<Time>) -> Verdict {
+    fn check_publications(
+        &self,
+        status: RunStatus,
+        publish: &[Publication],
+        retry: Option<Timestamp>,
+    ) -> AcceptResult {
         let good = status == RunStatus::Succeeded;
-        let hooks = self.hooks(if good { HookWhen::Success } else { HookWhen::Failure });
-        let other = self.hooks(if good { HookWhen::Failure } else { HookWhen::Success });
+        let hooks = self.list_hooks(if good { HookTiming::Success } else { HookTiming::Failure });
+        let other = self.list_hooks(if good { HookTiming::Failure } else { HookTiming::Success });
         for item in publish {
             match item {
                 Publication::Hook(_) => ensure!(!other.contains(item), "that hook is for another end"),
@@ -97,15 +103,15 @@ impl Acceptor {
         let told = hooks.iter().all(|hook| publish.contains(hook));
         ensure!(told || status == RunStatus::Cancelled || self.status.is_some(), "{hooks:?} are to be told");
         if retry.is_some() {
-            self.may_retry(status)?;
+            self.may_retry_run(status)?;
             ensure!(publish.contains(&Publication::Retry), "a retry is to be published");
         } else if self.status.is_none() {
-            ensure!(self.may_retry(status).is_err(), "a run with attempts left is to be retried");
+            ensure!(self.may_retry_run(status).is_err(), "a run with attempts left is to be retried");
         }
         Ok(())
     }
 
-    fn may_retry(&self, status: RunStatus) -> Verdict {
+    fn may_retry_run(&self, status: RunStatus) -> AcceptResult {
         let policy = &self.plan.definition.root().workflow.scope.retry;
         let Some(policy) = policy else { return Err("the run is not retried".into()) };
         let attempt = self.start.as_ref().map_or(1, |start| start.attempt);
@@ -116,10 +122,10 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn closed(&mut self) -> Verdict {
-        ensure!(self.phase == Phase::Decided, "the run is not decided, or closed already");
+    pub(super) fn accept_closed(&mut self) -> AcceptResult {
+        ensure!(self.phase == AcceptorPhase::Decided, "the run is not decided, or closed already");
         ensure!(self.publish.is_empty(), "{:?} are still to be published", self.publish);
-        self.phase = Phase::Closed;
+        self.phase = AcceptorPhase::Closed;
         Ok(())
     }
 }

@@ -9,25 +9,25 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, Cost, Error, Event, Given, InstanceIx, Mode, Onward, Outcome, Role, Route,
-        Start, StepAt,
+        AttemptEnd, AttemptId, AttemptInput, AttemptMode, AttemptRole, Cost, CursorRoute, Event,
+        ExecutionError, InstanceIx, NextAction, RunStart, StepAt, StepOutcome,
     },
     ids::RunId,
-    ir::{Effect, ErrorClass, RunStatus},
+    ir::{ErrorClass, OutcomeEffect, RunStatus},
     plan::Plan,
-    time::Time,
+    time::Timestamp,
 };
 
 use super::Acceptor;
-use crate::kit::*;
+use crate::test_kit::*;
 
 /// A history as it is written down: each event and its time.
-pub type History = Vec<(Time, Event)>;
+pub type History = Vec<(Timestamp, Event)>;
 
 /// Writes a history. Time passes only when it is told to.
 pub struct Pen {
     plan: Plan,
-    now: Time,
+    now: Timestamp,
     history: History,
 }
 
@@ -35,20 +35,20 @@ pub fn at(instance: u32, step: u32) -> StepAt {
     StepAt(InstanceIx(instance), step)
 }
 
-pub fn attempt(at: StepAt, iteration: u32, role: Role, attempt: u32) -> AttemptId {
+pub fn attempt(at: StepAt, iteration: u32, role: AttemptRole, attempt: u32) -> AttemptId {
     AttemptId { at, visit: 1, iteration, role, attempt }
 }
 
-pub fn error(class: ErrorClass) -> Error {
-    Error { class, code: None, message: "no".into(), origin: None }
+pub fn error(class: ErrorClass) -> ExecutionError {
+    ExecutionError { class, code: None, message: "no".into(), origin: None }
 }
 
 impl Pen {
     pub fn new(plan: Plan) -> Pen {
-        Pen::started(plan, Start::new(RunId::new("r").unwrap()))
+        Pen::started(plan, RunStart::new(RunId::new("r").unwrap()))
     }
 
-    pub fn started(plan: Plan, start: Start) -> Pen {
+    pub fn started(plan: Plan, start: RunStart) -> Pen {
         let started = Event::RunStarted {
             start: Box::new(start),
             definition: plan.definition.hash(),
@@ -67,13 +67,13 @@ impl Pen {
     }
 
     pub fn pass(&mut self, millis: i64) {
-        self.now = Time(self.now.0 + millis);
+        self.now = Timestamp(self.now.0 + millis);
     }
 
     pub fn starts(&mut self, id: AttemptId) {
-        let first = id.attempt == 1 && id.iteration == 1 && id.role == Role::Main;
-        let given = first.then(|| Arc::new(Given { inputs: json!({}), texts: Vec::new() }));
-        let mode = if first { Mode::Fresh } else { Mode::Again };
+        let first = id.attempt == 1 && id.iteration == 1 && id.role == AttemptRole::Main;
+        let given = first.then(|| Arc::new(AttemptInput { inputs: json!({}), texts: Vec::new() }));
+        let mode = if first { AttemptMode::Fresh } else { AttemptMode::Again };
         self.put(Event::AttemptStarted { attempt: id, mode, given, deadline: None });
     }
 
@@ -82,20 +82,23 @@ impl Pen {
         self.put(Event::AttemptEnded { attempt: id, end, cost, proofs, by: None });
     }
 
-    pub fn goes_on(&mut self, at: StepAt, role: Role, iteration: u32) {
-        self.put(Event::StepGoesOn { at, next: Onward { role, iteration, mode: Mode::Fresh, stage: 1 } });
+    pub fn goes_on(&mut self, at: StepAt, role: AttemptRole, iteration: u32) {
+        self.put(Event::StepGoesOn {
+            at,
+            next: NextAction { role, iteration, mode: AttemptMode::Fresh, stage: 1 },
+        });
     }
 
     pub fn ended(
         &mut self,
         at: StepAt,
-        outcome: Outcome,
+        outcome: StepOutcome,
         output: Value,
-        effect: Effect,
-        route: Option<Route>,
+        effect: OutcomeEffect,
+        route: Option<CursorRoute>,
     ) {
         let error = match outcome {
-            Outcome::Failed(class) => Some(error(class)),
+            StepOutcome::Failed(class) => Some(error(class)),
             _ => None,
         };
         self.put(Event::StepEnded {
@@ -110,12 +113,12 @@ impl Pen {
     }
 
     /// A first attempt that succeeds with `{"n": 1}`, and the end of its step.
-    pub fn works(&mut self, at: StepAt, route: Option<Route>) {
-        let id = attempt(at, 1, Role::Main, 1);
+    pub fn works(&mut self, at: StepAt, route: Option<CursorRoute>) {
+        let id = attempt(at, 1, AttemptRole::Main, 1);
         self.put(Event::StepReady { at });
         self.starts(id);
-        self.ends(id, good(json!({"n": 1})));
-        self.ended(at, Outcome::Succeeded, json!({"n": 1}), Effect::GO_ON, route);
+        self.ends(id, succeeded_end(json!({"n": 1})));
+        self.ended(at, StepOutcome::Succeeded, json!({"n": 1}), OutcomeEffect::GO_ON, route);
     }
 
     pub fn decided(&mut self, status: RunStatus, output: Value) {
@@ -130,10 +133,10 @@ impl Pen {
     }
 }
 
-pub fn judge(plan: &Plan, history: &[(Time, Event)]) -> Result<(), String> {
+pub fn judge(plan: &Plan, history: &[(Timestamp, Event)]) -> Result<(), String> {
     let mut acceptor = Acceptor::new(plan.clone());
     history.iter().try_for_each(|(at, event)| acceptor.accept(*at, event))?;
-    acceptor.finish()
+    acceptor.check_finished()
 }
 
 /// The history with something changed must be refused, for this reason.

@@ -3,18 +3,21 @@
 use std::sync::Arc;
 
 use skein_core::{
-    engine::{AttemptEnd, AttemptId, Error, Event, Halt, InstanceIx, Role, StepAt, UndoTarget, Walk},
-    ir::{ErrorClass, Kind, RunStatus, UndoFailure},
+    engine::{
+        AttemptEnd, AttemptId, AttemptRole, Event, ExecutionError, HaltReason, InstanceIx, StepAt,
+        UndoTarget, UndoWalk,
+    },
+    ir::{ErrorClass, RunStatus, StepKindSpec, UndoFailurePolicy},
     limits,
-    time::Time,
+    time::Timestamp,
 };
 
 use super::{
-    Acceptor, Verdict,
-    after::again,
-    attempts::in_time,
-    book::{At, WalkBook},
+    AcceptResult, Acceptor,
+    attempts::check_retry_due,
     ensure,
+    follow_ups::allows_retry,
+    state::{AcceptorStepPhase, AcceptorWalk},
 };
 
 impl Acceptor {
@@ -24,16 +27,16 @@ impl Acceptor {
             Event::UndoEnded { .. } | Event::RetryScheduled { .. } | Event::RunDecided { .. } => true,
             Event::InstanceEnded { .. } => true,
             Event::AttemptStarted { attempt, .. } | Event::AttemptEnded { attempt, .. } => {
-                attempt.role == Role::Undo
+                attempt.role == AttemptRole::Undo
             }
-            Event::StepGoesOn { next, .. } => next.role == Role::Undo,
+            Event::StepGoesOn { next, .. } => next.role == AttemptRole::Undo,
             Event::Closed => self.publish.is_empty(),
             _ => false,
         }
     }
 
     /// What was completed and not undone in the instances that `belongs` accepts, last first.
-    fn completed(&self, belongs: impl Fn(InstanceIx) -> bool) -> Vec<UndoTarget> {
+    fn list_undo_targets(&self, belongs: impl Fn(InstanceIx) -> bool) -> Vec<UndoTarget> {
         let mut all = Vec::new();
         for ix in (0..self.instances.len()).filter_map(|ix| u32::try_from(ix).ok().map(InstanceIx)) {
             if !belongs(ix) {
@@ -50,8 +53,8 @@ impl Acceptor {
     }
 
     /// In a workflow, with lanes, items and passes, and with the calls that are undone by what is inside them.
-    pub(super) fn completed_in(&self, home: InstanceIx) -> Vec<UndoTarget> {
-        self.completed(|mut ix| {
+    pub(super) fn undo_targets_in(&self, home: InstanceIx) -> Vec<UndoTarget> {
+        self.list_undo_targets(|mut ix| {
             while self.instances[ix.0 as usize].home != home {
                 match self.instances[ix.0 as usize].parent {
                     Some(parent) if self.is_undone_through(ix, parent) => ix = parent.0,
@@ -68,11 +71,11 @@ impl Acceptor {
         let inst = &self.instances[ix.0 as usize];
         let is_call = inst.home == ix;
         let succeeded = inst.ended.as_ref().is_some_and(|end| end.status == RunStatus::Succeeded);
-        !is_call || succeeded && self.entry(parent.0).step(parent.1).undo.is_none()
+        !is_call || succeeded && self.scope_entry(parent.0).step(parent.1).undo.is_none()
     }
 
     /// Inside a composite, likewise.
-    pub(super) fn completed_under(&self, at: StepAt) -> Vec<UndoTarget> {
+    pub(super) fn undo_targets_under(&self, at: StepAt) -> Vec<UndoTarget> {
         let under = |mut ix: InstanceIx| {
             loop {
                 match self.instances[ix.0 as usize].parent {
@@ -83,15 +86,20 @@ impl Acceptor {
                 }
             }
         };
-        self.completed(under)
+        self.list_undo_targets(under)
     }
 
-    pub(super) fn undo_began(&mut self, of: Walk, targets: &[UndoTarget], uncertain: &[StepAt]) -> Verdict {
+    pub(super) fn accept_undo_began(
+        &mut self,
+        of: UndoWalk,
+        targets: &[UndoTarget],
+        uncertain: &[StepAt],
+    ) -> AcceptResult {
         let mut right = match of {
-            Walk::Workflow(home) => {
+            UndoWalk::Workflow(home) => {
                 self.may_undo(home)?;
-                let mut all = self.completed_in(home);
-                if !self.inst(home)?.undo_asked {
+                let mut all = self.undo_targets_in(home);
+                if !self.instance(home)?.undo_asked {
                     let left = |t: &UndoTarget| {
                         self.walks.values().any(|walk| walk.failed && walk.targets.contains(t))
                     };
@@ -99,33 +107,39 @@ impl Acceptor {
                 }
                 all
             }
-            Walk::Composite(at) => {
-                let st = self.st(at)?;
+            UndoWalk::Composite(at) => {
+                let st = self.step_state(at)?;
                 ensure!(
-                    matches!(st.at, At::Inside | At::Retrying(_)),
+                    matches!(st.at, AcceptorStepPhase::Inside | AcceptorStepPhase::Retrying(_)),
                     "the composite is not to be tried again"
                 );
-                ensure!(!matches!(self.step(at)?.kind, Kind::Call(_)), "a call undoes itself");
+                ensure!(
+                    !matches!(self.step_definition(at)?.kind, StepKindSpec::Call(_)),
+                    "a call undoes itself"
+                );
                 for child in &st.children {
                     let over = self.instances[child.0 as usize].ended.is_some();
                     ensure!(over, "something inside is not over");
                 }
-                self.completed_under(at)
+                self.undo_targets_under(at)
             }
         };
-        if let Walk::Workflow(home) = of
-            && let Some(first) = self.failed_first(home, targets)
+        if let UndoWalk::Workflow(home) = of
+            && let Some(first) = self.find_failed_target(home, targets)
         {
             right.insert(0, first);
         }
         ensure!(right == targets, "what is to be undone is {right:?}");
         for at in uncertain {
-            ensure!(self.step(*at)?.undo.is_some(), "what has no undo cannot be listed as uncertain");
+            ensure!(
+                self.step_definition(*at)?.undo.is_some(),
+                "what has no undo cannot be listed as uncertain"
+            );
         }
-        if let Walk::Workflow(home) = of {
-            self.inst_mut(home)?.began_undo = true;
+        if let UndoWalk::Workflow(home) = of {
+            self.instance_mut(home)?.began_undo = true;
         }
-        let book = WalkBook {
+        let book = AcceptorWalk {
             targets: targets.to_vec(),
             done: 0,
             failed: false,
@@ -142,12 +156,12 @@ impl Acceptor {
         Ok(())
     }
 
-    fn may_undo(&self, home: InstanceIx) -> Verdict {
-        let inst = self.inst(home)?;
+    fn may_undo(&self, home: InstanceIx) -> AcceptResult {
+        let inst = self.instance(home)?;
         ensure!(inst.home == home, "only a workflow is undone");
         let again = self.status == Some(RunStatus::UndoFailed);
         ensure!((inst.is_halted() && inst.undo_asked) || again, "nothing asks for undo");
-        let before = self.walks.get(&Walk::Workflow(home));
+        let before = self.walks.get(&UndoWalk::Workflow(home));
         ensure!(before.is_none_or(|walk| walk.over && walk.failed), "it was undone already");
         for inst in self.instances.iter().filter(|inst| inst.home == home) {
             let live = inst.steps.iter().position(|st| st.is_live() && !st.is_unstarted());
@@ -157,32 +171,32 @@ impl Acceptor {
     }
 
     /// The step whose failure began it, where the policy takes it first and so does this walk.
-    fn failed_first(&self, home: InstanceIx, targets: &[UndoTarget]) -> Option<UndoTarget> {
-        let inst = self.inst(home).ok()?;
-        let policy = &self.plan.definition.workflow_of(inst.scope).workflow.scope.undo;
-        let Some(Halt::Failed { step }) = inst.halts.first() else { return None };
+    fn find_failed_target(&self, home: InstanceIx, targets: &[UndoTarget]) -> Option<UndoTarget> {
+        let inst = self.instance(home).ok()?;
+        let policy = &self.plan.definition.workflow_containing(inst.scope).workflow.scope.undo;
+        let Some(HaltReason::Failed { step }) = inst.halts.first() else { return None };
         let at = StepAt(home, *step);
         let first = targets.first().filter(|first| first.at == at)?;
-        let st = self.st(at).ok()?;
+        let st = self.step_state(at).ok()?;
         let own = st.completed.iter().any(|one| one.visit == first.visit && !one.undone);
         (policy.failed_step && !own && first.visit == st.visit).then_some(*first)
     }
 
     /// The walk whose next target is this step.
-    pub(super) fn walk_of(&self, at: StepAt) -> Option<Walk> {
+    pub(super) fn find_walk(&self, at: StepAt) -> Option<UndoWalk> {
         let next =
-            |walk: &WalkBook| !walk.over && walk.targets.get(walk.done).is_some_and(|next| next.at == at);
+            |walk: &AcceptorWalk| !walk.over && walk.targets.get(walk.done).is_some_and(|next| next.at == at);
         self.walks.iter().find(|(_, walk)| next(walk)).map(|(of, _)| *of)
     }
 
-    fn walk(&mut self, at: StepAt) -> Result<&mut WalkBook, String> {
-        let of = self.walk_of(at).ok_or("it is not this step's turn to be undone")?;
+    fn walk_mut(&mut self, at: StepAt) -> Result<&mut AcceptorWalk, String> {
+        let of = self.find_walk(at).ok_or("it is not this step's turn to be undone")?;
         self.walks.get_mut(&of).ok_or_else(|| "there is no such walk".to_owned())
     }
 
-    pub(super) fn undo_started(&mut self, id: AttemptId) -> Verdict {
+    pub(super) fn accept_undo_started(&mut self, id: AttemptId) -> AcceptResult {
         let now = self.now;
-        let walk = self.walk(id.at)?;
+        let walk = self.walk_mut(id.at)?;
         let target = walk.targets[walk.done];
         ensure!(target.visit == id.visit, "the visit that is undone is {}", target.visit);
         ensure!(walk.live.is_none(), "another undo is in flight");
@@ -201,9 +215,9 @@ impl Acceptor {
     }
 
     /// An undo that was interrupted, or whose time to be tried again has come.
-    pub(super) fn undo_goes_on(&mut self, at: StepAt) -> Verdict {
+    pub(super) fn accept_undo_goes_on(&mut self, at: StepAt) -> AcceptResult {
         let now = self.now;
-        let walk = self.walk(at)?;
+        let walk = self.walk_mut(at)?;
         ensure!(walk.live.is_none(), "an undo is in flight");
         let interrupted = matches!(walk.last, Some(AttemptEnd::Interrupted));
         let due = walk.due.is_some_and(|due| due <= now);
@@ -212,8 +226,8 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn undo_attempt_ended(&mut self, id: AttemptId, end: &AttemptEnd) -> Verdict {
-        let walk = self.walk(id.at)?;
+    pub(super) fn accept_undo_attempt_ended(&mut self, id: AttemptId, end: &AttemptEnd) -> AcceptResult {
+        let walk = self.walk_mut(id.at)?;
         ensure!(walk.live == Some(id), "the attempt is not in flight");
         walk.live = None;
         match end {
@@ -225,61 +239,73 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn undo_retry(&mut self, at: StepAt, due: Time, error: &Error) -> Verdict {
+    pub(super) fn accept_undo_retry(
+        &mut self,
+        at: StepAt,
+        due: Timestamp,
+        error: &ExecutionError,
+    ) -> AcceptResult {
         let now = self.now;
-        let step = Arc::clone(&self.entry(at.0).scope.steps[at.1 as usize]);
+        let step = Arc::clone(&self.scope_entry(at.0).scope.steps[at.1 as usize]);
         let Some(undo) = &step.undo else { return Err("the step has no undo".into()) };
-        let walk = self.walk(at)?;
-        let (class, code, not_before) = failure(walk.last.as_ref()).ok_or("the undo has not failed")?;
+        let walk = self.walk_mut(at)?;
+        let (class, code, not_before) =
+            classify_undo_failure(walk.last.as_ref()).ok_or("the undo has not failed")?;
         ensure!(class == error.class, "it failed with {class:?}");
-        ensure!(again(&undo.retry, walk.tries, class, code), "the policy does not retry this");
-        in_time(&undo.retry.backoff, (walk.tries, walk.tries), not_before, now, due)?;
+        ensure!(allows_retry(&undo.retry, walk.tries, class, code), "the policy does not retry this");
+        check_retry_due(&undo.retry.backoff, (walk.tries, walk.tries), not_before, now, due)?;
         walk.due = Some(due);
         Ok(())
     }
 
-    pub(super) fn step_undone(&mut self, at: StepAt, visit: u32) -> Verdict {
-        let walk = self.walk(at)?;
+    pub(super) fn accept_step_undone(&mut self, at: StepAt, visit: u32) -> AcceptResult {
+        let walk = self.walk_mut(at)?;
         ensure!(walk.targets[walk.done].visit == visit, "another visit is undone");
         ensure!(matches!(walk.last, Some(AttemptEnd::Succeeded { .. })), "its undo has not succeeded");
-        walk.next();
-        for one in self.st_mut(at)?.completed.iter_mut().filter(|one| one.visit == visit) {
+        walk.advance();
+        for one in self.step_state_mut(at)?.completed.iter_mut().filter(|one| one.visit == visit) {
             ensure!(!one.undone, "it was undone already");
             one.undone = true;
         }
         Ok(())
     }
 
-    pub(super) fn undo_failed(&mut self, at: StepAt, visit: u32, error: &Error) -> Verdict {
-        let step = Arc::clone(&self.entry(at.0).scope.steps[at.1 as usize]);
+    pub(super) fn accept_undo_failed(
+        &mut self,
+        at: StepAt,
+        visit: u32,
+        error: &ExecutionError,
+    ) -> AcceptResult {
+        let step = Arc::clone(&self.scope_entry(at.0).scope.steps[at.1 as usize]);
         let Some(undo) = &step.undo else { return Err("the step has no undo".into()) };
-        let walk = self.walk(at)?;
+        let walk = self.walk_mut(at)?;
         ensure!(walk.targets[walk.done].visit == visit, "another visit is undone");
         ensure!(walk.live.is_none(), "an undo is in flight");
         let interrupted = walk.interruptions >= limits::INTERRUPTIONS;
-        match failure(walk.last.as_ref()) {
+        match classify_undo_failure(walk.last.as_ref()) {
             Some((class, code, _)) => {
                 ensure!(class == error.class, "it failed with {class:?}");
-                ensure!(!again(&undo.retry, walk.tries, class, code), "the policy retries this");
+                ensure!(!allows_retry(&undo.retry, walk.tries, class, code), "the policy retries this");
             }
             // Inputs that cannot be worked out fail it without an attempt.
             None => ensure!(walk.last.is_none() || interrupted, "its undo has not failed"),
         }
         walk.failed = true;
-        walk.next();
+        walk.advance();
         Ok(())
     }
 
-    pub(super) fn undo_ended(&mut self, of: Walk, clean: bool) -> Verdict {
+    pub(super) fn accept_undo_ended(&mut self, of: UndoWalk, clean: bool) -> AcceptResult {
         let home = match of {
-            Walk::Workflow(home) => home,
-            Walk::Composite(at) => self.inst(at.0)?.home,
+            UndoWalk::Workflow(home) => home,
+            UndoWalk::Composite(at) => self.instance(at.0)?.home,
         };
-        let policy = self.plan.definition.workflow_of(self.inst(home)?.scope).workflow.scope.undo.clone();
+        let policy =
+            self.plan.definition.workflow_containing(self.instance(home)?.scope).workflow.scope.undo.clone();
         let walk = self.walks.get_mut(&of).ok_or("no such walk began")?;
         ensure!(!walk.over, "the walk has ended already");
         ensure!(walk.live.is_none(), "an undo is in flight");
-        let stops = walk.failed && policy.if_one_fails == UndoFailure::Stop;
+        let stops = walk.failed && policy.if_one_fails == UndoFailurePolicy::Stop;
         ensure!(walk.done == walk.targets.len() || stops, "not all is undone");
         ensure!(clean != walk.failed, "whether it is clean is not what its undos say");
         walk.over = true;
@@ -288,12 +314,12 @@ impl Acceptor {
 
     /// Whether anything of a workflow was undone, and whether something could not be.
     pub(super) fn undo_result(&self, home: InstanceIx) -> (bool, bool) {
-        match self.walks.get(&Walk::Workflow(home)) {
+        match self.walks.get(&UndoWalk::Workflow(home)) {
             Some(walk) => (walk.done > 0, walk.failed),
             None => {
-                let inside = |walk: &Walk| match walk {
-                    Walk::Composite(at) => self.inst(at.0).is_ok_and(|inst| inst.home == home),
-                    Walk::Workflow(_) => false,
+                let inside = |walk: &UndoWalk| match walk {
+                    UndoWalk::Composite(at) => self.instance(at.0).is_ok_and(|inst| inst.home == home),
+                    UndoWalk::Workflow(_) => false,
                 };
                 (false, self.walks.iter().any(|(walk, book)| inside(walk) && book.failed))
             }
@@ -301,8 +327,8 @@ impl Acceptor {
     }
 }
 
-impl WalkBook {
-    fn next(&mut self) {
+impl AcceptorWalk {
+    fn advance(&mut self) {
         self.done += 1;
         (self.attempts, self.tries, self.interruptions) = (0, 0, 0);
         (self.last, self.due) = (None, None);
@@ -310,7 +336,7 @@ impl WalkBook {
 }
 
 /// The class and code of a failed undo, and when it may be tried again.
-fn failure(end: Option<&AttemptEnd>) -> Option<(ErrorClass, Option<&str>, Option<Time>)> {
+fn classify_undo_failure(end: Option<&AttemptEnd>) -> Option<(ErrorClass, Option<&str>, Option<Timestamp>)> {
     match end? {
         AttemptEnd::Failed { class, code, retry_at, .. } => Some((*class, code.as_deref(), *retry_at)),
         AttemptEnd::TimedOut => Some((ErrorClass::Timeout, None, None)),

@@ -13,7 +13,7 @@ use skein_core::{
 
 /// What a step gives, as far as those that read it care.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gives {
+pub enum StepOutputShape {
     /// `{n, flag, word, list}`; what is not required may be missing.
     Fields,
     /// `{decision, reason, approver}`.
@@ -28,11 +28,11 @@ pub enum Gives {
 thread_local! {
     static EXPRS: RefCell<BTreeMap<String, Expr>> = const { RefCell::new(BTreeMap::new()) };
     static NAMES: RefCell<Vec<StepId>> = const { RefCell::new(Vec::new()) };
-    static SCHEMAS: Vec<Schema> = schemas();
+    static SCHEMAS: Vec<Schema> = compile_schemas();
 }
 
 /// The `n`th step id.
-pub fn id(n: usize) -> StepId {
+pub fn nth_step_id(n: usize) -> StepId {
     NAMES.with_borrow_mut(|names| {
         while names.len() <= n {
             names.push(StepId::new(format!("s{}", names.len())).expect("a letter and a number are a name"));
@@ -41,7 +41,7 @@ pub fn id(n: usize) -> StepId {
     })
 }
 
-fn cached(key: String, parse: impl FnOnce(&str) -> Expr) -> Expr {
+fn parse_cached(key: String, parse: impl FnOnce(&str) -> Expr) -> Expr {
     EXPRS.with_borrow_mut(|cache| {
         if let Some(expr) = cache.get(&key) {
             return expr.clone();
@@ -53,24 +53,24 @@ fn cached(key: String, parse: impl FnOnce(&str) -> Expr) -> Expr {
 }
 
 /// A condition or path, in the spelling that has `$`.
-pub fn condition(text: String) -> Expr {
-    cached(text, |text| {
-        aip15::condition(text).unwrap_or_else(|e| panic!("generated condition `{text}`: {e}"))
+pub fn parse_condition(text: String) -> Expr {
+    parse_cached(text, |text| {
+        aip15::parse_condition(text).unwrap_or_else(|e| panic!("generated condition `{text}`: {e}"))
     })
 }
 
 /// A condition in the spelling that knows statuses and `env`.
-pub fn rich(text: String) -> Expr {
-    cached(text, |text| {
-        swdl::condition(text, swdl::Scope::FanOut)
+pub fn parse_status_condition(text: String) -> Expr {
+    parse_cached(text, |text| {
+        swdl::parse_condition(text, swdl::SwdlExprScope::FanOut)
             .unwrap_or_else(|e| panic!("generated condition `{text}`: {e}"))
     })
 }
 
 /// A value in which strings that start with `$` are paths.
-pub fn value(value: &Value) -> Expr {
-    cached(value.to_string(), |_| {
-        aip15::value(value).unwrap_or_else(|e| panic!("generated value {value}: {e}"))
+pub fn parse_value(value: &Value) -> Expr {
+    parse_cached(value.to_string(), |_| {
+        aip15::parse_value(value).unwrap_or_else(|e| panic!("generated value {value}: {e}"))
     })
 }
 
@@ -84,11 +84,11 @@ pub const PARAMETERS: usize = 5;
 pub const CALLED: usize = 6;
 pub const OBJECT: usize = 7;
 
-pub fn schema(n: usize) -> Schema {
+pub fn shared_schema(n: usize) -> Schema {
     SCHEMAS.with(|schemas| schemas[n].clone())
 }
 
-fn schemas() -> Vec<Schema> {
+fn compile_schemas() -> Vec<Schema> {
     let fields = json!({"n": {"type": "integer"}, "flag": {"type": "boolean"}, "word": {"type": "string"},
         "list": {"type": "array"}});
     let documents = [

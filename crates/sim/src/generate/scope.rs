@@ -7,59 +7,59 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde_json::json;
 use skein_core::{
     ids::StepId,
-    ir::{Kind, KindName, Scope, Shape, Step, Target},
+    ir::{RouteTarget, ScopeShape, Step, StepKindName, StepKindSpec, StepScope},
 };
 
-use super::{Gen, Table, pool, pool::Gives};
+use super::{GeneratorStyle, WorkflowGenerator, pool, pool::StepOutputShape};
 use crate::rng::Rng;
 
 /// A step that others may read.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct ReadableStep {
     pub id: StepId,
-    pub gives: Gives,
+    pub gives: StepOutputShape,
 }
 
 /// What an expression may read.
 #[derive(Debug, Clone)]
-pub struct Readable {
-    pub seen: Vec<Seen>,
+pub struct ReadableScope {
+    pub seen: Vec<ReadableStep>,
     pub item: bool,
 }
 
-impl Readable {
-    pub fn outermost() -> Readable {
-        Readable { seen: Vec::new(), item: false }
+impl ReadableScope {
+    pub fn new() -> ReadableScope {
+        ReadableScope { seen: Vec::new(), item: false }
     }
 
-    pub fn pick(&self, rng: &mut Rng) -> Option<&Seen> {
+    pub fn pick_step(&self, rng: &mut Rng) -> Option<&ReadableStep> {
         (!self.seen.is_empty()).then(|| rng.pick(&self.seen))
     }
 }
 
 /// Where a cursor goes; `None` is the end.
-pub type To = Option<usize>;
+pub type CursorTarget = Option<usize>;
 
 /// How the steps of a scope follow one another, before what they do is drawn.
-pub struct Skeleton {
+pub struct ScopeSkeleton {
     pub base: usize,
     pub routed: bool,
     pub cycles: bool,
-    pub kinds: Vec<KindName>,
+    pub kinds: Vec<StepKindName>,
     pub after: Vec<BTreeSet<usize>>,
-    pub next: Vec<Option<To>>,
+    pub next: Vec<Option<CursorTarget>>,
     /// The arms of a branch, its default last; of a gate the approval, rejection and timeout; of a wait the timeout.
-    pub detours: Vec<Vec<Option<To>>>,
+    pub detours: Vec<Vec<Option<CursorTarget>>>,
     /// Who settles what each cannot merge.
     pub settled: Vec<Option<usize>>,
 }
 
-impl Skeleton {
-    pub fn target(&self, to: To) -> Target {
-        to.map_or(Target::End, |i| Target::Step(pool::id(self.base + i)))
+impl ScopeSkeleton {
+    pub fn resolve_target(&self, to: CursorTarget) -> RouteTarget {
+        to.map_or(RouteTarget::End, |i| RouteTarget::Step(pool::nth_step_id(self.base + i)))
     }
 
-    fn following(&self) -> Vec<To> {
+    fn find_following(&self) -> Vec<CursorTarget> {
         let targeted: BTreeSet<usize> = self.detours.iter().flatten().filter_map(|to| (*to)?).collect();
         let mut following = None;
         let mut all = vec![None; self.kinds.len()];
@@ -73,15 +73,15 @@ impl Skeleton {
     }
 
     /// For each step, those that can come at any time after it, as bits.
-    fn reaches(&self) -> Vec<u64> {
-        let following = self.following();
+    fn find_reachable(&self) -> Vec<u64> {
+        let following = self.find_following();
         let mut reach: Vec<u64> = (0..self.kinds.len())
             .map(|i| {
                 let mut bits = 0;
                 self.detours[i].iter().filter_map(|to| (*to)?).for_each(|to| bits |= 1 << to);
                 let replaced = match self.kinds[i] {
-                    KindName::Branch => true,
-                    KindName::Gate => self.detours[i].first().is_some_and(Option::is_some),
+                    StepKindName::Branch => true,
+                    StepKindName::Gate => self.detours[i].first().is_some_and(Option::is_some),
                     _ => false,
                 };
                 match following[i] {
@@ -101,7 +101,7 @@ impl Skeleton {
     }
 
     fn is_reachable(&self) -> bool {
-        let reach = self.reaches()[0] | 1;
+        let reach = self.find_reachable()[0] | 1;
         reach.count_ones() as usize >= self.kinds.len() && (0..self.kinds.len()).all(|i| reach >> i & 1 == 1)
     }
 
@@ -111,12 +111,12 @@ impl Skeleton {
         for i in 0..count {
             let to = (i + 1 < count).then_some(i + 1);
             self.next[i] = Some(to);
-            if self.kinds[i] == KindName::Branch
+            if self.kinds[i] == StepKindName::Branch
                 && let Some(default) = self.detours[i].last_mut()
             {
                 *default = Some(to);
             }
-            if self.kinds[i] == KindName::Gate
+            if self.kinds[i] == StepKindName::Gate
                 && let Some(approve) = self.detours[i].first_mut()
             {
                 *approve = None;
@@ -125,70 +125,84 @@ impl Skeleton {
     }
 }
 
-impl Gen {
-    pub(super) fn scope(&mut self, around: &Readable, depth: u32, most: u32, root: bool) -> Scope {
-        let skeleton = self.skeleton(depth, most, root);
-        let before = before(&skeleton);
+impl WorkflowGenerator {
+    pub(super) fn draw_scope(
+        &mut self,
+        around: &ReadableScope,
+        depth: u32,
+        most: u32,
+        root: bool,
+    ) -> StepScope {
+        let skeleton = self.draw_skeleton(depth, most, root);
+        let before = find_predecessors(&skeleton);
         let mut built: Vec<Step> = Vec::new();
-        let mut gives = vec![Gives::Nothing; skeleton.kinds.len()];
+        let mut gives = vec![StepOutputShape::Nothing; skeleton.kinds.len()];
         for (i, kind) in skeleton.kinds.iter().enumerate() {
-            gives[i] = gives_of(*kind);
+            gives[i] = kind_output_shape(*kind);
         }
         for (i, before) in before.into_iter().enumerate() {
             let mut readable = around.clone();
             for j in (0..skeleton.kinds.len()).filter(|j| before >> j & 1 == 1) {
-                readable.seen.push(Seen { id: pool::id(skeleton.base + j), gives: gives[j] });
+                readable
+                    .seen
+                    .push(ReadableStep { id: pool::nth_step_id(skeleton.base + j), gives: gives[j] });
                 if let Some(step) = built.get(j)
-                    && self.rng.percent(10)
+                    && self.rng.chance_percent(10)
                 {
-                    inside(&step.kind, &mut readable.seen);
+                    add_inner_steps(&step.kind, &mut readable.seen);
                 }
             }
-            built.push(self.step(&skeleton, i, &readable, depth));
+            built.push(self.draw_step(&skeleton, i, &readable, depth));
         }
-        self.assemble(skeleton, built, gives)
+        self.assemble_scope(skeleton, built, gives)
     }
 
-    fn assemble(&mut self, skeleton: Skeleton, built: Vec<Step>, gives: Vec<Gives>) -> Scope {
+    fn assemble_scope(
+        &mut self,
+        skeleton: ScopeSkeleton,
+        built: Vec<Step>,
+        gives: Vec<StepOutputShape>,
+    ) -> StepScope {
         let shape = if skeleton.routed {
-            let start = self.rng.percent(30).then(|| pool::id(skeleton.base));
-            Shape::Routed { start, cycles: skeleton.cycles }
+            let start = self.rng.chance_percent(30).then(|| pool::nth_step_id(skeleton.base));
+            ScopeShape::Routed { start, cycles: skeleton.cycles }
         } else {
-            Shape::Graph
+            ScopeShape::Graph
         };
-        let mut scope = Scope::new(shape, Vec::<Step>::new());
+        let mut scope = StepScope::new(shape, Vec::<Step>::new());
         scope.steps = built.into_iter().map(Arc::new).collect();
         if skeleton.cycles {
-            scope.max_steps = Some(self.rng.small(3, 14));
+            scope.max_steps = Some(self.rng.next_u32_between(3, 14));
         }
-        self.scope_policies(&mut scope);
+        self.draw_scope_policies(&mut scope);
         let last = gives.len() - 1;
-        if !skeleton.routed && self.rng.percent(60) && gives[last] == Gives::Fields {
-            let id = pool::id(skeleton.base + last);
+        if !skeleton.routed && self.rng.chance_percent(60) && gives[last] == StepOutputShape::Fields {
+            let id = pool::nth_step_id(skeleton.base + last);
             let field = *self.rng.pick(&["", ".n", ".word"]);
-            scope.result = Some(pool::value(&json!(format!("$steps.{id}{field}"))));
+            scope.result = Some(pool::parse_value(&json!(format!("$steps.{id}{field}"))));
         }
-        if self.rng.percent(5) {
-            scope.outputs = pool::schema(*self.rng.pick(&[pool::OBJECT, pool::INTEGER]));
+        if self.rng.chance_percent(5) {
+            scope.outputs = pool::shared_schema(*self.rng.pick(&[pool::OBJECT, pool::INTEGER]));
         }
         scope
     }
 
-    fn skeleton(&mut self, depth: u32, most: u32, root: bool) -> Skeleton {
-        let count = self.rng.small(1, most).min(self.left.max(1)) as usize;
+    fn draw_skeleton(&mut self, depth: u32, most: u32, root: bool) -> ScopeSkeleton {
+        let count = self.rng.next_u32_between(1, most).min(self.left.max(1)) as usize;
         let base = self.ids;
         self.ids += count;
         self.left = self.left.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
         let routed = match self.table {
-            Table::Aip => self.rng.percent(90),
-            Table::Mixed => self.rng.percent(40),
-            _ => self.rng.percent(6),
+            GeneratorStyle::Aip => self.rng.chance_percent(90),
+            GeneratorStyle::Mixed => self.rng.chance_percent(40),
+            _ => self.rng.chance_percent(6),
         };
-        let kinds: Vec<KindName> = (0..count).map(|_| self.kind_name(routed && count > 1, depth)).collect();
-        let mut skeleton = Skeleton {
+        let kinds: Vec<StepKindName> =
+            (0..count).map(|_| self.draw_kind_name(routed && count > 1, depth)).collect();
+        let mut skeleton = ScopeSkeleton {
             base,
             routed,
-            cycles: routed && root && count > 1 && self.rng.percent(20),
+            cycles: routed && root && count > 1 && self.rng.chance_percent(20),
             after: vec![BTreeSet::new(); count],
             next: vec![None; count],
             detours: vec![Vec::new(); count],
@@ -196,20 +210,20 @@ impl Gen {
             kinds,
         };
         if routed {
-            self.routes(&mut skeleton);
+            self.draw_routes(&mut skeleton);
         } else {
-            self.dependencies(&mut skeleton);
+            self.draw_dependencies(&mut skeleton);
         }
-        self.conflicts(&mut skeleton);
+        self.draw_conflict_resolvers(&mut skeleton);
         skeleton
     }
 
     /// Some work settles what other work cannot merge. It comes right after that, and before whoever waits for it.
-    fn conflicts(&mut self, skeleton: &mut Skeleton) {
-        let following = skeleton.following();
+    fn draw_conflict_resolvers(&mut self, skeleton: &mut ScopeSkeleton) {
+        let following = skeleton.find_following();
         for by in 1..skeleton.kinds.len() {
             for (of, next) in following.iter().enumerate() {
-                let work = [of, by].iter().all(|i| skeleton.kinds[*i] == KindName::Work);
+                let work = [of, by].iter().all(|i| skeleton.kinds[*i] == StepKindName::Work);
                 let free = of != by && skeleton.settled[of].is_none();
                 let fits = if skeleton.routed {
                     *next == Some(by)
@@ -218,7 +232,7 @@ impl Gen {
                     of < by && !early
                 };
                 let both = skeleton.settled[by].is_some() || skeleton.settled.contains(&Some(of));
-                if !both && work && free && fits && self.rng.percent(25) {
+                if !both && work && free && fits && self.rng.chance_percent(25) {
                     skeleton.settled[of] = Some(by);
                 }
             }
@@ -234,42 +248,48 @@ impl Gen {
         }
     }
 
-    fn dependencies(&mut self, skeleton: &mut Skeleton) {
-        let chain = self.rng.percent(45);
+    fn draw_dependencies(&mut self, skeleton: &mut ScopeSkeleton) {
+        let chain = self.rng.chance_percent(45);
         for i in 1..skeleton.kinds.len() {
             if chain {
                 skeleton.after[i].insert(i - 1);
                 continue;
             }
             for j in 0..i {
-                if self.rng.percent(45) {
+                if self.rng.chance_percent(45) {
                     skeleton.after[i].insert(j);
                 }
             }
         }
     }
 
-    fn routes(&mut self, skeleton: &mut Skeleton) {
+    fn draw_routes(&mut self, skeleton: &mut ScopeSkeleton) {
         for i in 0..skeleton.kinds.len() {
             let detours = match skeleton.kinds[i] {
-                KindName::Branch => (0..=self.rng.below(2) + 1).map(|_| Some(self.to(skeleton, i))).collect(),
-                KindName::Gate => {
+                StepKindName::Branch => (0..=self.rng.next_below(2) + 1)
+                    .map(|_| Some(self.draw_cursor_target(skeleton, i)))
+                    .collect(),
+                StepKindName::Gate => {
                     let odds = [20, 40, 100];
-                    odds.iter().map(|odds| self.rng.percent(*odds).then(|| self.to(skeleton, i))).collect()
+                    odds.iter()
+                        .map(|odds| {
+                            self.rng.chance_percent(*odds).then(|| self.draw_cursor_target(skeleton, i))
+                        })
+                        .collect()
                 }
-                KindName::Wait => vec![Some(self.to(skeleton, i))],
+                StepKindName::Wait => vec![Some(self.draw_cursor_target(skeleton, i))],
                 _ => Vec::new(),
             };
             skeleton.detours[i] = detours;
-            if self.rng.percent(15) {
-                skeleton.next[i] = Some(self.to(skeleton, i));
+            if self.rng.chance_percent(15) {
+                skeleton.next[i] = Some(self.draw_cursor_target(skeleton, i));
             }
         }
         // A detour of a gate or a wait counts only where its timeout goes there; that is decided now, so that
         // what can be reached is known.
         for i in 0..skeleton.kinds.len() {
-            let goes = self.rng.percent(15);
-            if matches!(skeleton.kinds[i], KindName::Gate | KindName::Wait)
+            let goes = self.rng.chance_percent(15);
+            if matches!(skeleton.kinds[i], StepKindName::Gate | StepKindName::Wait)
                 && !goes
                 && let Some(late) = skeleton.detours[i].last_mut()
             {
@@ -282,22 +302,22 @@ impl Gen {
     }
 
     /// Forward, to the end, or back where that is allowed.
-    fn to(&mut self, skeleton: &Skeleton, from: usize) -> To {
+    fn draw_cursor_target(&mut self, skeleton: &ScopeSkeleton, from: usize) -> CursorTarget {
         let count = skeleton.kinds.len();
-        if skeleton.cycles && self.rng.percent(35) {
-            return Some(self.rng.index(from + 1));
+        if skeleton.cycles && self.rng.chance_percent(35) {
+            return Some(self.rng.pick_index(from + 1));
         }
-        let ahead = from + 1 + self.rng.index(count - from);
+        let ahead = from + 1 + self.rng.pick_index(count - from);
         (ahead < count).then_some(ahead)
     }
 }
 
 /// For each step, those that can come before it, as bits.
-fn before(skeleton: &Skeleton) -> Vec<u64> {
+fn find_predecessors(skeleton: &ScopeSkeleton) -> Vec<u64> {
     let count = skeleton.kinds.len();
     let mut before = vec![0_u64; count];
     if skeleton.routed {
-        for (j, reach) in skeleton.reaches().into_iter().enumerate() {
+        for (j, reach) in skeleton.find_reachable().into_iter().enumerate() {
             for (i, before) in before.iter_mut().enumerate() {
                 if i != j && reach >> i & 1 == 1 {
                     *before |= 1 << j;
@@ -314,24 +334,26 @@ fn before(skeleton: &Skeleton) -> Vec<u64> {
     before
 }
 
-fn gives_of(kind: KindName) -> Gives {
+fn kind_output_shape(kind: StepKindName) -> StepOutputShape {
     match kind {
-        KindName::Work => Gives::Fields,
-        KindName::Gate => Gives::Decision,
-        KindName::Wait => Gives::Signal,
-        KindName::Branch => Gives::Nothing,
-        KindName::Parallel | KindName::Each | KindName::Loop | KindName::Call => Gives::Whole,
+        StepKindName::Work => StepOutputShape::Fields,
+        StepKindName::Gate => StepOutputShape::Decision,
+        StepKindName::Wait => StepOutputShape::Signal,
+        StepKindName::Branch => StepOutputShape::Nothing,
+        StepKindName::Parallel | StepKindName::Each | StepKindName::Loop | StepKindName::Call => {
+            StepOutputShape::Whole
+        }
     }
 }
 
 /// Steps inside lanes and passes, which can be read from outside.
-pub fn inside(kind: &Kind, seen: &mut Vec<Seen>) {
-    if matches!(kind, Kind::Each(_)) {
+pub fn add_inner_steps(kind: &StepKindSpec, seen: &mut Vec<ReadableStep>) {
+    if matches!(kind, StepKindSpec::Each(_)) {
         return;
     }
-    for scope in kind.scopes() {
+    for scope in kind.inner_scopes() {
         for step in &scope.steps {
-            seen.push(Seen { id: step.id.clone(), gives: gives_of(step.kind.name()) });
+            seen.push(ReadableStep { id: step.id.clone(), gives: kind_output_shape(step.kind.name()) });
         }
     }
 }

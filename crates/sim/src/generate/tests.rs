@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use skein_core::{
     ir::{
-        Backoff, BudgetMode, EachErrors, Effect, Kind, Per, Scope, Shape, Siblings, Step, UndoFailure, Worker,
+        Backoff, BudgetMode, EachErrorPolicy, OutcomeEffect, ScopeShape, SiblingPolicy, Step, StepKindSpec,
+        StepScope, TimeoutScope, UndoFailurePolicy, WorkerSpec,
     },
     plan,
 };
@@ -15,7 +16,7 @@ const SEEDS: u64 = 2_000;
 
 #[test]
 fn the_same_seed_gives_the_same_workflow() {
-    let of = |seed| format!("{:?}", workflow(seed, Size::small()));
+    let of = |seed| format!("{:?}", generate_workflow(seed, WorkflowSize::small()));
     assert_eq!(of(9), of(9));
     assert_ne!(of(9), of(10));
 }
@@ -23,9 +24,9 @@ fn the_same_seed_gives_the_same_workflow() {
 #[test]
 fn every_workflow_is_valid() {
     for seed in 0..SEEDS {
-        let size = if seed % 10 == 0 { Size::large() } else { Size::small() };
-        let made = workflow(seed, size);
-        let checked = plan::check(made.workflow.clone(), &made.library);
+        let size = if seed % 10 == 0 { WorkflowSize::large() } else { WorkflowSize::small() };
+        let made = generate_workflow(seed, size);
+        let checked = plan::check_workflow(made.workflow.clone(), &made.library);
         let errors: Vec<_> = checked.problems.iter().filter(|p| p.is_error()).collect();
         assert!(errors.is_empty(), "seed {seed}: {errors:#?}\n{:#?}", made.workflow);
         let definition = checked.definition.unwrap();
@@ -35,8 +36,9 @@ fn every_workflow_is_valid() {
 
 #[test]
 fn workflows_are_small_on_average() {
-    let total: usize =
-        (0..SEEDS).map(|seed| steps(&workflow(seed, Size::small()).workflow.scope).len()).sum();
+    let total: usize = (0..SEEDS)
+        .map(|seed| steps(&generate_workflow(seed, WorkflowSize::small()).workflow.scope).len())
+        .sum();
     let mean = total as f64 / SEEDS as f64;
     assert!((4.0..6.5).contains(&mean), "{mean}");
 }
@@ -45,7 +47,7 @@ fn workflows_are_small_on_average() {
 fn every_form_occurs() {
     let mut words = BTreeSet::new();
     for seed in 0..SEEDS {
-        let made = workflow(seed, Size::small());
+        let made = generate_workflow(seed, WorkflowSize::small());
         for one in made.library.values().chain([&made.workflow]) {
             note_workflow(one, &mut words);
         }
@@ -76,27 +78,27 @@ fn note_workflow(workflow: &Workflow, words: &mut BTreeSet<&'static str>) {
         (workflow.scope.undo.on_timeout, "on_timeout_undo"),
         (workflow.scope.undo.on_cancel, "on_cancel_undo"),
         (workflow.scope.undo.failed_step, "failed_step_undo"),
-        (workflow.scope.undo.if_one_fails == UndoFailure::Stop, "stop_undo"),
-        (workflow.scope.undo.if_one_fails == UndoFailure::GoOn, "go_on_undo"),
+        (workflow.scope.undo.if_one_fails == UndoFailurePolicy::Stop, "stop_undo"),
+        (workflow.scope.undo.if_one_fails == UndoFailurePolicy::GoOn, "go_on_undo"),
         (depth(&workflow.scope) >= 3, "nested_3"),
     ];
     words.extend(notes.iter().filter(|(is, _)| *is).map(|(_, word)| *word));
     note_scope(&workflow.scope, words);
     for step in steps(&workflow.scope) {
         note_step(&step, words);
-        step.kind.scopes().iter().for_each(|scope| note_scope(scope, words));
+        step.kind.inner_scopes().iter().for_each(|scope| note_scope(scope, words));
     }
 }
 
-fn note_scope(scope: &Scope, words: &mut BTreeSet<&'static str>) {
-    words.insert(if matches!(scope.shape, Shape::Graph) { "graph" } else { "routed" });
+fn note_scope(scope: &StepScope, words: &mut BTreeSet<&'static str>) {
+    words.insert(if matches!(scope.shape, ScopeShape::Graph) { "graph" } else { "routed" });
     let notes = [
-        (matches!(scope.shape, Shape::Routed { cycles: true, .. }), "cycles"),
+        (matches!(scope.shape, ScopeShape::Routed { cycles: true, .. }), "cycles"),
         (scope.max_steps.is_some(), "max_steps"),
         (scope.concurrency.is_some(), "concurrency"),
         (scope.timeout.is_some(), "scope_timeout"),
-        (scope.siblings == Siblings::Drain, "drain"),
-        (scope.siblings == Siblings::Cancel, "cancel_siblings"),
+        (scope.siblings == SiblingPolicy::Drain, "drain"),
+        (scope.siblings == SiblingPolicy::Cancel, "cancel_siblings"),
         (scope.result.is_some(), "result"),
         (!scope.outputs.is_empty(), "outputs_schema"),
     ];
@@ -112,8 +114,8 @@ fn note_step(step: &Step, words: &mut BTreeSet<&'static str>) {
         (!policy.retry.attempts.is_empty(), "retry"),
         (!policy.retry.never.is_empty(), "never"),
         (policy.retry.fresh_per_iteration, "fresh"),
-        (policy.timeout.is_some() && policy.timeout_per == Per::Step, "per_step"),
-        (policy.timeout.is_some() && policy.timeout_per == Per::Attempt, "per_attempt"),
+        (policy.timeout.is_some() && policy.timeout_per == TimeoutScope::Step, "per_step"),
+        (policy.timeout.is_some() && policy.timeout_per == TimeoutScope::Attempt, "per_attempt"),
         (!policy.holds.is_empty(), "holds"),
         (policy.approval.is_some(), "approval"),
         (policy.keeps_slot, "keeps_slot"),
@@ -138,9 +140,9 @@ fn note_step(step: &Step, words: &mut BTreeSet<&'static str>) {
 
 fn note_backoff(backoff: &Backoff, words: &mut BTreeSet<&'static str>) {
     words.insert(match backoff.growth {
-        skein_core::ir::Growth::Constant => "constant",
-        skein_core::ir::Growth::Linear => "linear",
-        skein_core::ir::Growth::Exponential(_) => "exponential",
+        skein_core::ir::BackoffGrowth::Constant => "constant",
+        skein_core::ir::BackoffGrowth::Linear => "linear",
+        skein_core::ir::BackoffGrowth::Exponential(_) => "exponential",
     });
     words.extend(backoff.jitter.then_some("jitter"));
 }
@@ -158,13 +160,13 @@ fn note_policy_words(step: &Step, words: &mut BTreeSet<&'static str>) {
     for effect in [effects.failed, effects.rejected, effects.incomplete, effects.skipped_by_condition] {
         words.extend(
             [
-                (Effect::GO_ON, "effect_go_on"),
-                (Effect::ABORT, "effect_abort"),
-                (Effect::UNDO, "effect_undo"),
-                (Effect::CONTINUE, "effect_continue"),
-                (Effect::SKIP, "effect_skip"),
-                (Effect::SKIP_DEPENDENTS, "effect_skip_dependents"),
-                (Effect::BLOCK, "effect_block"),
+                (OutcomeEffect::GO_ON, "effect_go_on"),
+                (OutcomeEffect::ABORT, "effect_abort"),
+                (OutcomeEffect::UNDO, "effect_undo"),
+                (OutcomeEffect::CONTINUE, "effect_continue"),
+                (OutcomeEffect::SKIP, "effect_skip"),
+                (OutcomeEffect::SKIP_DEPENDENTS, "effect_skip_dependents"),
+                (OutcomeEffect::BLOCK, "effect_block"),
             ]
             .iter()
             .filter(|(of, _)| *of == effect)
@@ -173,17 +175,17 @@ fn note_policy_words(step: &Step, words: &mut BTreeSet<&'static str>) {
     }
 }
 
-fn note_kind(kind: &Kind, words: &mut BTreeSet<&'static str>) {
+fn note_kind(kind: &StepKindSpec, words: &mut BTreeSet<&'static str>) {
     use skein_core::ir::{GateTimeout as Gt, LoopTest, WaitTimeout as Wt};
     match kind {
-        Kind::Work(work) => {
+        StepKindSpec::Work(work) => {
             words.insert("work");
             words.insert(match work.worker {
-                Worker::Agent { .. } => "agent",
-                Worker::Tool { .. } => "tool",
-                Worker::Action { .. } => "action",
-                Worker::Command { .. } => "command",
-                Worker::Script { .. } => "script",
+                WorkerSpec::Agent { .. } => "agent",
+                WorkerSpec::Tool { .. } => "tool",
+                WorkerSpec::Action { .. } => "action",
+                WorkerSpec::Command { .. } => "command",
+                WorkerSpec::Script { .. } => "script",
             });
             words.extend(work.summary.as_ref().map(|_| "summary"));
             if let Some(check) = &work.check {
@@ -195,7 +197,7 @@ fn note_kind(kind: &Kind, words: &mut BTreeSet<&'static str>) {
                 );
             }
         }
-        Kind::Gate(gate) => {
+        StepKindSpec::Gate(gate) => {
             words.extend(["gate", if gate.timeout.is_none() { "gate_forever" } else { "gate" }]);
             words.extend((!gate.approvers.is_empty()).then_some("approvers"));
             words.extend(gate.on_approve.as_ref().map(|_| "on_approve"));
@@ -209,7 +211,7 @@ fn note_kind(kind: &Kind, words: &mut BTreeSet<&'static str>) {
                 Gt::Escalate { .. } => "gate_escalate",
             });
         }
-        Kind::Wait(wait) => {
+        StepKindSpec::Wait(wait) => {
             words.extend(["wait", if wait.timeout.is_none() { "wait_forever" } else { "wait" }]);
             words.insert(match wait.on_timeout {
                 Wt::Expire => "wait_expire",
@@ -218,14 +220,14 @@ fn note_kind(kind: &Kind, words: &mut BTreeSet<&'static str>) {
                 Wt::Go(_) => "wait_go",
             });
         }
-        Kind::Branch(_) => _ = words.insert("branch"),
-        Kind::Parallel(_) => _ = words.insert("parallel"),
-        Kind::Each(each) => {
+        StepKindSpec::Branch(_) => _ = words.insert("branch"),
+        StepKindSpec::Parallel(_) => _ = words.insert("parallel"),
+        StepKindSpec::Each(each) => {
             words.insert("each");
             words.insert(match each.errors {
-                EachErrors::FailFast => "fail_fast",
-                EachErrors::Finish => "finish",
-                EachErrors::Collect => "collect",
+                EachErrorPolicy::FailFast => "fail_fast",
+                EachErrorPolicy::Finish => "finish",
+                EachErrorPolicy::Collect => "collect",
             });
             words.insert(match each.parallelism {
                 Some(1) => "parallelism_1",
@@ -234,22 +236,25 @@ fn note_kind(kind: &Kind, words: &mut BTreeSet<&'static str>) {
                 _ => "parallelism_none",
             });
         }
-        Kind::Loop(of) => {
+        StepKindSpec::Loop(of) => {
             words.extend(["loop", if of.test == LoopTest::First { "first" } else { "after" }]);
         }
-        Kind::Call(_) => _ = words.insert("call"),
+        StepKindSpec::Call(_) => _ = words.insert("call"),
     }
 }
 
 /// All steps, nested ones included.
-fn steps(scope: &Scope) -> Vec<Arc<Step>> {
+fn steps(scope: &StepScope) -> Vec<Arc<Step>> {
     let mut all = scope.steps.clone();
-    let inner: Vec<_> =
-        scope.steps.iter().flat_map(|step| step.kind.scopes().into_iter().flat_map(|s| steps(s))).collect();
+    let inner: Vec<_> = scope
+        .steps
+        .iter()
+        .flat_map(|step| step.kind.inner_scopes().into_iter().flat_map(|s| steps(s)))
+        .collect();
     all.extend(inner);
     all
 }
 
-fn depth(scope: &Scope) -> usize {
-    1 + scope.steps.iter().flat_map(|step| step.kind.scopes()).map(|s| depth(s)).max().unwrap_or(0)
+fn depth(scope: &StepScope) -> usize {
+    1 + scope.steps.iter().flat_map(|step| step.kind.inner_scopes()).map(|s| depth(s)).max().unwrap_or(0)
 }

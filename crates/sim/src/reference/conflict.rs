@@ -1,61 +1,64 @@
 //! What does not fit: it goes to the step that settles it, and counts as a failure only if that does not succeed.
 
 use skein_core::{
-    ir::{Effect, ErrorClass, Shape},
+    ir::{ErrorClass, OutcomeEffect, ScopeShape},
     plan::ScopeEntry,
 };
 
 use super::{
-    Ending, Eval, Fault, Race,
-    frame::{End, Frame, effect_of},
+    ModelEvaluator, ModelFailure, ModelOutcome, TimingRace,
+    frame::{ModelFrame, ModelVisitEnd, find_effect},
 };
 
 /// The step that settles what another cannot merge.
-pub fn settler_of(entry: &ScopeEntry, step: u32) -> Option<u32> {
+pub fn find_conflict_resolver(entry: &ScopeEntry, step: u32) -> Option<u32> {
     let by = entry.step(step).policy.settled_by.as_ref()?;
     let found = (0u32..).zip(&entry.scope.steps).find(|(_, other)| other.id == *by);
     found.map(|(i, _)| i)
 }
 
 /// The steps whose conflicts this one settles.
-fn settled(entry: &ScopeEntry, step: u32) -> Vec<u32> {
-    (0..entry.len()).filter(|of| settler_of(entry, *of) == Some(step)).collect()
+fn steps_resolved_by(entry: &ScopeEntry, step: u32) -> Vec<u32> {
+    (0..entry.len()).filter(|of| find_conflict_resolver(entry, *of) == Some(step)).collect()
 }
 
-impl<'a> Eval<'a> {
-    fn unsettled(&self, frame: &Frame<'_, 'a>, step: u32) -> Vec<u32> {
-        let mut of = settled(frame.entry(self), step);
+impl<'a> ModelEvaluator<'a> {
+    fn unresolved_conflicts(&self, frame: &ModelFrame<'_, 'a>, step: u32) -> Vec<u32> {
+        let mut of = steps_resolved_by(frame.scope_entry(self), step);
         of.retain(|of| frame.steps.borrow()[*of as usize].handed_on);
         of
     }
 
-    pub(super) fn has_nothing_to_settle(&self, frame: &Frame<'_, 'a>, step: u32) -> bool {
-        !settled(frame.entry(self), step).is_empty() && self.unsettled(frame, step).is_empty()
+    pub(super) fn has_no_conflict_to_resolve(&self, frame: &ModelFrame<'_, 'a>, step: u32) -> bool {
+        !steps_resolved_by(frame.scope_entry(self), step).is_empty()
+            && self.unresolved_conflicts(frame, step).is_empty()
     }
 
     /// What an end does, and whether its conflict goes on to another.
-    pub(super) fn effect(
+    pub(super) fn determine_effect(
         &self,
-        frame: &Frame<'_, 'a>,
+        frame: &ModelFrame<'_, 'a>,
         step: u32,
-        end: &End<'a>,
-    ) -> Result<(Effect, bool), Race> {
-        let entry = frame.entry(self);
-        if let Some(by) = settler_of(entry, step).filter(|_| end.unmerged) {
-            let routed = matches!(entry.scope.shape, Shape::Routed { .. });
+        end: &ModelVisitEnd<'a>,
+    ) -> Result<(OutcomeEffect, bool), TimingRace> {
+        let entry = frame.scope_entry(self);
+        if let Some(by) = find_conflict_resolver(entry, step).filter(|_| end.unmerged) {
+            let routed = matches!(entry.scope.shape, ScopeShape::Routed { .. });
             if routed || !frame.steps.borrow()[by as usize].ended {
-                return Ok((Effect::GO_ON, true));
+                return Ok((OutcomeEffect::GO_ON, true));
             }
         }
-        let plain = effect_of(&entry.step(step).policy.effects, &end.ending)?;
-        let unsettled = self.unsettled(frame, step);
+        let plain = find_effect(&entry.step(step).policy.effects, &end.ending)?;
+        let unsettled = self.unresolved_conflicts(frame, step);
         let mut effect = match end.ending {
-            Ending::SkippedByCondition if self.has_nothing_to_settle(frame, step) => Effect::GO_ON,
+            ModelOutcome::SkippedByCondition if self.has_no_conflict_to_resolve(frame, step) => {
+                OutcomeEffect::GO_ON
+            }
             _ => plain,
         };
-        for of in unsettled.into_iter().filter(|_| end.ending != Ending::Succeeded) {
-            let fault = Fault::of(ErrorClass::NonRetryable, "merge_conflict");
-            let failed = effect_of(&entry.step(of).policy.effects, &Ending::Failed(fault))?;
+        for of in unsettled.into_iter().filter(|_| end.ending != ModelOutcome::Succeeded) {
+            let fault = ModelFailure::new(ErrorClass::NonRetryable, "merge_conflict");
+            let failed = find_effect(&entry.step(of).policy.effects, &ModelOutcome::Failed(fault))?;
             effect.then = effect.then.max(failed.then);
             effect.verdict = effect.verdict.max(failed.verdict);
             effect.satisfies = effect.satisfies && failed.satisfies;

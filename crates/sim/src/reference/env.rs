@@ -4,59 +4,75 @@ use std::{borrow::Cow, rc::Rc};
 
 use serde_json::Value;
 use skein_core::{
-    expr::{Env, EvalError, Expr, Lookup, Part, Root},
-    plan::Place,
+    expr::{EvalError, Expr, ExprEnv, ReferenceRoot, RootLookup, StepProperty},
+    plan::RelativeStepPath,
 };
 
 use super::{
-    Eval, Race,
-    frame::{Frame, Known, Record},
+    ModelEvaluator, TimingRace,
+    frame::{ModelFrame, ModelFrameRecord, ModelStep},
 };
 
 /// An instance, for expressions.
-struct Here<'e, 'f, 'a> {
-    eval: &'e Eval<'a>,
-    frame: &'e Frame<'f, 'a>,
+struct ModelEnv<'e, 'f, 'a> {
+    eval: &'e ModelEvaluator<'a>,
+    frame: &'e ModelFrame<'f, 'a>,
 }
 
-impl<'a> Eval<'a> {
-    pub(super) fn value(&self, frame: &Frame<'_, 'a>, expr: &Expr) -> Result<Result<Value, EvalError>, Race> {
-        let value = expr.eval(&Here { eval: self, frame });
-        self.was_clear().map(|()| value)
+impl<'a> ModelEvaluator<'a> {
+    pub(super) fn evaluate_expr(
+        &self,
+        frame: &ModelFrame<'_, 'a>,
+        expr: &Expr,
+    ) -> Result<Result<Value, EvalError>, TimingRace> {
+        let value = expr.eval(&ModelEnv { eval: self, frame });
+        self.check_unambiguous().map(|()| value)
     }
 
-    pub(super) fn test(&self, frame: &Frame<'_, 'a>, expr: &Expr) -> Result<Result<bool, EvalError>, Race> {
-        let value = expr.test(&Here { eval: self, frame });
-        self.was_clear().map(|()| value)
+    pub(super) fn evaluate_condition(
+        &self,
+        frame: &ModelFrame<'_, 'a>,
+        expr: &Expr,
+    ) -> Result<Result<bool, EvalError>, TimingRace> {
+        let value = expr.eval_bool(&ModelEnv { eval: self, frame });
+        self.check_unambiguous().map(|()| value)
     }
 
-    fn was_clear(&self) -> Result<(), Race> {
-        if self.unclear.get() { Err(Race("an expression reads what the rules leave open")) } else { Ok(()) }
+    fn check_unambiguous(&self) -> Result<(), TimingRace> {
+        if self.unclear.get() {
+            Err(TimingRace("an expression reads what the rules leave open"))
+        } else {
+            Ok(())
+        }
     }
 }
 
-impl Env for Here<'_, '_, '_> {
-    fn lookup(&self, root: &Root) -> Lookup<'_> {
+impl ExprEnv for ModelEnv<'_, '_, '_> {
+    fn lookup(&self, root: &ReferenceRoot) -> RootLookup<'_> {
         match root {
-            Root::Input => found(self.frame.home.input.clone()),
-            Root::Env => found(self.frame.home.env.clone()),
-            Root::Item => self.item().map_or(Lookup::Absent, |(item, _)| found(item)),
-            Root::Index => self.item().map_or(Lookup::Absent, |(_, index)| found(index.into())),
-            Root::Step { id, part } => self.step(id, *part),
-            Root::Context | Root::Run | Root::Workflow => {
+            ReferenceRoot::Input => found_value(self.frame.home.input.clone()),
+            ReferenceRoot::Env => found_value(self.frame.home.env.clone()),
+            ReferenceRoot::Item => {
+                self.enclosing_item().map_or(RootLookup::Absent, |(item, _)| found_value(item))
+            }
+            ReferenceRoot::Index => {
+                self.enclosing_item().map_or(RootLookup::Absent, |(_, index)| found_value(index.into()))
+            }
+            ReferenceRoot::Step { id, part } => self.lookup_step(id, *part),
+            ReferenceRoot::Context | ReferenceRoot::Run | ReferenceRoot::Workflow => {
                 self.eval.unclear.set(true);
-                Lookup::Absent
+                RootLookup::Absent
             }
         }
     }
 }
 
-fn found(value: Value) -> Lookup<'static> {
-    Lookup::Found(Cow::Owned(value))
+fn found_value(value: Value) -> RootLookup<'static> {
+    RootLookup::Found(Cow::Owned(value))
 }
 
-impl Here<'_, '_, '_> {
-    fn item(&self) -> Option<(Value, u32)> {
+impl ModelEnv<'_, '_, '_> {
+    fn enclosing_item(&self) -> Option<(Value, u32)> {
         let mut at = Some(self.frame);
         while let Some(frame) = at {
             if frame.item.is_some() {
@@ -67,33 +83,39 @@ impl Here<'_, '_, '_> {
         None
     }
 
-    fn step(&self, id: &str, part: Part) -> Lookup<'static> {
-        let Some(place) = self.eval.definition.locate(self.frame.scope, id) else { return Lookup::Absent };
+    fn lookup_step(&self, id: &str, part: StepProperty) -> RootLookup<'static> {
+        let Some(place) = self.eval.definition.locate_step(self.frame.scope, id) else {
+            return RootLookup::Absent;
+        };
         let mut frame = self.frame;
         for _ in 0..place.up {
             match frame.outer {
                 Some(outer) => frame = outer,
-                None => return Lookup::Absent,
+                None => return RootLookup::Absent,
             }
         }
         match self.descend(frame, &place) {
-            Ok(known) => self.read(&known, part),
+            Ok(known) => self.read_part(&known, part),
             Err(lookup) => lookup,
         }
     }
 
     /// The step that is meant. A scope whose step is at work and has made none is one that has not been yet; one
     /// that will never be reads as nothing.
-    fn descend(&self, frame: &Frame<'_, '_>, place: &Place) -> Result<Known, Lookup<'static>> {
+    fn descend(
+        &self,
+        frame: &ModelFrame<'_, '_>,
+        place: &RelativeStepPath,
+    ) -> Result<ModelStep, RootLookup<'static>> {
         let Some((first, rest)) = place.down.split_first() else {
             return Ok(frame.steps.borrow()[place.step as usize].clone());
         };
-        let none = |known: &Known| {
-            if known.at_work { Lookup::NotYet } else { Lookup::Absent }
+        let none = |known: &ModelStep| {
+            if known.at_work { RootLookup::NotYet } else { RootLookup::Absent }
         };
         let inner = frame.inner.borrow();
         let holder = &frame.steps.borrow()[first.0 as usize];
-        let mut record: Rc<Record> = inner.get(first).cloned().ok_or_else(|| none(holder))?;
+        let mut record: Rc<ModelFrameRecord> = inner.get(first).cloned().ok_or_else(|| none(holder))?;
         for down in rest {
             let next = record.inner.get(down).cloned();
             record = next.ok_or_else(|| none(&record.steps[down.0 as usize]))?;
@@ -101,21 +123,21 @@ impl Here<'_, '_, '_> {
         Ok(record.steps[place.step as usize].clone())
     }
 
-    fn read(&self, known: &Known, part: Part) -> Lookup<'static> {
+    fn read_part(&self, known: &ModelStep, part: StepProperty) -> RootLookup<'static> {
         match part {
             // A step that the cursor has not come to reads as nothing.
-            Part::Output if !known.ended => Lookup::Absent,
-            Part::Output => {
+            StepProperty::Output if !known.ended => RootLookup::Absent,
+            StepProperty::Output => {
                 self.eval.unclear.set(self.eval.unclear.get() || known.unclear);
-                found(known.output.clone())
+                found_value(known.output.clone())
             }
-            Part::Status if known.ended => {
+            StepProperty::Status if known.ended => {
                 let words = &self.frame.home.entry.workflow.words;
-                found(words.step(known.status, known.own_failure).into())
+                found_value(words.step_word(known.status, known.own_failure).into())
             }
-            Part::Status | Part::Summary => {
+            StepProperty::Status | StepProperty::Summary => {
                 self.eval.unclear.set(true);
-                Lookup::Absent
+                RootLookup::Absent
             }
         }
     }

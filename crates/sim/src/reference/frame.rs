@@ -9,15 +9,15 @@ use std::{
 use serde_json::Value;
 use skein_core::{
     engine::Cost,
-    ir::{Effect, Effects, ErrorClass, Step, StepStatus, Then, Verdict},
-    plan::{Next, ScopeEntry, ScopeIx, WorkflowEntry},
+    ir::{ErrorClass, OutcomeAction, OutcomeEffect, OutcomeEffects, RunImpact, Step, StepStatus},
+    plan::{RouteTargetIx, ScopeEntry, ScopeIx, WorkflowEntry},
 };
 
-use super::{Ending, Eval, ExpectedStep, Fault, Race};
-use crate::paths::Name;
+use super::{ExpectedStep, ModelEvaluator, ModelFailure, ModelOutcome, TimingRace};
+use crate::paths::InstancePathPair;
 
 /// An instance of a workflow: the run itself, or a call.
-pub struct Home<'a> {
+pub struct ModelWorkflow<'a> {
     pub entry: &'a WorkflowEntry,
     pub input: Value,
     pub env: Value,
@@ -27,29 +27,29 @@ pub struct Home<'a> {
 }
 
 /// An instance of a scope.
-pub struct Frame<'f, 'a> {
+pub struct ModelFrame<'f, 'a> {
     pub scope: ScopeIx,
-    pub name: Name,
-    pub outer: Option<&'f Frame<'f, 'a>>,
-    pub home: &'f Home<'a>,
+    pub name: InstancePathPair,
+    pub outer: Option<&'f ModelFrame<'f, 'a>>,
+    pub home: &'f ModelWorkflow<'a>,
     pub item: Option<(Value, u32)>,
     /// Something else of the same workflow may be at work at the same time.
     pub concurrent: Cell<bool>,
-    pub steps: RefCell<Vec<Known>>,
+    pub steps: RefCell<Vec<ModelStep>>,
     /// The last instance of each scope inside a step.
-    pub inner: RefCell<BTreeMap<(u32, u32), Rc<Record>>>,
+    pub inner: RefCell<BTreeMap<(u32, u32), Rc<ModelFrameRecord>>>,
 }
 
 /// What remains of an instance for those that read its steps.
 #[derive(Debug)]
-pub struct Record {
-    pub steps: Vec<Known>,
-    pub inner: BTreeMap<(u32, u32), Rc<Record>>,
+pub struct ModelFrameRecord {
+    pub steps: Vec<ModelStep>,
+    pub inner: BTreeMap<(u32, u32), Rc<ModelFrameRecord>>,
 }
 
 /// What is known of a step of an instance.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct ModelStep {
     pub status: StepStatus,
     pub or: Option<StepStatus>,
     pub own_failure: bool,
@@ -67,9 +67,9 @@ pub struct Known {
     pub spent: Cost,
 }
 
-impl Known {
-    pub fn nothing() -> Known {
-        Known {
+impl ModelStep {
+    pub fn new() -> ModelStep {
+        ModelStep {
             status: StepStatus::Pending,
             or: None,
             own_failure: false,
@@ -88,85 +88,89 @@ impl Known {
 
 /// A visit of a step that has an undo and succeeded.
 #[derive(Debug, Clone)]
-pub struct Completed<'a> {
+pub struct ModelCompletion<'a> {
     pub step: &'a Step,
-    pub name: Name,
+    pub name: InstancePathPair,
     pub visit: u32,
 }
 
 /// What was completed, as far as its order is known.
 #[derive(Debug, Clone)]
-pub enum Log<'a> {
-    One(Completed<'a>),
-    InOrder(Vec<Log<'a>>),
+pub enum CompletionLog<'a> {
+    One(ModelCompletion<'a>),
+    InOrder(Vec<CompletionLog<'a>>),
     /// At the same time.
-    AnyOrder(Vec<Log<'a>>),
+    AnyOrder(Vec<CompletionLog<'a>>),
 }
 
-impl<'a> Log<'a> {
-    pub fn empty() -> Log<'a> {
-        Log::InOrder(Vec::new())
+impl<'a> CompletionLog<'a> {
+    pub fn empty() -> CompletionLog<'a> {
+        CompletionLog::InOrder(Vec::new())
     }
 
     pub fn is_empty(&self) -> bool {
         match self {
-            Log::One(_) => false,
-            Log::InOrder(all) | Log::AnyOrder(all) => all.iter().all(Log::is_empty),
+            CompletionLog::One(_) => false,
+            CompletionLog::InOrder(all) | CompletionLog::AnyOrder(all) => {
+                all.iter().all(CompletionLog::is_empty)
+            }
         }
     }
 
     /// First completed first, if that is known.
-    pub fn flat(&self, into: &mut Vec<Completed<'a>>) -> Result<(), Race> {
+    pub fn flatten_into(&self, into: &mut Vec<ModelCompletion<'a>>) -> Result<(), TimingRace> {
         match self {
-            Log::One(one) => into.push(one.clone()),
-            Log::AnyOrder(all) if all.iter().filter(|log| !log.is_empty()).count() > 1 => {
-                return Err(Race("what was completed at the same time is to be undone"));
+            CompletionLog::One(one) => into.push(one.clone()),
+            CompletionLog::AnyOrder(all) if all.iter().filter(|log| !log.is_empty()).count() > 1 => {
+                return Err(TimingRace("what was completed at the same time is to be undone"));
             }
-            Log::InOrder(all) | Log::AnyOrder(all) => all.iter().try_for_each(|log| log.flat(into))?,
+            CompletionLog::InOrder(all) | CompletionLog::AnyOrder(all) => {
+                all.iter().try_for_each(|log| log.flatten_into(into))?
+            }
         }
         Ok(())
     }
 }
 
 /// What became of a visit of a step.
-pub enum Visit<'a> {
-    Ended(End<'a>),
+pub enum ModelVisitResult<'a> {
+    Ended(ModelVisitEnd<'a>),
     /// It waits, and nobody will answer.
     Waiting,
     /// It stops its workflow. What was completed inside it before, and whether it gave its slot back on the way.
     Stops {
-        why: Stop,
-        inside: Log<'a>,
+        why: ModelStopReason,
+        inside: CompletionLog<'a>,
         yielded: bool,
     },
 }
 
 /// Why something inside stops the workflow around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum ModelStopReason {
     Cancel,
     /// One step too many.
     Limit,
 }
 
 /// What arrival comes to.
-pub enum Arrival<'a> {
+pub enum ModelArrival<'a> {
     Ready,
-    Over(Box<End<'a>>),
+    Over(Box<ModelVisitEnd<'a>>),
     TooMany,
 }
 
 /// The end of a visit.
-pub struct End<'a> {
-    pub ending: Ending,
+pub struct ModelVisitEnd<'a> {
+    pub ending: ModelOutcome,
     pub output: Value,
     pub unclear: bool,
     /// It was done and did not fit what others changed.
     pub unmerged: bool,
     /// Where a cursor goes, if not to the step's next.
-    pub route: Option<Next>,
+    pub route: Option<RouteTargetIx>,
     /// What was completed inside.
-    pub inside: Log<'a>,
+    pub inside: CompletionLog<'a>,
     pub iterations: u32,
     pub attempts: u32,
     pub spent: Cost,
@@ -176,15 +180,15 @@ pub struct End<'a> {
     pub degraded: bool,
 }
 
-impl<'a> End<'a> {
-    pub fn of(ending: Ending) -> End<'a> {
-        End {
+impl<'a> ModelVisitEnd<'a> {
+    pub fn new(ending: ModelOutcome) -> ModelVisitEnd<'a> {
+        ModelVisitEnd {
             ending,
             output: Value::Null,
             unclear: false,
             unmerged: false,
             route: None,
-            inside: Log::empty(),
+            inside: CompletionLog::empty(),
             iterations: 0,
             attempts: 0,
             spent: Cost::default(),
@@ -193,55 +197,62 @@ impl<'a> End<'a> {
         }
     }
 
-    pub fn with(output: Value) -> End<'a> {
-        End { output, ..End::of(Ending::Succeeded) }
+    pub fn from_output(output: Value) -> ModelVisitEnd<'a> {
+        ModelVisitEnd { output, ..ModelVisitEnd::new(ModelOutcome::Succeeded) }
     }
 
-    pub fn failed(fault: Fault) -> End<'a> {
-        End::of(Ending::Failed(fault))
+    pub fn from_failure(fault: ModelFailure) -> ModelVisitEnd<'a> {
+        ModelVisitEnd::new(ModelOutcome::Failed(fault))
     }
 }
 
 /// What became of an instance.
-pub enum Instance<'a> {
+pub enum ModelInstanceResult<'a> {
     Ended {
-        result: Result<Value, Fault>,
+        result: Result<Value, ModelFailure>,
         degraded: bool,
-        log: Log<'a>,
+        log: CompletionLog<'a>,
         /// The step whose failure halted it, and whether that asks for undo.
         halted: Option<(u32, bool)>,
         unclear: bool,
     },
     Waiting,
-    Stops(Stop, Log<'a>),
+    Stops(ModelStopReason, CompletionLog<'a>),
 }
 
-impl<'f, 'a> Frame<'f, 'a> {
-    pub fn new(eval: &Eval<'a>, scope: ScopeIx, name: Name, home: &'f Home<'a>) -> Frame<'f, 'a> {
+impl<'f, 'a> ModelFrame<'f, 'a> {
+    pub fn new(
+        eval: &ModelEvaluator<'a>,
+        scope: ScopeIx,
+        name: InstancePathPair,
+        home: &'f ModelWorkflow<'a>,
+    ) -> ModelFrame<'f, 'a> {
         let count = eval.definition.scope(scope).scope.steps.len();
-        Frame {
+        ModelFrame {
             scope,
             name,
             outer: None,
             home,
             item: None,
             concurrent: Cell::new(false),
-            steps: RefCell::new(vec![Known::nothing(); count]),
+            steps: RefCell::new(vec![ModelStep::new(); count]),
             inner: RefCell::new(BTreeMap::new()),
         }
     }
 
-    pub fn entry(&self, eval: &Eval<'a>) -> &'a ScopeEntry {
+    pub fn scope_entry(&self, eval: &ModelEvaluator<'a>) -> &'a ScopeEntry {
         eval.definition.scope(self.scope)
     }
 
     /// Notes how a visit ended and what that shows.
-    pub fn end(&self, step: u32, end: &End<'a>, effect: Effect) {
+    pub fn note_visit_end(&self, step: u32, end: &ModelVisitEnd<'a>, effect: OutcomeEffect) {
         let mut steps = self.steps.borrow_mut();
         let known = &mut steps[step as usize];
-        let shown = shown(&end.ending);
-        let failed =
-            !matches!(end.ending, Ending::Succeeded | Ending::SkippedByCondition | Ending::SkippedByUpstream);
+        let shown = shown_status(&end.ending);
+        let failed = !matches!(
+            end.ending,
+            ModelOutcome::Succeeded | ModelOutcome::SkippedByCondition | ModelOutcome::SkippedByUpstream
+        );
         known.own_failure = failed && effect.as_skipped;
         known.status = if known.own_failure { StepStatus::Skipped } else { shown };
         known.or = None;
@@ -254,14 +265,14 @@ impl<'f, 'a> Frame<'f, 'a> {
         known.spent.add(end.spent);
     }
 
-    pub fn set(&self, step: u32, status: StepStatus, or: Option<StepStatus>) {
+    pub fn set_status(&self, step: u32, status: StepStatus, or: Option<StepStatus>) {
         let known = &mut self.steps.borrow_mut()[step as usize];
         (known.status, known.or) = (status, or);
     }
 
     /// Steps that were never reached are skipped in what has ended, and pending in what waits.
-    pub fn close(&self, eval: &mut Eval<'a>, waits: bool) -> Rc<Record> {
-        let entry = self.entry(eval);
+    pub fn close_frame(&self, eval: &mut ModelEvaluator<'a>, waits: bool) -> Rc<ModelFrameRecord> {
+        let entry = self.scope_entry(eval);
         let mut steps = self.steps.borrow_mut();
         for (step, known) in entry.scope.steps.iter().zip(steps.iter_mut()) {
             if known.status == StepStatus::Pending && !waits {
@@ -275,76 +286,76 @@ impl<'f, 'a> Frame<'f, 'a> {
                 iterations: known.iterations,
                 visits: known.visits,
             };
-            eval.steps.insert(self.name.step(step.id.as_str()), expected);
+            eval.steps.insert(self.name.step_path(step.id.as_str()), expected);
         }
-        Rc::new(Record { steps: steps.clone(), inner: self.inner.borrow().clone() })
+        Rc::new(ModelFrameRecord { steps: steps.clone(), inner: self.inner.borrow().clone() })
     }
 }
 
 /// The canonical status of an ending, its effect aside.
-fn shown(ending: &Ending) -> StepStatus {
+fn shown_status(ending: &ModelOutcome) -> StepStatus {
     match ending {
-        Ending::Succeeded => StepStatus::Succeeded,
-        Ending::Incomplete => StepStatus::Incomplete,
-        Ending::Failed(Fault { class: Some(ErrorClass::Timeout), .. }) => StepStatus::TimedOut,
-        Ending::Exhausted | Ending::Failed(_) | Ending::Rejected => StepStatus::Failed,
-        Ending::SkippedByCondition | Ending::SkippedByUpstream => StepStatus::Skipped,
+        ModelOutcome::Succeeded => StepStatus::Succeeded,
+        ModelOutcome::Incomplete => StepStatus::Incomplete,
+        ModelOutcome::Failed(ModelFailure { class: Some(ErrorClass::Timeout), .. }) => StepStatus::TimedOut,
+        ModelOutcome::Exhausted | ModelOutcome::Failed(_) | ModelOutcome::Rejected => StepStatus::Failed,
+        ModelOutcome::SkippedByCondition | ModelOutcome::SkippedByUpstream => StepStatus::Skipped,
     }
 }
 
 /// The row of the table that an ending has. None: it depends on a class that the rules leave open.
-pub fn effect_of(effects: &Effects, ending: &Ending) -> Result<Effect, Race> {
+pub fn find_effect(effects: &OutcomeEffects, ending: &ModelOutcome) -> Result<OutcomeEffect, TimingRace> {
     Ok(match ending {
-        Ending::Succeeded => effects.succeeded,
-        Ending::Incomplete => effects.incomplete,
-        Ending::Exhausted => effects.exhausted,
-        Ending::Failed(Fault { class: Some(ErrorClass::Timeout), .. }) => effects.timed_out,
-        Ending::Failed(Fault { class: Some(class), .. }) => {
+        ModelOutcome::Succeeded => effects.succeeded,
+        ModelOutcome::Incomplete => effects.incomplete,
+        ModelOutcome::Exhausted => effects.exhausted,
+        ModelOutcome::Failed(ModelFailure { class: Some(ErrorClass::Timeout), .. }) => effects.timed_out,
+        ModelOutcome::Failed(ModelFailure { class: Some(class), .. }) => {
             *effects.failed_by_class.get(class).unwrap_or(&effects.failed)
         }
-        Ending::Failed(Fault { class: None, .. }) => {
+        ModelOutcome::Failed(ModelFailure { class: None, .. }) => {
             let alike =
                 effects.failed_by_class.values().chain([&effects.timed_out]).all(|e| *e == effects.failed);
             if !alike {
-                return Err(Race("the effect depends on a class that is not known"));
+                return Err(TimingRace("the effect depends on a class that is not known"));
             }
             effects.failed
         }
-        Ending::Rejected => effects.rejected,
-        Ending::SkippedByCondition => effects.skipped_by_condition,
-        Ending::SkippedByUpstream => effects.skipped_by_upstream,
+        ModelOutcome::Rejected => effects.rejected,
+        ModelOutcome::SkippedByCondition => effects.skipped_by_condition,
+        ModelOutcome::SkippedByUpstream => effects.skipped_by_upstream,
     })
 }
 
 /// The verdict of an instance so far, and the first failure that counts against it.
 #[derive(Default)]
-pub struct Tally {
-    pub worst: Verdict,
-    pub first: Option<Fault>,
+pub struct VerdictTally {
+    pub worst: RunImpact,
+    pub first: Option<ModelFailure>,
 }
 
-impl Tally {
-    pub fn add(&mut self, end: &End<'_>, effect: Effect, in_order: bool) {
+impl VerdictTally {
+    pub fn add_end(&mut self, end: &ModelVisitEnd<'_>, effect: OutcomeEffect, in_order: bool) {
         let ending = &end.ending;
         self.worst = self.worst.max(effect.verdict);
         if end.degraded {
-            self.worst = self.worst.max(Verdict::Degraded);
+            self.worst = self.worst.max(RunImpact::Degraded);
         }
-        if effect.verdict != Verdict::Failed {
+        if effect.verdict != RunImpact::Failed {
             return;
         }
         let fault = match ending {
-            Ending::Failed(fault) => fault.clone(),
-            _ => Fault::unknown(),
+            ModelOutcome::Failed(fault) => fault.clone(),
+            _ => ModelFailure::unknown(),
         };
         match &self.first {
             None => self.first = Some(fault),
-            Some(first) if !in_order && *first != fault => self.first = Some(Fault::unknown()),
+            Some(first) if !in_order && *first != fault => self.first = Some(ModelFailure::unknown()),
             Some(_) => {}
         }
     }
 }
 
-pub fn halts(effect: Effect) -> bool {
-    effect.then != Then::GoOn
+pub fn halts_instance(effect: OutcomeEffect) -> bool {
+    effect.then != OutcomeAction::GoOn
 }

@@ -4,16 +4,19 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use skein_core::ir::{Kind, StepStatus, Then};
+use skein_core::ir::{OutcomeAction, StepKindSpec, StepStatus};
 
 use super::{
-    Ending, Eval, Fault, Race,
-    conflict::settler_of,
-    frame::{Arrival, End, Frame, Instance, Log, Stop, Tally, Visit, halts},
+    ModelEvaluator, ModelFailure, ModelOutcome, TimingRace,
+    conflict::find_conflict_resolver,
+    frame::{
+        CompletionLog, ModelArrival, ModelFrame, ModelInstanceResult, ModelStopReason, ModelVisitEnd,
+        ModelVisitResult, VerdictTally, halts_instance,
+    },
 };
 
 /// The evaluation of one graph instance.
-struct Graph<'a> {
+struct ModelGraph<'a> {
     /// For each step, all that come before it by dependencies.
     before: Vec<BTreeSet<u32>>,
     /// Everything so far happened one after another.
@@ -25,21 +28,21 @@ struct Graph<'a> {
     order: Vec<usize>,
     since: Vec<usize>,
     waiting: bool,
-    tally: Tally,
-    log: Vec<(u32, Log<'a>)>,
+    tally: VerdictTally,
+    log: Vec<(u32, CompletionLog<'a>)>,
 }
 
-impl Graph<'_> {
-    fn related(&self, a: u32, b: u32) -> bool {
+impl ModelGraph<'_> {
+    fn are_related(&self, a: u32, b: u32) -> bool {
         a == b || self.before[a as usize].contains(&b) || self.before[b as usize].contains(&a)
     }
 
-    fn steps(&self) -> u32 {
+    fn step_count(&self) -> u32 {
         u32::try_from(self.ended.len()).unwrap_or(u32::MAX)
     }
 
-    fn alone(&self, step: u32) -> bool {
-        (0..self.steps()).all(|other| self.related(step, other))
+    fn is_alone(&self, step: u32) -> bool {
+        (0..self.step_count()).all(|other| self.are_related(step, other))
     }
 
     /// Whether one that was ready before this step is declared after it. Who gets a slot that the end of what this
@@ -51,19 +54,22 @@ impl Graph<'_> {
 
     /// Whether something that is not related to this step is still to come or at work. What was skipped on the way may have
     /// let one arrive that comes after it.
-    fn others_open(&self, step: u32) -> bool {
+    fn has_open_others(&self, step: u32) -> bool {
         let open = |other: u32| other != step && self.ended[other as usize].is_none();
-        let beside = |other: u32| !self.related(step, other) || self.arrived[other as usize];
-        (0..self.steps()).any(|other| open(other) && beside(other))
+        let beside = |other: u32| !self.are_related(step, other) || self.arrived[other as usize];
+        (0..self.step_count()).any(|other| open(other) && beside(other))
     }
 }
 
-impl<'a> Eval<'a> {
-    pub(super) fn graph(&mut self, frame: &Frame<'_, 'a>) -> Result<Instance<'a>, Race> {
-        let entry = frame.entry(self);
-        let before = before(entry);
+impl<'a> ModelEvaluator<'a> {
+    pub(super) fn evaluate_graph(
+        &mut self,
+        frame: &ModelFrame<'_, 'a>,
+    ) -> Result<ModelInstanceResult<'a>, TimingRace> {
+        let entry = frame.scope_entry(self);
+        let before = find_predecessors(entry);
         let count = before.len();
-        let mut graph = Graph {
+        let mut graph = ModelGraph {
             before,
             in_order: false,
             ended: vec![None; count],
@@ -71,23 +77,23 @@ impl<'a> Eval<'a> {
             order: vec![0; count],
             since: vec![0; count],
             waiting: false,
-            tally: Tally::default(),
+            tally: VerdictTally::default(),
             log: Vec::new(),
         };
         // These do something on arrival, whoever is at work.
         let unslotted = |step: u32| {
             let step = entry.step(step);
-            matches!(step.kind, Kind::Gate(_) | Kind::Wait(_))
+            matches!(step.kind, StepKindSpec::Gate(_) | StepKindSpec::Wait(_))
                 || step.policy.approval.is_some()
                 || step.policy.denied.is_some()
         };
-        graph.in_order = (0..graph.steps())
-            .all(|step| graph.alone(step) || (entry.scope.concurrency == Some(1) && !unslotted(step)));
+        graph.in_order = (0..graph.step_count())
+            .all(|step| graph.is_alone(step) || (entry.scope.concurrency == Some(1) && !unslotted(step)));
         loop {
-            if let Some(stopped) = self.arrivals(frame, &mut graph)? {
+            if let Some(stopped) = self.process_arrivals(frame, &mut graph)? {
                 return Ok(stopped);
             }
-            let ready = (0..graph.steps()).find(|i| {
+            let ready = (0..graph.step_count()).find(|i| {
                 let i = *i as usize;
                 graph.arrived[i]
                     && graph.ended[i].is_none()
@@ -95,52 +101,54 @@ impl<'a> Eval<'a> {
             });
             let Some(step) = ready else { break };
             graph.in_order &= !graph.overtakes(step);
-            if let Some(stopped) = self.one(frame, &mut graph, step)? {
+            if let Some(stopped) = self.evaluate_graph_step(frame, &mut graph, step)? {
                 return Ok(stopped);
             }
         }
         if graph.waiting {
-            return Ok(Instance::Waiting);
+            return Ok(ModelInstanceResult::Waiting);
         }
-        let log = order(&mut graph);
-        self.conclude(frame, graph.tally, (Value::Null, false), log)
+        let log = take_ordered_log(&mut graph);
+        self.conclude_instance(frame, graph.tally, (Value::Null, false), log)
     }
 
     /// Lets everything arrive that can, in order of declaration.
-    fn arrivals(
+    fn process_arrivals(
         &mut self,
-        frame: &Frame<'_, 'a>,
-        graph: &mut Graph<'a>,
-    ) -> Result<Option<Instance<'a>>, Race> {
+        frame: &ModelFrame<'_, 'a>,
+        graph: &mut ModelGraph<'a>,
+    ) -> Result<Option<ModelInstanceResult<'a>>, TimingRace> {
         loop {
             let mut any = false;
-            for step in 0..graph.steps() {
+            for step in 0..graph.step_count() {
                 let i = step as usize;
                 if graph.arrived[i] || graph.ended[i].is_some() {
                     continue;
                 }
-                let depends = depends(frame.entry(self), step);
-                let entry = frame.entry(self);
+                let depends = list_dependencies(frame.scope_entry(self), step);
+                let entry = frame.scope_entry(self);
                 // Who settles conflicts waits for any end of those whose they are.
                 let over = |d: &u32| match graph.ended[*d as usize] {
-                    Some(false) if settler_of(entry, *d) == Some(step) => Some(true),
+                    Some(false) if find_conflict_resolver(entry, *d) == Some(step) => Some(true),
                     ended => ended,
                 };
                 if depends.iter().any(|d| over(d) == Some(false)) {
                     any = true;
-                    let end = End::of(Ending::SkippedByUpstream);
-                    if let Some(stopped) = self.note(frame, graph, step, end, true)? {
+                    let end = ModelVisitEnd::new(ModelOutcome::SkippedByUpstream);
+                    if let Some(stopped) = self.note_graph_end(frame, graph, step, end, true)? {
                         return Ok(Some(stopped));
                     }
                 } else if depends.iter().all(|d| over(d) == Some(true)) {
                     any = true;
                     graph.arrived[i] = true;
                     graph.since[i] = depends.iter().map(|d| graph.order[*d as usize]).max().unwrap_or(0);
-                    let alone = graph.alone(step);
-                    let stopped = match self.arrive(frame, step, alone)? {
-                        Arrival::Ready => None,
-                        Arrival::Over(end) => self.note(frame, graph, step, *end, true)?,
-                        Arrival::TooMany => Some(Instance::Stops(Stop::Limit, order(graph))),
+                    let alone = graph.is_alone(step);
+                    let stopped = match self.evaluate_arrival(frame, step, alone)? {
+                        ModelArrival::Ready => None,
+                        ModelArrival::Over(end) => self.note_graph_end(frame, graph, step, *end, true)?,
+                        ModelArrival::TooMany => {
+                            Some(ModelInstanceResult::Stops(ModelStopReason::Limit, take_ordered_log(graph)))
+                        }
                     };
                     if stopped.is_some() {
                         return Ok(stopped);
@@ -153,123 +161,132 @@ impl<'a> Eval<'a> {
         }
     }
 
-    fn one(
+    fn evaluate_graph_step(
         &mut self,
-        frame: &Frame<'_, 'a>,
-        graph: &mut Graph<'a>,
+        frame: &ModelFrame<'_, 'a>,
+        graph: &mut ModelGraph<'a>,
         step: u32,
-    ) -> Result<Option<Instance<'a>>, Race> {
-        let entry = frame.entry(self);
+    ) -> Result<Option<ModelInstanceResult<'a>>, TimingRace> {
+        let entry = frame.scope_entry(self);
         let company = frame.concurrent.get();
-        frame.concurrent.set(company || (!graph.alone(step) && !graph.in_order));
-        let visit = self.perform(frame, step)?;
+        frame.concurrent.set(company || (!graph.is_alone(step) && !graph.in_order));
+        let visit = self.perform_step(frame, step)?;
         frame.concurrent.set(company);
         match visit {
-            Visit::Ended(end) => {
+            ModelVisitResult::Ended(end) => {
                 // A slot that was given back may have let another go first.
-                graph.in_order &= !(end.yielded && graph.others_open(step));
-                self.note(frame, graph, step, end, false)
+                graph.in_order &= !(end.yielded && graph.has_open_others(step));
+                self.note_graph_end(frame, graph, step, end, false)
             }
-            Visit::Waiting => {
-                let composite = !entry.step(step).kind.scopes().is_empty()
-                    || matches!(entry.step(step).kind, Kind::Call(_));
-                if composite && entry.scope.concurrency.is_some() && graph.others_open(step) {
-                    return Err(Race("who waits keeps a slot that others need"));
+            ModelVisitResult::Waiting => {
+                let composite = !entry.step(step).kind.inner_scopes().is_empty()
+                    || matches!(entry.step(step).kind, StepKindSpec::Call(_));
+                if composite && entry.scope.concurrency.is_some() && graph.has_open_others(step) {
+                    return Err(TimingRace("who waits keeps a slot that others need"));
                 }
-                graph.in_order &= !graph.others_open(step);
+                graph.in_order &= !graph.has_open_others(step);
                 graph.waiting = true;
-                frame.set(step, StepStatus::Waiting, None);
+                frame.set_status(step, StepStatus::Waiting, None);
                 Ok(None)
             }
-            Visit::Stops { why, inside, yielded } => {
-                graph.in_order &= !(yielded && graph.others_open(step));
-                if frame.concurrent.get() || graph.waiting || (graph.others_open(step) && !graph.in_order) {
-                    return Err(Race("a cancel meets others at work"));
+            ModelVisitResult::Stops { why, inside, yielded } => {
+                graph.in_order &= !(yielded && graph.has_open_others(step));
+                if frame.concurrent.get() || graph.waiting || (graph.has_open_others(step) && !graph.in_order)
+                {
+                    return Err(TimingRace("a cancel meets others at work"));
                 }
-                frame.set(step, StepStatus::Cancelled, None);
+                frame.set_status(step, StepStatus::Cancelled, None);
                 graph.log.push((step, inside));
-                unstarted(frame, graph);
-                Ok(Some(Instance::Stops(why, order(graph))))
+                mark_unstarted(frame, graph);
+                Ok(Some(ModelInstanceResult::Stops(why, take_ordered_log(graph))))
             }
         }
     }
 
     /// Notes the end of a step. Something is given back when that halts the instance.
-    fn note(
+    fn note_graph_end(
         &mut self,
-        frame: &Frame<'_, 'a>,
-        graph: &mut Graph<'a>,
+        frame: &ModelFrame<'_, 'a>,
+        graph: &mut ModelGraph<'a>,
         step: u32,
-        mut end: End<'a>,
+        mut end: ModelVisitEnd<'a>,
         on_arrival: bool,
-    ) -> Result<Option<Instance<'a>>, Race> {
-        if let Some(by) = settler_of(frame.entry(self), step).filter(|_| end.unmerged && !graph.in_order) {
-            let others = depends(frame.entry(self), by);
-            let own = |d: &u32| settler_of(frame.entry(self), *d) != Some(by);
+    ) -> Result<Option<ModelInstanceResult<'a>>, TimingRace> {
+        if let Some(by) =
+            find_conflict_resolver(frame.scope_entry(self), step).filter(|_| end.unmerged && !graph.in_order)
+        {
+            let others = list_dependencies(frame.scope_entry(self), by);
+            let own = |d: &u32| find_conflict_resolver(frame.scope_entry(self), *d) != Some(by);
             if others.iter().any(|d| own(d) && graph.ended[*d as usize] != Some(true)) {
-                return Err(Race("who settles a conflict may be skipped before it is there"));
+                return Err(TimingRace("who settles a conflict may be skipped before it is there"));
             }
         }
-        let (effect, log) = self.settle(frame, step, &mut end)?;
+        let (effect, log) = self.note_step_end(frame, step, &mut end)?;
         graph.ended[step as usize] = Some(effect.satisfies);
         graph.order[step as usize] = graph.ended.iter().flatten().count();
         graph.log.push((step, log));
-        graph.tally.add(&end, effect, graph.in_order);
-        if !halts(effect) {
+        graph.tally.add_end(&end, effect, graph.in_order);
+        if !halts_instance(effect) {
             return Ok(None);
         }
-        let others = graph.others_open(step);
+        let others = graph.has_open_others(step);
         if others && (!graph.in_order || on_arrival) {
-            return Err(Race("a failure meets others at work"));
+            return Err(TimingRace("a failure meets others at work"));
         }
         // One that is in order comes after all that ended; otherwise unrelated ones must not have been there at all.
-        if !graph.in_order && !graph.alone(step) {
-            return Err(Race("a failure may have come before what ended"));
+        if !graph.in_order && !graph.is_alone(step) {
+            return Err(TimingRace("a failure may have come before what ended"));
         }
-        unstarted(frame, graph);
+        mark_unstarted(frame, graph);
         let fault = match end.ending {
-            Ending::Failed(fault) => fault,
-            _ => Fault::unknown(),
+            ModelOutcome::Failed(fault) => fault,
+            _ => ModelFailure::unknown(),
         };
-        let halted = Some((step, effect.then == Then::Undo));
-        let log = order(graph);
-        Ok(Some(Instance::Ended { result: Err(fault), degraded: false, log, halted, unclear: false }))
+        let halted = Some((step, effect.then == OutcomeAction::Undo));
+        let log = take_ordered_log(graph);
+        Ok(Some(ModelInstanceResult::Ended {
+            result: Err(fault),
+            degraded: false,
+            log,
+            halted,
+            unclear: false,
+        }))
     }
 }
 
 /// Steps that wait for a slot when all stops have not started, and yet they waited.
-fn unstarted(frame: &Frame<'_, '_>, graph: &Graph<'_>) {
-    for step in 0..graph.steps() {
+fn mark_unstarted(frame: &ModelFrame<'_, '_>, graph: &ModelGraph<'_>) {
+    for step in 0..graph.step_count() {
         let i = step as usize;
         if graph.arrived[i]
             && graph.ended[i].is_none()
             && frame.steps.borrow()[i].status == StepStatus::Pending
         {
-            frame.set(step, StepStatus::Skipped, Some(StepStatus::Cancelled));
+            frame.set_status(step, StepStatus::Skipped, Some(StepStatus::Cancelled));
         }
     }
 }
 
 /// What was completed, in the order that is known.
-fn order<'a>(graph: &mut Graph<'a>) -> Log<'a> {
+fn take_ordered_log<'a>(graph: &mut ModelGraph<'a>) -> CompletionLog<'a> {
     let log = std::mem::take(&mut graph.log);
     let full: Vec<u32> = log.iter().filter(|(_, log)| !log.is_empty()).map(|(step, _)| *step).collect();
-    let ordered = graph.in_order || full.iter().all(|a| full.iter().all(|b| graph.related(*a, *b)));
+    let ordered = graph.in_order || full.iter().all(|a| full.iter().all(|b| graph.are_related(*a, *b)));
     let logs = log.into_iter().map(|(_, log)| log).collect();
-    if ordered { Log::InOrder(logs) } else { Log::AnyOrder(logs) }
+    if ordered { CompletionLog::InOrder(logs) } else { CompletionLog::AnyOrder(logs) }
 }
 
-fn depends(entry: &skein_core::plan::ScopeEntry, step: u32) -> Vec<u32> {
+fn list_dependencies(entry: &skein_core::plan::ScopeEntry, step: u32) -> Vec<u32> {
     entry.step(step).after.iter().filter_map(|id| entry.by_id.get(id).copied()).collect()
 }
 
 /// For each step, all that come before it. A graph has no cycles, so that as many rounds as steps suffice.
-fn before(entry: &skein_core::plan::ScopeEntry) -> Vec<BTreeSet<u32>> {
+fn find_predecessors(entry: &skein_core::plan::ScopeEntry) -> Vec<BTreeSet<u32>> {
     let count = entry.scope.steps.len();
     let mut before = vec![BTreeSet::new(); count];
     for _ in 0..count {
         for i in 0..count {
-            let direct = depends(entry, u32::try_from(i).unwrap_or(u32::MAX));
+            let direct = list_dependencies(entry, u32::try_from(i).unwrap_or(u32::MAX));
             let more: Vec<u32> = direct
                 .iter()
                 .flat_map(|d| before[*d as usize].iter().copied())

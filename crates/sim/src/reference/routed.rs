@@ -2,82 +2,116 @@
 
 use serde_json::Value;
 use skein_core::{
-    ir::{Branch, Kind, StepStatus, Then},
-    plan::Next,
+    ir::{BranchSpec, OutcomeAction, StepKindSpec, StepStatus},
+    plan::RouteTargetIx,
 };
 
 use super::{
-    Ending, Eval, Fault, Race,
-    frame::{Arrival, End, Frame, Instance, Log, Stop, Tally, Visit, halts},
+    ModelEvaluator, ModelFailure, ModelOutcome, TimingRace,
+    frame::{
+        CompletionLog, ModelArrival, ModelFrame, ModelInstanceResult, ModelStopReason, ModelVisitEnd,
+        ModelVisitResult, VerdictTally, halts_instance,
+    },
 };
 
-impl<'a> Eval<'a> {
-    pub(super) fn routed(&mut self, frame: &Frame<'_, 'a>) -> Result<Instance<'a>, Race> {
-        let entry = frame.entry(self);
-        let mut cursor = Next::Step(entry.start);
-        let mut tally = Tally::default();
+impl<'a> ModelEvaluator<'a> {
+    pub(super) fn evaluate_routed(
+        &mut self,
+        frame: &ModelFrame<'_, 'a>,
+    ) -> Result<ModelInstanceResult<'a>, TimingRace> {
+        let entry = frame.scope_entry(self);
+        let mut cursor = RouteTargetIx::Step(entry.start);
+        let mut tally = VerdictTally::default();
         let mut log = Vec::new();
         let mut last = (Value::Null, false);
-        while let Next::Step(step) = cursor {
-            let visit = match self.arrive(frame, step, true)? {
-                Arrival::Over(end) => Visit::Ended(*end),
-                Arrival::Ready => self.perform(frame, step)?,
-                Arrival::TooMany => return Ok(Instance::Stops(Stop::Limit, Log::InOrder(log))),
+        while let RouteTargetIx::Step(step) = cursor {
+            let visit = match self.evaluate_arrival(frame, step, true)? {
+                ModelArrival::Over(end) => ModelVisitResult::Ended(*end),
+                ModelArrival::Ready => self.perform_step(frame, step)?,
+                ModelArrival::TooMany => {
+                    return Ok(ModelInstanceResult::Stops(
+                        ModelStopReason::Limit,
+                        CompletionLog::InOrder(log),
+                    ));
+                }
             };
             let mut end = match visit {
-                Visit::Ended(end) => end,
-                Visit::Waiting => {
-                    frame.set(step, StepStatus::Waiting, None);
-                    return Ok(Instance::Waiting);
+                ModelVisitResult::Ended(end) => end,
+                ModelVisitResult::Waiting => {
+                    frame.set_status(step, StepStatus::Waiting, None);
+                    return Ok(ModelInstanceResult::Waiting);
                 }
-                Visit::Stops { why, inside, .. } => {
-                    frame.set(step, StepStatus::Cancelled, None);
+                ModelVisitResult::Stops { why, inside, .. } => {
+                    frame.set_status(step, StepStatus::Cancelled, None);
                     log.push(inside);
-                    return Ok(Instance::Stops(why, Log::InOrder(log)));
+                    return Ok(ModelInstanceResult::Stops(why, CompletionLog::InOrder(log)));
                 }
             };
-            let (effect, completed) = self.settle(frame, step, &mut end)?;
+            let (effect, completed) = self.note_step_end(frame, step, &mut end)?;
             log.push(completed);
-            tally.add(&end, effect, true);
-            if halts(effect) {
-                let result = Err(tally.first.unwrap_or_else(Fault::unknown));
-                let halted = Some((step, effect.then == Then::Undo));
-                let log = Log::InOrder(log);
-                return Ok(Instance::Ended { result, degraded: false, log, halted, unclear: false });
+            tally.add_end(&end, effect, true);
+            if halts_instance(effect) {
+                let result = Err(tally.first.unwrap_or_else(ModelFailure::unknown));
+                let halted = Some((step, effect.then == OutcomeAction::Undo));
+                let log = CompletionLog::InOrder(log);
+                return Ok(ModelInstanceResult::Ended {
+                    result,
+                    degraded: false,
+                    log,
+                    halted,
+                    unclear: false,
+                });
             }
-            let branch = matches!(entry.step(step).kind, Kind::Branch(_));
-            if end.ending == Ending::Succeeded && !branch {
+            let branch = matches!(entry.step(step).kind, StepKindSpec::Branch(_));
+            if end.ending == ModelOutcome::Succeeded && !branch {
                 last = (end.output.clone(), end.unclear);
             }
-            cursor = self.onward(frame, step, &end, effect.satisfies)?;
+            cursor = self.next_cursor(frame, step, &end, effect.satisfies)?;
         }
-        self.conclude(frame, tally, last, Log::InOrder(log))
+        self.conclude_instance(frame, tally, last, CompletionLog::InOrder(log))
     }
 
-    fn onward(&self, frame: &Frame<'_, 'a>, step: u32, end: &End<'a>, satisfies: bool) -> Result<Next, Race> {
-        let entry = frame.entry(self);
-        let branch = matches!(entry.step(step).kind, Kind::Branch(_));
+    fn next_cursor(
+        &self,
+        frame: &ModelFrame<'_, 'a>,
+        step: u32,
+        end: &ModelVisitEnd<'a>,
+        satisfies: bool,
+    ) -> Result<RouteTargetIx, TimingRace> {
+        let entry = frame.scope_entry(self);
+        let branch = matches!(entry.step(step).kind, StepKindSpec::Branch(_));
         match end.route {
-            _ if !satisfies => Ok(Next::End),
+            _ if !satisfies => Ok(RouteTargetIx::End),
             Some(next) => Ok(next),
-            None if branch => Err(Race("where a failed branch leads")),
+            None if branch => Err(TimingRace("where a failed branch leads")),
             None => Ok(entry.next[step as usize]),
         }
     }
 
-    pub(super) fn branch(&mut self, frame: &Frame<'_, 'a>, branch: &Branch) -> Result<Visit<'a>, Race> {
-        let entry = frame.entry(self);
+    pub(super) fn evaluate_branch(
+        &mut self,
+        frame: &ModelFrame<'_, 'a>,
+        branch: &BranchSpec,
+    ) -> Result<ModelVisitResult<'a>, TimingRace> {
+        let entry = frame.scope_entry(self);
         let mut target = &branch.default;
         for arm in &branch.arms {
-            match self.test(frame, &arm.when)? {
+            match self.evaluate_condition(frame, &arm.when)? {
                 Ok(false) => {}
                 Ok(true) => {
                     target = &arm.next;
                     break;
                 }
-                Err(_) => return Ok(Visit::Ended(End::failed(Fault::validation("condition")))),
+                Err(_) => {
+                    return Ok(ModelVisitResult::Ended(ModelVisitEnd::from_failure(
+                        ModelFailure::validation("condition"),
+                    )));
+                }
             }
         }
-        Ok(Visit::Ended(End { route: Some(entry.target(target)), ..End::with(Value::Null) }))
+        Ok(ModelVisitResult::Ended(ModelVisitEnd {
+            route: Some(entry.resolve_target(target)),
+            ..ModelVisitEnd::from_output(Value::Null)
+        }))
     }
 }

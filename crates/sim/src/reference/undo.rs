@@ -1,38 +1,38 @@
 //! Undo: the walk over what was completed, last first.
 
 use skein_core::{
-    engine::{AttemptEnd, Role},
-    ir::{ErrorClass, Retry, StepStatus, UndoFailure},
+    engine::{AttemptEnd, AttemptRole},
+    ir::{ErrorClass, StepRetry, StepStatus, UndoFailurePolicy},
 };
 
 use super::{
-    Eval, Race,
-    frame::{Completed, Log},
+    ModelEvaluator, TimingRace,
+    frame::{CompletionLog, ModelCompletion},
 };
-use crate::outcome::Who;
+use crate::outcome::AttemptIdentity;
 
 /// What a walk did.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Walked {
+pub struct ModelWalkResult {
     pub undone: u32,
     pub failed: bool,
 }
 
-impl<'a> Eval<'a> {
-    pub(super) fn walk(
+impl<'a> ModelEvaluator<'a> {
+    pub(super) fn run_undo_walk(
         &mut self,
-        first: Option<Completed<'a>>,
-        log: &Log<'a>,
-        if_one_fails: UndoFailure,
-    ) -> Result<Walked, Race> {
+        first: Option<ModelCompletion<'a>>,
+        log: &CompletionLog<'a>,
+        if_one_fails: UndoFailurePolicy,
+    ) -> Result<ModelWalkResult, TimingRace> {
         let mut targets = Vec::new();
-        log.flat(&mut targets)?;
+        log.flatten_into(&mut targets)?;
         targets.extend(first);
-        let mut walked = Walked::default();
+        let mut walked = ModelWalkResult::default();
         for target in targets.iter().rev() {
-            if self.undo(target)? {
+            if self.undo_visit(target)? {
                 walked.undone += 1;
-                let shown = target.name.step(target.step.id.as_str());
+                let shown = target.name.step_path(target.step.id.as_str());
                 if let Some(step) = self.steps.get_mut(&shown)
                     && step.status == StepStatus::Succeeded
                 {
@@ -41,7 +41,7 @@ impl<'a> Eval<'a> {
                 self.undone.push(shown);
             } else {
                 walked.failed = true;
-                if if_one_fails == UndoFailure::Stop {
+                if if_one_fails == UndoFailurePolicy::Stop {
                     break;
                 }
             }
@@ -50,27 +50,27 @@ impl<'a> Eval<'a> {
     }
 
     /// Whether it worked in the end.
-    fn undo(&mut self, target: &Completed<'a>) -> Result<bool, Race> {
-        let Some(undo) = &target.step.undo else { return Err(Race("nothing to undo it with")) };
+    fn undo_visit(&mut self, target: &ModelCompletion<'a>) -> Result<bool, TimingRace> {
+        let Some(undo) = &target.step.undo else { return Err(TimingRace("nothing to undo it with")) };
         let mut attempt = 1;
         loop {
-            let who = Who {
+            let who = AttemptIdentity {
                 path: &target.name.identity,
                 step: target.step.id.as_str(),
                 visit: target.visit,
                 iteration: 1,
-                role: Role::Undo,
+                role: AttemptRole::Undo,
                 attempt,
             };
-            let report = self.world.report(&who, target.step);
-            self.pay(report.cost);
+            let report = self.world.attempt_report(&who, target.step);
+            self.add_cost(report.cost);
             let (class, code) = match report.end {
                 AttemptEnd::Succeeded { .. } => return Ok(true),
                 AttemptEnd::Failed { class, code, .. } => (class, code),
                 AttemptEnd::TimedOut => (ErrorClass::Timeout, None),
-                _ => return Err(Race("an undo that ends in an unusual way")),
+                _ => return Err(TimingRace("an undo that ends in an unusual way")),
             };
-            if !again(&undo.retry, attempt, class, code.as_deref()) {
+            if !allows_retry(&undo.retry, attempt, class, code.as_deref()) {
                 return Ok(false);
             }
             attempt += 1;
@@ -79,7 +79,7 @@ impl<'a> Eval<'a> {
 }
 
 /// Whether a policy allows another attempt after this many tries.
-pub fn again(retry: &Retry, tries: u32, class: ErrorClass, code: Option<&str>) -> bool {
+pub fn allows_retry(retry: &StepRetry, tries: u32, class: ErrorClass, code: Option<&str>) -> bool {
     let most = retry.attempts.get(&class).copied().unwrap_or(0);
     tries < most && !code.is_some_and(|code| retry.never.iter().any(|never| never == code))
 }

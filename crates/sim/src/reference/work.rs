@@ -2,25 +2,27 @@
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{AttemptEnd, Cost, Finding, Report, Role},
-    ir::{Budget, BudgetMode, Convergence, ErrorClass, HoldReason, Step, StepPolicy, Work, Worker},
+    engine::{AttemptEnd, AttemptReport, AttemptRole, CheckFinding, Cost},
+    ir::{
+        Budget, BudgetMode, ConvergencePolicy, ErrorClass, HoldReason, Step, StepPolicy, WorkSpec, WorkerSpec,
+    },
     limits,
 };
 
 use super::{
-    Ending, Eval, Fault, Race,
-    frame::{End, Frame, Visit},
-    undo::again,
-    waits::Hold,
+    ModelEvaluator, ModelFailure, ModelOutcome, TimingRace,
+    frame::{ModelFrame, ModelVisitEnd, ModelVisitResult},
+    undo::allows_retry,
+    waitpoints::ModelHoldResult,
 };
-use crate::outcome::Who;
+use crate::outcome::AttemptIdentity;
 
 /// One visit of a step that works.
-struct Doing<'a> {
+struct ModelWorkVisit<'a> {
     step: u32,
     it: &'a Step,
     policy: &'a StepPolicy,
-    work: &'a Work,
+    work: &'a WorkSpec,
     visit: u32,
     iteration: u32,
     /// Attempts of this iteration: main, check.
@@ -32,7 +34,7 @@ struct Doing<'a> {
     renewed: Cost,
     given: bool,
     undecided: u32,
-    stall: Stall,
+    stall: ModelStall,
     spent: Cost,
     yielded: bool,
     /// The last attempt was done, and did not fit.
@@ -41,7 +43,7 @@ struct Doing<'a> {
 }
 
 /// How the check's findings repeat.
-struct Stall {
+struct ModelStall {
     last: Option<(bool, Vec<String>)>,
     count: u32,
     stage: u32,
@@ -50,24 +52,24 @@ struct Stall {
 }
 
 /// What a visit does next.
-enum Then<'a> {
+enum ModelNextAction<'a> {
     Main,
     Check,
     Summary,
-    Over(Box<Visit<'a>>),
+    Over(Box<ModelVisitResult<'a>>),
 }
 
-impl<'a> Eval<'a> {
-    pub(super) fn work(
+impl<'a> ModelEvaluator<'a> {
+    pub(super) fn evaluate_work(
         &mut self,
-        frame: &Frame<'_, 'a>,
+        frame: &ModelFrame<'_, 'a>,
         step: u32,
-        work: &'a Work,
-    ) -> Result<Visit<'a>, Race> {
-        let it = frame.entry(self).step(step);
+        work: &'a WorkSpec,
+    ) -> Result<ModelVisitResult<'a>, TimingRace> {
+        let it = frame.scope_entry(self).step(step);
         let visit = frame.steps.borrow()[step as usize].visits;
-        let stall = Stall { last: None, count: 0, stage: 1, broken: false };
-        let mut doing = Doing {
+        let stall = ModelStall { last: None, count: 0, stage: 1, broken: false };
+        let mut doing = ModelWorkVisit {
             step,
             it,
             policy: &it.policy,
@@ -88,26 +90,32 @@ impl<'a> Eval<'a> {
             output: Value::Null,
         };
         if visit > 1 && it.policy.budget.is_some() {
-            return Err(Race("whether a budget is for a visit or for all"));
+            return Err(TimingRace("whether a budget is for a visit or for all"));
         }
         let governed = it.policy.holds.get(&ErrorClass::Governance);
         let mut then = match (&it.policy.denied, governed, &it.policy.approval) {
-            (Some(_), Some(reason), _) => self.held(frame, &mut doing, *reason, false, Then::Main),
-            (Some(_), None, _) => doing.failed(Fault::of(ErrorClass::Governance, "policy_denied")),
-            (None, _, Some(first)) => self.held(frame, &mut doing, first.reason(), false, Then::Main),
-            (None, _, None) => Then::Main,
+            (Some(_), Some(reason), _) => {
+                self.evaluate_work_hold(frame, &mut doing, *reason, false, ModelNextAction::Main)
+            }
+            (Some(_), None, _) => {
+                doing.end_failed(ModelFailure::new(ErrorClass::Governance, "policy_denied"))
+            }
+            (None, _, Some(first)) => {
+                self.evaluate_work_hold(frame, &mut doing, first.reason(), false, ModelNextAction::Main)
+            }
+            (None, _, None) => ModelNextAction::Main,
         };
         loop {
             then = match then {
-                Then::Main => self.main(frame, &mut doing)?,
-                Then::Check => self.check(frame, &mut doing)?,
-                Then::Summary => {
-                    self.report(frame, &mut doing, Role::Summary, 1);
+                ModelNextAction::Main => self.run_main(frame, &mut doing)?,
+                ModelNextAction::Check => self.run_check(frame, &mut doing)?,
+                ModelNextAction::Summary => {
+                    self.run_attempt(frame, &mut doing, AttemptRole::Summary, 1);
                     let output = std::mem::take(&mut doing.output);
-                    doing.over(End::with(output))
+                    doing.end_visit(ModelVisitEnd::from_output(output))
                 }
-                Then::Over(visit) => {
-                    if !matches!(*visit, Visit::Ended(_)) {
+                ModelNextAction::Over(visit) => {
+                    if !matches!(*visit, ModelVisitResult::Ended(_)) {
                         let known = &mut frame.steps.borrow_mut()[step as usize];
                         known.attempts += doing.started;
                         known.iterations = doing.iteration;
@@ -118,215 +126,248 @@ impl<'a> Eval<'a> {
         }
     }
 
-    fn held(
+    fn evaluate_work_hold(
         &mut self,
-        frame: &Frame<'_, 'a>,
-        doing: &mut Doing<'a>,
+        frame: &ModelFrame<'_, 'a>,
+        doing: &mut ModelWorkVisit<'a>,
         reason: HoldReason,
         timed: bool,
-        then: Then<'a>,
-    ) -> Then<'a> {
+        then: ModelNextAction<'a>,
+    ) -> ModelNextAction<'a> {
         doing.yielded = true;
         doing.openings += 1;
-        match self.hold(frame, doing.step, doing.openings, reason, timed) {
-            Hold::Released => then,
-            Hold::Rejected => doing.over(End::of(Ending::Rejected)),
-            Hold::Late => doing.failed(Fault { class: Some(ErrorClass::Timeout), code: None }),
-            Hold::ForEver => Then::Over(Box::new(Visit::Waiting)),
+        match self.evaluate_hold(frame, doing.step, doing.openings, reason, timed) {
+            ModelHoldResult::Released => then,
+            ModelHoldResult::Rejected => doing.end_visit(ModelVisitEnd::new(ModelOutcome::Rejected)),
+            ModelHoldResult::Late => {
+                doing.end_failed(ModelFailure { class: Some(ErrorClass::Timeout), code: None })
+            }
+            ModelHoldResult::ForEver => ModelNextAction::Over(Box::new(ModelVisitResult::Waiting)),
         }
     }
 
-    fn report(&mut self, frame: &Frame<'_, 'a>, doing: &mut Doing<'a>, role: Role, attempt: u32) -> Report {
+    fn run_attempt(
+        &mut self,
+        frame: &ModelFrame<'_, 'a>,
+        doing: &mut ModelWorkVisit<'a>,
+        role: AttemptRole,
+        attempt: u32,
+    ) -> AttemptReport {
         let (visit, iteration) = (doing.visit, doing.iteration);
         let step = doing.it.id.as_str();
-        let who = Who { path: &frame.name.identity, step, visit, iteration, role, attempt };
-        let report = self.world.report(&who, doing.it);
-        self.pay(report.cost);
+        let who = AttemptIdentity { path: &frame.name.identity, step, visit, iteration, role, attempt };
+        let report = self.world.attempt_report(&who, doing.it);
+        self.add_cost(report.cost);
         doing.spent.add(report.cost);
         report
     }
 
-    fn main(&mut self, frame: &Frame<'_, 'a>, doing: &mut Doing<'a>) -> Result<Then<'a>, Race> {
-        let given = if doing.given { Ok(Value::Null) } else { self.inputs(frame, doing.it)? };
-        if let Some(mode) = self.over_budget(frame, doing)? {
+    fn run_main(
+        &mut self,
+        frame: &ModelFrame<'_, 'a>,
+        doing: &mut ModelWorkVisit<'a>,
+    ) -> Result<ModelNextAction<'a>, TimingRace> {
+        let given = if doing.given { Ok(Value::Null) } else { self.evaluate_inputs(frame, doing.it)? };
+        if let Some(mode) = self.spent_budget_mode(frame, doing)? {
             if given.is_err() {
-                return Err(Race("whether inputs or budgets are looked at first"));
+                return Err(TimingRace("whether inputs or budgets are looked at first"));
             }
             if mode == BudgetMode::Stop {
-                return Ok(doing.failed(Fault::of(ErrorClass::NonRetryable, "budget")));
+                return Ok(doing.end_failed(ModelFailure::new(ErrorClass::NonRetryable, "budget")));
             }
-            let then = self.held(frame, doing, HoldReason::Budget, false, Then::Main);
-            if matches!(then, Then::Main) {
-                self.renew(doing);
+            let then =
+                self.evaluate_work_hold(frame, doing, HoldReason::Budget, false, ModelNextAction::Main);
+            if matches!(then, ModelNextAction::Main) {
+                self.renew_budgets(doing);
             }
             return Ok(then);
         }
         if let Err(fault) = given {
-            return Ok(doing.failed(fault));
+            return Ok(doing.end_failed(fault));
         }
         doing.given = true;
         doing.attempts.0 += 1;
         doing.started += 1;
         let attempt = doing.attempts.0;
-        let report = self.report(frame, doing, Role::Main, attempt);
+        let report = self.run_attempt(frame, doing, AttemptRole::Main, attempt);
         doing.unmerged = matches!(report.end, AttemptEnd::Unmerged { .. });
         match report.end {
             AttemptEnd::Succeeded { ref output } | AttemptEnd::Unmerged { ref output, .. } => {
                 let mut output = (**output).clone();
-                doing.it.outputs.complete(&mut output);
+                doing.it.outputs.complete_output(&mut output);
                 if doing.it.outputs.check(&output).is_err() {
                     doing.unmerged = false;
                     let code = Some("output_invalid".to_owned());
-                    return Ok(self.failure(frame, doing, ErrorClass::Validation, code, false, Then::Main));
+                    return Ok(self.handle_failure(
+                        frame,
+                        doing,
+                        ErrorClass::Validation,
+                        code,
+                        false,
+                        ModelNextAction::Main,
+                    ));
                 }
                 if doing.unmerged {
                     doing.output = output;
-                    return self.bad_end(frame, doing, report.end, Then::Main);
+                    return self.handle_bad_end(frame, doing, report.end, ModelNextAction::Main);
                 }
                 let evidence = &doing.work.evidence;
                 if report.proofs.iter().filter(|proof| proof.holds).count() != evidence.len() {
                     let class = match doing.work.worker {
-                        Worker::Agent { .. } => ErrorClass::AgentError,
+                        WorkerSpec::Agent { .. } => ErrorClass::AgentError,
                         _ => ErrorClass::Transient,
                     };
                     let code = Some("evidence".to_owned());
-                    return Ok(self.failure(frame, doing, class, code, false, Then::Main));
+                    return Ok(self.handle_failure(frame, doing, class, code, false, ModelNextAction::Main));
                 }
                 doing.output = output;
                 if doing.work.check.is_none() {
-                    return Ok(doing.complete());
+                    return Ok(doing.complete_work());
                 }
                 doing.yielded |= !doing.policy.keeps_slot;
-                Ok(Then::Check)
+                Ok(ModelNextAction::Check)
             }
-            end => self.bad_end(frame, doing, end, Then::Main),
+            end => self.handle_bad_end(frame, doing, end, ModelNextAction::Main),
         }
     }
 
     /// An attempt of main or check that neither succeeded nor found anything.
-    fn bad_end(
+    fn handle_bad_end(
         &mut self,
-        frame: &Frame<'_, 'a>,
-        doing: &mut Doing<'a>,
+        frame: &ModelFrame<'_, 'a>,
+        doing: &mut ModelWorkVisit<'a>,
         end: AttemptEnd,
-        same: Then<'a>,
-    ) -> Result<Then<'a>, Race> {
+        same: ModelNextAction<'a>,
+    ) -> Result<ModelNextAction<'a>, TimingRace> {
         Ok(match end {
             AttemptEnd::Failed { class, code, retry_at, .. } => {
-                self.failure(frame, doing, class, code, retry_at.is_some(), same)
+                self.handle_failure(frame, doing, class, code, retry_at.is_some(), same)
             }
             AttemptEnd::Unmerged { .. } => {
                 let code = Some("merge_conflict".to_owned());
-                self.failure(frame, doing, ErrorClass::NonRetryable, code, false, same)
+                self.handle_failure(frame, doing, ErrorClass::NonRetryable, code, false, same)
             }
-            AttemptEnd::TimedOut => self.failure(frame, doing, ErrorClass::Timeout, None, false, same),
+            AttemptEnd::TimedOut => self.handle_failure(frame, doing, ErrorClass::Timeout, None, false, same),
             AttemptEnd::Stopped => {
                 let code = Some("stopped".to_owned());
-                self.failure(frame, doing, ErrorClass::Transient, code, false, same)
+                self.handle_failure(frame, doing, ErrorClass::Transient, code, false, same)
             }
             // Whether releasing it also releases a budget that is spent is not for the reference to say.
             AttemptEnd::Blocked { reason: HoldReason::Budget, .. } if self.has_budget(doing) => {
-                return Err(Race("a budget that somebody else keeps"));
+                return Err(TimingRace("a budget that somebody else keeps"));
             }
             // The same once more, by another, and no try is used up.
             AttemptEnd::HandedOver { .. } => same,
             AttemptEnd::Blocked { reason, until, .. } => {
-                self.held(frame, doing, reason, until.is_some(), same)
+                self.evaluate_work_hold(frame, doing, reason, until.is_some(), same)
             }
-            _ => return Err(Race("an end that does not fit the attempt")),
+            _ => return Err(TimingRace("an end that does not fit the attempt")),
         })
     }
 
     /// `same` is where a hold would go on.
-    fn failure(
+    fn handle_failure(
         &mut self,
-        frame: &Frame<'_, 'a>,
-        doing: &mut Doing<'a>,
+        frame: &ModelFrame<'_, 'a>,
+        doing: &mut ModelWorkVisit<'a>,
         class: ErrorClass,
         code: Option<String>,
         timed: bool,
-        same: Then<'a>,
-    ) -> Then<'a> {
+        same: ModelNextAction<'a>,
+    ) -> ModelNextAction<'a> {
         if let Some(reason) = doing.policy.holds.get(&class) {
-            return self.held(frame, doing, *reason, timed, same);
+            return self.evaluate_work_hold(frame, doing, *reason, timed, same);
         }
         doing.tries += 1;
-        if again(&doing.policy.retry, doing.tries, class, code.as_deref()) {
+        if allows_retry(&doing.policy.retry, doing.tries, class, code.as_deref()) {
             doing.yielded |= !doing.policy.keeps_slot;
-            return Then::Main;
+            return ModelNextAction::Main;
         }
         if doing.unmerged {
-            let fault = Fault { class: Some(class), code };
-            return doing.over(End { unmerged: true, output: doing.output.clone(), ..End::failed(fault) });
+            let fault = ModelFailure { class: Some(class), code };
+            return doing.end_visit(ModelVisitEnd {
+                unmerged: true,
+                output: doing.output.clone(),
+                ..ModelVisitEnd::from_failure(fault)
+            });
         }
-        doing.failed(Fault { class: Some(class), code })
+        doing.end_failed(ModelFailure { class: Some(class), code })
     }
 
-    fn check(&mut self, frame: &Frame<'_, 'a>, doing: &mut Doing<'a>) -> Result<Then<'a>, Race> {
+    fn run_check(
+        &mut self,
+        frame: &ModelFrame<'_, 'a>,
+        doing: &mut ModelWorkVisit<'a>,
+    ) -> Result<ModelNextAction<'a>, TimingRace> {
         doing.attempts.1 += 1;
         let attempt = doing.attempts.1;
-        let report = self.report(frame, doing, Role::Check, attempt);
+        let report = self.run_attempt(frame, doing, AttemptRole::Check, attempt);
         doing.unmerged = matches!(report.end, AttemptEnd::Unmerged { .. });
         let (finding, reasons, fingerprints) = match report.end {
-            AttemptEnd::Succeeded { .. } => (Finding::Complete, Vec::new(), Vec::new()),
+            AttemptEnd::Succeeded { .. } => (CheckFinding::Complete, Vec::new(), Vec::new()),
             AttemptEnd::Checked { finding, reasons, fingerprints, .. } => (finding, reasons, fingerprints),
-            end => return self.bad_end(frame, doing, end, Then::Check),
+            end => return self.handle_bad_end(frame, doing, end, ModelNextAction::Check),
         };
-        if finding == Finding::Undecided {
+        if finding == CheckFinding::Undecided {
             doing.undecided += 1;
             doing.stall.broken = true;
             if doing.undecided >= limits::UNDECIDED_CHECKS {
-                return Ok(doing.failed(Fault::of(ErrorClass::NonRetryable, "check_undecided")));
+                return Ok(doing.end_failed(ModelFailure::new(ErrorClass::NonRetryable, "check_undecided")));
             }
-            return Ok(doing.iterate());
+            return Ok(doing.next_iteration());
         }
         doing.undecided = 0;
         match finding {
-            Finding::Complete => Ok(doing.complete()),
+            CheckFinding::Complete => Ok(doing.complete_work()),
             // Without a next iteration there is nothing to be released for.
-            Finding::Blocked if !doing.is_last() => {
-                match self.held(frame, doing, HoldReason::Blocked, false, Then::Main) {
-                    Then::Main => Ok(doing.iterate()),
+            CheckFinding::Blocked if !doing.is_last_iteration() => {
+                match self.evaluate_work_hold(frame, doing, HoldReason::Blocked, false, ModelNextAction::Main)
+                {
+                    ModelNextAction::Main => Ok(doing.next_iteration()),
                     over => Ok(over),
                 }
             }
-            Finding::Incomplete => doing.incomplete(reasons, fingerprints),
-            Finding::Undecided | Finding::Blocked => Ok(doing.iterate()),
+            CheckFinding::Incomplete => doing.handle_incomplete(reasons, fingerprints),
+            CheckFinding::Undecided | CheckFinding::Blocked => Ok(doing.next_iteration()),
         }
     }
 
-    fn has_budget(&self, doing: &Doing<'a>) -> bool {
+    fn has_budget(&self, doing: &ModelWorkVisit<'a>) -> bool {
         let around = self.around.iter().any(|(budgets, _)| !budgets.is_empty());
         around || doing.policy.budget.is_some() || self.definition.root().workflow.budget.is_some()
     }
 
     /// Which mode of budget stops the next attempt, if one does.
-    fn over_budget(&mut self, frame: &Frame<'_, 'a>, doing: &Doing<'a>) -> Result<Option<BudgetMode>, Race> {
+    fn spent_budget_mode(
+        &mut self,
+        frame: &ModelFrame<'_, 'a>,
+        doing: &ModelWorkVisit<'a>,
+    ) -> Result<Option<BudgetMode>, TimingRace> {
         let run = self.definition.root().workflow.budget.as_ref();
         let around = self.around.iter().flat_map(|(budgets, spent)| {
-            budgets.iter().map(|(budget, renewed)| (*budget, since(*spent, *renewed)))
+            budgets.iter().map(|(budget, renewed)| (*budget, cost_since(*spent, *renewed)))
         });
-        let shared = around.chain(run.map(|budget| (budget, since(self.spent, self.renewed))));
+        let shared = around.chain(run.map(|budget| (budget, cost_since(self.spent, self.renewed))));
         let shared: Vec<_> = shared.filter(|(budget, _)| budget.mode != BudgetMode::Warn).collect();
         if !shared.is_empty() && (frame.concurrent.get() || frame.home.accompanied) {
-            return Err(Race("a budget is shared by steps at work at the same time"));
+            return Err(TimingRace("a budget is shared by steps at work at the same time"));
         }
-        let own = doing.policy.budget.as_ref().map(|budget| (budget, since(doing.spent, doing.renewed)));
+        let own = doing.policy.budget.as_ref().map(|budget| (budget, cost_since(doing.spent, doing.renewed)));
         let spent = own.into_iter().chain(shared).filter(|(budget, spent)| is_spent(budget, *spent));
         let modes: Vec<BudgetMode> =
             spent.map(|(budget, _)| budget.mode).filter(|mode| *mode != BudgetMode::Warn).collect();
         match modes.first() {
             Some(first) if modes.iter().any(|mode| mode != first) => {
-                Err(Race("two budgets are spent and say different things"))
+                Err(TimingRace("two budgets are spent and say different things"))
             }
             first => Ok(first.copied()),
         }
     }
 
     /// A person approved that more is spent: whatever pauses and is spent counts anew from here.
-    fn renew(&mut self, doing: &mut Doing<'a>) {
+    fn renew_budgets(&mut self, doing: &mut ModelWorkVisit<'a>) {
         let renews = |budget: &Budget, spent: Cost, renewed: &mut Cost| {
-            if budget.mode == BudgetMode::Pause && is_spent(budget, since(spent, *renewed)) {
+            if budget.mode == BudgetMode::Pause && is_spent(budget, cost_since(spent, *renewed)) {
                 *renewed = spent;
             }
         };
@@ -342,28 +383,32 @@ impl<'a> Eval<'a> {
     }
 
     /// What a step is given, as one object.
-    pub(super) fn inputs(&mut self, frame: &Frame<'_, 'a>, it: &Step) -> Result<Result<Value, Fault>, Race> {
+    pub(super) fn evaluate_inputs(
+        &mut self,
+        frame: &ModelFrame<'_, 'a>,
+        it: &Step,
+    ) -> Result<Result<Value, ModelFailure>, TimingRace> {
         let mut given = json!({});
         for binding in &it.inputs {
-            let value = match self.value(frame, &binding.value)? {
+            let value = match self.evaluate_expr(frame, &binding.value)? {
                 Ok(value) => value,
-                Err(_) => return Ok(Err(Fault::validation("expression"))),
+                Err(_) => return Ok(Err(ModelFailure::validation("expression"))),
             };
             if value.is_null() && binding.required {
-                return Ok(Err(Fault::validation("input_missing")));
+                return Ok(Err(ModelFailure::validation("input_missing")));
             }
             if binding.schema.check(&value).is_err() {
                 if value.is_null() {
-                    return Err(Race("whether an optional input that is missing must fit"));
+                    return Err(TimingRace("whether an optional input that is missing must fit"));
                 }
-                return Ok(Err(Fault::validation("input_invalid")));
+                return Ok(Err(ModelFailure::validation("input_invalid")));
             }
             given[&*binding.name] = value;
         }
-        if let skein_core::ir::Kind::Work(work) = &it.kind {
+        if let skein_core::ir::StepKindSpec::Work(work) = &it.kind {
             for expr in work.worker.expressions() {
-                if self.value(frame, expr)?.is_err() {
-                    return Ok(Err(Fault::validation("expression")));
+                if self.evaluate_expr(frame, expr)?.is_err() {
+                    return Ok(Err(ModelFailure::validation("expression")));
                 }
             }
         }
@@ -372,7 +417,7 @@ impl<'a> Eval<'a> {
 }
 
 /// Returns the cost after a renewal.
-fn since(spent: Cost, renewed: Cost) -> Cost {
+fn cost_since(spent: Cost, renewed: Cost) -> Cost {
     let micro_usd = spent.micro_usd.map(|now| now - renewed.micro_usd.unwrap_or(0));
     Cost { tokens: spent.tokens - renewed.tokens, micro_usd }
 }
@@ -382,47 +427,51 @@ fn is_spent(budget: &Budget, spent: Cost) -> bool {
         || budget.micro_usd.is_some_and(|most| spent.micro_usd.unwrap_or(0) >= most)
 }
 
-impl<'a> Doing<'a> {
-    fn over(&self, end: End<'a>) -> Then<'a> {
+impl<'a> ModelWorkVisit<'a> {
+    fn end_visit(&self, end: ModelVisitEnd<'a>) -> ModelNextAction<'a> {
         let (iterations, attempts) = (self.iteration, self.started);
-        let end = End { iterations, attempts, spent: self.spent, yielded: self.yielded, ..end };
-        Then::Over(Box::new(Visit::Ended(end)))
+        let end = ModelVisitEnd { iterations, attempts, spent: self.spent, yielded: self.yielded, ..end };
+        ModelNextAction::Over(Box::new(ModelVisitResult::Ended(end)))
     }
 
-    fn failed(&self, fault: Fault) -> Then<'a> {
-        self.over(End::failed(fault))
+    fn end_failed(&self, fault: ModelFailure) -> ModelNextAction<'a> {
+        self.end_visit(ModelVisitEnd::from_failure(fault))
     }
 
-    fn complete(&mut self) -> Then<'a> {
+    fn complete_work(&mut self) -> ModelNextAction<'a> {
         if self.work.summary.is_some() {
-            return Then::Summary;
+            return ModelNextAction::Summary;
         }
         let output = std::mem::take(&mut self.output);
-        self.over(End::with(output))
+        self.end_visit(ModelVisitEnd::from_output(output))
     }
 
-    fn incomplete(&mut self, reasons: Vec<String>, fingerprints: Vec<String>) -> Result<Then<'a>, Race> {
+    fn handle_incomplete(
+        &mut self,
+        reasons: Vec<String>,
+        fingerprints: Vec<String>,
+    ) -> Result<ModelNextAction<'a>, TimingRace> {
         let convergence = self.work.check.as_ref().and_then(|check| check.convergence.as_ref());
         if let Some(convergence) = convergence
-            && self.stall.counts(convergence, reasons, fingerprints)?
+            && self.stall.count_finding(convergence, reasons, fingerprints)?
         {
-            return Ok(self.over(unfinished(Ending::Exhausted)));
+            return Ok(self.end_visit(unfinished_end(ModelOutcome::Exhausted)));
         }
-        Ok(self.iterate())
+        Ok(self.next_iteration())
     }
 
-    fn is_last(&self) -> bool {
+    fn is_last_iteration(&self) -> bool {
         self.work.check.as_ref().is_none_or(|check| self.iteration >= check.max_iterations)
     }
 
     /// The next iteration, or the end after the last.
-    fn iterate(&mut self) -> Then<'a> {
-        let Some(check) = &self.work.check else { return self.failed(Fault::unknown()) };
+    fn next_iteration(&mut self) -> ModelNextAction<'a> {
+        let Some(check) = &self.work.check else { return self.end_failed(ModelFailure::unknown()) };
         if self.iteration >= check.max_iterations {
             if check.incomplete_is_an_end {
-                return self.over(unfinished(Ending::Incomplete));
+                return self.end_visit(unfinished_end(ModelOutcome::Incomplete));
             }
-            return self.over(unfinished(Ending::Exhausted));
+            return self.end_visit(unfinished_end(ModelOutcome::Exhausted));
         }
         self.iteration += 1;
         self.attempts = (0, 0);
@@ -430,23 +479,23 @@ impl<'a> Doing<'a> {
             self.tries = 0;
         }
         self.yielded |= !self.policy.keeps_slot;
-        Then::Main
+        ModelNextAction::Main
     }
 }
 
 /// Whether the output of work that is not complete counts is left open.
-fn unfinished<'a>(ending: Ending) -> End<'a> {
-    End { unclear: true, ..End::of(ending) }
+fn unfinished_end<'a>(ending: ModelOutcome) -> ModelVisitEnd<'a> {
+    ModelVisitEnd { unclear: true, ..ModelVisitEnd::new(ending) }
 }
 
-impl Stall {
+impl ModelStall {
     /// Counts a finding; true when that fails the step.
-    fn counts(
+    fn count_finding(
         &mut self,
-        by: &Convergence,
+        by: &ConvergencePolicy,
         reasons: Vec<String>,
         fingerprints: Vec<String>,
-    ) -> Result<bool, Race> {
+    ) -> Result<bool, TimingRace> {
         let by_reasons = fingerprints.is_empty();
         let mut key = if by_reasons { reasons } else { fingerprints };
         key.sort();
@@ -455,7 +504,7 @@ impl Stall {
             return Ok(false);
         }
         if std::mem::take(&mut self.broken) && self.last.is_some() {
-            return Err(Race("whether an undecided check breaks a row of findings"));
+            return Err(TimingRace("whether an undecided check breaks a row of findings"));
         }
         let key = Some((by_reasons, key));
         self.count = if key == self.last { self.count + 1 } else { 1 };

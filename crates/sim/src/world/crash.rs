@@ -1,31 +1,31 @@
 //! The host dies, and comes back with nothing but its journal.
 
 use skein_core::{
-    engine::{Driver, Input, RunPhase},
+    engine::{Driver, RunInput, RunPhase},
     time::Millis,
 };
 
-use super::{Happening, World};
-use crate::{faults::Fault, script::Move};
+use super::{SimulatedWorld, WorldEvent};
+use crate::{faults::InjectedFault, script::DriverMove};
 
-impl World {
+impl SimulatedWorld {
     /// The host dies and comes back.
-    pub(super) fn crash(&mut self, row_lost: bool) {
-        self.moves.push(Move::Crash { row_lost });
+    pub(super) fn crash_host(&mut self, row_lost: bool) {
+        self.moves.push(DriverMove::Crash { row_lost });
         self.appending = false;
         for attempt in std::mem::take(&mut self.workers).into_keys() {
-            if self.faults.strikes(Fault::WorkerOutlivesHost) {
-                let report = self.how_it_ends(attempt);
-                let after = self.soon(2_000);
-                self.at(after, Happening::Late(attempt, report));
+            if self.faults.strikes(InjectedFault::WorkerOutlivesHost) {
+                let report = self.draw_report(attempt);
+                let after = self.draw_short_delay(2_000);
+                self.schedule_event(after, WorldEvent::Late(attempt, report));
             }
         }
         // What was on its way inside the host is gone; what people will say is not.
         self.queue.retain(|_, what| {
-            let published = matches!(what, Happening::Say(Input::Published { .. }));
-            matches!(what, Happening::Say(_) | Happening::Decide(_) | Happening::Late(..)) && !published
+            let published = matches!(what, WorldEvent::Say(RunInput::Published { .. }));
+            matches!(what, WorldEvent::Say(_) | WorldEvent::Decide(_) | WorldEvent::Late(..)) && !published
         });
-        self.steady = self.steady.after(Millis(1 + self.rng.below(10_000)));
+        self.steady = self.steady.saturating_add(Millis(1 + self.rng.next_below(10_000)));
         match Driver::replay(self.plan.clone(), &self.rows) {
             Ok(driver) => self.driver = driver,
             Err(error) => {
@@ -34,16 +34,16 @@ impl World {
             }
         }
         self.wake = None;
-        if let Err(violation) = self.watch.replayed(&self.driver) {
+        if let Err(violation) = self.watch.check_replayed(&self.driver) {
             self.violation.get_or_insert(violation);
         }
-        self.reopen();
-        let owed: Vec<Input> = std::mem::take(&mut self.owed).into_values().collect();
+        self.reschedule_waitpoints();
+        let owed: Vec<RunInput> = std::mem::take(&mut self.owed).into_values().collect();
         if self.driver.state().phase != RunPhase::New {
-            self.say(Input::Recover, false);
+            self.send_input(RunInput::Recover, false);
         }
-        for input in owed.into_iter().filter(|input| !matches!(input, Input::Published { .. })) {
-            self.say(input, true);
+        for input in owed.into_iter().filter(|input| !matches!(input, RunInput::Published { .. })) {
+            self.send_input(input, true);
         }
     }
 }

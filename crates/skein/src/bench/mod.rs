@@ -3,11 +3,11 @@
 //! Owns what is measured, how often, and the goals. The work is `skein_host::bench`'s, or that of this same program as a
 //! process of its own. What is loaded now is loaded for both, so the ratios say more than the times.
 
-mod adopt;
-mod line;
-mod place;
+mod folder;
+mod measurement;
 mod report;
-mod start;
+mod resume;
+mod startup;
 
 use std::{
     fs,
@@ -18,18 +18,18 @@ use std::{
 use skein_core::plan::Plan;
 use skein_host::bench::{self, BenchError};
 
-use self::line::{Goal, Line, Unit};
+use self::measurement::{BenchGoal, BenchMeasurement, BenchUnit};
 pub use self::{
-    adopt::leave,
-    place::{Folder, NoFolder},
-    report::Report,
+    folder::{BenchFolder, BenchFolderError},
+    report::BenchReport,
+    resume::leave_runs,
 };
 
-type Measured<T> = Result<T, BenchError>;
+type BenchResult<T> = Result<T, BenchError>;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
-pub struct Sizes {
+pub struct BenchScale {
     /// The best of so many counts.
     rounds: usize,
     chain: usize,
@@ -38,11 +38,12 @@ pub struct Sizes {
     workers: usize,
 }
 
-impl Sizes {
+impl BenchScale {
     /// What the goals are about.
-    pub const FULL: Sizes = Sizes { rounds: 5, chain: 100, width: 1_000, runs: 1_000, workers: 200 };
+    pub const FULL: BenchScale =
+        BenchScale { rounds: 5, chain: 100, width: 1_000, runs: 1_000, workers: 200 };
     /// Enough to see that everything can be measured.
-    pub const QUICK: Sizes = Sizes { rounds: 1, chain: 10, width: 20, runs: 20, workers: 10 };
+    pub const QUICK: BenchScale = BenchScale { rounds: 1, chain: 10, width: 20, runs: 20, workers: 10 };
 }
 
 /// How many workers are at work at once.
@@ -52,7 +53,7 @@ const SHORT: usize = 10;
 
 /// What the machine does when nobody is in between: seconds for one.
 #[derive(Debug)]
-struct Machine {
+struct MachineBaseline {
     commit: f64,
     sync: f64,
     spawn: f64,
@@ -62,60 +63,87 @@ struct Machine {
 }
 
 /// Measures everything in a folder that is emptied from time to time.
-pub fn measure(folder: &Path, sizes: &Sizes) -> Measured<Report> {
+pub fn measure_all(folder: &Path, sizes: &BenchScale) -> BenchResult<BenchReport> {
     let mut lines = Vec::new();
-    let mut machine = Machine::of(folder, sizes)?;
+    let mut machine = MachineBaseline::measure(folder, sizes)?;
     let (chain, fan_out, short) =
-        (bench::chain(sizes.chain), bench::fan_out(sizes.width), bench::chain(SHORT));
+        (bench::chain_plan(sizes.chain), bench::fan_out_plan(sizes.width), bench::chain_plan(SHORT));
     let [mut step, mut fan, mut all] = [f64::INFINITY; 3];
     // In turns, so that what else the machine does meanwhile harms both alike.
     for _ in 0..sizes.rounds {
-        machine.commits(folder, sizes)?;
-        step = step.min(of(in_state(folder, |state| bench::run(state, &chain, 1))?, sizes.chain));
-        fan = fan.min(of(in_state(folder, |state| bench::run(state, &fan_out, 1))?, 1));
-        let runs = in_state(folder, |state| bench::run(state, &short, sizes.runs))?;
-        all = all.min(of(runs, sizes.runs * SHORT));
+        machine.measure_commits(folder, sizes)?;
+        step = step.min(seconds_each(
+            with_state_folder(folder, |state| bench::time_runs(state, &chain, 1))?,
+            sizes.chain,
+        ));
+        fan = fan
+            .min(seconds_each(with_state_folder(folder, |state| bench::time_runs(state, &fan_out, 1))?, 1));
+        let runs = with_state_folder(folder, |state| bench::time_runs(state, &short, sizes.runs))?;
+        all = all.min(seconds_each(runs, sizes.runs * SHORT));
     }
     let commit = Some(("one commit", machine.commit));
     let name = format!("chain of {} steps, each", sizes.chain);
-    lines.push(Line::new("chain", name, step, Unit::Time, commit, Goal::Ratio(1.6)));
+    lines.push(BenchMeasurement::new("chain", name, step, BenchUnit::Time, commit, BenchGoal::Ratio(1.6)));
     let name = format!("fan-out of {} and a join", sizes.width);
-    lines.push(Line::new("fan_out", name, fan, Unit::Time, commit, Goal::Figure(0.050)));
+    lines.push(BenchMeasurement::new(
+        "fan_out",
+        name,
+        fan,
+        BenchUnit::Time,
+        commit,
+        BenchGoal::Figure(0.050),
+    ));
     let name = format!("{} runs of {SHORT} steps", sizes.runs);
-    lines.push(Line::new("runs", name, all, Unit::Rate, commit, Goal::Figure(1.0 / 50_000.0)));
-    lines.push(functions(folder, sizes)?);
+    lines.push(BenchMeasurement::new(
+        "runs",
+        name,
+        all,
+        BenchUnit::Rate,
+        commit,
+        BenchGoal::Figure(1.0 / 50_000.0),
+    ));
+    lines.push(measure_functions(folder, sizes)?);
     for (at, at_once) in AT_ONCE.into_iter().enumerate() {
-        lines.push(workers(folder, sizes, &mut machine, at, at_once)?);
+        lines.push(measure_workers(folder, sizes, &mut machine, at, at_once)?);
     }
-    lines.extend(start::lines(folder, sizes.rounds, machine.spawn)?);
-    lines.extend(adopt::lines(folder, sizes, machine.commit)?);
-    Ok(Report { machine: machine.lines(), lines })
+    lines.extend(startup::measure_startup(folder, sizes.rounds, machine.spawn)?);
+    lines.extend(resume::measure_resume(folder, sizes, machine.commit)?);
+    Ok(BenchReport { machine: machine.baseline_rows(), lines })
 }
 
 /// Runs whose steps functions of Skein do, beside the same runs whose steps nobody does.
-fn functions(folder: &Path, sizes: &Sizes) -> Measured<Line> {
+fn measure_functions(folder: &Path, sizes: &BenchScale) -> BenchResult<BenchMeasurement> {
     let plan = bench::of_functions(SHORT);
     let [mut done, mut nobody] = [f64::INFINITY; 2];
     for _ in 0..sizes.rounds {
         let each = |by: bool| {
-            let took = in_state(folder, |state| bench::functions(state, &plan, sizes.runs, by));
-            took.map(|took| of(took, sizes.runs * SHORT))
+            let took = with_state_folder(folder, |state| bench::time_functions(state, &plan, sizes.runs, by));
+            took.map(|took| seconds_each(took, sizes.runs * SHORT))
         };
         nobody = nobody.min(each(false)?);
         done = done.min(each(true)?);
     }
     let name = format!("{} runs of {SHORT} steps that are functions", sizes.runs);
     let limit = Some(("the same, done by nobody,", nobody));
-    Ok(Line::new("functions", name, done, Unit::Rate, limit, Goal::Ratio(0.8)))
+    Ok(BenchMeasurement::new("functions", name, done, BenchUnit::Rate, limit, BenchGoal::Ratio(0.8)))
 }
 
 /// One run whose steps each start a process that does nothing.
-fn workers(folder: &Path, sizes: &Sizes, machine: &mut Machine, at: usize, at_once: u32) -> Measured<Line> {
-    let plan: Plan = bench::side_by_side(sizes.workers, at_once);
+fn measure_workers(
+    folder: &Path,
+    sizes: &BenchScale,
+    machine: &mut MachineBaseline,
+    at: usize,
+    at_once: u32,
+) -> BenchResult<BenchMeasurement> {
+    let plan: Plan = bench::parallel_plan(sizes.workers, at_once);
     let mut each = f64::INFINITY;
     for _ in 0..sizes.rounds {
-        machine.spawns(folder, sizes, at, at_once as usize)?;
-        each = each.min(of(in_state(folder, |state| bench::crew(state, &plan, at_once))?, sizes.workers));
+        machine.measure_spawns(folder, sizes, at, at_once as usize)?;
+        each = each.min(seconds_each(
+            with_state_folder(folder, |state| bench::time_programs(state, &plan, at_once))?,
+            sizes.workers,
+        ));
     }
     let limit = match machine.make[at] {
         Some(make) => (["make -j2", "make -j16"][at], make),
@@ -123,34 +151,45 @@ fn workers(folder: &Path, sizes: &Sizes, machine: &mut Machine, at: usize, at_on
     };
     let id = ["workers_2", "workers_16"][at];
     let name = format!("{} steps that start `true`, {at_once} at once", sizes.workers);
-    Ok(Line::new(id, name, each, Unit::Rate, Some(limit), Goal::Ratio(1.0)))
+    Ok(BenchMeasurement::new(id, name, each, BenchUnit::Rate, Some(limit), BenchGoal::Ratio(1.0)))
 }
 
-impl Machine {
-    fn of(folder: &Path, sizes: &Sizes) -> Measured<Machine> {
+impl MachineBaseline {
+    fn measure(folder: &Path, sizes: &BenchScale) -> BenchResult<MachineBaseline> {
         let [commit, sync, spawn] = [f64::INFINITY; 3];
-        let mut machine = Machine { commit, sync, spawn, make: [None; 2], spawns: [f64::INFINITY; 2] };
+        let mut machine =
+            MachineBaseline { commit, sync, spawn, make: [None; 2], spawns: [f64::INFINITY; 2] };
         for _ in 0..sizes.rounds {
-            machine.sync = machine.sync.min(of(bench::syncs(folder, sizes.chain)?, sizes.chain));
-            machine.spawn = machine.spawn.min(of(bench::spawns(sizes.workers, 1)?, sizes.workers));
+            machine.sync =
+                machine.sync.min(seconds_each(bench::time_syncs(folder, sizes.chain)?, sizes.chain));
+            machine.spawn =
+                machine.spawn.min(seconds_each(bench::time_spawns(sizes.workers, 1)?, sizes.workers));
         }
         Ok(machine)
     }
 
-    fn commits(&mut self, folder: &Path, sizes: &Sizes) -> Measured<()> {
-        self.commit = self.commit.min(of(bench::commits(folder, sizes.chain)?, sizes.chain));
+    fn measure_commits(&mut self, folder: &Path, sizes: &BenchScale) -> BenchResult<()> {
+        self.commit = self.commit.min(seconds_each(bench::time_commits(folder, sizes.chain)?, sizes.chain));
         Ok(())
     }
 
-    fn spawns(&mut self, folder: &Path, sizes: &Sizes, at: usize, at_once: usize) -> Measured<()> {
-        let make = bench::make(folder, sizes.workers, at_once)?.map(|took| of(took, sizes.workers));
+    fn measure_spawns(
+        &mut self,
+        folder: &Path,
+        sizes: &BenchScale,
+        at: usize,
+        at_once: usize,
+    ) -> BenchResult<()> {
+        let make =
+            bench::time_make(folder, sizes.workers, at_once)?.map(|took| seconds_each(took, sizes.workers));
         self.make[at] = make.map(|make| self.make[at].unwrap_or(make).min(make));
-        self.spawns[at] = self.spawns[at].min(of(bench::spawns(sizes.workers, at_once)?, sizes.workers));
+        self.spawns[at] =
+            self.spawns[at].min(seconds_each(bench::time_spawns(sizes.workers, at_once)?, sizes.workers));
         Ok(())
     }
 
     /// What it does, and how often in a second; none: it cannot.
-    fn lines(&self) -> Vec<(&'static str, &'static str, Option<f64>)> {
+    fn baseline_rows(&self) -> Vec<(&'static str, &'static str, Option<f64>)> {
         vec![
             ("commits", "synced commits", Some(self.commit)),
             ("syncs", "bare syncs", Some(self.sync)),
@@ -165,17 +204,17 @@ impl Machine {
 
 /// Does something with a state folder of its own. It is removed when all has been measured: file systems are slow to make
 /// files where many have just been removed.
-fn in_state<T>(folder: &Path, what: impl FnOnce(&Path) -> Measured<T>) -> Measured<T> {
-    what(&unused(folder, "state")?)
+fn with_state_folder<T>(folder: &Path, what: impl FnOnce(&Path) -> BenchResult<T>) -> BenchResult<T> {
+    what(&unused_path(folder, "state")?)
 }
 
 /// The path of something that is not there yet.
-fn unused(folder: &Path, name: &str) -> Measured<PathBuf> {
+fn unused_path(folder: &Path, name: &str) -> BenchResult<PathBuf> {
     let number = fs::read_dir(folder)?.count();
     Ok(folder.join(format!("{name}-{number}")))
 }
 
 /// Seconds for one of so many.
-fn of(took: Duration, count: usize) -> f64 {
+fn seconds_each(took: Duration, count: usize) -> f64 {
     took.as_secs_f64() / count as f64
 }

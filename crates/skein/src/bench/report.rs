@@ -2,41 +2,42 @@
 
 use serde_json::{Map, Value, json};
 
-use super::line::{Line, Unit};
+use super::measurement::{BenchMeasurement, BenchUnit};
 use crate::output::Paint;
 
 #[derive(Debug)]
-pub struct Report {
+pub struct BenchReport {
     /// What the machine does: a name for programs, one for people, and seconds for one of it.
     pub(super) machine: Vec<(&'static str, &'static str, Option<f64>)>,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<BenchMeasurement>,
 }
 
-impl Report {
+impl BenchReport {
     /// Whether all goals are met.
     pub fn is_met(&self) -> bool {
-        self.lines.iter().all(Line::is_met)
+        self.lines.iter().all(BenchMeasurement::is_met)
     }
 
-    pub fn json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let each = |(id, _, figure): &(&str, &str, Option<f64>)| {
-            ((*id).to_owned(), json!(figure.map(|figure| Unit::Rate.plain(figure))))
+            ((*id).to_owned(), json!(figure.map(|figure| BenchUnit::Rate.convert_figure(figure))))
         };
         let machine: Map<String, Value> = self.machine.iter().map(each).collect();
-        let lines: Vec<Value> = self.lines.iter().map(Line::json).collect();
+        let lines: Vec<Value> = self.lines.iter().map(BenchMeasurement::to_json).collect();
         json!({"machine": machine, "lines": lines, "met": self.is_met()})
     }
 
-    pub fn text(&self, paint: Paint) -> String {
+    pub fn render_text(&self, paint: Paint) -> String {
         let mut text = paint.title("This machine") + "\n";
         let width = self.machine.iter().map(|(_, name, _)| name.chars().count()).max().unwrap_or_default();
         for (_, name, figure) in &self.machine {
-            let shown = figure.map_or("not there".to_owned(), |figure| Unit::Rate.shown(figure));
+            let shown = figure.map_or("not there".to_owned(), |figure| BenchUnit::Rate.format_figure(figure));
             text.push_str(&format!("  {name:width$}  {shown:>18}\n"));
         }
         text.push_str(&format!("\n{}\n", paint.title("Skein")));
         let heads = ["", "measured", "beside", "ratio", "goal", ""].map(str::to_owned);
-        let rows: Vec<[String; 6]> = [heads].into_iter().chain(self.lines.iter().map(Line::cells)).collect();
+        let rows: Vec<[String; 6]> =
+            [heads].into_iter().chain(self.lines.iter().map(BenchMeasurement::table_cells)).collect();
         let widths: Vec<usize> = (0..6)
             .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
             .collect();

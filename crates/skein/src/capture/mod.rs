@@ -4,39 +4,42 @@
 //! follows from the run that it looks at, so that whoever asks again gets what there is. Owns what becomes of its answer:
 //! candidates, each once, which are told to nobody until a person approves them.
 
-mod story;
+mod run_digest;
 
 use std::{path::Path, sync::Arc};
 
 use clap::Args;
 use serde_json::{Value, json};
 use skein_core::{
-    engine::Start,
+    engine::RunStart,
     ids::RunId,
-    ir::{Budget, BudgetMode, Capability, Kind as StepKind, RunStatus, Schema, Step, Worker, Workflow},
+    ir::{
+        Budget, BudgetMode, RunStatus, Schema, Step, StepKindSpec as StepKind, WorkerCapability, WorkerSpec,
+        Workflow,
+    },
     limits,
     plan::{self, Plan},
     view,
 };
-use skein_dialects::{Source, check};
+use skein_dialects::{SourceFile, check_source};
 use skein_host::{
     clock::Clock,
-    crew::About,
-    host::Begin,
+    executor::RunSettings,
+    host::RunLaunch,
     identity::current_user,
-    memory::{Kind, Memories, Memory, MemoryError, Status},
-    store::{Owner, RunRow, Store},
+    memory::{MemoryEntry, MemoryError, MemoryKind, MemoryStatus, ProjectMemory},
+    store::{RunOwner, RunRow, Store},
 };
 
 use crate::{
-    cli::{How, Stay, refuse, start, take_up},
+    cli::{AttachOptions, ResumeOptions, refuse_unprepared, start_run, take_over_run},
     exit::Exit,
-    output::{Format, Output},
-    own,
-    project::OnDisk,
-    say,
-    settle::{self, Wishes},
-    state::{State, failed},
+    host_session,
+    output::{CliOutput, OutputFormat},
+    prepare_run::{self, RunRequest},
+    project::DiskProject,
+    send_input,
+    state::{StateHandle, refuse_store_error},
 };
 
 /// The workflow of a review.
@@ -51,7 +54,7 @@ const REVIEWS: u32 = 100;
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct Arguments {
+pub struct CaptureArguments {
     /// The run, by its id or how that begins. It must be over.
     run: String,
     /// Who looks back at it; `reviewer` of `[memory]` in `skein.toml` unless told otherwise.
@@ -64,77 +67,92 @@ pub struct Arguments {
 
 /// What came of it.
 #[derive(Debug)]
-pub struct Captured {
+pub struct CaptureOutcome {
     /// The run that was looked at, and the one that did.
     pub of: RunId,
     pub by: RunId,
     pub exit: Exit,
-    pub memories: Vec<Memory>,
+    pub memories: Vec<MemoryEntry>,
 }
 
 /// Looks back at a run, or takes what was found before.
-pub fn capture(arguments: &Arguments, state: Option<&Path>, output: Output) -> Result<Captured, Exit> {
-    let (state, row) = State::with_run(state, &arguments.run, output)?;
+pub fn capture_memories(
+    arguments: &CaptureArguments,
+    state: Option<&Path>,
+    output: CliOutput,
+) -> Result<CaptureOutcome, Exit> {
+    let (state, row) = StateHandle::open_run(state, &arguments.run, output)?;
     if !row.head.closed {
         let message = format!("run `{}` is not over, and only what is over can be looked back at", row.run);
         return Err(output.refuse(Exit::Refused, &message, None));
     }
-    let (exit, by) = match last(&state, &row.run, output)? {
-        Last::Open(open) => (
-            take_up(&state, &open, &Stay { waits: true, quiet: quiet(output), detached: false }, output)?,
+    let (exit, by) = match find_latest_review(&state, &row.run, output)? {
+        LatestReview::Open(open) => (
+            take_over_run(
+                &state,
+                &open,
+                &ResumeOptions { waits: true, quiet: is_quiet(output), detached: false },
+                output,
+            )?,
             open.run,
         ),
-        Last::Closed(done) if done.head.status == RunStatus::Succeeded && !arguments.again => {
+        LatestReview::Closed(done) if done.head.status == RunStatus::Succeeded && !arguments.again => {
             (Exit::Done, done.run)
         }
-        Last::Closed(_) | Last::None => {
-            let id = next(&state, &row.run, output)?;
-            (review(arguments, &state, &row, id.clone(), output)?, id)
+        LatestReview::Closed(_) | LatestReview::None => {
+            let id = next_review_id(&state, &row.run, output)?;
+            (run_review(arguments, &state, &row, id.clone(), output)?, id)
         }
     };
-    let memories = if exit == Exit::Done { keep(&state, &row.run, &by, output)? } else { Vec::new() };
-    Ok(Captured { of: row.run, by, exit, memories })
+    let memories =
+        if exit == Exit::Done { store_proposals(&state, &row.run, &by, output)? } else { Vec::new() };
+    Ok(CaptureOutcome { of: row.run, by, exit, memories })
 }
 
 /// Programs read one value, which is what is remembered.
-fn quiet(output: Output) -> bool {
-    output.format != Format::Human
+fn is_quiet(output: CliOutput) -> bool {
+    output.format != OutputFormat::Human
 }
 
 /// The last review of a run.
-enum Last {
+enum LatestReview {
     None,
     Open(RunRow),
     Closed(RunRow),
 }
 
-fn id(run: &RunId, number: u32) -> Option<RunId> {
+fn review_run_id(run: &RunId, number: u32) -> Option<RunId> {
     RunId::new(format!("memory-{run}-{number}")).ok()
 }
 
-fn row(state: &State, run: &RunId, number: u32, output: Output) -> Result<Option<RunRow>, Exit> {
-    let Some(id) = id(run, number) else { return Ok(None) };
-    state.store.run(&id).map_err(|error| failed(&error, output))
+fn find_review_row(
+    state: &StateHandle,
+    run: &RunId,
+    number: u32,
+    output: CliOutput,
+) -> Result<Option<RunRow>, Exit> {
+    let Some(id) = review_run_id(run, number) else { return Ok(None) };
+    state.store.find_run(&id).map_err(|error| refuse_store_error(&error, output))
 }
 
-fn last(state: &State, run: &RunId, output: Output) -> Result<Last, Exit> {
-    let mut last = Last::None;
+fn find_latest_review(state: &StateHandle, run: &RunId, output: CliOutput) -> Result<LatestReview, Exit> {
+    let mut last = LatestReview::None;
     for number in 1..=REVIEWS {
-        let Some(row) = row(state, run, number, output)? else { break };
-        if let (false, Owner::Other(_)) = (row.head.closed, &row.owner) {
+        let Some(row) = find_review_row(state, run, number, output)? else { break };
+        if let (false, RunOwner::Other(_)) = (row.head.closed, &row.owner) {
             let message = format!("run `{run}` is being looked at, by run `{}`", row.run);
             let hint = format!("`skein runs {} --follow` shows it", row.run);
             return Err(output.refuse(Exit::Refused, &message, Some(&hint)));
         }
-        last = if row.head.closed { Last::Closed(row) } else { Last::Open(row) };
+        last = if row.head.closed { LatestReview::Closed(row) } else { LatestReview::Open(row) };
     }
     Ok(last)
 }
 
 /// What the next review of a run is called.
-fn next(state: &State, run: &RunId, output: Output) -> Result<RunId, Exit> {
+fn next_review_id(state: &StateHandle, run: &RunId, output: CliOutput) -> Result<RunId, Exit> {
     for number in 1..=REVIEWS {
-        if let (None, Some(id)) = (row(state, run, number, output)?, id(run, number)) {
+        if let (None, Some(id)) = (find_review_row(state, run, number, output)?, review_run_id(run, number)) {
             return Ok(id);
         }
     }
@@ -143,15 +161,15 @@ fn next(state: &State, run: &RunId, output: Output) -> Result<RunId, Exit> {
 }
 
 /// Begins a review, and shows it to its end.
-fn review(
-    arguments: &Arguments,
-    state: &State,
+fn run_review(
+    arguments: &CaptureArguments,
+    state: &StateHandle,
     row: &RunRow,
     id: RunId,
-    output: Output,
+    output: CliOutput,
 ) -> Result<Exit, Exit> {
-    let about = say::about(row, output)?;
-    let project = OnDisk::open(about.project.clone()).map_err(|diagnostic| {
+    let about = send_input::read_run_settings(row, output)?;
+    let project = DiskProject::open(about.project.clone()).map_err(|diagnostic| {
         output.refuse(Exit::Invalid, &diagnostic.message, Some("`skein validate` shows where"))
     })?;
     let named = arguments.agent.as_ref().or(project.config.memory.reviewer.as_ref());
@@ -159,25 +177,25 @@ fn review(
         let hint = "name one by `--agent NAME`, or by `reviewer` of `[memory]` in skein.toml";
         return Err(output.refuse(Exit::Usage, "nobody is named who could look back at a run", Some(hint)));
     };
-    let (before, past) = state.recall(row, output)?;
-    let told = story::story(&*state.store, &row.run, state.kept(&row.run), (&before, &past));
-    let told = told.map_err(|error| failed(&error, output))?;
-    let plan =
-        planned(agent, budget(&project), told).map_err(|why| output.refuse(Exit::Broken, &why, None))?;
-    let about = settled(&plan, &project, state, &about, output)?;
-    let begin = Begin::new(plan, Start::new(id), about.value());
-    let how = How::to_its_end(quiet(output));
-    start(state, begin, &about, own::workers(&about.project), &how, output)
+    let (before, past) = state.load_run(row, output)?;
+    let told = run_digest::digest_run(&*state.store, &row.run, state.run_folder(&row.run), (&before, &past));
+    let told = told.map_err(|error| refuse_store_error(&error, output))?;
+    let plan = plan_review(agent, review_budget(&project), told)
+        .map_err(|why| output.refuse(Exit::Broken, &why, None))?;
+    let about = prepare_review(&plan, &project, state, &about, output)?;
+    let begin = RunLaunch::new(plan, RunStart::new(id), about.to_json());
+    let how = AttachOptions::with_quiet(is_quiet(output));
+    start_run(state, begin, &about, host_session::read_max_workers(&about.project), &how, output)
 }
 
-fn settled(
+fn prepare_review(
     plan: &Plan,
-    project: &OnDisk,
-    state: &State,
-    before: &About,
-    output: Output,
-) -> Result<About, Exit> {
-    let wishes = Wishes {
+    project: &DiskProject,
+    state: &StateHandle,
+    before: &RunSettings,
+    output: CliOutput,
+) -> Result<RunSettings, Exit> {
+    let wishes = RunRequest {
         source: "memory capture",
         workspace: Some(&before.workspace),
         allowed: &before.roots,
@@ -186,10 +204,10 @@ fn settled(
         user: current_user(),
         replay: None,
     };
-    settle::settle(plan, project, wishes).map_err(|no| refuse(&no, state, output))
+    prepare_run::prepare_run(plan, project, wishes).map_err(|no| refuse_unprepared(&no, state, output))
 }
 
-fn budget(project: &OnDisk) -> Budget {
+fn review_budget(project: &DiskProject) -> Budget {
     let own = &project.config.memory;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "what is negative is nothing")]
     let micro_usd = own.usd.map(|usd| (usd * 1e6) as u64);
@@ -197,28 +215,28 @@ fn budget(project: &OnDisk) -> Budget {
 }
 
 /// The review as it is run: by this agent, which only reads, within this budget, with an answer of this form.
-fn planned(agent: &str, budget: Budget, told: Value) -> Result<Plan, String> {
+fn plan_review(agent: &str, budget: Budget, told: Value) -> Result<Plan, String> {
     let wrong = || "the workflow of a review is wrong".to_owned();
-    let report = check(Source::new("memory capture", REVIEW), &());
+    let report = check_source(SourceFile::new("memory capture", REVIEW), &());
     let mut workflow: Workflow = report.workflow.as_deref().cloned().ok_or_else(wrong)?;
     let step: &mut Step = workflow.scope.steps.first_mut().map(Arc::make_mut).ok_or_else(wrong)?;
-    step.outputs = Schema::new(form());
+    step.outputs = Schema::new(answer_schema());
     step.policy.budget = Some(budget);
     let StepKind::Work(work) = &mut step.kind else { return Err(wrong()) };
-    let Worker::Agent { name, capabilities, .. } = &mut work.worker else { return Err(wrong()) };
+    let WorkerSpec::Agent { name, capabilities, .. } = &mut work.worker else { return Err(wrong()) };
     *name = Some(agent.to_owned());
-    *capabilities = vec![Capability::Read];
-    let definition = plan::check(Arc::new(workflow), &()).definition.ok_or_else(wrong)?;
+    *capabilities = vec![WorkerCapability::Read];
+    let definition = plan::check_workflow(Arc::new(workflow), &()).definition.ok_or_else(wrong)?;
     definition.bind(json!({"run": told})).map_err(|_| wrong())
 }
 
 /// What an answer must look like.
-fn form() -> Value {
+fn answer_schema() -> Value {
     let texts = json!({"type": "array", "maxItems": 20, "items": {"type": "string", "maxLength": 200}});
     let memory = json!({
         "type": "object",
         "properties": {
-            "type": {"type": "string", "enum": Kind::ALL.map(Kind::as_str)},
+            "type": {"type": "string", "enum": MemoryKind::ALL.map(MemoryKind::as_str)},
             "text": {"type": "string", "minLength": 1, "maxLength": TEXT},
             "confidence": {"type": "number", "minimum": 0, "maximum": 1},
             "files": texts,
@@ -237,24 +255,31 @@ fn form() -> Value {
 
 /// Keeps what a review proposed, each once, however often it is asked for. What is known already, or was retired, is not
 /// proposed again.
-fn keep(state: &State, of: &RunId, by: &RunId, output: Output) -> Result<Vec<Memory>, Exit> {
+fn store_proposals(
+    state: &StateHandle,
+    of: &RunId,
+    by: &RunId,
+    output: CliOutput,
+) -> Result<Vec<MemoryEntry>, Exit> {
     let wrong = |error: MemoryError| output.refuse(Exit::Store, &error.to_string(), None);
-    let row = state.store.run(by).map_err(|error| failed(&error, output))?;
+    let row = state.store.find_run(by).map_err(|error| refuse_store_error(&error, output))?;
     let Some(row) = row else { return Ok(Vec::new()) };
-    let (plan, past) = state.recall(&row, output)?;
-    let view = view::run(&plan, &past);
+    let (plan, past) = state.load_run(&row, output)?;
+    let view = view::view_run(&plan, &past);
     let proposed = view.steps.first().and_then(|step| step.outputs["memories"].as_array().cloned());
-    let memories = Memories::open(&state.path).map_err(wrong)?;
-    let (known, _) = memories.all().map_err(wrong)?;
+    let memories = ProjectMemory::open(&state.path).map_err(wrong)?;
+    let (known, _) = memories.load_all().map_err(wrong)?;
     let mut kept = Vec::new();
     for (number, value) in proposed.unwrap_or_default().iter().enumerate() {
-        let Some(memory) = candidate(value, Memories::id_of(by, number), of) else { continue };
-        let same = |known: &&Memory| known.text == memory.text && known.kind == memory.kind;
+        let Some(memory) = parse_candidate(value, ProjectMemory::proposal_id(by, number), of) else {
+            continue;
+        };
+        let same = |known: &&MemoryEntry| known.text == memory.text && known.kind == memory.kind;
         match known.iter().find(|known| known.id == memory.id) {
             Some(own) => kept.push(own.clone()),
             None if known.iter().chain(&kept).any(|known| same(&known)) => {}
             None => {
-                memories.keep(&memory).map_err(wrong)?;
+                memories.save_memory(&memory).map_err(wrong)?;
                 kept.push(memory);
             }
         }
@@ -263,20 +288,20 @@ fn keep(state: &State, of: &RunId, by: &RunId, output: Output) -> Result<Vec<Mem
 }
 
 /// What was proposed, as it is kept. None: it says nothing.
-fn candidate(value: &Value, id: String, of: &RunId) -> Option<Memory> {
-    let kind = Kind::ALL.into_iter().find(|kind| value["type"] == kind.as_str())?;
+fn parse_candidate(value: &Value, id: String, of: &RunId) -> Option<MemoryEntry> {
+    let kind = MemoryKind::ALL.into_iter().find(|kind| value["type"] == kind.as_str())?;
     let text = value["text"].as_str()?.trim();
     let texts = |name: &str| {
         let list = value[name].as_array().into_iter().flatten().filter_map(Value::as_str);
         list.map(str::to_owned).collect::<Vec<_>>()
     };
-    let memory = Memory {
+    let memory = MemoryEntry {
         id,
         kind,
         text: text.to_owned(),
         confidence: value["confidence"].as_f64()?,
         scope: "current".to_owned(),
-        status: Status::Candidate,
+        status: MemoryStatus::Candidate,
         files: texts("files"),
         stages: texts("stages"),
         created_at: Clock::new().now(),
@@ -293,12 +318,12 @@ mod tests {
     #[test]
     fn a_review_only_reads_and_is_kept_to_its_form() {
         let budget = Budget { micro_usd: Some(5), tokens: Some(7), mode: BudgetMode::Stop };
-        let plan = planned("ada", budget.clone(), json!({"run_id": "r"})).unwrap();
+        let plan = plan_review("ada", budget.clone(), json!({"run_id": "r"})).unwrap();
         let step = &plan.definition.root().workflow.scope.steps[0];
         assert_eq!(step.policy.budget, Some(budget));
         let StepKind::Work(work) = &step.kind else { panic!("an agent works") };
-        let Worker::Agent { name, capabilities, .. } = &work.worker else { panic!("an agent works") };
-        assert_eq!((name.as_deref(), &capabilities[..]), (Some("ada"), &[Capability::Read][..]));
+        let WorkerSpec::Agent { name, capabilities, .. } = &work.worker else { panic!("an agent works") };
+        assert_eq!((name.as_deref(), &capabilities[..]), (Some("ada"), &[WorkerCapability::Read][..]));
         let good = json!({"type": "gotcha", "text": "x", "confidence": 0.5, "files": [], "stages": []});
         assert!(step.outputs.check(&json!({"memories": [good]})).is_ok());
         for (field, wrong) in

@@ -3,23 +3,23 @@
 //! Owns how a name finds what it means: one rule for every sort. Files are read when something of their sort is first
 //! asked for, and once. Refuses to judge a file; a broken one is still found by its folder.
 
-mod read;
+mod reader;
 mod uses;
 
 use std::{cell::OnceCell, cmp::Reverse, collections::BTreeMap, path::PathBuf};
 
-use skein_dialects::{Position, Sort};
+use skein_dialects::{CatalogKind, SourcePosition};
 
-pub(crate) use read::collection;
-pub use read::definition_patterns;
-pub use uses::{Use, Uses};
+pub use reader::definition_patterns;
+pub(crate) use reader::find_collection;
+pub use uses::{CatalogUse, CatalogUses};
 
-use crate::project::OnDisk;
+use crate::project::DiskProject;
 
 /// One thing that can be named.
 #[derive(Debug, Clone)]
-pub struct Entry {
-    pub sort: Sort,
+pub struct CatalogEntry {
+    pub sort: CatalogKind,
     pub name: String,
     /// What its file or folder is called, where that is something else.
     pub also: Option<String>,
@@ -28,51 +28,51 @@ pub struct Entry {
     /// The kind of a driver.
     pub kind: Option<String>,
     pub path: PathBuf,
-    pub at: Position,
+    pub at: SourcePosition,
     /// What else it names.
-    pub names: Vec<(Sort, String)>,
+    pub names: Vec<(CatalogKind, String)>,
 }
 
-impl Entry {
+impl CatalogEntry {
     /// The first number of its version.
-    pub fn major(&self) -> Option<&str> {
+    pub fn major_version(&self) -> Option<&str> {
         self.version.as_deref().and_then(|version| version.split('.').next())
     }
 
     /// Where it is described, for people.
-    pub fn place(&self, project: &OnDisk) -> String {
-        format!("{}:{}", project.shown(&self.path), self.at.line)
+    pub fn location(&self, project: &DiskProject) -> String {
+        format!("{}:{}", project.display_path(&self.path), self.at.line)
     }
 }
 
 /// Everything of one sort.
 #[derive(Debug, Default)]
-pub struct Shelf {
+pub struct CatalogShelf {
     /// By name; of one name the newest first.
-    entries: Vec<Entry>,
+    entries: Vec<CatalogEntry>,
     by_name: BTreeMap<String, Vec<usize>>,
     /// By what each names.
-    naming: BTreeMap<(Sort, String), Vec<usize>>,
+    naming: BTreeMap<(CatalogKind, String), Vec<usize>>,
 }
 
-impl Shelf {
-    fn new(mut entries: Vec<Entry>) -> Shelf {
+impl CatalogShelf {
+    fn new(mut entries: Vec<CatalogEntry>) -> CatalogShelf {
         entries.sort_by_cached_key(|entry| {
-            (entry.name.clone(), Reverse(numbers(entry.version.as_deref())), entry.path.clone())
+            (entry.name.clone(), Reverse(parse_version_numbers(entry.version.as_deref())), entry.path.clone())
         });
-        let mut shelf = Shelf { entries, ..Shelf::default() };
+        let mut shelf = CatalogShelf { entries, ..CatalogShelf::default() };
         for (number, entry) in shelf.entries.iter().enumerate() {
-            let own = Some(plain(entry.sort, &entry.name).to_owned());
+            let own = Some(normalize_name(entry.sort, &entry.name).to_owned());
             let also = entry
                 .also
                 .as_deref()
-                .map(|also| plain(entry.sort, also))
+                .map(|also| normalize_name(entry.sort, also))
                 .filter(|also| Some(also) != own.as_ref());
             for name in own.into_iter().chain(also) {
                 shelf.by_name.entry(name).or_default().push(number);
             }
             for (sort, name) in &entry.names {
-                let numbers = shelf.naming.entry((*sort, plain(*sort, name))).or_default();
+                let numbers = shelf.naming.entry((*sort, normalize_name(*sort, name))).or_default();
                 if numbers.last() != Some(&number) {
                     numbers.push(number);
                 }
@@ -81,37 +81,42 @@ impl Shelf {
         shelf
     }
 
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[CatalogEntry] {
         &self.entries
     }
 
     /// Everything that a name can mean, the newest first. `id@major` asks for one major version.
-    pub fn all(&self, name: &str) -> Vec<&Entry> {
-        let sort = self.entries.first().map_or(Sort::Tool, |entry| entry.sort);
+    pub fn find_all(&self, name: &str) -> Vec<&CatalogEntry> {
+        let sort = self.entries.first().map_or(CatalogKind::Tool, |entry| entry.sort);
         let major = has_versions(sort).then(|| name.rsplit_once('@')).flatten().map(|(_, major)| major);
-        let numbers = self.by_name.get(&plain(sort, name)).map(Vec::as_slice).unwrap_or_default();
+        let numbers = self.by_name.get(&normalize_name(sort, name)).map(Vec::as_slice).unwrap_or_default();
         let found = numbers.iter().map(|number| &self.entries[*number]);
-        found.filter(|entry| major.is_none_or(|major| entry.major() == Some(major))).collect()
+        found.filter(|entry| major.is_none_or(|major| entry.major_version() == Some(major))).collect()
     }
 
     /// What a name means: the newest that it can.
-    pub fn find(&self, name: &str) -> Option<&Entry> {
-        self.all(name)
+    pub fn find_newest(&self, name: &str) -> Option<&CatalogEntry> {
+        self.find_all(name)
             .into_iter()
-            .max_by_key(|entry| (numbers(entry.version.as_deref()), Reverse(&entry.path)))
+            .max_by_key(|entry| (parse_version_numbers(entry.version.as_deref()), Reverse(&entry.path)))
     }
 
     /// Those that name something of another sort.
-    pub fn naming<'a>(&'a self, sort: Sort, name: &str) -> impl Iterator<Item = &'a Entry> + use<'a> {
-        let numbers = self.naming.get(&(sort, plain(sort, name))).map(Vec::as_slice).unwrap_or_default();
+    pub fn find_referring<'a>(
+        &'a self,
+        sort: CatalogKind,
+        name: &str,
+    ) -> impl Iterator<Item = &'a CatalogEntry> + use<'a> {
+        let numbers =
+            self.naming.get(&(sort, normalize_name(sort, name))).map(Vec::as_slice).unwrap_or_default();
         numbers.iter().map(|number| &self.entries[*number])
     }
 
     /// Every name that would be found, those with a major version included.
-    pub fn names(&self) -> Vec<String> {
+    pub fn known_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for entry in &self.entries {
-            let major = entry.major().filter(|_| has_versions(entry.sort));
+            let major = entry.major_version().filter(|_| has_versions(entry.sort));
             for name in [Some(&entry.name), entry.also.as_ref()].into_iter().flatten() {
                 names.push(name.clone());
                 names.extend(major.map(|major| format!("{name}@{major}")));
@@ -121,32 +126,40 @@ impl Shelf {
     }
 
     /// Two that are the same by name and major version: which one is meant cannot be told.
-    pub fn twins(&self) -> Vec<(&Entry, &Entry)> {
-        let same = |a: &Entry, b: &Entry| a.name == b.name && a.major() == b.major();
+    pub fn find_duplicates(&self) -> Vec<(&CatalogEntry, &CatalogEntry)> {
+        let same =
+            |a: &CatalogEntry, b: &CatalogEntry| a.name == b.name && a.major_version() == b.major_version();
         let pairs = self.entries.windows(2).filter(|pair| has_versions(pair[0].sort));
         pairs.filter(|pair| same(&pair[0], &pair[1])).map(|pair| (&pair[0], &pair[1])).collect()
     }
 }
 
 /// What is known by id and major version.
-fn has_versions(sort: Sort) -> bool {
-    matches!(sort, Sort::Tool | Sort::Driver | Sort::Action | Sort::Routine | Sort::Policy)
+fn has_versions(sort: CatalogKind) -> bool {
+    matches!(
+        sort,
+        CatalogKind::Tool
+            | CatalogKind::Driver
+            | CatalogKind::Action
+            | CatalogKind::Routine
+            | CatalogKind::Policy
+    )
 }
 
 /// A name as it is looked up. A reference into a package ends with the id, a path to a file with its folder; the colon of
 /// an action cannot be in the name of every folder.
-fn plain(sort: Sort, name: &str) -> String {
+fn normalize_name(sort: CatalogKind, name: &str) -> String {
     if !has_versions(sort) {
         return name.to_owned();
     }
     let name = name.strip_suffix("/TOOL.md").or_else(|| name.strip_suffix("/ACTION.md")).unwrap_or(name);
     let name = name.rsplit('/').next().unwrap_or(name);
     let name = name.rsplit_once('@').map_or(name, |(id, _)| id);
-    if sort == Sort::Action { name.replace(':', "-") } else { name.to_owned() }
+    if sort == CatalogKind::Action { name.replace(':', "-") } else { name.to_owned() }
 }
 
 /// A version to compare by. What is none comes before all that are.
-fn numbers(version: Option<&str>) -> Option<[u64; 3]> {
+fn parse_version_numbers(version: Option<&str>) -> Option<[u64; 3]> {
     let plain = version?.split(['-', '+']).next()?;
     let mut numbers = plain.split('.').map(|number| number.parse().ok());
     Some([numbers.next()??, numbers.next()??, numbers.next()??])
@@ -155,17 +168,17 @@ fn numbers(version: Option<&str>) -> Option<[u64; 3]> {
 /// All sorts, each read when it is first asked for.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    shelves: BTreeMap<Sort, OnceCell<Shelf>>,
+    shelves: BTreeMap<CatalogKind, OnceCell<CatalogShelf>>,
 }
 
 impl Catalog {
     pub fn new() -> Catalog {
-        Catalog { shelves: Sort::ALL.into_iter().map(|sort| (sort, OnceCell::new())).collect() }
+        Catalog { shelves: CatalogKind::ALL.into_iter().map(|sort| (sort, OnceCell::new())).collect() }
     }
 
-    pub fn shelf(&self, project: &OnDisk, sort: Sort) -> &Shelf {
+    pub fn shelf(&self, project: &DiskProject, sort: CatalogKind) -> &CatalogShelf {
         let shelf = self.shelves.get(&sort).expect("there is a shelf for every sort");
-        shelf.get_or_init(|| Shelf::new(read::entries(project, sort)))
+        shelf.get_or_init(|| CatalogShelf::new(reader::read_entries(project, sort)))
     }
 }
 
@@ -173,42 +186,44 @@ impl Catalog {
 mod tests {
     use super::*;
 
-    fn tool(name: &str, version: &str, names: &[(Sort, &str)]) -> Entry {
-        Entry {
-            sort: Sort::Tool,
+    fn tool(name: &str, version: &str, names: &[(CatalogKind, &str)]) -> CatalogEntry {
+        CatalogEntry {
+            sort: CatalogKind::Tool,
             name: name.to_owned(),
             also: None,
             version: Some(version.to_owned()),
             description: None,
             kind: None,
             path: PathBuf::from(format!("/p/.tools/{name}-{version}/TOOL.md")),
-            at: Position { line: 3, column: 5 },
+            at: SourcePosition { line: 3, column: 5 },
             names: names.iter().map(|(sort, name)| (*sort, (*name).to_owned())).collect(),
         }
     }
 
     #[test]
     fn a_name_means_the_newest_and_a_major_version_the_newest_of_it() {
-        let shelf = Shelf::new(vec![
+        let shelf = CatalogShelf::new(vec![
             tool("mail", "1.9.0", &[]),
             tool("mail", "2.0.1", &[]),
             tool("mail", "1.10.0", &[]),
         ]);
-        let version = |name: &str| shelf.find(name).and_then(|entry| entry.version.as_deref());
+        let version = |name: &str| shelf.find_newest(name).and_then(|entry| entry.version.as_deref());
         assert_eq!(version("mail"), Some("2.0.1"));
         assert_eq!(version("mail@1"), Some("1.10.0"));
         assert_eq!(version("@acme/tools/mail@2"), Some("2.0.1"));
         assert_eq!(version("./tools/mail/TOOL.md"), Some("2.0.1"));
         assert_eq!((version("mail@3"), version("mial")), (None, None));
-        assert_eq!(shelf.twins().len(), 1, "1.9.0 and 1.10.0 have one identity");
+        assert_eq!(shelf.find_duplicates().len(), 1, "1.9.0 and 1.10.0 have one identity");
     }
 
     #[test]
     fn who_names_something_is_found_by_any_form_of_its_name() {
-        let shelf =
-            Shelf::new(vec![tool("a", "1.0.0", &[(Sort::Action, "mail:send@1")]), tool("b", "1.0.0", &[])]);
+        let shelf = CatalogShelf::new(vec![
+            tool("a", "1.0.0", &[(CatalogKind::Action, "mail:send@1")]),
+            tool("b", "1.0.0", &[]),
+        ]);
         let naming: Vec<&str> =
-            shelf.naming(Sort::Action, "mail-send").map(|entry| entry.name.as_str()).collect();
+            shelf.find_referring(CatalogKind::Action, "mail-send").map(|entry| entry.name.as_str()).collect();
         assert_eq!(naming, ["a"]);
     }
 }

@@ -11,24 +11,24 @@ use clap::{Args, Subcommand};
 use rustix::fs::{Mode, OFlags, open};
 use serde_json::{Map, Value, json};
 use skein_host::{
-    audit::{Broken, Chain, LINE_BYTES},
-    store::{Noted, Store},
+    audit::{AuditChain, AuditChainError, LINE_BYTES},
+    store::{Store, StoredAuditRecord},
 };
 
 use crate::{
     exit::Exit,
     live::one_line,
-    output::{Output, is_unread},
-    since,
-    state::{State, failed},
+    output::{CliOutput, is_unread},
+    past_time,
+    state::{StateHandle, refuse_store_error},
 };
 
 #[derive(Debug, Args)]
 #[group(skip)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct Arguments {
+pub struct AuditArguments {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<AuditCommand>,
     /// Only those of this run, by its id or how that begins.
     #[arg(long, value_name = "RUN")]
     run: Option<String>,
@@ -44,32 +44,32 @@ pub struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum AuditCommand {
     /// Checks that all records are there, as they were written and in their order.
-    Verify(Verify),
+    Verify(AuditVerifyArguments),
     /// Prints all records, a line of JSON each.
     Export,
 }
 
 #[derive(Debug, Args)]
 #[group(skip)]
-struct Verify {
+struct AuditVerifyArguments {
     /// What was exported; the records that are kept here unless told otherwise.
     file: Option<PathBuf>,
 }
 
-pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
+pub fn run(arguments: &AuditArguments, state: Option<&Path>, output: CliOutput) -> Exit {
     let done = match &arguments.what {
-        None => list(arguments, state, output),
-        Some(What::Verify(Verify { file: Some(file) })) => verify_file(file, output),
-        Some(What::Verify(Verify { file: None })) => verify(state, output),
-        Some(What::Export) => export(state, output),
+        None => list_records(arguments, state, output),
+        Some(AuditCommand::Verify(AuditVerifyArguments { file: Some(file) })) => verify_file(file, output),
+        Some(AuditCommand::Verify(AuditVerifyArguments { file: None })) => verify_store(state, output),
+        Some(AuditCommand::Export) => export_records(state, output),
     };
     done.unwrap_or_else(|exit| exit)
 }
 
 /// Which records are asked for.
-struct Filter<'a> {
+struct AuditFilter<'a> {
     run: Option<&'a str>,
     actor: Option<&'a str>,
     action: Option<&'a str>,
@@ -77,14 +77,15 @@ struct Filter<'a> {
     since: Option<String>,
 }
 
-impl<'a> Filter<'a> {
-    fn of(arguments: &'a Arguments, output: Output) -> Result<Filter<'a>, Exit> {
-        let since = arguments.since.as_deref().map(|text| since::parse(text, output)).transpose()?;
+impl<'a> AuditFilter<'a> {
+    fn from_arguments(arguments: &'a AuditArguments, output: CliOutput) -> Result<AuditFilter<'a>, Exit> {
+        let since =
+            arguments.since.as_deref().map(|text| past_time::parse_past_time(text, output)).transpose()?;
         let (run, actor) = (arguments.run.as_deref(), arguments.actor.as_deref());
-        Ok(Filter { run, actor, action: arguments.action.as_deref(), since })
+        Ok(AuditFilter { run, actor, action: arguments.action.as_deref(), since })
     }
 
-    fn takes(&self, record: &Value) -> bool {
+    fn matches_record(&self, record: &Value) -> bool {
         let text = |value: &'_ Value| value.as_str().unwrap_or_default().to_owned();
         let (path, action) = (text(&record["subject"]["path"]), text(&record["action"]));
         let of_action = |wanted: &str| {
@@ -98,25 +99,29 @@ impl<'a> Filter<'a> {
 }
 
 /// Reads what is kept, one record after the other, until `each` has enough.
-fn each(state: &State, output: Output, each: &mut dyn FnMut(Noted) -> bool) -> Result<(), Exit> {
-    state.store.audit(0, each).map_err(|error| failed(&error, output))
+fn for_each_record(
+    state: &StateHandle,
+    output: CliOutput,
+    each: &mut dyn FnMut(StoredAuditRecord) -> bool,
+) -> Result<(), Exit> {
+    state.store.read_audit(0, each).map_err(|error| refuse_store_error(&error, output))
 }
 
-fn list(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let filter = Filter::of(arguments, output)?;
+fn list_records(arguments: &AuditArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
+    let filter = AuditFilter::from_arguments(arguments, output)?;
     let mut count = 0_u64;
     if output.is_json() {
-        output.json_text("{\n  \"records\": [");
+        output.print_json_text("{\n  \"records\": [");
     }
-    if let Some(state) = State::find(given, output)? {
-        each(&state, output, &mut |noted| {
+    if let Some(state) = StateHandle::open_existing(given, output)? {
+        for_each_record(&state, output, &mut |noted| {
             // One that cannot be read is for `verify` to name.
             let record: Value = serde_json::from_slice(&noted.line).unwrap_or_default();
-            if filter.takes(&record) {
+            if filter.matches_record(&record) {
                 let comma = if count > 0 { "," } else { "" };
                 match output.is_json() {
-                    true => output.json_text(&format!("{comma}\n    {record}")),
-                    false => output.text(&line(&record, output)),
+                    true => output.print_json_text(&format!("{comma}\n    {record}")),
+                    false => output.print_text(&render_record(&record, output)),
                 }
                 count += 1;
             }
@@ -124,16 +129,16 @@ fn list(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<E
         })?;
     }
     match (output.is_json(), count) {
-        (true, 0) => output.json_text("]\n}\n"),
-        (true, _) => output.json_text("\n  ]\n}\n"),
-        (false, 0) => output.text("No records.\n"),
+        (true, 0) => output.print_json_text("]\n}\n"),
+        (true, _) => output.print_json_text("\n  ]\n}\n"),
+        (false, 0) => output.print_text("No records.\n"),
         (false, _) => {}
     }
     Ok(Exit::Done)
 }
 
 /// A record for people: when, who, what, to what, and why.
-fn line(record: &Value, output: Output) -> String {
+fn render_record(record: &Value, output: CliOutput) -> String {
     let text = |value: &Value| one_line(value.as_str().unwrap_or("?"));
     let (actor, subject) = (&record["actor"], &record["subject"]);
     let path = subject["path"].as_str().map(|path| format!(" in {}", one_line(path))).unwrap_or_default();
@@ -151,37 +156,40 @@ fn line(record: &Value, output: Output) -> String {
     )
 }
 
-fn export(given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    if let Some(state) = State::find(given, output)? {
-        each(&state, output, &mut |noted| {
-            output.json_text(&format!("{}\n", String::from_utf8_lossy(&noted.line)));
+fn export_records(given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
+    if let Some(state) = StateHandle::open_existing(given, output)? {
+        for_each_record(&state, output, &mut |noted| {
+            output.print_json_text(&format!("{}\n", String::from_utf8_lossy(&noted.line)));
             !is_unread()
         })?;
     }
     Ok(Exit::Done)
 }
 
-fn verify(given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let (mut chain, mut broken) = (Chain::default(), None);
-    if let Some(state) = State::find(given, output)? {
-        each(&state, output, &mut |noted| {
-            broken = follow(&mut chain, noted).err();
+fn verify_store(given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
+    let (mut chain, mut broken) = (AuditChain::default(), None);
+    if let Some(state) = StateHandle::open_existing(given, output)? {
+        for_each_record(&state, output, &mut |noted| {
+            broken = check_record(&mut chain, noted).err();
             broken.is_none()
         })?;
     }
-    Ok(verdict(&chain, broken, output))
+    Ok(report_verdict(&chain, broken, output))
 }
 
 /// A record that is kept under another number than its own is not where it was put.
-fn follow(chain: &mut Chain, noted: Noted) -> Result<Map<String, Value>, Broken> {
+fn check_record(
+    chain: &mut AuditChain,
+    noted: StoredAuditRecord,
+) -> Result<Map<String, Value>, AuditChainError> {
     let seq = chain.count;
     if noted.seq != seq {
-        return Err(Broken::Missing { seq, found: noted.seq });
+        return Err(AuditChainError::Missing { seq, found: noted.seq });
     }
-    chain.follow(&noted.line)
+    chain.verify_next(&noted.line)
 }
 
-fn verify_file(file: &Path, output: Output) -> Result<Exit, Exit> {
+fn verify_file(file: &Path, output: CliOutput) -> Result<Exit, Exit> {
     let told = |error: std::io::Error| {
         output.refuse(Exit::Refused, &format!("`{}` cannot be read: {error}", file.display()), None)
     };
@@ -192,38 +200,42 @@ fn verify_file(file: &Path, output: Output) -> Result<Exit, Exit> {
         return Err(told(std::io::Error::other("it is not a regular file")));
     }
     let mut lines = BufReader::new(opened);
-    let mut chain = Chain::default();
+    let mut chain = AuditChain::default();
     loop {
         let mut line = Vec::new();
         lines.by_ref().take(LINE_BYTES + 1).read_until(b'\n', &mut line).map_err(told)?;
         if line.is_empty() {
-            return Ok(verdict(&chain, None, output));
+            return Ok(report_verdict(&chain, None, output));
         }
         let followed = match line.strip_suffix(b"\n") {
             _ if line.len() as u64 > LINE_BYTES => {
                 let why = format!("its line has more than {LINE_BYTES} bytes");
-                Err(Broken::Unreadable { seq: chain.count, why })
+                Err(AuditChainError::Unreadable { seq: chain.count, why })
             }
             // What the last line ends with was exported with it.
-            None => Err(Broken::Unreadable { seq: chain.count, why: "its line has no end".to_owned() }),
-            Some(line) => chain.follow(line),
+            None => {
+                Err(AuditChainError::Unreadable { seq: chain.count, why: "its line has no end".to_owned() })
+            }
+            Some(line) => chain.verify_next(line),
         };
         if let Err(broken) = followed {
-            return Ok(verdict(&chain, Some(broken), output));
+            return Ok(report_verdict(&chain, Some(broken), output));
         }
     }
 }
 
-fn verdict(chain: &Chain, broken: Option<Broken>, output: Output) -> Exit {
-    let Chain { count, head } = chain;
+fn report_verdict(chain: &AuditChain, broken: Option<AuditChainError>, output: CliOutput) -> Exit {
+    let AuditChain { count, head } = chain;
     if output.is_json() {
         let broken_at = broken.as_ref().map(|broken| json!({"seq": broken.seq(), "why": broken.to_string()}));
-        output.json(&json!({"whole": broken.is_none(), "records": count, "head": head, "broken": broken_at}));
+        output.print_json(
+            &json!({"whole": broken.is_none(), "records": count, "head": head, "broken": broken_at}),
+        );
     }
     match broken {
         None if output.is_json() => Exit::Done,
         None => {
-            output.text(&format!("{count} records, whole\nhead {head}\n"));
+            output.print_text(&format!("{count} records, whole\nhead {head}\n"));
             Exit::Done
         }
         Some(_) if output.is_json() => Exit::Failed,

@@ -9,16 +9,16 @@ use signal_hook::{
 };
 
 use crate::{
-    bench::{self, Folder, NoFolder, Sizes},
+    bench::{self, BenchFolder, BenchFolderError, BenchScale},
     exit::Exit,
-    output::Output,
-    project::OnDisk,
+    output::CliOutput,
+    project::DiskProject,
     state,
 };
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct Arguments {
+pub struct BenchArguments {
     /// Less of everything, to see that it works; its figures mean little.
     #[arg(long)]
     quick: bool,
@@ -32,40 +32,40 @@ pub struct Arguments {
     runs: Option<usize>,
 }
 
-pub fn run(arguments: &Arguments, given: Option<&Path>, output: Output) -> Exit {
-    let here = || OnDisk::root().join(state::NAME);
+pub fn run(arguments: &BenchArguments, given: Option<&Path>, output: CliOutput) -> Exit {
+    let here = || DiskProject::current_root().join(state::NAME);
     let state = given.map_or_else(here, Path::to_owned);
     if let (Some(what), Some(runs)) = (&arguments.leave, arguments.runs) {
-        return match bench::leave(&state, what, runs) {
+        return match bench::leave_runs(&state, what, runs) {
             Ok(()) => Exit::Done,
             Err(error) => output.refuse(Exit::Store, &error.to_string(), None),
         };
     }
-    measure(arguments, &state, output).unwrap_or_else(|exit| exit)
+    run_measurements(arguments, &state, output).unwrap_or_else(|exit| exit)
 }
 
-fn measure(arguments: &Arguments, state: &Path, output: Output) -> Result<Exit, Exit> {
-    let folder = Folder::new(state).map_err(|error| no_folder(&error, output))?;
+fn run_measurements(arguments: &BenchArguments, state: &Path, output: CliOutput) -> Result<Exit, Exit> {
+    let folder = BenchFolder::new(state).map_err(|error| refuse_folder(&error, output))?;
     tidy_up_when_stopped(folder.path().to_owned())
         .map_err(|error| output.refuse(Exit::Broken, &format!("signals cannot be heard: {error}"), None))?;
-    let sizes = if arguments.quick { Sizes::QUICK } else { Sizes::FULL };
-    let report = bench::measure(folder.path(), &sizes)
+    let sizes = if arguments.quick { BenchScale::QUICK } else { BenchScale::FULL };
+    let report = bench::measure_all(folder.path(), &sizes)
         .map_err(|error| output.refuse(Exit::Store, &format!("this cannot be measured: {error}"), None))?;
     match output.is_json() {
-        true => output.json(&report.json()),
-        false => output.text(&report.text(output.paint)),
+        true => output.print_json(&report.to_json()),
+        false => output.print_text(&report.render_text(output.paint)),
     }
     Ok(if arguments.check && !report.is_met() { Exit::Failed } else { Exit::Done })
 }
 
-fn no_folder(error: &NoFolder, output: Output) -> Exit {
+fn refuse_folder(error: &BenchFolderError, output: CliOutput) -> Exit {
     match error {
-        NoFolder::Taken => output.refuse(
+        BenchFolderError::Taken => output.refuse(
             Exit::Refused,
             "another process measures here, and two at once would only measure each other",
             Some("try again when it has ended"),
         ),
-        NoFolder::Io(path, error) => {
+        BenchFolderError::Io(path, error) => {
             let message = format!("`{}` cannot be used: {error}", path.display());
             let hint = "choose another place with `--state DIR` or `SKEIN_STATE`";
             output.refuse(Exit::Store, &message, Some(hint))

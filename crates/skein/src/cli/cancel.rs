@@ -3,26 +3,26 @@
 use std::path::Path;
 
 use clap::Args;
-use skein_core::{engine::Input, ids::RunId, ir::RunStatus};
+use skein_core::{engine::RunInput, ids::RunId, ir::RunStatus};
 use skein_host::{
     identity::current_user,
     secret::Secrets,
-    store::{RunRow, Sqlite, Store},
+    store::{RunRow, SqliteStore, Store},
 };
 
-use super::decide::said;
+use super::decide::delivery_to_json;
 use crate::{
     exit::Exit,
-    output::Output,
-    own::{self, Own},
-    say::{self, Taken},
-    state::State,
-    watch::{self, Follow, Over},
+    host_session::{self, HostSession},
+    output::CliOutput,
+    send_input::{self, InputDelivery},
+    state::StateHandle,
+    watch::{self, FollowEnd, FollowRequest},
 };
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct Arguments {
+pub struct CancelArguments {
     /// The run, by its id or how that begins.
     run: String,
     /// Why, for those who look at the run.
@@ -30,68 +30,71 @@ pub struct Arguments {
     reason: Option<String>,
 }
 
-pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
-    cancel(arguments, state, output).unwrap_or_else(|exit| exit)
+pub fn run(arguments: &CancelArguments, state: Option<&Path>, output: CliOutput) -> Exit {
+    cancel_run(arguments, state, output).unwrap_or_else(|exit| exit)
 }
 
-fn cancel(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let opened = State::with_run(given, &arguments.run, output);
+fn cancel_run(arguments: &CancelArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
+    let opened = StateHandle::open_run(given, &arguments.run, output);
     let (state, row) = opened.inspect_err(|exit| stop_unopened(*exit, arguments, given, output))?;
     crate::state::refuse_shortened(&row, output)?;
-    say::outside(&state, &row.run, "cancel the run", output)?;
-    let input = Input::Cancel { by: current_user(), reason: arguments.reason.clone() };
-    let taken = say::say(&state, &row.run, &input, output)?;
+    send_input::require_person(&state, &row.run, "cancel the run", output)?;
+    let input = RunInput::Cancel { by: current_user(), reason: arguments.reason.clone() };
+    let taken = send_input::send_input(&state, &row.run, &input, output)?;
     let run = &row.run;
     let exit = match taken {
-        Taken::ByOwner => {
-            tell(&format!("run {run} is told to stop; `skein runs {run} --follow` shows it\n"), output);
+        InputDelivery::ByOwner => {
+            print_human(
+                &format!("run {run} is told to stop; `skein runs {run} --follow` shows it\n"),
+                output,
+            );
             Exit::Done
         }
-        Taken::AndEnded => {
-            tell(&format!("run {run} is cancelled\n"), output);
+        InputDelivery::AndEnded => {
+            print_human(&format!("run {run} is cancelled\n"), output);
             Exit::Done
         }
-        Taken::Here => carry_through(&state, &row, output)?,
+        InputDelivery::Here => finish_cancel(&state, &row, output)?,
     };
     if output.is_json() {
-        output.json(&said(&state, &row, &Taken::ByOwner));
+        output.print_json(&delivery_to_json(&state, &row, &InputDelivery::ByOwner));
     }
     Ok(exit)
 }
 
 /// Stops the workers of a run whose state folder cannot be opened, such as on a disk without any space.
-fn stop_unopened(exit: Exit, arguments: &Arguments, given: Option<&Path>, output: Output) {
+fn stop_unopened(exit: Exit, arguments: &CancelArguments, given: Option<&Path>, output: CliOutput) {
     if exit != Exit::Store {
         return;
     }
     if let Ok(run) = RunId::new(&arguments.run)
-        && Sqlite::ask_all_to_leave(&State::place(given), &run) > 0
+        && SqliteStore::ask_all_to_leave(&StateHandle::locate(given), &run) > 0
     {
         output.warn(&format!("whoever has run `{run}` was told to stop its workers and to leave it"));
     }
 }
 
-fn tell(text: &str, output: Output) {
+fn print_human(text: &str, output: CliOutput) {
     if !output.is_json() {
-        output.text(text);
+        output.print_text(text);
     }
 }
 
 /// Nobody has the run, so it is brought to its end here. Nothing goes forward in it any more.
-fn carry_through(state: &State, row: &RunRow, output: Output) -> Result<Exit, Exit> {
-    let about = say::about(row, output)?;
+fn finish_cancel(state: &StateHandle, row: &RunRow, output: CliOutput) -> Result<Exit, Exit> {
+    let about = send_input::read_run_settings(row, output)?;
     // Without its secrets a step that undoes something is held, and says so.
     let secrets = Secrets::load(&about.secrets).unwrap_or_default();
-    let (plan, _) = state.recall(row, output)?;
-    let own = Own::new(state, secrets, own::workers(&about.project), output)?;
-    own.listen(vec![row.run.clone()], &current_user(), output)?;
-    let before = own.resume(&row.run, output)?;
-    let kept = state.kept(&row.run);
+    let (plan, _) = state.load_run(row, output)?;
+    let own = HostSession::new(state, secrets, host_session::read_max_workers(&about.project), output)?;
+    own.handle_signals(vec![row.run.clone()], &current_user(), output)?;
+    let before = own.resume_run(&row.run, output)?;
+    let kept = state.run_folder(&row.run);
     let (store, workspace) = (&*state.store as &dyn Store, about.workspace.as_path());
     // One object is printed at the end, and it is not the run's.
     let quiet = output.is_json();
     let (waits, had, ask, warnings) = (false, false, None, &about.warnings[..]);
-    let follow = Follow {
+    let follow = FollowRequest {
         run: &row.run,
         plan,
         store,
@@ -104,12 +107,12 @@ fn carry_through(state: &State, row: &RunRow, output: Output) -> Result<Exit, Ex
         had,
         ask,
     };
-    let last = watch::follow(follow, &own.told, &|| None, output);
-    if last.over == Over::Waits {
-        own.host.leave(std::slice::from_ref(&row.run));
+    let last = watch::watch_run(follow, &own.told, &|| None, output);
+    if last.over == FollowEnd::Waits {
+        own.host.leave_runs(std::slice::from_ref(&row.run));
     }
     Ok(match (last.over, last.state.status()) {
-        (Over::Closed, RunStatus::Cancelled | RunStatus::Undone) => Exit::Done,
-        (over, _) => watch::exit(&last.state, &over, own.is_stopped(), output),
+        (FollowEnd::Closed, RunStatus::Cancelled | RunStatus::Undone) => Exit::Done,
+        (over, _) => watch::follow_exit(&last.state, &over, own.is_stopped(), output),
     })
 }

@@ -4,17 +4,17 @@ use clap::{Args, CommandFactory};
 use clap_complete::{Shell, generate};
 
 use super::Cli;
-use crate::{exit::Exit, output::Output};
+use crate::{exit::Exit, output::CliOutput};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct CompletionsArguments {
     #[arg(value_enum)]
     shell: Shell,
 }
 
-pub fn run(arguments: &Arguments, output: Output) -> Exit {
+pub fn run(arguments: &CompletionsArguments, output: CliOutput) -> Exit {
     let mut text = Vec::new();
     generate(arguments.shell, &mut Cli::command(), "skein", &mut text);
-    output.exact(&String::from_utf8_lossy(&text));
+    output.print_exact(&String::from_utf8_lossy(&text));
     Exit::Done
 }

@@ -5,27 +5,27 @@ use std::path::Path;
 use clap::Args;
 use serde_json::json;
 use skein_core::{
-    closest::did_you_mean,
-    engine::{Decision, Input, Opening, utc},
-    view::{self, Names, OpeningView},
+    engine::{RunInput, Verdict, Waitpoint, format_utc},
+    suggest::did_you_mean,
+    view::{self, StepPaths, WaitpointView},
 };
 use skein_host::{
-    inbox::DecisionRequest,
-    store::{OpenRow, RunRow, Store},
+    decision_inbox::DecisionRequest,
+    store::{RunRow, Store, WaitpointRow},
 };
 
 use crate::{
     exit::Exit,
     inbox,
-    invocation::words,
-    output::Output,
-    say::{self, Taken},
-    state::State,
+    invocation::command_prefix,
+    output::CliOutput,
+    send_input::{self, InputDelivery},
+    state::StateHandle,
 };
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct Arguments {
+pub struct DecideArguments {
     /// The run, by its id or how that begins.
     run: String,
     /// The path of the step; the only one that waits for a decision unless told otherwise.
@@ -35,39 +35,39 @@ pub struct Arguments {
     reason: Option<String>,
 }
 
-pub fn run(arguments: &Arguments, decision: Decision, state: Option<&Path>, output: Output) -> Exit {
-    decide(arguments, decision, state, output).unwrap_or_else(|exit| exit)
+pub fn run(arguments: &DecideArguments, decision: Verdict, state: Option<&Path>, output: CliOutput) -> Exit {
+    submit_decision(arguments, decision, state, output).unwrap_or_else(|exit| exit)
 }
 
-fn decide(
-    arguments: &Arguments,
-    decision: Decision,
+fn submit_decision(
+    arguments: &DecideArguments,
+    decision: Verdict,
     given: Option<&Path>,
-    output: Output,
+    output: CliOutput,
 ) -> Result<Exit, Exit> {
-    if let Some(inbox) = inbox::of_another(given) {
+    if let Some(inbox) = inbox::find_foreign_inbox(given) {
         let (run, step, reason) = (arguments.run.clone(), arguments.step.clone(), arguments.reason.clone());
-        return Ok(inbox::leave(&inbox, &DecisionRequest { run, step, decision, reason }, output));
+        return Ok(inbox::leave_decision(&inbox, &DecisionRequest { run, step, decision, reason }, output));
     }
-    let (state, row) = State::with_run(given, &arguments.run, output)?;
+    let (state, row) = StateHandle::open_run(given, &arguments.run, output)?;
     crate::state::refuse_shortened(&row, output)?;
     let (word, done) = match decision {
-        Decision::Approve => ("approve", "approved"),
-        Decision::Reject => ("reject", "rejected"),
+        Verdict::Approve => ("approve", "approved"),
+        Verdict::Reject => ("reject", "rejected"),
     };
     let meant = arguments.step.as_ref().map_or(String::new(), |step| format!(" `{step}`"));
-    say::outside(&state, &row.run, &format!("{word}{meant}"), output)?;
-    let open = opening(&state, &row, arguments.step.as_deref(), output)?;
-    let by = say::actor(&say::about(&row, output)?, output)?;
+    send_input::require_person(&state, &row.run, &format!("{word}{meant}"), output)?;
+    let open = find_waitpoint(&state, &row, arguments.step.as_deref(), output)?;
+    let by = send_input::current_actor(&send_input::read_run_settings(&row, output)?, output)?;
     let name = by.name.clone();
-    let input = Input::Decide { opening: open.opening, decision, by, reason: arguments.reason.clone() };
-    let taken = say::say(&state, &row.run, &input, output)?;
+    let input = RunInput::Decide { opening: open.opening, decision, by, reason: arguments.reason.clone() };
+    let taken = send_input::send_input(&state, &row.run, &input, output)?;
     let others = match decision {
-        Decision::Approve => others(&state, &row, open.opening, output)?,
-        Decision::Reject => None,
+        Verdict::Approve => find_open_approvals(&state, &row, open.opening, output)?,
+        Verdict::Reject => None,
     };
     if output.is_json() {
-        let mut object = said(&state, &row, &taken);
+        let mut object = delivery_to_json(&state, &row, &taken);
         object["step"] = json!(open.step);
         object["decision"] = json!(word);
         object["by"] = json!(name);
@@ -75,54 +75,59 @@ fn decide(
         if let Some(others) = &others {
             object["approvals"] = json!({"given": others.approvals.len(), "needed": others.quorum});
         }
-        output.json(&object);
+        output.print_json(&object);
     } else {
-        let others = others.and_then(|others| others.progress());
+        let others = others.and_then(|others| others.approval_progress());
         let others = others.map_or(String::new(), |far| format!(": {far}, and others have to"));
-        let then = then(&row, &taken);
-        output.text(&format!("{done} `{}` of run {}{others}{then}\n", open.step, row.run));
+        let then = describe_delivery(&row, &taken);
+        output.print_text(&format!("{done} `{}` of run {}{others}{then}\n", open.step, row.run));
     }
     Ok(Exit::Done)
 }
 
 /// What is still open because others have to approve as well.
-fn others(
-    state: &State,
+fn find_open_approvals(
+    state: &StateHandle,
     row: &RunRow,
-    opening: Opening,
-    output: Output,
-) -> Result<Option<OpeningView>, Exit> {
-    let (plan, replayed) = state.recall(row, output)?;
-    if replayed.opening(opening).is_none_or(|opening| opening.closed || opening.quorum < 2) {
+    opening: Waitpoint,
+    output: CliOutput,
+) -> Result<Option<WaitpointView>, Exit> {
+    let (plan, replayed) = state.load_run(row, output)?;
+    if replayed.waitpoint(opening).is_none_or(|opening| opening.closed || opening.quorum < 2) {
         return Ok(None);
     }
-    Ok(view::opening(&replayed, &Names::of(&plan.definition, &replayed), opening))
+    Ok(view::view_waitpoint(&replayed, &StepPaths::from_state(&plan.definition, &replayed), opening))
 }
 
 /// What became of the run of which something was said.
-pub fn said(state: &State, row: &RunRow, taken: &Taken) -> serde_json::Value {
-    let status = state.store.run(&row.run).ok().flatten().map_or(row.head.status, |row| row.head.status);
-    let next = (*taken == Taken::Here).then(|| format!("{} resume {}", words(), row.run));
+pub fn delivery_to_json(state: &StateHandle, row: &RunRow, taken: &InputDelivery) -> serde_json::Value {
+    let status = state.store.find_run(&row.run).ok().flatten().map_or(row.head.status, |row| row.head.status);
+    let next = (*taken == InputDelivery::Here).then(|| format!("{} resume {}", command_prefix(), row.run));
     json!({"run_id": row.run, "status": status, "next": next})
 }
 
 /// The same in words, at the end of a sentence.
-pub fn then(row: &RunRow, taken: &Taken) -> String {
+pub fn describe_delivery(row: &RunRow, taken: &InputDelivery) -> String {
     match taken {
-        Taken::ByOwner => String::new(),
-        Taken::Here => format!("; nobody goes on with it now, `skein resume {}` does", row.run),
-        Taken::AndEnded => ", which ended it".to_owned(),
+        InputDelivery::ByOwner => String::new(),
+        InputDelivery::Here => format!("; nobody goes on with it now, `skein resume {}` does", row.run),
+        InputDelivery::AndEnded => ", which ended it".to_owned(),
     }
 }
 
 /// The gate or hold that is meant.
-fn opening(state: &State, row: &RunRow, step: Option<&str>, output: Output) -> Result<OpenRow, Exit> {
-    if let Some(found) = say::find_opening(row, step) {
+fn find_waitpoint(
+    state: &StateHandle,
+    row: &RunRow,
+    step: Option<&str>,
+    output: CliOutput,
+) -> Result<WaitpointRow, Exit> {
+    if let Some(found) = send_input::find_decision_waitpoint(row, step) {
         return Ok(found.clone());
     }
-    let open: Vec<&OpenRow> = say::openings(row).collect();
+    let open: Vec<&WaitpointRow> = send_input::decision_waitpoints(row).collect();
     if let Some(step) = step {
-        return Err(not_open(state, row, step, &open, output)?);
+        return Err(refuse_not_open(state, row, step, &open, output)?);
     }
     if open.is_empty() {
         let message = format!("nothing in run `{}` waits for a decision", row.run);
@@ -134,18 +139,18 @@ fn opening(state: &State, row: &RunRow, step: Option<&str>, output: Output) -> R
 }
 
 /// Why a step cannot be decided: it was, it waits for something else, or there is none.
-fn not_open(
-    state: &State,
+fn refuse_not_open(
+    state: &StateHandle,
     row: &RunRow,
     step: &str,
-    open: &[&OpenRow],
-    output: Output,
+    open: &[&WaitpointRow],
+    output: CliOutput,
 ) -> Result<Exit, Exit> {
-    let (plan, replayed) = state.recall(row, output)?;
-    let names = Names::of(&plan.definition, &replayed);
-    let last = replayed.openings.iter().rfind(|opening| names.step(opening.at) == step);
+    let (plan, replayed) = state.load_run(row, output)?;
+    let names = StepPaths::from_state(&plan.definition, &replayed);
+    let last = replayed.openings.iter().rfind(|opening| names.step_path(opening.at) == step);
     let (message, hint) = match last.and_then(|last| last.decided.as_ref()) {
-        Some((by, at)) => (format!("`{step}` was decided already, by {by} at {}", utc(*at)), None),
+        Some((by, at)) => (format!("`{step}` was decided already, by {by} at {}", format_utc(*at)), None),
         None if row.open.iter().any(|open| open.step == step) => (
             format!("`{step}` waits for a signal, not for a decision"),
             Some("`skein signal RUN EVENT` sends one".to_owned()),

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::{
-    demo::{self, Wishes},
+    demo::{self, DemoOptions},
     exit::Exit,
-    output::Output,
+    output::CliOutput,
 };
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct Arguments {
+pub struct DemoArguments {
     /// Answer the gate without asking, also on a terminal.
     #[arg(long)]
     yes: bool,
@@ -24,7 +24,7 @@ pub struct Arguments {
     folder: Option<PathBuf>,
 }
 
-pub fn run(arguments: Arguments, output: Output) -> Exit {
-    let Arguments { yes, keep, folder } = arguments;
-    demo::play(&Wishes { yes, keep, folder }, output)
+pub fn run(arguments: DemoArguments, output: CliOutput) -> Exit {
+    let DemoArguments { yes, keep, folder } = arguments;
+    demo::run_demo(&DemoOptions { yes, keep, folder }, output)
 }

@@ -4,32 +4,32 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use skein_core::engine::utc;
+use skein_core::engine::format_utc;
 use skein_host::{
-    store::{Dead, How, RunRow, Settled, Store, WhichDead},
+    store::{DeadLetter, DeadLetterSelection, DeadLetterSettlement, RunRow, SettlementKind, Store},
     workspace::RunDir,
 };
 
 use super::{
-    fork::{fork, settled},
-    run::How as Stay,
+    fork::{fork_run, settle_now},
+    run::AttachOptions as Stay,
 };
 use crate::{
     exit::Exit,
-    invocation::words,
-    live::{class, log_end, one_line, outermost, quoted},
-    output::Output,
-    say,
-    state::{State, failed},
+    invocation::command_prefix,
+    live::{error_class_word, one_line, outermost_step, quote_shell_word, render_log_end},
+    output::CliOutput,
+    send_input,
+    state::{StateHandle, refuse_store_error},
     watch,
 };
 
 #[derive(Debug, Args)]
 #[group(skip)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct Arguments {
+pub struct DlqArguments {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<DlqCommand>,
     /// Also those that were dropped or done again.
     #[arg(long)]
     all: bool,
@@ -39,108 +39,116 @@ pub struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum DlqCommand {
     /// Shows one of them: what went wrong, the end of its log, and what can be done.
-    Show(Named),
+    Show(DeadLetterIdArgument),
     /// Does the step again, in a fork of its run.
-    Rerun(Rerun),
+    Rerun(DlqRerunArguments),
     /// Takes one off the list; that it was there stays recorded.
-    Drop(Dropped),
+    Drop(DlqDropArguments),
 }
 
 #[derive(Debug, Args)]
 #[group(skip)]
-struct Named {
+struct DeadLetterIdArgument {
     /// The dead letter, as `dlq` lists it; or its run, where that has only one.
     id: String,
 }
 
 #[derive(Debug, Args)]
 #[group(skip)]
-struct Rerun {
+struct DlqRerunArguments {
     #[command(flatten)]
-    named: Named,
+    named: DeadLetterIdArgument,
     #[command(flatten)]
     how: Stay,
 }
 
 #[derive(Debug, Args)]
 #[group(skip)]
-struct Dropped {
+struct DlqDropArguments {
     #[command(flatten)]
-    named: Named,
+    named: DeadLetterIdArgument,
     /// Why, for those who look later.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
 
-impl Arguments {
+impl DlqArguments {
     /// Whether it runs something, and can print a line for each event of that.
-    pub fn reruns(&self) -> bool {
-        matches!(self.what, Some(What::Rerun(_)))
+    pub fn is_rerun(&self) -> bool {
+        matches!(self.what, Some(DlqCommand::Rerun(_)))
     }
 }
 
-pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
+pub fn run(arguments: &DlqArguments, state: Option<&Path>, output: CliOutput) -> Exit {
     let done = match &arguments.what {
-        None => list(arguments, state, output),
-        Some(What::Show(named)) => show(named, state, output),
-        Some(What::Rerun(rerun)) => again(rerun, state, output),
-        Some(What::Drop(dropped)) => drop_it(dropped, state, output),
+        None => list_dead_letters(arguments, state, output),
+        Some(DlqCommand::Show(named)) => show_dead_letter(named, state, output),
+        Some(DlqCommand::Rerun(rerun)) => rerun_dead_letter(rerun, state, output),
+        Some(DlqCommand::Drop(dropped)) => drop_dead_letter(dropped, state, output),
     };
     done.unwrap_or_else(|exit| exit)
 }
 
-fn list(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let state = State::find(given, output)?;
-    let newest = |state: &State| {
-        let which =
-            if arguments.all { WhichDead::Newest(arguments.limit) } else { WhichDead::Open(arguments.limit) };
-        state.store.dead(&which).map_err(|error| failed(&error, output))
+fn list_dead_letters(
+    arguments: &DlqArguments,
+    given: Option<&Path>,
+    output: CliOutput,
+) -> Result<Exit, Exit> {
+    let state = StateHandle::open_existing(given, output)?;
+    let newest = |state: &StateHandle| {
+        let which = if arguments.all {
+            DeadLetterSelection::Newest(arguments.limit)
+        } else {
+            DeadLetterSelection::Open(arguments.limit)
+        };
+        state.store.list_dead_letters(&which).map_err(|error| refuse_store_error(&error, output))
     };
     let letters = state.as_ref().map_or(Ok(Vec::new()), newest)?;
     if output.is_json() {
         let state = state.as_ref().map(|state| state.path.as_path());
-        let objects: Vec<Value> = letters.iter().map(|dead| object(dead, state)).collect();
-        output.json(&json!({"dead_letters": objects}));
+        let objects: Vec<Value> = letters.iter().map(|dead| dead_letter_to_json(dead, state)).collect();
+        output.print_json(&json!({"dead_letters": objects}));
     } else if letters.is_empty() {
-        output.text("No dead letters.\n");
+        output.print_text("No dead letters.\n");
     } else {
-        output.text(&table(&letters, output));
+        output.print_text(&render_table(&letters, output));
     }
     Ok(Exit::Done)
 }
 
-fn table(letters: &[Dead], output: Output) -> String {
-    let widest = |of: &dyn Fn(&Dead) -> usize| letters.iter().map(of).max().unwrap_or_default();
+fn render_table(letters: &[DeadLetter], output: CliOutput) -> String {
+    let widest = |of: &dyn Fn(&DeadLetter) -> usize| letters.iter().map(of).max().unwrap_or_default();
     let id = widest(&|dead| dead.id().to_string().chars().count());
     let step = widest(&|dead| one_line(&dead.row.step).chars().count()).min(40);
-    let line = |dead: &Dead| {
+    let line = |dead: &DeadLetter| {
         let name = output.paint.name(&format!("{:id$}", dead.id().to_string()));
-        let (at, class) = (utc(dead.row.at), class(dead.row.class));
+        let (at, class) = (format_utc(dead.row.at), error_class_word(dead.row.class));
         let settled =
             dead.settled.as_ref().map_or(String::new(), |settled| one_line(&format!("({settled})")));
         let (path, message) = (one_line(&dead.row.step), one_line(&dead.row.message));
         let rest = output.paint.faint(&settled);
-        let line = format!("{name}  {at:20}  {path:step$}  {class}, {}: {message}  {rest}", tries(dead));
+        let line =
+            format!("{name}  {at:20}  {path:step$}  {class}, {}: {message}  {rest}", describe_attempts(dead));
         format!("{}\n", line.trim_end())
     };
     letters.iter().map(line).collect()
 }
 
-fn tries(dead: &Dead) -> String {
+fn describe_attempts(dead: &DeadLetter) -> String {
     match dead.row.attempts {
         1 => "1 attempt".to_owned(),
         n => format!("{n} attempts"),
     }
 }
 
-fn log(dead: &Dead, state: &Path) -> Option<PathBuf> {
+fn find_log(dead: &DeadLetter, state: &Path) -> Option<PathBuf> {
     let attempt = dead.row.attempt?;
-    Some(RunDir::log_below(&RunDir::place(state, &dead.run), attempt)).filter(|log| log.exists())
+    Some(RunDir::log_path(&RunDir::run_path(state, &dead.run), attempt)).filter(|log| log.exists())
 }
 
-fn object(dead: &Dead, state: Option<&Path>) -> Value {
+fn dead_letter_to_json(dead: &DeadLetter, state: Option<&Path>) -> Value {
     json!({
         "id": dead.id().to_string(),
         "run_id": dead.run,
@@ -149,37 +157,43 @@ fn object(dead: &Dead, state: Option<&Path>) -> Value {
         "code": dead.row.code,
         "message": dead.row.message,
         "attempts": dead.row.attempts,
-        "failed_at": utc(dead.row.at),
-        "log": state.and_then(|state| log(dead, state)),
-        "settled": dead.settled.as_ref().map(settled_object),
+        "failed_at": format_utc(dead.row.at),
+        "log": state.and_then(|state| find_log(dead, state)),
+        "settled": dead.settled.as_ref().map(settlement_to_json),
     })
 }
 
-fn settled_object(settled: &Settled) -> Value {
+fn settlement_to_json(settled: &DeadLetterSettlement) -> Value {
     let (how, reason, run) = match &settled.how {
-        How::Dropped(reason) => ("dropped", reason.as_deref(), None),
-        How::Rerun(run) => ("rerun", None, Some(run)),
-        How::Retried => ("retried", None, None),
+        SettlementKind::Dropped(reason) => ("dropped", reason.as_deref(), None),
+        SettlementKind::Rerun(run) => ("rerun", None, Some(run)),
+        SettlementKind::Retried => ("retried", None, None),
     };
     json!({
         "how": how,
         "by": settled.by,
-        "at": settled.at.map(utc),
+        "at": settled.at.map(format_utc),
         "reason": reason,
         "run_id": run,
     })
 }
 
 /// The dead letter that someone means.
-fn find(named: &Named, given: Option<&Path>, output: Output) -> Result<(State, RunRow, Dead), Exit> {
+fn find_dead_letter(
+    named: &DeadLetterIdArgument,
+    given: Option<&Path>,
+    output: CliOutput,
+) -> Result<(StateHandle, RunRow, DeadLetter), Exit> {
     let text = &named.id;
     let (run, number) = match text.rsplit_once('.').map(|(run, number)| (run, number.parse::<u64>())) {
         Some((run, Ok(number))) => (run, Some(number)),
         _ => (text.as_str(), None),
     };
-    let (state, row) = State::with_run(given, run, output)?;
-    let mut letters =
-        state.store.dead(&WhichDead::Of(row.run.clone())).map_err(|error| failed(&error, output))?;
+    let (state, row) = StateHandle::open_run(given, run, output)?;
+    let mut letters = state
+        .store
+        .list_dead_letters(&DeadLetterSelection::InRun(row.run.clone()))
+        .map_err(|error| refuse_store_error(&error, output))?;
     let ids: Vec<String> = letters.iter().map(|dead| dead.id().to_string()).collect();
     letters.retain(|dead| number.is_none_or(|number| number == dead.row.number));
     // One that is open is rather meant than one that was seen to.
@@ -203,61 +217,66 @@ fn find(named: &Named, given: Option<&Path>, output: Output) -> Result<(State, R
     }
 }
 
-fn show(named: &Named, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let (state, row, dead) = find(named, given, output)?;
-    let next = next(&row, &dead);
+fn show_dead_letter(
+    named: &DeadLetterIdArgument,
+    given: Option<&Path>,
+    output: CliOutput,
+) -> Result<Exit, Exit> {
+    let (state, row, dead) = find_dead_letter(named, given, output)?;
+    let next = next_commands(&row, &dead);
     if output.is_json() {
-        let mut object = object(&dead, Some(&state.path));
+        let mut object = dead_letter_to_json(&dead, Some(&state.path));
         object["workflow"] = json!(row.head.workflow);
         object["next"] = json!(next);
-        output.json(&object);
+        output.print_json(&object);
         return Ok(Exit::Done);
     }
     let run = format!("{} of {}, {}", dead.run, row.head.workflow, row.head.native_status);
     let code = dead.row.code.as_ref().map_or(String::new(), |code| format!(", code {code}"));
-    let failure = format!("{}{code}, after {}", class(dead.row.class), tries(&dead));
+    let failure = format!("{}{code}, after {}", error_class_word(dead.row.class), describe_attempts(&dead));
     let mut text = format!("{}\n", output.paint.title(&format!("Dead letter {}", dead.id())));
     let mut line = |title: &str, words: &str| text += &format!("{title:9} {}\n", one_line(words));
     line("Run", &run);
     line("Step", &dead.row.step);
-    line("Failed", &format!("{}: {failure}", utc(dead.row.at)));
+    line("Failed", &format!("{}: {failure}", format_utc(dead.row.at)));
     line("Error", &dead.row.message);
     if let Some(settled) = &dead.settled {
         line("Settled", &format!("it {settled}"));
     }
-    if let Some(log) = log(&dead, &state.path) {
+    if let Some(log) = find_log(&dead, &state.path) {
         line("Log", &log.display().to_string());
-        let end = dead.row.attempt.and_then(|attempt| watch::tail(&state.kept(&dead.run), attempt));
-        text += &log_end(output.paint, end.as_deref());
+        let end =
+            dead.row.attempt.and_then(|attempt| watch::read_log_tail(&state.run_folder(&dead.run), attempt));
+        text += &render_log_end(output.paint, end.as_deref());
     }
     for (i, command) in next.iter().enumerate() {
         let title = if i == 0 { "Next" } else { "" };
         text += &format!("{title:9} {}\n", one_line(command));
     }
-    output.text(&text);
+    output.print_text(&text);
     Ok(Exit::Done)
 }
 
 /// What makes sense now, as it can be pasted.
-fn next(row: &RunRow, dead: &Dead) -> Vec<String> {
-    let (run, id) = (quoted(dead.run.as_str()), quoted(&dead.id().to_string()));
-    let mut next = vec![format!("{} logs {run} {}", words(), quoted(&dead.row.step))];
+fn next_commands(row: &RunRow, dead: &DeadLetter) -> Vec<String> {
+    let (run, id) = (quote_shell_word(dead.run.as_str()), quote_shell_word(&dead.id().to_string()));
+    let mut next = vec![format!("{} logs {run} {}", command_prefix(), quote_shell_word(&dead.row.step))];
     match &dead.settled {
-        Some(Settled { how: How::Rerun(by), .. }) => {
-            next.push(format!("{} runs {}", words(), quoted(by.as_str())))
+        Some(DeadLetterSettlement { how: SettlementKind::Rerun(by), .. }) => {
+            next.push(format!("{} runs {}", command_prefix(), quote_shell_word(by.as_str())))
         }
         Some(_) => {}
         None if row.head.closed => {
-            next.push(format!("{} dlq rerun {id}", words()));
-            next.push(format!("{} dlq drop {id}", words()));
+            next.push(format!("{} dlq rerun {id}", command_prefix()));
+            next.push(format!("{} dlq drop {id}", command_prefix()));
         }
-        None => next.push(format!("{} runs {run} --follow", words())),
+        None => next.push(format!("{} runs {run} --follow", command_prefix())),
     }
     next
 }
 
 /// Someone has seen to it already.
-fn check(dead: &Dead, output: Output) -> Result<(), Exit> {
+fn refuse_settled(dead: &DeadLetter, output: CliOutput) -> Result<(), Exit> {
     match &dead.settled {
         None => Ok(()),
         Some(settled) => {
@@ -271,31 +290,42 @@ fn check(dead: &Dead, output: Output) -> Result<(), Exit> {
     }
 }
 
-fn again(rerun: &Rerun, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let (state, row, dead) = find(&rerun.named, given, output)?;
-    check(&dead, output)?;
-    let outer = outermost(&dead.row.step);
-    if outer != dead.row.step && output.format == crate::output::Format::Human {
-        output.text(&format!(
+fn rerun_dead_letter(
+    rerun: &DlqRerunArguments,
+    given: Option<&Path>,
+    output: CliOutput,
+) -> Result<Exit, Exit> {
+    let (state, row, dead) = find_dead_letter(&rerun.named, given, output)?;
+    refuse_settled(&dead, output)?;
+    let outer = outermost_step(&dead.row.step);
+    if outer != dead.row.step && output.format == crate::output::OutputFormat::Human {
+        output.print_text(&format!(
             "{} is inside of {outer}, which is done again as a whole.\n",
             one_line(&dead.row.step)
         ));
     }
-    fork(&state, &row, outer, &rerun.how, output)
+    fork_run(&state, &row, outer, &rerun.how, output)
 }
 
-fn drop_it(dropped: &Dropped, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let (state, row, dead) = find(&dropped.named, given, output)?;
-    say::outside(&state, &row.run, "drop a dead letter", output)?;
-    check(&dead, output)?;
-    let now = settled(How::Dropped(dropped.reason.clone()));
-    let before = state.store.settle(&dead.id(), &now).map_err(|error| failed(&error, output))?;
-    check(&Dead { settled: before, ..dead.clone() }, output)?;
-    let dead = Dead { settled: Some(now), ..dead };
+fn drop_dead_letter(
+    dropped: &DlqDropArguments,
+    given: Option<&Path>,
+    output: CliOutput,
+) -> Result<Exit, Exit> {
+    let (state, row, dead) = find_dead_letter(&dropped.named, given, output)?;
+    send_input::require_person(&state, &row.run, "drop a dead letter", output)?;
+    refuse_settled(&dead, output)?;
+    let now = settle_now(SettlementKind::Dropped(dropped.reason.clone()));
+    let before = state
+        .store
+        .settle_dead_letter(&dead.id(), &now)
+        .map_err(|error| refuse_store_error(&error, output))?;
+    refuse_settled(&DeadLetter { settled: before, ..dead.clone() }, output)?;
+    let dead = DeadLetter { settled: Some(now), ..dead };
     if output.is_json() {
-        output.json(&object(&dead, Some(&state.path)));
+        output.print_json(&dead_letter_to_json(&dead, Some(&state.path)));
     } else {
-        output.text(&format!("{} is off the list\n", dead.id()));
+        output.print_text(&format!("{} is off the list\n", dead.id()));
     }
     Ok(Exit::Done)
 }

@@ -4,27 +4,27 @@ use std::path::Path;
 
 use skein_host::store::StateRegistry;
 
-use crate::{doctor, exit::Exit, output::Output, project::OnDisk, state};
+use crate::{doctor, exit::Exit, output::CliOutput, project::DiskProject, state};
 
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct DoctorArguments {
     /// Accept a state folder that was copied, restored or made by an older version
     #[arg(long)]
     trust_state: bool,
 }
 
-pub fn run(arguments: &Arguments, given: Option<&Path>, output: Output) -> Exit {
+pub fn run(arguments: &DoctorArguments, given: Option<&Path>, output: CliOutput) -> Exit {
     if arguments.trust_state
-        && let Err(why) = trust(given)
+        && let Err(why) = trust_state_folder(given)
     {
         return output.refuse(Exit::Refused, &why, None);
     }
-    doctor::look(given, output)
+    doctor::run_checks(given, output)
 }
 
 /// Takes the state folder as one of this user's own from now on.
-fn trust(given: Option<&Path>) -> Result<(), String> {
-    let path = given.map_or_else(|| OnDisk::root().join(state::NAME), Path::to_owned);
+fn trust_state_folder(given: Option<&Path>) -> Result<(), String> {
+    let path = given.map_or_else(|| DiskProject::current_root().join(state::NAME), Path::to_owned);
     state::check_link(given, &path)?;
-    StateRegistry::of_user().accept(&path).map_err(|error| error.to_string())
+    StateRegistry::from_environment().accept(&path).map_err(|error| error.to_string())
 }

@@ -4,47 +4,47 @@ use std::path::Path;
 
 use clap::Args;
 use skein_core::{
-    engine::{Batch, JournalError},
+    engine::{JournalBatch, JournalError},
     plan::Plan,
-    view::{Entry, Level, Timeline},
+    view::{Timeline, TimelineEntry, TimelineLevel},
 };
 use skein_host::store::{RunRow, Store};
 
 use crate::{
     exit::Exit,
-    live::{Jsonl, one_line},
-    output::{Format, Output},
-    state::{State, failed},
+    live::{JsonlEncoder, one_line},
+    output::{CliOutput, OutputFormat},
+    state::{StateHandle, refuse_store_error},
 };
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct Arguments {
+pub struct EventsArguments {
     /// The run, by its id or how that begins; the newest unless told otherwise, as for `-`.
     run: Option<String>,
 }
 
-pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
-    events(arguments, state, output).unwrap_or_else(|exit| exit)
+pub fn run(arguments: &EventsArguments, state: Option<&Path>, output: CliOutput) -> Exit {
+    print_events(arguments, state, output).unwrap_or_else(|exit| exit)
 }
 
-fn events(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let (state, row) = State::with_run_or_newest(given, arguments.run.as_deref(), output)?;
-    let plan = state.plan(&row, output)?;
+fn print_events(arguments: &EventsArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
+    let (state, row) = StateHandle::open_run_or_newest(given, arguments.run.as_deref(), output)?;
+    let plan = state.load_plan(&row, output)?;
     match output.format {
-        Format::Human => {
+        OutputFormat::Human => {
             let mut timeline = Timeline::new(&plan);
-            each(&state, &row, output, |batch| {
-                let entries = batch.records.iter().filter_map(|record| timeline.feed(record));
-                output.text(&entries.map(|entry| line(&entry, output)).collect::<String>());
+            for_each_batch(&state, &row, output, |batch| {
+                let entries = batch.records.iter().filter_map(|record| timeline.push_record(record));
+                output.print_text(&entries.map(|entry| render_entry(&entry, output)).collect::<String>());
                 Ok(())
             })
         }
-        Format::Json => object(&state, &row, plan, output),
-        Format::Jsonl => {
-            let mut jsonl = Jsonl::new(plan);
-            each(&state, &row, output, |batch| {
-                output.json_text(&jsonl.row(batch)?);
+        OutputFormat::Json => print_json(&state, &row, plan, output),
+        OutputFormat::Jsonl => {
+            let mut jsonl = JsonlEncoder::new(plan);
+            for_each_batch(&state, &row, output, |batch| {
+                output.print_json_text(&jsonl.encode_row(batch)?);
                 Ok(())
             })
         }
@@ -53,46 +53,46 @@ fn events(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result
 }
 
 /// One object, written as it is read: a journal can be long.
-fn object(state: &State, row: &RunRow, plan: Plan, output: Output) -> Result<(), Exit> {
-    let mut jsonl = Jsonl::new(plan);
+fn print_json(state: &StateHandle, row: &RunRow, plan: Plan, output: CliOutput) -> Result<(), Exit> {
+    let mut jsonl = JsonlEncoder::new(plan);
     let run = serde_json::to_string(&row.run).expect("a name is text");
-    output.json_text(&format!("{{\n  \"run_id\": {run},\n  \"events\": ["));
+    output.print_json_text(&format!("{{\n  \"run_id\": {run},\n  \"events\": ["));
     let mut begun = false;
-    each(state, row, output, |batch| {
-        for line in jsonl.row(batch)?.lines() {
-            output.json_text(&format!("{}\n    {line}", if begun { "," } else { "" }));
+    for_each_batch(state, row, output, |batch| {
+        for line in jsonl.encode_row(batch)?.lines() {
+            output.print_json_text(&format!("{}\n    {line}", if begun { "," } else { "" }));
             begun = true;
         }
         Ok(())
     })?;
-    output.json_text(if begun { "\n  ]\n}\n" } else { "]\n}\n" });
+    output.print_json_text(if begun { "\n  ]\n}\n" } else { "]\n}\n" });
     Ok(())
 }
 
-fn each(
-    state: &State,
+fn for_each_batch(
+    state: &StateHandle,
     row: &RunRow,
-    output: Output,
-    mut show: impl FnMut(&Batch) -> Result<(), JournalError>,
+    output: CliOutput,
+    mut show: impl FnMut(&JournalBatch) -> Result<(), JournalError>,
 ) -> Result<(), Exit> {
     let mut broken = None;
-    let read = state.store.read(&row.run, 0, &mut |batch| {
+    let read = state.store.read_journal(&row.run, 0, &mut |batch| {
         broken = show(&batch).err();
         broken.is_none()
     });
-    read.map_err(|error| failed(&error, output))?;
+    read.map_err(|error| refuse_store_error(&error, output))?;
     let told = |error| format!("the journal of `{}` cannot be read: {error}", row.run);
     broken.map_or(Ok(()), |error: JournalError| Err(output.refuse(Exit::Store, &told(error), None)))
 }
 
-fn line(entry: &Entry, output: Output) -> String {
-    let Entry { at, seq, path, text, level } = entry;
+fn render_entry(entry: &TimelineEntry, output: CliOutput) -> String {
+    let TimelineEntry { at, seq, path, text, level } = entry;
     let text = one_line(text);
     let text = match level {
-        Level::Detail => output.paint.faint(&text),
-        Level::Info => text,
-        Level::Attention | Level::Warning => output.paint.warning(&text),
-        Level::Error => output.paint.error(&text),
+        TimelineLevel::Detail => output.paint.faint(&text),
+        TimelineLevel::Info => text,
+        TimelineLevel::Attention | TimelineLevel::Warning => output.paint.warning(&text),
+        TimelineLevel::Error => output.paint.error(&text),
     };
     let path =
         if path.is_empty() { String::new() } else { format!("{}: ", output.paint.name(&one_line(path))) };

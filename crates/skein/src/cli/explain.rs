@@ -4,53 +4,53 @@ use clap::Args;
 use serde_json::json;
 use skein_dialects::Code;
 
-use crate::{exit::Exit, output::Output};
+use crate::{exit::Exit, output::CliOutput};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct ExplainArguments {
     /// Such as SK0101, or only 101; without one, all codes are listed.
     code: Option<String>,
 }
 
-pub fn run(arguments: &Arguments, output: Output) -> Exit {
-    let Some(text) = &arguments.code else { return list(output) };
-    let Some(code) = named(text) else {
+pub fn run(arguments: &ExplainArguments, output: CliOutput) -> Exit {
+    let Some(text) = &arguments.code else { return list_codes(output) };
+    let Some(code) = parse_code(text) else {
         let hint = Some("`skein explain` lists all codes");
         return output.refuse(Exit::Refused, &format!("there is no code `{text}`"), hint);
     };
     if output.is_json() {
         let severity = code.severity().to_string();
-        output.json(
-            &json!({"code": code.as_str(), "severity": severity, "title": title(code), "page": code.page()}),
+        output.print_json(
+            &json!({"code": code.as_str(), "severity": severity, "title": code_title(code), "page": code.page()}),
         );
     } else {
-        output.text(code.page());
+        output.print_text(code.page());
     }
     Exit::Done
 }
 
 /// A code, or only its number.
-fn named(text: &str) -> Option<Code> {
+fn parse_code(text: &str) -> Option<Code> {
     let number = text.parse::<u16>().ok().map(|number| format!("SK{number:04}"));
     number.as_deref().unwrap_or(text).parse().ok()
 }
 
 /// What a code is about, in a line.
-fn title(code: Code) -> &'static str {
+fn code_title(code: Code) -> &'static str {
     let line = code.page().lines().next().unwrap_or_default();
     line.split_once(": ").map_or(line, |(_, title)| title)
 }
 
-fn list(output: Output) -> Exit {
+fn list_codes(output: CliOutput) -> Exit {
     if output.is_json() {
-        let code = |code: &Code| json!({"code": code.as_str(), "severity": code.severity().to_string(), "title": title(*code)});
-        output.json(&json!({"codes": Code::ALL.iter().map(code).collect::<Vec<_>>()}));
+        let code = |code: &Code| json!({"code": code.as_str(), "severity": code.severity().to_string(), "title": code_title(*code)});
+        output.print_json(&json!({"codes": Code::ALL.iter().map(code).collect::<Vec<_>>()}));
         return Exit::Done;
     }
     let line = |code: &Code| {
         let name = output.paint.name(code.as_str());
-        format!("{name}  {:<8}{}\n", code.severity().to_string(), title(*code))
+        format!("{name}  {:<8}{}\n", code.severity().to_string(), code_title(*code))
     };
-    output.text(&Code::ALL.iter().map(line).collect::<String>());
+    output.print_text(&Code::ALL.iter().map(line).collect::<String>());
     Exit::Done
 }

@@ -2,44 +2,44 @@
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use skein_core::view::graph;
+use skein_core::view::build_graph;
 
-use super::load::{invalid, load};
-use crate::{draw, exit::Exit, output::Output};
+use super::load::{load_workflow, refuse_invalid};
+use crate::{draw, exit::Exit, output::CliOutput};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct GraphArguments {
     /// A file, or the name of a workflow of the project.
     workflow: String,
     /// The language of the drawing.
-    #[arg(long = "as", value_enum, default_value = "ascii")]
-    language: Language,
+    #[arg(long = "as", value_enum, default_value = "draw_ascii")]
+    language: GraphLanguage,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Language {
+enum GraphLanguage {
     Ascii,
     Mermaid,
     Dot,
 }
 
-pub fn run(arguments: &Arguments, output: Output) -> Exit {
-    let loaded = match load(&arguments.workflow, output) {
+pub fn run(arguments: &GraphArguments, output: CliOutput) -> Exit {
+    let loaded = match load_workflow(&arguments.workflow, output) {
         Ok(loaded) => loaded,
         Err(exit) => return exit,
     };
     let Some(definition) = &loaded.report.definition else {
-        return invalid(&loaded.report.diagnostics, output);
+        return refuse_invalid(&loaded.report.diagnostics, output);
     };
-    let graph = graph(definition, None);
+    let graph = build_graph(definition, None);
     if output.is_json() {
-        output.json(&json!(graph));
+        output.print_json(&json!(graph));
         return Exit::Done;
     }
-    output.text(&match arguments.language {
-        Language::Ascii => draw::ascii(&graph, output.paint),
-        Language::Mermaid => draw::mermaid(&graph),
-        Language::Dot => draw::dot(&graph),
+    output.print_text(&match arguments.language {
+        GraphLanguage::Ascii => draw::draw_ascii(&graph, output.paint),
+        GraphLanguage::Mermaid => draw::draw_mermaid(&graph),
+        GraphLanguage::Dot => draw::draw_dot(&graph),
     });
     Exit::Done
 }

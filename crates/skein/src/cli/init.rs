@@ -9,20 +9,20 @@ use std::{
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use crate::{config, exit::Exit, output::Output};
+use crate::{config, exit::Exit, output::CliOutput};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct InitArguments {
     /// Where the files go; it is made if there is none.
     #[arg(default_value = ".")]
     folder: PathBuf,
     /// The format of the workflow.
     #[arg(long, value_enum, default_value = "agentcore")]
-    kind: Kind,
+    kind: TemplateFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum TemplateFormat {
     Agentcore,
     Aip15,
     Ioa,
@@ -30,7 +30,7 @@ enum Kind {
 }
 
 /// A file: where it goes in the project, and what is in it.
-type File = (&'static str, &'static str);
+type TemplateFile = (&'static str, &'static str);
 
 macro_rules! template {
     ($name:literal) => {
@@ -39,49 +39,51 @@ macro_rules! template {
 }
 
 /// The same for every format.
-const CONFIG: File = (config::NAME, template!("skein.toml"));
+const CONFIG: TemplateFile = (config::NAME, template!("skein.toml"));
 
-impl Kind {
+impl TemplateFormat {
     /// The workflow first, and then what it needs.
-    fn files(self) -> &'static [File] {
+    fn template_files(self) -> &'static [TemplateFile] {
         match self {
-            Kind::Agentcore => &[("workflows/hello.yaml", template!("agentcore/hello.yaml")), CONFIG],
-            Kind::Aip15 => &[
+            TemplateFormat::Agentcore => {
+                &[("workflows/hello.yaml", template!("agentcore/hello.yaml")), CONFIG]
+            }
+            TemplateFormat::Aip15 => &[
                 ("workflows/hello/WORKFLOW.md", template!("aip15/WORKFLOW.md")),
                 (".tools/say/TOOL.md", template!("aip15/TOOL.md")),
                 (".drivers/bash/DRIVER.md", template!("aip15/DRIVER.md")),
                 CONFIG,
             ],
-            Kind::Ioa => &[
+            TemplateFormat::Ioa => &[
                 ("workflows/hello.yaml", template!("ioa/hello.yaml")),
                 ("domains/greetings.yaml", template!("ioa/greetings.yaml")),
                 CONFIG,
             ],
-            Kind::Swdl => &[("workflows/hello.yaml", template!("swdl/hello.yaml")), CONFIG],
+            TemplateFormat::Swdl => &[("workflows/hello.yaml", template!("swdl/hello.yaml")), CONFIG],
         }
     }
 }
 
-pub fn run(arguments: &Arguments, output: Output) -> Exit {
-    let (folder, files) = (&arguments.folder, arguments.kind.files());
-    if let Err(exit) = make(folder, files, output) {
+pub fn run(arguments: &InitArguments, output: CliOutput) -> Exit {
+    let (folder, files) = (&arguments.folder, arguments.kind.template_files());
+    if let Err(exit) = write_project(folder, files, output) {
         return exit;
     }
-    let written: Vec<String> = files.iter().map(|(name, _)| shown(folder, name)).collect();
-    let next = next(folder);
+    let written: Vec<String> = files.iter().map(|(name, _)| display_path(folder, name)).collect();
+    let next = next_commands(folder);
     if output.is_json() {
-        output.json(&json!({"folder": folder, "written": written, "next": next}));
+        output.print_json(&json!({"folder": folder, "written": written, "next": next}));
         return Exit::Done;
     }
     let mut text: String = written.iter().map(|file| format!("wrote {file}\n")).collect();
     text += "\nNext\n";
     text.extend(next.iter().map(|command| format!("  {}\n", output.paint.title(command))));
-    output.text(&text);
+    output.print_text(&text);
     Exit::Done
 }
 
 /// A file as someone here would name it.
-fn shown(folder: &Path, name: &str) -> String {
+fn display_path(folder: &Path, name: &str) -> String {
     folder
         .join(name)
         .strip_prefix(".")
@@ -91,14 +93,15 @@ fn shown(folder: &Path, name: &str) -> String {
 }
 
 /// What makes sense now, as it would be typed.
-fn next(folder: &Path) -> Vec<String> {
-    let there = (folder != Path::new(".")).then(|| format!("cd {}", quoted(&folder.display().to_string())));
+fn next_commands(folder: &Path) -> Vec<String> {
+    let there =
+        (folder != Path::new(".")).then(|| format!("cd {}", quote_path(&folder.display().to_string())));
     let commands = ["skein plan hello", "skein run hello", "skein doctor"].map(str::to_owned);
     there.into_iter().chain(commands).collect()
 }
 
 /// A word as a shell takes it for one.
-pub fn quoted(word: &str) -> String {
+pub fn quote_path(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "/._-+@%:,=".contains(c);
     if !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
         return word.to_owned();
@@ -109,11 +112,11 @@ pub fn quoted(word: &str) -> String {
 }
 
 /// Writes all of the files, or none.
-fn make(folder: &Path, files: &[File], output: Output) -> Result<(), Exit> {
+fn write_project(folder: &Path, files: &[TemplateFile], output: CliOutput) -> Result<(), Exit> {
     let there: Vec<String> = files
         .iter()
         .filter(|(name, _)| folder.join(name).symlink_metadata().is_ok())
-        .map(|(name, _)| format!("`{}`", shown(folder, name)))
+        .map(|(name, _)| format!("`{}`", display_path(folder, name)))
         .collect();
     if !there.is_empty() {
         let message = match &there[..] {
@@ -126,10 +129,10 @@ fn make(folder: &Path, files: &[File], output: Output) -> Result<(), Exit> {
     let mut written = Vec::new();
     for (name, text) in files {
         let path = folder.join(name);
-        if let Err(error) = write(&path, text) {
+        if let Err(error) = create_file(&path, text) {
             // Half a project would be in the way of the next try.
             written.iter().for_each(|path: &PathBuf| drop(fs::remove_file(path)));
-            let message = format!("`{}` cannot be written: {error}", shown(folder, name));
+            let message = format!("`{}` cannot be written: {error}", display_path(folder, name));
             return Err(output.refuse(
                 Exit::Refused,
                 &message,
@@ -142,7 +145,7 @@ fn make(folder: &Path, files: &[File], output: Output) -> Result<(), Exit> {
 }
 
 /// Makes a file, and never takes one that is there.
-pub fn write(path: &Path, text: &str) -> io::Result<()> {
+pub fn create_file(path: &Path, text: &str) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
@@ -155,8 +158,8 @@ mod tests {
 
     #[test]
     fn a_workflow_to_begin_with_is_short() {
-        for kind in Kind::value_variants() {
-            let (name, text) = kind.files()[0];
+        for kind in TemplateFormat::value_variants() {
+            let (name, text) = kind.template_files()[0];
             assert!(text.lines().count() <= 15, "{kind:?}: {name}");
             assert!(name.contains("hello"), "{kind:?}: {name}");
         }
@@ -164,10 +167,10 @@ mod tests {
 
     #[test]
     fn a_shell_takes_a_folder_for_one_word() {
-        assert_eq!(quoted("a/b-c.d"), "a/b-c.d");
-        assert_eq!(quoted("two words"), "'two words'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted("-x"), "'./-x'");
-        assert_eq!(quoted(""), "''");
+        assert_eq!(quote_path("a/b-c.d"), "a/b-c.d");
+        assert_eq!(quote_path("two words"), "'two words'");
+        assert_eq!(quote_path("it's"), r"'it'\''s'");
+        assert_eq!(quote_path("-x"), "'./-x'");
+        assert_eq!(quote_path(""), "''");
     }
 }

@@ -1,37 +1,38 @@
 //! `skein list`: the workflows of the project.
 
 use serde_json::json;
-use skein_dialects::{Report, check};
+use skein_dialects::{SourceReport, check_source};
 
 use super::load::open_project;
-use crate::{exit::Exit, output::Output};
+use crate::{exit::Exit, output::CliOutput};
 
-pub fn run(output: Output) -> Exit {
+pub fn run(output: CliOutput) -> Exit {
     let project = match open_project(output) {
         Ok(project) => project,
         Err(exit) => return exit,
     };
-    let rows: Vec<Row> = project
+    let rows: Vec<WorkflowListRow> = project
         .workflows()
         .iter()
         .map(|named| {
-            let path = project.shown(&named.path);
-            let report = project.source(&named.path).ok().map(|source| check(source, &project));
-            Row::of(named.name.clone(), path, report.as_ref())
+            let path = project.display_path(&named.path);
+            let report = project.read_source(&named.path).ok().map(|source| check_source(source, &project));
+            WorkflowListRow::from_report(named.name.clone(), path, report.as_ref())
         })
         .collect();
     if output.is_json() {
-        output.json(&json!({"workflows": rows.iter().map(Row::json).collect::<Vec<_>>()}));
+        output
+            .print_json(&json!({"workflows": rows.iter().map(WorkflowListRow::to_json).collect::<Vec<_>>()}));
     } else if rows.is_empty() {
-        output.text("No workflows in `.workflows`, `workflows` or `artifacts/workflows`.\n");
+        output.print_text("No workflows in `.workflows`, `workflows` or `artifacts/workflows`.\n");
     } else {
         let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or_default();
-        output.text(&rows.iter().map(|row| row.line(width, output)).collect::<String>());
+        output.print_text(&rows.iter().map(|row| row.render_line(width, output)).collect::<String>());
     }
     Exit::Done
 }
 
-struct Row {
+struct WorkflowListRow {
     name: String,
     path: String,
     dialect: Option<&'static str>,
@@ -40,25 +41,25 @@ struct Row {
     valid: bool,
 }
 
-impl Row {
-    fn of(name: String, path: String, report: Option<&Report>) -> Row {
+impl WorkflowListRow {
+    fn from_report(name: String, path: String, report: Option<&SourceReport>) -> WorkflowListRow {
         let workflow = report.and_then(|report| report.workflow.as_deref());
-        Row {
+        WorkflowListRow {
             name,
             path,
             dialect: report.and_then(|report| report.dialect).map(|dialect| dialect.as_str()),
             version: workflow.and_then(|workflow| workflow.version.clone()),
             description: workflow.and_then(|workflow| workflow.description.clone()),
-            valid: report.is_some_and(Report::is_valid),
+            valid: report.is_some_and(SourceReport::is_valid),
         }
     }
 
-    fn json(&self) -> serde_json::Value {
+    fn to_json(&self) -> serde_json::Value {
         json!({"name": self.name, "file": self.path, "dialect": self.dialect, "version": self.version,
                "description": self.description, "valid": self.valid})
     }
 
-    fn line(&self, width: usize, output: Output) -> String {
+    fn render_line(&self, width: usize, output: CliOutput) -> String {
         let name = output.paint.name(&format!("{:width$}", self.name));
         let about =
             self.description.as_deref().and_then(|text| text.trim().lines().next()).unwrap_or_default();

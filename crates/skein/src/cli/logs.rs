@@ -7,25 +7,25 @@ use std::{
 
 use clap::Args;
 use serde_json::json;
-use skein_core::{closest::did_you_mean, engine::AttemptId, plan::Plan};
+use skein_core::{engine::AttemptId, plan::Plan, suggest::did_you_mean};
 use skein_host::{
-    store::{Owner, RunRow, Store},
-    worker::shown,
+    process::escape_for_terminal,
+    store::{RunOwner, RunRow, Store},
     workspace::RunDir,
 };
 
 use crate::{
-    changes::Changes,
+    attempt_logs::{AttemptLogReader, AttemptLogs, AttemptSelector, LogFile},
     exit::Exit,
+    file_changes::FileChangeWatcher,
     live::one_line,
-    output::{Output, is_unread},
-    printed::{Log, LogFile, Logs, Meant},
-    state::{State, failed},
+    output::{CliOutput, is_unread},
+    state::{StateHandle, refuse_store_error},
 };
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct Arguments {
+pub struct LogsArguments {
     /// The run, by its id or how that begins; the newest unless told otherwise, as for `-`.
     run: Option<String>,
     /// The path of a step; all of them unless told otherwise.
@@ -47,59 +47,59 @@ pub struct Arguments {
     raw: bool,
 }
 
-pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
-    logs(arguments, state, output).unwrap_or_else(|exit| exit)
+pub fn run(arguments: &LogsArguments, state: Option<&Path>, output: CliOutput) -> Exit {
+    show_logs(arguments, state, output).unwrap_or_else(|exit| exit)
 }
 
-fn logs(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let (state, row) = State::with_run_or_newest(given, arguments.run.as_deref(), output)?;
-    let plan = state.plan(&row, output)?;
-    let meant = Meant { step: arguments.step.as_deref(), number: arguments.attempt };
+fn show_logs(arguments: &LogsArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
+    let (state, row) = StateHandle::open_run_or_newest(given, arguments.run.as_deref(), output)?;
+    let plan = state.load_plan(&row, output)?;
+    let meant = AttemptSelector { step: arguments.step.as_deref(), number: arguments.attempt };
     let which = match (arguments.changes, arguments.prompt) {
         (true, _) => LogFile::Changes,
         (false, true) => LogFile::Prompt,
         (false, false) => LogFile::Output,
     };
-    let mut logs = Logs::new(&plan, state.kept(&row.run), meant, which);
+    let mut logs = AttemptLogs::new(&plan, state.run_folder(&row.run), meant, which);
     let follow = arguments.follow && !output.is_json();
     // Before the first look, so that nothing is missed in between.
-    let changes = Changes::of_journal(&state.path)
+    let changes = FileChangeWatcher::watch_journal(&state.path)
         .map_err(|error| output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None))?;
-    let mut over = look(&state, &row, &mut logs, output)?;
-    check(&logs, &Looked { plan: &plan, row: &row, meant }, !follow || over, output)?;
+    let mut over = read_journal(&state, &row, &mut logs, output)?;
+    check_query(&logs, &LogQuery { plan: &plan, row: &row, meant }, !follow || over, output)?;
     if arguments.prompt && !logs.all.is_empty() && !logs.all.iter().any(|log| log.file.is_file()) {
         let what = arguments.step.as_deref().map_or("this run".to_owned(), |step| format!("`{step}`"));
         let hint = "prompts are kept of agents and scripts; tools and commands have inputs alone";
         return Err(output.refuse(Exit::Refused, &format!("no prompt of {what} is kept"), Some(hint)));
     }
     if output.is_json() {
-        let objects: Vec<_> = logs.all.iter().map(Log::object).collect();
-        let changes = RunDir::run_changes_below(&state.kept(&row.run));
-        output.json(&json!({"run_id": row.run, "logs": objects, "changes": changes}));
+        let objects: Vec<_> = logs.all.iter().map(AttemptLogReader::to_json).collect();
+        let changes = RunDir::list_run_changes(&state.run_folder(&row.run));
+        output.print_json(&json!({"run_id": row.run, "logs": objects, "changes": changes}));
         return Ok(Exit::Done);
     }
     if arguments.changes && arguments.step.is_none() {
-        return run_changes(&state.kept(&row.run), arguments.raw, output);
+        return show_run_changes(&state.run_folder(&row.run), arguments.raw, output);
     }
-    let of_agent = which == LogFile::Output && logs.all.iter().any(Log::is_of_agent);
+    let of_agent = which == LogFile::Output && logs.all.iter().any(AttemptLogReader::has_agent);
     let titled = !arguments.raw && (follow || logs.all.len() > 1 || of_agent);
-    let mut page = Page { output, raw: arguments.raw, titled, last: None, whole: true };
-    page.show(&mut logs)?;
+    let mut page = LogPrinter { output, raw: arguments.raw, titled, last: None, whole: true };
+    page.print_logs(&mut logs)?;
     while follow && !over && !is_unread() {
-        let going = logs.all.iter().filter(|log| log.is_going());
-        going.filter_map(Log::folder).for_each(|folder| changes.watch(folder));
-        changes.wait();
-        over = look(&state, &row, &mut logs, output)?;
-        page.show(&mut logs)?;
+        let going = logs.all.iter().filter(|log| log.is_running());
+        going.filter_map(AttemptLogReader::folder).for_each(|folder| changes.add_folder(folder));
+        changes.wait_for_change();
+        over = read_journal(&state, &row, &mut logs, output)?;
+        page.print_logs(&mut logs)?;
     }
     Ok(Exit::Done)
 }
 
 /// One diff of all that a run changed.
-fn run_changes(kept: &Path, raw: bool, output: Output) -> Result<Exit, Exit> {
-    let files = RunDir::run_changes_below(kept);
+fn show_run_changes(kept: &Path, raw: bool, output: CliOutput) -> Result<Exit, Exit> {
+    let files = RunDir::list_run_changes(kept);
     if files.is_empty() {
-        output.text("Nothing that git would show was changed.\n");
+        output.print_text("Nothing that git would show was changed.\n");
     }
     for file in files {
         let text = std::fs::read(&file).map_err(|error| {
@@ -108,42 +108,59 @@ fn run_changes(kept: &Path, raw: bool, output: Output) -> Result<Exit, Exit> {
         })?;
         match raw {
             true => drop(io::stdout().lock().write_all(&text)),
-            false => output.exact(&shown(&text)),
+            false => output.print_exact(&escape_for_terminal(&text)),
         }
     }
     Ok(Exit::Done)
 }
 
 /// Prints what all attempts of a run printed so far, each under its name.
-pub fn show_all(state: &State, row: &RunRow, plan: &Plan, output: Output) -> Result<(), Exit> {
-    let mut logs = Logs::new(plan, state.kept(&row.run), Meant { step: None, number: None }, LogFile::Output);
-    look(state, row, &mut logs, output)?;
-    Page { output, raw: false, titled: true, last: None, whole: true }.show(&mut logs)
+pub fn show_all_logs(state: &StateHandle, row: &RunRow, plan: &Plan, output: CliOutput) -> Result<(), Exit> {
+    let mut logs = AttemptLogs::new(
+        plan,
+        state.run_folder(&row.run),
+        AttemptSelector { step: None, number: None },
+        LogFile::Output,
+    );
+    read_journal(state, row, &mut logs, output)?;
+    LogPrinter { output, raw: false, titled: true, last: None, whole: true }.print_logs(&mut logs)
 }
 
 /// Reads on in the journal. Whether nothing more is to come.
-fn look(state: &State, row: &RunRow, logs: &mut Logs<'_>, output: Output) -> Result<bool, Exit> {
+fn read_journal(
+    state: &StateHandle,
+    row: &RunRow,
+    logs: &mut AttemptLogs<'_>,
+    output: CliOutput,
+) -> Result<bool, Exit> {
     // The row first: what ends a run is in the journal before its row says so.
-    let row = state.store.run(&row.run).map_err(|error| failed(&error, output))?;
+    let row = state.store.find_run(&row.run).map_err(|error| refuse_store_error(&error, output))?;
     let lives = |row: &RunRow| {
-        !row.head.closed && row.quarantined.is_none() && matches!(row.owner, Owner::Other(_) | Owner::Here)
+        !row.head.closed
+            && row.quarantined.is_none()
+            && matches!(row.owner, RunOwner::Other(_) | RunOwner::Here)
     };
     if let Some(row) = &row {
-        logs.read(&*state.store, &row.run).map_err(|error| failed(&error, output))?;
+        logs.read_journal(&*state.store, &row.run).map_err(|error| refuse_store_error(&error, output))?;
     }
     Ok(!row.as_ref().is_some_and(lives))
 }
 
 /// What is looked for, and in which run.
-struct Looked<'a> {
+struct LogQuery<'a> {
     plan: &'a Plan,
     row: &'a RunRow,
-    meant: Meant<'a>,
+    meant: AttemptSelector<'a>,
 }
 
 /// Says no to a step or an attempt that there is not, and, where none is to come, to what there was never.
-fn check(logs: &Logs<'_>, looked: &Looked<'_>, last: bool, output: Output) -> Result<(), Exit> {
-    let Looked { plan, row, meant } = *looked;
+fn check_query(
+    logs: &AttemptLogs<'_>,
+    looked: &LogQuery<'_>,
+    last: bool,
+    output: CliOutput,
+) -> Result<(), Exit> {
+    let LogQuery { plan, row, meant } = *looked;
     let from = row.head.forked_from.as_ref().map(|from| &from.run);
     let Some(step) = meant.step.filter(|_| logs.all.is_empty()) else { return Ok(()) };
     let scopes = plan.definition.scopes.iter();
@@ -169,8 +186,8 @@ fn check(logs: &Logs<'_>, looked: &Looked<'_>, last: bool, output: Output) -> Re
 }
 
 /// Where logs are shown.
-struct Page {
-    output: Output,
+struct LogPrinter {
+    output: CliOutput,
     raw: bool,
     /// Whether each attempt is named above what it printed.
     titled: bool,
@@ -179,10 +196,10 @@ struct Page {
     whole: bool,
 }
 
-impl Page {
-    fn show(&mut self, logs: &mut Logs<'_>) -> Result<(), Exit> {
+impl LogPrinter {
+    fn print_logs(&mut self, logs: &mut AttemptLogs<'_>) -> Result<(), Exit> {
         for log in &mut logs.all {
-            let (file, shown) = (log.file.clone(), self.one(log));
+            let (file, shown) = (log.file.clone(), self.print_log(log));
             shown.map_err(|error| {
                 let message = format!("the log `{}` cannot be read: {error}", file.display());
                 self.output.refuse(Exit::Store, &message, None)
@@ -191,34 +208,35 @@ impl Page {
         Ok(())
     }
 
-    fn one(&mut self, log: &mut Log) -> io::Result<()> {
+    fn print_log(&mut self, log: &mut AttemptLogReader) -> io::Result<()> {
         if self.raw {
             let mut out = io::stdout().lock();
             let mut written = Ok(());
-            log.raw(&mut |bytes| {
+            log.read_raw(&mut |bytes| {
                 if written.is_ok() {
                     written = out.write_all(bytes);
                 }
             })?;
             // A reader that left wants no more.
             return written.and_then(|()| out.flush()).or_else(|error| {
-                match crate::output::reader_left(&error) {
+                match crate::output::is_broken_pipe(&error) {
                     true => Ok(()),
                     false => Err(error),
                 }
             });
         }
         let (attempt, title) = (log.attempt, one_line(&log.title()));
-        log.safe(&mut |text| {
+        log.read_safe(&mut |text| {
             if text.is_empty() {
                 return;
             }
             if self.titled && self.last != Some(attempt) {
                 let before = if self.whole { "" } else { "\n" };
-                self.output.exact(&format!("{before}{}\n", self.output.paint.title(&format!("── {title}"))));
+                self.output
+                    .print_exact(&format!("{before}{}\n", self.output.paint.title(&format!("── {title}"))));
                 self.last = Some(attempt);
             }
-            self.output.exact(text);
+            self.output.print_exact(text);
             self.whole = text.ends_with('\n');
         })
     }

@@ -33,17 +33,17 @@ mod validate;
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Parser, Subcommand};
-use skein_core::engine::Decision;
+use skein_core::engine::Verdict;
 
-pub use init::{quoted, write as write_new};
-pub use load::invalid;
-pub use resume::{Stay, take_up};
-pub use run::{How, refuse, start};
+pub use init::{create_file as write_new, quote_path};
+pub use load::refuse_invalid;
+pub use resume::{ResumeOptions, take_over_run};
+pub use run::{AttachOptions, refuse_unprepared, start_run};
 
 use crate::{
     exit::Exit,
     invocation,
-    output::{Format, Output, reader_left},
+    output::{CliOutput, OutputFormat, is_broken_pipe},
 };
 
 /// Checks, plans and runs workflows whose steps are done by coding agents, tools, commands and people.
@@ -51,10 +51,10 @@ use crate::{
 #[command(name = "skein", version, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
     /// For people, or one JSON value for programs; or a line of JSON for each event of a run.
     #[arg(long, global = true, value_enum, default_value = "human")]
-    format: Format,
+    format: OutputFormat,
     /// Where runs are kept; `.skein` in the project unless told otherwise.
     #[arg(long, global = true, value_name = "DIR", env = "SKEIN_STATE")]
     state: Option<PathBuf>,
@@ -64,88 +64,88 @@ pub struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Checks workflows and says what is wrong, where, and what to do.
-    Validate(validate::Arguments),
+    Validate(validate::ValidateArguments),
     /// Shows what a run would do, before anything is spent.
-    Plan(plan::Arguments),
+    Plan(plan::PlanArguments),
     /// Does the work of a workflow, and shows it.
-    Run(run::Arguments),
+    Run(run::RunArguments),
     /// Lists the runs, or shows one of them.
-    Runs(runs::Arguments),
+    Runs(runs::RunsArguments),
     /// Shows what the workers of a run printed.
-    Logs(logs::Arguments),
+    Logs(logs::LogsArguments),
     /// Shows what happened in a run, event by event.
-    Events(events::Arguments),
+    Events(events::EventsArguments),
     /// Says yes at a gate or a hold.
-    Approve(decide::Arguments),
+    Approve(decide::DecideArguments),
     /// Says no at a gate or a hold.
-    Reject(decide::Arguments),
+    Reject(decide::DecideArguments),
     /// Tells a run of something that happened outside.
-    Signal(signal::Arguments),
+    Signal(signal::SignalArguments),
     /// Ends a run early.
-    Cancel(cancel::Arguments),
+    Cancel(cancel::CancelArguments),
     /// Goes on with runs that were left, or whose process died.
-    Resume(resume::Arguments),
+    Resume(resume::ResumeArguments),
     /// Begins a new run with the results of another, from a step of it on.
-    Fork(fork::Arguments),
+    Fork(fork::ForkArguments),
     /// Lists steps that failed for good, and does them again or drops them.
-    Dlq(dlq::Arguments),
+    Dlq(dlq::DlqArguments),
     /// Lists who allowed, refused, revealed or changed what, and checks those records.
-    Audit(audit::Arguments),
+    Audit(audit::AuditArguments),
     /// Keeps what a project remembers from run to run, and tells agents.
-    Memory(memory::Arguments),
+    Memory(memory::MemoryArguments),
     /// Draws the steps of a workflow.
-    Graph(graph::Arguments),
+    Graph(graph::GraphArguments),
     /// Prints the JSON Schema of a format, for editors.
-    Schema(schema::Arguments),
+    Schema(schema::SchemaArguments),
     /// Explains a code, with a wrong and a right example.
-    Explain(explain::Arguments),
+    Explain(explain::ExplainArguments),
     /// Lists the workflows of the project.
     List,
     /// Lists what workflows of the project can name, where it is described, and who uses it.
-    Catalog(catalog::Arguments),
+    Catalog(catalog::CatalogArguments),
     /// Shows one workflow: what it takes, does and gives.
-    Show(show::Arguments),
+    Show(show::ShowArguments),
     /// Writes a workflow to begin with, which runs as it is.
-    Init(init::Arguments),
+    Init(init::InitArguments),
     /// Shows what it means that nothing is lost: a run that is killed half way, and goes on.
-    Demo(demo::Arguments),
+    Demo(demo::DemoArguments),
     /// Looks at what there is here to run workflows with, and at what stands in the way.
-    Doctor(doctor::Arguments),
+    Doctor(doctor::DoctorArguments),
     /// Measures how fast Skein is here, beside what the machine can do.
-    Bench(bench::Arguments),
+    Bench(bench::BenchArguments),
     /// Prints completions for a shell.
-    Completions(completions::Arguments),
+    Completions(completions::CompletionsArguments),
 }
 
-impl Command {
+impl CliCommand {
     /// Whether it can print a line of JSON for each event.
-    fn has_lines(&self) -> bool {
+    fn prints_json_lines(&self) -> bool {
         match self {
-            Command::Run(_) | Command::Resume(_) | Command::Fork(_) | Command::Events(_) => true,
-            Command::Dlq(arguments) => arguments.reruns(),
-            Command::Runs(arguments) => arguments.follow,
+            CliCommand::Run(_) | CliCommand::Resume(_) | CliCommand::Fork(_) | CliCommand::Events(_) => true,
+            CliCommand::Dlq(arguments) => arguments.is_rerun(),
+            CliCommand::Runs(arguments) => arguments.follow,
             _ => false,
         }
     }
 }
 
 /// What to say of arguments that could not be read; help and version are what was asked for.
-fn unparsed(error: &clap::Error) -> Exit {
+fn refuse_arguments(error: &clap::Error) -> Exit {
     if !error.use_stderr() {
-        return printed(error, Exit::Done);
+        return print_clap_error(error, Exit::Done);
     }
     if !asks_for_json(std::env::args_os()) {
-        return printed(error, Exit::Usage);
+        return print_clap_error(error, Exit::Usage);
     }
-    let (message, hint) = in_lines(&error.render().to_string());
-    Output::new(Format::Json).refuse(Exit::Usage, &message, hint.as_deref())
+    let (message, hint) = split_clap_message(&error.render().to_string());
+    CliOutput::new(OutputFormat::Json).refuse(Exit::Usage, &message, hint.as_deref())
 }
 
-fn printed(error: &clap::Error, exit: Exit) -> Exit {
+fn print_clap_error(error: &clap::Error, exit: Exit) -> Exit {
     match error.print() {
-        Err(error) if !reader_left(&error) => Exit::Broken,
+        Err(error) if !is_broken_pipe(&error) => Exit::Broken,
         _ => exit,
     }
 }
@@ -158,7 +158,7 @@ fn asks_for_json(arguments: impl Iterator<Item = OsString>) -> bool {
 }
 
 /// The first paragraph as the message; a tip, or else how the command is used, as the hint.
-fn in_lines(text: &str) -> (String, Option<String>) {
+fn split_clap_message(text: &str) -> (String, Option<String>) {
     let mut paragraphs = text.split("\n\n").map(|lines| {
         lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
     });
@@ -173,10 +173,10 @@ fn in_lines(text: &str) -> (String, Option<String>) {
 pub fn run() -> Exit {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return unparsed(&error),
+        Err(error) => return refuse_arguments(&error),
     };
-    let output = Output::new(cli.format);
-    if cli.format == Format::Jsonl && !cli.command.has_lines() {
+    let output = CliOutput::new(cli.format);
+    if cli.format == OutputFormat::Jsonl && !cli.command.prints_json_lines() {
         let hint = "`run`, `resume`, `fork`, `dlq rerun`, `events` and `runs --follow` do";
         return output.refuse(Exit::Usage, "this command does not print lines of JSON", Some(hint));
     }
@@ -184,34 +184,34 @@ pub fn run() -> Exit {
         let message = format!("`--project {}` names no folder", folder.display());
         return output.refuse(Exit::Usage, &message, None);
     }
-    invocation::remember(cli.state.as_deref(), cli.project.as_deref());
+    invocation::remember_flags(cli.state.as_deref(), cli.project.as_deref());
     let state = cli.state.as_deref();
     match cli.command {
-        Command::Validate(arguments) => validate::run(&arguments, output),
-        Command::Plan(arguments) => plan::run(&arguments, output),
-        Command::Run(arguments) => run::run(&arguments, state, output),
-        Command::Runs(arguments) => runs::run(&arguments, state, output),
-        Command::Logs(arguments) => logs::run(&arguments, state, output),
-        Command::Events(arguments) => events::run(&arguments, state, output),
-        Command::Approve(arguments) => decide::run(&arguments, Decision::Approve, state, output),
-        Command::Reject(arguments) => decide::run(&arguments, Decision::Reject, state, output),
-        Command::Signal(arguments) => signal::run(&arguments, state, output),
-        Command::Cancel(arguments) => cancel::run(&arguments, state, output),
-        Command::Resume(arguments) => resume::run(&arguments, state, output),
-        Command::Fork(arguments) => fork::run(&arguments, state, output),
-        Command::Dlq(arguments) => dlq::run(&arguments, state, output),
-        Command::Audit(arguments) => audit::run(&arguments, state, output),
-        Command::Memory(arguments) => memory::run(&arguments, state, output),
-        Command::Graph(arguments) => graph::run(&arguments, output),
-        Command::Schema(arguments) => schema::run(&arguments, output),
-        Command::Explain(arguments) => explain::run(&arguments, output),
-        Command::List => list::run(output),
-        Command::Catalog(arguments) => catalog::run(&arguments, output),
-        Command::Show(arguments) => show::run(&arguments, output),
-        Command::Init(arguments) => init::run(&arguments, output),
-        Command::Demo(arguments) => demo::run(arguments, output),
-        Command::Doctor(arguments) => doctor::run(&arguments, state, output),
-        Command::Bench(arguments) => bench::run(&arguments, state, output),
-        Command::Completions(arguments) => completions::run(&arguments, output),
+        CliCommand::Validate(arguments) => validate::run(&arguments, output),
+        CliCommand::Plan(arguments) => plan::run(&arguments, output),
+        CliCommand::Run(arguments) => run::run(&arguments, state, output),
+        CliCommand::Runs(arguments) => runs::run(&arguments, state, output),
+        CliCommand::Logs(arguments) => logs::run(&arguments, state, output),
+        CliCommand::Events(arguments) => events::run(&arguments, state, output),
+        CliCommand::Approve(arguments) => decide::run(&arguments, Verdict::Approve, state, output),
+        CliCommand::Reject(arguments) => decide::run(&arguments, Verdict::Reject, state, output),
+        CliCommand::Signal(arguments) => signal::run(&arguments, state, output),
+        CliCommand::Cancel(arguments) => cancel::run(&arguments, state, output),
+        CliCommand::Resume(arguments) => resume::run(&arguments, state, output),
+        CliCommand::Fork(arguments) => fork::run(&arguments, state, output),
+        CliCommand::Dlq(arguments) => dlq::run(&arguments, state, output),
+        CliCommand::Audit(arguments) => audit::run(&arguments, state, output),
+        CliCommand::Memory(arguments) => memory::run(&arguments, state, output),
+        CliCommand::Graph(arguments) => graph::run(&arguments, output),
+        CliCommand::Schema(arguments) => schema::run(&arguments, output),
+        CliCommand::Explain(arguments) => explain::run(&arguments, output),
+        CliCommand::List => list::run(output),
+        CliCommand::Catalog(arguments) => catalog::run(&arguments, output),
+        CliCommand::Show(arguments) => show::run(&arguments, output),
+        CliCommand::Init(arguments) => init::run(&arguments, output),
+        CliCommand::Demo(arguments) => demo::run(arguments, output),
+        CliCommand::Doctor(arguments) => doctor::run(&arguments, state, output),
+        CliCommand::Bench(arguments) => bench::run(&arguments, state, output),
+        CliCommand::Completions(arguments) => completions::run(&arguments, output),
     }
 }

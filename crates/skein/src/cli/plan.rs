@@ -5,30 +5,30 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use skein_core::{
-    closest::did_you_mean,
-    ir::{Kind, Schema, Workflow},
-    plan::{Plan, Problem, ProblemCode},
+    ir::{Schema, StepKindSpec, Workflow},
+    plan::{Plan, PlanProblem, ProblemCode},
+    suggest::did_you_mean,
 };
-use skein_dialects::{Diagnostic, Overridden, Sort, render};
+use skein_dialects::{CatalogKind, Diagnostic, OverriddenField, render};
 use skein_host::{
-    crew::is_repository,
-    workspace::{ROOT_PARAMETER, has_files, with_root},
+    executor::is_repository,
+    workspace::{ROOT_PARAMETER, has_files, with_root_parameter},
 };
 
-use super::load::{Loaded, invalid, load};
+use super::load::{LoadedWorkflow, load_workflow, refuse_invalid};
 use crate::{
-    enforcement,
+    agent_config, enforcement,
     exit::Exit,
-    output::Output,
-    parameters, persona,
-    plan::{PlanView, short},
-    project::OnDisk,
-    resolve::Resolutions,
+    output::CliOutput,
+    parameters,
+    plan::{PlanView, shorten_text},
+    project::DiskProject,
+    resolve::ToolResolutions,
 };
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct Arguments {
+pub struct PlanArguments {
     /// A file, or the name of a workflow of the project.
     pub workflow: String,
     /// A parameter, read by its declared type.
@@ -39,75 +39,77 @@ pub struct Arguments {
     file: Option<PathBuf>,
 }
 
-pub fn run(arguments: &Arguments, output: Output) -> Exit {
-    match plan(arguments, output) {
+pub fn run(arguments: &PlanArguments, output: CliOutput) -> Exit {
+    match build_plan_view(arguments, output) {
         Ok((loaded, view)) => {
-            print(&loaded, &view, output);
+            print_plan(&loaded, &view, output);
             Exit::Done
         }
         Err(exit) => exit,
     }
 }
 
-fn plan(arguments: &Arguments, output: Output) -> Result<(Loaded, PlanView), Exit> {
-    let (loaded, plan) = bound(arguments, |_| Ok(None), output)?;
-    let enforced = enforcement::of_this_machine();
+fn build_plan_view(arguments: &PlanArguments, output: CliOutput) -> Result<(LoadedWorkflow, PlanView), Exit> {
+    let (loaded, plan) = bind_workflow(arguments, |_| Ok(None), output)?;
+    let enforced = enforcement::machine_enforcement();
     // Where no tool is described at all, one warning says so, and not every step.
-    let found = match loaded.project.shelf(Sort::Tool).entries() {
-        [] => Resolutions::default(),
-        _ => Resolutions::of(&plan, &loaded.project),
+    let found = match loaded.project.shelf(CatalogKind::Tool).entries() {
+        [] => ToolResolutions::default(),
+        _ => ToolResolutions::resolve_plan(&plan, &loaded.project),
     };
-    let mut view = PlanView::of(&plan, &persona::known(&plan, &loaded.project), &found, enforced);
-    view.no_worktrees = no_worktrees(&plan, &loaded.project.root);
+    let mut view =
+        PlanView::from_plan(&plan, &agent_config::resolve_agents(&plan, &loaded.project), &found, enforced);
+    view.no_worktrees = check_worktrees(&plan, &loaded.project.root);
     Ok((loaded, view))
 }
 
 /// Why steps cannot have the worktrees that they want.
-fn no_worktrees(plan: &Plan, project: &Path) -> Option<String> {
+fn check_worktrees(plan: &Plan, project: &Path) -> Option<String> {
     let mut steps = plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
-    let wanted = steps.any(|step| matches!(&step.kind, Kind::Work(work) if work.isolation.worktree));
+    let wanted = steps.any(|step| matches!(&step.kind, StepKindSpec::Work(work) if work.isolation.worktree));
     (wanted && !is_repository(project))
         .then(|| "cannot be had: the project is in no git repository".to_owned())
 }
 
 /// The workflow that was named, with the parameters that were given. One that takes or gives files is told where they are.
-pub fn bound(
-    arguments: &Arguments,
-    root: impl FnOnce(&OnDisk) -> Result<Option<PathBuf>, Exit>,
-    output: Output,
-) -> Result<(Loaded, Plan), Exit> {
-    let loaded = load(&arguments.workflow, output)?;
+pub fn bind_workflow(
+    arguments: &PlanArguments,
+    root: impl FnOnce(&DiskProject) -> Result<Option<PathBuf>, Exit>,
+    output: CliOutput,
+) -> Result<(LoadedWorkflow, Plan), Exit> {
+    let loaded = load_workflow(&arguments.workflow, output)?;
     let report = &loaded.report;
     let Some(definition) = &report.definition else {
-        return Err(invalid(&report.diagnostics, output));
+        return Err(refuse_invalid(&report.diagnostics, output));
     };
     let schema = &definition.root().workflow.inputs;
-    let given = parameters::read(&arguments.parameters, arguments.file.as_deref(), schema)
+    let given = parameters::read_parameters(&arguments.parameters, arguments.file.as_deref(), schema)
         .map_err(|why| output.refuse(Exit::Usage, &why, None))?;
     let given = match has_files(&definition.root().workflow) {
-        true => told_root(given, root(&loaded.project)?, schema),
+        true => add_files_root(given, root(&loaded.project)?, schema),
         false => given,
     };
-    let plan =
-        definition.bind(given.clone()).map_err(|problems| misgiven(&problems, &given, schema, output))?;
+    let plan = definition
+        .bind(given.clone())
+        .map_err(|problems| refuse_parameters(&problems, &given, schema, output))?;
     refuse_undeclared(&given, &definition.root().workflow, output)?;
     Ok((loaded, plan))
 }
 
 /// Parameters with the place of the files. Where there is no run, nothing is said of it that need not be.
-fn told_root(given: Value, root: Option<PathBuf>, schema: &Schema) -> Value {
-    let needed = schema.required().any(|name| name == ROOT_PARAMETER);
+fn add_files_root(given: Value, root: Option<PathBuf>, schema: &Schema) -> Value {
+    let needed = schema.required_properties().any(|name| name == ROOT_PARAMETER);
     match root.or_else(|| needed.then(|| PathBuf::from("the run's own folder"))) {
-        Some(root) => (*with_root(&given, &root)).clone(),
+        Some(root) => (*with_root_parameter(&given, &root)).clone(),
         None => given,
     }
 }
 
 /// Refuses parameters that the workflow does not declare, unless it takes any.
-fn refuse_undeclared(given: &Value, workflow: &Workflow, output: Output) -> Result<(), Exit> {
+fn refuse_undeclared(given: &Value, workflow: &Workflow, output: CliOutput) -> Result<(), Exit> {
     let names = given.as_object().into_iter().flat_map(|given| given.keys());
     let undeclared: Vec<&String> =
-        names.filter(|name| !parameters::is_declared(&workflow.inputs, name)).collect();
+        names.filter(|name| !parameters::accepts_parameter(&workflow.inputs, name)).collect();
     let Some(first) = undeclared.first() else { return Ok(()) };
     let quoted: Vec<String> = undeclared.iter().map(|name| format!("`{name}`")).collect();
     let message = format!("workflow `{}` declares no parameter {}", workflow.id, quoted.join(", "));
@@ -120,18 +122,25 @@ fn refuse_undeclared(given: &Value, workflow: &Workflow, output: Output) -> Resu
 }
 
 /// Says what is wrong with the parameters.
-pub fn misgiven(problems: &[Problem], given: &Value, schema: &Schema, output: Output) -> Exit {
-    let told: Vec<String> = problems.iter().map(told).collect();
+pub fn refuse_parameters(
+    problems: &[PlanProblem],
+    given: &Value,
+    schema: &Schema,
+    output: CliOutput,
+) -> Exit {
+    let told: Vec<String> = problems.iter().map(describe_problem).collect();
     let hint = problems.iter().find_map(|problem| problem.hint.clone());
     let missing = problems.iter().find(|problem| problem.code == ProblemCode::MissingParameter);
-    let give = missing.map(|problem| format!("give it with `--param {}=VALUE`", name(problem)));
-    let as_json = || problems.iter().find_map(|problem| parameters::as_json(name(problem), given, schema));
+    let give = missing.map(|problem| format!("give it with `--param {}=VALUE`", parameter_name(problem)));
+    let as_json = || {
+        problems.iter().find_map(|problem| parameters::suggest_json(parameter_name(problem), given, schema))
+    };
     output.refuse(Exit::Usage, &told.join("; "), hint.or(give).or_else(as_json).as_deref())
 }
 
 /// A value that does not fit is told with the parameter that it was given for.
-fn told(problem: &Problem) -> String {
-    match (problem.code, name(problem)) {
+fn describe_problem(problem: &PlanProblem) -> String {
+    match (problem.code, parameter_name(problem)) {
         (ProblemCode::BadParameter, name) if !name.is_empty() => {
             format!("the parameter `{name}`: {}", problem.message)
         }
@@ -140,12 +149,12 @@ fn told(problem: &Problem) -> String {
 }
 
 /// The parameter that a problem is about, or a value within it.
-fn name(problem: &Problem) -> &str {
+fn parameter_name(problem: &PlanProblem) -> &str {
     problem.at.field.strip_prefix("parameters.").unwrap_or_default()
 }
 
 /// A value that the project has put in the place of the workflow's, and where it says so.
-fn overridden(one: &Overridden) -> Value {
+fn override_to_json(one: &OverriddenField) -> Value {
     let at = one.source.position(one.span.start);
     json!({
         "field": one.field,
@@ -157,24 +166,29 @@ fn overridden(one: &Overridden) -> Value {
     })
 }
 
-fn print(loaded: &Loaded, view: &PlanView, output: Output) {
+fn print_plan(loaded: &LoadedWorkflow, view: &PlanView, output: CliOutput) {
     let report = &loaded.report;
     if output.is_json() {
-        let objects = |list: &[Diagnostic]| list.iter().map(render::object).collect::<Vec<Value>>();
+        let objects = |list: &[Diagnostic]| list.iter().map(render::render_json).collect::<Vec<Value>>();
         let mut value = json!(view);
         value["diagnostics"] = Value::from(objects(&report.diagnostics));
         if !report.overridden.is_empty() {
-            value["overridden"] = report.overridden.iter().map(overridden).collect();
+            value["overridden"] = report.overridden.iter().map(override_to_json).collect();
         }
         value["notes"] = Value::from(objects(&report.notes));
-        return output.json(&value);
+        return output.print_json(&value);
     }
-    let mut text = crate::plan::text(view, output.paint);
+    let mut text = crate::plan::render_plan(view, output.paint);
     for one in &report.overridden {
         let word = output.paint.title(&format!("{:12}", "Overridden"));
-        let before = one.before.as_ref().map(|value| format!(" instead of {}", short(&value.to_string())));
-        let shown =
-            format!("{} is {}{}", one.field, short(&one.value.to_string()), before.unwrap_or_default());
+        let before =
+            one.before.as_ref().map(|value| format!(" instead of {}", shorten_text(&value.to_string())));
+        let shown = format!(
+            "{} is {}{}",
+            one.field,
+            shorten_text(&one.value.to_string()),
+            before.unwrap_or_default()
+        );
         let at = one.source.position(one.span.start);
         let aside = output.paint.faint(&format!("[at {}:{}]", one.source.name, at.line));
         text += &format!("{word}  {shown} {aside}\n");
@@ -185,10 +199,10 @@ fn print(loaded: &Loaded, view: &PlanView, output: Output) {
         } else {
             output.paint.warning(&format!("{:12}", "Warning"))
         };
-        let place = note.place();
+        let place = note.primary_label();
         let position = place.source.position(place.span.start);
         let aside = format!("[{} at {}:{}]", note.code, place.source.name, position.line);
         text += &format!("{word}  {} {}\n", note.message, output.paint.faint(&aside));
     }
-    output.text(&text);
+    output.print_text(&text);
 }

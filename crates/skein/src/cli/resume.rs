@@ -3,31 +3,31 @@
 use std::path::Path;
 
 use clap::Args;
-use skein_core::{engine::Input, ids::RunId, ir::RunStatus, plan::Plan};
+use skein_core::{engine::RunInput, ids::RunId, ir::RunStatus, plan::Plan};
 use skein_host::{
-    crew::About,
-    host::Recall,
+    executor::RunSettings,
+    host::RunLoader,
     identity::current_user,
-    store::{ClaimError, Owner, RunRow, Store, StoreError, Which},
+    store::{ClaimError, RunOwner, RunRow, RunSelection, Store, StoreError},
 };
 
 use super::{detach, resume_all};
 use crate::{
-    context::{self, ContextTaken},
+    context::{self, ContextHoldError},
     exit::Exit,
+    host_session::{self, HostSession},
     inbox,
-    output::Output,
-    own::{self, Own},
-    result::result,
-    say,
-    state::{State, failed, refuse_shortened},
-    taped::Taped,
-    watch::{self, Follow, Over},
+    output::CliOutput,
+    recording::RecordingSummary,
+    run_json::run_to_json,
+    send_input,
+    state::{StateHandle, refuse_shortened, refuse_store_error},
+    watch::{self, FollowEnd, FollowRequest},
 };
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct Arguments {
+pub struct ResumeArguments {
     /// The run, by its id or how that begins; the only one there is unless told otherwise.
     #[arg(conflicts_with = "all")]
     run: Option<String>,
@@ -48,42 +48,42 @@ pub struct Arguments {
     detached: bool,
 }
 
-pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
-    resume(arguments, state, output).unwrap_or_else(|exit| exit)
+pub fn run(arguments: &ResumeArguments, state: Option<&Path>, output: CliOutput) -> Exit {
+    resume_run(arguments, state, output).unwrap_or_else(|exit| exit)
 }
 
-fn resume(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
+fn resume_run(arguments: &ResumeArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
     if arguments.all {
         return resume_all::run(given, !arguments.no_wait, output);
     }
     let (state, row) = match &arguments.run {
-        Some(run) => State::with_run(given, run, output)?,
-        None => only(given, output)?,
+        Some(run) => StateHandle::open_run(given, run, output)?,
+        None => find_only_resumable(given, output)?,
     };
     let row = if arguments.accept_shortened_journal { accept_shortened(&state, &row, output)? } else { row };
-    check(&row, output)?;
+    check_resumable(&row, output)?;
     if arguments.detach {
-        return detach::leave(&state, &row.run, &[], output);
+        return detach::detach_run(&state, &row.run, &[], output);
     }
     if arguments.detached {
         detach::begin_session();
     }
-    let stay = Stay { waits: !arguments.no_wait, quiet: false, detached: arguments.detached };
-    take_up(&state, &row, &stay, output)
+    let stay = ResumeOptions { waits: !arguments.no_wait, quiet: false, detached: arguments.detached };
+    take_over_run(&state, &row, &stay, output)
 }
 
 /// Accepts that the journal of a run is shortened, and returns the run as it is from now on.
-fn accept_shortened(state: &State, row: &RunRow, output: Output) -> Result<RunRow, Exit> {
+fn accept_shortened(state: &StateHandle, row: &RunRow, output: CliOutput) -> Result<RunRow, Exit> {
     let run = &row.run;
-    say::outside(state, run, "accept a shortened journal", output)?;
+    send_input::require_person(state, run, "accept a shortened journal", output)?;
     let refuse = |message: &str| output.refuse(Exit::Refused, message, None);
-    match state.store.accept_shortened(run).map_err(|error| failed(&error, output))? {
+    match state.store.accept_shortened(run).map_err(|error| refuse_store_error(&error, output))? {
         None => Err(refuse(&format!("the journal of run `{run}` is not shortened"))),
         Some(false) => Err(refuse(&format!(
             "nothing is left of run `{run}` to go on with; it is not listed any more, start it again with `skein run`"
         ))),
         Some(true) => {
-            let now = state.store.run(run).map_err(|error| failed(&error, output))?;
+            let now = state.store.find_run(run).map_err(|error| refuse_store_error(&error, output))?;
             now.ok_or_else(|| refuse(&format!("there is no run `{run}`")))
         }
     }
@@ -91,7 +91,7 @@ fn accept_shortened(state: &State, row: &RunRow, output: Output) -> Result<RunRo
 
 /// How a run that is taken up is stayed with.
 #[derive(Debug)]
-pub struct Stay {
+pub struct ResumeOptions {
     pub waits: bool,
     /// Whether nothing is printed that programs would read.
     pub quiet: bool,
@@ -100,97 +100,106 @@ pub struct Stay {
 }
 
 /// Goes on with a run that nobody has.
-pub fn take_up(state: &State, row: &RunRow, stay: &Stay, output: Output) -> Result<Exit, Exit> {
-    let about = say::about(row, output)?;
-    let secrets = own::secrets(&about.secrets, output)?;
-    let known = known(state, row);
-    let own = Own::new(state, secrets, own::workers(&about.project), output)?;
+pub fn take_over_run(
+    state: &StateHandle,
+    row: &RunRow,
+    stay: &ResumeOptions,
+    output: CliOutput,
+) -> Result<Exit, Exit> {
+    let about = send_input::read_run_settings(row, output)?;
+    let secrets = host_session::load_secrets(&about.secrets, output)?;
+    let known = load_plan(state, row);
+    let own = HostSession::new(state, secrets, host_session::read_max_workers(&about.project), output)?;
     let plan = match known {
         Ok(plan) => plan,
-        Err(error) => return Err(unknown(&own, row, &error, output)),
+        Err(error) => return Err(refuse_unreadable(&own, row, &error, output)),
     };
-    match context::hold(&own.contexts, state, &row.run, &plan, &about) {
+    match context::hold_context(&own.contexts, state, &row.run, &plan, &about) {
         Ok(()) => {}
-        Err(taken @ ContextTaken::InUse(_)) if row.head.status == RunStatus::Queued => {
-            context::tell_queued(&row.run, &taken, output);
+        Err(taken @ ContextHoldError::InUse(_)) if row.head.status == RunStatus::Queued => {
+            context::warn_queued(&row.run, &taken, output);
             if !stay.waits {
                 return leave_queued(state, row, &about, stay, output);
             }
             if stay.detached {
-                detach::tell_begun();
+                detach::notify_parent();
             }
-            context::hold_when_free(&own.contexts, state, &row.run, (&plan, &about), output)?;
+            context::hold_context_when_free(&own.contexts, state, &row.run, (&plan, &about), output)?;
         }
         // One that has been at work does not wait in line again.
         Err(taken) => return Err(taken.refuse(output)),
     }
     // Whoever had the folder until now may have had the run, and brought it to its end.
-    let now = state.store.run(&row.run).map_err(|error| failed(&error, output))?;
-    check(now.as_ref().unwrap_or(row), output)?;
-    own.listen(vec![row.run.clone()], &current_user(), output)?;
-    inbox::receive(state, &about.project, output);
+    let now = state.store.find_run(&row.run).map_err(|error| refuse_store_error(&error, output))?;
+    check_resumable(now.as_ref().unwrap_or(row), output)?;
+    own.handle_signals(vec![row.run.clone()], &current_user(), output)?;
+    inbox::receive_decisions(state, &about.project, output);
     if row.head.closed {
-        undo_again(state, row, output)?;
+        request_undo_retry(state, row, output)?;
     }
     // Another process may have had the run, and left it, since it was read.
-    let before = own.resume(&row.run, output)?;
+    let before = own.resume_run(&row.run, output)?;
     if stay.detached {
-        detach::tell_begun();
+        detach::notify_parent();
     }
-    let going = Going { run: &row.run, plan, about: &about, before, waits: stay.waits, quiet: stay.quiet };
-    Ok(go_on(state, &own, going, output))
+    let going =
+        SessionRun { run: &row.run, plan, about: &about, before, waits: stay.waits, quiet: stay.quiet };
+    Ok(follow_to_end(state, &own, going, output))
 }
 
 /// Leaves a run that waits for its context folder, and shows programs how it is.
 fn leave_queued(
-    state: &State,
+    state: &StateHandle,
     row: &RunRow,
-    about: &About,
-    stay: &Stay,
-    output: Output,
+    about: &RunSettings,
+    stay: &ResumeOptions,
+    output: CliOutput,
 ) -> Result<Exit, Exit> {
     if output.is_json() && !stay.quiet {
-        let (plan, replayed) = state.recall(row, output)?;
-        output.json(&result(&plan, &replayed, &about.warnings));
+        let (plan, replayed) = state.load_run(row, output)?;
+        output.print_json(&run_to_json(&plan, &replayed, &about.warnings));
     }
     Ok(Exit::Waiting)
 }
 
 /// The plan of a run, whose journal can be read.
-fn known(state: &State, row: &RunRow) -> Result<Plan, StoreError> {
-    Ok(Recall::new(&*state.store).run(row)?.driver.into_parts().0)
+fn load_plan(state: &StateHandle, row: &RunRow) -> Result<Plan, StoreError> {
+    Ok(RunLoader::new(&*state.store).load_run(row)?.driver.into_parts().0)
 }
 
 /// What to say of a journal that cannot be read. One that is damaged is taken all the same: so what the run left running is
 /// ended, and it is set aside.
-fn unknown(own: &Own, row: &RunRow, error: &StoreError, output: Output) -> Exit {
+fn refuse_unreadable(own: &HostSession, row: &RunRow, error: &StoreError, output: CliOutput) -> Exit {
     let taken = match error {
-        StoreError::Damaged(_) => own.resume(&row.run, output).map(drop),
+        StoreError::Damaged(_) => own.resume_run(&row.run, output).map(drop),
         _ => Ok(()),
     };
-    taken.err().unwrap_or_else(|| failed(error, output))
+    taken.err().unwrap_or_else(|| refuse_store_error(error, output))
 }
 
 /// What could not be undone when the run ended is to be tried again: said to it before it is taken, as it hears nothing
 /// once it is over.
-fn undo_again(state: &State, row: &RunRow, output: Output) -> Result<(), Exit> {
-    let input = Input::RetryUndo { by: current_user() };
+fn request_undo_retry(state: &StateHandle, row: &RunRow, output: CliOutput) -> Result<(), Exit> {
+    let input = RunInput::RetryUndo { by: current_user() };
     let body = serde_json::to_vec(&input).expect("an input serialises to JSON");
-    state.store.send(&row.run, &body).map(drop).map_err(|error| failed(&error, output))
+    state.store.send_request(&row.run, &body).map(drop).map_err(|error| refuse_store_error(&error, output))
 }
 
 /// Runs that can be gone on with.
-pub fn left(state: &State, output: Output) -> Result<Vec<RunRow>, Exit> {
-    let unfinished = state.store.runs(Which::Unfinished).map_err(|error| failed(&error, output))?;
-    let nobodys = |row: &RunRow| matches!(row.owner, Owner::Nobody | Owner::Dead(_));
+pub fn list_resumable_runs(state: &StateHandle, output: CliOutput) -> Result<Vec<RunRow>, Exit> {
+    let unfinished = state
+        .store
+        .select_runs(RunSelection::Unfinished)
+        .map_err(|error| refuse_store_error(&error, output))?;
+    let nobodys = |row: &RunRow| matches!(row.owner, RunOwner::Nobody | RunOwner::Dead(_));
     Ok(unfinished.into_iter().filter(nobodys).collect())
 }
 
 /// The one that can be gone on with.
-fn only(given: Option<&Path>, output: Output) -> Result<(State, RunRow), Exit> {
+fn find_only_resumable(given: Option<&Path>, output: CliOutput) -> Result<(StateHandle, RunRow), Exit> {
     let nothing = || output.refuse(Exit::Refused, "there is nothing to go on with", None);
-    let state = State::find(given, output)?.ok_or_else(nothing)?;
-    let left = left(&state, output)?;
+    let state = StateHandle::open_existing(given, output)?.ok_or_else(nothing)?;
+    let left = list_resumable_runs(&state, output)?;
     match &left[..] {
         [] => Err(nothing()),
         [one] => Ok((state, one.clone())),
@@ -205,7 +214,7 @@ fn only(given: Option<&Path>, output: Output) -> Result<(State, RunRow), Exit> {
 }
 
 /// Says no to what is over, and to what someone has.
-fn check(row: &RunRow, output: Output) -> Result<(), Exit> {
+fn check_resumable(row: &RunRow, output: CliOutput) -> Result<(), Exit> {
     let run = &row.run;
     refuse_shortened(row, output)?;
     if row.head.closed && row.head.status != RunStatus::UndoFailed {
@@ -214,20 +223,20 @@ fn check(row: &RunRow, output: Output) -> Result<(), Exit> {
         return Err(output.refuse(Exit::Refused, &message, Some(&hint)));
     }
     match &row.owner {
-        Owner::Other(_) => {
+        RunOwner::Other(_) => {
             let error = ClaimError::Owned("another process".to_owned()).into();
-            Err(own::not_had(run, &error, output))
+            Err(host_session::refuse_claim(run, &error, output))
         }
-        Owner::Nobody | Owner::Here | Owner::Dead(_) => Ok(()),
+        RunOwner::Nobody | RunOwner::Here | RunOwner::Dead(_) => Ok(()),
     }
 }
 
 /// A run that this process owns from now on.
 #[derive(Debug)]
-pub struct Going<'a> {
+pub struct SessionRun<'a> {
     pub run: &'a RunId,
     pub plan: Plan,
-    pub about: &'a About,
+    pub about: &'a RunSettings,
     /// So many events are known already.
     pub before: u64,
     pub waits: bool,
@@ -236,18 +245,23 @@ pub struct Going<'a> {
 }
 
 /// Shows a run that is owned here until it is over or left, and whatever run retries it.
-pub fn go_on(state: &State, own: &Own, going: Going<'_>, output: Output) -> Exit {
+pub fn follow_to_end(
+    state: &StateHandle,
+    own: &HostSession,
+    going: SessionRun<'_>,
+    output: CliOutput,
+) -> Exit {
     let (mut run, mut before) = (going.run.clone(), going.before);
     let mut all = vec![run.clone()];
     loop {
-        let ask = if going.waits { own.ask(state, &run, going.about, output) } else { None };
-        let follow = Follow {
+        let ask = if going.waits { own.open_prompt(state, &run, going.about, output) } else { None };
+        let follow = FollowRequest {
             run: &run,
             plan: going.plan.clone(),
             store: &*state.store,
             workspace: &going.about.workspace,
             warnings: &going.about.warnings,
-            kept: &state.kept(&run),
+            kept: &state.run_folder(&run),
             before,
             waits: going.waits,
             quiet: going.quiet,
@@ -256,20 +270,20 @@ pub fn go_on(state: &State, own: &Own, going: Going<'_>, output: Output) -> Exit
         };
         let taped = || {
             own.taping.flush();
-            Taped::of(going.about, &state.path, &all)
+            RecordingSummary::from_runs(going.about, &state.path, &all)
         };
-        let last = watch::follow(follow, &own.told, &taped, output);
-        if let (Over::Closed, Some(next)) = (&last.over, last.next) {
-            own.also(next.clone());
+        let last = watch::watch_run(follow, &own.told, &taped, output);
+        if let (FollowEnd::Closed, Some(next)) = (&last.over, last.next) {
+            own.add_run(next.clone());
             all.push(next.clone());
             (run, before) = (next, 0);
             continue;
         }
-        if last.over == Over::Waits {
-            own.host.leave(&[run]);
+        if last.over == FollowEnd::Waits {
+            own.host.leave_runs(&[run]);
         }
-        let exit = watch::exit(&last.state, &last.over, own.is_stopped(), output);
-        let taped = taped().filter(|_| last.over == Over::Closed);
-        return taped.map_or(exit, |taped| taped.tell(exit, output));
+        let exit = watch::follow_exit(&last.state, &last.over, own.is_stopped(), output);
+        let taped = taped().filter(|_| last.over == FollowEnd::Closed);
+        return taped.map_or(exit, |taped| taped.print_summary(exit, output));
     }
 }

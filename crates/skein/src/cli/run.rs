@@ -5,44 +5,43 @@ use std::path::{Component, Path, PathBuf};
 use clap::Args;
 use serde_json::Value;
 use skein_core::{
-    engine::Start,
+    engine::RunStart,
     limits,
     plan::{Plan, Severity},
 };
 use skein_dialects::{Diagnostic, render};
 use skein_host::{
     clock::Clock,
-    crew::About,
-    host::{Begin, new_id},
+    executor::RunSettings,
+    host::{RunLaunch, new_run_id},
     identity::current_user,
     store::Store,
 };
 
 use super::{
     detach,
-    load::Loaded,
+    load::LoadedWorkflow,
     plan,
-    resume::{Going, Stay, go_on, take_up},
+    resume::{ResumeOptions, SessionRun, follow_to_end, take_over_run},
 };
 use crate::{
     bindings,
-    context::{self, ContextTaken},
+    context::{self, ContextHoldError},
     exit::Exit,
+    host_session::{self, HostSession},
     inbox, missing_env, orphans,
-    output::Output,
-    own::{self, Own},
-    project::OnDisk,
-    scratch,
-    settle::{self, Unsettled, Wishes},
-    state::{State, failed},
-    taped,
+    output::CliOutput,
+    prepare_run::{self, RunPreparationError, RunRequest},
+    project::DiskProject,
+    recording, run_files,
+    state::{StateHandle, refuse_store_error},
 };
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct Arguments {
+pub struct RunArguments {
     #[command(flatten)]
-    what: plan::Arguments,
+    what: plan::PlanArguments,
     /// The folder to work in; the project unless told otherwise.
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
@@ -59,13 +58,13 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["record", "detach"])]
     replay: Option<PathBuf>,
     #[command(flatten)]
-    how: How,
+    how: AttachOptions,
 }
 
 /// How long a run that is begun is stayed with.
 #[derive(Debug, Default, Args)]
 #[group(skip)]
-pub struct How {
+pub struct AttachOptions {
     /// Leave the run when it waits for a person or a signal.
     #[arg(long)]
     no_wait: bool,
@@ -77,106 +76,123 @@ pub struct How {
     quiet: bool,
 }
 
-impl How {
+impl AttachOptions {
     /// Stays with it to its end; without a word for programs, where another value is what they read.
-    pub fn to_its_end(quiet: bool) -> How {
-        How { quiet, ..How::default() }
+    pub fn with_quiet(quiet: bool) -> AttachOptions {
+        AttachOptions { quiet, ..AttachOptions::default() }
     }
 }
 
-pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
-    begin(arguments, state, output).unwrap_or_else(|exit| exit)
+pub fn run(arguments: &RunArguments, state: Option<&Path>, output: CliOutput) -> Exit {
+    begin_run(arguments, state, output).unwrap_or_else(|exit| exit)
 }
 
-fn begin(arguments: &Arguments, state: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let run = new_id();
+fn begin_run(arguments: &RunArguments, state: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
+    let run = new_run_id();
     let mut opened = None;
-    let files = |project: &OnDisk| {
-        let state = opened.insert(State::open(state, &project.root, output)?);
-        Ok(Some(scratch::root(state, &run)))
+    let files = |project: &DiskProject| {
+        let state = opened.insert(StateHandle::open(state, &project.root, output)?);
+        Ok(Some(run_files::files_root(state, &run)))
     };
-    let (loaded, plan) = plan::bound(&arguments.what, files, output)?;
-    let state = opened.map_or_else(|| State::open(state, &loaded.project.root, output), Ok)?;
-    let about = settled(arguments, &loaded, &plan, &state, output)?;
-    for missing in missing_env::find(&plan.definition, &loaded.project.config, &missing_env::is_set_here) {
+    let (loaded, plan) = plan::bind_workflow(&arguments.what, files, output)?;
+    let state = opened.map_or_else(|| StateHandle::open(state, &loaded.project.root, output), Ok)?;
+    let about = build_run_settings(arguments, &loaded, &plan, &state, output)?;
+    for missing in missing_env::find_missing_variables(
+        &plan.definition,
+        &loaded.project.config,
+        &missing_env::is_set_here,
+    ) {
         output.warn(&missing.message());
     }
-    let context = bindings::context(&plan, &loaded.project);
-    let begin = Begin::new(plan, Start { context, ..Start::new(run) }, about.value());
+    let context = bindings::bind_context(&plan, &loaded.project);
+    let begin = RunLaunch::new(plan, RunStart { context, ..RunStart::new(run) }, about.to_json());
     let workers = loaded.project.config.max_workers.unwrap_or(limits::WORKERS_DEFAULT);
-    start(&state, begin, &about, workers, &arguments.how, output)
+    start_run(&state, begin, &about, workers, &arguments.how, output)
 }
 
 /// Begins a run, and shows it to its end or leaves it.
-pub fn start(
-    state: &State,
-    begin: Begin,
-    about: &About,
+pub fn start_run(
+    state: &StateHandle,
+    begin: RunLaunch,
+    about: &RunSettings,
     workers: u32,
-    how: &How,
-    output: Output,
+    how: &AttachOptions,
+    output: CliOutput,
 ) -> Result<Exit, Exit> {
-    let secrets = own::secrets(&about.secrets, output)?;
-    orphans::tell(state, output)?;
-    scratch::stage(state, &begin, about, output)?;
+    let secrets = host_session::load_secrets(&about.secrets, output)?;
+    orphans::report_and_reap(state, output)?;
+    run_files::stage_files(state, &begin, about, output)?;
     if how.detach {
-        return detach::begin(state, begin, about, output);
+        return detach::begin_detached(state, begin, about, output);
     }
     let (run, plan) = (begin.start.run.clone(), begin.plan.clone());
-    let own = Own::new(state, secrets, workers, output)?;
-    match context::hold(&own.contexts, state, &run, &plan, about) {
+    let own = HostSession::new(state, secrets, workers, output)?;
+    match context::hold_context(&own.contexts, state, &run, &plan, about) {
         Ok(()) => {}
-        Err(ContextTaken::InUse(_)) => {
+        Err(ContextHoldError::InUse(_)) => {
             drop(own);
-            return start_queued(state, begin, how, output);
+            return start_queued_run(state, begin, how, output);
         }
-        Err(taken @ ContextTaken::Nested(_)) => return Err(taken.refuse(output)),
+        Err(taken @ ContextHoldError::Nested(_)) => return Err(taken.refuse(output)),
     }
-    own.listen(vec![run.clone()], &about.user, output)?;
-    inbox::receive(state, &about.project, output);
-    own.host.begin(vec![begin]).map_err(|error| crate::state::failed(&error, output))?;
-    let going = Going { run: &run, plan, about, before: 0, waits: !how.no_wait, quiet: how.quiet };
-    Ok(go_on(state, &own, going, output))
+    own.handle_signals(vec![run.clone()], &about.user, output)?;
+    inbox::receive_decisions(state, &about.project, output);
+    own.host.launch_runs(vec![begin]).map_err(|error| crate::state::refuse_store_error(&error, output))?;
+    let going = SessionRun { run: &run, plan, about, before: 0, waits: !how.no_wait, quiet: how.quiet };
+    Ok(follow_to_end(state, &own, going, output))
 }
 
 /// Begins a run that cannot start yet, and goes on with it when it can.
-fn start_queued(state: &State, begin: Begin, how: &How, output: Output) -> Result<Exit, Exit> {
+fn start_queued_run(
+    state: &StateHandle,
+    begin: RunLaunch,
+    how: &AttachOptions,
+    output: CliOutput,
+) -> Result<Exit, Exit> {
     let run = begin.start.run.clone();
     detach::begin_queued(state, begin, output)?;
-    let row = state.store.run(&run).map_err(|error| failed(&error, output))?;
+    let row = state.store.find_run(&run).map_err(|error| refuse_store_error(&error, output))?;
     let row = row.ok_or_else(|| output.refuse(Exit::Store, &format!("run `{run}` is gone"), None))?;
-    let stay = Stay { waits: !how.no_wait, quiet: how.quiet, detached: false };
-    take_up(state, &row, &stay, output)
+    let stay = ResumeOptions { waits: !how.no_wait, quiet: how.quiet, detached: false };
+    take_over_run(state, &row, &stay, output)
 }
 
-fn settled(
-    arguments: &Arguments,
-    loaded: &Loaded,
+fn build_run_settings(
+    arguments: &RunArguments,
+    loaded: &LoadedWorkflow,
     plan: &Plan,
-    state: &State,
-    output: Output,
-) -> Result<About, Exit> {
-    let wishes = Wishes {
+    state: &StateHandle,
+    output: CliOutput,
+) -> Result<RunSettings, Exit> {
+    let wishes = RunRequest {
         source: &arguments.what.workflow,
         workspace: arguments.workspace.as_deref(),
         allowed: &arguments.allow_root,
         state: &state.path,
         overridden: &loaded.report.overridden,
         user: current_user(),
-        replay: arguments.replay.as_deref().map(|path| taped::open(path, output)).transpose()?,
+        replay: arguments
+            .replay
+            .as_deref()
+            .map(|path| recording::open_recording(path, output))
+            .transpose()?,
     };
-    let settled = settle::settle(plan, &loaded.project, wishes);
-    let mut about = settled.map_err(|no| refuse(&no, state, output))?;
+    let settled = prepare_run::prepare_run(plan, &loaded.project, wishes);
+    let mut about = settled.map_err(|no| refuse_unprepared(&no, state, output))?;
     about.context =
-        arguments.context.as_deref().map(|folder| context_folder(folder, plan, output)).transpose()?;
-    about.warnings = warn(&loaded.report.diagnostics, output);
+        arguments.context.as_deref().map(|folder| parse_context_folder(folder, plan, output)).transpose()?;
+    about.warnings = print_warnings(&loaded.report.diagnostics, output);
     // What was recorded before goes only when all else is there.
-    about.record = arguments.record.as_deref().map(|path| taped::create(path, plan, output)).transpose()?;
+    about.record = arguments
+        .record
+        .as_deref()
+        .map(|path| recording::create_recording(path, plan, output))
+        .transpose()?;
     Ok(about)
 }
 
 /// The context folder that was asked for, as a path within the workspace.
-fn context_folder(folder: &Path, plan: &Plan, output: Output) -> Result<String, Exit> {
+fn parse_context_folder(folder: &Path, plan: &Plan, output: CliOutput) -> Result<String, Exit> {
     let refuse = |message: &str| Err(output.refuse(Exit::Usage, message, None));
     if plan.definition.root().workflow.context.directory.is_none() {
         return refuse("`--context` is for workflows of AgentCore; no other format has a context folder");
@@ -192,20 +208,20 @@ fn context_folder(folder: &Path, plan: &Plan, output: Output) -> Result<String, 
 }
 
 /// Prints the warnings about a workflow that is about to run, and returns them for the run's JSON object.
-fn warn(diagnostics: &[Diagnostic], output: Output) -> Vec<Value> {
+fn print_warnings(diagnostics: &[Diagnostic], output: CliOutput) -> Vec<Value> {
     let warnings = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Warning);
     if !output.is_json() {
-        output.diagnostics(warnings.clone());
+        output.print_diagnostics(warnings.clone());
     }
-    warnings.map(render::object).collect()
+    warnings.map(render::render_json).collect()
 }
 
 /// Says why a run does not begin, and notes who asked for a secret that is for others.
-pub fn refuse(no: &Unsettled, state: &State, output: Output) -> Exit {
+pub fn refuse_unprepared(no: &RunPreparationError, state: &StateHandle, output: CliOutput) -> Exit {
     let (user, now) = (current_user(), Clock::default().now());
-    let entries: Vec<_> = no.refused.iter().map(|refused| refused.entry(&user, now)).collect();
-    match state.store.note(&entries) {
-        Err(error) => failed(&error, output),
+    let entries: Vec<_> = no.refused.iter().map(|refused| refused.to_audit_entry(&user, now)).collect();
+    match state.store.append_audit(&entries) {
+        Err(error) => refuse_store_error(&error, output),
         Ok(()) => output.refuse(Exit::Refused, &no.problems.join("\n       "), None),
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 use serde_json::{Value, json};
 use skein_core::{
-    engine::utc,
+    engine::format_utc,
     ids::RunId,
     ir::RunStatus,
     plan::Plan,
@@ -16,29 +16,29 @@ use skein_core::{
     view::{self, CostView, StepView},
 };
 use skein_host::{
-    crew::About,
-    host::Recall,
-    store::{Head, Owner, RunList, RunRow, Store, StoreError},
+    executor::RunSettings,
+    host::RunLoader,
+    store::{RunHead, RunList, RunOwner, RunRow, Store, StoreError},
 };
 
 use super::logs;
 use crate::{
-    changes::Changes,
+    attempt_logs::{AttemptLogReader, AttemptLogs, AttemptSelector, LogFile},
     context,
     exit::Exit,
-    live::{one_line, spent, status, step_status, took},
-    others,
-    output::{Format, Output, is_unread},
-    printed::{Log, LogFile, Logs, Meant},
-    result::result,
-    since,
-    state::{State, failed, refuse_shortened, warn_of_shortened},
-    watch::{self, Follow, Over},
+    file_changes::FileChangeWatcher,
+    follow_run,
+    live::{format_cost, format_duration, one_line, paint_run_status, paint_step_status},
+    output::{CliOutput, OutputFormat, is_unread},
+    past_time,
+    run_json::run_to_json,
+    state::{StateHandle, refuse_shortened, refuse_store_error, warn_shortened},
+    watch::{self, FollowEnd, FollowRequest},
 };
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct Arguments {
+pub struct RunsArguments {
     /// The run, by its id or how that begins, or `-` for the newest; all unless told otherwise.
     run: Option<String>,
     /// Show what happens until the run is over; without a run, each that changes.
@@ -62,107 +62,112 @@ pub struct Arguments {
     since: Option<String>,
 }
 
-pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
+pub fn run(arguments: &RunsArguments, state: Option<&Path>, output: CliOutput) -> Exit {
     let shown = match &arguments.run {
-        Some(run) if arguments.follow => follow(run, state, output),
-        Some(run) => one(run, arguments.logs, state, output),
-        None => list(arguments, state, output),
+        Some(run) if arguments.follow => follow_one(run, state, output),
+        Some(run) => show_run(run, arguments.logs, state, output),
+        None => list_runs(arguments, state, output),
     };
     shown.unwrap_or_else(|exit| exit)
 }
 
-fn list(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let state = State::find(given, output)?;
+fn list_runs(arguments: &RunsArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
+    let state = StateHandle::open_existing(given, output)?;
     let filter = RunFilter::parse(arguments, output)?;
-    let list = |state: &State| filter.list(state).map_err(|error| failed(&error, output));
+    let list =
+        |state: &StateHandle| filter.list_matching(state).map_err(|error| refuse_store_error(&error, output));
     if let (true, Some(state)) = (arguments.follow, &state) {
-        return changing(state, |state| Ok(list(state)?.rows), output);
+        return follow_changes(state, |state| Ok(list(state)?.rows), output);
     }
     let RunList { rows, more } = state.as_ref().map_or(Ok(RunList { rows: Vec::new(), more: 0 }), list)?;
     if output.is_json() {
-        output.json(&json!({"runs": rows.iter().map(object).collect::<Vec<_>>(), "more": more}));
-    } else if rows.is_empty() && filter.is_any() {
-        output.text("No runs match.\n");
+        output.print_json(&json!({"runs": rows.iter().map(row_to_json).collect::<Vec<_>>(), "more": more}));
+    } else if rows.is_empty() && filter.has_conditions() {
+        output.print_text("No runs match.\n");
     } else if rows.is_empty() {
-        output.text("No runs yet; `skein run FILE` begins one.\n");
+        output.print_text("No runs yet; `skein run FILE` begins one.\n");
     } else {
-        output.text(&table(&rows, output));
+        output.print_text(&render_table(&rows, output));
         if more > 0 {
             let all = rows.len() as u64 + more;
-            output.text(&output.paint.faint(&format!("{more} more; `--limit {all}` shows them\n")));
+            output.print_text(&output.paint.faint(&format!("{more} more; `--limit {all}` shows them\n")));
         }
     }
-    let shortened = state.as_ref().map_or(Ok(false), |state| warn_of_shortened(state, output))?;
+    let shortened = state.as_ref().map_or(Ok(false), |state| warn_shortened(state, output))?;
     Ok(if shortened { Exit::Store } else { Exit::Done })
 }
 
 /// The runs to list.
 struct RunFilter<'a> {
-    arguments: &'a Arguments,
+    arguments: &'a RunsArguments,
     /// As the times of runs are written, so that letters tell which is earlier.
     since: Option<String>,
 }
 
 impl<'a> RunFilter<'a> {
-    fn parse(arguments: &'a Arguments, output: Output) -> Result<RunFilter<'a>, Exit> {
-        let since = arguments.since.as_deref().map(|text| since::parse(text, output)).transpose()?;
+    fn parse(arguments: &'a RunsArguments, output: CliOutput) -> Result<RunFilter<'a>, Exit> {
+        let since =
+            arguments.since.as_deref().map(|text| past_time::parse_past_time(text, output)).transpose()?;
         Ok(RunFilter { arguments, since })
     }
 
     /// Returns true if it leaves any run out.
-    fn is_any(&self) -> bool {
-        let Arguments { status, workflow, .. } = self.arguments;
+    fn has_conditions(&self) -> bool {
+        let RunsArguments { status, workflow, .. } = self.arguments;
         !status.is_empty() || workflow.is_some() || self.since.is_some()
     }
 
-    fn takes(&self, head: &Head) -> bool {
+    fn matches_run(&self, head: &RunHead) -> bool {
         let is = |wanted: &String| {
             [head.status.as_str(), &head.native_status].iter().any(|word| word.eq_ignore_ascii_case(wanted))
         };
-        let Arguments { status, workflow, .. } = self.arguments;
+        let RunsArguments { status, workflow, .. } = self.arguments;
         (status.is_empty() || status.iter().any(is))
             && workflow.as_ref().is_none_or(|workflow| head.workflow == *workflow)
-            && self.since.as_ref().is_none_or(|since| head.started_at.is_some_and(|at| utc(at) >= *since))
+            && self
+                .since
+                .as_ref()
+                .is_none_or(|since| head.started_at.is_some_and(|at| format_utc(at) >= *since))
     }
 
-    fn list(&self, state: &State) -> Result<RunList, StoreError> {
-        let takes = |head: &Head| self.takes(head);
-        state.store.list(self.arguments.limit, self.is_any().then_some(&takes))
+    fn list_matching(&self, state: &StateHandle) -> Result<RunList, StoreError> {
+        let takes = |head: &RunHead| self.matches_run(head);
+        state.store.list_runs(self.arguments.limit, self.has_conditions().then_some(&takes))
     }
 }
 
 /// Prints each run that changes, until someone stops it.
-fn changing(
-    state: &State,
-    newest: impl Fn(&State) -> Result<Vec<RunRow>, Exit>,
-    output: Output,
+fn follow_changes(
+    state: &StateHandle,
+    newest: impl Fn(&StateHandle) -> Result<Vec<RunRow>, Exit>,
+    output: CliOutput,
 ) -> Result<Exit, Exit> {
-    let changes = Changes::of_journal(&state.path)
+    let changes = FileChangeWatcher::watch_journal(&state.path)
         .map_err(|error| output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None))?;
-    let mut seen: BTreeMap<RunId, (Head, Owner)> = BTreeMap::new();
+    let mut seen: BTreeMap<RunId, (RunHead, RunOwner)> = BTreeMap::new();
     loop {
         let mut rows = newest(state)?;
         // The oldest first: what is new is below.
         rows.reverse();
-        let known: BTreeMap<RunId, (Head, Owner)> =
+        let known: BTreeMap<RunId, (RunHead, RunOwner)> =
             rows.iter().map(|row| (row.run.clone(), (row.head.clone(), row.owner.clone()))).collect();
         rows.retain(|row| seen.get(&row.run) != known.get(&row.run));
         seen = known;
         match output.format {
-            Format::Human => output.text(&table(&rows, output)),
-            Format::Json | Format::Jsonl => {
-                rows.iter().for_each(|row| output.json_text(&format!("{}\n", object(row))));
+            OutputFormat::Human => output.print_text(&render_table(&rows, output)),
+            OutputFormat::Json | OutputFormat::Jsonl => {
+                rows.iter().for_each(|row| output.print_json_text(&format!("{}\n", row_to_json(row))));
             }
         }
         if is_unread() {
             return Ok(Exit::Done);
         }
-        changes.wait();
+        changes.wait_for_change();
     }
 }
 
-fn object(row: &RunRow) -> Value {
-    let Head {
+fn row_to_json(row: &RunRow) -> Value {
+    let RunHead {
         workflow,
         version,
         dialect,
@@ -179,8 +184,8 @@ fn object(row: &RunRow) -> Value {
         "workflow": {"id": workflow, "version": version, "dialect": dialect, "hash": row.definition},
         "status": status,
         "native_status": native_status,
-        "started_at": started_at.map(utc),
-        "finished_at": finished_at.map(utc),
+        "started_at": started_at.map(format_utc),
+        "finished_at": finished_at.map(format_utc),
         "left": is_left(row),
         "cost": CostView::from(*cost),
     });
@@ -195,32 +200,32 @@ fn object(row: &RunRow) -> Value {
 
 /// Whether it could go on, and nobody who lives has it.
 fn is_left(row: &RunRow) -> bool {
-    !row.head.closed && row.quarantined.is_none() && matches!(row.owner, Owner::Nobody | Owner::Dead(_))
+    !row.head.closed && row.quarantined.is_none() && matches!(row.owner, RunOwner::Nobody | RunOwner::Dead(_))
 }
 
 /// The least width of the column for statuses.
 const STATUS_WIDTH: usize = 11;
 
-fn table(rows: &[RunRow], output: Output) -> String {
+fn render_table(rows: &[RunRow], output: CliOutput) -> String {
     let widest = |of: &dyn Fn(&RunRow) -> usize| rows.iter().map(of).max().unwrap_or_default();
     let id = widest(&|row| row.run.as_str().chars().count());
     let status = widest(&|row| row.head.native_status.len()).max(STATUS_WIDTH);
-    rows.iter().map(|row| line(row, id, status, output)).collect()
+    rows.iter().map(|row| render_row(row, id, status, output)).collect()
 }
 
-fn line(row: &RunRow, width: usize, status_width: usize, output: Output) -> String {
+fn render_row(row: &RunRow, width: usize, status_width: usize, output: CliOutput) -> String {
     let name = output.paint.name(&format!("{:width$}", row.run.as_str()));
     let word = match &row.quarantined {
         Some(_) => output.paint.error(&format!("{:status_width$}", "set aside")),
-        None => status(row.head.status, &row.head.native_status, status_width, output.paint),
+        None => paint_run_status(row.head.status, &row.head.native_status, status_width, output.paint),
     };
-    let began = row.head.started_at.map_or_else(|| "-".to_owned(), utc);
+    let began = row.head.started_at.map_or_else(|| "-".to_owned(), format_utc);
     let length = row.head.started_at.zip(row.head.finished_at);
-    let length = length.map_or(String::new(), |(from, to)| took(to.since(from)));
+    let length = length.map_or(String::new(), |(from, to)| format_duration(to.duration_since(from)));
     let version = row.head.version.as_ref().map_or(String::new(), |version| format!(" {version}"));
     let aside = match (&row.quarantined, &row.owner) {
         (Some(why), _) => format!("  {}", one_line(why)),
-        (None, Owner::Dead(_)) => "  its process died".to_owned(),
+        (None, RunOwner::Dead(_)) => "  its process died".to_owned(),
         (None, _) if is_left(row) => "  left".to_owned(),
         (None, _) => String::new(),
     };
@@ -229,7 +234,7 @@ fn line(row: &RunRow, width: usize, status_width: usize, output: Output) -> Stri
         forked.map_or(String::new(), |from| format!("  forked from {}", one_line(from.run.as_str())));
     let waits: Vec<String> = row.open.iter().take(3).map(|open| one_line(&open.step)).collect();
     let waits = if waits.is_empty() { String::new() } else { format!("  waits at {}", waits.join(", ")) };
-    let cost = spent(row.head.cost).map_or(String::new(), |cost| format!("  {cost}"));
+    let cost = format_cost(row.head.cost).map_or(String::new(), |cost| format!("  {cost}"));
     let workflow = one_line(&format!("{}{version}", row.head.workflow));
     format!(
         "{name}  {word}  {began:20}  {length:>9}  {workflow}{}\n",
@@ -237,13 +242,17 @@ fn line(row: &RunRow, width: usize, status_width: usize, output: Output) -> Stri
     )
 }
 
-fn watched<'a>(state: &'a State, row: &'a RunRow, output: Output) -> Result<Watched<'a>, Exit> {
+fn inspect_run<'a>(
+    state: &'a StateHandle,
+    row: &'a RunRow,
+    output: CliOutput,
+) -> Result<InspectedRun<'a>, Exit> {
     // A run whose settings cannot be read is shown without them.
-    let about = About::read(&row.about);
+    let about = RunSettings::from_json(&row.about);
     let (workspace, warnings) = about.map(|about| (about.workspace, about.warnings)).unwrap_or_default();
-    Ok(Watched {
-        plan: state.plan(row, output)?,
-        kept: state.kept(&row.run),
+    Ok(InspectedRun {
+        plan: state.load_plan(row, output)?,
+        kept: state.run_folder(&row.run),
         workspace,
         warnings,
         state,
@@ -252,18 +261,18 @@ fn watched<'a>(state: &'a State, row: &'a RunRow, output: Output) -> Result<Watc
 }
 
 /// A run that is looked at.
-struct Watched<'a> {
+struct InspectedRun<'a> {
     plan: Plan,
     kept: PathBuf,
     workspace: PathBuf,
     warnings: Vec<Value>,
-    state: &'a State,
+    state: &'a StateHandle,
     row: &'a RunRow,
 }
 
-impl Watched<'_> {
-    fn follow(&self) -> Follow<'_> {
-        Follow {
+impl InspectedRun<'_> {
+    fn follow_request(&self) -> FollowRequest<'_> {
+        FollowRequest {
             run: &self.row.run,
             plan: self.plan.clone(),
             store: &*self.state.store,
@@ -273,73 +282,78 @@ impl Watched<'_> {
             before: 0,
             waits: true,
             quiet: false,
-            had: matches!(self.row.owner, Owner::Other(_)),
+            had: matches!(self.row.owner, RunOwner::Other(_)),
             ask: None,
         }
     }
 }
 
-fn one(run: &str, with_logs: bool, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let (state, row) = State::with_run_or_newest(given, Some(run), output)?;
+fn show_run(run: &str, with_logs: bool, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
+    let (state, row) = StateHandle::open_run_or_newest(given, Some(run), output)?;
     refuse_shortened(&row, output)?;
-    let watched = watched(&state, &row, output)?;
+    let watched = inspect_run(&state, &row, output)?;
     if output.is_json() {
-        let (plan, replayed) = state.recall(&row, output)?;
-        let mut object = result(&plan, &replayed, &watched.warnings);
+        let (plan, replayed) = state.load_run(&row, output)?;
+        let mut object = run_to_json(&plan, &replayed, &watched.warnings);
         object["run_id"] = json!(row.run);
-        let logs = attempts(&state, &row, &plan, output)?;
-        object["attempts"] = logs.all.iter().map(Log::object).collect();
-        if let Some(why) = queued_because(&state, &row, &plan) {
+        let logs = read_attempts(&state, &row, &plan, output)?;
+        object["attempts"] = logs.all.iter().map(AttemptLogReader::to_json).collect();
+        if let Some(why) = explain_queued(&state, &row, &plan) {
             object["queued_because"] = json!(why);
         }
         if with_logs {
             object["logs"] = object["attempts"].clone();
         }
-        output.json(&object);
+        output.print_json(&object);
         return Ok(Exit::Done);
     }
-    let whole = Recall::new(&*state.store).run(&row);
-    let (last, summary) = watch::summary(watched.follow(), output);
-    let view = view::run(&watched.plan, &last);
+    let whole = RunLoader::new(&*state.store).load_run(&row);
+    let (last, summary) = watch::summarize_run(watched.follow_request(), output);
+    let view = view::view_run(&watched.plan, &last);
     let width = view.steps.iter().map(|step| step.path.chars().count()).max().unwrap_or_default();
-    let logs = attempts(&state, &row, &watched.plan, output)?;
+    let logs = read_attempts(&state, &row, &watched.plan, output)?;
     let of = |step: &StepView| {
-        let own = logs.all.iter().filter(|log| log.attempt.at == step.at && log.is_of_agent());
+        let own = logs.all.iter().filter(|log| log.attempt.at == step.at && log.has_agent());
         own.map(|log| format!("{:24}{}\n", "", output.paint.faint(&one_line(&log.title()))))
             .collect::<String>()
     };
-    let steps = view.steps.iter().map(|step| step_line(step, width.min(60), output) + &of(step));
+    let steps = view.steps.iter().map(|step| render_step(step, width.min(60), output) + &of(step));
     let steps: String = steps.collect();
     let aside = row.quarantined.as_ref();
     let aside = aside.map_or(String::new(), |why| format!("Set aside: {}\n", one_line(why)));
-    let queued = queued_because(&state, &row, &watched.plan);
+    let queued = explain_queued(&state, &row, &watched.plan);
     let queued = queued.map_or(String::new(), |why| format!("Queued: {}\n", one_line(&why)));
-    output.text(&format!("{steps}{summary}{queued}{aside}"));
+    output.print_text(&format!("{steps}{summary}{queued}{aside}"));
     if with_logs {
-        output.text("\n");
-        logs::show_all(&state, &row, &watched.plan, output)?;
+        output.print_text("\n");
+        logs::show_all_logs(&state, &row, &watched.plan, output)?;
     }
     // What is shown of a journal that is damaged is only as far as it can be read.
-    whole.map_err(|error| failed(&error, output))?;
+    whole.map_err(|error| refuse_store_error(&error, output))?;
     Ok(Exit::Done)
 }
 
 /// The attempts of a run, and who did them.
-fn attempts<'a>(state: &State, row: &RunRow, plan: &Plan, output: Output) -> Result<Logs<'a>, Exit> {
-    let every = Meant { step: None, number: None };
-    let mut logs = Logs::new(plan, state.kept(&row.run), every, LogFile::Output);
-    logs.read(&*state.store, &row.run).map_err(|error| failed(&error, output))?;
+fn read_attempts<'a>(
+    state: &StateHandle,
+    row: &RunRow,
+    plan: &Plan,
+    output: CliOutput,
+) -> Result<AttemptLogs<'a>, Exit> {
+    let every = AttemptSelector { step: None, number: None };
+    let mut logs = AttemptLogs::new(plan, state.run_folder(&row.run), every, LogFile::Output);
+    logs.read_journal(&*state.store, &row.run).map_err(|error| refuse_store_error(&error, output))?;
     Ok(logs)
 }
 
 /// The reason why a queued run does not start.
-fn queued_because(state: &State, row: &RunRow, plan: &Plan) -> Option<String> {
-    (row.head.status == RunStatus::Queued).then(|| context::queued_because(state, row, plan)).flatten()
+fn explain_queued(state: &StateHandle, row: &RunRow, plan: &Plan) -> Option<String> {
+    (row.head.status == RunStatus::Queued).then(|| context::explain_queued(state, row, plan)).flatten()
 }
 
-fn step_line(step: &StepView, width: usize, output: Output) -> String {
-    let word = step_status(step, STATUS_WIDTH, output.paint);
-    let length = step.duration_ms.map_or(String::new(), |ms| took(Millis(ms)));
+fn render_step(step: &StepView, width: usize, output: CliOutput) -> String {
+    let word = paint_step_status(step, STATUS_WIDTH, output.paint);
+    let length = step.duration_ms.map_or(String::new(), |ms| format_duration(Millis(ms)));
     let path = output.paint.name(&format!("{:width$}", one_line(&step.path)));
     let tries = if step.reused {
         "reused".to_owned()
@@ -356,13 +370,13 @@ fn step_line(step: &StepView, width: usize, output: Output) -> String {
     text
 }
 
-fn follow(run: &str, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let (state, row) = State::with_run_or_newest(given, Some(run), output)?;
-    let watched = watched(&state, &row, output)?;
-    let told = others::listen(&state, &row.run, output)
+fn follow_one(run: &str, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
+    let (state, row) = StateHandle::open_run_or_newest(given, Some(run), output)?;
+    let watched = inspect_run(&state, &row, output)?;
+    let told = follow_run::follow_journal(&state, &row.run, output)
         .map_err(|error| output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None))?;
-    match watch::follow(watched.follow(), &told, &|| None, output).over {
-        Over::Broken(why) => Err(output.refuse(Exit::Store, &why, None)),
+    match watch::watch_run(watched.follow_request(), &told, &|| None, output).over {
+        FollowEnd::Broken(why) => Err(output.refuse(Exit::Store, &why, None)),
         _ => Ok(Exit::Done),
     }
 }

@@ -1,31 +1,31 @@
 //! `skein schema`: the JSON Schema of a format.
 
 use clap::{Args, ValueEnum};
-use skein_dialects::{Dialect, schema};
+use skein_dialects::{Dialect, dialect_schema};
 
-use crate::{exit::Exit, output::Output};
+use crate::{exit::Exit, output::CliOutput};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct SchemaArguments {
     #[arg(value_enum)]
-    dialect: Name,
+    dialect: SchemaFormat,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Name {
+enum SchemaFormat {
     Agentcore,
     Aip15,
     Ioa,
     Swdl,
 }
 
-pub fn run(arguments: &Arguments, output: Output) -> Exit {
+pub fn run(arguments: &SchemaArguments, output: CliOutput) -> Exit {
     let dialect = match arguments.dialect {
-        Name::Agentcore => Dialect::AgentCore,
-        Name::Aip15 => Dialect::Aip15,
-        Name::Ioa => Dialect::Ioa,
-        Name::Swdl => Dialect::Swdl,
+        SchemaFormat::Agentcore => Dialect::AgentCore,
+        SchemaFormat::Aip15 => Dialect::Aip15,
+        SchemaFormat::Ioa => Dialect::Ioa,
+        SchemaFormat::Swdl => Dialect::Swdl,
     };
-    output.exact(schema(dialect));
+    output.print_exact(dialect_schema(dialect));
     Exit::Done
 }

@@ -6,52 +6,55 @@ use clap::Args;
 use serde_json::json;
 use skein_core::ir::{Schema, Workflow};
 
-use super::load::{invalid, load};
-use crate::{exit::Exit, output::Output};
+use super::load::{load_workflow, refuse_invalid};
+use crate::{exit::Exit, output::CliOutput};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct ShowArguments {
     /// A file, or the name of a workflow of the project.
     workflow: String,
 }
 
-pub fn run(arguments: &Arguments, output: Output) -> Exit {
-    let loaded = match load(&arguments.workflow, output) {
+pub fn run(arguments: &ShowArguments, output: CliOutput) -> Exit {
+    let loaded = match load_workflow(&arguments.workflow, output) {
         Ok(loaded) => loaded,
         Err(exit) => return exit,
     };
     let report = &loaded.report;
     let (Some(workflow), Some(dialect), true) = (&report.workflow, report.dialect, report.is_valid()) else {
-        return invalid(&report.diagnostics, output);
+        return refuse_invalid(&report.diagnostics, output);
     };
     if output.is_json() {
-        output.json(&json!({"dialect": dialect.as_str(), "workflow": **workflow}));
+        output.print_json(&json!({"dialect": dialect.as_str(), "workflow": **workflow}));
     } else {
-        output.text(&text(workflow, dialect.as_str(), output));
+        output.print_text(&render_workflow(workflow, dialect.as_str(), output));
     }
     Exit::Done
 }
 
-fn text(workflow: &Workflow, dialect: &str, output: Output) -> String {
+fn render_workflow(workflow: &Workflow, dialect: &str, output: CliOutput) -> String {
     let paint = output.paint;
     let version = workflow.version.as_deref().map(|version| format!(" {version}")).unwrap_or_default();
     let mut text = format!("{}{version}  {}\n", paint.title(workflow.id.as_str()), paint.faint(dialect));
     if let Some(description) = &workflow.description {
         let _ = writeln!(text, "{}", description.trim());
     }
-    section(&mut text, "Takes", &fields(&workflow.inputs));
-    section(&mut text, "Gives", &fields(&workflow.scope.outputs));
+    render_section(&mut text, "Takes", &describe_fields(&workflow.inputs));
+    render_section(&mut text, "Gives", &describe_fields(&workflow.scope.outputs));
     let steps = workflow.scope.steps.iter().map(|step| {
         let about = step.description.as_deref().or(step.name.as_deref());
-        (step.id.to_string(), about.map_or_else(|| crate::plan::kind(&step.kind), crate::plan::short))
+        (
+            step.id.to_string(),
+            about.map_or_else(|| crate::plan::describe_kind(&step.kind), crate::plan::shorten_text),
+        )
     });
-    section(&mut text, "Steps", &steps.collect::<Vec<_>>());
+    render_section(&mut text, "Steps", &steps.collect::<Vec<_>>());
     text
 }
 
 /// The fields of an object and what each must be.
-fn fields(schema: &Schema) -> Vec<(String, String)> {
-    let required: Vec<&str> = schema.required().collect();
+fn describe_fields(schema: &Schema) -> Vec<(String, String)> {
+    let required: Vec<&str> = schema.required_properties().collect();
     let field = |(name, property): (&String, &serde_json::Value)| {
         let sort = match property.get("type") {
             Some(serde_json::Value::String(sort)) => sort.clone(),
@@ -67,7 +70,7 @@ fn fields(schema: &Schema) -> Vec<(String, String)> {
     schema.properties().map(field).collect()
 }
 
-fn section(text: &mut String, title: &str, rows: &[(String, String)]) {
+fn render_section(text: &mut String, title: &str, rows: &[(String, String)]) {
     if rows.is_empty() {
         return;
     }

@@ -5,19 +5,19 @@ use std::{path::Path, sync::Arc};
 use clap::Args;
 use serde_json::{Value, json};
 use skein_core::{
-    closest::did_you_mean,
-    engine::{Input, StepAt},
+    engine::{RunInput, StepAt},
     ids::SignalName,
-    view::{self, WaitsFor},
+    suggest::did_you_mean,
+    view::{self, WaitpointViewKind},
 };
 use skein_host::store::RunRow;
 
-use super::decide::{said, then};
-use crate::{exit::Exit, output::Output, say, state::State};
+use super::decide::{delivery_to_json, describe_delivery};
+use crate::{exit::Exit, output::CliOutput, send_input, state::StateHandle};
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct Arguments {
+pub struct SignalArguments {
     /// The run, by its id or how that begins.
     run: String,
     /// The name of what happened.
@@ -30,31 +30,37 @@ pub struct Arguments {
     step: Option<String>,
 }
 
-pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
-    signal(arguments, state, output).unwrap_or_else(|exit| exit)
+pub fn run(arguments: &SignalArguments, state: Option<&Path>, output: CliOutput) -> Exit {
+    send_signal(arguments, state, output).unwrap_or_else(|exit| exit)
 }
 
-fn signal(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let payload = payload(arguments.payload.as_deref(), output)?;
-    let (state, row) = State::with_run(given, &arguments.run, output)?;
+fn send_signal(arguments: &SignalArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
+    let payload = parse_payload(arguments.payload.as_deref(), output)?;
+    let (state, row) = StateHandle::open_run(given, &arguments.run, output)?;
     crate::state::refuse_shortened(&row, output)?;
-    say::outside(&state, &row.run, &format!("send the signal `{}`", arguments.event), output)?;
-    let name = known(&state, &row, &arguments.event, output)?;
-    let to = arguments.step.as_deref().map(|step| waiting(&state, &row, step, output)).transpose()?;
-    let input = Input::Signal { name, payload: Arc::new(payload), to };
-    let taken = say::say(&state, &row.run, &input, output)?;
+    send_input::require_person(&state, &row.run, &format!("send the signal `{}`", arguments.event), output)?;
+    let name = find_signal(&state, &row, &arguments.event, output)?;
+    let to =
+        arguments.step.as_deref().map(|step| find_waiting_step(&state, &row, step, output)).transpose()?;
+    let input = RunInput::Signal { name, payload: Arc::new(payload), to };
+    let taken = send_input::send_input(&state, &row.run, &input, output)?;
     if output.is_json() {
-        let mut object = said(&state, &row, &taken);
+        let mut object = delivery_to_json(&state, &row, &taken);
         object["event"] = json!(arguments.event);
         object["step"] = json!(arguments.step);
-        output.json(&object);
+        output.print_json(&object);
     } else {
-        output.text(&format!("told run {} of `{}`{}\n", row.run, arguments.event, then(&row, &taken)));
+        output.print_text(&format!(
+            "told run {} of `{}`{}\n",
+            row.run,
+            arguments.event,
+            describe_delivery(&row, &taken)
+        ));
     }
     Ok(Exit::Done)
 }
 
-fn payload(text: Option<&str>, output: Output) -> Result<Value, Exit> {
+fn parse_payload(text: Option<&str>, output: CliOutput) -> Result<Value, Exit> {
     let Some(text) = text else { return Ok(Value::Null) };
     serde_json::from_str(text).map_err(|error| {
         let hint = "text is JSON in quotes, such as `--payload '\"yes\"'`";
@@ -63,8 +69,13 @@ fn payload(text: Option<&str>, output: Output) -> Result<Value, Exit> {
 }
 
 /// The signal, if some step of the workflow waits for it at some time.
-fn known(state: &State, row: &RunRow, event: &str, output: Output) -> Result<SignalName, Exit> {
-    let plan = state.plan(row, output)?;
+fn find_signal(
+    state: &StateHandle,
+    row: &RunRow,
+    event: &str,
+    output: CliOutput,
+) -> Result<SignalName, Exit> {
+    let plan = state.load_plan(row, output)?;
     let signals = &plan.definition.signals;
     let found = signals.iter().find(|name| name.as_str() == event);
     found.cloned().ok_or_else(|| {
@@ -77,10 +88,15 @@ fn known(state: &State, row: &RunRow, event: &str, output: Output) -> Result<Sig
 }
 
 /// The step of a path that waits for a signal.
-fn waiting(state: &State, row: &RunRow, step: &str, output: Output) -> Result<StepAt, Exit> {
-    let (plan, replayed) = state.recall(row, output)?;
-    let open = view::run(&plan, &replayed).waiting_for;
-    let mut waits = open.iter().filter(|opening| opening.kind == WaitsFor::Wait);
+fn find_waiting_step(
+    state: &StateHandle,
+    row: &RunRow,
+    step: &str,
+    output: CliOutput,
+) -> Result<StepAt, Exit> {
+    let (plan, replayed) = state.load_run(row, output)?;
+    let open = view::view_run(&plan, &replayed).waiting_for;
+    let mut waits = open.iter().filter(|opening| opening.kind == WaitpointViewKind::Wait);
     if let Some(found) = waits.clone().rfind(|opening| opening.step == step) {
         return Ok(found.at);
     }

@@ -10,13 +10,15 @@ use std::{
 use clap::Args;
 use serde_json::json;
 use skein_core::plan::Severity;
-use skein_dialects::{Diagnostic, Sort, Source, check, is_probably_workflow, load, render};
+use skein_dialects::{
+    CatalogKind, Diagnostic, SourceFile, check_source, is_probably_workflow, load_source, render,
+};
 
-use super::load::other_project;
-use crate::{described, exit::Exit, find, output::Output, project::OnDisk};
+use super::load::other_project_warning;
+use crate::{catalog_check, exit::Exit, output::CliOutput, project::DiskProject, source_search};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct ValidateArguments {
     /// Files, names of workflows, or folders whose workflows, tools, drivers, actions and routines are all checked.
     #[arg(required = true, value_name = "PATH|NAME")]
     paths: Vec<PathBuf>,
@@ -25,35 +27,35 @@ pub struct Arguments {
     strict: bool,
 }
 
-pub fn run(arguments: &Arguments, output: Output) -> Exit {
-    let mut checked = Checked::new();
+pub fn run(arguments: &ValidateArguments, output: CliOutput) -> Exit {
+    let mut checked = ValidationResults::new();
     for path in &arguments.paths {
         if path.is_dir() {
-            let found = find::sources(path);
-            found.files.iter().for_each(|file| checked.add(file, true));
-            found.described.iter().for_each(|file| checked.add(file, true));
-            found.missed.into_iter().for_each(|(folder, why)| checked.miss(&folder, why));
+            let found = source_search::find_sources(path);
+            found.files.iter().for_each(|file| checked.add_file(file, true));
+            found.described.iter().for_each(|file| checked.add_file(file, true));
+            found.missed.into_iter().for_each(|(folder, why)| checked.add_missed_folder(&folder, why));
         } else {
             checked.add_named(path, output);
         }
     }
-    let valid = checked.errors() == 0 && !(arguments.strict && checked.warnings() > 0);
+    let valid = checked.error_count() == 0 && !(arguments.strict && checked.warning_count() > 0);
     if output.is_json() {
-        let objects: Vec<_> = checked.diagnostics.iter().map(render::object).collect();
+        let objects: Vec<_> = checked.diagnostics.iter().map(render::render_json).collect();
         let mut object = json!({"valid": valid, "diagnostics": objects});
         if checked.skipped > 0 {
             object["skipped"] = json!(checked.skipped);
         }
-        output.json(&object);
+        output.print_json(&object);
     } else {
-        output.diagnostics(&checked.diagnostics);
-        output.text(&checked.summary(valid, output));
+        output.print_diagnostics(&checked.diagnostics);
+        output.print_text(&checked.render_summary(valid, output));
     }
     if valid { Exit::Done } else { Exit::Invalid }
 }
 
 #[derive(Debug, Default)]
-struct Checked {
+struct ValidationResults {
     /// The root of the project of this command.
     root: PathBuf,
     files: usize,
@@ -63,44 +65,44 @@ struct Checked {
     /// Code, file, place and message of each.
     said: BTreeSet<(&'static str, String, u32, String)>,
     /// By their roots. None: what is wrong with it has been said, and nothing in it can be judged.
-    projects: BTreeMap<PathBuf, Option<Rc<OnDisk>>>,
+    projects: BTreeMap<PathBuf, Option<Rc<DiskProject>>>,
     /// What is described twice, by project and sort, and by file.
-    twins: BTreeMap<(PathBuf, Sort), BTreeMap<String, Vec<Diagnostic>>>,
+    twins: BTreeMap<(PathBuf, CatalogKind), BTreeMap<String, Vec<Diagnostic>>>,
 }
 
-fn counted(n: usize, what: &str) -> String {
+fn format_count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-impl Checked {
-    fn new() -> Checked {
-        Checked { root: OnDisk::root(), ..Checked::default() }
+impl ValidationResults {
+    fn new() -> ValidationResults {
+        ValidationResults { root: DiskProject::current_root(), ..ValidationResults::default() }
     }
 
     /// A file, or the workflow of this name.
-    fn add_named(&mut self, path: &Path, output: Output) {
+    fn add_named(&mut self, path: &Path, output: CliOutput) {
         let root = self.root.clone();
-        let Some(project) = self.project(root) else { return };
-        let named = || path.to_str().and_then(|name| project.find(name).ok());
+        let Some(project) = self.find_project(root) else { return };
+        let named = || path.to_str().and_then(|name| project.locate_workflow(name).ok());
         let file = if path.exists() { None } else { named() };
         let file = file.as_deref().unwrap_or(path);
-        if let Some(warning) = other_project(&project, file) {
+        if let Some(warning) = other_project_warning(&project, file) {
             output.warn(&warning);
         }
-        self.add(file, false);
+        self.add_file(file, false);
     }
 
     /// Checks one file. A file of a folder that is not a workflow is skipped and counted.
-    fn add(&mut self, path: &Path, of_folder: bool) {
+    fn add_file(&mut self, path: &Path, of_folder: bool) {
         // A folder that is searched may hold other projects, each with its own names.
-        let other = of_folder.then(|| OnDisk::other_root(&self.root, path)).flatten();
+        let other = of_folder.then(|| DiskProject::find_other_root(&self.root, path)).flatten();
         let root = other.unwrap_or_else(|| self.root.clone());
-        let Some(project) = self.project(root) else { return };
-        let mut report = match project.source(path) {
-            Ok(source) => match described::sort_of(path) {
-                Some(sort) => return self.add_described(&project, sort, source),
+        let Some(project) = self.find_project(root) else { return };
+        let mut report = match project.read_source(path) {
+            Ok(source) => match catalog_check::definition_kind(path) {
+                Some(sort) => return self.add_definition(&project, sort, source),
                 None => {
-                    let report = check(source.clone(), &*project);
+                    let report = check_source(source.clone(), &*project);
                     if of_folder && !report.is_valid() && !is_probably_workflow(&source) {
                         self.skipped += 1;
                         return;
@@ -114,7 +116,9 @@ impl Checked {
             }
         };
         self.files += 1;
-        std::mem::take(&mut report.diagnostics).into_iter().for_each(|diagnostic| self.say(diagnostic));
+        std::mem::take(&mut report.diagnostics)
+            .into_iter()
+            .for_each(|diagnostic| self.add_diagnostic(diagnostic));
         // A person waits for the program to end, and to take a large plan apart is work for nothing. Of a folder,
         // there could be thousands.
         if !of_folder {
@@ -123,11 +127,11 @@ impl Checked {
     }
 
     /// A file that describes what workflows name, and whether another describes the same.
-    fn add_described(&mut self, project: &OnDisk, sort: Sort, source: Arc<Source>) {
+    fn add_definition(&mut self, project: &DiskProject, sort: CatalogKind, source: Arc<SourceFile>) {
         self.files += 1;
         let twins = self.twins.entry((project.root.clone(), sort)).or_insert_with(|| {
             let mut by_file: BTreeMap<String, Vec<Diagnostic>> = BTreeMap::new();
-            for twins in described::twins(project, sort) {
+            for twins in catalog_check::find_duplicates(project, sort) {
                 let files: BTreeSet<&String> = twins.labels.iter().map(|label| &label.source.name).collect();
                 files
                     .into_iter()
@@ -136,20 +140,20 @@ impl Checked {
             by_file
         });
         let twins = twins.get(&source.name).cloned().unwrap_or_default();
-        let wrong = described::wrong(project, sort, source);
-        wrong.into_iter().chain(twins).for_each(|diagnostic| self.say(diagnostic));
+        let wrong = catalog_check::check_definition(project, sort, source);
+        wrong.into_iter().chain(twins).for_each(|diagnostic| self.add_diagnostic(diagnostic));
     }
 
     /// A folder that was not looked into could hold anything.
-    fn miss(&mut self, folder: &Path, why: String) {
-        if let Err(diagnostic) = load(&folder.display().to_string(), Err(why)) {
-            self.say(diagnostic);
+    fn add_missed_folder(&mut self, folder: &Path, why: String) {
+        if let Err(diagnostic) = load_source(&folder.display().to_string(), Err(why)) {
+            self.add_diagnostic(diagnostic);
         }
     }
 
     /// A workflow that another calls is checked with both; what is wrong with it is said once.
-    fn say(&mut self, diagnostic: Diagnostic) {
-        let place = diagnostic.place();
+    fn add_diagnostic(&mut self, diagnostic: Diagnostic) {
+        let place = diagnostic.primary_label();
         let key = (
             diagnostic.code.as_str(),
             place.source.name.clone(),
@@ -162,11 +166,11 @@ impl Checked {
     }
 
     /// The project of a root, opened once however many files it has.
-    fn project(&mut self, root: PathBuf) -> Option<Rc<OnDisk>> {
+    fn find_project(&mut self, root: PathBuf) -> Option<Rc<DiskProject>> {
         if let Some(known) = self.projects.get(&root) {
             return known.clone();
         }
-        let project = match OnDisk::open(root.clone()) {
+        let project = match DiskProject::open(root.clone()) {
             Ok(project) => Some(Rc::new(project)),
             Err(error) => {
                 self.diagnostics.push(*error);
@@ -177,33 +181,33 @@ impl Checked {
         project
     }
 
-    fn errors(&self) -> usize {
-        self.count(Severity::Error)
+    fn error_count(&self) -> usize {
+        self.count_severity(Severity::Error)
     }
 
-    fn warnings(&self) -> usize {
-        self.count(Severity::Warning)
+    fn warning_count(&self) -> usize {
+        self.count_severity(Severity::Warning)
     }
 
     /// How many there are, with those that are not shown.
-    fn count(&self, severity: Severity) -> usize {
+    fn count_severity(&self, severity: Severity) -> usize {
         let such = self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == severity);
         such.map(|diagnostic| diagnostic.count).sum()
     }
 
-    fn summary(&self, valid: bool, output: Output) -> String {
+    fn render_summary(&self, valid: bool, output: CliOutput) -> String {
         if self.files == 0 && self.diagnostics.is_empty() {
-            return format!("nothing to check: there are no workflows{}\n", self.skipped_files(", "));
+            return format!("nothing to check: there are no workflows{}\n", self.describe_skipped(", "));
         }
         let verdict = if valid { output.paint.title("valid") } else { output.paint.error("not valid") };
-        let mut parts = vec![counted(self.files, "file")];
-        parts.extend((self.errors() > 0).then(|| counted(self.errors(), "error")));
-        parts.extend((self.warnings() > 0).then(|| counted(self.warnings(), "warning")));
-        format!("{verdict}: {}{}\n", parts.join(", "), self.skipped_files("; "))
+        let mut parts = vec![format_count(self.files, "file")];
+        parts.extend((self.error_count() > 0).then(|| format_count(self.error_count(), "error")));
+        parts.extend((self.warning_count() > 0).then(|| format_count(self.warning_count(), "warning")));
+        format!("{verdict}: {}{}\n", parts.join(", "), self.describe_skipped("; "))
     }
 
     /// The part of the summary about skipped files, after a separator; nothing where none was skipped.
-    fn skipped_files(&self, separator: &str) -> String {
+    fn describe_skipped(&self, separator: &str) -> String {
         match self.skipped {
             0 => String::new(),
             1 => format!("{separator}1 file that is not a workflow was skipped"),

@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use skein_host::host::new_id;
+use skein_host::host::new_run_id;
 
-use super::Trouble;
+use super::DemoError;
 use crate::exit::Exit;
 
 macro_rules! template {
@@ -21,11 +21,11 @@ macro_rules! template {
 const FILES: [(&str, &str); 3] = [template!("demo.yaml"), template!("agree.yaml"), template!("skein.toml")];
 
 /// Makes the folder, with the project in it.
-pub fn make(wanted: Option<&Path>) -> Result<PathBuf, Trouble> {
-    let folder =
-        wanted.map_or_else(|| std::env::temp_dir().join(format!("skein-demo-{}", new_id())), Path::to_owned);
+pub fn create_demo_folder(wanted: Option<&Path>) -> Result<PathBuf, DemoError> {
+    let folder = wanted
+        .map_or_else(|| std::env::temp_dir().join(format!("skein-demo-{}", new_run_id())), Path::to_owned);
     let failed = |error| {
-        Trouble::Refused(Exit::Refused, format!("`{}` cannot be made: {error}", folder.display()), None)
+        DemoError::Refused(Exit::Refused, format!("`{}` cannot be made: {error}", folder.display()), None)
     };
     if wanted.is_some() && folder.exists() {
         let mut entries = fs::read_dir(&folder).map_err(failed)?;
@@ -34,7 +34,7 @@ pub fn make(wanted: Option<&Path>) -> Result<PathBuf, Trouble> {
                 "`{}` is not empty, and the demonstration needs a folder of its own",
                 folder.display()
             );
-            return Err(Trouble::Refused(
+            return Err(DemoError::Refused(
                 Exit::Refused,
                 message,
                 Some("name one that is empty, or that does not exist"),

@@ -5,9 +5,9 @@
 //! words.
 
 mod files;
-mod judge;
-mod tell;
-mod troupe;
+mod narration;
+mod processes;
+mod verify;
 
 use std::{
     io::{self, IsTerminal},
@@ -16,15 +16,15 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use skein_core::engine::{AttemptId, Role};
-use skein_host::store::Sqlite;
+use skein_core::engine::{AttemptId, AttemptRole};
+use skein_host::store::SqliteStore;
 
 use self::{
-    judge::{CUT, Start},
-    tell::Teller,
-    troupe::{Heard, Troupe, patience},
+    narration::DemoNarrator,
+    processes::{DemoEvent, DemoProcesses, patience_deadline},
+    verify::{CUT, WorkerStart},
 };
-use crate::{ask, exit::Exit, output::Output, state};
+use crate::{exit::Exit, output::CliOutput, prompt, state};
 
 /// The gate of the workflow.
 const GATE: &str = "ask/agree";
@@ -33,7 +33,7 @@ const SIGKILL: i32 = 9;
 
 /// What someone wants of it.
 #[derive(Debug)]
-pub struct Wishes {
+pub struct DemoOptions {
     /// The gate is answered here, also on a terminal.
     pub yes: bool,
     pub keep: bool,
@@ -42,61 +42,61 @@ pub struct Wishes {
 
 /// Why it did not go as it should.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum DemoError {
     Stopped,
     Refused(Exit, String, Option<&'static str>),
     /// Something did not happen as promised.
     Broken(String),
 }
 
-impl Trouble {
-    fn broken(why: impl Into<String>) -> Trouble {
-        Trouble::Broken(why.into())
+impl DemoError {
+    fn broken(why: impl Into<String>) -> DemoError {
+        DemoError::Broken(why.into())
     }
 
-    fn system(error: &io::Error) -> Trouble {
-        Trouble::Broken(format!("the system says no: {error}"))
+    fn from_io(error: &io::Error) -> DemoError {
+        DemoError::Broken(format!("the system says no: {error}"))
     }
 }
 
 /// Plays it from start to end.
-pub fn play(wishes: &Wishes, output: Output) -> Exit {
-    let troupe = Troupe::new(output.is_json()).map_err(|error| Trouble::system(&error));
-    let made = troupe.and_then(|troupe| Ok((troupe, files::make(wishes.folder.as_deref())?)));
+pub fn run_demo(wishes: &DemoOptions, output: CliOutput) -> Exit {
+    let troupe = DemoProcesses::new(output.is_json()).map_err(|error| DemoError::from_io(&error));
+    let made = troupe.and_then(|troupe| Ok((troupe, files::create_demo_folder(wishes.folder.as_deref())?)));
     let (troupe, folder) = match made {
         Ok(made) => made,
-        Err(trouble) => return told(trouble, None, output),
+        Err(trouble) => return report_error(trouble, None, output),
     };
     let kept = wishes.keep || wishes.folder.is_some();
-    match Play::new(troupe, &folder, wishes, kept, output).acts() {
+    match DemoSession::new(troupe, &folder, wishes, kept, output).run_acts() {
         Ok(()) => {
-            remove(&folder, kept);
+            remove_folder(&folder, kept);
             Exit::Done
         }
-        Err(Trouble::Broken(why)) => told(Trouble::Broken(why), Some(&folder), output),
+        Err(DemoError::Broken(why)) => report_error(DemoError::Broken(why), Some(&folder), output),
         Err(trouble) => {
-            remove(&folder, kept);
-            told(trouble, None, output)
+            remove_folder(&folder, kept);
+            report_error(trouble, None, output)
         }
     }
 }
 
-fn remove(folder: &Path, kept: bool) {
+fn remove_folder(folder: &Path, kept: bool) {
     if !kept {
         let _ = std::fs::remove_dir_all(folder);
     }
 }
 
-fn told(trouble: Trouble, folder: Option<&Path>, output: Output) -> Exit {
+fn report_error(trouble: DemoError, folder: Option<&Path>, output: CliOutput) -> Exit {
     match trouble {
-        Trouble::Stopped => {
-            if is_drawn(output) {
-                output.exact("\n");
+        DemoError::Stopped => {
+            if is_live_display(output) {
+                output.print_exact("\n");
             }
             output.refuse(Exit::Stopped, "the demonstration was stopped; nothing of it is left running", None)
         }
-        Trouble::Refused(exit, why, hint) => output.refuse(exit, &why, hint),
-        Trouble::Broken(why) => {
+        DemoError::Refused(exit, why, hint) => output.refuse(exit, &why, hint),
+        DemoError::Broken(why) => {
             let message = format!("the demonstration did not go as it should: {why}");
             let hint = folder.map(|folder| format!("everything about it is in `{}`", folder.display()));
             output.refuse(Exit::Broken, &message, hint.as_deref())
@@ -105,156 +105,162 @@ fn told(trouble: Trouble, folder: Option<&Path>, output: Output) -> Exit {
 }
 
 /// The demonstration, while it is played.
-struct Play {
+struct DemoSession {
     folder: PathBuf,
-    troupe: Troupe,
+    troupe: DemoProcesses,
     /// Whether the person at the terminal decides at the gate.
     asks: bool,
     kept: bool,
-    tell: Teller,
+    tell: DemoNarrator,
 }
 
 /// A run that was killed.
-struct Killed {
+struct KilledRun {
     run: String,
     engine: u32,
     /// What had been started by then.
-    starts: Vec<Start>,
+    starts: Vec<WorkerStart>,
 }
 
-impl Play {
-    fn new(mut troupe: Troupe, folder: &Path, wishes: &Wishes, kept: bool, output: Output) -> Play {
-        troupe.enter(folder);
-        let asks = !wishes.yes && ask::is_someone_there(output);
-        Play { folder: folder.to_owned(), troupe, asks, kept, tell: Teller(output) }
+impl DemoSession {
+    fn new(
+        mut troupe: DemoProcesses,
+        folder: &Path,
+        wishes: &DemoOptions,
+        kept: bool,
+        output: CliOutput,
+    ) -> DemoSession {
+        troupe.set_folder(folder);
+        let asks = !wishes.yes && prompt::is_interactive(output);
+        DemoSession { folder: folder.to_owned(), troupe, asks, kept, tell: DemoNarrator(output) }
     }
 
-    fn acts(mut self) -> Result<(), Trouble> {
+    fn run_acts(mut self) -> Result<(), DemoError> {
         self.show_workflow()?;
         let killed = self.kill_engine()?;
-        let starts = self.go_on(&killed)?;
-        let approved = self.decide(&killed.run, &starts)?;
-        self.close(&killed, approved)
+        let starts = self.resume_run(&killed)?;
+        let approved = self.decide_gate(&killed.run, &starts)?;
+        self.finish_demo(&killed, approved)
     }
 
-    fn show_workflow(&mut self) -> Result<(), Trouble> {
-        self.tell.act(tell::WORKFLOW);
-        self.tell.enters(&self.folder);
-        match self.command("graph demo.yaml", false)? {
+    fn show_workflow(&mut self) -> Result<(), DemoError> {
+        self.tell.print_act(narration::WORKFLOW);
+        self.tell.print_cd(&self.folder);
+        match self.run_command("graph demo.yaml", false)? {
             Some(0) => Ok(()),
-            other => Err(ended("graph", other)),
+            other => Err(unexpected_exit("graph", other)),
         }
     }
 
     /// Runs it, and kills the engine when the step that takes long is at work.
-    fn kill_engine(&mut self) -> Result<Killed, Trouble> {
-        self.tell.blank();
-        self.tell.act(tell::KILL);
+    fn kill_engine(&mut self) -> Result<KilledRun, DemoError> {
+        self.tell.print_blank();
+        self.tell.print_act(narration::KILL);
         // There must be a journal before it can be listened to. Nobody may have it open once others have it.
         let place = self.folder.join(state::NAME);
-        state::admit(None, &place).map_err(|why| Trouble::Refused(Exit::Refused, why, None))?;
-        let store = Sqlite::open(place);
-        drop(store.map_err(|error| Trouble::Refused(Exit::Store, error.to_string(), None))?);
-        let rows = self.troupe.listen(&["runs", "--follow"], "jsonl")?;
-        self.tell.typed("skein run demo.yaml");
-        let engine = self.troupe.start(&["run", "demo.yaml"], false)?;
-        let run = self.until_middle(engine, rows)?;
-        let status = self.troupe.kill(engine)?;
-        if is_drawn(self.tell.0) {
-            self.tell.blank();
+        state::admit_folder(None, &place).map_err(|why| DemoError::Refused(Exit::Refused, why, None))?;
+        let store = SqliteStore::open(place);
+        drop(store.map_err(|error| DemoError::Refused(Exit::Store, error.to_string(), None))?);
+        let rows = self.troupe.start_listener(&["runs", "--follow"], "jsonl")?;
+        self.tell.print_command("skein run demo.yaml");
+        let engine = self.troupe.start_command(&["run", "demo.yaml"], false)?;
+        let run = self.wait_until_middle(engine, rows)?;
+        let status = self.troupe.kill_process(engine)?;
+        if is_live_display(self.tell.0) {
+            self.tell.print_blank();
         }
-        self.tell.typed(&format!("kill -9 {engine}"));
+        self.tell.print_command(&format!("kill -9 {engine}"));
         if status.signal() != Some(SIGKILL) {
-            return Err(Trouble::broken(format!("the engine was not killed, it ended with {status}")));
+            return Err(DemoError::broken(format!("the engine was not killed, it ended with {status}")));
         }
-        let starts = judge::starts(&self.folder).map_err(Trouble::Broken)?;
-        judge::before_kill(&starts).map_err(Trouble::Broken)?;
-        let killed = Killed { run, engine, starts };
-        self.look_at(&killed)?;
+        let starts = verify::read_starts(&self.folder).map_err(DemoError::Broken)?;
+        verify::check_before_kill(&starts).map_err(DemoError::Broken)?;
+        let killed = KilledRun { run, engine, starts };
+        self.check_left_run(&killed)?;
         Ok(killed)
     }
 
     /// Until the worker that is to be cut off is in the middle of its work; the run.
-    fn until_middle(&mut self, engine: u32, rows: u32) -> Result<String, Trouble> {
-        let row = self.line(engine, rows, |row| row["run_id"].is_string())?;
+    fn wait_until_middle(&mut self, engine: u32, rows: u32) -> Result<String, DemoError> {
+        let row = self.wait_for_line(engine, rows, |row| row["run_id"].is_string())?;
         let run = row["run_id"].as_str().unwrap_or_default().to_owned();
-        self.troupe.kill(rows)?;
-        let events = self.troupe.listen(&["runs", &run, "--follow"], "jsonl")?;
-        self.line(engine, events, is_cut)?;
-        self.troupe.kill(events)?;
+        self.troupe.kill_process(rows)?;
+        let events = self.troupe.start_listener(&["runs", &run, "--follow"], "jsonl")?;
+        self.wait_for_line(engine, events, is_cut_start)?;
+        self.troupe.kill_process(events)?;
         // The start is recorded before there is a process.
-        self.troupe.watch()?;
-        let until = patience();
-        while !judge::is_cut_begun(&self.folder).map_err(Trouble::Broken)? {
-            over(&self.troupe.hear(until)?, engine)?;
+        self.troupe.watch_folder()?;
+        let until = patience_deadline();
+        while !verify::is_cut_begun(&self.folder).map_err(DemoError::Broken)? {
+            check_engine_alive(&self.troupe.next_event(until)?, engine)?;
         }
         Ok(run)
     }
 
     /// What others see of a run whose engine is gone.
-    fn look_at(&mut self, killed: &Killed) -> Result<(), Trouble> {
-        let list = self.troupe.ask(&["runs"])?;
+    fn check_left_run(&mut self, killed: &KilledRun) -> Result<(), DemoError> {
+        let list = self.troupe.query_json(&["runs"])?;
         let row = &list["runs"][0];
         if row["left"] != true || row["status"] != "running" {
-            return Err(Trouble::broken(format!("the run is not shown as left: {row}")));
+            return Err(DemoError::broken(format!("the run is not shown as left: {row}")));
         }
-        self.command("runs", false)?;
-        self.tell.gone(killed.engine, &self.troupe.workers());
+        self.run_command("runs", false)?;
+        self.tell.print_engine_gone(killed.engine, &self.troupe.find_workers());
         Ok(())
     }
 
     /// Goes on, until a person is asked.
-    fn go_on(&mut self, killed: &Killed) -> Result<Vec<Start>, Trouble> {
-        self.tell.act(tell::GO_ON);
-        match self.command(&format!("resume {} --no-wait", killed.run), false)? {
+    fn resume_run(&mut self, killed: &KilledRun) -> Result<Vec<WorkerStart>, DemoError> {
+        self.tell.print_act(narration::GO_ON);
+        match self.run_command(&format!("resume {} --no-wait", killed.run), false)? {
             Some(6) => {}
-            other => return Err(ended("resume", other)),
+            other => return Err(unexpected_exit("resume", other)),
         }
-        let left = self.troupe.workers();
+        let left = self.troupe.find_workers();
         if !left.is_empty() {
-            return Err(Trouble::broken(format!("{} was left running", tell::processes(&left))));
+            return Err(DemoError::broken(format!("{} was left running", narration::list_processes(&left))));
         }
-        let starts = judge::starts(&self.folder).map_err(Trouble::Broken)?;
-        let added = judge::after_kill(&killed.starts, &starts).map_err(Trouble::Broken)?;
-        self.tell.went_on(&killed.starts, &added);
+        let starts = verify::read_starts(&self.folder).map_err(DemoError::Broken)?;
+        let added = verify::check_after_kill(&killed.starts, &starts).map_err(DemoError::Broken)?;
+        self.tell.print_starts(&killed.starts, &added);
         Ok(starts)
     }
 
     /// The gate, and what follows. Whether it was opened.
-    fn decide(&mut self, run: &str, starts: &[Start]) -> Result<bool, Trouble> {
-        self.tell.act(if self.asks { tell::YOU_DECIDE } else { tell::DECIDE });
+    fn decide_gate(&mut self, run: &str, starts: &[WorkerStart]) -> Result<bool, DemoError> {
+        self.tell.print_act(if self.asks { narration::YOU_DECIDE } else { narration::DECIDE });
         if !self.asks {
-            match self.command(&format!("approve {run} {GATE}"), false)? {
+            match self.run_command(&format!("approve {run} {GATE}"), false)? {
                 Some(0) => {}
-                other => return Err(ended("approve", other)),
+                other => return Err(unexpected_exit("approve", other)),
             }
         }
-        let approved = match self.command(&format!("resume {run}"), self.asks)? {
+        let approved = match self.run_command(&format!("resume {run}"), self.asks)? {
             Some(0) => true,
             Some(4) if self.asks => false,
-            other => return Err(ended("resume", other)),
+            other => return Err(unexpected_exit("resume", other)),
         };
-        let found = judge::starts(&self.folder).map_err(Trouble::Broken)?;
-        judge::at_end(starts, &found, approved).map_err(Trouble::Broken)?;
+        let found = verify::read_starts(&self.folder).map_err(DemoError::Broken)?;
+        verify::check_at_end(starts, &found, approved).map_err(DemoError::Broken)?;
         Ok(approved)
     }
 
     /// The last look, and what to say of it all.
-    fn close(mut self, killed: &Killed, approved: bool) -> Result<(), Trouble> {
+    fn finish_demo(mut self, killed: &KilledRun, approved: bool) -> Result<(), DemoError> {
         let run = &killed.run;
-        let result = self.troupe.ask(&["runs", run])?;
+        let result = self.troupe.query_json(&["runs", run])?;
         let expected = if approved { "succeeded" } else { "failed" };
         if result["status"] != expected {
-            return Err(Trouble::broken(format!("the run has not {expected}, it is {}", result["status"])));
+            return Err(DemoError::broken(format!("the run has not {expected}, it is {}", result["status"])));
         }
-        let events = self.troupe.ask(&["events", run])?;
+        let events = self.troupe.query_json(&["events", run])?;
         let events = events["events"].as_array().map_or(&[][..], Vec::as_slice);
-        let attempts = judge::journal(events).map_err(Trouble::Broken)?;
+        let attempts = verify::check_journal(events).map_err(DemoError::Broken)?;
         let folder = self.kept.then_some(self.folder.as_path());
-        self.tell.ended(approved, attempts);
-        self.tell.next(killed, folder);
+        self.tell.print_outcome(approved, attempts);
+        self.tell.print_next(killed, folder);
         if self.tell.0.is_json() {
-            self.tell.0.json(&json!({
+            self.tell.0.print_json(&json!({
                 "ok": true, "folder": folder, "run_id": run, "killed": killed.engine,
                 "decision": if approved { "approve" } else { "reject" }, "attempts": attempts,
             }));
@@ -263,48 +269,53 @@ impl Play {
     }
 
     /// The next line of a listener that is meant. The engine must live meanwhile.
-    fn line(&self, engine: u32, from: u32, meant: impl Fn(&Value) -> bool) -> Result<Value, Trouble> {
-        let until = patience();
+    fn wait_for_line(
+        &self,
+        engine: u32,
+        from: u32,
+        meant: impl Fn(&Value) -> bool,
+    ) -> Result<Value, DemoError> {
+        let until = patience_deadline();
         loop {
-            match self.troupe.hear(until)? {
-                Heard::Value(pid, line) if pid == from && meant(&line) => return Ok(line),
-                heard => over(&heard, engine)?,
+            match self.troupe.next_event(until)? {
+                DemoEvent::Value(pid, line) if pid == from && meant(&line) => return Ok(line),
+                heard => check_engine_alive(&heard, engine)?,
             }
         }
     }
 
     /// A command as one would type it, and what it prints; its exit status.
-    fn command(&mut self, line: &str, asks: bool) -> Result<Option<i32>, Trouble> {
-        self.tell.typed(&format!("skein {line}"));
+    fn run_command(&mut self, line: &str, asks: bool) -> Result<Option<i32>, DemoError> {
+        self.tell.print_command(&format!("skein {line}"));
         let words: Vec<&str> = line.split(' ').collect();
-        let pid = self.troupe.start(&words, asks)?;
-        Ok(self.troupe.end(pid, asks)?.code())
+        let pid = self.troupe.start_command(&words, asks)?;
+        Ok(self.troupe.wait_for_end(pid, asks)?.code())
     }
 }
 
 /// Whether a run that is shown has lines that are drawn again and again, which a kill leaves as they are.
-fn is_drawn(output: Output) -> bool {
+fn is_live_display(output: CliOutput) -> bool {
     !output.is_json() && io::stdout().is_terminal()
 }
 
 /// Whether an event is the start of the worker that is to be cut off.
-fn is_cut(event: &Value) -> bool {
+fn is_cut_start(event: &Value) -> bool {
     let attempt = event["event"]["attempt_started"]["attempt"].as_str();
     let attempt = attempt.and_then(|text| text.parse::<AttemptId>().ok());
     event["path"] == CUT.0
-        && attempt.is_some_and(|attempt| attempt.role == Role::Main && attempt.iteration == CUT.1)
+        && attempt.is_some_and(|attempt| attempt.role == AttemptRole::Main && attempt.iteration == CUT.1)
 }
 
-fn over(heard: &Heard, engine: u32) -> Result<(), Trouble> {
+fn check_engine_alive(heard: &DemoEvent, engine: u32) -> Result<(), DemoError> {
     match heard {
-        Heard::Ended(pid) if *pid == engine => {
-            Err(Trouble::broken("the run was over before it could be killed"))
+        DemoEvent::Ended(pid) if *pid == engine => {
+            Err(DemoError::broken("the run was over before it could be killed"))
         }
         _ => Ok(()),
     }
 }
 
-fn ended(command: &str, code: Option<i32>) -> Trouble {
+fn unexpected_exit(command: &str, code: Option<i32>) -> DemoError {
     let how = code.map_or_else(|| "by a signal".to_owned(), |code| format!("with exit status {code}"));
-    Trouble::Broken(format!("`skein {command}` ended {how}"))
+    DemoError::Broken(format!("`skein {command}` ended {how}"))
 }

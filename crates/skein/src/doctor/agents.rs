@@ -6,13 +6,13 @@ use std::{env, path::PathBuf};
 use skein_host::agent;
 
 use super::{
-    Finding,
-    programs::{Answer, Answers, DEADLINE, Wanted},
+    DoctorFinding,
+    programs::{DEADLINE, ProgramStatus, ProgramStatuses, VersionQuery},
 };
-use crate::config::Config;
+use crate::config::ProjectConfig;
 
 /// An agent that comes as a program.
-struct Agent {
+struct AgentInstallation {
     program: &'static str,
     /// How workflows and skein.toml name it.
     worker: &'static str,
@@ -25,37 +25,42 @@ struct Agent {
 }
 
 /// The agents that Skein has an adapter for.
-fn agents() -> Vec<Agent> {
-    let known = agent::ALL.iter().map(|adapter| Agent {
+fn known_agents() -> Vec<AgentInstallation> {
+    let known = agent::ALL.iter().map(|adapter| AgentInstallation {
         program: adapter.program(),
-        worker: adapter.word(),
-        login: adapter.login().from,
-        keys: adapter.credentials(),
-        hint: adapter.sign_in(),
+        worker: adapter.agent_name(),
+        login: adapter.login_link().from,
+        keys: adapter.credential_variables(),
+        hint: adapter.login_hint(),
     });
     known.collect()
 }
 
-pub fn wanted(config: Option<&Config>) -> Vec<Wanted> {
-    let program = |agent: &Agent| {
+pub fn version_queries(config: Option<&ProjectConfig>) -> Vec<VersionQuery> {
+    let program = |agent: &AgentInstallation| {
         let said = config.and_then(|config| config.workers.get(agent.worker)?.program.clone());
         said.unwrap_or_else(|| agent.program.to_owned())
     };
-    let one =
-        |agent: &Agent| Wanted { key: agent.program, program: program(agent), arguments: &["--version"] };
-    agents().iter().map(one).collect()
+    let one = |agent: &AgentInstallation| VersionQuery {
+        key: agent.program,
+        program: program(agent),
+        arguments: &["--version"],
+    };
+    known_agents().iter().map(one).collect()
 }
 
-pub fn look(answers: &Answers, config: Option<&Config>) -> Vec<Finding> {
-    agents()
+pub fn check_agents(answers: &ProgramStatuses, config: Option<&ProjectConfig>) -> Vec<DoctorFinding> {
+    known_agents()
         .iter()
-        .filter_map(|agent| Some(agent.look(answers.get(agent.program)?, agent.asked_for(config))))
+        .filter_map(|agent| {
+            Some(agent.check_version(answers.get(agent.program)?, agent.find_setting(config)))
+        })
         .collect()
 }
 
-impl Agent {
+impl AgentInstallation {
     /// Where skein.toml asks for it, if it does.
-    fn asked_for(&self, config: Option<&Config>) -> Option<String> {
+    fn find_setting(&self, config: Option<&ProjectConfig>) -> Option<String> {
         let config = config?;
         let is = |worker: &Option<String>| worker.as_deref() == Some(self.worker);
         if is(&config.default_worker) {
@@ -65,40 +70,44 @@ impl Agent {
         agent.map(|(name, _)| format!("`[agents.{name}]`"))
     }
 
-    fn look(&self, answer: &Answer, asked: Option<String>) -> Finding {
+    fn check_version(&self, answer: &ProgramStatus, asked: Option<String>) -> DoctorFinding {
         let name = self.program;
         match (answer, asked) {
-            (Answer::Missing(_), None) => Finding::ok(name, "not here, and skein.toml does not ask for it"),
-            (Answer::Missing(why), Some(asked)) => Finding::problem(
+            (ProgramStatus::Missing(_), None) => {
+                DoctorFinding::ok(name, "not here, and skein.toml does not ask for it")
+            }
+            (ProgramStatus::Missing(why), Some(asked)) => DoctorFinding::problem(
                 name,
                 format!("{asked} in skein.toml asks for it: {why}"),
                 "install it, or name another",
             ),
-            (Answer::Failed { path, why }, _) => {
+            (ProgramStatus::Failed { path, why }, _) => {
                 let message = format!("{} was asked for its version, and {why}", path.display());
                 let hint = format!("see what `{name} --version` says; it has {DEADLINE}");
-                Finding::warning(name, message, hint)
+                DoctorFinding::warning(name, message, hint)
             }
-            (Answer::Said { path, line }, _) => self.login(&format!("{line}, {}", path.display())),
+            (ProgramStatus::Said { path, line }, _) => {
+                self.check_login(&format!("{line}, {}", path.display()))
+            }
         }
     }
 
-    fn login(&self, about: &str) -> Finding {
+    fn check_login(&self, about: &str) -> DoctorFinding {
         // An address says where to ask, and not who does.
         let set = |name: &&&str| {
             !name.ends_with("_URL") && env::var_os(name).is_some_and(|value| !value.is_empty())
         };
         if let Some(key) = self.keys.iter().find(set) {
-            return Finding::ok(self.program, format!("{about}; {key} is set"));
+            return DoctorFinding::ok(self.program, format!("{about}; {key} is set"));
         }
         let place = &self.login;
         if place.as_ref().is_some_and(|place| place.is_file()) {
-            return Finding::ok(self.program, format!("{about}; logged in"));
+            return DoctorFinding::ok(self.program, format!("{about}; logged in"));
         }
         let place = match place {
             Some(place) => format!("no {}", place.display()),
             None => "there is no HOME".to_owned(),
         };
-        Finding::warning(self.program, format!("{about}; not logged in: {place}"), self.hint)
+        DoctorFinding::warning(self.program, format!("{about}; not logged in: {place}"), self.hint)
     }
 }

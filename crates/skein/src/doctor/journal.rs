@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
-use skein_core::{ids::RunId, time::Time};
+use skein_core::{ids::RunId, time::Timestamp};
 use skein_host::{
-    store::{Checked, Owner, RunRow, Sqlite, Store, StoreError, Which, is_shortened},
-    worker::{self, StateMark},
+    process::{self, StateMark},
+    store::{DatabaseCheck, RunOwner, RunRow, RunSelection, SqliteStore, Store, StoreError, is_shortened},
 };
 
-use super::{Finding, bytes, state::Home};
+use super::{DoctorFinding, format_bytes, state::StateLocation};
 
 /// A look at a database takes no longer.
 const TIME: Duration = Duration::from_secs(10);
@@ -20,75 +20,92 @@ const READ: usize = 100;
 const NAMED: usize = 3;
 
 /// What was found, and when the newest run was started.
-pub fn look(home: &Home) -> (Vec<Finding>, Option<Time>) {
+pub fn check_journal(home: &StateLocation) -> (Vec<DoctorFinding>, Option<Timestamp>) {
     if !home.has_journal() {
-        return (vec![Finding::ok("runs", "none yet")], None);
+        return (vec![DoctorFinding::ok("runs", "none yet")], None);
     }
     if let Err(why) = home.check_trust() {
-        return (vec![Finding::problem("trust", why, home.acceptance_hint())], None);
+        return (vec![DoctorFinding::problem("trust", why, home.acceptance_hint())], None);
     }
-    let store = match Sqlite::open(&home.path) {
+    let store = match SqliteStore::open(&home.path) {
         Ok(store) => store,
         Err(error) => {
             let hint = "no command that needs it can work; what is said above about the folder may be why";
-            return (vec![Finding::problem("open", error.to_string(), hint)], None);
+            return (vec![DoctorFinding::problem("open", error.to_string(), hint)], None);
         }
     };
     let mut findings = Vec::new();
-    match store.check(TIME) {
-        Ok(checked) => findings.push(whole(&checked)),
-        Err(error) => findings.push(unreadable(&error)),
+    match store.check_database(TIME) {
+        Ok(checked) => findings.push(integrity_finding(&checked)),
+        Err(error) => findings.push(unreadable_finding(&error)),
     }
-    let newest = match runs(&store, &home.path, &mut findings) {
+    let newest = match check_runs(&store, &home.path, &mut findings) {
         Ok(newest) => newest,
         Err(error) => {
-            findings.push(unreadable(&error));
+            findings.push(unreadable_finding(&error));
             None
         }
     };
     (findings, newest)
 }
 
-fn unreadable(error: &StoreError) -> Finding {
-    Finding::problem("read", error.to_string(), BACKUP)
+fn unreadable_finding(error: &StoreError) -> DoctorFinding {
+    DoctorFinding::problem("read", error.to_string(), BACKUP)
 }
 
 const BACKUP: &str = "keep a copy of the folder before anything else is done with it";
 
-fn whole(checked: &Checked) -> Finding {
-    let about = format!("format {}, {}", checked.version, bytes(checked.bytes));
+fn integrity_finding(checked: &DatabaseCheck) -> DoctorFinding {
+    let about = format!("format {}, {}", checked.version, format_bytes(checked.bytes));
     match &checked.faults[..] {
-        [] if checked.all => Finding::ok("database", format!("{about}, whole")),
-        [] => Finding::ok("database", format!("{about}; there was no time to look at all of it")),
-        faults => Finding::problem("database", format!("{about}, damaged: {}", faults.join("; ")), BACKUP),
+        [] if checked.all => DoctorFinding::ok("database", format!("{about}, whole")),
+        [] => DoctorFinding::ok("database", format!("{about}; there was no time to look at all of it")),
+        faults => {
+            DoctorFinding::problem("database", format!("{about}, damaged: {}", faults.join("; ")), BACKUP)
+        }
     }
 }
 
-fn runs(store: &Sqlite, path: &Path, findings: &mut Vec<Finding>) -> Result<Option<Time>, StoreError> {
-    let all = store.runs(Which::Newest(LOOKED_AT))?;
-    let unfinished = store.runs(Which::Unfinished)?;
+fn check_runs(
+    store: &SqliteStore,
+    path: &Path,
+    findings: &mut Vec<DoctorFinding>,
+) -> Result<Option<Timestamp>, StoreError> {
+    let all = store.select_runs(RunSelection::Newest(LOOKED_AT))?;
+    let unfinished = store.select_runs(RunSelection::Unfinished)?;
     let left: Vec<&RunRow> =
-        unfinished.iter().filter(|row| !matches!(row.owner, Owner::Other(_) | Owner::Here)).collect();
+        unfinished.iter().filter(|row| !matches!(row.owner, RunOwner::Other(_) | RunOwner::Here)).collect();
     let at_work = unfinished.len() - left.len();
-    findings.push(Finding::ok("runs", format!("{} kept, {at_work} at work", all.len())));
+    findings.push(DoctorFinding::ok("runs", format!("{} kept, {at_work} at work", all.len())));
     if !left.is_empty() {
-        let message = format!("{} that nobody goes on with: {}", left.len(), named(&left));
-        findings.push(Finding::warning("left", message, "`skein resume --all` goes on with all of them"));
+        let message = format!("{} that nobody goes on with: {}", left.len(), name_runs(&left));
+        findings.push(DoctorFinding::warning(
+            "left",
+            message,
+            "`skein resume --all` goes on with all of them",
+        ));
     }
     let is_aside = |row: &&RunRow| row.quarantined.as_ref().is_some_and(|why| !is_shortened(why));
     let aside: Vec<&RunRow> = all.iter().filter(is_aside).collect();
     if let [first, ..] = &aside[..] {
-        let message =
-            format!("{} set aside because something about them is broken: {}", aside.len(), named(&aside));
-        findings.push(Finding::warning("set aside", message, format!("`skein runs {}` says why", first.run)));
+        let message = format!(
+            "{} set aside because something about them is broken: {}",
+            aside.len(),
+            name_runs(&aside)
+        );
+        findings.push(DoctorFinding::warning(
+            "set aside",
+            message,
+            format!("`skein runs {}` says why", first.run),
+        ));
     }
-    findings.extend(shortened(store)?);
-    findings.extend(broken(store, &unfinished));
-    findings.extend(processes(path, &left));
+    findings.extend(check_shortened(store)?);
+    findings.extend(check_readable(store, &unfinished));
+    findings.extend(check_leftover_processes(path, &left));
     Ok(all.iter().filter_map(|row| row.head.started_at).max())
 }
 
-fn named(rows: &[&RunRow]) -> String {
+fn name_runs(rows: &[&RunRow]) -> String {
     let mut named: Vec<&str> = rows.iter().take(NAMED).map(|row| row.run.as_str()).collect();
     if rows.len() > named.len() {
         named.push("…");
@@ -97,8 +114,8 @@ fn named(rows: &[&RunRow]) -> String {
 }
 
 /// Runs whose acknowledged rows are gone.
-fn shortened(store: &Sqlite) -> Result<Option<Finding>, StoreError> {
-    let all = store.shortened()?;
+fn check_shortened(store: &SqliteStore) -> Result<Option<DoctorFinding>, StoreError> {
+    let all = store.list_shortened()?;
     let Some((first, _)) = all.first() else { return Ok(None) };
     let told: Vec<String> = all.iter().take(NAMED).map(|(run, why)| format!("run {run}: {why}")).collect();
     let more = if all.len() > NAMED { "; …" } else { "" };
@@ -106,24 +123,25 @@ fn shortened(store: &Sqlite) -> Result<Option<Finding>, StoreError> {
         "put a copy of the folder back that has all of it, or let steps be done again with \
          `skein resume {first} --accept-shortened-journal`"
     );
-    Ok(Some(Finding::problem("shortened", format!("{}{more}", told.join("; ")), hint)))
+    Ok(Some(DoctorFinding::problem("shortened", format!("{}{more}", told.join("; ")), hint)))
 }
 
 /// Journals that cannot be read to their end. Each row is checked against the one before it.
-fn broken(store: &Sqlite, rows: &[RunRow]) -> Vec<Finding> {
-    let read =
-        |row: &RunRow| store.read(&row.run, 0, &mut |_| true).err().map(|error| (row.run.clone(), error));
+fn check_readable(store: &SqliteStore, rows: &[RunRow]) -> Vec<DoctorFinding> {
+    let read = |row: &RunRow| {
+        store.read_journal(&row.run, 0, &mut |_| true).err().map(|error| (row.run.clone(), error))
+    };
     let told = |(run, error): (RunId, StoreError)| {
-        Finding::problem("journal", format!("of run {run}: {error}"), BACKUP)
+        DoctorFinding::problem("journal", format!("of run {run}: {error}"), BACKUP)
     };
     rows.iter().take(READ).filter_map(read).map(told).collect()
 }
 
 /// What runs that nobody has left running.
-fn processes(path: &Path, left: &[&RunRow]) -> Option<Finding> {
-    let mark = StateMark::of(path).ok()?;
+fn check_leftover_processes(path: &Path, left: &[&RunRow]) -> Option<DoctorFinding> {
+    let mark = StateMark::from_directory(path).ok()?;
     let runs: BTreeSet<&RunId> = left.iter().map(|row| &row.run).collect();
-    let found = worker::leftovers(&mark, &[], |mark| runs.contains(&mark.run));
+    let found = process::find_leftovers(&mark, &[], |mark| runs.contains(&mark.run));
     let named: Vec<String> =
         found.iter().take(NAMED).map(|found| format!("{} ({})", found.pid, found.name)).collect();
     let message = match found.len() {
@@ -131,7 +149,7 @@ fn processes(path: &Path, left: &[&RunRow]) -> Option<Finding> {
         n if n > NAMED => format!("{n} that were left running: {}, …", named.join(", ")),
         n => format!("{n} that were left running: {}", named.join(", ")),
     };
-    Some(Finding::warning(
+    Some(DoctorFinding::warning(
         "processes",
         message,
         "`skein resume --all` ends them, and goes on with their runs",
@@ -142,29 +160,29 @@ fn processes(path: &Path, left: &[&RunRow]) -> Option<Finding> {
 mod tests {
     use std::{fs, sync::Arc};
 
-    use skein_core::{ir::RunStatus, plan::Hash};
+    use skein_core::{ir::RunStatus, plan::ContentHash};
     use skein_host::{
-        host::new_id,
-        store::{Head, NewRun},
+        host::new_run_id,
+        store::{NewRun, RunHead},
     };
 
-    use super::{super::Level, *};
+    use super::{super::DoctorLevel, *};
 
     fn new_run(name: &str) -> NewRun {
-        let head = Head {
+        let head = RunHead {
             workflow: "w".to_owned(),
             version: None,
             dialect: "agentcore".to_owned(),
             status: RunStatus::Running,
             native_status: "RUNNING".to_owned(),
-            started_at: Some(Time(7)),
+            started_at: Some(Timestamp(7)),
             finished_at: None,
             closed: false,
             forked_from: None,
             cost: Default::default(),
         };
         let frozen: Arc<[u8]> = Arc::from(&b"{}"[..]);
-        let (run, definition) = (RunId::new(name).expect("it is a name"), Hash::of(&frozen));
+        let (run, definition) = (RunId::new(name).expect("it is a name"), ContentHash::hash_bytes(&frozen));
         NewRun {
             run,
             definition,
@@ -180,14 +198,15 @@ mod tests {
 
     #[test]
     fn runs_that_were_set_aside_are_named() {
-        let folder = std::env::temp_dir().join(format!("skein-journal-{}", new_id()));
-        let store = Sqlite::open(&folder).expect("it can be made");
-        store.create(&[new_run("good"), new_run("bad")]).expect("they are new");
+        let folder = std::env::temp_dir().join(format!("skein-journal-{}", new_run_id()));
+        let store = SqliteStore::open(&folder).expect("it can be made");
+        store.create_runs(&[new_run("good"), new_run("bad")]).expect("they are new");
         store.quarantine(&RunId::new("bad").expect("it is a name"), "it is broken").expect("it is there");
         let mut findings = Vec::new();
-        assert_eq!(runs(&store, &folder, &mut findings).expect("it can be read"), Some(Time(7)));
-        let told: Vec<(&str, Level)> = findings.iter().map(|one| (one.name.as_str(), one.level)).collect();
-        assert_eq!(told, [("runs", Level::Ok), ("set aside", Level::Warning)], "{findings:#?}");
+        assert_eq!(check_runs(&store, &folder, &mut findings).expect("it can be read"), Some(Timestamp(7)));
+        let told: Vec<(&str, DoctorLevel)> =
+            findings.iter().map(|one| (one.name.as_str(), one.level)).collect();
+        assert_eq!(told, [("runs", DoctorLevel::Ok), ("set aside", DoctorLevel::Warning)], "{findings:#?}");
         assert!(findings[1].message.ends_with(": bad"), "{findings:#?}");
         drop(store);
         fs::remove_dir_all(folder).expect("it is ours");
@@ -197,11 +216,11 @@ mod tests {
     fn what_a_look_at_the_database_found_is_judged() {
         let of = |faults: &[&str], all| {
             let faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
-            whole(&Checked { version: 1, bytes: 2048, faults, all })
+            integrity_finding(&DatabaseCheck { version: 1, bytes: 2048, faults, all })
         };
-        assert_eq!(of(&[], true), Finding::ok("database", "format 1, 2.0 KiB, whole"));
+        assert_eq!(of(&[], true), DoctorFinding::ok("database", "format 1, 2.0 KiB, whole"));
         assert!(of(&[], false).message.contains("no time"));
         let bad = of(&["row 3 missing from index"], true);
-        assert!(bad.level == Level::Problem && bad.message.contains("damaged: row 3"), "{bad:?}");
+        assert!(bad.level == DoctorLevel::Problem && bad.message.contains("damaged: row 3"), "{bad:?}");
     }
 }

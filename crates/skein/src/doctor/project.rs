@@ -5,46 +5,46 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use skein_host::secret::{From, Secrets};
+use skein_host::secret::{SecretSource, Secrets};
 
-use super::Finding;
+use super::DoctorFinding;
 use crate::{
-    config::{self, Config},
-    project::OnDisk,
+    config::{self, ProjectConfig},
+    project::DiskProject,
 };
 
 /// What a look at the project found.
-pub struct Looked {
+pub struct ProjectFindings {
     /// None if what it says is wrong.
-    pub project: Option<OnDisk>,
+    pub project: Option<DiskProject>,
     pub root: PathBuf,
-    pub findings: Vec<Finding>,
+    pub findings: Vec<DoctorFinding>,
 }
 
-pub fn look() -> Looked {
-    let root = OnDisk::root();
-    let mut findings = vec![place(&root)];
-    let project = match OnDisk::open(root.clone()) {
+pub fn check_project() -> ProjectFindings {
+    let root = DiskProject::current_root();
+    let mut findings = vec![root_finding(&root)];
+    let project = match DiskProject::open(root.clone()) {
         Ok(project) => Some(project),
         Err(wrong) => {
-            let line = wrong.place().source.position(wrong.place().span.start).line;
-            let message = format!("{}, at {}:{line}", wrong.message, wrong.place().source.name);
+            let line = wrong.primary_label().source.position(wrong.primary_label().span.start).line;
+            let message = format!("{}, at {}:{line}", wrong.message, wrong.primary_label().source.name);
             let hint = wrong
                 .hint
                 .clone()
                 .unwrap_or_else(|| format!("`skein explain {}` says more", wrong.code.as_str()));
-            findings.push(Finding::problem(config::NAME, message, hint));
+            findings.push(DoctorFinding::problem(config::NAME, message, hint));
             None
         }
     };
     if let Some(project) = &project {
-        findings.extend(said(project));
+        findings.extend(check_config(project));
     }
-    Looked { project, root, findings }
+    ProjectFindings { project, root, findings }
 }
 
 /// Where it is, and why there.
-fn place(root: &Path) -> Finding {
+fn root_finding(root: &Path) -> DoctorFinding {
     let why = if root.join(config::NAME).is_file() {
         "because a skein.toml is there"
     } else if root.join(".git").exists() {
@@ -52,39 +52,43 @@ fn place(root: &Path) -> Finding {
     } else {
         "the current folder, because there is no skein.toml and no .git above"
     };
-    Finding::ok("folder", format!("{}: {why}", root.display()))
+    DoctorFinding::ok("folder", format!("{}: {why}", root.display()))
 }
 
-fn said(project: &OnDisk) -> Vec<Finding> {
+fn check_config(project: &DiskProject) -> Vec<DoctorFinding> {
     let config = &project.config;
     let file = project.root.join(config::NAME);
     let message = if file.is_file() { "right, as far as its form goes" } else { "none, and none is needed" };
-    let mut findings = vec![Finding::ok(config::NAME, message)];
-    findings.extend(secrets(project));
+    let mut findings = vec![DoctorFinding::ok(config::NAME, message)];
+    findings.extend(check_secrets(project));
     for root in &config.roots {
         if !project.root.join(root).is_dir() {
             let message = format!("`{root}` of `roots` is not a folder");
-            findings.push(Finding::warning("roots", message, "correct it, or take it out of skein.toml"));
+            findings.push(DoctorFinding::warning(
+                "roots",
+                message,
+                "correct it, or take it out of skein.toml",
+            ));
         }
     }
-    findings.extend(config.agents.iter().filter_map(|(name, agent)| nobody(name, agent, config)));
+    findings.extend(config.agents.iter().filter_map(|(name, agent)| check_agent(name, agent, config)));
     findings
 }
 
 /// Whether each can be had. A value is read, and forgotten at once.
-fn secrets(project: &OnDisk) -> Vec<Finding> {
-    let from = |secret: &config::Secret| match secret {
-        config::Secret::Env(variable) => From::Env(variable.clone()),
-        config::Secret::File(path) => From::File(project.root.join(path)),
+fn check_secrets(project: &DiskProject) -> Vec<DoctorFinding> {
+    let from = |secret: &config::SecretSourceConfig| match secret {
+        config::SecretSourceConfig::Env(variable) => SecretSource::Env(variable.clone()),
+        config::SecretSourceConfig::File(path) => SecretSource::File(project.root.join(path)),
     };
-    let one = |(name, secret): (&String, &config::Secret)| {
+    let one = |(name, secret): (&String, &config::SecretSourceConfig)| {
         let alone = BTreeMap::from([(name.clone(), from(secret))]);
         match Secrets::load(&alone) {
-            Ok(_) => Finding::ok("secrets", format!("`{name}` can be had from {}", from(secret))),
+            Ok(_) => DoctorFinding::ok("secrets", format!("`{name}` can be had from {}", from(secret))),
             Err(errors) => {
                 let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
                 let hint = format!("steps that ask for `{name}` are refused until it can be had");
-                Finding::warning("secrets", told.join("; "), hint)
+                DoctorFinding::warning("secrets", told.join("; "), hint)
             }
         }
     };
@@ -92,7 +96,7 @@ fn secrets(project: &OnDisk) -> Vec<Finding> {
 }
 
 /// An agent that nobody is.
-fn nobody(name: &str, agent: &config::Agent, config: &Config) -> Option<Finding> {
+fn check_agent(name: &str, agent: &config::AgentConfig, config: &ProjectConfig) -> Option<DoctorFinding> {
     let message = match agent.worker.as_ref().or(config.default_worker.as_ref()) {
         None => format!("nobody is the agent `{name}`: it has no `worker`, and there is no `default_worker`"),
         Some(worker) if worker == "CUSTOM" && agent.command.is_empty() => {
@@ -100,5 +104,9 @@ fn nobody(name: &str, agent: &config::Agent, config: &Config) -> Option<Finding>
         }
         Some(_) => return None,
     };
-    Some(Finding::warning("agents", message, format!("say in `[agents.{name}]` of skein.toml who it is")))
+    Some(DoctorFinding::warning(
+        "agents",
+        message,
+        format!("say in `[agents.{name}]` of skein.toml who it is"),
+    ))
 }

@@ -1,18 +1,18 @@
 //! The sandbox: whether this machine can enforce what workers may do. It is tried, not looked up.
 
 use rustix::process::getuid;
-use skein_host::sandbox::Enforcement;
+use skein_host::sandbox::SandboxEnforcement;
 
-use super::Finding;
-use crate::{config::Config, enforcement};
+use super::DoctorFinding;
+use crate::{config::ProjectConfig, enforcement};
 
 const NAME: &str = "confinement";
 
-pub fn look(config: Option<&Config>) -> Vec<Finding> {
+pub fn check_sandbox(config: Option<&ProjectConfig>) -> Vec<DoctorFinding> {
     let allowed = config.is_some_and(|config| config.allow_unenforced.steps);
-    let mut findings = vec![finding(&enforcement::of_this_machine(), allowed)];
+    let mut findings = vec![enforcement_finding(&enforcement::machine_enforcement(), allowed)];
     if getuid().is_root() {
-        findings.push(Finding::warning(
+        findings.push(DoctorFinding::warning(
             NAME,
             "Skein runs as root: what a worker may write, it writes as root",
             "run Skein as an ordinary user; inside of a sandbox root has no capabilities and is called `nobody`",
@@ -21,22 +21,22 @@ pub fn look(config: Option<&Config>) -> Vec<Finding> {
     findings
 }
 
-fn finding(enforced: &Result<Enforcement, String>, allowed: bool) -> Finding {
+fn enforcement_finding(enforced: &Result<SandboxEnforcement, String>, allowed: bool) -> DoctorFinding {
     match enforced {
-        Ok(Enforcement::Full) => {
-            Finding::ok(NAME, "tried: the kernel enforces what steps write, see and reach")
+        Ok(SandboxEnforcement::Full) => {
+            DoctorFinding::ok(NAME, "tried: the kernel enforces what steps write, see and reach")
         }
-        Ok(Enforcement::WritesOnly) => Finding::warning(
+        Ok(SandboxEnforcement::WritesOnly) => DoctorFinding::warning(
             NAME,
             "tried: Landlock confines what steps write; a worker can reach the state folder, so gates and `network: none` are refused",
             "let users have name spaces: `user.max_user_namespaces`, `kernel.apparmor_restrict_unprivileged_userns`, or the container",
         ),
-        Err(why) if allowed => Finding::warning(
+        Err(why) if allowed => DoctorFinding::warning(
             NAME,
             format!("steps are not confined, and a worker can reach the state folder: {why}"),
             "`allow_unenforced` in skein.toml lets them run; gates need it to name `gates`",
         ),
-        Err(why) => Finding::problem(
+        Err(why) => DoctorFinding::problem(
             NAME,
             format!("this machine cannot confine steps, so they are refused: {why}"),
             "let users create namespaces, or set `allow_unenforced = true` in skein.toml",
@@ -46,13 +46,16 @@ fn finding(enforced: &Result<Enforcement, String>, allowed: bool) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Level, *};
+    use super::{super::DoctorLevel, *};
 
     #[test]
     fn what_cannot_be_kept_is_a_problem_unless_it_is_allowed() {
-        assert_eq!(finding(&Ok(Enforcement::Full), false).level, Level::Ok);
-        assert_eq!(finding(&Ok(Enforcement::WritesOnly), false).level, Level::Warning);
-        assert_eq!(finding(&Err("no".to_owned()), true).level, Level::Warning);
-        assert_eq!(finding(&Err("no".to_owned()), false).level, Level::Problem);
+        assert_eq!(enforcement_finding(&Ok(SandboxEnforcement::Full), false).level, DoctorLevel::Ok);
+        assert_eq!(
+            enforcement_finding(&Ok(SandboxEnforcement::WritesOnly), false).level,
+            DoctorLevel::Warning
+        );
+        assert_eq!(enforcement_finding(&Err("no".to_owned()), true).level, DoctorLevel::Warning);
+        assert_eq!(enforcement_finding(&Err("no".to_owned()), false).level, DoctorLevel::Problem);
     }
 }

@@ -7,9 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use skein_host::store::{FileSystem, StateRegistry, file_system};
+use skein_host::store::{FileSystem, StateRegistry, inspect_file_system};
 
-use super::{Finding, Trial, bytes};
+use super::{DoctorFinding, TrialFile, format_bytes};
 use crate::state::{DATABASE, NAME, acceptance_hint, check_link};
 
 /// Below this there is a problem, and below that a warning.
@@ -17,7 +17,7 @@ const LEAST: u64 = 64 << 20;
 const LITTLE: u64 = 1 << 30;
 
 /// Where runs are kept.
-pub struct Home {
+pub struct StateLocation {
     pub path: PathBuf,
     why: &'static str,
     /// The folder itself, or the nearest above that is there.
@@ -26,8 +26,8 @@ pub struct Home {
     given: Option<PathBuf>,
 }
 
-impl Home {
-    pub fn of(given: Option<&Path>, root: &Path) -> Home {
+impl StateLocation {
+    pub fn locate(given: Option<&Path>, root: &Path) -> StateLocation {
         let (path, why) = match given {
             Some(given) if std::env::var_os("SKEIN_STATE").is_some_and(|said| said == given.as_os_str()) => {
                 (given.to_owned(), "as SKEIN_STATE says")
@@ -37,17 +37,17 @@ impl Home {
         };
         let whole = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
         let there = whole.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/")).to_owned();
-        Home { path, why, there, given: given.map(Path::to_owned) }
+        StateLocation { path, why, there, given: given.map(Path::to_owned) }
     }
 
-    pub fn is_there(&self) -> bool {
+    pub fn is_present(&self) -> bool {
         self.path.is_dir()
     }
 
     /// Whether this user made it on this machine or accepted it. Otherwise why it is refused.
     pub fn check_trust(&self) -> Result<(), String> {
         check_link(self.given.as_deref(), &self.path)?;
-        StateRegistry::of_user().check(&self.path).map_err(|error| error.to_string())
+        StateRegistry::from_environment().check(&self.path).map_err(|error| error.to_string())
     }
 
     pub fn acceptance_hint(&self) -> String {
@@ -60,104 +60,119 @@ impl Home {
     }
 }
 
-pub fn look(home: &Home) -> Vec<Finding> {
-    let none = if home.is_there() { "" } else { "; not there yet, the first run makes it" };
-    let mut findings = vec![Finding::ok("place", format!("{}, {}{none}", home.path.display(), home.why))];
-    if home.path.exists() && !home.is_there() {
+pub fn check_state_folder(home: &StateLocation) -> Vec<DoctorFinding> {
+    let none = if home.is_present() { "" } else { "; not there yet, the first run makes it" };
+    let mut findings =
+        vec![DoctorFinding::ok("place", format!("{}, {}{none}", home.path.display(), home.why))];
+    if home.path.exists() && !home.is_present() {
         let message = format!("`{}` is not a folder", home.path.display());
-        return vec![Finding::problem("place", message, "remove it, or choose a folder with `--state DIR`")];
+        return vec![DoctorFinding::problem(
+            "place",
+            message,
+            "remove it, or choose a folder with `--state DIR`",
+        )];
     }
-    match file_system(&home.there) {
-        Ok(found) => findings.extend([on(&found), room(&found), writable(home, &found)]),
+    match inspect_file_system(&home.there) {
+        Ok(found) => findings.extend([
+            file_system_finding(&found),
+            check_free_space(&found),
+            check_writable(home, &found),
+        ]),
         Err(error) => {
             let message = format!("`{}` cannot be looked at: {error}", home.there.display());
-            findings.push(Finding::problem("file system", message, ELSEWHERE));
+            findings.push(DoctorFinding::problem("file system", message, ELSEWHERE));
         }
     }
-    if home.is_there() {
-        findings.extend(modes(home));
+    if home.is_present() {
+        findings.extend(check_permissions(home));
     }
     findings
 }
 
 const ELSEWHERE: &str = "choose a folder on a local disk with `--state DIR` or SKEIN_STATE";
 
-fn on(found: &FileSystem) -> Finding {
+fn file_system_finding(found: &FileSystem) -> DoctorFinding {
     let kind = &found.kind;
     if found.network {
         let message = format!("{kind}, where locks and syncs cannot be relied on: it is refused");
-        return Finding::problem("file system", message, ELSEWHERE);
+        return DoctorFinding::problem("file system", message, ELSEWHERE);
     }
     if found.memory {
         let message =
             format!("{kind}, which is memory: it survives `kill -9`, but not the end of the machine");
-        return Finding::warning("file system", message, ELSEWHERE);
+        return DoctorFinding::warning("file system", message, ELSEWHERE);
     }
-    Finding::ok("file system", kind)
+    DoctorFinding::ok("file system", kind)
 }
 
-fn room(found: &FileSystem) -> Finding {
-    let message = format!("{} free", bytes(found.free));
+fn check_free_space(found: &FileSystem) -> DoctorFinding {
+    let message = format!("{} free", format_bytes(found.free));
     match found.free {
-        ..LEAST => {
-            Finding::problem("space", message, "make room: a run that cannot write its journal stands still")
-        }
-        LEAST..LITTLE => Finding::warning("space", message, "make room before long runs"),
-        LITTLE.. => Finding::ok("space", message),
+        ..LEAST => DoctorFinding::problem(
+            "space",
+            message,
+            "make room: a run that cannot write its journal stands still",
+        ),
+        LEAST..LITTLE => DoctorFinding::warning("space", message, "make room before long runs"),
+        LITTLE.. => DoctorFinding::ok("space", message),
     }
 }
 
 /// A file is made, and removed again.
-fn writable(home: &Home, found: &FileSystem) -> Finding {
+fn check_writable(home: &StateLocation, found: &FileSystem) -> DoctorFinding {
     if found.read_only {
         let message = format!("no, `{}` is mounted read-only", home.there.display());
-        return Finding::problem(
+        return DoctorFinding::problem(
             "writable",
             message,
             "mount it for writing, or choose another with `--state DIR`",
         );
     }
-    let trial = Trial::within(&home.there);
+    let trial = TrialFile::new(&home.there);
     match fs::OpenOptions::new().write(true).create_new(true).open(&trial.0) {
-        Ok(_) => Finding::ok("writable", "yes"),
+        Ok(_) => DoctorFinding::ok("writable", "yes"),
         Err(error) => {
             let message = format!("no, in `{}` nothing can be made: {error}", home.there.display());
-            Finding::problem("writable", message, "choose a folder that you can write to with `--state DIR`")
+            DoctorFinding::problem(
+                "writable",
+                message,
+                "choose a folder that you can write to with `--state DIR`",
+            )
         }
     }
 }
 
 /// Who else may look into it, or change it.
-fn modes(home: &Home) -> Vec<Finding> {
+fn check_permissions(home: &StateLocation) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let me = rustix::process::geteuid().as_raw();
     for (path, what) in [(home.path.clone(), "the folder"), (home.path.join(DATABASE), "the database")] {
         let Ok(about) = fs::metadata(&path) else { continue };
         let mode = about.mode() & 0o777;
         let right = if about.is_dir() { "700" } else { "600" };
-        let hint = format!("chmod {right} {}", crate::cli::quoted(&path.display().to_string()));
+        let hint = format!("chmod {right} {}", crate::cli::quote_path(&path.display().to_string()));
         if about.uid() != me {
             let message =
                 format!("{what} belongs to user {}, and this is user {me}: it is refused", about.uid());
-            findings.push(Finding::problem(
+            findings.push(DoctorFinding::problem(
                 "permissions",
                 message,
                 "work as that user, or choose another with `--state DIR`",
             ));
         } else if mode & 0o022 != 0 {
             let message = format!("others may write to {what} ({mode:03o}): it is refused");
-            findings.push(Finding::problem(
+            findings.push(DoctorFinding::problem(
                 "permissions",
                 message,
                 format!("look at what is in it, then {hint}"),
             ));
         } else if mode & 0o077 != 0 {
             let message = format!("others may read {what} ({mode:03o}), with all that workers printed");
-            findings.push(Finding::warning("permissions", message, hint));
+            findings.push(DoctorFinding::warning("permissions", message, hint));
         }
     }
     if findings.is_empty() {
-        findings.push(Finding::ok("permissions", "only you may look into it"));
+        findings.push(DoctorFinding::ok("permissions", "only you may look into it"));
     }
     findings
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Finding, Trial, state::Home};
+use super::{DoctorFinding, TrialFile, state::StateLocation};
 
 /// So many syncs are measured, or as many as there is time for.
 const TIMES: usize = 24;
@@ -18,16 +18,16 @@ const SLOW: Duration = Duration::from_millis(30);
 /// No disk is that fast: it is a promise of something between us and the disk.
 const INCREDIBLE: Duration = Duration::from_micros(10);
 
-pub fn look(home: &Home) -> Option<Finding> {
+pub fn check_sync(home: &StateLocation) -> Option<DoctorFinding> {
     // Where nothing can be written, that is told already.
-    let mut taken = measure(home).ok().filter(|taken| !taken.is_empty())?;
+    let mut taken = measure_syncs(home).ok().filter(|taken| !taken.is_empty())?;
     taken.sort();
     let (middle, slowest) = (taken[taken.len() / 2], taken[taken.len() - 1]);
-    Some(told(middle, slowest))
+    Some(sync_finding(middle, slowest))
 }
 
-fn measure(home: &Home) -> io::Result<Vec<Duration>> {
-    let trial = Trial::within(&home.there);
+fn measure_syncs(home: &StateLocation) -> io::Result<Vec<Duration>> {
+    let trial = TrialFile::new(&home.there);
     let mut file = OpenOptions::new().write(true).create_new(true).open(&trial.0)?;
     let (begun, mut taken) = (Instant::now(), Vec::with_capacity(TIMES));
     while taken.len() < TIMES && begun.elapsed() < TIME {
@@ -39,15 +39,15 @@ fn measure(home: &Home) -> io::Result<Vec<Duration>> {
     Ok(taken)
 }
 
-fn told(middle: Duration, slowest: Duration) -> Finding {
+fn sync_finding(middle: Duration, slowest: Duration) -> DoctorFinding {
     let steps = (1.0 / middle.as_secs_f64().max(1e-6)).round();
     let message = format!(
         "{} each, at worst {}: a run does about {steps:.0} steps a second one after another, and many runs share a sync",
-        length(middle),
-        length(slowest)
+        format_duration(middle),
+        format_duration(slowest)
     );
     if middle > SLOW {
-        return Finding::warning(
+        return DoctorFinding::warning(
             "sync",
             message,
             "another disk would be faster: `--state DIR` or SKEIN_STATE",
@@ -55,26 +55,26 @@ fn told(middle: Duration, slowest: Duration) -> Finding {
     }
     if middle < INCREDIBLE {
         let hint = "something says \"done\" before the disk has it; a power failure could lose what was acknowledged";
-        return Finding::warning("sync", message, hint);
+        return DoctorFinding::warning("sync", message, hint);
     }
-    Finding::ok("sync", message)
+    DoctorFinding::ok("sync", message)
 }
 
-fn length(time: Duration) -> String {
+fn format_duration(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1000.0;
     if ms < 10.0 { format!("{ms:.2} ms") } else { format!("{ms:.0} ms") }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Level, *};
+    use super::{super::DoctorLevel, *};
 
     #[test]
     fn what_syncs_take_is_told_and_judged() {
-        let of = |micros: u64| told(Duration::from_micros(micros), Duration::from_millis(50));
+        let of = |micros: u64| sync_finding(Duration::from_micros(micros), Duration::from_millis(50));
         assert_eq!(
             (of(1).level, of(500).level, of(40_000).level),
-            (Level::Warning, Level::Ok, Level::Warning)
+            (DoctorLevel::Warning, DoctorLevel::Ok, DoctorLevel::Warning)
         );
         assert!(
             of(500).message.starts_with("0.50 ms each, at worst 50 ms: a run does about 2000 steps"),

@@ -7,35 +7,35 @@ use std::{
 
 use rustix::termios::tcgetwinsize;
 
-use super::Finding;
-use crate::output::Output;
+use super::DoctorFinding;
+use crate::output::CliOutput;
 
 /// Fewer columns cut most lines.
 const NARROW: u16 = 60;
 
-pub fn look(output: Output) -> Vec<Finding> {
-    vec![size(), colour(output), letters()]
+pub fn check_terminal(output: CliOutput) -> Vec<DoctorFinding> {
+    vec![check_size(), check_colour(output), check_encoding()]
 }
 
-fn size() -> Finding {
+fn check_size() -> DoctorFinding {
     if !io::stdout().is_terminal() {
-        return Finding::ok(
+        return DoctorFinding::ok(
             "size",
             "standard output is no terminal: a run is shown line by line, and nobody is asked",
         );
     }
     match tcgetwinsize(io::stdout()) {
-        Ok(size) if size.ws_col == 0 => Finding::ok("size", "not known: a run is shown line by line"),
+        Ok(size) if size.ws_col == 0 => DoctorFinding::ok("size", "not known: a run is shown line by line"),
         Ok(size) if size.ws_col < NARROW => {
             let message = format!("{} columns, {} rows", size.ws_col, size.ws_row);
-            Finding::warning("size", message, format!("with {NARROW} columns or more, less is cut"))
+            DoctorFinding::warning("size", message, format!("with {NARROW} columns or more, less is cut"))
         }
-        Ok(size) => Finding::ok("size", format!("{} columns, {} rows", size.ws_col, size.ws_row)),
-        Err(error) => Finding::ok("size", format!("not known: {error}")),
+        Ok(size) => DoctorFinding::ok("size", format!("{} columns, {} rows", size.ws_col, size.ws_row)),
+        Err(error) => DoctorFinding::ok("size", format!("not known: {error}")),
     }
 }
 
-fn colour(output: Output) -> Finding {
+fn check_colour(output: CliOutput) -> DoctorFinding {
     let set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     let message = match output.paint.0 {
         true => "on",
@@ -43,11 +43,11 @@ fn colour(output: Output) -> Finding {
         false if env::var_os("TERM").is_some_and(|term| term == "dumb") => "off, because TERM is `dumb`",
         false => "off, because standard output is no terminal",
     };
-    Finding::ok("colour", message)
+    DoctorFinding::ok("colour", message)
 }
 
 /// The first of these that is set counts.
-fn letters() -> Finding {
+fn check_encoding() -> DoctorFinding {
     let named = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|name| {
         let value = env::var(name).ok().filter(|value| !value.is_empty())?;
         Some((*name, value))
@@ -55,9 +55,9 @@ fn letters() -> Finding {
     match named {
         Some((name, value)) if !value.to_lowercase().replace('-', "").contains("utf8") => {
             let hint = format!("`{name}=C.UTF-8`, if lines and dots look wrong");
-            Finding::warning("letters", format!("{name} is `{value}`, which is not UTF-8"), hint)
+            DoctorFinding::warning("letters", format!("{name} is `{value}`, which is not UTF-8"), hint)
         }
-        Some((name, value)) => Finding::ok("letters", format!("{name} is `{value}`")),
-        None => Finding::ok("letters", "no LANG is set; UTF-8 is printed"),
+        Some((name, value)) => DoctorFinding::ok("letters", format!("{name} is `{value}`")),
+        None => DoctorFinding::ok("letters", "no LANG is set; UTF-8 is printed"),
     }
 }

@@ -3,33 +3,33 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use skein_core::{
-    ir::KindName,
-    view::{Graph, GroupKind, NodeKind},
+    ir::StepKindName,
+    view::{GraphGroupKind, GraphNodeKind, GraphView},
 };
 
-use super::{index::Index, rails};
+use super::{index::GraphIndex, rails};
 use crate::output::Paint;
 
 /// As many names as are worth reading in one line.
 const NAMED: usize = 8;
 
 /// The whole graph; what is inside a step stands below it, indented.
-pub fn ascii(graph: &Graph, paint: Paint) -> String {
-    let index = Index::of(graph);
+pub fn draw_ascii(graph: &GraphView, paint: Paint) -> String {
+    let index = GraphIndex::new(graph);
     let (back, bundles) = (BTreeSet::new(), BTreeMap::new());
-    let mut drawing = Drawing { index: &index, paint, lines: Vec::new(), back, bundles };
+    let mut drawing = AsciiDrawing { index: &index, paint, lines: Vec::new(), back, bundles };
     for (number, group) in index.workflows.iter().enumerate() {
         if number > 0 {
             let heading = format!("workflow {}", graph.groups[*group].label);
             drawing.lines.extend([String::new(), paint.title(&heading)]);
         }
-        drawing.group(*group, "");
+        drawing.draw_group(*group, "");
     }
     drawing.lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-struct Drawing<'a> {
-    index: &'a Index<'a>,
+struct AsciiDrawing<'a> {
+    index: &'a GraphIndex<'a>,
     paint: Paint,
     lines: Vec<String>,
     /// Edges to an earlier step, which are told and not drawn.
@@ -38,9 +38,9 @@ struct Drawing<'a> {
     bundles: BTreeMap<usize, Vec<usize>>,
 }
 
-impl Drawing<'_> {
-    fn group(&mut self, group: usize, indent: &str) {
-        let order = self.order(group);
+impl AsciiDrawing<'_> {
+    fn draw_group(&mut self, group: usize, indent: &str) {
+        let order = self.sort_nodes(group);
         let place: BTreeMap<usize, usize> = order.iter().copied().zip(0..).collect();
         for node in &order {
             let earlier = self.index.targets(*node).into_iter().filter(|to| place.get(to) <= place.get(node));
@@ -51,22 +51,22 @@ impl Drawing<'_> {
                 self.index.targets(node).into_iter().filter(|target| place.get(target) > place.get(&node));
             targets.collect::<Vec<_>>()
         };
-        let rows = rails::draw(&order, down).or_else(|| {
-            let bundles = self.bundled(&order);
+        let rows = rails::draw_rails(&order, down).or_else(|| {
+            let bundles = self.bundle_steps(&order);
             let kept: Vec<usize> = order.iter().copied().filter(|node| bundles.contains_key(node)).collect();
             let among = |node: usize| down(node).into_iter().filter(|to| bundles.contains_key(to)).collect();
-            let rows = rails::draw(&kept, among)?;
+            let rows = rails::draw_rails(&kept, among)?;
             self.bundles.extend(bundles);
             Some(rows)
         });
         match rows {
-            Some(rows) => rows.iter().for_each(|row| self.row(row, indent)),
-            None => order.iter().for_each(|node| self.listed(*node, indent)),
+            Some(rows) => rows.iter().for_each(|row| self.draw_row(row, indent)),
+            None => order.iter().for_each(|node| self.draw_listed(*node, indent)),
         }
     }
 
     /// Steps of which nothing but the name differs: they follow the same, the same follow them, and they hold nothing.
-    fn bundled(&self, order: &[usize]) -> BTreeMap<usize, Vec<usize>> {
+    fn bundle_steps(&self, order: &[usize]) -> BTreeMap<usize, Vec<usize>> {
         let mut sources: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for node in order {
             self.index.targets(*node).into_iter().for_each(|to| sources.entry(to).or_default().push(*node));
@@ -76,8 +76,8 @@ impl Drawing<'_> {
         for node in order {
             let alike = (sources.remove(node).unwrap_or_default(), self.index.targets(*node));
             let plain = self.index.inside[*node].is_empty()
-                && self.routes(*node).is_empty()
-                && matches!(self.index.graph.nodes[*node].kind, NodeKind::Step(KindName::Work));
+                && self.describe_routes(*node).is_empty()
+                && matches!(self.index.graph.nodes[*node].kind, GraphNodeKind::Step(StepKindName::Work));
             let with = if plain { *first.entry(alike).or_insert(*node) } else { *node };
             bundles.entry(with).or_default().push(*node);
         }
@@ -86,7 +86,7 @@ impl Drawing<'_> {
 
     /// Every node after those with an edge to it, else in the order of the plan. Of a circle, one comes first that leads
     /// to all of it.
-    fn order(&self, group: usize) -> Vec<usize> {
+    fn sort_nodes(&self, group: usize) -> Vec<usize> {
         let nodes = &self.index.members[group];
         let mut waiting: BTreeMap<usize, usize> = nodes.iter().map(|node| (*node, 0)).collect();
         for target in nodes.iter().flat_map(|node| self.index.targets(*node)) {
@@ -94,7 +94,7 @@ impl Drawing<'_> {
         }
         let mut free: BTreeSet<usize> = nodes.iter().copied().filter(|node| waiting[node] == 0).collect();
         let mut order = Vec::new();
-        while let Some(node) = free.pop_first().or_else(|| self.leads(&waiting)) {
+        while let Some(node) = free.pop_first().or_else(|| self.find_cycle_entry(&waiting)) {
             waiting.remove(&node);
             for target in self.index.targets(node) {
                 if let Some(count) = waiting.get_mut(&target) {
@@ -110,7 +110,7 @@ impl Drawing<'_> {
     }
 
     /// A node that none leads to but those that it leads to itself: the last from which something new can be reached.
-    fn leads(&self, waiting: &BTreeMap<usize, usize>) -> Option<usize> {
+    fn find_cycle_entry(&self, waiting: &BTreeMap<usize, usize>) -> Option<usize> {
         let (mut reached, mut last) = (BTreeSet::new(), None);
         for node in waiting.keys() {
             if reached.contains(node) {
@@ -127,46 +127,46 @@ impl Drawing<'_> {
         last
     }
 
-    fn row(&mut self, row: &rails::Row, indent: &str) {
+    fn draw_row(&mut self, row: &rails::RailRow, indent: &str) {
         if row.links.is_some_and(|above| !self.index.inside[above].is_empty()) {
             return;
         }
         let Some(node) = row.node else { return self.lines.push(format!("{indent}{}", row.rails)) };
-        self.lines.push(format!("{indent}{}{}", row.rails, self.label(node)));
-        self.inner(node, &format!("{indent}{}", row.below));
+        self.lines.push(format!("{indent}{}{}", row.rails, self.render_label(node)));
+        self.draw_inner(node, &format!("{indent}{}", row.below));
     }
 
     /// Where there are too many rails: each step and those that follow it.
-    fn listed(&mut self, node: usize, indent: &str) {
-        let then = match self.names(&self.index.targets(node)) {
+    fn draw_listed(&mut self, node: usize, indent: &str) {
+        let then = match self.list_names(&self.index.targets(node)) {
             names if names.is_empty() => names,
             names => format!("  then {names}"),
         };
-        self.lines.push(format!("{indent}● {}{}", self.label(node), self.paint.faint(&then)));
-        self.inner(node, &format!("{indent}    "));
+        self.lines.push(format!("{indent}● {}{}", self.render_label(node), self.paint.faint(&then)));
+        self.draw_inner(node, &format!("{indent}    "));
     }
 
-    fn inner(&mut self, node: usize, indent: &str) {
+    fn draw_inner(&mut self, node: usize, indent: &str) {
         for group in &self.index.inside[node] {
             let inner = &self.index.graph.groups[*group];
             let label = match inner.kind {
-                GroupKind::Lane => format!("lane {}", inner.label),
+                GraphGroupKind::Lane => format!("lane {}", inner.label),
                 _ => inner.label.clone(),
             };
             self.lines.push(format!("{indent}{}", self.paint.faint(&label)));
-            self.group(*group, &format!("{indent}  "));
+            self.draw_group(*group, &format!("{indent}  "));
         }
     }
 
     /// What a node is called among those beside it.
-    fn short(&self, node: usize) -> &str {
+    fn short_name(&self, node: usize) -> &str {
         let id = &self.index.graph.nodes[node].id;
         id.rsplit('/').next().unwrap_or(id).trim_start_matches('$')
     }
 
     /// The names of some nodes, as many as are worth reading.
-    fn names(&self, nodes: &[usize]) -> String {
-        let names = nodes.iter().take(NAMED).map(|node| self.short(*node));
+    fn list_names(&self, nodes: &[usize]) -> String {
+        let names = nodes.iter().take(NAMED).map(|node| self.short_name(*node));
         let names = names.collect::<Vec<_>>().join(", ");
         match nodes.len().saturating_sub(NAMED) {
             0 => names,
@@ -174,38 +174,38 @@ impl Drawing<'_> {
         }
     }
 
-    fn label(&self, node: usize) -> String {
+    fn render_label(&self, node: usize) -> String {
         if let Some(nodes) = self.bundles.get(&node).filter(|nodes| nodes.len() > 1) {
             let count = self.paint.faint(&format!("  {} side by side", nodes.len()));
-            return format!("{}{count}", self.paint.name(&self.names(nodes)));
+            return format!("{}{count}", self.paint.name(&self.list_names(nodes)));
         }
         let drawn = &self.index.graph.nodes[node];
         let name = match drawn.kind {
-            NodeKind::Mark(_) => return self.paint.faint("end"),
-            NodeKind::Step(_) => self.paint.name(self.short(node)),
+            GraphNodeKind::Mark(_) => return self.paint.faint("end"),
+            GraphNodeKind::Step(_) => self.paint.name(self.short_name(node)),
         };
         let kind = match drawn.kind {
-            NodeKind::Step(KindName::Work) | NodeKind::Mark(_) => "",
-            NodeKind::Step(KindName::Gate) => " gate",
-            NodeKind::Step(KindName::Wait) => " wait",
-            NodeKind::Step(KindName::Branch) => " branch",
-            NodeKind::Step(KindName::Parallel) => " parallel",
-            NodeKind::Step(KindName::Each) => " each",
-            NodeKind::Step(KindName::Loop) => " loop",
-            NodeKind::Step(KindName::Call) => " call",
+            GraphNodeKind::Step(StepKindName::Work) | GraphNodeKind::Mark(_) => "",
+            GraphNodeKind::Step(StepKindName::Gate) => " gate",
+            GraphNodeKind::Step(StepKindName::Wait) => " wait",
+            GraphNodeKind::Step(StepKindName::Branch) => " branch",
+            GraphNodeKind::Step(StepKindName::Parallel) => " parallel",
+            GraphNodeKind::Step(StepKindName::Each) => " each",
+            GraphNodeKind::Step(StepKindName::Loop) => " loop",
+            GraphNodeKind::Step(StepKindName::Call) => " call",
         };
         let called = drawn.calls.map(|group| format!(" of {}", self.index.graph.groups[group].label));
         let kind = format!("{kind}{}", called.unwrap_or_default());
-        let routes: Vec<String> = self.routes(node);
+        let routes: Vec<String> = self.describe_routes(node);
         let routes = if routes.is_empty() { String::new() } else { format!("  {}", routes.join("; ")) };
         format!("{name}{}{}", self.paint.faint(&kind), self.paint.faint(&routes))
     }
 
     /// Where a step leads under which condition, or back to.
-    fn routes(&self, node: usize) -> Vec<String> {
+    fn describe_routes(&self, node: usize) -> Vec<String> {
         let told = |(to, label): &(usize, Option<&str>)| match label {
-            Some(label) => Some(format!("{label} → {}", self.short(*to))),
-            None => self.back.contains(&(node, *to)).then(|| format!("then → {}", self.short(*to))),
+            Some(label) => Some(format!("{label} → {}", self.short_name(*to))),
+            None => self.back.contains(&(node, *to)).then(|| format!("then → {}", self.short_name(*to))),
         };
         self.index.edges[node].iter().filter_map(told).collect()
     }
@@ -215,15 +215,15 @@ impl Drawing<'_> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use skein_core::view::{Edge, Group, Node};
+    use skein_core::view::{GraphEdge, GraphGroup, GraphNode};
 
     use super::*;
 
     fn drawn(names: &[String], edges: impl IntoIterator<Item = (usize, usize)>) -> String {
-        let node = |name: &String| Node {
+        let node = |name: &String| GraphNode {
             id: name.clone(),
             label: name.clone(),
-            kind: NodeKind::Step(KindName::Work),
+            kind: GraphNodeKind::Step(StepKindName::Work),
             group: 0,
             calls: None,
             status: None,
@@ -231,11 +231,12 @@ mod tests {
         };
         let edge = |(from, to): (usize, usize)| {
             let (from, to) = (names[from].clone(), names[to].clone());
-            Edge { from, to, label: None }
+            GraphEdge { from, to, label: None }
         };
-        let group = Group { id: String::new(), label: "x".into(), kind: GroupKind::Workflow, inside: None };
+        let group =
+            GraphGroup { id: String::new(), label: "x".into(), kind: GraphGroupKind::Workflow, inside: None };
         let (nodes, edges) = (names.iter().map(node).collect(), edges.into_iter().map(edge).collect());
-        ascii(&Graph { groups: vec![group], nodes, edges }, Paint(false))
+        draw_ascii(&GraphView { groups: vec![group], nodes, edges }, Paint(false))
     }
 
     #[test]

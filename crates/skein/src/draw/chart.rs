@@ -2,72 +2,72 @@
 
 use std::fmt::Write;
 
-use skein_core::view::{Graph, Node};
+use skein_core::view::{GraphNode, GraphView};
 
-use super::index::Index;
+use super::index::GraphIndex;
 
 /// How a language writes things. Nodes and groups are named by their numbers.
-pub trait Language {
-    fn begin(&self) -> &'static str;
-    fn node(&self, number: usize, node: &Node) -> String;
-    fn open(&self, group: usize, label: &str) -> String;
-    fn close(&self) -> &'static str;
-    fn edge(&self, from: usize, to: usize, label: Option<&str>) -> String;
+pub trait ChartLanguage {
+    fn header(&self) -> &'static str;
+    fn node_line(&self, number: usize, node: &GraphNode) -> String;
+    fn group_start(&self, group: usize, label: &str) -> String;
+    fn group_end(&self) -> &'static str;
+    fn edge_line(&self, from: usize, to: usize, label: Option<&str>) -> String;
     /// From a step to what is inside it, or to the workflow that it calls: a group, and its first node.
-    fn holds(&self, node: usize, group: usize, first: usize) -> String;
-    fn end(&self) -> &'static str;
+    fn containment_line(&self, node: usize, group: usize, first: usize) -> String;
+    fn footer(&self) -> &'static str;
 }
 
-pub fn chart(graph: &Graph, language: &dyn Language) -> String {
-    let index = Index::of(graph);
-    let mut chart = Chart { index: &index, language, depth: 1, text: language.begin().to_owned() };
+pub fn draw_chart(graph: &GraphView, language: &dyn ChartLanguage) -> String {
+    let index = GraphIndex::new(graph);
+    let mut chart = ChartWriter { index: &index, language, depth: 1, text: language.header().to_owned() };
     for (number, group) in index.workflows.iter().enumerate() {
         // The workflow itself needs no box around it.
         if number == 0 {
-            index.members[*group].iter().for_each(|node| chart.node(*node));
+            index.members[*group].iter().for_each(|node| chart.write_node(*node));
         } else {
-            chart.group(*group);
+            chart.write_group(*group);
         }
     }
     for (from, edges) in index.edges.iter().enumerate() {
         for (to, label) in edges {
-            chart.line(&language.edge(from, *to, *label));
+            chart.write_line(&language.edge_line(from, *to, *label));
         }
     }
-    chart.text + language.end()
+    chart.text + language.footer()
 }
 
-struct Chart<'a> {
-    index: &'a Index<'a>,
-    language: &'a dyn Language,
+struct ChartWriter<'a> {
+    index: &'a GraphIndex<'a>,
+    language: &'a dyn ChartLanguage,
     depth: usize,
     text: String,
 }
 
-impl Chart<'_> {
-    fn line(&mut self, line: &str) {
+impl ChartWriter<'_> {
+    fn write_line(&mut self, line: &str) {
         let _ = writeln!(self.text, "{:indent$}{line}", "", indent = 4 * self.depth);
     }
 
-    fn group(&mut self, group: usize) {
+    fn write_group(&mut self, group: usize) {
         let index = self.index;
-        self.line(&self.language.open(group, &index.graph.groups[group].label));
+        self.write_line(&self.language.group_start(group, &index.graph.groups[group].label));
         self.depth += 1;
-        index.members[group].iter().for_each(|node| self.node(*node));
+        index.members[group].iter().for_each(|node| self.write_node(*node));
         self.depth -= 1;
-        self.line(self.language.close());
+        self.write_line(self.language.group_end());
     }
 
-    fn node(&mut self, number: usize) {
+    fn write_node(&mut self, number: usize) {
         let index = self.index;
         let node = &index.graph.nodes[number];
-        self.line(&self.language.node(number, node));
+        self.write_line(&self.language.node_line(number, node));
         for group in &index.inside[number] {
-            self.group(*group);
+            self.write_group(*group);
         }
         for group in index.inside[number].iter().chain(&node.calls) {
             if let Some(first) = index.members[*group].first() {
-                self.line(&self.language.holds(number, *group, *first));
+                self.write_line(&self.language.containment_line(number, *group, *first));
             }
         }
     }

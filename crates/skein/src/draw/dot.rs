@@ -1,57 +1,57 @@
 //! Graphviz's language.
 
 use skein_core::{
-    ir::KindName,
-    view::{Graph, Node, NodeKind},
+    ir::StepKindName,
+    view::{GraphNode, GraphNodeKind, GraphView},
 };
 
-use super::chart::{Language, chart};
+use super::chart::{ChartLanguage, draw_chart};
 
-pub fn dot(graph: &Graph) -> String {
-    chart(graph, &Dot)
+pub fn draw_dot(graph: &GraphView) -> String {
+    draw_chart(graph, &DotLanguage)
 }
 
-struct Dot;
+struct DotLanguage;
 
-impl Language for Dot {
-    fn begin(&self) -> &'static str {
+impl ChartLanguage for DotLanguage {
+    fn header(&self) -> &'static str {
         "digraph workflow {\n    rankdir=TB;\n    compound=true;\n    node [shape=box, fontname=\"sans-serif\"];\n"
     }
 
-    fn node(&self, number: usize, node: &Node) -> String {
+    fn node_line(&self, number: usize, node: &GraphNode) -> String {
         let shape = match node.kind {
-            NodeKind::Step(KindName::Gate | KindName::Wait) => ", shape=hexagon",
-            NodeKind::Step(KindName::Branch) => ", shape=diamond",
-            NodeKind::Step(KindName::Call) => ", peripheries=2",
-            NodeKind::Mark(_) => ", shape=circle",
-            NodeKind::Step(_) => "",
+            GraphNodeKind::Step(StepKindName::Gate | StepKindName::Wait) => ", shape=hexagon",
+            GraphNodeKind::Step(StepKindName::Branch) => ", shape=diamond",
+            GraphNodeKind::Step(StepKindName::Call) => ", peripheries=2",
+            GraphNodeKind::Mark(_) => ", shape=circle",
+            GraphNodeKind::Step(_) => "",
         };
-        format!("n{number} [label={}{shape}];", quoted(&node.label))
+        format!("n{number} [label={}{shape}];", quote_label(&node.label))
     }
 
-    fn open(&self, group: usize, label: &str) -> String {
-        format!("subgraph cluster_{group} {{ label={};", quoted(label))
+    fn group_start(&self, group: usize, label: &str) -> String {
+        format!("subgraph cluster_{group} {{ label={};", quote_label(label))
     }
 
-    fn close(&self) -> &'static str {
+    fn group_end(&self) -> &'static str {
         "}"
     }
 
-    fn edge(&self, from: usize, to: usize, label: Option<&str>) -> String {
-        let label = label.map(|label| format!(" [label={}]", quoted(label))).unwrap_or_default();
+    fn edge_line(&self, from: usize, to: usize, label: Option<&str>) -> String {
+        let label = label.map(|label| format!(" [label={}]", quote_label(label))).unwrap_or_default();
         format!("n{from} -> n{to}{label};")
     }
 
-    fn holds(&self, node: usize, group: usize, first: usize) -> String {
+    fn containment_line(&self, node: usize, group: usize, first: usize) -> String {
         format!("n{node} -> n{first} [lhead=cluster_{group}, style=dotted];")
     }
 
-    fn end(&self) -> &'static str {
+    fn footer(&self) -> &'static str {
         "}\n"
     }
 }
 
-fn quoted(label: &str) -> String {
+fn quote_label(label: &str) -> String {
     let plain: String = label.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use skein_core::view::Graph;
+use skein_core::view::GraphView;
 
-pub struct Index<'a> {
-    pub graph: &'a Graph,
+pub struct GraphIndex<'a> {
+    pub graph: &'a GraphView,
     /// The nodes of each group, in the order of the plan.
     pub members: Vec<Vec<usize>>,
     /// The groups inside each node.
@@ -16,11 +16,11 @@ pub struct Index<'a> {
     pub workflows: Vec<usize>,
 }
 
-impl<'a> Index<'a> {
-    pub fn of(graph: &'a Graph) -> Index<'a> {
+impl<'a> GraphIndex<'a> {
+    pub fn new(graph: &'a GraphView) -> GraphIndex<'a> {
         let numbers: BTreeMap<&str, usize> =
             graph.nodes.iter().map(|node| node.id.as_str()).zip(0..).collect();
-        let mut index = Index {
+        let mut index = GraphIndex {
             graph,
             members: vec![Vec::new(); graph.groups.len()],
             inside: vec![Vec::new(); graph.nodes.len()],

@@ -1,58 +1,58 @@
 //! Mermaid: what Markdown viewers draw.
 
 use skein_core::{
-    ir::KindName,
-    view::{Graph, Node, NodeKind},
+    ir::StepKindName,
+    view::{GraphNode, GraphNodeKind, GraphView},
 };
 
-use super::chart::{Language, chart};
+use super::chart::{ChartLanguage, draw_chart};
 
-pub fn mermaid(graph: &Graph) -> String {
-    chart(graph, &Mermaid)
+pub fn draw_mermaid(graph: &GraphView) -> String {
+    draw_chart(graph, &MermaidLanguage)
 }
 
-struct Mermaid;
+struct MermaidLanguage;
 
-impl Language for Mermaid {
-    fn begin(&self) -> &'static str {
+impl ChartLanguage for MermaidLanguage {
+    fn header(&self) -> &'static str {
         "flowchart TD\n"
     }
 
-    fn node(&self, number: usize, node: &Node) -> String {
+    fn node_line(&self, number: usize, node: &GraphNode) -> String {
         let (open, close) = match node.kind {
-            NodeKind::Step(KindName::Gate | KindName::Wait) => ("{{", "}}"),
-            NodeKind::Step(KindName::Branch) => ("{", "}"),
-            NodeKind::Step(KindName::Call) => ("[[", "]]"),
-            NodeKind::Mark(_) => ("((", "))"),
-            NodeKind::Step(_) => ("[", "]"),
+            GraphNodeKind::Step(StepKindName::Gate | StepKindName::Wait) => ("{{", "}}"),
+            GraphNodeKind::Step(StepKindName::Branch) => ("{", "}"),
+            GraphNodeKind::Step(StepKindName::Call) => ("[[", "]]"),
+            GraphNodeKind::Mark(_) => ("((", "))"),
+            GraphNodeKind::Step(_) => ("[", "]"),
         };
-        format!("n{number}{open}\"{}\"{close}", escaped(&node.label))
+        format!("n{number}{open}\"{}\"{close}", escape_label(&node.label))
     }
 
-    fn open(&self, group: usize, label: &str) -> String {
-        format!("subgraph g{group} [\"{}\"]", escaped(label))
+    fn group_start(&self, group: usize, label: &str) -> String {
+        format!("subgraph g{group} [\"{}\"]", escape_label(label))
     }
 
-    fn close(&self) -> &'static str {
+    fn group_end(&self) -> &'static str {
         "end"
     }
 
-    fn edge(&self, from: usize, to: usize, label: Option<&str>) -> String {
-        let label = label.map(|label| format!("|\"{}\"|", escaped(label))).unwrap_or_default();
+    fn edge_line(&self, from: usize, to: usize, label: Option<&str>) -> String {
+        let label = label.map(|label| format!("|\"{}\"|", escape_label(label))).unwrap_or_default();
         format!("n{from} -->{label} n{to}")
     }
 
-    fn holds(&self, node: usize, group: usize, _: usize) -> String {
+    fn containment_line(&self, node: usize, group: usize, _: usize) -> String {
         format!("n{node} -.-> g{group}")
     }
 
-    fn end(&self) -> &'static str {
+    fn footer(&self) -> &'static str {
         ""
     }
 }
 
 /// A label is text, whatever it holds.
-fn escaped(label: &str) -> String {
+fn escape_label(label: &str) -> String {
     let mut text = String::new();
     for c in label.chars() {
         match c {

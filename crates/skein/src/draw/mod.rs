@@ -7,6 +7,6 @@ mod index;
 mod mermaid;
 mod rails;
 
-pub use ascii::ascii;
-pub use dot::dot;
-pub use mermaid::mermaid;
+pub use ascii::draw_ascii;
+pub use dot::draw_dot;
+pub use mermaid::draw_mermaid;

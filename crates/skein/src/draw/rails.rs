@@ -3,7 +3,7 @@
 //! Owns which column each rail is in and the characters where rails meet. Refuses to know what a step is.
 
 /// The rows of a drawing: what is drawn, and the node that stands on the row, if one does.
-pub struct Row {
+pub struct RailRow {
     pub rails: String,
     /// What stands in further lines of the same row.
     pub below: String,
@@ -17,48 +17,48 @@ pub struct Row {
 const WIDEST: usize = 24;
 
 /// Draws nodes in an order in which every edge leads down. None if it would be too wide to read.
-pub fn draw(order: &[usize], targets: impl Fn(usize) -> Vec<usize>) -> Option<Vec<Row>> {
-    let mut rails = Rails { columns: Vec::new(), rows: Vec::new(), last: None };
+pub fn draw_rails(order: &[usize], targets: impl Fn(usize) -> Vec<usize>) -> Option<Vec<RailRow>> {
+    let mut rails = RailLayout { columns: Vec::new(), rows: Vec::new(), last: None };
     for node in order {
-        let column = rails.arrive(*node);
+        let column = rails.join_rails(*node);
         let targets = targets(*node);
         // Asked before they are drawn, so that a step that many follow costs no more than it must.
         if rails.columns.len() + targets.len() > WIDEST + 1 {
             return None;
         }
-        rails.stand(column, *node, !targets.is_empty());
-        rails.leave(column, &targets);
+        rails.place_node(column, *node, !targets.is_empty());
+        rails.branch_rails(column, &targets);
     }
     Some(rails.rows)
 }
 
-struct Rails {
+struct RailLayout {
     /// Where the rail in each column leads.
     columns: Vec<Option<usize>>,
-    rows: Vec<Row>,
+    rows: Vec<RailRow>,
     /// Where the node stands on the last row, if one does.
     last: Option<(usize, usize)>,
 }
 
-impl Rails {
+impl RailLayout {
     /// Joins all rails that lead to a node; gives the column in which it stands.
-    fn arrive(&mut self, node: usize) -> usize {
+    fn join_rails(&mut self, node: usize) -> usize {
         let here: Vec<usize> = (0..self.columns.len()).filter(|i| self.columns[*i] == Some(node)).collect();
-        let Some((column, others)) = here.split_first() else { return self.free(0) };
+        let Some((column, others)) = here.split_first() else { return self.find_free_column(0) };
         if !others.is_empty() {
-            self.meet(*column, others, ['├', '┴', '╯']);
+            self.draw_junction(*column, others, ['├', '┴', '╯']);
             others.iter().for_each(|other| self.columns[*other] = None);
-            self.trim();
+            self.trim_columns();
         } else if let Some((_, above)) = self.last.filter(|(last, _)| last == column) {
             // Without it, two that follow one another would look like two that have nothing to do with one another.
             let rail = |leads: &Option<usize>| if leads.is_some() { "│ " } else { "  " };
             let rails = self.columns.iter().map(rail).collect();
-            self.rows.push(Row { rails, below: String::new(), node: None, links: Some(above) });
+            self.rows.push(RailRow { rails, below: String::new(), node: None, links: Some(above) });
         }
         *column
     }
 
-    fn free(&mut self, from: usize) -> usize {
+    fn find_free_column(&mut self, from: usize) -> usize {
         let free = (from..self.columns.len()).find(|i| self.columns[*i].is_none());
         free.unwrap_or_else(|| {
             self.columns.push(None);
@@ -66,7 +66,7 @@ impl Rails {
         })
     }
 
-    fn stand(&mut self, column: usize, node: usize, goes_on: bool) {
+    fn place_node(&mut self, column: usize, node: usize, goes_on: bool) {
         let row = |here: &'static str| {
             let rail = |(i, leads): (usize, &Option<usize>)| match leads {
                 _ if i == column => here,
@@ -76,36 +76,36 @@ impl Rails {
             self.columns.iter().enumerate().map(rail).collect()
         };
         let (rails, below) = (row("● "), row(if goes_on { "│ " } else { "  " }));
-        self.rows.push(Row { rails, below, node: Some(node), links: None });
+        self.rows.push(RailRow { rails, below, node: Some(node), links: None });
         self.last = Some((column, node));
     }
 
-    fn leave(&mut self, column: usize, targets: &[usize]) {
+    fn branch_rails(&mut self, column: usize, targets: &[usize]) {
         self.columns[column] = targets.first().copied();
         let others: Vec<usize> = targets
             .iter()
             .skip(1)
             .map(|target| {
-                let at = self.free(column + 1);
+                let at = self.find_free_column(column + 1);
                 self.columns[at] = Some(*target);
                 at
             })
             .collect();
         if !others.is_empty() {
-            self.meet(column, &others, ['├', '┬', '╮']);
+            self.draw_junction(column, &others, ['├', '┬', '╮']);
         }
-        self.trim();
+        self.trim_columns();
     }
 
     /// Columns at the end that are free are no columns.
-    fn trim(&mut self) {
+    fn trim_columns(&mut self) {
         while self.columns.last() == Some(&None) {
             self.columns.pop();
         }
     }
 
     /// A row in which the rails of some columns join or leave the one in `column`, over the others.
-    fn meet(&mut self, column: usize, others: &[usize], [start, middle, end]: [char; 3]) {
+    fn draw_junction(&mut self, column: usize, others: &[usize], [start, middle, end]: [char; 3]) {
         let last = others.iter().copied().max().unwrap_or(column);
         let mut rails = String::new();
         for i in 0..self.columns.len() {
@@ -121,7 +121,7 @@ impl Rails {
             });
             rails.push(if i >= column && i < last { '─' } else { ' ' });
         }
-        self.rows.push(Row { rails, below: String::new(), node: None, links: None });
+        self.rows.push(RailRow { rails, below: String::new(), node: None, links: None });
         self.last = None;
     }
 }
@@ -132,8 +132,8 @@ mod tests {
 
     fn drawn(edges: &[&[usize]]) -> String {
         let order: Vec<usize> = (0..edges.len()).collect();
-        let rows = draw(&order, |node| edges[node].to_vec()).unwrap();
-        let line = |row: &Row| {
+        let rows = draw_rails(&order, |node| edges[node].to_vec()).unwrap();
+        let line = |row: &RailRow| {
             let name = row.node.map(|node| node.to_string()).unwrap_or_default();
             format!("{}{name}", row.rails).trim_end().to_owned()
         };
@@ -159,6 +159,6 @@ mod tests {
     #[test]
     fn too_many_side_by_side_are_not_drawn() {
         let all: Vec<usize> = (1..=WIDEST + 1).collect();
-        assert!(draw(&[0], |_| all.clone()).is_none());
+        assert!(draw_rails(&[0], |_| all.clone()).is_none());
     }
 }

@@ -9,19 +9,19 @@
 
 use serde::Serialize;
 use skein_core::{
-    engine::{Batch, Event, InstanceIx, JournalError, Opening, StepAt, Walk, utc},
+    engine::{Event, InstanceIx, JournalBatch, JournalError, StepAt, UndoWalk, Waitpoint, format_utc},
     plan::Plan,
-    time::Time,
-    view::Names,
+    time::Timestamp,
+    view::StepPaths,
 };
 
-use super::rows::Rows;
+use super::row_cursor::JournalRowCursor;
 
 /// A run that is written as lines of JSON.
-pub(crate) struct Jsonl {
+pub(crate) struct JsonlEncoder {
     plan: Plan,
-    rows: Rows,
-    names: Names,
+    rows: JournalRowCursor,
+    names: StepPaths,
     /// How many instances have begun.
     instances: u32,
     /// The step of each opening.
@@ -29,7 +29,7 @@ pub(crate) struct Jsonl {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct JsonlLine<'a> {
     seq: u64,
     at: String,
     path: String,
@@ -37,41 +37,41 @@ struct Line<'a> {
 }
 
 /// What an event is about.
-enum About {
+enum JsonlSubject {
     Run,
     Instance(InstanceIx),
     Step(StepAt),
 }
 
-impl Jsonl {
-    pub(crate) fn new(plan: Plan) -> Jsonl {
-        let names = Names::new(plan.definition.clone());
-        Jsonl { plan, rows: Rows::new(), names, instances: 0, openings: Vec::new() }
+impl JsonlEncoder {
+    pub(crate) fn new(plan: Plan) -> JsonlEncoder {
+        let names = StepPaths::new(plan.definition.clone());
+        JsonlEncoder { plan, rows: JournalRowCursor::new(), names, instances: 0, openings: Vec::new() }
     }
 
     /// The lines of the next row of the run's journal, with their ends.
-    pub(crate) fn row(&mut self, batch: &Batch) -> Result<String, JournalError> {
-        self.rows.take(&self.plan, batch)?;
+    pub(crate) fn encode_row(&mut self, batch: &JournalBatch) -> Result<String, JournalError> {
+        self.rows.accept_row(&self.plan, batch)?;
         let mut lines = String::new();
         for (seq, record) in (batch.seq..).zip(&batch.records) {
-            let about = self.about(&record.event);
+            let about = self.find_subject(&record.event);
             let path = match about {
-                About::Run => String::new(),
-                About::Instance(ix) => self.names.instance(ix).to_owned(),
-                About::Step(at) => self.names.step(at),
+                JsonlSubject::Run => String::new(),
+                JsonlSubject::Instance(ix) => self.names.instance_path(ix).to_owned(),
+                JsonlSubject::Step(at) => self.names.step_path(at),
             };
-            let line = Line { seq, at: exact(record.at), path, event: &record.event };
+            let line = JsonlLine { seq, at: format_utc_millis(record.at), path, event: &record.event };
             lines += &serde_json::to_string(&line).expect("the keys of an event are texts");
             lines.push('\n');
         }
         Ok(lines)
     }
 
-    fn about(&mut self, event: &Event) -> About {
+    fn find_subject(&mut self, event: &Event) -> JsonlSubject {
         match event {
             Event::RunStarted { .. } => {
                 self.instances = 1;
-                About::Run
+                JsonlSubject::Run
             }
             Event::CancelAsked { .. }
             | Event::RunDecided { .. }
@@ -79,30 +79,30 @@ impl Jsonl {
             | Event::Closed
             | Event::Quarantined { .. }
             | Event::Tampered { .. }
-            | Event::SignalKept { .. } => About::Run,
+            | Event::SignalKept { .. } => JsonlSubject::Run,
             Event::InstanceStarted { .. } | Event::InstanceReused(_) => {
-                self.names.feed(event);
+                self.names.note_event(event);
                 self.instances += 1;
-                About::Instance(InstanceIx(self.instances - 1))
+                JsonlSubject::Instance(InstanceIx(self.instances - 1))
             }
             Event::InstanceHalted { instance, .. } | Event::InstanceEnded { instance, .. } => {
-                About::Instance(*instance)
+                JsonlSubject::Instance(*instance)
             }
             Event::UndoBegan { of, .. } | Event::UndoEnded { of, .. } => match of {
-                Walk::Workflow(instance) => About::Instance(*instance),
-                Walk::Composite(at) => About::Step(*at),
+                UndoWalk::Workflow(instance) => JsonlSubject::Instance(*instance),
+                UndoWalk::Composite(at) => JsonlSubject::Step(*at),
             },
             Event::StepHeld { at, .. } | Event::Opened { at, .. } => {
                 self.openings.push(*at);
-                About::Step(*at)
+                JsonlSubject::Step(*at)
             }
             Event::Escalated { opening, .. }
             | Event::Approved { opening, .. }
             | Event::Decided { opening, .. }
-            | Event::SignalTaken { opening, .. } => self.opened(*opening),
+            | Event::SignalTaken { opening, .. } => self.waitpoint_subject(*opening),
             Event::AttemptStarted { attempt, .. }
             | Event::StopAsked { attempt, .. }
-            | Event::AttemptEnded { attempt, .. } => About::Step(attempt.at),
+            | Event::AttemptEnded { attempt, .. } => JsonlSubject::Step(attempt.at),
             Event::StepReady { at }
             | Event::StepExpanded { at, .. }
             | Event::StepOverdue { at }
@@ -111,18 +111,18 @@ impl Jsonl {
             | Event::RetryScheduled { at, .. }
             | Event::StepEnded { at, .. }
             | Event::StepUndone { at, .. }
-            | Event::UndoFailed { at, .. } => About::Step(*at),
-            Event::StepReused(reused) => About::Step(reused.at),
+            | Event::UndoFailed { at, .. } => JsonlSubject::Step(*at),
+            Event::StepReused(reused) => JsonlSubject::Step(reused.at),
         }
     }
 
-    fn opened(&self, opening: Opening) -> About {
-        self.openings.get(opening.0 as usize).map_or(About::Run, |at| About::Step(*at))
+    fn waitpoint_subject(&self, opening: Waitpoint) -> JsonlSubject {
+        self.openings.get(opening.0 as usize).map_or(JsonlSubject::Run, |at| JsonlSubject::Step(*at))
     }
 }
 
 /// A time in UTC, to the millisecond.
-fn exact(time: Time) -> String {
-    let whole = utc(time);
+fn format_utc_millis(time: Timestamp) -> String {
+    let whole = format_utc(time);
     format!("{}.{:03}Z", whole.trim_end_matches('Z'), time.0.rem_euclid(1_000))
 }

@@ -4,13 +4,13 @@
 //! processes, clocks and threads: it is given rows of a journal, the last lines of workers and the time, and whoever
 //! gives them owns the loop. Read `show` first, then `lines`.
 
-mod area;
+mod activity;
+mod event_lines;
 mod jsonl;
-mod lines;
-mod next;
-mod rows;
+mod live_view;
+mod next_commands;
+mod row_cursor;
 mod screen;
-mod show;
 mod style;
 mod summary;
 mod text;
@@ -18,33 +18,34 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use jsonl::Jsonl;
-pub(crate) use lines::class;
-pub(crate) use screen::{Size, Surface};
-pub(crate) use show::{Live, Options};
-pub(crate) use text::{outermost, quoted, spent, took};
+pub(crate) use event_lines::error_class_word;
+pub(crate) use jsonl::JsonlEncoder;
+pub(crate) use live_view::{LiveOptions, LiveView};
+pub(crate) use screen::{TerminalSize, TerminalSurface};
+pub(crate) use text::{format_cost, format_duration, outermost_step, quote_shell_word};
 
 use skein_core::{ir::RunStatus, view::StepView};
 
-use self::style::{Tone, word};
+use self::style::{LineTone, status_word};
 use crate::output::Paint;
 
 /// What others wrote, on one line and with nothing that a terminal would obey.
 pub(crate) fn one_line(words: &str) -> String {
-    text::clean(words)
+    text::clean_text(words)
 }
 
 /// The status of a run in the word of its format, padded to a number of columns.
-pub(crate) fn status(status: RunStatus, native: &str, columns: usize, paint: Paint) -> String {
-    Tone::of_run(status).paint(paint, &format!("{:columns$}", word(native)))
+pub(crate) fn paint_run_status(status: RunStatus, native: &str, columns: usize, paint: Paint) -> String {
+    LineTone::from_run_status(status).paint_text(paint, &format!("{:columns$}", status_word(native)))
 }
 
 /// The status of a step in the word of its format, padded to a number of columns.
-pub(crate) fn step_status(step: &StepView, columns: usize, paint: Paint) -> String {
-    Tone::of_step(step.status).paint(paint, &format!("{:>columns$}", word(&step.native_status)))
+pub(crate) fn paint_step_status(step: &StepView, columns: usize, paint: Paint) -> String {
+    LineTone::from_step_status(step.status)
+        .paint_text(paint, &format!("{:>columns$}", status_word(&step.native_status)))
 }
 
 /// The end of a log, each line with a mark before it.
-pub(crate) fn log_end(paint: Paint, log: Option<&str>) -> String {
-    summary::log_lines(paint, log).iter().map(|line| format!("          {line}\n")).collect()
+pub(crate) fn render_log_end(paint: Paint, log: Option<&str>) -> String {
+    summary::render_log_lines(paint, log).iter().map(|line| format!("          {line}\n")).collect()
 }

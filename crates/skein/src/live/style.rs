@@ -6,7 +6,7 @@ use skein_core::{
     time::Millis,
 };
 
-use super::text::{clean, took};
+use super::text::{clean_text, format_duration};
 use crate::output::Paint;
 
 /// How many columns come before the text of a line.
@@ -17,7 +17,7 @@ pub(super) const WORD: usize = 12;
 
 /// How much a person should care, as a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tone {
+pub(super) enum LineTone {
     Good,
     Bad,
     Care,
@@ -27,52 +27,52 @@ pub(super) enum Tone {
     Plain,
 }
 
-impl Tone {
-    pub(super) fn paint(self, paint: Paint, text: &str) -> String {
+impl LineTone {
+    pub(super) fn paint_text(self, paint: Paint, text: &str) -> String {
         let style = match self {
-            Tone::Good => AnsiColor::Green.on_default().bold(),
-            Tone::Bad => AnsiColor::Red.on_default().bold(),
-            Tone::Care => AnsiColor::Yellow.on_default().bold(),
-            Tone::Asks => AnsiColor::Magenta.on_default().bold(),
-            Tone::Faint => Style::new().dimmed(),
-            Tone::Plain => Style::new().bold(),
+            LineTone::Good => AnsiColor::Green.on_default().bold(),
+            LineTone::Bad => AnsiColor::Red.on_default().bold(),
+            LineTone::Care => AnsiColor::Yellow.on_default().bold(),
+            LineTone::Asks => AnsiColor::Magenta.on_default().bold(),
+            LineTone::Faint => Style::new().dimmed(),
+            LineTone::Plain => Style::new().bold(),
         };
-        paint.with(style, text)
+        paint.apply_style(style, text)
     }
 
-    pub(super) fn of_step(status: StepStatus) -> Tone {
+    pub(super) fn from_step_status(status: StepStatus) -> LineTone {
         match status {
-            StepStatus::Succeeded => Tone::Good,
-            StepStatus::Failed | StepStatus::TimedOut => Tone::Bad,
-            StepStatus::Incomplete | StepStatus::Cancelled | StepStatus::Undone => Tone::Care,
-            StepStatus::Waiting => Tone::Asks,
-            StepStatus::Skipped => Tone::Faint,
+            StepStatus::Succeeded => LineTone::Good,
+            StepStatus::Failed | StepStatus::TimedOut => LineTone::Bad,
+            StepStatus::Incomplete | StepStatus::Cancelled | StepStatus::Undone => LineTone::Care,
+            StepStatus::Waiting => LineTone::Asks,
+            StepStatus::Skipped => LineTone::Faint,
             StepStatus::Pending | StepStatus::Ready | StepStatus::Running | StepStatus::Checking => {
-                Tone::Plain
+                LineTone::Plain
             }
         }
     }
 
-    pub(super) fn of_run(status: RunStatus) -> Tone {
+    pub(super) fn from_run_status(status: RunStatus) -> LineTone {
         match status {
-            RunStatus::Succeeded => Tone::Good,
-            RunStatus::Failed | RunStatus::TimedOut | RunStatus::UndoFailed => Tone::Bad,
-            RunStatus::Cancelled | RunStatus::Undone | RunStatus::Undoing => Tone::Care,
-            RunStatus::Waiting => Tone::Asks,
-            RunStatus::Queued | RunStatus::Running => Tone::Plain,
+            RunStatus::Succeeded => LineTone::Good,
+            RunStatus::Failed | RunStatus::TimedOut | RunStatus::UndoFailed => LineTone::Bad,
+            RunStatus::Cancelled | RunStatus::Undone | RunStatus::Undoing => LineTone::Care,
+            RunStatus::Waiting => LineTone::Asks,
+            RunStatus::Queued | RunStatus::Running => LineTone::Plain,
         }
     }
 }
 
 /// A status as people write it.
-pub(super) fn word(status: &str) -> String {
+pub(super) fn status_word(status: &str) -> String {
     status.replace('_', " ")
 }
 
 /// What a line says.
 #[derive(Debug)]
-pub(super) struct Line {
-    pub(super) tone: Tone,
+pub(super) struct StyledLine {
+    pub(super) tone: LineTone,
     pub(super) word: String,
     pub(super) took: Option<Millis>,
     /// The step; empty for the run.
@@ -82,27 +82,27 @@ pub(super) struct Line {
     pub(super) text: String,
 }
 
-impl Line {
-    pub(super) fn new(tone: Tone, word: impl Into<String>) -> Line {
+impl StyledLine {
+    pub(super) fn new(tone: LineTone, word: impl Into<String>) -> StyledLine {
         let (path, aside, text) = (String::new(), String::new(), String::new());
-        Line { tone, word: word.into(), took: None, path, aside, text }
+        StyledLine { tone, word: word.into(), took: None, path, aside, text }
     }
 
     /// The line with its end. What others wrote is made harmless here, before our own colours come to it.
-    pub(super) fn shown(&self, paint: Paint) -> String {
-        let word = self.tone.paint(paint, &format!("{:>WORD$}", self.word));
+    pub(super) fn render_line(&self, paint: Paint) -> String {
+        let word = self.tone.paint_text(paint, &format!("{:>WORD$}", self.word));
         let length = match self.took {
-            Some(length) => format!("[{}]", took(length)),
+            Some(length) => format!("[{}]", format_duration(length)),
             None => " ".repeat(11),
         };
         let mut parts = String::new();
         if !self.path.is_empty() {
-            parts = paint.name(&clean(&self.path));
+            parts = paint.name(&clean_text(&self.path));
         }
         if !self.aside.is_empty() {
-            parts += &format!(" {}", paint.faint(&format!("({})", clean(&self.aside))));
+            parts += &format!(" {}", paint.faint(&format!("({})", clean_text(&self.aside))));
         }
-        let text = clean(&self.text);
+        let text = clean_text(&self.text);
         parts += match (parts.is_empty(), text.is_empty()) {
             (_, true) | (true, _) => "",
             (false, false) => ": ",
@@ -112,6 +112,6 @@ impl Line {
 }
 
 /// A line that belongs to the one above it.
-pub(super) fn below(text: &str) -> String {
+pub(super) fn indent_line(text: &str) -> String {
     format!("{:INDENT$}{text}\n", "")
 }

@@ -6,18 +6,18 @@ use std::{collections::BTreeMap, fmt::Write};
 use skein_core::{
     engine::{AttemptId, RunState, StepAt},
     ir::{RunStatus, StepStatus},
-    time::{Millis, Time},
-    view::{Reason, RunView, StepView, UndoFailureView},
+    time::{Millis, Timestamp},
+    view::{RunView, StepReason, StepView, UndoFailureView},
 };
 
 use super::{
-    lines::{failed, reason, wrong},
-    next,
-    show::Options,
-    style::{Tone, word},
-    text::{clean, count, cut, elapsed, spent},
+    event_lines::{describe_error, ending_reason, has_failed},
+    live_view::LiveOptions,
+    next_commands,
+    style::{LineTone, status_word},
+    text::{clean_text, cut_to_width, format_cost, format_count, format_elapsed},
 };
-use crate::{conditions::conditions, output::Paint};
+use crate::{conditions::run_conditions, output::Paint};
 
 /// So many failures, and so many reasons for not running, are listed.
 const LISTED: usize = 10;
@@ -32,84 +32,84 @@ const LOGS: usize = 5;
 const LOG_LINES: usize = 20;
 const LOG_COLUMNS: usize = 500;
 
-pub(super) struct Summary<'a> {
+pub(super) struct RunSummaryText<'a> {
     pub(super) view: &'a RunView,
     pub(super) state: &'a RunState,
-    pub(super) now: Time,
+    pub(super) now: Timestamp,
     /// The attempts whose logs say why a step failed.
     pub(super) logs: BTreeMap<StepAt, AttemptId>,
-    pub(super) options: &'a Options,
+    pub(super) options: &'a LiveOptions,
 }
 
 /// The end of a log, line by line, each with a mark before it.
-pub(super) fn log_lines(paint: Paint, log: Option<&str>) -> Vec<String> {
+pub(super) fn render_log_lines(paint: Paint, log: Option<&str>) -> Vec<String> {
     let lines: Vec<&str> = log.unwrap_or_default().trim_end().lines().collect();
     let end = &lines[lines.len().saturating_sub(LOG_LINES)..];
     // The start of a line is kept: it may be code.
     let shown = |line: &&str| {
         let indent = line.len() - line.trim_start_matches(' ').len();
-        cut(&format!("{:indent$}{}", "", clean(line), indent = indent.min(40)), LOG_COLUMNS)
+        cut_to_width(&format!("{:indent$}{}", "", clean_text(line), indent = indent.min(40)), LOG_COLUMNS)
     };
     end.iter().map(|line| format!("{} {}", paint.faint("│"), shown(line)).trim_end().to_owned()).collect()
 }
 
-impl Summary<'_> {
-    pub(super) fn text(&self) -> String {
-        let mut page = Page { paint: self.options.paint, text: String::new() };
-        page.line("");
-        page.line(&self.head());
-        page.line(&self.counts());
-        self.error(&mut page);
-        self.failures(&mut page);
-        self.settled(&mut page);
-        self.not_run(&mut page);
-        self.waiting(&mut page);
-        self.undo(&mut page);
+impl RunSummaryText<'_> {
+    pub(super) fn render_text(&self) -> String {
+        let mut page = SummaryPage { paint: self.options.paint, text: String::new() };
+        page.write_line("");
+        page.write_line(&self.render_head());
+        page.write_line(&self.render_counts());
+        self.write_error(&mut page);
+        self.write_failures(&mut page);
+        self.write_settled(&mut page);
+        self.write_not_run(&mut page);
+        self.write_waiting(&mut page);
+        self.write_undo(&mut page);
         if let Some(kept) = &self.options.kept {
-            page.row("Kept in", &clean(kept));
+            page.write_row("Kept in", &clean_text(kept));
         }
-        self.trees(&mut page);
-        for (i, command) in next::commands(self.view, self.options.had).iter().enumerate() {
-            page.row(if i == 0 { "Next" } else { "" }, &clean(command));
+        self.write_worktrees(&mut page);
+        for (i, command) in next_commands::next_commands(self.view, self.options.had).iter().enumerate() {
+            page.write_row(if i == 0 { "Next" } else { "" }, &clean_text(command));
         }
         page.text
     }
 
     /// Trees whose changes are nowhere else.
-    fn trees(&self, page: &mut Page) {
+    fn write_worktrees(&self, page: &mut SummaryPage) {
         let trees = if self.state.end.is_some() { (self.options.trees)() } else { Vec::new() };
         for (i, (step, folder)) in trees.iter().take(LISTED).enumerate() {
             let title = if i == 0 { "Not merged" } else { "" };
-            page.row(title, &clean(&format!("{step}: {}", folder.display())));
+            page.write_row(title, &clean_text(&format!("{step}: {}", folder.display())));
         }
         if trees.len() > LISTED {
-            page.row("", &format!("and {} more", trees.len() - LISTED));
+            page.write_row("", &format!("and {} more", trees.len() - LISTED));
         }
     }
 
     /// The status, how long it took, and which run it is.
-    fn head(&self) -> String {
+    fn render_head(&self) -> String {
         let view = self.view;
         let (tone, status) = match view.quarantine {
-            Some(_) => (Tone::Bad, "set aside".to_owned()),
-            None => (Tone::of_run(view.status), word(&view.native_status)),
+            Some(_) => (LineTone::Bad, "set aside".to_owned()),
+            None => (LineTone::from_run_status(view.status), status_word(&view.native_status)),
         };
         let began = self.state.instances.first().map(|root| root.started);
         let length = match (view.duration_ms, began) {
-            (Some(ms), _) => format!(" in {}", length(Millis(ms))),
-            (None, Some(began)) => format!(" after {}", length(self.now.since(began))),
+            (Some(ms), _) => format!(" in {}", format_length(Millis(ms))),
+            (None, Some(began)) => format!(" after {}", format_length(self.now.duration_since(began))),
             (None, None) => String::new(),
         };
         let version = view.workflow.version.as_ref().map_or(String::new(), |version| format!(" {version}"));
         let run = view.run_id.as_ref().map_or(String::new(), |run| format!(", run {run}"));
         let degraded = if view.degraded { ", degraded" } else { "" };
-        let status = tone.paint(self.options.paint, &capital(&status));
-        let which = clean(&format!("{}{version}{run}", view.workflow.id));
+        let status = tone.paint_text(self.options.paint, &capitalize(&status));
+        let which = clean_text(&format!("{}{version}{run}", view.workflow.id));
         format!("{status}{degraded}{length}: {which}")
     }
 
     /// "8 succeeded, 1 failed, 2 skipped", and what it cost.
-    fn counts(&self) -> String {
+    fn render_counts(&self) -> String {
         let mut by_status: BTreeMap<(StepStatus, &str), usize> = BTreeMap::new();
         let (settled, others): (Vec<&StepView>, Vec<&StepView>) =
             self.view.steps.iter().partition(|step| step.settled_by.is_some());
@@ -135,44 +135,45 @@ impl Summary<'_> {
             }
         }
         let counted = words.iter().map(|(native, status, n)| {
-            Tone::of_step(*status).paint(self.options.paint, &format!("{n} {}", word(native)))
+            LineTone::from_step_status(*status)
+                .paint_text(self.options.paint, &format!("{n} {}", status_word(native)))
         });
         let settled = Some(settled.len()).filter(|n| *n > 0).map(|n| format!("{n} settled"));
         let counted: Vec<String> = counted.chain(settled).collect();
         let counted = if counted.is_empty() { "no steps".to_owned() } else { counted.join(", ") };
-        let cost = spent(self.state.spent).map_or(String::new(), |spent| format!("; {spent}"));
+        let cost = format_cost(self.state.spent).map_or(String::new(), |spent| format!("; {spent}"));
         let reused = self.view.steps.iter().filter(|step| step.reused).count();
         let reused = match &self.view.forked_from {
-            Some(from) if reused > 0 => format!("; {reused} reused of run {}", clean(from.run.as_str())),
+            Some(from) if reused > 0 => format!("; {reused} reused of run {}", clean_text(from.run.as_str())),
             _ => String::new(),
         };
         format!("{counted}{reused}{cost}")
     }
 
     /// What is wrong with the run itself, where no step says it.
-    fn error(&self, page: &mut Page) {
+    fn write_error(&self, page: &mut SummaryPage) {
         if let Some(message) = &self.view.quarantine {
-            return page.row("Broken", &clean(message));
+            return page.write_row("Broken", &clean_text(message));
         }
         if let Some(cancel) = &self.view.cancel {
             let reason = cancel.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
-            page.row("Cancelled", &clean(&format!("by {}{reason}", cancel.by)));
+            page.write_row("Cancelled", &clean_text(&format!("by {}{reason}", cancel.by)));
             if self.view.status == RunStatus::Cancelled {
                 return;
             }
         }
         let Some(error) = &self.view.error else { return };
-        let is_of_step = |step: &StepView| failed(step) && Some(&step.path) == error.step.as_ref();
+        let is_of_step = |step: &StepView| has_failed(step) && Some(&step.path) == error.step.as_ref();
         if !self.view.steps.iter().any(is_of_step) {
-            page.row("Error", &clean(&wrong(error, "")));
+            page.write_row("Error", &clean_text(&describe_error(error, "")));
         }
         if let Some(due) = &self.view.retry_at {
-            page.row("Again", &format!("as a new run, due at {due}"));
+            page.write_row("Again", &format!("as a new run, due at {due}"));
         }
     }
 
-    fn failures(&self, page: &mut Page) {
-        let bad: Vec<&StepView> = self.view.steps.iter().filter(|step| failed(step)).collect();
+    fn write_failures(&self, page: &mut SummaryPage) {
+        let bad: Vec<&StepView> = self.view.steps.iter().filter(|step| has_failed(step)).collect();
         let listed: std::collections::BTreeSet<&str> = bad.iter().map(|step| step.path.as_str()).collect();
         // What failed because of something inside it says nothing new.
         let begun_inside = |step: &StepView| {
@@ -183,39 +184,44 @@ impl Summary<'_> {
         if roots.is_empty() {
             return;
         }
-        page.title(Tone::Bad, "Failed");
+        page.write_title(LineTone::Bad, "Failed");
         for (i, step) in roots.iter().take(LISTED).enumerate() {
-            page.item(&step.path, &reason(step));
+            page.write_item(&step.path, &ending_reason(step));
             let attempt = self.logs.get(&step.at).filter(|_| i < LOGS);
             let log = attempt.and_then(|attempt| (self.options.tail)(*attempt));
-            log_lines(page.paint, log.as_deref()).iter().for_each(|line| page.line(&format!("    {line}")));
+            render_log_lines(page.paint, log.as_deref())
+                .iter()
+                .for_each(|line| page.write_line(&format!("    {line}")));
         }
-        page.more(roots.len(), LISTED);
+        page.write_more(roots.len(), LISTED);
     }
 
     /// What could not be merged and was settled by others.
-    fn settled(&self, page: &mut Page) {
+    fn write_settled(&self, page: &mut SummaryPage) {
         let settled = self.view.steps.iter().filter_map(|step| Some((step, step.settled_by.as_ref()?)));
         let settled: Vec<(&StepView, &String)> = settled.collect();
         if settled.is_empty() {
             return;
         }
-        page.title(Tone::Care, "Settled");
+        page.write_title(LineTone::Care, "Settled");
         for (step, by) in settled.iter().take(LISTED) {
-            page.item(&step.path, &format!("its changes did not fit those of others, and {by} settled it"));
+            page.write_item(
+                &step.path,
+                &format!("its changes did not fit those of others, and {by} settled it"),
+            );
         }
-        page.more(settled.len(), LISTED);
+        page.write_more(settled.len(), LISTED);
     }
 
     /// Steps that did not run, or were cut short, because of something that went wrong; by reason.
-    fn not_run(&self, page: &mut Page) {
-        if self.view.status == RunStatus::Succeeded && !self.view.steps.iter().any(failed) {
+    fn write_not_run(&self, page: &mut SummaryPage) {
+        if self.view.status == RunStatus::Succeeded && !self.view.steps.iter().any(has_failed) {
             return;
         }
         let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
         let mut place: BTreeMap<String, usize> = BTreeMap::new();
-        for step in self.view.steps.iter().filter(|step| cut_short(step)) {
-            let reason = reason(step);
+        for step in self.view.steps.iter().filter(|step| was_cut_short(step)) {
+            let reason = ending_reason(step);
             let i = *place.entry(reason.clone()).or_insert_with(|| {
                 reasons.push((reason, Vec::new()));
                 reasons.len() - 1
@@ -225,30 +231,30 @@ impl Summary<'_> {
         if reasons.is_empty() {
             return;
         }
-        page.title(Tone::Faint, "Did not run, or not to the end");
+        page.write_title(LineTone::Faint, "Did not run, or not to the end");
         for (reason, steps) in reasons.iter().take(LISTED) {
-            page.item(&named(steps), reason);
+            page.write_item(&list_steps(steps), reason);
         }
-        page.more(reasons.len(), LISTED);
+        page.write_more(reasons.len(), LISTED);
     }
 
-    fn waiting(&self, page: &mut Page) {
+    fn write_waiting(&self, page: &mut SummaryPage) {
         let open = &self.view.waiting_for;
         if open.is_empty() {
             return;
         }
-        page.title(Tone::Asks, "Waits");
+        page.write_title(LineTone::Asks, "Waits");
         for opening in open.iter().take(LISTED) {
             let step = self.view.steps.iter().find(|step| step.at == opening.at);
             let text = step.and_then(|step| step.why.as_ref()).map_or("", |why| &why.text);
-            page.item(&opening.step, text);
+            page.write_item(&opening.step, text);
         }
-        page.more(open.len(), LISTED);
+        page.write_more(open.len(), LISTED);
     }
 
-    fn undo(&self, page: &mut Page) {
-        for condition in conditions(self.view) {
-            page.row("Condition", &clean(&format!("{}: {}", condition.kind, condition.message)));
+    fn write_undo(&self, page: &mut SummaryPage) {
+        for condition in run_conditions(self.view) {
+            page.write_row("Condition", &clean_text(&format!("{}: {}", condition.kind, condition.message)));
         }
         let Some(undo) = &self.view.undo else { return };
         let rows = [
@@ -260,37 +266,37 @@ impl Summary<'_> {
         for (title, steps) in rows.into_iter().filter(|(_, steps)| !steps.is_empty()) {
             let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
             let aside = if title == "Uncertain" { ": cut off, possibly with an effect" } else { "" };
-            page.row(title, &format!("{}{aside}", clean(&named(&steps))));
+            page.write_row(title, &format!("{}{aside}", clean_text(&list_steps(&steps))));
         }
         for UndoFailureView { step, error } in undo.failed.iter().take(LISTED) {
-            page.item(step, &format!("could not be undone: {}", wrong(error, step)));
+            page.write_item(step, &format!("could not be undone: {}", describe_error(error, step)));
         }
-        page.more(undo.failed.len(), LISTED);
+        page.write_more(undo.failed.len(), LISTED);
     }
 }
 
 /// How long the whole took.
-fn length(length: Millis) -> String {
-    if length < Millis::minutes(1) {
+fn format_length(length: Millis) -> String {
+    if length < Millis::from_mins(1) {
         return format!("{}.{:03}s", length.0 / 1_000, length.0 % 1_000);
     }
-    elapsed(length)
+    format_elapsed(length)
 }
 
-fn capital(word: &str) -> String {
+fn capitalize(word: &str) -> String {
     let mut chars = word.chars();
     chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// Whether something that went wrong kept the step from its end. A condition or a route is no such thing.
-fn cut_short(step: &StepView) -> bool {
+fn was_cut_short(step: &StepView) -> bool {
     let Some(why) = &step.why else { return false };
-    let late = matches!(step.status, StepStatus::Skipped | StepStatus::Cancelled) && !failed(step);
-    late && !matches!(why.reason, Reason::Condition | Reason::NotRouted)
+    let late = matches!(step.status, StepStatus::Skipped | StepStatus::Cancelled) && !has_failed(step);
+    late && !matches!(why.reason, StepReason::Condition | StepReason::NotRouted)
 }
 
 /// The first few of many.
-fn named(steps: &[&str]) -> String {
+fn list_steps(steps: &[&str]) -> String {
     let few = &steps[..steps.len().min(NAMED)];
     match steps.len().saturating_sub(few.len()) {
         0 => few.join(", "),
@@ -298,35 +304,35 @@ fn named(steps: &[&str]) -> String {
     }
 }
 
-struct Page {
+struct SummaryPage {
     paint: Paint,
     text: String,
 }
 
-impl Page {
-    fn line(&mut self, line: &str) {
+impl SummaryPage {
+    fn write_line(&mut self, line: &str) {
         let _ = writeln!(self.text, "{}", line.trim_end());
     }
 
-    fn title(&mut self, tone: Tone, title: &str) {
-        let title = tone.paint(self.paint, title);
-        self.line(&title);
+    fn write_title(&mut self, tone: LineTone, title: &str) {
+        let title = tone.paint_text(self.paint, title);
+        self.write_line(&title);
     }
 
-    fn row(&mut self, title: &str, text: &str) {
+    fn write_row(&mut self, title: &str, text: &str) {
         let title = self.paint.title(&format!("{title:12}"));
-        self.line(&format!("{title}  {text}"));
+        self.write_line(&format!("{title}  {text}"));
     }
 
-    fn item(&mut self, path: &str, text: &str) {
-        let (path, text) = (self.paint.name(&clean(path)), clean(text));
+    fn write_item(&mut self, path: &str, text: &str) {
+        let (path, text) = (self.paint.name(&clean_text(path)), clean_text(text));
         let colon = if text.is_empty() { "" } else { ": " };
-        self.line(&format!("  {path}{colon}{text}"));
+        self.write_line(&format!("  {path}{colon}{text}"));
     }
 
-    fn more(&mut self, all: usize, shown: usize) {
+    fn write_more(&mut self, all: usize, shown: usize) {
         if all > shown {
-            self.line(&format!("  and {}", count(all - shown, "other")));
+            self.write_line(&format!("  and {}", format_count(all - shown, "other")));
         }
     }
 }

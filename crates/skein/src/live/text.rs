@@ -2,39 +2,39 @@
 
 use skein_core::{
     engine::Cost,
-    plan::grouped,
-    time::{Millis, Time},
+    plan::group_digits,
+    time::{Millis, Timestamp},
 };
 use unicode_width::UnicodeWidthChar;
 
-use crate::output::{Paint, harmless};
+use crate::output::{Paint, sanitize_text};
 
 /// What others wrote, on one line and with nothing that a terminal would obey.
-pub(super) fn clean(text: &str) -> String {
+pub(super) fn clean_text(text: &str) -> String {
     let text =
-        without_escapes(text).replace("\r\n", " ").replace(['\r', '\n', '\t', '\u{2028}', '\u{2029}'], " ");
-    harmless(text.trim(), Paint(false))
+        strip_escapes(text).replace("\r\n", " ").replace(['\r', '\n', '\t', '\u{2028}', '\u{2029}'], " ");
+    sanitize_text(text.trim(), Paint(false))
 }
 
 /// What a line shows after all that was written over: a worker draws its progress by returning to the start.
-pub(super) fn last_shown(line: &str) -> String {
-    line.rsplit(['\r', '\n']).map(clean).find(|part| !part.is_empty()).unwrap_or_default()
+pub(super) fn last_visible_part(line: &str) -> String {
+    line.rsplit(['\r', '\n']).map(clean_text).find(|part| !part.is_empty()).unwrap_or_default()
 }
 
 /// The text without colours, titles and movements of the cursor. What is left of a broken one is made harmless later.
-fn without_escapes(text: &str) -> String {
+fn strip_escapes(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('\u{1b}') {
         shown.push_str(&rest[..at]);
-        rest = after_escape(&rest[at + 1..]);
+        rest = skip_escape(&rest[at + 1..]);
     }
     shown.push_str(rest);
     shown
 }
 
 /// What follows an escape sequence, whose first character is gone.
-fn after_escape(rest: &str) -> &str {
+fn skip_escape(rest: &str) -> &str {
     let end = match rest.chars().next() {
         Some('[') => rest[1..].find(|c: char| ('@'..='~').contains(&c)).map(|end| end + 2),
         Some(']' | 'P' | '_' | '^' | 'X') => {
@@ -49,27 +49,27 @@ fn after_escape(rest: &str) -> &str {
 }
 
 /// How many columns a character takes.
-fn columns(c: char) -> usize {
+fn char_width(c: char) -> usize {
     // It makes the character before it a wide one.
     if c == '\u{fe0f}' { 1 } else { c.width().unwrap_or(0) }
 }
 
 /// How many columns a text takes.
-pub(super) fn width(text: &str) -> usize {
-    text.chars().map(columns).sum()
+pub(super) fn text_width(text: &str) -> usize {
+    text.chars().map(char_width).sum()
 }
 
 /// As much of the text as fits, with a sign that there is more.
-pub(super) fn cut(text: &str, most: usize) -> String {
+pub(super) fn cut_to_width(text: &str, most: usize) -> String {
     // Marks that take no column could go on for ever.
     let chars = most.saturating_mul(4);
-    if width(text) <= most && text.chars().nth(chars).is_none() {
+    if text_width(text) <= most && text.chars().nth(chars).is_none() {
         return text.to_owned();
     }
     let mut left = most.saturating_sub(1);
     let mut shown = String::new();
     for c in text.chars().take(chars) {
-        let Some(rest) = left.checked_sub(columns(c)) else { break };
+        let Some(rest) = left.checked_sub(char_width(c)) else { break };
         left = rest;
         shown.push(c);
     }
@@ -80,16 +80,16 @@ pub(super) fn cut(text: &str, most: usize) -> String {
 }
 
 /// How long something took, to the millisecond where that can matter; nine columns, or more after a hundred hours.
-pub(crate) fn took(length: Millis) -> String {
-    let shown = match length < Millis::hours(1) {
+pub(crate) fn format_duration(length: Millis) -> String {
+    let shown = match length < Millis::from_hours(1) {
         true => format!("{}.{:03}s", length.0 / 1_000, length.0 % 1_000),
-        false => elapsed(length),
+        false => format_elapsed(length),
     };
     format!("{shown:>9}")
 }
 
 /// How long something has taken so far, to the second.
-pub(super) fn elapsed(length: Millis) -> String {
+pub(super) fn format_elapsed(length: Millis) -> String {
     let seconds = length.0 / 1_000;
     let (hours, minutes, seconds) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
     match (hours, minutes) {
@@ -100,39 +100,39 @@ pub(super) fn elapsed(length: Millis) -> String {
 }
 
 /// How long until then, in words that go after "again".
-pub(super) fn until(now: Time, then: Time) -> String {
-    match then.since(now) {
+pub(super) fn format_until(now: Timestamp, then: Timestamp) -> String {
+    match then.duration_since(now) {
         Millis(0) => "at once".to_owned(),
-        length if length < Millis::minutes(1) => format!("in {length}"),
-        length => format!("in {}", elapsed(length)),
+        length if length < Millis::from_mins(1) => format!("in {length}"),
+        length => format!("in {}", format_elapsed(length)),
     }
 }
 
 /// What was spent; none if nothing is known of it.
-pub(crate) fn spent(cost: Cost) -> Option<String> {
+pub(crate) fn format_cost(cost: Cost) -> Option<String> {
     let usd = cost.micro_usd.map(|micro| match micro {
         1..10_000 => format!("${:.4}", micro as f64 / 1e6),
         _ => format!("${:.2}", micro as f64 / 1e6),
     });
-    let tokens = (cost.tokens > 0).then(|| format!("{} tokens", grouped(cost.tokens)));
+    let tokens = (cost.tokens > 0).then(|| format!("{} tokens", group_digits(cost.tokens)));
     let parts: Vec<String> = tokens.into_iter().chain(usd).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// "1 step", "2 steps".
-pub(super) fn count(n: usize, one: &str) -> String {
+pub(super) fn format_count(n: usize, one: &str) -> String {
     let many = if n == 1 { "" } else { "s" };
-    format!("{} {one}{many}", grouped(n as u64))
+    format!("{} {one}{many}", group_digits(n as u64))
 }
 
 /// The step of the workflow itself that a path leads into.
-pub(crate) fn outermost(path: &str) -> &str {
+pub(crate) fn outermost_step(path: &str) -> &str {
     let first = path.split('/').next().unwrap_or(path);
     if first == path { path } else { first.split(['[', '#']).next().unwrap_or(first) }
 }
 
 /// A word as a shell takes it for what it is.
-pub(crate) fn quoted(word: &str) -> String {
+pub(crate) fn quote_shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
@@ -156,22 +156,22 @@ mod tests {
             ("two\nlines\tand", "two lines and"),
         ];
         for (text, shown) in cases {
-            assert_eq!(clean(text), shown, "{text:?}");
+            assert_eq!(clean_text(text), shown, "{text:?}");
         }
-        assert_eq!(last_shown("10%\r50%\r\u{1b}[K99%\r\n"), "99%");
+        assert_eq!(last_visible_part("10%\r50%\r\u{1b}[K99%\r\n"), "99%");
     }
 
     #[test]
     fn a_text_is_cut_by_columns() {
-        assert_eq!(cut("abc", 3), "abc");
-        assert_eq!(cut("abcd", 3), "ab…");
-        assert_eq!(cut("日本語", 5), "日本…");
-        assert_eq!(cut("日本語", 4), "日…");
-        assert_eq!((cut("abc", 1), cut("abc", 0)), ("…".into(), String::new()));
+        assert_eq!(cut_to_width("abc", 3), "abc");
+        assert_eq!(cut_to_width("abcd", 3), "ab…");
+        assert_eq!(cut_to_width("日本語", 5), "日本…");
+        assert_eq!(cut_to_width("日本語", 4), "日…");
+        assert_eq!((cut_to_width("abc", 1), cut_to_width("abc", 0)), ("…".into(), String::new()));
         let marks = format!("a{}", "\u{301}".repeat(10_000));
-        assert!(cut(&marks, 10).chars().count() <= 41);
+        assert!(cut_to_width(&marks, 10).chars().count() <= 41);
         for most in 0..40 {
-            assert!(width(&cut("x❤️❤️日本 text that is long", most)) <= most);
+            assert!(text_width(&cut_to_width("x❤️❤️日本 text that is long", most)) <= most);
         }
     }
 
@@ -185,24 +185,24 @@ mod tests {
             (999_999_999, "277h46m39s"),
         ];
         for (ms, shown) in cases {
-            assert_eq!(took(Millis(ms)), shown);
+            assert_eq!(format_duration(Millis(ms)), shown);
         }
-        assert_eq!(elapsed(Millis::seconds(65)), "1m05s");
-        assert_eq!(until(Time(0), Time(1_500)), "in 1s500ms");
+        assert_eq!(format_elapsed(Millis::from_secs(65)), "1m05s");
+        assert_eq!(format_until(Timestamp(0), Timestamp(1_500)), "in 1s500ms");
     }
 
     #[test]
     fn a_command_can_be_pasted() {
-        assert_eq!(quoted("build"), "build");
-        assert_eq!(quoted("each[3]/child"), "'each[3]/child'");
-        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quote_shell_word("build"), "build");
+        assert_eq!(quote_shell_word("each[3]/child"), "'each[3]/child'");
+        assert_eq!(quote_shell_word("it's"), "'it'\\''s'");
     }
 
     #[test]
     fn money_that_is_not_known_is_not_said() {
-        assert_eq!(spent(Cost::default()), None);
-        assert_eq!(spent(Cost { tokens: 1_200, micro_usd: None }).unwrap(), "1,200 tokens");
-        assert_eq!(spent(Cost { tokens: 0, micro_usd: Some(420_000) }).unwrap(), "$0.42");
-        assert_eq!(spent(Cost { tokens: 0, micro_usd: Some(4_200) }).unwrap(), "$0.0042");
+        assert_eq!(format_cost(Cost::default()), None);
+        assert_eq!(format_cost(Cost { tokens: 1_200, micro_usd: None }).unwrap(), "1,200 tokens");
+        assert_eq!(format_cost(Cost { tokens: 0, micro_usd: Some(420_000) }).unwrap(), "$0.42");
+        assert_eq!(format_cost(Cost { tokens: 0, micro_usd: Some(4_200) }).unwrap(), "$0.0042");
     }
 }

@@ -1,18 +1,18 @@
 //! What a run may use: worked out from the plan where it can be, assumed and labelled where it cannot.
 
 use serde::Serialize;
-use skein_core::{ir::Worker, plan::Definition};
+use skein_core::{ir::WorkerSpec, plan::PlanDefinition};
 
-use skein_host::crew::relay;
+use skein_host::executor::fallback;
 
 use crate::config;
 
 #[derive(Debug, Serialize)]
-pub struct Estimate {
+pub struct CostEstimate {
     /// How many times an agent may be started, retries and iterations included. None: there is no upper bound.
     pub agent_starts_at_most: Option<u64>,
     /// Of those, what comes with each item of a list whose length is not known.
-    pub per_item: Vec<PerItem>,
+    pub per_item: Vec<ItemEstimate>,
     /// Without what comes with items.
     pub tokens_at_most: Option<u64>,
     /// None where a list of unknown length or no price makes it unknown.
@@ -25,20 +25,20 @@ pub struct Estimate {
 }
 
 #[derive(Debug, Serialize)]
-pub struct PerItem {
+pub struct ItemEstimate {
     pub step: String,
     pub agent_starts: u64,
     pub tokens: u64,
 }
 
-impl Estimate {
-    pub fn of(definition: &Definition, config: &config::Estimate) -> Estimate {
-        let starts = definition.starts(|worker| matches!(worker, Worker::Agent { .. }));
-        let per_item: Vec<PerItem> = starts
+impl CostEstimate {
+    pub fn from_definition(definition: &PlanDefinition, config: &config::EstimateConfig) -> CostEstimate {
+        let starts = definition.count_worker_starts(|worker| matches!(worker, WorkerSpec::Agent { .. }));
+        let per_item: Vec<ItemEstimate> = starts
             .items
             .iter()
             .filter(|(_, starts)| **starts > 0)
-            .map(|(step, starts)| PerItem {
+            .map(|(step, starts)| ItemEstimate {
                 step: step.to_string(),
                 agent_starts: *starts,
                 tokens: starts.saturating_mul(config.tokens_per_attempt),
@@ -52,10 +52,14 @@ impl Estimate {
             .zip(config.usd_per_million_tokens)
             .map(|(tokens, usd)| tokens as f64 / 1e6 * usd);
         let agents = bound != Some(0) || !per_item.is_empty();
-        Estimate {
+        CostEstimate {
             agent_starts_at_most: bound,
-            assumes: if agents { assumed(definition, config) } else { Vec::new() },
-            unknown: unknown(starts.endless, &per_item, agents && config.usd_per_million_tokens.is_none()),
+            assumes: if agents { list_assumptions(definition, config) } else { Vec::new() },
+            unknown: list_unknowns(
+                starts.endless,
+                &per_item,
+                agents && config.usd_per_million_tokens.is_none(),
+            ),
             per_item,
             tokens_at_most: tokens,
             usd_at_most: usd,
@@ -63,17 +67,17 @@ impl Estimate {
     }
 }
 
-fn assumed(definition: &Definition, config: &config::Estimate) -> Vec<String> {
-    let tokens = skein_core::plan::grouped(config.tokens_per_attempt);
+fn list_assumptions(definition: &PlanDefinition, config: &config::EstimateConfig) -> Vec<String> {
+    let tokens = skein_core::plan::group_digits(config.tokens_per_attempt);
     let mut assumes = vec![format!("{tokens} tokens each time an agent is started")];
     assumes.extend(config.usd_per_million_tokens.map(|usd| format!("${usd} for a million tokens")));
     let steps = definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
-    let relieved = steps.filter(|step| !relay::named(step).is_empty()).count();
+    let relieved = steps.filter(|step| !fallback::named_agents(step).is_empty()).count();
     assumes.extend((relieved > 0).then(|| "that no agent takes over from another".to_owned()));
     assumes
 }
 
-fn unknown(endless: bool, per_item: &[PerItem], no_price: bool) -> Vec<String> {
+fn list_unknowns(endless: bool, per_item: &[ItemEstimate], no_price: bool) -> Vec<String> {
     let mut unknown = Vec::new();
     if endless {
         unknown.push("how often steps that are routed to again will run".to_owned());

@@ -1,24 +1,24 @@
 //! What there is to say about one step of a plan, a line each.
 
 use skein_core::{
-    ir::{Budget, BudgetMode, KindName, Per},
-    plan::grouped,
+    ir::{Budget, BudgetMode, StepKindName, TimeoutScope},
+    plan::group_digits,
 };
 
 use super::{
-    StepView,
-    rules::{people, rules},
+    PlanStepView,
+    fallback_agents::FallbackAgentView,
+    rules::{describe_approvers, describe_rules},
     step::{GateView, InputView, RouteView, WorkView},
-    text::length,
-    turns::TurnView,
-    words::listed,
+    text::format_length,
+    wording::join_words,
 };
 
 /// More than this of one value is not shown in a line.
 const WIDEST: usize = 100;
 
 /// The first line of a text, and no more of it than can be read at a glance.
-pub fn short(text: &str) -> String {
+pub fn shorten_text(text: &str) -> String {
     let mut lines = text.trim().lines();
     let line = lines.next().unwrap_or_default().trim_end();
     let cut: String = line.chars().take(WIDEST).collect();
@@ -26,34 +26,32 @@ pub fn short(text: &str) -> String {
 }
 
 /// Who does it comes first, then what it waits for, what it is given and leaves, and how it may end.
-pub fn facts(step: &StepView) -> Vec<String> {
-    let mut facts = vec![doing(step)];
-    facts.extend(step.work.iter().flat_map(provided));
-    facts.extend(step.work.iter().filter(|work| !work.may.is_empty()).map(may));
-    facts.extend(step.work.iter().flat_map(|work| turns(&work.agents)));
-    facts.extend((!step.after.is_empty()).then(|| format!("after {}", few(&step.after, "and"))));
-    facts.extend(step.when.as_ref().map(|when| format!("only if {}", short(when))));
-    facts.extend(
-        (!step.settles.is_empty()).then(|| {
-            format!("only if what {} changed does not fit, to settle that", few(&step.settles, "or"))
-        }),
-    );
-    facts.extend(step.gate.iter().flat_map(asked));
-    facts.extend(step.inputs.iter().map(input));
-    facts.extend(step.work.iter().flat_map(reach));
-    facts.extend(rules(step));
-    facts.extend(step.work.iter().filter(|_| step.attempts > 1).filter_map(again));
-    facts.extend(step.work.iter().flat_map(checked));
-    facts.extend(spends(step));
-    facts.extend(ends(step));
-    facts.extend(step.routes.iter().map(route));
-    facts.extend(step.undo.as_ref().map(|undo| format!("undone by {}", short(undo))));
+pub fn describe_step(step: &PlanStepView) -> Vec<String> {
+    let mut facts = vec![describe_action(step)];
+    facts.extend(step.work.iter().flat_map(describe_driver));
+    facts.extend(step.work.iter().filter(|work| !work.may.is_empty()).map(describe_permissions));
+    facts.extend(step.work.iter().flat_map(|work| describe_fallbacks(&work.agents)));
+    facts.extend((!step.after.is_empty()).then(|| format!("after {}", list_few(&step.after, "and"))));
+    facts.extend(step.when.as_ref().map(|when| format!("only if {}", shorten_text(when))));
+    facts.extend((!step.settles.is_empty()).then(|| {
+        format!("only if what {} changed does not fit, to settle that", list_few(&step.settles, "or"))
+    }));
+    facts.extend(step.gate.iter().flat_map(describe_gate));
+    facts.extend(step.inputs.iter().map(describe_input));
+    facts.extend(step.work.iter().flat_map(describe_access));
+    facts.extend(describe_rules(step));
+    facts.extend(step.work.iter().filter(|_| step.attempts > 1).filter_map(describe_retry));
+    facts.extend(step.work.iter().flat_map(describe_check));
+    facts.extend(describe_spending(step));
+    facts.extend(describe_ending(step));
+    facts.extend(step.routes.iter().map(describe_route));
+    facts.extend(step.undo.as_ref().map(|undo| format!("undone by {}", shorten_text(undo))));
     facts
 }
 
 /// Who does it, and who takes over from them.
-fn turns(agents: &[TurnView]) -> Vec<String> {
-    let line = |(i, agent): (usize, &TurnView)| {
+fn describe_fallbacks(agents: &[FallbackAgentView]) -> Vec<String> {
+    let line = |(i, agent): (usize, &FallbackAgentView)| {
         let who = match i {
             0 => agent.by.clone(),
             _ => format!("if that one is used up or down, {}", agent.by),
@@ -66,55 +64,58 @@ fn turns(agents: &[TurnView]) -> Vec<String> {
 }
 
 /// The first of many names.
-pub fn few(names: &[String], last: &str) -> String {
+pub fn list_few(names: &[String], last: &str) -> String {
     const MOST: usize = 8;
     match names.len() {
         n if n > MOST => format!("{} and {} more", names[..MOST].join(", "), n - MOST),
-        _ => listed(names, last),
+        _ => join_words(names, last),
     }
 }
 
-fn anyone(who: &[String]) -> String {
-    if who.is_empty() { "anyone".to_owned() } else { listed(who, "or") }
+fn name_approvers(who: &[String]) -> String {
+    if who.is_empty() { "anyone".to_owned() } else { join_words(who, "or") }
 }
 
-fn doing(step: &StepView) -> String {
+fn describe_action(step: &PlanStepView) -> String {
     match (&step.work, &step.gate, &step.wait, &step.calls) {
-        (Some(work), ..) => working(work),
+        (Some(work), ..) => describe_work(work),
         (_, Some(gate), ..) => {
-            let message =
-                if gate.message.is_empty() { String::new() } else { format!(": {}", short(&gate.message)) };
+            let message = if gate.message.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", shorten_text(&gate.message))
+            };
             let who = match gate.quorum {
-                1 => anyone(&gate.approvers),
-                quorum => people(&gate.approvers, quorum),
+                1 => name_approvers(&gate.approvers),
+                quorum => describe_approvers(&gate.approvers, quorum),
             };
             format!("waits for {who} to approve{message}")
         }
-        (_, _, Some(wait), _) => format!("waits for the signal {}", listed(&wait.signals, "or")),
+        (_, _, Some(wait), _) => format!("waits for the signal {}", join_words(&wait.signals, "or")),
         (.., Some(workflow)) => {
             let shown = step.shown_under.as_ref().map(|step| format!(", which is shown under {step}"));
             format!("runs the workflow {workflow}{}", shown.unwrap_or_default())
         }
         _ => match step.kind {
-            KindName::Parallel => format!("runs {} lanes side by side", step.inside.len()),
-            KindName::Each => "runs the steps below for each item".to_owned(),
-            KindName::Loop => "repeats the steps below".to_owned(),
+            StepKindName::Parallel => format!("runs {} lanes side by side", step.inside.len()),
+            StepKindName::Each => "runs the steps below for each item".to_owned(),
+            StepKindName::Loop => "repeats the steps below".to_owned(),
             _ => "chooses where to go on".to_owned(),
         },
     }
 }
 
-fn working(work: &WorkView) -> String {
+fn describe_work(work: &WorkView) -> String {
     let model = work.model.as_ref().map(|model| format!(" with {model}")).unwrap_or_default();
-    format!("{}{model}", short(&work.by))
+    format!("{}{model}", shorten_text(&work.by))
 }
 
-fn may(work: &WorkView) -> String {
-    format!("may {}", listed(&work.may, "and"))
+fn describe_permissions(work: &WorkView) -> String {
+    format!("may {}", join_words(&work.may, "and"))
 }
 
 /// Which driver does it and why, and why each of the others does not.
-fn provided(work: &WorkView) -> Vec<String> {
+fn describe_driver(work: &WorkView) -> Vec<String> {
     let Some(found) = &work.provided else { return Vec::new() };
     let chosen = found.driver.as_ref().map(|driver| {
         let tool =
@@ -130,44 +131,48 @@ fn provided(work: &WorkView) -> Vec<String> {
     chosen.into_iter().chain(refused).chain(none).chain(others).collect()
 }
 
-fn asked(gate: &GateView) -> Vec<String> {
-    let shows = gate.shows.iter().map(|shown| format!("shows {}", short(shown)));
-    let late = gate.timeout_ms.map(|ms| format!("after {}, {}", length(ms), gate.on_timeout));
+fn describe_gate(gate: &GateView) -> Vec<String> {
+    let shows = gate.shows.iter().map(|shown| format!("shows {}", shorten_text(shown)));
+    let late = gate.timeout_ms.map(|ms| format!("after {}, {}", format_length(ms), gate.on_timeout));
     let late = late.unwrap_or_else(|| "waits as long as it takes".to_owned());
     shows.chain([format!("if rejected, {}; {late}", gate.on_reject)]).collect()
 }
 
-fn route(route: &RouteView) -> String {
+fn describe_route(route: &RouteView) -> String {
     match route.when.as_str() {
         "then" => format!("then goes to {}", route.next),
         "else" => format!("else goes to {}", route.next),
-        when => format!("if {}, goes to {}", short(when), route.next),
+        when => format!("if {}, goes to {}", shorten_text(when), route.next),
     }
 }
 
-fn input(input: &InputView) -> String {
+fn describe_input(input: &InputView) -> String {
     match (&input.value, &input.from) {
-        (Some(value), _) => format!("reads {} = {}", input.name, short(&value.to_string())),
+        (Some(value), _) => format!("reads {} = {}", input.name, shorten_text(&value.to_string())),
         (_, Some(from)) if *from == input.name => format!("reads {from}"),
-        (_, from) => format!("reads {} from {}", input.name, short(from.as_deref().unwrap_or_default())),
+        (_, from) => {
+            format!("reads {} from {}", input.name, shorten_text(from.as_deref().unwrap_or_default()))
+        }
     }
 }
 
 /// What the work is given, leaves, and may reach.
-fn reach(work: &WorkView) -> Vec<String> {
+fn describe_access(work: &WorkView) -> Vec<String> {
     let mut facts = Vec::new();
     facts.extend(work.takes.iter().map(|take| match take.name == take.artifact {
         true => format!("takes {} of {}", take.artifact, take.from),
         false => format!("takes {} of {} as {}", take.artifact, take.from, take.name),
     }));
     facts.extend(work.gives.iter().map(|give| format!("gives {} at {}", give.artifact, give.path)));
-    facts.extend((!work.tools.is_empty()).then(|| format!("may use {}", few(&work.tools, "and"))));
+    facts.extend((!work.tools.is_empty()).then(|| format!("may use {}", list_few(&work.tools, "and"))));
     facts.extend(
-        work.servers.iter().map(|server| format!("has the server {}: {}", server.name, short(&server.at))),
+        work.servers
+            .iter()
+            .map(|server| format!("has the server {}: {}", server.name, shorten_text(&server.at))),
     );
-    let memory = work.memory_tokens.map(|n| format!("up to {} tokens of memory", grouped(n.into())));
+    let memory = work.memory_tokens.map(|n| format!("up to {} tokens of memory", group_digits(n.into())));
     let told: Vec<String> = work.told.iter().cloned().chain(memory).collect();
-    facts.extend((!told.is_empty()).then(|| format!("is told {}", few(&told, "and"))));
+    facts.extend((!told.is_empty()).then(|| format!("is told {}", list_few(&told, "and"))));
     facts.extend(work.secrets.iter().map(|secret| match &secret.from {
         Some(from) => format!("is given the secret {} from {from}", secret.name),
         None => format!("is given the secret {}", secret.name),
@@ -180,19 +185,18 @@ fn reach(work: &WorkView) -> Vec<String> {
     let settled = work.settled_by.as_ref();
     facts.extend(settled.map(|by| format!("if its changes do not fit those of others, {by} settles it")));
     facts.extend(
-        (!work.protects.is_empty()).then(|| format!("must not change {}", few(&work.protects, "or"))),
+        (!work.protects.is_empty()).then(|| format!("must not change {}", list_few(&work.protects, "or"))),
     );
-    facts.extend(
-        (!work.unprotects.is_empty())
-            .then(|| format!("may change {}, which Skein otherwise protects", few(&work.unprotects, "and"))),
-    );
+    facts.extend((!work.unprotects.is_empty()).then(|| {
+        format!("may change {}, which Skein otherwise protects", list_few(&work.unprotects, "and"))
+    }));
     facts.extend(work.evidence.iter().map(|proof| format!("is done only if {proof}")));
     facts.extend((!work.network).then(|| "has no network".to_owned()));
     facts
 }
 
 /// What another attempt finds, where that is not simply what the last one left.
-fn again(work: &WorkView) -> Option<String> {
+fn describe_retry(work: &WorkView) -> Option<String> {
     let text = match work.on_retry? {
         "reset" => "another attempt finds the workspace as it was before",
         _ => "another attempt is told what the last one changed",
@@ -200,27 +204,26 @@ fn again(work: &WorkView) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn checked(work: &WorkView) -> Vec<String> {
-    let check = work
-        .check
-        .as_ref()
-        .map(|check| format!("until {} says complete, at most {} times", short(&check.by), check.iterations));
+fn describe_check(work: &WorkView) -> Vec<String> {
+    let check = work.check.as_ref().map(|check| {
+        format!("until {} says complete, at most {} times", shorten_text(&check.by), check.iterations)
+    });
     let summary = work.summary_by.as_ref().map(|by| format!("summed up by {by}"));
     check.into_iter().chain(summary).collect()
 }
 
 /// The limits of what a step spends, and their effects.
-fn spends(step: &StepView) -> Vec<String> {
+fn describe_spending(step: &PlanStepView) -> Vec<String> {
     let steps = step.work.as_ref().and_then(|work| work.max_steps);
-    let steps = steps.map(|most| format!("at most {} agent steps an attempt", grouped(most.into())));
+    let steps = steps.map(|most| format!("at most {} agent steps an attempt", group_digits(most.into())));
     let quota = step.quota.map(|_| "waits while the account of its agent is limited".to_owned());
-    steps.into_iter().chain(step.budget.as_ref().map(budget)).chain(quota).collect()
+    steps.into_iter().chain(step.budget.as_ref().map(describe_budget)).chain(quota).collect()
 }
 
 /// A budget, and what happens when it is spent.
-pub fn budget(budget: &Budget) -> String {
+pub fn describe_budget(budget: &Budget) -> String {
     let usd = budget.micro_usd.map(|usd| format!("${:.2}", usd as f64 / 1e6));
-    let tokens = budget.tokens.map(|tokens| format!("{} tokens", grouped(tokens)));
+    let tokens = budget.tokens.map(|tokens| format!("{} tokens", group_digits(tokens)));
     let most: Vec<String> = usd.into_iter().chain(tokens).collect();
     let then = match budget.mode {
         BudgetMode::Warn => "which stops nothing",
@@ -231,20 +234,20 @@ pub fn budget(budget: &Budget) -> String {
 }
 
 /// How long it may take, how often it is tried, and what its failure does. A gate has said so already.
-fn ends(step: &StepView) -> Option<String> {
+fn describe_ending(step: &PlanStepView) -> Option<String> {
     if let Some(wait) = &step.wait {
-        let late = wait.timeout_ms.map(|ms| format!("after {}, {}", length(ms), wait.on_timeout));
+        let late = wait.timeout_ms.map(|ms| format!("after {}, {}", format_length(ms), wait.on_timeout));
         return Some(late.unwrap_or_else(|| "waits as long as it takes".to_owned()));
     }
-    if matches!(step.kind, KindName::Branch | KindName::Gate) {
+    if matches!(step.kind, StepKindName::Branch | StepKindName::Gate) {
         return None;
     }
     let per = match step.timeout_per {
-        Per::Attempt if step.attempts > 1 => " an attempt",
-        Per::Step if step.attempts > 1 => " in all",
+        TimeoutScope::Attempt if step.attempts > 1 => " an attempt",
+        TimeoutScope::Step if step.attempts > 1 => " in all",
         _ => "",
     };
-    let time = step.timeout_ms.map(|ms| format!("at most {}{per}", length(ms)));
+    let time = step.timeout_ms.map(|ms| format!("at most {}{per}", format_length(ms)));
     // What is inside a step has timeouts of its own.
     let time = time.or_else(|| step.work.is_some().then(|| "no timeout".to_owned()));
     let tries = (step.attempts > 1).then(|| format!("up to {} attempts", step.attempts));

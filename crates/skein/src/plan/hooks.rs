@@ -1,18 +1,18 @@
 //! Hooks of a run: the programs that are started beside it, the people who are told, and what those programs may do.
 
 use serde::Serialize;
-use skein_core::ir::{Hook, HookAction, HookWhen, Workflow};
-use skein_host::crew::NEEDED_VARIABLES;
+use skein_core::ir::{HookAction, HookTiming, Workflow, WorkflowHook};
+use skein_host::executor::NEEDED_VARIABLES;
 
 use super::{
-    short,
-    words::{self, listed},
+    shorten_text,
+    wording::{self, join_words},
 };
-use crate::config::{Channel, Config};
+use crate::config::{ChannelConfig, ProjectConfig};
 
 #[derive(Debug, Serialize)]
 pub struct HookView {
-    pub when: HookWhen,
+    pub when: HookTiming,
     /// The command, or who is told.
     pub does: String,
     /// The grant of the program that is started for it. None: no program is.
@@ -31,29 +31,33 @@ pub struct HookGrantView {
 }
 
 impl HookView {
-    pub fn new(hook: &Hook, workflow: &Workflow, config: &Config) -> HookView {
-        let may = HookGrantView::for_action(&hook.action, workflow, config);
-        HookView { when: hook.when, does: does(&hook.action, config), may }
+    pub fn new(hook: &WorkflowHook, workflow: &Workflow, config: &ProjectConfig) -> HookView {
+        let may = HookGrantView::from_action(&hook.action, workflow, config);
+        HookView { when: hook.when, does: describe_action(&hook.action, config), may }
     }
 
-    pub fn shown(&self) -> String {
+    pub fn describe_hook(&self) -> String {
         let when = match self.when {
-            HookWhen::Start => "when it starts",
-            HookWhen::Success => "when it succeeds",
-            HookWhen::Failure => "when it fails",
+            HookTiming::Start => "when it starts",
+            HookTiming::Success => "when it succeeds",
+            HookTiming::Failure => "when it fails",
         };
-        let may = self.may.as_ref().map(HookGrantView::shown).unwrap_or_default();
+        let may = self.may.as_ref().map(HookGrantView::describe_grant).unwrap_or_default();
         format!("{when}, {}{may}", self.does)
     }
 }
 
 impl HookGrantView {
-    fn for_action(action: &HookAction, workflow: &Workflow, config: &Config) -> Option<HookGrantView> {
+    fn from_action(
+        action: &HookAction,
+        workflow: &Workflow,
+        config: &ProjectConfig,
+    ) -> Option<HookGrantView> {
         let (writes, told) = match action {
             HookAction::Run { .. } => (vec!["the workspace"], Vec::new()),
-            HookAction::Notify { channel, .. } => match config.channel(channel)?.1.kind.as_deref()? {
-                Channel::COMMAND => (vec!["the workspace"], vec!["SKEIN_MESSAGE_ID"]),
-                Channel::DESKTOP => (Vec::new(), vec!["SKEIN_MESSAGE_ID"]),
+            HookAction::Notify { channel, .. } => match config.find_channel(channel)?.1.kind.as_deref()? {
+                ChannelConfig::COMMAND => (vec!["the workspace"], vec!["SKEIN_MESSAGE_ID"]),
+                ChannelConfig::DESKTOP => (Vec::new(), vec!["SKEIN_MESSAGE_ID"]),
                 _ => return None,
             },
         };
@@ -63,29 +67,29 @@ impl HookGrantView {
         Some(HookGrantView { writes, network: true, environment: needed.chain(own).chain(told).collect() })
     }
 
-    fn shown(&self) -> String {
+    fn describe_grant(&self) -> String {
         let writes = match &self.writes[..] {
             [] => "writes nothing".to_owned(),
-            places => format!("writes in {}", listed(places, "and")),
+            places => format!("writes in {}", join_words(places, "and")),
         };
         let network = if self.network { "has a network" } else { "has no network" };
-        format!("; it {writes}, {network}, and is given {}", listed(&self.environment, "and"))
+        format!("; it {writes}, {network}, and is given {}", join_words(&self.environment, "and"))
     }
 }
 
-fn does(action: &HookAction, config: &Config) -> String {
+fn describe_action(action: &HookAction, config: &ProjectConfig) -> String {
     match action {
         HookAction::Run { program, arguments } => {
-            let rest = arguments.iter().map(words::argument);
+            let rest = arguments.iter().map(wording::render_argument);
             let words: Vec<String> = [program.clone()].into_iter().chain(rest).collect();
-            format!("runs {}", short(&words.join(" ")))
+            format!("runs {}", shorten_text(&words.join(" ")))
         }
-        HookAction::Notify { channel, .. } => match config.channel(channel) {
+        HookAction::Notify { channel, .. } => match config.find_channel(channel) {
             Some((_, found)) => {
                 let kind = found.kind.as_deref().unwrap_or("nothing yet");
-                format!("tells {} by {kind}", short(channel))
+                format!("tells {} by {kind}", shorten_text(channel))
             }
-            None => format!("tells nobody: skein.toml has no channel for {}", short(channel)),
+            None => format!("tells nobody: skein.toml has no channel for {}", shorten_text(channel)),
         },
     }
 }

@@ -3,15 +3,15 @@
 //! Owns the view of a plan, which is also its JSON, and its text. Everything in it comes from the plan itself; what is
 //! not known is named as such.
 
-mod ending;
+mod consequence;
 mod estimate;
 mod facts;
+mod fallback_agents;
 mod hooks;
 mod rules;
 mod step;
 mod text;
-mod turns;
-mod words;
+mod wording;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,35 +19,35 @@ use serde::Serialize;
 use serde_json::Value;
 use skein_core::{
     ir::Budget,
-    plan::{Definition, Plan, ScopeIx},
+    plan::{Plan, PlanDefinition, ScopeIx},
 };
-use skein_host::sandbox::Enforcement;
+use skein_host::sandbox::SandboxEnforcement;
 
 use crate::missing_env::{self, MissingVariable};
 
-pub use estimate::{Estimate, PerItem};
-pub use facts::{few, short};
+pub use estimate::{CostEstimate, ItemEstimate};
+pub use facts::{list_few, shorten_text};
 pub use hooks::HookView;
-pub use step::StepView;
-pub use text::text;
-pub use words::kind;
+pub use step::PlanStepView;
+pub use text::render_plan;
+pub use wording::describe_kind;
 
-use crate::{config::Config, resolve::Resolutions};
+use crate::{config::ProjectConfig, resolve::ToolResolutions};
 
 #[derive(Debug, Serialize)]
 pub struct PlanView {
-    pub workflow: About,
+    pub workflow: PlanWorkflowView,
     pub parameters: Value,
     /// Parameters that were given and that the workflow does not declare. They are passed on as they are.
     pub undeclared: Vec<String>,
-    pub batches: Vec<Batch>,
-    pub longest_path: Longest,
-    pub limits: Limits,
+    pub batches: Vec<PlanBatch>,
+    pub longest_path: LongestPath,
+    pub limits: PlanLimits,
     /// What is done beside it, and who is told.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<HookView>,
-    pub estimate: Estimate,
-    pub confined: Confined,
+    pub estimate: CostEstimate,
+    pub confined: ConfinementView,
     /// Why steps cannot have worktrees here that want them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_worktrees: Option<String>,
@@ -59,7 +59,7 @@ pub struct PlanView {
 }
 
 #[derive(Debug, Serialize)]
-pub struct About {
+pub struct PlanWorkflowView {
     pub id: String,
     pub name: Option<String>,
     pub version: Option<String>,
@@ -71,15 +71,15 @@ pub struct About {
 
 /// Steps that can start when those before have ended.
 #[derive(Debug, Serialize)]
-pub struct Batch {
+pub struct PlanBatch {
     pub number: usize,
-    pub sort: BatchSort,
-    pub steps: Vec<StepView>,
+    pub sort: BatchKind,
+    pub steps: Vec<PlanStepView>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum BatchSort {
+pub enum BatchKind {
     Gate,
     Conditional,
     Parallel,
@@ -88,7 +88,7 @@ pub enum BatchSort {
 
 /// The way that can take longest. Gates and waits count as nothing.
 #[derive(Debug, Serialize)]
-pub struct Longest {
+pub struct LongestPath {
     pub steps: Vec<String>,
     /// If every step on it takes its whole timeout, once. None: one of them has none.
     pub time_ms: Option<u64>,
@@ -97,7 +97,7 @@ pub struct Longest {
 }
 
 #[derive(Debug, Serialize)]
-pub struct Limits {
+pub struct PlanLimits {
     pub timeout_ms: Option<u64>,
     pub concurrency: Option<u32>,
     pub max_steps: Option<u32>,
@@ -106,9 +106,9 @@ pub struct Limits {
 
 /// Whether steps are kept to what they may do.
 #[derive(Debug, Serialize)]
-pub struct Confined {
+pub struct ConfinementView {
     /// How far the system keeps them to it, here.
-    pub enforced: Option<Enforcement>,
+    pub enforced: Option<SandboxEnforcement>,
     /// Why it does not.
     pub why: Option<String>,
     /// They are started all the same.
@@ -117,11 +117,11 @@ pub struct Confined {
 
 impl PlanView {
     /// `found`: who does the work of tools here. `enforced`: how much of a sandbox this machine enforces, or why nothing.
-    pub fn of(
+    pub fn from_plan(
         plan: &Plan,
-        config: &Config,
-        found: &Resolutions,
-        enforced: Result<Enforcement, String>,
+        config: &ProjectConfig,
+        found: &ToolResolutions,
+        enforced: Result<SandboxEnforcement, String>,
     ) -> PlanView {
         let definition = &*plan.definition;
         let root = definition.root();
@@ -131,10 +131,11 @@ impl PlanView {
         let names = |steps: &[u32]| {
             steps.iter().map(|i| definition.scope(root.root).step(*i).id.to_string()).collect::<Vec<_>>()
         };
-        let batches = Viewer { definition, config, found, called: BTreeMap::new() }.batches(root.root);
-        let estimate = Estimate::of(definition, &config.estimate);
+        let batches =
+            PlanViewBuilder { definition, config, found, called: BTreeMap::new() }.build_batches(root.root);
+        let estimate = CostEstimate::from_definition(definition, &config.estimate);
         PlanView {
-            workflow: About {
+            workflow: PlanWorkflowView {
                 id: workflow.id.to_string(),
                 name: workflow.name.clone(),
                 version: workflow.version.clone(),
@@ -143,24 +144,24 @@ impl PlanView {
                 hash: plan.hash.to_string(),
             },
             parameters: (*plan.parameters).clone(),
-            undeclared: undeclared(plan),
-            longest_path: Longest {
+            undeclared: find_undeclared(plan),
+            longest_path: LongestPath {
                 steps: names(&path.steps),
                 time_ms: path.total.map(|total| total.0),
                 without_timeout: names(&path.unknown),
             },
-            limits: Limits {
+            limits: PlanLimits {
                 timeout_ms: scope.timeout.map(|timeout| timeout.0),
                 concurrency: scope.concurrency,
                 max_steps: scope.max_steps,
                 budget: workflow.budget.clone(),
             },
             hooks: workflow.hooks.iter().map(|hook| HookView::new(hook, workflow, config)).collect(),
-            unknown: unknown(&estimate, &batches),
+            unknown: list_unknowns(&estimate, &batches),
             estimate,
             no_worktrees: None,
-            not_passed: missing_env::find(definition, config, &missing_env::is_set_here),
-            confined: Confined {
+            not_passed: missing_env::find_missing_variables(definition, config, &missing_env::is_set_here),
+            confined: ConfinementView {
                 enforced: enforced.as_ref().ok().copied(),
                 why: enforced.err(),
                 allowed: config.allow_unenforced.steps,
@@ -170,7 +171,7 @@ impl PlanView {
     }
 }
 
-fn undeclared(plan: &Plan) -> Vec<String> {
+fn find_undeclared(plan: &Plan) -> Vec<String> {
     let declared: BTreeSet<&String> =
         plan.definition.root().workflow.inputs.properties().map(|(name, _)| name).collect();
     let given = plan.parameters.as_object().into_iter().flat_map(|given| given.keys());
@@ -178,9 +179,9 @@ fn undeclared(plan: &Plan) -> Vec<String> {
 }
 
 /// What cannot be told: about costs, and about secrets that the project does not name.
-fn unknown(estimate: &Estimate, batches: &[Batch]) -> Vec<String> {
+fn list_unknowns(estimate: &CostEstimate, batches: &[PlanBatch]) -> Vec<String> {
     let mut secrets = BTreeSet::new();
-    let mut open: Vec<&Batch> = batches.iter().collect();
+    let mut open: Vec<&PlanBatch> = batches.iter().collect();
     while let Some(batch) = open.pop() {
         for step in &batch.steps {
             let wanted = step.work.iter().flat_map(|work| &work.secrets);
@@ -195,42 +196,43 @@ fn unknown(estimate: &Estimate, batches: &[Batch]) -> Vec<String> {
 }
 
 /// Looks at a plan from its first step to its last.
-struct Viewer<'a> {
-    definition: &'a Definition,
-    config: &'a Config,
-    found: &'a Resolutions,
+struct PlanViewBuilder<'a> {
+    definition: &'a PlanDefinition,
+    config: &'a ProjectConfig,
+    found: &'a ToolResolutions,
     /// The step under which each called workflow has been shown. Each is shown once, since calls of calls can be more
     /// than anyone could read.
     called: BTreeMap<ScopeIx, String>,
 }
 
-impl Viewer<'_> {
+impl PlanViewBuilder<'_> {
     /// The batches of a scope. Recursion is bounded by the limits on nesting and calls.
-    fn batches(&mut self, scope: ScopeIx) -> Vec<Batch> {
+    fn build_batches(&mut self, scope: ScopeIx) -> Vec<PlanBatch> {
         let routed = self.definition.scope(scope).is_routed();
         let mut shown = Vec::new();
-        for (number, steps) in (1..).zip(self.definition.batches(scope)) {
-            let steps: Vec<StepView> = steps.iter().map(|i| StepView::of(self, scope, *i)).collect();
-            shown.push(Batch { number, sort: sort(routed, &steps), steps });
+        for (number, steps) in (1..).zip(self.definition.step_batches(scope)) {
+            let steps: Vec<PlanStepView> =
+                steps.iter().map(|i| PlanStepView::from_step(self, scope, *i)).collect();
+            shown.push(PlanBatch { number, sort: batch_kind(routed, &steps), steps });
         }
         shown
     }
 }
 
-fn sort(routed: bool, steps: &[StepView]) -> BatchSort {
+fn batch_kind(routed: bool, steps: &[PlanStepView]) -> BatchKind {
     match steps {
-        [only] if only.gate.is_some() => BatchSort::Gate,
-        [only] if only.when.is_some() => BatchSort::Conditional,
-        [_] => BatchSort::Sequential,
+        [only] if only.gate.is_some() => BatchKind::Gate,
+        [only] if only.when.is_some() => BatchKind::Conditional,
+        [_] => BatchKind::Sequential,
         // One cursor goes through a routed scope: of several, one is chosen.
-        _ if routed => BatchSort::Conditional,
-        _ => BatchSort::Parallel,
+        _ if routed => BatchKind::Conditional,
+        _ => BatchKind::Parallel,
     }
 }
 
 /// The lanes of a parallel step, the items of an each, the passes of a loop, the workflow of a call.
 #[derive(Debug, Serialize)]
-pub struct Inner {
+pub struct InnerBatches {
     pub label: String,
-    pub batches: Vec<Batch>,
+    pub batches: Vec<PlanBatch>,
 }

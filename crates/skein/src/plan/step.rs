@@ -3,35 +3,38 @@
 use serde::Serialize;
 use serde_json::Value;
 use skein_core::{
-    engine::Role,
+    engine::AttemptRole,
     ir::{
-        Binding, Budget, ErrorClass, Gate, Isolation, Kind, KindName, Level, LoopTest, Per, Ruling, Step,
-        Wait, Work, Worker,
+        ApprovalRuling, Budget, ErrorClass, EscalationLevel, GateSpec, InputBinding, IsolationSpec, LoopTest,
+        Step, StepKindName, StepKindSpec, TimeoutScope, WaitSpec, WorkSpec, WorkerSpec,
     },
     plan::ScopeIx,
 };
 use skein_host::{
-    agent::Server,
-    crew::{Keeping, OnRetry, Wanted},
+    agent::ToolServer,
+    executor::{AgentContextRequest, OnRetry, WorkspacePolicy},
 };
 
 use super::{
-    Inner, Viewer,
-    ending::Ending,
-    turns::{TurnView, turns},
-    words::{approvers, by, expression, may, model, prose, secret, target, tools},
+    InnerBatches, PlanViewBuilder,
+    consequence::OutcomeConsequence,
+    fallback_agents::{FallbackAgentView, build_fallback_views},
+    wording::{
+        describe_secret_source, describe_worker, list_approvers, list_capabilities, list_tools,
+        render_expression, render_prose, render_target, resolve_model,
+    },
 };
 use crate::{
-    config::Config,
-    resolve::{Resolution, Resolutions},
+    config::ProjectConfig,
+    resolve::{ToolResolution, ToolResolutions},
 };
 
 #[derive(Debug, Serialize)]
-pub struct StepView {
+pub struct PlanStepView {
     pub id: String,
     pub name: Option<String>,
     pub description: Option<String>,
-    pub kind: KindName,
+    pub kind: StepKindName,
     pub after: Vec<String>,
     /// What must be true, or it is skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +58,7 @@ pub struct StepView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// Whether the timeout is for each attempt, or for all of them together.
-    pub timeout_per: Per,
+    pub timeout_per: TimeoutScope,
     pub attempts: u32,
     /// The limit of its cost.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,20 +77,20 @@ pub struct StepView {
     pub denied: Option<String>,
     /// Who is asked about what governance holds, one after the other.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub escalates_to: Vec<LevelView>,
+    pub escalates_to: Vec<EscalationLevelView>,
     /// Which class of approval holds, who says so, and what follows.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ruling: Option<Ruling>,
+    pub ruling: Option<ApprovalRuling>,
     /// What each end that is no success does.
-    pub on_failure: Ending,
-    pub on_timeout: Ending,
+    pub on_failure: OutcomeConsequence,
+    pub on_timeout: OutcomeConsequence,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undo: Option<String>,
     /// Where the cursor goes, and when.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<RouteView>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub inside: Vec<Inner>,
+    pub inside: Vec<InnerBatches>,
 }
 
 /// Who does it, what they may do and reach, what they are given and leave.
@@ -96,7 +99,7 @@ pub struct WorkView {
     pub by: String,
     /// Which driver does the work of a tool, and why the others do not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub provided: Option<Resolution>,
+    pub provided: Option<ToolResolution>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// What it may do; none named where the worker's own settings say.
@@ -134,8 +137,8 @@ pub struct WorkView {
     pub unprotects: Vec<String>,
     /// What must be so before it counts as done.
     pub evidence: Vec<String>,
-    pub takes: Vec<TakeView>,
-    pub gives: Vec<GiveView>,
+    pub takes: Vec<ArtifactInputView>,
+    pub gives: Vec<ArtifactOutputView>,
     /// Who decides whether it is complete, and how often it may be done again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub check: Option<CheckView>,
@@ -143,19 +146,22 @@ pub struct WorkView {
     pub summary_by: Option<String>,
     /// All who may do it, in their order, where there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub agents: Vec<TurnView>,
+    pub agents: Vec<FallbackAgentView>,
 }
 
 /// Who is asked on one level, and for how long.
 #[derive(Debug, Serialize)]
-pub struct LevelView {
+pub struct EscalationLevelView {
     pub approvers: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
-fn level(level: &Level) -> LevelView {
-    LevelView { approvers: approvers(&level.approvers), timeout_ms: level.timeout.map(|timeout| timeout.0) }
+fn build_level_view(level: &EscalationLevel) -> EscalationLevelView {
+    EscalationLevelView {
+        approvers: list_approvers(&level.approvers),
+        timeout_ms: level.timeout.map(|timeout| timeout.0),
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it so")]
@@ -188,7 +194,7 @@ pub struct SecretView {
 
 /// A file of another step.
 #[derive(Debug, Serialize)]
-pub struct TakeView {
+pub struct ArtifactInputView {
     pub artifact: String,
     pub from: String,
     #[serde(rename = "as")]
@@ -197,7 +203,7 @@ pub struct TakeView {
 
 /// A file that is kept.
 #[derive(Debug, Serialize)]
-pub struct GiveView {
+pub struct ArtifactOutputView {
     pub artifact: String,
     pub path: String,
 }
@@ -218,15 +224,15 @@ pub struct GateView {
     #[serde(skip_serializing_if = "is_one")]
     pub quorum: u32,
     pub timeout_ms: Option<u64>,
-    pub on_timeout: Ending,
-    pub on_reject: Ending,
+    pub on_timeout: OutcomeConsequence,
+    pub on_reject: OutcomeConsequence,
 }
 
 #[derive(Debug, Serialize)]
 pub struct WaitView {
     pub signals: Vec<String>,
     pub timeout_ms: Option<u64>,
-    pub on_timeout: Ending,
+    pub on_timeout: OutcomeConsequence,
 }
 
 #[derive(Debug, Serialize)]
@@ -235,77 +241,85 @@ pub struct RouteView {
     pub next: String,
 }
 
-impl StepView {
-    pub(super) fn of(viewer: &mut Viewer<'_>, scope: ScopeIx, i: u32) -> StepView {
+impl PlanStepView {
+    pub(super) fn from_step(viewer: &mut PlanViewBuilder<'_>, scope: ScopeIx, i: u32) -> PlanStepView {
         let config = viewer.config;
         let entry = viewer.definition.scope(scope);
         let step = entry.step(i);
         let policy = &step.policy;
-        let called = entry.inner[i as usize].first().filter(|_| matches!(step.kind, Kind::Call(_)));
-        StepView {
+        let called = entry.inner[i as usize].first().filter(|_| matches!(step.kind, StepKindSpec::Call(_)));
+        PlanStepView {
             id: step.id.to_string(),
             name: step.name.clone(),
             description: step.description.clone(),
             kind: step.kind.name(),
             after: step.after.iter().map(ToString::to_string).collect(),
-            when: step.when.as_ref().map(expression),
-            settles: entry.settles(i).iter().map(|of| entry.step(*of).id.to_string()).collect(),
+            when: step.when.as_ref().map(render_expression),
+            settles: entry.steps_resolved_by(i).iter().map(|of| entry.step(*of).id.to_string()).collect(),
             work: match &step.kind {
-                Kind::Work(work) => {
-                    let workflow = &viewer.definition.workflow_of(scope).workflow;
-                    let wanted = Wanted::of(workflow, step, &work.worker, Role::Main);
-                    Some(WorkView::of(step, work, wanted, config, viewer.found))
+                StepKindSpec::Work(work) => {
+                    let workflow = &viewer.definition.workflow_containing(scope).workflow;
+                    let wanted =
+                        AgentContextRequest::from_step(workflow, step, &work.worker, AttemptRole::Main);
+                    Some(WorkView::from_work(step, work, wanted, config, viewer.found))
                 }
                 _ => None,
             },
-            gate: gate(step),
-            wait: wait(step),
+            gate: build_gate_view(step),
+            wait: build_wait_view(step),
             calls: match &step.kind {
-                Kind::Call(call) => Some(call.workflow.clone()),
+                StepKindSpec::Call(call) => Some(call.workflow.clone()),
                 _ => None,
             },
             shown_under: called.and_then(|called| viewer.called.get(called).cloned()),
-            inputs: step.inputs.iter().map(input).collect(),
+            inputs: step.inputs.iter().map(build_input_view).collect(),
             timeout_ms: policy.timeout.map(|timeout| timeout.0),
             timeout_per: policy.timeout_per,
             attempts: policy.retry.attempts.values().copied().max().unwrap_or(1),
             budget: policy.budget.clone(),
             quota: waits_for_account(step).then_some("wait"),
             asks_first: policy.approval.as_ref().map(|hold| match policy.escalation.first() {
-                Some(level) if hold.escalates => approvers(&level.approvers),
-                _ => approvers(&hold.approvers),
+                Some(level) if hold.escalates => list_approvers(&level.approvers),
+                _ => list_approvers(&hold.approvers),
             }),
             quorum: policy.approval.as_ref().map_or(1, |hold| hold.quorum),
             denied: policy.denied.clone(),
-            escalates_to: policy.escalation.iter().map(level).collect(),
+            escalates_to: policy.escalation.iter().map(build_level_view).collect(),
             ruling: policy.ruling.clone(),
-            on_failure: Ending::of(policy.effects.failed),
-            on_timeout: Ending::of(policy.effects.timed_out),
-            undo: step.undo.as_ref().map(|undo| by(&undo.work.worker, config)),
-            routes: routes(step),
-            inside: inside(viewer, scope, i),
+            on_failure: OutcomeConsequence::from_effect(policy.effects.failed),
+            on_timeout: OutcomeConsequence::from_effect(policy.effects.timed_out),
+            undo: step.undo.as_ref().map(|undo| describe_worker(&undo.work.worker, config)),
+            routes: build_route_views(step),
+            inside: build_inner_batches(viewer, scope, i),
         }
     }
 }
 
 impl WorkView {
-    fn of(step: &Step, work: &Work, wanted: Wanted, config: &Config, found: &Resolutions) -> WorkView {
-        let keeping = Keeping::of(step);
-        let Isolation { workspace, worktree, no_network, secrets, protect, unprotect } = &*work.isolation;
-        let tool = found.get(&work.worker).and_then(|found| found.bound.as_ref());
+    fn from_work(
+        step: &Step,
+        work: &WorkSpec,
+        wanted: AgentContextRequest,
+        config: &ProjectConfig,
+        found: &ToolResolutions,
+    ) -> WorkView {
+        let keeping = WorkspacePolicy::from_step(step);
+        let IsolationSpec { workspace, worktree, no_network, secrets, protect, unprotect } = &*work.isolation;
+        let tool = found.find_resolution(&work.worker).and_then(|found| found.bound.as_ref());
         let of_tool = tool.into_iter().flat_map(|tool| &tool.secrets);
-        let secret = |name: &String| SecretView { name: name.clone(), from: secret(name, config) };
+        let secret =
+            |name: &String| SecretView { name: name.clone(), from: describe_secret_source(name, config) };
         WorkView {
-            by: by(&work.worker, config),
-            provided: found.get(&work.worker).cloned(),
-            model: model(step, &work.worker, config),
-            may: may(&work.worker),
+            by: describe_worker(&work.worker, config),
+            provided: found.find_resolution(&work.worker).cloned(),
+            model: resolve_model(step, &work.worker, config),
+            may: list_capabilities(&work.worker),
             max_steps: match &work.worker {
-                Worker::Agent { max_turns, .. } => *max_turns,
+                WorkerSpec::Agent { max_turns, .. } => *max_turns,
                 _ => None,
             },
-            tools: tools(&work.worker),
-            servers: servers(&work.worker, config),
+            tools: list_tools(&work.worker),
+            servers: build_server_views(&work.worker, config),
             told: wanted.modules,
             memory_tokens: wanted.memory.map(|memory| memory.max_tokens),
             workspace: workspace.clone(),
@@ -322,30 +336,31 @@ impl WorkView {
             protects: protect.clone(),
             unprotects: unprotect.clone(),
             evidence: work.evidence.iter().map(ToString::to_string).collect(),
-            takes: takes(work),
-            gives: gives(work),
-            check: work
-                .check
-                .as_ref()
-                .map(|check| CheckView { by: by(&check.worker, config), iterations: check.max_iterations }),
-            summary_by: work.summary.as_ref().map(|summary| by(&summary.worker, config)),
-            agents: turns(step, &work.worker, config),
+            takes: build_artifact_inputs(work),
+            gives: build_artifact_outputs(work),
+            check: work.check.as_ref().map(|check| CheckView {
+                by: describe_worker(&check.worker, config),
+                iterations: check.max_iterations,
+            }),
+            summary_by: work.summary.as_ref().map(|summary| describe_worker(&summary.worker, config)),
+            agents: build_fallback_views(step, &work.worker, config),
         }
     }
 }
 
 /// Returns true if an agent does a part of the work and waits while its account is limited.
 fn waits_for_account(step: &Step) -> bool {
-    let Kind::Work(work) = &step.kind else { return false };
-    let is_agent = |worker: &Worker| matches!(worker, Worker::Agent { .. });
+    let StepKindSpec::Work(work) = &step.kind else { return false };
+    let is_agent = |worker: &WorkerSpec| matches!(worker, WorkerSpec::Agent { .. });
     let has_agent = is_agent(&work.worker) || work.check.iter().any(|check| is_agent(&check.worker));
     has_agent && step.policy.holds.contains_key(&ErrorClass::RateLimit)
 }
 
 /// The servers of tools that the configuration describes.
-fn servers(worker: &Worker, config: &Config) -> Vec<ServerView> {
-    let named =
-        tools(worker).into_iter().filter_map(|tool| tool.strip_prefix(Server::SORT).map(str::to_owned));
+fn build_server_views(worker: &WorkerSpec, config: &ProjectConfig) -> Vec<ServerView> {
+    let named = list_tools(worker)
+        .into_iter()
+        .filter_map(|tool| tool.strip_prefix(ToolServer::SORT).map(str::to_owned));
     let view = |name: String| {
         let server = config.mcp.get(&name)?;
         let at = server.url.clone().unwrap_or_else(|| server.command.join(" "));
@@ -354,8 +369,8 @@ fn servers(worker: &Worker, config: &Config) -> Vec<ServerView> {
     named.filter_map(view).collect()
 }
 
-fn takes(work: &Work) -> Vec<TakeView> {
-    let take = |taken: &skein_core::ir::ArtifactIn| TakeView {
+fn build_artifact_inputs(work: &WorkSpec) -> Vec<ArtifactInputView> {
+    let take = |taken: &skein_core::ir::InputArtifact| ArtifactInputView {
         artifact: taken.artifact.to_string(),
         from: taken.from.to_string(),
         name: taken.name.to_string(),
@@ -363,91 +378,94 @@ fn takes(work: &Work) -> Vec<TakeView> {
     work.takes.iter().map(take).collect()
 }
 
-fn gives(work: &Work) -> Vec<GiveView> {
-    let give = |given: &skein_core::ir::ArtifactOut| GiveView {
+fn build_artifact_outputs(work: &WorkSpec) -> Vec<ArtifactOutputView> {
+    let give = |given: &skein_core::ir::OutputArtifact| ArtifactOutputView {
         artifact: given.name.to_string(),
         path: given.path.clone(),
     };
     work.gives.iter().map(give).collect()
 }
 
-fn input(binding: &Binding) -> InputView {
-    let value = binding.value.as_literal().map(|value| value.value().into_owned());
-    let from = value.is_none().then(|| expression(&binding.value));
+fn build_input_view(binding: &InputBinding) -> InputView {
+    let value = binding.value.as_literal().map(|value| value.to_value().into_owned());
+    let from = value.is_none().then(|| render_expression(&binding.value));
     InputView { name: binding.name.to_string(), value, from }
 }
 
-fn gate(step: &Step) -> Option<GateView> {
-    let Kind::Gate(gate) = &step.kind else { return None };
-    let Gate { message, shows, approvers: who, quorum, timeout, on_reject, .. } = &**gate;
+fn build_gate_view(step: &Step) -> Option<GateView> {
+    let StepKindSpec::Gate(gate) = &step.kind else { return None };
+    let GateSpec { message, shows, approvers: who, quorum, timeout, on_reject, .. } = &**gate;
     let effects = &step.policy.effects;
     Some(GateView {
-        message: prose(message),
-        shows: shows.iter().map(prose).collect(),
-        approvers: approvers(who),
+        message: render_prose(message),
+        shows: shows.iter().map(render_prose).collect(),
+        approvers: list_approvers(who),
         quorum: *quorum,
         timeout_ms: timeout.map(|timeout| timeout.0),
-        on_timeout: Ending::of_gate(gate, effects.timed_out),
+        on_timeout: OutcomeConsequence::from_gate_timeout(gate, effects.timed_out),
         on_reject: match on_reject {
-            Some(to) => Ending::Go(target(to)),
-            None => Ending::of(effects.rejected),
+            Some(to) => OutcomeConsequence::Go(render_target(to)),
+            None => OutcomeConsequence::from_effect(effects.rejected),
         },
     })
 }
 
-fn wait(step: &Step) -> Option<WaitView> {
-    let Kind::Wait(wait) = &step.kind else { return None };
-    let Wait { on, timeout, on_timeout } = &**wait;
+fn build_wait_view(step: &Step) -> Option<WaitView> {
+    let StepKindSpec::Wait(wait) = &step.kind else { return None };
+    let WaitSpec { on, timeout, on_timeout } = &**wait;
     Some(WaitView {
         signals: on.iter().map(ToString::to_string).collect(),
         timeout_ms: timeout.map(|timeout| timeout.0),
-        on_timeout: Ending::of_wait(on_timeout, step.policy.effects.timed_out),
+        on_timeout: OutcomeConsequence::from_wait_timeout(on_timeout, step.policy.effects.timed_out),
     })
 }
 
 /// Where a step leads that does not simply go on. What a gate does when it is late or rejected is told there.
-fn routes(step: &Step) -> Vec<RouteView> {
-    let route = |when: &str, next| RouteView { when: when.to_owned(), next: target(next) };
+fn build_route_views(step: &Step) -> Vec<RouteView> {
+    let route = |when: &str, next| RouteView { when: when.to_owned(), next: render_target(next) };
     match &step.kind {
-        Kind::Branch(branch) => {
-            let arms = branch.arms.iter().map(|arm| route(&expression(&arm.when), &arm.next));
+        StepKindSpec::Branch(branch) => {
+            let arms = branch.arms.iter().map(|arm| route(&render_expression(&arm.when), &arm.next));
             arms.chain([route("else", &branch.default)]).collect()
         }
-        Kind::Gate(gate) if gate.on_approve.is_some() => {
+        StepKindSpec::Gate(gate) if gate.on_approve.is_some() => {
             gate.on_approve.iter().map(|to| route("approved", to)).collect()
         }
         _ => step.next.iter().map(|to| route("then", to)).collect(),
     }
 }
 
-fn inside(viewer: &mut Viewer<'_>, scope: ScopeIx, i: u32) -> Vec<Inner> {
+fn build_inner_batches(viewer: &mut PlanViewBuilder<'_>, scope: ScopeIx, i: u32) -> Vec<InnerBatches> {
     let definition = viewer.definition;
     let entry = definition.scope(scope);
     let labels: Vec<String> = match &entry.step(i).kind {
-        Kind::Parallel(parallel) => parallel.lanes.iter().map(|lane| format!("lane {}", lane.id)).collect(),
-        Kind::Each(each) => {
+        StepKindSpec::Parallel(parallel) => {
+            parallel.lanes.iter().map(|lane| format!("lane {}", lane.id)).collect()
+        }
+        StepKindSpec::Each(each) => {
             let at_once = match each.parallelism {
                 None => "all at once".to_owned(),
                 Some(1) => "one after another".to_owned(),
                 Some(n) => format!("{n} at once"),
             };
-            vec![format!("for each of {}, {at_once}", expression(&each.over))]
+            vec![format!("for each of {}, {at_once}", render_expression(&each.over))]
         }
-        Kind::Loop(repeat) => {
+        StepKindSpec::Loop(repeat) => {
             let asked = if repeat.test == LoopTest::After { "again while" } else { "while" };
-            vec![format!("{asked} {}, at most {} times", expression(&repeat.condition), repeat.max)]
+            vec![format!("{asked} {}, at most {} times", render_expression(&repeat.condition), repeat.max)]
         }
-        Kind::Call(_) => {
-            let called = entry.inner(i, 0);
+        StepKindSpec::Call(_) => {
+            let called = entry.inner_scope(i, 0);
             if viewer.called.contains_key(&called) {
                 return Vec::new();
             }
             viewer.called.insert(called, entry.step(i).id.to_string());
-            let workflow = &definition.workflow_of(called).workflow;
+            let workflow = &definition.workflow_containing(called).workflow;
             vec![format!("workflow {}", workflow.name.as_deref().unwrap_or(workflow.id.as_str()))]
         }
         _ => Vec::new(),
     };
-    let inner = |(label, which)| Inner { label, batches: viewer.batches(entry.inner(i, which)) };
+    let inner =
+        |(label, which)| InnerBatches { label, batches: viewer.build_batches(entry.inner_scope(i, which)) };
     labels.into_iter().zip(0..).map(inner).collect()
 }

@@ -4,29 +4,31 @@
 //! What was found out about a driver is found out once. Refuses to run anything but what a driver asks to be checked by.
 
 mod bind;
-mod capable;
-mod choose;
+mod candidates;
+mod capability;
 mod offers;
-mod wants;
+mod resolutions;
 
 use std::{cell::RefCell, collections::BTreeMap, path::PathBuf};
 
 use serde::Serialize;
-use skein_dialects::{Driver, DriverKind, Implements, Project, Sort, Tool, driver, tool};
-use skein_host::crew;
+use skein_dialects::{
+    Aip15Driver, Aip15Tool, CatalogKind, DriverKind, ImplementedTool, Project, read_driver, read_tool,
+};
+use skein_host::executor;
 
-use offers::Offers;
-pub use wants::Resolutions;
+use offers::DriverOffers;
+pub use resolutions::ToolResolutions;
 
-use crate::{catalog::Entry, config::Config, project::OnDisk};
+use crate::{catalog::CatalogEntry, config::ProjectConfig, project::DiskProject};
 
 /// The drivers of a project, read once.
 #[derive(Debug)]
-pub struct Resolver<'a> {
-    project: &'a OnDisk,
-    config: &'a Config,
-    all: Vec<Found>,
-    offers: Offers,
+pub struct DriverResolver<'a> {
+    project: &'a DiskProject,
+    config: &'a ProjectConfig,
+    all: Vec<LoadedDriver>,
+    offers: DriverOffers,
     /// Files that are no drivers, and why.
     unread: Vec<String>,
     /// What was found out about drivers, by id.
@@ -34,17 +36,17 @@ pub struct Resolver<'a> {
 }
 
 #[derive(Debug)]
-struct Found {
-    driver: Driver,
+struct LoadedDriver {
+    driver: Aip15Driver,
     /// The folder of its file.
     folder: PathBuf,
 }
 
 /// What a step wants done.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct DriverRequest<'a> {
     /// A tool, or an action that tools implement.
-    pub sort: Sort,
+    pub sort: CatalogKind,
     pub name: &'a str,
     pub pinned: Option<&'a str>,
     /// The names of the inputs that it gives.
@@ -53,19 +55,19 @@ pub struct Wanted<'a> {
 
 /// What came of it.
 #[derive(Debug, Clone, Serialize)]
-pub struct Resolution {
+pub struct ToolResolution {
     /// None: nobody can do it.
-    pub driver: Option<Chosen>,
-    pub passed_over: Vec<PassedOver>,
+    pub driver: Option<ChosenDriver>,
+    pub passed_over: Vec<PassedOverDriver>,
     /// Why nobody can, as a code and in words.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub refused: Option<Refused>,
+    pub refused: Option<ResolutionRefusal>,
     #[serde(skip)]
-    pub bound: Option<crew::Tool>,
+    pub bound: Option<executor::ToolSettings>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Chosen {
+pub struct ChosenDriver {
     pub id: String,
     pub tool: String,
     pub kind: &'static str,
@@ -73,15 +75,15 @@ pub struct Chosen {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PassedOver {
+pub struct PassedOverDriver {
     pub id: String,
-    pub phase: Phase,
+    pub phase: ResolutionPhase,
     pub why: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum ResolutionPhase {
     Candidates,
     Capability,
     Policy,
@@ -90,22 +92,22 @@ pub enum Phase {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Refused {
+pub struct ResolutionRefusal {
     pub code: &'static str,
     pub message: String,
 }
 
 /// A driver that offers a tool.
 #[derive(Debug, Clone, Copy)]
-struct Candidate<'a> {
-    tool: &'a Tool,
-    found: &'a Found,
-    offer: &'a Implements,
+struct DriverCandidate<'a> {
+    tool: &'a Aip15Tool,
+    found: &'a LoadedDriver,
+    offer: &'a ImplementedTool,
 }
 
-impl Candidate<'_> {
-    fn passed(&self, phase: Phase, why: String) -> PassedOver {
-        PassedOver { id: self.found.driver.id.clone(), phase, why }
+impl DriverCandidate<'_> {
+    fn pass_over(&self, phase: ResolutionPhase, why: String) -> PassedOverDriver {
+        PassedOverDriver { id: self.found.driver.id.clone(), phase, why }
     }
 
     fn cost(&self) -> f64 {
@@ -117,31 +119,34 @@ impl Candidate<'_> {
     }
 }
 
-impl<'a> Resolver<'a> {
-    pub fn of(project: &'a OnDisk) -> Resolver<'a> {
+impl<'a> DriverResolver<'a> {
+    pub fn load(project: &'a DiskProject) -> DriverResolver<'a> {
         let (mut all, mut unread) = (Vec::new(), Vec::new());
-        for entry in project.shelf(Sort::Driver).entries() {
-            let read = project.source(&entry.path).map_err(|wrong| wrong.message.clone());
-            let read = read.and_then(|source| driver(source).map_err(|wrong| told(&wrong)));
+        for entry in project.shelf(CatalogKind::Driver).entries() {
+            let read = project.read_source(&entry.path).map_err(|wrong| wrong.message.clone());
+            let read =
+                read.and_then(|source| read_driver(source).map_err(|wrong| describe_diagnostics(&wrong)));
             match read {
                 Ok(driver) => {
                     let folder = entry.path.parent().map(PathBuf::from).unwrap_or_default();
-                    all.push(Found { driver, folder });
+                    all.push(LoadedDriver { driver, folder });
                 }
-                Err(why) => unread.push(format!("`{}` cannot be used: {why}", project.shown(&entry.path))),
+                Err(why) => {
+                    unread.push(format!("`{}` cannot be used: {why}", project.display_path(&entry.path)))
+                }
             }
         }
         all.sort_by(|a, b| a.driver.id.cmp(&b.driver.id));
-        let offers = Offers::of(&all);
-        Resolver { project, config: &project.config, all, offers, unread, capable: RefCell::default() }
+        let offers = DriverOffers::from_drivers(&all);
+        DriverResolver { project, config: &project.config, all, offers, unread, capable: RefCell::default() }
     }
 
     /// Who does it, and why.
-    pub fn resolve(&self, wanted: Wanted<'_>) -> Resolution {
-        let tools = match self.tools(wanted) {
+    pub fn resolve_tool(&self, wanted: DriverRequest<'_>) -> ToolResolution {
+        let tools = match self.load_tools(wanted) {
             Ok(tools) => tools,
             Err(refused) => {
-                return Resolution {
+                return ToolResolution {
                     driver: None,
                     passed_over: Vec::new(),
                     refused: Some(refused),
@@ -151,40 +156,40 @@ impl<'a> Resolver<'a> {
         };
         let mut passed_over = Vec::new();
         let able =
-            tools.iter().flat_map(|(tool, path)| self.candidates(tool, path, wanted, &mut passed_over));
-        let able: Vec<Candidate<'_>> = able.collect();
-        let able = self.keep(able, &mut passed_over);
-        let able = choose::pinned(able, wanted.pinned, &mut passed_over);
-        match choose::best(able, &mut passed_over) {
+            tools.iter().flat_map(|(tool, path)| self.find_candidates(tool, path, wanted, &mut passed_over));
+        let able: Vec<DriverCandidate<'_>> = able.collect();
+        let able = self.keep_usable(able, &mut passed_over);
+        let able = candidates::keep_pinned(able, wanted.pinned, &mut passed_over);
+        match candidates::choose_best(able, &mut passed_over) {
             Some((candidate, why)) => {
-                let chosen = Chosen {
+                let chosen = ChosenDriver {
                     id: candidate.found.driver.id.clone(),
                     tool: candidate.tool.id.clone(),
                     kind: candidate.kind().as_str(),
                     why,
                 };
-                let bound = bind::bind(candidate, self.config);
-                Resolution { driver: Some(chosen), passed_over, refused: None, bound: Some(bound) }
+                let bound = bind::bind_tool(candidate, self.config);
+                ToolResolution { driver: Some(chosen), passed_over, refused: None, bound: Some(bound) }
             }
             None => {
-                let refused = Some(self.refusal(wanted, &passed_over));
-                Resolution { driver: None, passed_over, refused, bound: None }
+                let refused = Some(self.build_refusal(wanted, &passed_over));
+                ToolResolution { driver: None, passed_over, refused, bound: None }
             }
         }
     }
 
     /// The tool that is named, or those that implement the action; with their files.
-    fn tools(&self, wanted: Wanted<'_>) -> Result<Vec<(Tool, PathBuf)>, Refused> {
-        let shelf = self.project.shelf(Sort::Tool);
-        let refused = |message: String| Refused { code: "no_route", message };
-        let entries: Vec<&Entry> = match wanted.sort {
-            Sort::Action => shelf.naming(Sort::Action, wanted.name).collect(),
-            _ => shelf.find(wanted.name).into_iter().collect(),
+    fn load_tools(&self, wanted: DriverRequest<'_>) -> Result<Vec<(Aip15Tool, PathBuf)>, ResolutionRefusal> {
+        let shelf = self.project.shelf(CatalogKind::Tool);
+        let refused = |message: String| ResolutionRefusal { code: "no_route", message };
+        let entries: Vec<&CatalogEntry> = match wanted.sort {
+            CatalogKind::Action => shelf.find_referring(CatalogKind::Action, wanted.name).collect(),
+            _ => shelf.find_newest(wanted.name).into_iter().collect(),
         };
         if entries.is_empty() {
             let name = wanted.name;
             return Err(refused(match wanted.sort {
-                Sort::Action => format!(
+                CatalogKind::Action => format!(
                     "no tool here implements the action `{name}`; a `.tools/ID/TOOL.md` with `implements: {name}` would"
                 ),
                 _ => {
@@ -193,16 +198,22 @@ impl<'a> Resolver<'a> {
                 }
             }));
         }
-        let read = |entry: &Entry| {
-            let source = self.project.source(&entry.path).map_err(|wrong| refused(wrong.message.clone()))?;
-            let tool = tool(source, self.project as &dyn Project).map_err(|wrong| refused(told(&wrong)))?;
+        let read = |entry: &CatalogEntry| {
+            let source =
+                self.project.read_source(&entry.path).map_err(|wrong| refused(wrong.message.clone()))?;
+            let tool = read_tool(source, self.project as &dyn Project)
+                .map_err(|wrong| refused(describe_diagnostics(&wrong)))?;
             Ok((tool, entry.path.clone()))
         };
         entries.into_iter().map(read).collect()
     }
 
-    fn refusal(&self, wanted: Wanted<'_>, passed_over: &[PassedOver]) -> Refused {
-        let (one, _) = wanted.sort.words();
+    fn build_refusal(
+        &self,
+        wanted: DriverRequest<'_>,
+        passed_over: &[PassedOverDriver],
+    ) -> ResolutionRefusal {
+        let (one, _) = wanted.sort.singular_and_plural();
         let mut why: Vec<String> =
             passed_over.iter().map(|passed| format!("`{}` {}", passed.id, passed.why)).collect();
         why.extend(self.unread.iter().cloned());
@@ -215,7 +226,7 @@ impl<'a> Resolver<'a> {
                     "the step is pinned to the driver `{pinned}`, and no such driver provides the {one} `{name}`"
                 ),
             };
-            return Refused { code: "pinned_provider_unavailable", message };
+            return ResolutionRefusal { code: "pinned_provider_unavailable", message };
         }
         let message = match why.is_empty() {
             true => format!(
@@ -223,14 +234,14 @@ impl<'a> Resolver<'a> {
             ),
             false => format!("no driver can provide the {one} `{name}`: {}", why.join("; ")),
         };
-        Refused { code: "no_route", message }
+        ResolutionRefusal { code: "no_route", message }
     }
 }
 
 /// The first of some diagnostics, in one line.
-fn told(diagnostics: &[skein_dialects::Diagnostic]) -> String {
+fn describe_diagnostics(diagnostics: &[skein_dialects::Diagnostic]) -> String {
     let Some(diagnostic) = diagnostics.first() else { return String::new() };
-    let place = diagnostic.place();
+    let place = diagnostic.primary_label();
     let at = place.source.position(place.span.start);
     format!("{}:{}:{}: {}", place.source.name, at.line, at.column, diagnostic.message)
 }

@@ -5,32 +5,32 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use skein_dialects::Tool;
+use skein_dialects::Aip15Tool;
 
-use super::Found;
+use super::LoadedDriver;
 
 /// A driver and the entry of its `implements`, by their numbers.
-type Place = (usize, usize);
+type OfferIndex = (usize, usize);
 
 /// Entries by the tool that they name: by its id, or by the path of its file.
 #[derive(Debug, Default)]
-pub(super) struct Offers {
-    by_id: BTreeMap<String, Vec<(Option<String>, Place)>>,
-    by_path: BTreeMap<PathBuf, Vec<Place>>,
+pub(super) struct DriverOffers {
+    by_id: BTreeMap<String, Vec<(Option<String>, OfferIndex)>>,
+    by_path: BTreeMap<PathBuf, Vec<OfferIndex>>,
 }
 
-impl Offers {
-    pub fn of(all: &[Found]) -> Offers {
-        let mut offers = Offers::default();
+impl DriverOffers {
+    pub fn from_drivers(all: &[LoadedDriver]) -> DriverOffers {
+        let mut offers = DriverOffers::default();
         for (number, found) in all.iter().enumerate() {
             for (entry, offer) in found.driver.implements.iter().enumerate() {
-                offers.add(&offer.tool, &found.folder, (number, entry));
+                offers.add_offer(&offer.tool, &found.folder, (number, entry));
             }
         }
         offers
     }
 
-    fn add(&mut self, named: &str, folder: &Path, place: Place) {
+    fn add_offer(&mut self, named: &str, folder: &Path, place: OfferIndex) {
         if named.ends_with(".md") {
             // One that leads nowhere is about no tool.
             if let Ok(path) = folder.join(named).canonicalize() {
@@ -46,7 +46,7 @@ impl Offers {
     }
 
     /// The entries about a tool, in the order of the drivers.
-    pub fn about(&self, tool: &Tool, path: &Path) -> BTreeSet<Place> {
+    pub fn find_offers(&self, tool: &Aip15Tool, path: &Path) -> BTreeSet<OfferIndex> {
         let own = tool.version.split('.').next();
         let fits = |major: &Option<String>| major.is_none() || major.as_deref() == own;
         let by_id = self.by_id.get(&tool.id).into_iter().flatten().filter(|(major, _)| fits(major));

@@ -6,23 +6,23 @@ use serde_json::Value;
 
 use crate::{
     engine::{
-        Halt, InstanceEnd, InstanceIx, InstanceReused, Part, Publication, Start, StepAt,
-        fold::{Fold, new_steps},
-        state::{Deadline, Instance, InstancePhase, RunPhase, null},
-        transitions::Phase,
+        HaltReason, InstanceEnd, InstanceIx, InstancePart, InstanceReused, Publication, RunStart, StepAt,
+        fold::{StateFold, new_steps},
+        state::{Deadline, InstancePhase, InstanceState, RunPhase, null},
+        transitions::StepPhase,
     },
-    ir::{RunStatus, Siblings, Verdict},
+    ir::{RunImpact, RunStatus, SiblingPolicy},
     plan::ScopeIx,
-    time::Time,
+    time::Timestamp,
 };
 
-impl Fold<'_> {
-    pub(in crate::engine) fn run_started(
+impl StateFold<'_> {
+    pub(in crate::engine) fn apply_run_started(
         &mut self,
-        start: &Start,
+        start: &RunStart,
         parameters: &Arc<Value>,
         env: &Arc<Value>,
-        deadline: Option<Time>,
+        deadline: Option<Timestamp>,
         publish: &[Publication],
     ) {
         self.state.phase = RunPhase::Going;
@@ -32,65 +32,65 @@ impl Fold<'_> {
         self.add_instance(root, None, None, parameters.clone(), env.clone(), deadline);
     }
 
-    pub(in crate::engine) fn instance_started(
+    pub(in crate::engine) fn apply_instance_started(
         &mut self,
         parent: StepAt,
-        part: Part,
+        part: InstancePart,
         input: Option<&Arc<Value>>,
         env: &Arc<Value>,
-        deadline: Option<Time>,
+        deadline: Option<Timestamp>,
     ) {
-        let scope = self.inner(parent, part);
+        let scope = self.part_scope(parent, part);
         let input = input.cloned().unwrap_or_else(null);
         let ix = self.add_instance(scope, Some(parent), Some(part), input, env.clone(), deadline);
-        let more = self.more(parent);
+        let more = self.visit_state_mut(parent);
         more.children.push(ix);
         more.open_children += 1;
     }
 
     /// An instance that is over comes to be. What it is in has been entered by that, and ends when it is reused too.
-    pub(in crate::engine) fn instance_reused(&mut self, reused: &InstanceReused) {
+    pub(in crate::engine) fn apply_instance_reused(&mut self, reused: &InstanceReused) {
         let InstanceReused { parent, part, input, env, why, end } = reused;
-        self.arrive(*parent);
-        if self.state.step(*parent).phase != Phase::Inside {
-            self.set_phase(*parent, Phase::Inside);
+        self.begin_visit(*parent);
+        if self.state.step(*parent).phase != StepPhase::Inside {
+            self.set_phase(*parent, StepPhase::Inside);
         }
         let input = input.clone().unwrap_or_else(null);
-        let scope = self.inner(*parent, *part);
+        let scope = self.part_scope(*parent, *part);
         let ix = self.add_instance(scope, Some(*parent), Some(*part), input, env.clone(), None);
-        self.more(*parent).children.push(ix);
+        self.visit_state_mut(*parent).children.push(ix);
         let now = self.now;
-        let instance = self.instance(ix);
+        let instance = self.instance_mut(ix);
         instance.phase = InstancePhase::Ended { why: why.clone(), end: end.clone() };
         instance.ended = Some(now);
     }
 
     /// The scope of a part.
-    fn inner(&self, parent: StepAt, part: Part) -> ScopeIx {
-        let which = if let Part::Lane(lane) = part { lane } else { 0 };
-        self.entry(parent.0).inner(parent.1, which)
+    fn part_scope(&self, parent: StepAt, part: InstancePart) -> ScopeIx {
+        let which = if let InstancePart::Lane(lane) = part { lane } else { 0 };
+        self.scope_entry(parent.0).inner_scope(parent.1, which)
     }
 
     pub(in crate::engine) fn add_instance(
         &mut self,
         scope: ScopeIx,
         parent: Option<StepAt>,
-        part: Option<Part>,
+        part: Option<InstancePart>,
         input: Arc<Value>,
         env: Arc<Value>,
-        deadline: Option<Time>,
+        deadline: Option<Timestamp>,
     ) -> InstanceIx {
         let ix = InstanceIx(u32::try_from(self.state.instances.len()).expect("instances are limited"));
         let home = match (parent, part) {
-            (Some(parent), Some(Part::Lane(_) | Part::Item(_) | Part::Pass(_))) => {
+            (Some(parent), Some(InstancePart::Lane(_) | InstancePart::Item(_) | InstancePart::Pass(_))) => {
                 self.state.instance(parent.0).home
             }
             _ => ix,
         };
         let steps = new_steps(self.plan.definition.scope(scope));
         let open = u32::try_from(steps.len()).expect("steps are limited");
-        self.state.phases[Phase::Pending as usize] += open;
-        self.state.instances.push(Instance {
+        self.state.phases[StepPhase::Pending as usize] += open;
+        self.state.instances.push(InstanceState {
             scope,
             parent,
             part,
@@ -105,7 +105,7 @@ impl Fold<'_> {
             live: 0,
             slots: 0,
             queue: BTreeSet::new(),
-            verdict: Verdict::Clean,
+            verdict: RunImpact::Clean,
             error: None,
             last_output: null(),
             cursor: None,
@@ -123,28 +123,29 @@ impl Fold<'_> {
         ix
     }
 
-    pub(in crate::engine) fn instance_halted(&mut self, ix: InstanceIx, why: &Halt, undo: bool) {
+    pub(in crate::engine) fn apply_instance_halted(&mut self, ix: InstanceIx, why: &HaltReason, undo: bool) {
         self.forget_unstarted(ix);
-        let drain = self.entry(ix).scope.siblings == Siblings::Drain && matches!(why, Halt::Failed { .. });
+        let drain = self.scope_entry(ix).scope.siblings == SiblingPolicy::Drain
+            && matches!(why, HaltReason::Failed { .. });
         // What is drained still has to be done in time.
         if !drain {
             self.drop_instance_deadline(ix);
-            self.instance(ix).queue.clear();
+            self.instance_mut(ix).queue.clear();
         }
-        self.instance(ix).undo_asked = undo;
-        self.instance(ix).phase = InstancePhase::Halted { why: why.clone(), undo };
+        self.instance_mut(ix).undo_asked = undo;
+        self.instance_mut(ix).phase = InstancePhase::Halted { why: why.clone(), undo };
     }
 
-    pub(in crate::engine) fn instance_ended(&mut self, ix: InstanceIx, end: &InstanceEnd) {
+    pub(in crate::engine) fn apply_instance_ended(&mut self, ix: InstanceIx, end: &InstanceEnd) {
         self.drop_instance_deadline(ix);
         let now = self.now;
-        let instance = self.instance(ix);
-        let why = instance.halt().cloned();
-        let outer = why == Some(Halt::Outer);
+        let instance = self.instance_mut(ix);
+        let why = instance.halt_reason().cloned();
+        let outer = why == Some(HaltReason::Outer);
         instance.phase = InstancePhase::Ended { why, end: end.clone() };
         instance.ended = Some(now);
         let Some(parent) = instance.parent else { return };
-        let more = self.more(parent);
+        let more = self.visit_state_mut(parent);
         more.open_children -= 1;
         if end.status != RunStatus::Succeeded && !outer {
             more.failed_children += 1;
@@ -155,7 +156,7 @@ impl Fold<'_> {
     }
 
     pub(in crate::engine) fn drop_instance_deadline(&mut self, ix: InstanceIx) {
-        if let Some(time) = self.instance(ix).deadline.take() {
+        if let Some(time) = self.instance_mut(ix).deadline.take() {
             self.state.deadlines.remove(&(time, Deadline::Instance(ix)));
         }
     }

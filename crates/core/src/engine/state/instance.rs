@@ -7,20 +7,23 @@ use serde_json::Value;
 
 use super::{StepState, is_default, null};
 use crate::{
-    engine::{Error, Halt, InstanceEnd, InstanceIx, Part, Route, StepAt, event::is_null},
-    ir::Verdict,
+    engine::{
+        CursorRoute, ExecutionError, HaltReason, InstanceEnd, InstanceIx, InstancePart, StepAt,
+        event::is_null,
+    },
+    ir::RunImpact,
     plan::ScopeIx,
-    time::Time,
+    time::Timestamp,
 };
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Instance {
+pub struct InstanceState {
     pub scope: ScopeIx,
     #[serde(default, skip_serializing_if = "is_default")]
     pub parent: Option<StepAt>,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub part: Option<Part>,
+    pub part: Option<InstancePart>,
     /// The instance of the workflow it belongs to: itself for a run's root and for a call.
     pub home: InstanceIx,
     pub phase: InstancePhase,
@@ -47,17 +50,17 @@ pub struct Instance {
     pub slots: u32,
     #[serde(default, skip_serializing_if = "is_default")]
     pub queue: BTreeSet<u32>,
-    pub verdict: Verdict,
+    pub verdict: RunImpact,
     /// The first failure that counts against it.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub error: Option<Error>,
+    pub error: Option<ExecutionError>,
     #[serde(default = "null", skip_serializing_if = "is_null")]
     pub last_output: Arc<Value>,
     /// Where the cursor goes from the step that ended last. Only in a routed scope.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub cursor: Option<Route>,
+    pub cursor: Option<CursorRoute>,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub completed: Vec<Completion>,
+    pub completed: Vec<CompletedVisit>,
     /// Whether what was completed is to be undone because of how it was halted.
     #[serde(default, skip_serializing_if = "is_default")]
     pub undo_asked: bool,
@@ -65,10 +68,10 @@ pub struct Instance {
     #[serde(default, skip_serializing_if = "is_default")]
     pub stuck: bool,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub deadline: Option<Time>,
-    pub started: Time,
+    pub deadline: Option<Timestamp>,
+    pub started: Timestamp,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub ended: Option<Time>,
+    pub ended: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -77,14 +80,14 @@ pub enum InstancePhase {
     Going,
     /// Nothing more starts. `undo`: what was completed is undone when nothing is live.
     Halted {
-        why: Halt,
+        why: HaltReason,
         undo: bool,
     },
     Undoing {
-        why: Halt,
+        why: HaltReason,
     },
     Ended {
-        why: Option<Halt>,
+        why: Option<HaltReason>,
         end: InstanceEnd,
     },
 }
@@ -92,7 +95,7 @@ pub enum InstancePhase {
 /// A visit of a step that can be undone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Completion {
+pub struct CompletedVisit {
     pub step: u32,
     pub visit: u32,
     /// Its place among all completions of the run.
@@ -101,7 +104,7 @@ pub struct Completion {
     pub output: Arc<Value>,
 }
 
-impl Instance {
+impl InstanceState {
     pub fn is_going(&self) -> bool {
         matches!(self.phase, InstancePhase::Going)
     }
@@ -114,7 +117,7 @@ impl Instance {
     }
 
     /// Why it started nothing more, if it was halted.
-    pub fn halt(&self) -> Option<&Halt> {
+    pub fn halt_reason(&self) -> Option<&HaltReason> {
         match &self.phase {
             InstancePhase::Going => None,
             InstancePhase::Halted { why, .. } | InstancePhase::Undoing { why } => Some(why),

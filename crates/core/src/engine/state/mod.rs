@@ -5,8 +5,8 @@
 //! a cache ([`STATE_VERSION`]); what is as it is in a new run is left out.
 
 mod instance;
-mod opening;
 mod step;
+mod waitpoint;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -18,18 +18,19 @@ use serde_json::Value;
 
 use crate::{
     engine::{
-        AttemptId, BudgetOwner, Commands, Cost, Error, Given, InstanceIx, Mode, Opening, Outcome, Start,
-        StepAt, UndoTarget, Walk, event::is_null, pairs, transitions::Phase,
+        AttemptId, AttemptInput, AttemptMode, BudgetOwner, Cost, ExecutionError, InstanceIx, RunStart,
+        StepAt, StepOutcome, UndoTarget, UndoWalk, Waitpoint, WantedWork, event::is_null, map_as_pairs,
+        transitions::StepPhase,
     },
     ids::SignalName,
     ir::{RunStatus, StepStatus},
-    plan::Hash,
-    time::Time,
+    plan::ContentHash,
+    time::Timestamp,
 };
 
-pub use instance::{Completion, Instance, InstancePhase};
-pub use opening::{OpeningKind, OpeningState};
-pub use step::{More, StepState};
+pub use instance::{CompletedVisit, InstancePhase, InstanceState};
+pub use step::{StepState, VisitState};
+pub use waitpoint::{WaitpointKind, WaitpointState};
 
 /// The version of a state that is written. Raised with any change to what `apply` makes of events, or to how that is
 /// written: a state of another version is not the state that this code would come to, and is of no use.
@@ -61,52 +62,52 @@ pub struct RunState {
     /// How many events it is made of.
     pub events: u64,
     /// The time of the last event.
-    pub now: Time,
-    pub start: Option<Box<Start>>,
+    pub now: Timestamp,
+    pub start: Option<Box<RunStart>>,
     /// The hash of what it runs.
-    pub definition: Hash,
-    pub instances: Vec<Instance>,
-    pub openings: Vec<OpeningState>,
+    pub definition: ContentHash,
+    pub instances: Vec<InstanceState>,
+    pub openings: Vec<WaitpointState>,
     /// Signals that no wait has taken yet, oldest first.
     pub signals: VecDeque<(SignalName, Arc<Value>)>,
     /// How often someone tried to say what they may not.
     pub tampers: u32,
-    #[serde(with = "pairs")]
-    pub walks: BTreeMap<Walk, WalkState>,
+    #[serde(with = "map_as_pairs")]
+    pub walks: BTreeMap<UndoWalk, UndoWalkState>,
     pub spent: Cost,
     /// The costs from which renewed budgets count.
-    #[serde(default, with = "pairs", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, with = "map_as_pairs", skip_serializing_if = "BTreeMap::is_empty")]
     pub renewed: BTreeMap<BudgetOwner, Cost>,
-    pub cancel: Option<Cancel>,
+    pub cancel: Option<RunCancellation>,
     pub end: Option<RunEnd>,
     pub quarantine: Option<String>,
     /// How many steps are in each phase, over all instances.
-    pub phases: [u32; Phase::ALL.len()],
-    pub(super) commands: Commands,
+    pub phases: [u32; StepPhase::ALL.len()],
+    pub(super) commands: WantedWork,
     /// Work that has its slot and waits for a worker.
     pub(super) ready: BTreeSet<StepAt>,
     /// Composites that have their slot.
     pub(super) entering: BTreeSet<StepAt>,
     /// Walks whose next undo waits for a worker.
-    pub(super) undoable: BTreeSet<Walk>,
+    pub(super) undoable: BTreeSet<UndoWalk>,
     /// Steps that are being undone, and in which walk.
-    #[serde(with = "pairs")]
-    pub(super) undoing: BTreeMap<StepAt, Walk>,
-    pub(super) deadlines: BTreeSet<(Time, Deadline)>,
+    #[serde(with = "map_as_pairs")]
+    pub(super) undoing: BTreeMap<StepAt, UndoWalk>,
+    pub(super) deadlines: BTreeSet<(Timestamp, Deadline)>,
     /// How many steps with an undo have been completed.
     pub(super) completions: u64,
     /// Attempts that were started and have not ended, wanted or not.
     pub(super) in_flight: BTreeSet<AttemptId>,
     /// Open waits by the signals they name.
-    pub(super) waits: BTreeMap<SignalName, BTreeSet<Opening>>,
+    pub(super) waits: BTreeMap<SignalName, BTreeSet<Waitpoint>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Cancel {
+pub struct RunCancellation {
     pub by: String,
     pub reason: Option<String>,
-    pub at: Time,
+    pub at: Timestamp,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -115,10 +116,10 @@ pub struct RunEnd {
     pub status: RunStatus,
     #[serde(default = "null", skip_serializing_if = "is_null")]
     pub output: Arc<Value>,
-    pub error: Option<Error>,
+    pub error: Option<ExecutionError>,
     pub degraded: bool,
-    pub at: Time,
-    pub retry: Option<Time>,
+    pub at: Timestamp,
+    pub retry: Option<Timestamp>,
 }
 
 /// What becomes due.
@@ -128,24 +129,24 @@ pub enum Deadline {
     Instance(InstanceIx),
     Step(StepAt),
     Retry(StepAt),
-    Opening(Opening),
-    Undo(Walk),
+    Opening(Waitpoint),
+    Undo(UndoWalk),
 }
 
 /// How far an undo has come.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WalkState {
+pub struct UndoWalkState {
     pub targets: Vec<UndoTarget>,
     /// The target that is being undone.
     pub at: usize,
     pub live: Option<AttemptId>,
-    pub mode: Mode,
-    pub given: Option<Arc<Given>>,
+    pub mode: AttemptMode,
+    pub given: Option<Arc<AttemptInput>>,
     pub attempts: u32,
     pub tries: u32,
     pub interruptions: u32,
-    pub due: Option<Time>,
+    pub due: Option<Timestamp>,
     pub undone: u32,
     pub failed: u32,
     pub uncertain: Vec<StepAt>,
@@ -168,9 +169,9 @@ impl RunState {
         RunState {
             phase: RunPhase::New,
             events: 0,
-            now: Time::default(),
+            now: Timestamp::default(),
             start: None,
-            definition: Hash::ZERO,
+            definition: ContentHash::ZERO,
             instances: Vec::new(),
             openings: Vec::new(),
             signals: VecDeque::new(),
@@ -181,8 +182,8 @@ impl RunState {
             cancel: None,
             end: None,
             quarantine: None,
-            phases: [0; Phase::ALL.len()],
-            commands: Commands::default(),
+            phases: [0; StepPhase::ALL.len()],
+            commands: WantedWork::default(),
             ready: BTreeSet::new(),
             entering: BTreeSet::new(),
             undoable: BTreeSet::new(),
@@ -194,7 +195,7 @@ impl RunState {
         }
     }
 
-    pub fn instance(&self, ix: InstanceIx) -> &Instance {
+    pub fn instance(&self, ix: InstanceIx) -> &InstanceState {
         &self.instances[ix.0 as usize]
     }
 
@@ -203,28 +204,28 @@ impl RunState {
     }
 
     /// The step, if the run has it.
-    pub fn find(&self, at: StepAt) -> Option<&StepState> {
+    pub fn find_step(&self, at: StepAt) -> Option<&StepState> {
         self.instances.get(at.0.0 as usize)?.steps.get(at.1 as usize)
     }
 
-    pub fn more(&self, at: StepAt) -> Option<&More> {
+    pub fn visit_state(&self, at: StepAt) -> Option<&VisitState> {
         self.step(at).more.as_deref()
     }
 
     /// When something is tried again, if nothing else comes before that.
-    pub fn pauses_until(&self) -> Option<Time> {
+    pub fn pauses_until(&self) -> Option<Timestamp> {
         match self.deadlines.first() {
             Some((at, Deadline::Retry(_) | Deadline::Undo(_))) => Some(*at),
             _ => None,
         }
     }
 
-    pub fn opening(&self, opening: Opening) -> Option<&OpeningState> {
+    pub fn waitpoint(&self, opening: Waitpoint) -> Option<&WaitpointState> {
         self.openings.get(opening.0 as usize)
     }
 
     /// The workflow instance that a scope instance belongs to.
-    pub fn home(&self, ix: InstanceIx) -> &Instance {
+    pub fn home_instance(&self, ix: InstanceIx) -> &InstanceState {
         self.instance(self.instance(ix).home)
     }
 
@@ -242,45 +243,47 @@ impl RunState {
     pub fn step_status(&self, at: StepAt) -> StepStatus {
         let step = self.step(at);
         match step.phase {
-            Phase::Pending if self.instance(at.0).is_going() && self.end.is_none() => StepStatus::Pending,
-            Phase::Pending => StepStatus::Skipped,
-            Phase::Ready if step.more.as_ref().is_some_and(|more| more.started.is_some()) => {
+            StepPhase::Pending if self.instance(at.0).is_going() && self.end.is_none() => StepStatus::Pending,
+            StepPhase::Pending => StepStatus::Skipped,
+            StepPhase::Ready if step.more.as_ref().is_some_and(|more| more.started.is_some()) => {
                 StepStatus::Running
             }
-            Phase::Ready => StepStatus::Ready,
-            Phase::Running | Phase::Summing | Phase::Backoff | Phase::Inside => StepStatus::Running,
-            Phase::Stopping | Phase::Unwinding => StepStatus::Running,
-            Phase::Checking => StepStatus::Checking,
-            Phase::Held | Phase::Gated | Phase::Waiting => StepStatus::Waiting,
-            Phase::Undone if step.outcome == Some(Outcome::Succeeded) => StepStatus::Undone,
-            Phase::Done | Phase::Undoing | Phase::Undone | Phase::Stuck => step.ended_as(),
+            StepPhase::Ready => StepStatus::Ready,
+            StepPhase::Running | StepPhase::Summing | StepPhase::Backoff | StepPhase::Inside => {
+                StepStatus::Running
+            }
+            StepPhase::Stopping | StepPhase::Unwinding => StepStatus::Running,
+            StepPhase::Checking => StepStatus::Checking,
+            StepPhase::Held | StepPhase::Gated | StepPhase::Waiting => StepStatus::Waiting,
+            StepPhase::Undone if step.outcome == Some(StepOutcome::Succeeded) => StepStatus::Undone,
+            StepPhase::Done | StepPhase::Undoing | StepPhase::Undone | StepPhase::Stuck => step.end_status(),
         }
     }
 
-    pub fn count(&self, phase: Phase) -> u32 {
+    pub fn count_in_phase(&self, phase: StepPhase) -> u32 {
         self.phases[phase as usize]
     }
 
     /// Whether nothing can go on until a person, a signal or a release.
     pub fn is_waiting(&self) -> bool {
-        let open = [Phase::Gated, Phase::Waiting, Phase::Held];
+        let open = [StepPhase::Gated, StepPhase::Waiting, StepPhase::Held];
         let moving = [
-            Phase::Running,
-            Phase::Checking,
-            Phase::Summing,
-            Phase::Backoff,
-            Phase::Stopping,
-            Phase::Unwinding,
-            Phase::Undoing,
+            StepPhase::Running,
+            StepPhase::Checking,
+            StepPhase::Summing,
+            StepPhase::Backoff,
+            StepPhase::Stopping,
+            StepPhase::Unwinding,
+            StepPhase::Undoing,
         ];
         self.phase == RunPhase::Going
-            && open.iter().any(|phase| self.count(*phase) > 0)
-            && moving.iter().all(|phase| self.count(*phase) == 0)
+            && open.iter().any(|phase| self.count_in_phase(*phase) > 0)
+            && moving.iter().all(|phase| self.count_in_phase(*phase) == 0)
             && !self.wants_workers()
     }
 
     /// A run that was set aside before it began has no root.
-    fn root_is_undoing(&self) -> bool {
+    fn is_root_undoing(&self) -> bool {
         self.instances.first().is_some_and(|root| matches!(root.phase, InstancePhase::Undoing { .. }))
     }
 
@@ -289,7 +292,7 @@ impl RunState {
         match (&self.end, self.phase) {
             (Some(end), _) => end.status,
             (None, RunPhase::New) => RunStatus::Queued,
-            _ if self.root_is_undoing() => RunStatus::Undoing,
+            _ if self.is_root_undoing() => RunStatus::Undoing,
             _ if self.is_waiting() => RunStatus::Waiting,
             _ if self.is_queued() => RunStatus::Queued,
             _ => RunStatus::Running,
@@ -298,10 +301,10 @@ impl RunState {
 
     /// Returns true if the run has been started and nothing of it has been at work: every step waits for others or for a worker.
     fn is_queued(&self) -> bool {
-        let idle = self.count(Phase::Pending) + self.count(Phase::Ready);
+        let idle = self.count_in_phase(StepPhase::Pending) + self.count_in_phase(StepPhase::Ready);
         let unstarted = |step: &StepState| step.more.as_ref().is_none_or(|more| more.started.is_none());
         self.phase == RunPhase::Going
-            && self.count(Phase::Ready) > 0
+            && self.count_in_phase(StepPhase::Ready) > 0
             && idle == self.phases.iter().sum::<u32>()
             && self.instances.iter().flat_map(|instance| &instance.steps).all(unstarted)
     }
@@ -314,7 +317,7 @@ impl Default for RunState {
 }
 
 /// What the world should be doing now.
-pub fn wanted(state: &RunState) -> &Commands {
+pub fn wanted(state: &RunState) -> &WantedWork {
     &state.commands
 }
 

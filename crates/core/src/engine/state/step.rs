@@ -8,18 +8,19 @@ use serde_json::Value;
 use super::{is_default, null};
 use crate::{
     engine::{
-        AttemptId, Cost, Error, Given, InstanceIx, Mode, Onward, Opening, Outcome, Proof, Role, Stop,
-        event::is_null, transitions::Phase,
+        AttemptId, AttemptInput, AttemptMode, AttemptRole, AttemptStopReason, Cost, EvidenceResult,
+        ExecutionError, InstanceIx, NextAction, StepOutcome, Waitpoint, event::is_null,
+        transitions::StepPhase,
     },
-    ir::{Effect, ErrorClass, HoldReason, StepStatus},
-    plan::Hash,
-    time::Time,
+    ir::{ErrorClass, HoldReason, OutcomeEffect, StepStatus},
+    plan::ContentHash,
+    time::Timestamp,
 };
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepState {
-    pub phase: Phase,
+    pub phase: StepPhase,
     /// How many steps it still waits for.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unmet: u32,
@@ -29,22 +30,22 @@ pub struct StepState {
     #[serde(default, skip_serializing_if = "is_default")]
     pub visit: u32,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<StepOutcome>,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub effect: Option<Effect>,
+    pub effect: Option<OutcomeEffect>,
     #[serde(default = "null", skip_serializing_if = "is_null")]
     pub output: Arc<Value>,
     /// What only steps that were reached have. Shared with copies of the state, until one of them changes.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub more: Option<Arc<More>>,
+    pub more: Option<Arc<VisitState>>,
 }
 
 /// The present visit of a step, and totals over all.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct More {
+pub struct VisitState {
     #[serde(skip_serializing_if = "is_first")]
-    pub next: Onward,
+    pub next: NextAction,
     /// The attempt in flight.
     #[serde(skip_serializing_if = "is_default")]
     pub live: Option<AttemptId>,
@@ -62,20 +63,20 @@ pub struct More {
     #[serde(skip_serializing_if = "is_default")]
     pub undecided: u32,
     #[serde(skip_serializing_if = "is_default")]
-    pub stall: Option<(Hash, u32)>,
+    pub stall: Option<(ContentHash, u32)>,
     #[serde(skip_serializing_if = "is_default")]
-    pub given: Option<Arc<Given>>,
+    pub given: Option<Arc<AttemptInput>>,
     /// The output of the last main attempt that succeeded, before the step itself has.
     #[serde(skip_serializing_if = "is_null")]
     pub result: Arc<Value>,
     #[serde(skip_serializing_if = "is_default")]
-    pub opening: Option<Opening>,
+    pub opening: Option<Waitpoint>,
     #[serde(skip_serializing_if = "is_default")]
-    pub deadline: Option<Time>,
+    pub deadline: Option<Timestamp>,
     #[serde(skip_serializing_if = "is_default")]
-    pub due: Option<Time>,
+    pub due: Option<Timestamp>,
     #[serde(skip_serializing_if = "is_default")]
-    pub stopping: Option<Stop>,
+    pub stopping: Option<AttemptStopReason>,
     #[serde(skip_serializing_if = "is_default")]
     pub held: Option<HoldReason>,
     #[serde(skip_serializing_if = "is_default")]
@@ -85,19 +86,19 @@ pub struct More {
     #[serde(skip_serializing_if = "is_default")]
     pub open_children: u32,
     #[serde(skip_serializing_if = "is_default")]
-    pub child_error: Option<Error>,
+    pub child_error: Option<ExecutionError>,
     #[serde(skip_serializing_if = "is_default")]
     pub failed_children: u32,
     #[serde(skip_serializing_if = "is_default")]
-    pub error: Option<Error>,
+    pub error: Option<ExecutionError>,
     /// The error of its last undo, if that failed.
     #[serde(skip_serializing_if = "is_default")]
-    pub undo_error: Option<Error>,
+    pub undo_error: Option<ExecutionError>,
     #[serde(skip_serializing_if = "is_default")]
     pub summary: Option<String>,
     /// What was looked at of its evidence after the last attempt.
     #[serde(skip_serializing_if = "is_default")]
-    pub proofs: Vec<Proof>,
+    pub proofs: Vec<EvidenceResult>,
     #[serde(skip_serializing_if = "is_default")]
     pub cost: Cost,
     /// What was spent inside of it.
@@ -115,21 +116,22 @@ pub struct More {
     #[serde(skip_serializing_if = "is_default")]
     pub reused: bool,
     #[serde(skip_serializing_if = "is_default")]
-    pub ready: Option<Time>,
+    pub ready: Option<Timestamp>,
     #[serde(skip_serializing_if = "is_default")]
-    pub started: Option<Time>,
+    pub started: Option<Timestamp>,
     #[serde(skip_serializing_if = "is_default")]
-    pub ended: Option<Time>,
+    pub ended: Option<Timestamp>,
 }
 
-impl Onward {
-    pub const FIRST: Onward = Onward { role: Role::Main, iteration: 1, mode: Mode::Fresh, stage: 1 };
+impl NextAction {
+    pub const FIRST: NextAction =
+        NextAction { role: AttemptRole::Main, iteration: 1, mode: AttemptMode::Fresh, stage: 1 };
 }
 
-impl Default for More {
-    fn default() -> More {
-        More {
-            next: Onward::FIRST,
+impl Default for VisitState {
+    fn default() -> VisitState {
+        VisitState {
+            next: NextAction::FIRST,
             live: None,
             attempts: [0; 4],
             tries: 0,
@@ -166,23 +168,25 @@ impl Default for More {
     }
 }
 
-fn is_first(next: &Onward) -> bool {
-    *next == Onward::FIRST
+fn is_first(next: &NextAction) -> bool {
+    *next == NextAction::FIRST
 }
 
 impl StepState {
     /// The status of a step that is over.
-    pub(super) fn ended_as(&self) -> StepStatus {
+    pub(super) fn end_status(&self) -> StepStatus {
         if self.effect.is_some_and(|effect| effect.as_skipped) {
             return StepStatus::Skipped;
         }
         match self.outcome {
-            Some(Outcome::Succeeded) => StepStatus::Succeeded,
-            Some(Outcome::Incomplete) => StepStatus::Incomplete,
-            Some(Outcome::Failed(ErrorClass::Timeout)) => StepStatus::TimedOut,
-            Some(Outcome::Failed(_) | Outcome::Exhausted | Outcome::Rejected) => StepStatus::Failed,
-            Some(Outcome::Skipped(_)) => StepStatus::Skipped,
-            Some(Outcome::Cancelled) => StepStatus::Cancelled,
+            Some(StepOutcome::Succeeded) => StepStatus::Succeeded,
+            Some(StepOutcome::Incomplete) => StepStatus::Incomplete,
+            Some(StepOutcome::Failed(ErrorClass::Timeout)) => StepStatus::TimedOut,
+            Some(StepOutcome::Failed(_) | StepOutcome::Exhausted | StepOutcome::Rejected) => {
+                StepStatus::Failed
+            }
+            Some(StepOutcome::Skipped(_)) => StepStatus::Skipped,
+            Some(StepOutcome::Cancelled) => StepStatus::Cancelled,
             None => StepStatus::Pending,
         }
     }

@@ -2,19 +2,20 @@
 
 use crate::{
     engine::{
-        Event, Halt, InstanceEnd, InstanceIx, Outcome, Part, Refusal, StepAt, Stop, code,
-        decide::{Decision, End, Todo},
+        AttemptStopReason, Event, HaltReason, InstanceEnd, InstanceIx, InstancePart, Refusal, StepAt,
+        StepOutcome, code,
+        decide::{DecideContext, PendingConsequence, StepEnd},
         state::{InstancePhase, null},
-        transitions::Phase,
+        transitions::StepPhase,
     },
-    ir::{ErrorClass, Kind, RunStatus},
+    ir::{ErrorClass, RunStatus, StepKindSpec},
     time::Millis,
 };
 
-use super::gate::TIME;
+use super::gate::TIMEOUT_ACTOR;
 
-impl Decision<'_> {
-    pub(in crate::engine) fn cancel(&mut self, by: &str, reason: Option<&str>) -> Result<(), Refusal> {
+impl DecideContext<'_> {
+    pub(in crate::engine) fn cancel_run(&mut self, by: &str, reason: Option<&str>) -> Result<(), Refusal> {
         if self.state.end.is_some() {
             return Err(Refusal::Ended);
         }
@@ -24,8 +25,8 @@ impl Decision<'_> {
         self.emit(Event::CancelAsked { by: by.to_owned(), reason: reason.map(str::to_owned) });
         match self.state.instance(InstanceIx::ROOT).phase {
             InstancePhase::Going => {
-                let undo = self.entry(InstanceIx::ROOT).scope.undo.on_cancel;
-                self.halt(InstanceIx::ROOT, Halt::Cancelled { by: by.to_owned() }, undo);
+                let undo = self.scope_entry(InstanceIx::ROOT).scope.undo.on_cancel;
+                self.halt_instance(InstanceIx::ROOT, HaltReason::Cancelled { by: by.to_owned() }, undo);
             }
             // What was left to finish is stopped after all.
             InstancePhase::Halted { .. } => self.stop_live(InstanceIx::ROOT),
@@ -35,35 +36,39 @@ impl Decision<'_> {
     }
 
     /// A workflow that broke a limit stops. Undone or not as for a timeout, which is the other way to take too long.
-    pub(in crate::engine) fn break_off(&mut self, home: InstanceIx, error: crate::engine::Error) {
-        let undo = self.entry(home).scope.undo.on_timeout;
-        self.halt(home, Halt::Limit { error }, undo);
+    pub(in crate::engine) fn halt_over_limit(
+        &mut self,
+        home: InstanceIx,
+        error: crate::engine::ExecutionError,
+    ) {
+        let undo = self.scope_entry(home).scope.undo.on_timeout;
+        self.halt_instance(home, HaltReason::Limit { error }, undo);
     }
 
     /// An instance starts nothing more, and what is at work in it is stopped or drained. One that is being drained can
     /// be stopped after all, by a timeout or a limit.
-    pub(in crate::engine) fn halt(&mut self, instance: InstanceIx, why: Halt, undo: bool) {
-        let late = matches!(why, Halt::TimedOut | Halt::Limit { .. });
+    pub(in crate::engine) fn halt_instance(&mut self, instance: InstanceIx, why: HaltReason, undo: bool) {
+        let late = matches!(why, HaltReason::TimedOut | HaltReason::Limit { .. });
         let undo = match self.state.instance(instance).phase {
             InstancePhase::Going => undo,
             InstancePhase::Halted { undo, .. } if late => undo,
             _ => return,
         };
         self.emit(Event::InstanceHalted { instance, why, undo });
-        if self.drains(instance) {
+        if self.is_draining(instance) {
             self.drop_unstarted_holds(instance);
         } else {
             self.stop_live(instance);
         }
-        self.later(Todo::Settle(instance));
+        self.defer_consequence(PendingConsequence::Settle(instance));
     }
 
     /// In an instance that is drained, a step that was held before its first attempt is not at work.
     fn drop_unstarted_holds(&mut self, ix: InstanceIx) {
-        for at in (0..self.entry(ix).len()).map(|step| StepAt(ix, step)) {
-            let started = self.state.more(at).is_some_and(|more| more.started.is_some());
-            if self.state.step(at).phase == Phase::Held && !started {
-                self.end_step(at, End::of(Outcome::Cancelled));
+        for at in (0..self.scope_entry(ix).len()).map(|step| StepAt(ix, step)) {
+            let started = self.state.visit_state(at).is_some_and(|more| more.started.is_some());
+            if self.state.step(at).phase == StepPhase::Held && !started {
+                self.end_step(at, StepEnd::from_outcome(StepOutcome::Cancelled));
             }
         }
     }
@@ -75,7 +80,7 @@ impl Decision<'_> {
             if self.state.instance(ix).live == 0 {
                 continue;
             }
-            for step in 0..self.entry(ix).len() {
+            for step in 0..self.scope_entry(ix).len() {
                 let at = StepAt(ix, step);
                 rest.extend(self.stop_step(at));
             }
@@ -85,30 +90,35 @@ impl Decision<'_> {
     /// Stops a step. What it has inside that is halted already is given back, to be stopped in its turn.
     fn stop_step(&mut self, at: StepAt) -> Vec<InstanceIx> {
         match self.state.step(at).phase {
-            Phase::Running | Phase::Checking | Phase::Summing => {
-                let attempt = self.state.more(at).and_then(|more| more.live).expect("it is in flight");
-                self.emit(Event::StopAsked { attempt, why: Stop::Halted });
+            StepPhase::Running | StepPhase::Checking | StepPhase::Summing => {
+                let attempt = self.state.visit_state(at).and_then(|more| more.live).expect("it is in flight");
+                self.emit(Event::StopAsked { attempt, why: AttemptStopReason::Halted });
             }
-            Phase::Ready | Phase::Held | Phase::Backoff | Phase::Gated | Phase::Waiting => {
-                self.end_step(at, End::of(Outcome::Cancelled));
+            StepPhase::Ready
+            | StepPhase::Held
+            | StepPhase::Backoff
+            | StepPhase::Gated
+            | StepPhase::Waiting => {
+                self.end_step(at, StepEnd::from_outcome(StepOutcome::Cancelled));
             }
-            Phase::Inside => return self.halt_children(at, &Halt::Outer),
-            Phase::Pending | Phase::Stopping | Phase::Unwinding | Phase::Done => {}
-            Phase::Undoing | Phase::Undone | Phase::Stuck => {}
+            StepPhase::Inside => return self.halt_children(at, &HaltReason::Outer),
+            StepPhase::Pending | StepPhase::Stopping | StepPhase::Unwinding | StepPhase::Done => {}
+            StepPhase::Undoing | StepPhase::Undone | StepPhase::Stuck => {}
         }
         Vec::new()
     }
 
     /// Halts the open instances of a composite. Those that were halted already are given back.
-    pub(in crate::engine) fn halt_children(&mut self, at: StepAt, why: &Halt) -> Vec<InstanceIx> {
-        let children = self.state.more(at).map_or(Vec::new(), |more| more.children.clone());
+    pub(in crate::engine) fn halt_children(&mut self, at: StepAt, why: &HaltReason) -> Vec<InstanceIx> {
+        let children = self.state.visit_state(at).map_or(Vec::new(), |more| more.children.clone());
         let mut halted = Vec::new();
         for child in children {
-            let policy = &self.entry(child).scope.undo;
-            let called = self.state.instance(child).part == Some(Part::Call);
-            let undo = called && if *why == Halt::TimedOut { policy.on_timeout } else { policy.on_cancel };
+            let policy = &self.scope_entry(child).scope.undo;
+            let called = self.state.instance(child).part == Some(InstancePart::Call);
+            let undo =
+                called && if *why == HaltReason::TimedOut { policy.on_timeout } else { policy.on_cancel };
             match self.state.instance(child).phase {
-                InstancePhase::Going => self.halt(child, why.clone(), undo),
+                InstancePhase::Going => self.halt_instance(child, why.clone(), undo),
                 InstancePhase::Halted { .. } => halted.push(child),
                 InstancePhase::Undoing { .. } | InstancePhase::Ended { .. } => {}
             }
@@ -118,42 +128,44 @@ impl Decision<'_> {
 
     /// A halted instance in which nothing is live, and nothing is to be undone, is over.
     pub(in crate::engine) fn end_halted(&mut self, ix: InstanceIx) {
-        let status = match self.state.instance(ix).halt() {
+        let status = match self.state.instance(ix).halt_reason() {
             // Something inside could not be undone before another try.
             _ if self.state.instance(ix).stuck => RunStatus::UndoFailed,
-            Some(Halt::TimedOut) => RunStatus::TimedOut,
-            Some(Halt::Cancelled { .. } | Halt::Outer) => RunStatus::Cancelled,
-            Some(Halt::Failed { .. } | Halt::Limit { .. }) | None => RunStatus::Failed,
+            Some(HaltReason::TimedOut) => RunStatus::TimedOut,
+            Some(HaltReason::Cancelled { .. } | HaltReason::Outer) => RunStatus::Cancelled,
+            Some(HaltReason::Failed { .. } | HaltReason::Limit { .. }) | None => RunStatus::Failed,
         };
-        self.end_as(ix, status);
+        self.end_with_status(ix, status);
     }
 
-    pub(in crate::engine) fn end_as(&mut self, ix: InstanceIx, status: RunStatus) {
-        let error = self.error_of(ix);
+    pub(in crate::engine) fn end_with_status(&mut self, ix: InstanceIx, status: RunStatus) {
+        let error = self.halt_error(ix);
         self.end_instance(ix, InstanceEnd { status, output: null(), error, degraded: false });
     }
 
     /// The gate or wait of an instance whose time was up first, with that time. None if it is inside of another step.
-    fn unanswered(&self, ix: InstanceIx) -> Option<(StepAt, Millis)> {
+    fn find_unanswered_step(&self, ix: InstanceIx) -> Option<(StepAt, Millis)> {
         let steps = 0..u32::try_from(self.state.instance(ix).steps.len()).ok()?;
         let cancelled = steps.map(|step| StepAt(ix, step)).filter_map(|at| {
             let timeout = match &self.step(at).kind {
-                Kind::Gate(gate) => gate.timeout,
-                Kind::Wait(wait) => wait.timeout,
+                StepKindSpec::Gate(gate) => gate.timeout,
+                StepKindSpec::Wait(wait) => wait.timeout,
                 _ => None,
             };
-            timeout.filter(|_| self.state.step(at).outcome == Some(Outcome::Cancelled)).map(|time| (at, time))
+            timeout
+                .filter(|_| self.state.step(at).outcome == Some(StepOutcome::Cancelled))
+                .map(|time| (at, time))
         });
         cancelled.min_by_key(|(_, timeout)| *timeout)
     }
 
     /// What went wrong in a halted instance.
-    fn error_of(&self, ix: InstanceIx) -> Option<crate::engine::Error> {
-        let new = |class, code, message: String| crate::engine::Error::new(class, code, message);
-        match self.state.instance(ix).halt()? {
-            Halt::Failed { step } => {
+    fn halt_error(&self, ix: InstanceIx) -> Option<crate::engine::ExecutionError> {
+        let new = |class, code, message: String| crate::engine::ExecutionError::new(class, code, message);
+        match self.state.instance(ix).halt_reason()? {
+            HaltReason::Failed { step } => {
                 let at = StepAt(ix, *step);
-                let mut error = self.state.more(at)?.error.clone().unwrap_or_else(|| {
+                let mut error = self.state.visit_state(at)?.error.clone().unwrap_or_else(|| {
                     new(
                         ErrorClass::NonRetryable,
                         code::STOPPED,
@@ -163,15 +175,15 @@ impl Decision<'_> {
                 error.origin.get_or_insert(at);
                 Some(error)
             }
-            Halt::TimedOut => {
-                let message = match self.entry(ix).scope.timeout {
+            HaltReason::TimedOut => {
+                let message = match self.scope_entry(ix).scope.timeout {
                     Some(timeout) => format!("timed out after {timeout} (workflow `timeout`)"),
                     None => "timed out".to_owned(),
                 };
                 Some(new(ErrorClass::Timeout, code::TIMEOUT, message))
             }
-            Halt::Cancelled { by } if by == TIME => {
-                let message = match self.unanswered(ix) {
+            HaltReason::Cancelled { by } if by == TIMEOUT_ACTOR => {
+                let message = match self.find_unanswered_step(ix) {
                     Some((at, timeout)) => {
                         format!("cancelled: `{}` timed out after {timeout}", self.step(at).id)
                     }
@@ -179,11 +191,11 @@ impl Decision<'_> {
                 };
                 Some(new(ErrorClass::NonRetryable, code::CANCELLED, message))
             }
-            Halt::Cancelled { by } => {
+            HaltReason::Cancelled { by } => {
                 Some(new(ErrorClass::NonRetryable, code::CANCELLED, format!("cancelled by {by}")))
             }
-            Halt::Outer => None,
-            Halt::Limit { error } => Some(error.clone()),
+            HaltReason::Outer => None,
+            HaltReason::Limit { error } => Some(error.clone()),
         }
     }
 }

@@ -4,88 +4,98 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::start::bind;
+use super::start::evaluate_bindings;
 use crate::{
     engine::{
-        Error, Event, Halt, InstanceIx, Outcome, Part, StepAt, Stop, code,
-        decide::{Decision, End},
-        scope_env::about_run,
+        AttemptStopReason, Event, ExecutionError, HaltReason, InstanceIx, InstancePart, StepAt, StepOutcome,
+        code,
+        decide::{DecideContext, StepEnd},
+        scope_env::build_run_value,
         state::null,
-        transitions::Phase,
+        transitions::StepPhase,
     },
-    ir::{Call, Each, EachErrors, ErrorClass, Kind, Loop, LoopTest, Per, RunStatus},
+    ir::{
+        CallSpec, EachErrorPolicy, EachSpec, ErrorClass, LoopSpec, LoopTest, RunStatus, StepKindSpec,
+        TimeoutScope,
+    },
     limits,
     plan::ScopeIx,
 };
 
-impl Decision<'_> {
+impl DecideContext<'_> {
     /// A composite that has its slot begins.
-    pub(in crate::engine) fn enter(&mut self, at: StepAt) {
+    pub(in crate::engine) fn enter_composite(&mut self, at: StepAt) {
         match &self.step(at).kind {
-            Kind::Parallel(parallel) => {
-                self.entered(at);
+            StepKindSpec::Parallel(parallel) => {
+                self.emit_step_entered(at);
                 for lane in (0..).zip(&parallel.lanes).map(|(i, _)| i) {
-                    self.start_part(at, Part::Lane(lane), None, null());
+                    self.start_part(at, InstancePart::Lane(lane), None, null());
                 }
             }
-            Kind::Each(each) => self.enter_each(at, each),
-            Kind::Loop(repeat) => {
-                self.entered(at);
-                self.next_pass(at, repeat);
+            StepKindSpec::Each(each) => self.enter_each(at, each),
+            StepKindSpec::Loop(repeat) => {
+                self.emit_step_entered(at);
+                self.start_next_pass(at, repeat);
             }
-            Kind::Call(call) => self.enter_call(at, call),
-            Kind::Work(_) | Kind::Gate(_) | Kind::Wait(_) | Kind::Branch(_) => {
+            StepKindSpec::Call(call) => self.enter_call(at, call),
+            StepKindSpec::Work(_)
+            | StepKindSpec::Gate(_)
+            | StepKindSpec::Wait(_)
+            | StepKindSpec::Branch(_) => {
                 unreachable!("only composites are entered")
             }
         }
     }
 
-    fn entered(&mut self, at: StepAt) {
+    fn emit_step_entered(&mut self, at: StepAt) {
         let policy = &self.step(at).policy;
-        let first = self.state.more(at).is_some_and(|more| more.started.is_none());
-        let timeout = policy.timeout.filter(|_| first || policy.timeout_per == Per::Attempt);
-        let deadline = timeout.map(|timeout| self.now.after(timeout));
+        let first = self.state.visit_state(at).is_some_and(|more| more.started.is_none());
+        let timeout = policy.timeout.filter(|_| first || policy.timeout_per == TimeoutScope::Attempt);
+        let deadline = timeout.map(|timeout| self.now.saturating_add(timeout));
         self.emit(Event::StepEntered { at, deadline });
     }
 
-    fn start_part(&mut self, parent: StepAt, part: Part, input: Option<Arc<Value>>, env: Arc<Value>) {
-        let which = if let Part::Lane(lane) = part { lane } else { 0 };
-        let scope = self.entry(parent.0).inner(parent.1, which);
+    fn start_part(&mut self, parent: StepAt, part: InstancePart, input: Option<Arc<Value>>, env: Arc<Value>) {
+        let which = if let InstancePart::Lane(lane) = part { lane } else { 0 };
+        let scope = self.scope_entry(parent.0).inner_scope(parent.1, which);
         let timeout = self.plan.definition.scope(scope).scope.timeout;
-        let deadline = timeout.map(|timeout| self.now.after(timeout));
+        let deadline = timeout.map(|timeout| self.now.saturating_add(timeout));
         let ix =
             InstanceIx(u32::try_from(self.state.instances.len()).expect("instances are limited by events"));
         self.emit(Event::InstanceStarted { parent, part, input, env, deadline });
-        self.begin(ix);
+        self.begin_instance(ix);
     }
 
-    fn enter_each(&mut self, at: StepAt, each: &Each) {
+    fn enter_each(&mut self, at: StepAt, each: &EachSpec) {
         let items = match each.over.eval(&self.env(at.0)) {
             Ok(items) => items,
             Err(error) => {
                 let message = format!("its list cannot be evaluated: {error}");
-                return self.fail_step(at, Error::new(ErrorClass::Validation, code::EXPRESSION, message));
+                return self
+                    .fail_step(at, ExecutionError::new(ErrorClass::Validation, code::EXPRESSION, message));
             }
         };
         let Some(count) = items.as_array().map(Vec::len) else {
             let message = format!("`{}` is not a list", each.over.source());
-            return self.fail_step(at, Error::new(ErrorClass::Validation, code::NOT_A_LIST, message));
+            return self
+                .fail_step(at, ExecutionError::new(ErrorClass::Validation, code::NOT_A_LIST, message));
         };
         if count > limits::ITEMS {
             let message = format!("the list has {count} items, and {} is the most", limits::ITEMS);
-            return self.fail_step(at, Error::new(ErrorClass::Validation, code::TOO_MANY_ITEMS, message));
+            return self
+                .fail_step(at, ExecutionError::new(ErrorClass::Validation, code::TOO_MANY_ITEMS, message));
         }
         self.emit(Event::StepExpanded { at, items: Arc::new(items) });
-        self.entered(at);
-        self.next_items(at, each);
+        self.emit_step_entered(at);
+        self.start_next_items(at, each);
     }
 
     /// Starts items while there are any and they may be open.
-    fn next_items(&mut self, at: StepAt, each: &Each) {
-        let count = self.items(at).len();
+    fn start_next_items(&mut self, at: StepAt, each: &EachSpec) {
+        let count = self.each_items(at).len();
         loop {
-            let more = self.state.more(at).expect("it was entered");
-            let failing = each.errors == EachErrors::FailFast && more.failed_children > 0;
+            let more = self.state.visit_state(at).expect("it was entered");
+            let failing = each.errors == EachErrorPolicy::FailFast && more.failed_children > 0;
             let full = each.parallelism.is_some_and(|most| more.open_children >= most);
             if more.children.len() == count
                 || failing
@@ -96,137 +106,150 @@ impl Decision<'_> {
                 break;
             }
             let i = u32::try_from(more.children.len()).expect("items are limited");
-            self.start_part(at, Part::Item(i), None, null());
+            self.start_part(at, InstancePart::Item(i), None, null());
         }
         self.conclude_if_over(at);
     }
 
-    fn items(&self, at: StepAt) -> &[Value] {
-        let items = self.state.more(at).and_then(|more| more.items.as_ref());
+    fn each_items(&self, at: StepAt) -> &[Value] {
+        let items = self.state.visit_state(at).and_then(|more| more.items.as_ref());
         items.and_then(|items| items.as_array()).map_or(&[], Vec::as_slice)
     }
 
     /// Another pass, or the end of the loop.
-    fn next_pass(&mut self, at: StepAt, repeat: &Loop) {
-        let passes =
-            u32::try_from(self.state.more(at).expect("it was entered").children.len()).unwrap_or(u32::MAX);
+    fn start_next_pass(&mut self, at: StepAt, repeat: &LoopSpec) {
+        let passes = u32::try_from(self.state.visit_state(at).expect("it was entered").children.len())
+            .unwrap_or(u32::MAX);
         let unconditional = passes == 0 && repeat.test == LoopTest::After;
-        let again = if unconditional { Ok(true) } else { self.repeats(at, repeat, passes == 0) };
+        let again = if unconditional { Ok(true) } else { self.should_repeat(at, repeat, passes == 0) };
         match again {
             Err(error) => self.fail_step(at, error),
             Ok(false) => self.conclude_if_over(at),
             Ok(true) if passes >= repeat.max => {
                 let message = format!("its condition still holds after {passes} passes, which is the most");
-                self.fail_or_retry(at, Error::new(ErrorClass::NonRetryable, code::LOOP_MAX, message), None);
+                self.fail_or_retry(
+                    at,
+                    ExecutionError::new(ErrorClass::NonRetryable, code::LOOP_MAX, message),
+                    None,
+                );
             }
-            Ok(true) => self.start_part(at, Part::Pass(passes + 1), None, null()),
+            Ok(true) => self.start_part(at, InstancePart::Pass(passes + 1), None, null()),
         }
     }
 
-    fn repeats(&self, at: StepAt, repeat: &Loop, first: bool) -> Result<bool, Error> {
+    fn should_repeat(&self, at: StepAt, repeat: &LoopSpec, first: bool) -> Result<bool, ExecutionError> {
         let mut env = self.env(at.0);
         env.before = first.then_some(at);
-        match repeat.condition.test(&env) {
+        match repeat.condition.eval_bool(&env) {
             Err(error) if first && error.is_not_yet() => Ok(true),
             Err(error) => {
                 let message = format!("its condition cannot be evaluated: {error}");
-                Err(Error::new(ErrorClass::Validation, code::CONDITION, message))
+                Err(ExecutionError::new(ErrorClass::Validation, code::CONDITION, message))
             }
             Ok(again) => Ok(again),
         }
     }
 
-    fn enter_call(&mut self, at: StepAt, call: &Call) {
-        let scope = self.entry(at.0).inner(at.1, 0);
-        match self.call_input(at, call, scope) {
+    fn enter_call(&mut self, at: StepAt, call: &CallSpec) {
+        let scope = self.scope_entry(at.0).inner_scope(at.1, 0);
+        match self.evaluate_call_input(at, call, scope) {
             Err(error) => self.fail_step(at, error),
             Ok((input, env)) => {
-                self.entered(at);
-                self.start_part(at, Part::Call, Some(input), env);
+                self.emit_step_entered(at);
+                self.start_part(at, InstancePart::Call, Some(input), env);
             }
         }
     }
 
-    fn call_input(&self, at: StepAt, call: &Call, scope: ScopeIx) -> Result<(Arc<Value>, Arc<Value>), Error> {
-        let mut input = bind(&self.step(at).inputs, &self.env(at.0))?;
-        let schema = &self.plan.definition.workflow_of(scope).workflow.inputs;
+    fn evaluate_call_input(
+        &self,
+        at: StepAt,
+        call: &CallSpec,
+        scope: ScopeIx,
+    ) -> Result<(Arc<Value>, Arc<Value>), ExecutionError> {
+        let mut input = evaluate_bindings(&self.step(at).inputs, &self.env(at.0))?;
+        let schema = &self.plan.definition.workflow_containing(scope).workflow.inputs;
         // An input that was not given is absent for the called workflow, so that its own default holds.
         if let Some(object) = input.as_object_mut() {
             object.retain(|_, value| !value.is_null());
         }
-        schema.fill(&mut input);
+        schema.fill_defaults(&mut input);
         schema.check(&input).map_err(|error| {
             let step = &self.step(at).id;
             let called = &call.workflow;
             let message = format!("what `{step}` gives the workflow `{called}`: {error}");
-            Error::new(ErrorClass::Validation, code::INPUT_INVALID, message)
+            ExecutionError::new(ErrorClass::Validation, code::INPUT_INVALID, message)
         })?;
         let start = self.state.start.as_ref().expect("the run was started");
         let started = self.state.instance(InstanceIx::ROOT).started;
-        let env = self.env_of(scope, &input, about_run(start, started))?;
+        let env = self.evaluate_env(scope, &input, build_run_value(start, started))?;
         Ok((Arc::new(input), env))
     }
 
     /// An instance of this composite has ended.
-    pub(in crate::engine) fn child_over(&mut self, at: StepAt, child: InstanceIx) {
-        if self.state.step(at).phase != Phase::Inside {
+    pub(in crate::engine) fn handle_child_end(&mut self, at: StepAt, child: InstanceIx) {
+        if self.state.step(at).phase != StepPhase::Inside {
             return;
         }
         let bad = self.state.instance(child).end().is_some_and(|end| end.status != RunStatus::Succeeded);
         match &self.step(at).kind {
-            Kind::Parallel(_) => {
+            StepKindSpec::Parallel(_) => {
                 if bad {
-                    self.halt_children(at, &Halt::Outer);
+                    self.halt_children(at, &HaltReason::Outer);
                 }
                 self.conclude_if_over(at);
             }
-            Kind::Each(each) => {
-                if bad && each.errors == EachErrors::FailFast {
-                    self.halt_children(at, &Halt::Outer);
+            StepKindSpec::Each(each) => {
+                if bad && each.errors == EachErrorPolicy::FailFast {
+                    self.halt_children(at, &HaltReason::Outer);
                 }
-                self.next_items(at, each);
+                self.start_next_items(at, each);
             }
-            Kind::Loop(repeat) if !bad && self.may_go_on(at) && !self.is_overdue(at) => {
-                self.next_pass(at, repeat)
+            StepKindSpec::Loop(repeat) if !bad && self.may_go_on(at) && !self.is_overdue(at) => {
+                self.start_next_pass(at, repeat)
             }
             _ => self.conclude_if_over(at),
         }
     }
 
     fn is_overdue(&self, at: StepAt) -> bool {
-        self.state.more(at).and_then(|more| more.stopping) == Some(Stop::Timeout)
+        self.state.visit_state(at).and_then(|more| more.stopping) == Some(AttemptStopReason::Timeout)
     }
 
     fn conclude_if_over(&mut self, at: StepAt) {
-        if self.state.more(at).is_some_and(|more| more.open_children == 0) {
-            self.conclude(at);
+        if self.state.visit_state(at).is_some_and(|more| more.open_children == 0) {
+            self.conclude_composite(at);
         }
     }
 
     /// All instances have ended: the composite succeeds, fails, or is tried again.
-    fn conclude(&mut self, at: StepAt) {
-        let more = self.state.more(at).expect("it was entered");
-        let collects = matches!(&self.step(at).kind, Kind::Each(each) if each.errors == EachErrors::Collect);
-        let outer = |ix: &InstanceIx| self.state.instance(*ix).halt() == Some(&Halt::Outer);
-        let cut_short = more.children.iter().any(outer) || self.unfinished(at);
+    fn conclude_composite(&mut self, at: StepAt) {
+        let more = self.state.visit_state(at).expect("it was entered");
+        let collects = matches!(&self.step(at).kind, StepKindSpec::Each(each) if each.errors == EachErrorPolicy::Collect);
+        let outer = |ix: &InstanceIx| self.state.instance(*ix).halt_reason() == Some(&HaltReason::Outer);
+        let cut_short = more.children.iter().any(outer) || self.has_unstarted_items(at);
         if self.is_overdue(at) {
-            return self.composite_timed_out(at);
+            return self.time_out_composite(at);
         }
         if more.failed_children > 0 && !collects {
             let error = more.child_error.clone().unwrap_or_else(|| {
-                Error::new(ErrorClass::NonRetryable, code::CANCELLED, "something inside was cancelled")
+                ExecutionError::new(
+                    ErrorClass::NonRetryable,
+                    code::CANCELLED,
+                    "something inside was cancelled",
+                )
             });
             return self.fail_or_retry(at, error, None);
         }
         if cut_short {
-            return self.end_step(at, End::of(Outcome::Cancelled));
+            return self.end_step(at, StepEnd::from_outcome(StepOutcome::Cancelled));
         }
-        let output = Arc::new(self.gathered(at));
+        let output = Arc::new(self.gather_output(at));
         match self.step(at).outputs.check(&output) {
-            Ok(()) => self.end_step(at, End::with(output)),
+            Ok(()) => self.end_step(at, StepEnd::from_output(output)),
             Err(error) => {
                 let message = match &self.step(at).kind {
-                    Kind::Call(call) => {
+                    StepKindSpec::Call(call) => {
                         let (called, step) = (&call.workflow, &self.step(at).id);
                         format!("what the workflow `{called}` gave is not what `{step}` declares: {error}")
                     }
@@ -234,7 +257,7 @@ impl Decision<'_> {
                 };
                 self.fail_or_retry(
                     at,
-                    Error::new(ErrorClass::Validation, code::OUTPUT_INVALID, message),
+                    ExecutionError::new(ErrorClass::Validation, code::OUTPUT_INVALID, message),
                     None,
                 );
             }
@@ -243,34 +266,36 @@ impl Decision<'_> {
 
     /// Whether a halt kept items from starting while one that had failed was drained. A loop has one pass at a time: if
     /// that failed the loop fails, and if it was halted from outside that is seen in the pass.
-    fn unfinished(&self, at: StepAt) -> bool {
-        let started = self.state.more(at).map_or(0, |more| more.children.len());
-        matches!(self.step(at).kind, Kind::Each(_)) && started < self.items(at).len()
+    fn has_unstarted_items(&self, at: StepAt) -> bool {
+        let started = self.state.visit_state(at).map_or(0, |more| more.children.len());
+        matches!(self.step(at).kind, StepKindSpec::Each(_)) && started < self.each_items(at).len()
     }
 
-    fn composite_timed_out(&mut self, at: StepAt) {
-        let retries = self.step(at).policy.timeout_per == Per::Attempt;
-        let error = self.timeout_of(at);
+    fn time_out_composite(&mut self, at: StepAt) {
+        let retries = self.step(at).policy.timeout_per == TimeoutScope::Attempt;
+        let error = self.timeout_error(at);
         if retries { self.fail_or_retry(at, error, None) } else { self.fail_step(at, error) }
     }
 
     /// What a composite gives when all of its instances have ended well.
-    fn gathered(&self, at: StepAt) -> Value {
-        let more = self.state.more(at).expect("it was entered");
+    fn gather_output(&self, at: StepAt) -> Value {
+        let more = self.state.visit_state(at).expect("it was entered");
         let output =
             |ix: &InstanceIx| self.state.instance(*ix).end().map_or(Value::Null, |end| (*end.output).clone());
         match &self.step(at).kind {
-            Kind::Parallel(parallel) => {
+            StepKindSpec::Parallel(parallel) => {
                 let lanes = parallel.lanes.iter().map(|lane| lane.id.to_string());
                 Value::Object(lanes.zip(more.children.iter().map(output)).collect::<Map<_, _>>())
             }
-            Kind::Each(each) if each.errors == EachErrors::Collect => self.collected(&more.children),
-            Kind::Each(_) => Value::Array(more.children.iter().map(output).collect()),
+            StepKindSpec::Each(each) if each.errors == EachErrorPolicy::Collect => {
+                self.collect_item_results(&more.children)
+            }
+            StepKindSpec::Each(_) => Value::Array(more.children.iter().map(output).collect()),
             _ => more.children.last().map_or(Value::Null, output),
         }
     }
 
-    fn collected(&self, children: &[InstanceIx]) -> Value {
+    fn collect_item_results(&self, children: &[InstanceIx]) -> Value {
         let mut failed = 0;
         let mut results = Vec::new();
         for (index, child) in children.iter().enumerate() {

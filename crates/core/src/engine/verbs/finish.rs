@@ -6,18 +6,22 @@ use serde_json::Value;
 
 use crate::{
     engine::{
-        AttemptEnd, AttemptId, CheckOutput, Error, Event, Mode, Onward, Outcome, Proof, Refusal, Report,
-        Role, Stop, code,
-        decide::{Decision, End},
-        size,
-        transitions::Phase,
+        AttemptEnd, AttemptId, AttemptMode, AttemptReport, AttemptRole, AttemptStopReason, CheckOutput,
+        Event, EvidenceResult, ExecutionError, NextAction, Refusal, StepOutcome, code,
+        decide::{DecideContext, StepEnd},
+        transitions::StepPhase,
+        value_size,
     },
-    ir::{ErrorClass, Kind, OnInterrupted, SchemaError, Work},
+    ir::{ErrorClass, OnInterrupted, SchemaError, StepKindSpec, WorkSpec},
     limits,
 };
 
-impl Decision<'_> {
-    pub(in crate::engine) fn finished(&mut self, attempt: AttemptId, report: &Report) -> Result<(), Refusal> {
+impl DecideContext<'_> {
+    pub(in crate::engine) fn finish_attempt(
+        &mut self,
+        attempt: AttemptId,
+        report: &AttemptReport,
+    ) -> Result<(), Refusal> {
         if !self.state.in_flight().contains(&attempt) {
             return Err(if self.was_started(attempt) {
                 Refusal::LateResult
@@ -25,18 +29,18 @@ impl Decision<'_> {
                 Refusal::UnknownAttempt
             });
         }
-        if matches!(report.end, AttemptEnd::Checked { .. }) && attempt.role != Role::Check {
+        if matches!(report.end, AttemptEnd::Checked { .. }) && attempt.role != AttemptRole::Check {
             return Err(Refusal::WrongReport);
         }
-        self.ended(attempt, report.clone());
+        self.record_attempt_end(attempt, report.clone());
         Ok(())
     }
 
     /// Whether there was such an attempt, though it is not in flight.
     fn was_started(&self, attempt: AttemptId) -> bool {
-        let Some(step) = self.state.find(attempt.at) else { return false };
+        let Some(step) = self.state.find_step(attempt.at) else { return false };
         let Some(more) = &step.more else { return false };
-        if attempt.attempt == 0 || attempt.role == Role::Undo {
+        if attempt.attempt == 0 || attempt.role == AttemptRole::Undo {
             return attempt.attempt > 0 && step.outcome.is_some();
         }
         let now = (step.visit, more.next.iteration);
@@ -48,33 +52,35 @@ impl Decision<'_> {
     }
 
     /// Records the end of an attempt and goes on from there.
-    pub(in crate::engine) fn ended(&mut self, attempt: AttemptId, report: Report) {
+    pub(in crate::engine) fn record_attempt_end(&mut self, attempt: AttemptId, report: AttemptReport) {
         let at = attempt.at;
         let phase = self.state.step(at).phase;
-        let Report { end, cost, proofs, by } = report;
+        let AttemptReport { end, cost, proofs, by } = report;
         let (end, proofs) = match attempt.role {
-            Role::Main => {
-                let proofs: Vec<Proof> =
-                    proofs.into_iter().take(limits::EVIDENCE).map(Proof::bounded).collect();
-                (self.proven(at, self.fitting(at, end), &proofs), proofs)
+            AttemptRole::Main => {
+                let proofs: Vec<EvidenceResult> =
+                    proofs.into_iter().take(limits::EVIDENCE).map(EvidenceResult::into_bounded).collect();
+                (self.require_evidence(at, self.validate_output(at, end), &proofs), proofs)
             }
-            Role::Check | Role::Summary | Role::Undo => (bounded(end), Vec::new()),
+            AttemptRole::Check | AttemptRole::Summary | AttemptRole::Undo => {
+                (truncate_attempt_end(end), Vec::new())
+            }
         };
         self.emit(Event::AttemptEnded { attempt, end: end.clone(), cost, proofs, by });
         match (phase, attempt.role) {
-            (_, Role::Undo) => self.undo_ended(attempt, end),
-            (Phase::Stopping, _) => self.stopped(attempt, &end),
-            (_, Role::Main) => self.main_ended(attempt, end),
-            (_, Role::Check) => self.check_ended(attempt, end),
-            (_, Role::Summary) => self.summary_ended(attempt, &end),
+            (_, AttemptRole::Undo) => self.handle_undo_end(attempt, end),
+            (StepPhase::Stopping, _) => self.handle_stopped_attempt(attempt, &end),
+            (_, AttemptRole::Main) => self.handle_main_end(attempt, end),
+            (_, AttemptRole::Check) => self.handle_check_end(attempt, end),
+            (_, AttemptRole::Summary) => self.handle_summary_end(attempt, &end),
         }
     }
 
     /// A success whose output is not what was declared is a failure.
-    fn fitting(&self, at: crate::engine::StepAt, end: AttemptEnd) -> AttemptEnd {
+    fn validate_output(&self, at: crate::engine::StepAt, end: AttemptEnd) -> AttemptEnd {
         let mut output = match &end {
             AttemptEnd::Succeeded { output } | AttemptEnd::Unmerged { output, .. } => Arc::clone(output),
-            _ => return bounded(end),
+            _ => return truncate_attempt_end(end),
         };
         let is_empty = output.is_null() || output.as_object().is_some_and(serde_json::Map::is_empty);
         let schema = &self.step(at).outputs;
@@ -84,22 +90,22 @@ impl Decision<'_> {
             message,
             retry_at: None,
         };
-        if !size::within(&output, limits::VALUE_BYTES) {
+        if !value_size::fits_within(&output, limits::VALUE_BYTES) {
             return bad(format!("its output is larger than {} bytes", limits::VALUE_BYTES));
         }
         if schema.properties().next().is_some() {
-            schema.complete(Arc::make_mut(&mut output));
+            schema.complete_output(Arc::make_mut(&mut output));
         }
         let checked = if schema.is_empty() { Ok(()) } else { schema.check(&output) };
         match (checked, end) {
-            (Err(error), _) => bad(self.output_fault(at, &output, is_empty, &error)),
+            (Err(error), _) => bad(self.describe_output_fault(at, &output, is_empty, &error)),
             (Ok(()), AttemptEnd::Unmerged { message, .. }) => AttemptEnd::Unmerged { output, message },
             (Ok(()), _) => AttemptEnd::Succeeded { output },
         }
     }
 
     /// Says what is wrong with the output of a step, which is empty where the worker gave none.
-    fn output_fault(
+    fn describe_output_fault(
         &self,
         at: crate::engine::StepAt,
         output: &Value,
@@ -109,7 +115,7 @@ impl Decision<'_> {
         let step = self.step(at);
         let missing: Vec<String> = step
             .outputs
-            .required()
+            .required_properties()
             .filter(|name| output.get(*name).is_none())
             .map(|name| format!("`{name}`"))
             .collect();
@@ -122,7 +128,12 @@ impl Decision<'_> {
     }
 
     /// A success is none without all of the step's evidence.
-    fn proven(&self, at: crate::engine::StepAt, end: AttemptEnd, proofs: &[Proof]) -> AttemptEnd {
+    fn require_evidence(
+        &self,
+        at: crate::engine::StepAt,
+        end: AttemptEnd,
+        proofs: &[EvidenceResult],
+    ) -> AttemptEnd {
         let work = self.work(at);
         if !matches!(end, AttemptEnd::Succeeded { .. }) || work.evidence.is_empty() {
             return end;
@@ -137,120 +148,128 @@ impl Decision<'_> {
             }
         };
         // As if the worker itself had said that it failed.
-        let class = work.worker.failure();
+        let class = work.worker.default_error_class();
         AttemptEnd::Failed { class, code: Some(code::EVIDENCE.into()), message, retry_at: None }
     }
 
-    fn work(&self, at: crate::engine::StepAt) -> &Work {
-        let Kind::Work(work) = &self.step(at).kind else { unreachable!("only work has attempts of its own") };
+    fn work(&self, at: crate::engine::StepAt) -> &WorkSpec {
+        let StepKindSpec::Work(work) = &self.step(at).kind else {
+            unreachable!("only work has attempts of its own")
+        };
         work
     }
 
-    fn main_ended(&mut self, attempt: AttemptId, end: AttemptEnd) {
+    fn handle_main_end(&mut self, attempt: AttemptId, end: AttemptEnd) {
         let at = attempt.at;
         match end {
-            AttemptEnd::Succeeded { .. } if self.work(at).check.is_some() => self.next_role(at, Role::Check),
+            AttemptEnd::Succeeded { .. } if self.work(at).check.is_some() => {
+                self.continue_with_role(at, AttemptRole::Check)
+            }
             AttemptEnd::Succeeded { .. } => self.complete_work(at),
-            AttemptEnd::Interrupted => self.interrupted(attempt),
+            AttemptEnd::Interrupted => self.handle_interruption(attempt),
             AttemptEnd::Blocked { reason, until, message } => self.hold_again(at, reason, until, message),
-            AttemptEnd::HandedOver { .. } => self.handed_over(at),
-            other => self.failed(at, other),
+            AttemptEnd::HandedOver { .. } => self.hand_over_attempt(at),
+            other => self.handle_failure(at, other),
         }
     }
 
     /// Another does the same at once. No try is used up: who ran out of an account has not failed at the work.
-    pub(in crate::engine) fn handed_over(&mut self, at: crate::engine::StepAt) {
-        let next = self.state.more(at).expect("an attempt ended").next;
-        self.emit(Event::StepGoesOn { at, next: Onward { mode: Mode::Again, ..next } });
+    pub(in crate::engine) fn hand_over_attempt(&mut self, at: crate::engine::StepAt) {
+        let next = self.state.visit_state(at).expect("an attempt ended").next;
+        self.emit(Event::StepGoesOn { at, next: NextAction { mode: AttemptMode::Again, ..next } });
     }
 
     /// The work is done and found complete; only a summary can be missing.
     pub(in crate::engine) fn complete_work(&mut self, at: crate::engine::StepAt) {
         if self.work(at).summary.is_some() {
-            return self.next_role(at, Role::Summary);
+            return self.continue_with_role(at, AttemptRole::Summary);
         }
-        self.succeed(at);
+        self.succeed_step(at);
     }
 
-    fn succeed(&mut self, at: crate::engine::StepAt) {
-        let output = self.result(at);
-        self.end_step(at, End::with(output));
+    fn succeed_step(&mut self, at: crate::engine::StepAt) {
+        let output = self.work_result(at);
+        self.end_step(at, StepEnd::from_output(output));
     }
 
-    pub(in crate::engine) fn result(&self, at: crate::engine::StepAt) -> Arc<Value> {
-        self.state.more(at).expect("an attempt ended").result.clone()
+    pub(in crate::engine) fn work_result(&self, at: crate::engine::StepAt) -> Arc<Value> {
+        self.state.visit_state(at).expect("an attempt ended").result.clone()
     }
 
-    fn next_role(&mut self, at: crate::engine::StepAt, role: Role) {
-        let next = self.state.more(at).expect("an attempt ended").next;
-        self.emit(Event::StepGoesOn { at, next: Onward { role, mode: Mode::Fresh, ..next } });
+    fn continue_with_role(&mut self, at: crate::engine::StepAt, role: AttemptRole) {
+        let next = self.state.visit_state(at).expect("an attempt ended").next;
+        self.emit(Event::StepGoesOn { at, next: NextAction { role, mode: AttemptMode::Fresh, ..next } });
     }
 
-    fn summary_ended(&mut self, attempt: AttemptId, end: &AttemptEnd) {
+    fn handle_summary_end(&mut self, attempt: AttemptId, end: &AttemptEnd) {
         if *end == AttemptEnd::Interrupted {
-            return self.interrupted(attempt);
+            return self.handle_interruption(attempt);
         }
-        self.succeed(attempt.at);
+        self.succeed_step(attempt.at);
     }
 
     /// The host died under it.
-    pub(in crate::engine) fn interrupted(&mut self, attempt: AttemptId) {
+    pub(in crate::engine) fn handle_interruption(&mut self, attempt: AttemptId) {
         let at = attempt.at;
-        let more = self.state.more(at).expect("an attempt ended");
+        let more = self.state.visit_state(at).expect("an attempt ended");
         let (next, often) = (more.next, more.interruptions >= limits::INTERRUPTIONS);
         let policy = match attempt.role {
-            Role::Main => self.step(at).policy.on_interrupted,
-            Role::Check | Role::Summary | Role::Undo => OnInterrupted::Rerun,
+            AttemptRole::Main => self.step(at).policy.on_interrupted,
+            AttemptRole::Check | AttemptRole::Summary | AttemptRole::Undo => OnInterrupted::Rerun,
         };
         let mode = match policy {
-            OnInterrupted::Rerun => Mode::Rerun,
-            OnInterrupted::Resume => Mode::Resume,
-            OnInterrupted::Restore => Mode::Restore,
-            OnInterrupted::Ask => Mode::Rerun,
+            OnInterrupted::Rerun => AttemptMode::Rerun,
+            OnInterrupted::Resume => AttemptMode::Resume,
+            OnInterrupted::Restore => AttemptMode::Restore,
+            OnInterrupted::Ask => AttemptMode::Rerun,
             OnInterrupted::Fail => {
                 let message = "the host died while it ran";
-                let error = Error::new(ErrorClass::Interrupted, code::INTERRUPTED, message);
+                let error = ExecutionError::new(ErrorClass::Interrupted, code::INTERRUPTED, message);
                 return self.hold_or_fail(at, error, None);
             }
         };
-        let next = Onward { mode, ..next };
+        let next = NextAction { mode, ..next };
         if policy != OnInterrupted::Ask && !often {
             return self.emit(Event::StepGoesOn { at, next });
         }
-        let times = self.state.more(at).expect("an attempt ended").interruptions;
+        let times = self.state.visit_state(at).expect("an attempt ended").interruptions;
         let message = match times {
             1 => "the host died while it ran".to_owned(),
             _ => format!("the host died while it ran, {times} times so far"),
         };
-        self.hold(at, crate::ir::HoldReason::Interruption, None, message, next);
+        self.hold_step(at, crate::ir::HoldReason::Interruption, None, message, next);
     }
 
     /// An attempt that was told to stop has ended.
-    fn stopped(&mut self, attempt: AttemptId, end: &AttemptEnd) {
+    fn handle_stopped_attempt(&mut self, attempt: AttemptId, end: &AttemptEnd) {
         let at = attempt.at;
-        if self.state.more(at).and_then(|more| more.stopping) == Some(Stop::Timeout) {
-            return self.step_timed_out(at);
+        if self.state.visit_state(at).and_then(|more| more.stopping) == Some(AttemptStopReason::Timeout) {
+            return self.time_out_step(at);
         }
         let succeeded = matches!(end, AttemptEnd::Succeeded { .. });
         let complete = match attempt.role {
-            Role::Main => succeeded && self.work(at).check.is_none(),
-            Role::Check => succeeded || is_complete(end),
-            Role::Summary | Role::Undo => true,
+            AttemptRole::Main => succeeded && self.work(at).check.is_none(),
+            AttemptRole::Check => succeeded || is_complete(end),
+            AttemptRole::Summary | AttemptRole::Undo => true,
         };
-        if complete { self.succeed(at) } else { self.end_step(at, End::of(Outcome::Cancelled)) }
+        if complete {
+            self.succeed_step(at)
+        } else {
+            self.end_step(at, StepEnd::from_outcome(StepOutcome::Cancelled))
+        }
     }
 
-    pub(in crate::engine) fn step_timed_out(&mut self, at: crate::engine::StepAt) {
-        self.fail_step(at, self.timeout_of(at));
+    pub(in crate::engine) fn time_out_step(&mut self, at: crate::engine::StepAt) {
+        self.fail_step(at, self.timeout_error(at));
     }
 }
 
 fn is_complete(end: &AttemptEnd) -> bool {
-    matches!(end, AttemptEnd::Checked { finding: crate::engine::Finding::Complete, .. })
+    matches!(end, AttemptEnd::Checked { finding: crate::engine::CheckFinding::Complete, .. })
 }
 
 /// What a check says, cut to what is kept; a value that is too large is dropped.
-fn bounded(end: AttemptEnd) -> AttemptEnd {
+fn truncate_attempt_end(end: AttemptEnd) -> AttemptEnd {
     let cut = |notes: Vec<String>| {
         let notes = notes.into_iter().take(limits::CHECK_NOTES);
         notes.map(|note| note.chars().take(limits::CHECK_NOTE_CHARS).collect()).collect()
@@ -260,9 +279,9 @@ fn bounded(end: AttemptEnd) -> AttemptEnd {
             finding,
             reasons: cut(reasons),
             fingerprints: cut(fingerprints),
-            output: output.map(CheckOutput::bounded),
+            output: output.map(CheckOutput::into_bounded),
         },
-        AttemptEnd::Succeeded { output } if !size::within(&output, limits::VALUE_BYTES) => {
+        AttemptEnd::Succeeded { output } if !value_size::fits_within(&output, limits::VALUE_BYTES) => {
             AttemptEnd::Succeeded { output: crate::engine::state::null() }
         }
         // Only what the work itself gave counts.

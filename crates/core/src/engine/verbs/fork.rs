@@ -1,13 +1,13 @@
 //! Fork: a run begins with what another came to, and goes on from there.
 
 use crate::engine::{
-    Event, InstanceIx, Reused, Start, StepAt,
-    decide::{Decision, Todo},
-    transitions::Phase,
+    Event, InstanceIx, ReusedResult, RunStart, StepAt,
+    decide::{DecideContext, PendingConsequence},
+    transitions::StepPhase,
 };
 
-impl Decision<'_> {
-    pub(in crate::engine) fn fork_run(&mut self, start: &Start, reused: &[Reused]) {
+impl DecideContext<'_> {
+    pub(in crate::engine) fn fork_run(&mut self, start: &RunStart, reused: &[ReusedResult]) {
         if !self.start_root(start) {
             return;
         }
@@ -17,13 +17,13 @@ impl Decision<'_> {
         let root = InstanceIx::ROOT;
         let steps = (0..).zip(&self.state.instance(root).steps);
         let over: Vec<StepAt> =
-            steps.filter(|(_, step)| step.phase == Phase::Done).map(|(i, _)| StepAt(root, i)).collect();
+            steps.filter(|(_, step)| step.phase == StepPhase::Done).map(|(i, _)| StepAt(root, i)).collect();
         match over.first() {
-            Some(at) if self.entry(root).is_routed() => self.move_cursor(*at),
+            Some(at) if self.scope_entry(root).is_routed() => self.move_cursor(*at),
             // What depends on nothing, and what depends only on what is over.
             _ => {
-                self.begin(root);
-                over.into_iter().for_each(|at| self.later(Todo::StepEnded(at)));
+                self.begin_instance(root);
+                over.into_iter().for_each(|at| self.defer_consequence(PendingConsequence::StepEnded(at)));
             }
         }
     }

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::wait::fit;
+use super::wait::fit_output;
 use crate::{
     engine::{
-        Decision as Answer, Error, Event, Halt, Opening, Outcome, Refusal, StepAt, code,
-        decide::{Decision, End},
+        Event, ExecutionError, HaltReason, Refusal, StepAt, StepOutcome, Verdict as Answer, Waitpoint, code,
+        decide::{DecideContext, StepEnd},
     },
-    ir::{ErrorClass, Gate, GateTimeout, Kind},
+    ir::{ErrorClass, GateSpec, GateTimeout, StepKindSpec},
 };
 
 /// Who decides when nobody does.
-pub(super) const TIME: &str = "system:timeout";
+pub(super) const TIMEOUT_ACTOR: &str = "system:timeout";
 
-impl Decision<'_> {
-    pub(in crate::engine) fn open_gate(&mut self, at: StepAt, gate: &Gate) {
+impl DecideContext<'_> {
+    pub(in crate::engine) fn open_gate(&mut self, at: StepAt, gate: &GateSpec) {
         let env = self.env(at.0);
         let shown = gate.message.eval(&env).and_then(|message| {
             let shows: Result<Vec<Value>, _> = gate.shows.iter().map(|expr| expr.eval(&env)).collect();
@@ -27,19 +27,20 @@ impl Decision<'_> {
             Ok(shown) => shown,
             Err(error) => {
                 let message = format!("what it shows cannot be evaluated: {error}");
-                return self.fail_step(at, Error::new(ErrorClass::Validation, code::EXPRESSION, message));
+                return self
+                    .fail_step(at, ExecutionError::new(ErrorClass::Validation, code::EXPRESSION, message));
             }
         };
         let message = message.as_str().map_or_else(|| message.to_string(), str::to_owned);
         let shows = Arc::new(if shows.is_empty() { Value::Null } else { Value::Array(shows) });
-        let deadline = gate.timeout.map(|timeout| self.now.after(timeout));
-        let (opening, approvers) = (self.next_opening(), gate.approvers.clone());
+        let deadline = gate.timeout.map(|timeout| self.now.saturating_add(timeout));
+        let (opening, approvers) = (self.next_waitpoint(), gate.approvers.clone());
         let quorum = gate.quorum;
         self.emit(Event::Opened { at, opening, deadline, approvers, quorum, message, shows });
     }
 
-    fn gate(&self, at: StepAt) -> &Gate {
-        let Kind::Gate(gate) = &self.step(at).kind else { unreachable!("only a gate opens as one") };
+    fn gate(&self, at: StepAt) -> &GateSpec {
+        let StepKindSpec::Gate(gate) = &self.step(at).kind else { unreachable!("only a gate opens as one") };
         gate
     }
 
@@ -56,12 +57,12 @@ impl Decision<'_> {
             Answer::Reject => gate.on_reject.as_ref(),
         };
         if decision == Answer::Reject && target.is_none() {
-            return self.rejected(at, by, reason);
+            return self.reject_step(at, by, reason);
         }
-        let route = target.map(|target| self.entry(at.0).target(target).into());
+        let route = target.map(|target| self.scope_entry(at.0).resolve_target(target).into());
         let output = decision_output(decision, by, reason);
-        let output = fit(self.step(at), output.clone()).unwrap_or_else(|_| Arc::new(output));
-        self.end_step(at, End { route, ..End::with(output) });
+        let output = fit_output(self.step(at), output.clone()).unwrap_or_else(|_| Arc::new(output));
+        self.end_step(at, StepEnd { route, ..StepEnd::from_output(output) });
     }
 
     /// Refuses a decision at a gate whose declared outputs it does not fit.
@@ -76,30 +77,30 @@ impl Decision<'_> {
         if decision == Answer::Reject && self.gate(at).on_reject.is_none() {
             return Ok(());
         }
-        fit(self.step(at), decision_output(decision, by, reason)).map(drop)
+        fit_output(self.step(at), decision_output(decision, by, reason)).map(drop)
     }
 
-    pub(in crate::engine) fn gate_timed_out(&mut self, at: StepAt, opening: Opening) {
+    pub(in crate::engine) fn time_out_gate(&mut self, at: StepAt, opening: Waitpoint) {
         let gate = self.gate(at);
         match &gate.on_timeout {
             GateTimeout::Expire => {
                 let message = "nobody decided in time";
-                self.fail_step(at, Error::new(ErrorClass::Timeout, code::TIMEOUT, message));
+                self.fail_step(at, ExecutionError::new(ErrorClass::Timeout, code::TIMEOUT, message));
             }
-            GateTimeout::Reject => self.decided(opening, Answer::Reject, TIME, None),
-            GateTimeout::Approve => self.decided(opening, Answer::Approve, TIME, None),
+            GateTimeout::Reject => self.record_decision(opening, Answer::Reject, TIMEOUT_ACTOR, None),
+            GateTimeout::Approve => self.record_decision(opening, Answer::Approve, TIMEOUT_ACTOR, None),
             GateTimeout::Cancel => self.cancel_workflow(at),
             GateTimeout::Go(target) => {
-                let route = Some(self.entry(at.0).target(target).into());
-                let output = Arc::new(json!({"decision": null, "reason": null, "approver": TIME}));
-                self.end_step(at, End { route, ..End::with(output) });
+                let route = Some(self.scope_entry(at.0).resolve_target(target).into());
+                let output = Arc::new(json!({"decision": null, "reason": null, "approver": TIMEOUT_ACTOR}));
+                self.end_step(at, StepEnd { route, ..StepEnd::from_output(output) });
             }
             GateTimeout::Escalate { .. } => {
-                let approvers = gate.escalation().unwrap_or_default().to_vec();
-                let escalated = self.state.opening(opening).is_some_and(|opening| opening.escalations > 0);
+                let approvers = gate.escalation_approvers().unwrap_or_default().to_vec();
+                let escalated = self.state.waitpoint(opening).is_some_and(|opening| opening.escalations > 0);
                 match gate.timeout.filter(|_| !escalated) {
                     Some(timeout) => {
-                        let deadline = Some(self.now.after(timeout));
+                        let deadline = Some(self.now.saturating_add(timeout));
                         self.emit(Event::Escalated { opening, deadline, approvers });
                     }
                     None => self.cancel_workflow(at),
@@ -111,10 +112,10 @@ impl Decision<'_> {
     /// Cancels the workflow that a step belongs to.
     pub(in crate::engine) fn cancel_workflow(&mut self, at: StepAt) {
         // The step itself is over first, so that nothing of it can become due again.
-        self.end_step(at, End::of(Outcome::Cancelled));
+        self.end_step(at, StepEnd::from_outcome(StepOutcome::Cancelled));
         let home = self.state.instance(at.0).home;
-        let undo = self.entry(home).scope.undo.on_cancel;
-        self.halt(home, Halt::Cancelled { by: TIME.to_owned() }, undo);
+        let undo = self.scope_entry(home).scope.undo.on_cancel;
+        self.halt_instance(home, HaltReason::Cancelled { by: TIMEOUT_ACTOR.to_owned() }, undo);
     }
 }
 

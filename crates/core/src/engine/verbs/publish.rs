@@ -1,30 +1,30 @@
 //! Publish: how the run ended is decided, made known, and closed.
 
-use super::start::hooks;
+use super::start::select_hooks;
 use crate::{
-    engine::{Event, InstanceIx, Publication, Refusal, decide::Decision, state::RunPhase},
-    ir::{HookWhen, RunStatus},
-    time::Time,
+    engine::{Event, InstanceIx, Publication, Refusal, decide::DecideContext, state::RunPhase},
+    ir::{HookTiming, RunStatus},
+    time::Timestamp,
 };
 
-impl Decision<'_> {
+impl DecideContext<'_> {
     /// The root instance has ended.
-    pub(in crate::engine) fn run_over(&mut self) {
+    pub(in crate::engine) fn decide_run_end(&mut self) {
         let Some(end) = self.state.instance(InstanceIx::ROOT).end().cloned() else { return };
-        let retry = self.linked_retry(end.status);
-        let mut publish = self.publications(end.status);
+        let retry = self.linked_retry_due(end.status);
+        let mut publish = self.list_publications(end.status);
         publish.extend(retry.map(|_| Publication::Retry));
         let crate::engine::InstanceEnd { status, output, error, degraded } = end;
         self.emit(Event::RunDecided { status, output, error, degraded, publish, retry });
         self.close_if_published();
     }
 
-    fn publications(&self, status: RunStatus) -> Vec<Publication> {
+    fn list_publications(&self, status: RunStatus) -> Vec<Publication> {
         let workflow = &self.plan.definition.root().workflow;
         let mut publish = match status {
-            RunStatus::Succeeded => hooks(&workflow.hooks, HookWhen::Success),
+            RunStatus::Succeeded => select_hooks(&workflow.hooks, HookTiming::Success),
             RunStatus::Cancelled => Vec::new(),
-            _ => hooks(&workflow.hooks, HookWhen::Failure),
+            _ => select_hooks(&workflow.hooks, HookTiming::Failure),
         };
         publish.extend((!workflow.files_out.is_empty()).then_some(Publication::Files));
         publish.extend(workflow.context.directory.is_some().then_some(Publication::Context));
@@ -32,18 +32,19 @@ impl Decision<'_> {
     }
 
     /// When the run that retries this one is due, if there is to be one.
-    fn linked_retry(&self, status: RunStatus) -> Option<Time> {
-        let retry = self.entry(InstanceIx::ROOT).scope.retry.as_ref()?;
+    fn linked_retry_due(&self, status: RunStatus) -> Option<Timestamp> {
+        let retry = self.scope_entry(InstanceIx::ROOT).scope.retry.as_ref()?;
         let attempt = self.state.start.as_ref()?.attempt;
         let fits = match status {
             RunStatus::Failed | RunStatus::Undone => true,
             RunStatus::TimedOut => retry.on_timeout,
             _ => false,
         };
-        (fits && attempt < retry.attempts).then(|| self.now.after(retry.backoff.delay(attempt)))
+        (fits && attempt < retry.attempts)
+            .then(|| self.now.saturating_add(retry.backoff.retry_delay(attempt)))
     }
 
-    pub(in crate::engine) fn published(
+    pub(in crate::engine) fn record_publication(
         &mut self,
         item: Publication,
         failed: Option<&str>,

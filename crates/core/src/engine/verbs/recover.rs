@@ -1,16 +1,19 @@
 //! Recover: the host is back, and nothing that was in flight is.
 
-use crate::engine::{AttemptEnd, AttemptId, Cost, Report, Role, decide::Decision, transitions::Phase};
+use crate::engine::{
+    AttemptEnd, AttemptId, AttemptReport, AttemptRole, Cost, decide::DecideContext, transitions::StepPhase,
+};
 
-impl Decision<'_> {
+impl DecideContext<'_> {
     /// Every attempt in flight was interrupted; one that was being stopped has stopped.
-    pub(in crate::engine) fn recover(&mut self) {
+    pub(in crate::engine) fn recover_attempts(&mut self) {
         let lost: Vec<AttemptId> = self.state.in_flight().iter().copied().collect();
         for attempt in lost {
-            let stopping = attempt.role != Role::Undo && self.state.step(attempt.at).phase == Phase::Stopping;
+            let stopping =
+                attempt.role != AttemptRole::Undo && self.state.step(attempt.at).phase == StepPhase::Stopping;
             let end = if stopping { AttemptEnd::Stopped } else { AttemptEnd::Interrupted };
-            self.ended(attempt, Report::new(end, Cost::default()));
-            self.follow();
+            self.record_attempt_end(attempt, AttemptReport::new(end, Cost::default()));
+            self.follow_consequences();
         }
     }
 }

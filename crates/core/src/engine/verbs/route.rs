@@ -6,19 +6,19 @@ use serde_json::Value;
 
 use crate::{
     engine::{
-        Error, Event, InstanceEnd, InstanceIx, Route, StepAt, code,
-        decide::{Decision, End, Todo},
+        CursorRoute, Event, ExecutionError, InstanceEnd, InstanceIx, StepAt, code,
+        decide::{DecideContext, PendingConsequence, StepEnd},
         state::null,
     },
-    ir::{Branch, ErrorClass, RunStatus, Verdict},
+    ir::{BranchSpec, ErrorClass, RunImpact, RunStatus},
 };
 
-impl Decision<'_> {
-    pub(in crate::engine) fn choose(&mut self, at: StepAt, branch: &Branch) {
+impl DecideContext<'_> {
+    pub(in crate::engine) fn choose_branch(&mut self, at: StepAt, branch: &BranchSpec) {
         let env = self.env(at.0);
         let mut chosen = &branch.default;
         for arm in &branch.arms {
-            match arm.when.test(&env) {
+            match arm.when.eval_bool(&env) {
                 Ok(false) => {}
                 Ok(true) => {
                     chosen = &arm.next;
@@ -26,29 +26,32 @@ impl Decision<'_> {
                 }
                 Err(error) => {
                     let message = format!("a condition cannot be evaluated: {error}");
-                    return self.fail_step(at, Error::new(ErrorClass::Validation, code::CONDITION, message));
+                    return self.fail_step(
+                        at,
+                        ExecutionError::new(ErrorClass::Validation, code::CONDITION, message),
+                    );
                 }
             }
         }
-        let route = Some(self.entry(at.0).target(chosen).into());
-        self.end_step(at, End { route, ..End::with(null()) });
+        let route = Some(self.scope_entry(at.0).resolve_target(chosen).into());
+        self.end_step(at, StepEnd { route, ..StepEnd::from_output(null()) });
     }
 
     /// The cursor goes on from a step that has ended.
     pub(in crate::engine) fn move_cursor(&mut self, at: StepAt) {
         match self.state.instance(at.0).cursor {
-            Some(Route::Step(step)) => self.arrive_later(StepAt(at.0, step)),
-            Some(Route::End) | None => self.complete(at.0),
+            Some(CursorRoute::Step(step)) => self.defer_arrival(StepAt(at.0, step)),
+            Some(CursorRoute::End) | None => self.complete_instance(at.0),
         }
     }
 
     /// An instance that was not halted has nothing left to do.
-    pub(in crate::engine) fn complete(&mut self, ix: InstanceIx) {
+    pub(in crate::engine) fn complete_instance(&mut self, ix: InstanceIx) {
         let instance = self.state.instance(ix);
-        let degraded = instance.verdict != Verdict::Clean;
+        let degraded = instance.verdict != RunImpact::Clean;
         let given = match instance.verdict {
-            Verdict::Failed => Err(instance.error.clone()),
-            Verdict::Clean | Verdict::Degraded => self.output_of(ix).map_err(Some),
+            RunImpact::Failed => Err(instance.error.clone()),
+            RunImpact::Clean | RunImpact::Degraded => self.evaluate_instance_output(ix).map_err(Some),
         };
         let failed = if instance.stuck { RunStatus::UndoFailed } else { RunStatus::Failed };
         let end = match given {
@@ -60,17 +63,17 @@ impl Decision<'_> {
 
     pub(in crate::engine) fn end_instance(&mut self, instance: InstanceIx, end: InstanceEnd) {
         self.emit(Event::InstanceEnded { instance, end });
-        self.later(Todo::InstanceEnded(instance));
+        self.defer_consequence(PendingConsequence::InstanceEnded(instance));
     }
 
     /// What an instance gives.
-    fn output_of(&self, ix: InstanceIx) -> Result<Arc<Value>, Error> {
-        let scope = &self.entry(ix).scope;
+    fn evaluate_instance_output(&self, ix: InstanceIx) -> Result<Arc<Value>, ExecutionError> {
+        let scope = &self.scope_entry(ix).scope;
         let mut output = match &scope.result {
             None => self.state.instance(ix).last_output.clone(),
             Some(result) => {
                 let value = result.eval(&self.env(ix)).map_err(|error| {
-                    Error::new(
+                    ExecutionError::new(
                         ErrorClass::Validation,
                         code::EXPRESSION,
                         format!("the workflow's result cannot be evaluated: {error}"),
@@ -79,13 +82,13 @@ impl Decision<'_> {
                 Arc::new(value)
             }
         };
-        if scope.result.is_none() && !self.entry(ix).is_routed() {
+        if scope.result.is_none() && !self.scope_entry(ix).is_routed() {
             output = null();
         }
         if !scope.outputs.is_empty() {
-            scope.outputs.fill(Arc::make_mut(&mut output));
+            scope.outputs.fill_defaults(Arc::make_mut(&mut output));
             scope.outputs.check(&output).map_err(|error| {
-                Error::new(
+                ExecutionError::new(
                     ErrorClass::Validation,
                     code::OUTPUT_INVALID,
                     format!("the workflow's result: {error}"),

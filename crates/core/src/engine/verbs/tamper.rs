@@ -1,12 +1,12 @@
 //! Tamper: someone tried to say what is not theirs to say. The run takes note of it, and goes on as it was.
 
 use crate::{
-    engine::{Event, Refusal, decide::Decision},
+    engine::{Event, Refusal, decide::DecideContext},
     limits,
 };
 
-impl Decision<'_> {
-    pub(in crate::engine) fn tampered(&mut self, by: &str, what: &str) -> Result<(), Refusal> {
+impl DecideContext<'_> {
+    pub(in crate::engine) fn record_tampering(&mut self, by: &str, what: &str) -> Result<(), Refusal> {
         if self.state.end.is_some() {
             return Err(Refusal::Ended);
         }

@@ -5,43 +5,43 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde_json::Value;
 
 use super::{
-    fail::allows,
-    start::{bind, texts},
+    fail::allows_retry,
+    start::{evaluate_bindings, evaluate_texts},
 };
 use crate::{
     engine::{
-        AttemptEnd, AttemptId, Error, Event, Given, Halt, InstanceIx, Mode, Onward, Outcome, Refusal, Role,
-        StepAt, UndoTarget, Walk, code,
-        decide::{Decision, Todo},
+        AttemptEnd, AttemptId, AttemptInput, AttemptMode, AttemptRole, Event, ExecutionError, HaltReason,
+        InstanceIx, NextAction, Refusal, StepAt, StepOutcome, UndoTarget, UndoWalk, code,
+        decide::{DecideContext, PendingConsequence},
         state::RunPhase,
     },
-    ir::{ErrorClass, RunStatus, Undo, UndoFailure},
+    ir::{ErrorClass, RunStatus, UndoFailurePolicy, UndoSpec},
     limits,
 };
 
-impl Decision<'_> {
+impl DecideContext<'_> {
     /// A workflow in which nothing is live any more is undone.
     pub(in crate::engine) fn begin_undo(&mut self, ix: InstanceIx) {
         let mut targets = Vec::new();
-        if let Some(Halt::Failed { step }) = self.state.instance(ix).halt()
-            && self.entry(ix).scope.undo.failed_step
-            && self.entry(ix).step(*step).undo.is_some()
+        if let Some(HaltReason::Failed { step }) = self.state.instance(ix).halt_reason()
+            && self.scope_entry(ix).scope.undo.failed_step
+            && self.scope_entry(ix).step(*step).undo.is_some()
         {
             let at = StepAt(ix, *step);
             targets.push(UndoTarget { at, visit: self.state.step(at).visit });
         }
-        targets.extend(self.completed(|_| true, ix));
+        targets.extend(self.find_undo_targets(|_| true, ix));
         if targets.is_empty() {
             return self.end_halted(ix);
         }
-        let uncertain = self.uncertain(ix);
-        self.emit(Event::UndoBegan { of: Walk::Workflow(ix), targets, uncertain });
+        let uncertain = self.find_uncertain_steps(ix);
+        self.emit(Event::UndoBegan { of: UndoWalk::Workflow(ix), targets, uncertain });
     }
 
     /// Lists the completed steps of the members of a workflow that fit, last first. A call that succeeded and has no undo of its
     /// own is undone by the undos of the steps inside it.
-    fn completed(&self, fits: impl Fn(InstanceIx) -> bool, home: InstanceIx) -> Vec<UndoTarget> {
-        let homes = self.undone_with(home);
+    fn find_undo_targets(&self, fits: impl Fn(InstanceIx) -> bool, home: InstanceIx) -> Vec<UndoTarget> {
+        let homes = self.find_undone_workflows(home);
         let members = homes.iter().flat_map(|home| self.state.instance(*home).members.iter().copied());
         let members = members.filter(|member| fits(*member));
         let mut done: Vec<(u64, UndoTarget)> = members
@@ -53,7 +53,7 @@ impl Decision<'_> {
     }
 
     /// A workflow, and the workflows that it called and that are undone with it.
-    fn undone_with(&self, home: InstanceIx) -> BTreeSet<InstanceIx> {
+    fn find_undone_workflows(&self, home: InstanceIx) -> BTreeSet<InstanceIx> {
         let mut homes = BTreeSet::from([home]);
         // A called workflow begins after its caller, so that one pass will do.
         for (i, instance) in (0..).zip(&self.state.instances).skip(home.0 as usize + 1) {
@@ -68,8 +68,8 @@ impl Decision<'_> {
     }
 
     /// What was completed inside a composite, last first.
-    pub(in crate::engine) fn completed_inside(&self, at: StepAt) -> Vec<UndoTarget> {
-        self.completed(|member| self.is_inside(member, at), self.state.instance(at.0).home)
+    pub(in crate::engine) fn find_targets_inside(&self, at: StepAt) -> Vec<UndoTarget> {
+        self.find_undo_targets(|member| self.is_inside(member, at), self.state.instance(at.0).home)
     }
 
     fn is_inside(&self, mut ix: InstanceIx, composite: StepAt) -> bool {
@@ -83,14 +83,16 @@ impl Decision<'_> {
     }
 
     /// Steps with an undo that were cut off and may have had an effect.
-    fn uncertain(&self, home: InstanceIx) -> Vec<StepAt> {
+    fn find_uncertain_steps(&self, home: InstanceIx) -> Vec<StepAt> {
         let mut found = Vec::new();
         for ix in &self.state.instance(home).members {
-            let entry = self.entry(*ix);
+            let entry = self.scope_entry(*ix);
             for (i, step) in (0..).zip(&self.state.instance(*ix).steps) {
                 let cut_off = match step.outcome {
-                    Some(Outcome::Cancelled) => step.more.as_ref().is_some_and(|more| more.started.is_some()),
-                    Some(Outcome::Failed(ErrorClass::Timeout | ErrorClass::Interrupted)) => true,
+                    Some(StepOutcome::Cancelled) => {
+                        step.more.as_ref().is_some_and(|more| more.started.is_some())
+                    }
+                    Some(StepOutcome::Failed(ErrorClass::Timeout | ErrorClass::Interrupted)) => true,
                     _ => false,
                 };
                 if cut_off && entry.step(i).undo.is_some() {
@@ -101,49 +103,53 @@ impl Decision<'_> {
         found
     }
 
-    pub(in crate::engine) fn start_undo(&mut self, of: Walk) {
+    pub(in crate::engine) fn start_undo_attempt(&mut self, of: UndoWalk) {
         let walk = &self.state.walks[&of];
         let target = walk.targets[walk.at];
         let attempt = AttemptId {
             at: target.at,
             visit: target.visit,
-            iteration: self.state.more(target.at).map_or(1, |more| more.undo_turns),
-            role: Role::Undo,
+            iteration: self.state.visit_state(target.at).map_or(1, |more| more.undo_turns),
+            role: AttemptRole::Undo,
             attempt: walk.attempts + 1,
         };
         let (mode, ready) = (walk.mode, walk.given.is_some());
-        let given = if ready { Ok(None) } else { self.undo_given(target).map(|given| Some(Arc::new(given))) };
+        let given = if ready {
+            Ok(None)
+        } else {
+            self.evaluate_undo_input(target).map(|given| Some(Arc::new(given)))
+        };
         match given {
             Ok(given) => {
                 self.grant -= 1;
                 self.emit(Event::AttemptStarted { attempt, mode, given, deadline: None });
             }
-            Err(error) => self.undo_failed(of, target, error),
+            Err(error) => self.record_undo_failure(of, target, error),
         }
     }
 
-    fn undo(&self, at: StepAt) -> &Undo {
+    fn step_undo(&self, at: StepAt) -> &UndoSpec {
         self.step(at).undo.as_deref().expect("only a step with an undo is undone")
     }
 
     /// Evaluates the inputs of an undo, seen from the step it undoes, with that visit's output. One that declares no
     /// inputs is given that output, if it is an object.
-    fn undo_given(&self, target: UndoTarget) -> Result<Given, Error> {
+    fn evaluate_undo_input(&self, target: UndoTarget) -> Result<AttemptInput, ExecutionError> {
         let UndoTarget { at, visit } = target;
         let done = &self.state.instance(at.0).completed;
         let done = done.iter().find(|done| (done.step, done.visit) == (at.1, visit));
         let output = done.map_or(Value::Null, |done| (*done.output).clone());
         let mut env = self.env(at.0);
         env.own = Some((at, &output));
-        let undo = self.undo(at);
+        let undo = self.step_undo(at);
         let inputs = match undo.inputs.is_empty() && output.is_object() {
             true => output.clone(),
-            false => bind(&undo.inputs, &env)?,
+            false => evaluate_bindings(&undo.inputs, &env)?,
         };
-        Ok(Given { inputs, texts: texts(Some(&undo.work.worker), &env)? })
+        Ok(AttemptInput { inputs, texts: evaluate_texts(Some(&undo.work.worker), &env)? })
     }
 
-    pub(in crate::engine) fn undo_ended(&mut self, attempt: AttemptId, end: AttemptEnd) {
+    pub(in crate::engine) fn handle_undo_end(&mut self, attempt: AttemptId, end: AttemptEnd) {
         let at = attempt.at;
         let Some(of) = self.state.undoing.get(&at).copied() else { return };
         let walk = &self.state.walks[&of];
@@ -153,83 +159,89 @@ impl Decision<'_> {
         let error = match end {
             AttemptEnd::Succeeded { .. } | AttemptEnd::Checked { .. } => {
                 self.emit(Event::StepUndone { at, visit: target.visit });
-                return self.later(Todo::Walk(of));
+                return self.defer_consequence(PendingConsequence::Walk(of));
             }
             AttemptEnd::Interrupted if !often => {
-                let next = Onward { role: Role::Undo, iteration: 1, mode: Mode::Rerun, stage: 1 };
+                let next =
+                    NextAction { role: AttemptRole::Undo, iteration: 1, mode: AttemptMode::Rerun, stage: 1 };
                 return self.emit(Event::StepGoesOn { at, next });
             }
             AttemptEnd::Failed { class, code, message, retry_at: at } => {
                 retry_at = at;
-                Error { class, code, message, origin: None }
+                ExecutionError { class, code, message, origin: None }
             }
             other => undo_error(&other),
         };
-        let retry = &self.undo(at).retry;
-        if !often && allows(retry, &error, tries) {
-            let due = self.due(retry, at, tries, retry_at);
+        let retry = &self.step_undo(at).retry;
+        if !often && allows_retry(retry, &error, tries) {
+            let due = self.retry_due(retry, at, tries, retry_at);
             return self.emit(Event::RetryScheduled { at, due, error });
         }
-        self.undo_failed(of, target, error);
+        self.record_undo_failure(of, target, error);
     }
 
-    fn undo_failed(&mut self, of: Walk, target: UndoTarget, error: Error) {
+    fn record_undo_failure(&mut self, of: UndoWalk, target: UndoTarget, error: ExecutionError) {
         self.emit(Event::UndoFailed { at: target.at, visit: target.visit, error });
-        self.later(Todo::Walk(of));
+        self.defer_consequence(PendingConsequence::Walk(of));
     }
 
     /// The next undo, or the end of the walk.
-    pub(in crate::engine) fn walk_on(&mut self, of: Walk) {
+    pub(in crate::engine) fn continue_undo_walk(&mut self, of: UndoWalk) {
         let walk = &self.state.walks[&of];
         let home = match of {
-            Walk::Workflow(ix) => ix,
-            Walk::Composite(at) => self.state.instance(at.0).home,
+            UndoWalk::Workflow(ix) => ix,
+            UndoWalk::Composite(at) => self.state.instance(at.0).home,
         };
-        let stops = walk.failed > 0 && self.entry(home).scope.undo.if_one_fails == UndoFailure::Stop;
+        let stops =
+            walk.failed > 0 && self.scope_entry(home).scope.undo.if_one_fails == UndoFailurePolicy::Stop;
         if walk.at < walk.targets.len() && !stops {
             return;
         }
         let clean = walk.failed == 0;
         self.emit(Event::UndoEnded { of, clean });
         match of {
-            Walk::Workflow(ix) => self.workflow_undone(ix),
-            Walk::Composite(at) => self.composite_undone(at, clean),
+            UndoWalk::Workflow(ix) => self.end_undone_workflow(ix),
+            UndoWalk::Composite(at) => self.retry_undone_composite(at, clean),
         }
     }
 
-    fn workflow_undone(&mut self, ix: InstanceIx) {
+    fn end_undone_workflow(&mut self, ix: InstanceIx) {
         let instance = self.state.instance(ix);
-        match instance.halt() {
-            _ if instance.stuck => self.end_as(ix, RunStatus::UndoFailed),
-            Some(Halt::Cancelled { .. } | Halt::Outer) => self.end_as(ix, RunStatus::Cancelled),
+        match instance.halt_reason() {
+            _ if instance.stuck => self.end_with_status(ix, RunStatus::UndoFailed),
+            Some(HaltReason::Cancelled { .. } | HaltReason::Outer) => {
+                self.end_with_status(ix, RunStatus::Cancelled)
+            }
             // Only what a composite left was undone, if the workflow was not to be.
-            _ if instance.undo_asked => self.end_as(ix, RunStatus::Undone),
+            _ if instance.undo_asked => self.end_with_status(ix, RunStatus::Undone),
             _ => self.end_halted(ix),
         }
     }
 
     /// A composite whose failed instances have been undone is tried again, unless that went wrong.
-    fn composite_undone(&mut self, at: StepAt, clean: bool) {
-        let more = self.state.more(at).expect("it was entered");
-        let overdue = more.stopping.is_some() && self.step(at).policy.timeout_per == crate::ir::Per::Step;
+    fn retry_undone_composite(&mut self, at: StepAt, clean: bool) {
+        let more = self.state.visit_state(at).expect("it was entered");
+        let overdue =
+            more.stopping.is_some() && self.step(at).policy.timeout_per == crate::ir::TimeoutScope::Step;
         let error = more.child_error.clone().unwrap_or_else(|| {
-            Error::new(ErrorClass::NonRetryable, code::UNDO_FAILED, "its failed instance was undone")
+            ExecutionError::new(ErrorClass::NonRetryable, code::UNDO_FAILED, "its failed instance was undone")
         });
         if !clean {
             let message = format!("it failed and could not be undone before another try: {}", error.message);
-            return self.fail_step(at, Error::new(ErrorClass::NonRetryable, code::UNDO_FAILED, message));
+            return self
+                .fail_step(at, ExecutionError::new(ErrorClass::NonRetryable, code::UNDO_FAILED, message));
         }
         if overdue {
-            return self.step_timed_out(at);
+            return self.time_out_step(at);
         }
         if !self.may_go_on(at) {
             return self.fail_step(at, error);
         }
-        self.schedule(at, error, None);
+        self.schedule_retry(at, error, None);
     }
 
     /// Whether a walk was to undo this.
-    fn was_left(&self, target: UndoTarget) -> bool {
+    fn was_undo_target(&self, target: UndoTarget) -> bool {
         self.state.walks.values().any(|walk| walk.targets.contains(&target))
     }
 
@@ -242,28 +254,32 @@ impl Decision<'_> {
         let root = InstanceIx::ROOT;
         // Where the run itself was not to be undone, only what could not be is left to do.
         let all = self.state.instance(root).undo_asked;
-        let mut targets = self.completed(|_| true, root);
-        targets.retain(|target| all || self.was_left(*target));
+        let mut targets = self.find_undo_targets(|_| true, root);
+        targets.retain(|target| all || self.was_undo_target(*target));
         if targets.is_empty() {
             return Err(Refusal::NothingToUndo);
         }
-        let uncertain = self.uncertain(root);
-        self.emit(Event::UndoBegan { of: Walk::Workflow(root), targets, uncertain });
+        let uncertain = self.find_uncertain_steps(root);
+        self.emit(Event::UndoBegan { of: UndoWalk::Workflow(root), targets, uncertain });
         Ok(())
     }
 }
 
-fn undo_error(end: &AttemptEnd) -> Error {
+fn undo_error(end: &AttemptEnd) -> ExecutionError {
     match end {
-        AttemptEnd::TimedOut => Error::new(ErrorClass::Timeout, code::TIMEOUT, "the undo timed out"),
-        AttemptEnd::Interrupted => Error::new(
+        AttemptEnd::TimedOut => ExecutionError::new(ErrorClass::Timeout, code::TIMEOUT, "the undo timed out"),
+        AttemptEnd::Interrupted => ExecutionError::new(
             ErrorClass::Interrupted,
             code::INTERRUPTED,
             "the host died under the undo again and again",
         ),
         AttemptEnd::Blocked { message, .. } => {
-            Error::new(ErrorClass::NonRetryable, code::STOPPED, message.as_str())
+            ExecutionError::new(ErrorClass::NonRetryable, code::STOPPED, message.as_str())
         }
-        _ => Error::new(ErrorClass::Transient, code::STOPPED, "the undo stopped without being told to"),
+        _ => ExecutionError::new(
+            ErrorClass::Transient,
+            code::STOPPED,
+            "the undo stopped without being told to",
+        ),
     }
 }

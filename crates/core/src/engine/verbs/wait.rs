@@ -6,32 +6,32 @@ use serde_json::{Value, json};
 
 use crate::{
     engine::{
-        Error, Event, InstanceIx, Opening, Refusal, StepAt, code,
-        decide::{Decision, End},
+        Event, ExecutionError, InstanceIx, Refusal, StepAt, Waitpoint, code,
+        decide::{DecideContext, StepEnd},
         state::InstancePhase,
-        transitions::Phase,
+        transitions::StepPhase,
     },
     ids::SignalName,
-    ir::{ErrorClass, Kind, SchemaError, Step, Wait, WaitTimeout},
+    ir::{ErrorClass, SchemaError, Step, StepKindSpec, WaitSpec, WaitTimeout},
     limits,
 };
 
-impl Decision<'_> {
-    pub(in crate::engine) fn open_wait(&mut self, at: StepAt, wait: &Wait) {
-        let deadline = wait.timeout.map(|timeout| self.now.after(timeout));
-        let opening = self.next_opening();
+impl DecideContext<'_> {
+    pub(in crate::engine) fn open_wait(&mut self, at: StepAt, wait: &WaitSpec) {
+        let deadline = wait.timeout.map(|timeout| self.now.saturating_add(timeout));
+        let opening = self.next_waitpoint();
         let (approvers, message, shows) = (Vec::new(), String::new(), crate::engine::state::null());
         self.emit(Event::Opened { at, opening, deadline, approvers, quorum: 1, message, shows });
         let fits = |(name, payload): &&(SignalName, Arc<Value>)| {
-            wait.on.contains(name) && fit(self.step(at), signal_output(name, payload)).is_ok()
+            wait.on.contains(name) && fit_output(self.step(at), signal_output(name, payload)).is_ok()
         };
         let kept = self.state.signals.iter().find(fits).cloned();
         if let Some((name, payload)) = kept {
-            self.take(at, opening, &name, &payload, true);
+            self.take_signal(at, opening, &name, &payload, true);
         }
     }
 
-    pub(in crate::engine) fn signal(
+    pub(in crate::engine) fn deliver_signal(
         &mut self,
         name: &SignalName,
         payload: &Arc<Value>,
@@ -45,24 +45,25 @@ impl Decision<'_> {
             return Err(Refusal::UnknownSignal);
         }
         if let Some(at) = to {
-            let opening = self.waiting(at, name)?;
-            fit(self.step(at), signal_output(name, payload))?;
-            self.take(at, opening, name, payload, false);
+            let opening = self.find_open_wait(at, name)?;
+            fit_output(self.step(at), signal_output(name, payload))?;
+            self.take_signal(at, opening, name, payload, false);
             return Ok(());
         }
-        let open: Vec<Opening> = self.state.waits.get(name).into_iter().flatten().copied().collect();
+        let open: Vec<Waitpoint> = self.state.waits.get(name).into_iter().flatten().copied().collect();
         if open.is_empty() {
             return self.keep_signal(name, payload);
         }
-        let at = |opening: Opening| self.state.opening(opening).expect("it is open").at;
-        let (fitting, others): (Vec<Opening>, Vec<Opening>) =
-            open.into_iter().partition(|one| fit(self.step(at(*one)), signal_output(name, payload)).is_ok());
+        let at = |opening: Waitpoint| self.state.waitpoint(opening).expect("it is open").at;
+        let (fitting, others): (Vec<Waitpoint>, Vec<Waitpoint>) = open
+            .into_iter()
+            .partition(|one| fit_output(self.step(at(*one)), signal_output(name, payload)).is_ok());
         if let (true, Some(first)) = (fitting.is_empty(), others.first()) {
-            fit(self.step(at(*first)), signal_output(name, payload))?;
+            fit_output(self.step(at(*first)), signal_output(name, payload))?;
         }
         for opening in fitting {
-            let at = self.state.opening(opening).expect("it is open").at;
-            self.take(at, opening, name, payload, false);
+            let at = self.state.waitpoint(opening).expect("it is open").at;
+            self.take_signal(at, opening, name, payload, false);
         }
         Ok(())
     }
@@ -73,9 +74,10 @@ impl Decision<'_> {
             return Err(Refusal::TooManySignals);
         }
         let steps = self.plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
-        let waits = steps.filter(|step| matches!(&step.kind, Kind::Wait(wait) if wait.on.contains(name)));
+        let waits =
+            steps.filter(|step| matches!(&step.kind, StepKindSpec::Wait(wait) if wait.on.contains(name)));
         let mut fits: Vec<Result<Arc<Value>, Refusal>> =
-            waits.map(|step| fit(step, signal_output(name, payload))).collect();
+            waits.map(|step| fit_output(step, signal_output(name, payload))).collect();
         if !fits.iter().any(Result::is_ok)
             && let Some(Err(refusal)) = fits.pop()
         {
@@ -86,36 +88,43 @@ impl Decision<'_> {
     }
 
     /// The opening of a step that waits for this signal.
-    fn waiting(&self, at: StepAt, name: &SignalName) -> Result<Opening, Refusal> {
-        let step = self.state.find(at).ok_or(Refusal::UnknownStep)?;
+    fn find_open_wait(&self, at: StepAt, name: &SignalName) -> Result<Waitpoint, Refusal> {
+        let step = self.state.find_step(at).ok_or(Refusal::UnknownStep)?;
         let opening =
-            step.more.as_ref().and_then(|more| more.opening).filter(|_| step.phase == Phase::Waiting);
+            step.more.as_ref().and_then(|more| more.opening).filter(|_| step.phase == StepPhase::Waiting);
         match &self.step(at).kind {
-            Kind::Wait(wait) if wait.on.contains(name) => opening.ok_or(Refusal::NotWaiting),
+            StepKindSpec::Wait(wait) if wait.on.contains(name) => opening.ok_or(Refusal::NotWaiting),
             _ => Err(Refusal::NotWaiting),
         }
     }
 
-    fn take(&mut self, at: StepAt, opening: Opening, name: &SignalName, payload: &Arc<Value>, kept: bool) {
+    fn take_signal(
+        &mut self,
+        at: StepAt,
+        opening: Waitpoint,
+        name: &SignalName,
+        payload: &Arc<Value>,
+        kept: bool,
+    ) {
         let output = signal_output(name, payload);
-        let output = fit(self.step(at), output.clone()).unwrap_or_else(|_| Arc::new(output));
+        let output = fit_output(self.step(at), output.clone()).unwrap_or_else(|_| Arc::new(output));
         self.emit(Event::SignalTaken { opening, name: name.clone(), payload: payload.clone(), kept });
-        self.end_step(at, End::with(output));
+        self.end_step(at, StepEnd::from_output(output));
     }
 
-    pub(in crate::engine) fn wait_timed_out(&mut self, at: StepAt) {
-        let Kind::Wait(wait) = &self.step(at).kind else { unreachable!("only a wait opens as one") };
+    pub(in crate::engine) fn time_out_wait(&mut self, at: StepAt) {
+        let StepKindSpec::Wait(wait) = &self.step(at).kind else { unreachable!("only a wait opens as one") };
         let nothing = || Arc::new(json!({"eventName": null, "eventPayload": null}));
         match &wait.on_timeout {
             WaitTimeout::Expire => {
                 let message = "the signal did not come in time";
-                self.fail_step(at, Error::new(ErrorClass::Timeout, code::TIMEOUT, message));
+                self.fail_step(at, ExecutionError::new(ErrorClass::Timeout, code::TIMEOUT, message));
             }
             WaitTimeout::Cancel => self.cancel_workflow(at),
-            WaitTimeout::Continue => self.end_step(at, End::with(nothing())),
+            WaitTimeout::Continue => self.end_step(at, StepEnd::from_output(nothing())),
             WaitTimeout::Go(target) => {
-                let route = Some(self.entry(at.0).target(target).into());
-                self.end_step(at, End { route, ..End::with(nothing()) });
+                let route = Some(self.scope_entry(at.0).resolve_target(target).into());
+                self.end_step(at, StepEnd { route, ..StepEnd::from_output(nothing()) });
             }
         }
     }
@@ -127,8 +136,8 @@ fn signal_output(name: &SignalName, payload: &Value) -> Value {
 }
 
 /// The output of a step that waits, with declared defaults; or why it is not what the step declares.
-pub(super) fn fit(step: &Step, mut output: Value) -> Result<Arc<Value>, Refusal> {
-    step.outputs.fill(&mut output);
+pub(super) fn fit_output(step: &Step, mut output: Value) -> Result<Arc<Value>, Refusal> {
+    step.outputs.fill_defaults(&mut output);
     let invalid =
         |error: SchemaError| Refusal::OutputInvalid { step: step.id.to_string(), message: error.to_string() };
     step.outputs.check(&output).map_err(invalid)?;

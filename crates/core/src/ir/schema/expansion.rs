@@ -64,7 +64,7 @@ pub(super) struct PreparedSchema {
 pub(super) struct ExpansionError(pub(super) String);
 
 /// Prepares a schema for a validator that counts its steps.
-pub(super) fn prepare(document: &Value) -> Result<PreparedSchema, ExpansionError> {
+pub(super) fn prepare_schema(document: &Value) -> Result<PreparedSchema, ExpansionError> {
     let mut survey = SchemaExpansion::new(document);
     survey.visit_all()?;
     survey.measure_all()?;
@@ -75,25 +75,25 @@ pub(super) fn prepare(document: &Value) -> Result<PreparedSchema, ExpansionError
 }
 
 /// The address of a part of the document, which names it.
-type PartId = *const Value;
+type SchemaPartId = *const Value;
 
 struct SchemaExpansion<'a> {
     /// The roots of resources: references are resolved against each of them, which finds more than is meant at worst.
     roots: Vec<&'a Value>,
     anchors: BTreeMap<&'a str, Vec<&'a Value>>,
     /// The subschemas that were found.
-    schemas: BTreeMap<PartId, &'a Map<String, Value>>,
+    schemas: BTreeMap<SchemaPartId, &'a Map<String, Value>>,
     todo: Vec<&'a Value>,
     references: BTreeSet<&'a str>,
     /// The number of in-place visits and levels of a subschema; none while it is being measured.
-    measures: BTreeMap<PartId, Option<Measure>>,
+    measures: BTreeMap<SchemaPartId, Option<ExpansionMeasure>>,
     /// The levels of a subschema with all that is in it; more than any limit where it refers to itself.
-    depths: BTreeMap<PartId, usize>,
+    depths: BTreeMap<SchemaPartId, usize>,
 }
 
 /// The visits of subschemas that a visit of one leads to for the same value.
 #[derive(Debug, Clone, Copy, Default)]
-struct Measure {
+struct ExpansionMeasure {
     visits: usize,
     levels: usize,
 }
@@ -115,10 +115,10 @@ impl<'a> SchemaExpansion<'a> {
     fn visit_all(&mut self) -> Result<(), ExpansionError> {
         loop {
             while let Some(value) = self.todo.pop() {
-                self.visit(value)?;
+                self.visit_schema(value)?;
             }
             let found: Vec<&Value> =
-                self.references.iter().flat_map(|reference| self.resolve(reference)).collect();
+                self.references.iter().flat_map(|reference| self.resolve_reference(reference)).collect();
             self.todo.extend(found.into_iter().filter(|value| {
                 value.is_object() && !self.schemas.contains_key(&std::ptr::from_ref(*value))
             }));
@@ -128,7 +128,7 @@ impl<'a> SchemaExpansion<'a> {
         }
     }
 
-    fn visit(&mut self, value: &'a Value) -> Result<(), ExpansionError> {
+    fn visit_schema(&mut self, value: &'a Value) -> Result<(), ExpansionError> {
         let Some(schema) = value.as_object() else { return Ok(()) };
         if self.schemas.insert(value, schema).is_some() {
             return Ok(());
@@ -149,7 +149,7 @@ impl<'a> SchemaExpansion<'a> {
                 _ => {}
             }
         }
-        self.todo.extend(subschemas(schema, &SCHEMAS, &NAMED_SCHEMAS));
+        self.todo.extend(find_subschemas(schema, &SCHEMAS, &NAMED_SCHEMAS));
         Ok(())
     }
 
@@ -164,7 +164,7 @@ impl<'a> SchemaExpansion<'a> {
     }
 
     /// All that a reference may mean.
-    fn resolve(&self, reference: &str) -> Vec<&'a Value> {
+    fn resolve_reference(&self, reference: &str) -> Vec<&'a Value> {
         let fragment = reference.split_once('#').map_or("", |(_, fragment)| fragment);
         let fragment = decode_percent(fragment);
         if fragment.is_empty() || fragment.starts_with('/') {
@@ -174,13 +174,13 @@ impl<'a> SchemaExpansion<'a> {
     }
 
     fn measure_all(&mut self) -> Result<(), ExpansionError> {
-        let all: Vec<PartId> = self.schemas.keys().copied().collect();
-        all.into_iter().try_for_each(|id| self.measure(id, 0).map(drop))
+        let all: Vec<SchemaPartId> = self.schemas.keys().copied().collect();
+        all.into_iter().try_for_each(|id| self.measure_visits(id, 0).map(drop))
     }
 
     /// The visits that a visit of this subschema leads to for the same value.
-    fn measure(&mut self, id: PartId, level: usize) -> Result<Measure, ExpansionError> {
-        const LEAF: Measure = Measure { visits: 1, levels: 1 };
+    fn measure_visits(&mut self, id: SchemaPartId, level: usize) -> Result<ExpansionMeasure, ExpansionError> {
+        const LEAF: ExpansionMeasure = ExpansionMeasure { visits: 1, levels: 1 };
         let too_deep = || {
             let most = limits::SCHEMA_LEVELS;
             ExpansionError(format!("subschemas apply inside one another more than {most} levels deep"))
@@ -197,15 +197,15 @@ impl<'a> SchemaExpansion<'a> {
         }
         self.measures.insert(id, None);
         let mut sum = LEAF;
-        for part in subschemas(schema, &IN_PLACE, &IN_PLACE_NAMED) {
-            let inner = self.measure(part, level + 1)?;
+        for part in find_subschemas(schema, &IN_PLACE, &IN_PLACE_NAMED) {
+            let inner = self.measure_visits(part, level + 1)?;
             sum.visits = sum.visits.saturating_add(inner.visits);
             sum.levels = sum.levels.max(inner.levels + 1);
         }
         for reference in REFERENCES.iter().filter_map(|keyword| schema.get(*keyword)?.as_str()) {
-            let mut most = Measure::default();
-            for target in self.resolve(reference) {
-                let inner = self.measure(target, level + 1)?;
+            let mut most = ExpansionMeasure::default();
+            for target in self.resolve_reference(reference) {
+                let inner = self.measure_visits(target, level + 1)?;
                 most.visits = most.visits.max(inner.visits);
                 most.levels = most.levels.max(inner.levels);
             }
@@ -224,7 +224,7 @@ impl<'a> SchemaExpansion<'a> {
     }
 
     /// The most levels that a validator can be inside of this subschema, whatever the value.
-    fn measure_depth(&mut self, id: PartId, level: usize) -> usize {
+    fn measure_depth(&mut self, id: SchemaPartId, level: usize) -> usize {
         let Some(schema) = self.schemas.get(&id).copied() else { return 1 };
         if let Some(known) = self.depths.get(&id) {
             return *known;
@@ -234,8 +234,9 @@ impl<'a> SchemaExpansion<'a> {
         }
         self.depths.insert(id, usize::MAX);
         let references = REFERENCES.iter().filter_map(|keyword| schema.get(*keyword)?.as_str());
-        let mut inner: Vec<&Value> = references.flat_map(|reference| self.resolve(reference)).collect();
-        inner.extend(subschemas(schema, &SCHEMAS, &NAMED_SCHEMAS));
+        let mut inner: Vec<&Value> =
+            references.flat_map(|reference| self.resolve_reference(reference)).collect();
+        inner.extend(find_subschemas(schema, &SCHEMAS, &NAMED_SCHEMAS));
         let deepest = inner.into_iter().map(|part| self.measure_depth(part, level + 1)).max();
         let depth = deepest.unwrap_or(0).saturating_add(1);
         self.depths.insert(id, depth);
@@ -286,7 +287,7 @@ impl<'a> SchemaExpansion<'a> {
 }
 
 /// The parts of a schema that are schemas, by the keywords that may hold them.
-fn subschemas<'a>(schema: &'a Map<String, Value>, direct: &[&str], named: &[&str]) -> Vec<&'a Value> {
+fn find_subschemas<'a>(schema: &'a Map<String, Value>, direct: &[&str], named: &[&str]) -> Vec<&'a Value> {
     let mut found = Vec::new();
     for (keyword, part) in schema {
         match part {

@@ -248,8 +248,8 @@ impl<'a> Array<'a, MeteredJson> for MeteredArray<'a> {
         let count = self.0.len() as u64;
         charge(1 + count * u64::from(count.max(1).ilog2()) / COMPARISONS_PER_STEP);
         let mut items: Vec<&Value> = self.0.iter().collect();
-        items.sort_unstable_by(|a, b| compare(a, b));
-        items.windows(2).all(|pair| compare(pair[0], pair[1]) != Ordering::Equal)
+        items.sort_unstable_by(|a, b| compare_values(a, b));
+        items.windows(2).all(|pair| compare_values(pair[0], pair[1]) != Ordering::Equal)
     }
 }
 
@@ -278,7 +278,7 @@ fn are_equal(a: &Value, b: &Value) -> bool {
 
 /// A total order of values in which those that JSON Schema takes for the same are equal. Whoever sorts pays for the
 /// comparison of scalars.
-fn compare(a: &Value, b: &Value) -> Ordering {
+fn compare_values(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
         (Value::Number(a), Value::Number(b)) => compare_numbers(a, b),
@@ -289,7 +289,7 @@ fn compare(a: &Value, b: &Value) -> Ordering {
         (Value::Array(a), Value::Array(b)) => {
             let compare_charged = |(a, b)| {
                 charge(1);
-                compare(a, b)
+                compare_values(a, b)
             };
             let mut orders = a.iter().zip(b).map(compare_charged);
             let items = || orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal);
@@ -298,11 +298,11 @@ fn compare(a: &Value, b: &Value) -> Ordering {
         (Value::Object(a), Value::Object(b)) if a.len() == b.len() => {
             let (a, b) = (sort_members(a), sort_members(b));
             let pairs = a.into_iter().zip(b);
-            let mut orders = pairs.map(|(a, b)| a.0.cmp(b.0).then_with(|| compare(a.1, b.1)));
+            let mut orders = pairs.map(|(a, b)| a.0.cmp(b.0).then_with(|| compare_values(a.1, b.1)));
             orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
         }
         (Value::Object(a), Value::Object(b)) => a.len().cmp(&b.len()),
-        _ => rank(a).cmp(&rank(b)),
+        _ => type_rank(a).cmp(&type_rank(b)),
     }
 }
 
@@ -315,7 +315,7 @@ fn sort_members(object: &Map<String, Value>) -> Vec<(&String, &Value)> {
     members
 }
 
-fn rank(value: &Value) -> u8 {
+fn type_rank(value: &Value) -> u8 {
     match value {
         Value::Null => 0,
         Value::Bool(_) => 1,

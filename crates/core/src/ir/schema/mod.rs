@@ -30,9 +30,9 @@ use crate::limits;
 
 /// A JSON Schema. The default accepts everything.
 #[derive(Clone, Default)]
-pub struct Schema(Option<Arc<Document>>);
+pub struct Schema(Option<Arc<SchemaDocument>>);
 
-struct Document {
+struct SchemaDocument {
     value: Value,
     compiled: OnceLock<Result<CompiledSchema, SchemaError>>,
 }
@@ -48,17 +48,17 @@ struct CompiledSchema {
 impl CompiledSchema {
     fn compile(document: &Value) -> Result<CompiledSchema, SchemaError> {
         let PreparedSchema { document, costs, levels } =
-            expansion::prepare(document).map_err(|ExpansionError(why)| SchemaError::Schema {
+            expansion::prepare_schema(document).map_err(|ExpansionError(why)| SchemaError::Schema {
                 at: String::new(),
                 message: format!("schema too expensive to check: {why}"),
             })?;
         let patterns = PatternOptions::fancy_regex().backtrack_limit(limits::SCHEMA_BACKTRACKS);
         let options = jsonschema::options_for::<MeteredJson>().with_pattern_options(patterns);
-        let validator = options.build(&document).map_err(|error| wrong_schema(&error))?;
+        let validator = options.build(&document).map_err(|error| to_schema_error(&error))?;
         Ok(CompiledSchema { validator, costs, levels })
     }
 
-    fn accepts(&self, value: &Value) -> Result<bool, BudgetExceeded> {
+    fn accepts_value(&self, value: &Value) -> Result<bool, BudgetExceeded> {
         run_within_budget(limits::SCHEMA_STEPS, self.costs, || self.validator.is_valid(MeteredNode(value)))
     }
 
@@ -68,14 +68,14 @@ impl CompiledSchema {
         let steps = limits::SCHEMA_STEPS;
         let fault = |message| vec![SchemaError::Value { at: String::new(), message }];
         if let Some(levels) = self.levels
-            && depth_of(value).saturating_mul(levels) > limits::SCHEMA_STACK
+            && value_depth(value).saturating_mul(levels) > limits::SCHEMA_STACK
         {
             let most = limits::SCHEMA_STACK;
             return fault(format!(
                 "schema too expensive to check: the value nests too deep for it, more than {most} levels of subschemas"
             ));
         }
-        match self.accepts(value) {
+        match self.accepts_value(value) {
             Ok(true) => return Vec::new(),
             Ok(false) => {}
             Err(BudgetExceeded) => {
@@ -83,10 +83,10 @@ impl CompiledSchema {
             }
         }
         let found = run_within_budget(steps, self.costs, || match most {
-            1 => self.validator.validate(MeteredNode(value)).err().iter().map(wrong_value).collect(),
+            1 => self.validator.validate(MeteredNode(value)).err().iter().map(to_value_error).collect(),
             most => {
                 let errors = self.validator.iter_errors(MeteredNode(value));
-                errors.take(most).map(|error| wrong_value(&error)).collect::<Vec<_>>()
+                errors.take(most).map(|error| to_value_error(&error)).collect::<Vec<_>>()
             }
         });
         found.unwrap_or_else(|BudgetExceeded| {
@@ -109,7 +109,7 @@ pub enum SchemaError {
 
 impl Schema {
     pub fn new(document: Value) -> Schema {
-        Schema(Some(Arc::new(Document { value: document, compiled: OnceLock::new() })))
+        Schema(Some(Arc::new(SchemaDocument { value: document, compiled: OnceLock::new() })))
     }
 
     /// Whether there is anything to check.
@@ -132,7 +132,7 @@ impl Schema {
     }
 
     /// The properties that must be there.
-    pub fn required(&self) -> impl Iterator<Item = &str> {
+    pub fn required_properties(&self) -> impl Iterator<Item = &str> {
         let names = self.document().and_then(|d| d.get("required")).and_then(Value::as_array);
         names.into_iter().flatten().filter_map(Value::as_str)
     }
@@ -145,10 +145,10 @@ impl Schema {
 
     /// Whether the schema is one.
     pub fn compile(&self) -> Result<(), SchemaError> {
-        self.compiled().map(|_| ())
+        self.compiled_schema().map(|_| ())
     }
 
-    fn compiled(&self) -> Result<Option<&CompiledSchema>, SchemaError> {
+    fn compiled_schema(&self) -> Result<Option<&CompiledSchema>, SchemaError> {
         let Some(document) = &self.0 else { return Ok(None) };
         match document.compiled.get_or_init(|| CompiledSchema::compile(&document.value)) {
             Ok(compiled) => Ok(Some(compiled)),
@@ -158,14 +158,14 @@ impl Schema {
 
     /// Checks that the value is what was declared, within a budget of steps.
     pub fn check(&self, value: &Value) -> Result<(), SchemaError> {
-        let Some(compiled) = self.compiled()? else { return Ok(()) };
+        let Some(compiled) = self.compiled_schema()? else { return Ok(()) };
         compiled.find_faults(value, 1).into_iter().next().map_or(Ok(()), Err)
     }
 
     /// All that is not as it was declared, as far as it is worth reading.
     pub fn check_all(&self, value: &Value) -> Vec<SchemaError> {
         const MOST: usize = 20;
-        match self.compiled() {
+        match self.compiled_schema() {
             Ok(None) => Vec::new(),
             Ok(Some(compiled)) => compiled.find_faults(value, MOST),
             Err(error) => vec![error],
@@ -173,24 +173,24 @@ impl Schema {
     }
 
     /// An object of nothing but defaults; null where none is declared.
-    pub fn defaults(&self) -> Value {
+    pub fn default_object(&self) -> Value {
         let mut object = Value::Object(serde_json::Map::new());
-        self.fill(&mut object);
+        self.fill_defaults(&mut object);
         if object.as_object().is_some_and(serde_json::Map::is_empty) { Value::Null } else { object }
     }
 
     /// Completes an output: nothing given where an object with properties is declared is an object without members, and
     /// missing properties take their defaults.
-    pub fn complete(&self, value: &mut Value) {
+    pub fn complete_output(&self, value: &mut Value) {
         let is_object = self.document().is_some_and(|schema| schema["type"] == "object");
         if value.is_null() && is_object && self.properties().next().is_some() {
             *value = Value::Object(serde_json::Map::new());
         }
-        self.fill(value);
+        self.fill_defaults(value);
     }
 
     /// Puts in each property of an object that is missing and has a default.
-    pub fn fill(&self, value: &mut Value) {
+    pub fn fill_defaults(&self, value: &mut Value) {
         let Some(object) = value.as_object_mut() else { return };
         for (name, property) in self.properties() {
             if let Some(default) = property.get("default")
@@ -202,10 +202,14 @@ impl Schema {
     }
 }
 
-fn wrong_value(error: &jsonschema::ValidationError<'_>) -> SchemaError {
+fn to_value_error(error: &jsonschema::ValidationError<'_>) -> SchemaError {
     let message = match error.kind() {
         ValidationErrorKind::Type { kind } => {
-            format!("expected {}, found {}", expected(kind), found(error.instance()))
+            format!(
+                "expected {}, found {}",
+                describe_expected_types(kind),
+                describe_found_value(error.instance())
+            )
         }
         ValidationErrorKind::Required { property } => {
             format!("the required property `{}` is missing", property.as_str().unwrap_or_default())
@@ -213,22 +217,22 @@ fn wrong_value(error: &jsonschema::ValidationError<'_>) -> SchemaError {
         // A message may quote a part of the schema, which was prepared.
         _ => expansion::remove_preparation(&error.to_string()),
     };
-    SchemaError::Value { at: error.instance_path().to_string(), message: shortened(message) }
+    SchemaError::Value { at: error.instance_path().to_string(), message: shorten_message(message) }
 }
 
 /// The types that a schema asks for, in words.
-fn expected(kind: &TypeKind) -> String {
+fn describe_expected_types(kind: &TypeKind) -> String {
     match kind {
-        TypeKind::Single(one) => with_article(one.as_str()),
+        TypeKind::Single(one) => add_article(one.as_str()),
         TypeKind::Multiple(several) => {
-            let names: Vec<String> = several.iter().map(|one| with_article(one.as_str())).collect();
+            let names: Vec<String> = several.iter().map(|one| add_article(one.as_str())).collect();
             names.join(" or ")
         }
     }
 }
 
 /// A value as it is if it is short, and otherwise its type.
-fn found(value: &Value) -> String {
+fn describe_found_value(value: &Value) -> String {
     match value {
         Value::Array(_) => "an array".to_owned(),
         Value::Object(_) => "an object".to_owned(),
@@ -236,7 +240,7 @@ fn found(value: &Value) -> String {
     }
 }
 
-fn with_article(name: &str) -> String {
+fn add_article(name: &str) -> String {
     match name {
         "null" => "null".to_owned(),
         name if name.starts_with(['a', 'i', 'o']) => format!("an {name}"),
@@ -245,7 +249,7 @@ fn with_article(name: &str) -> String {
 }
 
 /// The levels of a value; a scalar is one. Found out without recursion.
-fn depth_of(value: &Value) -> usize {
+fn value_depth(value: &Value) -> usize {
     let (mut todo, mut deepest) = (vec![(value, 1)], 0);
     while let Some((value, depth)) = todo.pop() {
         deepest = deepest.max(depth);
@@ -294,21 +298,21 @@ fn are_names(names: &[Value]) -> bool {
 }
 
 /// The commonest mistake by far is a type that there is not.
-fn wrong_schema(error: &jsonschema::ValidationError<'_>) -> SchemaError {
+fn to_schema_error(error: &jsonschema::ValidationError<'_>) -> SchemaError {
     let at = error.instance_path().to_string();
     let message = if at.ends_with("/type") {
-        let found = shortened(expansion::remove_preparation(&error.instance().to_string()));
+        let found = shorten_message(expansion::remove_preparation(&error.instance().to_string()));
         format!(
             "{found} is not a type, which is one of string, number, integer, boolean, object, array and null"
         )
     } else {
-        shortened(expansion::remove_preparation(&error.to_string()))
+        shorten_message(expansion::remove_preparation(&error.to_string()))
     };
     SchemaError::Schema { at, message }
 }
 
 /// A message that quotes a value can be as long as the value.
-fn shortened(message: String) -> String {
+fn shorten_message(message: String) -> String {
     const MOST: usize = 300;
     match message.char_indices().nth(MOST) {
         Some((end, _)) => format!("{}…", &message[..end]),
@@ -366,10 +370,10 @@ mod tests {
     fn defaults_fill_what_is_missing_and_only_that() {
         let schema = Schema::new(json!({"properties": {"a": {"default": 1}, "b": {"default": 2}, "c": {}}}));
         let mut value = json!({"a": null});
-        schema.fill(&mut value);
+        schema.fill_defaults(&mut value);
         assert_eq!(value, json!({"a": null, "b": 2}));
-        assert_eq!(schema.defaults(), json!({"a": 1, "b": 2}));
-        assert_eq!(Schema::new(json!({"properties": {"c": {}}})).defaults(), Value::Null);
+        assert_eq!(schema.default_object(), json!({"a": 1, "b": 2}));
+        assert_eq!(Schema::new(json!({"properties": {"c": {}}})).default_object(), Value::Null);
     }
 
     #[test]
@@ -638,7 +642,7 @@ mod tests {
             for value in &values {
                 let checked = Schema::new(schema.clone()).check(value);
                 assert_eq!(checked.is_ok(), plain.is_valid(value), "{schema} {value}: {checked:?}");
-                let said = plain.validate(value).map_err(|error| wrong_value(&error));
+                let said = plain.validate(value).map_err(|error| to_value_error(&error));
                 assert_eq!(checked, said, "{schema} {value}");
             }
         }

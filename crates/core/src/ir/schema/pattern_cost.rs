@@ -24,12 +24,12 @@ struct PatternGroup {
 }
 
 impl PatternGroup {
-    fn add(&mut self, states: u64) {
+    fn add_states(&mut self, states: u64) {
         self.total = self.total.saturating_add(states);
         self.last = states;
     }
 
-    fn repeat(&mut self, times: u64) {
+    fn repeat_last(&mut self, times: u64) {
         let repeated = self.last.saturating_mul(times.max(1));
         self.total = self.total.saturating_add(repeated - self.last);
         self.last = repeated;
@@ -49,16 +49,16 @@ pub(super) fn estimate_pattern(pattern: &str) -> PatternCost {
                 at += 1;
                 match rest.first() {
                     Some(b'p' | b'P') => {
-                        group.add(UNICODE_STATES);
+                        group.add_states(UNICODE_STATES);
                         let name = rest.get(1).is_some_and(|byte| *byte == b'{');
                         at += rest.iter().position(|byte| *byte == b'}').filter(|_| name).unwrap_or(0);
                     }
-                    Some(b'd' | b'D' | b'w' | b'W' | b's' | b'S') => group.add(CLASS_STATES),
+                    Some(b'd' | b'D' | b'w' | b'W' | b's' | b'S') => group.add_states(CLASS_STATES),
                     Some(b'1'..=b'9' | b'k') => {
                         backtracks = true;
-                        group.add(1);
+                        group.add_states(1);
                     }
-                    _ => group.add(1),
+                    _ => group.add_states(1),
                 }
             }
             b'[' => {
@@ -66,10 +66,10 @@ pub(super) fn estimate_pattern(pattern: &str) -> PatternCost {
                 let class = &rest[..length];
                 let unicode =
                     class.windows(2).filter(|pair| matches!(pair, [b'\\', b'p' | b'P'])).count() as u64;
-                group.add(CLASS_STATES + length as u64 + unicode.saturating_mul(UNICODE_STATES));
+                group.add_states(CLASS_STATES + length as u64 + unicode.saturating_mul(UNICODE_STATES));
                 at += length + 1;
             }
-            b'.' => group.add(CLASS_STATES),
+            b'.' => group.add_states(CLASS_STATES),
             b'(' => {
                 backtracks |= [&b"?="[..], b"?!", b"?<=", b"?<!", b"?>", b"?("]
                     .iter()
@@ -79,16 +79,16 @@ pub(super) fn estimate_pattern(pattern: &str) -> PatternCost {
             b')' => {
                 let inner = group.total;
                 group = around.pop().unwrap_or_default();
-                group.add(inner.saturating_add(1));
+                group.add_states(inner.saturating_add(1));
             }
-            b'{' => match repetition(rest) {
+            b'{' => match parse_repetition(rest) {
                 Some((times, length)) => {
-                    group.repeat(times);
+                    group.repeat_last(times);
                     at += length;
                 }
-                None => group.add(1),
+                None => group.add_states(1),
             },
-            _ => group.add(1),
+            _ => group.add_states(1),
         }
     }
     let unclosed = around.iter().map(|group| group.total).fold(group.total, u64::saturating_add);
@@ -110,7 +110,7 @@ fn class_length(rest: &[u8]) -> usize {
 }
 
 /// The most times of a repetition such as `2,5}`, and the bytes that it takes.
-fn repetition(rest: &[u8]) -> Option<(u64, usize)> {
+fn parse_repetition(rest: &[u8]) -> Option<(u64, usize)> {
     let end = rest.iter().position(|byte| *byte == b'}')?;
     let text = std::str::from_utf8(&rest[..end]).ok()?;
     let number = |text: &str| match text {

@@ -2,62 +2,63 @@
 
 use skein_core::{ids::StepId, limits, time::Millis};
 
-use super::{InputRef, Work, artifact, checked_name, length, text};
+use super::{AgentCoreWork, InputRef, artifact, parse_folder_name, read_duration, read_text};
 use crate::{
-    agentcore::defaults::{ON_FAILURE, OnFailure, RESERVED_STEPS},
-    border::Border,
+    agentcore::defaults::{AgentCoreOnFailure, ON_FAILURE, RESERVED_STEPS},
+    call_contract::CallContract,
     code::Code,
-    common::waits_for,
-    diagnostic::{Diagnostic, Sink},
-    read::{Fields, Given, Spanned},
-    xskein::{Extra, OwnSkein},
-    yaml::Field,
+    common::read_dependencies,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    extension_block::{ExtraFields, StepExtensionBlock},
+    fields::{FieldReader, FieldValue, Spanned},
+    yaml::YamlField,
 };
 
 #[derive(Debug)]
-pub(in crate::agentcore) struct Step<'a> {
+pub(in crate::agentcore) struct AgentCoreStep<'a> {
     pub id: StepId,
-    pub field: Field<'a>,
+    pub field: YamlField<'a>,
     pub description: Option<&'a str>,
-    pub does: Does<'a>,
+    pub does: AgentCoreStepKind<'a>,
     pub depends_on: Vec<Spanned<StepId>>,
     pub timeout: Option<Millis>,
     pub max_retries: u32,
-    pub on_failure: OnFailure,
-    pub skein: OwnSkein,
-    pub border: Border<'a>,
+    pub on_failure: AgentCoreOnFailure,
+    pub skein: StepExtensionBlock,
+    pub border: CallContract<'a>,
 }
 
 /// A step is done by a worker or by another workflow.
 #[derive(Debug)]
-pub(in crate::agentcore) enum Does<'a> {
-    Work(Box<Work<'a>>),
+pub(in crate::agentcore) enum AgentCoreStepKind<'a> {
+    Work(Box<AgentCoreWork<'a>>),
     Call {
         /// None if it has no value, which has been reported.
-        workflow: Option<Given<'a>>,
+        workflow: Option<FieldValue<'a>>,
         exports: Vec<InputRef>,
     },
 }
 
-impl<'a> Step<'a> {
-    pub fn read(field: Field<'a>, sink: &mut Sink) -> Option<Step<'a>> {
-        let id = checked_name(field.key, field.key_span, RESERVED_STEPS, |text| StepId::new(text), sink);
-        let mut fields = Fields::under(field, "a step", sink)?;
-        let description = text(fields.optional("description"), sink);
-        let does = Does::read(&mut fields, sink);
-        let depends_on = waits_for(fields.optional("depends_on"), sink);
-        let timeout = length(fields.optional("timeout"), sink);
+impl<'a> AgentCoreStep<'a> {
+    pub fn read(field: YamlField<'a>, sink: &mut DiagnosticSink) -> Option<AgentCoreStep<'a>> {
+        let id = parse_folder_name(field.key, field.key_span, RESERVED_STEPS, |text| StepId::new(text), sink);
+        let mut fields = FieldReader::from_field(field, "a step", sink)?;
+        let description = read_text(fields.optional("description"), sink);
+        let does = AgentCoreStepKind::read(&mut fields, sink);
+        let depends_on = read_dependencies(fields.optional("depends_on"), sink);
+        let timeout = read_duration(fields.optional("timeout"), sink);
         let most = limits::ATTEMPTS - 1;
-        let max_retries = fields.optional("max_retries").and_then(|given| given.whole(0..=most, sink));
-        let on_failure = fields.optional("on_failure").and_then(|given| given.one_of(ON_FAILURE, sink));
+        let max_retries =
+            fields.optional("max_retries").and_then(|given| given.read_whole_number(0..=most, sink));
+        let on_failure = fields.optional("on_failure").and_then(|given| given.read_one_of(ON_FAILURE, sink));
         let block = fields.optional("x-skein");
-        let extra = Extra { own: Border::FIELDS, ..Extra::default() };
-        let skein = OwnSkein::read(block, extra, sink);
-        let border = Border::read(block, sink);
+        let extra = ExtraFields { own: CallContract::FIELDS, ..ExtraFields::default() };
+        let skein = StepExtensionBlock::read(block, extra, sink);
+        let border = CallContract::read(block, sink);
         fields.finish(sink);
         let on_failure = on_failure.map(|word| word.value).unwrap_or_default();
         let max_retries = max_retries.map_or(0, |count| count.value);
-        Some(Step {
+        Some(AgentCoreStep {
             id: id?,
             field,
             description,
@@ -88,8 +89,8 @@ const OF_WORK: &[&str] = &[
     "convergence",
 ];
 
-impl<'a> Does<'a> {
-    fn read(fields: &mut Fields<'a>, sink: &mut Sink) -> Does<'a> {
+impl<'a> AgentCoreStepKind<'a> {
+    fn read(fields: &mut FieldReader<'a>, sink: &mut DiagnosticSink) -> AgentCoreStepKind<'a> {
         let given = fields.optional("workflow");
         let exports = fields.optional("exports");
         let Some(workflow) = fields.field("workflow") else {
@@ -98,9 +99,11 @@ impl<'a> Does<'a> {
                 let hint =
                     "what its worker makes are `outputs`; `exports` hands on what another `workflow` made";
                 let source = exports.value.source();
-                sink.push(Diagnostic::new(Code::FieldsClash, source, exports.key_span, message).hint(hint));
+                sink.push(
+                    Diagnostic::new(Code::FieldsClash, source, exports.key_span, message).with_hint(hint),
+                );
             }
-            return Does::Work(Box::new(Work::read(fields, sink)));
+            return AgentCoreStepKind::Work(Box::new(AgentCoreWork::read(fields, sink)));
         };
         let exports = artifact::read_inputs(exports, "an export", sink);
         for name in OF_WORK {
@@ -109,13 +112,13 @@ impl<'a> Does<'a> {
                 let message = format!("a step that runs another workflow has no `{name}`");
                 let diagnostic =
                     Diagnostic::new(Code::FieldsClash, field.value.source(), field.key_span, message);
-                sink.push(diagnostic.also(workflow.key_span, "it runs a workflow because of this"));
+                sink.push(diagnostic.with_related(workflow.key_span, "it runs a workflow because of this"));
             }
         }
         if given.is_none() {
             let message = "`workflow` has no value";
             sink.push(Diagnostic::new(Code::NoValue, workflow.value.source(), workflow.key_span, message));
         }
-        Does::Call { workflow: given, exports }
+        AgentCoreStepKind::Call { workflow: given, exports }
     }
 }

@@ -1,19 +1,19 @@
 //! What a worker is asked to do, and how it is checked that it is done.
 
-use skein_core::{ir::Capability, limits, time::Millis};
+use skein_core::{ir::WorkerCapability, limits, time::Millis};
 
-use super::{ConvergenceDef, InputRef, OutputDef, artifact, count, length, path};
+use super::{ConvergenceDef, InputRef, OutputDef, artifact, read_count, read_duration, read_path};
 use crate::{
-    agentcore::defaults::{CAPABILITIES, ON_EXHAUSTED, WorkerKind, workers},
+    agentcore::defaults::{AgentCoreWorkerKind, CAPABILITIES, ON_EXHAUSTED, worker_kinds},
     code::Code,
-    common::warn_twice,
-    diagnostic::{Diagnostic, Sink},
-    path::{PathError, below},
-    read::{Fields, Given, Spanned},
+    common::warn_duplicates,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    fields::{FieldReader, FieldValue, Spanned},
+    workspace_path::{WorkspacePathError, check_workspace_path},
 };
 
 #[derive(Debug)]
-pub(in crate::agentcore) struct Work<'a> {
+pub(in crate::agentcore) struct AgentCoreWork<'a> {
     pub worker: WorkerDef<'a>,
     pub workspace: Option<&'a str>,
     pub max_steps: Option<u32>,
@@ -28,9 +28,9 @@ pub(in crate::agentcore) struct Work<'a> {
 
 #[derive(Debug)]
 pub(in crate::agentcore) struct WorkerDef<'a> {
-    pub kind: Option<WorkerKind>,
-    pub instructions: Option<Given<'a>>,
-    pub capabilities: Vec<Capability>,
+    pub kind: Option<AgentCoreWorkerKind>,
+    pub instructions: Option<FieldValue<'a>>,
+    pub capabilities: Vec<WorkerCapability>,
 }
 
 #[derive(Debug)]
@@ -40,14 +40,15 @@ pub(in crate::agentcore) struct CheckDef<'a> {
     pub decision_file: Option<&'a str>,
 }
 
-impl<'a> Work<'a> {
-    pub(super) fn read(fields: &mut Fields<'a>, sink: &mut Sink) -> Work<'a> {
-        let exhausted = |given: Given<'_>, sink: &mut Sink| given.one_of(ON_EXHAUSTED, sink);
-        Work {
+impl<'a> AgentCoreWork<'a> {
+    pub(super) fn read(fields: &mut FieldReader<'a>, sink: &mut DiagnosticSink) -> AgentCoreWork<'a> {
+        let exhausted =
+            |given: FieldValue<'_>, sink: &mut DiagnosticSink| given.read_one_of(ON_EXHAUSTED, sink);
+        AgentCoreWork {
             worker: WorkerDef::read(fields, sink),
             workspace: fields.optional("workspace").and_then(|given| read_workspace(given, sink)),
-            max_steps: count(fields.optional("max_steps"), 1, sink),
-            max_command_time: length(fields.optional("max_command_time"), sink),
+            max_steps: read_count(fields.optional("max_steps"), 1, sink),
+            max_command_time: read_duration(fields.optional("max_command_time"), sink),
             inputs: artifact::read_inputs(fields.optional("inputs"), "an input", sink),
             outputs: artifact::read_outputs(fields.optional("outputs"), sink),
             check: fields
@@ -56,7 +57,7 @@ impl<'a> Work<'a> {
                 .map(Box::new),
             max_iterations: fields
                 .optional("max_iterations")
-                .and_then(|given| given.whole(1..=limits::ITERATIONS, sink)),
+                .and_then(|given| given.read_whole_number(1..=limits::ITERATIONS, sink)),
             incomplete_is_an_end: fields
                 .optional("on_iterations_exhausted")
                 .and_then(|given| exhausted(given, sink))
@@ -70,64 +71,69 @@ impl<'a> Work<'a> {
 }
 
 impl<'a> WorkerDef<'a> {
-    fn read(fields: &mut Fields<'a>, sink: &mut Sink) -> WorkerDef<'a> {
-        let kind = fields.required("worker", sink).and_then(|given| given.one_of(&workers(), sink));
+    fn read(fields: &mut FieldReader<'a>, sink: &mut DiagnosticSink) -> WorkerDef<'a> {
+        let kind = fields.required("worker", sink).and_then(|given| given.read_one_of(&worker_kinds(), sink));
         let instructions = fields.required("instructions", sink);
-        let instructions = instructions.filter(|given| given.words(sink).is_some());
+        let instructions = instructions.filter(|given| given.read_non_empty_text(sink).is_some());
         let capabilities = fields.required("capabilities", sink).map(|given| read_capabilities(given, sink));
         let kind = kind.map(|kind| kind.value);
         WorkerDef { kind, instructions, capabilities: capabilities.unwrap_or_default() }
     }
 }
 
-fn read_capabilities(given: Given<'_>, sink: &mut Sink) -> Vec<Capability> {
-    let items = given.list_of_words(sink);
+fn read_capabilities(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<WorkerCapability> {
+    let items = given.read_word_list(sink);
     if given.node.items().is_some_and(|items| items.len() == 0) {
         let message = "`capabilities` names nothing that the worker may do";
         let hint = "a worker that only reads has `[READ]`";
-        sink.push(Diagnostic::new(Code::NoValue, given.node.source(), given.node.mark(), message).hint(hint));
+        sink.push(
+            Diagnostic::new(Code::NoValue, given.node.source(), given.node.first_line_span(), message)
+                .with_hint(hint),
+        );
     }
-    let words = items.filter_map(|item| item.one_of(CAPABILITIES, sink));
+    let words = items.filter_map(|item| item.read_one_of(CAPABILITIES, sink));
     let words: Vec<_> = words.map(|word| (word.span, word.value)).collect();
-    warn_twice(&words, "capabilities", sink);
-    let mut capabilities: Vec<Capability> = words.into_iter().map(|(_, word)| word).collect();
+    warn_duplicates(&words, "capabilities", sink);
+    let mut capabilities: Vec<WorkerCapability> = words.into_iter().map(|(_, word)| word).collect();
     capabilities.sort_unstable();
     capabilities.dedup();
     capabilities
 }
 
 /// A workspace may lie beside the project; whether it may be used is for whoever runs it to say.
-fn read_workspace<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
-    let path = given.text(sink)?.value;
-    let at = |code, message: String| Diagnostic::new(code, given.node.source(), given.node.mark(), message);
-    match below(path) {
+fn read_workspace<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
+    let path = given.read_text(sink)?.value;
+    let at = |code, message: String| {
+        Diagnostic::new(code, given.node.source(), given.node.first_line_span(), message)
+    };
+    match check_workspace_path(path) {
         Ok(()) => Some(path),
-        Err(PathError::Upwards) => {
+        Err(WorkspacePathError::Upwards) => {
             let message = format!("`{path}` is outside of the workspace");
             let hint = format!("a run must be allowed to use it: `--allow-root {path}`");
-            sink.push(at(Code::OutsideWorkspace, message).hint(hint));
+            sink.push(at(Code::OutsideWorkspace, message).with_hint(hint));
             Some(path)
         }
-        Err(PathError::Empty) => {
-            given.empty(sink);
+        Err(WorkspacePathError::Empty) => {
+            given.report_empty(sink);
             None
         }
         Err(error) => {
-            let message = format!("`workspace` cannot be `{path}`: {}", error.why());
+            let message = format!("`workspace` cannot be `{path}`: {}", error.explain());
             let hint = "write a path that starts in the run's workspace, such as `.` or `../other`";
-            sink.push(at(Code::BadPath, message).hint(hint));
+            sink.push(at(Code::BadPath, message).with_hint(hint));
             None
         }
     }
 }
 
 impl<'a> CheckDef<'a> {
-    fn read(given: Given<'a>, sink: &mut Sink) -> Option<CheckDef<'a>> {
-        let mut fields = Fields::of(given.node, "a completion check", sink)?;
+    fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<CheckDef<'a>> {
+        let mut fields = FieldReader::from_node(given.node, "a completion check", sink)?;
         let check = CheckDef {
             worker: WorkerDef::read(&mut fields, sink),
-            timeout: length(fields.optional("timeout"), sink),
-            decision_file: path(fields.optional("decision_file"), sink),
+            timeout: read_duration(fields.optional("timeout"), sink),
+            decision_file: read_path(fields.optional("decision_file"), sink),
         };
         fields.finish(sink);
         Some(check)

@@ -4,83 +4,86 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::text;
+use super::read_text;
 use crate::{
     code::Code,
-    diagnostic::{Diagnostic, Sink},
-    read::{Fields, Given},
-    yaml::Field,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    fields::{FieldReader, FieldValue},
+    yaml::YamlField,
 };
 
 #[derive(Debug, Default)]
-pub(crate) struct Metadata<'a> {
+pub(crate) struct IoaMetadata<'a> {
     pub name: Option<&'a str>,
     pub version: Option<&'a str>,
     /// The owner, labels, annotations and times, as they are written.
     pub kept: BTreeMap<String, Value>,
 }
 
-impl<'a> Metadata<'a> {
-    pub fn read(field: Field<'a>, sink: &mut Sink) -> Option<Metadata<'a>> {
-        let mut fields = Fields::under(field, "`metadata`", sink)?;
+impl<'a> IoaMetadata<'a> {
+    pub fn read(field: YamlField<'a>, sink: &mut DiagnosticSink) -> Option<IoaMetadata<'a>> {
+        let mut fields = FieldReader::from_field(field, "`metadata`", sink)?;
         let name = fields.required("name", sink).and_then(|given| read_name(given, sink));
-        let version = text(fields.optional("version"), sink);
+        let version = read_text(fields.optional("version"), sink);
         let mut kept = BTreeMap::new();
-        let mut keep = |given: Given<'_>| kept.insert(given.name.to_owned(), given.node.json());
+        let mut keep = |given: FieldValue<'_>| kept.insert(given.name.to_owned(), given.node.to_json());
         if let Some(owner) = fields.optional("owner") {
             read_owner(owner, sink);
             keep(owner);
         }
         for name in ["labels", "annotations"] {
             if let Some(marks) = fields.optional(name) {
-                read_marks(marks, sink);
+                read_labels(marks, sink);
                 keep(marks);
             }
         }
         for name in ["createdAt", "updatedAt"] {
             if let Some(time) = fields.optional(name) {
-                time.words(sink);
+                time.read_non_empty_text(sink);
                 keep(time);
             }
         }
         fields.finish_open(sink);
-        Some(Metadata { name, version, kept })
+        Some(IoaMetadata { name, version, kept })
     }
 }
 
 /// A lower-case letter, then lower-case letters, digits and dashes.
-fn read_name<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
-    let name = given.text(sink)?.value;
+fn read_name<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
+    let name = given.read_text(sink)?.value;
     let starts = name.starts_with(|c: char| c.is_ascii_lowercase());
     if starts && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
         return Some(name);
     }
     let message = format!("`{name}` cannot be the name of a resource");
     let hint = "a name is a small letter, then small letters, digits and dashes";
-    sink.push(Diagnostic::new(Code::BadName, given.node.source(), given.node.mark(), message).hint(hint));
+    sink.push(
+        Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message)
+            .with_hint(hint),
+    );
     None
 }
 
 /// A name, or a name and a role.
-fn read_owner(given: Given<'_>, sink: &mut Sink) {
-    if given.node.raw().is_some() {
-        given.words(sink);
+fn read_owner(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
+    if given.node.raw_text().is_some() {
+        given.read_non_empty_text(sink);
     } else if given.node.items().is_some() {
-        sink.push(given.wrong("a name, or a mapping with `name` and `role`"));
-    } else if let Some(mut fields) = Fields::of(given.node, "an owner", sink) {
-        fields.required("name", sink).map(|given| given.words(sink));
-        text(fields.optional("role"), sink);
+        sink.push(given.diagnose_type("a name, or a mapping with `name` and `role`"));
+    } else if let Some(mut fields) = FieldReader::from_node(given.node, "an owner", sink) {
+        fields.required("name", sink).map(|given| given.read_non_empty_text(sink));
+        read_text(fields.optional("role"), sink);
         fields.finish_open(sink);
     }
 }
 
 /// Labels and annotations: names with one value each. They are only kept, so a number is as good as a text.
-fn read_marks(given: Given<'_>, sink: &mut Sink) {
+fn read_labels(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     let Some(marks) = given.node.fields() else {
-        sink.push(given.wrong("a mapping of names to values"));
+        sink.push(given.diagnose_type("a mapping of names to values"));
         return;
     };
     for mark in marks.filter(|mark| mark.value.scalar().is_none()) {
-        sink.push(Given::new(mark.key, mark.value).wrong("one value"));
+        sink.push(FieldValue::new(mark.key, mark.value).diagnose_type("one value"));
     }
 }

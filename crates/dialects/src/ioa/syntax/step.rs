@@ -3,53 +3,58 @@
 use skein_core::{ids::StepId, time::Millis};
 
 use super::{
-    super::defaults::{ON_FAILURE, OnFailure},
-    length,
-    retry::RetryPolicy,
+    super::defaults::{IoaOnFailure, ON_FAILURE},
+    read_duration,
+    retry::IoaRetryPolicy,
 };
 use crate::{
-    border::{Border, CALL, call},
-    common::waits_for,
-    diagnostic::Sink,
-    read::{Fields, Given, Spanned},
-    xskein::{Extra, OwnSkein},
-    yaml::Node,
+    call_contract::{CALL, CallContract, read_call},
+    common::read_dependencies,
+    diagnostic::DiagnosticSink,
+    extension_block::{ExtraFields, StepExtensionBlock},
+    fields::{FieldReader, FieldValue, Spanned},
+    yaml::YamlNode,
 };
 
 #[derive(Debug)]
-pub(in crate::ioa) struct Step<'a> {
+pub(in crate::ioa) struct IoaStep<'a> {
     pub id: Spanned<StepId>,
-    pub node: Node<'a>,
+    pub node: YamlNode<'a>,
     pub agent: Option<Spanned<&'a str>>,
     /// What the agent is asked to do, or the person.
     pub action: Option<Spanned<&'a str>>,
     pub depends_on: Vec<Spanned<StepId>>,
     pub timeout: Option<Millis>,
-    pub retry: Option<Box<RetryPolicy>>,
-    pub on_failure: Option<Spanned<OnFailure>>,
-    pub skein: OwnSkein,
-    pub border: Border<'a>,
+    pub retry: Option<Box<IoaRetryPolicy>>,
+    pub on_failure: Option<Spanned<IoaOnFailure>>,
+    pub skein: StepExtensionBlock,
+    pub border: CallContract<'a>,
     /// The workflow that does it instead of the agent.
-    pub call: Option<Given<'a>>,
+    pub call: Option<FieldValue<'a>>,
 }
 
-impl<'a> Step<'a> {
-    pub fn read(node: Node<'a>, sink: &mut Sink) -> Option<Step<'a>> {
-        let mut fields = Fields::of(node, "a step", sink)?;
-        let id = fields.required("name", sink).and_then(|given| step_id(given, sink));
-        let agent = fields.required("agent", sink).and_then(|given| given.words(sink));
-        let action = fields.required("action", sink).and_then(|given| given.words(sink));
-        let depends_on = waits_for(fields.optional("dependsOn"), sink);
-        let timeout = length(fields.optional("timeout"), sink);
+impl<'a> IoaStep<'a> {
+    pub fn read(node: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<IoaStep<'a>> {
+        let mut fields = FieldReader::from_node(node, "a step", sink)?;
+        let id = fields.required("name", sink).and_then(|given| read_step_id(given, sink));
+        let agent = fields.required("agent", sink).and_then(|given| given.read_non_empty_text(sink));
+        let action = fields.required("action", sink).and_then(|given| given.read_non_empty_text(sink));
+        let depends_on = read_dependencies(fields.optional("dependsOn"), sink);
+        let timeout = read_duration(fields.optional("timeout"), sink);
         let retry =
-            fields.optional("retryPolicy").and_then(|given| RetryPolicy::read(given, sink)).map(Box::new);
-        let on_failure = fields.optional("onFailure").and_then(|given| given.one_of(ON_FAILURE, sink));
+            fields.optional("retryPolicy").and_then(|given| IoaRetryPolicy::read(given, sink)).map(Box::new);
+        let on_failure = fields.optional("onFailure").and_then(|given| given.read_one_of(ON_FAILURE, sink));
         let block = fields.optional("x-skein");
-        let extra = Extra { gate: true, quorum: true, own: &["input", "output", CALL], ..Extra::default() };
-        let skein = OwnSkein::read(block, extra, sink);
+        let extra = ExtraFields {
+            gate: true,
+            quorum: true,
+            own: &["input", "output", CALL],
+            ..ExtraFields::default()
+        };
+        let skein = StepExtensionBlock::read(block, extra, sink);
         fields.finish_open(sink);
-        let (border, call) = (Border::read(block, sink), call(block, sink));
-        Some(Step {
+        let (border, call) = (CallContract::read(block, sink), read_call(block, sink));
+        Some(IoaStep {
             id: id?,
             node,
             agent,
@@ -65,26 +70,26 @@ impl<'a> Step<'a> {
     }
 }
 
-fn step_id(given: Given<'_>, sink: &mut Sink) -> Option<Spanned<StepId>> {
-    given.name(|text| StepId::new(text), sink)
+fn read_step_id(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Spanned<StepId>> {
+    given.read_name(|text| StepId::new(text), sink)
 }
 
 /// One entry of `compensation`.
 #[derive(Debug)]
-pub(in crate::ioa) struct Compensation<'a> {
+pub(in crate::ioa) struct IoaCompensation<'a> {
     pub step: Spanned<StepId>,
     pub action: Option<Spanned<&'a str>>,
     /// None: the agent that did the step.
     pub agent: Option<Spanned<&'a str>>,
 }
 
-impl<'a> Compensation<'a> {
-    pub fn read(node: Node<'a>, sink: &mut Sink) -> Option<Compensation<'a>> {
-        let mut fields = Fields::of(node, "a compensation", sink)?;
-        let step = fields.required("step", sink).and_then(|given| step_id(given, sink));
-        let action = fields.required("action", sink).and_then(|given| given.words(sink));
-        let agent = fields.optional("agent").and_then(|given| given.words(sink));
+impl<'a> IoaCompensation<'a> {
+    pub fn read(node: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<IoaCompensation<'a>> {
+        let mut fields = FieldReader::from_node(node, "a compensation", sink)?;
+        let step = fields.required("step", sink).and_then(|given| read_step_id(given, sink));
+        let action = fields.required("action", sink).and_then(|given| given.read_non_empty_text(sink));
+        let agent = fields.optional("agent").and_then(|given| given.read_non_empty_text(sink));
         fields.finish_open(sink);
-        Some(Compensation { step: step?, action, agent })
+        Some(IoaCompensation { step: step?, action, agent })
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use skein_core::{
-    closest::closest,
-    expr::{Expr, ParseError, Read, Root, Span, swdl, swdl::Scope},
+    expr::{Expr, ExprParseError, ExprRead, ExprSpan, ReferenceRoot, swdl, swdl::SwdlExprScope},
+    suggest::find_closest_name,
 };
 
-use crate::{code::Code, diagnostic::Diagnostic, lowering::Lowering, yaml::Node};
+use crate::{code::Code, diagnostic::Diagnostic, lowering::LoweringContext, yaml::YamlNode};
 
-pub(super) struct Expressions<'a, 'l> {
-    pub lowering: &'a mut Lowering<'l>,
+pub(super) struct SwdlExpressions<'a, 'l> {
+    pub lowering: &'a mut LoweringContext<'l>,
     /// The names in `config.env`.
     variables: BTreeSet<&'a str>,
     /// The names below `context` that have a value in a run.
@@ -20,39 +20,42 @@ pub(super) struct Expressions<'a, 'l> {
 /// The name below `context` of the files of the project.
 const REPO_STRUCTURE: &str = "repo_structure";
 
-impl<'a, 'l> Expressions<'a, 'l> {
+impl<'a, 'l> SwdlExpressions<'a, 'l> {
     pub fn new(
-        lowering: &'a mut Lowering<'l>,
+        lowering: &'a mut LoweringContext<'l>,
         variables: impl Iterator<Item = &'a str>,
         modules: impl Iterator<Item = &'a str>,
-    ) -> Expressions<'a, 'l> {
+    ) -> SwdlExpressions<'a, 'l> {
         let bound = modules.chain([REPO_STRUCTURE]).collect();
-        Expressions { lowering, variables: variables.collect(), bound }
+        SwdlExpressions { lowering, variables: variables.collect(), bound }
     }
 
     /// Text that may have expressions in it.
-    pub fn text(&mut self, node: Node<'_>, scope: Scope) -> Option<Expr> {
-        let read = swdl::template(node.raw().unwrap_or_default(), scope);
-        self.checked(node, read)
+    pub fn lower_text(&mut self, node: YamlNode<'_>, scope: SwdlExprScope) -> Option<Expr> {
+        let read = swdl::parse_template(node.raw_text().unwrap_or_default(), scope);
+        self.check_expression(node, read)
     }
 
     /// Any value whose texts may have expressions in them.
-    pub fn value(&mut self, node: Node<'_>, scope: Scope) -> Option<Expr> {
-        self.checked(node, swdl::value(&node.json(), scope))
+    pub fn lower_value(&mut self, node: YamlNode<'_>, scope: SwdlExprScope) -> Option<Expr> {
+        self.check_expression(node, swdl::parse_value(&node.to_json(), scope))
     }
 
-    pub fn condition(&mut self, node: Node<'_>) -> Option<Expr> {
-        self.checked(node, swdl::condition(node.raw().unwrap_or_default(), Scope::Stage))
+    pub fn lower_condition(&mut self, node: YamlNode<'_>) -> Option<Expr> {
+        self.check_expression(
+            node,
+            swdl::parse_condition(node.raw_text().unwrap_or_default(), SwdlExprScope::Stage),
+        )
     }
 
     /// The value of a variable, which is worked out before anything has run.
-    pub fn variable(&mut self, node: Node<'_>) -> Option<Expr> {
-        let read = swdl::template(node.raw().unwrap_or_default(), Scope::Stage);
-        let expr = self.lowering.expression(node, read)?;
+    pub fn lower_variable(&mut self, node: YamlNode<'_>) -> Option<Expr> {
+        let read = swdl::parse_template(node.raw_text().unwrap_or_default(), SwdlExprScope::Stage);
+        let expr = self.lowering.accept_expression(node, read)?;
         for read in expr.reads() {
-            if matches!(read.root, Root::Env | Root::Context) {
+            if matches!(read.root, ReferenceRoot::Env | ReferenceRoot::Context) {
                 let message = "a variable is worked out from `parameters`, `workflow` and `run` alone";
-                let span = node.within(read.span);
+                let span = node.locate_part(read.span);
                 self.lowering.push(Diagnostic::new(Code::BadExpression, node.source(), span, message));
             }
         }
@@ -60,62 +63,67 @@ impl<'a, 'l> Expressions<'a, 'l> {
     }
 
     /// A part of a text, which starts there if that can be told; else `whole` is all of it.
-    pub fn part(&mut self, node: Node<'_>, text: &str, start: Option<usize>, whole: Span) -> Option<Expr> {
-        let place = |span: Span| match start {
-            Some(start) => Span::new(start + span.start as usize, start + span.end as usize),
+    pub fn lower_part(
+        &mut self,
+        node: YamlNode<'_>,
+        text: &str,
+        start: Option<usize>,
+        whole: ExprSpan,
+    ) -> Option<Expr> {
+        let place = |span: ExprSpan| match start {
+            Some(start) => ExprSpan::new(start + span.start as usize, start + span.end as usize),
             None => whole,
         };
-        let read = swdl::template(text, Scope::Stage);
-        let read = read.map_err(|error| ParseError { span: place(error.span), ..error });
-        let expr = self.lowering.expression(node, read)?;
+        let read = swdl::parse_template(text, SwdlExprScope::Stage);
+        let read = read.map_err(|error| ExprParseError { span: place(error.span), ..error });
+        let expr = self.lowering.accept_expression(node, read)?;
         for read in expr.reads() {
             self.check_read(node, &read, place(read.span));
         }
         Some(expr)
     }
 
-    fn checked(&mut self, node: Node<'_>, read: Result<Expr, ParseError>) -> Option<Expr> {
-        let expr = self.lowering.expression(node, read)?;
+    fn check_expression(&mut self, node: YamlNode<'_>, read: Result<Expr, ExprParseError>) -> Option<Expr> {
+        let expr = self.lowering.accept_expression(node, read)?;
         for read in expr.reads() {
-            self.check_read(node.at(&read.at), &read, read.span);
+            self.check_read(node.node_at(&read.at), &read, read.span);
         }
         Some(expr)
     }
 
-    fn check_read(&mut self, node: Node<'_>, read: &Read<'_>, span: Span) {
+    fn check_read(&mut self, node: YamlNode<'_>, read: &ExprRead<'_>, span: ExprSpan) {
         match read.root {
-            Root::Env => self.check_variable(node, read, span),
-            Root::Context => self.check_context(node, read, span),
+            ReferenceRoot::Env => self.check_variable(node, read, span),
+            ReferenceRoot::Context => self.check_context(node, read, span),
             _ => {}
         }
     }
 
     /// Warns of a name below `context` that is always null.
-    fn check_context(&mut self, node: Node<'_>, read: &Read<'_>, span: Span) {
+    fn check_context(&mut self, node: YamlNode<'_>, read: &ExprRead<'_>, span: ExprSpan) {
         let Some(name) = read.path.first().filter(|name| !self.bound.contains(name.as_str())) else { return };
         let message = format!("nothing gives `context.{name}` a value, so it is null");
-        let (source, span) = (node.source(), node.within(span));
+        let (source, span) = (node.source(), node.locate_part(span));
         let diagnostic = Diagnostic::new(Code::UnboundContext, source, span, message);
-        self.lowering.push(match closest(name, self.bound.iter().copied()) {
-            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
+        self.lowering.push(match find_closest_name(name, self.bound.iter().copied()) {
+            Some(near) => diagnostic.with_hint(format!("did you mean `{near}`?")),
             None => diagnostic
-                .hint("there are `context.repo_structure`, and `context.NAME` for each module `ctx:NAME` in `global_modules`"),
+                .with_hint("there are `context.repo_structure`, and `context.NAME` for each module `ctx:NAME` in `global_modules`"),
         });
     }
 
     /// Nothing of the host's environment can be read: only what the workflow declares.
-    fn check_variable(&mut self, node: Node<'_>, read: &Read<'_>, span: Span) {
+    fn check_variable(&mut self, node: YamlNode<'_>, read: &ExprRead<'_>, span: ExprSpan) {
         let Some(name) = read.path.first().filter(|name| !self.variables.contains(name.as_str())) else {
             return;
         };
         let message = format!("there is no variable `{name}` in `config.env`");
-        let (source, span) = (node.source(), node.within(span));
+        let (source, span) = (node.source(), node.locate_part(span));
         let diagnostic = Diagnostic::new(Code::ReadsUnknownVariable, source, span, message);
-        self.lowering.push(match closest(name, self.variables.iter().copied()) {
-            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
-            None => {
-                diagnostic.hint("only what `config.env` declares can be read, never the host's environment")
-            }
+        self.lowering.push(match find_closest_name(name, self.variables.iter().copied()) {
+            Some(near) => diagnostic.with_hint(format!("did you mean `{near}`?")),
+            None => diagnostic
+                .with_hint("only what `config.env` declares can be read, never the host's environment"),
         });
     }
 }

@@ -1,6 +1,6 @@
 //! From SWDL to the IR.
 
-mod asked;
+mod agent_task;
 mod expressions;
 mod hooks;
 mod policy;
@@ -12,31 +12,31 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::Value;
 use skein_core::{
     ids::WorkflowId,
-    ir::{Context, Origin, Scope, Shape, Workflow},
+    ir::{ScopeShape, StepScope, Workflow, WorkflowContext, WorkflowOrigin},
     plan::ProblemCode,
 };
 
-use self::{expressions::Expressions, hooks::Parts, stage::Stages};
+use self::{expressions::SwdlExpressions, hooks::HookLocations, stage::SwdlStageLowering};
 use super::{
-    defaults, narrow, overrides,
-    syntax::{self, Stage},
-    words::words,
+    defaults, override_limits, overrides,
+    status_words::status_words,
+    syntax::{self, SwdlStage},
 };
 use crate::{
-    catalog::{self, Use},
+    catalog::{self, NameUse},
     code::Code,
     detect::Dialect,
-    diagnostic::Sink,
-    lowering::{Lowered, Lowering},
-    places::Renames,
-    problem::Voice,
-    project::{Project, Sort},
-    read::Given,
-    yaml::Tree,
+    diagnostic::DiagnosticSink,
+    dialect_terms::DialectTerms,
+    fields::FieldValue,
+    lowering::{LoweredSource, LoweringContext},
+    project::{CatalogKind, Project},
+    source_map::FieldRenames,
+    yaml::YamlTree,
 };
 
 /// Where the plan's fields of a stage stand. A template of a fan-out has its fields under the same names.
-const STEP: Renames = &[
+const STEP: FieldRenames = &[
     ("isolation.secrets", "x-skein.secrets"),
     ("settled_by", "x-skein.workspace.conflict"),
     ("after", "depends_on"),
@@ -57,126 +57,131 @@ const STEP: Renames = &[
     ("scope", "fan_out.stage_template"),
     ("workflow", "x-skein.call"),
 ];
-const WORKFLOW: Renames = &[
+const WORKFLOW: FieldRenames = &[
     ("inputs", "config.parameters"),
     ("timeout", "config.timeout"),
     ("env", "config.env"),
     ("result", "x-skein.output"),
     ("outputs", "x-skein.output"),
 ];
-const VOICE: Voice = Voice {
+const TERMS: DialectTerms = DialectTerms {
     words: &[("step", "stage")],
     hints: &[],
     // A stage gives what it declares, and nothing else can be read of it.
     stricter: &[(ProblemCode::UndeclaredOutput, Code::ReadsUnknownOutput)],
 };
 
-pub(crate) fn lower(mut tree: Tree, sink: &mut Sink, project: &dyn Project) -> Option<Lowered> {
-    let before = overrides::apply(&mut tree, sink, project);
-    let overridden = before.map(|before| overrides::replaced(&tree, before)).unwrap_or_default();
-    let mut lowering = Lowering::new(&VOICE, sink, project);
+pub(crate) fn lower(
+    mut tree: YamlTree,
+    sink: &mut DiagnosticSink,
+    project: &dyn Project,
+) -> Option<LoweredSource> {
+    let before = overrides::apply_overrides(&mut tree, sink, project);
+    let overridden = before.map(|before| overrides::list_overridden(&tree, before)).unwrap_or_default();
+    let mut lowering = LoweringContext::new(&TERMS, sink, project);
     let (workflow, parts) = lower_workflow(&tree, before, &mut lowering)?;
-    let (mut places, calls) = lowering.places(tree, WORKFLOW, STEP);
-    parts.into_iter().for_each(|(field, (node, start))| places.part(field, node, start));
+    let (mut places, calls) = lowering.into_source_map(tree, WORKFLOW, STEP);
+    parts.into_iter().for_each(|(field, (node, start))| places.add_text_part(field, node, start));
     // What is done for each item has its policy from the stage.
     for step in &workflow.scope.steps {
-        let inner = step.kind.scopes().into_iter().flat_map(|scope| &scope.steps);
-        inner.for_each(|item| places.within(item.id.clone(), step.id.clone()));
+        let inner = step.kind.inner_scopes().into_iter().flat_map(|scope| &scope.steps);
+        inner.for_each(|item| places.add_enclosing_step(item.id.clone(), step.id.clone()));
     }
-    Some(Lowered { overridden, ..Lowered::new(workflow, (places, calls), &VOICE) })
+    Some(LoweredSource { overridden, ..LoweredSource::new(workflow, (places, calls), &TERMS) })
 }
 
 /// Reads and lowers the document; `before` is its root without the project's overrides, where there are any.
 fn lower_workflow(
-    tree: &Tree,
+    tree: &YamlTree,
     before: Option<u32>,
-    lowering: &mut Lowering<'_>,
-) -> Option<(Workflow, Parts)> {
-    let mut source = syntax::Workflow::read(tree.root(), lowering.sink)?;
+    lowering: &mut LoweringContext<'_>,
+) -> Option<(Workflow, HookLocations)> {
+    let mut source = syntax::SwdlWorkflow::read(tree.root(), lowering.sink)?;
     if let Some(before) = before {
         // What is wrong there is wrong in the whole, too, or is no more.
-        let unheard = &mut Sink::new(Arc::clone(tree.source()));
-        let before = syntax::Workflow::read(tree.node(before), unheard);
-        before.iter().for_each(|before| narrow::check(before, &source, lowering.sink));
+        let unheard = &mut DiagnosticSink::new(Arc::clone(tree.source()));
+        let before = syntax::SwdlWorkflow::read(tree.node(before), unheard);
+        before.iter().for_each(|before| override_limits::check_widening(before, &source, lowering.sink));
     }
     let stages = source.stages.take()?;
     let named = stages.iter().filter_map(|stage| named_agent(stage));
-    catalog::check(Sort::Agent, named, lowering.project, lowering.sink);
+    catalog::check_names(CatalogKind::Agent, named, lowering.project, lowering.sink);
     let servers = stages.iter().flat_map(|stage| named_tools(stage, "mcp:"));
-    catalog::check(Sort::Server, servers, lowering.project, lowering.sink);
+    catalog::check_names(CatalogKind::Server, servers, lowering.project, lowering.sink);
     let skills = stages.iter().flat_map(|stage| named_tools(stage, "skill:"));
-    catalog::advise(Sort::Skill, skills, lowering.project, lowering.sink);
-    let own = stages.iter().filter_map(|stage| stage.asked()).filter_map(|asked| asked.context.as_deref());
+    catalog::warn_unknown_names(CatalogKind::Skill, skills, lowering.project, lowering.sink);
+    let own =
+        stages.iter().filter_map(|stage| stage.agent_task()).filter_map(|asked| asked.context.as_deref());
     let modules = own.chain([&source.context]).flat_map(|context| &context.modules);
-    let modules = modules.map(|(given, module)| used(*given, module, "ctx:"));
-    catalog::advise(Sort::Context, modules, lowering.project, lowering.sink);
+    let modules = modules.map(|(given, module)| name_use(*given, module, "ctx:"));
+    catalog::warn_unknown_names(CatalogKind::Context, modules, lowering.project, lowering.sink);
 
     let modules = source.context.modules.iter().filter_map(|(_, module)| module.strip_prefix("ctx:"));
     let mut expressions =
-        Expressions::new(lowering, source.config.env.iter().map(|(name, _)| *name), modules);
-    let env =
-        source.config.env.iter().filter_map(|(name, given)| {
-            expressions.variable(given.node).map(|expr| ((*name).to_owned(), expr))
-        });
+        SwdlExpressions::new(lowering, source.config.env.iter().map(|(name, _)| *name), modules);
+    let env = source.config.env.iter().filter_map(|(name, given)| {
+        expressions.lower_variable(given.node).map(|expr| ((*name).to_owned(), expr))
+    });
     let env = env.collect();
-    let (hooks, parts) = hooks::lower(&source.hooks, &mut expressions);
-    let steps = Stages { expressions: &mut expressions, source: &source, usual: None }.all(stages);
+    let (hooks, parts) = hooks::lower_hooks(&source.hooks, &mut expressions);
+    let steps = SwdlStageLowering { expressions: &mut expressions, source: &source, usual: None }
+        .lower_stages(stages);
 
-    let mut scope = Scope::new(Shape::Graph, steps);
+    let mut scope = StepScope::new(ScopeShape::Graph, steps);
     scope.timeout = Some(source.config.timeout.unwrap_or(defaults::TIMEOUT));
     let id = WorkflowId::new(source.about.id.unwrap_or("workflow")).ok()?;
     let mut workflow = Workflow::new(id, scope);
     workflow.name = source.about.name.map(str::to_owned);
     workflow.version = Some(source.about.version.unwrap_or(defaults::VERSION).to_owned());
     workflow.description = source.about.description.map(str::to_owned);
-    workflow.origin = Origin { dialect: Dialect::Swdl.as_str().to_owned() };
-    workflow.inputs = source.config.parameters.as_deref().map(schema::parameters).unwrap_or_default();
+    workflow.origin = WorkflowOrigin { dialect: Dialect::Swdl.as_str().to_owned() };
+    workflow.inputs = source.config.parameters.as_deref().map(schema::parameters_schema).unwrap_or_default();
     workflow.budget.clone_from(&source.skein.budget);
-    workflow.words = words();
+    workflow.words = status_words();
     workflow.env = env;
     workflow.hooks = hooks;
-    workflow.context = context(&source);
-    workflow.labels = labels(&source);
-    let gives = |node| expressions.value(node, skein_core::expr::swdl::Scope::Stage);
-    source.border.gives_with(&mut workflow, gives);
+    workflow.context = lower_context(&source);
+    workflow.labels = build_labels(&source);
+    let gives = |node| expressions.lower_value(node, skein_core::expr::swdl::SwdlExprScope::Stage);
+    source.border.apply_outputs_with(&mut workflow, gives);
     Some((workflow, parts))
 }
 
 /// The agent of a stage, and where it is named.
-fn named_agent<'a>(stage: &Stage<'a>) -> Option<Use<'a>> {
-    let (given, name) = stage.asked()?.roles.agent?;
-    Some(used(given, name, ""))
+fn named_agent<'a>(stage: &SwdlStage<'a>) -> Option<NameUse<'a>> {
+    let (given, name) = stage.agent_task()?.roles.agent?;
+    Some(name_use(given, name, ""))
 }
 
 /// What of one sort the agent of a stage is given, and where each is named.
-fn named_tools<'a>(stage: &Stage<'a>, sort: &str) -> Vec<Use<'a>> {
-    let tools = stage.asked().into_iter().flat_map(|asked| &asked.roles.tools);
+fn named_tools<'a>(stage: &SwdlStage<'a>, sort: &str) -> Vec<NameUse<'a>> {
+    let tools = stage.agent_task().into_iter().flat_map(|asked| &asked.roles.tools);
     let tools = tools.filter(|(_, tool)| tool.starts_with(sort));
-    tools.map(|(given, tool)| used(*given, tool, sort)).collect()
+    tools.map(|(given, tool)| name_use(*given, tool, sort)).collect()
 }
 
 /// A name without its sort, where it stands.
-fn used<'a>(given: Given<'a>, name: &'a str, sort: &str) -> Use<'a> {
+fn name_use<'a>(given: FieldValue<'a>, name: &'a str, sort: &str) -> NameUse<'a> {
     let name = name.strip_prefix(sort).unwrap_or(name);
-    Use { name, source: given.node.source(), span: given.span() }
+    NameUse { name, source: given.node.source(), span: given.span() }
 }
 
-fn context(source: &syntax::Workflow<'_>) -> Context {
-    Context {
+fn lower_context(source: &syntax::SwdlWorkflow<'_>) -> WorkflowContext {
+    WorkflowContext {
         directory: None,
         modules: source.context.modules.iter().map(|(_, module)| (*module).to_owned()).collect(),
-        memory: source.context.memory.as_ref().map(|memory| asked::memory(&[memory])),
+        memory: source.context.memory.as_ref().map(|memory| agent_task::lower_memory(&[memory])),
     }
 }
 
 /// What is kept and not understood.
-fn labels(source: &syntax::Workflow<'_>) -> BTreeMap<String, Value> {
+fn build_labels(source: &syntax::SwdlWorkflow<'_>) -> BTreeMap<String, Value> {
     let mut labels = source.others.clone();
     let about = &source.about;
     labels.extend(about.author.map(|author| ("author".to_owned(), Value::from(author))));
     if !about.tags.is_empty() {
         labels.insert("tags".to_owned(), Value::from(about.tags.clone()));
     }
-    labels.extend(about.ui.map(|ui| ("ui".to_owned(), ui.node.json())));
+    labels.extend(about.ui.map(|ui| ("ui".to_owned(), ui.node.to_json())));
     labels
 }

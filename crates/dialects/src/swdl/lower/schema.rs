@@ -5,63 +5,65 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value, json};
 use skein_core::ir::Schema;
 
-use crate::swdl::syntax::{Declared, Input};
+use crate::swdl::syntax::{SwdlDeclaration, SwdlInput};
 
 /// What a run is given.
-pub(super) fn parameters(declared: &[Declared<'_>]) -> Schema {
-    Schema::new(object(declared, |declared| declared.ty.map_or_else(|| json!({}), |ty| ty.schema())))
+pub(super) fn parameters_schema(declared: &[SwdlDeclaration<'_>]) -> Schema {
+    Schema::new(object_schema(declared, |declared| {
+        declared.ty.map_or_else(|| json!({}), |ty| ty.to_schema())
+    }))
 }
 
 /// What a stage gives, as most stages do: one schema for all that declare nothing.
-pub(super) fn given(declared: Option<&[Declared<'_>]>) -> Schema {
-    static NOTHING: LazyLock<Schema> = LazyLock::new(|| Schema::new(outputs(Some(&[]))));
+pub(super) fn outputs_schema(declared: Option<&[SwdlDeclaration<'_>]>) -> Schema {
+    static NOTHING: LazyLock<Schema> = LazyLock::new(|| Schema::new(outputs_json(Some(&[]))));
     match declared {
         Some([]) => NOTHING.clone(),
-        declared => Schema::new(outputs(declared)),
+        declared => Schema::new(outputs_json(declared)),
     }
 }
 
 /// What a stage gives. One that declares nothing may give nothing, and nothing of it can be read.
-pub(super) fn outputs(declared: Option<&[Declared<'_>]>) -> Value {
+pub(super) fn outputs_json(declared: Option<&[SwdlDeclaration<'_>]>) -> Value {
     let Some(declared) = declared else { return json!({}) };
     if declared.is_empty() {
         return json!({"type": ["object", "null"], "properties": {}});
     }
-    object(declared, |declared| match declared.ty {
+    object_schema(declared, |declared| match declared.ty {
         // One that may be missing may say so.
-        Some(ty) if !declared.required && declared.default.is_none() => ty.or_null(),
-        Some(ty) => ty.schema(),
+        Some(ty) if !declared.required && declared.default.is_none() => ty.to_nullable_schema(),
+        Some(ty) => ty.to_schema(),
         None => json!({}),
     })
 }
 
 /// A list of what each item gives.
-pub(super) fn list(items: Value) -> Schema {
+pub(super) fn list_schema(items: Value) -> Schema {
     Schema::new(json!({"type": "array", "items": items}))
 }
 
-pub(super) fn input(input: &Input<'_>) -> Schema {
+pub(super) fn input_schema(input: &SwdlInput<'_>) -> Schema {
     let Some(ty) = input.ty else { return Schema::default() };
-    let mut schema = ty.schema();
-    describe(&mut schema, input.description);
+    let mut schema = ty.to_schema();
+    add_description(&mut schema, input.description);
     Schema::new(schema)
 }
 
 /// What people decide at a gate.
-pub(super) fn decision() -> Schema {
+pub(super) fn decision_schema() -> Schema {
     let text = json!({"type": ["string", "null"]});
     Schema::new(json!({"type": "object", "properties": {
         "decision": {"type": "string"}, "reason": text.clone(), "approver": text,
     }}))
 }
 
-fn object(declared: &[Declared<'_>], of: impl Fn(&Declared<'_>) -> Value) -> Value {
+fn object_schema(declared: &[SwdlDeclaration<'_>], of: impl Fn(&SwdlDeclaration<'_>) -> Value) -> Value {
     let mut properties = Map::new();
     for declared in declared {
         let mut schema = of(declared);
-        describe(&mut schema, declared.description);
+        add_description(&mut schema, declared.description);
         if let (Some(default), Some(schema)) = (declared.default, schema.as_object_mut()) {
-            schema.insert("default".to_owned(), default.node.json());
+            schema.insert("default".to_owned(), default.node.to_json());
         }
         properties.insert(declared.name.to_owned(), schema);
     }
@@ -74,7 +76,7 @@ fn object(declared: &[Declared<'_>], of: impl Fn(&Declared<'_>) -> Value) -> Val
     schema
 }
 
-fn describe(schema: &mut Value, description: Option<&str>) {
+fn add_description(schema: &mut Value, description: Option<&str>) {
     if let (Some(text), Some(schema)) = (description, schema.as_object_mut()) {
         schema.insert("description".to_owned(), Value::from(text.trim_end()));
     }

@@ -3,77 +3,84 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use skein_core::{
-    expr::{Expr, swdl::Scope},
+    expr::{Expr, swdl::SwdlExprScope},
     ids::StepId,
-    ir::{self, Approver, Each, Gate, Kind, Per, Policy, Shape, Step, StepPolicy, Work, Worker},
+    ir::{
+        self, Approver, EachSpec, GateSpec, ScopeShape, SharedStepPolicy, Step, StepKindSpec, StepPolicy,
+        TimeoutScope, WorkSpec, WorkerSpec,
+    },
     limits,
 };
 
 use super::{
-    expressions::Expressions,
-    policy::{Chosen, retry},
+    expressions::SwdlExpressions,
+    policy::{OnFailureChoice, lower_retry},
     schema,
 };
 use crate::{
-    border,
+    call_contract,
     code::Code,
-    common::on_interrupted,
+    common::default_on_interrupted,
     diagnostic::Diagnostic,
-    project::Sort,
-    read::{Given, Unlowered},
+    fields::{FieldValue, UnloweredSteps},
+    project::CatalogKind,
     swdl::{
-        defaults::{self, OnFailure},
-        syntax::{Asked, Called, Does, GateDef, Stage, StagePolicy, Workflow},
+        defaults::{self, SwdlOnFailure},
+        syntax::{GateDef, StagePolicy, SwdlAgentTask, SwdlCall, SwdlStage, SwdlStageKind, SwdlWorkflow},
     },
-    yaml::Node,
+    yaml::YamlNode,
 };
 
-pub(super) struct Stages<'e, 'a, 'l> {
-    pub expressions: &'e mut Expressions<'a, 'l>,
-    pub source: &'e Workflow<'a>,
+pub(super) struct SwdlStageLowering<'e, 'a, 'l> {
+    pub expressions: &'e mut SwdlExpressions<'a, 'l>,
+    pub source: &'e SwdlWorkflow<'a>,
     /// What holds for a stage without an error policy, once one has been met.
-    pub usual: Option<Policy>,
+    pub usual: Option<SharedStepPolicy>,
 }
 
-impl<'a> Stages<'_, 'a, '_> {
-    pub fn all(&mut self, stages: Unlowered<Stage<'a>>) -> Vec<Arc<Step>> {
+impl<'a> SwdlStageLowering<'_, 'a, '_> {
+    pub fn lower_stages(&mut self, stages: UnloweredSteps<SwdlStage<'a>>) -> Vec<Arc<Step>> {
         let roles: BTreeSet<String> =
-            self.expressions.lowering.project.names(Sort::Role).into_iter().collect();
-        self.warn_of_conditions(&stages);
-        self.expressions.lowering.reserve(stages.len());
-        stages.into_iter().map(|stage| Arc::new(self.stage(&stage, &roles))).collect()
+            self.expressions.lowering.project.catalog_names(CatalogKind::Role).into_iter().collect();
+        self.warn_gate_conditions(&stages);
+        self.expressions.lowering.reserve_steps(stages.len());
+        stages.into_iter().map(|stage| Arc::new(self.lower_stage(&stage, &roles))).collect()
     }
 
-    fn stage(&mut self, stage: &Stage<'a>, roles: &BTreeSet<String>) -> Step {
-        self.expressions.lowering.step_item(&stage.id, stage.node, "id");
-        let chosen = Chosen::of(&stage.policy, self.source);
+    fn lower_stage(&mut self, stage: &SwdlStage<'a>, roles: &BTreeSet<String>) -> Step {
+        self.expressions.lowering.add_step_item(&stage.id, stage.node, "id");
+        let chosen = OnFailureChoice::from_policies(&stage.policy, self.source);
         self.refuse_rollback(chosen);
         let mut step = match &stage.does {
-            Does::Agent(asked) => self.agent(stage, asked, chosen),
-            Does::Call(called) => self.call(stage, called, chosen),
-            Does::Gate(gate) => self.gate(stage, gate, chosen, roles),
-            Does::FanOut { source, template } => self.fan_out(stage, *source, template.as_ref(), chosen),
-            Does::Unclear => Step::new(stage.id.clone(), Kind::Work(Box::new(nobody()))),
+            SwdlStageKind::Agent(asked) => self.lower_agent_stage(stage, asked, chosen),
+            SwdlStageKind::Call(called) => self.lower_call_stage(stage, called, chosen),
+            SwdlStageKind::Gate(gate) => self.lower_gate_stage(stage, gate, chosen, roles),
+            SwdlStageKind::FanOut { source, template } => {
+                self.lower_fan_out(stage, *source, template.as_ref(), chosen)
+            }
+            SwdlStageKind::Unclear => {
+                Step::new(stage.id.clone(), StepKindSpec::Work(Box::new(placeholder_work())))
+            }
         };
         step.name = stage.name.map(str::to_owned);
         step.description = stage.description.map(str::to_owned);
         step.after.clone_from(&stage.depends_on);
-        step.when = stage.condition.and_then(|given| self.expressions.condition(given.node));
+        step.when = stage.condition.and_then(|given| self.expressions.lower_condition(given.node));
         if let Some(ui) = stage.ui {
-            step.labels.insert("ui".to_owned(), ui.node.json());
+            step.labels.insert("ui".to_owned(), ui.node.to_json());
         }
-        stage.skein.apply(&self.source.skein, &mut step);
-        self.expressions.lowering.share(&mut step);
+        stage.skein.apply_to_step(&self.source.skein, &mut step);
+        self.expressions.lowering.share_policy(&mut step);
         step
     }
 
     /// A gate that is not asked stays shut, unlike a stage that is not needed.
-    fn warn_of_conditions(&mut self, stages: &[Box<Stage<'a>>]) {
-        let may_be_skipped = |stage: &Stage<'a>| match (&stage.does, stage.condition) {
-            (Does::Gate(_), Some(condition)) => Some((stage.id.clone(), condition)),
+    fn warn_gate_conditions(&mut self, stages: &[Box<SwdlStage<'a>>]) {
+        let may_be_skipped = |stage: &SwdlStage<'a>| match (&stage.does, stage.condition) {
+            (SwdlStageKind::Gate(_), Some(condition)) => Some((stage.id.clone(), condition)),
             _ => None,
         };
-        let gates: Vec<(StepId, Given<'a>)> =
+        let gates: Vec<(StepId, FieldValue<'a>)> =
             stages.iter().filter_map(|stage| may_be_skipped(stage)).collect();
         if gates.is_empty() {
             return;
@@ -81,42 +88,59 @@ impl<'a> Stages<'_, 'a, '_> {
         let waited_for: BTreeSet<&StepId> = stages.iter().flat_map(|stage| &stage.depends_on).collect();
         for (id, condition) in gates.into_iter().filter(|(id, _)| waited_for.contains(id)) {
             let message = format!("if its condition is false, what waits for `{id}` is skipped");
-            let (source, span) = (condition.node.source(), condition.node.mark());
+            let (source, span) = (condition.node.source(), condition.node.first_line_span());
             let diagnostic = Diagnostic::new(Code::SkippedGate, source, span, message);
             let hint = "nobody approved it, so nothing that needs the approval may start";
-            self.expressions.lowering.push(diagnostic.hint(hint));
+            self.expressions.lowering.push(diagnostic.with_hint(hint));
         }
     }
 
-    fn agent(&mut self, stage: &Stage<'a>, asked: &Asked<'a>, chosen: Chosen<'a>) -> Step {
-        let mut step = self.asked(&stage.id, asked, Scope::Stage);
-        step.policy = self.agent_policy(stage, &step.kind, chosen);
+    fn lower_agent_stage(
+        &mut self,
+        stage: &SwdlStage<'a>,
+        asked: &SwdlAgentTask<'a>,
+        chosen: OnFailureChoice<'a>,
+    ) -> Step {
+        let mut step = self.lower_agent_task(&stage.id, asked, SwdlExprScope::Stage);
+        step.policy = self.lower_agent_policy(stage, &step.kind, chosen);
         step
     }
 
     /// Another workflow has its own times and tries; it is called again only where the stage itself says so.
-    fn call(&mut self, stage: &Stage<'a>, called: &Called<'a>, chosen: Chosen<'a>) -> Step {
-        let kind = border::kind(called.workflow, self.expressions.lowering);
+    fn lower_call_stage(
+        &mut self,
+        stage: &SwdlStage<'a>,
+        called: &SwdlCall<'a>,
+        chosen: OnFailureChoice<'a>,
+    ) -> Step {
+        let kind = call_contract::lower_call(called.workflow, self.expressions.lowering);
         let mut step = Step::new(stage.id.clone(), kind);
-        step.inputs = self.inputs(&called.inputs, Scope::Stage);
-        step.outputs = schema::given(called.outputs.as_deref());
+        step.inputs = self.lower_inputs(&called.inputs, SwdlExprScope::Stage);
+        step.outputs = schema::outputs_schema(called.outputs.as_deref());
         if stage.policy.retry.is_some() {
-            step.policy = self.work_policy(&step.kind, &[&stage.policy]).into();
+            step.policy = self.lower_work_policy(&step.kind, &[&stage.policy]).into();
         }
         step.policy.timeout = stage.policy.timeout.map(|(_, timeout)| timeout);
-        step.policy.effects = chosen.effects();
+        step.policy.effects = chosen.to_effects();
         step
     }
 
     /// Most stages say nothing of their own, and share what that means.
-    fn agent_policy(&mut self, stage: &Stage<'a>, kind: &Kind, chosen: Chosen<'a>) -> Policy {
+    fn lower_agent_policy(
+        &mut self,
+        stage: &SwdlStage<'a>,
+        kind: &StepKindSpec,
+        chosen: OnFailureChoice<'a>,
+    ) -> SharedStepPolicy {
         let is_usual = stage.policy.is_usual();
-        let same = |usual: &&Policy| is_usual && usual.on_interrupted == on_interrupted(kind);
+        let same =
+            |usual: &&SharedStepPolicy| is_usual && usual.on_interrupted == default_on_interrupted(kind);
         if let Some(usual) = self.usual.as_ref().filter(same) {
             return usual.clone();
         }
-        let effects = chosen.effects();
-        let policy = Policy::from(StepPolicy { effects, ..self.work_policy(kind, &[&stage.policy]) });
+        let effects = chosen.to_effects();
+        let policy =
+            SharedStepPolicy::from(StepPolicy { effects, ..self.lower_work_policy(kind, &[&stage.policy]) });
         if is_usual {
             self.usual = Some(policy.clone());
         }
@@ -124,28 +148,29 @@ impl<'a> Stages<'_, 'a, '_> {
     }
 
     /// How work is tried, by the first of these that says something.
-    fn work_policy(&self, kind: &Kind, policies: &[&StagePolicy<'a>]) -> StepPolicy {
+    fn lower_work_policy(&self, kind: &StepKindSpec, policies: &[&StagePolicy<'a>]) -> StepPolicy {
         let timeout = policies.first().and_then(|policy| policy.timeout).map(|(_, timeout)| timeout);
         let own = policies.iter().filter_map(|policy| policy.retry.as_deref()).map(|(_, retry)| retry);
         let sources: Vec<_> = own.chain([&self.source.policy.default_retry]).collect();
-        let retry = retry(&sources);
+        let retry = lower_retry(&sources);
         StepPolicy {
             timeout: Some(timeout.unwrap_or(defaults::STAGE_TIMEOUT)),
-            on_interrupted: on_interrupted(kind),
+            on_interrupted: default_on_interrupted(kind),
             retry,
             ..StepPolicy::default()
         }
     }
 
-    fn gate(
+    fn lower_gate_stage(
         &mut self,
-        stage: &Stage<'a>,
+        stage: &SwdlStage<'a>,
         gate: &GateDef<'a>,
-        chosen: Chosen<'a>,
+        chosen: OnFailureChoice<'a>,
         roles: &BTreeSet<String>,
     ) -> Step {
-        self.warn_of_gate(stage, gate);
-        let message = gate.message.and_then(|given| self.expressions.text(given.node, Scope::Stage));
+        self.warn_gate_policy(stage, gate);
+        let message =
+            gate.message.and_then(|given| self.expressions.lower_text(given.node, SwdlExprScope::Stage));
         let name = stage.name.unwrap_or(stage.id.as_str());
         let message = message.or_else(|| Expr::literal(name).ok());
         let approver = |name: &&str| match roles.contains(*name) {
@@ -154,103 +179,103 @@ impl<'a> Stages<'_, 'a, '_> {
         };
         let timeout = gate.timeout.or(stage.policy.timeout.map(|(_, timeout)| timeout));
         let kind = message.map(|message| {
-            Kind::Gate(Box::new(Gate {
+            StepKindSpec::Gate(Box::new(GateSpec {
                 message,
                 shows: Vec::new(),
                 approvers: gate.approvers.iter().map(approver).collect(),
                 quorum: 1,
                 timeout: Some(timeout.unwrap_or(defaults::GATE_TIMEOUT)),
-                on_timeout: gate.on_timeout.lowered(),
+                on_timeout: gate.on_timeout.to_gate_timeout(),
                 on_approve: None,
                 on_reject: None,
             }))
         });
         // A name is always short enough to be a message.
-        let kind = kind.unwrap_or_else(|| Kind::Work(Box::new(nobody())));
+        let kind = kind.unwrap_or_else(|| StepKindSpec::Work(Box::new(placeholder_work())));
         let mut step = Step::new(stage.id.clone(), kind);
-        step.outputs = schema::decision();
-        step.policy.effects = chosen.gate_effects();
+        step.outputs = schema::decision_schema();
+        step.policy.effects = chosen.to_gate_effects();
         step
     }
 
     /// What an error policy says and a gate has no use for.
-    fn warn_of_gate(&mut self, stage: &Stage<'a>, gate: &GateDef<'a>) {
+    fn warn_gate_policy(&mut self, stage: &SwdlStage<'a>, gate: &GateDef<'a>) {
         let retry = stage.policy.retry.as_deref().map(|(given, _)| *given);
         let timeout = stage.policy.timeout.map(|(given, _)| given).filter(|_| gate.timeout.is_some());
         let ignored = [(retry, "a gate is asked once"), (timeout, "the gate has a `timeout` of its own")];
         for (given, why) in ignored.into_iter().filter_map(|(given, why)| given.map(|given| (given, why))) {
             let message = format!("`{}` changes nothing: {why}", given.name);
-            let (source, span) = (given.node.source(), given.node.mark());
+            let (source, span) = (given.node.source(), given.node.first_line_span());
             self.expressions.lowering.push(Diagnostic::new(Code::IgnoredField, source, span, message));
         }
     }
 
-    fn fan_out(
+    fn lower_fan_out(
         &mut self,
-        stage: &Stage<'a>,
-        source: Option<Given<'a>>,
-        template: Option<&(Node<'a>, Box<Asked<'a>>)>,
-        chosen: Chosen<'a>,
+        stage: &SwdlStage<'a>,
+        source: Option<FieldValue<'a>>,
+        template: Option<&(YamlNode<'a>, Box<SwdlAgentTask<'a>>)>,
+        chosen: OnFailureChoice<'a>,
     ) -> Step {
-        let over = source.and_then(|given| self.expressions.value(given.node, Scope::Stage));
+        let over = source.and_then(|given| self.expressions.lower_value(given.node, SwdlExprScope::Stage));
         let (Some(over), Some((node, asked))) = (over, template) else {
-            return Step::new(stage.id.clone(), Kind::Work(Box::new(nobody())));
+            return Step::new(stage.id.clone(), StepKindSpec::Work(Box::new(placeholder_work())));
         };
-        let item = self.item(stage, *node, asked);
-        let each = Each {
+        let item = self.lower_item(stage, *node, asked);
+        let each = EachSpec {
             over,
             parallelism: Some(limits::PARALLELISM_DEFAULT),
-            errors: ir::EachErrors::default(),
-            scope: Arc::new(of_one(item)),
+            errors: ir::EachErrorPolicy::default(),
+            scope: Arc::new(single_step_scope(item)),
         };
-        let mut step = Step::new(stage.id.clone(), Kind::Each(Box::new(each)));
-        step.outputs = schema::list(schema::outputs(asked.outputs.as_deref()));
-        step.policy.effects = chosen.effects();
+        let mut step = Step::new(stage.id.clone(), StepKindSpec::Each(Box::new(each)));
+        step.outputs = schema::list_schema(schema::outputs_json(asked.outputs.as_deref()));
+        step.policy.effects = chosen.to_effects();
         // The time of one item has a default; how many there are nobody knows.
         step.policy.timeout = stage.policy.timeout.map(|(_, timeout)| timeout);
-        step.policy.timeout_per = Per::Step;
+        step.policy.timeout_per = TimeoutScope::Step;
         step
     }
 
     /// What is done for each item. Its name has a dot, which no stage's can have.
-    fn item(&mut self, stage: &Stage<'a>, node: Node<'a>, asked: &Asked<'a>) -> Step {
+    fn lower_item(&mut self, stage: &SwdlStage<'a>, node: YamlNode<'a>, asked: &SwdlAgentTask<'a>) -> Step {
         let id = StepId::new(format!("{}.item", stage.id)).unwrap_or_else(|_| stage.id.clone());
-        self.expressions.lowering.step_item(&id, node, "id");
-        let mut step = self.asked(&id, asked, Scope::FanOut);
+        self.expressions.lowering.add_step_item(&id, node, "id");
+        let mut step = self.lower_agent_task(&id, asked, SwdlExprScope::FanOut);
         // What people call it is the stage.
         step.labels.insert("stage".to_owned(), stage.id.as_str().into());
         step.name = stage.name.map(str::to_owned);
         // The stage's own time is for all of its items.
         let retried = StagePolicy { retry: stage.policy.retry.clone(), ..StagePolicy::default() };
-        step.policy = self.work_policy(&step.kind, &[&asked.policy, &retried]).into();
-        let mut skein = stage.skein.over(&self.source.skein);
+        step.policy = self.lower_work_policy(&step.kind, &[&asked.policy, &retried]).into();
+        let mut skein = stage.skein.inherit_from(&self.source.skein);
         // The stage's budget is for all of them, too.
         skein.budget = None;
-        skein.apply(&mut step);
+        skein.apply_to_step(&mut step);
         step
     }
 
     /// Nothing in this format says how a stage is taken back.
-    fn refuse_rollback(&mut self, chosen: Chosen<'a>) {
-        let Some(given) = chosen.given.filter(|_| chosen.word == OnFailure::Rollback) else { return };
+    fn refuse_rollback(&mut self, chosen: OnFailureChoice<'a>) {
+        let Some(given) = chosen.given.filter(|_| chosen.word == SwdlOnFailure::Rollback) else { return };
         let message = "`rollback` has nothing to take back: no stage declares a compensation";
-        let (source, span) = (given.node.source(), given.node.mark());
+        let (source, span) = (given.node.source(), given.node.first_line_span());
         let diagnostic = Diagnostic::new(Code::BadUndo, source, span, message);
         let hint = "write `halt`; a format that can undo steps is AIP-15";
-        self.expressions.lowering.push(diagnostic.hint(hint).fix_word(given.span(), "halt"));
+        self.expressions.lowering.push(diagnostic.with_hint(hint).with_word_fix(given.span(), "halt"));
     }
 }
 
 /// A scope that gives what its only step gives.
-fn of_one(step: Step) -> ir::Scope {
+fn single_step_scope(step: Step) -> ir::StepScope {
     let result = Expr::step(step.id.as_str(), Vec::<String>::new());
-    let mut scope = ir::Scope::new(Shape::Graph, vec![step]);
+    let mut scope = ir::StepScope::new(ScopeShape::Graph, vec![step]);
     scope.result = Some(result);
     scope
 }
 
 /// Stands for work about which something has been reported.
-fn nobody() -> Work {
+fn placeholder_work() -> WorkSpec {
     let text = String::new();
-    Work::new(Worker::Script { text, capabilities: Vec::new() })
+    WorkSpec::new(WorkerSpec::Script { text, capabilities: Vec::new() })
 }

@@ -1,12 +1,12 @@
 //! What agents are told besides their instructions: context modules, and what is remembered.
 
-use skein_core::closest::closest;
+use skein_core::suggest::find_closest_name;
 
-use super::{is_plain, plain};
+use super::{is_plain_name, read_plain_text};
 use crate::{
     code::Code,
-    diagnostic::{Diagnostic, Sink},
-    read::{Fields, Given},
+    diagnostic::{Diagnostic, DiagnosticSink},
+    fields::{FieldReader, FieldValue},
     swdl::defaults::{CONTEXT_MODULE, MEMORY_CATEGORIES},
 };
 
@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(in crate::swdl) struct StageContext<'a> {
     /// References such as `ctx:rules`, and where they stand.
-    pub modules: Vec<(Given<'a>, &'a str)>,
+    pub modules: Vec<(FieldValue<'a>, &'a str)>,
     pub memory: Option<MemoryDef<'a>>,
 }
 
@@ -29,11 +29,11 @@ pub(in crate::swdl) struct MemoryDef<'a> {
 
 impl<'a> StageContext<'a> {
     /// Reads a block; its list of modules has another name in the workflow than in a stage.
-    pub fn read(given: Given<'a>, modules: &'static str, sink: &mut Sink) -> StageContext<'a> {
-        let Some(mut fields) = Fields::of(given.node, "`context`", sink) else {
+    pub fn read(given: FieldValue<'a>, modules: &'static str, sink: &mut DiagnosticSink) -> StageContext<'a> {
+        let Some(mut fields) = FieldReader::from_node(given.node, "`context`", sink) else {
             return StageContext::default();
         };
-        let items = fields.optional(modules).and_then(|given| given.list(sink)).unwrap_or_default();
+        let items = fields.optional(modules).and_then(|given| given.read_list(sink)).unwrap_or_default();
         let context = StageContext {
             modules: items.into_iter().filter_map(|item| Some((item, read_module(item, sink)?))).collect(),
             memory: fields.optional("memory").and_then(|given| MemoryDef::read(given, sink)),
@@ -44,60 +44,68 @@ impl<'a> StageContext<'a> {
 }
 
 /// A module by its reference, such as `ctx:rules`.
-fn read_module<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
-    let text = plain(Some(given), sink)?;
+fn read_module<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
+    let text = read_plain_text(Some(given), sink)?;
     let name = text.strip_prefix(CONTEXT_MODULE).and_then(|rest| rest.strip_prefix(':'));
-    if name.is_some_and(is_plain) {
+    if name.is_some_and(is_plain_name) {
         return Some(text);
     }
     let message = format!("`{text}` is not a context module");
-    let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.mark(), message);
+    let diagnostic =
+        Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
     sink.push(match text.contains(':') {
-        true => diagnostic.hint(format!("modules are written `{CONTEXT_MODULE}:NAME`")),
+        true => diagnostic.with_hint(format!("modules are written `{CONTEXT_MODULE}:NAME`")),
         false => diagnostic
-            .hint(format!("write `{CONTEXT_MODULE}:{text}`"))
-            .fix(given.span(), format!("\"{CONTEXT_MODULE}:{text}\"")),
+            .with_hint(format!("write `{CONTEXT_MODULE}:{text}`"))
+            .with_fix(given.span(), format!("\"{CONTEXT_MODULE}:{text}\"")),
     });
     None
 }
 
 impl<'a> MemoryDef<'a> {
-    fn read(given: Given<'a>, sink: &mut Sink) -> Option<MemoryDef<'a>> {
-        let mut fields = Fields::of(given.node, "`memory`", sink)?;
+    fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<MemoryDef<'a>> {
+        let mut fields = FieldReader::from_node(given.node, "`memory`", sink)?;
         let tokens = fields.optional("max_tokens");
         let memory = MemoryDef {
-            project_scope: plain(fields.optional("project_scope"), sink),
+            project_scope: read_plain_text(fields.optional("project_scope"), sink),
             min_confidence: fields.optional("min_confidence").and_then(|given| read_confidence(given, sink)),
             categories: fields.optional("categories").map(|given| read_categories(given, sink)),
-            max_tokens: tokens.and_then(|given| given.whole(1..=u32::MAX, sink)).map(|tokens| tokens.value),
+            max_tokens: tokens
+                .and_then(|given| given.read_whole_number(1..=u32::MAX, sink))
+                .map(|tokens| tokens.value),
         };
         fields.finish(sink);
         Some(memory)
     }
 }
 
-fn read_confidence(given: Given<'_>, sink: &mut Sink) -> Option<f64> {
-    let value = given.number(sink)?.value;
+fn read_confidence(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<f64> {
+    let value = given.read_number(sink)?.value;
     if !(0.0..=1.0).contains(&value) {
         let message = format!("`{}` is from 0 to 1, not {value}", given.name);
-        sink.push(Diagnostic::new(Code::BadNumber, given.node.source(), given.node.mark(), message));
+        sink.push(Diagnostic::new(
+            Code::BadNumber,
+            given.node.source(),
+            given.node.first_line_span(),
+            message,
+        ));
         return None;
     }
     Some(value)
 }
 
 /// Sorts of memories. One that nothing has is only useless.
-fn read_categories<'a>(given: Given<'a>, sink: &mut Sink) -> Vec<&'a str> {
+fn read_categories<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<&'a str> {
     let mut categories = Vec::new();
-    for item in given.list(sink).unwrap_or_default() {
-        let Some(name) = plain(Some(item), sink) else { continue };
+    for item in given.read_list(sink).unwrap_or_default() {
+        let Some(name) = read_plain_text(Some(item), sink) else { continue };
         if !MEMORY_CATEGORIES.contains(&name) {
             let message = format!("no memory is a `{name}`, so this finds none");
             let diagnostic =
-                Diagnostic::new(Code::IgnoredField, item.node.source(), item.node.mark(), message);
-            sink.push(match closest(name, MEMORY_CATEGORIES.iter().copied()) {
-                Some(near) => diagnostic.meant(item.span(), near),
-                None => diagnostic.hint(format!("categories are {}", MEMORY_CATEGORIES.join(", "))),
+                Diagnostic::new(Code::IgnoredField, item.node.source(), item.node.first_line_span(), message);
+            sink.push(match find_closest_name(name, MEMORY_CATEGORIES.iter().copied()) {
+                Some(near) => diagnostic.with_suggestion(item.span(), near),
+                None => diagnostic.with_hint(format!("categories are {}", MEMORY_CATEGORIES.join(", "))),
             });
         }
         categories.push(name);

@@ -2,84 +2,112 @@
 
 use skein_core::ir::Schema;
 
-use super::{check_name, flag, text};
+use super::{check_name, read_bool, read_text};
 use crate::{
     code::Code,
-    diagnostic::{Diagnostic, Sink},
-    read::{Fields, Given},
-    swdl::{defaults, types::Type},
-    yaml::Field,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    fields::{FieldReader, FieldValue},
+    swdl::{defaults, types::ContractType},
+    yaml::YamlField,
 };
 
 /// A parameter or an output.
 #[derive(Debug)]
-pub(in crate::swdl) struct Declared<'a> {
+pub(in crate::swdl) struct SwdlDeclaration<'a> {
     pub name: &'a str,
     /// None if it has been reported.
-    pub ty: Option<Type>,
+    pub ty: Option<ContractType>,
     pub required: bool,
-    pub default: Option<Given<'a>>,
+    pub default: Option<FieldValue<'a>>,
     pub description: Option<&'a str>,
 }
 
 #[derive(Debug)]
-pub(in crate::swdl) struct Input<'a> {
+pub(in crate::swdl) struct SwdlInput<'a> {
     pub name: &'a str,
-    pub ty: Option<Type>,
-    pub source: Option<Given<'a>>,
+    pub ty: Option<ContractType>,
+    pub source: Option<FieldValue<'a>>,
     pub required: bool,
     pub description: Option<&'a str>,
 }
 
 /// The entries of a mapping by name; none if it is something else, which is reported.
-fn entries<'a>(given: Option<Given<'a>>, what: &str, sink: &mut Sink) -> Option<Vec<Field<'a>>> {
+fn read_entries<'a>(
+    given: Option<FieldValue<'a>>,
+    what: &str,
+    sink: &mut DiagnosticSink,
+) -> Option<Vec<YamlField<'a>>> {
     let Some(given) = given else { return Some(Vec::new()) };
     let fields = given.node.fields().map(Iterator::collect);
     if fields.is_none() {
-        sink.push(given.wrong(format!("a mapping of {what} by name")));
+        sink.push(given.diagnose_type(format!("a mapping of {what} by name")));
     }
     fields
 }
 
 /// The fields of a declaration. A type alone is not enough, and is easily written.
-fn declaration<'a>(field: Field<'a>, what: &'static str, sink: &mut Sink) -> Option<Fields<'a>> {
-    let Some(text) = field.value.raw().filter(|text| Type::is_type(text)) else {
-        return Fields::under(field, what, sink);
+fn read_declaration<'a>(
+    field: YamlField<'a>,
+    what: &'static str,
+    sink: &mut DiagnosticSink,
+) -> Option<FieldReader<'a>> {
+    let Some(text) = field.value.raw_text().filter(|text| ContractType::is_type(text)) else {
+        return FieldReader::from_field(field, what, sink);
     };
     let message = format!("{what} is a mapping of fields, found the text `{text}`");
-    let whole = field.value.under("type");
-    let diagnostic = Diagnostic::new(Code::WrongType, field.value.source(), field.value.mark(), message);
-    sink.push(diagnostic.hint(format!("write `{whole}`")).fix(field.value.span(), whole));
+    let whole = field.value.wrap_in_key("type");
+    let diagnostic =
+        Diagnostic::new(Code::WrongType, field.value.source(), field.value.first_line_span(), message);
+    sink.push(diagnostic.with_hint(format!("write `{whole}`")).with_fix(field.value.span(), whole));
     None
 }
 
-impl<'a> Declared<'a> {
+impl<'a> SwdlDeclaration<'a> {
     /// None if nothing can be said about what is declared.
-    pub fn parameters(given: Option<Given<'a>>, sink: &mut Sink) -> Option<Vec<Declared<'a>>> {
-        let entries = entries(given, "parameters", sink)?.into_iter();
+    pub fn read_parameters(
+        given: Option<FieldValue<'a>>,
+        sink: &mut DiagnosticSink,
+    ) -> Option<Vec<SwdlDeclaration<'a>>> {
+        let entries = read_entries(given, "parameters", sink)?.into_iter();
         let required = defaults::PARAMETER_REQUIRED;
-        Some(entries.filter_map(|field| Declared::read(field, "a parameter", required, sink)).collect())
+        Some(
+            entries.filter_map(|field| SwdlDeclaration::read(field, "a parameter", required, sink)).collect(),
+        )
     }
 
-    pub fn outputs(given: Option<Given<'a>>, sink: &mut Sink) -> Option<Vec<Declared<'a>>> {
-        let entries = entries(given, "outputs", sink)?.into_iter();
+    pub fn read_outputs(
+        given: Option<FieldValue<'a>>,
+        sink: &mut DiagnosticSink,
+    ) -> Option<Vec<SwdlDeclaration<'a>>> {
+        let entries = read_entries(given, "outputs", sink)?.into_iter();
         let required = defaults::OUTPUT_REQUIRED;
-        Some(entries.filter_map(|field| Declared::read(field, "an output", required, sink)).collect())
+        Some(entries.filter_map(|field| SwdlDeclaration::read(field, "an output", required, sink)).collect())
     }
 
-    fn read(field: Field<'a>, what: &'static str, required: bool, sink: &mut Sink) -> Option<Declared<'a>> {
+    fn read(
+        field: YamlField<'a>,
+        what: &'static str,
+        required: bool,
+        sink: &mut DiagnosticSink,
+    ) -> Option<SwdlDeclaration<'a>> {
         let named = check_name(field, what, sink);
-        let Some(mut fields) = declaration(field, what, sink) else {
+        let Some(mut fields) = read_declaration(field, what, sink) else {
             // It is declared, whatever it is, so that nothing is said about who reads it.
             let (name, description) = (field.key, None);
-            return named.then_some(Declared { name, ty: None, required: false, default: None, description });
+            return named.then_some(SwdlDeclaration {
+                name,
+                ty: None,
+                required: false,
+                default: None,
+                description,
+            });
         };
-        let declared = Declared {
+        let declared = SwdlDeclaration {
             name: field.key,
-            ty: fields.required("type", sink).and_then(|given| Type::read(given, sink)),
-            required: flag(fields.optional("required"), sink).unwrap_or(required),
+            ty: fields.required("type", sink).and_then(|given| ContractType::read(given, sink)),
+            required: read_bool(fields.optional("required"), sink).unwrap_or(required),
             default: fields.optional("default"),
-            description: text(fields.optional("description"), sink),
+            description: read_text(fields.optional("description"), sink),
         };
         fields.finish(sink);
         if let (Some(ty), Some(default)) = (declared.ty, declared.default) {
@@ -90,28 +118,33 @@ impl<'a> Declared<'a> {
 }
 
 /// A default is a value of its own type.
-fn check_default(ty: Type, given: Given<'_>, sink: &mut Sink) {
-    if let Err(error) = Schema::new(ty.schema()).check(&given.node.json()) {
+fn check_default(ty: ContractType, given: FieldValue<'_>, sink: &mut DiagnosticSink) {
+    if let Err(error) = Schema::new(ty.to_schema()).check(&given.node.to_json()) {
         let message = format!("`default` is not of the type `{}`: {error}", ty.name());
-        sink.push(Diagnostic::new(Code::WrongType, given.node.source(), given.node.mark(), message));
+        sink.push(Diagnostic::new(
+            Code::WrongType,
+            given.node.source(),
+            given.node.first_line_span(),
+            message,
+        ));
     }
 }
 
-impl<'a> Input<'a> {
-    pub fn all(given: Option<Given<'a>>, sink: &mut Sink) -> Vec<Input<'a>> {
-        let entries = entries(given, "inputs", sink).unwrap_or_default().into_iter();
-        entries.filter_map(|field| Input::read(field, sink)).collect()
+impl<'a> SwdlInput<'a> {
+    pub fn read_all(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Vec<SwdlInput<'a>> {
+        let entries = read_entries(given, "inputs", sink).unwrap_or_default().into_iter();
+        entries.filter_map(|field| SwdlInput::read(field, sink)).collect()
     }
 
-    fn read(field: Field<'a>, sink: &mut Sink) -> Option<Input<'a>> {
+    fn read(field: YamlField<'a>, sink: &mut DiagnosticSink) -> Option<SwdlInput<'a>> {
         let named = check_name(field, "an input", sink);
-        let mut fields = Fields::under(field, "an input", sink)?;
-        let input = Input {
+        let mut fields = FieldReader::from_field(field, "an input", sink)?;
+        let input = SwdlInput {
             name: field.key,
-            ty: fields.required("type", sink).and_then(|given| Type::read(given, sink)),
+            ty: fields.required("type", sink).and_then(|given| ContractType::read(given, sink)),
             source: fields.required("source", sink),
-            required: flag(fields.optional("required"), sink).unwrap_or(defaults::INPUT_REQUIRED),
-            description: text(fields.optional("description"), sink),
+            required: read_bool(fields.optional("required"), sink).unwrap_or(defaults::INPUT_REQUIRED),
+            description: read_text(fields.optional("description"), sink),
         };
         fields.finish(sink);
         named.then_some(input)

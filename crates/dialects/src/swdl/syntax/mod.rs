@@ -8,69 +8,70 @@ mod stage;
 mod workflow;
 
 pub(super) use context::{MemoryDef, StageContext};
-pub(super) use contract::{Declared, Input};
+pub(super) use contract::{SwdlDeclaration, SwdlInput};
 pub(super) use hooks::HookDef;
 pub(super) use policy::{RetryDef, StagePolicy};
-pub(super) use stage::{Asked, Called, Does, GateDef, Stage};
-pub(super) use workflow::Workflow;
+pub(super) use stage::{GateDef, SwdlAgentTask, SwdlCall, SwdlStage, SwdlStageKind};
+pub(super) use workflow::SwdlWorkflow;
 
 use skein_core::time::Millis;
 
 use crate::{
     code::Code,
-    diagnostic::{Diagnostic, Sink},
-    duration::Units,
-    read::Given,
-    yaml::Field,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    duration::DurationUnits,
+    fields::FieldValue,
+    yaml::YamlField,
 };
 
 /// Longer ids are of no use to people, and one of a fan-out's steps is longer than its stage's.
 const ID_MOST: usize = 128;
 
 /// Whether a name is no path: it is looked up in folders of the project, and leads nowhere else.
-fn is_plain(name: &str) -> bool {
+fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0'])
 }
 
-fn text<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Option<&'a str> {
-    given.and_then(|given| given.text(sink)).map(|text| text.value)
+fn read_text<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Option<&'a str> {
+    given.and_then(|given| given.read_text(sink)).map(|text| text.value)
 }
 
-fn words<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Option<&'a str> {
-    given.and_then(|given| given.words(sink)).map(|text| text.value)
+fn read_non_empty_text<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Option<&'a str> {
+    given.and_then(|given| given.read_non_empty_text(sink)).map(|text| text.value)
 }
 
-fn flag(given: Option<Given<'_>>, sink: &mut Sink) -> Option<bool> {
-    given.and_then(|given| given.flag(sink)).map(|flag| flag.value)
+fn read_bool(given: Option<FieldValue<'_>>, sink: &mut DiagnosticSink) -> Option<bool> {
+    given.and_then(|given| given.read_bool(sink)).map(|flag| flag.value)
 }
 
-fn length(given: Option<Given<'_>>, sink: &mut Sink) -> Option<Millis> {
-    given.and_then(|given| given.duration(Units::UpToDays, sink)).map(|length| length.value)
+fn read_duration(given: Option<FieldValue<'_>>, sink: &mut DiagnosticSink) -> Option<Millis> {
+    given.and_then(|given| given.read_duration(DurationUnits::UpToDays, sink)).map(|length| length.value)
 }
 
 /// Text that is taken as it is. What a run works out does not decide who does something, with what, or who is asked.
-fn plain<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Option<&'a str> {
+fn read_plain_text<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let given = given?;
-    let text = given.words(sink)?.value;
+    let text = given.read_non_empty_text(sink)?.value;
     if !text.contains("${{") {
         return Some(text);
     }
     let message = format!("`{}` cannot have an expression in it", given.name);
-    let diagnostic = Diagnostic::new(Code::BadExpression, given.node.source(), given.node.mark(), message);
-    sink.push(diagnostic.hint("write it out"));
+    let diagnostic =
+        Diagnostic::new(Code::BadExpression, given.node.source(), given.node.first_line_span(), message);
+    sink.push(diagnostic.with_hint("write it out"));
     None
 }
 
 /// The items of a list, each as it is.
-fn plains<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Vec<&'a str> {
-    let items = given.and_then(|given| given.list(sink)).unwrap_or_default();
-    items.into_iter().filter_map(|item| plain(Some(item), sink)).collect()
+fn read_plain_texts<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Vec<&'a str> {
+    let items = given.and_then(|given| given.read_list(sink)).unwrap_or_default();
+    items.into_iter().filter_map(|item| read_plain_text(Some(item), sink)).collect()
 }
 
 /// An id in kebab case. What is none is reported with what it could be.
-fn id<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Option<&'a str> {
+fn read_id<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let given = given?;
-    let text = given.words(sink)?.value;
+    let text = given.read_non_empty_text(sink)?.value;
     if is_kebab(text) {
         return Some(text);
     }
@@ -78,10 +79,13 @@ fn id<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Option<&'a str> {
     let hint = format!(
         "ids are at most {ID_MOST} lower case letters, digits and single dashes, and start with a letter"
     );
-    let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.mark(), message);
-    sink.push(match kebab(text) {
-        Some(meant) => diagnostic.hint(format!("{hint}; `{meant}` would do")).fix_word(given.span(), &meant),
-        None => diagnostic.hint(hint),
+    let diagnostic =
+        Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
+    sink.push(match to_kebab(text) {
+        Some(meant) => {
+            diagnostic.with_hint(format!("{hint}; `{meant}` would do")).with_word_fix(given.span(), &meant)
+        }
+        None => diagnostic.with_hint(hint),
     });
     None
 }
@@ -93,7 +97,7 @@ fn is_kebab(text: &str) -> bool {
 }
 
 /// What a text was probably meant to be, if it can be told.
-fn kebab(text: &str) -> Option<String> {
+fn to_kebab(text: &str) -> Option<String> {
     let spaced = text.replace(['_', ' ', '.'], "-").to_ascii_lowercase();
     is_kebab(&spaced).then_some(spaced)
 }
@@ -106,7 +110,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Refuses a key that no expression could name.
-fn check_name(field: Field<'_>, what: &str, sink: &mut Sink) -> bool {
+fn check_name(field: YamlField<'_>, what: &str, sink: &mut DiagnosticSink) -> bool {
     if is_name(field.key) {
         return true;
     }
@@ -114,6 +118,6 @@ fn check_name(field: Field<'_>, what: &str, sink: &mut Sink) -> bool {
     let hint =
         format!("names are at most {ID_MOST} letters, digits, `_` and `-`, and start with a letter or `_`");
     let diagnostic = Diagnostic::new(Code::BadName, field.value.source(), field.key_span, message);
-    sink.push(diagnostic.hint(hint));
+    sink.push(diagnostic.with_hint(hint));
     false
 }

@@ -2,22 +2,22 @@
 
 use skein_core::{limits, time::Millis};
 
-use super::{length, plains};
+use super::{read_duration, read_plain_texts};
 use crate::{
     code::Code,
-    common::{self, refuse_short_longest},
-    diagnostic::{Diagnostic, Sink},
-    duration::Units,
-    read::{Fields, Given, Spanned},
-    swdl::defaults::{ERRORS_MOST, MULTIPLIER_MOST, ON_FAILURE, ON_STAGE_FAILURE, OnFailure},
+    common::{self, refuse_short_max_delay},
+    diagnostic::{Diagnostic, DiagnosticSink},
+    duration::DurationUnits,
+    fields::{FieldReader, FieldValue, Spanned},
+    swdl::defaults::{ERRORS_MOST, MULTIPLIER_MOST, ON_FAILURE, ON_STAGE_FAILURE, SwdlOnFailure},
 };
 
 /// The `error_policy` of a stage.
 #[derive(Debug, Default)]
 pub(in crate::swdl) struct StagePolicy<'a> {
-    pub retry: Option<Box<(Given<'a>, RetryDef<'a>)>>,
-    pub on_failure: Option<(Given<'a>, OnFailure)>,
-    pub timeout: Option<(Given<'a>, Millis)>,
+    pub retry: Option<Box<(FieldValue<'a>, RetryDef<'a>)>>,
+    pub on_failure: Option<(FieldValue<'a>, SwdlOnFailure)>,
+    pub timeout: Option<(FieldValue<'a>, Millis)>,
 }
 
 impl StagePolicy<'_> {
@@ -31,7 +31,7 @@ impl StagePolicy<'_> {
 #[derive(Debug, Default)]
 pub(in crate::swdl) struct WorkflowPolicy<'a> {
     pub default_retry: RetryDef<'a>,
-    pub on_stage_failure: Option<(Given<'a>, OnFailure)>,
+    pub on_stage_failure: Option<(FieldValue<'a>, SwdlOnFailure)>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -45,41 +45,41 @@ pub(in crate::swdl) struct RetryDef<'a> {
 }
 
 impl<'a> StagePolicy<'a> {
-    pub fn read(given: Given<'a>, sink: &mut Sink) -> StagePolicy<'a> {
-        let Some(mut fields) = Fields::of(given.node, "an error policy", sink) else {
+    pub fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> StagePolicy<'a> {
+        let Some(mut fields) = FieldReader::from_node(given.node, "an error policy", sink) else {
             return StagePolicy::default();
         };
-        let mut policy = StagePolicy::of_item(&mut fields, sink);
+        let mut policy = StagePolicy::read_item_fields(&mut fields, sink);
         policy.on_failure = fields
             .optional("on_failure")
-            .and_then(|given| given.one_of(ON_FAILURE, sink).map(|word| (given, word.value)));
+            .and_then(|given| given.read_one_of(ON_FAILURE, sink).map(|word| (given, word.value)));
         fields.finish(sink);
         policy
     }
 
     /// What an item of a fan-out may say: its failure is the stage's.
-    pub fn read_item(given: Given<'a>, sink: &mut Sink) -> StagePolicy<'a> {
-        let Some(mut fields) = Fields::of(given.node, "the error policy of an item", sink) else {
+    pub fn read_item(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> StagePolicy<'a> {
+        let Some(mut fields) = FieldReader::from_node(given.node, "the error policy of an item", sink) else {
             return StagePolicy::default();
         };
-        let policy = StagePolicy::of_item(&mut fields, sink);
+        let policy = StagePolicy::read_item_fields(&mut fields, sink);
         fields.finish(sink);
         policy
     }
 
-    fn of_item(fields: &mut Fields<'a>, sink: &mut Sink) -> StagePolicy<'a> {
+    fn read_item_fields(fields: &mut FieldReader<'a>, sink: &mut DiagnosticSink) -> StagePolicy<'a> {
         let timeout = fields.optional("timeout");
         StagePolicy {
             retry: fields.optional("retry").map(|given| Box::new((given, RetryDef::read(given, sink)))),
             on_failure: None,
-            timeout: timeout.and_then(|given| length(Some(given), sink).map(|length| (given, length))),
+            timeout: timeout.and_then(|given| read_duration(Some(given), sink).map(|length| (given, length))),
         }
     }
 }
 
 impl<'a> WorkflowPolicy<'a> {
-    pub fn read(given: Given<'a>, sink: &mut Sink) -> WorkflowPolicy<'a> {
-        let Some(mut fields) = Fields::of(given.node, "the error policy", sink) else {
+    pub fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> WorkflowPolicy<'a> {
+        let Some(mut fields) = FieldReader::from_node(given.node, "the error policy", sink) else {
             return WorkflowPolicy::default();
         };
         let retry = fields.optional("default_retry");
@@ -87,7 +87,7 @@ impl<'a> WorkflowPolicy<'a> {
         let policy = WorkflowPolicy {
             default_retry: retry.map_or_else(RetryDef::default, |given| RetryDef::read(given, sink)),
             on_stage_failure: on_stage_failure
-                .and_then(|given| given.one_of(ON_STAGE_FAILURE, sink).map(|word| (given, word.value))),
+                .and_then(|given| given.read_one_of(ON_STAGE_FAILURE, sink).map(|word| (given, word.value))),
         };
         fields.finish(sink);
         policy
@@ -95,24 +95,24 @@ impl<'a> WorkflowPolicy<'a> {
 }
 
 impl<'a> RetryDef<'a> {
-    fn read(given: Given<'a>, sink: &mut Sink) -> RetryDef<'a> {
-        let Some(mut fields) = Fields::of(given.node, "a retry policy", sink) else {
+    fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> RetryDef<'a> {
+        let Some(mut fields) = FieldReader::from_node(given.node, "a retry policy", sink) else {
             return RetryDef::default();
         };
         let attempts = fields.optional("max_attempts");
         let errors = fields.optional("non_retryable_errors");
-        let delay = |given: Option<Given<'_>>, sink: &mut Sink| {
+        let delay = |given: Option<FieldValue<'_>>, sink: &mut DiagnosticSink| {
             let given = given?;
-            common::delay(given, given.duration(Units::UpToDays, sink), sink)
+            common::check_delay(given, given.read_duration(DurationUnits::UpToDays, sink), sink)
         };
         let first = delay(fields.optional("initial_interval"), sink);
         let most = delay(fields.optional("max_interval"), sink);
         if let (Some(first), Some(most)) = (&first, &most) {
-            refuse_short_longest(first, most, sink);
+            refuse_short_max_delay(first, most, sink);
         }
         let retry = RetryDef {
             max_attempts: attempts
-                .and_then(|given| given.whole(1..=limits::ATTEMPTS, sink))
+                .and_then(|given| given.read_whole_number(1..=limits::ATTEMPTS, sink))
                 .map(|attempts| attempts.value),
             initial_interval: first.map(|length| length.value),
             backoff_multiplier: fields
@@ -127,22 +127,27 @@ impl<'a> RetryDef<'a> {
 }
 
 /// Codes of errors. The workflow's are every stage's, so that there cannot be any number of them.
-fn read_errors<'a>(given: Given<'a>, sink: &mut Sink) -> Vec<&'a str> {
-    let errors = plains(Some(given), sink);
+fn read_errors<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<&'a str> {
+    let errors = read_plain_texts(Some(given), sink);
     if errors.len() > ERRORS_MOST {
         let message = format!("`{}` names at most {ERRORS_MOST} errors, not {}", given.name, errors.len());
-        sink.push(Diagnostic::new(Code::TooBig, given.node.source(), given.node.mark(), message));
+        sink.push(Diagnostic::new(Code::TooBig, given.node.source(), given.node.first_line_span(), message));
         return Vec::new();
     }
     errors
 }
 
 /// A factor in thousandths.
-fn read_multiplier(given: Given<'_>, sink: &mut Sink) -> Option<u32> {
-    let Spanned { value, .. } = given.number(sink)?;
+fn read_multiplier(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<u32> {
+    let Spanned { value, .. } = given.read_number(sink)?;
     if !(0.001..=MULTIPLIER_MOST).contains(&value) {
         let message = format!("`{}` is more than 0 and at most {MULTIPLIER_MOST}, not {value}", given.name);
-        sink.push(Diagnostic::new(Code::BadNumber, given.node.source(), given.node.mark(), message));
+        sink.push(Diagnostic::new(
+            Code::BadNumber,
+            given.node.source(),
+            given.node.first_line_span(),
+            message,
+        ));
         return None;
     }
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range was just checked")]

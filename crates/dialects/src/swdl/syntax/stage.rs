@@ -2,42 +2,47 @@
 
 use skein_core::{ids::StepId, time::Millis};
 
-use super::{Declared, Input, StageContext, StagePolicy, flag, id, is_plain, length, plain, plains, words};
+use super::{
+    StageContext, StagePolicy, SwdlDeclaration, SwdlInput, is_plain_name, read_bool, read_duration, read_id,
+    read_non_empty_text, read_plain_text, read_plain_texts,
+};
 use crate::{
-    border::{CALL, call},
+    call_contract::{CALL, read_call},
     code::Code,
-    common::waits_for,
-    diagnostic::{Diagnostic, Sink},
-    read::{Fields, Given},
-    swdl::defaults::{ARTIFACTS, GATE_KINDS, HANDOFF_FORMATS, ON_TIMEOUT, OnTimeout, STAGE_TYPES, StageType},
-    xskein::{Extra, OwnSkein},
-    yaml::Node,
+    common::read_dependencies,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    extension_block::{ExtraFields, StepExtensionBlock},
+    fields::{FieldReader, FieldValue},
+    swdl::defaults::{
+        ARTIFACTS, GATE_KINDS, HANDOFF_FORMATS, ON_TIMEOUT, STAGE_TYPES, StageType, SwdlOnTimeout,
+    },
+    yaml::YamlNode,
 };
 
 #[derive(Debug)]
-pub(in crate::swdl) struct Stage<'a> {
+pub(in crate::swdl) struct SwdlStage<'a> {
     pub id: StepId,
-    pub node: Node<'a>,
+    pub node: YamlNode<'a>,
     pub name: Option<&'a str>,
     pub description: Option<&'a str>,
     pub depends_on: Vec<StepId>,
-    pub condition: Option<Given<'a>>,
-    pub does: Does<'a>,
+    pub condition: Option<FieldValue<'a>>,
+    pub does: SwdlStageKind<'a>,
     pub policy: StagePolicy<'a>,
-    pub ui: Option<Given<'a>>,
-    pub skein: OwnSkein,
+    pub ui: Option<FieldValue<'a>>,
+    pub skein: StepExtensionBlock,
 }
 
 /// What a stage does.
 #[derive(Debug)]
-pub(in crate::swdl) enum Does<'a> {
-    Agent(Box<Asked<'a>>),
+pub(in crate::swdl) enum SwdlStageKind<'a> {
+    Agent(Box<SwdlAgentTask<'a>>),
     /// Another workflow does it, by `x-skein.call`.
-    Call(Box<Called<'a>>),
+    Call(Box<SwdlCall<'a>>),
     Gate(Box<GateDef<'a>>),
     FanOut {
-        source: Option<Given<'a>>,
-        template: Option<(Node<'a>, Box<Asked<'a>>)>,
+        source: Option<FieldValue<'a>>,
+        template: Option<(YamlNode<'a>, Box<SwdlAgentTask<'a>>)>,
     },
     /// Its type is none, which has been reported.
     Unclear,
@@ -45,48 +50,48 @@ pub(in crate::swdl) enum Does<'a> {
 
 /// The workflow that a stage calls, what it is given and what it must give.
 #[derive(Debug)]
-pub(in crate::swdl) struct Called<'a> {
-    pub workflow: Given<'a>,
-    pub inputs: Vec<Input<'a>>,
+pub(in crate::swdl) struct SwdlCall<'a> {
+    pub workflow: FieldValue<'a>,
+    pub inputs: Vec<SwdlInput<'a>>,
     /// None if nothing can be said about what is declared.
-    pub outputs: Option<Vec<Declared<'a>>>,
+    pub outputs: Option<Vec<SwdlDeclaration<'a>>>,
 }
 
 /// What an agent is asked to do, in a stage or for each item of one.
 #[derive(Debug, Default)]
-pub(in crate::swdl) struct Asked<'a> {
-    pub roles: Roles<'a>,
-    pub inputs: Vec<Input<'a>>,
+pub(in crate::swdl) struct SwdlAgentTask<'a> {
+    pub roles: StageRoles<'a>,
+    pub inputs: Vec<SwdlInput<'a>>,
     /// None if nothing can be said about what is declared.
-    pub outputs: Option<Vec<Declared<'a>>>,
+    pub outputs: Option<Vec<SwdlDeclaration<'a>>>,
     pub context: Option<Box<StageContext<'a>>>,
-    pub handoff: Handoff<'a>,
+    pub handoff: StageHandoff<'a>,
     /// Of an item.
     pub policy: StagePolicy<'a>,
 }
 
 #[derive(Debug, Default)]
-pub(in crate::swdl) struct Roles<'a> {
+pub(in crate::swdl) struct StageRoles<'a> {
     /// The name of the agent, without `agent:`.
-    pub agent: Option<(Given<'a>, &'a str)>,
+    pub agent: Option<(FieldValue<'a>, &'a str)>,
     pub model: Option<&'a str>,
-    pub instructions: Option<Given<'a>>,
-    pub tools: Vec<(Given<'a>, &'a str)>,
+    pub instructions: Option<FieldValue<'a>>,
+    pub tools: Vec<(FieldValue<'a>, &'a str)>,
 }
 
 #[derive(Debug, Default)]
-pub(in crate::swdl) struct Handoff<'a> {
+pub(in crate::swdl) struct StageHandoff<'a> {
     pub format: Option<&'static str>,
     pub include_run_log: Option<bool>,
-    pub summary_prompt: Option<Given<'a>>,
+    pub summary_prompt: Option<FieldValue<'a>>,
 }
 
 #[derive(Debug, Default)]
 pub(in crate::swdl) struct GateDef<'a> {
     pub approvers: Vec<&'a str>,
     pub timeout: Option<Millis>,
-    pub on_timeout: OnTimeout,
-    pub message: Option<Given<'a>>,
+    pub on_timeout: SwdlOnTimeout,
+    pub message: Option<FieldValue<'a>>,
 }
 
 /// The fields that only mean something in a stage of one type.
@@ -100,77 +105,78 @@ const OF_TYPE: &[(&str, StageType)] = &[
     ("fan_out", StageType::FanOut),
 ];
 
-impl<'a> Stage<'a> {
-    pub fn read(item: Given<'a>, sink: &mut Sink) -> Option<Stage<'a>> {
+impl<'a> SwdlStage<'a> {
+    pub fn read(item: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<SwdlStage<'a>> {
         let node = item.node;
-        let mut fields = Fields::of(node, "a stage", sink)?;
-        let id = id(fields.required("id", sink), sink).and_then(|id| StepId::new(id).ok());
-        let name = words(fields.required("name", sink), sink);
-        let description = super::text(fields.optional("description"), sink);
-        let depends_on = waits_for(fields.optional("depends_on"), sink);
+        let mut fields = FieldReader::from_node(node, "a stage", sink)?;
+        let id = read_id(fields.required("id", sink), sink).and_then(|id| StepId::new(id).ok());
+        let name = read_non_empty_text(fields.required("name", sink), sink);
+        let description = super::read_text(fields.optional("description"), sink);
+        let depends_on = read_dependencies(fields.optional("depends_on"), sink);
         let depends_on = depends_on.into_iter().map(|name| name.value).collect();
-        let condition = fields.optional("condition").filter(|given| is_scalar(*given, sink));
-        let (does, fans_out) = Does::read(&mut fields, sink);
+        let condition = fields.optional("condition").filter(|given| check_scalar(*given, sink));
+        let (does, fans_out) = SwdlStageKind::read(&mut fields, sink);
         let policy = fields
             .optional("error_policy")
             .map_or_else(StagePolicy::default, |given| StagePolicy::read(given, sink));
         let ui = fields.optional("ui");
-        let own: &[&str] = if matches!(does, Does::Call(_) | Does::Unclear) { &[CALL] } else { &[] };
-        let is_gate = matches!(does, Does::Gate(_));
-        let extra = Extra { on_error: fans_out, quorum: is_gate, own, ..Extra::default() };
-        let skein = OwnSkein::read(fields.optional("x-skein"), extra, sink);
+        let own: &[&str] =
+            if matches!(does, SwdlStageKind::Call(_) | SwdlStageKind::Unclear) { &[CALL] } else { &[] };
+        let is_gate = matches!(does, SwdlStageKind::Gate(_));
+        let extra = ExtraFields { on_error: fans_out, quorum: is_gate, own, ..ExtraFields::default() };
+        let skein = StepExtensionBlock::read(fields.optional("x-skein"), extra, sink);
         refuse_context_policy(&mut fields, sink);
         fields.finish(sink);
-        Some(Stage { id: id?, node, name, description, depends_on, condition, does, policy, ui, skein })
+        Some(SwdlStage { id: id?, node, name, description, depends_on, condition, does, policy, ui, skein })
     }
 }
 
 /// The first draft of the format had its own block for modules.
-fn refuse_context_policy(fields: &mut Fields<'_>, sink: &mut Sink) {
+fn refuse_context_policy(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
     if let Some(field) = fields.field("context_policy") {
         fields.optional("context_policy");
         let message = "`context_policy` is not a field any more";
         let diagnostic = Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
-        sink.push(diagnostic.hint("write `context`, with `modules` in it"));
+        sink.push(diagnostic.with_hint("write `context`, with `modules` in it"));
     }
 }
 
 /// A condition is text, or a plain `true` or `false`.
-fn is_scalar(given: Given<'_>, sink: &mut Sink) -> bool {
-    if given.node.raw().is_none() {
-        sink.push(given.wrong("an expression, such as `\"${{ parameters.deep == true }}\"`"));
+fn check_scalar(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> bool {
+    if given.node.raw_text().is_none() {
+        sink.push(given.diagnose_type("an expression, such as `\"${{ parameters.deep == true }}\"`"));
     }
-    given.node.raw().is_some()
+    given.node.raw_text().is_some()
 }
 
-impl<'a> Does<'a> {
+impl<'a> SwdlStageKind<'a> {
     /// What it does, and whether it says that it is a fan-out.
-    fn read(fields: &mut Fields<'a>, sink: &mut Sink) -> (Does<'a>, bool) {
+    fn read(fields: &mut FieldReader<'a>, sink: &mut DiagnosticSink) -> (SwdlStageKind<'a>, bool) {
         let given = fields.optional("type");
         let ty = match given {
-            Some(given) => given.one_of(STAGE_TYPES, sink).map(|word| word.value),
-            None => Some(of_block(fields, sink).unwrap_or_default()),
+            Some(given) => given.read_one_of(STAGE_TYPES, sink).map(|word| word.value),
+            None => Some(infer_stage_type(fields, sink).unwrap_or_default()),
         };
         let Some(ty) = ty else {
             for (name, _) in OF_TYPE {
                 fields.optional(name);
             }
-            return (Does::Unclear, true);
+            return (SwdlStageKind::Unclear, true);
         };
-        refuse_others(fields, ty, given, sink);
+        refuse_other_types(fields, ty, given, sink);
         let does = match ty {
-            StageType::Agent => match call(block(fields), sink) {
-                Some(workflow) => Does::Call(Box::new(Called::read(workflow, fields, sink))),
-                None => Does::Agent(Box::new(Asked::read(fields, sink))),
+            StageType::Agent => match read_call(find_extension_block(fields), sink) {
+                Some(workflow) => SwdlStageKind::Call(Box::new(SwdlCall::read(workflow, fields, sink))),
+                None => SwdlStageKind::Agent(Box::new(SwdlAgentTask::read(fields, sink))),
             },
             StageType::Gate => {
                 let gate = fields.required("gate", sink);
                 let gate = gate.and_then(|given| GateDef::read(given, sink));
-                Does::Gate(Box::new(gate.unwrap_or_default()))
+                SwdlStageKind::Gate(Box::new(gate.unwrap_or_default()))
             }
             StageType::FanOut => match fields.required("fan_out", sink) {
                 Some(given) => read_fan_out(given, sink),
-                None => Does::FanOut { source: None, template: None },
+                None => SwdlStageKind::FanOut { source: None, template: None },
             },
         };
         (does, ty == StageType::FanOut)
@@ -179,47 +185,56 @@ impl<'a> Does<'a> {
 
 /// The type of a stage that does not say it, if it has the block of another type than the usual one and nothing else
 /// to do. That it must say it is told.
-fn of_block(fields: &Fields<'_>, sink: &mut Sink) -> Option<StageType> {
+fn infer_stage_type(fields: &FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<StageType> {
     let mut blocks = OF_TYPE.iter().filter(|(_, of)| *of != StageType::Agent);
     let (name, ty) = blocks.find(|(name, _)| fields.field(name).is_some())?;
-    if fields.field("roles").is_some() || call(block(fields), sink).is_some() {
+    if fields.field("roles").is_some() || read_call(find_extension_block(fields), sink).is_some() {
         return None;
     }
     let field = fields.field(name)?;
     let message = format!("a stage with `{name}` must say that it is one of that type");
     let diagnostic = Diagnostic::new(Code::MissingField, field.value.source(), field.key_span, message);
-    sink.push(diagnostic.hint(format!("add `type: {name}`")));
+    sink.push(diagnostic.with_hint(format!("add `type: {name}`")));
     Some(*ty)
 }
 
-fn block<'a>(fields: &Fields<'a>) -> Option<Given<'a>> {
-    fields.node().get("x-skein").map(|node| Given::new("x-skein", node))
+fn find_extension_block<'a>(fields: &FieldReader<'a>) -> Option<FieldValue<'a>> {
+    fields.node().get("x-skein").map(|node| FieldValue::new("x-skein", node))
 }
 
 /// The fields that only mean something where an agent does the stage.
 const OF_AGENT: &[&str] = &["roles", "context", "handoff"];
 
-impl<'a> Called<'a> {
-    fn read(workflow: Given<'a>, fields: &mut Fields<'a>, sink: &mut Sink) -> Called<'a> {
+impl<'a> SwdlCall<'a> {
+    fn read(
+        workflow: FieldValue<'a>,
+        fields: &mut FieldReader<'a>,
+        sink: &mut DiagnosticSink,
+    ) -> SwdlCall<'a> {
         for name in OF_AGENT {
             let Some(field) = fields.field(name) else { continue };
             fields.optional(name);
             let message = format!("a stage that calls another workflow has no `{name}`");
             let diagnostic =
                 Diagnostic::new(Code::FieldsClash, field.value.source(), field.key_span, message);
-            let (source, mark) = (workflow.node.source(), workflow.node.mark());
-            sink.push(diagnostic.also_in(source, mark, "it calls a workflow because of this"));
+            let (source, mark) = (workflow.node.source(), workflow.node.first_line_span());
+            sink.push(diagnostic.with_related_in(source, mark, "it calls a workflow because of this"));
         }
-        Called {
+        SwdlCall {
             workflow,
-            inputs: Input::all(fields.optional("inputs"), sink),
-            outputs: Declared::outputs(fields.optional("outputs"), sink),
+            inputs: SwdlInput::read_all(fields.optional("inputs"), sink),
+            outputs: SwdlDeclaration::read_outputs(fields.optional("outputs"), sink),
         }
     }
 }
 
 /// Refuses the fields of other types of stage.
-fn refuse_others(fields: &mut Fields<'_>, ty: StageType, given: Option<Given<'_>>, sink: &mut Sink) {
+fn refuse_other_types(
+    fields: &mut FieldReader<'_>,
+    ty: StageType,
+    given: Option<FieldValue<'_>>,
+    sink: &mut DiagnosticSink,
+) {
     let name = |ty| STAGE_TYPES.iter().find(|(_, known)| *known == ty).map_or("", |(name, _)| name);
     for (field_name, of) in OF_TYPE.iter().filter(|(_, of)| *of != ty) {
         let Some(field) = fields.field(field_name) else { continue };
@@ -232,23 +247,25 @@ fn refuse_others(fields: &mut Fields<'_>, ty: StageType, given: Option<Given<'_>
             }
             (_, of) => format!("it would be one of `type: {}`", name(*of)),
         };
-        let diagnostic = diagnostic.hint(hint);
+        let diagnostic = diagnostic.with_hint(hint);
         sink.push(match given {
-            Some(ty) => diagnostic.also_in(ty.node.source(), ty.node.mark(), "its type is here"),
+            Some(ty) => {
+                diagnostic.with_related_in(ty.node.source(), ty.node.first_line_span(), "its type is here")
+            }
             None => diagnostic,
         });
     }
 }
 
 /// The fan-out itself: a list, and what is done for each of its items.
-fn read_fan_out<'a>(given: Given<'a>, sink: &mut Sink) -> Does<'a> {
-    let Some(mut fields) = Fields::of(given.node, "`fan_out`", sink) else {
-        return Does::FanOut { source: None, template: None };
+fn read_fan_out<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> SwdlStageKind<'a> {
+    let Some(mut fields) = FieldReader::from_node(given.node, "`fan_out`", sink) else {
+        return SwdlStageKind::FanOut { source: None, template: None };
     };
     let source = fields.required("source", sink);
     let template = fields.required("stage_template", sink).and_then(|given| {
-        let mut fields = Fields::of(given.node, "a stage template", sink)?;
-        let mut asked = Asked::read(&mut fields, sink);
+        let mut fields = FieldReader::from_node(given.node, "a stage template", sink)?;
+        let mut asked = SwdlAgentTask::read(&mut fields, sink);
         if let Some(given) = fields.optional("error_policy") {
             asked.policy = StagePolicy::read_item(given, sink);
         }
@@ -257,42 +274,48 @@ fn read_fan_out<'a>(given: Given<'a>, sink: &mut Sink) -> Does<'a> {
         Some((given.node, Box::new(asked)))
     });
     fields.finish(sink);
-    Does::FanOut { source, template }
+    SwdlStageKind::FanOut { source, template }
 }
 
-impl<'a> Stage<'a> {
+impl<'a> SwdlStage<'a> {
     /// What its agent is asked, or that of each item.
-    pub fn asked(&self) -> Option<&Asked<'a>> {
+    pub fn agent_task(&self) -> Option<&SwdlAgentTask<'a>> {
         match &self.does {
-            Does::Agent(asked) => Some(asked),
-            Does::FanOut { template, .. } => template.as_ref().map(|(_, asked)| &**asked),
-            Does::Call(_) | Does::Gate(_) | Does::Unclear => None,
+            SwdlStageKind::Agent(asked) => Some(asked),
+            SwdlStageKind::FanOut { template, .. } => template.as_ref().map(|(_, asked)| &**asked),
+            SwdlStageKind::Call(_) | SwdlStageKind::Gate(_) | SwdlStageKind::Unclear => None,
         }
     }
 }
 
-impl<'a> Asked<'a> {
-    fn read(fields: &mut Fields<'a>, sink: &mut Sink) -> Asked<'a> {
+impl<'a> SwdlAgentTask<'a> {
+    fn read(fields: &mut FieldReader<'a>, sink: &mut DiagnosticSink) -> SwdlAgentTask<'a> {
         let context = fields.optional("context");
-        Asked {
-            roles: fields.required("roles", sink).map(|given| Roles::read(given, sink)).unwrap_or_default(),
-            inputs: Input::all(fields.optional("inputs"), sink),
-            outputs: Declared::outputs(fields.optional("outputs"), sink),
+        SwdlAgentTask {
+            roles: fields
+                .required("roles", sink)
+                .map(|given| StageRoles::read(given, sink))
+                .unwrap_or_default(),
+            inputs: SwdlInput::read_all(fields.optional("inputs"), sink),
+            outputs: SwdlDeclaration::read_outputs(fields.optional("outputs"), sink),
             context: context.map(|given| Box::new(StageContext::read(given, "modules", sink))),
-            handoff: fields.optional("handoff").map(|given| Handoff::read(given, sink)).unwrap_or_default(),
+            handoff: fields
+                .optional("handoff")
+                .map(|given| StageHandoff::read(given, sink))
+                .unwrap_or_default(),
             policy: StagePolicy::default(),
         }
     }
 }
 
-impl<'a> Roles<'a> {
-    fn read(given: Given<'a>, sink: &mut Sink) -> Roles<'a> {
-        let mut roles = Roles::default();
-        let Some(mut fields) = Fields::of(given.node, "`roles`", sink) else { return roles };
+impl<'a> StageRoles<'a> {
+    fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> StageRoles<'a> {
+        let mut roles = StageRoles::default();
+        let Some(mut fields) = FieldReader::from_node(given.node, "`roles`", sink) else { return roles };
         if let Some(primary) = fields.required("primary", sink) {
             roles.read_primary(primary, sink);
         }
-        let tools = fields.optional("tools").and_then(|given| given.list(sink)).unwrap_or_default();
+        let tools = fields.optional("tools").and_then(|given| given.read_list(sink)).unwrap_or_default();
         let tools = tools.into_iter().filter_map(|item| read_tool(item, sink).map(|tool| (item, tool)));
         roles.tools = tools.collect();
         fields.finish(sink);
@@ -300,59 +323,65 @@ impl<'a> Roles<'a> {
     }
 
     /// An agent by its reference alone, or with a model and instructions.
-    fn read_primary(&mut self, given: Given<'a>, sink: &mut Sink) {
+    fn read_primary(&mut self, given: FieldValue<'a>, sink: &mut DiagnosticSink) {
         if given.node.fields().is_none() {
             self.agent = read_agent(given, sink);
             return;
         }
-        let Some(mut fields) = Fields::of(given.node, "the primary role", sink) else { return };
+        let Some(mut fields) = FieldReader::from_node(given.node, "the primary role", sink) else { return };
         self.agent = fields.required("artifact", sink).and_then(|given| read_agent(given, sink));
-        self.model = plain(fields.optional("model"), sink);
-        self.instructions = fields.optional("instructions").filter(|given| given.text(sink).is_some());
+        self.model = read_plain_text(fields.optional("model"), sink);
+        self.instructions = fields.optional("instructions").filter(|given| given.read_text(sink).is_some());
         fields.finish(sink);
     }
 }
 
 /// A reference to something that an agent may use, such as `skill:search`.
-fn read_tool<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
-    let text = plain(Some(given), sink)?;
-    if text.split_once(':').is_some_and(|(sort, name)| ARTIFACTS.contains(&sort) && is_plain(name)) {
+fn read_tool<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
+    let text = read_plain_text(Some(given), sink)?;
+    if text.split_once(':').is_some_and(|(sort, name)| ARTIFACTS.contains(&sort) && is_plain_name(name)) {
         return Some(text);
     }
     let message = format!("`{text}` is not a reference to an artifact");
     let listed: Vec<String> = ARTIFACTS.iter().map(|sort| format!("`{sort}:NAME`")).collect();
-    let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.mark(), message);
-    sink.push(diagnostic.hint(format!("write {}", listed.join(" or "))));
+    let diagnostic =
+        Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
+    sink.push(diagnostic.with_hint(format!("write {}", listed.join(" or "))));
     None
 }
 
 /// A reference to the agent that does a stage; its name.
-fn read_agent<'a>(given: Given<'a>, sink: &mut Sink) -> Option<(Given<'a>, &'a str)> {
+fn read_agent<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<(FieldValue<'a>, &'a str)> {
     let agent = ARTIFACTS[0];
-    let text = plain(Some(given), sink)?;
+    let text = read_plain_text(Some(given), sink)?;
     match text.split_once(':') {
         Some((sort, name)) if sort == agent && !name.is_empty() => return Some((given, name)),
         _ => {}
     }
     let message = format!("`{text}` is not a reference to an agent");
-    let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.mark(), message);
+    let diagnostic =
+        Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
     sink.push(match text.contains(':') {
-        true => diagnostic.hint(format!("an agent does a stage; write `{agent}:NAME`")),
+        true => diagnostic.with_hint(format!("an agent does a stage; write `{agent}:NAME`")),
         false => diagnostic
-            .hint(format!("write `{agent}:{text}`"))
-            .fix(given.span(), format!("\"{agent}:{text}\"")),
+            .with_hint(format!("write `{agent}:{text}`"))
+            .with_fix(given.span(), format!("\"{agent}:{text}\"")),
     });
     None
 }
 
-impl<'a> Handoff<'a> {
-    fn read(given: Given<'a>, sink: &mut Sink) -> Handoff<'a> {
-        let Some(mut fields) = Fields::of(given.node, "`handoff`", sink) else { return Handoff::default() };
-        let format = fields.optional("format").and_then(|given| given.one_of(HANDOFF_FORMATS, sink));
-        let handoff = Handoff {
+impl<'a> StageHandoff<'a> {
+    fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> StageHandoff<'a> {
+        let Some(mut fields) = FieldReader::from_node(given.node, "`handoff`", sink) else {
+            return StageHandoff::default();
+        };
+        let format = fields.optional("format").and_then(|given| given.read_one_of(HANDOFF_FORMATS, sink));
+        let handoff = StageHandoff {
             format: format.map(|word| word.value),
-            include_run_log: flag(fields.optional("include_run_log"), sink),
-            summary_prompt: fields.optional("summary_prompt").filter(|given| given.words(sink).is_some()),
+            include_run_log: read_bool(fields.optional("include_run_log"), sink),
+            summary_prompt: fields
+                .optional("summary_prompt")
+                .filter(|given| given.read_non_empty_text(sink).is_some()),
         };
         fields.finish(sink);
         handoff
@@ -360,17 +389,17 @@ impl<'a> Handoff<'a> {
 }
 
 impl<'a> GateDef<'a> {
-    fn read(given: Given<'a>, sink: &mut Sink) -> Option<GateDef<'a>> {
-        let mut fields = Fields::of(given.node, "a gate", sink)?;
+    fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<GateDef<'a>> {
+        let mut fields = FieldReader::from_node(given.node, "a gate", sink)?;
         if let Some(given) = fields.optional("kind") {
-            given.one_of(GATE_KINDS, sink);
+            given.read_one_of(GATE_KINDS, sink);
         }
-        let on_timeout = fields.optional("on_timeout").and_then(|given| given.one_of(ON_TIMEOUT, sink));
+        let on_timeout = fields.optional("on_timeout").and_then(|given| given.read_one_of(ON_TIMEOUT, sink));
         let gate = GateDef {
-            approvers: plains(fields.optional("approvers"), sink),
-            timeout: length(fields.optional("timeout"), sink),
+            approvers: read_plain_texts(fields.optional("approvers"), sink),
+            timeout: read_duration(fields.optional("timeout"), sink),
             on_timeout: on_timeout.map(|word| word.value).unwrap_or_default(),
-            message: fields.optional("message").filter(|given| given.text(sink).is_some()),
+            message: fields.optional("message").filter(|given| given.read_text(sink).is_some()),
         };
         fields.finish(sink);
         Some(gate)

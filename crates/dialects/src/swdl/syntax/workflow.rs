@@ -6,59 +6,60 @@ use serde_json::Value;
 use skein_core::time::Millis;
 
 use super::{
-    Declared, HookDef, Stage, StageContext, id, length, plains, policy::WorkflowPolicy, text, words,
+    HookDef, StageContext, SwdlDeclaration, SwdlStage, policy::WorkflowPolicy, read_duration, read_id,
+    read_non_empty_text, read_plain_texts, read_text,
 };
 use crate::{
-    border::Border,
+    call_contract::CallContract,
     code::Code,
-    diagnostic::{Diagnostic, Sink},
-    read::{Fields, Given, Unlowered},
+    diagnostic::{Diagnostic, DiagnosticSink},
+    extension_block::{ExtensionBlock, ExtensionLevel, ExtraFields},
+    fields::{FieldReader, FieldValue, UnloweredSteps},
     variable::check_variable,
-    xskein::{Extra, Level, XSkein},
-    yaml::{Field, Node},
+    yaml::{YamlField, YamlNode},
 };
 
 /// A whole source.
 #[derive(Debug)]
-pub(in crate::swdl) struct Workflow<'a> {
-    pub about: About<'a>,
-    pub config: Config<'a>,
+pub(in crate::swdl) struct SwdlWorkflow<'a> {
+    pub about: SwdlHeader<'a>,
+    pub config: SwdlConfig<'a>,
     pub context: StageContext<'a>,
     /// None if some stage has no id that can be used.
-    pub stages: Option<Unlowered<Stage<'a>>>,
+    pub stages: Option<UnloweredSteps<SwdlStage<'a>>>,
     pub policy: WorkflowPolicy<'a>,
     pub hooks: Vec<HookDef<'a>>,
     /// What stands beside the known fields, kept for whoever put it there.
     pub others: BTreeMap<String, Value>,
-    pub skein: XSkein,
+    pub skein: ExtensionBlock,
     /// Of which the format has what a workflow takes.
-    pub border: Border<'a>,
+    pub border: CallContract<'a>,
 }
 
 /// The `workflow` block.
 #[derive(Debug, Default)]
-pub(in crate::swdl) struct About<'a> {
+pub(in crate::swdl) struct SwdlHeader<'a> {
     pub id: Option<&'a str>,
     pub name: Option<&'a str>,
     pub version: Option<&'a str>,
     pub description: Option<&'a str>,
     pub author: Option<&'a str>,
     pub tags: Vec<&'a str>,
-    pub ui: Option<Given<'a>>,
+    pub ui: Option<FieldValue<'a>>,
 }
 
 /// The `config` block.
 #[derive(Debug, Default)]
-pub(in crate::swdl) struct Config<'a> {
+pub(in crate::swdl) struct SwdlConfig<'a> {
     /// None if nothing can be said about what is declared.
-    pub parameters: Option<Vec<Declared<'a>>>,
+    pub parameters: Option<Vec<SwdlDeclaration<'a>>>,
     pub timeout: Option<Millis>,
-    pub env: Vec<(&'a str, Given<'a>)>,
+    pub env: Vec<(&'a str, FieldValue<'a>)>,
 }
 
-impl<'a> Workflow<'a> {
-    pub fn read(root: Node<'a>, sink: &mut Sink) -> Option<Workflow<'a>> {
-        let mut fields = Fields::of(root, "a workflow", sink)?;
+impl<'a> SwdlWorkflow<'a> {
+    pub fn read(root: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<SwdlWorkflow<'a>> {
+        let mut fields = FieldReader::from_node(root, "a workflow", sink)?;
         let about = match refuse_workflow_id(&mut fields, sink) {
             true => fields.optional("workflow"),
             false => fields.required("workflow", sink),
@@ -66,52 +67,52 @@ impl<'a> Workflow<'a> {
         let (context, block) = (fields.optional("context"), fields.optional("x-skein"));
         let policy = fields.optional("error_policy");
         let config = fields.optional("config");
-        let mut workflow = Workflow {
-            about: about.and_then(|given| About::read(given, sink)).unwrap_or_default(),
+        let mut workflow = SwdlWorkflow {
+            about: about.and_then(|given| SwdlHeader::read(given, sink)).unwrap_or_default(),
             config: match config {
-                Some(given) => Config::read(given, sink).unwrap_or_default(),
-                None => Config { parameters: Some(Vec::new()), ..Config::default() },
+                Some(given) => SwdlConfig::read(given, sink).unwrap_or_default(),
+                None => SwdlConfig { parameters: Some(Vec::new()), ..SwdlConfig::default() },
             },
             context: context
                 .map(|given| StageContext::read(given, "global_modules", sink))
                 .unwrap_or_default(),
             stages: fields.required("stages", sink).and_then(|given| read_stages(given, sink)),
             policy: policy.map(|given| WorkflowPolicy::read(given, sink)).unwrap_or_default(),
-            hooks: fields.optional("hooks").map(|given| HookDef::all(given, sink)).unwrap_or_default(),
+            hooks: fields.optional("hooks").map(|given| HookDef::read_all(given, sink)).unwrap_or_default(),
             others: BTreeMap::new(),
-            border: Border { input: None, ..Border::read(block, sink) },
-            skein: block.map_or_else(XSkein::default, |given| {
-                let extra = Extra { own: &["output"], ..Extra::default() };
-                XSkein::read(given, Level::Workflow, extra, sink)
+            border: CallContract { input: None, ..CallContract::read(block, sink) },
+            skein: block.map_or_else(ExtensionBlock::default, |given| {
+                let extra = ExtraFields { own: &["output"], ..ExtraFields::default() };
+                ExtensionBlock::read(given, ExtensionLevel::Workflow, extra, sink)
             }),
         };
-        let others = root.fields().into_iter().flatten().filter(|field| !fields.knows(field.key));
-        workflow.others = others.map(|field| (field.key.to_owned(), field.value.json())).collect();
+        let others = root.fields().into_iter().flatten().filter(|field| !fields.was_requested(field.key));
+        workflow.others = others.map(|field| (field.key.to_owned(), field.value.to_json())).collect();
         fields.finish_open(sink);
         Some(workflow)
     }
 }
 
 /// The first draft of the format had an id and nothing else. Says whether this has one.
-fn refuse_workflow_id(fields: &mut Fields<'_>, sink: &mut Sink) -> bool {
+fn refuse_workflow_id(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) -> bool {
     let Some(field) = fields.field("workflow_id") else { return false };
     fields.optional("workflow_id");
     let message = "`workflow_id` is not a field any more";
     let diagnostic = Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
-    sink.push(diagnostic.hint("write `workflow`, with `id` and `name` in it"));
+    sink.push(diagnostic.with_hint("write `workflow`, with `id` and `name` in it"));
     true
 }
 
-impl<'a> About<'a> {
-    fn read(given: Given<'a>, sink: &mut Sink) -> Option<About<'a>> {
-        let mut fields = Fields::of(given.node, "`workflow`", sink)?;
-        let about = About {
-            id: id(fields.required("id", sink), sink),
-            name: words(fields.required("name", sink), sink),
-            version: words(fields.optional("version"), sink),
-            description: text(fields.optional("description"), sink),
-            author: text(fields.optional("author"), sink),
-            tags: plains(fields.optional("tags"), sink),
+impl<'a> SwdlHeader<'a> {
+    fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<SwdlHeader<'a>> {
+        let mut fields = FieldReader::from_node(given.node, "`workflow`", sink)?;
+        let about = SwdlHeader {
+            id: read_id(fields.required("id", sink), sink),
+            name: read_non_empty_text(fields.required("name", sink), sink),
+            version: read_non_empty_text(fields.optional("version"), sink),
+            description: read_text(fields.optional("description"), sink),
+            author: read_text(fields.optional("author"), sink),
+            tags: read_plain_texts(fields.optional("tags"), sink),
             ui: fields.optional("ui"),
         };
         fields.finish(sink);
@@ -119,12 +120,12 @@ impl<'a> About<'a> {
     }
 }
 
-impl<'a> Config<'a> {
-    fn read(given: Given<'a>, sink: &mut Sink) -> Option<Config<'a>> {
-        let mut fields = Fields::of(given.node, "`config`", sink)?;
-        let config = Config {
-            parameters: Declared::parameters(fields.optional("parameters"), sink),
-            timeout: length(fields.optional("timeout"), sink),
+impl<'a> SwdlConfig<'a> {
+    fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<SwdlConfig<'a>> {
+        let mut fields = FieldReader::from_node(given.node, "`config`", sink)?;
+        let config = SwdlConfig {
+            parameters: SwdlDeclaration::read_parameters(fields.optional("parameters"), sink),
+            timeout: read_duration(fields.optional("timeout"), sink),
             env: fields.optional("env").map(|given| read_env(given, sink)).unwrap_or_default(),
         };
         fields.finish(sink);
@@ -133,51 +134,64 @@ impl<'a> Config<'a> {
 }
 
 /// Variables that workers get. Their names are those of an environment.
-fn read_env<'a>(given: Given<'a>, sink: &mut Sink) -> Vec<(&'a str, Given<'a>)> {
+fn read_env<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<(&'a str, FieldValue<'a>)> {
     let Some(fields) = given.node.fields() else {
-        sink.push(given.wrong("a mapping of variables by name"));
+        sink.push(given.diagnose_type("a mapping of variables by name"));
         return Vec::new();
     };
     let mut env = Vec::new();
     for field in fields {
-        let Field { key: name, key_span, value: node } = field;
-        if check_variable(name, node, key_span, sink) && Given::new(name, node).text(sink).is_some() {
-            env.push((name, Given::new(name, node)));
+        let YamlField { key: name, key_span, value: node } = field;
+        if check_variable(name, node, key_span, sink) && FieldValue::new(name, node).read_text(sink).is_some()
+        {
+            env.push((name, FieldValue::new(name, node)));
         }
     }
     env
 }
 
-fn read_stages<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Unlowered<Stage<'a>>> {
+fn read_stages<'a>(
+    given: FieldValue<'a>,
+    sink: &mut DiagnosticSink,
+) -> Option<UnloweredSteps<SwdlStage<'a>>> {
     let Some(items) = given.node.items() else {
-        let diagnostic = given.wrong("a list of stages");
+        let diagnostic = given.diagnose_type("a list of stages");
         sink.push(match given.node.fields().is_some() {
-            true => diagnostic.hint("start each stage with `- id:`"),
+            true => diagnostic.with_hint("start each stage with `- id:`"),
             false => diagnostic,
         });
         return None;
     };
     if items.len() == 0 {
         let message = "a workflow needs at least one stage";
-        sink.push(Diagnostic::new(Code::NoSteps, given.node.source(), given.node.mark(), message));
+        sink.push(Diagnostic::new(Code::NoSteps, given.node.source(), given.node.first_line_span(), message));
         return None;
     }
     let count = items.len();
     let mut stages = Vec::with_capacity(count);
-    stages.extend(items.filter_map(|node| Stage::read(Given::new(given.name, node), sink).map(Box::new)));
-    (stages.len() == count).then(|| without_twins(stages, sink))
+    stages.extend(
+        items.filter_map(|node| SwdlStage::read(FieldValue::new(given.name, node), sink).map(Box::new)),
+    );
+    (stages.len() == count).then(|| drop_duplicate_stages(stages, sink))
 }
 
 /// Reports each id that is there already, and leaves its stage out: the first counts.
-fn without_twins<'a>(stages: Unlowered<Stage<'a>>, sink: &mut Sink) -> Unlowered<Stage<'a>> {
-    let mut firsts: HashMap<&skein_core::ids::StepId, Node<'a>> = HashMap::with_capacity(stages.len());
+fn drop_duplicate_stages<'a>(
+    stages: UnloweredSteps<SwdlStage<'a>>,
+    sink: &mut DiagnosticSink,
+) -> UnloweredSteps<SwdlStage<'a>> {
+    let mut firsts: HashMap<&skein_core::ids::StepId, YamlNode<'a>> = HashMap::with_capacity(stages.len());
     let mut twins = BTreeSet::new();
     for (number, stage) in stages.iter().enumerate() {
         let at = stage.node.get("id").unwrap_or(stage.node);
         if let Some(first) = firsts.get(&stage.id) {
             let message = format!("two stages are called `{}`", stage.id);
-            let diagnostic = Diagnostic::new(Code::DuplicateName, at.source(), at.mark(), message);
-            sink.push(diagnostic.label("again here").also_in(first.source(), first.mark(), "first here"));
+            let diagnostic = Diagnostic::new(Code::DuplicateName, at.source(), at.first_line_span(), message);
+            sink.push(diagnostic.with_label("again here").with_related_in(
+                first.source(),
+                first.first_line_span(),
+                "first here",
+            ));
             twins.insert(number);
         } else {
             firsts.insert(&stage.id, at);

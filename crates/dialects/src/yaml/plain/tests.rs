@@ -5,24 +5,25 @@ use std::path::Path;
 use super::*;
 
 /// What the parser makes of a text; none if it says anything.
-fn parsed(source: &Arc<Source>) -> Option<Tree> {
-    let mut sink = Sink::new(source.clone());
-    let mut builder = Builder::new(source, whole(source), &mut sink);
-    builder.run();
-    let tree = if builder.broken { None } else { builder.tree() };
+fn parsed(source: &Arc<SourceFile>) -> Option<YamlTree> {
+    let mut sink = DiagnosticSink::new(source.clone());
+    let mut builder = YamlTreeBuilder::new(source, whole(source), &mut sink);
+    builder.parse_events();
+    let tree = if builder.broken { None } else { builder.into_tree() };
     tree.filter(|_| sink.is_empty())
 }
 
-fn whole(source: &Source) -> Span {
-    Span::new(0, source.text.len())
+fn whole(source: &SourceFile) -> ExprSpan {
+    ExprSpan::new(0, source.text.len())
 }
 
 /// Whether a text is plain. The parser must then have made the same of it.
 fn agrees(text: &str) -> bool {
-    let source = Source::new("a.yaml", text);
-    let Some(plain) = parse(whole(&source), &source) else { return false };
+    let source = SourceFile::new("a.yaml", text);
+    let Some(plain) = parse_plain(whole(&source), &source) else { return false };
     let parsed = parsed(&source).unwrap_or_else(|| panic!("the parser refuses {text:?}"));
-    let shown = |tree: Tree| format!("{:?}", (tree.root, tree.nodes, tree.items, tree.entries, tree.texts));
+    let shown =
+        |tree: YamlTree| format!("{:?}", (tree.root, tree.nodes, tree.items, tree.entries, tree.texts));
     assert_eq!(shown(plain), shown(parsed), "{text}");
     true
 }

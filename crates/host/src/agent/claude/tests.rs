@@ -1,14 +1,14 @@
 //! Streams of Claude Code, shortened to what is read of them.
 
 use serde_json::json;
-use skein_core::ir::{Capability, ErrorClass};
+use skein_core::ir::{ErrorClass, WorkerCapability};
 
 use super::*;
-use crate::agent::flags::may;
+use crate::agent::permissions::test_permissions;
 
-fn heard(events: &[Value]) -> (Events, Vec<Heard>) {
-    let mut reader = Events::default();
-    let heard = events.iter().flat_map(|event| reader.hear(event)).collect();
+fn heard(events: &[Value]) -> (ClaudeReader, Vec<AgentEvent>) {
+    let mut reader = ClaudeReader::default();
+    let heard = events.iter().flat_map(|event| reader.read_event(event)).collect();
     (reader, heard)
 }
 
@@ -22,10 +22,10 @@ fn result(more: Value) -> Value {
     event
 }
 
-fn failed(error: &str, more: Value) -> Failure {
+fn failed(error: &str, more: Value) -> AgentFailure {
     let (reader, _) =
         heard(&[json!({"type": "assistant", "error": error, "message": {"content": []}}), result(more)]);
-    reader.end(1, "").unwrap_err()
+    reader.final_result(1, "").unwrap_err()
 }
 
 /// When the model is asked, a server is there with its tools, or it is missed.
@@ -34,10 +34,11 @@ fn a_server_that_is_not_there_with_its_tools_is_missed() {
     let init = |status: &str, tools: &[&str]| {
         let servers = json!([{"name": "else", "status": "failed"}, {"name": "tides", "status": status}]);
         let event = json!({"type": "system", "subtype": "init", "session_id": "s", "tools": tools, "mcp_servers": servers});
-        let server = Server::default();
-        let heard = Claude.reader(&Home::inherited(), &[("tides", &server)]).hear(&event);
+        let server = ToolServer::default();
+        let heard =
+            ClaudeAdapter.new_reader(&AgentHome::user_home(), &[("tides", &server)]).read_event(&event);
         heard.into_iter().find_map(|heard| match heard {
-            Heard::Hopeless(failure) => Some((failure.code, failure.message)),
+            AgentEvent::Hopeless(failure) => Some((failure.code, failure.message)),
             _ => None,
         })
     };
@@ -63,20 +64,24 @@ fn a_session_is_told_with_what_it_says_does_and_spends() {
         json!({"type": "system", "subtype": "unheard_of"}),
         result(json!({"structured_output": {"a": 1}})),
     ]);
-    let spent =
-        |input, cached, output, micro_usd| Heard::Used(Used::Run(Spent { input, cached, output, micro_usd }));
-    let tool = Heard::Tool { name: "Bash".into(), on: "ls".into() };
+    let spent = |input, cached, output, micro_usd| {
+        AgentEvent::Used(UsageTotal::Run(TokenUsage { input, cached, output, micro_usd }))
+    };
+    let tool = AgentEvent::Tool { name: "Bash".into(), on: "ls".into() };
     let wanted = [
-        Heard::Session("s-1".into()),
-        Heard::Turn,
+        AgentEvent::Session("s-1".into()),
+        AgentEvent::Turn,
         spent(1_000, 400, 1, None),
-        Heard::Said("I look.".into()),
+        AgentEvent::Said("I look.".into()),
         tool,
         spent(1_000, 400, 50, None),
         spent(2_010, 800, 100, Some(5_080)),
     ];
     assert_eq!(heard, wanted);
-    assert_eq!(reader.end(0, ""), Ok(Done { text: "Done.".into(), value: Some(json!({"a": 1})) }));
+    assert_eq!(
+        reader.final_result(0, ""),
+        Ok(AgentAnswer { text: "Done.".into(), value: Some(json!({"a": 1})) })
+    );
 }
 
 #[test]
@@ -85,7 +90,7 @@ fn a_limit_says_when_it_ends() {
         json!({"type": "rate_limit_event", "rate_limit_info": {"status": "allowed", "resetsAt": 5}}),
         json!({"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 1_894_771_000}}),
     ]);
-    assert_eq!(heard, [Heard::LimitedUntil(Time(1_894_771_000_000))]);
+    assert_eq!(heard, [AgentEvent::LimitedUntil(Timestamp(1_894_771_000_000))]);
 }
 
 #[test]
@@ -118,10 +123,10 @@ fn errors_are_told_apart_though_all_are_called_success() {
 
 #[test]
 fn without_a_result_nothing_is_done() {
-    let reader = Events::default();
-    assert_eq!(reader.end(0, "").unwrap_err().class, ErrorClass::AgentError);
-    assert_eq!(reader.end(1, "error: unknown option '--x'\n").unwrap_err().class, ErrorClass::Fatal);
-    assert!(reader.end(1, "No conversation found with session ID: s-9\n").unwrap_err().lost);
+    let reader = ClaudeReader::default();
+    assert_eq!(reader.final_result(0, "").unwrap_err().class, ErrorClass::AgentError);
+    assert_eq!(reader.final_result(1, "error: unknown option '--x'\n").unwrap_err().class, ErrorClass::Fatal);
+    assert!(reader.final_result(1, "No conversation found with session ID: s-9\n").unwrap_err().lost);
     let lost = failed(
         "",
         json!({"is_error": true, "result": "", "errors": ["No conversation found with session ID: s"]}),
@@ -133,26 +138,32 @@ fn without_a_result_nothing_is_done() {
 fn a_refused_key_is_not_tried_ten_times() {
     let retry = |status: u64| json!({"type": "system", "subtype": "api_retry", "error_status": status});
     let (_, told) = heard(&[retry(500), retry(401)]);
-    assert!(matches!(&told[0], Heard::Note(_)));
-    assert!(matches!(&told[1], Heard::Hopeless(failure) if failure.class == ErrorClass::Fatal));
+    assert!(matches!(&told[0], AgentEvent::Note(_)));
+    assert!(matches!(&told[1], AgentEvent::Hopeless(failure) if failure.class == ErrorClass::Fatal));
 }
 
 #[test]
 fn it_may_do_what_a_rule_allows() {
-    let told =
-        May { folder: "/w".into(), files: vec![".decision.json".into()], ..may(&[Capability::Read], &[]) };
-    let (tools, rules) = flags(&told);
+    let told = AgentPermissions {
+        folder: "/w".into(),
+        files: vec![".decision.json".into()],
+        ..test_permissions(&[WorkerCapability::Read], &[])
+    };
+    let (tools, rules) = tool_flags(&told);
     assert_eq!(tools, "Read,Glob,Grep,Edit,Write");
     assert_eq!(rules, "Read,Glob,Grep,Edit(//s/runs/r/attempts/a/back/**),Edit(//w/.decision.json)");
-    assert!(flags(&may(&[], &[])).1.ends_with("Edit(./**)"));
-    let named = may(&[Capability::Read, Capability::RunTests], &[&["cargo", "test"], &["sh", "-c", "a b"]]);
-    assert!(flags(&named).1.ends_with("Bash(cargo test),Bash(sh -c 'a b')"));
+    assert!(tool_flags(&test_permissions(&[], &[])).1.ends_with("Edit(./**)"));
+    let named = test_permissions(
+        &[WorkerCapability::Read, WorkerCapability::RunTests],
+        &[&["cargo", "test"], &["sh", "-c", "a b"]],
+    );
+    assert!(tool_flags(&named).1.ends_with("Bash(cargo test),Bash(sh -c 'a b')"));
 }
 
 /// Each kind of event that was seen, with what is made of it.
 #[test]
 fn what_goes_wrong_on_the_way_is_told_and_the_rest_passed_over() {
-    let note = |text: &str| vec![Heard::Note(text.to_owned())];
+    let note = |text: &str| vec![AgentEvent::Note(text.to_owned())];
     let system = |subtype: &str, more: Value| {
         let mut event = json!({"type": "system", "subtype": subtype, "session_id": "s-1"});
         more.as_object().unwrap().iter().for_each(|(name, value)| event[name] = value.clone());
@@ -182,11 +193,11 @@ fn what_goes_wrong_on_the_way_is_told_and_the_rest_passed_over() {
         (system("hook_response", json!({"exit_code": 0})), Vec::new()),
         (system("ui_invalidate", json!({"event": "ui.render"})), Vec::new()),
         (result(true), note("No such tool: Bash")),
-        (result(false), vec![Heard::Result("No such tool: Bash".into())]),
+        (result(false), vec![AgentEvent::Result("No such tool: Bash".into())]),
         (
             json!({"type": "user", "message": {"content": [{"type": "tool_result", "content":
                 [{"type": "text", "text": "one"}, {"type": "image"}, {"type": "text", "text": "two"}]}]}}),
-            vec![Heard::Result("one\ntwo".into())],
+            vec![AgentEvent::Result("one\ntwo".into())],
         ),
         (json!({"type": "user", "message": {"content": "plain words"}}), Vec::new()),
         (
@@ -218,7 +229,8 @@ fn answers_that_are_cut_off_or_missing_are_told_apart() {
     assert!(limit.until.is_some());
     // It was asked for a value, never gave one, and calls that a success.
     let (reader, _) = heard(&[result(json!({"structured_output": null}))]);
-    assert_eq!(reader.end(0, "").unwrap().value, None);
-    let taken = Events::default().end(1, "Error: Session ID x is already in use.\n").unwrap_err();
+    assert_eq!(reader.final_result(0, "").unwrap().value, None);
+    let taken =
+        ClaudeReader::default().final_result(1, "Error: Session ID x is already in use.\n").unwrap_err();
     assert_eq!((taken.class, taken.lost), (ErrorClass::Fatal, false));
 }

@@ -3,23 +3,23 @@
 use std::io::Write;
 
 use serde_json::json;
-use skein_core::ir::{Capability, ErrorClass};
+use skein_core::ir::{ErrorClass, WorkerCapability};
 
 use super::*;
-use crate::agent::flags::may;
+use crate::agent::permissions::test_permissions;
 
-fn heard(events: &[Value]) -> (Events, Vec<Heard>) {
-    let mut reader = Events::default();
-    let heard = events.iter().flat_map(|event| reader.hear(event)).collect();
+fn heard(events: &[Value]) -> (CodexReader, Vec<AgentEvent>) {
+    let mut reader = CodexReader::default();
+    let heard = events.iter().flat_map(|event| reader.read_event(event)).collect();
     (reader, heard)
 }
 
-fn failed(message: &str) -> Failure {
+fn failed(message: &str) -> AgentFailure {
     let (reader, _) = heard(&[
         json!({"type": "error", "message": "Reconnecting... 1/1"}),
         json!({"type": "turn.failed", "error": {"message": message}}),
     ]);
-    reader.end(1, "Reading additional input from stdin...").unwrap_err()
+    reader.final_result(1, "Reading additional input from stdin...").unwrap_err()
 }
 
 #[test]
@@ -38,23 +38,31 @@ fn a_turn_is_told_with_what_it_says_does_and_spends() {
         json!({"type": "turn.completed", "usage": {"input_tokens": 3000, "cached_input_tokens": 1200,
             "output_tokens": 150, "reasoning_output_tokens": 30}}),
     ]);
-    let tool = |name: &str, on: &str| Heard::Tool { name: name.into(), on: on.into() };
+    let tool = |name: &str, on: &str| AgentEvent::Tool { name: name.into(), on: on.into() };
     let wanted = [
-        Heard::Session("t-1".into()),
-        Heard::Note("Model metadata not found.".into()),
-        Heard::Said("I begin.".into()),
+        AgentEvent::Session("t-1".into()),
+        AgentEvent::Note("Model metadata not found.".into()),
+        AgentEvent::Said("I begin.".into()),
         tool("edit", "a.txt"),
-        Heard::Turn,
+        AgentEvent::Turn,
         tool("run", "cargo test"),
-        Heard::Turn,
-        Heard::Begun("c-1".into()),
-        Heard::Result("all well\n".into()),
-        Heard::Over("c-1".into()),
-        Heard::Said("{\"a\": 1}".into()),
-        Heard::Used(Used::Session(Spent { input: 1_800, cached: 1_200, output: 150, micro_usd: None })),
+        AgentEvent::Turn,
+        AgentEvent::Begun("c-1".into()),
+        AgentEvent::Result("all well\n".into()),
+        AgentEvent::Over("c-1".into()),
+        AgentEvent::Said("{\"a\": 1}".into()),
+        AgentEvent::Used(UsageTotal::Session(TokenUsage {
+            input: 1_800,
+            cached: 1_200,
+            output: 150,
+            micro_usd: None,
+        })),
     ];
     assert_eq!(heard, wanted);
-    assert_eq!(reader.end(0, ""), Ok(Done { text: "{\"a\": 1}".into(), value: Some(json!({"a": 1})) }));
+    assert_eq!(
+        reader.final_result(0, ""),
+        Ok(AgentAnswer { text: "{\"a\": 1}".into(), value: Some(json!({"a": 1})) })
+    );
 }
 
 #[test]
@@ -92,24 +100,32 @@ fn what_it_would_try_for_ever_is_stopped() {
     let cut = "stream disconnected before completion: stream closed before response.completed";
     let item = json!({"type": "item.completed", "item": {"type": "agent_message", "text": "Well."}});
     let (_, told) = heard(&[again(1, cut), again(2, cut), item, again(1, cut), again(2, cut)]);
-    assert!(!told.iter().any(|heard| matches!(heard, Heard::Hopeless(_))), "{told:?}");
+    assert!(!told.iter().any(|heard| matches!(heard, AgentEvent::Hopeless(_))), "{told:?}");
     let (_, told) = heard(&[again(1, cut), again(2, cut), again(3, cut)]);
-    let Some(Heard::Hopeless(failure)) = told.last() else { panic!("{told:?}") };
+    let Some(AgentEvent::Hopeless(failure)) = told.last() else { panic!("{told:?}") };
     assert_eq!((failure.class, failure.message.as_str()), (ErrorClass::Transient, cut));
     let (_, told) = heard(&[again(1, "exceeded retry limit, last status: 429 Too Many Requests")]);
-    assert!(matches!(&told[..], [Heard::Hopeless(failure)] if failure.class == ErrorClass::RateLimit));
+    assert!(matches!(&told[..], [AgentEvent::Hopeless(failure)] if failure.class == ErrorClass::RateLimit));
     let (_, told) = heard(&[again(1, "unexpected status 401 Unauthorized: Incorrect API key provided")]);
-    assert!(matches!(&told[..], [Heard::Hopeless(failure)] if failure.class == ErrorClass::Fatal));
+    assert!(matches!(&told[..], [AgentEvent::Hopeless(failure)] if failure.class == ErrorClass::Fatal));
 }
 
 #[test]
 fn without_the_end_of_a_turn_nothing_is_done() {
     let (reader, _) =
         heard(&[json!({"type": "item.completed", "item": {"type": "agent_message", "text": "Done!"}})]);
-    assert_eq!(reader.end(0, "").unwrap_err().class, ErrorClass::AgentError);
-    assert_eq!(reader.end(2, "error: unexpected argument '--x'").unwrap_err().class, ErrorClass::Fatal);
-    assert!(reader.end(1, "Error: thread/resume failed: no rollout found for thread id x").unwrap_err().lost);
-    let key = reader.end(1, "Error: Missing environment variable: `KEY`.").unwrap_err();
+    assert_eq!(reader.final_result(0, "").unwrap_err().class, ErrorClass::AgentError);
+    assert_eq!(
+        reader.final_result(2, "error: unexpected argument '--x'").unwrap_err().class,
+        ErrorClass::Fatal
+    );
+    assert!(
+        reader
+            .final_result(1, "Error: thread/resume failed: no rollout found for thread id x")
+            .unwrap_err()
+            .lost
+    );
+    let key = reader.final_result(1, "Error: Missing environment variable: `KEY`.").unwrap_err();
     assert_eq!(
         (key.class, key.message.as_str()),
         (ErrorClass::Fatal, "Error: Missing environment variable: `KEY`.")
@@ -128,36 +144,36 @@ fn what_a_session_has_spent_is_read_on_from_its_file() {
         let payload = json!({"type": "token_count", "info": {"total_token_usage": usage}});
         json!({"type": "event_msg", "payload": payload}).to_string() + "\n"
     };
-    let home = Home { path: Some(dir.path().to_owned()) };
-    let mut events = Events::of(&home, "t-1");
-    assert_eq!(events.spent(), None);
+    let home = AgentHome { path: Some(dir.path().to_owned()) };
+    let mut events = CodexReader::new(&home, "t-1");
+    assert_eq!(events.read_session_file(), None);
     write!(file, "{}{}no event\n{}", line(10), line(20), &line(30)[..20]).unwrap();
-    assert_eq!(events.spent().unwrap().tokens(), 25);
-    assert_eq!(events.spent(), None, "there is no news");
+    assert_eq!(events.read_session_file().unwrap().total_tokens(), 25);
+    assert_eq!(events.read_session_file(), None, "there is no news");
     write!(file, "{}", &line(30)[20..]).unwrap();
-    assert_eq!(events.spent().unwrap().tokens(), 35);
-    assert_eq!(Codex.total(&home, "t-1").unwrap().tokens(), 35);
-    assert_eq!(Codex.total(&home, "t-9"), None);
-    assert_eq!(Codex.total(&home, ""), None);
+    assert_eq!(events.read_session_file().unwrap().total_tokens(), 35);
+    assert_eq!(CodexAdapter.read_session_usage(&home, "t-1").unwrap().total_tokens(), 35);
+    assert_eq!(CodexAdapter.read_session_usage(&home, "t-9"), None);
+    assert_eq!(CodexAdapter.read_session_usage(&home, ""), None);
 }
 
 #[test]
 fn a_schema_is_made_strict_or_not_used() {
     let closed = json!({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string"}}},
         "required": ["a"]});
-    assert_eq!(strict(&closed).unwrap()["additionalProperties"], false);
+    assert_eq!(to_strict_schema(&closed).unwrap()["additionalProperties"], false);
     let optional = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     let open = json!({"type": "object", "properties": {"a": {"type": "object"}}, "required": ["a"]});
     let either = json!({"type": "object", "properties": {"a": {"oneOf": []}}, "required": ["a"]});
     for schema in [optional, open, either, json!({"type": "string"}), json!(true)] {
-        assert_eq!(strict(&schema), None, "{schema}");
+        assert_eq!(to_strict_schema(&schema), None, "{schema}");
     }
 }
 
 #[test]
 fn it_writes_nothing_or_below_its_folder() {
-    assert_eq!(flags(&may(&[Capability::Read], &[])), ["-s", "read-only"]);
-    let edits = flags(&may(&[], &[]));
+    assert_eq!(sandbox_flags(&test_permissions(&[WorkerCapability::Read], &[])), ["-s", "read-only"]);
+    let edits = sandbox_flags(&test_permissions(&[], &[]));
     assert_eq!(edits[..4], ["-s", "workspace-write", "--add-dir", "/s/runs/r/attempts/a/back"]);
     assert!(edits.contains(&"sandbox_workspace_write.network_access=false".to_owned()));
 }
@@ -165,21 +181,21 @@ fn it_writes_nothing_or_below_its_folder() {
 /// Each kind of event that was seen beside those above, with what is made of it.
 #[test]
 fn warnings_and_what_is_unknown_end_nothing() {
-    let note = |text: &str| vec![Heard::Note(text.to_owned())];
+    let note = |text: &str| vec![AgentEvent::Note(text.to_owned())];
     let item = |kind: &str, over: bool| {
         let event = if over { "item.completed" } else { "item.started" };
         json!({"type": event, "item": {"id": "item_1", "type": kind, "query": "tides", "exit_code": 1}})
     };
-    let tool = Heard::Tool { name: "web_search".into(), on: "tides".into() };
+    let tool = AgentEvent::Tool { name: "web_search".into(), on: "tides".into() };
     let cases = [
         (json!({"type": "turn.started"}), Vec::new()),
         (json!({"type": "error", "message": "exceeded retry limit"}), note("exceeded retry limit")),
         (item("reasoning", true), Vec::new()),
         (item("todo_list", false), Vec::new()),
-        (item("web_search", false), vec![tool, Heard::Turn]),
+        (item("web_search", false), vec![tool, AgentEvent::Turn]),
         (
             item("command_execution", true),
-            vec![Heard::Result("exit status 1\n".into()), Heard::Over("item_1".into())],
+            vec![AgentEvent::Result("exit status 1\n".into()), AgentEvent::Over("item_1".into())],
         ),
         (json!({"type": "item.completed"}), Vec::new()),
         (json!({"type": "unheard.of"}), Vec::new()),

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::super::{Failure, Heard, Server, event::text};
+use super::super::{AgentEvent, AgentFailure, ToolServer, event::text_at};
 
 const PLUGIN: &str = include_str!("servers.js");
 /// The event that the plugin prints, once, before the model is asked.
@@ -19,10 +19,14 @@ pub(super) const EVENT: &str = "skein.servers";
 const CALL: u64 = 60_000;
 
 /// Writes the servers into its configuration. The file of the plugin must be there when it starts.
-pub(super) fn add(config: &mut Value, servers: &[(&str, &Server)], files: &Path) -> (PathBuf, Vec<u8>) {
+pub(super) fn add_servers(
+    config: &mut Value,
+    servers: &[(&str, &ToolServer)],
+    files: &Path,
+) -> (PathBuf, Vec<u8>) {
     let mut times = BTreeMap::new();
     for (name, own) in servers {
-        config["mcp"][*name] = server(own);
+        config["mcp"][*name] = server_config(own);
         config["permission"][format!("{name}_*")] = json!("allow");
         times.insert(*name, json!({"most": own.start_timeout().0, "again": own.url.is_some()}));
     }
@@ -32,7 +36,7 @@ pub(super) fn add(config: &mut Value, servers: &[(&str, &Server)], files: &Path)
 }
 
 /// A server as its configuration has it. It fills in `{env:NAME}` itself, from its environment.
-fn server(server: &Server) -> Value {
+fn server_config(server: &ToolServer) -> Value {
     let filled = |name: &String| format!("{{env:{name}}}");
     let mut own = match &server.url {
         Some(url) => {
@@ -52,29 +56,31 @@ fn server(server: &Server) -> Value {
 
 /// Which servers were asked for and are not yet known to be there.
 #[derive(Default)]
-pub(super) struct Wanted(Vec<String>);
+pub(super) struct ExpectedServers(Vec<String>);
 
-impl Wanted {
-    pub(super) fn of(servers: &[(&str, &Server)]) -> Wanted {
-        Wanted(servers.iter().map(|(name, _)| (*name).to_owned()).collect())
+impl ExpectedServers {
+    pub(super) fn new(servers: &[(&str, &ToolServer)]) -> ExpectedServers {
+        ExpectedServers(servers.iter().map(|(name, _)| (*name).to_owned()).collect())
     }
 
     /// What the plugin says of them.
-    pub(super) fn told(&mut self, event: &Value) -> Option<Heard> {
+    pub(super) fn check_report(&mut self, event: &Value) -> Option<AgentEvent> {
         let gone = |name: &String| {
             let found = &event["servers"][name];
-            let how = match text(found, "/error") {
-                "" => text(found, "/status"),
+            let how = match text_at(found, "/error") {
+                "" => text_at(found, "/status"),
                 error => error,
             };
-            (found["status"] != "connected").then(|| Failure::of_server(name, how))
+            (found["status"] != "connected").then(|| AgentFailure::unusable_server(name, how))
         };
-        std::mem::take(&mut self.0).iter().find_map(gone).map(Heard::Hopeless)
+        std::mem::take(&mut self.0).iter().find_map(gone).map(AgentEvent::Hopeless)
     }
 
     /// The model was asked. By then they must be known to be there.
-    pub(super) fn missed(&mut self) -> Option<Heard> {
+    pub(super) fn fail_unreported(&mut self) -> Option<AgentEvent> {
         let missed = std::mem::take(&mut self.0);
-        missed.first().map(|name| Heard::Hopeless(Failure::of_server(name, "it is not known to be there")))
+        missed.first().map(|name| {
+            AgentEvent::Hopeless(AgentFailure::unusable_server(name, "it is not known to be there"))
+        })
     }
 }

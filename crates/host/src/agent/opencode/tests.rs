@@ -1,14 +1,14 @@
 //! Streams of OpenCode, shortened to what is read of them.
 
 use serde_json::json;
-use skein_core::ir::{Capability, ErrorClass};
+use skein_core::ir::{ErrorClass, WorkerCapability};
 
 use super::*;
-use crate::agent::flags::may;
+use crate::agent::permissions::test_permissions;
 
-fn heard(events: &[Value]) -> (Events, Vec<Heard>) {
-    let mut reader = Events::default();
-    let heard = events.iter().flat_map(|event| reader.hear(event)).collect();
+fn heard(events: &[Value]) -> (OpenCodeReader, Vec<AgentEvent>) {
+    let mut reader = OpenCodeReader::default();
+    let heard = events.iter().flat_map(|event| reader.read_event(event)).collect();
     (reader, heard)
 }
 
@@ -17,9 +17,9 @@ fn finish(reason: &str) -> Value {
         "tokens": {"input": 600, "output": 50, "reasoning": 0, "cache": {"write": 0, "read": 400}}}})
 }
 
-fn failed(name: &str, data: Value) -> Failure {
+fn failed(name: &str, data: Value) -> AgentFailure {
     let (reader, _) = heard(&[json!({"type": "error", "error": {"name": name, "data": data}})]);
-    reader.end(1, "").unwrap_err()
+    reader.final_result(1, "").unwrap_err()
 }
 
 #[test]
@@ -33,37 +33,40 @@ fn a_session_is_told_with_what_it_says_does_and_spends() {
         finish("stop"),
     ]);
     let spent = |times: u64| {
-        let spent = Spent {
+        let spent = TokenUsage {
             input: 600 * times,
             cached: 400 * times,
             output: 50 * times,
             micro_usd: Some(700 * times),
         };
-        Heard::Used(Used::Run(spent))
+        AgentEvent::Used(UsageTotal::Run(spent))
     };
     let wanted = [
-        Heard::Session("ses_1".into()),
-        Heard::Turn,
-        Heard::Tool { name: "bash".into(), on: "ls".into() },
-        Heard::Note("denied".into()),
+        AgentEvent::Session("ses_1".into()),
+        AgentEvent::Turn,
+        AgentEvent::Tool { name: "bash".into(), on: "ls".into() },
+        AgentEvent::Note("denied".into()),
         spent(1),
-        Heard::Said("Done.".into()),
+        AgentEvent::Said("Done.".into()),
         spent(2),
     ];
     assert_eq!(heard, wanted);
-    assert_eq!(reader.end(0, ""), Ok(Done { text: "Done.".into(), value: None }));
-    assert!(reader.end(1, "").is_err(), "an exit status still counts");
+    assert_eq!(reader.final_result(0, ""), Ok(AgentAnswer { text: "Done.".into(), value: None }));
+    assert!(reader.final_result(1, "").is_err(), "an exit status still counts");
 }
 
 #[test]
 fn an_end_without_an_answer_is_none() {
     let (reader, _) = heard(&[finish("tool-calls")]);
     assert_eq!(
-        reader.end(0, "permission requested; auto-rejecting").unwrap_err().class,
+        reader.final_result(0, "permission requested; auto-rejecting").unwrap_err().class,
         ErrorClass::AgentError
     );
-    assert!(Events::default().end(1, "Error: Session not found").unwrap_err().lost);
-    assert_eq!(Events::default().end(1, "Unknown argument: x").unwrap_err().class, ErrorClass::Fatal);
+    assert!(OpenCodeReader::default().final_result(1, "Error: Session not found").unwrap_err().lost);
+    assert_eq!(
+        OpenCodeReader::default().final_result(1, "Unknown argument: x").unwrap_err().class,
+        ErrorClass::Fatal
+    );
 }
 
 #[test]
@@ -82,13 +85,14 @@ fn errors_are_told_apart_by_their_status() {
         assert_eq!(failed(name, data.clone()).class, class, "{name} {data}");
     }
     let limited = failed("APIError", json!({"statusCode": 429, "responseHeaders": {"retry-after": "3600"}}));
-    let wait = limited.until.unwrap().since(Clock::new().now());
+    let wait = limited.until.unwrap().duration_since(Clock::new().now());
     assert_eq!((limited.class, wait.0 > 3_000_000), (ErrorClass::RateLimit, true));
 }
 
 #[test]
 fn what_it_would_try_for_ever_is_stopped() {
-    let hopeless = |heard: &[Heard]| heard.iter().filter(|heard| matches!(heard, Heard::Hopeless(_))).count();
+    let hopeless =
+        |heard: &[AgentEvent]| heard.iter().filter(|heard| matches!(heard, AgentEvent::Hopeless(_))).count();
     let (_, told) =
         heard(&[finish("unknown"), finish("unknown"), finish("stop"), finish("unknown"), finish("unknown")]);
     assert_eq!(hopeless(&told), 0);
@@ -97,8 +101,8 @@ fn what_it_would_try_for_ever_is_stopped() {
     // Both kinds of failures come in turns.
     let (mut reader, _) = heard(&[finish("unknown")]);
     let error = "timestamp=1 level=ERROR message=\"stream error\" error.error=\"Cannot connect to API\"";
-    assert_eq!(hopeless(&reader.hear_error(error).unwrap()), 0);
-    assert_eq!(hopeless(&reader.hear(&finish("unknown"))), 1);
+    assert_eq!(hopeless(&reader.read_error_line(error).unwrap()), 0);
+    assert_eq!(hopeless(&reader.read_event(&finish("unknown"))), 1);
     let long = json!({"type": "error", "error": {"name": "ContextOverflowError", "data": {}}});
     assert_eq!(hopeless(&heard(&[long.clone(), long]).1), 1);
 }
@@ -107,11 +111,12 @@ fn what_it_would_try_for_ever_is_stopped() {
 #[test]
 fn a_server_that_is_not_known_to_be_there_is_missed() {
     let missed = |events: &[Value]| {
-        let server = Server::default();
-        let mut reader = OpenCode.reader(&Home::inherited(), &[("bells", &server), ("tides", &server)]);
-        let heard: Vec<Heard> = events.iter().flat_map(|event| reader.hear(event)).collect();
+        let server = ToolServer::default();
+        let mut reader =
+            OpenCodeAdapter.new_reader(&AgentHome::user_home(), &[("bells", &server), ("tides", &server)]);
+        let heard: Vec<AgentEvent> = events.iter().flat_map(|event| reader.read_event(event)).collect();
         heard.into_iter().find_map(|heard| match heard {
-            Heard::Hopeless(failure) => Some((failure.code, failure.message)),
+            AgentEvent::Hopeless(failure) => Some((failure.code, failure.message)),
             _ => None,
         })
     };
@@ -128,20 +133,20 @@ fn a_server_that_is_not_known_to_be_there_is_missed() {
 
 #[test]
 fn its_log_tells_the_session_and_each_error() {
-    let mut reader = Events::default();
-    let mut hear = |line: &str| reader.hear_error(line);
+    let mut reader = OpenCodeReader::default();
+    let mut hear = |line: &str| reader.read_error_line(line);
     assert_eq!(hear("permission requested"), None);
     assert_eq!(hear("timestamp=1 level=INFO message=\"event connected\""), Some(Vec::new()));
     let created = "timestamp=1 level=INFO run=x message=created id=ses_7 slug=a directory=/w";
-    assert_eq!(hear(created), Some(vec![Heard::Session("ses_7".into())]));
+    assert_eq!(hear(created), Some(vec![AgentEvent::Session("ses_7".into())]));
     let failed =
         |why: &str| format!("timestamp=1 level=ERROR message=\"stream error\" error.error=\"{why}\"");
     let server = failed("AI_APICallError: The server had an error.");
-    assert!(matches!(&hear(&server).unwrap()[..], [Heard::Note(_)]));
-    assert!(matches!(&hear(&server).unwrap()[..], [Heard::Note(_)]));
-    assert!(matches!(&hear(&server).unwrap()[..], [Heard::Hopeless(_)]));
+    assert!(matches!(&hear(&server).unwrap()[..], [AgentEvent::Note(_)]));
+    assert!(matches!(&hear(&server).unwrap()[..], [AgentEvent::Note(_)]));
+    assert!(matches!(&hear(&server).unwrap()[..], [AgentEvent::Hopeless(_)]));
     let limit = hear(&failed("AI_APICallError: Rate limit reached. Please try again in 2h.")).unwrap();
-    let [Heard::Hopeless(limit)] = &limit[..] else { panic!("{limit:?}") };
+    let [AgentEvent::Hopeless(limit)] = &limit[..] else { panic!("{limit:?}") };
     assert_eq!((limit.class, limit.until.is_some()), (ErrorClass::RateLimit, true));
 }
 
@@ -153,24 +158,30 @@ fn what_it_would_obey_is_found_as_far_as_the_repository_goes() {
     let repository = deep.ancestors().nth(2).unwrap();
     std::fs::create_dir(repository.join(".git")).unwrap();
     std::fs::write(repository.with_file_name("opencode.json"), "{}").unwrap();
-    assert_eq!(OpenCode.obstacle(&deep), None);
+    assert_eq!(OpenCodeAdapter.find_overriding_config(&deep), None);
     std::fs::create_dir(repository.join(".opencode")).unwrap();
-    assert_eq!(OpenCode.obstacle(&deep), Some(repository.join(".opencode")));
+    assert_eq!(OpenCodeAdapter.find_overriding_config(&deep), Some(repository.join(".opencode")));
 }
 
 #[test]
 fn it_may_do_what_is_not_denied() {
-    let told = May { files: vec![".decision.json".into()], ..may(&[Capability::Read], &[]) };
-    assert_eq!(permission(&told)["bash"], "deny");
+    let told = AgentPermissions {
+        files: vec![".decision.json".into()],
+        ..test_permissions(&[WorkerCapability::Read], &[])
+    };
+    assert_eq!(permission_rules(&told)["bash"], "deny");
     assert_eq!(
-        permission(&told)["edit"],
+        permission_rules(&told)["edit"],
         json!({"*": "deny", "*runs/r/attempts/a/back/*": "allow", ".decision.json": "allow", "*/.decision.json": "allow"})
     );
-    let edits = permission(&may(&[], &[]));
+    let edits = permission_rules(&test_permissions(&[], &[]));
     assert_eq!((&edits["edit"], &edits["external_directory"]["*"]), (&json!({"*": "allow"}), &json!("deny")));
-    let named = may(&[Capability::Read, Capability::RunTests], &[&["cargo", "test"], &["sh", "-c", "a b"]]);
+    let named = test_permissions(
+        &[WorkerCapability::Read, WorkerCapability::RunTests],
+        &[&["cargo", "test"], &["sh", "-c", "a b"]],
+    );
     assert_eq!(
-        permission(&named)["bash"],
+        permission_rules(&named)["bash"],
         json!({"*": "deny", "cargo test": "allow", "sh -c 'a b'": "allow"})
     );
 }
@@ -183,9 +194,9 @@ fn tools_are_told_with_what_they_are_used_on() {
             json!({"status": status, "input": input, "error": "The user has denied this", "output": "done"});
         json!({"type": "tool_use", "part": {"tool": tool, "state": state}})
     };
-    let tool = |name: &str, on: &str| Heard::Tool { name: name.into(), on: on.into() };
-    let done = Heard::Result("done".into());
-    let denied = Heard::Note("The user has denied this".into());
+    let tool = |name: &str, on: &str| AgentEvent::Tool { name: name.into(), on: on.into() };
+    let done = AgentEvent::Result("done".into());
+    let denied = AgentEvent::Note("The user has denied this".into());
     let cases = [
         (used("bash", "completed", json!({"command": "ls"})), vec![tool("bash", "ls"), done.clone()]),
         (
@@ -211,14 +222,16 @@ fn tools_are_told_with_what_they_are_used_on() {
         failed("UnknownError", json!({"message": "Unexpected server error."})).class,
         ErrorClass::Transient
     );
-    let missing = Events::default().end(1, "\u{1b}[91mError: \u{1b}[0mSession not found\n").unwrap_err();
+    let missing = OpenCodeReader::default()
+        .final_result(1, "\u{1b}[91mError: \u{1b}[0mSession not found\n")
+        .unwrap_err();
     assert!(missing.lost);
 }
 
 /// One that its model cannot ask for more time from.
 #[test]
 fn its_shell_ends_what_takes_too_long() {
-    let (path, script) = shell(Path::new("/files"), Millis(90_500));
+    let (path, script) = timeout_shell(Path::new("/files"), Millis(90_500));
     let script = String::from_utf8(script).unwrap();
     assert_eq!(path, Path::new("/files/shell/bash"));
     assert!(script.starts_with("#!/bin/sh\n") && script.contains("timeout -k 2 90.500 "), "{script}");

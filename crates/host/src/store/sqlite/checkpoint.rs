@@ -12,7 +12,7 @@ use std::{
 
 use rusqlite::Connection;
 
-use super::{fault::Fault, thread::Thread, turnstile::Turnstile, writer::Broken};
+use super::{fault::WriteFault, thread::StoreThread, turnstile::Turnstile, writer::BreakageReason};
 
 const PAGE: usize = 4096;
 /// So many bytes are written between checkpoints.
@@ -30,19 +30,19 @@ const END_PATIENCE: Duration = Duration::from_millis(200);
 pub struct Checkpointer {
     wake: Option<SyncSender<()>>,
     written: std::cell::Cell<usize>,
-    thread: Thread,
+    thread: StoreThread,
 }
 
 impl Checkpointer {
-    pub fn start(db: Connection, turnstile: Turnstile, broken: Broken) -> io::Result<Checkpointer> {
+    pub fn start(db: Connection, turnstile: Turnstile, broken: BreakageReason) -> io::Result<Checkpointer> {
         let (wake, woken) = sync_channel(1);
-        let worker = Worker { db, turnstile, broken };
-        let thread = Thread::start("skein-checkpoint", move || worker.work(&woken))?;
+        let worker = CheckpointThread { db, turnstile, broken };
+        let thread = StoreThread::start("skein-checkpoint", move || worker.run_loop(&woken))?;
         Ok(Checkpointer { wake: Some(wake), written: 0.into(), thread })
     }
 
     /// So much was written. A row of another run changes another page of the index; a commit, a few in any case.
-    pub fn wrote(&self, bytes: usize, rows: usize) {
+    pub fn note_written(&self, bytes: usize, rows: usize) {
         let written = self.written.get() + bytes + (rows + 3) * PAGE;
         let Some(wake) = &self.wake else { return };
         let woken = match written {
@@ -57,58 +57,58 @@ impl Checkpointer {
 impl Drop for Checkpointer {
     fn drop(&mut self) {
         self.wake = None;
-        self.thread.end();
+        self.thread.join();
     }
 }
 
 #[derive(Debug)]
-struct Worker {
+struct CheckpointThread {
     db: Connection,
     turnstile: Turnstile,
-    broken: Broken,
+    broken: BreakageReason,
 }
 
-impl Worker {
-    fn work(self, woken: &Receiver<()>) {
+impl CheckpointThread {
+    fn run_loop(self, woken: &Receiver<()>) {
         while woken.recv().is_ok() {
             self.checkpoint();
         }
         // The next process need not read a long log, and the disk need not keep it.
-        self.run(|| self.truncate());
+        self.run_unless_broken(|| self.truncate_log());
     }
 
     fn checkpoint(&self) {
-        self.run(|| self.move_pages());
+        self.run_unless_broken(|| self.move_pages());
     }
 
-    fn run(&self, checkpoint: impl FnOnce() -> Result<(), Fault>) {
+    fn run_unless_broken(&self, checkpoint: impl FnOnce() -> Result<(), WriteFault>) {
         if self.broken.get().is_some() {
             return;
         }
-        if let Err(Fault::Broken(why)) = checkpoint() {
+        if let Err(WriteFault::Broken(why)) = checkpoint() {
             // Its sync failed, so nobody can say any more what is on the disk.
             let _ = self.broken.set(why);
         }
     }
 
-    fn move_pages(&self) -> Result<(), Fault> {
-        if self.passive()? > LONG {
+    fn move_pages(&self) -> Result<(), WriteFault> {
+        if self.checkpoint_passive()? > LONG {
             // What was written meanwhile is in nobody's way now, so that the log can begin anew.
-            let _turn = self.turnstile.take().map_err(|error| Fault::Broken(error.to_string()))?;
-            self.passive()?;
+            let _turn = self.turnstile.take_turn().map_err(|error| WriteFault::Broken(error.to_string()))?;
+            self.checkpoint_passive()?;
         }
         Ok(())
     }
 
     /// Moves what it finds and cuts the log to nothing. One that others read or write stays for the last of them to cut.
-    fn truncate(&self) -> Result<(), Fault> {
-        self.passive()?;
+    fn truncate_log(&self) -> Result<(), WriteFault> {
+        self.checkpoint_passive()?;
         self.db.busy_timeout(END_PATIENCE)?;
         Ok(self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
     }
 
     /// Moves what it finds, and says how many pages the log has.
-    fn passive(&self) -> Result<i64, Fault> {
+    fn checkpoint_passive(&self) -> Result<i64, WriteFault> {
         Ok(self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))?)
     }
 }

@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum StoreOpenError {
     #[error(
         "`{}` is on a file system of type {kind}, on which locks and syncs cannot be relied on, so a journal there can \
          be lost. Choose a directory on a local disk, with `--state DIR` or `SKEIN_STATE`", .dir.display()

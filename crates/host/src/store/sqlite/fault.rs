@@ -5,7 +5,7 @@ use rusqlite::{Error, ErrorCode, ffi};
 use crate::store::{AppendError, StoreError};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum WriteFault {
     /// The disk is full. Nothing was written.
     NoSpace,
     /// What is to be written is there already. Others can be.
@@ -18,67 +18,67 @@ pub enum Fault {
     Broken(String),
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Fault {
+impl From<Error> for WriteFault {
+    fn from(error: Error) -> WriteFault {
         match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => Fault::NoSpace,
+            Some(ErrorCode::DiskFull) => WriteFault::NoSpace,
             // The index of the log, which is a file too, could not grow.
-            Some(_) if extended(&error) == Some(ffi::SQLITE_IOERR_SHMSIZE) => Fault::NoSpace,
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
-            Some(ErrorCode::ConstraintViolation) => Fault::Taken(error.to_string()),
-            Some(ErrorCode::TooBig | ErrorCode::TypeMismatch) => Fault::Row(error.to_string()),
+            Some(_) if extended_code(&error) == Some(ffi::SQLITE_IOERR_SHMSIZE) => WriteFault::NoSpace,
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => WriteFault::Busy,
+            Some(ErrorCode::ConstraintViolation) => WriteFault::Taken(error.to_string()),
+            Some(ErrorCode::TooBig | ErrorCode::TypeMismatch) => WriteFault::Row(error.to_string()),
             // A write or a sync that failed, damage, no memory: it is not known what reached the disk.
-            Some(_) => Fault::Broken(told(&error)),
+            Some(_) => WriteFault::Broken(error_text(&error)),
             // Not from SQLite: a value that does not fit what is asked for.
-            None => Fault::Row(error.to_string()),
+            None => WriteFault::Row(error.to_string()),
         }
     }
 }
 
 /// SQLite's text and the exact number, which says which operation failed.
-fn told(error: &Error) -> String {
-    match extended(error) {
+fn error_text(error: &Error) -> String {
+    match extended_code(error) {
         Some(code) => format!("{error} (SQLite's code {code})"),
         None => error.to_string(),
     }
 }
 
-fn extended(error: &Error) -> Option<i32> {
+fn extended_code(error: &Error) -> Option<i32> {
     error.sqlite_error().map(|error| error.extended_code)
 }
 
 const BUSY: &str = "another program keeps the database locked; end it, and try again";
 
-impl From<Fault> for AppendError {
-    fn from(fault: Fault) -> AppendError {
+impl From<WriteFault> for AppendError {
+    fn from(fault: WriteFault) -> AppendError {
         match fault {
-            Fault::NoSpace => AppendError::NoSpace,
+            WriteFault::NoSpace => AppendError::NoSpace,
             // Someone has appended what this owner does not know of.
-            Fault::Taken(_) => AppendError::Lost,
-            Fault::Busy => AppendError::Broken(BUSY.into()),
-            Fault::Row(why) | Fault::Broken(why) => AppendError::Broken(why),
+            WriteFault::Taken(_) => AppendError::Lost,
+            WriteFault::Busy => AppendError::Broken(BUSY.into()),
+            WriteFault::Row(why) | WriteFault::Broken(why) => AppendError::Broken(why),
         }
     }
 }
 
-impl From<Fault> for StoreError {
-    fn from(fault: Fault) -> StoreError {
+impl From<WriteFault> for StoreError {
+    fn from(fault: WriteFault) -> StoreError {
         match fault {
-            Fault::NoSpace => StoreError::NoSpace,
-            Fault::Busy => StoreError::Failed(BUSY.into()),
-            Fault::Taken(why) | Fault::Row(why) => StoreError::Failed(why),
-            Fault::Broken(why) => StoreError::Failed(format!("the journal cannot be written: {why}")),
+            WriteFault::NoSpace => StoreError::NoSpace,
+            WriteFault::Busy => StoreError::Failed(BUSY.into()),
+            WriteFault::Taken(why) | WriteFault::Row(why) => StoreError::Failed(why),
+            WriteFault::Broken(why) => StoreError::Failed(format!("the journal cannot be written: {why}")),
         }
     }
 }
 
 /// Why something could not be read.
-pub fn unread(error: Error) -> StoreError {
+pub fn to_read_error(error: Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-            StoreError::Damaged(format!("the database is damaged: {}", told(&error)))
+            StoreError::Damaged(format!("the database is damaged: {}", error_text(&error)))
         }
-        _ => StoreError::Failed(format!("the journal cannot be read: {}", told(&error))),
+        _ => StoreError::Failed(format!("the journal cannot be read: {}", error_text(&error))),
     }
 }
 
@@ -86,14 +86,14 @@ pub fn unread(error: Error) -> StoreError {
 mod tests {
     use super::*;
 
-    fn fault(code: i32) -> Fault {
+    fn fault(code: i32) -> WriteFault {
         Error::SqliteFailure(ffi::Error::new(code), None).into()
     }
 
     #[test]
     fn only_a_full_disk_may_be_tried_again_and_a_failed_sync_never() {
-        assert_eq!(fault(ffi::SQLITE_FULL), Fault::NoSpace);
-        assert_eq!(fault(ffi::SQLITE_IOERR_SHMSIZE), Fault::NoSpace);
+        assert_eq!(fault(ffi::SQLITE_FULL), WriteFault::NoSpace);
+        assert_eq!(fault(ffi::SQLITE_IOERR_SHMSIZE), WriteFault::NoSpace);
         let broken = [
             ffi::SQLITE_IOERR_FSYNC,
             ffi::SQLITE_IOERR_WRITE,
@@ -104,8 +104,8 @@ mod tests {
             ffi::SQLITE_NOMEM,
         ];
         for code in broken {
-            assert!(matches!(fault(code), Fault::Broken(_)), "{code}");
+            assert!(matches!(fault(code), WriteFault::Broken(_)), "{code}");
         }
-        assert!(matches!(fault(ffi::SQLITE_CONSTRAINT_UNIQUE), Fault::Taken(_)));
+        assert!(matches!(fault(ffi::SQLITE_CONSTRAINT_UNIQUE), WriteFault::Taken(_)));
     }
 }

@@ -21,8 +21,8 @@ use rustix::{
 use skein_core::ids::RunId;
 
 use super::{
-    OpenError,
-    place::{OWNERS, Place, private},
+    StoreOpenError,
+    state_folder::{OWNERS, StateFolder, private_options},
 };
 
 /// How long a lock may outlive its process.
@@ -36,28 +36,28 @@ const LEAVE: &str = "leave ";
 
 /// All that ever shared the directory.
 #[derive(Debug, Clone)]
-pub struct Owners {
+pub struct OwnerRegistry {
     dir: PathBuf,
 }
 
 /// This process, as the others see it. Its files go when it does.
 #[derive(Debug)]
-pub struct Me {
+pub struct LocalOwner {
     id: String,
-    owners: Owners,
+    owners: OwnerRegistry,
     /// Held until the end.
     _lock: File,
     pipe: File,
 }
 
-impl Owners {
-    pub fn of(place: &Place) -> Owners {
-        Owners { dir: place.owners() }
+impl OwnerRegistry {
+    pub fn new(place: &StateFolder) -> OwnerRegistry {
+        OwnerRegistry { dir: place.owners_path() }
     }
 
     /// Those of a state folder that is not opened.
-    pub fn below(state: &Path) -> Owners {
-        Owners { dir: state.join(OWNERS) }
+    pub fn from_state_path(state: &Path) -> OwnerRegistry {
+        OwnerRegistry { dir: state.join(OWNERS) }
     }
 
     /// The folder that the processes share.
@@ -66,11 +66,11 @@ impl Owners {
     }
 
     /// Whether a process lives. Doubtful ones do, because nothing is taken from the living.
-    pub fn lives(&self, id: &str) -> bool {
-        if !is_id(id) {
+    pub fn is_alive(&self, id: &str) -> bool {
+        if !is_owner_id(id) {
             return false;
         }
-        match private(OpenOptions::new().read(true)).open(self.lock(id)) {
+        match private_options(OpenOptions::new().read(true)).open(self.lock_path(id)) {
             // Shared, so that two who look at once do not take each other for the owner.
             Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
             Err(error) => error.kind() != io::ErrorKind::NotFound,
@@ -79,23 +79,23 @@ impl Owners {
 
     /// Wakes a process. One that is gone or has been woken already needs it not.
     pub fn wake(&self, id: &str) {
-        let _ = self.write(id, WAKE);
+        let _ = self.write_pipe(id, WAKE);
     }
 
     /// Asks a process to stop working on a run. This takes no space on the disk. Returns whether the request is on its way.
     pub fn ask_to_leave(&self, id: &str, run: &RunId) -> bool {
         let request = format!("{LEAVE}{run}\n");
-        self.write(id, request.as_bytes()).is_ok_and(|written| written == request.len())
+        self.write_pipe(id, request.as_bytes()).is_ok_and(|written| written == request.len())
     }
 
     /// Writes to the pipe of a process. The kernel writes so few bytes in one piece or not at all.
-    fn write(&self, id: &str, bytes: &[u8]) -> io::Result<usize> {
-        if !is_id(id) {
+    fn write_pipe(&self, id: &str, bytes: &[u8]) -> io::Result<usize> {
+        if !is_owner_id(id) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
         let mut pipe =
-            OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(self.pipe(id))?;
+            OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(self.pipe_path(id))?;
         if !pipe.metadata()?.file_type().is_fifo() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -106,27 +106,28 @@ impl Owners {
     ///
     /// A process that is killed while it starts another leaves its lock to that one until it is a program of its own,
     /// which is a moment. Those of other containers are not to be seen from here, and are waited for in vain.
-    pub fn await_leaving(&self) -> bool {
-        let living = self.living().unwrap_or_default();
-        let mut leaving: Vec<String> = living.into_iter().filter(|id| is_gone(id)).collect();
+    pub fn wait_for_leaving(&self) -> bool {
+        let living = self.living_ids().unwrap_or_default();
+        let mut leaving: Vec<String> = living.into_iter().filter(|id| is_process_gone(id)).collect();
         let (before, until) = (leaving.len(), Instant::now() + LEAVING);
         while !leaving.is_empty() && Instant::now() < until {
             std::thread::sleep(LOOK);
-            leaving.retain(|id| self.lives(id));
+            leaving.retain(|id| self.is_alive(id));
         }
         leaving.len() < before
     }
 
     /// Those that live.
-    pub fn living(&self) -> io::Result<Vec<String>> {
-        Ok(self.ids()?.into_iter().filter(|id| self.lives(id)).collect())
+    pub fn living_ids(&self) -> io::Result<Vec<String>> {
+        Ok(self.all_ids()?.into_iter().filter(|id| self.is_alive(id)).collect())
     }
 
     /// Whether one of these processes shares the directory: it has one of the locks open, and not the one that is ours.
-    fn has_one_of(&self, pids: &BTreeSet<i32>, but: &str) -> io::Result<bool> {
+    fn includes_any_process(&self, pids: &BTreeSet<i32>, but: &str) -> io::Result<bool> {
         let place = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino()));
-        let others: Vec<String> = self.ids()?.into_iter().filter(|id| id != but).collect();
-        let locks: BTreeSet<(u64, u64)> = others.iter().filter_map(|id| place(&self.lock(id)).ok()).collect();
+        let others: Vec<String> = self.all_ids()?.into_iter().filter(|id| id != but).collect();
+        let locks: BTreeSet<(u64, u64)> =
+            others.iter().filter_map(|id| place(&self.lock_path(id)).ok()).collect();
         let looked = |pid: &i32| -> io::Result<bool> {
             for fd in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
                 match place(&fd.path()) {
@@ -140,7 +141,7 @@ impl Owners {
         // A process in a sandbox may not look into the one that started it. Its number is in its name.
         let named = |pid: &i32| {
             let number = pid.to_string();
-            others.iter().any(|id| id.split('-').nth(1) == Some(&number) && self.lives(id))
+            others.iter().any(|id| id.split('-').nth(1) == Some(&number) && self.is_alive(id))
         };
         let has = |pid: &i32| match looked(pid) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => named(pid),
@@ -151,13 +152,13 @@ impl Owners {
 
     /// Removes what dead ones left.
     pub fn sweep(&self) -> io::Result<()> {
-        for id in self.ids()?.into_iter().filter(|id| !self.lives(id)) {
-            self.remove(&id);
+        for id in self.all_ids()?.into_iter().filter(|id| !self.is_alive(id)) {
+            self.remove_files(&id);
         }
         Ok(())
     }
 
-    fn ids(&self) -> io::Result<Vec<String>> {
+    fn all_ids(&self) -> io::Result<Vec<String>> {
         let mut ids = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
             let name = entry?.file_name();
@@ -169,30 +170,31 @@ impl Owners {
         Ok(ids)
     }
 
-    fn remove(&self, id: &str) {
+    fn remove_files(&self, id: &str) {
         // The lock goes last: without it nobody would look for the pipe.
-        let _ = fs::remove_file(self.pipe(id));
-        let _ = fs::remove_file(self.lock(id));
+        let _ = fs::remove_file(self.pipe_path(id));
+        let _ = fs::remove_file(self.lock_path(id));
     }
 
-    fn lock(&self, id: &str) -> PathBuf {
+    fn lock_path(&self, id: &str) -> PathBuf {
         self.dir.join(format!("{id}.lock"))
     }
 
-    fn pipe(&self, id: &str) -> PathBuf {
+    fn pipe_path(&self, id: &str) -> PathBuf {
         self.dir.join(format!("{id}.fifo"))
     }
 }
 
-impl Me {
-    pub fn join(owners: Owners) -> Result<Me, OpenError> {
+impl LocalOwner {
+    pub fn join(owners: OwnerRegistry) -> Result<LocalOwner, StoreOpenError> {
         loop {
-            let id = new_id().map_err(|error| OpenError::Io { path: owners.dir.clone(), error })?;
-            let path = owners.lock(&id);
-            if let Some(lock) = hold(&path).map_err(|error| OpenError::Io { path, error })? {
-                let path = owners.pipe(&id);
-                let pipe = make_pipe(&path).map_err(|error| OpenError::Io { path, error })?;
-                return Ok(Me { id, owners, _lock: lock, pipe });
+            let id =
+                new_owner_id().map_err(|error| StoreOpenError::Io { path: owners.dir.clone(), error })?;
+            let path = owners.lock_path(&id);
+            if let Some(lock) = take_lock(&path).map_err(|error| StoreOpenError::Io { path, error })? {
+                let path = owners.pipe_path(&id);
+                let pipe = make_pipe(&path).map_err(|error| StoreOpenError::Io { path, error })?;
+                return Ok(LocalOwner { id, owners, _lock: lock, pipe });
             }
         }
     }
@@ -201,7 +203,7 @@ impl Me {
         &self.id
     }
 
-    pub fn owners(&self) -> &Owners {
+    pub fn owners(&self) -> &OwnerRegistry {
         &self.owners
     }
 
@@ -212,7 +214,7 @@ impl Me {
 
     /// Whether a process above this one shares the directory, too: all that such a one starts are its workers.
     pub fn is_below_another(&self) -> io::Result<bool> {
-        self.owners.has_one_of(&crate::worker::line(), &self.id)
+        self.owners.includes_any_process(&crate::process::own_ancestry(), &self.id)
     }
 
     pub fn wake(&self) {
@@ -220,21 +222,21 @@ impl Me {
     }
 }
 
-impl Drop for Me {
+impl Drop for LocalOwner {
     fn drop(&mut self) {
-        self.owners.remove(&self.id);
+        self.owners.remove_files(&self.id);
     }
 }
 
 /// The run that a line from the pipe asks this process to leave.
-pub fn run_to_leave(line: &[u8]) -> Option<RunId> {
+pub fn parse_leave_request(line: &[u8]) -> Option<RunId> {
     // Earlier versions wake without an end of line.
     let line = std::str::from_utf8(line).ok()?.trim_start_matches('!');
     RunId::new(line.strip_prefix(LEAVE)?).ok()
 }
 
 /// The number of the process, as a person knows it.
-pub fn process(id: &str) -> String {
+pub fn process_label(id: &str) -> String {
     match id.split('-').nth(1) {
         Some(pid) => format!("process {pid}"),
         None => format!("`{id}`"),
@@ -242,7 +244,7 @@ pub fn process(id: &str) -> String {
 }
 
 /// Whether a process has ended, as far as can be seen from here.
-fn is_gone(id: &str) -> bool {
+fn is_process_gone(id: &str) -> bool {
     let Some(pid) = id.split('-').nth(1) else { return false };
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
         // The state stands behind the name, which may hold anything.
@@ -252,7 +254,7 @@ fn is_gone(id: &str) -> bool {
 }
 
 /// Time, process and chance: processes in two containers may have one number.
-fn new_id() -> io::Result<String> {
+fn new_owner_id() -> io::Result<String> {
     let mut random = [0; 8];
     retry_on_intr(|| getrandom(&mut random, GetRandomFlags::empty()))?;
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
@@ -260,13 +262,13 @@ fn new_id() -> io::Result<String> {
     Ok(format!("{time:011x}-{pid}-{:016x}", u64::from_le_bytes(random)))
 }
 
-fn is_id(id: &str) -> bool {
+fn is_owner_id(id: &str) -> bool {
     !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 /// A lock that is held, or none if someone took the file for that of a dead owner before it was.
-fn hold(path: &Path) -> io::Result<Option<File>> {
-    let lock = private(OpenOptions::new().write(true).create_new(true)).open(path)?;
+fn take_lock(path: &Path) -> io::Result<Option<File>> {
+    let lock = private_options(OpenOptions::new().write(true).create_new(true)).open(path)?;
     retry_on_intr(|| flock(&lock, FlockOperation::LockExclusive))?;
     let ours = lock.metadata()?;
     match fs::symlink_metadata(path) {
@@ -288,34 +290,34 @@ fn make_pipe(path: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
 
-    fn owners() -> (tempfile::TempDir, Owners) {
+    fn owners() -> (tempfile::TempDir, OwnerRegistry) {
         let dir = tempfile::tempdir().unwrap();
-        let owners = Owners { dir: dir.path().into() };
+        let owners = OwnerRegistry { dir: dir.path().into() };
         (dir, owners)
     }
 
     #[test]
     fn an_owner_lives_until_it_goes_and_leaves_nothing() {
         let (dir, owners) = owners();
-        let me = Me::join(owners.clone()).unwrap();
-        assert!(owners.lives(me.id()));
-        assert_eq!(owners.living().unwrap(), [me.id().to_owned()]);
+        let me = LocalOwner::join(owners.clone()).unwrap();
+        assert!(owners.is_alive(me.id()));
+        assert_eq!(owners.living_ids().unwrap(), [me.id().to_owned()]);
         let id = me.id().to_owned();
         drop(me);
-        assert!(!owners.lives(&id));
+        assert!(!owners.is_alive(&id));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]
     fn what_the_dead_left_is_swept_and_the_living_keep_theirs() {
         let (dir, owners) = owners();
-        let me = Me::join(owners.clone()).unwrap();
-        fs::write(owners.lock("1-2-3"), "").unwrap();
-        mkfifoat(CWD, owners.pipe("1-2-3"), Mode::RUSR).unwrap();
-        assert!(!owners.lives("1-2-3"));
+        let me = LocalOwner::join(owners.clone()).unwrap();
+        fs::write(owners.lock_path("1-2-3"), "").unwrap();
+        mkfifoat(CWD, owners.pipe_path("1-2-3"), Mode::RUSR).unwrap();
+        assert!(!owners.is_alive("1-2-3"));
         owners.sweep().unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
-        assert!(owners.lives(me.id()));
+        assert!(owners.is_alive(me.id()));
     }
 
     #[test]
@@ -323,7 +325,7 @@ mod tests {
         let (_dir, owners) = owners();
         owners.wake("1-2-3");
         owners.wake("../../etc/passwd");
-        let me = Me::join(owners.clone()).unwrap();
+        let me = LocalOwner::join(owners.clone()).unwrap();
         for _ in 0..100_000 {
             owners.wake(me.id());
         }

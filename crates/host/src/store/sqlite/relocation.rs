@@ -10,7 +10,7 @@ use serde_json::Value;
 const STATE: &str = "state";
 
 /// Rewrites the paths kept about a run if its project is gone from where it was and the state folder came along to another place.
-pub fn relocate(about: &mut Value, state: &Path) {
+pub fn relocate_paths(about: &mut Value, state: &Path) {
     let Some(before) = about.get(STATE).and_then(Value::as_str).map(str::to_owned) else { return };
     let Ok(now) = state.canonicalize() else { return };
     let before = Path::new(&before);
@@ -18,24 +18,24 @@ pub fn relocate(about: &mut Value, state: &Path) {
     // A copy of the state folder alone belongs to the project that is still where it was.
     let is_moved = old != new && before.file_name() == now.file_name() && !old.exists();
     if let (true, Some(old), Some(new)) = (is_moved, old.to_str(), new.to_str()) {
-        rewrite(about, old, new);
+        rewrite_paths(about, old, new);
     }
 }
 
-fn rewrite(value: &mut Value, old: &str, new: &str) {
+fn rewrite_paths(value: &mut Value, old: &str, new: &str) {
     match value {
         Value::String(text) => {
-            if let Some(moved) = moved(text, old, new) {
+            if let Some(moved) = moved_path(text, old, new) {
                 *text = moved;
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| rewrite(item, old, new)),
+        Value::Array(items) => items.iter_mut().for_each(|item| rewrite_paths(item, old, new)),
         Value::Object(fields) => {
-            fields.values_mut().for_each(|field| rewrite(field, old, new));
+            fields.values_mut().for_each(|field| rewrite_paths(field, old, new));
             let paths: Vec<String> =
-                fields.keys().filter(|key| moved(key, old, new).is_some()).cloned().collect();
+                fields.keys().filter(|key| moved_path(key, old, new).is_some()).cloned().collect();
             for path in paths {
-                if let (Some(field), Some(moved)) = (fields.remove(&path), moved(&path, old, new)) {
+                if let (Some(field), Some(moved)) = (fields.remove(&path), moved_path(&path, old, new)) {
                     fields.insert(moved, field);
                 }
             }
@@ -45,7 +45,7 @@ fn rewrite(value: &mut Value, old: &str, new: &str) {
 }
 
 /// A path below the old folder, as it is below the new one.
-fn moved(path: &str, old: &str, new: &str) -> Option<String> {
+fn moved_path(path: &str, old: &str, new: &str) -> Option<String> {
     let rest = path.strip_prefix(old)?;
     (rest.is_empty() || rest.starts_with('/')).then(|| format!("{new}{rest}"))
 }
@@ -71,7 +71,7 @@ mod tests {
         let new = dir.path().canonicalize().unwrap();
         std::fs::create_dir(new.join(".skein")).unwrap();
         let mut moved = about("/nowhere/before");
-        relocate(&mut moved, &new.join(".skein"));
+        relocate_paths(&mut moved, &new.join(".skein"));
         let new = new.to_str().unwrap();
         let mut expected = about(new);
         expected["beside"] = json!("/nowhere/before-other");
@@ -83,7 +83,7 @@ mod tests {
         let (before, now) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::fs::create_dir(now.path().join(".skein")).unwrap();
         let mut kept = about(before.path().to_str().unwrap());
-        relocate(&mut kept, &now.path().join(".skein"));
+        relocate_paths(&mut kept, &now.path().join(".skein"));
         assert_eq!(kept, about(before.path().to_str().unwrap()));
     }
 }

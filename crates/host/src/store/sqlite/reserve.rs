@@ -14,8 +14,8 @@ use rustix::{
 };
 
 use super::{
-    OpenError,
-    place::{Place, open_plain, private},
+    StoreOpenError,
+    state_folder::{StateFolder, open_plain_file, private_options},
 };
 
 const BYTES: u64 = 16 * 1024 * 1024;
@@ -23,21 +23,25 @@ const BYTES: u64 = 16 * 1024 * 1024;
 const SLACK: u64 = 4 * 1024 * 1024;
 
 #[derive(Debug)]
-pub struct Reserve(File);
+pub struct SpaceReserve(File);
 
-impl Reserve {
-    pub fn open(place: &Place) -> Result<Reserve, OpenError> {
+impl SpaceReserve {
+    pub fn open(place: &StateFolder) -> Result<SpaceReserve, StoreOpenError> {
         let options = &mut OpenOptions::new();
-        open_plain(private(options.write(true).create(true).truncate(false)), &place.reserve()).map(Reserve)
+        open_plain_file(
+            private_options(options.write(true).create(true).truncate(false)),
+            &place.reserve_path(),
+        )
+        .map(SpaceReserve)
     }
 
     /// Whether it is there, or could be made again.
-    pub fn is_there(&self) -> bool {
-        self.len() >= BYTES || self.make().is_ok()
+    pub fn ensure_reserved(&self) -> bool {
+        self.len() >= BYTES || self.allocate().is_ok()
     }
 
     /// Gives the space to who is urgent. Whether there was any.
-    pub fn give(&self) -> bool {
+    pub fn release_space(&self) -> bool {
         self.len() > 0 && self.0.set_len(0).is_ok()
     }
 
@@ -45,13 +49,13 @@ impl Reserve {
         self.0.metadata().map_or(0, |meta| meta.len())
     }
 
-    fn make(&self) -> io::Result<()> {
+    fn allocate(&self) -> io::Result<()> {
         let disk = fstatvfs(&self.0)?;
         if disk.f_bavail.saturating_mul(disk.f_frsize) < BYTES + SLACK {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let made = match fallocate(&self.0, FallocateFlags::empty(), 0, BYTES) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.fill(),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.fill_with_zeros(),
             made => made.map_err(io::Error::from),
         };
         if made.is_err() {
@@ -62,7 +66,7 @@ impl Reserve {
     }
 
     /// Where space cannot be asked for without writing.
-    fn fill(&self) -> io::Result<()> {
+    fn fill_with_zeros(&self) -> io::Result<()> {
         io::Seek::rewind(&mut &self.0)?;
         io::copy(&mut io::Read::take(io::repeat(0), BYTES), &mut &self.0).map(drop)
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, config::DbConfig};
 
-use super::{OpenError, place::Place};
+use super::{StoreOpenError, state_folder::StateFolder};
 
 /// "Skei", so that a file of another program is not taken for ours.
 const APPLICATION: i64 = 0x536b_6569;
@@ -85,8 +85,8 @@ const AUDIT: &str = "CREATE TABLE audit (
        BEGIN SELECT RAISE(ABORT, 'records of the audit stay as they are'); END;";
 
 /// A connection that writes. What is acknowledged on it survives the loss of power.
-pub fn connect(place: &Place) -> rusqlite::Result<Connection> {
-    let db = Connection::open(place.database())?;
+pub fn connect(place: &StateFolder) -> rusqlite::Result<Connection> {
+    let db = Connection::open(place.database_path())?;
     // Checkpoints are made by their own thread, and never after a sync that failed.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     db.busy_timeout(super::BUSY)?;
@@ -95,7 +95,7 @@ pub fn connect(place: &Place) -> rusqlite::Result<Connection> {
 }
 
 /// What a connection is told once the database is known to be ours.
-pub fn configure(db: &Connection) -> rusqlite::Result<()> {
+pub fn configure_connection(db: &Connection) -> rusqlite::Result<()> {
     db.pragma_update(None, "synchronous", "FULL")?;
     db.pragma_update(None, "wal_autocheckpoint", 0)?;
     // A whole group, in kibibytes, so that its pages are written once; and nothing of it outside of the directory.
@@ -105,66 +105,66 @@ pub fn configure(db: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Fills a new file with an empty database of this version. It is nobody's yet, so it is synced once it is whole.
-pub fn make(path: &Path) -> Result<(), OpenError> {
-    let failed = |error| OpenError::Database { path: path.to_owned(), error };
+pub fn create_database(path: &Path) -> Result<(), StoreOpenError> {
+    let failed = |error| StoreOpenError::Database { path: path.to_owned(), error };
     let mut db = Connection::open(path).map_err(failed)?;
     db.pragma_update(None, "synchronous", "OFF").map_err(failed)?;
-    log_writes(&db, path)?;
-    apply(&mut db, MIGRATIONS, MIGRATIONS.len() as i64).map_err(failed)?;
+    enable_wal(&db, path)?;
+    apply_migrations(&mut db, MIGRATIONS, MIGRATIONS.len() as i64).map_err(failed)?;
     db.close().map_err(|(_, error)| failed(error))
 }
 
 /// Has changes written to a log beside the file, for good.
-fn log_writes(db: &Connection, path: &Path) -> Result<(), OpenError> {
+fn enable_wal(db: &Connection, path: &Path) -> Result<(), StoreOpenError> {
     let mode: rusqlite::Result<String> =
         db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0));
-    match mode.map_err(|error| OpenError::Database { path: path.to_owned(), error })?.as_str() {
+    match mode.map_err(|error| StoreOpenError::Database { path: path.to_owned(), error })?.as_str() {
         "wal" => Ok(()),
-        _ => Err(OpenError::NoWal { path: path.to_owned() }),
+        _ => Err(StoreOpenError::NoWal { path: path.to_owned() }),
     }
 }
 
 /// Brings the database to this version. The caller holds the turnstile, and says who else uses the database.
 pub fn migrate(
-    place: &Place,
+    place: &StateFolder,
     db: &mut Connection,
-    others: impl FnOnce() -> Result<Option<String>, OpenError>,
-) -> Result<(), OpenError> {
-    migrate_by(MIGRATIONS, place, db, others)
+    others: impl FnOnce() -> Result<Option<String>, StoreOpenError>,
+) -> Result<(), StoreOpenError> {
+    migrate_with(MIGRATIONS, place, db, others)
 }
 
-fn migrate_by(
+fn migrate_with(
     migrations: &[&str],
-    place: &Place,
+    place: &StateFolder,
     db: &mut Connection,
-    others: impl FnOnce() -> Result<Option<String>, OpenError>,
-) -> Result<(), OpenError> {
-    let path = place.database();
+    others: impl FnOnce() -> Result<Option<String>, StoreOpenError>,
+) -> Result<(), StoreOpenError> {
+    let path = place.database_path();
     let known = migrations.len() as i64;
-    let failed = |error| OpenError::Database { path: path.clone(), error };
-    let found = number(db, "user_version").map_err(failed)?;
-    if !is_ours(db, found).map_err(failed)? {
-        return Err(OpenError::NotOurs { path });
+    let failed = |error| StoreOpenError::Database { path: path.clone(), error };
+    let found = read_pragma_number(db, "user_version").map_err(failed)?;
+    if !is_skein_database(db, found).map_err(failed)? {
+        return Err(StoreOpenError::NotOurs { path });
     }
     if found > known {
-        return Err(OpenError::Newer { path, found, known });
+        return Err(StoreOpenError::Newer { path, found, known });
     }
     let missing = usize::try_from(found).ok().and_then(|found| migrations.get(found..));
-    let Some(missing) = missing else { return Err(OpenError::NotOurs { path }) };
+    let Some(missing) = missing else { return Err(StoreOpenError::NotOurs { path }) };
     if missing.is_empty() {
         return Ok(());
     }
     if found > 0
         && let Some(others) = others()?
     {
-        return Err(OpenError::InUse { path, found, known, others });
+        return Err(StoreOpenError::InUse { path, found, known, others });
     }
-    log_writes(db, &path)?;
-    configure(db).map_err(failed)?;
-    apply(db, missing, known).map_err(failed)
+    enable_wal(db, &path)?;
+    configure_connection(db).map_err(failed)?;
+    apply_migrations(db, missing, known).map_err(failed)
 }
 
-fn apply(db: &mut Connection, missing: &[&str], known: i64) -> rusqlite::Result<()> {
+fn apply_migrations(db: &mut Connection, missing: &[&str], known: i64) -> rusqlite::Result<()> {
     let tx = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     for step in missing {
         tx.execute_batch(step)?;
@@ -175,13 +175,13 @@ fn apply(db: &mut Connection, missing: &[&str], known: i64) -> rusqlite::Result<
 }
 
 /// Whether it is a database of Skein's, or nothing yet: the file is made before the tables are.
-fn is_ours(db: &Connection, version: i64) -> rusqlite::Result<bool> {
+fn is_skein_database(db: &Connection, version: i64) -> rusqlite::Result<bool> {
     let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    let application = number(db, "application_id")?;
+    let application = read_pragma_number(db, "application_id")?;
     Ok(application == APPLICATION || (application, version, tables) == (0, 0, 0))
 }
 
-fn number(db: &Connection, pragma: &str) -> rusqlite::Result<i64> {
+fn read_pragma_number(db: &Connection, pragma: &str) -> rusqlite::Result<i64> {
     db.pragma_query_value(None, pragma, |row| row.get(0))
 }
 
@@ -189,13 +189,13 @@ fn number(db: &Connection, pragma: &str) -> rusqlite::Result<i64> {
 mod tests {
     use super::*;
 
-    fn place() -> (tempfile::TempDir, Place) {
+    fn place() -> (tempfile::TempDir, StateFolder) {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::prepare(&dir.path().join("state")).unwrap();
+        let place = StateFolder::prepare(&dir.path().join("state")).unwrap();
         (dir, place)
     }
 
-    fn alone() -> Result<Option<String>, OpenError> {
+    fn alone() -> Result<Option<String>, StoreOpenError> {
         Ok(None)
     }
 
@@ -205,7 +205,7 @@ mod tests {
         for _ in 0..2 {
             let mut db = connect(&place).unwrap();
             migrate(&place, &mut db, alone).unwrap();
-            assert_eq!(number(&db, "user_version").unwrap(), MIGRATIONS.len() as i64);
+            assert_eq!(read_pragma_number(&db, "user_version").unwrap(), MIGRATIONS.len() as i64);
         }
     }
 
@@ -214,7 +214,7 @@ mod tests {
     fn a_database_without_an_audit_is_given_one() {
         let (_dir, place) = place();
         let mut db = connect(&place).unwrap();
-        migrate_by(&MIGRATIONS[..1], &place, &mut db, alone).unwrap();
+        migrate_with(&MIGRATIONS[..1], &place, &mut db, alone).unwrap();
         db.execute_batch("INSERT INTO journal VALUES (1, 1, 0, 1, x'00', x'5b5d')").unwrap();
         migrate(&place, &mut db, alone).unwrap();
         let count = |table: &str| {
@@ -228,26 +228,26 @@ mod tests {
     fn a_migration_that_fails_half_way_leaves_the_version_before_it() {
         let (_dir, place) = place();
         let mut db = connect(&place).unwrap();
-        migrate_by(&["CREATE TABLE a (x)"], &place, &mut db, alone).unwrap();
+        migrate_with(&["CREATE TABLE a (x)"], &place, &mut db, alone).unwrap();
         let broken = ["CREATE TABLE a (x)", "CREATE TABLE b (x)", "CREATE TABLE b (x)"];
-        assert!(migrate_by(&broken, &place, &mut db, alone).is_err());
-        assert_eq!(number(&db, "user_version").unwrap(), 1);
+        assert!(migrate_with(&broken, &place, &mut db, alone).is_err());
+        assert_eq!(read_pragma_number(&db, "user_version").unwrap(), 1);
         let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).unwrap();
         assert_eq!(tables, 1);
         let good = ["CREATE TABLE a (x)", "CREATE TABLE b (x)"];
-        migrate_by(&good, &place, &mut db, alone).unwrap();
-        assert_eq!(number(&db, "user_version").unwrap(), 2);
+        migrate_with(&good, &place, &mut db, alone).unwrap();
+        assert_eq!(read_pragma_number(&db, "user_version").unwrap(), 2);
     }
 
     #[test]
     fn a_migration_waits_for_those_of_the_old_version() {
         let (_dir, place) = place();
         let mut db = connect(&place).unwrap();
-        migrate_by(&["CREATE TABLE a (x)"], &place, &mut db, alone).unwrap();
+        migrate_with(&["CREATE TABLE a (x)"], &place, &mut db, alone).unwrap();
         let more = ["CREATE TABLE a (x)", "CREATE TABLE b (x)"];
-        let refused = migrate_by(&more, &place, &mut db, || Ok(Some("process 7".into()))).unwrap_err();
+        let refused = migrate_with(&more, &place, &mut db, || Ok(Some("process 7".into()))).unwrap_err();
         assert!(refused.to_string().contains("process 7"), "{refused}");
-        assert_eq!(number(&db, "user_version").unwrap(), 1);
+        assert_eq!(read_pragma_number(&db, "user_version").unwrap(), 1);
     }
 
     #[test]
@@ -256,6 +256,6 @@ mod tests {
         let mut db = connect(&place).unwrap();
         db.execute_batch("CREATE TABLE theirs (x)").unwrap();
         let refused = migrate(&place, &mut db, alone).unwrap_err();
-        assert!(matches!(refused, OpenError::NotOurs { .. }), "{refused}");
+        assert!(matches!(refused, StoreOpenError::NotOurs { .. }), "{refused}");
     }
 }

@@ -6,11 +6,11 @@ use std::{
 };
 
 #[derive(Debug)]
-pub struct Thread(Option<JoinHandle<()>>);
+pub struct StoreThread(Option<JoinHandle<()>>);
 
-impl Thread {
-    pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
-        Ok(Thread(Some(Builder::new().name(name.into()).spawn(run)?)))
+impl StoreThread {
+    pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<StoreThread> {
+        Ok(StoreThread(Some(Builder::new().name(name.into()).spawn(run)?)))
     }
 
     pub fn is_current(&self) -> bool {
@@ -18,7 +18,7 @@ impl Thread {
     }
 
     /// Waits for its end, once it has been told to. A thread that drops the store itself does not wait for itself.
-    pub fn end(&mut self) {
+    pub fn join(&mut self) {
         if !self.is_current()
             && let Some(handle) = self.0.take()
         {

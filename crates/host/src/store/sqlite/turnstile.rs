@@ -14,8 +14,8 @@ use rustix::{
 };
 
 use super::{
-    OpenError,
-    place::{Place, open_plain, private},
+    StoreOpenError,
+    state_folder::{StateFolder, open_plain_file, private_options},
 };
 
 #[derive(Debug)]
@@ -26,26 +26,26 @@ pub struct Turnstile {
 
 /// The only writer of all processes, until it is dropped.
 #[derive(Debug)]
-pub struct Turn<'a>(&'a Turnstile);
+pub struct WriteTurn<'a>(&'a Turnstile);
 
 impl Turnstile {
-    pub fn open(place: &Place) -> Result<Turnstile, OpenError> {
-        let [next, now] = place.turns().map(|path| {
+    pub fn open(place: &StateFolder) -> Result<Turnstile, StoreOpenError> {
+        let [next, now] = place.turn_lock_paths().map(|path| {
             let options = &mut OpenOptions::new();
-            open_plain(private(options.write(true).create(true).truncate(false)), &path)
+            open_plain_file(private_options(options.write(true).create(true).truncate(false)), &path)
         });
         Ok(Turnstile { next: next?, now: now? })
     }
 
-    pub fn take(&self) -> io::Result<Turn<'_>> {
+    pub fn take_turn(&self) -> io::Result<WriteTurn<'_>> {
         lock(&self.next)?;
         let now = lock(&self.now);
         unlock(&self.next);
-        now.map(|()| Turn(self))
+        now.map(|()| WriteTurn(self))
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for WriteTurn<'_> {
     fn drop(&mut self) {
         unlock(&self.0.now);
     }

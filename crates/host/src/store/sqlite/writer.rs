@@ -1,7 +1,7 @@
 //! The one pen: who has it writes. A thread groups what waits into one transaction, so that a thousand runs share a sync;
 //! who would only wait for its write does it itself, if nobody is writing, and is spared two changes of threads.
 //!
-//! Owns when a write is done, and who learns of it. Refuses to know what is written: that is a [`Write`]. A write that
+//! Owns when a write is done, and who learns of it. Refuses to know what is written: that is a [`DatabaseWrite`]. A write that
 //! cannot be done never takes the others of its group with it. After a sync that failed nothing is written again.
 
 use std::{
@@ -16,12 +16,12 @@ use rusqlite::Connection;
 use skein_core::ids::RunId;
 
 use super::{
-    acknowledged::{AcknowledgedEnds, JournalEnd},
+    acknowledged_ends::{AcknowledgedEnds, JournalEnd},
     checkpoint::Checkpointer,
-    fault::Fault,
-    place::Here,
-    reserve::Reserve,
-    thread::Thread,
+    fault::WriteFault,
+    reserve::SpaceReserve,
+    state_folder::DatabaseLocation,
+    thread::StoreThread,
     turnstile::Turnstile,
 };
 
@@ -30,7 +30,7 @@ const GROUP: usize = 1024;
 const GROUP_BYTES: usize = 8 * 1024 * 1024;
 
 /// One write. It may be done more than once before it is durable: when a group fails, each of it is done alone.
-pub trait Write: Send {
+pub trait DatabaseWrite: Send {
     /// How much it adds, roughly.
     fn bytes(&self) -> usize;
 
@@ -46,102 +46,109 @@ pub trait Write: Send {
     }
 
     /// The run whose journal a person accepts as it is, though more of it was acknowledged.
-    fn accepted(&self) -> Option<RunId> {
+    fn accepted_run(&self) -> Option<RunId> {
         None
     }
 
     /// It is durable, or never will be.
-    fn done(self: Box<Self>, outcome: Result<(), Fault>);
+    fn complete(self: Box<Self>, outcome: Result<(), WriteFault>);
 }
 
 /// Why nothing can be written any more. Set once, by whoever saw it.
-pub type Broken = Arc<OnceLock<String>>;
+pub type BreakageReason = Arc<OnceLock<String>>;
 
 #[derive(Debug)]
-pub struct Writer {
-    queue: Option<Sender<Box<dyn Write>>>,
-    pen: Arc<Mutex<Pen>>,
-    thread: Thread,
+pub struct StoreWriter {
+    queue: Option<Sender<Box<dyn DatabaseWrite>>>,
+    pen: Arc<Mutex<WriterConnection>>,
+    thread: StoreThread,
 }
 
-impl Writer {
+impl StoreWriter {
     pub fn start(
         db: Connection,
         turnstile: Turnstile,
-        reserve: Reserve,
+        reserve: SpaceReserve,
         checkpointer: Checkpointer,
-        here: Here,
+        here: DatabaseLocation,
         acknowledged: AcknowledgedEnds,
-        broken: Broken,
-    ) -> std::io::Result<Writer> {
+        broken: BreakageReason,
+    ) -> std::io::Result<StoreWriter> {
         let (queue, waiting) = channel();
-        let pen =
-            Arc::new(Mutex::new(Pen { db, turnstile, reserve, checkpointer, here, acknowledged, broken }));
-        let thread = Thread::start("skein-writer", {
+        let pen = Arc::new(Mutex::new(WriterConnection {
+            db,
+            turnstile,
+            reserve,
+            checkpointer,
+            here,
+            acknowledged,
+            broken,
+        }));
+        let thread = StoreThread::start("skein-writer", {
             let pen = Arc::clone(&pen);
-            move || work(&pen, &waiting)
+            move || run_writer(&pen, &waiting)
         })?;
-        Ok(Writer { queue: Some(queue), pen, thread })
+        Ok(StoreWriter { queue: Some(queue), pen, thread })
     }
 
     /// Returns true if there is no space but what is kept back.
     pub fn is_full(&self) -> bool {
-        self.pen.lock().is_ok_and(|pen| !pen.reserve.is_there())
+        self.pen.lock().is_ok_and(|pen| !pen.reserve.ensure_reserved())
     }
 
     /// Written by the thread, with what else waits.
-    pub fn push(&self, write: Box<dyn Write>) {
+    pub fn enqueue(&self, write: Box<dyn DatabaseWrite>) {
         let queue = self.queue.as_ref().expect("the queue is open until the writer is dropped");
         if let Err(refused) = queue.send(write) {
-            refused.0.done(Err(Fault::Broken("the thread that writes has ended".into())));
+            refused.0.complete(Err(WriteFault::Broken("the thread that writes has ended".into())));
         }
     }
 
     /// Written before this returns if nobody is writing, and otherwise by the thread.
-    pub fn write(&self, write: Box<dyn Write>) {
+    pub fn write_or_enqueue(&self, write: Box<dyn DatabaseWrite>) {
         // The thread itself writes when it tells someone who writes more, and can wait for nobody but who has the pen.
         let pen = if self.thread.is_current() { self.pen.lock().ok() } else { self.pen.try_lock().ok() };
         match pen {
             Some(pen) => {
-                let ended = pen.write(vec![write]);
+                let ended = pen.write_group(vec![write]);
                 drop(pen);
-                tell(ended);
+                report_outcomes(ended);
             }
-            None => self.push(write),
+            None => self.enqueue(write),
         }
     }
 
     /// Writes so many bytes, roughly, and waits until they are durable.
-    pub fn ask<T, F>(&self, bytes: usize, urgent: bool, run: F) -> Result<T, Fault>
+    pub fn write_and_wait<T, F>(&self, bytes: usize, urgent: bool, run: F) -> Result<T, WriteFault>
     where
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        self.ask_remembered(bytes, urgent, run, |_| JournalChanges::default())
+        self.write_journals_and_wait(bytes, urgent, run, |_| JournalChanges::default())
     }
 
     /// The same for a write that changes journals, as told from its answer.
-    pub fn ask_remembered<T, F>(
+    pub fn write_journals_and_wait<T, F>(
         &self,
         bytes: usize,
         urgent: bool,
         run: F,
         remembered: fn(&T) -> JournalChanges,
-    ) -> Result<T, Fault>
+    ) -> Result<T, WriteFault>
     where
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let (reply, answer) = sync_channel(1);
-        self.write(Box::new(Ask { run, bytes, urgent, answer: None, remembered, reply }));
-        answer.recv().unwrap_or_else(|_| Err(Fault::Broken("the thread that writes has ended".into())))
+        self.write_or_enqueue(Box::new(AwaitedWrite { run, bytes, urgent, answer: None, remembered, reply }));
+        answer.recv().unwrap_or_else(|_| Err(WriteFault::Broken("the thread that writes has ended".into())))
     }
 }
 
-impl Drop for Writer {
+impl Drop for StoreWriter {
     fn drop(&mut self) {
         self.queue = None;
-        self.thread.end();
+        self.thread.join();
     }
 }
 
@@ -153,16 +160,16 @@ pub struct JournalChanges {
 }
 
 /// A write that someone waits for.
-struct Ask<T, F> {
+struct AwaitedWrite<T, F> {
     run: F,
     bytes: usize,
     urgent: bool,
     answer: Option<T>,
     remembered: fn(&T) -> JournalChanges,
-    reply: SyncSender<Result<T, Fault>>,
+    reply: SyncSender<Result<T, WriteFault>>,
 }
 
-impl<T, F> Write for Ask<T, F>
+impl<T, F> DatabaseWrite for AwaitedWrite<T, F>
 where
     T: Send,
     F: FnMut(&Connection) -> rusqlite::Result<T> + Send,
@@ -184,37 +191,40 @@ where
         self.answer.as_ref().map(|answer| (self.remembered)(answer).ends).unwrap_or_default()
     }
 
-    fn accepted(&self) -> Option<RunId> {
+    fn accepted_run(&self) -> Option<RunId> {
         self.answer.as_ref().and_then(|answer| (self.remembered)(answer).accepted)
     }
 
-    fn done(self: Box<Self>, outcome: Result<(), Fault>) {
-        let Ask { answer, reply, .. } = *self;
-        let missing = || Fault::Broken("a write ended without an answer".into());
+    fn complete(self: Box<Self>, outcome: Result<(), WriteFault>) {
+        let AwaitedWrite { answer, reply, .. } = *self;
+        let missing = || WriteFault::Broken("a write ended without an answer".into());
         let _ = reply.send(outcome.and_then(|()| answer.ok_or_else(missing)));
     }
 }
 
 #[derive(Debug)]
-struct Pen {
+struct WriterConnection {
     db: Connection,
     turnstile: Turnstile,
-    reserve: Reserve,
+    reserve: SpaceReserve,
     checkpointer: Checkpointer,
-    here: Here,
+    here: DatabaseLocation,
     acknowledged: AcknowledgedEnds,
-    broken: Broken,
+    broken: BreakageReason,
 }
 
-type Group = Vec<Box<dyn Write>>;
+type WriteGroup = Vec<Box<dyn DatabaseWrite>>;
 
 /// Writes that came to the same end.
-type Ended = (Group, Result<(), Fault>);
+type GroupOutcome = (WriteGroup, Result<(), WriteFault>);
 
-fn work(pen: &Mutex<Pen>, waiting: &Receiver<Box<dyn Write>>) {
+fn run_writer(pen: &Mutex<WriterConnection>, waiting: &Receiver<Box<dyn DatabaseWrite>>) {
     while let Ok(first) = waiting.recv() {
         let Ok(pen) = pen.lock() else {
-            return tell(vec![(vec![first], Err(Fault::Broken("a write failed in the middle".into())))]);
+            return report_outcomes(vec![(
+                vec![first],
+                Err(WriteFault::Broken("a write failed in the middle".into())),
+            )]);
         };
         let mut bytes = first.bytes();
         let mut group = vec![first];
@@ -223,33 +233,35 @@ fn work(pen: &Mutex<Pen>, waiting: &Receiver<Box<dyn Write>>) {
             bytes += next.bytes();
             group.push(next);
         }
-        let ended = pen.write(group);
+        let ended = pen.write_group(group);
         drop(pen);
-        tell(ended);
+        report_outcomes(ended);
     }
 }
 
-impl Pen {
+impl WriterConnection {
     /// Writes a group, or what of it can be written.
-    fn write(&self, group: Group) -> Vec<Ended> {
+    fn write_group(&self, group: WriteGroup) -> Vec<GroupOutcome> {
         let (bytes, rows) = (group.iter().map(|write| write.bytes()).sum(), group.len());
         let ended = self.write_all(group);
-        self.checkpointer.wrote(bytes, rows);
+        self.checkpointer.note_written(bytes, rows);
         ended
     }
 
-    fn write_all(&self, mut group: Group) -> Vec<Ended> {
+    fn write_all(&self, mut group: WriteGroup) -> Vec<GroupOutcome> {
         let mut ended = Vec::new();
-        if !self.reserve.is_there() {
-            group = urgent(group, &mut ended);
+        if !self.reserve.ensure_reserved() {
+            group = keep_urgent(group, &mut ended);
         }
         if group.is_empty() {
             return ended;
         }
         match self.commit(&mut group) {
-            Err(Fault::Taken(_) | Fault::Row(_)) if group.len() > 1 => self.write_each(group, &mut ended),
-            Err(Fault::NoSpace) if self.reserve.give() => {
-                let urgent = urgent(group, &mut ended);
+            Err(WriteFault::Taken(_) | WriteFault::Row(_)) if group.len() > 1 => {
+                self.write_each(group, &mut ended)
+            }
+            Err(WriteFault::NoSpace) if self.reserve.release_space() => {
+                let urgent = keep_urgent(group, &mut ended);
                 self.write_each(urgent, &mut ended);
             }
             outcome => ended.push((group, outcome)),
@@ -257,7 +269,7 @@ impl Pen {
         ended
     }
 
-    fn write_each(&self, group: Group, ended: &mut Vec<Ended>) {
+    fn write_each(&self, group: WriteGroup, ended: &mut Vec<GroupOutcome>) {
         for write in group {
             let mut alone = vec![write];
             let outcome = self.commit(&mut alone);
@@ -266,61 +278,61 @@ impl Pen {
     }
 
     /// One transaction, durable when this returns well.
-    fn commit(&self, group: &mut Group) -> Result<(), Fault> {
+    fn commit(&self, group: &mut WriteGroup) -> Result<(), WriteFault> {
         if let Some(why) = self.broken.get() {
-            return Err(Fault::Broken(why.clone()));
+            return Err(WriteFault::Broken(why.clone()));
         }
         let outcome = self.transact(group);
-        if let Err(Fault::Broken(why)) = &outcome {
+        if let Err(WriteFault::Broken(why)) = &outcome {
             let _ = self.broken.set(why.clone());
         }
         outcome
     }
 
-    fn transact(&self, group: &mut Group) -> Result<(), Fault> {
-        let _turn = self.turnstile.take().map_err(|error| Fault::Broken(error.to_string()))?;
-        self.execute("BEGIN IMMEDIATE")?;
+    fn transact(&self, group: &mut WriteGroup) -> Result<(), WriteFault> {
+        let _turn = self.turnstile.take_turn().map_err(|error| WriteFault::Broken(error.to_string()))?;
+        self.execute_sql("BEGIN IMMEDIATE")?;
         let written = group
             .iter_mut()
-            .try_for_each(|write| write.write(&self.db).map_err(Fault::from))
-            .and_then(|()| self.execute("COMMIT"));
+            .try_for_each(|write| write.write(&self.db).map_err(WriteFault::from))
+            .and_then(|()| self.execute_sql("COMMIT"));
         if written.is_err() && !self.db.is_autocommit() {
-            self.execute("ROLLBACK")?;
+            self.execute_sql("ROLLBACK")?;
         }
         // After the commit: what is acknowledged is where it will be looked for.
-        written.and_then(|()| self.here.check().map_err(Fault::Broken))?;
-        self.remember(group).map_err(|error| {
-            Fault::Broken(format!("the file of acknowledged rows cannot be written: {error}"))
+        written.and_then(|()| self.here.check_unmoved().map_err(WriteFault::Broken))?;
+        self.record_acknowledged(group).map_err(|error| {
+            WriteFault::Broken(format!("the file of acknowledged rows cannot be written: {error}"))
         })
     }
 
     /// Remembers outside of the database what this commit led to. In the same turn, so that no other commit comes between.
-    fn remember(&self, group: &Group) -> std::io::Result<()> {
-        for run in group.iter().filter_map(|write| write.accepted()) {
-            self.acknowledged.forget(&run)?;
+    fn record_acknowledged(&self, group: &WriteGroup) -> std::io::Result<()> {
+        for run in group.iter().filter_map(|write| write.accepted_run()) {
+            self.acknowledged.forget_run(&run)?;
         }
         let ends: Vec<JournalEnd> = group.iter().flat_map(|write| write.journal_ends()).collect();
-        if ends.is_empty() { Ok(()) } else { self.acknowledged.record(&ends) }
+        if ends.is_empty() { Ok(()) } else { self.acknowledged.record_ends(&ends) }
     }
 
-    fn execute(&self, sql: &str) -> Result<(), Fault> {
+    fn execute_sql(&self, sql: &str) -> Result<(), WriteFault> {
         self.db.prepare_cached(sql)?.execute([])?;
         Ok(())
     }
 }
 
 /// Those that may use the space that is kept back. There is none for the others.
-fn urgent(group: Group, ended: &mut Vec<Ended>) -> Group {
+fn keep_urgent(group: WriteGroup, ended: &mut Vec<GroupOutcome>) -> WriteGroup {
     let (urgent, others) = group.into_iter().partition(|write| write.is_urgent());
-    ended.push((others, Err(Fault::NoSpace)));
+    ended.push((others, Err(WriteFault::NoSpace)));
     urgent
 }
 
 /// Tells everyone, who may then write again. One who panics harms no other.
-fn tell(ended: Vec<Ended>) {
+fn report_outcomes(ended: Vec<GroupOutcome>) {
     for (group, outcome) in ended {
         for write in group {
-            let _ = catch_unwind(AssertUnwindSafe(|| write.done(outcome.clone())));
+            let _ = catch_unwind(AssertUnwindSafe(|| write.complete(outcome.clone())));
         }
     }
 }

@@ -3,25 +3,30 @@
 use skein_core::{engine::AttemptId, limits};
 
 use super::{
-    ArtifactError, Kept,
-    copy::settle,
+    ArtifactError, ArtifactManifest,
+    copy::sync_copies,
     keep::{FILES, MANIFEST},
-    put::place,
+    put::place_files,
 };
-use crate::workspace::{Root, RunDir};
+use crate::workspace::{RootFolder, RunDir};
 
 impl RunDir {
     /// Copies what an attempt of another run gave, so that nothing of that run is needed any more. Whether it gave
     /// anything.
-    pub fn adopt(&self, from: &RunDir, theirs: AttemptId, ours: AttemptId) -> Result<bool, ArtifactError> {
+    pub fn adopt_artifacts(
+        &self,
+        from: &RunDir,
+        theirs: AttemptId,
+        ours: AttemptId,
+    ) -> Result<bool, ArtifactError> {
         let seen = from.find_attempt(theirs)?;
         let seen =
             seen.map(|files| files.read_observation(limits::VALUE_BYTES as u64)).transpose()?.flatten();
         if let Some(seen) = seen {
-            self.attempt(ours)?.write_observation(&seen)?;
+            self.create_attempt(ours)?.write_observation(&seen)?;
         }
-        let Some(kept) = from.find_kept(theirs)? else { return Ok(false) };
-        if self.find_kept(ours)?.is_some() {
+        let Some(kept) = from.find_manifest(theirs)? else { return Ok(false) };
+        if self.find_manifest(ours)?.is_some() {
             return Ok(true);
         }
         let pending = self.begin_artifacts(ours)?;
@@ -31,13 +36,18 @@ impl RunDir {
         }
         copied?;
         let manifest = serde_json::to_vec(&kept).expect("a manifest is plain data");
-        pending.replace(MANIFEST, &manifest)?;
-        self.end_artifacts(ours)?;
+        pending.replace_file(MANIFEST, &manifest)?;
+        self.finish_artifacts(ours)?;
         Ok(true)
     }
 }
 
-fn copy_all(from: &RunDir, theirs: AttemptId, kept: &Kept, pending: &Root) -> Result<(), ArtifactError> {
+fn copy_all(
+    from: &RunDir,
+    theirs: AttemptId,
+    kept: &ArtifactManifest,
+    pending: &RootFolder,
+) -> Result<(), ArtifactError> {
     let files = pending.make_folders(FILES, true)?;
     for artifact in &kept.artifacts {
         let of = |error| ArtifactError::Of { name: artifact.name.clone(), error };
@@ -46,8 +56,8 @@ fn copy_all(from: &RunDir, theirs: AttemptId, kept: &Kept, pending: &Root) -> Re
         for folder in &artifact.folders {
             to.make_folders_unsynced(folder, true).map_err(of)?;
         }
-        place(&source, &artifact.files, &to).map_err(of)?;
-        settle(&to, &artifact.files, &artifact.folders).map_err(of)?;
+        place_files(&source, &artifact.files, &to).map_err(of)?;
+        sync_copies(&to, &artifact.files, &artifact.folders).map_err(of)?;
     }
     Ok(())
 }

@@ -5,15 +5,15 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use skein_core::{engine::AttemptId, ir::ArtifactOut, plan::Hash};
+use skein_core::{engine::AttemptId, ir::OutputArtifact, plan::ContentHash};
 
 use super::{
-    ArtifactError, ArtifactLimits, Found, Kept, KeptArtifact, KeptLink,
-    copy::{Source, copy, settle},
+    ArtifactError, ArtifactForm, ArtifactLimits, ArtifactManifest, KeptArtifact, KeptLink,
+    copy::{CopySource, copy_file, sync_copies},
 };
 use crate::workspace::{
-    Root, RunDir,
-    root::{Identity, Opened, PathError, Thing, Why},
+    RootFolder, RunDir,
+    root::{EntryKind, FileIdentity, FileOrFolder, FilePathError, PathProblem},
 };
 
 /// Everything about the artifacts, and beside it a folder with a folder for each.
@@ -25,20 +25,20 @@ const MANIFEST_BYTES: u64 = 1024 * 1024 * 1024;
 /// How many bytes each attempt of a run has kept, as far as that has been looked up. What is kept stays as it is, and a long
 /// run would read all of it each time that something is added.
 #[derive(Debug, Default)]
-pub struct Sizes(BTreeMap<AttemptId, u64>);
+pub struct KeptSizes(BTreeMap<AttemptId, u64>);
 
 impl RunDir {
     /// Copies what an attempt gave. If it was kept before, that stands, whatever the workspace holds now.
     /// Folders in `without` are left out: where Skein keeps its own files, and the context.
-    pub fn keep(
+    pub fn keep_artifacts(
         &self,
         attempt: AttemptId,
-        workspace: &Root,
-        gives: &[ArtifactOut],
-        without: &[Identity],
+        workspace: &RootFolder,
+        gives: &[OutputArtifact],
+        without: &[FileIdentity],
         limits: ArtifactLimits,
-    ) -> Result<Kept, ArtifactError> {
-        if let Some(kept) = self.find_kept(attempt)? {
+    ) -> Result<ArtifactManifest, ArtifactError> {
+        if let Some(kept) = self.find_manifest(attempt)? {
             return Ok(kept);
         }
         let pending = self.begin_artifacts(attempt)?;
@@ -48,15 +48,15 @@ impl RunDir {
         }
         let kept = kept?;
         let manifest = serde_json::to_vec(&kept).expect("a manifest is plain data");
-        pending.replace(MANIFEST, &manifest)?;
-        self.end_artifacts(attempt)?;
+        pending.replace_file(MANIFEST, &manifest)?;
+        self.finish_artifacts(attempt)?;
         Ok(kept)
     }
 
     /// What was kept of an attempt.
-    pub fn find_kept(&self, attempt: AttemptId) -> Result<Option<Kept>, ArtifactError> {
+    pub fn find_manifest(&self, attempt: AttemptId) -> Result<Option<ArtifactManifest>, ArtifactError> {
         let Some(root) = self.find_artifacts(attempt)? else { return Ok(None) };
-        let bytes = root.read(MANIFEST, MANIFEST_BYTES)?;
+        let bytes = root.read_file(MANIFEST, MANIFEST_BYTES)?;
         let damaged = |error: serde_json::Error| ArtifactError::Damaged {
             attempt: attempt.to_string(),
             why: error.to_string(),
@@ -65,12 +65,12 @@ impl RunDir {
     }
 
     /// How many bytes all attempts of the run have kept.
-    pub fn kept_bytes(&self, sizes: &mut Sizes) -> Result<u64, ArtifactError> {
+    pub fn kept_bytes(&self, sizes: &mut KeptSizes) -> Result<u64, ArtifactError> {
         let mut known = BTreeMap::new();
-        for attempt in self.kept()? {
+        for attempt in self.list_kept_attempts()? {
             let bytes = match sizes.0.get(&attempt) {
                 Some(bytes) => *bytes,
-                None => self.find_kept(attempt)?.map_or(0, |kept| kept.bytes()),
+                None => self.find_manifest(attempt)?.map_or(0, |kept| kept.total_bytes()),
             };
             known.insert(attempt, bytes);
         }
@@ -80,38 +80,39 @@ impl RunDir {
 }
 
 fn keep_all(
-    pending: &Root,
-    workspace: &Root,
-    gives: &[ArtifactOut],
-    without: &[Identity],
+    pending: &RootFolder,
+    workspace: &RootFolder,
+    gives: &[OutputArtifact],
+    without: &[FileIdentity],
     mut limits: ArtifactLimits,
-) -> Result<Kept, ArtifactError> {
+) -> Result<ArtifactManifest, ArtifactError> {
     let files = pending.make_folders(FILES, true)?;
-    let mut kept = Kept::default();
+    let mut kept = ArtifactManifest::default();
     for gives in gives {
         let to = files.make_folders(gives.name.as_str(), true)?;
-        let keeper = Keeper { without, limits, artifact: blank(gives) };
-        let artifact = keeper.keep(workspace, &gives.path, &to).map_err(|error| match error.why {
-            // Which of the two limits it was that was reached.
-            Why::TooLarge { .. } if limits.run_bytes < limits.artifact_bytes => {
-                ArtifactError::RunTooLarge { name: gives.name.clone(), left: limits.run_bytes }
-            }
-            _ => ArtifactError::Of { name: gives.name.clone(), error },
-        })?;
+        let keeper = ArtifactKeeper { without, limits, artifact: empty_artifact(gives) };
+        let artifact =
+            keeper.keep_artifact(workspace, &gives.path, &to).map_err(|error| match error.why {
+                // Which of the two limits it was that was reached.
+                PathProblem::TooLarge { .. } if limits.run_bytes < limits.artifact_bytes => {
+                    ArtifactError::RunTooLarge { name: gives.name.clone(), left: limits.run_bytes }
+                }
+                _ => ArtifactError::Of { name: gives.name.clone(), error },
+            })?;
         limits.run_bytes = limits.run_bytes.saturating_sub(artifact.bytes);
         kept.artifacts.push(artifact);
     }
     Ok(kept)
 }
 
-fn blank(gives: &ArtifactOut) -> KeptArtifact {
+fn empty_artifact(gives: &OutputArtifact) -> KeptArtifact {
     KeptArtifact {
         name: gives.name.clone(),
         path: String::new(),
         kind: gives.kind.clone(),
-        found: Found::Missing,
+        found: ArtifactForm::Missing,
         bytes: 0,
-        hash: Hash::ZERO,
+        hash: ContentHash::ZERO,
         files: Vec::new(),
         folders: Vec::new(),
         links: Vec::new(),
@@ -119,103 +120,127 @@ fn blank(gives: &ArtifactOut) -> KeptArtifact {
 }
 
 /// Copies one artifact and writes down what it has.
-struct Keeper<'a> {
-    without: &'a [Identity],
+struct ArtifactKeeper<'a> {
+    without: &'a [FileIdentity],
     limits: ArtifactLimits,
     artifact: KeptArtifact,
 }
 
-impl Keeper<'_> {
-    fn keep(mut self, workspace: &Root, given: &str, to: &Root) -> Result<KeptArtifact, PathError> {
-        let path = workspace.normal(given)?;
-        self.artifact.path = text(workspace, &path)?.to_owned();
+impl ArtifactKeeper<'_> {
+    fn keep_artifact(
+        mut self,
+        workspace: &RootFolder,
+        given: &str,
+        to: &RootFolder,
+    ) -> Result<KeptArtifact, FilePathError> {
+        let path = workspace.normalize_name(given)?;
+        self.artifact.path = path_text(workspace, &path)?.to_owned();
         match workspace.open_existing(given) {
             Err(error) if error.is_missing() => {}
             Err(error) => return Err(error),
-            Ok(Opened::File(..)) => {
-                self.artifact.found = Found::File;
+            Ok(FileOrFolder::File(..)) => {
+                self.artifact.found = ArtifactForm::File;
                 let parent = path.parent().unwrap_or(Path::new(""));
-                let folder = self.enter(to, parent)?;
-                self.file(workspace, &path, &folder, &path)?;
+                let folder = self.make_parents(to, parent)?;
+                self.keep_file(workspace, &path, &folder, &path)?;
             }
-            Ok(Opened::Folder(from)) => {
-                self.artifact.found = Found::Folder;
-                let folder = self.enter(to, &path)?;
-                self.folder(&from, &folder, &path, 0)?;
+            Ok(FileOrFolder::Folder(from)) => {
+                self.artifact.found = ArtifactForm::Folder;
+                let folder = self.make_parents(to, &path)?;
+                self.keep_folder(&from, &folder, &path, 0)?;
             }
         }
-        settle(to, &self.artifact.files, &self.artifact.folders)?;
+        sync_copies(to, &self.artifact.files, &self.artifact.folders)?;
         let KeptArtifact { files, folders, links, .. } = &self.artifact;
         self.artifact.hash = match links.is_empty() {
-            true => Hash::of_json(&(files, folders)),
-            false => Hash::of_json(&(files, folders, links)),
+            true => ContentHash::hash_json(&(files, folders)),
+            false => ContentHash::hash_json(&(files, folders, links)),
         };
         Ok(self.artifact)
     }
 
     /// Makes the folders that a path in an artifact begins with.
-    fn enter(&mut self, to: &Root, path: &Path) -> Result<Root, PathError> {
+    fn make_parents(&mut self, to: &RootFolder, path: &Path) -> Result<RootFolder, FilePathError> {
         if path.as_os_str().is_empty() {
             return Ok(to.clone());
         }
         let mut around: Vec<&Path> = path.ancestors().filter(|path| !path.as_os_str().is_empty()).collect();
         around.reverse();
         for path in around {
-            self.artifact.folders.push(text(to, path)?.to_owned());
+            self.artifact.folders.push(path_text(to, path)?.to_owned());
         }
         to.make_folders_unsynced(path, true)
     }
 
-    fn folder(&mut self, from: &Root, to: &Root, path: &Path, depth: usize) -> Result<(), PathError> {
-        let failed = |name: &Path, why| Err(PathError::new(from.path(), name, why));
+    fn keep_folder(
+        &mut self,
+        from: &RootFolder,
+        to: &RootFolder,
+        path: &Path,
+        depth: usize,
+    ) -> Result<(), FilePathError> {
+        let failed = |name: &Path, why| Err(FilePathError::new(from.path(), name, why));
         if depth > self.limits.depth {
-            return failed(Path::new("."), Why::TooDeep { max: self.limits.depth });
+            return failed(Path::new("."), PathProblem::TooDeep { max: self.limits.depth });
         }
-        for entry in from.entries(self.limits.files)? {
+        for entry in from.list_entries(self.limits.files)? {
             let name = Path::new(&entry.name);
             let path = path.join(name);
             match entry.thing {
-                Thing::File => self.file(from, name, to, &path)?,
-                Thing::Folder => {
-                    let inner = from.folder(name)?;
+                EntryKind::File => self.keep_file(from, name, to, &path)?,
+                EntryKind::Folder => {
+                    let inner = from.open_folder(name)?;
                     if self.without.contains(&inner.identity()?) {
                         continue;
                     }
-                    self.count(from, name)?;
-                    self.artifact.folders.push(text(from, &path)?.to_owned());
+                    self.check_count(from, name)?;
+                    self.artifact.folders.push(path_text(from, &path)?.to_owned());
                     let to = to.make_folders_unsynced(name, true)?;
-                    self.folder(&inner, &to, &path, depth + 1)?;
+                    self.keep_folder(&inner, &to, &path, depth + 1)?;
                 }
-                Thing::Link => self.link(from, name, &path, depth)?,
-                thing => return failed(name, Why::Special(thing)),
+                EntryKind::Link => self.keep_link(from, name, &path, depth)?,
+                thing => return failed(name, PathProblem::Special(thing)),
             }
         }
         Ok(())
     }
 
     /// Keeps a symbolic link that leads to something within the artifact, which `depth` folders are above it.
-    fn link(&mut self, from: &Root, name: &Path, path: &Path, depth: usize) -> Result<(), PathError> {
-        self.count(from, name)?;
+    fn keep_link(
+        &mut self,
+        from: &RootFolder,
+        name: &Path,
+        path: &Path,
+        depth: usize,
+    ) -> Result<(), FilePathError> {
+        self.check_count(from, name)?;
         let target = from.read_link(name)?;
         if !stays_within(&target, depth) {
-            return Err(PathError::new(from.path(), name, Why::LinkLeaves));
+            return Err(FilePathError::new(from.path(), name, PathProblem::LinkLeaves));
         }
-        let target = text(from, &target)?.to_owned();
-        self.artifact.links.push(KeptLink { path: text(from, path)?.to_owned(), target });
+        let target = path_text(from, &target)?.to_owned();
+        self.artifact.links.push(KeptLink { path: path_text(from, path)?.to_owned(), target });
         Ok(())
     }
 
-    fn file(&mut self, from: &Root, name: &Path, to: &Root, path: &Path) -> Result<(), PathError> {
-        self.count(from, name)?;
+    fn keep_file(
+        &mut self,
+        from: &RootFolder,
+        name: &Path,
+        to: &RootFolder,
+        path: &Path,
+    ) -> Result<(), FilePathError> {
+        self.check_count(from, name)?;
         let most = self.limits.artifact_bytes.min(self.limits.run_bytes);
-        let source = Source { root: from, name, max: most.saturating_sub(self.artifact.bytes), hash: None };
+        let source =
+            CopySource { root: from, name, max: most.saturating_sub(self.artifact.bytes), hash: None };
         let leaf = PathBuf::from(path.file_name().unwrap_or_default());
-        let kept = copy(&source, to, &leaf, text(from, path)?.to_owned());
+        let kept = copy_file(&source, to, &leaf, path_text(from, path)?.to_owned());
         let file = kept.map_err(|error| match error.why {
             // People are told the limit, not what was left of it.
-            Why::TooLarge { size, .. } => {
+            PathProblem::TooLarge { size, .. } => {
                 let size = self.artifact.bytes.saturating_add(size);
-                PathError { why: Why::TooLarge { size, max: most }, ..error }
+                FilePathError { why: PathProblem::TooLarge { size, max: most }, ..error }
             }
             _ => error,
         })?;
@@ -225,12 +250,12 @@ impl Keeper<'_> {
     }
 
     /// There is room for one more.
-    fn count(&self, from: &Root, name: &Path) -> Result<(), PathError> {
+    fn check_count(&self, from: &RootFolder, name: &Path) -> Result<(), FilePathError> {
         let max = self.limits.files;
         let KeptArtifact { files, folders, links, .. } = &self.artifact;
         match files.len() + folders.len() + links.len() < max {
             true => Ok(()),
-            false => Err(PathError::new(from.path(), name, Why::TooMany { max })),
+            false => Err(FilePathError::new(from.path(), name, PathProblem::TooMany { max })),
         }
     }
 }
@@ -245,6 +270,6 @@ fn stays_within(target: &Path, depth: usize) -> bool {
 }
 
 /// A path as a manifest holds it.
-fn text<'a>(root: &Root, path: &'a Path) -> Result<&'a str, PathError> {
-    path.to_str().ok_or_else(|| PathError::new(root.path(), path, Why::NotText))
+fn path_text<'a>(root: &RootFolder, path: &'a Path) -> Result<&'a str, FilePathError> {
+    path.to_str().ok_or_else(|| FilePathError::new(root.path(), path, PathProblem::NotText))
 }

@@ -13,17 +13,17 @@ mod put;
 mod tests;
 
 use serde::{Deserialize, Serialize};
-use skein_core::{ids::ArtifactName, limits, plan::Hash};
+use skein_core::{ids::ArtifactName, limits, plan::ContentHash};
 
-pub(super) use copy::{copy_one, is_copy};
-pub use keep::Sizes;
+pub(super) use copy::{copy_single_file, is_copy};
+pub use keep::KeptSizes;
 
-use super::root::PathError;
+use super::root::FilePathError;
 
 /// What an attempt gave.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kept {
+pub struct ArtifactManifest {
     pub artifacts: Vec<KeptArtifact>,
 }
 
@@ -37,10 +37,10 @@ pub struct KeptArtifact {
     /// What its source says it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    pub found: Found,
+    pub found: ArtifactForm,
     pub bytes: u64,
     /// Of all that follows.
-    pub hash: Hash,
+    pub hash: ContentHash,
     /// By path in the artifact, which begins as the path in the workspace does.
     pub files: Vec<KeptFile>,
     pub folders: Vec<String>,
@@ -59,7 +59,7 @@ pub struct KeptLink {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Found {
+pub enum ArtifactForm {
     File,
     Folder,
     /// It was not there. Whoever takes it is given an empty folder.
@@ -71,7 +71,7 @@ pub enum Found {
 pub struct KeptFile {
     pub path: String,
     pub bytes: u64,
-    pub hash: Hash,
+    pub hash: ContentHash,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub executable: bool,
 }
@@ -81,27 +81,27 @@ pub struct KeptFile {
 #[serde(deny_unknown_fields)]
 pub struct ArtifactRecord {
     pub name: ArtifactName,
-    pub found: Found,
+    pub found: ArtifactForm,
     pub files: usize,
     pub bytes: u64,
-    pub hash: Hash,
+    pub hash: ContentHash,
 }
 
-impl Kept {
-    pub fn bytes(&self) -> u64 {
+impl ArtifactManifest {
+    pub fn total_bytes(&self) -> u64 {
         self.artifacts.iter().fold(0, |sum, artifact| sum.saturating_add(artifact.bytes))
     }
 
-    pub fn artifact(&self, name: &ArtifactName) -> Option<&KeptArtifact> {
+    pub fn find_artifact(&self, name: &ArtifactName) -> Option<&KeptArtifact> {
         self.artifacts.iter().find(|artifact| artifact.name == *name)
     }
 
     /// Those that were declared and not there.
-    pub fn missing(&self) -> impl Iterator<Item = &KeptArtifact> {
-        self.artifacts.iter().filter(|artifact| artifact.found == Found::Missing)
+    pub fn missing_artifacts(&self) -> impl Iterator<Item = &KeptArtifact> {
+        self.artifacts.iter().filter(|artifact| artifact.found == ArtifactForm::Missing)
     }
 
-    pub fn records(&self) -> Vec<ArtifactRecord> {
+    pub fn to_records(&self) -> Vec<ArtifactRecord> {
         let record = |artifact: &KeptArtifact| ArtifactRecord {
             name: artifact.name.clone(),
             found: artifact.found,
@@ -136,7 +136,7 @@ impl Default for ArtifactLimits {
 
 impl ArtifactLimits {
     /// For a run that has kept this much already.
-    pub fn after(used: u64) -> ArtifactLimits {
+    pub fn with_used(used: u64) -> ArtifactLimits {
         let run_bytes = limits::ARTIFACTS_BYTES.saturating_sub(used);
         ArtifactLimits { run_bytes, ..ArtifactLimits::default() }
     }
@@ -145,14 +145,14 @@ impl ArtifactLimits {
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
     #[error("the artifact `{name}`: {error}")]
-    Of { name: ArtifactName, error: PathError },
+    Of { name: ArtifactName, error: FilePathError },
     #[error(
         "the artifact `{name}` is more than this run may still keep: {left} bytes are left of {}",
         limits::ARTIFACTS_BYTES
     )]
     RunTooLarge { name: ArtifactName, left: u64 },
     #[error(transparent)]
-    Path(#[from] PathError),
+    Path(#[from] FilePathError),
     #[error("what was kept of the attempt {attempt} cannot be read: {why}")]
     Damaged { attempt: String, why: String },
     #[error("another run is at work in the context folder `{folder}`")]

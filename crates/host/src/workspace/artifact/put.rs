@@ -9,13 +9,13 @@ use std::{
 use skein_core::{engine::AttemptId, ids::ArtifactName};
 
 use super::{
-    ArtifactError, Found, KeptArtifact, KeptFile, KeptLink,
-    copy::{Source, copy, is_copy, settle},
+    ArtifactError, ArtifactForm, KeptArtifact, KeptFile, KeptLink,
+    copy::{CopySource, copy_file, is_copy, sync_copies},
     keep::FILES,
 };
 use crate::workspace::{
-    Root, RunDir, control,
-    root::{PathError, Thing, Why},
+    RootFolder, RunDir, control,
+    root::{EntryKind, FilePathError, PathProblem},
 };
 
 impl RunDir {
@@ -24,21 +24,21 @@ impl RunDir {
     /// would make a folder of it a git repository is left out. An artifact that is missing, or was never given, is an
     /// empty folder. Gives the paths that it put there. They may not
     /// last: whoever starts the consumer again puts them there again.
-    pub fn put(
+    pub fn put_artifact(
         &self,
         from: Option<(AttemptId, &KeptArtifact)>,
-        to: &Root,
+        to: &RootFolder,
         name: &ArtifactName,
     ) -> Result<Vec<PathBuf>, ArtifactError> {
         let top = Path::new(name.as_str());
         if let Some(of) = control::owner(top) {
-            return Err(PathError::new(to.path(), top, Why::Control(of)).into());
+            return Err(FilePathError::new(to.path(), top, PathProblem::Control(of)).into());
         }
         if let Some((attempt, artifact)) = from.filter(|(_, artifact)| artifact.is_file_named(name))
-            && to.look(top)? == Some(Thing::File)
+            && to.entry_kind(top)? == Some(EntryKind::File)
         {
             let of = |error| ArtifactError::Of { name: artifact.name.clone(), error };
-            place(&self.kept_files(attempt, artifact)?, &artifact.files, to).map_err(of)?;
+            place_files(&self.kept_files(attempt, artifact)?, &artifact.files, to).map_err(of)?;
             return Ok(vec![top.to_owned()]);
         }
         let folder = to.make_folders_unsynced(top, false)?;
@@ -49,7 +49,7 @@ impl RunDir {
         for path in &artifact.folders {
             folder.make_folders_unsynced(path, false).map_err(of)?;
         }
-        place(&kept, &artifact.files, &folder).map_err(of)?;
+        place_files(&kept, &artifact.files, &folder).map_err(of)?;
         for link in &artifact.links {
             make_link(&folder, link).map_err(of)?;
         }
@@ -59,16 +59,16 @@ impl RunDir {
     }
 
     /// The same, and it lasts.
-    pub(in crate::workspace) fn put_to_last(
+    pub(in crate::workspace) fn put_artifact_synced(
         &self,
         from: Option<(AttemptId, &KeptArtifact)>,
-        to: &Root,
+        to: &RootFolder,
         name: &ArtifactName,
     ) -> Result<(), ArtifactError> {
-        self.put(from, to, name)?;
+        self.put_artifact(from, to, name)?;
         if let Some((_, artifact)) = from {
             let artifact = artifact.without_repositories();
-            settle(&to.folder(name.as_str())?, &artifact.files, &artifact.folders)?;
+            sync_copies(&to.open_folder(name.as_str())?, &artifact.files, &artifact.folders)?;
         }
         Ok(to.sync()?)
     }
@@ -78,17 +78,17 @@ impl RunDir {
         &self,
         attempt: AttemptId,
         artifact: &KeptArtifact,
-    ) -> Result<Root, ArtifactError> {
+    ) -> Result<RootFolder, ArtifactError> {
         let gone = |why: &str| ArtifactError::Damaged { attempt: attempt.to_string(), why: why.to_owned() };
         let root = self.find_artifacts(attempt)?.ok_or_else(|| gone("it is not there any more"))?;
-        Ok(root.folder(Path::new(FILES).join(artifact.name.as_str()))?)
+        Ok(root.open_folder(Path::new(FILES).join(artifact.name.as_str()))?)
     }
 }
 
 impl KeptArtifact {
     /// Returns true if it is one file, at the top of the workspace and of this name.
     fn is_file_named(&self, name: &ArtifactName) -> bool {
-        self.found == Found::File && matches!(&self.files[..], [only] if only.path == name.as_str())
+        self.found == ArtifactForm::File && matches!(&self.files[..], [only] if only.path == name.as_str())
     }
 
     /// The artifact without anything that git would take for a repository: `.git` folders and files, and the files that
@@ -131,7 +131,7 @@ impl KeptArtifact {
 }
 
 /// Makes a link of an artifact, unless it is there already.
-fn make_link(folder: &Root, link: &KeptLink) -> Result<(), PathError> {
+fn make_link(folder: &RootFolder, link: &KeptLink) -> Result<(), FilePathError> {
     let target = Path::new(&link.target);
     match folder.read_link(&link.path) {
         Ok(there) if there == target => Ok(()),
@@ -141,13 +141,17 @@ fn make_link(folder: &Root, link: &KeptLink) -> Result<(), PathError> {
 
 /// Copies files, those of one folder after another. What is the same already is left alone, so that nobody who looks
 /// at times thinks that it is new.
-pub(super) fn place(kept: &Root, files: &[KeptFile], to: &Root) -> Result<(), PathError> {
-    let mut current: Option<(PathBuf, Root)> = None;
+pub(super) fn place_files(
+    kept: &RootFolder,
+    files: &[KeptFile],
+    to: &RootFolder,
+) -> Result<(), FilePathError> {
+    let mut current: Option<(PathBuf, RootFolder)> = None;
     for file in files {
         let path = Path::new(&file.path);
         let parent = path.parent().unwrap_or(Path::new(""));
         if current.as_ref().is_none_or(|(open, _)| open != parent) {
-            let folder = if parent.as_os_str().is_empty() { to.clone() } else { to.folder(parent)? };
+            let folder = if parent.as_os_str().is_empty() { to.clone() } else { to.open_folder(parent)? };
             current = Some((parent.to_owned(), folder));
         }
         let Some((_, folder)) = &current else { continue };
@@ -155,8 +159,8 @@ pub(super) fn place(kept: &Root, files: &[KeptFile], to: &Root) -> Result<(), Pa
         if is_copy(folder, leaf, file) {
             continue;
         }
-        let source = Source { root: kept, name: path, max: file.bytes, hash: Some(file.hash) };
-        copy(&source, folder, leaf, file.path.clone())?;
+        let source = CopySource { root: kept, name: path, max: file.bytes, hash: Some(file.hash) };
+        copy_file(&source, folder, leaf, file.path.clone())?;
     }
     Ok(())
 }

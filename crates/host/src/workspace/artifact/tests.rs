@@ -7,15 +7,15 @@ use std::{
 };
 
 use rustix::fs::{CWD, Mode, mkfifoat};
-use skein_core::{engine::AttemptId, ids::RunId, ir::ArtifactOut};
+use skein_core::{engine::AttemptId, ids::RunId, ir::OutputArtifact};
 
 use super::*;
-use crate::workspace::{Root, RunDir, root::Mark};
+use crate::workspace::{RootFolder, RunDir, root::FileStamp};
 
 struct Place {
     dir: tempfile::TempDir,
     run: RunDir,
-    workspace: Root,
+    workspace: RootFolder,
 }
 
 impl Place {
@@ -28,9 +28,9 @@ impl Place {
         fs::write(dir.path().join("work/src/deep/run.sh"), "#!/bin/sh\n").unwrap();
         fs::set_permissions(dir.path().join("work/src/deep/run.sh"), fs::Permissions::from_mode(0o4711))
             .unwrap();
-        let state = Root::open(&dir.path().join("state")).unwrap();
+        let state = RootFolder::open(&dir.path().join("state")).unwrap();
         let run = RunDir::create(&state, &RunId::new("r").unwrap()).unwrap();
-        let workspace = Root::open(&dir.path().join("work")).unwrap();
+        let workspace = RootFolder::open(&dir.path().join("work")).unwrap();
         Place { dir, run, workspace }
     }
 
@@ -42,20 +42,24 @@ impl Place {
         self.run.path().join("artifacts").join(attempt(1).to_string()).join("files").join(name)
     }
 
-    fn keep(&self, gives: &[(&str, &str)]) -> Result<Kept, String> {
+    fn keep(&self, gives: &[(&str, &str)]) -> Result<ArtifactManifest, String> {
         self.keep_within(gives, ArtifactLimits::default())
     }
 
-    fn keep_within(&self, gives: &[(&str, &str)], limits: ArtifactLimits) -> Result<Kept, String> {
-        let gives: Vec<ArtifactOut> = gives
+    fn keep_within(
+        &self,
+        gives: &[(&str, &str)],
+        limits: ArtifactLimits,
+    ) -> Result<ArtifactManifest, String> {
+        let gives: Vec<OutputArtifact> = gives
             .iter()
-            .map(|(name, path)| ArtifactOut {
+            .map(|(name, path)| OutputArtifact {
                 name: ArtifactName::new(name).unwrap(),
                 path: (*path).to_owned(),
                 kind: None,
             })
             .collect();
-        let kept = self.run.keep(attempt(1), &self.workspace, &gives, &[], limits);
+        let kept = self.run.keep_artifacts(attempt(1), &self.workspace, &gives, &[], limits);
         kept.map_err(|error| error.to_string())
     }
 }
@@ -73,19 +77,19 @@ fn a_file_and_a_folder_keep_their_paths() {
     let place = Place::new();
     let kept = place.keep(&[("one", "src/feature.ts"), ("all", "./src/"), ("none", "not/there")]).unwrap();
     let [one, all, none] = &kept.artifacts[..] else { panic!("{kept:?}") };
-    assert_eq!((one.found, one.path.as_str(), one.bytes), (Found::File, "src/feature.ts", 4));
+    assert_eq!((one.found, one.path.as_str(), one.bytes), (ArtifactForm::File, "src/feature.ts", 4));
     assert_eq!(paths(one), ["src/feature.ts"]);
-    assert_eq!(one.files[0].hash, Hash::of(b"code"));
-    assert_eq!((all.found, all.path.as_str()), (Found::Folder, "src"));
+    assert_eq!(one.files[0].hash, ContentHash::hash_bytes(b"code"));
+    assert_eq!((all.found, all.path.as_str()), (ArtifactForm::Folder, "src"));
     assert_eq!(paths(all), ["src/deep/run.sh", "src/feature.ts"]);
     assert!(all.files[0].executable && !all.files[1].executable);
-    assert_eq!((none.found, none.files.len()), (Found::Missing, 0));
-    assert_eq!(kept.missing().count(), 1);
+    assert_eq!((none.found, none.files.len()), (ArtifactForm::Missing, 0));
+    assert_eq!(kept.missing_artifacts().count(), 1);
     assert_eq!(fs::read(place.kept_at("one/src/feature.ts")).unwrap(), b"code");
     let mode = fs::metadata(place.kept_at("all/src/deep/run.sh")).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777 & !0o022, 0o755 & !0o022);
     assert!(fs::read_dir(place.kept_at("none")).unwrap().next().is_none());
-    assert_eq!(place.run.kept_bytes(&mut Sizes::default()).unwrap(), kept.bytes());
+    assert_eq!(place.run.kept_bytes(&mut KeptSizes::default()).unwrap(), kept.total_bytes());
     assert!(fs::read_dir(place.run.path().join("pending")).unwrap().next().is_none());
 }
 
@@ -95,23 +99,23 @@ fn what_was_kept_once_stands() {
     let first = place.keep(&[("one", "src/feature.ts")]).unwrap();
     fs::write(place.at("src/feature.ts"), "changed").unwrap();
     assert_eq!(place.keep(&[("one", "src/feature.ts")]).unwrap(), first);
-    assert_eq!(place.run.find_kept(attempt(1)).unwrap(), Some(first));
-    assert_eq!(place.run.find_kept(attempt(2)).unwrap(), None);
+    assert_eq!(place.run.find_manifest(attempt(1)).unwrap(), Some(first));
+    assert_eq!(place.run.find_manifest(attempt(2)).unwrap(), None);
     assert_eq!(fs::read(place.kept_at("one/src/feature.ts")).unwrap(), b"code");
     assert!(place.run.remove_artifacts(attempt(1)).unwrap());
-    assert_eq!(place.run.find_kept(attempt(1)).unwrap(), None);
+    assert_eq!(place.run.find_manifest(attempt(1)).unwrap(), None);
 }
 
 #[test]
 fn what_is_kept_is_counted_once() {
     let place = Place::new();
-    let mut sizes = Sizes::default();
+    let mut sizes = KeptSizes::default();
     let kept = place.keep(&[("one", "src/feature.ts")]).unwrap();
-    assert_eq!(place.run.kept_bytes(&mut sizes).unwrap(), kept.bytes());
+    assert_eq!(place.run.kept_bytes(&mut sizes).unwrap(), kept.total_bytes());
     let manifest = place.run.path().join("artifacts").join(attempt(1).to_string()).join("manifest.json");
     fs::write(manifest, "no manifest").unwrap();
-    assert_eq!(place.run.kept_bytes(&mut sizes).unwrap(), kept.bytes());
-    assert!(place.run.kept_bytes(&mut Sizes::default()).is_err());
+    assert_eq!(place.run.kept_bytes(&mut sizes).unwrap(), kept.total_bytes());
+    assert!(place.run.kept_bytes(&mut KeptSizes::default()).is_err());
     place.run.remove_artifacts(attempt(1)).unwrap();
     assert_eq!(place.run.kept_bytes(&mut sizes).unwrap(), 0);
 }
@@ -123,7 +127,7 @@ fn a_half_kept_attempt_is_begun_anew() {
     let half = place.run.path().join("pending").join(attempt(1).to_string()).join("files/one");
     fs::create_dir_all(&half).unwrap();
     fs::write(half.join("stale"), "x").unwrap();
-    assert_eq!(place.run.find_kept(attempt(1)).unwrap(), None);
+    assert_eq!(place.run.find_manifest(attempt(1)).unwrap(), None);
     place.keep(&[("one", "src/feature.ts")]).unwrap();
     assert!(!place.kept_at("one/stale").exists());
 }
@@ -150,7 +154,7 @@ fn what_is_no_file_is_named_and_nothing_is_kept() {
             error.starts_with("the artifact `bad`: ") && error.contains(name) && error.contains(why),
             "{error}"
         );
-        assert_eq!(place.run.find_kept(attempt(1)).unwrap(), None);
+        assert_eq!(place.run.find_manifest(attempt(1)).unwrap(), None);
         assert!(fs::read_dir(place.run.path().join("pending")).unwrap().next().is_none());
     }
 }
@@ -171,8 +175,8 @@ fn each_limit_holds_at_its_edge() {
         assert!(said.contains(error), "{said}");
     }
     let exact = ArtifactLimits { artifact_bytes: size, run_bytes: size, files: 4, depth: 1 };
-    assert_eq!(place.keep_within(&src, exact).unwrap().bytes(), size);
-    assert_eq!(ArtifactLimits::after(limits::ARTIFACTS_BYTES - 5).run_bytes, 5);
+    assert_eq!(place.keep_within(&src, exact).unwrap().total_bytes(), size);
+    assert_eq!(ArtifactLimits::with_used(limits::ARTIFACTS_BYTES - 5).run_bytes, 5);
 }
 
 #[test]
@@ -188,23 +192,25 @@ fn the_budget_of_a_run_is_shared_by_its_artifacts() {
 #[test]
 fn a_file_that_never_stays_the_same_is_an_error() {
     let place = Place::new();
-    let workspace = Root::open(Path::new("/proc/self")).unwrap();
-    let gives = ArtifactOut { name: ArtifactName::new("busy").unwrap(), path: "status".into(), kind: None };
+    let workspace = RootFolder::open(Path::new("/proc/self")).unwrap();
+    let gives =
+        OutputArtifact { name: ArtifactName::new("busy").unwrap(), path: "status".into(), kind: None };
     let limits = ArtifactLimits::default();
-    let error = place.run.keep(attempt(1), &workspace, &[gives], &[], limits).unwrap_err().to_string();
+    let error =
+        place.run.keep_artifacts(attempt(1), &workspace, &[gives], &[], limits).unwrap_err().to_string();
     assert!(error.contains("it changed each time while it was being copied"), "{error}");
-    assert_eq!(place.run.find_kept(attempt(1)).unwrap(), None);
+    assert_eq!(place.run.find_manifest(attempt(1)).unwrap(), None);
 }
 
 #[test]
 fn a_change_that_keeps_the_size_is_seen() {
     let place = Place::new();
-    let (file, before) = place.workspace.file("src/feature.ts").unwrap();
-    assert_eq!(Mark::now(&file).unwrap(), before);
+    let (file, before) = place.workspace.open_file("src/feature.ts").unwrap();
+    assert_eq!(FileStamp::from_file(&file).unwrap(), before);
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(1);
     fs::write(place.at("src/feature.ts"), "edoc").unwrap();
     fs::File::options().write(true).open(place.at("src/feature.ts")).unwrap().set_modified(later).unwrap();
-    let after = Mark::now(&file).unwrap();
+    let after = FileStamp::from_file(&file).unwrap();
     assert_eq!(after.size, before.size);
     assert_ne!(after, before);
 }
@@ -212,10 +218,10 @@ fn a_change_that_keeps_the_size_is_seen() {
 #[test]
 fn folders_that_are_not_the_work_are_left_out() {
     let place = Place::new();
-    let deep = place.workspace.folder("src/deep").unwrap().identity().unwrap();
-    let gives = ArtifactOut { name: ArtifactName::new("all").unwrap(), path: ".".into(), kind: None };
+    let deep = place.workspace.open_folder("src/deep").unwrap().identity().unwrap();
+    let gives = OutputArtifact { name: ArtifactName::new("all").unwrap(), path: ".".into(), kind: None };
     let limits = ArtifactLimits::default();
-    let kept = place.run.keep(attempt(1), &place.workspace, &[gives], &[deep], limits).unwrap();
+    let kept = place.run.keep_artifacts(attempt(1), &place.workspace, &[gives], &[deep], limits).unwrap();
     assert_eq!(kept.artifacts[0].path, "");
     assert_eq!(paths(&kept.artifacts[0]), ["src/feature.ts"]);
 }
@@ -225,7 +231,9 @@ fn a_consumer_is_given_a_copy_of_its_own() {
     let place = Place::new();
     let kept = place.keep(&[("all", "src"), ("none", "gone")]).unwrap();
     let name = ArtifactName::new("given").unwrap();
-    let put = |artifact: &KeptArtifact| place.run.put(Some((attempt(1), artifact)), &place.workspace, &name);
+    let put = |artifact: &KeptArtifact| {
+        place.run.put_artifact(Some((attempt(1), artifact)), &place.workspace, &name)
+    };
     fs::create_dir_all(place.at("given/src")).unwrap();
     fs::write(place.at("given/mine"), "mine").unwrap();
     fs::write(place.at("given/src/feature.ts"), "old").unwrap();
@@ -240,10 +248,14 @@ fn a_consumer_is_given_a_copy_of_its_own() {
     assert_eq!(fs::read(place.kept_at("all/src/feature.ts")).unwrap(), b"code");
     let empty = ArtifactName::new("empty").unwrap();
     assert!(
-        place.run.put(Some((attempt(1), &kept.artifacts[1])), &place.workspace, &empty).unwrap().is_empty()
+        place
+            .run
+            .put_artifact(Some((attempt(1), &kept.artifacts[1])), &place.workspace, &empty)
+            .unwrap()
+            .is_empty()
     );
     assert!(fs::read_dir(place.at("empty")).unwrap().next().is_none());
-    assert!(place.run.put(None, &place.workspace, &empty).unwrap().is_empty());
+    assert!(place.run.put_artifact(None, &place.workspace, &empty).unwrap().is_empty());
 }
 
 #[test]
@@ -252,7 +264,7 @@ fn an_artifact_never_lands_where_it_should_not() {
     let kept = place.keep(&[("all", "src")]).unwrap();
     let put = |name: &str| {
         let name = ArtifactName::new(name).unwrap();
-        let put = place.run.put(Some((attempt(1), &kept.artifacts[0])), &place.workspace, &name);
+        let put = place.run.put_artifact(Some((attempt(1), &kept.artifacts[0])), &place.workspace, &name);
         put.unwrap_err().to_string()
     };
     assert!(put(".git").contains("it is one of Git's own files"));
@@ -272,7 +284,8 @@ fn a_kept_file_that_was_damaged_is_not_handed_on() {
     let kept = place.keep(&[("one", "src/feature.ts")]).unwrap();
     fs::write(place.kept_at("one/src/feature.ts"), "evil").unwrap();
     let name = ArtifactName::new("given").unwrap();
-    let error = place.run.put(Some((attempt(1), &kept.artifacts[0])), &place.workspace, &name).unwrap_err();
+    let error =
+        place.run.put_artifact(Some((attempt(1), &kept.artifacts[0])), &place.workspace, &name).unwrap_err();
     assert!(error.to_string().contains("it is not what was kept"), "{error}");
     assert!(!place.at("given/src/feature.ts").exists());
 }

@@ -7,9 +7,9 @@ use std::{
 
 use super::{CALLED, CONVERGENCE, META, STEPS, WORKFLOW, convergence};
 use crate::workspace::{
-    Root, RunDir,
+    RootFolder, RunDir,
     artifact::{ArtifactError, KeptFile, is_copy},
-    root::{PathError, Thing},
+    root::{EntryKind, FilePathError},
 };
 
 /// The files and links that a run put into its context folder, by their paths within an artifact.
@@ -23,8 +23,8 @@ impl WrittenArtifacts {
     /// Reads the artifacts that a run kept of all its attempts.
     pub fn read(run: &RunDir) -> Result<WrittenArtifacts, ArtifactError> {
         let mut written = WrittenArtifacts::default();
-        for attempt in run.kept()? {
-            for artifact in run.find_kept(attempt)?.into_iter().flat_map(|kept| kept.artifacts) {
+        for attempt in run.list_kept_attempts()? {
+            for artifact in run.find_manifest(attempt)?.into_iter().flat_map(|kept| kept.artifacts) {
                 for file in artifact.files {
                     written.files.entry(file.path.clone()).or_default().push(file);
                 }
@@ -36,31 +36,31 @@ impl WrittenArtifacts {
 }
 
 /// Clears the context of a workflow: that of a run, or of one that a step called.
-pub(super) fn workflow(root: &Root, written: &WrittenArtifacts) -> Result<(), PathError> {
+pub(super) fn clear_workflow(root: &RootFolder, written: &WrittenArtifacts) -> Result<(), FilePathError> {
     root.remove_pending()?;
-    for entry in root.entries(STEPS)? {
+    for entry in root.list_entries(STEPS)? {
         let name = Path::new(&entry.name);
-        if entry.thing == Thing::Folder && root.look(name.join(META))? == Some(Thing::File) {
-            step(&root.folder(name)?, written)?;
+        if entry.thing == EntryKind::Folder && root.entry_kind(name.join(META))? == Some(EntryKind::File) {
+            clear_step(&root.open_folder(name)?, written)?;
             remove_empty(root, name)?;
         }
     }
     root.remove(WORKFLOW).map(drop)
 }
 
-fn step(folder: &Root, written: &WrittenArtifacts) -> Result<(), PathError> {
+fn clear_step(folder: &RootFolder, written: &WrittenArtifacts) -> Result<(), FilePathError> {
     folder.remove_pending()?;
-    for entry in folder.entries(STEPS)?.into_iter().filter(|entry| entry.thing == Thing::Folder) {
+    for entry in folder.list_entries(STEPS)?.into_iter().filter(|entry| entry.thing == EntryKind::Folder) {
         let name = Path::new(&entry.name);
-        let inner = folder.folder(name)?;
+        let inner = folder.open_folder(name)?;
         match entry.name.to_str() {
             Some(CONVERGENCE) => {
                 for file in [convergence::STATE, convergence::TRANSITION, convergence::SCOPE] {
                     inner.remove(file)?;
                 }
             }
-            Some(CALLED) => workflow(&inner, written)?,
-            _ => artifact(&inner, &PathBuf::new(), written)?,
+            Some(CALLED) => clear_workflow(&inner, written)?,
+            _ => clear_artifact(&inner, &PathBuf::new(), written)?,
         }
         remove_empty(folder, name)?;
     }
@@ -69,25 +69,29 @@ fn step(folder: &Root, written: &WrittenArtifacts) -> Result<(), PathError> {
 
 /// Removes the files and links of an artifact that are as they were written. Recursion is bounded by how deep artifacts
 /// may be: deeper folders are none of ours.
-fn artifact(folder: &Root, within: &Path, written: &WrittenArtifacts) -> Result<(), PathError> {
+fn clear_artifact(
+    folder: &RootFolder,
+    within: &Path,
+    written: &WrittenArtifacts,
+) -> Result<(), FilePathError> {
     if within.components().count() > skein_core::limits::ARTIFACT_DEPTH {
         return Ok(());
     }
-    for entry in folder.entries(STEPS)? {
+    for entry in folder.list_entries(STEPS)? {
         let (name, path) = (Path::new(&entry.name), within.join(&entry.name));
         let Some(key) = path.to_str() else { continue };
         match entry.thing {
-            Thing::Folder => {
-                artifact(&folder.folder(name)?, &path, written)?;
+            EntryKind::Folder => {
+                clear_artifact(&folder.open_folder(name)?, &path, written)?;
                 remove_empty(folder, name)?;
             }
-            Thing::File => {
+            EntryKind::File => {
                 let kept = written.files.get(key).into_iter().flatten();
                 if kept.into_iter().any(|kept| is_copy(folder, name, kept)) {
                     folder.remove(name)?;
                 }
             }
-            Thing::Link => {
+            EntryKind::Link => {
                 let target = folder.read_link(name)?.to_string_lossy().into_owned();
                 if written.links.contains(&(key.to_owned(), target)) {
                     folder.remove(name)?;
@@ -99,8 +103,8 @@ fn artifact(folder: &Root, within: &Path, written: &WrittenArtifacts) -> Result<
     Ok(())
 }
 
-fn remove_empty(parent: &Root, name: &Path) -> Result<(), PathError> {
-    if parent.folder(name)?.entries(STEPS)?.is_empty() {
+fn remove_empty(parent: &RootFolder, name: &Path) -> Result<(), FilePathError> {
+    if parent.open_folder(name)?.list_entries(STEPS)?.is_empty() {
         parent.remove(name)?;
     }
     Ok(())

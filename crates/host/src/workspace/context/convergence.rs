@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 use skein_core::{
-    engine::{Finding, More},
-    ir::Convergence,
-    time::Time,
+    engine::{CheckFinding, VisitState},
+    ir::ConvergencePolicy,
+    time::Timestamp,
 };
 
-use super::ledger::{CheckRecord, Raised, Told};
+use super::ledger::{CheckRecord, LedgerEntry, StageRaise};
 
 pub(super) const STATE: &str = "state.json";
 pub(super) const TRANSITION: &str = "stage-transition.json";
@@ -16,7 +16,7 @@ pub(super) const SCOPE: &str = "scope.json";
 /// Where the step is.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct State<'a> {
+pub(super) struct ConvergenceState<'a> {
     step_id: &'a str,
     stage: u32,
     max_stage: u32,
@@ -29,13 +29,13 @@ pub(super) struct State<'a> {
     decision: &'static str,
     reasons: &'a [String],
     fingerprints: &'a [String],
-    updated_at: Time,
+    updated_at: Timestamp,
 }
 
 /// The last time that the stage went up.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Transition<'a> {
+pub(super) struct StageTransition<'a> {
     step_id: &'a str,
     from_stage: u32,
     to_stage: u32,
@@ -43,13 +43,13 @@ pub(super) struct Transition<'a> {
     iteration: u32,
     reasons: &'a [String],
     fingerprints: &'a [String],
-    at: Time,
+    at: Timestamp,
 }
 
 /// Files that may not be changed and were, or more files than may be.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Scope<'a> {
+pub(super) struct ScopeViolation<'a> {
     step_id: &'a str,
     iteration: u32,
     allowed_paths: &'a [String],
@@ -58,18 +58,18 @@ pub(super) struct Scope<'a> {
     /// As many as the check named.
     outside_allowed_paths: Vec<&'a str>,
     too_many_changed_files: bool,
-    at: Time,
+    at: Timestamp,
 }
 
-pub(super) fn state<'a>(
+pub(super) fn convergence_state<'a>(
     id: &'a str,
-    convergence: &Convergence,
-    more: &More,
-    told: &'a Told,
-) -> Option<State<'a>> {
+    convergence: &ConvergencePolicy,
+    more: &VisitState,
+    told: &'a LedgerEntry,
+) -> Option<ConvergenceState<'a>> {
     let check = told.check.as_ref()?;
-    let failed = matches!(told.raised, Some(Raised { to: None, .. }));
-    Some(State {
+    let failed = matches!(told.raised, Some(StageRaise { to: None, .. }));
+    Some(ConvergenceState {
         step_id: id,
         stage: if failed { convergence.max_stage } else { more.next.stage },
         max_stage: convergence.max_stage,
@@ -78,10 +78,10 @@ pub(super) fn state<'a>(
         stall_key: more.stall.map(|(key, _)| key.to_string()),
         iteration: check.iteration,
         decision: match check.finding {
-            Finding::Complete => "complete",
-            Finding::Incomplete => "incomplete",
-            Finding::Undecided => "undecided",
-            Finding::Blocked => "blocked",
+            CheckFinding::Complete => "complete",
+            CheckFinding::Incomplete => "incomplete",
+            CheckFinding::Undecided => "undecided",
+            CheckFinding::Blocked => "blocked",
         },
         reasons: &check.reasons,
         fingerprints: &check.fingerprints,
@@ -89,14 +89,14 @@ pub(super) fn state<'a>(
     })
 }
 
-pub(super) fn transition<'a>(
+pub(super) fn stage_transition<'a>(
     id: &'a str,
-    convergence: &Convergence,
-    told: &'a Told,
-) -> Option<Transition<'a>> {
+    convergence: &ConvergencePolicy,
+    told: &'a LedgerEntry,
+) -> Option<StageTransition<'a>> {
     let raised = told.raised.as_ref()?;
     let check = raised.check.as_ref();
-    Some(Transition {
+    Some(StageTransition {
         step_id: id,
         from_stage: raised.from,
         to_stage: raised.to.unwrap_or(convergence.max_stage),
@@ -108,9 +108,13 @@ pub(super) fn transition<'a>(
     })
 }
 
-pub(super) fn scope<'a>(id: &'a str, convergence: &'a Convergence, told: &'a Told) -> Option<Scope<'a>> {
+pub(super) fn scope_violation<'a>(
+    id: &'a str,
+    convergence: &'a ConvergencePolicy,
+    told: &'a LedgerEntry,
+) -> Option<ScopeViolation<'a>> {
     let CheckRecord { at, iteration, fingerprints, .. } = told.scope.as_ref()?;
-    Some(Scope {
+    Some(ScopeViolation {
         step_id: id,
         iteration: *iteration,
         allowed_paths: &convergence.allowed_paths,

@@ -6,11 +6,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, CheckOutput, Cost, Event, Finding, Outcome, Record, Role, StepAt, StepReused,
-        code, pairs,
+        AttemptEnd, AttemptId, AttemptRole, CheckFinding, CheckOutput, Cost, Event, JournalRecord, StepAt,
+        StepOutcome, StepReused, code, map_as_pairs,
     },
     ir::ErrorClass,
-    time::Time,
+    time::Timestamp,
 };
 
 /// As much as the format shows of what checks said.
@@ -20,22 +20,22 @@ const NOTES: usize = 40;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ledger {
-    #[serde(with = "pairs")]
-    steps: BTreeMap<StepAt, Arc<Told>>,
+    #[serde(with = "map_as_pairs")]
+    steps: BTreeMap<StepAt, Arc<LedgerEntry>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Told {
+pub(super) struct LedgerEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub main: Option<Main>,
+    pub main: Option<MainAttempt>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<CheckRecord>,
     /// The last check that found files where none may be changed, or too many of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<CheckRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub raised: Option<Raised>,
+    pub raised: Option<StageRaise>,
     /// From 1; 0 before the first attempt.
     stage: u32,
     /// Attempts at the work in the last visit that had any or ended.
@@ -47,17 +47,17 @@ pub(super) struct Told {
 /// The last attempt at the work itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Main {
+pub(super) struct MainAttempt {
     pub id: AttemptId,
-    pub started: Time,
-    pub ended: Option<(Time, Ending, Cost)>,
+    pub started: Timestamp,
+    pub ended: Option<(Timestamp, MainAttemptEnd, Cost)>,
     /// Who did it, where that was not who the step names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Ending {
+pub(super) enum MainAttemptEnd {
     Succeeded,
     Failed(ErrorClass),
     Cancelled,
@@ -67,9 +67,9 @@ pub(super) enum Ending {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckRecord {
-    pub at: Time,
+    pub at: Timestamp,
     pub iteration: u32,
-    pub finding: Finding,
+    pub finding: CheckFinding,
     pub reasons: Vec<String>,
     pub fingerprints: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,8 +79,8 @@ pub struct CheckRecord {
 /// The stage went up after a check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Raised {
-    pub at: Time,
+pub(super) struct StageRaise {
+    pub at: Timestamp,
     pub from: u32,
     /// None: to the highest, where the step failed.
     pub to: Option<u32>,
@@ -94,63 +94,64 @@ impl Ledger {
     }
 
     /// Takes the next record of the run.
-    pub fn feed(&mut self, record: &Record) {
+    pub fn apply_record(&mut self, record: &JournalRecord) {
         match &record.event {
-            Event::AttemptStarted { attempt, .. } if attempt.role == Role::Main => {
-                let told = self.told(attempt.at);
+            Event::AttemptStarted { attempt, .. } if attempt.role == AttemptRole::Main => {
+                let told = self.entry_mut(attempt.at);
                 told.stage = told.stage.max(1);
                 told.tries = if std::mem::take(&mut told.over) { 1 } else { told.tries + 1 };
-                told.main = Some(Main { id: *attempt, started: record.at, ended: None, by: None });
+                told.main = Some(MainAttempt { id: *attempt, started: record.at, ended: None, by: None });
             }
-            Event::AttemptEnded { attempt, end, cost, by, .. } if attempt.role == Role::Main => {
-                let told = self.told(attempt.at);
+            Event::AttemptEnded { attempt, end, cost, by, .. } if attempt.role == AttemptRole::Main => {
+                let told = self.entry_mut(attempt.at);
                 if let Some(main) = told.main.as_mut().filter(|main| main.id == *attempt) {
-                    main.ended = Some((record.at, ending(end), *cost));
+                    main.ended = Some((record.at, classify_end(end), *cost));
                     main.by.clone_from(by);
                 }
             }
-            Event::AttemptEnded { attempt, end, .. } if attempt.role == Role::Check => {
-                self.checked(*attempt, end, record.at);
+            Event::AttemptEnded { attempt, end, .. } if attempt.role == AttemptRole::Check => {
+                self.record_check(*attempt, end, record.at);
             }
-            Event::StepGoesOn { at, next } => self.staged(*at, next.stage, record.at),
+            Event::StepGoesOn { at, next } => self.record_stage(*at, next.stage, record.at),
             Event::StepEnded { at, error, .. } => {
                 let Some(told) = self.steps.get_mut(at).map(Arc::make_mut) else { return };
                 // One that ended before and had no attempt since has had none in this visit.
                 told.tries = if std::mem::replace(&mut told.over, true) { 0 } else { told.tries };
                 if error.as_ref().and_then(|error| error.code.as_deref()) == Some(code::STALLED) {
                     let check = told.check.clone();
-                    told.raised = Some(Raised { at: record.at, from: told.stage, to: None, check });
+                    told.raised = Some(StageRaise { at: record.at, from: told.stage, to: None, check });
                 }
             }
-            Event::StepReused(reused) => self.reused(reused),
+            Event::StepReused(reused) => self.record_reuse(reused),
             _ => {}
         }
     }
 
     /// What another run came to: its attempt is known by the name that it has in this one, and was paid for there.
-    fn reused(&mut self, reused: &StepReused) {
+    fn record_reuse(&mut self, reused: &StepReused) {
         let Some(id) = reused.attempt else { return };
         let ending = match reused.outcome {
-            Outcome::Failed(class) => Ending::Failed(class),
-            Outcome::Cancelled => Ending::Cancelled,
-            _ => Ending::Succeeded,
+            StepOutcome::Failed(class) => MainAttemptEnd::Failed(class),
+            StepOutcome::Cancelled => MainAttemptEnd::Cancelled,
+            _ => MainAttemptEnd::Succeeded,
         };
         let started = reused.started.unwrap_or(reused.ended);
-        let main = Main { id, started, ended: Some((reused.ended, ending, Cost::default())), by: None };
-        let told = self.told(reused.at);
+        let main =
+            MainAttempt { id, started, ended: Some((reused.ended, ending, Cost::default())), by: None };
+        let told = self.entry_mut(reused.at);
         (told.main, told.over) = (Some(main), true);
     }
 
     /// How many attempts at its work a step has had in this visit, or had in the one that ended last.
-    pub fn tries(&self, at: StepAt) -> u32 {
+    pub fn attempt_count(&self, at: StepAt) -> u32 {
         self.steps.get(&at).map_or(0, |told| told.tries)
     }
 
-    pub(super) fn step(&self, at: StepAt) -> Option<&Arc<Told>> {
+    pub(super) fn find_entry(&self, at: StepAt) -> Option<&Arc<LedgerEntry>> {
         self.steps.get(&at)
     }
 
-    fn told(&mut self, at: StepAt) -> &mut Told {
+    fn entry_mut(&mut self, at: StepAt) -> &mut LedgerEntry {
         Arc::make_mut(self.steps.entry(at).or_default())
     }
 
@@ -164,48 +165,50 @@ impl Ledger {
         self.steps.get(&at)?.check.as_ref()
     }
 
-    fn checked(&mut self, attempt: AttemptId, end: &AttemptEnd, at: Time) {
+    fn record_check(&mut self, attempt: AttemptId, end: &AttemptEnd, at: Timestamp) {
         let none: &[String] = &[];
         let (finding, reasons, fingerprints, output) = match end {
             AttemptEnd::Checked { finding, reasons, fingerprints, output } => {
                 (*finding, reasons.as_slice(), fingerprints.as_slice(), output.clone())
             }
-            AttemptEnd::Succeeded { .. } => (Finding::Complete, none, none, None),
+            AttemptEnd::Succeeded { .. } => (CheckFinding::Complete, none, none, None),
             _ => return,
         };
         let notes = |notes: &[String]| notes.iter().take(NOTES).cloned().collect();
         let (reasons, fingerprints) = (notes(reasons), notes(fingerprints));
         let checked =
             CheckRecord { at, iteration: attempt.iteration, finding, reasons, fingerprints, output };
-        let told = self.told(attempt.at);
-        if checked.fingerprints.iter().any(|note| is_guard(note)) {
+        let told = self.entry_mut(attempt.at);
+        if checked.fingerprints.iter().any(|note| is_scope_finding(note)) {
             told.scope = Some(checked.clone());
         }
         told.check = Some(checked);
     }
 
-    fn staged(&mut self, at: StepAt, stage: u32, now: Time) {
-        let told = self.told(at);
+    fn record_stage(&mut self, at: StepAt, stage: u32, now: Timestamp) {
+        let told = self.entry_mut(at);
         if told.stage > 0 && stage > told.stage {
             let check = told.check.clone();
-            told.raised = Some(Raised { at: now, from: told.stage, to: Some(stage), check });
+            told.raised = Some(StageRaise { at: now, from: told.stage, to: Some(stage), check });
         }
         told.stage = stage;
     }
 }
 
 /// Whether a fingerprint says that the wrong files were changed, or too many.
-fn is_guard(note: &str) -> bool {
+fn is_scope_finding(note: &str) -> bool {
     note.starts_with("scope:") || note.starts_with("diff_budget:")
 }
 
-fn ending(end: &AttemptEnd) -> Ending {
+fn classify_end(end: &AttemptEnd) -> MainAttemptEnd {
     match end {
-        AttemptEnd::Succeeded { .. } | AttemptEnd::Checked { .. } => Ending::Succeeded,
-        AttemptEnd::Failed { class, .. } => Ending::Failed(*class),
-        AttemptEnd::Unmerged { .. } => Ending::Failed(ErrorClass::NonRetryable),
-        AttemptEnd::TimedOut => Ending::Failed(ErrorClass::Timeout),
-        AttemptEnd::Interrupted => Ending::Failed(ErrorClass::Interrupted),
-        AttemptEnd::Stopped | AttemptEnd::Blocked { .. } | AttemptEnd::HandedOver { .. } => Ending::Cancelled,
+        AttemptEnd::Succeeded { .. } | AttemptEnd::Checked { .. } => MainAttemptEnd::Succeeded,
+        AttemptEnd::Failed { class, .. } => MainAttemptEnd::Failed(*class),
+        AttemptEnd::Unmerged { .. } => MainAttemptEnd::Failed(ErrorClass::NonRetryable),
+        AttemptEnd::TimedOut => MainAttemptEnd::Failed(ErrorClass::Timeout),
+        AttemptEnd::Interrupted => MainAttemptEnd::Failed(ErrorClass::Interrupted),
+        AttemptEnd::Stopped | AttemptEnd::Blocked { .. } | AttemptEnd::HandedOver { .. } => {
+            MainAttemptEnd::Cancelled
+        }
     }
 }

@@ -2,25 +2,25 @@
 
 use serde::Serialize;
 use skein_core::{
-    engine::Proof,
-    ir::{ErrorClass, Kind, Step, StepStatus, Work, Worker},
-    time::Time,
+    engine::EvidenceResult,
+    ir::{ErrorClass, Step, StepKindSpec, StepStatus, WorkSpec, WorkerSpec},
+    time::Timestamp,
     view::StepView,
 };
 
 use super::{
-    Observation,
-    ledger::{Ending, Main},
+    WorkerObservation,
+    ledger::{MainAttempt, MainAttemptEnd},
 };
 
 /// The fields stand in the order of the format's own example.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Meta<'a> {
+pub(super) struct StepMeta<'a> {
     pub step_id: &'a str,
     pub status: &'a str,
-    pub started_at: Option<Time>,
-    pub completed_at: Option<Time>,
+    pub started_at: Option<Timestamp>,
+    pub completed_at: Option<Timestamp>,
     pub wall_time_ms: u64,
     /// In the last iteration.
     pub attempts: u32,
@@ -32,10 +32,10 @@ pub(super) struct Meta<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_result: Option<WorkerResult>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub subworkflow: Option<Called>,
+    pub subworkflow: Option<SubworkflowMeta>,
     /// What was looked at of its evidence. The format has no word for it.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    pub evidence: &'a [Proof],
+    pub evidence: &'a [EvidenceResult],
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorMeta>,
     /// Why it did not run, or did not end well.
@@ -61,7 +61,7 @@ pub(super) struct WorkerResult {
     status: &'static str,
     /// Always empty: what a step gives is in its own `artifacts`.
     artifacts: [(); 0],
-    observations: Vec<Observation>,
+    observations: Vec<WorkerObservation>,
     cost: CostMeta,
     #[serde(skip_serializing_if = "Option::is_none")]
     error_class: Option<&'static str>,
@@ -77,15 +77,15 @@ struct CostMeta {
 /// The workflow that a step called.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Called {
+pub(super) struct SubworkflowMeta {
     pub path: String,
     pub name: String,
     pub workflow_id: String,
     pub status: String,
     /// In the context folder.
     pub context_dir: String,
-    pub started_at: Time,
-    pub completed_at: Option<Time>,
+    pub started_at: Timestamp,
+    pub completed_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Serialize)]
@@ -101,7 +101,7 @@ pub(super) struct ErrorMeta {
 }
 
 impl ErrorMeta {
-    pub fn of(error: &skein_core::view::ErrorView) -> ErrorMeta {
+    pub fn from_view(error: &skein_core::view::ErrorView) -> ErrorMeta {
         ErrorMeta {
             step: error.step.clone(),
             error_class: class_word(error.class),
@@ -113,37 +113,41 @@ impl ErrorMeta {
 
 /// When a step began and ended.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Times {
-    pub started: Option<Time>,
-    pub ended: Option<Time>,
+pub(super) struct StepTimes {
+    pub started: Option<Timestamp>,
+    pub ended: Option<Timestamp>,
 }
 
 /// All that a step says of itself, without what it gave and called.
-pub(super) fn of<'a>(step: &'a Step, view: &'a StepView, times: Times) -> Meta<'a> {
-    Meta {
+pub(super) fn step_meta<'a>(step: &'a Step, view: &'a StepView, times: StepTimes) -> StepMeta<'a> {
+    StepMeta {
         step_id: step.id.as_str(),
         status: &view.native_status,
         started_at: times.started,
         completed_at: times.ended,
-        wall_time_ms: times.started.zip(times.ended).map_or(0, |(from, to)| to.since(from).0),
+        wall_time_ms: times.started.zip(times.ended).map_or(0, |(from, to)| to.duration_since(from).0),
         attempts: view.attempts,
         total_attempts: view.total_attempts,
         iterations: view.iterations,
-        max_iterations: work(step)
+        max_iterations: step_work(step)
             .and_then(|work| work.check.as_ref())
             .map_or(1, |check| check.max_iterations),
-        worker_kind: work(step).and_then(|work| worker_kind(&work.worker)),
+        worker_kind: step_work(step).and_then(|work| worker_kind(&work.worker)),
         artifacts: Vec::new(),
         worker_result: None,
         subworkflow: None,
         evidence: &view.evidence,
-        error: view.error.as_ref().map(ErrorMeta::of),
+        error: view.error.as_ref().map(ErrorMeta::from_view),
         reason: view.why.as_ref().map(|why| why.text.as_str()),
     }
 }
 
 /// How the last attempt at the work ended. A step that was skipped or cancelled has no result.
-pub(super) fn worker_result(view: &StepView, main: &Main, seen: Option<Observation>) -> Option<WorkerResult> {
+pub(super) fn worker_result(
+    view: &StepView,
+    main: &MainAttempt,
+    seen: Option<WorkerObservation>,
+) -> Option<WorkerResult> {
     if matches!(view.status, StepStatus::Skipped | StepStatus::Cancelled) {
         return None;
     }
@@ -151,27 +155,27 @@ pub(super) fn worker_result(view: &StepView, main: &Main, seen: Option<Observati
     let mut seen = seen.unwrap_or_default();
     seen.summary = seen.summary.or_else(|| view.summary.clone());
     let (status, error_class) = match ending {
-        Ending::Succeeded => ("SUCCEEDED", None),
-        Ending::Failed(class) => ("FAILED", Some(class_word(class))),
-        Ending::Cancelled => ("CANCELLED", None),
+        MainAttemptEnd::Succeeded => ("SUCCEEDED", None),
+        MainAttemptEnd::Failed(class) => ("FAILED", Some(class_word(class))),
+        MainAttemptEnd::Cancelled => ("CANCELLED", None),
     };
-    let cost = CostMeta { estimated_tokens: cost.tokens, wall_time_ms: ended.since(main.started).0 };
+    let cost = CostMeta { estimated_tokens: cost.tokens, wall_time_ms: ended.duration_since(main.started).0 };
     Some(WorkerResult { status, artifacts: [], observations: vec![seen], cost, error_class })
 }
 
-pub(super) fn work(step: &Step) -> Option<&Work> {
+pub(super) fn step_work(step: &Step) -> Option<&WorkSpec> {
     match &step.kind {
-        Kind::Work(work) => Some(work),
+        StepKindSpec::Work(work) => Some(work),
         _ => None,
     }
 }
 
-fn worker_kind(worker: &Worker) -> Option<&str> {
+fn worker_kind(worker: &WorkerSpec) -> Option<&str> {
     match worker {
-        Worker::Agent { program, name, .. } => program.as_deref().or(name.as_deref()),
-        Worker::Script { .. } | Worker::Command { .. } => Some("CUSTOM"),
-        Worker::Tool { tool, .. } => Some(tool),
-        Worker::Action { action, .. } => Some(action),
+        WorkerSpec::Agent { program, name, .. } => program.as_deref().or(name.as_deref()),
+        WorkerSpec::Script { .. } | WorkerSpec::Command { .. } => Some("CUSTOM"),
+        WorkerSpec::Tool { tool, .. } => Some(tool),
+        WorkerSpec::Action { action, .. } => Some(action),
     }
 }
 

@@ -14,16 +14,16 @@
 //!     _subworkflows/         the context of the workflow that the step called
 //! ```
 
+mod artifact_source;
 mod clear;
+mod context_locks;
+mod context_writer;
 mod convergence;
-mod hold;
 mod ledger;
 mod meta;
 mod observation;
-mod source;
 mod summary;
-mod write;
-mod written;
+mod written_steps;
 
 use serde::{Deserialize, Serialize};
 use skein_core::{
@@ -31,14 +31,14 @@ use skein_core::{
     plan::Plan,
 };
 
-use super::{Root, RunDir, artifact::ArtifactError, root::PathError, run_dir::found};
+use super::{RootFolder, RunDir, artifact::ArtifactError, root::FilePathError, run_dir::none_if_missing};
 
+pub use artifact_source::{ArtifactSource, find_step};
 pub use clear::WrittenArtifacts;
-pub use hold::Contexts;
+pub use context_locks::ContextLocks;
 pub use ledger::{CheckRecord, Ledger};
-pub use observation::Observation;
-pub use source::{Source, find_step};
-pub use written::Written;
+pub use observation::WorkerObservation;
+pub use written_steps::WrittenSteps;
 
 const WORKFLOW: &str = "_workflow.json";
 const META: &str = "_meta.json";
@@ -50,13 +50,13 @@ const STEPS: usize = 1_000_000;
 
 /// A context folder.
 #[derive(Debug, Clone)]
-pub struct Context {
-    root: Root,
+pub struct ContextFolder {
+    root: RootFolder,
 }
 
 /// What a context tells of.
 #[derive(Debug, Clone, Copy)]
-pub struct Story<'a> {
+pub struct ContextInput<'a> {
     pub plan: &'a Plan,
     pub state: &'a RunState,
     /// Fed with every record of the run so far.
@@ -64,9 +64,9 @@ pub struct Story<'a> {
     pub run: &'a RunDir,
 }
 
-impl Story<'_> {
+impl ContextInput<'_> {
     /// The steps of an instance, by number.
-    fn steps(&self, ix: InstanceIx) -> impl Iterator<Item = StepAt> + use<> {
+    fn instance_steps(&self, ix: InstanceIx) -> impl Iterator<Item = StepAt> + use<> {
         let count = self.plan.definition.scope(self.state.instance(ix).scope).scope.steps.len();
         (0..).take(count).map(move |number| StepAt(ix, number))
     }
@@ -74,41 +74,41 @@ impl Story<'_> {
 
 /// The run that a context tells of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct ContextHolder {
     /// The run's id, as it was written; anyone may have changed it.
     pub id: String,
     pub status: String,
 }
 
-impl Context {
+impl ContextFolder {
     /// The context folder of a workflow, made where it is not there yet.
-    pub fn open(workspace: &Root, directory: &str) -> Result<Context, PathError> {
-        Ok(Context { root: workspace.make_folders(directory, false)? })
+    pub fn open(workspace: &RootFolder, directory: &str) -> Result<ContextFolder, FilePathError> {
+        Ok(ContextFolder { root: workspace.make_folders(directory, false)? })
     }
 
     /// A folder of ours, for a run whose workflow names none.
-    pub fn of(root: Root) -> Context {
-        Context { root }
+    pub fn from_root(root: RootFolder) -> ContextFolder {
+        ContextFolder { root }
     }
 
-    pub fn root(&self) -> &Root {
+    pub fn root(&self) -> &RootFolder {
         &self.root
     }
 
     /// Which run was the last to write here. Another one that still goes on must not be disturbed.
-    pub fn holder(&self) -> Result<Option<Holder>, PathError> {
-        let bytes = found(self.root.read(WORKFLOW, FILE_BYTES))?;
+    pub fn read_holder(&self) -> Result<Option<ContextHolder>, FilePathError> {
+        let bytes = none_if_missing(self.root.read_file(WORKFLOW, FILE_BYTES))?;
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
     /// Removes what an earlier run wrote: what it told of itself and its steps, and the artifacts that are as it put them
     /// there. Whatever else is there stays.
-    pub fn clear(&self, written: &WrittenArtifacts) -> Result<(), PathError> {
-        clear::workflow(&self.root, written)
+    pub fn clear(&self, written: &WrittenArtifacts) -> Result<(), FilePathError> {
+        clear::clear_workflow(&self.root, written)
     }
 
     /// Writes everything that is known and has not been written. What is there already and the same is left alone.
-    pub fn write(&self, story: &Story<'_>, written: &mut Written) -> Result<(), ArtifactError> {
-        write::all(&self.root, story, written)
+    pub fn write(&self, story: &ContextInput<'_>, written: &mut WrittenSteps) -> Result<(), ArtifactError> {
+        context_writer::write_context(&self.root, story, written)
     }
 }

@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use skein_core::{engine::AttemptId, limits};
 
-use crate::workspace::{AttemptDir, RunDir, root::PathError};
+use crate::workspace::{AttemptDir, RunDir, root::FilePathError};
 
 /// As the format has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct Observation {
+pub struct WorkerObservation {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// Paths in the workspace.
@@ -21,9 +21,9 @@ pub struct Observation {
 const SUMMARY: usize = 4_000;
 const SUMMARY_PART: usize = 1_000;
 
-impl Observation {
+impl WorkerObservation {
     /// A summary as the format wants it: whole if it is short, else its beginning and its end.
-    pub fn shorten(text: &str) -> String {
+    pub fn shorten_summary(text: &str) -> String {
         let count = text.chars().count();
         if count <= SUMMARY {
             return text.to_owned();
@@ -36,17 +36,20 @@ impl Observation {
 
 impl AttemptDir {
     /// Keeps what was seen. Nothing that is longer than a value may be.
-    pub fn observe(&self, seen: &Observation) -> Result<(), PathError> {
+    pub fn save_observation(&self, seen: &WorkerObservation) -> Result<(), FilePathError> {
         self.write_observation(&serde_json::to_vec(seen).expect("an observation is plain data"))
     }
 
     /// What was seen. None: nothing, or nothing that can be read.
-    pub fn observation(&self) -> Result<Option<Observation>, PathError> {
+    pub fn load_observation(&self) -> Result<Option<WorkerObservation>, FilePathError> {
         let bytes = self.read_observation(limits::VALUE_BYTES as u64)?;
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 }
 
-pub(super) fn of(run: &RunDir, attempt: AttemptId) -> Result<Option<Observation>, PathError> {
-    run.find_attempt(attempt)?.map_or(Ok(None), |files| files.observation())
+pub(super) fn find_observation(
+    run: &RunDir,
+    attempt: AttemptId,
+) -> Result<Option<WorkerObservation>, FilePathError> {
+    run.find_attempt(attempt)?.map_or(Ok(None), |files| files.load_observation())
 }

@@ -10,15 +10,15 @@ use rustix::{fs::FileType, io::Errno};
 /// A name in a folder, and why it could not be used.
 #[derive(Debug, thiserror::Error)]
 #[error("`{name}` in {}: {why}", root.display())]
-pub struct PathError {
+pub struct FilePathError {
     /// As it can be shown: control characters are escaped, and the middle of a long one is left out.
     pub name: String,
     pub root: PathBuf,
-    pub why: Why,
+    pub why: PathProblem,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum Why {
+pub enum PathProblem {
     #[error("it is empty")]
     Empty,
     #[error("it has a NUL in it")]
@@ -38,11 +38,11 @@ pub enum Why {
     #[error("there is no such file or folder")]
     Missing,
     #[error("it is {0}, not a regular file")]
-    NotAFile(Thing),
+    NotAFile(EntryKind),
     #[error("it is {0}, not a folder")]
-    NotAFolder(Thing),
+    NotAFolder(EntryKind),
     #[error("it is {0}; only regular files and folders can be used")]
-    Special(Thing),
+    Special(EntryKind),
     #[error("it has {size} bytes, and at most {max} are taken")]
     TooLarge { size: u64, max: u64 },
     #[error("it has more than {max} files and folders")]
@@ -65,7 +65,7 @@ pub enum Why {
 
 /// What is at the end of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Thing {
+pub enum EntryKind {
     File,
     Folder,
     Link,
@@ -74,66 +74,66 @@ pub enum Thing {
     Device,
 }
 
-impl Thing {
-    pub(super) fn of(mode: u32) -> Thing {
+impl EntryKind {
+    pub(super) fn from_mode(mode: u32) -> EntryKind {
         match FileType::from_raw_mode(mode) {
-            FileType::RegularFile => Thing::File,
-            FileType::Directory => Thing::Folder,
-            FileType::Symlink => Thing::Link,
-            FileType::Fifo => Thing::Fifo,
-            FileType::Socket => Thing::Socket,
-            _ => Thing::Device,
+            FileType::RegularFile => EntryKind::File,
+            FileType::Directory => EntryKind::Folder,
+            FileType::Symlink => EntryKind::Link,
+            FileType::Fifo => EntryKind::Fifo,
+            FileType::Socket => EntryKind::Socket,
+            _ => EntryKind::Device,
         }
     }
 }
 
-impl fmt::Display for Thing {
+impl fmt::Display for EntryKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Thing::File => "a file",
-            Thing::Folder => "a folder",
-            Thing::Link => "a symbolic link",
-            Thing::Fifo => "a named pipe",
-            Thing::Socket => "a socket",
-            Thing::Device => "a device",
+            EntryKind::File => "a file",
+            EntryKind::Folder => "a folder",
+            EntryKind::Link => "a symbolic link",
+            EntryKind::Fifo => "a named pipe",
+            EntryKind::Socket => "a socket",
+            EntryKind::Device => "a device",
         })
     }
 }
 
-impl PathError {
-    pub(crate) fn new(root: &Path, name: &Path, why: impl Into<Why>) -> PathError {
-        PathError { name: shown(name), root: root.to_owned(), why: why.into() }
+impl FilePathError {
+    pub(crate) fn new(root: &Path, name: &Path, why: impl Into<PathProblem>) -> FilePathError {
+        FilePathError { name: printable_name(name), root: root.to_owned(), why: why.into() }
     }
 
     pub fn is_missing(&self) -> bool {
-        matches!(self.why, Why::Missing)
+        matches!(self.why, PathProblem::Missing)
     }
 
     pub fn is_no_space(&self) -> bool {
-        matches!(self.why, Why::NoSpace)
+        matches!(self.why, PathProblem::NoSpace)
     }
 }
 
-impl From<io::Error> for Why {
-    fn from(error: io::Error) -> Why {
+impl From<io::Error> for PathProblem {
+    fn from(error: io::Error) -> PathProblem {
         match Errno::from_io_error(&error) {
-            Some(Errno::NOENT) => Why::Missing,
-            Some(Errno::EXIST) => Why::Exists,
-            Some(Errno::NOSPC | Errno::DQUOT) => Why::NoSpace,
-            Some(Errno::XDEV) => Why::Leaves,
-            _ => Why::Io(error),
+            Some(Errno::NOENT) => PathProblem::Missing,
+            Some(Errno::EXIST) => PathProblem::Exists,
+            Some(Errno::NOSPC | Errno::DQUOT) => PathProblem::NoSpace,
+            Some(Errno::XDEV) => PathProblem::Leaves,
+            _ => PathProblem::Io(error),
         }
     }
 }
 
-impl From<Errno> for Why {
-    fn from(error: Errno) -> Why {
-        Why::from(io::Error::from(error))
+impl From<Errno> for PathProblem {
+    fn from(error: Errno) -> PathProblem {
+        PathProblem::from(io::Error::from(error))
     }
 }
 
 /// A name that came from anywhere, safe to print.
-pub(super) fn shown(name: &Path) -> String {
+pub(super) fn printable_name(name: &Path) -> String {
     const ENDS: usize = 100;
     let text = name.to_string_lossy();
     let text: String = if text.chars().count() > 2 * ENDS {
@@ -152,14 +152,14 @@ mod tests {
     #[test]
     fn an_error_can_be_printed_whatever_the_name() {
         let name = format!("a\u{1b}[31m{}z", "x".repeat(5_000));
-        let error = PathError::new(Path::new("/r"), Path::new(&name), Why::Leaves).to_string();
+        let error = FilePathError::new(Path::new("/r"), Path::new(&name), PathProblem::Leaves).to_string();
         assert!(error.starts_with("`a\\u{1b}[31mxxx") && error.len() < 300, "{error}");
         assert!(error.ends_with("xz` in /r: it leads out of that folder"), "{error}");
     }
 
     #[test]
     fn a_full_disk_is_told_apart() {
-        assert!(PathError::new(Path::new("/r"), Path::new("a"), Errno::NOSPC).is_no_space());
-        assert!(PathError::new(Path::new("/r"), Path::new("a"), Errno::NOENT).is_missing());
+        assert!(FilePathError::new(Path::new("/r"), Path::new("a"), Errno::NOSPC).is_no_space());
+        assert!(FilePathError::new(Path::new("/r"), Path::new("a"), Errno::NOENT).is_missing());
     }
 }

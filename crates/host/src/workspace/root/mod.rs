@@ -1,13 +1,13 @@
 //! The one way from a name to a file: a folder that names cannot lead out of.
 //!
-//! Owns every open of a name that came from a source, a worker or an artifact. A [`Root`] holds its folder open, so
+//! Owns every open of a name that came from a source, a worker or an artifact. A [`RootFolder`] holds its folder open, so
 //! that what the path leads to later does not matter; whatever a name holds, and whoever swaps folders for links
 //! meanwhile, what is opened is beneath that folder or nothing is. Refuses to know what the files are for.
 
 mod error;
 mod list;
-mod name;
 mod read;
+mod relative_path;
 mod remove;
 mod resolve;
 mod write;
@@ -28,30 +28,30 @@ use rustix::{
     io::Errno,
 };
 
-pub use error::{PathError, Thing, Why};
-pub use list::Entry;
-pub use read::{Mark, Opened};
-pub use write::Pending;
+pub use error::{EntryKind, FilePathError, PathProblem};
+pub use list::FolderEntry;
+pub use read::{FileOrFolder, FileStamp};
+pub use write::PendingFile;
 
-use name::Name;
-use resolve::{Links, Way};
+use relative_path::RelativePath;
+use resolve::{LinkPolicy, PathResolver};
 
 use crate::sandbox::SandboxPlace;
 
-type Result<T> = std::result::Result<T, PathError>;
+type PathResult<T> = std::result::Result<T, FilePathError>;
 
 /// A folder, held open.
 #[derive(Debug, Clone)]
-pub struct Root {
+pub struct RootFolder {
     folder: Arc<OwnedFd>,
     /// Where it was when it was opened. For messages, and for programs that are started in it.
     path: PathBuf,
-    way: Way,
+    way: PathResolver,
 }
 
 /// Which folder or file it is, whatever it is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-pub struct Identity {
+pub struct FileIdentity {
     device: u64,
     inode: u64,
 }
@@ -59,43 +59,46 @@ pub struct Identity {
 /// A folder from when it was made until it is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct FolderLifetime {
-    pub identity: Identity,
+    pub identity: FileIdentity,
     /// None: the file system does not know.
     pub born: Option<(i64, u32)>,
 }
 
-impl Root {
+impl RootFolder {
     /// A folder by a path that came from the host or the person who started it. Links in it are followed.
-    pub fn open(path: &Path) -> Result<Root> {
-        Root::open_by(path, Way::here())
+    pub fn open(path: &Path) -> PathResult<RootFolder> {
+        RootFolder::open_with(path, PathResolver::detect())
     }
 
-    fn open_by(path: &Path, way: Way) -> Result<Root> {
+    fn open_with(path: &Path, way: PathResolver) -> PathResult<RootFolder> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = open(path, flags, Mode::empty()).map_err(|errno| match errno {
-            Errno::NOTDIR => PathError::new(path, Path::new("."), Why::NotAFolder(Thing::File)),
-            errno => PathError::new(path, Path::new("."), errno),
+            Errno::NOTDIR => {
+                FilePathError::new(path, Path::new("."), PathProblem::NotAFolder(EntryKind::File))
+            }
+            errno => FilePathError::new(path, Path::new("."), errno),
         })?;
-        Ok(Root { folder: Arc::new(folder), path: path.to_owned(), way })
+        Ok(RootFolder { folder: Arc::new(folder), path: path.to_owned(), way })
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    pub fn identity(&self) -> Result<Identity> {
-        let stat = fstat(&*self.folder).map_err(|errno| self.error(Path::new("."), errno))?;
-        Ok(Identity { device: stat.st_dev, inode: stat.st_ino })
+    pub fn identity(&self) -> PathResult<FileIdentity> {
+        let stat = fstat(&*self.folder).map_err(|errno| self.path_error(Path::new("."), errno))?;
+        Ok(FileIdentity { device: stat.st_dev, inode: stat.st_ino })
     }
 
     /// The folder as a place of a sandbox: its path, and which folder it is.
-    pub fn sandbox_place(&self) -> Result<SandboxPlace> {
-        let path = std::fs::canonicalize(&self.path).map_err(|error| self.error(Path::new("."), error))?;
-        SandboxPlace::of_descriptor(&path, self).map_err(|error| self.error(Path::new("."), error))
+    pub fn sandbox_place(&self) -> PathResult<SandboxPlace> {
+        let path =
+            std::fs::canonicalize(&self.path).map_err(|error| self.path_error(Path::new("."), error))?;
+        SandboxPlace::from_descriptor(&path, self).map_err(|error| self.path_error(Path::new("."), error))
     }
 
     /// Which folder this is, also after another was given its number.
-    pub fn lifetime(&self) -> Result<FolderLifetime> {
+    pub fn lifetime(&self) -> PathResult<FolderLifetime> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let born = statx(&*self.folder, "", flags, StatxFlags::BTIME).ok();
         let born = born.filter(|stat| stat.stx_mask & StatxFlags::BTIME.bits() != 0);
@@ -104,8 +107,8 @@ impl Root {
     }
 
     /// A lock on the folder, held until it is dropped or the process ends. None if someone else has it.
-    pub fn lock(&self) -> Result<Option<OwnedFd>> {
-        let failed = |errno| self.error(Path::new("."), errno);
+    pub fn try_lock(&self) -> PathResult<Option<OwnedFd>> {
+        let failed = |errno| self.path_error(Path::new("."), errno);
         // Of its own, so that no copy of ours keeps it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(&*self.folder, ".", flags, Mode::empty()).map_err(failed)?;
@@ -117,8 +120,8 @@ impl Root {
     }
 
     /// Whether someone holds the lock on the folder.
-    pub fn is_locked(&self) -> Result<bool> {
-        let failed = |errno| self.error(Path::new("."), errno);
+    pub fn is_locked(&self) -> PathResult<bool> {
+        let failed = |errno| self.path_error(Path::new("."), errno);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(&*self.folder, ".", flags, Mode::empty()).map_err(failed)?;
         match flock(&folder, FlockOperation::NonBlockingLockShared) {
@@ -129,68 +132,70 @@ impl Root {
     }
 
     /// A name without what changes nothing: empty for the folder itself.
-    pub fn normal(&self, name: impl AsRef<Path>) -> Result<PathBuf> {
-        let parsed = self.parse(name.as_ref())?;
+    pub fn normalize_name(&self, name: impl AsRef<Path>) -> PathResult<PathBuf> {
+        let parsed = self.parse_name(name.as_ref())?;
         Ok(parsed.parts().iter().collect())
     }
 
     /// A folder beneath. No part of the name may be a link.
-    pub fn folder(&self, name: impl AsRef<Path>) -> Result<Root> {
-        let parsed = self.parse(name.as_ref())?;
-        self.folder_at(&parsed)
+    pub fn open_folder(&self, name: impl AsRef<Path>) -> PathResult<RootFolder> {
+        let parsed = self.parse_name(name.as_ref())?;
+        self.open_folder_at(&parsed)
     }
 
     /// What is at a name, a link at its end included. None: nothing.
-    pub fn look(&self, name: impl AsRef<Path>) -> Result<Option<Thing>> {
+    pub fn entry_kind(&self, name: impl AsRef<Path>) -> PathResult<Option<EntryKind>> {
         let name = name.as_ref();
-        let parsed = self.parse(name)?;
-        let Some((parent, leaf)) = parsed.split() else { return Ok(Some(Thing::Folder)) };
-        let found = self.folder_at(&parent).and_then(|folder| {
+        let parsed = self.parse_name(name)?;
+        let Some((parent, leaf)) = parsed.split_leaf() else { return Ok(Some(EntryKind::Folder)) };
+        let found = self.open_folder_at(&parent).and_then(|folder| {
             let stat = statat(&folder, leaf, AtFlags::SYMLINK_NOFOLLOW);
-            stat.map_err(|errno| self.error(name, errno))
+            stat.map_err(|errno| self.path_error(name, errno))
         });
         match found {
-            Ok(stat) => Ok(Some(Thing::of(stat.st_mode))),
+            Ok(stat) => Ok(Some(EntryKind::from_mode(stat.st_mode))),
             Err(error) if error.is_missing() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// Makes what was created, renamed or removed in this folder last.
-    pub fn sync(&self) -> Result<()> {
-        fsync(&*self.folder).map_err(|errno| self.error(Path::new("."), errno))
+    pub fn sync(&self) -> PathResult<()> {
+        fsync(&*self.folder).map_err(|errno| self.path_error(Path::new("."), errno))
     }
 
     /// Makes everything on the file system of this folder last. Cheaper than file by file where there are many.
-    pub fn sync_all(&self) -> Result<()> {
-        rustix::fs::syncfs(&*self.folder).map_err(|errno| self.error(Path::new("."), errno))
+    pub fn sync_all(&self) -> PathResult<()> {
+        rustix::fs::syncfs(&*self.folder).map_err(|errno| self.path_error(Path::new("."), errno))
     }
 
-    fn parse(&self, name: &Path) -> Result<Name> {
-        Name::parse(&self.path, name)
+    fn parse_name(&self, name: &Path) -> PathResult<RelativePath> {
+        RelativePath::parse(&self.path, name)
     }
 
-    fn folder_at(&self, name: &Name) -> Result<Root> {
+    fn open_folder_at(&self, name: &RelativePath) -> PathResult<RootFolder> {
         if name.parts().is_empty() {
             return Ok(self.clone());
         }
-        let folder = self.descend(name, OFlags::RDONLY | OFlags::DIRECTORY, Links::Refused)?;
-        Ok(Root { folder: Arc::new(folder), path: self.path.join(name.text()), way: self.way })
+        let folder = self.open_beneath(name, OFlags::RDONLY | OFlags::DIRECTORY, LinkPolicy::Refused)?;
+        Ok(RootFolder { folder: Arc::new(folder), path: self.path.join(name.text()), way: self.way })
     }
 
-    fn descend(&self, name: &Name, flags: OFlags, links: Links) -> Result<OwnedFd> {
-        self.way.open(self.as_fd(), name, flags, links).map_err(|errno| self.explain(name, errno, links))
+    fn open_beneath(&self, name: &RelativePath, flags: OFlags, links: LinkPolicy) -> PathResult<OwnedFd> {
+        self.way
+            .open(self.as_fd(), name, flags, links)
+            .map_err(|errno| self.explain_error(name, errno, links))
     }
 
-    fn error(&self, name: &Path, why: impl Into<Why>) -> PathError {
-        PathError::new(&self.path, name, why)
+    fn path_error(&self, name: &Path, why: impl Into<PathProblem>) -> FilePathError {
+        FilePathError::new(&self.path, name, why)
     }
 
     /// Which part of a name was in the way. Only for the message: by now the tree may be another.
-    fn explain(&self, name: &Name, errno: Errno, links: Links) -> PathError {
+    fn explain_error(&self, name: &RelativePath, errno: Errno, links: LinkPolicy) -> FilePathError {
         let whole = Path::new(name.text());
         if !matches!(errno, Errno::LOOP | Errno::NOTDIR | Errno::NXIO) {
-            return self.error(whole, errno);
+            return self.path_error(whole, errno);
         }
         let mut way = PathBuf::new();
         let mut at: Option<OwnedFd> = None;
@@ -199,24 +204,26 @@ impl Root {
             let from = at.as_ref().map_or(self.as_fd(), AsFd::as_fd);
             let Ok(stat) = statat(from, part, AtFlags::SYMLINK_NOFOLLOW) else { break };
             let last = i + 1 == name.parts().len();
-            match Thing::of(stat.st_mode) {
-                Thing::Folder => {}
-                Thing::Link if last || links == Links::Refused || self.way == Way::Walk => {
-                    return self.error(whole, Why::Link(error::shown(&way)));
+            match EntryKind::from_mode(stat.st_mode) {
+                EntryKind::Folder => {}
+                EntryKind::Link if last || links == LinkPolicy::Refused || self.way == PathResolver::Walk => {
+                    return self.path_error(whole, PathProblem::Link(error::printable_name(&way)));
                 }
-                Thing::Link => break,
-                thing if last && errno == Errno::NXIO => return self.error(whole, Why::NotAFile(thing)),
-                thing => return self.error(whole, Why::NotAFolder(thing)),
+                EntryKind::Link => break,
+                thing if last && errno == Errno::NXIO => {
+                    return self.path_error(whole, PathProblem::NotAFile(thing));
+                }
+                thing => return self.path_error(whole, PathProblem::NotAFolder(thing)),
             }
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let Ok(next) = rustix::fs::openat(from, part, flags, Mode::empty()) else { break };
             at = Some(next);
         }
-        self.error(whole, errno)
+        self.path_error(whole, errno)
     }
 }
 
-impl AsFd for Root {
+impl AsFd for RootFolder {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.folder.as_fd()
     }

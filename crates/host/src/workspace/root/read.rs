@@ -4,18 +4,18 @@ use std::{fs::File, io::Read, path::Path, sync::Arc};
 
 use rustix::fs::{OFlags, Stat, fstat};
 
-use super::{Links, PathError, Result, Root, Thing, Why};
+use super::{EntryKind, FilePathError, LinkPolicy, PathProblem, PathResult, RootFolder};
 
 /// What a name led to.
 #[derive(Debug)]
-pub enum Opened {
-    File(File, Mark),
-    Folder(Root),
+pub enum FileOrFolder {
+    File(File, FileStamp),
+    Folder(RootFolder),
 }
 
 /// What shows that a file was changed: compared before and after it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
+pub struct FileStamp {
     pub size: u64,
     /// Whether its owner may execute it.
     pub executable: bool,
@@ -24,10 +24,10 @@ pub struct Mark {
     inode: u64,
 }
 
-impl Mark {
-    fn of(stat: &Stat) -> Mark {
+impl FileStamp {
+    fn from_stat(stat: &Stat) -> FileStamp {
         let nanos = |n| i64::try_from(n).unwrap_or(0);
-        Mark {
+        FileStamp {
             size: u64::try_from(stat.st_size).unwrap_or(0),
             executable: stat.st_mode & 0o100 != 0,
             modified: (stat.st_mtime, nanos(stat.st_mtime_nsec)),
@@ -37,55 +37,59 @@ impl Mark {
     }
 
     /// The mark of a file as it is now.
-    pub fn now(file: &File) -> std::io::Result<Mark> {
-        Ok(Mark::of(&fstat(file)?))
+    pub fn from_file(file: &File) -> std::io::Result<FileStamp> {
+        Ok(FileStamp::from_stat(&fstat(file)?))
     }
 }
 
-impl Root {
+impl RootFolder {
     /// A regular file or a folder. Links before the last part of the name are followed while they stay beneath.
-    pub fn open_existing(&self, name: impl AsRef<Path>) -> Result<Opened> {
+    pub fn open_existing(&self, name: impl AsRef<Path>) -> PathResult<FileOrFolder> {
         let name = name.as_ref();
-        let parsed = self.parse(name)?;
+        let parsed = self.parse_name(name)?;
         // Opening a pipe would wait for its other end without NONBLOCK.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let opened = self.descend(&parsed, flags, Links::Beneath)?;
-        let stat = fstat(&opened).map_err(|errno| self.error(name, errno))?;
-        match Thing::of(stat.st_mode) {
-            Thing::File => Ok(Opened::File(File::from(opened), Mark::of(&stat))),
-            Thing::Folder => {
+        let opened = self.open_beneath(&parsed, flags, LinkPolicy::Beneath)?;
+        let stat = fstat(&opened).map_err(|errno| self.path_error(name, errno))?;
+        match EntryKind::from_mode(stat.st_mode) {
+            EntryKind::File => Ok(FileOrFolder::File(File::from(opened), FileStamp::from_stat(&stat))),
+            EntryKind::Folder => {
                 let path = self.path.join(parsed.text());
-                Ok(Opened::Folder(Root { folder: Arc::new(opened), path, way: self.way }))
+                Ok(FileOrFolder::Folder(RootFolder { folder: Arc::new(opened), path, way: self.way }))
             }
-            thing => Err(self.error(name, Why::Special(thing))),
+            thing => Err(self.path_error(name, PathProblem::Special(thing))),
         }
     }
 
     /// A regular file, to be read.
-    pub fn file(&self, name: impl AsRef<Path>) -> Result<(File, Mark)> {
+    pub fn open_file(&self, name: impl AsRef<Path>) -> PathResult<(File, FileStamp)> {
         let name = name.as_ref();
         match self.open_existing(name) {
-            Ok(Opened::File(file, mark)) => Ok((file, mark)),
-            Ok(Opened::Folder(_)) => Err(self.error(name, Why::NotAFile(Thing::Folder))),
-            Err(PathError { why: Why::Special(thing), .. }) => Err(self.error(name, Why::NotAFile(thing))),
+            Ok(FileOrFolder::File(file, mark)) => Ok((file, mark)),
+            Ok(FileOrFolder::Folder(_)) => {
+                Err(self.path_error(name, PathProblem::NotAFile(EntryKind::Folder)))
+            }
+            Err(FilePathError { why: PathProblem::Special(thing), .. }) => {
+                Err(self.path_error(name, PathProblem::NotAFile(thing)))
+            }
             Err(error) => Err(error),
         }
     }
 
     /// All that a regular file holds, if it is not more than this.
-    pub fn read(&self, name: impl AsRef<Path>, max: u64) -> Result<Vec<u8>> {
+    pub fn read_file(&self, name: impl AsRef<Path>, max: u64) -> PathResult<Vec<u8>> {
         let name = name.as_ref();
-        let (file, mark) = self.file(name)?;
+        let (file, mark) = self.open_file(name)?;
         if mark.size > max {
-            return Err(self.error(name, Why::TooLarge { size: mark.size, max }));
+            return Err(self.path_error(name, PathProblem::TooLarge { size: mark.size, max }));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(mark.size).unwrap_or(0) + 1);
         // It may have grown since.
         let mut some = file.take(max.saturating_add(1));
-        some.read_to_end(&mut bytes).map_err(|error| self.error(name, error))?;
+        some.read_to_end(&mut bytes).map_err(|error| self.path_error(name, error))?;
         let size = bytes.len() as u64;
         if size > max {
-            return Err(self.error(name, Why::TooLarge { size, max }));
+            return Err(self.path_error(name, PathProblem::TooLarge { size, max }));
         }
         Ok(bytes)
     }

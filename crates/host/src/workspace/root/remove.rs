@@ -14,7 +14,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Result, Root, write};
+use super::{PathResult, RootFolder, write};
 
 /// Folders that are open at once. What is deeper is moved up first.
 const OPEN: usize = 32;
@@ -23,15 +23,15 @@ const ROUNDS: u32 = 16;
 /// How the names of folders that were moved up begin.
 const MOVED: &str = ".skein-removing-";
 
-impl Root {
+impl RootFolder {
     /// Removes a file, a link or a folder with all that is in it. Whether there was one.
-    pub fn remove(&self, name: impl AsRef<Path>) -> Result<bool> {
+    pub fn remove(&self, name: impl AsRef<Path>) -> PathResult<bool> {
         let name = name.as_ref();
-        let parsed = self.parse(name)?;
-        let Some((parent, leaf)) = parsed.split() else {
-            return Err(self.error(name, super::Why::NotAFile(super::Thing::Folder)));
+        let parsed = self.parse_name(name)?;
+        let Some((parent, leaf)) = parsed.split_leaf() else {
+            return Err(self.path_error(name, super::PathProblem::NotAFile(super::EntryKind::Folder)));
         };
-        let folder = match self.folder_at(&parent) {
+        let folder = match self.open_folder_at(&parent) {
             Err(error) if error.is_missing() => return Ok(false),
             folder => folder?,
         };
@@ -43,15 +43,15 @@ impl Root {
         match removed {
             Ok(()) => folder.sync().map(|()| true),
             Err(Errno::NOENT) => Ok(false),
-            Err(errno) => Err(self.error(name, errno)),
+            Err(errno) => Err(self.path_error(name, errno)),
         }
     }
 
     /// Removes what writers that died left unfinished in this folder. Only when nobody else writes in it.
-    pub fn remove_pending(&self) -> Result<()> {
+    pub fn remove_pending(&self) -> PathResult<()> {
         let here = Path::new(".");
-        for entry in Dir::read_from(self).map_err(|errno| self.error(here, errno))? {
-            let entry = entry.map_err(|errno| self.error(here, errno))?;
+        for entry in Dir::read_from(self).map_err(|errno| self.path_error(here, errno))? {
+            let entry = entry.map_err(|errno| self.path_error(here, errno))?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if write::is_pending(name) {
                 self.remove(name)?;
@@ -66,7 +66,7 @@ fn remove_folder(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<()>
     let mut rounds = 0;
     loop {
         let before = moved;
-        empty(open_folder(parent, name)?, &mut moved)?;
+        empty_folder(open_folder(parent, name)?, &mut moved)?;
         match unlinkat(parent, name, AtFlags::REMOVEDIR) {
             // What was moved up is emptied next; each time it is less deep.
             Err(Errno::NOTEMPTY | Errno::EXIST) if moved > before || rounds < ROUNDS => {
@@ -88,7 +88,7 @@ fn open_folder(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<Dir> 
 }
 
 /// Removes what is in a folder and, where it is too deep to go on, moves it up into that folder.
-fn empty(top: Dir, moved: &mut u64) -> rustix::io::Result<()> {
+fn empty_folder(top: Dir, moved: &mut u64) -> rustix::io::Result<()> {
     let mut open: Vec<(OsString, Dir)> = vec![(OsString::new(), top)];
     while let Some((_, dir)) = open.last_mut() {
         let Some(entry) = dir.read() else {

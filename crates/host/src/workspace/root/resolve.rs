@@ -13,14 +13,14 @@ use rustix::{
     io::{Errno, Result},
 };
 
-use super::name::Name;
+use super::relative_path::RelativePath;
 
 /// How often a name is resolved again because a folder on the way was moved meanwhile.
 const AGAIN: u32 = 100;
 
 /// What happens at a link before the last part of a name. The last is never followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Links {
+pub(super) enum LinkPolicy {
     /// Followed as long as they stay beneath.
     Beneath,
     Refused,
@@ -28,36 +28,47 @@ pub(super) enum Links {
 
 /// Who resolves names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum PathResolver {
     Kernel,
     Walk,
 }
 
-impl Way {
+impl PathResolver {
     /// What this kernel can do. A sandbox may forbid the call, which is answered in more than one way.
-    pub fn here() -> Way {
-        static WAY: OnceLock<Way> = OnceLock::new();
+    pub fn detect() -> PathResolver {
+        static WAY: OnceLock<PathResolver> = OnceLock::new();
         *WAY.get_or_init(|| {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             match openat2(CWD, ".", flags, Mode::empty(), ResolveFlags::BENEATH) {
-                Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => Way::Walk,
-                _ => Way::Kernel,
+                Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => PathResolver::Walk,
+                _ => PathResolver::Kernel,
             }
         })
     }
 
-    pub fn open(self, root: BorrowedFd<'_>, name: &Name, flags: OFlags, links: Links) -> Result<OwnedFd> {
+    pub fn open(
+        self,
+        root: BorrowedFd<'_>,
+        name: &RelativePath,
+        flags: OFlags,
+        links: LinkPolicy,
+    ) -> Result<OwnedFd> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match self {
-            Way::Kernel => by_kernel(root, name, flags, links),
-            Way::Walk => by_walking(root, name, flags),
+            PathResolver::Kernel => resolve_in_kernel(root, name, flags, links),
+            PathResolver::Walk => resolve_by_walking(root, name, flags),
         }
     }
 }
 
-fn by_kernel(root: BorrowedFd<'_>, name: &Name, flags: OFlags, links: Links) -> Result<OwnedFd> {
+fn resolve_in_kernel(
+    root: BorrowedFd<'_>,
+    name: &RelativePath,
+    flags: OFlags,
+    links: LinkPolicy,
+) -> Result<OwnedFd> {
     let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    resolve.set(ResolveFlags::NO_SYMLINKS, links == Links::Refused);
+    resolve.set(ResolveFlags::NO_SYMLINKS, links == LinkPolicy::Refused);
     for _ in 0..AGAIN {
         match openat2(root, name.text(), flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -67,7 +78,7 @@ fn by_kernel(root: BorrowedFd<'_>, name: &Name, flags: OFlags, links: Links) -> 
     Err(Errno::AGAIN)
 }
 
-fn by_walking(root: BorrowedFd<'_>, name: &Name, flags: OFlags) -> Result<OwnedFd> {
+fn resolve_by_walking(root: BorrowedFd<'_>, name: &RelativePath, flags: OFlags) -> Result<OwnedFd> {
     let Some((leaf, folders)) = name.parts().split_last() else {
         return openat(root, ".", flags, Mode::empty());
     };

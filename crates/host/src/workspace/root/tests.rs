@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-const WAYS: [Way; 2] = [Way::Kernel, Way::Walk];
+const WAYS: [PathResolver; 2] = [PathResolver::Kernel, PathResolver::Walk];
 
 /// A folder with a root in it and a secret beside that.
 struct Place {
@@ -45,12 +45,12 @@ impl Place {
         self.dir.path().join("outside").join(name)
     }
 
-    fn root(&self, way: Way) -> Root {
-        Root::open_by(&self.at(""), way).unwrap()
+    fn root(&self, way: PathResolver) -> RootFolder {
+        RootFolder::open_with(&self.at(""), way).unwrap()
     }
 }
 
-fn why<T: std::fmt::Debug>(result: Result<T>) -> String {
+fn why<T: std::fmt::Debug>(result: PathResult<T>) -> String {
     result.unwrap_err().why.to_string()
 }
 
@@ -63,20 +63,20 @@ fn names_that_leave_are_refused_by_every_operation() {
         for name in ["../outside/secret", "a/../../outside/secret", "..", "a/b/../../../outside", "../root/a"]
         {
             let leaves = "it leads out of that folder";
-            assert_eq!(why(root.read(name, 100)), leaves, "{name}");
-            assert_eq!(why(root.replace(name, b"x")), leaves, "{name}");
-            assert_eq!(why(root.folder(name)), leaves, "{name}");
+            assert_eq!(why(root.read_file(name, 100)), leaves, "{name}");
+            assert_eq!(why(root.replace_file(name, b"x")), leaves, "{name}");
+            assert_eq!(why(root.open_folder(name)), leaves, "{name}");
             assert_eq!(why(root.make_folders(name, true)), leaves, "{name}");
             assert_eq!(why(root.remove(name)), leaves, "{name}");
-            assert_eq!(why(root.look(name)), leaves, "{name}");
+            assert_eq!(why(root.entry_kind(name)), leaves, "{name}");
             assert_eq!(why(root.move_new("a/file", name)), leaves, "{name}");
         }
-        assert_eq!(why(root.read(&secret, 100)), "it does not start in that folder");
-        assert_eq!(why(root.replace(&secret, b"x")), "it does not start in that folder");
-        assert_eq!(why(root.read("a\0b", 100)), "it has a NUL in it");
-        assert_eq!(why(root.read("x/".repeat(3_000), 100)), "it is too long: at most 4095 bytes");
-        assert_eq!(root.read("a/b/../file", 100).unwrap(), b"inside");
-        assert_eq!(root.read("./a//file/", 100).unwrap(), b"inside");
+        assert_eq!(why(root.read_file(&secret, 100)), "it does not start in that folder");
+        assert_eq!(why(root.replace_file(&secret, b"x")), "it does not start in that folder");
+        assert_eq!(why(root.read_file("a\0b", 100)), "it has a NUL in it");
+        assert_eq!(why(root.read_file("x/".repeat(3_000), 100)), "it is too long: at most 4095 bytes");
+        assert_eq!(root.read_file("a/b/../file", 100).unwrap(), b"inside");
+        assert_eq!(root.read_file("./a//file/", 100).unwrap(), b"inside");
     }
     assert_eq!(fs::read(secret).unwrap(), b"secret");
 }
@@ -89,15 +89,15 @@ fn a_link_at_the_end_is_neither_read_nor_written() {
     for way in WAYS {
         let root = place.root(way);
         let link = "`leaf` is a symbolic link, and those are not followed here";
-        assert_eq!(why(root.read("leaf", 100)), link);
-        assert_eq!(why(root.replace("leaf", b"x")), link);
-        assert_eq!(why(root.folder("leaf")), link);
+        assert_eq!(why(root.read_file("leaf", 100)), link);
+        assert_eq!(why(root.replace_file("leaf", b"x")), link);
+        assert_eq!(why(root.open_folder("leaf")), link);
         assert_eq!(why(root.make_folders("leaf/x", true)), link);
         assert_eq!(
-            why(root.read("a/near", 100)),
+            why(root.read_file("a/near", 100)),
             "`a/near` is a symbolic link, and those are not followed here"
         );
-        assert_eq!(root.look("leaf").unwrap(), Some(Thing::Link));
+        assert_eq!(root.entry_kind("leaf").unwrap(), Some(EntryKind::Link));
     }
     assert_eq!(fs::read(place.outside("secret")).unwrap(), b"secret");
 }
@@ -111,21 +111,26 @@ fn a_link_on_the_way_never_leads_out() {
     for way in WAYS {
         let root = place.root(way);
         for name in ["out/secret", "up/secret"] {
-            assert!(root.read(name, 100).is_err(), "{name}");
-            assert!(root.replace(name, b"x").is_err(), "{name}");
-            assert!(root.create(Path::new(name).with_file_name("new"), false).is_err(), "{name}");
+            assert!(root.read_file(name, 100).is_err(), "{name}");
+            assert!(root.replace_file(name, b"x").is_err(), "{name}");
+            assert!(root.create_file(Path::new(name).with_file_name("new"), false).is_err(), "{name}");
             assert!(root.remove(name).is_err(), "{name}");
             assert!(root.make_folders(format!("{name}/x"), false).is_err(), "{name}");
         }
         assert_eq!(
-            why(root.replace("near/file", b"x")),
+            why(root.replace_file("near/file", b"x")),
             "`near` is a symbolic link, and those are not followed here"
         );
     }
-    assert_eq!(why(place.root(Way::Kernel).read("out/secret", 100)), "it leads out of that folder");
-    assert_eq!(place.root(Way::Kernel).read("near/file", 100).unwrap(), b"inside");
+    assert_eq!(
+        why(place.root(PathResolver::Kernel).read_file("out/secret", 100)),
+        "it leads out of that folder"
+    );
+    assert_eq!(place.root(PathResolver::Kernel).read_file("near/file", 100).unwrap(), b"inside");
     // Stricter where the kernel does not help.
-    assert!(why(place.root(Way::Walk).read("near/file", 100)).contains("`near` is a symbolic link"));
+    assert!(
+        why(place.root(PathResolver::Walk).read_file("near/file", 100)).contains("`near` is a symbolic link")
+    );
     assert_eq!(fs::read_dir(place.outside("")).unwrap().count(), 1);
 }
 
@@ -133,9 +138,9 @@ fn a_link_on_the_way_never_leads_out() {
 fn links_of_the_kernel_are_not_followed() {
     let outside = fs::File::open("/etc").unwrap();
     let number = std::os::fd::AsRawFd::as_raw_fd(&outside);
-    let root = Root::open(Path::new("/proc/self")).unwrap();
+    let root = RootFolder::open(Path::new("/proc/self")).unwrap();
     for name in ["root/etc/passwd".to_owned(), "cwd".into(), format!("fd/{number}/passwd"), "exe".into()] {
-        assert!(root.file(&name).is_err(), "{name}");
+        assert!(root.open_file(&name).is_err(), "{name}");
     }
     drop(outside);
 }
@@ -149,11 +154,11 @@ fn what_is_no_file_is_refused_and_hangs_nobody() {
     let roots = WAYS.map(|way| place.root(way));
     let worker = thread::spawn(move || {
         for root in roots {
-            let one = |name: &str| (why(root.read(name, 100)), why(root.replace(name, b"x")));
+            let one = |name: &str| (why(root.read_file(name, 100)), why(root.replace_file(name, b"x")));
             done.send([one("fifo"), one("socket"), one("a")]).unwrap();
         }
-        let null = Root::open_by(Path::new("/dev"), Way::Kernel).unwrap();
-        assert_eq!(why(null.file("null")), "it is a device, not a regular file");
+        let null = RootFolder::open_with(Path::new("/dev"), PathResolver::Kernel).unwrap();
+        assert_eq!(why(null.open_file("null")), "it is a device, not a regular file");
     });
     for _ in WAYS {
         let said = waits.recv_timeout(Duration::from_secs(30)).expect("a pipe must not hang us");
@@ -169,55 +174,56 @@ fn what_is_no_file_is_refused_and_hangs_nobody() {
 #[test]
 fn a_file_that_is_larger_than_wanted_is_not_read() {
     let place = Place::new();
-    let root = place.root(Way::here());
-    assert_eq!(root.read("a/file", 6).unwrap(), b"inside");
-    assert_eq!(why(root.read("a/file", 5)), "it has 6 bytes, and at most 5 are taken");
+    let root = place.root(PathResolver::detect());
+    assert_eq!(root.read_file("a/file", 6).unwrap(), b"inside");
+    assert_eq!(why(root.read_file("a/file", 5)), "it has 6 bytes, and at most 5 are taken");
     // Its size is told as 0, and it is not empty.
-    let proc = Root::open(Path::new("/proc/self")).unwrap();
-    assert!(why(proc.read("status", 100)).contains("at most 100 are taken"));
+    let proc = RootFolder::open(Path::new("/proc/self")).unwrap();
+    assert!(why(proc.read_file("status", 100)).contains("at most 100 are taken"));
 }
 
 #[test]
 fn a_file_is_replaced_whole_or_not_at_all() {
     let place = Place::new();
-    let root = place.root(Way::here());
-    let mut pending = root.create("a/file", true).unwrap();
+    let root = place.root(PathResolver::detect());
+    let mut pending = root.create_file("a/file", true).unwrap();
     pending.write_all(b"half").unwrap();
-    assert_eq!(root.read("a/file", 100).unwrap(), b"inside");
+    assert_eq!(root.read_file("a/file", 100).unwrap(), b"inside");
     drop(pending);
-    assert_eq!(root.folder("a").unwrap().entries(10).unwrap().len(), 2);
-    root.replace("a/file", b"new").unwrap();
-    root.replace("a/other", b"x").unwrap();
-    assert_eq!(root.read("a/file", 100).unwrap(), b"new");
-    let names: Vec<_> = root.folder("a").unwrap().entries(10).unwrap().into_iter().map(|e| e.name).collect();
+    assert_eq!(root.open_folder("a").unwrap().list_entries(10).unwrap().len(), 2);
+    root.replace_file("a/file", b"new").unwrap();
+    root.replace_file("a/other", b"x").unwrap();
+    assert_eq!(root.read_file("a/file", 100).unwrap(), b"new");
+    let names: Vec<_> =
+        root.open_folder("a").unwrap().list_entries(10).unwrap().into_iter().map(|e| e.name).collect();
     assert_eq!(names, ["b", "file", "other"]);
-    assert_eq!(why(root.folder("a").unwrap().entries(2)), "it has more than 2 files and folders");
-    assert_eq!(why(root.replace("none/file", b"x")), "there is no such file or folder");
+    assert_eq!(why(root.open_folder("a").unwrap().list_entries(2)), "it has more than 2 files and folders");
+    assert_eq!(why(root.replace_file("none/file", b"x")), "there is no such file or folder");
 }
 
 #[test]
 fn what_a_dead_writer_left_can_be_removed() {
     let place = Place::new();
-    let root = place.root(Way::here());
-    let pending = root.create("x", false).unwrap();
+    let root = place.root(PathResolver::detect());
+    let pending = root.create_file("x", false).unwrap();
     std::mem::forget(pending);
-    assert_eq!(root.entries(10).unwrap().len(), 2);
+    assert_eq!(root.list_entries(10).unwrap().len(), 2);
     root.remove_pending().unwrap();
-    assert_eq!(root.entries(10).unwrap().len(), 1);
+    assert_eq!(root.list_entries(10).unwrap().len(), 1);
 }
 
 #[test]
 fn folders_are_made_once_and_moved_only_to_where_nothing_is() {
     let place = Place::new();
-    let root = place.root(Way::here());
+    let root = place.root(PathResolver::detect());
     let made = root.make_folders("a/x/y", true).unwrap();
     assert_eq!(made.path(), place.at("a/x/y"));
-    made.replace("f", b"1").unwrap();
+    made.replace_file("f", b"1").unwrap();
     root.make_folders("a/x/y", true).unwrap();
-    assert_eq!(root.read("a/x/y/f", 9).unwrap(), b"1");
+    assert_eq!(root.read_file("a/x/y/f", 9).unwrap(), b"1");
     assert!(why(root.make_folders("a/file/x", true)).contains("not a folder"));
     root.move_new("a/x", "z").unwrap();
-    assert_eq!(root.read("z/y/f", 9).unwrap(), b"1");
+    assert_eq!(root.read_file("z/y/f", 9).unwrap(), b"1");
     root.make_folders("again", true).unwrap();
     assert_eq!(why(root.move_new("again", "z")), "it is there already");
 }
@@ -225,7 +231,7 @@ fn folders_are_made_once_and_moved_only_to_where_nothing_is() {
 #[test]
 fn removing_goes_deep_and_stays_inside() {
     let place = Place::new();
-    let root = place.root(Way::here());
+    let root = place.root(PathResolver::detect());
     let mut deep = place.at("tree");
     fs::create_dir(&deep).unwrap();
     for i in 0..400 {
@@ -243,7 +249,7 @@ fn removing_goes_deep_and_stays_inside() {
     symlink(place.outside(""), place.at("link")).unwrap();
     assert!(root.remove("link").unwrap());
     assert_eq!(fs::read(place.outside("secret")).unwrap(), b"secret");
-    assert_eq!(root.entries(10).unwrap().len(), 1);
+    assert_eq!(root.list_entries(10).unwrap().len(), 1);
     assert!(root.remove(".").is_err());
 }
 
@@ -268,7 +274,7 @@ fn a_race_for_a_folder_is_never_won() {
     for way in WAYS {
         let root = place.root(way);
         for i in 0..20_000 {
-            match root.read("real/secret", 100) {
+            match root.read_file("real/secret", 100) {
                 Ok(bytes) => {
                     assert_eq!(bytes, b"inside");
                     read += 1;
@@ -276,7 +282,7 @@ fn a_race_for_a_folder_is_never_won() {
                 Err(_) => refused += 1,
             }
             if i % 50 == 0 {
-                let _ = root.replace("real/new", b"mine");
+                let _ = root.replace_file("real/new", b"mine");
                 let _ = root.make_folders("real/made/x", true);
                 let _ = root.remove("real/secret-too");
             }
@@ -335,13 +341,13 @@ fn what_is_opened_is_always_beneath() {
             for way in WAYS {
                 let root = place.root(way);
                 match root.open_existing(&name) {
-                    Ok(Opened::File(mut file, _)) => {
+                    Ok(FileOrFolder::File(mut file, _)) => {
                         opened += 1;
                         let mut text = String::new();
                         file.read_to_string(&mut text).unwrap();
                         assert_eq!(text, "inside", "seed {seed}: {name}");
                     }
-                    Ok(Opened::Folder(folder)) => {
+                    Ok(FileOrFolder::Folder(folder)) => {
                         opened += 1;
                         let number = std::os::fd::AsRawFd::as_raw_fd(&*folder.folder);
                         let real = fs::read_link(format!("/proc/self/fd/{number}")).unwrap();
@@ -351,7 +357,7 @@ fn what_is_opened_is_always_beneath() {
                 }
                 // Each one waits for the disk.
                 if dice.roll(20) == 0 {
-                    let _ = root.replace(&name, b"inside");
+                    let _ = root.replace_file(&name, b"inside");
                 }
             }
         }

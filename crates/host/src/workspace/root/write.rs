@@ -17,7 +17,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Name, Result, Root, Thing, Why};
+use super::{EntryKind, PathProblem, PathResult, RelativePath, RootFolder};
 
 /// How the names of files that are not complete begin. What a crash left can be found by it.
 const PENDING: &str = ".skein-pending-";
@@ -28,33 +28,33 @@ const NEW: OFlags =
 
 /// A file that is written beside the place it is for, and put there when it is complete. Gone if it never is.
 #[derive(Debug)]
-pub struct Pending {
-    folder: Root,
+pub struct PendingFile {
+    folder: RootFolder,
     temporary: OsString,
     leaf: OsString,
     file: File,
     placed: bool,
 }
 
-impl Pending {
+impl PendingFile {
     /// Puts the file in its place, over what was there. It lasts when this returns.
-    pub fn place(self) -> Result<()> {
+    pub fn persist(self) -> PathResult<()> {
         let folder = self.folder.clone();
-        self.file.sync_all().map_err(|error| folder.error(Path::new(&self.leaf), error))?;
-        self.place_unsynced()?;
+        self.file.sync_all().map_err(|error| folder.path_error(Path::new(&self.leaf), error))?;
+        self.persist_unsynced()?;
         folder.sync()
     }
 
     /// The same for one of many, or for one that can be put there again: it is whole, but may not last.
-    pub fn place_unsynced(mut self) -> Result<()> {
+    pub fn persist_unsynced(mut self) -> PathResult<()> {
         renameat(&self.folder, &self.temporary, &self.folder, &self.leaf)
-            .map_err(|errno| self.folder.error(Path::new(&self.leaf), errno))?;
+            .map_err(|errno| self.folder.path_error(Path::new(&self.leaf), errno))?;
         self.placed = true;
         Ok(())
     }
 }
 
-impl Write for Pending {
+impl Write for PendingFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)
     }
@@ -64,7 +64,7 @@ impl Write for Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingFile {
     fn drop(&mut self) {
         if !self.placed {
             // Nobody can be told; it is found again by its name.
@@ -73,126 +73,134 @@ impl Drop for Pending {
     }
 }
 
-impl Root {
+impl RootFolder {
     /// A new file for a place in a folder that is there. A link at that place is refused and not replaced.
-    pub fn create(&self, name: impl AsRef<Path>, executable: bool) -> Result<Pending> {
+    pub fn create_file(&self, name: impl AsRef<Path>, executable: bool) -> PathResult<PendingFile> {
         let name = name.as_ref();
-        let parsed = self.parse(name)?;
-        let Some((parent, leaf)) = parsed.split() else {
-            return Err(self.error(name, Why::NotAFile(Thing::Folder)));
+        let parsed = self.parse_name(name)?;
+        let Some((parent, leaf)) = parsed.split_leaf() else {
+            return Err(self.path_error(name, PathProblem::NotAFile(EntryKind::Folder)));
         };
-        let folder = self.folder_at(&parent)?;
-        match statat(&folder, leaf, AtFlags::SYMLINK_NOFOLLOW).map(|stat| Thing::of(stat.st_mode)) {
-            Ok(Thing::File) | Err(Errno::NOENT) => {}
-            Ok(Thing::Link) => return Err(self.error(name, Why::Link(super::error::shown(name)))),
-            Ok(thing) => return Err(self.error(name, Why::NotAFile(thing))),
-            Err(errno) => return Err(self.error(name, errno)),
+        let folder = self.open_folder_at(&parent)?;
+        match statat(&folder, leaf, AtFlags::SYMLINK_NOFOLLOW).map(|stat| EntryKind::from_mode(stat.st_mode))
+        {
+            Ok(EntryKind::File) | Err(Errno::NOENT) => {}
+            Ok(EntryKind::Link) => {
+                return Err(self.path_error(name, PathProblem::Link(super::error::printable_name(name))));
+            }
+            Ok(thing) => return Err(self.path_error(name, PathProblem::NotAFile(thing))),
+            Err(errno) => return Err(self.path_error(name, errno)),
         }
         let mode = Mode::from_raw_mode(if executable { 0o755 } else { 0o644 });
         let temporary = pending_name();
-        let file = openat(&folder, &temporary, NEW, mode).map_err(|errno| self.error(name, errno))?;
-        Ok(Pending { folder, temporary, leaf: leaf.to_owned(), file: File::from(file), placed: false })
+        let file = openat(&folder, &temporary, NEW, mode).map_err(|errno| self.path_error(name, errno))?;
+        Ok(PendingFile { folder, temporary, leaf: leaf.to_owned(), file: File::from(file), placed: false })
     }
 
     /// A whole file, new or in place of the one that was there.
-    pub fn replace(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
-        self.fill(name.as_ref(), bytes, false)?.place()
+    pub fn replace_file(&self, name: impl AsRef<Path>, bytes: &[u8]) -> PathResult<()> {
+        self.write_pending(name.as_ref(), bytes, false)?.persist()
     }
 
     /// A new file in a folder that nobody else uses yet. It may not last.
-    pub fn write_new(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
+    pub fn write_new(&self, name: impl AsRef<Path>, bytes: &[u8]) -> PathResult<()> {
         let name = name.as_ref();
-        let parsed = self.parse(name)?;
-        let Some((parent, leaf)) = parsed.split() else {
-            return Err(self.error(name, Why::NotAFile(Thing::Folder)));
+        let parsed = self.parse_name(name)?;
+        let Some((parent, leaf)) = parsed.split_leaf() else {
+            return Err(self.path_error(name, PathProblem::NotAFile(EntryKind::Folder)));
         };
-        let folder = self.folder_at(&parent)?;
+        let folder = self.open_folder_at(&parent)?;
         let file = openat(&folder, leaf, NEW, Mode::from_raw_mode(0o644));
         let written = file.map_err(io::Error::from).and_then(|file| File::from(file).write_all(bytes));
-        written.map_err(|error| self.error(name, error))
+        written.map_err(|error| self.path_error(name, error))
     }
 
     /// A symbolic link, new or in place of the file or link that was there. It may lead anywhere.
-    pub fn replace_link(&self, name: impl AsRef<Path>, target: &Path) -> Result<()> {
+    pub fn replace_link(&self, name: impl AsRef<Path>, target: &Path) -> PathResult<()> {
         let name = name.as_ref();
-        let parsed = self.parse(name)?;
-        let Some((parent, leaf)) = parsed.split() else {
-            return Err(self.error(name, Why::NotAFile(Thing::Folder)));
+        let parsed = self.parse_name(name)?;
+        let Some((parent, leaf)) = parsed.split_leaf() else {
+            return Err(self.path_error(name, PathProblem::NotAFile(EntryKind::Folder)));
         };
-        let folder = self.folder_at(&parent)?;
+        let folder = self.open_folder_at(&parent)?;
         let temporary = pending_name();
-        symlinkat(target, &folder, &temporary).map_err(|errno| self.error(name, errno))?;
+        symlinkat(target, &folder, &temporary).map_err(|errno| self.path_error(name, errno))?;
         renameat(&folder, &temporary, &folder, leaf).map_err(|errno| {
             let _ = unlinkat(&folder, &temporary, AtFlags::empty());
-            self.error(name, errno)
+            self.path_error(name, errno)
         })
     }
 
     /// The target of a symbolic link.
-    pub fn read_link(&self, name: impl AsRef<Path>) -> Result<PathBuf> {
+    pub fn read_link(&self, name: impl AsRef<Path>) -> PathResult<PathBuf> {
         let name = name.as_ref();
-        let parsed = self.parse(name)?;
-        let Some((parent, leaf)) = parsed.split() else {
-            return Err(self.error(name, Why::NotAFile(Thing::Folder)));
+        let parsed = self.parse_name(name)?;
+        let Some((parent, leaf)) = parsed.split_leaf() else {
+            return Err(self.path_error(name, PathProblem::NotAFile(EntryKind::Folder)));
         };
-        let folder = self.folder_at(&parent)?;
-        let target = readlinkat(&folder, leaf, Vec::new()).map_err(|errno| self.error(name, errno))?;
+        let folder = self.open_folder_at(&parent)?;
+        let target = readlinkat(&folder, leaf, Vec::new()).map_err(|errno| self.path_error(name, errno))?;
         Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
     }
 
     /// A whole file that may be one to be run, for one that can be put there again: it may not last.
-    pub fn place(&self, name: impl AsRef<Path>, bytes: &[u8], executable: bool) -> Result<()> {
-        self.fill(name.as_ref(), bytes, executable)?.place_unsynced()
+    pub fn replace_unsynced(&self, name: impl AsRef<Path>, bytes: &[u8], executable: bool) -> PathResult<()> {
+        self.write_pending(name.as_ref(), bytes, executable)?.persist_unsynced()
     }
 
-    fn fill(&self, name: &Path, bytes: &[u8], executable: bool) -> Result<Pending> {
-        let mut file = self.create(name, executable)?;
-        file.write_all(bytes).map_err(|error| self.error(name, error))?;
+    fn write_pending(&self, name: &Path, bytes: &[u8], executable: bool) -> PathResult<PendingFile> {
+        let mut file = self.create_file(name, executable)?;
+        file.write_all(bytes).map_err(|error| self.path_error(name, error))?;
         Ok(file)
     }
 
     /// A folder and those around it, where they are not there yet. Only the owner may enter a private one.
-    pub fn make_folders(&self, name: impl AsRef<Path>, private: bool) -> Result<Root> {
-        self.make(name.as_ref(), private, true)
+    pub fn make_folders(&self, name: impl AsRef<Path>, private: bool) -> PathResult<RootFolder> {
+        self.make_path(name.as_ref(), private, true)
     }
 
     /// The same for those of many, or for some that can be made again: they may not last.
-    pub fn make_folders_unsynced(&self, name: impl AsRef<Path>, private: bool) -> Result<Root> {
-        self.make(name.as_ref(), private, false)
+    pub fn make_folders_unsynced(&self, name: impl AsRef<Path>, private: bool) -> PathResult<RootFolder> {
+        self.make_path(name.as_ref(), private, false)
     }
 
-    fn make(&self, name: &Path, private: bool, sync: bool) -> Result<Root> {
-        let parsed = self.parse(name)?;
+    fn make_path(&self, name: &Path, private: bool, sync: bool) -> PathResult<RootFolder> {
+        let parsed = self.parse_name(name)?;
         let mode = Mode::from_raw_mode(if private { 0o700 } else { 0o755 });
         let mut at = self.clone();
         for part in parsed.parts() {
             match mkdirat(&at, part, mode) {
                 Ok(()) if sync => at.sync()?,
                 Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(self.error(name, errno)),
+                Err(errno) => return Err(self.path_error(name, errno)),
             }
-            at = at.folder_at(&Name::parse(&at.path, Path::new(part))?)?;
+            at = at.open_folder_at(&RelativePath::parse(&at.path, Path::new(part))?)?;
         }
         Ok(at)
     }
 
     /// Moves something to a place where nothing is, in this folder.
-    pub fn move_new(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+    pub fn move_new(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> PathResult<()> {
         self.move_into(from, self, to)
     }
 
     /// Moves something from this folder to a place in another folder where nothing is. Both are on one file system.
-    pub fn move_into(&self, from: impl AsRef<Path>, other: &Root, to: impl AsRef<Path>) -> Result<()> {
+    pub fn move_into(
+        &self,
+        from: impl AsRef<Path>,
+        other: &RootFolder,
+        to: impl AsRef<Path>,
+    ) -> PathResult<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        let (parsed_from, parsed_to) = (self.parse(from)?, other.parse(to)?);
+        let (parsed_from, parsed_to) = (self.parse_name(from)?, other.parse_name(to)?);
         let (Some((from_parent, from_leaf)), Some((to_parent, to_leaf))) =
-            (parsed_from.split(), parsed_to.split())
+            (parsed_from.split_leaf(), parsed_to.split_leaf())
         else {
-            return Err(self.error(to, Why::Exists));
+            return Err(self.path_error(to, PathProblem::Exists));
         };
-        let (old, new) = (self.folder_at(&from_parent)?, other.folder_at(&to_parent)?);
+        let (old, new) = (self.open_folder_at(&from_parent)?, other.open_folder_at(&to_parent)?);
         renameat_with(&old, from_leaf, &new, to_leaf, RenameFlags::NOREPLACE)
-            .map_err(|errno| self.error(to, errno))?;
+            .map_err(|errno| self.path_error(to, errno))?;
         new.sync()?;
         old.sync()
     }

@@ -11,16 +11,16 @@ use std::{
 
 use skein_core::{
     engine::{
-        Assignment, AttemptEnd, AttemptId, Cost, Event, InstanceIx, Outcome, Publication, Report, Role,
-        StepAt,
+        AttemptAssignment, AttemptEnd, AttemptId, AttemptReport, AttemptRole, Cost, Event, InstanceIx,
+        Publication, StepAt, StepOutcome,
     },
     ids::RunId,
     ir::{ErrorClass, RunStatus, StepStatus},
 };
 use skein_host::{
-    crew::Crew,
-    hands::{Finish, Hands, Published, Running},
-    store::{Memory, Store},
+    executor::ProcessExecutor,
+    executor_api::{ActiveRun, AttemptReporter, Executor, PublicationReporter},
+    store::{MemoryStore, Store},
 };
 
 use super::{
@@ -33,7 +33,7 @@ const UNDONE: RunStatus = RunStatus::Undone;
 
 /// Hands that fail one attempt instead of doing it.
 struct FailsOne {
-    crew: Crew,
+    crew: ProcessExecutor,
     /// How many starts are left until then; never, once it is past 0.
     left: usize,
     failed: Arc<Mutex<Option<Failed>>>,
@@ -43,7 +43,7 @@ struct FailsOne {
 #[derive(Debug, Clone)]
 struct Failed {
     step: String,
-    role: Role,
+    role: AttemptRole,
 }
 
 impl fmt::Debug for FailsOne {
@@ -52,14 +52,20 @@ impl fmt::Debug for FailsOne {
     }
 }
 
-impl Hands for FailsOne {
-    fn start(&mut self, running: Running<'_>, attempt: AttemptId, task: &Assignment, finish: Finish) {
+impl Executor for FailsOne {
+    fn start_attempt(
+        &mut self,
+        running: ActiveRun<'_>,
+        attempt: AttemptId,
+        task: &AttemptAssignment,
+        finish: AttemptReporter,
+    ) {
         let at = self.left;
         self.left = at.wrapping_sub(1);
         if at != 0 {
-            return self.crew.start(running, attempt, task, finish);
+            return self.crew.start_attempt(running, attempt, task, finish);
         }
-        let step = running.names.step(attempt.at);
+        let step = running.names.step_path(attempt.at);
         *self.failed.lock().unwrap() = Some(Failed { step, role: attempt.role });
         let end = AttemptEnd::Failed {
             class: ErrorClass::NonRetryable,
@@ -67,23 +73,23 @@ impl Hands for FailsOne {
             message: "it was to fail".into(),
             retry_at: None,
         };
-        finish.tell(Report::new(end, Cost::default()));
+        finish.report(AttemptReport::new(end, Cost::default()));
     }
 
-    fn stop(&mut self, run: &RunId, attempt: AttemptId) {
-        self.crew.stop(run, attempt);
+    fn stop_attempt(&mut self, run: &RunId, attempt: AttemptId) {
+        self.crew.stop_attempt(run, attempt);
     }
 
-    fn publish(&mut self, running: Running<'_>, item: Publication, published: Published) {
+    fn publish(&mut self, running: ActiveRun<'_>, item: Publication, published: PublicationReporter) {
         self.crew.publish(running, item, published);
     }
 
-    fn clear(&mut self, runs: &[RunId]) {
-        self.crew.clear(runs);
+    fn reap_orphans(&mut self, runs: &[RunId]) {
+        self.crew.reap_orphans(runs);
     }
 
-    fn forget(&mut self, run: &RunId) {
-        self.crew.forget(run);
+    fn forget_run(&mut self, run: &RunId) {
+        self.crew.forget_run(run);
     }
 }
 
@@ -100,7 +106,7 @@ fn cut(name: &str, cancel_after: Option<usize>, fails: Option<usize>) -> Cut {
     let dir = tempfile::tempdir().unwrap();
     let place = Place::of(dir.path());
     fs::create_dir(&place.state).unwrap();
-    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let failed = Arc::default();
     let hands =
         FailsOne { crew: place.crew(), left: fails.unwrap_or(usize::MAX), failed: Arc::clone(&failed) };
@@ -125,7 +131,7 @@ impl Cut {
             assert!(!moving.contains(&step.status), "{name}: {step:?}");
         }
         let made = StepAt(InstanceIx::ROOT, 0);
-        let kept = |event: &Event| matches!(event, Event::StepEnded { at, outcome: Outcome::Succeeded, .. } if *at == made);
+        let kept = |event: &Event| matches!(event, Event::StepEnded { at, outcome: StepOutcome::Succeeded, .. } if *at == made);
         if name == "hands-on" && events(&*self.store, name).iter().any(kept) {
             let runs = self.dir.path().join("state/runs/hands-on/artifacts");
             assert!(holds(&runs, "some words\n"), "the artifact is gone");
@@ -168,9 +174,9 @@ fn a_cancel_at_any_row_ends_a_run_and_all_that_it_started() {
 /// How a run ends of which this attempt failed for good.
 fn ends_of_failure(name: &str, Failed { step, role }: &Failed) -> Vec<RunStatus> {
     match (name, step.as_str(), role) {
-        (_, _, Role::Undo) => vec![RunStatus::UndoFailed],
+        (_, _, AttemptRole::Undo) => vec![RunStatus::UndoFailed],
         // Nothing depends on a summary, and on this step nothing but what can do without.
-        (_, _, Role::Summary) | ("goes-on", "a", _) => vec![RunStatus::Succeeded],
+        (_, _, AttemptRole::Summary) | ("goes-on", "a", _) => vec![RunStatus::Succeeded],
         ("undo" | "undo-again", "c", _) => vec![UNDONE],
         // Who cancels it may be faster.
         (_, "long", _) => vec![RunStatus::Failed, RunStatus::Cancelled],

@@ -13,14 +13,17 @@ use std::{
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{Actor, Decision, Driver, Event, Input, InstanceIx, Opening, Outcome, Start, Stimulus, Token},
-    ir::{Kind, RunStatus, Step, Wait, WaitTimeout},
+    engine::{
+        DecisionActor, Driver, Event, InputToken, InstanceIx, RunInput, RunStart, StepOutcome, TimedInput,
+        Verdict, Waitpoint,
+    },
+    ir::{RunStatus, Step, StepKindSpec, WaitSpec, WaitTimeout},
     limits,
     plan::Plan,
-    time::{Millis, Time},
+    time::{Millis, Timestamp},
 };
 use skein_host::{
-    host::{Capacity, Host, Told},
+    host::{Host, HostEvent, WorkerCapacity},
     store::NewRun,
 };
 
@@ -36,9 +39,12 @@ const ROW: usize = 10_000;
 
 /// A list whose items all wait for the same time.
 fn waiting() -> Plan {
-    let wait =
-        Wait { on: vec![signal()], timeout: Some(Millis::seconds(1)), on_timeout: WaitTimeout::Continue };
-    let wait = Step::new(super::kit::id("w"), Kind::Wait(Box::new(wait)));
+    let wait = WaitSpec {
+        on: vec![signal()],
+        timeout: Some(Millis::from_secs(1)),
+        on_timeout: WaitTimeout::Continue,
+    };
+    let wait = Step::new(super::kit::id("w"), StepKindSpec::Wait(Box::new(wait)));
     let items: Vec<usize> = (0..limits::ITEMS).collect();
     plan(graph(vec![each("all", json!(items), limits::ITEMS as u32, graph(vec![wait]))]))
 }
@@ -46,12 +52,12 @@ fn waiting() -> Plan {
 /// A run that began long ago, and whose host died at once.
 fn begun(run: &str, plan: &Plan) -> NewRun {
     let mut driver = Driver::new(plan.clone());
-    let input = Input::Start(Box::new(Start::new(id(run))));
-    driver.push(Token(1), Stimulus { at: Time(1_000), grant: 0, input });
+    let input = RunInput::Start(Box::new(RunStart::new(id(run))));
+    driver.push_input(InputToken(1), TimedInput { at: Timestamp(1_000), grant: 0, input });
     NewRun {
         run: id(run),
         definition: plan.definition.hash(),
-        frozen: serde_json::to_vec(&plan.definition.frozen()).unwrap().into(),
+        frozen: serde_json::to_vec(&plan.definition.to_frozen()).unwrap().into(),
         about: Value::Null,
         head: head(RunStatus::Running, false),
         first: driver.poll_append(),
@@ -62,8 +68,8 @@ fn begun(run: &str, plan: &Plan) -> NewRun {
 }
 
 fn approve() -> Vec<u8> {
-    let by = Actor { name: "ada".into(), roles: Vec::new() };
-    let input = Input::Decide { opening: Opening(0), decision: Decision::Approve, by, reason: None };
+    let by = DecisionActor { name: "ada".into(), roles: Vec::new() };
+    let input = RunInput::Decide { opening: Waitpoint(0), decision: Verdict::Approve, by, reason: None };
     serde_json::to_vec(&input).unwrap()
 }
 
@@ -73,14 +79,14 @@ fn all_fire(world: &World, runs: usize) {
     let (waiting, asks) = (waiting(), plan(graph(vec![gate("g")])));
     let mut new = vec![begun("asks", &asks)];
     new.extend(names.iter().map(|name| begun(name, &waiting)));
-    world().create(&new).unwrap();
+    world().create_runs(&new).unwrap();
 
     let store = world();
     let (mut inner, notes) = watcher();
     let ((fired, first), (goes, on)) = (mpsc::channel(), mpsc::channel::<()>());
-    let watcher = move |told: Told<'_>| {
+    let watcher = move |told: HostEvent<'_>| {
         // Someone asks when some have fired and most have not.
-        if let Told::Row { running, .. } = &told
+        if let HostEvent::Row { running, .. } = &told
             && running.run.as_str() != "asks"
             && fired.send(()).is_ok()
         {
@@ -89,13 +95,14 @@ fn all_fire(world: &World, runs: usize) {
         inner(told);
     };
     let (hands, _control) = scripted(all_good);
-    let host = Host::new(Arc::clone(&store), Box::new(hands), Capacity { workers: 4 }, Box::new(watcher));
+    let host =
+        Host::new(Arc::clone(&store), Box::new(hands), WorkerCapacity { workers: 4 }, Box::new(watcher));
     let begun = Instant::now();
-    let resumed = host.resume(new.iter().map(|new| new.run.clone()).collect());
+    let resumed = host.resume_runs(new.iter().map(|new| new.run.clone()).collect());
     assert!(resumed.iter().all(Result::is_ok), "{resumed:?}");
     first.recv_timeout(LONG).unwrap();
     let asked = Instant::now();
-    world().send(&id("asks"), &approve()).unwrap();
+    world().send_request(&id("asks"), &approve()).unwrap();
     drop(first);
     drop(goes);
 
@@ -105,7 +112,7 @@ fn all_fire(world: &World, runs: usize) {
             Note::Row { run, batch } => {
                 assert!(batch.records.len() <= ROW, "a row of {} events", batch.records.len());
                 for record in &batch.records {
-                    if let Event::StepEnded { at, outcome: Outcome::Succeeded, .. } = &record.event
+                    if let Event::StepEnded { at, outcome: StepOutcome::Succeeded, .. } = &record.event
                         && at.0 != InstanceIx::ROOT
                     {
                         assert!(seen.insert((run.clone(), *at)), "{run} {at:?} fired twice");

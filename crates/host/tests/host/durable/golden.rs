@@ -5,8 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use skein_core::engine::{Batch, VERSION};
-use skein_host::store::{Sqlite, Store};
+use skein_core::engine::{JournalBatch, VERSION};
+use skein_host::store::{SqliteStore, Store};
 
 use super::{
     kill::life,
@@ -25,7 +25,7 @@ pub fn folders(of: &Path) -> Vec<PathBuf> {
     folders
 }
 
-fn shown(frozen: &str, rows: &[Batch]) -> String {
+fn shown(frozen: &str, rows: &[JournalBatch]) -> String {
     serde_json::to_string_pretty(&replayed(frozen, rows)).unwrap() + "\n"
 }
 
@@ -36,7 +36,7 @@ fn every_golden_journal_is_read_to_its_view() {
         let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
         let parse =
             |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
-        let rows: Vec<Batch> = text("journal.jsonl").lines().map(parse).collect();
+        let rows: Vec<JournalBatch> = text("journal.jsonl").lines().map(parse).collect();
         assert_eq!(shown(&text("plan.json"), &rows), text("view.json"), "{folder:?}");
         read += 1;
     }
@@ -50,19 +50,19 @@ fn add() {
     let name =
         env::var("SKEIN_GOLDEN").expect("SKEIN_GOLDEN names a reference run, or what SKEIN_RUN is to be");
     if let (Ok(state), Ok(run)) = (env::var("SKEIN_STATE"), env::var("SKEIN_RUN")) {
-        return keep(&Sqlite::open(state).unwrap(), &run, &name);
+        return keep(&SqliteStore::open(state).unwrap(), &run, &name);
     }
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(life(dir.path(), &[&name], "after 2"), None, "it was to be killed");
     life(dir.path(), &[&name], "").expect("nobody killed it");
-    let store = Sqlite::open(Place::of(dir.path()).state).unwrap();
+    let store = SqliteStore::open(Place::of(dir.path()).state).unwrap();
     keep(&store, &name, &name);
 }
 
-fn keep(store: &Sqlite, run: &str, name: &str) {
+fn keep(store: &SqliteStore, run: &str, name: &str) {
     let rows = rows(store, &id(run));
-    let definition = store.run(&id(run)).unwrap().unwrap().definition;
-    let frozen = String::from_utf8(store.definition(definition).unwrap()).unwrap();
+    let definition = store.find_run(&id(run)).unwrap().unwrap().definition;
+    let frozen = String::from_utf8(store.read_definition(definition).unwrap()).unwrap();
     let folder = golden().join(format!("v{VERSION}")).join(name);
     fs::create_dir_all(folder.parent().unwrap()).unwrap();
     fs::create_dir(&folder).expect("a golden journal is never changed");

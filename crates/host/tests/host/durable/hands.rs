@@ -8,11 +8,11 @@ use std::{
 
 use serde_json::json;
 use skein_core::{
-    engine::{Assignment, AttemptEnd, AttemptId, Cost, Publication, Report},
+    engine::{AttemptAssignment, AttemptEnd, AttemptId, AttemptReport, Cost, Publication},
     ids::RunId,
     ir::ErrorClass,
 };
-use skein_host::hands::{Finish, Hands, Published, Running};
+use skein_host::executor_api::{ActiveRun, AttemptReporter, Executor, PublicationReporter};
 
 use super::stage::LONG;
 
@@ -50,7 +50,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Work {
-    now: BTreeMap<(RunId, AttemptId), Finish>,
+    now: BTreeMap<(RunId, AttemptId), AttemptReporter>,
     most: usize,
 }
 
@@ -84,8 +84,8 @@ pub fn all_good(_: &RunId, _: &str, _: AttemptId) -> Does {
     Does::Ends(good())
 }
 
-fn tell(finish: Finish, end: AttemptEnd) {
-    finish.tell(Report::new(end, Cost::default()));
+fn tell(finish: AttemptReporter, end: AttemptEnd) {
+    finish.report(AttemptReport::new(end, Cost::default()));
 }
 
 impl Shared {
@@ -142,9 +142,15 @@ impl Control {
     }
 }
 
-impl Hands for Scripted {
-    fn start(&mut self, running: Running<'_>, attempt: AttemptId, _: &Assignment, finish: Finish) {
-        let (run, step) = (running.run.clone(), running.names.step(attempt.at));
+impl Executor for Scripted {
+    fn start_attempt(
+        &mut self,
+        running: ActiveRun<'_>,
+        attempt: AttemptId,
+        _: &AttemptAssignment,
+        finish: AttemptReporter,
+    ) {
+        let (run, step) = (running.run.clone(), running.names.step_path(attempt.at));
         let does = (self.0.script)(&run, &step, attempt);
         let mut work = self.0.work();
         work.now.insert((run.clone(), attempt), finish);
@@ -158,20 +164,20 @@ impl Hands for Scripted {
         self.0.say(Asked::Start { run, step, attempt });
     }
 
-    fn stop(&mut self, run: &RunId, attempt: AttemptId) {
+    fn stop_attempt(&mut self, run: &RunId, attempt: AttemptId) {
         self.0.say(Asked::Stop { run: run.clone(), attempt });
         if let Some(finish) = self.0.work().now.remove(&(run.clone(), attempt)) {
             tell(finish, AttemptEnd::Stopped);
         }
     }
 
-    fn publish(&mut self, _: Running<'_>, _: Publication, published: Published) {
-        published.tell(None);
+    fn publish(&mut self, _: ActiveRun<'_>, _: Publication, published: PublicationReporter) {
+        published.report(None);
     }
 
-    fn clear(&mut self, _: &[RunId]) {}
+    fn reap_orphans(&mut self, _: &[RunId]) {}
 
-    fn forget(&mut self, run: &RunId) {
+    fn forget_run(&mut self, run: &RunId) {
         self.0.say(Asked::Forget { run: run.clone() });
     }
 }

@@ -21,7 +21,7 @@ use std::{
 
 use rustix::process::{Signal, getpid, kill_process};
 use skein_core::{engine::Event, ir::ErrorClass};
-use skein_host::store::{Failing, Hook, Sqlite, Store};
+use skein_host::store::{AppendHook, FailingStore, SqliteStore, Store};
 
 use super::{
     life::{Place, live, nothing_is_left},
@@ -43,8 +43,8 @@ fn child() {
     let (runs, kill) = (env::var(RUNS).unwrap(), env::var(KILL).unwrap_or_default());
     let names: Vec<&str> = runs.split(' ').collect();
     let place = Place::of(&dir);
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(&place.state).unwrap());
-    let hook = |when: &str| -> Hook {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&place.state).unwrap());
+    let hook = |when: &str| -> AppendHook {
         let at: Option<u64> = kill.strip_prefix(when).map(|at| at.trim().parse().unwrap());
         Arc::new(move |n| {
             if Some(n) == at {
@@ -56,7 +56,8 @@ fn child() {
             }
         })
     };
-    let store: Arc<dyn Store> = Arc::new(Failing::new(store).before(hook("before")).after(hook("after")));
+    let store: Arc<dyn Store> =
+        Arc::new(FailingStore::new(store).with_before_hook(hook("before")).with_after_hook(hook("after")));
     live(&place, &store, Box::new(place.crew()), &names, None);
     println!("\n@over");
 }
@@ -85,7 +86,7 @@ pub fn life(dir: &Path, runs: &[&str], kill: &str) -> Option<()> {
 fn outcomes(dir: &Path, runs: &[&str]) -> BTreeMap<String, Outcome> {
     let place = Place::of(dir);
     nothing_is_left(&place);
-    let store = Sqlite::open(&place.state).unwrap();
+    let store = SqliteStore::open(&place.state).unwrap();
     let outcome = |name: &&str| {
         sound::check(&store, &place, &id(name));
         ((*name).to_owned(), outcome(&store, &id(name)))
@@ -157,7 +158,7 @@ fn killed_at_random(kills: usize) {
 
 /// Whether an undo was interrupted so often that it was not tried again by itself.
 fn gave_up(dir: &Path, name: &str) -> bool {
-    let store = Sqlite::open(Place::of(dir).state).unwrap();
+    let store = SqliteStore::open(Place::of(dir).state).unwrap();
     let interrupted = |event: &Event| matches!(event, Event::UndoFailed { error, .. } if error.class == ErrorClass::Interrupted);
     events(&store, name).iter().any(interrupted)
 }

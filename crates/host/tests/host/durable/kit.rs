@@ -7,9 +7,10 @@ use skein_core::{
     expr::{Expr, aip15},
     ids::{BranchId, SignalName, StepId, WorkflowId},
     ir::{
-        Arm, Backoff, Binding, Branch, Call, Check, Each, EachErrors, Effect, ErrorClass, Gate, GateTimeout,
-        Growth, Kind, Lane, Loop, LoopTest, Parallel, Retry, Scope, Shape, Step, Target, Undo, Wait,
-        WaitTimeout, Work, Worker, Workflow,
+        Backoff, BackoffGrowth, BranchSpec, CallSpec, CompletionCheck, EachErrorPolicy, EachSpec, ErrorClass,
+        GateSpec, GateTimeout, InputBinding, LaneSpec, LoopSpec, LoopTest, OutcomeEffect, ParallelSpec,
+        RouteArm, RouteTarget, ScopeShape, Step, StepKindSpec, StepRetry, StepScope, UndoSpec, WaitSpec,
+        WaitTimeout, WorkSpec, WorkerSpec, Workflow,
     },
     plan::{self, Plan},
     time::Millis,
@@ -20,16 +21,16 @@ pub fn id(text: &str) -> StepId {
 }
 
 pub fn value(value: Value) -> Expr {
-    aip15::value(&value).unwrap()
+    aip15::parse_value(&value).unwrap()
 }
 
-pub fn script(text: &str) -> Worker {
-    Worker::Script { text: text.to_owned(), capabilities: Vec::new() }
+pub fn script(text: &str) -> WorkerSpec {
+    WorkerSpec::Script { text: text.to_owned(), capabilities: Vec::new() }
 }
 
 /// Work that a script does.
 pub fn run(name: &str, text: &str) -> Step {
-    Step::new(id(name), Kind::Work(Box::new(Work::new(script(text)))))
+    Step::new(id(name), StepKindSpec::Work(Box::new(WorkSpec::new(script(text)))))
 }
 
 /// Work of which only the name matters.
@@ -37,16 +38,16 @@ pub fn work(name: &str) -> Step {
     run(name, ":")
 }
 
-pub fn work_of(step: &mut Step) -> &mut Work {
+pub fn work_of(step: &mut Step) -> &mut WorkSpec {
     match &mut step.kind {
-        Kind::Work(work) => work,
+        StepKindSpec::Work(work) => work,
         _ => panic!("not work"),
     }
 }
 
 /// Work that is done again until a check is content.
 pub fn checked(mut step: Step, check: &str, iterations: u32) -> Step {
-    work_of(&mut step).check = Some(Box::new(Check {
+    work_of(&mut step).check = Some(Box::new(CompletionCheck {
         worker: script(check),
         timeout: None,
         max_iterations: iterations,
@@ -57,12 +58,12 @@ pub fn checked(mut step: Step, check: &str, iterations: u32) -> Step {
     step
 }
 
-pub fn check_of(step: &mut Step) -> &mut Check {
+pub fn check_of(step: &mut Step) -> &mut CompletionCheck {
     work_of(step).check.as_mut().unwrap()
 }
 
 pub fn gate(name: &str) -> Step {
-    let gate = Gate {
+    let gate = GateSpec {
         message: value(json!("go on?")),
         shows: Vec::new(),
         approvers: Vec::new(),
@@ -72,13 +73,13 @@ pub fn gate(name: &str) -> Step {
         on_approve: None,
         on_reject: None,
     };
-    Step::new(id(name), Kind::Gate(Box::new(gate)))
+    Step::new(id(name), StepKindSpec::Gate(Box::new(gate)))
 }
 
 /// Waits for the signal `paid`.
 pub fn wait(name: &str) -> Step {
-    let wait = Wait { on: vec![signal()], timeout: None, on_timeout: WaitTimeout::Expire };
-    Step::new(id(name), Kind::Wait(Box::new(wait)))
+    let wait = WaitSpec { on: vec![signal()], timeout: None, on_timeout: WaitTimeout::Expire };
+    Step::new(id(name), StepKindSpec::Wait(Box::new(wait)))
 }
 
 pub fn signal() -> SignalName {
@@ -86,48 +87,57 @@ pub fn signal() -> SignalName {
 }
 
 pub fn branch(name: &str, when: &str, then: &str, otherwise: &str) -> Step {
-    let arms = vec![Arm { when: aip15::condition(when).unwrap(), next: to(then) }];
-    Step::new(id(name), Kind::Branch(Box::new(Branch { arms, default: to(otherwise) })))
+    let arms = vec![RouteArm { when: aip15::parse_condition(when).unwrap(), next: to(then) }];
+    Step::new(id(name), StepKindSpec::Branch(Box::new(BranchSpec { arms, default: to(otherwise) })))
 }
 
-pub fn parallel(name: &str, lanes: Vec<(&str, Scope)>) -> Step {
-    let lane = |(id, scope): (&str, Scope)| Lane { id: BranchId::new(id).unwrap(), scope: Arc::new(scope) };
-    Step::new(id(name), Kind::Parallel(Box::new(Parallel { lanes: lanes.into_iter().map(lane).collect() })))
-}
-
-pub fn each(name: &str, over: Value, at_once: u32, scope: Scope) -> Step {
-    let each = Each {
-        over: value(over),
-        parallelism: Some(at_once),
-        errors: EachErrors::default(),
-        scope: Arc::new(scope),
-    };
-    Step::new(id(name), Kind::Each(Box::new(each)))
-}
-
-pub fn repeat(name: &str, condition: &str, max: u32, scope: Scope) -> Step {
-    let condition = aip15::condition(condition).unwrap();
+pub fn parallel(name: &str, lanes: Vec<(&str, StepScope)>) -> Step {
+    let lane =
+        |(id, scope): (&str, StepScope)| LaneSpec { id: BranchId::new(id).unwrap(), scope: Arc::new(scope) };
     Step::new(
         id(name),
-        Kind::Loop(Box::new(Loop { condition, test: LoopTest::After, max, scope: Arc::new(scope) })),
+        StepKindSpec::Parallel(Box::new(ParallelSpec { lanes: lanes.into_iter().map(lane).collect() })),
+    )
+}
+
+pub fn each(name: &str, over: Value, at_once: u32, scope: StepScope) -> Step {
+    let each = EachSpec {
+        over: value(over),
+        parallelism: Some(at_once),
+        errors: EachErrorPolicy::default(),
+        scope: Arc::new(scope),
+    };
+    Step::new(id(name), StepKindSpec::Each(Box::new(each)))
+}
+
+pub fn repeat(name: &str, condition: &str, max: u32, scope: StepScope) -> Step {
+    let condition = aip15::parse_condition(condition).unwrap();
+    Step::new(
+        id(name),
+        StepKindSpec::Loop(Box::new(LoopSpec {
+            condition,
+            test: LoopTest::After,
+            max,
+            scope: Arc::new(scope),
+        })),
     )
 }
 
 pub fn call(name: &str, workflow: &str) -> Step {
-    let call = Call { workflow: workflow.to_owned(), exports: Vec::new() };
-    Step::new(id(name), Kind::Call(Box::new(call)))
+    let call = CallSpec { workflow: workflow.to_owned(), exports: Vec::new() };
+    Step::new(id(name), StepKindSpec::Call(Box::new(call)))
 }
 
-pub fn graph(steps: Vec<Step>) -> Scope {
-    Scope::new(Shape::Graph, steps)
+pub fn graph(steps: Vec<Step>) -> StepScope {
+    StepScope::new(ScopeShape::Graph, steps)
 }
 
-pub fn routed(steps: Vec<Step>) -> Scope {
-    Scope::new(Shape::Routed { start: None, cycles: false }, steps)
+pub fn routed(steps: Vec<Step>) -> StepScope {
+    StepScope::new(ScopeShape::Routed { start: None, cycles: false }, steps)
 }
 
-pub fn to(name: &str) -> Target {
-    if name == "$end" { Target::End } else { Target::Step(id(name)) }
+pub fn to(name: &str) -> RouteTarget {
+    if name == "$end" { RouteTarget::End } else { RouteTarget::Step(id(name)) }
 }
 
 pub fn after(mut step: Step, on: &[&str]) -> Step {
@@ -137,7 +147,7 @@ pub fn after(mut step: Step, on: &[&str]) -> Step {
 
 pub fn given(mut step: Step, name: &str, from: Value) -> Step {
     let value = value(from);
-    step.inputs.push(Binding {
+    step.inputs.push(InputBinding {
         name: name.into(),
         value,
         schema: skein_core::ir::Schema::default(),
@@ -148,46 +158,46 @@ pub fn given(mut step: Step, name: &str, from: Value) -> Step {
 
 /// Tried so many times in all, with a short wait in between.
 pub fn retried(mut step: Step, attempts: u32) -> Step {
-    step.policy.retry = Retry::of(&ErrorClass::CURABLE, attempts, soon());
+    step.policy.retry = StepRetry::for_classes(&ErrorClass::CURABLE, attempts, soon());
     step
 }
 
 pub fn soon() -> Backoff {
-    Backoff { initial: Millis(20), growth: Growth::Constant, max: Millis(20), jitter: false }
+    Backoff { initial: Millis(20), growth: BackoffGrowth::Constant, max: Millis(20), jitter: false }
 }
 
 /// What takes a step back when the run fails.
 pub fn undone_by(mut step: Step, text: &str) -> Step {
-    step.undo = Some(Box::new(Undo {
+    step.undo = Some(Box::new(UndoSpec {
         id: id(&format!("undo-{}", step.id)),
-        work: Work::new(script(text)),
+        work: WorkSpec::new(script(text)),
         inputs: Vec::new(),
         timeout: None,
-        retry: Retry::of(&ErrorClass::CURABLE, 3, soon()),
+        retry: StepRetry::for_classes(&ErrorClass::CURABLE, 3, soon()),
     }));
     step
 }
 
 /// A failure of the step undoes what was done before it.
 pub fn undoes(mut step: Step) -> Step {
-    step.policy.effects.failed = Effect::UNDO;
-    step.policy.effects.timed_out = Effect::UNDO;
-    step.policy.effects.rejected = Effect::UNDO;
+    step.policy.effects.failed = OutcomeEffect::UNDO;
+    step.policy.effects.timed_out = OutcomeEffect::UNDO;
+    step.policy.effects.rejected = OutcomeEffect::UNDO;
     step
 }
 
-pub fn workflow(name: &str, scope: Scope) -> Workflow {
+pub fn workflow(name: &str, scope: StepScope) -> Workflow {
     Workflow::new(WorkflowId::new(name).unwrap(), scope)
 }
 
-pub fn plan(scope: Scope) -> Plan {
+pub fn plan(scope: StepScope) -> Plan {
     plan_of(workflow("flow", scope), &[])
 }
 
 pub fn plan_of(root: Workflow, called: &[Workflow]) -> Plan {
     let library: BTreeMap<String, Arc<Workflow>> =
         called.iter().map(|called| (called.id.to_string(), Arc::new(called.clone()))).collect();
-    let checked = plan::check(Arc::new(root), &library);
+    let checked = plan::check_workflow(Arc::new(root), &library);
     let errors: Vec<_> = checked.problems.iter().filter(|problem| problem.is_error()).collect();
     assert!(errors.is_empty(), "{errors:#?}");
     checked.definition.unwrap().bind(json!({})).unwrap()

@@ -15,16 +15,16 @@ use std::{
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{Actor, Decision, Event, Input, Opening, OpeningKind, Refusal, RunPhase},
+    engine::{DecisionActor, Event, Refusal, RunInput, RunPhase, Verdict, Waitpoint, WaitpointKind},
     ids::RunId,
     ir::RunStatus,
 };
 use skein_host::{
-    crew::{About, Crew},
-    hands::{Hands, Running},
-    host::{Capacity, Host, Told},
-    secret::{From, Secrets},
-    store::{RunRow, Store, Which},
+    executor::{ProcessExecutor, RunSettings},
+    executor_api::{ActiveRun, Executor},
+    host::{Host, HostEvent, WorkerCapacity},
+    secret::{SecretSource, Secrets},
+    store::{RunRow, RunSelection, Store},
 };
 
 use super::{
@@ -51,7 +51,7 @@ impl Place {
     }
 
     pub fn about(&self) -> Value {
-        let about = About {
+        let about = RunSettings {
             record: None,
             replay: None,
             source: "reference".into(),
@@ -78,24 +78,24 @@ impl Place {
             overrides: Vec::new(),
             handing: Default::default(),
         };
-        about.value()
+        about.to_json()
     }
 
-    fn secrets(&self) -> BTreeMap<String, From> {
+    fn secrets(&self) -> BTreeMap<String, SecretSource> {
         let token = self.work.join("token");
         fs::write(&token, "a-token-of-the-bank").unwrap();
-        [("BANK_TOKEN".to_owned(), From::File(token))].into()
+        [("BANK_TOKEN".to_owned(), SecretSource::File(token))].into()
     }
 
-    pub fn crew(&self) -> Crew {
+    pub fn crew(&self) -> ProcessExecutor {
         let secrets = Secrets::load(&self.secrets()).unwrap();
-        Crew::new(&self.state, secrets, None).unwrap()
+        ProcessExecutor::new(&self.state, secrets, None).unwrap()
     }
 }
 
 /// What the people around a run are to do.
 enum Chore {
-    Say(RunId, Input),
+    Say(RunId, RunInput),
     Cancel(RunId),
     Over(RunId),
 }
@@ -112,7 +112,7 @@ pub struct Lived {
 pub fn live(
     place: &Place,
     store: &Arc<dyn Store>,
-    hands: Box<dyn Hands>,
+    hands: Box<dyn Executor>,
     names: &[&str],
     cancel_after: Option<usize>,
 ) -> Lived {
@@ -123,8 +123,8 @@ pub fn live(
     let (watched, own) = (tell.clone(), tell);
     let rows = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&rows);
-    let watcher = move |told: Told<'_>| match told {
-        Told::Row { running, batch } => {
+    let watcher = move |told: HostEvent<'_>| match told {
+        HostEvent::Row { running, batch } => {
             if Some(counted.fetch_add(1, Ordering::Relaxed) + 1) == cancel_after {
                 let _ = watched.send(Chore::Cancel(running.run.clone()));
             }
@@ -133,18 +133,18 @@ pub fn live(
                 let _ = watched.send(Chore::Say(running.run.clone(), input));
             }
         }
-        Told::Closed { run } => drop(watched.send(Chore::Over(run.clone()))),
-        Told::NoSpace { .. } => {}
+        HostEvent::Closed { run } => drop(watched.send(Chore::Over(run.clone()))),
+        HostEvent::NoSpace { .. } => {}
         other => panic!("{other:?}"),
     };
-    let host = Host::new(Arc::clone(store), hands, Capacity { workers: 8 }, Box::new(watcher));
+    let host = Host::new(Arc::clone(store), hands, WorkerCapacity { workers: 8 }, Box::new(watcher));
     let mut left = begin_or_resume(&host, &**store, place, &references, &own);
     let mut lived = Lived::default();
     while !left.is_empty() {
         match chores.recv_timeout(LONG).unwrap_or_else(|_| panic!("{left:?} do not end")) {
             Chore::Over(run) => drop(left.remove(&run)),
-            Chore::Say(run, input) => drop(host.say(&run, input)),
-            Chore::Cancel(run) => lived.cancel = host.say(&run, cancel()),
+            Chore::Say(run, input) => drop(host.send_input(&run, input)),
+            Chore::Cancel(run) => lived.cancel = host.send_input(&run, cancel()),
         }
     }
     lived.rows = rows.load(Ordering::Relaxed);
@@ -158,20 +158,20 @@ fn begin_or_resume(
     references: &[Reference],
     chores: &mpsc::Sender<Chore>,
 ) -> BTreeSet<RunId> {
-    let rows = store.runs(Which::Newest(u32::MAX)).unwrap();
+    let rows = store.select_runs(RunSelection::Newest(u32::MAX)).unwrap();
     let new: Vec<_> =
         references.iter().filter(|it| !rows.iter().any(|row| row.run.as_str() == it.name)).collect();
     let mut left: BTreeSet<RunId> = new.iter().map(|it| id(it.name)).collect();
-    host.begin(new.iter().map(|it| begin(it.name, &(it.plan)(), place.about())).collect()).unwrap();
+    host.launch_runs(new.iter().map(|it| begin(it.name, &(it.plan)(), place.about())).collect()).unwrap();
     // What could not be undone, because the host was killed under it again and again, is tried once more.
     let stuck = rows.iter().filter(|row| row.head.status == RunStatus::UndoFailed);
-    let again = serde_json::to_vec(&Input::RetryUndo { by: "ada".into() }).unwrap();
+    let again = serde_json::to_vec(&RunInput::RetryUndo { by: "ada".into() }).unwrap();
     for row in stuck {
-        store.send(&row.run, &again).unwrap();
+        store.send_request(&row.run, &again).unwrap();
     }
     let goes_on = |row: &RunRow| !row.head.closed || row.head.status == RunStatus::UndoFailed;
     let unfinished: Vec<_> = rows.into_iter().filter(goes_on).collect();
-    let resumed = host.resume(unfinished.iter().map(|row| row.run.clone()).collect());
+    let resumed = host.resume_runs(unfinished.iter().map(|row| row.run.clone()).collect());
     assert!(resumed.iter().all(Result::is_ok), "{resumed:?}");
     for row in unfinished {
         // What was asked in an earlier life is asked still.
@@ -185,7 +185,11 @@ fn begin_or_resume(
 }
 
 /// What people say to what has just happened.
-fn inputs<'a>(running: Running<'_>, new: impl Iterator<Item = &'a Event>, cancelled: bool) -> Vec<Input> {
+fn inputs<'a>(
+    running: ActiveRun<'_>,
+    new: impl Iterator<Item = &'a Event>,
+    cancelled: bool,
+) -> Vec<RunInput> {
     let mut inputs = Vec::new();
     for event in new {
         match event {
@@ -195,7 +199,7 @@ fn inputs<'a>(running: Running<'_>, new: impl Iterator<Item = &'a Event>, cancel
             Event::AttemptStarted { attempt, .. }
                 if cancelled
                     && running.state.phase == RunPhase::Going
-                    && running.names.step(attempt.at) == "long" =>
+                    && running.names.step_path(attempt.at) == "long" =>
             {
                 inputs.push(cancel());
             }
@@ -205,30 +209,30 @@ fn inputs<'a>(running: Running<'_>, new: impl Iterator<Item = &'a Event>, cancel
     inputs
 }
 
-fn answer(running: Running<'_>, opening: Opening) -> Option<Input> {
-    let open = running.state.opening(opening).filter(|open| !open.closed)?;
-    if running.names.step(open.at) == NEVER {
+fn answer(running: ActiveRun<'_>, opening: Waitpoint) -> Option<RunInput> {
+    let open = running.state.waitpoint(opening).filter(|open| !open.closed)?;
+    if running.names.step_path(open.at) == NEVER {
         return None;
     }
-    Some(if open.kind == OpeningKind::Wait { paid() } else { approve(opening) })
+    Some(if open.kind == WaitpointKind::Wait { paid() } else { approve(opening) })
 }
 
-fn approve(opening: Opening) -> Input {
-    let by = Actor { name: "ada".into(), roles: Vec::new() };
-    Input::Decide { opening, decision: Decision::Approve, by, reason: None }
+fn approve(opening: Waitpoint) -> RunInput {
+    let by = DecisionActor { name: "ada".into(), roles: Vec::new() };
+    RunInput::Decide { opening, decision: Verdict::Approve, by, reason: None }
 }
 
-fn paid() -> Input {
-    Input::Signal { name: signal(), payload: Arc::new(json!({"cents": 2})), to: None }
+fn paid() -> RunInput {
+    RunInput::Signal { name: signal(), payload: Arc::new(json!({"cents": 2})), to: None }
 }
 
-fn cancel() -> Input {
-    Input::Cancel { by: "ada".into(), reason: None }
+fn cancel() -> RunInput {
+    RunInput::Cancel { by: "ada".into(), reason: None }
 }
 
 /// Waits until no process carries a mark of this state folder.
 pub fn nothing_is_left(place: &Place) {
-    let mark = skein_host::worker::StateMark::of(&place.state).unwrap();
+    let mark = skein_host::process::StateMark::from_directory(&place.state).unwrap();
     let wanted = format!("SKEIN_MARK={mark}/");
     let carries = |pid: &i32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();

@@ -8,8 +8,8 @@ use std::{sync::Arc, time::Instant};
 
 use serde_json::json;
 use skein_core::{
-    engine::{Role, code},
-    ir::{Kind, RunStatus, Step, Wait, WaitTimeout},
+    engine::{AttemptRole, code},
+    ir::{RunStatus, Step, StepKindSpec, WaitSpec, WaitTimeout},
     limits,
     plan::Plan,
     time::Millis,
@@ -23,8 +23,8 @@ use super::{
 
 /// Something that can be undone, and then a loop that never ends by itself over a list that is as long as it may be.
 fn endless() -> Plan {
-    let wait = Wait { on: vec![signal()], timeout: Some(Millis(1)), on_timeout: WaitTimeout::Continue };
-    let wait = Step::new(super::kit::id("w"), Kind::Wait(Box::new(wait)));
+    let wait = WaitSpec { on: vec![signal()], timeout: Some(Millis(1)), on_timeout: WaitTimeout::Continue };
+    let wait = Step::new(super::kit::id("w"), StepKindSpec::Wait(Box::new(wait)));
     let items: Vec<usize> = (0..limits::ITEMS).collect();
     let list = each("list", json!(items), limits::ITEMS as u32, graph(vec![wait]));
     let again = repeat("again", "1 == 1", limits::ITERATIONS, graph(vec![list]));
@@ -49,5 +49,5 @@ fn a_run_at_its_limit_fails_with_its_own_code_and_is_undone() {
     let run = view(&*store, &super::stage::id("r"));
     assert_eq!(run.status, RunStatus::Undone);
     assert_eq!(run.error.and_then(|error| error.code).as_deref(), Some(code::TOO_MANY_EVENTS));
-    assert_eq!(starts(&events).iter().filter(|attempt| attempt.role == Role::Undo).count(), 1);
+    assert_eq!(starts(&events).iter().filter(|attempt| attempt.role == AttemptRole::Undo).count(), 1);
 }

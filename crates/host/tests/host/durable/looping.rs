@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{Actor, AttemptEnd, AttemptId, Decision, Event, Input, Opening, Refusal},
+    engine::{AttemptEnd, AttemptId, DecisionActor, Event, Refusal, RunInput, Verdict, Waitpoint},
     ir::{Backoff, RunStatus},
     time::Millis,
 };
 use skein_host::{
-    host::Answer,
-    store::{AppendError, Failing, Failure, Owner, Store},
+    host::RequestAnswer,
+    store::{AppendError, AppendFailure, FailingStore, RunOwner, Store},
 };
 
 use super::{
@@ -51,8 +51,8 @@ fn a_chain_is_done_in_order(world: &World) {
     stage.closed(&["r"]);
     let steps: Vec<String> = (0..3).map(|_| control.started().1).collect();
     assert_eq!(steps, ["a", "b", "c"]);
-    let row = store.run(&id("r")).unwrap().unwrap();
-    assert_eq!((row.head.status, row.head.closed, row.owner), (RunStatus::Succeeded, true, Owner::Nobody));
+    let row = store.find_run(&id("r")).unwrap().unwrap();
+    assert_eq!((row.head.status, row.head.closed, row.owner), (RunStatus::Succeeded, true, RunOwner::Nobody));
     // The end of one step and the start of the next are one append.
     let rows = rows(&*store, &id("r"));
     assert!(rows.len() <= 5, "{rows:#?}");
@@ -118,19 +118,19 @@ fn what_failed_is_tried_again_when_its_time_comes(world: &World) {
     assert_eq!(status(&*store, "r"), RunStatus::Succeeded);
 }
 
-fn ask(from: &dyn Store, run: &str, body: &[u8]) -> Answer {
-    let letter = from.send(&id(run), body).unwrap();
-    let answer = from.answered(letter, LONG).unwrap().expect("an answer");
+fn ask(from: &dyn Store, run: &str, body: &[u8]) -> RequestAnswer {
+    let letter = from.send_request(&id(run), body).unwrap();
+    let answer = from.wait_for_answer(letter, LONG).unwrap().expect("an answer");
     serde_json::from_slice(&answer).unwrap()
 }
 
-fn say(from: &dyn Store, run: &str, input: &Input) -> Answer {
+fn say(from: &dyn Store, run: &str, input: &RunInput) -> RequestAnswer {
     ask(from, run, &serde_json::to_vec(input).unwrap())
 }
 
-fn decide(opening: u32) -> Input {
-    let by = Actor { name: "ada".into(), roles: Vec::new() };
-    Input::Decide { opening: Opening(opening), decision: Decision::Approve, by, reason: None }
+fn decide(opening: u32) -> RunInput {
+    let by = DecisionActor { name: "ada".into(), roles: Vec::new() };
+    RunInput::Decide { opening: Waitpoint(opening), decision: Verdict::Approve, by, reason: None }
 }
 
 fn letters_are_decided_and_answered(world: &World) {
@@ -141,15 +141,15 @@ fn letters_are_decided_and_answered(world: &World) {
     let asks = plan(graph(vec![gate("g"), after(wait("w"), &["g"]), after(work("a"), &["w"])]));
     stage.begin(&[("asks", &asks), ("long", &plan(graph(vec![work("long")])))]);
     stage.event("asks", |event| matches!(event, Event::Opened { .. }));
-    assert!(matches!(say(&*other, "asks", &decide(7)), Answer::Refused(Refusal::UnknownOpening)));
-    assert!(matches!(ask(&*other, "asks", b"{"), Answer::Unreadable(_)));
-    assert!(matches!(say(&*other, "asks", &Input::Recover), Answer::Unreadable(_)));
-    assert_eq!(say(&*other, "asks", &decide(0)), Answer::Done);
-    assert!(matches!(say(&*other, "asks", &decide(0)), Answer::Refused(_)));
-    let signal = Input::Signal { name: signal(), payload: Arc::new(json!({"n": 2})), to: None };
-    assert_eq!(say(&*other, "asks", &signal), Answer::Done);
-    let cancel = Input::Cancel { by: "ada".into(), reason: None };
-    assert_eq!(say(&*other, "long", &cancel), Answer::Done);
+    assert!(matches!(say(&*other, "asks", &decide(7)), RequestAnswer::Refused(Refusal::UnknownOpening)));
+    assert!(matches!(ask(&*other, "asks", b"{"), RequestAnswer::Unreadable(_)));
+    assert!(matches!(say(&*other, "asks", &RunInput::Recover), RequestAnswer::Unreadable(_)));
+    assert_eq!(say(&*other, "asks", &decide(0)), RequestAnswer::Done);
+    assert!(matches!(say(&*other, "asks", &decide(0)), RequestAnswer::Refused(_)));
+    let signal = RunInput::Signal { name: signal(), payload: Arc::new(json!({"n": 2})), to: None };
+    assert_eq!(say(&*other, "asks", &signal), RequestAnswer::Done);
+    let cancel = RunInput::Cancel { by: "ada".into(), reason: None };
+    assert_eq!(say(&*other, "long", &cancel), RequestAnswer::Done);
     stage.closed(&["asks", "long"]);
     assert_eq!(status(&*other, "asks"), RunStatus::Succeeded);
     assert_eq!(status(&*other, "long"), RunStatus::Cancelled);
@@ -161,13 +161,13 @@ fn what_was_said_while_nobody_listened_is_heard(world: &World) {
     let stage = Stage::new(Arc::clone(&store), hands, 1);
     stage.begin(&[("r", &plan(graph(vec![work("a")])))]);
     control.started();
-    stage.host.leave(&[id("r")]);
-    let cancel = serde_json::to_vec(&Input::Cancel { by: "ada".into(), reason: None }).unwrap();
-    let letter = other.send(&id("r"), &cancel).unwrap();
-    assert!(stage.host.resume(vec![id("r")]).iter().all(Result::is_ok));
+    stage.host.leave_runs(&[id("r")]);
+    let cancel = serde_json::to_vec(&RunInput::Cancel { by: "ada".into(), reason: None }).unwrap();
+    let letter = other.send_request(&id("r"), &cancel).unwrap();
+    assert!(stage.host.resume_runs(vec![id("r")]).iter().all(Result::is_ok));
     stage.closed(&["r"]);
-    let answer = other.answered(letter, LONG).unwrap().expect("an answer");
-    assert_eq!(serde_json::from_slice::<Answer>(&answer).unwrap(), Answer::Done);
+    let answer = other.wait_for_answer(letter, LONG).unwrap().expect("an answer");
+    assert_eq!(serde_json::from_slice::<RequestAnswer>(&answer).unwrap(), RequestAnswer::Done);
     assert_eq!(status(&*store, "r"), RunStatus::Cancelled);
 }
 
@@ -178,10 +178,10 @@ fn a_run_whose_state_makes_no_sense_is_set_aside(world: &World) {
     let one = plan(graph(vec![work("a")]));
     stage.begin(&[("bad", &one), ("good", &one)]);
     let attempts = [control.started(), control.started()];
-    let broken = Input::Break { message: "it makes no sense".into() };
-    assert_eq!(stage.host.say(&id("bad"), broken), Some(Ok(())));
+    let broken = RunInput::Break { message: "it makes no sense".into() };
+    assert_eq!(stage.host.send_input(&id("bad"), broken), Some(Ok(())));
     stage.until(|note| matches!(note, Note::SetAside).then_some(()));
-    let row = store.run(&id("bad")).unwrap().unwrap();
+    let row = store.find_run(&id("bad")).unwrap().unwrap();
     assert_eq!(row.quarantined.as_deref(), Some("it makes no sense"));
     let bad = attempts.iter().find(|(run, ..)| run.as_str() == "bad").unwrap();
     assert_eq!(control.next(), Asked::Stop { run: id("bad"), attempt: bad.2 });
@@ -194,9 +194,9 @@ fn an_append_without_space_is_given_again(world: &World) {
     // The run waits for a time when the space is gone, and must not forget it meanwhile.
     let mut late = retried(work("late"), 2);
     late.policy.retry.backoff = Backoff { initial: Millis(1_300), max: Millis(1_300), ..soon() };
-    let failure = Failure { at: 5, onwards: false, written: false, error: AppendError::NoSpace };
+    let failure = AppendFailure { at: 5, onwards: false, written: false, error: AppendError::NoSpace };
     let inner = world();
-    let store: Arc<dyn Store> = Arc::new(Failing::new(Arc::clone(&inner)).failing(failure));
+    let store: Arc<dyn Store> = Arc::new(FailingStore::new(Arc::clone(&inner)).with_failure(failure));
     let (hands, control) = scripted(|_, _, _| Does::Waits);
     let stage = Stage::new(store, hands, 4);
     // Row 1 begins the run, row 2 starts all three, row 3 has the failure, row 4 the end of one, row 5 that of another.
@@ -223,10 +223,10 @@ fn an_append_without_space_is_given_again(world: &World) {
 
 fn a_broken_journal_stops_the_host(world: &World) {
     let error = AppendError::Broken("a failed sync".into());
-    let failure = Failure { at: 3, onwards: true, written: false, error };
+    let failure = AppendFailure { at: 3, onwards: true, written: false, error };
     let inner = world();
     let (hands, control) = scripted(|_, _, _| Does::Waits);
-    let store = Arc::new(Failing::new(Arc::clone(&inner)).failing(failure));
+    let store = Arc::new(FailingStore::new(Arc::clone(&inner)).with_failure(failure));
     let stage = Stage::new(store, hands, 4);
     let both = plan(graph(vec![work("a"), work("b")]));
     stage.begin(&[("r", &both)]);
@@ -239,9 +239,9 @@ fn a_broken_journal_stops_the_host(world: &World) {
     assert!(why.contains("a failed sync"), "{why}");
     // The hands go with it, and with them whatever is at work.
     control.are_gone();
-    let refused = stage.host.begin(vec![begin("s", &both, Value::Null)]).unwrap_err();
+    let refused = stage.host.launch_runs(vec![begin("s", &both, Value::Null)]).unwrap_err();
     assert!(refused.to_string().contains("the host has stopped"), "{refused}");
-    assert_eq!(stage.host.say(&id("r"), Input::Wake), None);
+    assert_eq!(stage.host.send_input(&id("r"), RunInput::Wake), None);
 }
 
 fn many_runs_of_the_dead_are_resumed(world: &World) {
@@ -258,7 +258,7 @@ fn many_runs_of_the_dead_are_resumed(world: &World) {
     let store = world();
     let (hands, control) = scripted(all_good);
     let stage = Stage::new(Arc::clone(&store), hands, 10);
-    let resumed = stage.host.resume(names.iter().map(|name| id(name)).collect());
+    let resumed = stage.host.resume_runs(names.iter().map(|name| id(name)).collect());
     assert!(resumed.iter().all(Result::is_ok), "{resumed:?}");
     stage.closed(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut started = 0;
@@ -282,16 +282,16 @@ fn a_run_that_was_left_is_resumed(world: &World) {
     let stage = Stage::new(Arc::clone(&store), hands, 1);
     stage.begin(&[("r", &plan(graph(vec![work("a")])))]);
     let (_, _, attempt) = control.started();
-    stage.host.leave(&[id("r")]);
+    stage.host.leave_runs(&[id("r")]);
     assert_eq!(control.next(), Asked::Stop { run: id("r"), attempt });
     assert_eq!(control.next(), Asked::Forget { run: id("r") });
-    assert_eq!(store.run(&id("r")).unwrap().unwrap().owner, Owner::Nobody);
-    assert_eq!(stage.host.say(&id("r"), Input::Wake), None);
-    assert!(stage.host.resume(vec![id("r")]).iter().all(Result::is_ok));
+    assert_eq!(store.find_run(&id("r")).unwrap().unwrap().owner, RunOwner::Nobody);
+    assert_eq!(stage.host.send_input(&id("r"), RunInput::Wake), None);
+    assert!(stage.host.resume_runs(vec![id("r")]).iter().all(Result::is_ok));
     stage.closed(&["r"]);
     assert_eq!(starts(&events(&*store, "r")).len(), 2);
     // One that is over can be resumed, and is over again.
-    assert!(stage.host.resume(vec![id("r")]).iter().all(Result::is_ok));
+    assert!(stage.host.resume_runs(vec![id("r")]).iter().all(Result::is_ok));
     stage.closed(&["r"]);
     assert_eq!(starts(&events(&*store, "r")).len(), 2);
 }
@@ -339,17 +339,17 @@ fn what_is_called_off_before_it_began_has_stopped(world: &World) {
 }
 
 fn a_run_is_there_with_its_start_or_not_at_all(world: &World) {
-    let failure = |written| Failure { at: 1, onwards: false, written, error: AppendError::NoSpace };
+    let failure = |written| AppendFailure { at: 1, onwards: false, written, error: AppendError::NoSpace };
     let inner = world();
-    let store = Arc::new(Failing::new(Arc::clone(&inner)).failing(failure(false)));
+    let store = Arc::new(FailingStore::new(Arc::clone(&inner)).with_failure(failure(false)));
     let (hands, control) = scripted(all_good);
     let stage = Stage::new(store, hands, 1);
     let one = plan(graph(vec![work("a")]));
     let one_run = || vec![begin("r", &one, Value::Null)];
-    assert!(stage.host.begin(one_run()).is_err());
-    assert_eq!(inner.run(&id("r")).unwrap(), None);
+    assert!(stage.host.launch_runs(one_run()).is_err());
+    assert_eq!(inner.find_run(&id("r")).unwrap(), None);
     // What it would have taken is not taken.
-    stage.host.begin(one_run()).unwrap();
+    stage.host.launch_runs(one_run()).unwrap();
     stage.closed(&["r"]);
     assert_eq!(control.started().1, "a");
     let first = rows(&*inner, &id("r")).remove(0);

@@ -13,8 +13,8 @@ use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 use skein_core::{engine::Event, ir::RunStatus};
 use skein_host::{
-    host::{Capacity, Host, Told},
-    store::{Sqlite, Store},
+    host::{Host, HostEvent, WorkerCapacity},
+    store::{SqliteStore, Store},
 };
 
 use super::{
@@ -31,20 +31,20 @@ const DIR: &str = "SKEIN_TEST_OWNER";
 fn child() {
     let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };
     let place = Place::of(&dir);
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(&place.state).unwrap());
-    let watcher = |told: Told<'_>| match told {
-        Told::Row { batch, .. } => {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&place.state).unwrap());
+    let watcher = |told: HostEvent<'_>| match told {
+        HostEvent::Row { batch, .. } => {
             for record in &batch.records {
                 if let Event::AttemptStarted { attempt, .. } = &record.event {
                     say(&format!("started {attempt}"));
                 }
             }
         }
-        Told::Closed { run } => say(&format!("closed {run}")),
-        Told::Lost { run } => say(&format!("lost {run}")),
+        HostEvent::Closed { run } => say(&format!("closed {run}")),
+        HostEvent::Lost { run } => say(&format!("lost {run}")),
         other => panic!("{other:?}"),
     };
-    let host = Host::new(store, Box::new(place.crew()), Capacity { workers: 4 }, Box::new(watcher));
+    let host = Host::new(store, Box::new(place.crew()), WorkerCapacity { workers: 4 }, Box::new(watcher));
     say("ready");
     for order in std::io::stdin().lines().map_while(Result::ok) {
         let (verb, name) = order.split_once(' ').unwrap();
@@ -56,9 +56,9 @@ fn child() {
                     run(step, &format!("echo \"$SKEIN_MARK\" >> \"ledger-$SKEIN_RUN_ID\"\n{wait}"))
                 };
                 let plan = plan(graph(vec![step("a"), after(step("b"), &["a"])]));
-                host.begin(vec![begin(name, &plan, place.about())]).unwrap();
+                host.launch_runs(vec![begin(name, &plan, place.about())]).unwrap();
             }
-            "resume" => match host.resume(vec![id(name)]).remove(0) {
+            "resume" => match host.resume_runs(vec![id(name)]).remove(0) {
                 Ok(_) => say("won"),
                 Err(error) => say(&format!("no: {error}")),
             },
@@ -159,7 +159,7 @@ fn of_two_hosts_one_goes_on_with_the_run_of_a_third_that_died() {
             over += i32::from(host.hear().starts_with("closed "));
         }
     }
-    let store = Sqlite::open(&place.state).unwrap();
+    let store = SqliteStore::open(&place.state).unwrap();
     for round in 0..4 {
         let run = id(&format!("r{round}"));
         sound::check(&store, &place, &run);
@@ -192,7 +192,7 @@ fn a_host_that_was_asleep_while_its_run_was_taken_stops_its_workers_and_lets_go(
     assert_eq!(other.hear(), "closed r");
     nothing_is_left(&place);
     drop(other);
-    let store = Sqlite::open(&place.state).unwrap();
+    let store = SqliteStore::open(&place.state).unwrap();
     sound::check(&store, &place, &id("r"));
     assert_eq!(status(&store, "r"), RunStatus::Succeeded);
     let starts = events(&store, "r").iter().filter(|it| matches!(it, Event::AttemptStarted { .. })).count();

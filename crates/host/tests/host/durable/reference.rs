@@ -13,12 +13,14 @@ use std::{
 use serde_json::json;
 use skein_core::{
     ids::ArtifactName,
-    ir::{ArtifactIn, ArtifactOut, Convergence, Kind, RunStatus, Step, Worker, Workflow},
+    ir::{
+        ConvergencePolicy, InputArtifact, OutputArtifact, RunStatus, Step, StepKindSpec, WorkerSpec, Workflow,
+    },
     plan::Plan,
     time::Millis,
 };
 
-use skein_host::crew::Tool;
+use skein_host::executor::ToolSettings;
 
 use super::kit::{
     after, branch, call, check_of, checked, each, gate, given, graph, parallel, plan, plan_of, repeat,
@@ -95,7 +97,7 @@ fn convergence() -> Plan {
     let look = check(&format!("{why}\ntest -e \"done-$SKEIN_RUN_ID\""));
     let mut step = checked(work, &look, 9);
     check_of(&mut step).decision_file = Some("decision-convergence".into());
-    check_of(&mut step).convergence = Some(Convergence {
+    check_of(&mut step).convergence = Some(ConvergencePolicy {
         stall_threshold: 2,
         max_stage: 3,
         fail_on_max_stage: true,
@@ -173,7 +175,7 @@ fn times_out() -> Plan {
 /// Nobody answers in time.
 fn expires() -> Plan {
     let mut never = gate("never");
-    if let Kind::Gate(gate) = &mut never.kind {
+    if let StepKindSpec::Gate(gate) = &mut never.kind {
         gate.timeout = Some(Millis(100));
     }
     plan(graph(vec![gives("a"), after(never, &["a"]), after(gives("b"), &["never"])]))
@@ -201,14 +203,16 @@ fn again_as_a_whole() -> Plan {
 
 fn sums_up() -> Plan {
     let mut step = checked(does("a", COUNT), &check(":"), 3);
-    work_of(&mut step).summary =
-        Some(Box::new(skein_core::ir::Summary { worker: script(&check("echo all well")), timeout: None }));
+    work_of(&mut step).summary = Some(Box::new(skein_core::ir::SummarySpec {
+        worker: script(&check("echo all well")),
+        timeout: None,
+    }));
     plan(graph(vec![step]))
 }
 
 fn goes_on() -> Plan {
     let mut a = does("a", FAIL);
-    a.policy.effects.failed = skein_core::ir::Effect::CONTINUE;
+    a.policy.effects.failed = skein_core::ir::OutcomeEffect::CONTINUE;
     plan(graph(vec![a, after(gives("b"), &["a"])]))
 }
 
@@ -217,29 +221,30 @@ fn hands_on() -> Plan {
     let name = || ArtifactName::new("words").unwrap();
     let mut from = does("a", "mkdir -p \"out-$SKEIN_RUN_ID\"; echo some words > out-$SKEIN_RUN_ID/words");
     let path = "out-hands-on/words".to_owned();
-    work_of(&mut from).gives = vec![ArtifactOut { name: name(), path, kind: None }];
+    work_of(&mut from).gives = vec![OutputArtifact { name: name(), path, kind: None }];
     let mut to = does("b", "echo words=$(wc -w < words/out-hands-on/words) >> \"$SKEIN_OUTPUT\"");
-    work_of(&mut to).takes = vec![ArtifactIn { from: super::kit::id("a"), artifact: name(), name: name() }];
+    work_of(&mut to).takes =
+        vec![InputArtifact { from: super::kit::id("a"), artifact: name(), name: name() }];
     plan(graph(vec![from, after(to, &["a"])]))
 }
 
 /// A tool that changes something and is given a secret.
-pub fn pay() -> Tool {
+pub fn pay() -> ToolSettings {
     let text = format!("{SIGN}test -n \"$BANK_TOKEN\" && echo '{{\"paid\": true}}'");
-    Tool {
+    ToolSettings {
         id: "pay".into(),
         version: "1.0.0".into(),
         mutates: vec!["external:bank".into()],
         driver: "bank-cli".into(),
         command: ["sh", "-c", &text].map(str::to_owned).into(),
         secrets: vec!["BANK_TOKEN".into()],
-        ..Tool::default()
+        ..ToolSettings::default()
     }
 }
 
 fn pays() -> Plan {
     let mut step = run(PAYS, ":");
-    work_of(&mut step).worker = Worker::Tool { tool: "pay".into(), pinned: None };
+    work_of(&mut step).worker = WorkerSpec::Tool { tool: "pay".into(), pinned: None };
     plan(graph(vec![step, after(gate("g"), &[PAYS]), after(gives("b"), &["g"])]))
 }
 

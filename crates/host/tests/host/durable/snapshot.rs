@@ -4,14 +4,14 @@ use std::{fs, sync::Arc};
 
 use serde_json::json;
 use skein_core::{
-    engine::{Actor, Batch, Decision, Driver, Input, Opening, RunState, STATE_VERSION},
-    plan::{Definition, Hash, Plan},
+    engine::{DecisionActor, Driver, JournalBatch, RunInput, RunState, STATE_VERSION, Verdict, Waitpoint},
+    plan::{ContentHash, Plan, PlanDefinition},
     view,
 };
 use skein_host::{
-    bench::{self, Nobody},
-    host::{Recall, Recalled, Snapshot},
-    store::{Memory, RunRow, Sqlite, Store},
+    bench::{self, NullExecutor},
+    host::{LoadedRun, RunLoader, RunSnapshot},
+    store::{MemoryStore, RunRow, SqliteStore, Store},
     workspace::Ledger,
 };
 
@@ -24,33 +24,33 @@ use super::{
 };
 
 fn row(store: &dyn Store, run: &str) -> RunRow {
-    store.run(&id(run)).unwrap().unwrap()
+    store.find_run(&id(run)).unwrap().unwrap()
 }
 
-fn recalled(store: &dyn Store, run: &str) -> Recalled {
-    Recall::new(store).run(&row(store, run)).unwrap()
+fn recalled(store: &dyn Store, run: &str) -> LoadedRun {
+    RunLoader::new(store).load_run(&row(store, run)).unwrap()
 }
 
 fn bare(frozen: &str) -> Plan {
-    let definition = Definition::from_frozen_json(frozen).definition.expect("a definition");
+    let definition = PlanDefinition::from_frozen_json(frozen).definition.expect("a definition");
     Plan { parameters: Arc::default(), hash: definition.hash(), definition }
 }
 
 /// A snapshot of a run as it was after these rows.
-fn snapshot(store: &dyn Store, run: &str, rows: &[Batch]) -> Vec<u8> {
-    let frozen = String::from_utf8(store.definition(row(store, run).definition).unwrap()).unwrap();
+fn snapshot(store: &dyn Store, run: &str, rows: &[JournalBatch]) -> Vec<u8> {
+    let frozen = String::from_utf8(store.read_definition(row(store, run).definition).unwrap()).unwrap();
     let driver = Driver::replay(bare(&frozen), rows).unwrap();
     let mut ledger = Ledger::new();
-    rows.iter().flat_map(|row| &row.records).for_each(|record| ledger.feed(record));
-    Snapshot::of(&id(run), &driver, &ledger).write().unwrap()
+    rows.iter().flat_map(|row| &row.records).for_each(|record| ledger.apply_record(record));
+    RunSnapshot::new(&id(run), &driver, &ledger).to_bytes().unwrap()
 }
 
-fn is_same(one: &Recalled, other: &Recalled) {
+fn is_same(one: &LoadedRun, other: &LoadedRun) {
     assert_eq!(one.driver.state(), other.driver.state());
     assert_eq!(one.driver.chain(), other.driver.chain());
     assert_eq!(one.driver.plan().hash, other.driver.plan().hash);
     assert_eq!(one.ledger, other.ledger);
-    let shown = |it: &Recalled| view::run(it.driver.plan(), it.driver.state());
+    let shown = |it: &LoadedRun| view::view_run(it.driver.plan(), it.driver.state());
     assert_eq!(shown(one), shown(other));
 }
 
@@ -60,7 +60,7 @@ fn a_snapshot_after_any_row_of_any_reference_run_gives_what_the_journal_does() {
         let dir = tempfile::tempdir().unwrap();
         let place = Place::of(dir.path());
         fs::create_dir(&place.state).unwrap();
-        let store: Arc<dyn Store> = Arc::new(Memory::new());
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         live(&place, &store, Box::new(place.crew()), &[name], None);
         let (whole, rows) = (recalled(&*store, name), rows(&*store, &id(name)));
         assert_eq!(whole.snapshot, 0, "a short run needs none");
@@ -78,16 +78,16 @@ fn a_snapshot_after_any_row_of_any_reference_run_gives_what_the_journal_does() {
 
 /// A run of so many steps in a row that is over, in a store of its own.
 fn ended(run: &str, steps: usize) -> Arc<dyn Store> {
-    let store: Arc<dyn Store> = Arc::new(Memory::new());
-    let stage = Stage::new(Arc::clone(&store), Nobody::default(), 9);
-    stage.begin(&[(run, &bench::chain(steps))]);
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let stage = Stage::new(Arc::clone(&store), NullExecutor::default(), 9);
+    stage.begin(&[(run, &bench::chain_plan(steps))]);
     stage.closed(&[run]);
     store
 }
 
 /// With its own hash in front, as if it had been written so.
 fn hashed(json: &str) -> Vec<u8> {
-    [&Hash::of(json.as_bytes()).0[..], json.as_bytes()].concat()
+    [&ContentHash::hash_bytes(json.as_bytes()).0[..], json.as_bytes()].concat()
 }
 
 #[test]
@@ -148,14 +148,14 @@ fn a_long_run_goes_on_from_a_snapshot_and_as_well_without() {
     let items = each("all", json!(vec![1; 600]), 60, routed(vec![work("one")]));
     let plan = plan(graph(vec![items, after(gate("g"), &["all"]), after(work("b"), &["g"])]));
     let dir = tempfile::tempdir().unwrap();
-    let open = || -> Arc<dyn Store> { Arc::new(Sqlite::open(dir.path().join("state")).unwrap()) };
+    let open = || -> Arc<dyn Store> { Arc::new(SqliteStore::open(dir.path().join("state")).unwrap()) };
     let kept = || fs::read_dir(dir.path().join("state/snapshots")).map_or(0, Iterator::count);
 
     let store = open();
-    let stage = Stage::new(Arc::clone(&store), Nobody::default(), 99);
+    let stage = Stage::new(Arc::clone(&store), NullExecutor::default(), 99);
     stage.begin(&[("r", &plan)]);
     stage.event("r", |event| matches!(event, skein_core::engine::Event::Opened { .. }));
-    stage.host.leave(&[id("r")]);
+    stage.host.leave_runs(&[id("r")]);
     drop((stage, store));
     assert_eq!(kept(), 1, "one for each run");
 
@@ -171,15 +171,15 @@ fn a_long_run_goes_on_from_a_snapshot_and_as_well_without() {
     is_same(&with, &without);
 
     // Gone on with from the snapshot.
-    let frozen = String::from_utf8(store.definition(row(&*store, "r").definition).unwrap()).unwrap();
+    let frozen = String::from_utf8(store.read_definition(row(&*store, "r").definition).unwrap()).unwrap();
     let journal = rows(&*store, &id("r"));
     let driver = Driver::replay(bare(&frozen), &journal).unwrap();
-    store.keep_snapshot(&id("r"), &Snapshot::of(&id("r"), &driver, &with.ledger).write().unwrap());
-    let stage = Stage::new(Arc::clone(&store), Nobody::default(), 99);
-    assert!(stage.host.resume(vec![id("r")]).iter().all(Result::is_ok));
-    let (by, decision) = (Actor { name: "ann".into(), roles: Vec::new() }, Decision::Approve);
-    let yes = Input::Decide { opening: Opening(0), decision, by, reason: None };
-    assert_eq!(stage.host.say(&id("r"), yes), Some(Ok(())));
+    store.keep_snapshot(&id("r"), &RunSnapshot::new(&id("r"), &driver, &with.ledger).to_bytes().unwrap());
+    let stage = Stage::new(Arc::clone(&store), NullExecutor::default(), 99);
+    assert!(stage.host.resume_runs(vec![id("r")]).iter().all(Result::is_ok));
+    let (by, decision) = (DecisionActor { name: "ann".into(), roles: Vec::new() }, Verdict::Approve);
+    let yes = RunInput::Decide { opening: Waitpoint(0), decision, by, reason: None };
+    assert_eq!(stage.host.send_input(&id("r"), yes), Some(Ok(())));
     stage.closed(&["r"]);
     drop(stage);
     let with = recalled(&*store, "r");
@@ -193,7 +193,7 @@ fn a_state_that_is_written_otherwise_has_another_version() {
     let mut all = Vec::new();
     for folder in folders(&golden()).iter().flat_map(|version| folders(version)) {
         let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
-        let rows: Vec<Batch> =
+        let rows: Vec<JournalBatch> =
             text("journal.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         for count in 1..=rows.len() {
             let driver = Driver::replay(bare(&text("plan.json")), &rows[..count]).unwrap();
@@ -203,7 +203,7 @@ fn a_state_that_is_written_otherwise_has_another_version() {
             all.push(written);
         }
     }
-    let now = (STATE_VERSION, Hash::of_json(&all).to_string());
+    let now = (STATE_VERSION, ContentHash::hash_json(&all).to_string());
     let known = (4, "adc74a84c678c734b96d506efad17d7284a107af05acd9a78969873f4c338517".to_owned());
     assert_eq!(now, known, "raise STATE_VERSION, and write down here what it goes with");
 }

@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, fs};
 
 use serde_json::Value;
 use skein_core::{
-    engine::{AttemptId, Decision, Event, InstanceIx, Outcome as Ended, StepAt},
+    engine::{AttemptId, Event, InstanceIx, StepAt, StepOutcome as Ended, Verdict},
     ids::RunId,
     ir::{ErrorClass, RunStatus, StepStatus},
 };
 use skein_host::{
-    audit::Chain,
-    store::{Noted, Owner, Store},
+    audit::AuditChain,
+    store::{RunOwner, Store, StoredAuditRecord},
 };
 
 use super::{
@@ -36,8 +36,8 @@ pub fn outcome(store: &dyn Store, run: &RunId) -> Outcome {
 /// A run that is over: every attempt was started once and ended once, and no worker did anything that was not recorded
 /// before, or twice.
 pub fn check(store: &dyn Store, place: &Place, run: &RunId) {
-    let row = store.run(run).unwrap().unwrap();
-    assert!(row.head.closed && row.owner == Owner::Nobody, "{row:?}");
+    let row = store.find_run(run).unwrap().unwrap();
+    assert!(row.head.closed && row.owner == RunOwner::Nobody, "{row:?}");
     assert_eq!((row.open.len(), &row.quarantined), (0, &None));
     let (mut started, mut ended) = (BTreeSet::new(), BTreeSet::new());
     for event in events(store, run.as_str()) {
@@ -63,10 +63,10 @@ pub fn check(store: &dyn Store, place: &Place, run: &RunId) {
 
 /// The chain of the audit is whole, and of this run it tells each thing once: what its journal has, and nothing else.
 fn audited(store: &dyn Store, run: &RunId) {
-    let (mut chain, mut told) = (Chain::default(), Vec::new());
-    let mut follow = |noted: Noted| {
+    let (mut chain, mut told) = (AuditChain::default(), Vec::new());
+    let mut follow = |noted: StoredAuditRecord| {
         assert_eq!(noted.seq, chain.count, "no record is missing or there twice");
-        let record = chain.follow(&noted.line).unwrap_or_else(|broken| panic!("{broken}"));
+        let record = chain.verify_next(&noted.line).unwrap_or_else(|broken| panic!("{broken}"));
         let path = record["subject"]["path"].as_str().unwrap().to_owned();
         if path.split('/').next() == Some(run.as_str()) {
             told.push((
@@ -76,7 +76,7 @@ fn audited(store: &dyn Store, run: &RunId) {
         }
         true
     };
-    store.audit(0, &mut follow).unwrap();
+    store.read_audit(0, &mut follow).unwrap();
     assert_eq!(told, expected(store, run), "{run}");
 }
 
@@ -91,10 +91,10 @@ fn expected(store: &dyn Store, run: &RunId) -> Vec<(u64, String)> {
                 &[]
             }
             Event::Decided { opening, decision, .. } => match (gates.contains(opening), decision) {
-                (true, Decision::Approve) => &["gate.approve"],
-                (true, Decision::Reject) => &["gate.reject"],
-                (false, Decision::Approve) => &["hold.approve"],
-                (false, Decision::Reject) => &["hold.reject"],
+                (true, Verdict::Approve) => &["gate.approve"],
+                (true, Verdict::Reject) => &["gate.reject"],
+                (false, Verdict::Approve) => &["hold.approve"],
+                (false, Verdict::Reject) => &["hold.reject"],
             },
             Event::CancelAsked { .. } => &["run.cancel"],
             Event::AttemptStarted { attempt, .. } if pays(attempt) => &["tool.call", "secret.reveal"],

@@ -8,16 +8,16 @@ use std::{
 
 use serde_json::Value;
 use skein_core::{
-    engine::{AttemptId, Batch, Driver, Event, Start},
+    engine::{AttemptId, Driver, Event, JournalBatch, RunStart},
     ids::RunId,
     ir::RunStatus,
-    plan::{Definition, Plan},
+    plan::{Plan, PlanDefinition},
     view::{self, RunView},
 };
 use skein_host::{
-    hands::Hands,
-    host::{Begin, Capacity, Host, Told, Watcher},
-    store::{Memory, Sqlite, Store},
+    executor_api::Executor,
+    host::{Host, HostEvent, HostWatcher, RunLaunch, WorkerCapacity},
+    store::{MemoryStore, SqliteStore, Store},
 };
 
 /// Long enough for any machine; a test that waits so long has failed.
@@ -28,18 +28,18 @@ pub type World = Box<dyn Fn() -> Arc<dyn Store>>;
 
 pub fn sqlite() -> World {
     let dir = tempfile::tempdir().unwrap();
-    Box::new(move || Arc::new(Sqlite::open(dir.path().join("state")).unwrap()))
+    Box::new(move || Arc::new(SqliteStore::open(dir.path().join("state")).unwrap()))
 }
 
 pub fn memory() -> World {
-    let first = Memory::new();
-    Box::new(move || Arc::new(first.another()))
+    let first = MemoryStore::new();
+    Box::new(move || Arc::new(first.add_owner()))
 }
 
 /// What the host told.
 #[derive(Debug, Clone)]
 pub enum Note {
-    Row { run: RunId, batch: Arc<Batch> },
+    Row { run: RunId, batch: Arc<JournalBatch> },
     Closed(RunId),
     Lost(RunId),
     SetAside,
@@ -52,18 +52,20 @@ pub struct Stage {
     notes: mpsc::Receiver<Note>,
 }
 
-pub fn watcher() -> (Watcher, mpsc::Receiver<Note>) {
+pub fn watcher() -> (HostWatcher, mpsc::Receiver<Note>) {
     let (tell, notes) = mpsc::channel();
-    let watcher = move |told: Told<'_>| {
+    let watcher = move |told: HostEvent<'_>| {
         let note = match told {
-            Told::Row { running, batch } => Note::Row { run: running.run.clone(), batch: Arc::clone(batch) },
-            Told::Closed { run } => Note::Closed(run.clone()),
-            Told::Left { run } | Told::Lost { run } => Note::Lost(run.clone()),
-            Told::SetAside { .. } => Note::SetAside,
-            Told::NoSpace { .. } => Note::NoSpace,
+            HostEvent::Row { running, batch } => {
+                Note::Row { run: running.run.clone(), batch: Arc::clone(batch) }
+            }
+            HostEvent::Closed { run } => Note::Closed(run.clone()),
+            HostEvent::Left { run } | HostEvent::Lost { run } => Note::Lost(run.clone()),
+            HostEvent::SetAside { .. } => Note::SetAside,
+            HostEvent::NoSpace { .. } => Note::NoSpace,
             // The run that retries another is told of by its rows.
-            Told::Retries { .. } => return,
-            Told::Broken { why } => Note::Broken(why.to_owned()),
+            HostEvent::Retries { .. } => return,
+            HostEvent::Broken { why } => Note::Broken(why.to_owned()),
         };
         let _ = tell.send(note);
     };
@@ -71,13 +73,15 @@ pub fn watcher() -> (Watcher, mpsc::Receiver<Note>) {
 }
 
 impl Stage {
-    pub fn new(store: Arc<dyn Store>, hands: impl Hands + 'static, workers: u32) -> Stage {
+    pub fn new(store: Arc<dyn Store>, hands: impl Executor + 'static, workers: u32) -> Stage {
         let (watcher, notes) = watcher();
-        Stage { host: Host::new(store, Box::new(hands), Capacity { workers }, watcher), notes }
+        Stage { host: Host::new(store, Box::new(hands), WorkerCapacity { workers }, watcher), notes }
     }
 
     pub fn begin(&self, runs: &[(&str, &Plan)]) {
-        self.host.begin(runs.iter().map(|(run, plan)| begin(run, plan, Value::Null)).collect()).unwrap();
+        self.host
+            .launch_runs(runs.iter().map(|(run, plan)| begin(run, plan, Value::Null)).collect())
+            .unwrap();
     }
 
     pub fn next(&self) -> Note {
@@ -116,22 +120,22 @@ impl Stage {
     }
 }
 
-pub fn begin(run: &str, plan: &Plan, about: Value) -> Begin {
-    let start = Start::new(id(run));
-    Begin::new(plan.clone(), start, about)
+pub fn begin(run: &str, plan: &Plan, about: Value) -> RunLaunch {
+    let start = RunStart::new(id(run));
+    RunLaunch::new(plan.clone(), start, about)
 }
 
 pub fn id(run: &str) -> RunId {
     RunId::new(run).unwrap()
 }
 
-pub fn rows(store: &dyn Store, run: &RunId) -> Vec<Batch> {
+pub fn rows(store: &dyn Store, run: &RunId) -> Vec<JournalBatch> {
     let mut rows = Vec::new();
     let each = &mut |batch| {
         rows.push(batch);
         true
     };
-    store.read(run, 0, each).unwrap();
+    store.read_journal(run, 0, each).unwrap();
     rows
 }
 
@@ -150,19 +154,19 @@ pub fn starts(events: &[Event]) -> Vec<AttemptId> {
 }
 
 pub fn status(store: &dyn Store, run: &str) -> RunStatus {
-    store.run(&id(run)).unwrap().unwrap().head.status
+    store.find_run(&id(run)).unwrap().unwrap().head.status
 }
 
 /// A run as its journal alone tells it.
 pub fn view(store: &dyn Store, run: &RunId) -> RunView {
-    let row = store.run(run).unwrap().unwrap();
-    let frozen = String::from_utf8(store.definition(row.definition).unwrap()).unwrap();
+    let row = store.find_run(run).unwrap().unwrap();
+    let frozen = String::from_utf8(store.read_definition(row.definition).unwrap()).unwrap();
     replayed(&frozen, &rows(store, run))
 }
 
-pub fn replayed(frozen: &str, rows: &[Batch]) -> RunView {
-    let definition = Definition::from_frozen_json(frozen).definition.expect("a definition");
+pub fn replayed(frozen: &str, rows: &[JournalBatch]) -> RunView {
+    let definition = PlanDefinition::from_frozen_json(frozen).definition.expect("a definition");
     let plan = Plan { parameters: Arc::default(), hash: definition.hash(), definition };
     let driver = Driver::replay(plan, rows).unwrap();
-    view::run(driver.plan(), driver.state())
+    view::view_run(driver.plan(), driver.state())
 }

@@ -10,13 +10,13 @@ use std::{
 
 use rusqlite::Connection;
 use skein_core::{
-    engine::{Event, Input},
+    engine::{Event, RunInput},
     ir::RunStatus,
     time::Millis,
 };
 use skein_host::{
     host::ResumeError,
-    store::{ClaimError, Failing, Memory, Owner, Sqlite, Store, is_shortened},
+    store::{ClaimError, FailingStore, MemoryStore, RunOwner, SqliteStore, Store, is_shortened},
 };
 
 use super::{
@@ -27,19 +27,19 @@ use super::{
 
 #[test]
 fn a_run_that_was_taken_is_let_go_and_its_workers_are_stopped() {
-    let store = Arc::new(Memory::new());
-    let other = store.another();
+    let store = Arc::new(MemoryStore::new());
+    let other = store.add_owner();
     let (hands, control) =
         scripted(|run, _, _| if run.as_str() == "r" { Does::Waits } else { Does::Ends(good()) });
     let stage = Stage::new(Arc::clone(&store) as Arc<dyn Store>, hands, 1);
     let one = plan(graph(vec![work("a")]));
     stage.begin(&[("r", &one)]);
     let (_, _, attempt) = control.started();
-    other.force(&id("r")).unwrap();
+    other.force_claim(&id("r")).unwrap();
     stage.until(|note| matches!(note, Note::Lost(run) if run.as_str() == "r").then_some(()));
     assert_eq!(control.next(), Asked::Stop { run: id("r"), attempt });
     assert_eq!(control.next(), Asked::Forget { run: id("r") });
-    assert_eq!(stage.host.say(&id("r"), Input::Wake), None);
+    assert_eq!(stage.host.send_input(&id("r"), RunInput::Wake), None);
     // Its worker is free for others.
     stage.begin(&[("s", &one)]);
     stage.closed(&["s"]);
@@ -48,7 +48,7 @@ fn a_run_that_was_taken_is_let_go_and_its_workers_are_stopped() {
 #[test]
 fn a_run_that_was_taken_on_disk_is_lost_at_the_next_append_at_the_latest() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Arc::new(Sqlite::open(dir.path()).unwrap());
+    let store = Arc::new(SqliteStore::open(dir.path()).unwrap());
     let (hands, control) = scripted(|_, _, _| Does::Waits);
     let stage = Stage::new(Arc::clone(&store) as Arc<dyn Store>, hands, 2);
     stage.begin(&[("r", &plan(graph(vec![work("a"), work("b")])))]);
@@ -66,7 +66,7 @@ fn a_run_that_was_taken_on_disk_is_lost_at_the_next_append_at_the_latest() {
 #[test]
 fn a_time_that_comes_while_a_row_is_written_does_not_write_it_twice() {
     let dir = tempfile::tempdir().unwrap();
-    let inner: Arc<dyn Store> = Arc::new(Sqlite::open(dir.path()).unwrap());
+    let inner: Arc<dyn Store> = Arc::new(SqliteStore::open(dir.path()).unwrap());
     let (appends, held) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (count, seen) = (Arc::clone(&appends), Arc::clone(&held));
     let before = Arc::new(move |n| count.store(n, Ordering::Release));
@@ -77,7 +77,7 @@ fn a_time_that_comes_while_a_row_is_written_does_not_write_it_twice() {
             seen.store(appends.load(Ordering::Acquire), Ordering::Release);
         }
     });
-    let store = Failing::new(Arc::clone(&inner)).before(before).after(after_row);
+    let store = FailingStore::new(Arc::clone(&inner)).with_before_hook(before).with_after_hook(after_row);
     let (hands, control) = scripted(|_, step, attempt| match (step, attempt.attempt) {
         ("late", 1) => Does::Ends(bad()),
         ("x", _) => Does::Waits,
@@ -106,7 +106,7 @@ fn a_run_whose_journal_is_damaged_is_set_aside_and_the_others_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let names = ["good-1", "bad", "good-2", "empty"];
     {
-        let store: Arc<dyn Store> = Arc::new(Sqlite::open(dir.path()).unwrap());
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(dir.path()).unwrap());
         let (hands, control) = scripted(|_, _, _| Does::Waits);
         let stage = Stage::new(store, hands, 4);
         let one = plan(graph(vec![work("a")]));
@@ -123,17 +123,17 @@ fn a_run_whose_journal_is_damaged_is_set_aside_and_the_others_go_on() {
     assert_eq!(db.execute(&damage, ["bad"]).unwrap(), 2);
     db.execute(&format!("DELETE FROM journal WHERE {of}"), ["empty"]).unwrap();
     db.execute(&format!("UPDATE fences SET events = 0 WHERE {of}"), ["empty"]).unwrap();
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(dir.path()).unwrap());
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(dir.path()).unwrap());
     let (hands, _control) = scripted(all_good);
     let stage = Stage::new(Arc::clone(&store), hands, 4);
-    let resumed = stage.host.resume(names.map(id).to_vec());
+    let resumed = stage.host.resume_runs(names.map(id).to_vec());
     for (name, resumed) in names.iter().zip(resumed) {
         match resumed {
             Ok(_) => assert!(name.starts_with("good"), "{name}"),
             Err(ResumeError::SetAside(why)) => {
                 assert!(why.contains(&format!("`{name}`")), "{why}");
-                let row = store.run(&id(name)).unwrap().unwrap();
-                assert_eq!((row.quarantined, row.owner), (Some(why), Owner::Nobody));
+                let row = store.find_run(&id(name)).unwrap().unwrap();
+                assert_eq!((row.quarantined, row.owner), (Some(why), RunOwner::Nobody));
             }
             // Its rows were acknowledged, so that they are missed when the store is opened.
             Err(ResumeError::Claim(ClaimError::Quarantined(why))) => {
@@ -144,7 +144,7 @@ fn a_run_whose_journal_is_damaged_is_set_aside_and_the_others_go_on() {
     }
     stage.closed(&["good-1", "good-2"]);
     // Not loaded at the next start either.
-    let refused = stage.host.resume(vec![id("bad")]).remove(0).unwrap_err();
+    let refused = stage.host.resume_runs(vec![id("bad")]).remove(0).unwrap_err();
     assert!(refused.to_string().contains("it was set aside"), "{refused}");
 }
 
@@ -153,7 +153,7 @@ fn a_row_of_a_newer_version_is_refused_and_left_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let one = plan(graph(vec![work("a")]));
     {
-        let store: Arc<dyn Store> = Arc::new(Sqlite::open(dir.path()).unwrap());
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(dir.path()).unwrap());
         let (hands, control) = scripted(|_, _, _| Does::Waits);
         let stage = Stage::new(store, hands, 4);
         stage.begin(&[("r", &one)]);
@@ -161,13 +161,13 @@ fn a_row_of_a_newer_version_is_refused_and_left_as_it_is() {
     }
     let db = Connection::open(dir.path().join("skein.db")).unwrap();
     db.execute("UPDATE journal SET version = 99", []).unwrap();
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(dir.path()).unwrap());
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(dir.path()).unwrap());
     let (hands, _control) = scripted(all_good);
     let stage = Stage::new(Arc::clone(&store), hands, 4);
-    let refused = stage.host.resume(vec![id("r")]).remove(0).unwrap_err();
+    let refused = stage.host.resume_runs(vec![id("r")]).remove(0).unwrap_err();
     assert!(refused.to_string().contains("a newer version"), "{refused}");
-    let row = store.run(&id("r")).unwrap().unwrap();
-    assert_eq!((row.quarantined, row.owner), (None, Owner::Nobody));
+    let row = store.find_run(&id("r")).unwrap().unwrap();
+    assert_eq!((row.quarantined, row.owner), (None, RunOwner::Nobody));
     let rows: i64 = db.query_row("SELECT count(*) FROM journal", [], |row| row.get(0)).unwrap();
     assert_eq!(rows, 2);
 }

@@ -7,15 +7,15 @@ use std::{
 };
 
 use skein_core::{
-    engine::{AttemptId, Event, Outcome},
+    engine::{AttemptId, Event, StepOutcome},
     ids::ArtifactName,
-    ir::{ArtifactOut, Step},
-    plan::{Hash, Plan},
+    ir::{OutputArtifact, Step},
+    plan::{ContentHash, Plan},
 };
 use skein_host::{
-    host::{Capacity, Host, Told},
-    store::{Sqlite, Store},
-    workspace::{Kept, Root, RunDir},
+    host::{Host, HostEvent, WorkerCapacity},
+    store::{SqliteStore, Store},
+    workspace::{ArtifactManifest, RootFolder, RunDir},
 };
 
 use super::{
@@ -36,7 +36,7 @@ use crate::{
 const RUN: &str = "r";
 
 fn gives(mut step: Step, artifacts: &[(&str, &str)]) -> Step {
-    let gives = |(name, path): &(&str, &str)| ArtifactOut {
+    let gives = |(name, path): &(&str, &str)| OutputArtifact {
         name: ArtifactName::new(*name).unwrap(),
         path: (*path).to_owned(),
         kind: None,
@@ -56,15 +56,15 @@ fn flow() -> Plan {
 /// The process whose power goes.
 pub fn play(root: &Path) {
     let place = Place::of(root);
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(&place.state).unwrap());
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&place.state).unwrap());
     live(&place, &store);
 }
 
 /// The same, after one that was killed before it had synced the folders that it made.
 pub fn left_before(root: &Path) {
     let place = Place::of(root);
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(&place.state).unwrap());
-    let run = RunDir::place(&place.state, &id(RUN));
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&place.state).unwrap());
+    let run = RunDir::run_path(&place.state, &id(RUN));
     for folder in ["artifacts", "pending"] {
         fs::create_dir_all(run.join(folder)).unwrap();
     }
@@ -73,43 +73,47 @@ pub fn left_before(root: &Path) {
 
 fn live(place: &Place, store: &Arc<dyn Store>) {
     let (tell, over) = mpsc::channel();
-    let watcher = move |told: Told<'_>| match told {
-        Told::Row { batch, .. } => {
+    let watcher = move |told: HostEvent<'_>| match told {
+        HostEvent::Row { batch, .. } => {
             let ends = batch.records.iter().filter(|record| succeeds(&record.event).is_some());
             ends.for_each(|_| say("succeeded"));
         }
-        Told::Closed { .. } => tell.send(()).unwrap(),
+        HostEvent::Closed { .. } => tell.send(()).unwrap(),
         other => panic!("{other:?}"),
     };
-    let host =
-        Host::new(Arc::clone(store), Box::new(place.crew()), Capacity { workers: 2 }, Box::new(watcher));
-    host.begin(vec![begin(RUN, &flow(), place.about())]).unwrap();
+    let host = Host::new(
+        Arc::clone(store),
+        Box::new(place.crew()),
+        WorkerCapacity { workers: 2 },
+        Box::new(watcher),
+    );
+    host.launch_runs(vec![begin(RUN, &flow(), place.about())]).unwrap();
     over.recv_timeout(LONG).unwrap();
 }
 
 /// The number of a step that succeeded.
 fn succeeds(event: &Event) -> Option<u32> {
     match event {
-        Event::StepEnded { at, outcome: Outcome::Succeeded, .. } => Some(at.1),
+        Event::StepEnded { at, outcome: StepOutcome::Succeeded, .. } => Some(at.1),
         _ => None,
     }
 }
 
 /// Opens what was left: so many steps succeeded, at least, and all that they gave is there.
 fn look(left: &Path, acknowledged: usize) {
-    let store = Sqlite::open(left).unwrap();
-    if store.run(&id(RUN)).unwrap().is_none() {
+    let store = SqliteStore::open(left).unwrap();
+    if store.find_run(&id(RUN)).unwrap().is_none() {
         assert_eq!(acknowledged, 0, "the run is gone");
         return;
     }
     let events = events(&store, RUN);
     let succeeded: Vec<u32> = events.iter().filter_map(succeeds).collect();
     assert!(succeeded.len() >= acknowledged, "{acknowledged} were acknowledged, and {succeeded:?} are there");
-    let root = Root::open(left).unwrap();
+    let root = RootFolder::open(left).unwrap();
     for step in succeeded {
         let attempt = starts(&events).into_iter().find(|attempt| attempt.at.1 == step).unwrap();
         let run = RunDir::open(&root, &id(RUN)).unwrap();
-        let kept = run.find_kept(attempt).unwrap().expect("what the step gave is there");
+        let kept = run.find_manifest(attempt).unwrap().expect("what the step gave is there");
         let files = kept.artifacts.iter().map(|artifact| artifact.files.len()).sum::<usize>();
         assert_eq!(files, [1 + 3, 70][step as usize]);
         holds(run.path(), attempt, &kept);
@@ -117,12 +121,12 @@ fn look(left: &Path, acknowledged: usize) {
 }
 
 /// Every file is there, and what it was.
-fn holds(run: &Path, attempt: AttemptId, kept: &Kept) {
+fn holds(run: &Path, attempt: AttemptId, kept: &ArtifactManifest) {
     let folder = run.join("artifacts").join(attempt.to_string()).join("files");
     for artifact in &kept.artifacts {
         let folder = folder.join(artifact.name.as_str());
         for file in &artifact.files {
-            assert_eq!(Hash::of(&fs::read(folder.join(&file.path)).unwrap()), file.hash);
+            assert_eq!(ContentHash::hash_bytes(&fs::read(folder.join(&file.path)).unwrap()), file.hash);
         }
         artifact.folders.iter().for_each(|name| assert!(folder.join(name).is_dir()));
     }

@@ -8,10 +8,10 @@ use std::{
 };
 
 use skein_core::{
-    engine::{Batch, Event},
-    plan::Hash,
+    engine::{Event, JournalBatch},
+    plan::ContentHash,
 };
-use skein_host::store::{Sqlite, Store};
+use skein_host::store::{SqliteStore, Store};
 
 use super::{
     disk::{Disk, Rest},
@@ -46,12 +46,12 @@ fn blob(n: u64) -> Vec<u8> {
 /// The process whose power goes.
 pub fn play(root: &Path) {
     let dir = state(root);
-    let store = Sqlite::open(&dir).unwrap();
+    let store = SqliteStore::open(&dir).unwrap();
     let mut one = begin(&store, "one");
     go_on(&store, "one", &mut one, 20);
     drop(store);
 
-    let store = Sqlite::open(&dir).unwrap();
+    let store = SqliteStore::open(&dir).unwrap();
     thread::scope(|scope| {
         for run in ["a", "b", "c", "d"] {
             let store = &store;
@@ -61,28 +61,28 @@ pub fn play(root: &Path) {
             });
         }
         // Whoever leaves moves what is in the log into the database, beside those who write.
-        scope.spawn(|| (0..4).for_each(|_| drop(Sqlite::open(&dir).unwrap())));
+        scope.spawn(|| (0..4).for_each(|_| drop(SqliteStore::open(&dir).unwrap())));
         scope.spawn(|| {
             for n in 0..BLOBS {
-                store.put(&blob(n)).unwrap();
+                store.put_blob(&blob(n)).unwrap();
                 say(&format!("blob {n}"));
             }
         });
     });
     drop(store);
 
-    let store = Sqlite::open(&dir).unwrap();
+    let store = SqliteStore::open(&dir).unwrap();
     let mut one = Log::claim(&store, "one");
     go_on(&store, "one", &mut one, 8);
 }
 
-fn begin(store: &Sqlite, run: &str) -> Log {
+fn begin(store: &SqliteStore, run: &str) -> Log {
     let log = Log::create(store, run);
     say(&format!("{run} 0"));
     log
 }
 
-fn go_on(store: &Sqlite, run: &str, log: &mut Log, rows: u64) {
+fn go_on(store: &SqliteStore, run: &str, log: &mut Log, rows: u64) {
     for _ in 0..rows {
         log.append(store, &[&text(run, log.seq)]).unwrap();
         say(&format!("{run} {}", log.seq));
@@ -94,13 +94,16 @@ type Acknowledged = BTreeMap<String, u64>;
 
 /// Opens what was left, and holds it against what was acknowledged.
 fn look(root: &Path, acknowledged: &Acknowledged) -> Result<(), String> {
-    let store = Sqlite::open(state(root)).map_err(|error| format!("it cannot be opened: {error}"))?;
+    let store = SqliteStore::open(state(root)).map_err(|error| format!("it cannot be opened: {error}"))?;
     let blobs = acknowledged.get("blob").map_or(0, |last| last + 1);
     for n in 0..blobs {
-        store.get(Hash::of(&blob(n))).map_err(|error| format!("a value is gone: {error}"))?;
+        store
+            .get_blob(ContentHash::hash_bytes(&blob(n)))
+            .map_err(|error| format!("a value is gone: {error}"))?;
     }
     for run in ["one", "a", "b", "c", "d"] {
-        let (told, there) = (acknowledged.get(run), store.run(&id(run)).map_err(|error| error.to_string())?);
+        let (told, there) =
+            (acknowledged.get(run), store.find_run(&id(run)).map_err(|error| error.to_string())?);
         match (told, there) {
             (Some(_), None) => return Err(format!("the run {run} is gone")),
             (_, None) => continue,
@@ -119,18 +122,18 @@ fn look(root: &Path, acknowledged: &Acknowledged) -> Result<(), String> {
 }
 
 /// How many rows of a run there are, each of which is what was written and comes after the one before.
-fn rows(store: &Sqlite, run: &str) -> Result<u64, String> {
+fn rows(store: &SqliteStore, run: &str) -> Result<u64, String> {
     let mut rows = Vec::new();
-    let each = &mut |batch: Batch| {
+    let each = &mut |batch: JournalBatch| {
         rows.push(batch);
         true
     };
-    store.read(&id(run), 0, each).map_err(|error| format!("{run}: {error}"))?;
-    let mut chain = Hash::ZERO;
+    store.read_journal(&id(run), 0, each).map_err(|error| format!("{run}: {error}"))?;
+    let mut chain = ContentHash::ZERO;
     for (n, row) in (0..).zip(&rows) {
         let said = row.records.iter().map(|record| &record.event);
         let written = said.eq([&Event::Quarantined { message: text(run, n) }]);
-        if !written || Batch::new(n, chain, row.records.clone()).chain != row.chain {
+        if !written || JournalBatch::new(n, chain, row.records.clone()).chain != row.chain {
             return Err(format!("{run}: the row {n} is not what was written"));
         }
         chain = row.chain;

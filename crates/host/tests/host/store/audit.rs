@@ -3,10 +3,10 @@
 use std::thread;
 
 use serde_json::{Value, json};
-use skein_core::time::Time;
+use skein_core::time::Timestamp;
 use skein_host::{
-    audit::{Actor, Chain, Entry, Subject},
-    store::{AppendError, NewRun, Noted, Store, StoreError},
+    audit::{AuditActor, AuditChain, AuditEntry, AuditSubject},
+    store::{AppendError, NewRun, Store, StoreError, StoredAuditRecord},
 };
 
 use super::{
@@ -14,22 +14,22 @@ use super::{
     support::{Log, append, id, new_run},
 };
 
-pub fn entry(name: &str) -> Entry {
-    Entry {
-        at: Time(5),
-        actor: Actor::person("ada"),
+pub fn entry(name: &str) -> AuditEntry {
+    AuditEntry {
+        at: Timestamp(5),
+        actor: AuditActor::from_user("ada"),
         action: "gate.approve",
-        subject: Subject { kind: "gate", name: name.into(), path: None },
+        subject: AuditSubject { kind: "gate", name: name.into(), path: None },
         input: json!({"event": 1}),
         output: Value::Null,
     }
 }
 
 /// The records from one on, as they are kept.
-pub fn kept(store: &dyn Store, from: u64) -> Vec<Noted> {
+pub fn kept(store: &dyn Store, from: u64) -> Vec<StoredAuditRecord> {
     let mut all = Vec::new();
     store
-        .audit(from, &mut |noted| {
+        .read_audit(from, &mut |noted| {
             all.push(noted);
             true
         })
@@ -39,10 +39,10 @@ pub fn kept(store: &dyn Store, from: u64) -> Vec<Noted> {
 
 /// What they are about. The whole chain must hold.
 pub fn told(store: &dyn Store) -> Vec<String> {
-    let mut chain = Chain::default();
-    let name = |noted: Noted| {
+    let mut chain = AuditChain::default();
+    let name = |noted: StoredAuditRecord| {
         assert_eq!(noted.seq, chain.count);
-        let record = chain.follow(&noted.line).unwrap_or_else(|broken| panic!("{broken}"));
+        let record = chain.verify_next(&noted.line).unwrap_or_else(|broken| panic!("{broken}"));
         record["subject"]["ref"].as_str().unwrap().to_owned()
     };
     kept(store, 0).into_iter().map(name).collect()
@@ -51,7 +51,7 @@ pub fn told(store: &dyn Store) -> Vec<String> {
 pub fn records_come_with_their_row(world: &World) {
     let store = world();
     assert_eq!(told(&*store), [""; 0]);
-    store.create(&[NewRun { audit: vec![entry("start")], ..new_run("b") }]).unwrap();
+    store.create_runs(&[NewRun { audit: vec![entry("start")], ..new_run("b") }]).unwrap();
     let mut log = Log::create(&*store, "a");
     let mut row = log.row(&["x"]);
     row.audit = vec![entry("one"), entry("two")];
@@ -59,7 +59,7 @@ pub fn records_come_with_their_row(world: &World) {
     append(&*store, row).unwrap();
     log.wrote(&batch);
     log.append(&*store, &["nothing to tell"]).unwrap();
-    store.note(&[entry("apart")]).unwrap();
+    store.append_audit(&[entry("apart")]).unwrap();
     assert_eq!(told(&*world()), ["start", "one", "two", "apart"]);
     assert_eq!(kept(&*store, 2).iter().map(|noted| noted.seq).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(kept(&*store, u64::MAX), []);
@@ -72,8 +72,8 @@ pub fn nothing_is_told_of_what_was_not_written(world: &World) {
     row.audit = vec![entry("lost")];
     assert_eq!(append(&*store, row), Err(AppendError::Lost));
     let twice = NewRun { audit: vec![entry("twice")], ..new_run("a") };
-    assert!(matches!(store.create(&[twice]), Err(StoreError::Failed(_))));
-    assert_eq!(store.run(&id("b")), Ok(None));
+    assert!(matches!(store.create_runs(&[twice]), Err(StoreError::Failed(_))));
+    assert_eq!(store.find_run(&id("b")), Ok(None));
     assert_eq!(told(&*store), [""; 0]);
 }
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
-use skein_host::store::{AppendError, ClaimError, Sqlite, Store};
+use skein_host::store::{AppendError, ClaimError, SqliteStore, Store};
 
 use super::{
     sqlite::space,
@@ -162,9 +162,9 @@ fn orders() -> impl Iterator<Item = String> {
 
 /// Appends to a run of its own for as long as it can, and says what was acknowledged.
 fn append(dir: &Path) {
-    let store = Sqlite::open(dir).unwrap();
+    let store = SqliteStore::open(dir).unwrap();
     let run = orders().next().unwrap();
-    let mut log = match store.run(&id(&run)).unwrap() {
+    let mut log = match store.find_run(&id(&run)).unwrap() {
         Some(_) => Log::claim(&store, &run),
         None => Log::create(&store, &run),
     };
@@ -183,7 +183,7 @@ fn append(dir: &Path) {
 
 /// Appends to several runs at once, so that something waits to be written all the time.
 fn flood(dir: &Path) {
-    let store = Sqlite::open(dir).unwrap();
+    let store = SqliteStore::open(dir).unwrap();
     let name = orders().next().unwrap();
     thread::scope(|scope| {
         for n in 0..8 {
@@ -201,7 +201,7 @@ fn flood(dir: &Path) {
 
 /// Has a run, and appends to it when told.
 fn own(dir: &Path) {
-    let store = Sqlite::open(dir).unwrap();
+    let store = SqliteStore::open(dir).unwrap();
     let mut log = Log::create(&store, "r");
     say("ready");
     for order in orders() {
@@ -215,7 +215,7 @@ fn own(dir: &Path) {
 
 /// Claims the runs that it is told.
 fn claim(dir: &Path) {
-    let store = Sqlite::open(dir).unwrap();
+    let store = SqliteStore::open(dir).unwrap();
     say("ready");
     for run in orders() {
         match take(&store, &id(&run)) {
@@ -228,13 +228,13 @@ fn claim(dir: &Path) {
 
 /// Has a run, and answers every letter to it with what it says, in the same transaction as a row.
 fn answer(dir: &Path) {
-    let store = Arc::new(Sqlite::open(dir).unwrap());
+    let store = Arc::new(SqliteStore::open(dir).unwrap());
     let mut log = Log::create(&*store, "r");
     let (told, notices) = mpsc::channel();
     store.watch(Arc::new(move |notice| drop(told.send(notice))));
     say("ready");
     while notices.recv().is_ok() {
-        for letter in store.letters().unwrap() {
+        for letter in store.pending_requests().unwrap() {
             let mut row = log.row(&["answered"]);
             row.answers = vec![(letter.id, letter.body)];
             log.wrote(&row.batch.clone());
@@ -245,9 +245,9 @@ fn answer(dir: &Path) {
 
 /// Makes the runs that it is told.
 fn make(dir: &Path) {
-    let store = Sqlite::open(dir).unwrap();
+    let store = SqliteStore::open(dir).unwrap();
     for run in orders() {
-        store.create(&[new_run(&run)]).unwrap();
+        store.create_runs(&[new_run(&run)]).unwrap();
         say("made");
     }
 }

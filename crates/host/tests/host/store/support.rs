@@ -7,13 +7,13 @@ use std::{
 
 use serde_json::json;
 use skein_core::{
-    engine::{Batch, Cost, Event, Record},
+    engine::{Cost, Event, JournalBatch, JournalRecord},
     ids::RunId,
     ir::RunStatus,
-    plan::Hash,
-    time::Time,
+    plan::ContentHash,
+    time::Timestamp,
 };
-use skein_host::store::{Append, AppendError, Claim, ClaimError, Head, NewRun, Store};
+use skein_host::store::{AppendError, ClaimError, JournalAppend, NewRun, RunClaim, RunHead, Store};
 
 /// Long enough for any machine; a test that waits so long has failed.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -22,15 +22,15 @@ pub fn id(run: &str) -> RunId {
     RunId::new(run).unwrap()
 }
 
-pub fn head(status: RunStatus, closed: bool) -> Head {
-    Head {
+pub fn head(status: RunStatus, closed: bool) -> RunHead {
+    RunHead {
         workflow: "flow".into(),
         version: Some("1.0".into()),
         dialect: "swdl".into(),
         status,
         native_status: status.as_str().into(),
-        started_at: Some(Time(7)),
-        finished_at: closed.then_some(Time(9)),
+        started_at: Some(Timestamp(7)),
+        finished_at: closed.then_some(Timestamp(9)),
         closed,
         forked_from: None,
         cost: Cost::default(),
@@ -41,7 +41,7 @@ pub fn new_run(run: &str) -> NewRun {
     let frozen: Arc<[u8]> = b"a frozen definition"[..].into();
     NewRun {
         run: id(run),
-        definition: Hash::of(b"definition"),
+        definition: ContentHash::hash_bytes(b"definition"),
         frozen,
         about: json!({"workspace": "/w", "who": "ada"}),
         head: head(RunStatus::Queued, false),
@@ -53,27 +53,27 @@ pub fn new_run(run: &str) -> NewRun {
 }
 
 /// Claims one run.
-pub fn take(store: &dyn Store, run: &RunId) -> Result<Claim, ClaimError> {
-    store.claim(std::slice::from_ref(run))?.remove(0)
+pub fn take(store: &dyn Store, run: &RunId) -> Result<RunClaim, ClaimError> {
+    store.claim_runs(std::slice::from_ref(run))?.remove(0)
 }
 
 /// A run that rows are added to.
 #[derive(Debug, Clone)]
 pub struct Log {
-    pub claim: Claim,
+    pub claim: RunClaim,
     pub seq: u64,
-    pub chain: Hash,
+    pub chain: ContentHash,
 }
 
 impl Log {
     pub fn create(store: &dyn Store, run: &str) -> Log {
-        Log { claim: store.create(&[new_run(run)]).unwrap().remove(0), seq: 0, chain: Hash::ZERO }
+        Log { claim: store.create_runs(&[new_run(run)]).unwrap().remove(0), seq: 0, chain: ContentHash::ZERO }
     }
 
     /// Takes up a run where its journal ends.
     pub fn claim(store: &dyn Store, run: &str) -> Log {
         let claim = take(store, &id(run)).unwrap();
-        let (mut seq, mut chain) = (0, Hash::ZERO);
+        let (mut seq, mut chain) = (0, ContentHash::ZERO);
         for batch in rows(store, run) {
             seq = batch.seq + batch.records.len() as u64;
             chain = batch.chain;
@@ -82,12 +82,13 @@ impl Log {
     }
 
     /// The next row, which is not yet taken to be there.
-    pub fn row(&self, texts: &[&str]) -> Append {
+    pub fn row(&self, texts: &[&str]) -> JournalAppend {
         let event = |text: &&str| Event::Quarantined { message: (*text).to_owned() };
-        let records = texts.iter().map(|text| Record { at: Time(5), event: event(text) }).collect();
-        Append {
+        let records =
+            texts.iter().map(|text| JournalRecord { at: Timestamp(5), event: event(text) }).collect();
+        JournalAppend {
             claim: self.claim.clone(),
-            batch: Arc::new(Batch::new(self.seq, self.chain, records)),
+            batch: Arc::new(JournalBatch::new(self.seq, self.chain, records)),
             head: None,
             open: None,
             dead: Vec::new(),
@@ -99,7 +100,7 @@ impl Log {
         }
     }
 
-    pub fn wrote(&mut self, batch: &Batch) {
+    pub fn wrote(&mut self, batch: &JournalBatch) {
         self.seq = batch.seq + batch.records.len() as u64;
         self.chain = batch.chain;
     }
@@ -115,16 +116,16 @@ impl Log {
 }
 
 /// Appends, and waits for the end of it.
-pub fn append(store: &dyn Store, append: Append) -> Result<(), AppendError> {
+pub fn append(store: &dyn Store, append: JournalAppend) -> Result<(), AppendError> {
     let (told, outcome) = mpsc::channel();
     store.append(append, Box::new(move |outcome| told.send(outcome).unwrap()));
     outcome.recv_timeout(LONG).expect("an append ends")
 }
 
-pub fn rows(store: &dyn Store, run: &str) -> Vec<Batch> {
+pub fn rows(store: &dyn Store, run: &str) -> Vec<JournalBatch> {
     let mut rows = Vec::new();
     store
-        .read(&id(run), 0, &mut |batch| {
+        .read_journal(&id(run), 0, &mut |batch| {
             rows.push(batch);
             true
         })
@@ -134,7 +135,7 @@ pub fn rows(store: &dyn Store, run: &str) -> Vec<Batch> {
 
 /// What the events of a run say.
 pub fn texts(store: &dyn Store, run: &str) -> Vec<String> {
-    let text = |record: Record| match record.event {
+    let text = |record: JournalRecord| match record.event {
         Event::Quarantined { message } => message,
         other => panic!("{other:?}"),
     };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use skein_core::time::Millis;
-use skein_host::worker::{How, Refused, Which};
+use skein_host::process::{ExceededLimit, ProcessOutcome, StartRefusal};
 
 use super::{LONG, Place, begin, run, signed, until};
 
@@ -16,7 +16,7 @@ fn an_exit_status_is_told_as_it_is() {
     for status in [0, 1, 3, 127, 255] {
         let place = Place::new();
         let ended = run(place.sh(&format!("echo hello; exit {status}")));
-        assert_eq!(ended.how, How::Exited(status));
+        assert_eq!(ended.how, ProcessOutcome::Exited(status));
         assert_eq!((ended.tail.as_str(), ended.leaked.len(), ended.held), ("hello", 0, false));
         assert_eq!(place.log(), b"hello\n");
         place.assert_clean();
@@ -29,7 +29,7 @@ fn a_signal_is_no_exit() {
     let place = Place::new();
     for (word, number) in [("kill", 9), ("term", 15), ("abort", 6)] {
         let ended = run(place.misbehave(&["crash", word]));
-        let How::Signal { signal, oom, .. } = ended.how else { panic!("{ended:?}") };
+        let ProcessOutcome::Signal { signal, oom, .. } = ended.how else { panic!("{ended:?}") };
         assert_eq!((signal, oom), (number, false));
     }
     place.assert_clean();
@@ -50,24 +50,38 @@ fn what_cannot_be_started_says_why() {
         assert!(log.contains(&ended.how.message()), "{log:?} {ended:?}");
         ended.how
     };
-    assert!(matches!(how("/no/such/program"), How::NotFound(why) if why.contains("/no/such/program")));
-    assert!(matches!(how("no-such-program"), How::NotFound(why) if why.contains("/usr/bin")));
-    assert!(matches!(how("./log"), How::NotFound(_)));
-    assert!(matches!(how(&make("text", b"hello", 0o644)), How::NotExecutable(_)));
-    assert!(matches!(how(&place.name("")), How::NotExecutable(_)));
-    assert!(matches!(how(&make("junk", b"\x01\x02\x03", 0o755)), How::WrongFormat { interpreter: None, .. }));
+    assert!(
+        matches!(how("/no/such/program"), ProcessOutcome::NotFound(why) if why.contains("/no/such/program"))
+    );
+    assert!(matches!(how("no-such-program"), ProcessOutcome::NotFound(why) if why.contains("/usr/bin")));
+    assert!(matches!(how("./log"), ProcessOutcome::NotFound(_)));
+    assert!(matches!(how(&make("text", b"hello", 0o644)), ProcessOutcome::NotExecutable(_)));
+    assert!(matches!(how(&place.name("")), ProcessOutcome::NotExecutable(_)));
+    assert!(matches!(
+        how(&make("junk", b"\x01\x02\x03", 0o755)),
+        ProcessOutcome::WrongFormat { interpreter: None, .. }
+    ));
     let other = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\xff\x7f\x01\0\0\0".repeat(8);
-    assert!(matches!(how(&make("other", &other, 0o755)), How::WrongFormat { interpreter: None, .. }));
+    assert!(matches!(
+        how(&make("other", &other, 0o755)),
+        ProcessOutcome::WrongFormat { interpreter: None, .. }
+    ));
     let script = make("script", b"#! /no/interpreter -x\n", 0o755);
     assert!(
-        matches!(how(&script), How::WrongFormat { interpreter: Some(which), .. } if which == "/no/interpreter")
+        matches!(how(&script), ProcessOutcome::WrongFormat { interpreter: Some(which), .. } if which == "/no/interpreter")
     );
     let mut nowhere = place.sh("true");
     nowhere.directory = place.path("nowhere");
-    assert!(matches!(run(nowhere).how, How::CannotStart(Refused::Directory(_))));
+    assert!(matches!(run(nowhere).how, ProcessOutcome::CannotStart(StartRefusal::Directory(_))));
     let long = "x".repeat(4 << 20);
-    assert_eq!(run(place.task("/bin/true", &[&long])).how, How::CannotStart(Refused::Arguments));
-    assert!(matches!(run(place.task("/bin/true", &["a\0b"])).how, How::CannotStart(Refused::Other(_))));
+    assert_eq!(
+        run(place.task("/bin/true", &[&long])).how,
+        ProcessOutcome::CannotStart(StartRefusal::Arguments)
+    );
+    assert!(matches!(
+        run(place.task("/bin/true", &["a\0b"])).how,
+        ProcessOutcome::CannotStart(StartRefusal::Other(_))
+    ));
     place.assert_clean();
 }
 
@@ -79,7 +93,7 @@ fn a_program_in_the_workspace_is_not_taken_for_the_one_on_the_path() {
     fs::set_permissions(place.path("true"), fs::Permissions::from_mode(0o755)).expect("its mode");
     let mut task = place.task("true", &[]);
     task.environment = vec![("PATH".into(), format!("{}::/usr/bin:/bin", place.name("")).into())];
-    assert_eq!(run(task).how, How::Exited(0));
+    assert_eq!(run(task).how, ProcessOutcome::Exited(0));
 }
 
 /// The descriptors that this process was itself started with and that every child of it has: not ours to close.
@@ -107,7 +121,7 @@ fn a_child_has_three_descriptors() {
         let mut task = place.misbehave(&["descriptors"]);
         task.stdin = if input { b"hello"[..].into() } else { [][..].into() };
         task.stdout = apart.then(|| place.path("stdout"));
-        assert_eq!(run(task).how, How::Exited(0));
+        assert_eq!(run(task).how, ProcessOutcome::Exited(0));
         assert_eq!(String::from_utf8(place.log()).expect("text"), wanted);
     }
 }
@@ -133,21 +147,21 @@ fn each_limit_has_its_own_end() {
     // Silent from the start.
     let mut task = place.task("sleep", &["1000"]);
     task.start = Some(short);
-    task.limit = Some(Millis::hours(1));
-    assert_eq!(run(task).how, How::TimedOut(Which::Start(short)));
+    task.limit = Some(Millis::from_hours(1));
+    assert_eq!(run(task).how, ProcessOutcome::TimedOut(ExceededLimit::Start(short)));
     // Silent after its first words.
     let mut task = place.sh("echo hello; exec sleep 1000");
-    (task.start, task.idle) = (Some(Millis::hours(1)), Some(short));
-    assert_eq!(run(task).how, How::TimedOut(Which::Silence(short)));
+    (task.start, task.idle) = (Some(Millis::from_hours(1)), Some(short));
+    assert_eq!(run(task).how, ProcessOutcome::TimedOut(ExceededLimit::Silence(short)));
     // Never silent.
     let mut task = place.sh("while :; do echo hello; done");
-    (task.limit, task.idle) = (Some(Millis(400)), Some(Millis::hours(1)));
-    assert_eq!(run(task).how, How::TimedOut(Which::Total(Millis(400))));
+    (task.limit, task.idle) = (Some(Millis(400)), Some(Millis::from_hours(1)));
+    assert_eq!(run(task).how, ProcessOutcome::TimedOut(ExceededLimit::Total(Millis(400))));
     // Longer than any clock.
     let mut task = place.task("true", &[]);
     (task.limit, task.idle, task.start) =
         (Some(Millis(u64::MAX)), Some(Millis(u64::MAX)), Some(Millis(u64::MAX)));
-    assert_eq!(run(task).how, How::Exited(0));
+    assert_eq!(run(task).how, ProcessOutcome::Exited(0));
     place.assert_clean();
 }
 
@@ -156,9 +170,9 @@ fn each_limit_has_its_own_end() {
 fn a_slow_worker_is_not_a_silent_one() {
     let place = Place::new();
     let mut task = place.misbehave(&["drip", "20"]);
-    (task.start, task.idle) = (Some(Millis::seconds(60)), Some(Millis::seconds(60)));
+    (task.start, task.idle) = (Some(Millis::from_secs(60)), Some(Millis::from_secs(60)));
     let ended = run(task);
-    assert_eq!((ended.how, ended.log.bytes), (How::Exited(0), 20));
+    assert_eq!((ended.how, ended.log.bytes), (ProcessOutcome::Exited(0), 20));
 }
 
 #[test]
@@ -170,7 +184,7 @@ fn what_is_stopped_is_gone() {
     started.handle.stop();
     started.handle.stop();
     let ended = started.end();
-    assert_eq!((ended.how, ended.leaked), (How::Stopped, vec![]));
+    assert_eq!((ended.how, ended.leaked), (ProcessOutcome::Stopped, vec![]));
     assert!(super::gone(pid));
     place.assert_clean();
     started.handle.stop();
@@ -192,8 +206,8 @@ fn stopping_at_the_moment_of_the_end_gives_one_end() {
         }
         started.handle.stop();
         match started.end().how {
-            How::Exited(0) => by_itself += 1,
-            How::Stopped => stopped += 1,
+            ProcessOutcome::Exited(0) => by_itself += 1,
+            ProcessOutcome::Stopped => stopped += 1,
             other => panic!("{other:?}"),
         }
         assert!(started.ended.recv().is_err(), "it ends once");
@@ -211,7 +225,7 @@ fn each_supervisor_gets_the_end_of_its_own_process() {
         let all: Vec<_> =
             (0..64).zip(&places).map(|(n, place)| begin(place.sh(&format!("exit {n}")))).collect();
         for (n, started) in (0..).zip(&all) {
-            assert_eq!(started.end().how, How::Exited(n));
+            assert_eq!(started.end().how, ProcessOutcome::Exited(n));
         }
     }
     places.iter().for_each(Place::assert_clean);
@@ -223,7 +237,7 @@ fn running_out_of_descriptors_fails_the_attempt_only() {
     let place = Place::new();
     fs::create_dir(place.path("inner")).expect("a directory");
     let ended = run(place.misbehave(&["poor", &place.name("inner")]));
-    assert_eq!(ended.how, How::Exited(0), "{ended:?}");
+    assert_eq!(ended.how, ProcessOutcome::Exited(0), "{ended:?}");
     let log = String::from_utf8(place.log()).expect("text");
     assert_eq!(log, "Exited(0) CannotStart(Files) CannotStart(Files) Exited(0)");
     assert!(ended.took < Millis(u64::try_from(LONG.as_millis()).expect("a time")));

@@ -8,7 +8,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use skein_core::time::Millis;
-use skein_host::worker::{How, Which};
+use skein_host::process::{ExceededLimit, ProcessOutcome};
 
 use super::{MISBEHAVE, Place, begin, carrying, gone, run, signed, until};
 
@@ -24,7 +24,7 @@ fn one_that_does_not_listen_is_killed_after_its_grace() {
     let asked = Instant::now();
     started.handle.stop();
     let ended = started.end();
-    assert_eq!(ended.how, How::Stopped);
+    assert_eq!(ended.how, ProcessOutcome::Stopped);
     assert!(asked.elapsed() >= Duration::from_millis(300), "it had its grace");
     assert!(asked.elapsed() < Duration::from_secs(20), "and not much more");
     assert!(gone(pid));
@@ -40,7 +40,7 @@ fn each_process_is_asked_once() {
     let started = begin(task);
     until("it is ready", || place.path("log").exists() && place.log().starts_with(b"ready"));
     started.handle.stop();
-    assert_eq!(started.end().how, How::Stopped);
+    assert_eq!(started.end().how, ProcessOutcome::Stopped);
     // The shell may also say what happened to the `sleep` it waited for.
     assert_eq!(String::from_utf8(place.log()).expect("text").matches("asked").count(), 1);
     place.assert_clean();
@@ -51,12 +51,12 @@ fn killing_does_not_wait_for_the_grace() {
     let place = Place::new();
     let mut task = place.sh("trap '' TERM; exec \"$0\" wait \"$1\"");
     task.arguments.extend([MISBEHAVE.into(), place.name("signed").into()]);
-    task.grace = Millis::hours(1);
+    task.grace = Millis::from_hours(1);
     let started = begin(task);
     signed(&place.path("signed"));
     started.handle.stop();
     started.handle.kill();
-    assert_eq!(started.end().how, How::Stopped);
+    assert_eq!(started.end().how, ProcessOutcome::Stopped);
     place.assert_clean();
 }
 
@@ -70,7 +70,7 @@ fn a_suspended_worker_can_be_stopped() {
         stat.contains(") T ")
     });
     started.handle.stop();
-    assert_eq!(started.end().how, How::Stopped);
+    assert_eq!(started.end().how, ProcessOutcome::Stopped);
     place.assert_clean();
 }
 
@@ -80,7 +80,7 @@ fn a_daemon_does_not_outlive_its_attempt() {
     let place = Place::new();
     let ended = run(place.misbehave(&["daemon", "keep", "end", &place.name("signed")]));
     let pid = signed(&place.path("signed"));
-    assert_eq!(ended.how, How::Exited(0));
+    assert_eq!(ended.how, ProcessOutcome::Exited(0));
     let leaked: Vec<_> = ended.leaked.iter().map(|leaked| (leaked.pid, leaked.name.as_str())).collect();
     assert_eq!(leaked, [(pid, "misbehave")]);
     assert!(!ended.leaked[0].alive && gone(pid));
@@ -90,7 +90,7 @@ fn a_daemon_does_not_outlive_its_attempt() {
 /// C2, when the attempt is stopped or runs out of time.
 #[test]
 fn a_daemon_is_ended_with_its_attempt() {
-    for idle in [None, Some(Millis::seconds(2))] {
+    for idle in [None, Some(Millis::from_secs(2))] {
         let place = Place::new();
         let mut task = place.misbehave(&["daemon", "keep", "stay", &place.name("signed")]);
         task.idle = idle;
@@ -100,7 +100,8 @@ fn a_daemon_is_ended_with_its_attempt() {
             started.handle.stop();
         }
         let ended = started.end();
-        let wanted = idle.map_or(How::Stopped, |idle| How::TimedOut(Which::Silence(idle)));
+        let wanted = idle
+            .map_or(ProcessOutcome::Stopped, |idle| ProcessOutcome::TimedOut(ExceededLimit::Silence(idle)));
         assert_eq!((ended.how, ended.leaked), (wanted, vec![]));
         assert!(gone(pid));
         place.assert_clean();
@@ -138,14 +139,14 @@ fn a_daemon_lives_while_its_attempt_does() {
     let daemon = signed(&long.path("signed"));
     for round in 0..5 {
         // One that leaves nothing, one that leaves something of its own.
-        assert_eq!(run(short.sh("exit 0")).how, How::Exited(0));
+        assert_eq!(run(short.sh("exit 0")).how, ProcessOutcome::Exited(0));
         let file = format!("signed{round}");
         let ended = run(short.misbehave(&["daemon", "keep", "end", &short.name(&file)]));
         assert_eq!(ended.leaked.len(), 1, "{ended:?}");
         assert!(gone(signed(&short.path(&file))) && !gone(daemon));
     }
     started.handle.stop();
-    assert_eq!(started.end().how, How::Stopped);
+    assert_eq!(started.end().how, ProcessOutcome::Stopped);
     assert!(gone(daemon));
     long.assert_clean();
     short.assert_clean();
@@ -164,7 +165,7 @@ fn the_workers_of_a_worker_are_its_own() {
     let engine = Pid::from_raw(signed(&inner.path("engine"))).expect("a number");
     kill_process(engine, Signal::KILL).expect("it is there");
     let ended = started.end();
-    assert!(matches!(ended.how, How::Signal { signal: 9, .. }), "{ended:?}");
+    assert!(matches!(ended.how, ProcessOutcome::Signal { signal: 9, .. }), "{ended:?}");
     assert_eq!(ended.leaked.iter().map(|leaked| leaked.pid).collect::<Vec<_>>(), [worker]);
     assert!(gone(worker));
     outer.assert_clean();
@@ -175,7 +176,7 @@ fn the_workers_of_a_worker_are_its_own() {
 fn what_is_left_in_the_background_is_ended_and_named() {
     let place = Place::new();
     let ended = run(place.sh("sleep 1000 & echo $! > background; echo hello"));
-    assert_eq!((ended.how, ended.held, ended.tail.as_str()), (How::Exited(0), false, "hello"));
+    assert_eq!((ended.how, ended.held, ended.tail.as_str()), (ProcessOutcome::Exited(0), false, "hello"));
     assert_eq!(ended.leaked.len(), 1, "{:?}", ended.leaked);
     assert_eq!((ended.leaked[0].name.as_str(), ended.leaked[0].alive), ("sleep", false));
     assert!(gone(ended.leaked[0].pid));
@@ -186,7 +187,7 @@ fn what_is_left_in_the_background_is_ended_and_named() {
 fn what_ends_soon_after_is_not_left() {
     let place = Place::new();
     let ended = run(place.sh("(sleep 0.02; echo late) & echo soon"));
-    assert_eq!((ended.how, ended.leaked), (How::Exited(0), vec![]));
+    assert_eq!((ended.how, ended.leaked), (ProcessOutcome::Exited(0), vec![]));
     assert_eq!(place.log(), b"soon\nlate\n");
     place.assert_clean();
 }
@@ -206,7 +207,7 @@ fn output_held_open_by_a_stranger_does_not_hang() {
         .expect("its output");
     std::fs::write(place.path("go"), "go\n").expect("it reads");
     let ended = started.end();
-    assert_eq!((ended.how, ended.leaked, ended.held), (How::Exited(4), vec![], true));
+    assert_eq!((ended.how, ended.leaked, ended.held), (ProcessOutcome::Exited(4), vec![], true));
     drop(theirs);
 }
 
@@ -217,7 +218,7 @@ fn one_that_closes_its_pipes_and_stays_is_silent() {
     let mut task = place.sh("echo bye; exec >&- 2>&- <&-; exec sleep 1000");
     task.idle = Some(Millis(200));
     let ended = run(task);
-    assert_eq!(ended.how, How::TimedOut(Which::Silence(Millis(200))));
+    assert_eq!(ended.how, ProcessOutcome::TimedOut(ExceededLimit::Silence(Millis(200))));
     assert_eq!(place.log(), b"bye\n");
     place.assert_clean();
 }
@@ -232,7 +233,7 @@ fn a_fork_bomb_is_put_out() {
     until("it has begun", || carrying(&place.mark).len() > 20);
     started.handle.stop();
     let ended = started.end();
-    assert_eq!((ended.how, ended.leaked), (How::Stopped, vec![]));
+    assert_eq!((ended.how, ended.leaked), (ProcessOutcome::Stopped, vec![]));
     place.assert_clean();
 }
 

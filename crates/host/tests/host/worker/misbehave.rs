@@ -21,7 +21,10 @@ use rustix::process::{
     wait as wait_any,
 };
 use skein_core::time::Millis;
-use skein_host::worker::{Ended, Handle, How, Mark, StateMark, Task, adopt, end_all, leftovers, start};
+use skein_host::process::{
+    ProcessHandle, ProcessMark, ProcessOutcome, ProcessReport, ProcessSpec, StateMark, become_subreaper,
+    find_leftovers, kill_descendants, start_process,
+};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -77,13 +80,13 @@ fn quiet(command: &mut Command) -> &mut Command {
 
 /// Ends all that is below: a child that stays, and what another one left, in a session of its own and without a mark.
 fn below(stays: &str, left: &str) {
-    adopt();
+    become_subreaper();
     let mut child = quiet(ourselves().args(["wait", stays])).spawn().expect("a child");
     quiet(ourselves().args(["daemon", "wipe", "end", left])).status().expect("another one");
     while !Path::new(stays).exists() || !Path::new(left).exists() {
         thread::yield_now();
     }
-    end_all();
+    kill_descendants();
     // It was waited for already.
     let _ = child.wait();
 }
@@ -229,9 +232,9 @@ fn bomb(depth: usize) {
 }
 
 /// A mark that no other attempt here has.
-fn mark(state: &Path) -> Mark {
+fn mark(state: &Path) -> ProcessMark {
     static NEXT: AtomicU32 = AtomicU32::new(1);
-    let state = StateMark::of(state).expect("a state directory");
+    let state = StateMark::from_directory(state).expect("a state directory");
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     format!("{state}/run/0.0.1.1.main.{n}").parse().expect("a mark")
 }
@@ -248,24 +251,24 @@ fn init(program: &[&str]) {
 fn engine(state: &str, log: &str, program: &[&str]) {
     sign(&format!("{state}/engine"));
     let [program, arguments @ ..] = program else { exit(98) };
-    let mut task = Task::new(program, "/", log, mark(Path::new(state)));
+    let mut task = ProcessSpec::new(program, "/", log, mark(Path::new(state)));
     task.arguments = arguments.iter().map(Into::into).collect();
-    let handle = start(task, |_| ());
+    let handle = start_process(task, |_| ());
     let _keep = handle;
     for_ever();
 }
 
-fn run(task: Task) -> Ended {
+fn run(task: ProcessSpec) -> ProcessReport {
     let (send, receive) = mpsc::channel();
-    start(task, move |ended| {
+    start_process(task, move |ended| {
         let _ = send.send(ended);
     });
     receive.recv().expect("it ends")
 }
 
-fn our_task(directory: &Path, arguments: &[&str]) -> Task {
+fn our_task(directory: &Path, arguments: &[&str]) -> ProcessSpec {
     let program = std::env::current_exe().expect("this program");
-    let mut task = Task::new(program, "/", directory.join("log"), mark(directory));
+    let mut task = ProcessSpec::new(program, "/", directory.join("log"), mark(directory));
     task.arguments = arguments.iter().map(Into::into).collect();
     task
 }
@@ -283,10 +286,10 @@ fn attempt(directory: &Path, idle: &str, program: &[&str]) {
     print(format!("{:?}{}", ended.how, leaked.collect::<String>()).as_bytes());
 }
 
-fn begin(mut task: Task, log: PathBuf) -> (Handle, mpsc::Receiver<Ended>) {
+fn begin(mut task: ProcessSpec, log: PathBuf) -> (ProcessHandle, mpsc::Receiver<ProcessReport>) {
     task.log = log;
     let (send, receive) = mpsc::channel();
-    let handle = start(task, move |ended| send.send(ended).expect("someone waits"));
+    let handle = start_process(task, move |ended| send.send(ended).expect("someone waits"));
     (handle, receive)
 }
 
@@ -329,7 +332,7 @@ fn crowd(directory: &Path) {
         let mut count = 0;
         while !leaving.is_finished() {
             let ended = run(our_task(directory, &["environment"]));
-            assert_eq!((ended.how, ended.leaked), (How::Exited(0), vec![]), "after {count}");
+            assert_eq!((ended.how, ended.leaked), (ProcessOutcome::Exited(0), vec![]), "after {count}");
             count += 1;
         }
         leaving.join()
@@ -339,8 +342,8 @@ fn crowd(directory: &Path) {
 
 /// Looks for what an earlier engine left, as one of those that it left.
 fn itself(state: &Path) {
-    let state = StateMark::of(state).expect("a state directory");
-    let found = leftovers(&state, &[], |_| true);
+    let state = StateMark::from_directory(state).expect("a state directory");
+    let found = find_leftovers(&state, &[], |_| true);
     print(format!("{}", found.len()).as_bytes());
 }
 

@@ -19,7 +19,7 @@ use std::{
 };
 
 use skein_core::time::Millis;
-use skein_host::worker::{Ended, Handle, Mark, StateMark, Task, start};
+use skein_host::process::{ProcessHandle, ProcessMark, ProcessReport, ProcessSpec, StateMark, start_process};
 
 /// Longer than anything here may take on a machine that is busy with other things.
 const LONG: Duration = Duration::from_secs(120);
@@ -28,14 +28,14 @@ const MISBEHAVE: &str = env!("CARGO_BIN_EXE_misbehave");
 /// A directory and a mark that no other test has.
 struct Place {
     dir: tempfile::TempDir,
-    mark: Mark,
+    mark: ProcessMark,
 }
 
 impl Place {
     fn new() -> Place {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let dir = tempfile::tempdir().expect("a directory");
-        let state = StateMark::of(dir.path()).expect("its mark");
+        let state = StateMark::from_directory(dir.path()).expect("its mark");
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let mark = format!("{state}/run/0.0.1.1.main.{n}").parse().expect("a mark");
         Place { dir, mark }
@@ -49,19 +49,19 @@ impl Place {
         self.path(name).to_str().expect("a plain path").to_owned()
     }
 
-    fn task(&self, program: &str, arguments: &[&str]) -> Task {
-        let mut task = Task::new(program, self.dir.path(), self.path("log"), self.mark.clone());
+    fn task(&self, program: &str, arguments: &[&str]) -> ProcessSpec {
+        let mut task = ProcessSpec::new(program, self.dir.path(), self.path("log"), self.mark.clone());
         task.arguments = arguments.iter().map(OsString::from).collect();
         task.environment = vec![("PATH".into(), "/usr/bin:/bin".into())];
-        task.grace = Millis::seconds(30);
+        task.grace = Millis::from_secs(30);
         task
     }
 
-    fn misbehave(&self, arguments: &[&str]) -> Task {
+    fn misbehave(&self, arguments: &[&str]) -> ProcessSpec {
         self.task(MISBEHAVE, arguments)
     }
 
-    fn sh(&self, script: &str) -> Task {
+    fn sh(&self, script: &str) -> ProcessSpec {
         self.task("/bin/sh", &["-c", script])
     }
 
@@ -78,30 +78,30 @@ impl Place {
 
 /// A process under a supervisor, and how it will have ended.
 struct Started {
-    handle: Handle,
-    ended: Receiver<Ended>,
+    handle: ProcessHandle,
+    ended: Receiver<ProcessReport>,
 }
 
-fn begin(task: Task) -> Started {
+fn begin(task: ProcessSpec) -> Started {
     let (send, ended) = channel();
-    let handle = start(task, move |how| {
+    let handle = start_process(task, move |how| {
         let _ = send.send(how);
     });
     Started { handle, ended }
 }
 
 impl Started {
-    fn end(&self) -> Ended {
+    fn end(&self) -> ProcessReport {
         self.ended.recv_timeout(LONG).expect("it ends")
     }
 }
 
-fn run(task: Task) -> Ended {
+fn run(task: ProcessSpec) -> ProcessReport {
     begin(task).end()
 }
 
 /// The processes that carry a mark, found without the code that is tested.
-fn carrying(mark: &Mark) -> Vec<i32> {
+fn carrying(mark: &ProcessMark) -> Vec<i32> {
     let wanted = format!("SKEIN_MARK={mark}");
     let carries = |pid: i32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();

@@ -7,7 +7,7 @@ use std::{
 };
 
 use skein_core::{limits, time::Millis};
-use skein_host::worker::{Filter, How, Which, shown};
+use skein_host::process::{ExceededLimit, OutputFilter, ProcessOutcome, escape_for_terminal};
 
 use super::{MISBEHAVE, Place, begin, run, signed};
 
@@ -17,7 +17,7 @@ fn a_flood_takes_no_memory() {
     let place = Place::new();
     fs::create_dir(place.path("inner")).expect("a directory");
     let ended = run(place.misbehave(&["measure", &place.name("inner")]));
-    assert_eq!(ended.how, How::Exited(0), "{ended:?}");
+    assert_eq!(ended.how, ProcessOutcome::Exited(0), "{ended:?}");
     let kib: u64 = ended.tail.parse().expect("a figure");
     assert!(kib <= 32 * 1024, "{kib} KiB");
     let size = fs::metadata(place.path("inner/log")).expect("a log").len();
@@ -34,7 +34,7 @@ fn a_line_without_end_is_cut_in_the_middle() {
     task.arguments.push(MISBEHAVE.into());
     let ended = run(task);
     let kept = limits::LOG_BYTES as u64;
-    assert_eq!(ended.how, How::Exited(0));
+    assert_eq!(ended.how, ProcessOutcome::Exited(0));
     assert_eq!((ended.log.bytes, ended.log.kept, ended.log.cut), (100_000_008, kept, true));
     assert_eq!(ended.log.problem, None);
     let log = place.log();
@@ -54,7 +54,7 @@ fn garbage_is_kept_and_shown_safely() {
     let log = place.log();
     assert!(log.starts_with(b"\xff\xfe\0\x1b]52;c;aGk=\x07") && log.ends_with(b"\xc3"));
     let safe = |text: &str| text.chars().all(|c| !c.is_control() && c != '\u{202e}');
-    assert!(safe(&ended.tail) && safe(&shown(&log)), "{:?}", ended.tail);
+    assert!(safe(&ended.tail) && safe(&escape_for_terminal(&log)), "{:?}", ended.tail);
     assert!(ended.tail.contains("\\x1b]52") && ended.tail.ends_with("\\u{202e}\\xc3"), "{:?}", ended.tail);
 }
 
@@ -89,11 +89,11 @@ fn input_that_nobody_reads_blocks_nobody() {
     let started = begin(task);
     signed(&place.path("signed"));
     started.handle.stop();
-    assert_eq!(started.end().how, How::Stopped);
+    assert_eq!(started.end().how, ProcessOutcome::Stopped);
     // It ends without having read.
     let mut task = place.task("true", &[]);
     task.stdin = input;
-    assert_eq!(run(task).how, How::Exited(0));
+    assert_eq!(run(task).how, ProcessOutcome::Exited(0));
     place.assert_clean();
 }
 
@@ -105,7 +105,7 @@ fn input_and_output_go_on_at_the_same_time() {
     let mut task = place.misbehave(&["copy"]);
     task.stdin = Arc::clone(&input);
     let ended = run(task);
-    assert_eq!((ended.how, ended.log.bytes), (How::Exited(0), 8 << 20));
+    assert_eq!((ended.how, ended.log.bytes), (ProcessOutcome::Exited(0), 8 << 20));
     assert!(place.log() == *input, "what comes out is what went in");
 }
 
@@ -116,7 +116,7 @@ fn one_that_never_stops_reading_is_stopped_by_its_limit() {
     let mut task = place.misbehave(&["thirst"]);
     task.stdin = b"a little"[..].into();
     task.limit = Some(Millis(300));
-    assert_eq!(run(task).how, How::TimedOut(Which::Total(Millis(300))));
+    assert_eq!(run(task).how, ProcessOutcome::TimedOut(ExceededLimit::Total(Millis(300))));
     place.assert_clean();
 }
 
@@ -126,7 +126,7 @@ struct Hide(Vec<u8>);
 
 const WORD: &[u8] = b"hunter2";
 
-impl Filter for Hide {
+impl OutputFilter for Hide {
     fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         self.0.extend_from_slice(bytes);
         while let Some(at) = self.0.windows(WORD.len()).position(|window| window == WORD) {
@@ -180,7 +180,7 @@ fn an_attempt_goes_on_without_its_log() {
     let mut task = place.sh("echo hello; exit 5");
     task.log = place.path("no/such/place/log");
     let ended = run(task);
-    assert_eq!((ended.how, ended.tail.as_str()), (How::Exited(5), "hello"));
+    assert_eq!((ended.how, ended.tail.as_str()), (ProcessOutcome::Exited(5), "hello"));
     assert!(ended.log.cut && ended.log.problem.is_some());
 }
 

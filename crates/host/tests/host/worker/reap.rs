@@ -7,11 +7,13 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use skein_core::time::Millis;
-use skein_host::worker::{Mark, Reaped, Record, StateMark, leftovers, reap, records};
+use skein_host::process::{
+    ProcessMark, ProcessRecord, ReapReport, StateMark, find_leftovers, find_records, reap_leftovers,
+};
 
 use super::{MISBEHAVE, Place, gone, signed, until};
 
-const GRACE: Millis = Millis::seconds(30);
+const GRACE: Millis = Millis::from_secs(30);
 
 /// An engine with the given worker, below a process that inherits from it, as there is one on every machine.
 fn engine(place: &Place, worker: &[&str]) -> Child {
@@ -21,11 +23,11 @@ fn engine(place: &Place, worker: &[&str]) -> Child {
 }
 
 fn state(place: &Place) -> StateMark {
-    StateMark::of(place.dir.path()).expect("its mark")
+    StateMark::from_directory(place.dir.path()).expect("its mark")
 }
 
-fn notes(place: &Place) -> Vec<Record> {
-    records(place.dir.path()).into_iter().map(|(_, record)| record).collect()
+fn notes(place: &Place) -> Vec<ProcessRecord> {
+    find_records(place.dir.path()).into_iter().map(|(_, record)| record).collect()
 }
 
 /// Kills it as a crash would, when its worker runs.
@@ -41,11 +43,11 @@ fn over(mut init: Child) {
     assert!(init.wait().expect("it ends").success());
 }
 
-fn run_of(mark: &Mark) -> bool {
+fn run_of(mark: &ProcessMark) -> bool {
     mark.run.as_str() == "run"
 }
 
-fn ended(reaped: &Reaped) -> Vec<i32> {
+fn ended(reaped: &ReapReport) -> Vec<i32> {
     assert_eq!(reaped.left, []);
     reaped.ended.iter().map(|found| found.pid).collect()
 }
@@ -58,16 +60,16 @@ fn a_worker_whose_engine_was_killed_is_found_and_ended_and_no_other() {
     let (pid, innocent) = (signed(&place.path("signed")), signed(&other.path("signed")));
     crash(&place);
     crash(&other);
-    let found = leftovers(&state(&place), &notes(&place), run_of);
+    let found = find_leftovers(&state(&place), &notes(&place), run_of);
     assert_eq!(found.iter().map(|found| found.pid).collect::<Vec<_>>(), [pid]);
     assert_eq!(found[0].name, "misbehave");
-    assert_eq!(leftovers(&state(&place), &notes(&place), |_| false), []);
-    assert_eq!(ended(&reap(&state(&place), &notes(&place), run_of, GRACE)), [pid]);
+    assert_eq!(find_leftovers(&state(&place), &notes(&place), |_| false), []);
+    assert_eq!(ended(&reap_leftovers(&state(&place), &notes(&place), run_of, GRACE)), [pid]);
     over(first);
     assert!(gone(pid) && !gone(innocent));
-    assert_eq!(leftovers(&state(&place), &notes(&place), run_of), []);
+    assert_eq!(find_leftovers(&state(&place), &notes(&place), run_of), []);
     // By their marks alone.
-    assert_eq!(ended(&reap(&state(&other), &[], run_of, GRACE)), [innocent]);
+    assert_eq!(ended(&reap_leftovers(&state(&other), &[], run_of, GRACE)), [innocent]);
     over(second);
 }
 
@@ -77,7 +79,7 @@ fn a_daemon_of_a_worker_whose_engine_was_killed_is_found() {
     let init = engine(&place, &[MISBEHAVE, "daemon", "keep", "stay", &place.name("signed")]);
     let daemon = signed(&place.path("signed"));
     crash(&place);
-    let all = ended(&reap(&state(&place), &notes(&place), run_of, GRACE));
+    let all = ended(&reap_leftovers(&state(&place), &notes(&place), run_of, GRACE));
     assert!(all.contains(&daemon) && all.len() >= 2, "{all:?}");
     over(init);
     assert!(all.into_iter().all(gone));
@@ -91,12 +93,12 @@ fn a_worker_that_wiped_its_environment_is_found_by_its_note_and_never_mistaken()
     let pid = signed(&place.path("signed"));
     crash(&place);
     let notes = notes(&place);
-    assert_eq!(leftovers(&state(&place), &[], run_of), [], "it has no mark");
+    assert_eq!(find_leftovers(&state(&place), &[], run_of), [], "it has no mark");
     let json = serde_json::to_value(&notes[0]).expect("a note");
     let changed = |path: &str, value: serde_json::Value| {
         let mut json = json.clone();
         *json.pointer_mut(path).expect("a field of a note") = value;
-        serde_json::from_value::<Record>(json).expect("a note")
+        serde_json::from_value::<ProcessRecord>(json).expect("a note")
     };
     let start = json.pointer("/seen/start").and_then(serde_json::Value::as_u64).expect("a start");
     let recycled = [
@@ -105,9 +107,9 @@ fn a_worker_that_wiped_its_environment_is_found_by_its_note_and_never_mistaken()
         changed("/here/namespace", "pid:[1]".into()),
         changed("/mark", "another/run/0.0.1.1.main.1".into()),
     ];
-    assert_eq!(reap(&state(&place), &recycled, run_of, GRACE), Reaped::default());
+    assert_eq!(reap_leftovers(&state(&place), &recycled, run_of, GRACE), ReapReport::default());
     assert!(!gone(pid));
-    assert_eq!(ended(&reap(&state(&place), &notes, run_of, GRACE)), [pid]);
+    assert_eq!(ended(&reap_leftovers(&state(&place), &notes, run_of, GRACE)), [pid]);
     over(init);
     assert!(gone(pid));
 }
@@ -120,7 +122,7 @@ fn a_deaf_worker_whose_engine_was_killed_is_killed() {
     let init = engine(&place, &["/bin/sh", "-c", script, MISBEHAVE, &place.name("signed")]);
     let pid = signed(&place.path("signed"));
     crash(&place);
-    assert_eq!(ended(&reap(&state(&place), &notes(&place), run_of, Millis(100))), [pid]);
+    assert_eq!(ended(&reap_leftovers(&state(&place), &notes(&place), run_of, Millis(100))), [pid]);
     over(init);
     assert!(gone(pid));
 }
@@ -141,8 +143,8 @@ fn an_engine_never_ends_itself() {
     until("there is a note", || !notes(&place).is_empty());
     let mut json = serde_json::to_value(&notes(&place)[0]).expect("a note");
     json["seen"] = serde_json::json!({"pid": us, "start": start.parse::<u64>().expect("a number")});
-    let ours: Record = serde_json::from_value(json).expect("a note");
-    assert_eq!(leftovers(&state(&place), &[ours], |_| true).len(), 1, "only the worker, by its mark");
+    let ours: ProcessRecord = serde_json::from_value(json).expect("a note");
+    assert_eq!(find_leftovers(&state(&place), &[ours], |_| true).len(), 1, "only the worker, by its mark");
     started.handle.stop();
     started.end();
     // One that carries a mark itself.

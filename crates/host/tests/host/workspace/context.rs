@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, fs, os::unix::fs::symlink, sync::Arc};
 
 use skein_core::{
-    engine::{Finding, Input},
-    ir::{Call, Convergence, Export, Kind, Step},
+    engine::{CheckFinding, RunInput},
+    ir::{ArtifactExport, CallSpec, ConvergencePolicy, Step, StepKindSpec},
 };
-use skein_host::workspace::{Context, Ledger, Written, WrittenArtifacts};
+use skein_host::workspace::{ContextFolder, Ledger, WrittenArtifacts, WrittenSteps};
 
 use super::{
     tree,
@@ -82,10 +82,10 @@ fn a_check_with_iterations() {
     let trial = Trial::new(vec![step])
         .file("todo.md", "- [ ] a\n")
         .ok("implement-all")
-        .found("implement-all", Finding::Incomplete, &["todo:a"])
+        .found("implement-all", CheckFinding::Incomplete, &["todo:a"])
         .file("todo.md", "- [x] a\n")
         .ok("implement-all")
-        .found("implement-all", Finding::Complete, &[]);
+        .found("implement-all", CheckFinding::Complete, &[]);
     assert_eq!(trial.source("implement-all", "final-todo").as_deref(), Some("0.0.1.2.main.1"));
     expect("iterations", &trial);
 }
@@ -96,15 +96,15 @@ fn a_check_that_was_never_content() {
     let trial = Trial::new(vec![step, agent("verify").after(&["implement-all"])])
         .file("todo.md", "- [ ] a\n")
         .ok("implement-all")
-        .found("implement-all", Finding::Incomplete, &[])
+        .found("implement-all", CheckFinding::Incomplete, &[])
         .ok("implement-all")
-        .found("implement-all", Finding::Incomplete, &[])
+        .found("implement-all", CheckFinding::Incomplete, &[])
         .ok("verify");
     expect("incomplete", &trial);
 }
 
-fn convergence(fail: bool) -> Convergence {
-    Convergence {
+fn convergence(fail: bool) -> ConvergencePolicy {
+    ConvergencePolicy {
         stall_threshold: 2,
         max_stage: 3,
         fail_on_max_stage: fail,
@@ -125,7 +125,7 @@ fn a_stall() {
     let guard =
         ["scope:outside_allowed_paths", "scope:file:docs/x.md", "diff_budget:max_changed_files_exceeded"];
     for said in [&guard[..], &guard[..], &["test:b"], &["test:b"]] {
-        trial = trial.ok("fix").found("fix", Finding::Incomplete, said);
+        trial = trial.ok("fix").found("fix", CheckFinding::Incomplete, said);
     }
     expect("stalled", &trial);
 }
@@ -135,11 +135,11 @@ fn a_stage_that_helped() {
     let step = agent("fix").checked(20, false, Some(convergence(false)));
     let trial = Trial::new(vec![step])
         .ok("fix")
-        .found("fix", Finding::Incomplete, &["test:a"])
+        .found("fix", CheckFinding::Incomplete, &["test:a"])
         .ok("fix")
-        .found("fix", Finding::Incomplete, &["test:a"])
+        .found("fix", CheckFinding::Incomplete, &["test:a"])
         .ok("fix")
-        .found("fix", Finding::Complete, &[]);
+        .found("fix", CheckFinding::Complete, &[]);
     expect("converged", &trial);
 }
 
@@ -149,7 +149,7 @@ fn cancelled() {
     let trial = Trial::new(steps)
         .file("src/feature.ts", "x\n")
         .ok("implement")
-        .say(Input::Cancel { by: "ann".into(), reason: Some("wrong branch".into()) })
+        .say(RunInput::Cancel { by: "ann".into(), reason: Some("wrong branch".into()) })
         .stopped("beside")
         .stopped("test");
     expect("cancelled", &trial);
@@ -166,12 +166,17 @@ fn a_missing_artifact() {
 
 #[test]
 fn a_called_workflow() {
-    let call = Call {
+    let call = CallSpec {
         workflow: "sub.yaml".into(),
-        exports: vec![Export { from: id("implement"), artifact: name("implementation"), name: name("code") }],
+        exports: vec![ArtifactExport {
+            from: id("implement"),
+            artifact: name("implementation"),
+            name: name("code"),
+        }],
     };
     let library = BTreeMap::from([("sub.yaml".to_owned(), Arc::new(workflow("sub", vec![implement()])))]);
-    let steps = vec![Step::new(id("build"), Kind::Call(Box::new(call))), script("test").after(&["build"])];
+    let steps =
+        vec![Step::new(id("build"), StepKindSpec::Call(Box::new(call))), script("test").after(&["build"])];
     let trial = Trial::calling(steps, &library).file("src/feature.ts", "x\n").ok("implement").ok("test");
     assert_eq!(trial.source("build", "code").as_deref(), Some("1.0.1.1.main.1"));
     expect("called", &trial);
@@ -181,7 +186,7 @@ fn a_called_workflow() {
 fn a_ledger_is_the_same_from_the_journal() {
     let trial = Trial::new(vec![implement().retries(1)]).fail("implement", "no").wait().ok("implement");
     let mut again = Ledger::new();
-    trial.records.iter().for_each(|record| again.feed(record));
+    trial.records.iter().for_each(|record| again.apply_record(record));
     trial.story(|story| assert_eq!(*story.ledger, again));
 }
 
@@ -224,8 +229,14 @@ fn nothing_is_read_from_the_context() {
             &id("implement"),
         )
     });
-    let source = trial.story(|story| story.source(at.unwrap(), &name("implementation"))).unwrap().unwrap();
-    trial.run.put(Some((source.attempt, &source.artifact)), &trial.workspace, &name("given")).unwrap();
+    let source = trial
+        .story(|story| story.find_artifact_source(at.unwrap(), &name("implementation")))
+        .unwrap()
+        .unwrap();
+    trial
+        .run
+        .put_artifact(Some((source.attempt, &source.artifact)), &trial.workspace, &name("given"))
+        .unwrap();
     let given = trial.dir.path().join("work/given/src/feature.ts");
     assert_eq!(fs::read_to_string(given).unwrap(), "good\n");
 }
@@ -233,15 +244,15 @@ fn nothing_is_read_from_the_context() {
 #[test]
 fn a_context_knows_its_run_and_clears_only_what_is_a_context() {
     let trial = Trial::new(vec![implement()]).file("context/mine/notes.md", "mine\n");
-    assert_eq!(trial.context().holder().unwrap(), None);
+    assert_eq!(trial.context().read_holder().unwrap(), None);
     trial.write();
-    let holder = trial.context().holder().unwrap().unwrap();
+    let holder = trial.context().read_holder().unwrap().unwrap();
     assert_eq!((holder.id.as_str(), holder.status.as_str()), ("run-1", "RUNNING"));
     fs::write(trial.context_path().join(".skein-pending-1-2-3"), "left by a crash").unwrap();
     trial.context().clear(&WrittenArtifacts::read(&trial.run).unwrap()).unwrap();
     assert_eq!(tree::of(&trial.context_path()), "mine/\nmine/notes.md\n    mine\n");
     fs::write(trial.context_path().join("_workflow.json"), "{").unwrap();
-    assert_eq!(trial.context().holder().unwrap(), None);
+    assert_eq!(trial.context().read_holder().unwrap(), None);
 }
 
 #[test]
@@ -251,11 +262,11 @@ fn a_context_is_never_written_through_a_link() {
     fs::create_dir(&outside).unwrap();
     fs::create_dir(trial.context_path()).unwrap();
     symlink(&outside, trial.context_path().join("implement")).unwrap();
-    let error = trial.story(|story| trial.context().write(story, &mut Written::default())).unwrap_err();
+    let error = trial.story(|story| trial.context().write(story, &mut WrittenSteps::default())).unwrap_err();
     assert!(error.to_string().contains("`implement` is a symbolic link"), "{error}");
     fs::remove_dir_all(trial.context_path()).unwrap();
     symlink(&outside, trial.context_path()).unwrap();
-    assert!(Context::open(&trial.workspace, "context").is_err());
-    assert!(Context::open(&trial.workspace, "../outside").is_err());
+    assert!(ContextFolder::open(&trial.workspace, "context").is_err());
+    assert!(ContextFolder::open(&trial.workspace, "../outside").is_err());
     assert!(fs::read_dir(&outside).unwrap().next().is_none());
 }

@@ -5,9 +5,9 @@ use std::{env, fs, path::Path, process::Command};
 use skein_core::{
     engine::AttemptId,
     ids::{ArtifactName, RunId},
-    ir::ArtifactOut,
+    ir::OutputArtifact,
 };
-use skein_host::workspace::{ArtifactLimits, Root, RunDir};
+use skein_host::workspace::{ArtifactLimits, RootFolder, RunDir};
 
 const SMALL: &str = "SKEIN_TEST_SMALL_DISK";
 
@@ -41,20 +41,20 @@ fn inside() {
     let small = Path::new(&small);
     let work = tempfile::tempdir().unwrap();
     fs::write(work.path().join("large"), vec![7; 1024 * 1024]).unwrap();
-    let workspace = Root::open(work.path()).unwrap();
-    let state = Root::open(small).unwrap();
+    let workspace = RootFolder::open(work.path()).unwrap();
+    let state = RootFolder::open(small).unwrap();
     let run = RunDir::create(&state, &RunId::new("r").unwrap()).unwrap();
     let attempt: AttemptId = "0.0.1.1.main.1".parse().unwrap();
-    let gives = [ArtifactOut { name: ArtifactName::new("a").unwrap(), path: "large".into(), kind: None }];
-    let error = run.keep(attempt, &workspace, &gives, &[], ArtifactLimits::default()).unwrap_err();
+    let gives = [OutputArtifact { name: ArtifactName::new("a").unwrap(), path: "large".into(), kind: None }];
+    let error = run.keep_artifacts(attempt, &workspace, &gives, &[], ArtifactLimits::default()).unwrap_err();
     assert!(error.is_no_space(), "{error}");
     assert!(error.to_string().contains("there is no space left on the disk"), "{error}");
-    assert_eq!(run.find_kept(attempt).unwrap(), None);
+    assert_eq!(run.find_manifest(attempt).unwrap(), None);
     assert!(fs::read_dir(small.join("runs/r/pending")).unwrap().next().is_none());
     // What was there before stands, and there is room again.
-    state.replace("file", b"old").unwrap();
-    assert!(state.replace("file", &vec![7; 1024 * 1024]).unwrap_err().is_no_space());
-    assert_eq!(state.read("file", 10).unwrap(), b"old");
+    state.replace_file("file", b"old").unwrap();
+    assert!(state.replace_file("file", &vec![7; 1024 * 1024]).unwrap_err().is_no_space());
+    assert_eq!(state.read_file("file", 10).unwrap(), b"old");
     fs::write(work.path().join("large"), "small").unwrap();
-    assert!(run.keep(attempt, &workspace, &gives, &[], ArtifactLimits::default()).is_ok());
+    assert!(run.keep_artifacts(attempt, &workspace, &gives, &[], ArtifactLimits::default()).is_ok());
 }

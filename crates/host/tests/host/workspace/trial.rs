@@ -5,15 +5,17 @@ use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, Cost, Finding, Input, Record, Report, Role, RunState, Start, Stimulus, decide,
+        AttemptEnd, AttemptId, AttemptReport, AttemptRole, CheckFinding, Cost, JournalRecord, RunInput,
+        RunStart, RunState, TimedInput, decide,
     },
     ids::{ArtifactName, RunId, StepId, WorkflowId},
     ir::*,
-    plan::{Plan, check},
-    time::{Millis, Time},
+    plan::{Plan, check_workflow},
+    time::{Millis, Timestamp},
 };
 use skein_host::workspace::{
-    ArtifactLimits, Context, Kept, Ledger, Observation, Root, RunDir, Story, Written, find_step,
+    ArtifactLimits, ArtifactManifest, ContextFolder, ContextInput, Ledger, RootFolder, RunDir,
+    WorkerObservation, WrittenSteps, find_step,
 };
 
 pub fn id(text: &str) -> StepId {
@@ -25,25 +27,25 @@ pub fn name(text: &str) -> ArtifactName {
 }
 
 pub fn agent(text: &str) -> Step {
-    let worker = Worker::Agent {
+    let worker = WorkerSpec::Agent {
         name: None,
         program: Some("CODEX_CLI".into()),
         model: None,
         instructions: None,
-        capabilities: vec![Capability::Read, Capability::Edit],
+        capabilities: vec![WorkerCapability::Read, WorkerCapability::Edit],
         tools: Vec::new(),
         max_turns: None,
         command_timeout: None,
     };
-    let mut step = Step::new(id(text), Kind::Work(Box::new(Work::new(worker))));
-    step.policy.effects.incomplete = Effect::CONTINUE;
+    let mut step = Step::new(id(text), StepKindSpec::Work(Box::new(WorkSpec::new(worker))));
+    step.policy.effects.incomplete = OutcomeEffect::CONTINUE;
     step.policy.keeps_slot = true;
     step
 }
 
 pub fn script(text: &str) -> Step {
-    let worker = Worker::Script { text: "true".into(), capabilities: vec![Capability::Read] };
-    Step { kind: Kind::Work(Box::new(Work::new(worker))), ..agent(text) }
+    let worker = WorkerSpec::Script { text: "true".into(), capabilities: vec![WorkerCapability::Read] };
+    Step { kind: StepKindSpec::Work(Box::new(WorkSpec::new(worker))), ..agent(text) }
 }
 
 /// What is said of a step, one thing after another.
@@ -52,11 +54,11 @@ pub trait Says: Sized {
     fn gives(self, name: &str, path: &str, kind: Option<&str>) -> Self;
     fn continues(self) -> Self;
     fn retries(self, more: u32) -> Self;
-    fn checked(self, max: u32, incomplete_is_an_end: bool, convergence: Option<Convergence>) -> Self;
+    fn checked(self, max: u32, incomplete_is_an_end: bool, convergence: Option<ConvergencePolicy>) -> Self;
 }
 
-fn work(step: &mut Step) -> &mut Work {
-    let Kind::Work(work) = &mut step.kind else { panic!("{} is no work", step.id) };
+fn work(step: &mut Step) -> &mut WorkSpec {
+    let StepKindSpec::Work(work) = &mut step.kind else { panic!("{} is no work", step.id) };
     work
 }
 
@@ -66,24 +68,25 @@ impl Says for Step {
     }
 
     fn gives(mut self, name: &str, path: &str, kind: Option<&str>) -> Step {
-        let gives = ArtifactOut { name: self::name(name), path: path.into(), kind: kind.map(str::to_owned) };
+        let gives =
+            OutputArtifact { name: self::name(name), path: path.into(), kind: kind.map(str::to_owned) };
         work(&mut self).gives.push(gives);
         self
     }
 
     fn continues(mut self) -> Step {
-        self.policy.effects.failed = Effect::CONTINUE;
+        self.policy.effects.failed = OutcomeEffect::CONTINUE;
         self
     }
 
     fn retries(mut self, more: u32) -> Step {
-        self.policy.retry = Retry::of(&ErrorClass::CURABLE, more + 1, Backoff::default());
+        self.policy.retry = StepRetry::for_classes(&ErrorClass::CURABLE, more + 1, Backoff::default());
         self
     }
 
-    fn checked(mut self, max: u32, end: bool, convergence: Option<Convergence>) -> Step {
+    fn checked(mut self, max: u32, end: bool, convergence: Option<ConvergencePolicy>) -> Step {
         let worker = work(&mut self).worker.clone();
-        work(&mut self).check = Some(Box::new(Check {
+        work(&mut self).check = Some(Box::new(CompletionCheck {
             worker,
             timeout: None,
             max_iterations: max,
@@ -96,11 +99,11 @@ impl Says for Step {
 }
 
 pub fn workflow(title: &str, steps: Vec<Step>) -> Workflow {
-    let mut scope = Scope::new(Shape::Graph, steps);
-    scope.timeout = Some(Millis::minutes(30));
+    let mut scope = StepScope::new(ScopeShape::Graph, steps);
+    scope.timeout = Some(Millis::from_mins(30));
     scope.concurrency = Some(2);
     let mut workflow = Workflow::new(WorkflowId::new(title).unwrap(), scope);
-    workflow.words = Words::of(run_word, step_word);
+    workflow.words = StatusWords::from_tables(run_word, step_word);
     workflow.context.directory = Some("./context".into());
     workflow
 }
@@ -132,13 +135,13 @@ pub struct Trial {
     pub dir: tempfile::TempDir,
     plan: Plan,
     pub state: RunState,
-    pub records: Vec<Record>,
+    pub records: Vec<JournalRecord>,
     ledger: Ledger,
     pub run: RunDir,
-    pub workspace: Root,
+    pub workspace: RootFolder,
     /// What was told of the run while it went on.
-    written: Written,
-    now: Time,
+    written: WrittenSteps,
+    now: Timestamp,
 }
 
 impl Trial {
@@ -147,16 +150,16 @@ impl Trial {
     }
 
     pub fn calling(steps: Vec<Step>, library: &BTreeMap<String, Arc<Workflow>>) -> Trial {
-        let checked = check(Arc::new(workflow("main", steps)), library);
+        let checked = check_workflow(Arc::new(workflow("main", steps)), library);
         let definition = checked.definition.unwrap_or_else(|| panic!("{:#?}", checked.problems));
         let plan = definition.bind(Value::Null).unwrap();
         let dir = tempfile::tempdir().unwrap();
         for folder in ["state", "work", "live"] {
             fs::create_dir(dir.path().join(folder)).unwrap();
         }
-        let state = Root::open(&dir.path().join("state")).unwrap();
+        let state = RootFolder::open(&dir.path().join("state")).unwrap();
         let run = RunDir::create(&state, &RunId::new("run-1").unwrap()).unwrap();
-        let workspace = Root::open(&dir.path().join("work")).unwrap();
+        let workspace = RootFolder::open(&dir.path().join("work")).unwrap();
         let trial = Trial {
             dir,
             plan,
@@ -165,23 +168,23 @@ impl Trial {
             ledger: Ledger::new(),
             run,
             workspace,
-            written: Written::default(),
-            now: Time(1_700_000_000_000),
+            written: WrittenSteps::default(),
+            now: Timestamp(1_700_000_000_000),
         };
         let run = RunId::new("run-1").unwrap();
-        trial.say(Input::Start(Box::new(Start::new(run))))
+        trial.say(RunInput::Start(Box::new(RunStart::new(run))))
     }
 
-    pub fn say(mut self, input: Input) -> Trial {
+    pub fn say(mut self, input: RunInput) -> Trial {
         let mut events = Vec::new();
-        decide(&self.plan, &mut self.state, &Stimulus { at: self.now, grant: 100, input }, &mut events)
+        decide(&self.plan, &mut self.state, &TimedInput { at: self.now, grant: 100, input }, &mut events)
             .unwrap();
         for event in events {
-            let record = Record { at: self.now, event };
-            self.ledger.feed(&record);
+            let record = JournalRecord { at: self.now, event };
+            self.ledger.apply_record(&record);
             self.records.push(record);
         }
-        self.now = self.now.after(Millis::seconds(1));
+        self.now = self.now.saturating_add(Millis::from_secs(1));
         self.tell();
         self
     }
@@ -198,8 +201,8 @@ impl Trial {
 
     /// Tells the second context of the run as it was.
     pub fn tell_of(&mut self, (state, ledger): &(RunState, Ledger)) {
-        let live = Context::of(Root::open(&self.live_path()).unwrap());
-        let story = Story { plan: &self.plan, state, ledger, run: &self.run };
+        let live = ContextFolder::from_root(RootFolder::open(&self.live_path()).unwrap());
+        let story = ContextInput { plan: &self.plan, state, ledger, run: &self.run };
         live.write(&story, &mut self.written).unwrap();
     }
 
@@ -226,29 +229,31 @@ impl Trial {
     fn end(self, step: &str, end: AttemptEnd) -> Trial {
         let attempt = self.attempt(step);
         let cost = Cost { tokens: 5_000, micro_usd: None };
-        self.say(Input::Finished { attempt, report: Report::new(end, cost) })
+        self.say(RunInput::Finished { attempt, report: AttemptReport::new(end, cost) })
     }
 
     /// A worker succeeds: what it gave is kept before that is said.
     pub fn ok(self, step: &str) -> Trial {
         let attempt = self.attempt(step);
-        if attempt.role == Role::Main {
+        if attempt.role == AttemptRole::Main {
             self.keep(attempt);
         }
         self.end(step, AttemptEnd::Succeeded { output: Arc::new(json!({})) })
     }
 
-    fn keep(&self, attempt: AttemptId) -> Kept {
+    fn keep(&self, attempt: AttemptId) -> ArtifactManifest {
         let scope = self.state.instance(attempt.at.0).scope;
-        let Kind::Work(work) = &self.plan.definition.scope(scope).step(attempt.at.1).kind else { panic!() };
+        let StepKindSpec::Work(work) = &self.plan.definition.scope(scope).step(attempt.at.1).kind else {
+            panic!()
+        };
         let limits = ArtifactLimits::default();
-        self.run.keep(attempt, &self.workspace, &work.gives, &[], limits).unwrap()
+        self.run.keep_artifacts(attempt, &self.workspace, &work.gives, &[], limits).unwrap()
     }
 
     pub fn seen(self, step: &str, files: &[&str], summary: &str) -> Trial {
         let files_changed = files.iter().map(ToString::to_string).collect();
-        let seen = Observation { command: None, files_changed, summary: Some(summary.into()) };
-        self.run.attempt(self.attempt(step)).unwrap().observe(&seen).unwrap();
+        let seen = WorkerObservation { command: None, files_changed, summary: Some(summary.into()) };
+        self.run.create_attempt(self.attempt(step)).unwrap().save_observation(&seen).unwrap();
         self
     }
 
@@ -266,7 +271,7 @@ impl Trial {
         self.end(step, AttemptEnd::Stopped)
     }
 
-    pub fn found(self, step: &str, finding: Finding, fingerprints: &[&str]) -> Trial {
+    pub fn found(self, step: &str, finding: CheckFinding, fingerprints: &[&str]) -> Trial {
         let fingerprints = fingerprints.iter().map(ToString::to_string).collect();
         self.end(
             step,
@@ -276,31 +281,31 @@ impl Trial {
 
     /// Time passes until a retry is due.
     pub fn wait(mut self) -> Trial {
-        self.now = self.now.after(Millis::minutes(1));
-        self.say(Input::Wake)
+        self.now = self.now.saturating_add(Millis::from_mins(1));
+        self.say(RunInput::Wake)
     }
 
-    pub fn context(&self) -> Context {
-        Context::open(&self.workspace, "./context").unwrap()
+    pub fn context(&self) -> ContextFolder {
+        ContextFolder::open(&self.workspace, "./context").unwrap()
     }
 
     pub fn context_path(&self) -> PathBuf {
         self.dir.path().join("work/context")
     }
 
-    pub fn story<T>(&self, then: impl FnOnce(&Story<'_>) -> T) -> T {
-        then(&Story { plan: &self.plan, state: &self.state, ledger: &self.ledger, run: &self.run })
+    pub fn story<T>(&self, then: impl FnOnce(&ContextInput<'_>) -> T) -> T {
+        then(&ContextInput { plan: &self.plan, state: &self.state, ledger: &self.ledger, run: &self.run })
     }
 
     pub fn write(&self) {
-        self.story(|story| self.context().write(story, &mut Written::default())).unwrap();
+        self.story(|story| self.context().write(story, &mut WrittenSteps::default())).unwrap();
     }
 
     /// What a step of the root gave.
     pub fn source(&self, step: &str, artifact: &str) -> Option<String> {
         let root = skein_core::engine::InstanceIx::ROOT;
         let at = find_step(&self.plan, &self.state, root, &id(step)).unwrap();
-        let source = self.story(|story| story.source(at, &name(artifact))).unwrap();
+        let source = self.story(|story| story.find_artifact_source(at, &name(artifact))).unwrap();
         source.map(|source| source.attempt.to_string())
     }
 }

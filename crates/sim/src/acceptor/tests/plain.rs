@@ -2,50 +2,50 @@
 
 use serde_json::json;
 use skein_core::{
-    engine::{AttemptEnd, Decision, Event, Finding, Opening, Outcome, Role, Skip},
-    ir::{Effect, ErrorClass, RunStatus},
+    engine::{AttemptEnd, AttemptRole, CheckFinding, Event, SkipReason, StepOutcome, Verdict, Waitpoint},
+    ir::{ErrorClass, OutcomeEffect, RunStatus},
     plan::Plan,
-    time::Time,
+    time::Timestamp,
 };
 
 use super::{History, Pen, at, attempt, error, find, judge, refused};
-use crate::kit::*;
+use crate::test_kit::*;
 
 /// `a` fails once and is retried; `b` is incomplete once; `c` is skipped; `g` is approved.
 fn history() -> (Plan, History) {
-    let mut c = after(work("c"), &["b"]);
-    c.when = Some(cond("$steps.b.n == 2"));
-    let mut scope = graph(vec![
-        retried(work("a"), ErrorClass::External, 2),
-        after(checked("b", 3), &["a"]),
+    let mut c = with_dependencies(work_step("c"), &["b"]);
+    c.when = Some(parse_condition("$steps.b.n == 2"));
+    let mut scope = graph_scope(vec![
+        with_retry(work_step("a"), ErrorClass::External, 2),
+        with_dependencies(checked_step("b", 3), &["a"]),
         c,
-        after(gate("g"), &["b"]),
+        with_dependencies(gate_step("g"), &["b"]),
     ]);
     scope.concurrency = Some(1);
-    let mut pen = Pen::new(plan(scope));
+    let mut pen = Pen::new(build_plan(scope));
     let (a, b, c, g) = (at(0, 0), at(0, 1), at(0, 2), at(0, 3));
     pen.put(Event::StepReady { at: a });
-    pen.starts(attempt(a, 1, Role::Main, 1));
-    pen.ends(attempt(a, 1, Role::Main, 1), bad(ErrorClass::External));
-    pen.put(Event::RetryScheduled { at: a, due: Time(1_100), error: error(ErrorClass::External) });
+    pen.starts(attempt(a, 1, AttemptRole::Main, 1));
+    pen.ends(attempt(a, 1, AttemptRole::Main, 1), failed_end(ErrorClass::External));
+    pen.put(Event::RetryScheduled { at: a, due: Timestamp(1_100), error: error(ErrorClass::External) });
     pen.pass(100);
-    pen.starts(attempt(a, 1, Role::Main, 2));
-    pen.ends(attempt(a, 1, Role::Main, 2), good(json!({"n": 1})));
-    pen.ended(a, Outcome::Succeeded, json!({"n": 1}), Effect::GO_ON, None);
+    pen.starts(attempt(a, 1, AttemptRole::Main, 2));
+    pen.ends(attempt(a, 1, AttemptRole::Main, 2), succeeded_end(json!({"n": 1})));
+    pen.ended(a, StepOutcome::Succeeded, json!({"n": 1}), OutcomeEffect::GO_ON, None);
     pen.put(Event::StepReady { at: b });
-    for (iteration, finding) in [(1, Finding::Incomplete), (2, Finding::Complete)] {
+    for (iteration, finding) in [(1, CheckFinding::Incomplete), (2, CheckFinding::Complete)] {
         if iteration > 1 {
-            pen.goes_on(b, Role::Main, iteration);
+            pen.goes_on(b, AttemptRole::Main, iteration);
         }
-        pen.starts(attempt(b, iteration, Role::Main, 1));
-        pen.ends(attempt(b, iteration, Role::Main, 1), good(json!({"n": 1})));
-        pen.goes_on(b, Role::Check, iteration);
-        pen.starts(attempt(b, iteration, Role::Check, 1));
-        pen.ends(attempt(b, iteration, Role::Check, 1), finds(finding, &[]));
+        pen.starts(attempt(b, iteration, AttemptRole::Main, 1));
+        pen.ends(attempt(b, iteration, AttemptRole::Main, 1), succeeded_end(json!({"n": 1})));
+        pen.goes_on(b, AttemptRole::Check, iteration);
+        pen.starts(attempt(b, iteration, AttemptRole::Check, 1));
+        pen.ends(attempt(b, iteration, AttemptRole::Check, 1), checked_end(finding, &[]));
     }
-    pen.ended(b, Outcome::Succeeded, json!({"n": 1}), Effect::GO_ON, None);
-    pen.ended(c, Outcome::Skipped(Skip::Condition), json!(null), Effect::BLOCK, None);
-    let opening = Opening(0);
+    pen.ended(b, StepOutcome::Succeeded, json!({"n": 1}), OutcomeEffect::GO_ON, None);
+    pen.ended(c, StepOutcome::Skipped(SkipReason::Condition), json!(null), OutcomeEffect::BLOCK, None);
+    let opening = Waitpoint(0);
     pen.put(Event::Opened {
         at: g,
         opening,
@@ -57,13 +57,13 @@ fn history() -> (Plan, History) {
     });
     pen.put(Event::Decided {
         opening,
-        decision: Decision::Approve,
+        decision: Verdict::Approve,
         by: "ann".into(),
         reason: None,
         grants: Vec::new(),
     });
     let output = json!({"decision": "approve", "reason": null, "approver": "ann"});
-    pen.ended(g, Outcome::Succeeded, output, Effect::GO_ON, None);
+    pen.ended(g, StepOutcome::Succeeded, output, OutcomeEffect::GO_ON, None);
     pen.decided(RunStatus::Succeeded, json!(null));
     pen.done()
 }
@@ -137,11 +137,11 @@ fn a_retry_that_is_due_too_early_or_starts_too_early_is_refused() {
     refused(&history(), "not between", |history| {
         let i = find(history, 0, retry);
         let Event::RetryScheduled { due, .. } = &mut history[i].1 else { unreachable!() };
-        *due = Time(1_050);
+        *due = Timestamp(1_050);
     });
     refused(&history(), "the step is not ready", |history| {
         let i = find(history, 1, is_start);
-        history[i].0 = Time(1_099);
+        history[i].0 = Timestamp(1_099);
     });
 }
 
@@ -150,7 +150,7 @@ fn a_retry_that_the_policy_does_not_have_is_refused() {
     refused(&history(), "the policy does not retry this", |history| {
         let end = find(history, 0, |event| matches!(event, Event::AttemptEnded { .. }));
         let Event::AttemptEnded { end, .. } = &mut history[end].1 else { unreachable!() };
-        *end = bad(ErrorClass::Fatal);
+        *end = failed_end(ErrorClass::Fatal);
     });
 }
 
@@ -159,29 +159,29 @@ fn an_effect_that_is_not_the_tables_is_refused() {
     refused(&history(), "the table says", |history| {
         let end = find(history, 0, is_step_end);
         let Event::StepEnded { effect, .. } = &mut history[end].1 else { unreachable!() };
-        *effect = Effect::CONTINUE;
+        *effect = OutcomeEffect::CONTINUE;
     });
 }
 
 #[test]
 fn an_end_that_does_not_follow_is_refused() {
-    let outcome = |n: usize, to: Outcome| {
+    let outcome = |n: usize, to: StepOutcome| {
         move |history: &mut History| {
             let end = find(history, n, is_step_end);
             let Event::StepEnded { outcome, .. } = &mut history[end].1 else { unreachable!() };
             *outcome = to;
         }
     };
-    refused(&history(), "it cannot end so", outcome(0, Outcome::Exhausted));
-    refused(&history(), "it cannot end so", outcome(1, Outcome::Incomplete));
-    refused(&history(), "nothing around it stopped", outcome(1, Outcome::Cancelled));
+    refused(&history(), "it cannot end so", outcome(0, StepOutcome::Exhausted));
+    refused(&history(), "it cannot end so", outcome(1, StepOutcome::Incomplete));
+    refused(&history(), "nothing around it stopped", outcome(1, StepOutcome::Cancelled));
     refused(
         &history(),
         "the step that it depends on satisfies it",
-        outcome(2, Outcome::Skipped(Skip::Upstream(1))),
+        outcome(2, StepOutcome::Skipped(SkipReason::Upstream(1))),
     );
-    refused(&history(), "its condition is false", outcome(2, Outcome::Succeeded));
-    refused(&history(), "the decision makes it Succeeded", outcome(3, Outcome::Rejected));
+    refused(&history(), "its condition is false", outcome(2, StepOutcome::Succeeded));
+    refused(&history(), "the decision makes it Succeeded", outcome(3, StepOutcome::Rejected));
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_finding_that_is_complete_ends_the_iterations() {
     refused(&history(), "the step is not to do that next", |history| {
         let check = find(history, 3, |event| matches!(event, Event::AttemptEnded { .. }));
         let Event::AttemptEnded { end, .. } = &mut history[check].1 else { unreachable!() };
-        *end = finds(Finding::Complete, &[]);
+        *end = checked_end(CheckFinding::Complete, &[]);
     });
 }
 
@@ -207,7 +207,7 @@ fn only_a_check_has_a_finding() {
     refused(&history(), "only a check has a finding", |history| {
         let main = find(history, 0, |event| matches!(event, Event::AttemptEnded { .. }));
         let Event::AttemptEnded { end, .. } = &mut history[main].1 else { unreachable!() };
-        *end = finds(Finding::Complete, &[]);
+        *end = checked_end(CheckFinding::Complete, &[]);
     });
 }
 
@@ -228,7 +228,7 @@ fn a_verdict_that_does_not_follow_and_anything_after_the_end_is_refused() {
         *status = RunStatus::Failed;
     });
     refused(&history(), "the run has been decided", |history| {
-        history.push((Time(9_999), Event::CancelAsked { by: "ann".into(), reason: None }));
+        history.push((Timestamp(9_999), Event::CancelAsked { by: "ann".into(), reason: None }));
     });
     refused(&history(), "is still", |history| {
         let gate = find(history, 3, is_step_end);
@@ -241,6 +241,6 @@ fn what_is_not_to_be_published_is_refused() {
     refused(&history(), "nothing like that is to be published", |history| {
         let item = skein_core::engine::Publication::Files;
         let closed = history.len() - 1;
-        history.insert(closed, (Time(2_000), Event::PublicationEnded { item, failed: None }));
+        history.insert(closed, (Timestamp(2_000), Event::PublicationEnded { item, failed: None }));
     });
 }

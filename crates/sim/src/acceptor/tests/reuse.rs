@@ -2,17 +2,17 @@
 
 use serde_json::json;
 use skein_core::{
-    engine::{Event, ForkedFrom, Outcome, Start, StepReused},
+    engine::{Event, ForkOrigin, RunStart, StepOutcome, StepReused},
     ids::RunId,
-    ir::{Effect, ErrorClass, RunStatus},
+    ir::{ErrorClass, OutcomeEffect, RunStatus},
     plan::Plan,
-    time::Time,
+    time::Timestamp,
 };
 
 use super::{History, Pen, at, judge};
-use crate::kit::*;
+use crate::test_kit::*;
 
-fn reused(outcome: Outcome, effect: Effect) -> Event {
+fn reused(outcome: StepOutcome, effect: OutcomeEffect) -> Event {
     Event::StepReused(Box::new(StepReused {
         at: at(0, 0),
         outcome,
@@ -27,16 +27,19 @@ fn reused(outcome: Outcome, effect: Effect) -> Event {
         items: None,
         decided_by: None,
         started: None,
-        ended: Time(1),
+        ended: Timestamp(1),
     }))
 }
 
 /// `a` is reused, `b` comes after it.
 fn history(forked: bool, event: Event) -> (Plan, History) {
     let run = |name| RunId::new(name).unwrap();
-    let from = ForkedFrom { run: run("old"), step: "b".into() };
-    let start = Start { forked_from: forked.then_some(from), ..Start::new(run("r")) };
-    let mut pen = Pen::started(plan(graph(vec![work("a"), after(work("b"), &["a"])])), start);
+    let from = ForkOrigin { run: run("old"), step: "b".into() };
+    let start = RunStart { forked_from: forked.then_some(from), ..RunStart::new(run("r")) };
+    let mut pen = Pen::started(
+        build_plan(graph_scope(vec![work_step("a"), with_dependencies(work_step("b"), &["a"])])),
+        start,
+    );
     pen.put(event);
     pen.works(at(0, 1), None);
     pen.decided(RunStatus::Succeeded, json!(null));
@@ -44,7 +47,7 @@ fn history(forked: bool, event: Event) -> (Plan, History) {
 }
 
 fn good_result() -> Event {
-    reused(Outcome::Succeeded, Effect::GO_ON)
+    reused(StepOutcome::Succeeded, OutcomeEffect::GO_ON)
 }
 
 #[test]
@@ -72,10 +75,10 @@ fn nothing_is_reused_later_or_twice() {
 #[test]
 fn a_result_that_the_run_failed_by_is_not_reused() {
     for (outcome, effect) in [
-        (Outcome::Failed(ErrorClass::Fatal), Effect::ABORT),
-        (Outcome::Cancelled, Effect::BLOCK),
+        (StepOutcome::Failed(ErrorClass::Fatal), OutcomeEffect::ABORT),
+        (StepOutcome::Cancelled, OutcomeEffect::BLOCK),
         // The table says something else of it.
-        (Outcome::Failed(ErrorClass::Fatal), Effect::GO_ON),
+        (StepOutcome::Failed(ErrorClass::Fatal), OutcomeEffect::GO_ON),
     ] {
         let (plan, history) = history(true, reused(outcome, effect));
         assert!(judge(&plan, &history).is_err(), "{outcome:?}");

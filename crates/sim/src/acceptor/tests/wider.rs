@@ -5,40 +5,51 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptEnd, Event, Halt, InstanceEnd, InstanceIx, Opening, Outcome, Part, Role, Route, Stop,
-        UndoTarget, Walk,
+        AttemptEnd, AttemptRole, AttemptStopReason, CursorRoute, Event, HaltReason, InstanceEnd, InstanceIx,
+        InstancePart, StepOutcome, UndoTarget, UndoWalk, Waitpoint,
     },
     ids::SignalName,
-    ir::{Arm, Branch, EachErrors, Effect, ErrorClass, Kind, RunStatus, Siblings, Step},
+    ir::{
+        BranchSpec, EachErrorPolicy, ErrorClass, OutcomeEffect, RouteArm, RunStatus, SiblingPolicy, Step,
+        StepKindSpec,
+    },
     plan::Plan,
 };
 
 use super::{History, Pen, at, attempt, find, judge, refused};
-use crate::kit::*;
+use crate::test_kit::*;
 
 /// `a` and `b` succeed, `c` fails, and both are undone.
 fn undone() -> (Plan, History) {
     let undoing = |name: &str| {
-        let mut step = undoable(name);
-        step.policy.effects.failed = Effect::UNDO;
+        let mut step = undoable_step(name);
+        step.policy.effects.failed = OutcomeEffect::UNDO;
         step
     };
-    let scope = graph(vec![undoing("a"), after(undoing("b"), &["a"]), after(undoing("c"), &["b"])]);
-    let mut pen = Pen::new(plan(scope));
+    let scope = graph_scope(vec![
+        undoing("a"),
+        with_dependencies(undoing("b"), &["a"]),
+        with_dependencies(undoing("c"), &["b"]),
+    ]);
+    let mut pen = Pen::new(build_plan(scope));
     pen.works(at(0, 0), None);
     pen.works(at(0, 1), None);
-    let c = attempt(at(0, 2), 1, Role::Main, 1);
+    let c = attempt(at(0, 2), 1, AttemptRole::Main, 1);
     pen.starts(c);
-    pen.ends(c, bad(ErrorClass::External));
-    pen.ended(at(0, 2), Outcome::Failed(ErrorClass::External), Value::Null, Effect::UNDO, None);
-    pen.put(Event::InstanceHalted { instance: InstanceIx(0), why: Halt::Failed { step: 2 }, undo: true });
-    let of = Walk::Workflow(InstanceIx(0));
+    pen.ends(c, failed_end(ErrorClass::External));
+    pen.ended(at(0, 2), StepOutcome::Failed(ErrorClass::External), Value::Null, OutcomeEffect::UNDO, None);
+    pen.put(Event::InstanceHalted {
+        instance: InstanceIx(0),
+        why: HaltReason::Failed { step: 2 },
+        undo: true,
+    });
+    let of = UndoWalk::Workflow(InstanceIx(0));
     let target = |step| UndoTarget { at: at(0, step), visit: 1 };
     pen.put(Event::UndoBegan { of, targets: vec![target(1), target(0)], uncertain: Vec::new() });
     for step in [1, 0] {
-        let id = attempt(at(0, step), 1, Role::Undo, 1);
+        let id = attempt(at(0, step), 1, AttemptRole::Undo, 1);
         pen.starts(id);
-        pen.ends(id, good(Value::Null));
+        pen.ends(id, succeeded_end(Value::Null));
         pen.put(Event::StepUndone { at: at(0, step), visit: 1 });
     }
     pen.put(Event::UndoEnded { of, clean: true });
@@ -73,7 +84,7 @@ fn what_has_begun_to_undo_does_not_go_forward() {
     refused(&of, "the instance has begun to undo", |history| {
         let began = find(history, 0, |event| matches!(event, Event::UndoBegan { .. }));
         let mut forward = Pen::new(of.0.clone());
-        forward.starts(attempt(at(0, 2), 1, Role::Main, 2));
+        forward.starts(attempt(at(0, 2), 1, AttemptRole::Main, 2));
         history.insert(began + 1, forward.done().1.remove(1));
     });
 }
@@ -88,7 +99,7 @@ fn a_status_that_hides_the_undo_is_refused() {
 }
 
 fn begins(pen: &mut Pen, item: u32) {
-    let (parent, part) = (at(0, 0), Part::Item(item));
+    let (parent, part) = (at(0, 0), InstancePart::Item(item));
     pen.put(Event::InstanceStarted { parent, part, input: None, env: Arc::default(), deadline: None });
 }
 
@@ -100,10 +111,10 @@ fn ends(pen: &mut Pen, instance: u32, output: Value) {
 
 /// Two items, one at a time.
 fn items() -> (Plan, History) {
-    let mut inner = graph(vec![work("x")]);
-    inner.result = Some(value(json!("$item")));
-    let scope = routed(vec![each("e", json!([5, 6]), EachErrors::FailFast, inner)]);
-    let mut pen = Pen::new(plan(scope));
+    let mut inner = graph_scope(vec![work_step("x")]);
+    inner.result = Some(parse_value(json!("$item")));
+    let scope = routed_scope(vec![each_step("e", json!([5, 6]), EachErrorPolicy::FailFast, inner)]);
+    let mut pen = Pen::new(build_plan(scope));
     pen.put(Event::StepReady { at: at(0, 0) });
     pen.put(Event::StepExpanded { at: at(0, 0), items: Arc::new(json!([5, 6])) });
     pen.put(Event::StepEntered { at: at(0, 0), deadline: None });
@@ -112,7 +123,7 @@ fn items() -> (Plan, History) {
         pen.works(at(item + 1, 0), None);
         ends(&mut pen, item + 1, json!(5 + item));
     }
-    pen.ended(at(0, 0), Outcome::Succeeded, json!([5, 6]), Effect::GO_ON, Some(Route::End));
+    pen.ended(at(0, 0), StepOutcome::Succeeded, json!([5, 6]), OutcomeEffect::GO_ON, Some(CursorRoute::End));
     pen.decided(RunStatus::Succeeded, json!([5, 6]));
     pen.done()
 }
@@ -130,7 +141,7 @@ fn items_begin_in_order_and_no_more_at_once_than_allowed() {
     refused(&of, "items begin in order", |history| {
         let first = find(history, 0, begun);
         let Event::InstanceStarted { part, .. } = &mut history[first].1 else { unreachable!() };
-        *part = Part::Item(1);
+        *part = InstancePart::Item(1);
     });
     refused(&of, "its items are", |history| {
         let Event::StepExpanded { items, .. } = &mut history[2].1 else { unreachable!() };
@@ -150,12 +161,22 @@ fn items_begin_in_order_and_no_more_at_once_than_allowed() {
 
 /// A branch that goes to `c`, past `b`.
 fn branched() -> (Plan, History) {
-    let arms = vec![Arm { when: cond("$steps.a.n == 1"), next: to("c") }];
-    let branch = Step::new(id("d"), Kind::Branch(Box::new(Branch { arms, default: to("b") })));
-    let mut pen = Pen::new(plan(routed(vec![work("a"), branch, work("b"), work("c")])));
-    pen.works(at(0, 0), Some(Route::Step(1)));
-    pen.ended(at(0, 1), Outcome::Succeeded, Value::Null, Effect::GO_ON, Some(Route::Step(3)));
-    pen.works(at(0, 3), Some(Route::End));
+    let arms = vec![RouteArm { when: parse_condition("$steps.a.n == 1"), next: step_target("c") }];
+    let branch = Step::new(
+        step_id("d"),
+        StepKindSpec::Branch(Box::new(BranchSpec { arms, default: step_target("b") })),
+    );
+    let mut pen =
+        Pen::new(build_plan(routed_scope(vec![work_step("a"), branch, work_step("b"), work_step("c")])));
+    pen.works(at(0, 0), Some(CursorRoute::Step(1)));
+    pen.ended(
+        at(0, 1),
+        StepOutcome::Succeeded,
+        Value::Null,
+        OutcomeEffect::GO_ON,
+        Some(CursorRoute::Step(3)),
+    );
+    pen.works(at(0, 3), Some(CursorRoute::End));
     pen.decided(RunStatus::Succeeded, json!({"n": 1}));
     pen.done()
 }
@@ -168,7 +189,7 @@ fn a_cursor_goes_where_the_branch_sends_it() {
     refused(&of, "the cursor should go to Step(3)", |history| {
         let branch = find(history, 1, ended);
         let Event::StepEnded { route, .. } = &mut history[branch].1 else { unreachable!() };
-        *route = Some(Route::Step(2));
+        *route = Some(CursorRoute::Step(2));
     });
     refused(&of, "the cursor is elsewhere", |history| {
         let ready = find(history, 1, |event| matches!(event, Event::StepReady { .. }));
@@ -181,22 +202,22 @@ fn a_cursor_goes_where_the_branch_sends_it() {
 
 #[test]
 fn no_more_steps_are_at_work_than_allowed() {
-    let mut scope = graph(vec![work("a"), work("b")]);
+    let mut scope = graph_scope(vec![work_step("a"), work_step("b")]);
     scope.concurrency = Some(1);
-    let mut pen = Pen::new(plan(scope));
-    pen.starts(attempt(at(0, 0), 1, Role::Main, 1));
-    pen.starts(attempt(at(0, 1), 1, Role::Main, 1));
+    let mut pen = Pen::new(build_plan(scope));
+    pen.starts(attempt(at(0, 0), 1, AttemptRole::Main, 1));
+    pen.starts(attempt(at(0, 1), 1, AttemptRole::Main, 1));
     let (plan, history) = pen.done();
     assert!(judge(&plan, &history).unwrap_err().contains("1 steps are at work"));
 }
 
 #[test]
 fn a_signal_goes_to_a_wait_that_names_it() {
-    let mut pen = Pen::new(plan(graph(vec![wait("w")])));
+    let mut pen = Pen::new(build_plan(graph_scope(vec![wait_step("w")])));
     let name = SignalName::new("paid").unwrap();
     let payload = Arc::new(json!(1));
     pen.put(Event::SignalKept { name: name.clone(), payload: payload.clone() });
-    let opening = Opening(0);
+    let opening = Waitpoint(0);
     let opened = |at| Event::Opened {
         at,
         opening,
@@ -209,7 +230,7 @@ fn a_signal_goes_to_a_wait_that_names_it() {
     pen.put(opened(at(0, 0)));
     pen.put(Event::SignalTaken { opening, name, payload, kept: true });
     let output = json!({"eventName": "paid", "eventPayload": 1});
-    pen.ended(at(0, 0), Outcome::Succeeded, output, Effect::GO_ON, None);
+    pen.ended(at(0, 0), StepOutcome::Succeeded, output, OutcomeEffect::GO_ON, None);
     pen.decided(RunStatus::Succeeded, Value::Null);
     let of = pen.done();
     assert_eq!(judge(&of.0, &of.1), Ok(()));
@@ -226,23 +247,27 @@ fn a_signal_goes_to_a_wait_that_names_it() {
 }
 
 /// `a` aborts while `b` is at work; `b` is stopped, or left to its end.
-fn aborted(siblings: Siblings) -> (Plan, History) {
-    let mut scope = graph(vec![work("a"), work("b"), work("c")]);
+fn aborted(siblings: SiblingPolicy) -> (Plan, History) {
+    let mut scope = graph_scope(vec![work_step("a"), work_step("b"), work_step("c")]);
     scope.siblings = siblings;
-    let mut pen = Pen::new(plan(scope));
-    let (a, b) = (attempt(at(0, 0), 1, Role::Main, 1), attempt(at(0, 1), 1, Role::Main, 1));
+    let mut pen = Pen::new(build_plan(scope));
+    let (a, b) = (attempt(at(0, 0), 1, AttemptRole::Main, 1), attempt(at(0, 1), 1, AttemptRole::Main, 1));
     pen.starts(a);
     pen.starts(b);
-    pen.ends(a, bad(ErrorClass::Fatal));
-    pen.ended(at(0, 0), Outcome::Failed(ErrorClass::Fatal), Value::Null, Effect::ABORT, None);
-    pen.put(Event::InstanceHalted { instance: InstanceIx(0), why: Halt::Failed { step: 0 }, undo: false });
-    if siblings == Siblings::Cancel {
-        pen.put(Event::StopAsked { attempt: b, why: Stop::Halted });
+    pen.ends(a, failed_end(ErrorClass::Fatal));
+    pen.ended(at(0, 0), StepOutcome::Failed(ErrorClass::Fatal), Value::Null, OutcomeEffect::ABORT, None);
+    pen.put(Event::InstanceHalted {
+        instance: InstanceIx(0),
+        why: HaltReason::Failed { step: 0 },
+        undo: false,
+    });
+    if siblings == SiblingPolicy::Cancel {
+        pen.put(Event::StopAsked { attempt: b, why: AttemptStopReason::Halted });
         pen.ends(b, AttemptEnd::Stopped);
-        pen.ended(at(0, 1), Outcome::Cancelled, Value::Null, Effect::BLOCK, None);
+        pen.ended(at(0, 1), StepOutcome::Cancelled, Value::Null, OutcomeEffect::BLOCK, None);
     } else {
-        pen.ends(b, good(json!({"n": 1})));
-        pen.ended(at(0, 1), Outcome::Succeeded, json!({"n": 1}), Effect::GO_ON, None);
+        pen.ends(b, succeeded_end(json!({"n": 1})));
+        pen.ended(at(0, 1), StepOutcome::Succeeded, json!({"n": 1}), OutcomeEffect::GO_ON, None);
     }
     pen.decided(RunStatus::Failed, Value::Null);
     pen.done()
@@ -250,7 +275,7 @@ fn aborted(siblings: Siblings) -> (Plan, History) {
 
 #[test]
 fn siblings_are_stopped_or_drained() {
-    for siblings in [Siblings::Cancel, Siblings::Drain] {
+    for siblings in [SiblingPolicy::Cancel, SiblingPolicy::Drain] {
         let of = aborted(siblings);
         assert_eq!(judge(&of.0, &of.1), Ok(()));
         refused(&of, "it was to be halted", |history| {
@@ -263,10 +288,10 @@ fn siblings_are_stopped_or_drained() {
             refused(&of, why, |history| history.insert(after, late));
         }
     }
-    refused(&aborted(Siblings::Cancel), "nothing has stopped around it", |history| history.swap(5, 6));
-    refused(&aborted(Siblings::Cancel), "it cannot end so", |history| {
+    refused(&aborted(SiblingPolicy::Cancel), "nothing has stopped around it", |history| history.swap(5, 6));
+    refused(&aborted(SiblingPolicy::Cancel), "it cannot end so", |history| {
         let end = history.len() - 3;
         let Event::StepEnded { outcome, effect, .. } = &mut history[end].1 else { unreachable!() };
-        (*outcome, *effect) = (Outcome::Failed(ErrorClass::Transient), Effect::ABORT);
+        (*outcome, *effect) = (StepOutcome::Failed(ErrorClass::Transient), OutcomeEffect::ABORT);
     });
 }

@@ -2,10 +2,11 @@
 
 use serde_json::json;
 use skein_core::{
-    engine::{AttemptEnd, Decision, Driver, Finding, Input, Publication, Report, Role},
+    engine::{AttemptEnd, AttemptReport, AttemptRole, CheckFinding, Driver, Publication, RunInput, Verdict},
     expr::aip15,
     ir::{
-        Approver, Effect, ErrorClass, GateTimeout, HoldReason, Kind, RunRetry, Scope, Shape, Then, Verdict,
+        Approver, ErrorClass, GateTimeout, HoldReason, OutcomeAction, OutcomeEffect, RunImpact, RunRetry,
+        ScopeShape, StepKindSpec, StepScope,
     },
     time::Millis,
 };
@@ -69,8 +70,8 @@ pub fn failure() -> Trial {
     trial.ok("look").fails("test", ErrorClass::External, "exit status 1");
     while let Some(attempt) = trial.driver.state().in_flight().first().copied() {
         let end = AttemptEnd::Stopped;
-        let report = Report::new(end, Default::default());
-        trial.say(Input::Finished { attempt, report });
+        let report = AttemptReport::new(end, Default::default());
+        trial.say(RunInput::Finished { attempt, report });
     }
     trial.publish();
     trial
@@ -84,11 +85,11 @@ fn retry() -> Trial {
 
 fn completion() -> Trial {
     let mut trial = Trial::new(graph(vec![checked("write", 5)]));
-    trial.ok("write").check("write", Finding::Incomplete, &["two tests fail", "no changelog"]);
-    trial.ok("write").check("write", Finding::Undecided, &[]);
+    trial.ok("write").check("write", CheckFinding::Incomplete, &["two tests fail", "no changelog"]);
+    trial.ok("write").check("write", CheckFinding::Undecided, &[]);
     while trial.driver.state().end.is_none() {
         match trial.attempt("write").role {
-            Role::Check => trial.check("write", Finding::Complete, &[]),
+            AttemptRole::Check => trial.check("write", CheckFinding::Complete, &[]),
             _ => trial.ok("write"),
         };
     }
@@ -98,8 +99,8 @@ fn completion() -> Trial {
 
 fn exhausted() -> Trial {
     let mut trial = Trial::new(graph(vec![checked("write", 2), after("send", &["write"])]));
-    trial.ok("write").check("write", Finding::Incomplete, &["two tests fail"]);
-    trial.ok("write").check("write", Finding::Incomplete, &["one test fails"]).publish();
+    trial.ok("write").check("write", CheckFinding::Incomplete, &["two tests fail"]);
+    trial.ok("write").check("write", CheckFinding::Incomplete, &["one test fails"]).publish();
     trial
 }
 
@@ -112,7 +113,7 @@ pub fn at_gate() -> Trial {
 
 fn decided() -> Trial {
     let mut trial = at_gate();
-    trial.decide(0, Decision::Approve).ok("ship").publish();
+    trial.decide(0, Verdict::Approve).ok("ship").publish();
     trial
 }
 
@@ -133,8 +134,8 @@ fn undo_failed() -> Trial {
     trial.ok("book").ok("charge").fail("mail").fails("charge", ErrorClass::NonRetryable, "no such charge");
     while let Some(attempt) = trial.driver.state().in_flight().first().copied() {
         let end = AttemptEnd::Succeeded { output: Default::default() };
-        let report = Report::new(end, Default::default());
-        trial.say(Input::Finished { attempt, report });
+        let report = AttemptReport::new(end, Default::default());
+        trial.say(RunInput::Finished { attempt, report });
     }
     trial.publish();
     trial
@@ -152,7 +153,7 @@ fn interrupted() -> Trial {
     let plan = trial.plan();
     trial.driver = Driver::replay(plan, rows.iter().map(|row| &**row)).expect("it is its journal");
     trial.rows = rows;
-    trial.pass(3_600_000).say(Input::Recover).ok("long").ok("next").publish();
+    trial.pass(3_600_000).say(RunInput::Recover).ok("long").ok("next").publish();
     trial
 }
 
@@ -187,7 +188,7 @@ fn left() -> Trial {
 
 fn broken() -> Trial {
     let mut trial = Trial::new(graph(vec![work("a")]));
-    trial.say(Input::Break { message: "a decision failed: it makes no sense".into() });
+    trial.say(RunInput::Break { message: "a decision failed: it makes no sense".into() });
     trial
 }
 
@@ -201,7 +202,7 @@ fn odd_text() -> Trial {
 fn many_failures() -> Trial {
     let mut steps: Vec<_> = (0..14).map(|i| work(&format!("step-{i}"))).collect();
     for step in &mut steps {
-        step.policy.effects.failed.then = Then::GoOn;
+        step.policy.effects.failed.then = OutcomeAction::GoOn;
     }
     let mut trial = Trial::new(graph(steps));
     (0..14).for_each(|i| {
@@ -216,14 +217,14 @@ fn held() -> Trial {
     trial.grant = 0;
     trial.ok("a");
     let (step, message) = (trial.at("b"), "$9.80 of $10.00 are spent".into());
-    trial.say(Input::Hold { step, reason: HoldReason::Budget, until: None, message });
+    trial.say(RunInput::Hold { step, reason: HoldReason::Budget, until: None, message });
     trial
 }
 
 /// A condition that is false, and what depends on it.
 fn skipped() -> Trial {
     let mut step = work("sometimes");
-    step.when = Some(aip15::condition("1 == 2").unwrap());
+    step.when = Some(aip15::parse_condition("1 == 2").unwrap());
     step.policy.effects.skipped_by_condition.satisfies = false;
     let mut trial = Trial::new(graph(vec![step, after("then", &["sometimes"]), work("always")]));
     trial.ok("always").publish();
@@ -234,7 +235,7 @@ fn skipped() -> Trial {
 fn degraded() -> Trial {
     let mut step = work("lint");
     let failed = &mut step.policy.effects.failed;
-    (failed.then, failed.as_skipped, failed.verdict) = (Then::GoOn, true, Verdict::Degraded);
+    (failed.then, failed.as_skipped, failed.verdict) = (OutcomeAction::GoOn, true, RunImpact::Degraded);
     let mut trial = Trial::new(graph(vec![step, work("build")]));
     trial.fail("lint").ok("build").publish();
     trial
@@ -242,7 +243,7 @@ fn degraded() -> Trial {
 
 fn timed_out() -> Trial {
     let mut scope = graph(vec![work("long"), after("next", &["long"])]);
-    scope.timeout = Some(Millis::minutes(90));
+    scope.timeout = Some(Millis::from_mins(90));
     let mut trial = Trial::new(scope);
     trial.wake().end("long", AttemptEnd::Stopped).publish();
     trial
@@ -256,7 +257,7 @@ fn kept_signal() -> Trial {
 
 fn rejected() -> Trial {
     let mut trial = at_gate();
-    trial.decide(0, Decision::Reject).publish();
+    trial.decide(0, Verdict::Reject).publish();
     trial
 }
 
@@ -266,13 +267,13 @@ fn retried_run() -> Trial {
     scope.retry = Some(RunRetry { attempts: 2, backoff: five_seconds(), on_timeout: false });
     let mut trial = Trial::new(scope);
     trial.fail("a");
-    trial.say(Input::Published { item: Publication::Retry, failed: Some("the disk is full".into()) });
+    trial.say(RunInput::Published { item: Publication::Retry, failed: Some("the disk is full".into()) });
     trial
 }
 
 fn escalated() -> Trial {
     let mut step = gate("agree", "Ship it?");
-    if let Kind::Gate(gate) = &mut step.kind {
+    if let StepKindSpec::Gate(gate) = &mut step.kind {
         gate.on_timeout = GateTimeout::Escalate { to: vec![Approver::User("bob".into())] };
     }
     let mut trial = Trial::new(route(vec![step]));
@@ -289,7 +290,8 @@ fn composite_retry() -> Trial {
         match trial.driver.state().in_flight().first().copied() {
             Some(attempt) => {
                 let end = AttemptEnd::Succeeded { output: Default::default() };
-                trial.say(Input::Finished { attempt, report: Report::new(end, Default::default()) });
+                trial
+                    .say(RunInput::Finished { attempt, report: AttemptReport::new(end, Default::default()) });
             }
             None => {
                 trial.wake();
@@ -303,13 +305,13 @@ fn composite_retry() -> Trial {
 /// It fails, and when the cursor comes back nothing is tried: the log of the first visit is not why.
 fn second_visit() -> Trial {
     let mut step = work("try");
-    step.policy.effects.failed = Effect::CONTINUE;
+    step.policy.effects.failed = OutcomeEffect::CONTINUE;
     let steps = vec![step, branch("again", "done", "try"), work("done")];
-    let mut trial = Trial::new(Scope::new(Shape::Routed { start: None, cycles: true }, steps));
+    let mut trial = Trial::new(StepScope::new(ScopeShape::Routed { start: None, cycles: true }, steps));
     trial.grant = 0;
     trial.fail("try");
     let (step, message) = (trial.at("try"), "no more".into());
-    trial.say(Input::Hold { step, reason: HoldReason::Governance, until: None, message });
-    trial.decide(0, Decision::Reject).publish();
+    trial.say(RunInput::Hold { step, reason: HoldReason::Governance, until: None, message });
+    trial.decide(0, Verdict::Reject).publish();
     trial
 }

@@ -1,6 +1,6 @@
 //! What a terminal shows: while the run goes on, after it was made smaller, and that nothing drawn stays.
 
-use skein_core::{engine::Decision, time::Millis};
+use skein_core::{engine::Verdict, time::Millis};
 
 use super::{
     cases::{self, CASES},
@@ -10,16 +10,16 @@ use super::{
         undoing as undoing_step, work,
     },
 };
-use crate::live::Live;
+use crate::live::LiveView;
 
 /// The screen after all rows and the summary, with many drawings in between.
 fn at_end(trial: &Trial, terminal: &Terminal, paint: bool) -> String {
-    let mut live = Live::new(trial.plan(), terminal.clone(), options(paint));
+    let mut live = LiveView::new(trial.plan(), terminal.clone(), options(paint));
     for row in &trial.rows {
-        live.row(row).unwrap();
+        live.show_row(row).unwrap();
         let at = row.records[0].at;
         live.tick(at).unwrap();
-        live.tick(at.after(Millis(500))).unwrap();
+        live.tick(at.saturating_add(Millis(500))).unwrap();
     }
     let summary = live.finish().unwrap();
     format!("{}{summary}", terminal.text())
@@ -46,10 +46,10 @@ fn a_terminal_of_no_size_is_given_lines_only() {
         let terminal = Terminal::new(columns.max(80), rows.max(24));
         let trial = cases::chain();
         let unknown = Unknown(terminal.clone(), columns, rows);
-        let mut live = Live::new(trial.plan(), unknown, options(false));
+        let mut live = LiveView::new(trial.plan(), unknown, options(false));
         for row in &trial.rows {
-            live.row(row).unwrap();
-            live.tick(row.records[0].at.after(Millis(500))).unwrap();
+            live.show_row(row).unwrap();
+            live.tick(row.records[0].at.saturating_add(Millis(500))).unwrap();
         }
         let summary = live.finish().unwrap();
         assert_eq!(format!("{}{summary}", terminal.text()), piped(&trial, options(false)));
@@ -59,31 +59,31 @@ fn a_terminal_of_no_size_is_given_lines_only() {
 /// A terminal that says another size than it has.
 struct Unknown(Terminal, u16, u16);
 
-impl crate::live::Surface for Unknown {
+impl crate::live::TerminalSurface for Unknown {
     fn write(&mut self, text: &str) -> std::io::Result<()> {
         self.0.write(text)
     }
 
-    fn size(&self) -> Option<crate::live::Size> {
-        Some(crate::live::Size { columns: self.1, rows: self.2 })
+    fn size(&self) -> Option<crate::live::TerminalSize> {
+        Some(crate::live::TerminalSize { columns: self.1, rows: self.2 })
     }
 }
 
 /// A run with much going on: eleven at work, one of them slow, one waiting to be tried again.
-fn busy(columns: u16, rows: u16) -> (Trial, Terminal, Live<Terminal>) {
+fn busy(columns: u16, rows: u16) -> (Trial, Terminal, LiveView<Terminal>) {
     let names: Vec<String> = (0..11).map(|i| format!("job-{i}")).collect();
     let mut steps: Vec<_> = names.iter().map(|name| work(name)).collect();
     steps.push(work("日本語の手順"));
     steps.push(after("last", &["job-0"]));
     let mut trial = Trial::new(graph(steps));
     let terminal = Terminal::new(columns, rows);
-    let mut live = Live::new(trial.plan(), terminal.clone(), options(true));
+    let mut live = LiveView::new(trial.plan(), terminal.clone(), options(true));
     trial.spending(1_234, 56_000).pass(30_000).ok("job-10");
-    trial.rows.iter().for_each(|row| live.row(row).unwrap());
-    live.output(trial.attempt("job-1"), "\u{1b}[32m   Compiling\u{1b}[0m serde v1.0.229\r\n");
-    live.output(trial.attempt("job-2"), &"long ".repeat(100));
-    live.output(trial.attempt("日本語の手順"), "進捗 50%\r進捗 99%\u{7}");
-    live.tick(trial.now.after(Millis::seconds(2))).unwrap();
+    trial.rows.iter().for_each(|row| live.show_row(row).unwrap());
+    live.show_output(trial.attempt("job-1"), "\u{1b}[32m   Compiling\u{1b}[0m serde v1.0.229\r\n");
+    live.show_output(trial.attempt("job-2"), &"long ".repeat(100));
+    live.show_output(trial.attempt("日本語の手順"), "進捗 50%\r進捗 99%\u{7}");
+    live.tick(trial.now.saturating_add(Millis::from_secs(2))).unwrap();
     (trial, terminal, live)
 }
 
@@ -98,7 +98,7 @@ fn what_runs_is_drawn_and_fits() {
 #[test]
 fn slow_steps_are_flagged() {
     let (trial, terminal, mut live) = busy(100, 40);
-    live.tick(trial.now.after(Millis::seconds(40))).unwrap();
+    live.tick(trial.now.saturating_add(Millis::from_secs(40))).unwrap();
     assert!(terminal.text().contains("        SLOW [    1m12s] job-0\n"), "{}", terminal.text());
     live.finish().unwrap();
     assert!(!terminal.text().contains("SLOW"), "{}", terminal.text());
@@ -109,9 +109,9 @@ fn a_resize_leaves_nothing_behind() {
     for (columns, rows) in [(30, 40), (50, 24), (100, 14), (200, 50), (21, 40), (9, 200)] {
         let (trial, terminal, mut live) = busy(100, 40);
         terminal.resize(columns, rows);
-        live.tick(trial.now.after(Millis::seconds(3))).unwrap();
+        live.tick(trial.now.saturating_add(Millis::from_secs(3))).unwrap();
         terminal.resize(100, 40);
-        live.tick(trial.now.after(Millis::seconds(4))).unwrap();
+        live.tick(trial.now.saturating_add(Millis::from_secs(4))).unwrap();
         live.finish().unwrap();
         let text = terminal.text();
         let lines: Vec<&str> = text.lines().collect();
@@ -124,9 +124,9 @@ fn a_resize_leaves_nothing_behind() {
 fn nothing_is_written_when_nothing_changed() {
     let (trial, terminal, mut live) = busy(100, 40);
     let before = terminal.0.borrow().writes;
-    live.tick(trial.now.after(Millis(2_100))).unwrap();
+    live.tick(trial.now.saturating_add(Millis(2_100))).unwrap();
     assert_eq!(terminal.0.borrow().writes, before);
-    live.tick(trial.now.after(Millis(3_100))).unwrap();
+    live.tick(trial.now.saturating_add(Millis(3_100))).unwrap();
     assert_eq!(terminal.0.borrow().writes, before + 1);
 }
 
@@ -134,11 +134,11 @@ fn nothing_is_written_when_nothing_changed() {
 fn a_worker_that_ended_has_nothing_more_to_say() {
     let mut trial = Trial::new(graph(vec![work("a"), after("b", &["a"])]));
     let terminal = Terminal::new(80, 24);
-    let mut live = Live::new(trial.plan(), terminal.clone(), options(false));
+    let mut live = LiveView::new(trial.plan(), terminal.clone(), options(false));
     let attempt = trial.attempt("a");
     trial.ok("a");
-    trial.rows.iter().for_each(|row| live.row(row).unwrap());
-    live.output(attempt, "too late");
+    trial.rows.iter().for_each(|row| live.show_row(row).unwrap());
+    live.show_output(attempt, "too late");
     live.tick(trial.now).unwrap();
     assert!(!terminal.text().contains("too late"), "{}", terminal.text());
 }
@@ -154,9 +154,9 @@ fn what_waits_stops_or_is_undone_is_drawn_too() {
     retrying.fail("fetch").ok("write");
     for trial in [cases::at_gate(), stopping, undoing, retrying] {
         let terminal = Terminal::new(80, 24);
-        let mut live = Live::new(trial.plan(), terminal.clone(), options(true));
-        trial.rows.iter().for_each(|row| live.row(row).unwrap());
-        live.tick(trial.now.after(Millis::seconds(9))).unwrap();
+        let mut live = LiveView::new(trial.plan(), terminal.clone(), options(true));
+        trial.rows.iter().for_each(|row| live.show_row(row).unwrap());
+        live.tick(trial.now.saturating_add(Millis::from_secs(9))).unwrap();
         text += &format!("{}\n", terminal.text());
     }
     same("drawn", &text);
@@ -167,11 +167,11 @@ fn a_gate_that_was_answered_is_not_drawn() {
     let gates: Vec<String> = (0..5).map(|i| format!("gate-{i}")).collect();
     let mut trial = Trial::new(graph(gates.iter().map(|name| gate(name, "?")).collect()));
     [0, 2, 3].iter().for_each(|opening| {
-        trial.decide(*opening, Decision::Approve);
+        trial.decide(*opening, Verdict::Approve);
     });
     let terminal = Terminal::new(80, 24);
-    let mut live = Live::new(trial.plan(), terminal.clone(), options(false));
-    trial.rows.iter().for_each(|row| live.row(row).unwrap());
+    let mut live = LiveView::new(trial.plan(), terminal.clone(), options(false));
+    trial.rows.iter().for_each(|row| live.show_row(row).unwrap());
     live.tick(trial.now).unwrap();
     let text = terminal.text();
     let drawn: Vec<&str> = text.lines().rev().take(4).collect();
@@ -183,12 +183,12 @@ fn a_gate_that_was_answered_is_not_drawn() {
 /// A terminal that is gone.
 struct Gone;
 
-impl crate::live::Surface for Gone {
+impl crate::live::TerminalSurface for Gone {
     fn write(&mut self, _: &str) -> std::io::Result<()> {
         Err(std::io::ErrorKind::BrokenPipe.into())
     }
 
-    fn size(&self) -> Option<crate::live::Size> {
+    fn size(&self) -> Option<crate::live::TerminalSize> {
         None
     }
 }
@@ -196,9 +196,9 @@ impl crate::live::Surface for Gone {
 #[test]
 fn what_cannot_be_written_is_told() {
     let trial = cases::chain();
-    let mut live = Live::new(trial.plan(), Gone, options(false));
-    live.row(&trial.rows[0]).unwrap();
+    let mut live = LiveView::new(trial.plan(), Gone, options(false));
+    live.show_row(&trial.rows[0]).unwrap();
     assert!(live.tick(trial.now).is_err());
-    live.row(&trial.rows[1]).unwrap();
+    live.show_row(&trial.rows[1]).unwrap();
     assert!(live.finish().is_err());
 }

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use skein_core::engine::{AttemptEnd, Input, Report};
+use skein_core::engine::{AttemptEnd, AttemptReport, RunInput};
 
 use super::{
     terminal::Terminal,
     trial::{Trial, graph, options, work},
 };
-use crate::live::{Jsonl, Live};
+use crate::live::{JsonlEncoder, LiveView};
 
 /// A run of so many steps, each ended by a row of its own.
 fn wide(steps: usize) -> Trial {
@@ -17,7 +17,7 @@ fn wide(steps: usize) -> Trial {
     let mut trial = Trial::new(scope);
     while let Some(attempt) = trial.driver.state().in_flight().first().copied() {
         let end = AttemptEnd::Succeeded { output: Default::default() };
-        trial.say(Input::Finished { attempt, report: Report::new(end, Default::default()) });
+        trial.say(RunInput::Finished { attempt, report: AttemptReport::new(end, Default::default()) });
     }
     trial
 }
@@ -25,10 +25,10 @@ fn wide(steps: usize) -> Trial {
 /// Shows a run, and says how much was written and how long it took.
 fn show(trial: &Trial) -> (usize, Duration) {
     let terminal = Terminal::new(100, 40);
-    let mut live = Live::new(trial.plan(), terminal.clone(), options(true));
+    let mut live = LiveView::new(trial.plan(), terminal.clone(), options(true));
     let begun = Instant::now();
     for row in &trial.rows {
-        live.row(row).unwrap();
+        live.show_row(row).unwrap();
         live.tick(row.records[0].at).unwrap();
     }
     let summary = live.finish().unwrap();
@@ -47,7 +47,7 @@ fn ten_thousand_steps_are_shown_in_time_that_grows_with_them() {
     assert!(many < 12 * few, "{few} bytes for 1,000 steps, {many} for 10,000");
     // A view of the whole run with each row would take minutes.
     assert!(took < Duration::from_secs(60), "it took {took:?}");
-    let mut jsonl = Jsonl::new(large.plan());
-    let lines: usize = large.rows.iter().map(|row| jsonl.row(row).unwrap().lines().count()).sum();
+    let mut jsonl = JsonlEncoder::new(large.plan());
+    let lines: usize = large.rows.iter().map(|row| jsonl.encode_row(row).unwrap().lines().count()).sum();
     assert_eq!(lines as u64, large.driver.state().events);
 }

@@ -3,16 +3,16 @@
 use std::{fs, path::Path};
 
 use skein_core::{
-    engine::{Batch, Event, JournalError, Record},
-    plan::Hash,
-    time::{Millis, Time},
+    engine::{Event, JournalBatch, JournalError, JournalRecord},
+    plan::ContentHash,
+    time::{Millis, Timestamp},
 };
 
 use super::{
     cases::{self, CASES},
     trial::{Pipe, Trial, graph, options, piped, same, work},
 };
-use crate::live::{Live, Options};
+use crate::live::{LiveOptions, LiveView};
 
 #[test]
 fn every_case_reads_well_in_a_pipe() {
@@ -54,11 +54,11 @@ fn colours_change_nothing_but_colours() {
 fn a_slow_step_is_told_once_where_nothing_is_drawn() {
     let trial = Trial::new(graph(vec![work("long")]));
     let pipe = Pipe::default();
-    let mut live = Live::new(trial.plan(), pipe.clone(), options(false));
-    live.row(&trial.rows[0]).unwrap();
+    let mut live = LiveView::new(trial.plan(), pipe.clone(), options(false));
+    live.show_row(&trial.rows[0]).unwrap();
     let begun = trial.rows[0].records[0].at;
     for seconds in [1, 59, 60, 61, 3_000] {
-        live.tick(begun.after(Millis::seconds(seconds))).unwrap();
+        live.tick(begun.saturating_add(Millis::from_secs(seconds))).unwrap();
     }
     let text = pipe.0.borrow();
     assert_eq!(text.matches("SLOW").count(), 1, "{text}");
@@ -69,27 +69,27 @@ fn a_slow_step_is_told_once_where_nothing_is_drawn() {
 fn rows_that_are_not_the_next_are_refused_and_change_nothing() {
     let trial = cases::chain();
     let pipe = Pipe::default();
-    let mut live = Live::new(trial.plan(), pipe.clone(), options(false));
-    let gap = live.row(&trial.rows[1]);
+    let mut live = LiveView::new(trial.plan(), pipe.clone(), options(false));
+    let gap = live.show_row(&trial.rows[1]);
     assert_eq!(gap, Err(JournalError::Gap { expected: 0, found: trial.rows[1].seq }));
-    live.row(&trial.rows[0]).unwrap();
-    assert!(live.row(&trial.rows[0]).is_err(), "a row counts once");
-    let forged = Batch::new(trial.rows[1].seq, Hash::ZERO, trial.rows[1].records.clone());
-    assert_eq!(live.row(&forged), Err(JournalError::Chain { seq: forged.seq }));
+    live.show_row(&trial.rows[0]).unwrap();
+    assert!(live.show_row(&trial.rows[0]).is_err(), "a row counts once");
+    let forged = JournalBatch::new(trial.rows[1].seq, ContentHash::ZERO, trial.rows[1].records.clone());
+    assert_eq!(live.show_row(&forged), Err(JournalError::Chain { seq: forged.seq }));
     let other = cases::failure();
-    let mut live = Live::new(other.plan(), pipe, options(false));
-    assert_eq!(live.row(&trial.rows[0]), Err(JournalError::OtherPlan));
+    let mut live = LiveView::new(other.plan(), pipe, options(false));
+    assert_eq!(live.show_row(&trial.rows[0]), Err(JournalError::OtherPlan));
 }
 
 /// Nothing of a run that was set aside at once can be looked up.
 #[test]
 fn a_run_that_was_set_aside_before_it_began_is_shown() {
     let event = Event::Quarantined { message: "it makes no sense".into() };
-    let row = Batch::new(0, Hash::ZERO, vec![Record { at: Time(5), event }]);
+    let row = JournalBatch::new(0, ContentHash::ZERO, vec![JournalRecord { at: Timestamp(5), event }]);
     let pipe = Pipe::default();
-    let mut live = Live::new(cases::chain().plan(), pipe.clone(), options(false));
-    live.row(&row).unwrap();
-    live.tick(Time(9)).unwrap();
+    let mut live = LiveView::new(cases::chain().plan(), pipe.clone(), options(false));
+    live.show_row(&row).unwrap();
+    live.tick(Timestamp(9)).unwrap();
     let summary = live.finish().unwrap();
     assert!(pipe.0.borrow().contains("run set aside: it makes no sense"));
     assert!(summary.contains("Set aside: release 1.4.0"), "{summary}");
@@ -98,10 +98,10 @@ fn a_run_that_was_set_aside_before_it_began_is_shown() {
 #[test]
 fn a_log_that_is_long_or_missing_is_no_trouble() {
     let trial = cases::failure();
-    let none = Options { tail: Box::new(|_| None), ..options(false) };
+    let none = LiveOptions { tail: Box::new(|_| None), ..options(false) };
     assert!(!piped(&trial, none).contains('│'));
     let tail = |_| Some((0..1_000).map(|i| format!("{i} {}\n", "x".repeat(9_000))).collect());
-    let long = piped(&trial, Options { tail: Box::new(tail), ..options(false) });
+    let long = piped(&trial, LiveOptions { tail: Box::new(tail), ..options(false) });
     assert_eq!(long.matches('│').count(), 40, "twenty lines at once and at the end");
     assert!(long.lines().all(|line| line.chars().count() < 600));
     assert!(long.contains("│ 999 x") && !long.contains("│ 979 x"));

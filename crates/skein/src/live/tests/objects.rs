@@ -3,20 +3,20 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use skein_dialects::check;
+use skein_dialects::check_source;
 
 use super::{
     cases::CASES,
     trial::{Trial, same},
 };
-use crate::{live::Jsonl, project::OnDisk, result::result};
+use crate::{live::JsonlEncoder, project::DiskProject, run_json::run_to_json};
 
 #[test]
 fn every_event_is_a_line() {
     for (name, case) in CASES {
         let trial = case();
-        let mut jsonl = Jsonl::new(trial.plan());
-        let text: String = trial.rows.iter().map(|row| jsonl.row(row).unwrap()).collect();
+        let mut jsonl = JsonlEncoder::new(trial.plan());
+        let text: String = trial.rows.iter().map(|row| jsonl.encode_row(row).unwrap()).collect();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let numbers: Vec<u64> = lines.iter().map(|line| line["seq"].as_u64().unwrap()).collect();
         assert_eq!(numbers, (0..trial.driver.state().events).collect::<Vec<_>>(), "{name}");
@@ -39,8 +39,8 @@ fn every_event_is_a_line() {
 /// A run of an example in a format of its own.
 fn example() -> Trial {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/agentcore/hello.yaml");
-    let project = OnDisk::open(OnDisk::root_above(path.parent().unwrap())).unwrap();
-    let report = check(project.source(&path).unwrap(), &project);
+    let project = DiskProject::open(DiskProject::find_root(path.parent().unwrap())).unwrap();
+    let report = check_source(project.read_source(&path).unwrap(), &project);
     let plan = report.bind(json!({})).unwrap().unwrap();
     let mut trial = Trial::of(plan).start();
     trial.spending(7, 9).ok("greet").publish();
@@ -50,7 +50,7 @@ fn example() -> Trial {
 #[test]
 fn the_object_of_a_run_is_what_is_documented() {
     let trial = example();
-    let object = result(&trial.plan(), trial.driver.state(), &[]);
+    let object = run_to_json(&trial.plan(), trial.driver.state(), &[]);
     same("result", &(serde_json::to_string_pretty(&object).unwrap() + "\n"));
 }
 
@@ -84,7 +84,7 @@ fn every_run_has_every_documented_field() {
     ];
     for (name, case) in CASES {
         let trial = case();
-        let object = result(&trial.plan(), trial.driver.state(), &[]);
+        let object = run_to_json(&trial.plan(), trial.driver.state(), &[]);
         let has = |value: &Value, fields: &[&str]| fields.iter().all(|field| value.get(field).is_some());
         assert!(has(&object, &of_run), "{name}: {object:#}");
         assert!(has(&object["workflow"], &["id", "version", "dialect", "hash"]), "{name}");

@@ -4,7 +4,7 @@ use std::{cell::RefCell, io, rc::Rc};
 
 use unicode_width::UnicodeWidthChar;
 
-use crate::live::{Size, Surface};
+use crate::live::{TerminalSize, TerminalSurface};
 
 /// A row of cells. A wide character takes two, the second of which is empty.
 #[derive(Default)]
@@ -15,7 +15,7 @@ struct Row {
 }
 
 pub struct Screen {
-    pub size: Size,
+    pub size: TerminalSize,
     pub writes: usize,
     pub bytes: usize,
     rows: Vec<Row>,
@@ -28,7 +28,7 @@ pub struct Terminal(pub Rc<RefCell<Screen>>);
 
 impl Terminal {
     pub fn new(columns: u16, rows: u16) -> Terminal {
-        let size = Size { columns, rows };
+        let size = TerminalSize { columns, rows };
         let screen = Screen { size, writes: 0, bytes: 0, rows: vec![Row::default()], row: 0, column: 0 };
         Terminal(Rc::new(RefCell::new(screen)))
     }
@@ -60,7 +60,7 @@ impl Terminal {
                 lines.push(std::mem::take(&mut line));
             }
         }
-        screen.size = Size { columns, rows };
+        screen.size = TerminalSize { columns, rows };
         for (i, line) in lines.into_iter().enumerate() {
             let mut row = Row::default();
             let first = screen.rows.len();
@@ -156,7 +156,7 @@ impl Screen {
     }
 }
 
-impl Surface for Terminal {
+impl TerminalSurface for Terminal {
     fn write(&mut self, text: &str) -> io::Result<()> {
         let mut screen = self.0.borrow_mut();
         screen.writes += 1;
@@ -165,7 +165,7 @@ impl Surface for Terminal {
         Ok(())
     }
 
-    fn size(&self) -> Option<Size> {
+    fn size(&self) -> Option<TerminalSize> {
         Some(self.0.borrow().size)
     }
 }

@@ -5,19 +5,19 @@ use std::{cell::RefCell, collections::BTreeMap, env, fs, io, path::Path, rc::Rc,
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        Actor, AttemptEnd, AttemptId, Batch, Cost, Decision, Driver, Finding, Input, Opening, Publication,
-        Report, Start, StepAt, Stimulus, Token,
+        AttemptEnd, AttemptId, AttemptReport, CheckFinding, Cost, DecisionActor, Driver, InputToken,
+        JournalBatch, Publication, RunInput, RunStart, StepAt, TimedInput, Verdict, Waitpoint,
     },
     expr::aip15,
     ids::{BranchId, RunId, SignalName, StepId, WorkflowId},
     ir::*,
-    plan::{Plan, Severity, check},
-    time::{Millis, Time},
+    plan::{Plan, Severity, check_workflow},
+    time::{Millis, Timestamp},
     view,
 };
 
 use crate::{
-    live::{Live, Options, Size, Surface},
+    live::{LiveOptions, LiveView, TerminalSize, TerminalSurface},
     output::Paint,
 };
 
@@ -25,12 +25,12 @@ pub fn id(text: &str) -> StepId {
     StepId::new(text).unwrap()
 }
 
-fn tool(name: &str) -> Worker {
-    Worker::Tool { tool: name.into(), pinned: None }
+fn tool(name: &str) -> WorkerSpec {
+    WorkerSpec::Tool { tool: name.into(), pinned: None }
 }
 
 pub fn work(name: &str) -> Step {
-    Step::new(id(name), Kind::Work(Box::new(Work::new(tool("t")))))
+    Step::new(id(name), StepKindSpec::Work(Box::new(WorkSpec::new(tool("t")))))
 }
 
 pub fn after(name: &str, dependencies: &[&str]) -> Step {
@@ -38,7 +38,7 @@ pub fn after(name: &str, dependencies: &[&str]) -> Step {
 }
 
 pub fn checked(name: &str, iterations: u32) -> Step {
-    let check = Check {
+    let check = CompletionCheck {
         worker: tool("check"),
         timeout: None,
         max_iterations: iterations,
@@ -46,97 +46,113 @@ pub fn checked(name: &str, iterations: u32) -> Step {
         decision_file: None,
         convergence: None,
     };
-    let work = Work { check: Some(Box::new(check)), ..Work::new(tool("t")) };
-    Step::new(id(name), Kind::Work(Box::new(work)))
+    let work = WorkSpec { check: Some(Box::new(check)), ..WorkSpec::new(tool("t")) };
+    Step::new(id(name), StepKindSpec::Work(Box::new(work)))
 }
 
 pub fn retried(mut step: Step, attempts: u32) -> Step {
-    step.policy.retry = Retry::of(&[ErrorClass::Transient], attempts, five_seconds());
+    step.policy.retry = StepRetry::for_classes(&[ErrorClass::Transient], attempts, five_seconds());
     step
 }
 
 pub fn five_seconds() -> Backoff {
-    let length = Millis::seconds(5);
-    Backoff { initial: length, growth: Growth::Constant, max: length, jitter: false }
+    let length = Millis::from_secs(5);
+    Backoff { initial: length, growth: BackoffGrowth::Constant, max: length, jitter: false }
 }
 
 /// A step whose failure undoes what was completed, and that can be undone itself.
 pub fn undoable(name: &str) -> Step {
-    let undo = Undo {
+    let undo = UndoSpec {
         id: id(&format!("un-{name}")),
-        work: Work::new(tool("undo")),
+        work: WorkSpec::new(tool("undo")),
         inputs: Vec::new(),
         timeout: None,
-        retry: Retry::default(),
+        retry: StepRetry::default(),
     };
     undoing(Step { undo: Some(Box::new(undo)), ..work(name) })
 }
 
 pub fn undoing(mut step: Step) -> Step {
-    (step.policy.effects.failed, step.policy.effects.timed_out) = (Effect::UNDO, Effect::UNDO);
+    (step.policy.effects.failed, step.policy.effects.timed_out) = (OutcomeEffect::UNDO, OutcomeEffect::UNDO);
     step
 }
 
 pub fn gate(name: &str, message: &str) -> Step {
-    let gate = Gate {
-        message: aip15::value(&json!(message)).unwrap(),
+    let gate = GateSpec {
+        message: aip15::parse_value(&json!(message)).unwrap(),
         shows: Vec::new(),
         approvers: vec![Approver::Role("lead".into()), Approver::User("ann".into())],
         quorum: 1,
-        timeout: Some(Millis::minutes(10)),
+        timeout: Some(Millis::from_mins(10)),
         on_timeout: GateTimeout::Expire,
         on_approve: None,
         on_reject: None,
     };
-    Step::new(id(name), Kind::Gate(Box::new(gate)))
+    Step::new(id(name), StepKindSpec::Gate(Box::new(gate)))
 }
 
 pub fn wait(name: &str, signals: &[&str]) -> Step {
     let on = signals.iter().map(|name| SignalName::new(name).unwrap()).collect();
-    Step::new(id(name), Kind::Wait(Box::new(Wait { on, timeout: None, on_timeout: WaitTimeout::Expire })))
+    Step::new(
+        id(name),
+        StepKindSpec::Wait(Box::new(WaitSpec { on, timeout: None, on_timeout: WaitTimeout::Expire })),
+    )
 }
 
 /// It could go to the one and goes to the other.
 pub fn branch(name: &str, could: &str, goes: &str) -> Step {
-    let arm = Arm { when: aip15::condition("1 == 2").unwrap(), next: Target::Step(id(could)) };
-    Step::new(id(name), Kind::Branch(Box::new(Branch { arms: vec![arm], default: Target::Step(id(goes)) })))
+    let arm =
+        RouteArm { when: aip15::parse_condition("1 == 2").unwrap(), next: RouteTarget::Step(id(could)) };
+    Step::new(
+        id(name),
+        StepKindSpec::Branch(Box::new(BranchSpec { arms: vec![arm], default: RouteTarget::Step(id(goes)) })),
+    )
 }
 
 pub fn parallel(name: &str, lanes: Vec<(&str, Vec<Step>)>) -> Step {
-    let lane = |(name, steps)| Lane { id: BranchId::new(name).unwrap(), scope: Arc::new(route(steps)) };
-    Step::new(id(name), Kind::Parallel(Box::new(Parallel { lanes: lanes.into_iter().map(lane).collect() })))
+    let lane = |(name, steps)| LaneSpec { id: BranchId::new(name).unwrap(), scope: Arc::new(route(steps)) };
+    Step::new(
+        id(name),
+        StepKindSpec::Parallel(Box::new(ParallelSpec { lanes: lanes.into_iter().map(lane).collect() })),
+    )
 }
 
 pub fn each(name: &str, over: Value, steps: Vec<Step>) -> Step {
-    let each = Each {
-        over: aip15::value(&over).unwrap(),
+    let each = EachSpec {
+        over: aip15::parse_value(&over).unwrap(),
         parallelism: Some(2),
-        errors: EachErrors::FailFast,
+        errors: EachErrorPolicy::FailFast,
         scope: Arc::new(route(steps)),
     };
-    Step::new(id(name), Kind::Each(Box::new(each)))
+    Step::new(id(name), StepKindSpec::Each(Box::new(each)))
 }
 
 /// At most three passes, as long as this holds.
 pub fn repeat(name: &str, condition: &str, steps: Vec<Step>) -> Step {
-    let condition = aip15::condition(condition).unwrap();
+    let condition = aip15::parse_condition(condition).unwrap();
     let scope = Arc::new(route(steps));
-    Step::new(id(name), Kind::Loop(Box::new(Loop { condition, test: LoopTest::After, max: 3, scope })))
+    Step::new(
+        id(name),
+        StepKindSpec::Loop(Box::new(LoopSpec { condition, test: LoopTest::After, max: 3, scope })),
+    )
 }
 
 pub fn call(name: &str, workflow: &str) -> Step {
-    Step::new(id(name), Kind::Call(Box::new(Call { workflow: workflow.into(), exports: Vec::new() })))
+    Step::new(
+        id(name),
+        StepKindSpec::Call(Box::new(CallSpec { workflow: workflow.into(), exports: Vec::new() })),
+    )
 }
 
-pub fn route(steps: Vec<Step>) -> Scope {
-    Scope::new(Shape::Routed { start: None, cycles: false }, steps)
+pub fn route(steps: Vec<Step>) -> StepScope {
+    StepScope::new(ScopeShape::Routed { start: None, cycles: false }, steps)
 }
 
-pub fn graph(steps: Vec<Step>) -> Scope {
-    Scope::new(Shape::Graph, steps)
+pub fn graph(steps: Vec<Step>) -> StepScope {
+    StepScope::new(ScopeShape::Graph, steps)
 }
 
-pub fn workflow(scope: Scope) -> Workflow {
+pub fn workflow(scope: StepScope) -> Workflow {
     let workflow = Workflow::new(WorkflowId::new("release").unwrap(), scope);
     Workflow { version: Some("1.4.0".into()), ..workflow }
 }
@@ -144,20 +160,20 @@ pub fn workflow(scope: Scope) -> Workflow {
 /// A run that is told things, one second after another.
 pub struct Trial {
     pub driver: Driver,
-    pub rows: Vec<Arc<Batch>>,
-    pub now: Time,
+    pub rows: Vec<Arc<JournalBatch>>,
+    pub now: Timestamp,
     pub grant: u32,
     cost: Cost,
 }
 
 impl Trial {
-    pub fn new(scope: Scope) -> Trial {
+    pub fn new(scope: StepScope) -> Trial {
         Trial::calling(scope, Vec::new())
     }
 
-    pub fn calling(scope: Scope, called: Vec<(&str, Scope)>) -> Trial {
+    pub fn calling(scope: StepScope, called: Vec<(&str, StepScope)>) -> Trial {
         let called = called.into_iter().map(|(name, scope)| (name.to_owned(), Arc::new(workflow(scope))));
-        let checked = check(Arc::new(workflow(scope)), &called.collect::<BTreeMap<_, _>>());
+        let checked = check_workflow(Arc::new(workflow(scope)), &called.collect::<BTreeMap<_, _>>());
         let definition = checked.definition.unwrap_or_else(|| {
             let errors = checked.problems.iter().filter(|problem| problem.severity == Severity::Error);
             panic!("{:#?}", errors.collect::<Vec<_>>())
@@ -168,23 +184,23 @@ impl Trial {
     /// Before it is started.
     pub fn of(plan: Plan) -> Trial {
         // A day in 2026.
-        let now = Time(1_767_225_600_000);
+        let now = Timestamp(1_767_225_600_000);
         Trial { driver: Driver::new(plan), rows: Vec::new(), now, grant: 100, cost: Cost::default() }
     }
 
     pub fn start(mut self) -> Trial {
         let run = RunId::new("r1").unwrap();
-        let start = Start::new(run);
-        self.say(Input::Start(Box::new(start)));
+        let start = RunStart::new(run);
+        self.say(RunInput::Start(Box::new(start)));
         self
     }
 
-    pub fn say(&mut self, input: Input) -> &mut Trial {
-        let stimulus = Stimulus { at: self.now, grant: self.grant, input };
-        self.driver.push(Token(0), stimulus);
+    pub fn say(&mut self, input: RunInput) -> &mut Trial {
+        let stimulus = TimedInput { at: self.now, grant: self.grant, input };
+        self.driver.push_input(InputToken(0), stimulus);
         while let Some(row) = self.driver.poll_append() {
             self.rows.push(row);
-            self.driver.appended();
+            self.driver.confirm_append();
         }
         while let Some((_, answer)) = self.driver.poll_answer() {
             assert_eq!(answer, Ok(()));
@@ -193,12 +209,12 @@ impl Trial {
     }
 
     pub fn pass(&mut self, ms: u64) -> &mut Trial {
-        self.now = self.now.after(Millis(ms));
+        self.now = self.now.saturating_add(Millis(ms));
         self
     }
 
     pub fn at(&self, path: &str) -> StepAt {
-        let view = view::run(self.driver.plan(), self.driver.state());
+        let view = view::view_run(self.driver.plan(), self.driver.state());
         let found = view.steps.iter().find(|step| step.path == path);
         let paths = || view.steps.iter().map(|step| format!("{} {}", step.path, step.status));
         found.unwrap_or_else(|| panic!("no {path} among {:?}", paths().collect::<Vec<_>>())).at
@@ -219,7 +235,7 @@ impl Trial {
     pub fn end(&mut self, path: &str, end: AttemptEnd) -> &mut Trial {
         let attempt = self.attempt(path);
         let cost = std::mem::take(&mut self.cost);
-        self.say(Input::Finished { attempt, report: Report::new(end, cost) })
+        self.say(RunInput::Finished { attempt, report: AttemptReport::new(end, cost) })
     }
 
     pub fn ok(&mut self, path: &str) -> &mut Trial {
@@ -234,37 +250,42 @@ impl Trial {
         self.end(path, AttemptEnd::Failed { class, code: None, message: message.into(), retry_at: None })
     }
 
-    pub fn check(&mut self, path: &str, finding: Finding, reasons: &[&str]) -> &mut Trial {
+    pub fn check(&mut self, path: &str, finding: CheckFinding, reasons: &[&str]) -> &mut Trial {
         let reasons = reasons.iter().map(|&reason| reason.to_owned()).collect();
         self.end(path, AttemptEnd::Checked { finding, reasons, fingerprints: Vec::new(), output: None })
     }
 
-    pub fn decide(&mut self, opening: u32, decision: Decision) -> &mut Trial {
-        let by = Actor { name: "ann".into(), roles: Vec::new() };
-        self.say(Input::Decide { opening: Opening(opening), decision, by, reason: Some("it is time".into()) })
+    pub fn decide(&mut self, opening: u32, decision: Verdict) -> &mut Trial {
+        let by = DecisionActor { name: "ann".into(), roles: Vec::new() };
+        self.say(RunInput::Decide {
+            opening: Waitpoint(opening),
+            decision,
+            by,
+            reason: Some("it is time".into()),
+        })
     }
 
     pub fn signal(&mut self, name: &str) -> &mut Trial {
         let name = SignalName::new(name).unwrap();
-        self.say(Input::Signal { name, payload: Arc::new(json!(1)), to: None })
+        self.say(RunInput::Signal { name, payload: Arc::new(json!(1)), to: None })
     }
 
     pub fn cancel(&mut self) -> &mut Trial {
-        self.say(Input::Cancel { by: "ann".into(), reason: Some("wrong branch".into()) })
+        self.say(RunInput::Cancel { by: "ann".into(), reason: Some("wrong branch".into()) })
     }
 
     /// Tells the run that it is time for what is due next.
     pub fn wake(&mut self) -> &mut Trial {
         let due = skein_core::engine::wanted(self.driver.state()).wake.expect("something is due");
         self.now = self.now.max(due);
-        self.say(Input::Wake)
+        self.say(RunInput::Wake)
     }
 
     /// Everything that is to be published is.
     pub fn publish(&mut self) -> &mut Trial {
         let items = skein_core::engine::wanted(self.driver.state()).publish.clone();
         items.into_iter().for_each(|item: Publication| {
-            self.say(Input::Published { item, failed: None });
+            self.say(RunInput::Published { item, failed: None });
         });
         self
     }
@@ -275,13 +296,13 @@ impl Trial {
 }
 
 /// How the tests show a run.
-pub fn options(paint: bool) -> Options {
-    Options {
+pub fn options(paint: bool) -> LiveOptions {
+    LiveOptions {
         paint: Paint(paint),
         workspace: Some("/w".into()),
         kept: Some("/w/.skein/runs/r1".into()),
         trees: Box::new(Vec::new),
-        slow: Options::SLOW,
+        slow: LiveOptions::SLOW,
         tail: Box::new(|attempt| Some(format!("trying\n  at line 7\nno luck with {attempt}\n"))),
         had: false,
     }
@@ -291,24 +312,24 @@ pub fn options(paint: bool) -> Options {
 #[derive(Clone, Default)]
 pub struct Pipe(pub Rc<RefCell<String>>);
 
-impl Surface for Pipe {
+impl TerminalSurface for Pipe {
     fn write(&mut self, text: &str) -> io::Result<()> {
         self.0.borrow_mut().push_str(text);
         Ok(())
     }
 
-    fn size(&self) -> Option<Size> {
+    fn size(&self) -> Option<TerminalSize> {
         None
     }
 }
 
 /// What a pipe is given of all the rows, and the summary.
-pub fn piped(trial: &Trial, options: Options) -> String {
+pub fn piped(trial: &Trial, options: LiveOptions) -> String {
     let pipe = Pipe::default();
-    let mut live = Live::new(trial.plan(), pipe.clone(), options);
+    let mut live = LiveView::new(trial.plan(), pipe.clone(), options);
     for row in &trial.rows {
-        live.row(row).unwrap();
-        live.tick(row.records[0].at.after(Millis(500))).unwrap();
+        live.show_row(row).unwrap();
+        live.tick(row.records[0].at.saturating_add(Millis(500))).unwrap();
     }
     assert_eq!(live.state(), trial.driver.state());
     let summary = live.finish().unwrap();

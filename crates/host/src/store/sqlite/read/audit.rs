@@ -2,18 +2,22 @@
 
 use rusqlite::{Connection, params};
 
-use super::Readers;
-use crate::store::{Noted, StoreError, sqlite::write::int};
+use super::ReaderPool;
+use crate::store::{StoreError, StoredAuditRecord, sqlite::write::to_sql_int};
 
 /// A page ends with the record that reaches one of these.
 const PAGE_RECORDS: usize = 256;
 const PAGE_BYTES: usize = 1024 * 1024;
 
-pub fn audit(readers: &Readers, from: u64, each: &mut dyn FnMut(Noted) -> bool) -> Result<(), StoreError> {
+pub fn read_audit(
+    readers: &ReaderPool,
+    from: u64,
+    each: &mut dyn FnMut(StoredAuditRecord) -> bool,
+) -> Result<(), StoreError> {
     let mut next = from;
     // A number that SQLite cannot have has nothing after it.
     while i64::try_from(next).is_ok() {
-        let page = readers.with(|db| page(db, next))?;
+        let page = readers.read_in_transaction(|db| read_audit_page(db, next))?;
         if page.is_empty() {
             return Ok(());
         }
@@ -27,11 +31,11 @@ pub fn audit(readers: &Readers, from: u64, each: &mut dyn FnMut(Noted) -> bool) 
     Ok(())
 }
 
-fn page(db: &Connection, from: u64) -> rusqlite::Result<Vec<Noted>> {
+fn read_audit_page(db: &Connection, from: u64) -> rusqlite::Result<Vec<StoredAuditRecord>> {
     // Whatever someone put there is read as bytes, so that it can be told what is wrong with it.
     let mut statement =
         db.prepare_cached("SELECT seq, CAST(line AS BLOB) FROM audit WHERE seq >= ?1 ORDER BY seq")?;
-    let mut rows = statement.query(params![int(from)])?;
+    let mut rows = statement.query(params![to_sql_int(from)])?;
     let (mut page, mut bytes) = (Vec::new(), 0);
     while page.len() < PAGE_RECORDS
         && bytes < PAGE_BYTES
@@ -39,7 +43,7 @@ fn page(db: &Connection, from: u64) -> rusqlite::Result<Vec<Noted>> {
     {
         let (seq, line): (i64, Vec<u8>) = (row.get(0)?, row.get(1)?);
         bytes += line.len();
-        page.push(Noted { seq: u64::try_from(seq).unwrap_or(u64::MAX), line });
+        page.push(StoredAuditRecord { seq: u64::try_from(seq).unwrap_or(u64::MAX), line });
     }
     Ok(page)
 }

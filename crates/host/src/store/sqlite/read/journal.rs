@@ -2,15 +2,15 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 use skein_core::{
-    engine::{Batch, JournalError, Record, VERSION},
+    engine::{JournalBatch, JournalError, JournalRecord, VERSION},
     ids::RunId,
-    plan::Hash,
+    plan::ContentHash,
 };
 
-use super::Readers;
+use super::ReaderPool;
 use crate::store::{
     StoreError,
-    sqlite::write::{int, key},
+    sqlite::write::{find_run_key, to_sql_int},
 };
 
 /// A page ends with the row that reaches one of these.
@@ -18,16 +18,16 @@ const PAGE_ROWS: usize = 256;
 const PAGE_BYTES: usize = 1024 * 1024;
 
 /// Where reading is.
-struct Position {
+struct JournalCursor {
     key: i64,
     /// How many events are behind, and the hash that they end with.
     events: u64,
-    before: Hash,
+    before: ContentHash,
     /// How many there were when reading began. There may be more by now, and never less.
     total: u64,
 }
 
-struct Row {
+struct JournalRow {
     seq: i64,
     version: i64,
     chain: Vec<u8>,
@@ -35,22 +35,24 @@ struct Row {
 }
 
 /// The rows from the one that holds or follows an event, until `each` has enough.
-pub fn journal(
-    readers: &Readers,
+pub fn read_journal(
+    readers: &ReaderPool,
     run: &RunId,
     from: u64,
-    each: &mut dyn FnMut(Batch) -> bool,
+    each: &mut dyn FnMut(JournalBatch) -> bool,
 ) -> Result<(), StoreError> {
-    let start = readers.with(|db| start(db, run, from))?;
+    let start = readers.read_in_transaction(|db| find_start(db, run, from))?;
     let mut at = start.ok_or_else(|| StoreError::Unknown(run.clone()))?;
     loop {
-        let page = readers.with(|db| page(db, &at))?;
+        let page = readers.read_in_transaction(|db| read_journal_page(db, &at))?;
         if page.is_empty() {
             break;
         }
         for row in page {
-            let batch = decode(run, &row)?;
-            batch.check_written(at.events, at.before, &row.records).map_err(|error| refused(run, error))?;
+            let batch = decode_row(run, &row)?;
+            batch
+                .check_written(at.events, at.before, &row.records)
+                .map_err(|error| journal_read_error(run, error))?;
             at.events = batch.seq.saturating_add(batch.records.len() as u64);
             at.before = batch.chain;
             if at.events > from && !each(batch) {
@@ -60,77 +62,78 @@ pub fn journal(
     }
     if at.events < at.total {
         let (found, total) = (at.events, at.total);
-        return Err(damaged(run, &format!("it ends after {found} events and had {total}")));
+        return Err(damaged_error(run, &format!("it ends after {found} events and had {total}")));
     }
     Ok(())
 }
 
-fn start(db: &Connection, run: &RunId, from: u64) -> rusqlite::Result<Option<Position>> {
-    let Some(key) = key(db, run)? else { return Ok(None) };
+fn find_start(db: &Connection, run: &RunId, from: u64) -> rusqlite::Result<Option<JournalCursor>> {
+    let Some(key) = find_run_key(db, run)? else { return Ok(None) };
     let total: i64 =
         db.prepare_cached("SELECT events FROM fences WHERE run = ?1")?.query_row([key], |row| row.get(0))?;
     let events: Option<i64> = db
         .prepare_cached("SELECT max(seq) FROM journal WHERE run = ?1 AND seq <= ?2")?
-        .query_row(params![key, int(from)], |row| row.get(0))?;
+        .query_row(params![key, to_sql_int(from)], |row| row.get(0))?;
     let events = events.unwrap_or(0);
     let before: Option<Vec<u8>> = db
         .prepare_cached("SELECT chain FROM journal WHERE run = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT 1")?
         .query_row(params![key, events], |row| row.get(0))
         .optional()?;
-    Ok(Some(Position {
+    Ok(Some(JournalCursor {
         key,
-        events: count(events),
-        before: before.map_or(Hash::ZERO, |chain| hash(&chain)),
-        total: count(total),
+        events: to_count(events),
+        before: before.map_or(ContentHash::ZERO, |chain| to_hash(&chain)),
+        total: to_count(total),
     }))
 }
 
-fn page(db: &Connection, at: &Position) -> rusqlite::Result<Vec<Row>> {
+fn read_journal_page(db: &Connection, at: &JournalCursor) -> rusqlite::Result<Vec<JournalRow>> {
     let mut statement = db.prepare_cached(
         "SELECT seq, version, chain, records FROM journal WHERE run = ?1 AND seq >= ?2 ORDER BY seq",
     )?;
-    let mut found = statement.query(params![at.key, int(at.events)])?;
+    let mut found = statement.query(params![at.key, to_sql_int(at.events)])?;
     let (mut rows, mut bytes) = (Vec::new(), 0);
     while rows.len() < PAGE_ROWS
         && bytes < PAGE_BYTES
         && let Some(row) = found.next()?
     {
-        let row = Row { seq: row.get(0)?, version: row.get(1)?, chain: row.get(2)?, records: row.get(3)? };
+        let row =
+            JournalRow { seq: row.get(0)?, version: row.get(1)?, chain: row.get(2)?, records: row.get(3)? };
         bytes += row.records.len();
         rows.push(row);
     }
     Ok(rows)
 }
 
-fn decode(run: &RunId, row: &Row) -> Result<Batch, StoreError> {
-    let seq = count(row.seq);
+fn decode_row(run: &RunId, row: &JournalRow) -> Result<JournalBatch, StoreError> {
+    let seq = to_count(row.seq);
     let version = u32::try_from(row.version).unwrap_or(u32::MAX);
     // What a newer version wrote need not have a form that is known here.
     if version > VERSION {
-        return Err(refused(run, JournalError::Newer { seq, version }));
+        return Err(journal_read_error(run, JournalError::Newer { seq, version }));
     }
-    let records: Vec<Record> = serde_json::from_slice(&row.records)
-        .map_err(|error| damaged(run, &format!("row {seq} is not what was written: {error}")))?;
-    Ok(Batch { version, seq, records, chain: hash(&row.chain) })
+    let records: Vec<JournalRecord> = serde_json::from_slice(&row.records)
+        .map_err(|error| damaged_error(run, &format!("row {seq} is not what was written: {error}")))?;
+    Ok(JournalBatch { version, seq, records, chain: to_hash(&row.chain) })
 }
 
-fn refused(run: &RunId, error: JournalError) -> StoreError {
+fn journal_read_error(run: &RunId, error: JournalError) -> StoreError {
     match error {
         JournalError::Newer { .. } => StoreError::Newer(format!("the journal of run `{run}`: {error}")),
-        _ => damaged(run, &error.to_string()),
+        _ => damaged_error(run, &error.to_string()),
     }
 }
 
-fn damaged(run: &RunId, what: &str) -> StoreError {
+fn damaged_error(run: &RunId, what: &str) -> StoreError {
     StoreError::Damaged(format!("the journal of run `{run}` is damaged: {what}"))
 }
 
 /// A stored count. One below zero was never written, and fits nothing.
-fn count(number: i64) -> u64 {
+fn to_count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 /// A stored hash. One of another length was never written, and fits nothing.
-fn hash(bytes: &[u8]) -> Hash {
-    Hash(bytes.try_into().unwrap_or([0xff; 32]))
+fn to_hash(bytes: &[u8]) -> ContentHash {
+    ContentHash(bytes.try_into().unwrap_or([0xff; 32]))
 }

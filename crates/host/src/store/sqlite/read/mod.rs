@@ -3,9 +3,9 @@
 //! A transaction that stays open keeps the log from being emptied, so a long journal is read in pages.
 
 mod audit;
-mod dead;
+mod dead_letter;
 mod journal;
-mod letter;
+mod request;
 mod run;
 
 use std::{
@@ -15,36 +15,39 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction};
 
-pub use audit::audit;
-pub use dead::dead;
-pub use journal::journal;
-pub use letter::{answer, has_mail, letters};
-pub use run::{definition, epochs, list, run, runs};
+pub use audit::read_audit;
+pub use dead_letter::list_dead_letters;
+pub use journal::read_journal;
+pub use request::{find_answer, has_requests, pending_requests};
+pub use run::{find_run, list_runs, read_definition, read_epochs, select_runs};
 
-use super::{fault::unread, place::Place};
+use super::{fault::to_read_error, state_folder::StateFolder};
 use crate::store::StoreError;
 
 /// Idle connections that are kept.
 const KEPT: usize = 4;
 
 #[derive(Debug)]
-pub struct Readers {
+pub struct ReaderPool {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
 }
 
-impl Readers {
-    pub fn of(place: &Place) -> Readers {
-        Readers { path: place.database(), idle: Mutex::default() }
+impl ReaderPool {
+    pub fn new(place: &StateFolder) -> ReaderPool {
+        ReaderPool { path: place.database_path(), idle: Mutex::default() }
     }
 
     /// Reads in one transaction.
-    pub fn with<T>(&self, read: impl FnOnce(&Transaction) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+    pub fn read_in_transaction<T>(
+        &self,
+        read: impl FnOnce(&Transaction) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut db = idle.map_or_else(|| self.connect(), Ok).map_err(unread)?;
-        let tx = db.transaction().map_err(unread)?;
-        let answer = read(&tx).map_err(unread)?;
-        tx.finish().map_err(unread)?;
+        let mut db = idle.map_or_else(|| self.connect(), Ok).map_err(to_read_error)?;
+        let tx = db.transaction().map_err(to_read_error)?;
+        let answer = read(&tx).map_err(to_read_error)?;
+        tx.finish().map_err(to_read_error)?;
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < KEPT {
             idle.push(db);

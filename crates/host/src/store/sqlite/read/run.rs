@@ -3,40 +3,40 @@
 use std::collections::{HashMap, HashSet};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use skein_core::{ids::RunId, ir::RunStatus, plan::Hash};
+use skein_core::{ids::RunId, ir::RunStatus, plan::ContentHash};
 
 use crate::store::{
-    Head, OpenRow, Owner, RunList, RunRow, Which,
-    sqlite::{owner::Me, relocation::relocate},
+    RunHead, RunList, RunOwner, RunRow, RunSelection, WaitpointRow,
+    sqlite::{owner::LocalOwner, relocation::relocate_paths},
 };
 
 const SELECT: &str = "SELECT key, runs.run, definition, about, head, quarantined, owner, closed
                       FROM runs JOIN fences ON fences.run = key";
 
-pub fn run(db: &Connection, me: &Me, run: &RunId) -> rusqlite::Result<Option<RunRow>> {
+pub fn find_run(db: &Connection, me: &LocalOwner, run: &RunId) -> rusqlite::Result<Option<RunRow>> {
     let found = db
         .prepare_cached(&format!("{SELECT} WHERE runs.run = ?1"))?
-        .query_row([run.as_str()], stored)
+        .query_row([run.as_str()], read_stored_run)
         .optional()?;
-    found.map(|stored| Lister::new(db, me).row(stored)).transpose()
+    found.map(|stored| RunRowBuilder::new(db, me).build_row(stored)).transpose()
 }
 
 /// Newest first.
-pub fn runs(db: &Connection, me: &Me, which: Which) -> rusqlite::Result<Vec<RunRow>> {
+pub fn select_runs(db: &Connection, me: &LocalOwner, which: RunSelection) -> rusqlite::Result<Vec<RunRow>> {
     let (clause, limit) = match which {
-        Which::Newest(limit) => ("", i64::from(limit)),
-        Which::Unfinished => ("WHERE closed = 0 AND quarantined IS NULL", -1),
-        Which::Orphaned => ("WHERE closed = 0 AND quarantined IS NULL AND owner IS NOT NULL", -1),
+        RunSelection::Newest(limit) => ("", i64::from(limit)),
+        RunSelection::Unfinished => ("WHERE closed = 0 AND quarantined IS NULL", -1),
+        RunSelection::Orphaned => ("WHERE closed = 0 AND quarantined IS NULL AND owner IS NOT NULL", -1),
     };
     let mut statement = db.prepare_cached(&format!("{SELECT} {clause} ORDER BY key DESC LIMIT ?1"))?;
-    let mut lister = Lister::new(db, me);
+    let mut lister = RunRowBuilder::new(db, me);
     let mut rows = Vec::new();
-    for found in statement.query_map([limit], stored)? {
-        let row = lister.row(found?)?;
+    for found in statement.query_map([limit], read_stored_run)? {
+        let row = lister.build_row(found?)?;
         let wanted = match which {
-            Which::Newest(_) => true,
-            Which::Unfinished => row.quarantined.is_none(),
-            Which::Orphaned => row.quarantined.is_none() && matches!(row.owner, Owner::Dead(_)),
+            RunSelection::Newest(_) => true,
+            RunSelection::Unfinished => row.quarantined.is_none(),
+            RunSelection::Orphaned => row.quarantined.is_none() && matches!(row.owner, RunOwner::Dead(_)),
         };
         rows.extend(wanted.then_some(row));
     }
@@ -44,29 +44,29 @@ pub fn runs(db: &Connection, me: &Me, which: Which) -> rusqlite::Result<Vec<RunR
 }
 
 /// The newest runs, at most so many, and how many more there are.
-pub fn list(
+pub fn list_runs(
     db: &Connection,
-    me: &Me,
+    me: &LocalOwner,
     limit: u32,
-    wanted: Option<&dyn Fn(&Head) -> bool>,
+    wanted: Option<&dyn Fn(&RunHead) -> bool>,
 ) -> rusqlite::Result<RunList> {
     let Some(wanted) = wanted else {
-        let rows = runs(db, me, Which::Newest(limit))?;
+        let rows = select_runs(db, me, RunSelection::Newest(limit))?;
         let all: i64 = db.prepare_cached("SELECT count(*) FROM runs")?.query_row([], |row| row.get(0))?;
         let more = u64::try_from(all).unwrap_or(0).saturating_sub(rows.len() as u64);
         return Ok(RunList { rows, more });
     };
     let mut statement = db.prepare_cached(&format!("{SELECT} ORDER BY key DESC"))?;
     let mut found = statement.query([])?;
-    let (mut lister, mut list) = (Lister::new(db, me), RunList { rows: Vec::new(), more: 0 });
+    let (mut lister, mut list) = (RunRowBuilder::new(db, me), RunList { rows: Vec::new(), more: 0 });
     while let Some(row) = found.next()? {
         // The head alone is read of those that are not wanted.
-        let head = text(row, 4)?.and_then(|head| serde_json::from_str::<Head>(&head).ok());
+        let head = read_lossy_text(row, 4)?.and_then(|head| serde_json::from_str::<RunHead>(&head).ok());
         if !head.is_some_and(|head| wanted(&head)) {
             continue;
         }
         if list.rows.len() < limit as usize {
-            list.rows.push(lister.row(stored(row)?)?);
+            list.rows.push(lister.build_row(read_stored_run(row)?)?);
         } else {
             list.more += 1;
         }
@@ -75,25 +75,25 @@ pub fn list(
 }
 
 /// What is frozen, and whether it is what was written; none if there is none.
-pub fn definition(db: &Connection, hash: Hash) -> rusqlite::Result<Option<(Vec<u8>, bool)>> {
+pub fn read_definition(db: &Connection, hash: ContentHash) -> rusqlite::Result<Option<(Vec<u8>, bool)>> {
     db.prepare_cached("SELECT frozen, content FROM definitions WHERE hash = ?1")?
         .query_row(params![hash.0], |row| {
             let (frozen, content): (Vec<u8>, Vec<u8>) = (row.get(0)?, row.get(1)?);
-            let whole = Hash::of(&frozen).0[..] == content;
+            let whole = ContentHash::hash_bytes(&frozen).0[..] == content;
             Ok((frozen, whole))
         })
         .optional()
 }
 
 /// The claims that an owner has, by the number of the run.
-pub fn epochs(db: &Connection, owner: &str) -> rusqlite::Result<HashSet<(i64, u64)>> {
+pub fn read_epochs(db: &Connection, owner: &str) -> rusqlite::Result<HashSet<(i64, u64)>> {
     db.prepare_cached("SELECT run, epoch FROM fences WHERE owner = ?1")?
         .query_map([owner], |row| Ok((row.get(0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0))))?
         .collect()
 }
 
 /// A row as it is in the database.
-struct Stored {
+struct StoredRun {
     key: i64,
     run: String,
     definition: Vec<u8>,
@@ -104,77 +104,77 @@ struct Stored {
     closed: bool,
 }
 
-fn stored(row: &Row) -> rusqlite::Result<Stored> {
-    Ok(Stored {
+fn read_stored_run(row: &Row) -> rusqlite::Result<StoredRun> {
+    Ok(StoredRun {
         key: row.get(0)?,
-        run: text(row, 1)?.unwrap_or_default(),
+        run: read_lossy_text(row, 1)?.unwrap_or_default(),
         definition: row.get(2)?,
-        about: text(row, 3)?.unwrap_or_default(),
-        head: text(row, 4)?.unwrap_or_default(),
-        quarantined: text(row, 5)?,
-        owner: text(row, 6)?,
+        about: read_lossy_text(row, 3)?.unwrap_or_default(),
+        head: read_lossy_text(row, 4)?.unwrap_or_default(),
+        quarantined: read_lossy_text(row, 5)?,
+        owner: read_lossy_text(row, 6)?,
         closed: row.get(7)?,
     })
 }
 
 /// Text that need not be: a damaged byte must not keep a list from being shown.
-fn text(row: &Row, column: usize) -> rusqlite::Result<Option<String>> {
+fn read_lossy_text(row: &Row, column: usize) -> rusqlite::Result<Option<String>> {
     let bytes = row.get_ref(column)?.as_bytes_or_null()?;
     Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
 }
 
 /// Makes rows for people, and asks once for each owner whether it lives.
-struct Lister<'a> {
+struct RunRowBuilder<'a> {
     db: &'a Connection,
-    me: &'a Me,
+    me: &'a LocalOwner,
     owners: HashMap<String, bool>,
 }
 
-impl<'a> Lister<'a> {
-    fn new(db: &'a Connection, me: &'a Me) -> Lister<'a> {
-        Lister { db, me, owners: HashMap::new() }
+impl<'a> RunRowBuilder<'a> {
+    fn new(db: &'a Connection, me: &'a LocalOwner) -> RunRowBuilder<'a> {
+        RunRowBuilder { db, me, owners: HashMap::new() }
     }
 
-    fn row(&mut self, stored: Stored) -> rusqlite::Result<RunRow> {
-        let owner = self.owner(&stored);
-        let (mut bad, open) = self.open(stored.key)?;
+    fn build_row(&mut self, stored: StoredRun) -> rusqlite::Result<RunRow> {
+        let owner = self.find_owner(&stored);
+        let (mut bad, open) = self.read_waitpoints(stored.key)?;
         let run = RunId::new(&stored.run).unwrap_or_else(|_| {
             bad = Some("its name is damaged".into());
             RunId::new(format!("damaged-{}", stored.key)).expect("letters and digits are a name")
         });
         let head = serde_json::from_str(&stored.head).unwrap_or_else(|error| {
             bad = Some(format!("what lists show of it cannot be read: {error}"));
-            unreadable(stored.closed)
+            unreadable_head(stored.closed)
         });
         let mut about = serde_json::from_str(&stored.about).unwrap_or_else(|error| {
             bad = Some(format!("what is known about it cannot be read: {error}"));
             serde_json::Value::Null
         });
-        relocate(&mut about, self.me.owners().state_folder());
-        let definition = Hash(stored.definition.try_into().unwrap_or([0; 32]));
+        relocate_paths(&mut about, self.me.owners().state_folder());
+        let definition = ContentHash(stored.definition.try_into().unwrap_or([0; 32]));
         Ok(RunRow { run, definition, about, head, owner, open, quarantined: stored.quarantined.or(bad) })
     }
 
-    fn owner(&mut self, stored: &Stored) -> Owner {
-        let Some(id) = &stored.owner else { return Owner::Nobody };
+    fn find_owner(&mut self, stored: &StoredRun) -> RunOwner {
+        let Some(id) = &stored.owner else { return RunOwner::Nobody };
         if id == self.me.id() {
-            return Owner::Here;
+            return RunOwner::Here;
         }
         let me = self.me;
-        match *self.owners.entry(id.clone()).or_insert_with(|| me.owners().lives(id)) {
-            true => Owner::Other(id.clone()),
+        match *self.owners.entry(id.clone()).or_insert_with(|| me.owners().is_alive(id)) {
+            true => RunOwner::Other(id.clone()),
             // What is over is nobody's, even if its owner had no time to let it go.
-            false if stored.closed => Owner::Nobody,
-            false => Owner::Dead(id.clone()),
+            false if stored.closed => RunOwner::Nobody,
+            false => RunOwner::Dead(id.clone()),
         }
     }
 
     /// What is open, and why not all of it can be read.
-    fn open(&self, key: i64) -> rusqlite::Result<(Option<String>, Vec<OpenRow>)> {
+    fn read_waitpoints(&self, key: i64) -> rusqlite::Result<(Option<String>, Vec<WaitpointRow>)> {
         let mut statement =
             self.db.prepare_cached("SELECT row FROM openings WHERE run = ?1 ORDER BY place")?;
         let (mut bad, mut open) = (None, Vec::new());
-        for json in statement.query_map([key], |row| text(row, 0))? {
+        for json in statement.query_map([key], |row| read_lossy_text(row, 0))? {
             match serde_json::from_str(&json?.unwrap_or_default()) {
                 Ok(row) => open.push(row),
                 Err(error) => bad = Some(format!("what is open in it cannot be read: {error}")),
@@ -184,8 +184,8 @@ impl<'a> Lister<'a> {
     }
 }
 
-fn unreadable(closed: bool) -> Head {
-    Head {
+fn unreadable_head(closed: bool) -> RunHead {
+    RunHead {
         workflow: "?".into(),
         version: None,
         dialect: "?".into(),

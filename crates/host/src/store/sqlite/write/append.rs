@@ -3,41 +3,47 @@
 use std::sync::Arc;
 
 use rusqlite::{Connection, params};
-use skein_core::{engine::Batch, ids::RunId};
+use skein_core::{engine::JournalBatch, ids::RunId};
 
-use super::{audit, dead, int, letter};
+use super::{audit, dead_letter, request, to_sql_int};
 use crate::store::{
-    Append, AppendError, Done, OpenRow,
+    AppendCallback, AppendError, JournalAppend, WaitpointRow,
     sqlite::{
-        acknowledged::{JournalEnd, fits},
-        fault::Fault,
-        mailbox::Held,
-        owner::Me,
-        writer::Write,
+        acknowledged_ends::{JournalEnd, fits_entry},
+        fault::WriteFault,
+        inbox::HeldClaims,
+        owner::LocalOwner,
+        writer::DatabaseWrite,
     },
 };
 
-pub struct AppendRow {
-    append: Append,
+pub struct AppendWrite {
+    append: JournalAppend,
     /// The number of the run in this database.
     key: i64,
-    me: Arc<Me>,
-    held: Arc<Held>,
+    me: Arc<LocalOwner>,
+    held: Arc<HeldClaims>,
     records: Vec<u8>,
     outcome: Result<(), AppendError>,
     /// Who waits for the answers.
     senders: Vec<String>,
-    done: Done,
+    done: AppendCallback,
 }
 
-impl AppendRow {
-    pub fn new(append: Append, key: i64, me: Arc<Me>, held: Arc<Held>, done: Done) -> AppendRow {
-        let records = records(&append.batch);
+impl AppendWrite {
+    pub fn new(
+        append: JournalAppend,
+        key: i64,
+        me: Arc<LocalOwner>,
+        held: Arc<HeldClaims>,
+        done: AppendCallback,
+    ) -> AppendWrite {
+        let records = encode_records(&append.batch);
         if append.last {
             // Forgotten first, so that it is not taken for lost.
             held.remove(&append.claim);
         }
-        AppendRow { append, key, me, held, records, outcome: Ok(()), senders: Vec::new(), done }
+        AppendWrite { append, key, me, held, records, outcome: Ok(()), senders: Vec::new(), done }
     }
 
     /// Whether the run is still ours and where we left it. If so, it is past this row now.
@@ -50,17 +56,17 @@ impl AppendRow {
                  WHERE run = ?2 AND epoch = ?3 AND events = ?4 AND owner = ?5",
             )?
             .execute(params![
-                int(next),
+                to_sql_int(next),
                 self.key,
-                int(self.append.claim.epoch),
-                int(batch.seq),
+                to_sql_int(self.append.claim.epoch),
+                to_sql_int(batch.seq),
                 self.me.id(),
                 (!self.append.last).then(|| self.me.id()),
             ])?;
         Ok(moved == 1)
     }
 
-    fn project(&self, db: &Connection) -> rusqlite::Result<()> {
+    fn write_projections(&self, db: &Connection) -> rusqlite::Result<()> {
         if let Some(head) = &self.append.head {
             let json = serde_json::to_string(head).expect("heads serialise to JSON");
             let started = head.started_at.map(|time| time.0);
@@ -71,35 +77,40 @@ impl AppendRow {
         }
         if let Some(open) = &self.append.open {
             db.prepare_cached("DELETE FROM openings WHERE run = ?1")?.execute([self.key])?;
-            insert_open(db, self.key, open)?;
+            insert_waitpoints(db, self.key, open)?;
         }
-        audit::note(db, &self.append.audit)?;
-        dead::insert(db, self.key, &self.append.dead)?;
+        audit::append_audit(db, &self.append.audit)?;
+        dead_letter::insert_dead_letters(db, self.key, &self.append.dead)?;
         if let Some(retried) = self.append.retried {
-            dead::retried(db, self.key, retried)?;
+            dead_letter::mark_retried(db, self.key, retried)?;
         }
         Ok(())
     }
 }
 
 /// The end of a journal whose last row is this.
-pub fn journal_end(run: &RunId, batch: &Batch) -> JournalEnd {
+pub fn build_journal_end(run: &RunId, batch: &JournalBatch) -> JournalEnd {
     let events = batch.seq.saturating_add(batch.records.len() as u64);
     JournalEnd { run: run.clone(), events, chain: batch.chain }
 }
 
 /// The events of a row as they are stored.
-pub fn records(batch: &Batch) -> Vec<u8> {
+pub fn encode_records(batch: &JournalBatch) -> Vec<u8> {
     serde_json::to_vec(&batch.records).expect("records serialise to JSON")
 }
 
-pub fn insert_row(db: &Connection, key: i64, batch: &Batch, records: &[u8]) -> rusqlite::Result<()> {
+pub fn insert_journal_row(
+    db: &Connection,
+    key: i64,
+    batch: &JournalBatch,
+    records: &[u8],
+) -> rusqlite::Result<()> {
     db.prepare_cached("INSERT INTO journal (run, seq, version, chain, records) VALUES (?1, ?2, ?3, ?4, ?5)")?
-        .execute(params![key, int(batch.seq), batch.version, batch.chain.0, records])?;
+        .execute(params![key, to_sql_int(batch.seq), batch.version, batch.chain.0, records])?;
     Ok(())
 }
 
-pub fn insert_open(db: &Connection, key: i64, open: &[OpenRow]) -> rusqlite::Result<()> {
+pub fn insert_waitpoints(db: &Connection, key: i64, open: &[WaitpointRow]) -> rusqlite::Result<()> {
     let mut insert = db.prepare_cached("INSERT INTO openings (run, place, row) VALUES (?1, ?2, ?3)")?;
     for (place, row) in (0_i64..).zip(open) {
         let json = serde_json::to_string(row).expect("open rows serialise to JSON");
@@ -108,7 +119,7 @@ pub fn insert_open(db: &Connection, key: i64, open: &[OpenRow]) -> rusqlite::Res
     Ok(())
 }
 
-impl Write for AppendRow {
+impl DatabaseWrite for AppendWrite {
     fn bytes(&self) -> usize {
         self.records.len()
     }
@@ -123,22 +134,22 @@ impl Write for AppendRow {
             return Ok(());
         }
         self.outcome = Ok(());
-        insert_row(db, self.key, &self.append.batch, &self.records)?;
-        self.project(db)?;
+        insert_journal_row(db, self.key, &self.append.batch, &self.records)?;
+        self.write_projections(db)?;
         self.senders.clear();
         for (id, answer) in &self.append.answers {
-            self.senders.extend(letter::store_answer(db, *id, answer)?);
+            self.senders.extend(request::store_answer(db, *id, answer)?);
         }
         Ok(())
     }
 
     fn journal_ends(&self) -> Vec<JournalEnd> {
-        let written = self.outcome.is_ok() && fits(&self.append.claim.run);
-        written.then(|| journal_end(&self.append.claim.run, &self.append.batch)).into_iter().collect()
+        let written = self.outcome.is_ok() && fits_entry(&self.append.claim.run);
+        written.then(|| build_journal_end(&self.append.claim.run, &self.append.batch)).into_iter().collect()
     }
 
-    fn done(self: Box<Self>, outcome: Result<(), Fault>) {
-        let AppendRow { append, key, me, held, outcome: own, senders, done, .. } = *self;
+    fn complete(self: Box<Self>, outcome: Result<(), WriteFault>) {
+        let AppendWrite { append, key, me, held, outcome: own, senders, done, .. } = *self;
         let outcome = outcome.map_err(AppendError::from).and(own);
         if append.last && outcome == Err(AppendError::NoSpace) {
             // It will be given again.

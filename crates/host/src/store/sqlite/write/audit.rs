@@ -2,26 +2,28 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::int;
-use crate::audit::{Chain, Entry};
+use super::to_sql_int;
+use crate::audit::{AuditChain, AuditEntry};
 
-pub fn note(db: &Connection, entries: &[Entry]) -> rusqlite::Result<()> {
+pub fn append_audit(db: &Connection, entries: &[AuditEntry]) -> rusqlite::Result<()> {
     if entries.is_empty() {
         return Ok(());
     }
-    let mut chain = end(db)?;
+    let mut chain = read_chain_end(db)?;
     let mut insert = db.prepare_cached("INSERT INTO audit (seq, line) VALUES (?1, ?2)")?;
     for entry in entries {
-        let (seq, line) = chain.seal(entry);
-        insert.execute(params![int(seq), line.as_bytes()])?;
+        let (seq, line) = chain.seal_entry(entry);
+        insert.execute(params![to_sql_int(seq), line.as_bytes()])?;
     }
     Ok(())
 }
 
-fn end(db: &Connection) -> rusqlite::Result<Chain> {
+fn read_chain_end(db: &Connection) -> rusqlite::Result<AuditChain> {
     let last: Option<(i64, Vec<u8>)> = db
         .prepare_cached("SELECT seq, CAST(line AS BLOB) FROM audit ORDER BY seq DESC LIMIT 1")?
         .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    Ok(last.map_or_else(Chain::default, |(seq, line)| Chain::after(u64::try_from(seq).unwrap_or(0), &line)))
+    Ok(last.map_or_else(AuditChain::default, |(seq, line)| {
+        AuditChain::from_last_record(u64::try_from(seq).unwrap_or(0), &line)
+    }))
 }

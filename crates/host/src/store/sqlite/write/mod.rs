@@ -2,27 +2,27 @@
 
 mod append;
 mod audit;
-mod dead;
-mod letter;
+mod dead_letter;
+mod request;
 mod run;
 
-pub use append::AppendRow;
-pub use audit::note;
-pub use dead::settle;
-pub use letter::{answer, send};
-pub use run::{CreatedRun, Creation, claim, create, quarantine, release};
+pub use append::AppendWrite;
+pub use audit::append_audit;
+pub use dead_letter::settle_dead_letter;
+pub use request::{answer_request, insert_request};
+pub use run::{CreatedRun, RunCreation, claim_run, create_runs, quarantine_run, release_run};
 
 use rusqlite::{Connection, OptionalExtension};
 use skein_core::ids::RunId;
 
 /// The number of a run in this database.
-pub fn key(db: &Connection, run: &RunId) -> rusqlite::Result<Option<i64>> {
+pub fn find_run_key(db: &Connection, run: &RunId) -> rusqlite::Result<Option<i64>> {
     db.prepare_cached("SELECT key FROM runs WHERE run = ?1")?
         .query_row([run.as_str()], |row| row.get(0))
         .optional()
 }
 
 /// Counts are far below what SQLite's signed numbers hold.
-pub fn int(number: u64) -> i64 {
+pub fn to_sql_int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

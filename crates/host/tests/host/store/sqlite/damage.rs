@@ -6,27 +6,27 @@ use std::{
 };
 
 use rusqlite::params;
-use skein_core::plan::Hash;
-use skein_host::store::{AppendError, Sqlite, Store, StoreError, Which};
+use skein_core::plan::ContentHash;
+use skein_host::store::{AppendError, RunSelection, SqliteStore, Store, StoreError};
 
 use super::{
     super::support::{LONG, Log, id, new_run, texts},
     raw,
 };
 
-fn read(store: &Sqlite, run: &str) -> Result<(), StoreError> {
-    store.read(&id(run), 0, &mut |_| true)
+fn read(store: &SqliteStore, run: &str) -> Result<(), StoreError> {
+    store.read_journal(&id(run), 0, &mut |_| true)
 }
 
-fn damaged(store: &Sqlite, row: &str) {
+fn damaged(store: &SqliteStore, row: &str) {
     let Err(StoreError::Damaged(why)) = read(store, "bad") else { panic!("it was not found: {row}") };
     assert!(why.contains("run `bad`") && why.contains(row), "{why}");
 }
 
 /// Two runs, of which one is about to be damaged.
-fn two_runs() -> (tempfile::TempDir, Sqlite) {
+fn two_runs() -> (tempfile::TempDir, SqliteStore) {
     let dir = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(dir.path()).unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
     for run in ["bad", "good"] {
         let mut log = Log::create(&store, run);
         for text in ["0", "1", "2"] {
@@ -86,7 +86,7 @@ fn a_row_of_a_newer_version_is_refused_whatever_is_in_it() {
 #[test]
 fn a_row_that_is_there_already_is_lost_and_harms_no_other_of_its_group() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(dir.path()).unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
     let logs: Vec<_> = (0..50).map(|n| Log::create(&store, &format!("r{n}"))).collect();
     let there = "INSERT INTO journal (run, seq, version, chain, records) VALUES (26, 0, 1, x'', x'')";
     raw(dir.path()).execute(there, []).unwrap();
@@ -118,10 +118,10 @@ fn a_damaged_row_of_a_list_harms_no_other() {
     for change in changes {
         let (dir, store) = two_runs();
         raw(dir.path()).execute(&format!("UPDATE runs SET {change} WHERE key = 1"), []).unwrap();
-        let [good, bad] = &store.runs(Which::Newest(9)).unwrap()[..] else { panic!() };
+        let [good, bad] = &store.select_runs(RunSelection::Newest(9)).unwrap()[..] else { panic!() };
         assert_eq!((good.run.as_str(), &good.quarantined), ("good", &None));
         assert!(bad.quarantined.is_some(), "{change}: {bad:?}");
-        assert_eq!(store.runs(Which::Unfinished).unwrap().len(), 1);
+        assert_eq!(store.select_runs(RunSelection::Unfinished).unwrap().len(), 1);
     }
 }
 
@@ -129,20 +129,20 @@ fn a_damaged_row_of_a_list_harms_no_other() {
 fn a_damaged_definition_is_found() {
     let (dir, store) = two_runs();
     raw(dir.path()).execute("UPDATE definitions SET frozen = x'00'", []).unwrap();
-    assert!(matches!(store.definition(new_run("r").definition), Err(StoreError::Damaged(_))));
+    assert!(matches!(store.read_definition(new_run("r").definition), Err(StoreError::Damaged(_))));
 }
 
 #[test]
 fn a_damaged_value_is_found_and_mended_by_who_has_it() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(dir.path()).unwrap();
-    let hash = store.put(b"value").unwrap();
-    let name = Hash::of(b"value").to_string();
+    let store = SqliteStore::open(dir.path()).unwrap();
+    let hash = store.put_blob(b"value").unwrap();
+    let name = ContentHash::hash_bytes(b"value").to_string();
     let path = dir.path().join("blobs").join(&name[..2]).join(&name[2..]);
     fs::write(&path, "valve").unwrap();
-    assert!(matches!(store.get(hash), Err(StoreError::Damaged(_))));
-    store.put(b"value").unwrap();
-    assert_eq!(store.get(hash), Ok(b"value".to_vec()));
+    assert!(matches!(store.get_blob(hash), Err(StoreError::Damaged(_))));
+    store.put_blob(b"value").unwrap();
+    assert_eq!(store.get_blob(hash), Ok(b"value".to_vec()));
 }
 
 #[test]
@@ -152,14 +152,14 @@ fn a_database_that_is_none_is_told() {
     fs::remove_file(dir.path().join("skein.db-wal")).unwrap();
     fs::write(dir.path().join("skein.db"), "not a database, but long enough to have a header".repeat(100))
         .unwrap();
-    let told = Sqlite::open(dir.path()).unwrap_err().to_string();
+    let told = SqliteStore::open(dir.path()).unwrap_err().to_string();
     assert!(told.contains("skein.db") && told.contains("not a database"), "{told}");
 }
 
 #[test]
 fn a_look_at_the_database_tells_whether_it_is_whole() {
     let (dir, store) = two_runs();
-    let found = store.check(LONG).unwrap();
+    let found = store.check_database(LONG).unwrap();
     assert_eq!((found.faults.as_slice(), found.all), (&[][..], true));
     assert!(found.version > 0 && found.bytes > 0, "{found:?}");
     drop(store);
@@ -172,7 +172,7 @@ fn a_look_at_the_database_tells_whether_it_is_whole() {
     let last = bytes.len() - 4096;
     bytes[last..].fill(0x5a);
     fs::write(&path, bytes).unwrap();
-    let found = Sqlite::open(dir.path()).unwrap().check(LONG).unwrap();
+    let found = SqliteStore::open(dir.path()).unwrap().check_database(LONG).unwrap();
     assert!(!found.faults.is_empty() && found.all, "{found:?}");
 }
 
@@ -180,6 +180,6 @@ fn a_look_at_the_database_tells_whether_it_is_whole() {
 fn a_look_at_the_database_ends_in_time() {
     let (_dir, store) = two_runs();
     // Whether it is done or cut short, it comes back, and claims no fault.
-    let found = store.check(std::time::Duration::ZERO).unwrap();
+    let found = store.check_database(std::time::Duration::ZERO).unwrap();
     assert!(found.faults.is_empty(), "{found:?}");
 }

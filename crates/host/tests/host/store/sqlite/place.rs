@@ -6,15 +6,15 @@ use std::{
     path::Path,
 };
 
-use skein_host::store::{OpenError, Sqlite, Store};
+use skein_host::store::{SqliteStore, Store, StoreOpenError};
 
 use super::{
     super::{child::in_namespace, support::Log},
     raw,
 };
 
-fn refused(dir: &Path) -> (OpenError, String) {
-    let error = Sqlite::open(dir).unwrap_err();
+fn refused(dir: &Path) -> (StoreOpenError, String) {
+    let error = SqliteStore::open(dir).unwrap_err();
     let told = error.to_string();
     (error, told)
 }
@@ -23,9 +23,9 @@ fn refused(dir: &Path) -> (OpenError, String) {
 fn a_new_directory_is_for_its_user_alone() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("a").join("state");
-    let store = Sqlite::open(&state).unwrap();
+    let store = SqliteStore::open(&state).unwrap();
     Log::create(&store, "r").append(&store, &["0"]).unwrap();
-    store.put(b"value").unwrap();
+    store.put_blob(b"value").unwrap();
     assert_eq!(fs::read_to_string(state.join(".gitignore")).unwrap(), "*\n");
     let mut waiting = vec![state];
     let mut seen = 0;
@@ -47,10 +47,10 @@ fn a_directory_that_others_may_write_is_refused() {
     for mode in [0o777, 0o770, 0o702] {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).unwrap();
         let (error, told) = refused(dir.path());
-        assert!(matches!(error, OpenError::Open { .. }) && told.contains("chmod 700"), "{told}");
+        assert!(matches!(error, StoreOpenError::Open { .. }) && told.contains("chmod 700"), "{told}");
     }
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    Sqlite::open(dir.path()).unwrap();
+    SqliteStore::open(dir.path()).unwrap();
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_directory_of_someone_else_is_refused() {
         Path::new("/usr")
     };
     let (error, told) = refused(theirs);
-    assert!(matches!(error, OpenError::Foreign { .. }) && told.contains("belongs to user"), "{told}");
+    assert!(matches!(error, StoreOpenError::Foreign { .. }) && told.contains("belongs to user"), "{told}");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_database_that_is_a_link_is_refused() {
         fs::create_dir(&state).unwrap();
         symlink(&elsewhere, state.join(name)).unwrap();
         let (error, told) = refused(&state);
-        assert!(matches!(error, OpenError::NotAFile { .. }) && told.contains(name), "{told}");
+        assert!(matches!(error, StoreOpenError::NotAFile { .. }) && told.contains(name), "{told}");
     }
     assert_eq!(fs::read(&elsewhere).unwrap(), b"");
 }
@@ -86,7 +86,7 @@ fn a_file_is_no_directory() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
-    assert!(matches!(refused(&file).0, OpenError::NotADirectory { .. }));
+    assert!(matches!(refused(&file).0, StoreOpenError::NotADirectory { .. }));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_read_only_file_system_is_refused() {
 #[test]
 fn a_newer_database_is_refused_and_left_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(dir.path()).unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
     Log::create(&store, "r").append(&store, &["0"]).unwrap();
     drop(store);
     // Some of it is still in the log, as after a crash.
@@ -116,7 +116,7 @@ fn a_newer_database_is_refused_and_left_as_it_is() {
     }
     for _ in 0..2 {
         let (error, told) = refused(copy.path());
-        assert!(matches!(error, OpenError::Newer { found: 99, .. }) && told.contains("99"), "{told}");
+        assert!(matches!(error, StoreOpenError::Newer { found: 99, .. }) && told.contains("99"), "{told}");
     }
     let after = files.map(|name| fs::read(copy.path().join(name)).unwrap());
     assert!(before == after);

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use rustix::process::Signal;
-use skein_host::store::{AppendError, ClaimError, Owner, Sqlite, Store, Which};
+use skein_host::store::{AppendError, ClaimError, RunOwner, RunSelection, SqliteStore, Store};
 
 use super::{
     super::{
@@ -35,13 +35,13 @@ fn what_was_acknowledged_survives_kill_9() {
             acknowledged += 1;
         }
         acknowledged += child.kill().len();
-        let store = Sqlite::open(dir.path()).unwrap();
+        let store = SqliteStore::open(dir.path()).unwrap();
         let read = texts(&store, "r");
         // One more may have been written than was said.
         assert!((acknowledged..=acknowledged + 1).contains(&read.len()), "{acknowledged} {}", read.len());
         assert_eq!(read, numbers(read.len()));
         acknowledged = read.len();
-        let orphans = store.runs(Which::Orphaned).unwrap();
+        let orphans = store.select_runs(RunSelection::Orphaned).unwrap();
         assert_eq!(orphans.iter().map(|row| row.run.as_str()).collect::<Vec<_>>(), ["r"]);
     }
 }
@@ -52,9 +52,9 @@ fn what_the_dead_left_is_swept_up() {
     let files = || fs::read_dir(dir.path().join("owners")).unwrap().count();
     appending(&[], dir.path(), "r").kill();
     assert_eq!(files(), 2);
-    let store = Sqlite::open(dir.path()).unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
     assert_eq!(files(), 2);
-    assert!(matches!(store.run(&id("r")).unwrap().unwrap().owner, Owner::Dead(_)));
+    assert!(matches!(store.find_run(&id("r")).unwrap().unwrap().owner, RunOwner::Dead(_)));
     take(&store, &id("r")).unwrap();
     drop(store);
     assert_eq!(files(), 0);
@@ -63,7 +63,7 @@ fn what_the_dead_left_is_swept_up() {
 #[test]
 fn a_sync_that_failed_is_never_tried_again() {
     let dir = tempfile::tempdir().unwrap();
-    Sqlite::open(dir.path()).unwrap();
+    SqliteStore::open(dir.path()).unwrap();
     // Only one fails, so one that was tried again would succeed.
     for call in ["fdatasync,fsync", "pwrite64"] {
         let inject = format!("inject={call}:error=EIO:when=30");
@@ -76,7 +76,7 @@ fn a_sync_that_failed_is_never_tried_again() {
         assert!(!acknowledged.is_empty() && failed.len() == 2, "{said:?}");
         assert!(failed.iter().all(|line| line.contains("the journal cannot be written")), "{failed:?}");
 
-        let store = Sqlite::open(dir.path()).unwrap();
+        let store = SqliteStore::open(dir.path()).unwrap();
         let read = texts(&store, call);
         assert!((acknowledged.len()..=acknowledged.len() + 1).contains(&read.len()));
         assert_eq!(read, numbers(read.len()));
@@ -88,7 +88,7 @@ fn a_sync_that_failed_is_never_tried_again() {
 #[test]
 fn processes_that_write_all_the_time_get_equal_shares() {
     let dir = tempfile::tempdir().unwrap();
-    Sqlite::open(dir.path()).unwrap();
+    SqliteStore::open(dir.path()).unwrap();
     let children = ["first", "second"].map(|name| {
         let mut child = Child::start("flood", dir.path());
         child.say(name);
@@ -142,7 +142,7 @@ fn a_lock_that_outlives_its_process_for_a_moment_is_waited_for() {
     std::io::BufRead::read_line(&mut std::io::BufReader::new(heir.stdout.take().unwrap()), &mut line)
         .unwrap();
     assert_eq!(line, "held\n");
-    let store = Sqlite::open(dir.path()).unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
     take(&store, &id("r")).unwrap();
     heir.wait().unwrap();
 }
@@ -150,22 +150,22 @@ fn a_lock_that_outlives_its_process_for_a_moment_is_waited_for() {
 #[test]
 fn a_stopped_process_keeps_its_run_until_it_is_killed() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(dir.path()).unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
     let child = Child::start("own", dir.path());
     child.expect("ready");
     child.signal(Signal::STOP);
     let refused = take(&store, &id("r")).unwrap_err();
     assert_eq!(refused, ClaimError::Owned(format!("process {}", child.pid())));
-    assert!(matches!(store.run(&id("r")).unwrap().unwrap().owner, Owner::Other(_)));
+    assert!(matches!(store.find_run(&id("r")).unwrap().unwrap().owner, RunOwner::Other(_)));
     child.kill();
-    assert!(matches!(store.run(&id("r")).unwrap().unwrap().owner, Owner::Dead(_)));
+    assert!(matches!(store.find_run(&id("r")).unwrap().unwrap().owner, RunOwner::Dead(_)));
     take(&store, &id("r")).unwrap();
 }
 
 #[test]
 fn a_process_that_was_asleep_while_its_run_was_taken_finds_out_at_its_next_append() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(dir.path()).unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
     let mut child = Child::start("own", dir.path());
     child.expect("ready");
     child.say("0");
@@ -185,7 +185,7 @@ fn a_process_that_was_asleep_while_its_run_was_taken_finds_out_at_its_next_appen
 #[test]
 fn an_older_epoch_is_lost_though_the_owner_is_the_same() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(dir.path()).unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
     let mut log = Log::create(&store, "r");
     raw(dir.path()).execute("UPDATE fences SET epoch = epoch + 1", []).unwrap();
     assert_eq!(log.append(&store, &["0"]), Err(AppendError::Lost));
@@ -194,7 +194,7 @@ fn an_older_epoch_is_lost_though_the_owner_is_the_same() {
 #[test]
 fn a_child_inherits_nothing_of_the_store() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(dir.path()).unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
     let mut log = Log::create(&store, "r");
     log.append(&store, &["0"]).unwrap();
     let mut cat = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use skein_host::store::{AppendError, OpenError, Sqlite, Store, StoreError};
+use skein_host::store::{AppendError, SqliteStore, Store, StoreError, StoreOpenError};
 
 use super::super::{
     child::in_namespace,
@@ -23,7 +23,7 @@ pub fn full_disk(disk: &Path) {
     let (state, ballast) = (disk.join("state"), disk.join("ballast"));
     let reserve = || fs::metadata(state.join("reserve")).unwrap().len();
     fs::write(&ballast, vec![1; 24 * MIB as usize]).unwrap();
-    let store = Sqlite::open(&state).unwrap();
+    let store = SqliteStore::open(&state).unwrap();
     let mut log = Log::create(&store, "r");
     assert_eq!(reserve(), 16 * MIB);
 
@@ -40,7 +40,7 @@ pub fn full_disk(disk: &Path) {
     assert!(written > 20, "{written}");
     // What is kept back is for what is urgent alone.
     assert_eq!(log.append(&store, &["small"]), Err(AppendError::NoSpace));
-    assert!(matches!(store.create(&[new_run("new")]), Err(StoreError::NoSpace)));
+    assert!(matches!(store.create_runs(&[new_run("new")]), Err(StoreError::NoSpace)));
     let mut cancel = log.row(&["cancel"]);
     cancel.urgent = true;
     log.wrote(&cancel.batch.clone());
@@ -53,7 +53,7 @@ pub fn full_disk(disk: &Path) {
     assert_eq!(reserve(), 16 * MIB);
     drop(store);
 
-    let read = texts(&Sqlite::open(&state).unwrap(), "r");
+    let read = texts(&SqliteStore::open(&state).unwrap(), "r");
     assert_eq!(read.len(), written + 2);
     assert!(read[..written].iter().all(|found| *found == text));
     assert_eq!(read[written..], ["cancel", "goes on"]);
@@ -62,12 +62,12 @@ pub fn full_disk(disk: &Path) {
 /// In a process of its own, on a disk that becomes read-only.
 pub fn read_only(disk: &Path) {
     let state = disk.join("state");
-    drop(Sqlite::open(&state).unwrap());
+    drop(SqliteStore::open(&state).unwrap());
     let remount = Command::new("mount").args(["-o", "remount,bind,ro"]).arg(disk).status().unwrap();
     assert!(remount.success());
     for dir in [state, disk.join("new")] {
-        let error = Sqlite::open(&dir).unwrap_err();
-        assert!(matches!(error, OpenError::ReadOnly { .. }), "{error}");
+        let error = SqliteStore::open(&dir).unwrap_err();
+        assert!(matches!(error, StoreOpenError::ReadOnly { .. }), "{error}");
         assert!(error.to_string().contains("read-only"), "{error}");
     }
 }

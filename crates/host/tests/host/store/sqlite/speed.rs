@@ -14,8 +14,8 @@ use std::{
 };
 
 use rusqlite::{Connection, params};
-use skein_core::plan::Hash;
-use skein_host::store::{NewRun, Sqlite, Store, Which};
+use skein_core::plan::ContentHash;
+use skein_host::store::{NewRun, RunSelection, SqliteStore, Store};
 
 use super::super::support::{LONG, Log, new_run};
 
@@ -40,7 +40,7 @@ fn median(times: &mut [Duration]) -> Duration {
 #[ignore = "a measurement"]
 fn one_append_costs_about_one_commit() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(dir.path().join("state")).unwrap();
+    let store = SqliteStore::open(dir.path().join("state")).unwrap();
     let mut log = Log::create(&store, "r");
     let db = raw_table(&dir.path().join("raw.db"));
     let text = "x".repeat(240);
@@ -60,7 +60,13 @@ fn one_append_costs_about_one_commit() {
 }
 
 /// A run that appends its next row as soon as the one before it is durable.
-fn go_on(store: Arc<Sqlite>, mut log: Log, left: Arc<AtomicU64>, text: Arc<str>, ended: mpsc::Sender<()>) {
+fn go_on(
+    store: Arc<SqliteStore>,
+    mut log: Log,
+    left: Arc<AtomicU64>,
+    text: Arc<str>,
+    ended: mpsc::Sender<()>,
+) {
     if left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_err() {
         ended.send(()).unwrap();
         return;
@@ -79,7 +85,7 @@ fn go_on(store: Arc<Sqlite>, mut log: Log, left: Arc<AtomicU64>, text: Arc<str>,
 
 /// So many runs append so many rows in all, each its next as soon as it may.
 fn append_all(dir: &Path, runs: usize, rows: u64, text: &str) -> (Duration, u64) {
-    let store = Arc::new(Sqlite::open(dir).unwrap());
+    let store = Arc::new(SqliteStore::open(dir).unwrap());
     let logs: Vec<_> = (0..runs).map(|n| Log::create(&*store, &format!("r{n}"))).collect();
     let left = Arc::new(AtomicU64::new(rows));
     let (ended, ends) = mpsc::channel();
@@ -108,16 +114,16 @@ fn a_thousand_runs_share_a_commit() {
 #[ignore = "a measurement"]
 fn ten_thousand_runs_are_opened_and_listed() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(dir.path()).unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
     let runs: Vec<NewRun> = (0..10_000).map(|n| new_run(&format!("r{n}"))).collect();
-    store.create(&runs).unwrap();
+    store.create_runs(&runs).unwrap();
     drop(store);
     let begun = Instant::now();
-    let store = Sqlite::open(dir.path()).unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
     let opened = begun.elapsed();
-    let newest = store.runs(Which::Newest(20)).unwrap().len();
+    let newest = store.select_runs(RunSelection::Newest(20)).unwrap().len();
     let listed = begun.elapsed() - opened;
-    let all = store.runs(Which::Newest(u32::MAX)).unwrap().len();
+    let all = store.select_runs(RunSelection::Newest(u32::MAX)).unwrap().len();
     let took = begun.elapsed() - opened - listed;
     println!("opened in {opened:?}, {newest} listed in {listed:?}, {all} in {took:?}");
     assert_eq!((newest, all), (20, 10_000));
@@ -126,15 +132,15 @@ fn ten_thousand_runs_are_opened_and_listed() {
 #[test]
 fn the_log_begins_anew_though_someone_writes_all_the_time() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(dir.path()).unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
     thread::scope(|scope| {
         for thread in 0..8 {
             let store = &store;
             scope.spawn(move || {
                 for n in 0..25_u8 {
                     let frozen: Arc<[u8]> = vec![n; 1 << 20].into();
-                    let (run, definition) = (format!("r{thread}-{n}"), Hash::of(&[thread, n]));
-                    store.create(&[NewRun { definition, frozen, ..new_run(&run) }]).unwrap();
+                    let (run, definition) = (format!("r{thread}-{n}"), ContentHash::hash_bytes(&[thread, n]));
+                    store.create_runs(&[NewRun { definition, frozen, ..new_run(&run) }]).unwrap();
                 }
             });
         }

@@ -1,0 +1,236 @@
+//! Every expression of a definition: where it is, and how much it can see from there.
+
+use std::{borrow::Cow, collections::BTreeSet, fmt};
+
+use super::{
+    definition::{PlanDefinition, ScopeEntry, ScopeIx, WorkflowEntry},
+    survey::{ExprReach, ExprSpot},
+};
+use crate::{
+    expr::{Expr, ReferenceRoot},
+    ir::{
+        HookAction, HookTiming, InputBinding, Schema, Step, StepKindSpec, WorkSpec, WorkerSpec, WorkflowHook,
+        WorkflowTrigger,
+    },
+};
+
+/// One expression.
+#[derive(Debug)]
+pub(super) struct ExprSite<'a> {
+    pub spot: ExprSpot,
+    pub field: ExprField<'a>,
+    pub expr: &'a Expr,
+    /// What its value must look like.
+    pub wants: Option<&'a Schema>,
+    /// Whether the step fails when its value is null.
+    pub required: bool,
+}
+
+/// The field that holds an expression. Written out only where something is said about it.
+#[derive(Debug, PartialEq)]
+pub(super) struct ExprField<'a> {
+    /// Whether it is one of what takes the step back.
+    pub undo: bool,
+    group: &'static str,
+    name: Cow<'a, str>,
+}
+
+impl ExprField<'_> {
+    /// The name of the input that it is, if it is one of the step itself.
+    pub fn input_name(&self) -> Option<&str> {
+        (!self.undo && self.group == INPUTS).then_some(&*self.name)
+    }
+
+    pub fn is_named(&self, name: &str) -> bool {
+        !self.undo && self.group.is_empty() && self.name == name
+    }
+}
+
+impl fmt::Display for ExprField<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let undo = if self.undo { UNDO } else { "" };
+        write!(f, "{undo}{}{}", self.group, self.name)
+    }
+}
+
+/// How fields begin that are what a step is given.
+const INPUTS: &str = "inputs.";
+
+/// How fields begin that are about taking a step back.
+pub(super) const UNDO: &str = "undo.";
+
+/// Shows all of them, in the order of the steps.
+pub(super) fn visit_sites<'a>(definition: &'a PlanDefinition, show: &mut dyn FnMut(ExprSite<'a>)) {
+    let spot = ExprSpot { scope: ScopeIx(0), step: None, reach: ExprReach::Start };
+    let mut sites = SiteVisitor { show, spot, undo: false };
+    for entry in &definition.workflows {
+        sites.visit_workflow(entry);
+    }
+    for (ix, entry) in (0u32..).map(ScopeIx).zip(&definition.scopes) {
+        sites.visit_scope(ix, entry);
+    }
+}
+
+impl PlanDefinition {
+    /// The names below `context` that expressions read, and whether one reads the whole.
+    pub fn context_reads(&self) -> (BTreeSet<String>, bool) {
+        let (mut names, mut whole) = (BTreeSet::new(), false);
+        visit_sites(self, &mut |site| {
+            for read in site.expr.reads().iter().filter(|read| *read.root == ReferenceRoot::Context) {
+                match read.path.first() {
+                    Some(name) => drop(names.insert(name.clone())),
+                    None => whole = true,
+                }
+            }
+        });
+        (names, whole)
+    }
+}
+
+/// Those of one step.
+pub(super) fn step_sites(scope: ScopeIx, i: u32, step: &Step) -> Vec<ExprSite<'_>> {
+    let mut found = Vec::new();
+    let mut show = |site| found.push(site);
+    let spot = ExprSpot { scope, step: Some(i), reach: ExprReach::Before };
+    SiteVisitor { show: &mut show, spot, undo: false }.visit_step(step);
+    found
+}
+
+struct SiteVisitor<'a, 's> {
+    show: &'s mut dyn FnMut(ExprSite<'a>),
+    spot: ExprSpot,
+    undo: bool,
+}
+
+impl<'a> SiteVisitor<'a, '_> {
+    fn build_field(&self, group: &'static str, name: impl Into<Cow<'a, str>>) -> ExprField<'a> {
+        ExprField { undo: self.undo, group, name: name.into() }
+    }
+
+    fn show_expr(&mut self, name: impl Into<Cow<'a, str>>, expr: &'a Expr) {
+        self.show_grouped_expr("", name, expr);
+    }
+
+    fn show_grouped_expr(&mut self, group: &'static str, name: impl Into<Cow<'a, str>>, expr: &'a Expr) {
+        let field = self.build_field(group, name);
+        (self.show)(ExprSite { spot: self.spot, field, expr, wants: None, required: false });
+    }
+
+    fn show_with_reach(&mut self, reach: ExprReach, name: &'static str, expr: &'a Expr) {
+        let (spot, field) = (ExprSpot { reach, ..self.spot }, self.build_field("", name));
+        (self.show)(ExprSite { spot, field, expr, wants: None, required: false });
+    }
+
+    fn visit_workflow(&mut self, entry: &'a WorkflowEntry) {
+        let workflow = &entry.workflow;
+        self.spot = ExprSpot { scope: entry.root, step: None, reach: ExprReach::Start };
+        for (name, value) in &workflow.env {
+            self.show_expr(format!("env.{name}"), value);
+        }
+        for (i, trigger) in workflow.triggers.iter().enumerate() {
+            if let WorkflowTrigger::Event { condition: Some(condition), .. } = trigger {
+                self.show_expr(format!("triggers[{i}].condition"), condition);
+            }
+        }
+        for (i, hook) in workflow.hooks.iter().enumerate() {
+            self.visit_hook(i, hook);
+        }
+    }
+
+    fn visit_hook(&mut self, i: usize, hook: &'a WorkflowHook) {
+        self.spot.reach = match hook.when {
+            HookTiming::Start => ExprReach::Start,
+            HookTiming::Success | HookTiming::Failure => ExprReach::End,
+        };
+        match &hook.action {
+            HookAction::Notify { message, .. } => {
+                message.iter().for_each(|message| self.show_expr(format!("hooks[{i}].message"), message));
+            }
+            HookAction::Run { arguments, .. } => {
+                for (j, argument) in arguments.iter().enumerate() {
+                    self.show_expr(format!("hooks[{i}].arguments[{j}]"), argument);
+                }
+            }
+        }
+    }
+
+    fn visit_scope(&mut self, scope: ScopeIx, entry: &'a ScopeEntry) {
+        for (i, step) in (0u32..).zip(&entry.scope.steps) {
+            self.spot = ExprSpot { scope, step: Some(i), reach: ExprReach::Before };
+            self.visit_step(step);
+        }
+        self.spot = ExprSpot { scope, step: None, reach: ExprReach::End };
+        if let Some(result) = &entry.scope.result {
+            self.show_expr("result", result);
+        }
+    }
+
+    fn visit_step(&mut self, step: &'a Step) {
+        step.when.iter().for_each(|when| self.show_expr("when", when));
+        self.visit_bindings(&step.inputs);
+        self.visit_kind(&step.kind);
+        if let Some(undo) = &step.undo {
+            (self.spot.reach, self.undo) = (ExprReach::Own, true);
+            self.visit_bindings(&undo.inputs);
+            self.visit_work(&undo.work);
+            self.undo = false;
+        }
+    }
+
+    fn visit_bindings(&mut self, bindings: &'a [InputBinding]) {
+        for binding in bindings {
+            let field = self.build_field(INPUTS, &*binding.name);
+            let (wants, required) = (Some(&binding.schema), binding.required);
+            (self.show)(ExprSite { spot: self.spot, field, expr: &binding.value, wants, required });
+        }
+    }
+
+    fn visit_kind(&mut self, kind: &'a StepKindSpec) {
+        match kind {
+            StepKindSpec::Work(work) => self.visit_work(work),
+            StepKindSpec::Gate(gate) => {
+                self.show_expr("message", &gate.message);
+                gate.shows
+                    .iter()
+                    .enumerate()
+                    .for_each(|(i, show)| self.show_expr(format!("shows[{i}]"), show));
+            }
+            StepKindSpec::Branch(branch) => {
+                for (i, arm) in branch.arms.iter().enumerate() {
+                    self.show_expr(format!("arms[{i}].when"), &arm.when);
+                }
+            }
+            StepKindSpec::Each(each) => self.show_expr("over", &each.over),
+            StepKindSpec::Loop(repeat) => self.show_with_reach(ExprReach::Inside, "while", &repeat.condition),
+            StepKindSpec::Wait(_) | StepKindSpec::Parallel(_) | StepKindSpec::Call(_) => {}
+        }
+    }
+
+    fn visit_work(&mut self, work: &'a WorkSpec) {
+        self.visit_worker("", &work.worker);
+        if let Some(check) = &work.check {
+            self.visit_worker("check.", &check.worker);
+        }
+        if let Some(summary) = &work.summary {
+            self.visit_worker("summary.", &summary.worker);
+        }
+    }
+
+    fn visit_worker(&mut self, group: &'static str, worker: &'a WorkerSpec) {
+        // Of plain text there is nothing to say.
+        let is_written = |expr: &&'a Expr| expr.as_literal().is_none();
+        match worker {
+            WorkerSpec::Agent { instructions, .. } => {
+                instructions
+                    .iter()
+                    .filter(is_written)
+                    .for_each(|e| self.show_grouped_expr(group, "instructions", e));
+            }
+            WorkerSpec::Command { arguments, .. } => {
+                let written = arguments.iter().enumerate().filter(|(_, expr)| is_written(expr));
+                written.for_each(|(i, expr)| self.show_grouped_expr(group, format!("arguments[{i}]"), expr));
+            }
+            WorkerSpec::Tool { .. } | WorkerSpec::Action { .. } | WorkerSpec::Script { .. } => {}
+        }
+    }
+}

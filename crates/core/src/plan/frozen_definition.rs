@@ -1,0 +1,180 @@
+//! A definition as JSON: what is stored once for all its runs.
+//!
+//! Refuses to trust it: what is read back is checked again and its hash worked out again.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ContentHash,
+    check::{CheckedWorkflow, check_workflow},
+    definition::PlanDefinition,
+    json_depth,
+    problem::{PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
+};
+use crate::{
+    expr::{Expr, ExprNode},
+    ir::{Schema, Step, StepKindSpec, WorkSpec, WorkerSpec, Workflow},
+    limits,
+};
+
+/// The one version there is.
+const VERSION: u32 = 1;
+
+/// What JSON readers allow, less one level for what may be put around it.
+const JSON_DEPTH: usize = limits::DEFINITION_DEPTH;
+
+/// A workflow with everything it calls.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FrozenDefinition {
+    pub version: u32,
+    pub workflow: Arc<Workflow>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub calls: BTreeMap<String, Arc<Workflow>>,
+}
+
+impl PlanDefinition {
+    /// The hash of the workflow and what it calls, without parameters.
+    pub fn hash(&self) -> ContentHash {
+        *self.hash.get_or_init(|| {
+            let FrozenDefinition { version, workflow, calls } = self.to_frozen();
+            ContentHash::hash_json(&(version, workflow, calls))
+        })
+    }
+
+    /// What to store.
+    pub fn to_frozen(&self) -> FrozenDefinition {
+        let calls =
+            self.workflows.iter().filter_map(|entry| Some((entry.name.clone()?, entry.workflow.clone())));
+        FrozenDefinition { version: VERSION, workflow: self.root().workflow.clone(), calls: calls.collect() }
+    }
+
+    /// Checks what was stored as if it were new. A definition has the hash it had when it was stored.
+    pub fn from_frozen(frozen: FrozenDefinition) -> CheckedWorkflow {
+        if frozen.version != VERSION {
+            let message = format!("a stored plan has version {VERSION}, this has {}", frozen.version);
+            return refuse_stored_plan(message, Some("it was stored by a newer skein"));
+        }
+        check_workflow(frozen.workflow, &frozen.calls)
+    }
+
+    /// The same from text, whatever the text is.
+    pub fn from_frozen_json(json: &str) -> CheckedWorkflow {
+        match serde_json::from_str(json) {
+            Ok(frozen) => PlanDefinition::from_frozen(frozen),
+            Err(error) => refuse_stored_plan(format!("this is not a stored plan: {error}"), None),
+        }
+    }
+}
+
+fn refuse_stored_plan(message: String, hint: Option<&str>) -> CheckedWorkflow {
+    let problem = PlanProblem::new(ProblemCode::BadFrozen, ProblemLocation::default(), message);
+    CheckedWorkflow { definition: None, problems: vec![problem.with_optional_hint(hint.map(str::to_owned))] }
+}
+
+/// Whether a workflow with everything it calls could be read back once it is written.
+pub(super) fn check_depth(
+    root: &Arc<Workflow>,
+    called: &BTreeMap<String, Arc<Workflow>>,
+    problems: &mut ProblemCollector,
+) -> Option<()> {
+    // What cannot nest deeply need not be measured, and of a large workflow that is nearly all.
+    let mut deep = Workflow::clone(root);
+    deep.scope.steps.retain(|step| !is_shallow(step));
+    if json_depth::measure_json_depth(&(VERSION, &deep, called)) <= JSON_DEPTH {
+        return Some(());
+    }
+    let message =
+        format!("values, expressions and steps together nest more than {JSON_DEPTH} levels of JSON");
+    let problem = PlanProblem::new(ProblemCode::TooDeep, ProblemLocation::default(), message);
+    problems.push(problem.with_hint("put the inner steps into a workflow of their own and call it"));
+    None
+}
+
+/// Whether a step holds no other steps, no values of its own, and no expression that holds another.
+fn is_shallow(step: &Step) -> bool {
+    let StepKindSpec::Work(work) = &step.kind else { return false };
+    let WorkSpec { worker, check: None, summary: None, .. } = &**work else { return false };
+    let worker = match worker {
+        WorkerSpec::Agent { instructions, .. } => instructions.iter().all(is_flat),
+        WorkerSpec::Command { arguments, .. } => arguments.iter().all(is_flat),
+        WorkerSpec::Tool { .. } | WorkerSpec::Action { .. } | WorkerSpec::Script { .. } => true,
+    };
+    worker
+        && step.undo.is_none()
+        && step.labels.is_empty()
+        && step.outputs == Schema::default()
+        && step.when.iter().all(is_flat)
+        && step.inputs.iter().all(|input| is_flat(&input.value) && input.schema == Schema::default())
+}
+
+fn is_flat(expr: &Expr) -> bool {
+    match expr.node() {
+        ExprNode::Literal { value, .. } => value.as_str().is_some(),
+        ExprNode::Ref { .. } => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        ids::{StepId, WorkflowId},
+        ir::{InputBinding, ScopeShape, StepScope},
+    };
+
+    fn shallow() -> Step {
+        let instructions = Some(Expr::literal("Do it.").expect("a text"));
+        let worker = WorkerSpec::Agent {
+            name: Some("one".into()),
+            program: None,
+            model: None,
+            instructions,
+            capabilities: Vec::new(),
+            tools: Vec::new(),
+            max_turns: None,
+            command_timeout: None,
+        };
+        let mut step =
+            Step::new(StepId::new("s").expect("a name"), StepKindSpec::Work(Box::new(WorkSpec::new(worker))));
+        let value = Expr::step::<&str>("t", ["a", "b"]);
+        step.inputs =
+            vec![InputBinding { name: "x".into(), value, schema: Schema::default(), required: true }];
+        step
+    }
+
+    fn is_refused(step: Step) -> bool {
+        let scope = StepScope::new(ScopeShape::Graph, [shallow(), step]);
+        let workflow = Workflow::new(WorkflowId::new("w").expect("a name"), scope);
+        check_depth(&Arc::new(workflow), &BTreeMap::new(), &mut ProblemCollector::default()).is_none()
+    }
+
+    #[test]
+    fn what_is_not_measured_is_far_from_too_deep() {
+        let step = shallow();
+        assert!(is_shallow(&step));
+        assert!(json_depth::measure_json_depth(&step) < JSON_DEPTH / 4);
+    }
+
+    #[test]
+    fn one_deep_step_among_shallow_ones_is_found() {
+        let nested = (0..JSON_DEPTH).fold(json!(1), |inner, _| json!([inner]));
+        let mut labelled = shallow();
+        labelled.labels.insert("deep".to_owned(), nested.clone());
+        let mut schema = shallow();
+        schema.outputs = Schema::new(json!({"const": nested}));
+        let mut bound = shallow();
+        bound.inputs[0].schema = Schema::new(json!({"const": nested}));
+        for step in [labelled, schema, bound] {
+            assert!(is_refused(step));
+        }
+        assert!(!is_refused(shallow()));
+    }
+}

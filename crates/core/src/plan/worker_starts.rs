@@ -1,0 +1,205 @@
+//! How many workers a run can start at most, as one number for a person.
+//!
+//! Counts attempts, iterations, checks, summaries, undo, passes and items. Interruptions are not counted, nor lists
+//! of which the length is not known: those are named instead.
+
+use std::collections::BTreeMap;
+
+use super::{
+    critical_path::acyclic_flow,
+    definition::{PlanDefinition, ScopeEntry, ScopeIx},
+    problem::{PlanProblem, ProblemCode, ProblemCollector},
+    survey::PlanSurvey,
+};
+use crate::{
+    expr::LiteralValue,
+    ids::StepId,
+    ir::{ScopeShape, Step, StepKindSpec, StepRetry, UndoSpec, WorkSpec, WorkerSpec},
+};
+
+pub(super) fn check_worker_starts(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
+    let starts = survey.definition.count_worker_starts(|_| true);
+    if starts.most > 0 || starts.endless || !starts.items.is_empty() {
+        let at = survey.scope_location(survey.definition.root().root, "");
+        problems.push(PlanProblem::new(ProblemCode::WorkerStarts, at, starts.describe_bound()));
+    }
+}
+
+impl PlanDefinition {
+    /// How many workers of some sort a run can start.
+    pub fn count_worker_starts(&self, counted: impl Fn(&WorkerSpec) -> bool) -> WorkerStarts {
+        let root = self.root();
+        let mut starts = StartCounter { definition: self, counted: &counted, done: BTreeMap::new() }
+            .count_scope(root.root);
+        if let Some(retry) = &root.workflow.scope.retry {
+            starts.multiply(u64::from(retry.attempts));
+        }
+        starts
+    }
+}
+
+/// An upper bound.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorkerStarts {
+    pub most: u64,
+    /// Steps with a list of unknown length, and how many starts each of its items may add.
+    pub items: BTreeMap<StepId, u64>,
+    /// Whether a cursor may come back for ever.
+    pub endless: bool,
+}
+
+impl WorkerStarts {
+    fn multiply(&mut self, n: u64) {
+        self.most = self.most.saturating_mul(n);
+        self.items.values_mut().for_each(|starts| *starts = starts.saturating_mul(n));
+    }
+
+    fn add(&mut self, other: WorkerStarts) {
+        self.most = self.most.saturating_add(other.most);
+        self.add_items(other);
+    }
+
+    fn add_items(&mut self, other: WorkerStarts) {
+        self.endless |= other.endless;
+        for (step, starts) in other.items {
+            let sum = self.items.entry(step).or_default();
+            *sum = sum.saturating_add(starts);
+        }
+    }
+
+    fn describe_bound(&self) -> String {
+        if self.endless {
+            return "no upper bound of worker starts: steps may be routed to again, and nothing limits how often".into();
+        }
+        let items: Vec<String> = self
+            .items
+            .iter()
+            .map(|(step, starts)| format!("{} for each item of `{step}`", group_digits(*starts)))
+            .collect();
+        let fixed = format!(
+            "up to {} worker start{}",
+            group_digits(self.most),
+            if self.most == 1 { "" } else { "s" }
+        );
+        if items.is_empty() { fixed } else { format!("{fixed}, and {}", items.join(", ")) }
+    }
+}
+
+/// `1,240`, which a person reads at a glance.
+pub fn group_digits(n: u64) -> String {
+    let digits = n.to_string();
+    let mut shown = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+/// Counts of scopes, each worked out once, however often it is called.
+struct StartCounter<'a> {
+    definition: &'a PlanDefinition,
+    counted: &'a dyn Fn(&WorkerSpec) -> bool,
+    done: BTreeMap<ScopeIx, WorkerStarts>,
+}
+
+impl StartCounter<'_> {
+    /// Recursion is bounded by the limits on nesting and calls.
+    fn count_scope(&mut self, scope: ScopeIx) -> WorkerStarts {
+        if let Some(count) = self.done.get(&scope) {
+            return count.clone();
+        }
+        let entry = self.definition.scope(scope);
+        let count = match entry.scope.shape {
+            ScopeShape::Graph => (0..entry.len()).fold(WorkerStarts::default(), |mut sum, i| {
+                sum.add(self.count_step(entry, i));
+                sum
+            }),
+            ScopeShape::Routed { cycles, .. } => count_longest_route(
+                entry,
+                cycles,
+                (0..entry.len()).map(|i| self.count_step(entry, i)).collect(),
+            ),
+        };
+        self.done.insert(scope, count.clone());
+        count
+    }
+
+    fn count_step(&mut self, entry: &ScopeEntry, i: u32) -> WorkerStarts {
+        let step = entry.step(i);
+        let mut count = WorkerStarts::default();
+        for inner in &entry.inner[i as usize] {
+            let inner = self.count_scope(*inner);
+            count.add(inner);
+        }
+        match &step.kind {
+            StepKindSpec::Work(work) => count.most = self.count_work(step, work),
+            StepKindSpec::Loop(repeat) => count.multiply(u64::from(repeat.max)),
+            StepKindSpec::Each(each) => match each.over.as_literal().and_then(LiteralValue::as_array) {
+                Some(list) => count.multiply(list.len() as u64),
+                None => {
+                    count.items.insert(step.id.clone(), count.most);
+                    count.most = 0;
+                }
+            },
+            StepKindSpec::Gate(_)
+            | StepKindSpec::Wait(_)
+            | StepKindSpec::Branch(_)
+            | StepKindSpec::Parallel(_)
+            | StepKindSpec::Call(_) => {}
+        }
+        if !matches!(step.kind, StepKindSpec::Work(_)) {
+            count.multiply(max_attempts(&step.policy.retry));
+        }
+        count.most = count.most.saturating_add(step.undo.as_ref().map_or(0, |undo| self.count_undo(undo)));
+        count
+    }
+
+    /// Attempts at the work in all its iterations, the checks after them, and the summary.
+    fn count_work(&self, step: &Step, work: &WorkSpec) -> u64 {
+        let tries = max_attempts(&step.policy.retry);
+        let summary = u64::from(work.summary.as_ref().is_some_and(|summary| (self.counted)(&summary.worker)));
+        let iterations = work.check.as_ref().map_or(1, |check| u64::from(check.max_iterations));
+        let fresh = step.policy.retry.fresh_per_iteration;
+        let main = if fresh { iterations * tries } else { iterations + tries - 1 };
+        let checks =
+            work.check.as_ref().filter(|check| (self.counted)(&check.worker)).map_or(0, |_| iterations);
+        u64::from((self.counted)(&work.worker)) * main + checks + summary
+    }
+
+    fn count_undo(&self, undo: &UndoSpec) -> u64 {
+        if (self.counted)(&undo.work.worker) { max_attempts(&undo.retry) } else { 0 }
+    }
+}
+
+/// All steps of a graph run; of a routed scope, those on one way.
+fn count_longest_route(entry: &ScopeEntry, cycles: bool, steps: Vec<WorkerStarts>) -> WorkerStarts {
+    let weights: Vec<u64> = steps.iter().map(|count| count.most).collect();
+    let mut total = WorkerStarts::default();
+    total.most = match (cycles, entry.scope.max_steps) {
+        (false, _) => acyclic_flow(entry).longest_path(&weights).1,
+        (true, Some(most)) => weights.iter().max().map_or(0, |worst| worst.saturating_mul(u64::from(most))),
+        (true, None) => {
+            total.endless = true;
+            0
+        }
+    };
+    steps.into_iter().for_each(|count| total.add_items(count));
+    total
+}
+
+fn max_attempts(retry: &StepRetry) -> u64 {
+    u64::from(retry.attempts.values().copied().max().unwrap_or(1).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::group_digits;
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!([0, 999, 1_240, 1_000_000].map(group_digits), ["0", "999", "1,240", "1,000,000"]);
+    }
+}

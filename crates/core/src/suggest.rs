@@ -1,0 +1,111 @@
+//! "Did you mean": the name nearest to one that does not exist. Knows no names.
+
+/// Longer names are not worth comparing letter by letter.
+const LONGEST: usize = 64;
+/// With more names than this, a guess would cost more than it helps.
+const MOST: usize = 2_000;
+/// How much of a name must be there for the rest to be guessed.
+const MIN_START: usize = 3;
+
+/// A hint that names the nearest of `known`, if a slip of the fingers explains the difference.
+pub fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    find_closest_name(name, known).map(|name| format!("did you mean `{name}`?"))
+}
+
+/// The same as the end of a sentence, for a nearest name if there is one.
+pub fn or_did_you_mean(closest: Option<&str>) -> String {
+    closest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+}
+
+/// The nearest of `known`: one that begins like `name`, else one that is a slip of the fingers away.
+pub fn find_closest_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    if name.len() > LONGEST {
+        return None;
+    }
+    let lower = name.to_lowercase();
+    let letters = name.chars().count();
+    let mut nearest: Option<(usize, &str)> = None;
+    for known in known.take(MOST) {
+        let other = known.to_lowercase();
+        if letters >= MIN_START && other.starts_with(&lower) {
+            return Some(known);
+        }
+        // Between names of one or two letters, everything is only a slip away.
+        let tolerated = match letters.max(known.chars().count()) {
+            ..=2 => 0,
+            longest => 1 + longest / 4,
+        };
+        if other.len().abs_diff(lower.len()) > 4 * tolerated {
+            continue;
+        }
+        let found = (edit_distance(&lower, &other), known);
+        if found.0 <= tolerated && nearest.is_none_or(|nearest| found < nearest) {
+            nearest = Some(found);
+        }
+    }
+    nearest.map(|(_, known)| known)
+}
+
+/// Insertions, removals and replacements of one character between two names.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str, known: &'static [&'static str]) -> Option<&'static str> {
+        find_closest_name(name, known.iter().copied())
+    }
+
+    #[test]
+    fn a_slip_is_found_and_another_word_is_not() {
+        let steps = &["build", "test", "deploy"];
+        assert_eq!(of("biuld", steps), Some("build"));
+        assert_eq!(of("Deploy", steps), Some("deploy"));
+        assert_eq!(of("release", steps), None);
+        assert_eq!(of("c", &["a", "b", "s1"]), None);
+        assert_eq!(of("s2", &["s1", "a"]), None);
+        assert_eq!(of("S1", &["s1", "a"]), Some("s1"));
+        let roots = &["parameters", "stages", "env"];
+        assert_eq!(of("paramters", roots), Some("parameters"));
+        assert_eq!(of("Stages", roots), Some("stages"));
+        assert_eq!(of("secrets", roots), None);
+    }
+
+    #[test]
+    fn the_rest_of_a_name_is_guessed() {
+        assert_eq!(of("param", &["env", "parameters"]), Some("parameters"));
+        assert_eq!(of("pa", &["env", "parameters"]), None);
+    }
+
+    #[test]
+    fn a_name_too_long_to_compare_is_left_alone() {
+        let name = "x".repeat(LONGEST + 1);
+        assert_eq!(find_closest_name(&name, [name.as_str()].into_iter()), None);
+    }
+
+    #[test]
+    fn a_hint_reads_well() {
+        assert_eq!(did_you_mean("tset", ["test"].into_iter()).as_deref(), Some("did you mean `test`?"));
+        assert_eq!(or_did_you_mean(Some("test")), "; did you mean `test`?");
+        assert_eq!(or_did_you_mean(None), "");
+    }
+
+    #[test]
+    fn distances() {
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
+        assert_eq!(edit_distance("", "abc"), 3);
+    }
+}

@@ -1,0 +1,119 @@
+//! What a run waits for: gates, waits and holds that are open.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{StepPaths, words};
+use crate::{
+    engine::{RunState, StepAt, Waitpoint, WaitpointKind, WaitpointState, format_utc},
+    ir::{HoldReason, StepKindSpec, is_one},
+};
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WaitpointView {
+    /// What a decision names.
+    pub number: u32,
+    pub step: String,
+    pub at: StepAt,
+    pub kind: WaitpointViewKind,
+    /// Of a hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<HoldReason>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub shows: Value,
+    /// Who may decide; nobody named: anyone.
+    pub approvers: Vec<String>,
+    /// How many different people have to approve, and who did so far.
+    #[serde(skip_serializing_if = "is_one")]
+    pub quorum: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<ApprovalView>,
+    /// Any one of these ends a wait.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub signals: Vec<String>,
+    pub since: String,
+    pub until: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub escalated: bool,
+}
+
+/// One approval of several that are needed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ApprovalView {
+    pub by: String,
+    pub at: String,
+}
+
+impl WaitpointView {
+    /// How far it is from being approved, where more than one has to.
+    pub fn approval_progress(&self) -> Option<String> {
+        (self.quorum > 1).then(|| format_progress(self.approvals.len(), self.quorum))
+    }
+}
+
+pub(super) fn format_progress(given: usize, quorum: u32) -> String {
+    format!("{given} of {quorum} approvals")
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitpointViewKind {
+    Gate,
+    Wait,
+    Hold,
+}
+
+/// Everything that is open, oldest first. Of a run that was set aside nothing is: it takes no answer.
+pub(super) fn view_open_waitpoints(state: &RunState, names: &StepPaths) -> Vec<WaitpointView> {
+    if state.quarantine.is_some() {
+        return Vec::new();
+    }
+    let numbered = (0..).zip(&state.openings).filter(|(_, opening)| !opening.closed);
+    numbered.map(|(number, opening)| build_waitpoint_view(number, opening, names)).collect()
+}
+
+/// One opening as it is, answered or not; none if the run has no such.
+pub fn view_waitpoint(state: &RunState, names: &StepPaths, number: Waitpoint) -> Option<WaitpointView> {
+    state.waitpoint(number).map(|opening| build_waitpoint_view(number.0, opening, names))
+}
+
+fn build_waitpoint_view(number: u32, opening: &WaitpointState, names: &StepPaths) -> WaitpointView {
+    let (kind, reason) = match opening.kind {
+        WaitpointKind::Gate => (WaitpointViewKind::Gate, None),
+        WaitpointKind::Wait => (WaitpointViewKind::Wait, None),
+        WaitpointKind::Hold(reason) => (WaitpointViewKind::Hold, Some(reason)),
+    };
+    WaitpointView {
+        number,
+        step: names.step_path(opening.at),
+        at: opening.at,
+        kind,
+        reason,
+        message: opening.message.clone(),
+        shows: (*opening.shows).clone(),
+        approvers: words::approver_names(&opening.approvers),
+        signals: awaited_signals(opening, names),
+        since: format_utc(opening.opened),
+        until: opening.deadline.map(format_utc),
+        quorum: opening.quorum,
+        approvals: opening
+            .approvals
+            .iter()
+            .map(|(by, at)| ApprovalView { by: by.clone(), at: format_utc(*at) })
+            .collect(),
+        escalated: opening.escalations > 0,
+    }
+}
+
+/// The signals that end a wait.
+pub(super) fn awaited_signals(opening: &WaitpointState, names: &StepPaths) -> Vec<String> {
+    let step = names.definition().scope(names.scope(opening.at.0)).step(opening.at.1);
+    match &step.kind {
+        StepKindSpec::Wait(wait) if opening.kind == WaitpointKind::Wait => {
+            wait.on.iter().map(ToString::to_string).collect()
+        }
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,215 @@
+//! What a driver says must be so before it can be used: a version, a login, an answer to whether it is well.
+//!
+//! Owns the fields of AIP-30 that say so. Refuses to find out.
+
+use skein_core::time::Millis;
+
+use super::{tool::read_texts, version_range::VersionRange};
+use crate::{
+    code::Code,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    fields::{FieldReader, FieldValue},
+    swdl::split_plain_command,
+};
+
+/// How long a program may take to answer, where the driver does not say.
+const PATIENCE: Millis = Millis::from_secs(5);
+
+/// A program that says its version, and which versions are good.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VersionCheck {
+    pub command: Vec<String>,
+    /// What stands before the version in what it prints.
+    pub before: String,
+    pub range: VersionRange,
+    /// The range as it is written.
+    pub written: String,
+    pub timeout: Millis,
+}
+
+/// What shows that somebody has logged in: any one of these.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DriverAuth {
+    pub env: Vec<String>,
+    pub paths: Vec<String>,
+    /// What a person would run to log in.
+    pub login: Option<String>,
+    /// What means that nobody has any more.
+    pub expired: Option<LoginExpiry>,
+}
+
+/// What a program or a server answers when a login is no longer good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoginExpiry {
+    Exit(i32),
+    Status(u16),
+    Header(String, String),
+}
+
+/// How to find out whether the driver is well.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DriverHealthCheck {
+    pub asks: DriverHealthProbe,
+    pub timeout: Millis,
+}
+
+/// Who says so.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DriverHealthProbe {
+    Program { command: Vec<String>, expect: i32 },
+    Http { method: &'static str, url: String, expect: u16 },
+}
+
+pub(super) fn read_version_check(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<VersionCheck> {
+    let mut fields = FieldReader::from_node(given.node, "`version_check`", sink)?;
+    let command = fields.required("cmd", sink).and_then(|given| read_command(given, sink));
+    let before = fields.required("parse", sink).and_then(|given| given.read_non_empty_text(sink));
+    let range = fields.required("range", sink);
+    let read = range.and_then(|given| read_version_range(given, sink));
+    let timeout = fields.optional("timeout_ms").and_then(|given| given.read_millis(100, sink));
+    fields.finish(sink);
+    Some(VersionCheck {
+        command: command?,
+        before: literal_prefix(before?.value),
+        range: read?,
+        written: range?.node.raw_text().unwrap_or_default().to_owned(),
+        timeout: timeout.map_or(PATIENCE, |length| length.value),
+    })
+}
+
+pub(super) fn read_version_range(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<VersionRange> {
+    let range = given.node.raw_text().and_then(VersionRange::parse);
+    if range.is_none() {
+        sink.push(given.diagnose_type("a range of versions, such as `^1.0.0`"));
+    }
+    range
+}
+
+/// The plain text that a pattern begins with.
+fn literal_prefix(pattern: &str) -> String {
+    let pattern = pattern.trim_start_matches('^');
+    pattern
+        .chars()
+        .take_while(|c| !matches!(c, '(' | '[' | '.' | '\\' | '*' | '+' | '?' | '{' | '|' | '$'))
+        .collect()
+}
+
+/// A program and its arguments, which are written as one line and never seen by a shell.
+fn read_command(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Vec<String>> {
+    match split_plain_command(given.read_non_empty_text(sink)?.value) {
+        Ok(words) => Some(words),
+        Err(why) => {
+            let (source, span) = (given.node.source(), given.node.first_line_span());
+            sink.push(Diagnostic::new(
+                Code::BadCommand,
+                source,
+                span,
+                format!("`{}` is no command: {why}", given.name),
+            ));
+            None
+        }
+    }
+}
+
+pub(super) fn read_auth(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<DriverAuth> {
+    let mut fields = FieldReader::from_node(given.node, "`auth`", sink)?;
+    fields.optional("ref").and_then(|given| given.read_non_empty_text(sink));
+    let state =
+        fields.optional("state").and_then(|given| FieldReader::from_node(given.node, "`state`", sink));
+    let mut auth = DriverAuth::default();
+    if let Some(mut state) = state {
+        auth.env = state.optional("env").map(|given| read_texts(given, sink)).unwrap_or_default();
+        auth.paths = state.optional("paths").map(|given| read_texts(given, sink)).unwrap_or_default();
+        state.finish(sink);
+    }
+    let login =
+        fields.optional("login").and_then(|given| FieldReader::from_node(given.node, "`login`", sink));
+    if let Some(mut login) = login {
+        let line = login.optional("cmd").and_then(|given| given.read_non_empty_text(sink));
+        auth.login = line.map(|line| line.value.to_owned());
+        login.optional("interactive").and_then(|given| given.read_bool(sink));
+        login.allow_fields(&["url", "requires_callback_url", "completes_when"]);
+        login.finish(sink);
+    }
+    let expiry =
+        fields.optional("expiry").and_then(|given| FieldReader::from_node(given.node, "`expiry`", sink));
+    if let Some(mut expiry) = expiry {
+        auth.expired = expiry.optional("detect").and_then(|given| read_login_expiry(given, sink));
+        expiry.finish(sink);
+    }
+    fields.allow_fields(&["refresh"]);
+    fields.finish(sink);
+    Some(auth)
+}
+
+/// An exit status, a status of HTTP, or a header. An exception is for drivers that are code.
+fn read_login_expiry(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<LoginExpiry> {
+    let text = given.read_non_empty_text(sink)?.value;
+    let (what, value) = text.split_once(':').unwrap_or((text, ""));
+    let found = match what {
+        "exit_code" => value.parse().ok().filter(|status| (1..=255).contains(status)).map(LoginExpiry::Exit),
+        "http_status" => {
+            value.parse().ok().filter(|status| (100..=599).contains(status)).map(LoginExpiry::Status)
+        }
+        "header" => value
+            .split_once(':')
+            .map(|(name, value)| LoginExpiry::Header(name.trim().to_owned(), value.trim().to_owned())),
+        "exception" if !value.is_empty() => return None,
+        _ => None,
+    };
+    if found.is_none() {
+        sink.push(
+            given.diagnose_type("such as `exit_code:4`, `http_status:401` or `header:X-Login:expired`"),
+        );
+    }
+    found
+}
+
+/// None also for a driver that need not be asked.
+pub(super) fn read_health_check(
+    given: FieldValue<'_>,
+    sink: &mut DiagnosticSink,
+) -> Option<DriverHealthCheck> {
+    let mut fields = FieldReader::from_node(given.node, "`health_check`", sink)?;
+    let methods = &[("ping", ""), ("exec", "cmd"), ("http", "http"), ("noop", "")];
+    let method = fields.required("method", sink).and_then(|given| given.read_one_of(methods, sink));
+    let needs = method.map_or("", |method| method.value);
+    let line = if needs == "cmd" { fields.required("cmd", sink) } else { fields.optional("cmd") };
+    let line = line.and_then(|given| read_command(given, sink));
+    let request = if needs == "http" { fields.required("http", sink) } else { fields.optional("http") };
+    let request = request.and_then(|given| read_http_probe(given, sink));
+    let expect = fields.optional("expect_exit").and_then(|given| given.read_whole_number(0..=255, sink));
+    let timeout = fields.optional("timeout_ms").and_then(|given| given.read_millis(100, sink));
+    fields.allow_fields(&["every"]);
+    fields.finish(sink);
+    let expect = expect.and_then(|expect| i32::try_from(expect.value).ok()).unwrap_or_default();
+    let asks = match needs {
+        "cmd" => DriverHealthProbe::Program { command: line?, expect },
+        "http" => request?,
+        _ => return None,
+    };
+    Some(DriverHealthCheck { asks, timeout: timeout.map_or(PATIENCE, |length| length.value) })
+}
+
+fn read_http_probe(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<DriverHealthProbe> {
+    let mut fields = FieldReader::from_node(given.node, "`http`", sink)?;
+    let methods = &[("GET", "GET"), ("POST", "POST"), ("HEAD", "HEAD")];
+    let method = fields.required("method", sink).and_then(|given| given.read_one_of(methods, sink));
+    let url = fields.required("url", sink).and_then(|given| given.read_non_empty_text(sink));
+    let expect = fields.optional("expect_status").and_then(|given| given.read_whole_number(100..=599, sink));
+    fields.finish(sink);
+    let expect = expect.and_then(|expect| u16::try_from(expect.value).ok()).unwrap_or(200);
+    Some(DriverHealthProbe::Http { method: method?.value, url: url?.value.to_owned(), expect })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_pattern_begins_with_is_known() {
+        assert_eq!(literal_prefix(r"gh version (\S+)"), "gh version ");
+        assert_eq!(literal_prefix(r"^v(\d+)"), "v");
+        assert_eq!(literal_prefix(r"(\S+)"), "");
+    }
+}

@@ -1,0 +1,118 @@
+//! Schedules that a host could keep, as text: lines of cron. Owns what is accepted and says why not; when the next time
+//! is, nobody here knows.
+
+use std::ops::RangeInclusive;
+
+use skein_core::suggest::find_closest_name;
+
+use crate::{
+    code::Code,
+    diagnostic::Diagnostic,
+    fields::{FieldValue, shorten_text},
+};
+
+const MONTHS: &[&str] = &["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
+const DAYS: &[&str] = &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
+/// The five fields of a cron expression, what each may hold, and the names that stand for its numbers.
+const FIELDS: [(&str, RangeInclusive<u32>, &[&str]); 5] = [
+    ("minute", 0..=59, &[]),
+    ("hour", 0..=23, &[]),
+    ("day of the month", 1..=31, &[]),
+    ("month", 1..=12, MONTHS),
+    ("day of the week", 0..=7, DAYS),
+];
+/// Names that stand for a whole line.
+const LINES: &[&str] = &["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
+
+/// Says why a text is no schedule.
+pub(crate) fn diagnose_schedule(given: FieldValue<'_>, text: &str, why: &str) -> Diagnostic {
+    let message = format!("`{}` cannot be `{}`: {why}", given.name, shorten_text(text));
+    Diagnostic::new(Code::BadSchedule, given.node.source(), given.node.first_line_span(), message)
+}
+
+/// Five fields: minute, hour, day, month, day of the week; or a name for all five.
+pub(crate) fn check_cron(text: &str) -> Result<(), String> {
+    let parts: Vec<&str> = text.split_whitespace().collect();
+    if let [name] = parts.as_slice()
+        && name.starts_with('@')
+    {
+        return check_cron_name(name);
+    }
+    if parts.len() != FIELDS.len() {
+        return Err(format!(
+            "it has {} fields, and the five are minute, hour, day, month and day of the week",
+            parts.len()
+        ));
+    }
+    for (part, (what, range, names)) in parts.iter().zip(&FIELDS) {
+        for item in part.split(',') {
+            check_cron_item(item, range, names).map_err(|why| format!("the {what} `{part}` {why}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_cron_name(name: &str) -> Result<(), String> {
+    if LINES.contains(&name) {
+        return Ok(());
+    }
+    Err(match find_closest_name(name, LINES.iter().copied()) {
+        Some(near) => format!("there is no such name; did you mean `{near}`?"),
+        None => format!("the names are {}", LINES.join(", ")),
+    })
+}
+
+/// `*`, `5`, `1-5`, each perhaps with `/2`.
+fn check_cron_item(item: &str, range: &RangeInclusive<u32>, names: &[&str]) -> Result<(), String> {
+    let (span, step) = item.split_once('/').map_or((item, None), |(span, step)| (span, Some(step)));
+    if step.is_some_and(|step| step.parse().map_or(true, |step: u32| step == 0)) {
+        return Err("has a step that is not a number above 0".to_owned());
+    }
+    if span == "*" {
+        return Ok(());
+    }
+    let number = |text: &str| {
+        let upper = text.to_ascii_uppercase();
+        let named = names.iter().position(|name| *name == upper).and_then(|at| u32::try_from(at).ok());
+        let named = named.map(|at| at + range.start());
+        let number = named.or_else(|| text.parse().ok()).ok_or_else(|| "is not a number".to_owned())?;
+        let outside = || format!("is not from {} to {}", range.start(), range.end());
+        range.contains(&number).then_some(number).ok_or_else(outside)
+    };
+    match span.split_once('-') {
+        Some((first, last)) if number(first)? > number(last)? => Err("ends before it begins".to_owned()),
+        Some(_) => Ok(()),
+        None => number(span).map(|_| ()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cron_has_five_fields_in_their_ranges() {
+        for good in
+            ["0 9 * * MON", "*/15 0-6 1,15 jan-mar 0", "59 23 31 12 7", "0 0 * * *", "@daily", " @hourly "]
+        {
+            assert_eq!(check_cron(good), Ok(()), "{good}");
+        }
+        for (bad, why) in [
+            ("0 9 * *", "it has 4 fields, and the five are minute, hour, day, month and day of the week"),
+            (
+                "0 0 9 * * MON",
+                "it has 6 fields, and the five are minute, hour, day, month and day of the week",
+            ),
+            ("@dayly", "there is no such name; did you mean `@daily`?"),
+            ("@reboot", "the names are @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly"),
+            ("60 9 * * *", "the minute `60` is not from 0 to 59"),
+            ("0 9 0 * *", "the day of the month `0` is not from 1 to 31"),
+            ("0 9 * FOO *", "the month `FOO` is not a number"),
+            ("0 5-1 * * *", "the hour `5-1` ends before it begins"),
+            ("*/0 * * * *", "the minute `*/0` has a step that is not a number above 0"),
+            ("1,, * * * *", "the minute `1,,` is not a number"),
+        ] {
+            assert_eq!(check_cron(bad), Err(why.to_owned()), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What the plan says about a workflow, put at its place in the source and into the words of its format.
+
+use skein_core::{
+    expr::ExprSpan,
+    plan::{PlanProblem, ProblemCode, Suggestion},
+};
+
+use crate::{
+    code::Code,
+    diagnostic::{Diagnostic, DiagnosticLabel},
+    source_map::SourceMap,
+};
+
+/// How a format speaks of what the plan finds.
+#[derive(Debug, Default)]
+pub struct DialectTerms {
+    /// Words of the IR and what the format calls them.
+    pub words: &'static [(&'static str, &'static str)],
+    /// What to do about a problem, where the format has another way than the plan knows of.
+    pub hints: &'static [(ProblemCode, &'static str)],
+    /// Warnings of the plan that are errors in the format, and the code of that error.
+    pub stricter: &'static [(ProblemCode, Code)],
+}
+
+impl DialectTerms {
+    /// A problem of the plan as a diagnostic.
+    pub(crate) fn diagnose_problem(&self, problem: &PlanProblem, places: &SourceMap) -> Diagnostic {
+        let (source, span) = places.locate(&problem.at);
+        let stricter = self.stricter_code(problem);
+        let message = self.translate_terms(&problem.message);
+        let diagnostic = Diagnostic::new(self.problem_code(problem), &source, span, message);
+        let mut diagnostic = diagnostic.with_optional_hint(self.problem_hint(problem));
+        if stricter.is_none() {
+            diagnostic.severity = problem.severity;
+        }
+        for (at, message) in &problem.related {
+            let ((source, span), message) = (places.locate(at), self.translate_terms(message));
+            diagnostic.labels.push(DiagnosticLabel { source, span, message });
+        }
+        match &problem.slip {
+            Some(slip) => add_name_fix(diagnostic, slip),
+            None => diagnostic,
+        }
+    }
+
+    /// The code that a problem has in this format.
+    pub(crate) fn problem_code(&self, problem: &PlanProblem) -> Code {
+        self.stricter_code(problem).unwrap_or(diagnostic_code(problem.code))
+    }
+
+    pub(crate) fn is_error(&self, problem: &PlanProblem) -> bool {
+        problem.is_error() || self.stricter_code(problem).is_some()
+    }
+
+    /// The code that a problem has in a format that is stricter about it than the plan.
+    fn stricter_code(&self, problem: &PlanProblem) -> Option<Code> {
+        self.stricter.iter().find(|(code, _)| *code == problem.code).map(|(_, code)| *code)
+    }
+
+    fn problem_hint(&self, problem: &PlanProblem) -> Option<String> {
+        let own =
+            self.hints.iter().find(|(code, _)| *code == problem.code).map(|(_, hint)| (*hint).to_owned());
+        own.or_else(|| problem.hint.as_deref().map(|hint| self.translate_terms(hint)))
+    }
+
+    /// Replaces words outside of backticks, where names from the source stand.
+    pub(crate) fn translate_terms(&self, message: &str) -> String {
+        let parts = message.split('`').enumerate().map(|(number, part)| {
+            if number % 2 == 1 {
+                return part.to_owned();
+            }
+            self.words.iter().fold(part.to_owned(), |part, (from, to)| part.replace(from, to))
+        });
+        parts.collect::<Vec<_>>().join("`")
+    }
+}
+
+/// With a change to the source, if the wrong name stands once at the place that is shown.
+fn add_name_fix(diagnostic: Diagnostic, Suggestion { wrong, meant }: &Suggestion) -> Diagnostic {
+    let DiagnosticLabel { source, span, .. } = diagnostic.primary_label();
+    let (source, span) = (source.clone(), *span);
+    let text = source.slice(span);
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+    let mut places = text.match_indices(wrong.as_str()).filter(|(at, _)| {
+        let (before, after) = (&text[..*at], &text[at + wrong.len()..]);
+        !before.ends_with(is_part) && !after.starts_with(is_part)
+    });
+    match (places.next(), places.next()) {
+        (Some((at, _)), None) => {
+            let start = span.start + ExprSpan::new(0, at).end;
+            let end = start + ExprSpan::new(0, wrong.len()).end;
+            diagnostic.with_fix(ExprSpan { start, end }, meant.clone())
+        }
+        _ => diagnostic,
+    }
+}
+
+/// The code under which each problem is explained.
+fn diagnostic_code(code: ProblemCode) -> Code {
+    // table
+    use ProblemCode as P;
+    match code {
+        P::EmptyWorkflow | P::EmptyScope => Code::NoSteps,
+        P::DuplicateStep | P::DuplicateLane | P::DuplicateInput | P::DuplicateArtifact => Code::DuplicateName,
+        P::Misplaced | P::WrongKind => Code::Misplaced,
+        P::NoArms | P::TooFewLanes | P::NoSignals => Code::TooFew,
+        P::UnknownDependency | P::UnknownTarget | P::UnknownStart => Code::UnknownStep,
+        P::SelfDependency | P::Cycle => Code::Cycle,
+        P::BadSettler => Code::BadSettler,
+        P::Unreachable => Code::Unreachable,
+        P::BadLoopMax
+        | P::BadParallelism
+        | P::BadIterations
+        | P::BadConcurrency
+        | P::BadMaxSteps
+        | P::BadAttempts => Code::BadNumber,
+        P::BadTimeout => Code::BadDuration,
+        P::TooManySteps | P::TooManyEdges | P::TooDeep | P::BadFrozen => Code::TooBig,
+        P::CallDepth => Code::CallsTooDeep,
+        P::UnknownWorkflow => Code::UnknownWorkflow,
+        P::Recursion => Code::Recursion,
+        P::UnknownArtifactSource | P::UnknownExportSource => Code::UnknownStep,
+        P::UnknownArtifact => Code::UnknownArtifact,
+        P::ArtifactNotBefore | P::NotBefore | P::SelfReference => Code::NotBefore,
+        P::BadSchema => Code::BadSchema,
+        P::UnknownStep => Code::ReadsUnknownStep,
+        P::SiblingLane | P::InsideEach => Code::OutOfSight,
+        P::NoItem => Code::NoItem,
+        P::UnknownParameter => Code::ReadsUnknownParameter,
+        P::UnknownOutput => Code::ReadsUnknownOutput,
+        P::MissingParameter => Code::MissingParameter,
+        P::BadParameter => Code::BadParameter,
+        P::BorderClash => Code::BorderClash,
+        P::BadName => Code::BadName,
+        P::BadExpression => Code::BadExpression,
+        P::BadUndo => Code::BadUndo,
+        P::UndeclaredOutput => Code::UndeclaredOutput,
+        P::TypeClash => Code::TypeClash,
+        P::IndirectReference => Code::IndirectReference,
+        P::NoTimeout => Code::NoTimeout,
+        P::LongTimeout => Code::LongTimeout,
+        P::WaitOutlivesRun | P::StepOutlivesRun => Code::WaitOutlivesRun,
+        P::ManySteps | P::ManyEdges | P::DeepCalls => Code::QuiteBig,
+        P::ManyAttempts | P::ManyIterations => Code::ManyTries,
+        P::SkippedGate => Code::SkippedGate,
+        P::GateOpensItself => Code::GateOpensItself,
+        P::AnyoneMayApprove => Code::AnyoneMayApprove,
+        P::InputMayBeMissing => Code::InputMayBeMissing,
+        P::UnboundedEach => Code::UnboundedEach,
+        P::UntrustedText => Code::UntrustedText,
+        P::NothingToUndo => Code::NothingToUndo,
+        P::WorkerStarts => Code::WorkerStarts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_change_and_names_do_not() {
+        let voice = DialectTerms { words: &[("step", "stage")], ..DialectTerms::default() };
+        assert_eq!(voice.translate_terms("there is no step `my-step`"), "there is no stage `my-step`");
+    }
+}

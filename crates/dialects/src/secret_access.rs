@@ -1,0 +1,104 @@
+//! Secrets that a step asks for and may not have, as far as a source and its project can tell.
+//!
+//! Owns what is said about one that is for other tools or workflows. Whoever begins a run may have it for another reason, by
+//! a role or a name; then only the run can tell.
+
+use std::collections::BTreeMap;
+
+use skein_core::{
+    expr::ExprSpan,
+    ir::{Step, StepKindSpec, StepScope, WorkSpec, WorkerSpec},
+    secret_name::to_slug,
+};
+
+use crate::{
+    aip15::{SecretDeclaration, SecretPrincipal, read_secrets, read_tool},
+    code::Code,
+    diagnostic::{Diagnostic, DiagnosticSink},
+    lowering::LoweredSource,
+    project::Project,
+};
+
+/// Refuses what no run could have.
+pub(crate) fn check_secret_access(lowered: &LoweredSource, project: &dyn Project, sink: &mut DiagnosticSink) {
+    let mut described: Option<BTreeMap<String, SecretDeclaration>> = None;
+    let mut open: Vec<&StepScope> = vec![&lowered.workflow.scope];
+    while let Some(scope) = open.pop() {
+        for step in &scope.steps {
+            open.extend(step.kind.inner_scopes().into_iter().map(|inner| &**inner));
+            for work in step_works(step) {
+                let asked = requested_secrets(work, project);
+                if asked.is_empty() {
+                    continue;
+                }
+                let known = described.get_or_insert_with(|| read_all_secrets(project));
+                let refused = asked.iter().filter_map(|name| known.get(&to_slug(name)));
+                let refused = refused
+                    .filter(|secret| secret.is_never_for(tool_name(work), lowered.workflow.id.as_str()));
+                refused.for_each(|secret| sink.push(diagnose_refused_secret(lowered, step, secret, sink)));
+            }
+        }
+    }
+}
+
+fn step_works(step: &Step) -> impl Iterator<Item = &WorkSpec> {
+    let own = match &step.kind {
+        StepKindSpec::Work(work) => Some(&**work),
+        _ => None,
+    };
+    own.into_iter().chain(step.undo.iter().map(|undo| &undo.work))
+}
+
+/// The secrets that a project describes. A file that is wrong is told of where it is checked.
+fn read_all_secrets(project: &dyn Project) -> BTreeMap<String, SecretDeclaration> {
+    let files = project.secret_sources().into_iter();
+    let read = files.flat_map(|source| read_secrets(source).unwrap_or_default());
+    read.map(|secret| (secret.slug.clone(), secret)).collect()
+}
+
+/// What the step says, and its tool.
+fn requested_secrets(work: &WorkSpec, project: &dyn Project) -> Vec<String> {
+    let described = tool_name(work).and_then(|name| project.find_tool(name));
+    let of_tool = described.and_then(|source| read_tool(source, project).ok()).map(|tool| tool.secrets);
+    work.isolation.secrets.iter().cloned().chain(of_tool.unwrap_or_default()).collect()
+}
+
+fn tool_name(work: &WorkSpec) -> Option<&str> {
+    match &work.worker {
+        WorkerSpec::Tool { tool, .. } => Some(tool),
+        _ => None,
+    }
+}
+
+fn diagnose_refused_secret(
+    lowered: &LoweredSource,
+    step: &Step,
+    secret: &SecretDeclaration,
+    sink: &DiagnosticSink,
+) -> Diagnostic {
+    let node = lowered.places.step_node(&step.id);
+    let (source, span) = match &node {
+        Some(node) => (node.source(), node.first_line_span()),
+        None => (&sink.source, ExprSpan::new(0, 0)),
+    };
+    let message = format!("`{}` may not have the secret `{}`: it is for others", step.id, secret.slug);
+    let who: Vec<String> = secret.reveal.iter().flatten().map(ToString::to_string).collect();
+    let hint = match who.is_empty() {
+        true => "`access.reveal` in SECRETS.md names nobody".to_owned(),
+        false => format!("`access.reveal` in SECRETS.md names {}", who.join(", ")),
+    };
+    Diagnostic::new(Code::SecretRefused, source, span, message).with_hint(hint)
+}
+
+impl SecretDeclaration {
+    /// Whether no person could make it be for this.
+    fn is_never_for(&self, tool: Option<&str>, workflow: &str) -> bool {
+        let may = |one: &SecretPrincipal| match one {
+            SecretPrincipal::Role(_) | SecretPrincipal::User(_) => true,
+            SecretPrincipal::Tool(_) | SecretPrincipal::Workflow(_) | SecretPrincipal::Cap(_) => {
+                one.matches(tool, workflow)
+            }
+        };
+        self.reveal.as_ref().is_some_and(|reveal| !reveal.iter().any(may))
+    }
+}

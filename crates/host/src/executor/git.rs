@@ -1,0 +1,435 @@
+//! Asking git, and which files of a workspace have changed.
+//!
+//! Owns that asking runs nothing of the workspace's: a repository can name programs for hooks, filters, differences and
+//! watching files, and whoever works there can write its configuration. [`GitRunner::ask`] is the one place where git is started: with
+//! settings in the place of those, without the person's configuration and environment, and by a file that no step can write. What
+//! the engine keeps by git itself is in a git folder of its own ([`super::tree`]).
+
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    io::Read,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+
+use serde_json::{Value, json};
+use skein_core::{ir::ConvergencePolicy, limits, time::Millis};
+
+use super::{environment::WorkerEnvironment, trusted_programs};
+use crate::{
+    cancel_token::CancelToken,
+    process::{self, OutputFilterFactory, ProcessMark, ProcessOutcome, ProcessSpec},
+    workspace::{RootFolder, parse_git_config},
+};
+
+/// The file with settings of the person, where what git says is kept.
+const PERSON: &str = "git-person.config";
+/// So much of what git says is read.
+const SAID_BYTES: u64 = 48 * 1024 * 1024;
+/// Names of commits are shorter.
+const REF_BYTES: usize = 255;
+/// More filters than this are not looked at, and then nothing is asked.
+const FILTERS: usize = 100;
+
+/// Settings that stand above those of a repository and of the files that it includes.
+const SAFE_SETTINGS: [&str; 16] = [
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.attributesFile=/dev/null",
+    "core.pager=cat",
+    "core.editor=false",
+    "core.askPass=",
+    "core.sshCommand=false",
+    "core.alternateRefsCommand=",
+    "credential.helper=",
+    "diff.external=",
+    "gc.auto=0",
+    "log.showSignature=false",
+    "protocol.allow=never",
+    "safe.bareRepository=explicit",
+    "status.submoduleSummary=false",
+    "submodule.recurse=false",
+];
+
+/// Asks git in one folder.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GitRunner<'a> {
+    pub folder: &'a Path,
+    /// Where what it says is kept.
+    pub kept: &'a RootFolder,
+    pub mark: &'a ProcessMark,
+    /// The longest that a question may take, where that is less than usual.
+    pub limit: Option<Millis>,
+    /// What asks, and is called off as a whole.
+    pub call: Option<&'a Arc<CancelToken>>,
+}
+
+/// One question.
+pub(super) struct GitCommand<'a> {
+    /// What the files are called that hold what git says.
+    pub name: &'a str,
+    pub arguments: Vec<OsString>,
+    pub settings: WorkerEnvironment,
+    pub stdin: Vec<u8>,
+    pub limit: Millis,
+    /// What is taken out of what git says.
+    pub filter: Option<OutputFilterFactory>,
+    /// So much of what it says is enough. None: all of it is needed.
+    pub most: Option<u64>,
+    /// Whether the person's configuration is read. Only for questions about settings, by which nothing is run.
+    pub reads_person: bool,
+}
+
+impl<'a> GitCommand<'a> {
+    pub fn new(name: &'a str, arguments: &[impl AsRef<OsStr>]) -> GitCommand<'a> {
+        GitCommand {
+            name,
+            arguments: arguments.iter().map(|argument| argument.as_ref().to_owned()).collect(),
+            settings: Vec::new(),
+            stdin: Vec::new(),
+            limit: Millis(limits::GIT),
+            filter: None,
+            most: None,
+            reads_person: false,
+        }
+    }
+}
+
+/// What git said, and how it ended.
+#[derive(Debug)]
+pub(super) struct GitOutput {
+    pub status: i32,
+    pub out: Vec<u8>,
+    /// How much it said that is not here.
+    pub more: u64,
+    pub tail: String,
+}
+
+impl GitOutput {
+    /// What it said, if it ended well.
+    pub fn into_stdout(self) -> Result<Vec<u8>, String> {
+        match self.status {
+            0 => Ok(self.out),
+            _ => Err(format!("git says: {}", self.tail.trim())),
+        }
+    }
+}
+
+impl<'a> GitRunner<'a> {
+    /// With as much time as is usual.
+    pub fn new(folder: &'a Path, kept: &'a RootFolder, mark: &'a ProcessMark) -> GitRunner<'a> {
+        GitRunner { folder, kept, mark, limit: None, call: None }
+    }
+
+    /// What has changed since the last commit, file by file.
+    pub fn status(&self) -> Result<Value, String> {
+        let settings = self.filter_overrides()?;
+        let arguments = ["status", "--porcelain=v1", "-z", "--no-renames", "--ignore-submodules=dirty"];
+        let said =
+            self.run(GitCommand { settings, ..GitCommand::new("git-status", &arguments) })?.into_stdout()?;
+        let files: Vec<Value> = split_texts(&said)
+            .iter()
+            .filter_map(|line| line.split_at_checked(3))
+            .map(|(state, path)| json!({"path": path, "status": state.trim()}))
+            .collect();
+        Ok(json!({"clean": files.is_empty(), "files": files}))
+    }
+
+    /// The differences from a commit, as text.
+    pub fn diff(&self, base: &str) -> Result<Value, String> {
+        if !is_commit_name(base) {
+            return Err(format!("`{}` cannot name a commit", process::escape_for_terminal(base.as_bytes())));
+        }
+        let settings = self.filter_overrides()?;
+        let arguments = [
+            "diff",
+            "--relative",
+            "--no-renames",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--submodule=short",
+            // Otherwise git starts another one in each submodule, without the settings of this one.
+            "--ignore-submodules=dirty",
+        ];
+        let arguments: Vec<&str> = arguments.into_iter().chain(["--end-of-options", base, "--"]).collect();
+        let said =
+            self.run(GitCommand { settings, ..GitCommand::new("git-diff", &arguments) })?.into_stdout()?;
+        if said.len() > limits::VALUE_BYTES {
+            return Err(format!("the differences are more than {} bytes", limits::VALUE_BYTES));
+        }
+        Ok(json!({"diff": String::from_utf8_lossy(&said)}))
+    }
+
+    /// The files that differ from what they are compared with, and those that git does not know yet.
+    pub fn changed_files(
+        &self,
+        workspace: &RootFolder,
+        convergence: &ConvergencePolicy,
+    ) -> Result<Vec<String>, String> {
+        let base = diff_base(workspace, convergence)?;
+        let settings = self.filter_overrides()?;
+        let tracked = [
+            "diff",
+            "--name-only",
+            "-z",
+            "--relative",
+            "--no-renames",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--submodule=short",
+            "--ignore-submodules=dirty",
+            "--end-of-options",
+            &base,
+            "--",
+        ];
+        let new = ["ls-files", "--others", "--exclude-standard", "-z"];
+        let mut files = BTreeSet::new();
+        for (name, arguments) in [("git-diff", &tracked[..]), ("git-new", &new[..])] {
+            let question = GitCommand { settings: settings.clone(), ..GitCommand::new(name, arguments) };
+            files.extend(split_texts(&self.run(question)?.into_stdout()?));
+        }
+        Ok(files.into_iter().collect())
+    }
+
+    /// The files that are worth keeping: those that git knows, and new ones that it is not told to ignore. None: it cannot
+    /// be asked here.
+    pub fn known_files(&self) -> Option<BTreeSet<String>> {
+        let arguments = ["ls-files", "--cached", "--others", "--exclude-standard", "-z"];
+        let said = self.run(GitCommand::new("git-known", &arguments)).ok()?.into_stdout().ok()?;
+        Some(split_texts(&said).into_iter().collect())
+    }
+
+    /// Settings that take the place of every filter that the repository names.
+    fn filter_overrides(&self) -> Result<WorkerEnvironment, String> {
+        let arguments = ["config", "--name-only", "-z", "--get-regexp", r"^filter\."];
+        let said = self.run(GitCommand::new("git-config", &arguments))?;
+        // 1: there is none.
+        let keys = if said.status == 1 { Vec::new() } else { split_texts(&said.into_stdout()?) };
+        let drivers: BTreeSet<String> =
+            keys.iter().filter_map(|key| key.rsplit_once('.').map(|(driver, _)| driver.to_owned())).collect();
+        if drivers.len() > FILTERS {
+            return Err(format!("the repository names more than {FILTERS} filters"));
+        }
+        let none = [("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")];
+        let pairs: Vec<(String, &str)> = drivers
+            .iter()
+            .flat_map(|driver| none.map(|(key, value)| (format!("{driver}.{key}"), value)))
+            .collect();
+        let mut settings = vec![("GIT_CONFIG_COUNT".into(), pairs.len().to_string().into())];
+        for (i, (key, value)) in pairs.into_iter().enumerate() {
+            settings.push((format!("GIT_CONFIG_KEY_{i}").into(), key.into()));
+            settings.push((format!("GIT_CONFIG_VALUE_{i}").into(), value.into()));
+        }
+        Ok(settings)
+    }
+
+    /// Asks, and waits for the answer.
+    pub fn run(&self, question: GitCommand<'_>) -> Result<GitOutput, String> {
+        let (log, out) = (self.output_path(question.name, "log"), self.output_path(question.name, "out"));
+        let program = trusted_programs::find_program("git")?;
+        let mut task = ProcessSpec::new(program.clone(), self.folder, log.clone(), self.mark.clone());
+        let safe = SAFE_SETTINGS.iter().flat_map(|setting| ["-c", setting]).chain(["--no-pager"]);
+        task.arguments = safe.map(OsString::from).chain(question.arguments).collect();
+        task.environment = self.git_environment(&program, question.reads_person)?;
+        task.environment.extend(question.settings);
+        task.sandbox = trusted_programs::build_engine_sandbox(self.folder, self.run_folder())?;
+        task.stdin = question.stdin.into();
+        task.stdout = Some(out.clone());
+        task.limit = Some(self.limit.map_or(question.limit, |limit| limit.min(question.limit)));
+        let unfiltered = question.filter.is_none();
+        task.filter = question.filter;
+        let asked = |handle: process::ProcessHandle| {
+            if let Some(call) = self.call {
+                call.call_on_cancel(move || handle.stop());
+            }
+        };
+        let ended = process::run_process(task, asked);
+        let ProcessOutcome::Exited(status) = ended.how else {
+            return Err(format!("git: {}", ended.how.message()));
+        };
+        let stdout = ended.stdout.as_ref();
+        if stdout.is_some_and(|stdout| stdout.problem.is_some() || (stdout.cut && question.most.is_none())) {
+            return Err("git said more than can be kept".to_owned());
+        }
+        let (read, more) = self.read_stdout(question.name, question.most)?;
+        if unfiltered {
+            // Names and contents of files are said as they are, also where a worker put a secret into them.
+            for file in [&out, &log] {
+                let _ = std::fs::remove_file(file);
+            }
+        }
+        let out = read;
+        Ok(GitOutput { status, out, more, tail: ended.tail })
+    }
+
+    /// The folder of the run, in which git keeps states of workspaces.
+    fn run_folder(&self) -> &Path {
+        let run = self.mark.run.as_str();
+        let is_run = |folder: &&Path| folder.file_name().is_some_and(|name| name == run);
+        self.kept.path().ancestors().find(is_run).unwrap_or(self.kept.path())
+    }
+
+    /// Only what git needs.
+    fn git_environment(&self, program: &Path, reads_person: bool) -> Result<WorkerEnvironment, String> {
+        let beside = program.parent().unwrap_or(Path::new("/usr/bin"));
+        let path = std::env::join_paths([beside, Path::new("/usr/bin"), Path::new("/bin")]);
+        let mut environment: WorkerEnvironment =
+            vec![("PATH".into(), path.map_err(|error| error.to_string())?)];
+        let person = if reads_person { std::env::var_os("HOME") } else { None };
+        if let Some(home) = person {
+            environment.push(("HOME".into(), home));
+            let settings =
+                std::env::var_os("XDG_CONFIG_HOME").map(|folder| ("XDG_CONFIG_HOME".into(), folder));
+            environment.extend(settings);
+        } else {
+            environment.push(("HOME".into(), "/nonexistent".into()));
+            environment.push(("GIT_CONFIG_GLOBAL".into(), self.write_user_config()?));
+        }
+        let fixed = [
+            ("GIT_CONFIG_NOSYSTEM", "1"),
+            ("GIT_ATTR_NOSYSTEM", "1"),
+            ("GIT_OPTIONAL_LOCKS", "0"),
+            ("GIT_TERMINAL_PROMPT", "0"),
+            // What is missing is not fetched.
+            ("GIT_NO_LAZY_FETCH", "1"),
+            ("GIT_ALLOW_PROTOCOL", "none"),
+            ("LC_ALL", "C"),
+        ];
+        environment.extend(fixed.map(|(name, value)| (name.into(), value.into())));
+        Ok(environment)
+    }
+
+    /// A file with what counts of the person's configuration: whose repositories are used, and what is ignored. Git runs
+    /// nothing by either.
+    fn write_user_config(&self) -> Result<OsString, String> {
+        static TEXT: OnceLock<String> = OnceLock::new();
+        let text = TEXT.get_or_init(read_user_config);
+        if text.is_empty() {
+            return Ok("/dev/null".into());
+        }
+        let unwritten = |error: crate::workspace::root::FilePathError| error.to_string();
+        if !self
+            .kept
+            .read_file(PERSON, limits::VALUE_BYTES as u64)
+            .is_ok_and(|found| found == text.as_bytes())
+        {
+            self.kept.replace_unsynced(PERSON, text.as_bytes(), false).map_err(unwritten)?;
+        }
+        Ok(self.kept.path().join(PERSON).into())
+    }
+
+    /// What git said: all of it, or the beginning and how much there is more.
+    fn read_stdout(&self, name: &str, most: Option<u64>) -> Result<(Vec<u8>, u64), String> {
+        let unread = |error: &dyn std::fmt::Display| format!("what git said cannot be read: {error}");
+        let (file, mark) = match self.kept.open_file(format!("{name}.out")) {
+            Ok(opened) => opened,
+            Err(error) if error.is_missing() => return Ok((Vec::new(), 0)),
+            Err(error) => return Err(unread(&error)),
+        };
+        if most.is_none() && mark.size > SAID_BYTES {
+            return Err("git said more than is read".to_owned());
+        }
+        let mut out = Vec::new();
+        file.take(most.unwrap_or(SAID_BYTES)).read_to_end(&mut out).map_err(|error| unread(&error))?;
+        let more = mark.size.saturating_sub(out.len() as u64);
+        Ok((out, more))
+    }
+
+    fn output_path(&self, name: &str, ending: &str) -> PathBuf {
+        self.kept.path().join(format!("{name}.{ending}"))
+    }
+}
+
+/// `safe.directory` and `core.excludesFile` of the person, as a configuration of their own.
+fn read_user_config() -> String {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = absolute("HOME");
+    let settings = absolute("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config")));
+    let files = [
+        settings.as_ref().map(|folder| folder.join("git/config")),
+        home.as_ref().map(|home| home.join(".gitconfig")),
+    ];
+    let mut safe = Vec::new();
+    let mut ignored = settings.map(|folder| folder.join("git/ignore")).filter(|file| file.is_file());
+    let expand = |value: &str| match (value.strip_prefix("~/"), &home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(value),
+    };
+    for bytes in files.into_iter().flatten().filter_map(|file| std::fs::read(file).ok()) {
+        for entry in parse_git_config(&bytes).0 {
+            match (entry.section.as_str(), entry.key.as_str()) {
+                ("safe", "directory") => safe.push(entry.value),
+                ("core", "excludesfile") => ignored = Some(expand(&entry.value)),
+                _ => {}
+            }
+        }
+    }
+    let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+    let mut text = String::new();
+    for value in safe.iter().filter(|value| !value.contains('\n')) {
+        text += &format!("[safe]\n\tdirectory = {}\n", quoted(value));
+    }
+    if let Some(file) = ignored.as_ref().and_then(|file| file.to_str()).filter(|file| !file.contains('\n')) {
+        text += &format!("[core]\n\texcludesFile = {}\n", quoted(file));
+    }
+    text
+}
+
+/// What is compared with: what the source says, what a file of the workspace says, or the last commit.
+fn diff_base(workspace: &RootFolder, convergence: &ConvergencePolicy) -> Result<String, String> {
+    let written = convergence.diff_base_ref.as_deref().map(str::trim).filter(|text| !text.is_empty());
+    let base = match (written, convergence.diff_base_ref_file.as_deref()) {
+        (Some(text), _) => text.to_owned(),
+        (None, Some(file)) => {
+            let read = workspace.read_file(Path::new(file), limits::DECISION_BYTES);
+            let bytes = read.map_err(|error| error.to_string())?;
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            text.lines().next().unwrap_or_default().trim().to_owned()
+        }
+        (None, None) => String::new(),
+    };
+    let base = if base.is_empty() { "HEAD".to_owned() } else { base };
+    match is_commit_name(&base) {
+        true => Ok(base),
+        false => {
+            let shown = process::escape_for_terminal(base.as_bytes());
+            Err(format!("`{}` cannot name a commit", shown.chars().take(80).collect::<String>()))
+        }
+    }
+}
+
+/// Names with a zero after each.
+pub(super) fn split_names(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split(|byte| *byte == 0).filter(|part| !part.is_empty())
+}
+
+fn split_texts(bytes: &[u8]) -> Vec<String> {
+    split_names(bytes).map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+}
+
+/// Whether a text can name a commit and nothing else.
+fn is_commit_name(text: &str) -> bool {
+    text.len() <= REF_BYTES
+        && !text.starts_with('-')
+        && !text.contains("..")
+        && !text.contains(|c: char| {
+            c.is_control() || c.is_whitespace() || matches!(c, ':' | '?' | '*' | '[' | '\\')
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_commits_are_names_of_commits() {
+        for good in ["HEAD", "main", "origin/main", "HEAD~3", "v1.0^{}", "abc123", "main@{1}"] {
+            assert!(is_commit_name(good), "{good}");
+        }
+        for bad in ["--output=x", "a b", "a..b", "a\nb", "HEAD:file", "*", &"x".repeat(300)] {
+            assert!(!is_commit_name(bad), "{bad}");
+        }
+    }
+}

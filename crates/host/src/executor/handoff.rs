@@ -1,0 +1,165 @@
+//! What a step is told of those before it, in the form that they say: as values, as Markdown or as it is, with a summary and
+//! with what they printed.
+//!
+//! Values themselves are always given whole, in the file of the inputs; this is about what an agent reads.
+
+use serde_json::Value;
+use skein_core::{
+    engine::{AttemptId, RunState},
+    expr::{ExprRead, ReferenceRoot, StepProperty},
+    ids::StepId,
+    ir::Step,
+    plan::Plan,
+};
+
+use super::worker_command::to_plain_text;
+use crate::{
+    executor_api::ActiveRun,
+    workspace::{AttemptDir, RunDir, find_step},
+};
+
+/// So much of the end of what a step printed is handed on.
+const LOG: u64 = 256 * 1024;
+
+/// One step that another was told of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepHandoff {
+    pub from: StepId,
+    pub format: HandoffFormat,
+    /// The inputs that are of it alone.
+    pub inputs: Vec<String>,
+    pub summary: Option<String>,
+    /// The attempt whose log is handed on.
+    pub log: Option<AttemptId>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandoffFormat {
+    Structured,
+    Markdown,
+    Raw,
+}
+
+/// What the steps that a step waits for, or reads, hand to it.
+pub fn collect_handoffs(running: ActiveRun<'_>, step: &Step, attempt: AttemptId) -> Vec<StepHandoff> {
+    let ActiveRun { plan, state, ledger, .. } = running;
+    let reads: Vec<(&str, Vec<ExprRead<'_>>)> =
+        step.inputs.iter().map(|binding| (&*binding.name, binding.value.reads())).collect();
+    let mut names: Vec<StepId> = step.after.clone();
+    for (id, _) in reads.iter().flat_map(|(_, reads)| reads.iter().filter_map(referenced_step)) {
+        if let Ok(id) = StepId::new(id)
+            && !names.contains(&id)
+        {
+            names.push(id);
+        }
+    }
+    let handed = names.into_iter().filter_map(|from| {
+        let at = find_step(plan, state, attempt.at.0, &from)?;
+        let before = step_at(plan, state, at);
+        let label = before.labels.get("handoff");
+        let is = |field: &str, wanted: Value| label.and_then(|label| label.get(field)) == Some(&wanted);
+        let format = match () {
+            () if is("format", "markdown".into()) => HandoffFormat::Markdown,
+            () if is("format", "raw".into()) => HandoffFormat::Raw,
+            () => HandoffFormat::Structured,
+        };
+        let asked = reads.iter().flat_map(|(_, reads)| reads.iter().filter_map(referenced_step));
+        let told = asked.into_iter().any(|(id, part)| id == from.as_str() && part == StepProperty::Summary);
+        let summary = state.visit_state(at).and_then(|more| more.summary.clone()).filter(|_| !told);
+        let log = ledger.last_attempt(at).filter(|_| is("include_run_log", true.into()));
+        let only = |reads: &Vec<ExprRead<'_>>| {
+            let own = |read| referenced_step(read) == Some((from.as_str(), StepProperty::Output));
+            !reads.is_empty() && reads.iter().all(own)
+        };
+        let inputs = reads.iter().filter(|(_, reads)| only(reads)).map(|(name, _)| (*name).to_owned());
+        Some(StepHandoff { format, inputs: inputs.collect(), summary, log, from })
+    });
+    handed.filter(|handed| handed.has_content()).collect()
+}
+
+fn referenced_step<'a>(read: &ExprRead<'a>) -> Option<(&'a str, StepProperty)> {
+    match read.root {
+        ReferenceRoot::Step { id, part } => Some((id, *part)),
+        _ => None,
+    }
+}
+
+fn step_at<'a>(plan: &'a Plan, state: &RunState, at: skein_core::engine::StepAt) -> &'a Step {
+    plan.definition.scope(state.instance(at.0).scope).step(at.1)
+}
+
+impl StepHandoff {
+    /// Whether there is anything to say that the inputs do not.
+    fn has_content(&self) -> bool {
+        let other = self.format != HandoffFormat::Structured && !self.inputs.is_empty();
+        other || self.summary.is_some() || self.log.is_some()
+    }
+
+    /// Whether an input is told in another form than as a value.
+    pub fn formats_input(&self, input: &str) -> bool {
+        self.format != HandoffFormat::Structured && self.inputs.iter().any(|own| own == input)
+    }
+
+    fn log_name(&self) -> String {
+        format!("{}.log", self.from)
+    }
+
+    /// Where the log is that the worker may read, if there is one.
+    pub fn find_log(&self, files: &AttemptDir) -> Option<std::path::PathBuf> {
+        let path = files.handed_path().join(self.log_name());
+        (self.log.is_some() && path.is_file()).then_some(path)
+    }
+}
+
+/// Puts the logs that are handed on where the worker can read them. One that is not there any more is left out.
+pub fn copy_logs(handed: &[StepHandoff], run: &RunDir, files: &AttemptDir) {
+    for one in handed {
+        let Some(attempt) = one.log else { continue };
+        let found = run.find_attempt(attempt).ok().flatten();
+        let bytes = found.and_then(|from| from.read_tail(false, LOG).ok());
+        if let Some(bytes) = bytes {
+            let _ = files.hand_file(&one.log_name(), &bytes);
+        }
+    }
+}
+
+/// A value as a person would write it down.
+pub fn render_markdown(value: &Value) -> String {
+    let one = |value: &Value| match value {
+        Value::String(text) => text.replace('\n', "\n  "),
+        Value::Null => "nothing".to_owned(),
+        other => other.to_string(),
+    };
+    match value {
+        Value::Array(items) if !items.is_empty() => {
+            items.iter().map(|item| format!("- {}", one(item))).collect::<Vec<_>>().join("\n")
+        }
+        Value::Object(fields) if !fields.is_empty() => {
+            let lines = fields.iter().map(|(name, value)| format!("- **{name}**: {}", one(value)));
+            lines.collect::<Vec<_>>().join("\n")
+        }
+        Value::Null => "nothing".to_owned(),
+        other => to_plain_text(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_read_as_markdown() {
+        assert_eq!(render_markdown(&json!("# As it is\n")), "# As it is\n");
+        assert_eq!(render_markdown(&json!(["a", "b\nc", {"x": 1}])), "- a\n- b\n  c\n- {\"x\":1}");
+        assert_eq!(
+            render_markdown(&json!({"risks": 2, "none": null})),
+            "- **risks**: 2\n- **none**: nothing"
+        );
+        assert_eq!(
+            (render_markdown(&json!(null)), render_markdown(&json!([]))),
+            ("nothing".into(), "[]".into())
+        );
+    }
+}

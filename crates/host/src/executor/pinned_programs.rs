@@ -1,0 +1,190 @@
+//! Programs that files of the project name: hooks, commands of channels, drivers of tools, agents of the project's own.
+//!
+//! Owns that a run starts the program that was there when it began. A step of the run may be able to write the file, and the
+//! program may be granted more than the step. So its content is hashed when the run begins, compared whenever it is started,
+//! and in its sandbox a copy that no step can reach takes the place of the file.
+
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+use skein_core::{limits, plan::ContentHash};
+
+use super::run_settings::RunSettings;
+use crate::{
+    notify::NotifyChannel,
+    sandbox::{SandboxCover, SandboxPlace},
+    workspace::{RunDir, root::FilePathError},
+};
+
+/// Programs that run the file that their first argument names.
+const INTERPRETERS: [&str; 14] = [
+    "sh", "bash", "dash", "zsh", "ksh", "python", "python3", "node", "deno", "bun", "ruby", "perl", "php",
+    "lua",
+];
+
+/// The content of a program's file when the run began. None: there was no file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PinnedProgram(Option<ContentHash>);
+
+impl RunSettings {
+    /// Pins every program that the run may start and that its steps could write, with the programs of these hooks, seen from
+    /// the project and from these folders in which steps work. Says which cannot be pinned.
+    pub fn pin_programs(
+        &mut self,
+        hooks: impl IntoIterator<Item = String>,
+        folders: &[PathBuf],
+    ) -> Vec<String> {
+        let mut commands: Vec<Vec<OsString>> =
+            hooks.into_iter().map(|program| vec![program.into()]).collect();
+        let words = |command: &[String]| command.iter().map(OsString::from).collect();
+        commands.extend(self.tools.values().map(|tool| words(&tool.command)));
+        commands.extend(self.agents.values().map(|agent| words(&agent.command)));
+        commands.extend(self.surroundings.channels.values().filter_map(|channel| match channel {
+            NotifyChannel::Command(command) => Some(words(command)),
+            _ => None,
+        }));
+        let folders: Vec<&Path> =
+            [self.workspace.as_path()].into_iter().chain(folders.iter().map(PathBuf::as_path)).collect();
+        let named = |words: &Vec<OsString>| -> Vec<PathBuf> {
+            folders.iter().flat_map(|folder| self.named_files(words, folder)).collect()
+        };
+        let paths: BTreeSet<PathBuf> = commands.iter().flat_map(named).collect();
+        let mut problems = Vec::new();
+        for path in paths {
+            match read_program(&path) {
+                Ok(bytes) => {
+                    self.pinned
+                        .insert(path, PinnedProgram(bytes.map(|bytes| ContentHash::hash_bytes(&bytes))));
+                }
+                Err(why) => problems.push(why),
+            }
+        }
+        problems
+    }
+
+    /// The files that a command runs and that are where steps may write.
+    fn named_files(&self, words: &[OsString], folder: &Path) -> Vec<PathBuf> {
+        let bases = [self.project.as_path(), self.workspace.as_path(), folder];
+        let mut paths: Vec<PathBuf> = program_words(words)
+            .flat_map(|word| bases.map(|base| base.join(word)))
+            .filter(|path| self.can_be_written_by_steps(path))
+            .collect();
+        paths.sort();
+        paths.dedup();
+        paths
+    }
+
+    fn can_be_written_by_steps(&self, path: &Path) -> bool {
+        let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let roots = [&self.project, &self.workspace].into_iter().chain(&self.roots).chain(&self.writes);
+        roots.into_iter().any(|root| real.starts_with(root) || path.starts_with(root))
+    }
+
+    /// Checks that the files that a command runs are as they were when the run began, and returns the copies that take
+    /// their place.
+    pub(super) fn check_pinned(
+        &self,
+        run: &RunDir,
+        words: &[OsString],
+        folder: &Path,
+    ) -> Result<Vec<SandboxCover>, String> {
+        let mut covers = Vec::new();
+        for path in self.named_files(words, folder) {
+            let Some(PinnedProgram(then)) = self.pinned.get(&path) else { continue };
+            let changed = |how: &str| {
+                format!(
+                    "`{}` {how}, so it is not started; start a new run to use it as it is now",
+                    path.display()
+                )
+            };
+            match (then, read_program(&path)?) {
+                (_, None) => {}
+                (None, Some(_)) => return Err(changed("did not exist when the run began")),
+                (Some(then), Some(bytes)) if ContentHash::hash_bytes(&bytes) != *then => {
+                    return Err(changed("was changed since the run began"));
+                }
+                (Some(then), Some(bytes)) => {
+                    covers.push(copy_program(run, &path, *then, &bytes).map_err(|error| error.to_string())?);
+                }
+            }
+        }
+        Ok(covers)
+    }
+}
+
+/// The words of a command that name the file it runs: the program, and what an interpreter is to run.
+fn program_words(words: &[OsString]) -> impl Iterator<Item = &OsString> {
+    let program = words.first().filter(|word| word.as_encoded_bytes().contains(&b'/'));
+    let name = words.first().and_then(|word| Path::new(word).file_name());
+    let interpreter = name.is_some_and(|name| INTERPRETERS.iter().any(|known| name == OsStr::new(known)));
+    let script = words.get(1).filter(|word| interpreter && !word.as_encoded_bytes().starts_with(b"-"));
+    program.into_iter().chain(script)
+}
+
+/// The content of a program's file. None: there is no file.
+fn read_program(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    let Ok(found) = fs::metadata(path) else { return Ok(None) };
+    if !found.is_file() {
+        return Ok(None);
+    }
+    if found.len() > limits::PROGRAM_BYTES {
+        return Err(format!(
+            "`{}` has {} bytes, and a program inside of the project has at most {}; install it elsewhere",
+            path.display(),
+            found.len(),
+            limits::PROGRAM_BYTES
+        ));
+    }
+    let bytes = fs::read(path).map_err(|error| format!("`{}` cannot be read: {error}", path.display()))?;
+    Ok(Some(bytes))
+}
+
+/// Keeps a copy of a program where no step reaches it, to take the place of its file.
+fn copy_program(
+    run: &RunDir,
+    path: &Path,
+    hash: ContentHash,
+    bytes: &[u8],
+) -> Result<SandboxCover, FilePathError> {
+    // Attempts that start at once must have the same file: a sandbox notices one that is replaced.
+    static COPYING: Mutex<()> = Mutex::new(());
+    let _one = COPYING.lock().unwrap_or_else(PoisonError::into_inner);
+    let (kept, name) = (run.programs_folder()?, hash.to_string());
+    let failed = |error: std::io::Error| FilePathError::new(kept.path(), Path::new(&name), error);
+    if kept.entry_kind(&name)?.is_none() {
+        let mut copy = kept.create_file(&name, true)?;
+        copy.write_all(bytes).map_err(failed)?;
+        copy.persist_unsynced()?;
+    }
+    let source = SandboxPlace::find(&fs::canonicalize(kept.path().join(&name)).map_err(failed)?);
+    let at = fs::canonicalize(path).map_err(failed)?;
+    Ok(SandboxCover { source: source.map_err(failed)?, at })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(words: &[&str]) -> Vec<String> {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        program_words(&words).map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn the_program_and_the_script_of_an_interpreter_are_programs() {
+        assert_eq!(named(&["scripts/tag.sh", "v1", "notes.md"]), ["scripts/tag.sh"]);
+        assert_eq!(named(&["sh", "worker.sh", "data.txt"]), ["worker.sh"]);
+        assert_eq!(named(&["/usr/bin/python3", "tool.py"]), ["/usr/bin/python3", "tool.py"]);
+        for none in [&["git", "status"][..], &["sh", "-c", "exit"], &["python3", "-m", "x"], &[]] {
+            assert_eq!(named(none), Vec::<String>::new(), "{none:?}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The events that IOA asks of every workflow, worked out from the state: the same whenever they are asked for.
+//!
+//! Owns their names, classes and fields, and the one correlation id of a run. Refuses to know who is told.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use skein_core::{
+    engine::{InstanceIx, RunState, StepAt, StepOutcome, UndoWalk, Waitpoint, WaitpointKind, format_utc},
+    ids::{RunId, format_uuid_v4},
+    ir::{HoldReason, OutcomeAction, OutcomeEffect, RunStatus, Step, StepKindSpec, WorkerSpec, Workflow},
+    plan::Plan,
+    time::{Millis, Timestamp},
+};
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TelemetryEvent {
+    /// The same each time it is told.
+    pub id: String,
+    /// `domain.kind_action`.
+    pub event: String,
+    /// `audit`, `trace` or `alert`.
+    pub class: &'static str,
+    pub timestamp: String,
+    #[serde(rename = "correlationId")]
+    pub correlation: String,
+    pub payload: Value,
+}
+
+/// What all events of a run have in common, in the form of a UUID.
+fn correlation_id(run: &RunId) -> String {
+    let hash = blake3::hash(run.as_str().as_bytes());
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash.as_bytes()[..16]);
+    format_uuid_v4(bytes)
+}
+
+/// Everything that has happened so far, of the run as a whole and of each step.
+pub fn all_events(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
+    let count = state.instances.first().map_or(0, |root| root.steps.len());
+    let steps = (0..).take(count).map(|step| StepAt(InstanceIx::ROOT, step));
+    let begun = steps.clone().filter_map(|at| start_event(plan, state, at));
+    let ended = steps.flat_map(|at| step_events(plan, state, at));
+    let openings = (0..).take(state.openings.len()).map(Waitpoint);
+    let stopped = openings.filter_map(|opening| governance_event(plan, state, opening));
+    let mut events: Vec<(Timestamp, TelemetryEvent)> = begun.chain(stopped).chain(ended).collect();
+    // In the order in which it happened; the run's own events are before and after them.
+    events.sort_by_key(|(at, _)| *at);
+    let (first, last): (Vec<_>, Vec<_>) =
+        run_events(plan, state).into_iter().partition(|event| event.event.ends_with("workflow_started"));
+    first.into_iter().chain(events.into_iter().map(|(_, event)| event)).chain(last).collect()
+}
+
+/// What has happened to the run as a whole.
+pub fn run_events(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
+    let Some(of) = TelemetryBuilder::new(plan, state) else { return Vec::new() };
+    let root = state.instance(InstanceIx::ROOT);
+    let mut events = vec![of.build_event(
+        "workflow_started",
+        "audit",
+        ("started", root.started),
+        json!({"trigger": "manual", "domainsInvolved": of.workflow.labels.get("domainsInvolved")}),
+    )];
+    if let Some(walk) =
+        state.walks.get(&UndoWalk::Workflow(InstanceIx::ROOT)).filter(|walk| !walk.targets.is_empty())
+    {
+        let steps: Vec<&str> = walk.targets.iter().map(|target| of.step(target.at).id.as_str()).collect();
+        let failed = of.first_failed_step();
+        let at = failed.and_then(|at| state.visit_state(at)?.ended).unwrap_or(root.started);
+        let payload =
+            json!({"failedStep": failed.map(|at| of.step(at).id.as_str()), "compensationSteps": steps});
+        events.push(of.build_event("workflow_compensating", "alert", ("compensating", at), payload));
+    }
+    events.extend(of.run_end_event());
+    events
+}
+
+/// That an agent has begun with a step, and when.
+pub fn start_event(plan: &Plan, state: &RunState, at: StepAt) -> Option<(Timestamp, TelemetryEvent)> {
+    let of = TelemetryBuilder::new(plan, state).filter(|_| at.0 == InstanceIx::ROOT)?;
+    let started = state.visit_state(at)?.started?;
+    let payload = json!({"agentName": agent_name(of.step(at))?, "stepName": of.step(at).id.as_str()});
+    let part = format!("agent.{}.{}.started", at.1, state.step(at).visit);
+    Some((started, of.build_event("agent_started", "trace", (&part, started), payload)))
+}
+
+/// What became of a step and of its agent, if it has ended, and when.
+pub fn step_events(plan: &Plan, state: &RunState, at: StepAt) -> Vec<(Timestamp, TelemetryEvent)> {
+    step_end_events(plan, state, at).unwrap_or_default()
+}
+
+fn step_end_events(plan: &Plan, state: &RunState, at: StepAt) -> Option<Vec<(Timestamp, TelemetryEvent)>> {
+    let of = TelemetryBuilder::new(plan, state).filter(|_| at.0 == InstanceIx::ROOT)?;
+    let (step, ended, more) = (of.step(at), state.step(at), state.visit_state(at)?);
+    let end = more.ended?;
+    let well = match ended.outcome? {
+        StepOutcome::Succeeded => true,
+        StepOutcome::Skipped(_) => return None,
+        _ => false,
+    };
+    let took = more.started.map_or(Millis(0), |started| end.duration_since(started));
+    let error = more.error.as_ref().map(|error| error.message.as_str());
+    let mut events = Vec::new();
+    // A gate has nobody, and a step that was never begun had nobody yet.
+    if let Some(name) = agent_name(step).filter(|_| more.started.is_some()) {
+        let mut payload =
+            json!({"agentName": name, "stepName": step.id.as_str(), "durationMs": took.0, "error": error});
+        payload.as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !value.is_null()));
+        let part = format!("agent.{}.{}.ended", at.1, ended.visit);
+        let (name, class) = if well { ("agent_completed", "trace") } else { ("agent_failed", "alert") };
+        events.push((end, of.build_event(name, class, (&part, end), payload)));
+    }
+    let mut payload = json!({"stepName": step.id.as_str(), "agent": agent_name(step), "durationMs": took.0});
+    if !well {
+        payload["error"] = error.into();
+        payload["onFailure"] = ended.effect.map(failure_word).into();
+    }
+    let (name, class) =
+        if well { ("workflow_step_completed", "trace") } else { ("workflow_step_failed", "alert") };
+    let part = format!("step.{}.{}", at.1, ended.visit);
+    events.push((end, of.build_event(name, class, (&part, end), payload)));
+    Some(events)
+}
+
+/// What governance stopped and people were asked about, and when.
+pub fn governance_event(
+    plan: &Plan,
+    state: &RunState,
+    opening: Waitpoint,
+) -> Option<(Timestamp, TelemetryEvent)> {
+    let of = TelemetryBuilder::new(plan, state)?;
+    let asked = state.waitpoint(opening)?;
+    if asked.at.0 != InstanceIx::ROOT || asked.kind != WaitpointKind::Hold(HoldReason::Governance) {
+        return None;
+    }
+    let step = of.step(asked.at);
+    let payload = json!({"stepName": step.id.as_str(), "agent": agent_name(step), "reason": asked.message});
+    let part = format!("governance.{}", opening.0);
+    let event = of.build_event("governance_escalation_triggered", "alert", (&part, asked.opened), payload);
+    Some((asked.opened, event))
+}
+
+/// A run that has begun.
+struct TelemetryBuilder<'a> {
+    plan: &'a Plan,
+    state: &'a RunState,
+    workflow: &'a Workflow,
+    run: &'a RunId,
+}
+
+impl<'a> TelemetryBuilder<'a> {
+    fn new(plan: &'a Plan, state: &'a RunState) -> Option<TelemetryBuilder<'a>> {
+        let (start, _) = (state.start.as_ref()?, state.instances.first()?);
+        Some(TelemetryBuilder { plan, state, workflow: &plan.definition.root().workflow, run: &start.run })
+    }
+
+    fn step(&self, at: StepAt) -> &'a Step {
+        self.plan.definition.scope(self.state.instance(at.0).scope).step(at.1)
+    }
+
+    fn build_event(
+        &self,
+        name: &str,
+        class: &'static str,
+        (part, at): (&str, Timestamp),
+        payload: Value,
+    ) -> TelemetryEvent {
+        let domains = self.workflow.labels.get("domainsInvolved");
+        let domain = domains.and_then(|all| all.get(0)?.as_str()).unwrap_or("workflow");
+        let mut own =
+            json!({"workflowName": self.workflow.name.as_deref().unwrap_or(self.workflow.id.as_str())});
+        if let (Value::Object(own), Value::Object(payload)) = (&mut own, payload) {
+            own.extend(payload);
+        }
+        TelemetryEvent {
+            id: format!("{}.telemetry.{part}", self.run),
+            event: format!("{domain}.{name}"),
+            class,
+            timestamp: format_utc(at),
+            correlation: correlation_id(self.run),
+            payload: own,
+        }
+    }
+
+    /// The first step whose failure counts against the run.
+    fn first_failed_step(&self) -> Option<StepAt> {
+        let steps = &self.state.instance(InstanceIx::ROOT).steps;
+        let counts = |step: &skein_core::engine::StepState| {
+            let bad = !matches!(step.outcome, None | Some(StepOutcome::Succeeded | StepOutcome::Skipped(_)));
+            bad && step.effect.is_none_or(|effect| effect.then != OutcomeAction::GoOn)
+        };
+        let failed = (0..).zip(steps).filter(|(_, step)| counts(step));
+        failed.map(|(i, _)| StepAt(InstanceIx::ROOT, i)).min_by_key(|at| {
+            (self.state.visit_state(*at).and_then(|more| more.ended).unwrap_or(Timestamp(i64::MAX)), at.1)
+        })
+    }
+
+    fn run_end_event(&self) -> Option<TelemetryEvent> {
+        let end = self.state.end.as_ref()?;
+        let root = self.state.instance(InstanceIx::ROOT);
+        if end.status == RunStatus::Succeeded {
+            let completed =
+                root.steps.iter().filter(|step| step.outcome == Some(StepOutcome::Succeeded)).count();
+            let spent = self.state.spent;
+            let usd = spent.micro_usd.map(|usd| usd as f64 / 1e6);
+            let payload = json!({
+                "totalDurationMs": end.at.duration_since(root.started).0,
+                "stepsCompleted": completed,
+                "costAccumulated": {"tokens": spent.tokens, "cost": usd, "currency": "USD"},
+            });
+            return Some(self.build_event("workflow_completed", "audit", ("end", end.at), payload));
+        }
+        let failed = self.first_failed_step().map(|at| self.step(at).id.as_str());
+        let payload = json!({
+            "failedStep": failed,
+            "failurePolicy": self.failure_policy(),
+            "error": end.error.as_ref().map(|error| error.message.as_str()),
+            "status": end.status.as_str(),
+        });
+        Some(self.build_event("workflow_failed", "alert", ("end", end.at), payload))
+    }
+
+    /// What the workflow does when a step fails that says nothing itself.
+    fn failure_policy(&self) -> &'static str {
+        let scope = &self.plan.definition.root().workflow.scope;
+        match (scope.retry.is_some(), scope.undo.on_timeout) {
+            (true, _) => "retry",
+            (false, true) => "compensate",
+            (false, false) => "abort",
+        }
+    }
+}
+
+fn agent_name(step: &Step) -> Option<&str> {
+    match &step.kind {
+        StepKindSpec::Work(work) => match &work.worker {
+            WorkerSpec::Agent { name, .. } => name.as_deref(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn failure_word(effect: OutcomeEffect) -> &'static str {
+    match effect.then {
+        OutcomeAction::Undo => "compensate",
+        OutcomeAction::Abort => "abort",
+        OutcomeAction::GoOn => "skip",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_correlation_is_a_uuid_and_stays_the_same() {
+        let one = correlation_id(&RunId::new("r1").unwrap());
+        assert_eq!(one, correlation_id(&RunId::new("r1").unwrap()));
+        assert_ne!(one, correlation_id(&RunId::new("r2").unwrap()));
+        let parts: Vec<usize> = one.split('-').map(str::len).collect();
+        assert_eq!((parts, &one[14..15]), (vec![8, 4, 4, 4, 12], "4"));
+    }
+}

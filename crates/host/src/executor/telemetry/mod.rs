@@ -1,0 +1,215 @@
+//! Telemetry: tells of what happens in runs of IOA, to a file of the run and to the channels that ask for it.
+//!
+//! Owns that each event is told once, or again after a crash with the same id: the file of the run says which were.
+//! Everything is worked out from the state, so what a crash kept from being told is told when the run goes on. A thread
+//! does it, and a channel that fails is not tried again by this process.
+
+mod ioa;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use skein_core::{
+    engine::{AttemptRole, Event, JournalBatch},
+    ids::RunId,
+};
+
+pub use ioa::TelemetryEvent;
+
+use super::{
+    ExecutorContext, hook::send_message, run_resources::TelemetrySubscription, run_settings::RunSettings,
+};
+use crate::{
+    executor_api::ActiveRun,
+    notify::{self, ChannelMessage},
+    workspace::RunDir,
+};
+
+/// The format whose runs are told of.
+const DIALECT: &str = "ioa";
+/// What was told, in the folder of the run, and what could not be.
+const TOLD: &str = "telemetry.jsonl";
+const FAILED: &str = "telemetry-failed.jsonl";
+/// How long what is left may take to be told when the process ends.
+const LEAVING: Duration = Duration::from_secs(5);
+/// More than the events of a run have.
+const MOST: u64 = 64 * 1024 * 1024;
+
+/// Hears of runs, and has it told.
+#[derive(Default)]
+pub(super) struct TelemetrySender {
+    teller: Option<(Sender<TelemetryBatch>, Receiver<()>)>,
+    /// The runs that have been heard of in this process.
+    known: BTreeSet<RunId>,
+}
+
+struct TelemetryBatch {
+    run: RunId,
+    /// Who asks, with the first order of a run.
+    asking: Option<Vec<TelemetrySubscription>>,
+    events: Vec<TelemetryEvent>,
+}
+
+impl fmt::Debug for TelemetrySender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Telemetry").finish_non_exhaustive()
+    }
+}
+
+impl TelemetrySender {
+    /// A row of a run is durable.
+    pub fn record_batch(
+        &mut self,
+        shared: &Arc<ExecutorContext>,
+        running: ActiveRun<'_>,
+        batch: &JournalBatch,
+    ) {
+        let ActiveRun { run, plan, state, about, .. } = running;
+        if plan.definition.root().workflow.origin.dialect != DIALECT {
+            return;
+        }
+        let is_new = self.known.insert(run.clone());
+        let (asking, events) = match is_new {
+            true => {
+                let asking = RunSettings::from_json(about)
+                    .map(|about| about.surroundings.telemetry)
+                    .unwrap_or_default();
+                (Some(asking), ioa::all_events(plan, state))
+            }
+            false => (None, new_events(running, batch)),
+        };
+        if events.is_empty() && asking.is_none() {
+            return;
+        }
+        let to = self.teller.get_or_insert_with(|| spawn_sender(shared));
+        // A teller that is gone leaves it to whoever goes on with the run.
+        let _ = to.0.send(TelemetryBatch { run: run.clone(), asking, events });
+    }
+
+    pub fn forget(&mut self, run: &RunId) {
+        self.known.remove(run);
+    }
+
+    /// Waits until what was heard has been told, within reason.
+    pub fn finish(&mut self) {
+        if let Some((to, done)) = self.teller.take() {
+            drop(to);
+            let _ = done.recv_timeout(LEAVING);
+        }
+    }
+}
+
+/// What a row brought. The teller knows what was told of it.
+fn new_events(running: ActiveRun<'_>, batch: &JournalBatch) -> Vec<TelemetryEvent> {
+    let ActiveRun { plan, state, .. } = running;
+    let mut events = Vec::new();
+    let mut whole = false;
+    for record in &batch.records {
+        match &record.event {
+            Event::StepEnded { at, .. } => {
+                events.extend(ioa::step_events(plan, state, *at).into_iter().map(|(_, event)| event));
+            }
+            Event::AttemptStarted { attempt, .. } if attempt.role == AttemptRole::Main => {
+                events.extend(ioa::start_event(plan, state, attempt.at).map(|(_, event)| event));
+            }
+            Event::StepHeld { opening, .. } => {
+                events.extend(ioa::governance_event(plan, state, *opening).map(|(_, event)| event));
+            }
+            Event::UndoBegan { .. } | Event::RunDecided { .. } => whole = true,
+            _ => {}
+        }
+    }
+    events.extend(whole.then(|| ioa::run_events(plan, state)).into_iter().flatten());
+    events
+}
+
+fn spawn_sender(shared: &Arc<ExecutorContext>) -> (Sender<TelemetryBatch>, Receiver<()>) {
+    let (to, orders) = channel::<TelemetryBatch>();
+    let (ended, done) = channel();
+    let shared = Arc::clone(shared);
+    let body = move || {
+        let mut told = BTreeMap::new();
+        for order in orders {
+            send_batch(&shared, order, &mut told);
+        }
+        let _ = ended.send(());
+    };
+    // Without a thread nothing is told now; the state still says all of it.
+    let _ = std::thread::Builder::new().name("telemetry".into()).spawn(body);
+    (to, done)
+}
+
+/// What is known of a run by whoever tells of it.
+struct RunTelemetry {
+    folder: PathBuf,
+    ids: BTreeSet<String>,
+    asking: Vec<TelemetrySubscription>,
+}
+
+fn send_batch(shared: &ExecutorContext, order: TelemetryBatch, all: &mut BTreeMap<RunId, RunTelemetry>) {
+    if let Some(asking) = order.asking {
+        let Ok(run) = RunDir::create(&shared.state, &order.run) else { return };
+        let ids = read_sent_ids(&run);
+        all.insert(order.run.clone(), RunTelemetry { folder: run.path().to_owned(), ids, asking });
+    }
+    let Some(told) = all.get_mut(&order.run) else { return };
+    for event in order.events {
+        if !told.ids.insert(event.id.clone()) {
+            continue;
+        }
+        let value = shared.redactor.redact_value(&json!(event));
+        told.asking.retain(|asking| {
+            match asking.wants(&event).then(|| send_event(shared, asking, &event, &value)) {
+                Some(Err(why)) => {
+                    let failed = json!({
+                        "id": event.id,
+                        "channel": asking.name,
+                        "failed": shared.redactor.redact_str(&why),
+                    });
+                    let _ = notify::append_line(&told.folder.join(FAILED), &failed);
+                    false
+                }
+                Some(Ok(())) | None => true,
+            }
+        });
+        // Last, because it says that the others have been told.
+        let _ = notify::append_line(&told.folder.join(TOLD), &value);
+    }
+}
+
+/// The ids of what was told by earlier processes. A line that was cut off was not.
+fn read_sent_ids(run: &RunDir) -> BTreeSet<String> {
+    let text = run.read_file(TOLD, MOST).unwrap_or_default();
+    let lines = String::from_utf8_lossy(&text).into_owned();
+    let id = |line: &str| serde_json::from_str::<Value>(line).ok()?.get("id")?.as_str().map(str::to_owned);
+    lines.lines().filter_map(id).collect()
+}
+
+fn send_event(
+    shared: &ExecutorContext,
+    asking: &TelemetrySubscription,
+    event: &TelemetryEvent,
+    value: &Value,
+) -> Result<(), String> {
+    let text =
+        |field: &str| value["payload"].get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let about = [text("stepName"), text("failedStep"), text("error")];
+    let about: Vec<String> = about.into_iter().filter(|text| !text.is_empty()).collect();
+    let message = ChannelMessage {
+        id: event.id.clone(),
+        title: format!("{}: {}", text("workflowName"), event.event),
+        text: about.join(": "),
+        target: None,
+        body: value.clone(),
+    };
+    send_message(shared, &asking.channel, &message)
+}

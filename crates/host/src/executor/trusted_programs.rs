@@ -1,0 +1,83 @@
+//! The programs that the engine runs for itself, such as git: files that no step can write.
+//!
+//! A process has one set of places that its steps may write, which grows with the runs that it goes on with. Programs are
+//! looked up once for each such set, so that what a step does to the search path's folders later changes nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use super::run_settings::RunSettings;
+use crate::{
+    process,
+    sandbox::{Sandbox, SandboxLauncher, SandboxPlace, SandboxSpec},
+};
+
+#[derive(Debug)]
+struct TrustedPrograms {
+    /// The program that starts them in sandboxes. None: they are started without.
+    launcher: Option<SandboxLauncher>,
+    /// Folders that steps of this process may write, and the projects that they belong to.
+    writable: BTreeSet<PathBuf>,
+    found: BTreeMap<String, Result<PathBuf, String>>,
+}
+
+static PROGRAMS: Mutex<TrustedPrograms> =
+    Mutex::new(TrustedPrograms { launcher: None, writable: BTreeSet::new(), found: BTreeMap::new() });
+
+fn lock_programs() -> MutexGuard<'static, TrustedPrograms> {
+    PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on the engine's programs are started in sandboxes.
+pub(super) fn use_launcher(launcher: &SandboxLauncher) {
+    lock_programs().launcher = Some(launcher.clone());
+}
+
+/// The sandbox of a program that the engine runs for itself: it reads, writes in one folder of the engine's, and reaches
+/// nobody. Where the machine cannot enforce that, the program runs without: it is one that no step can write, and is told
+/// to run nothing else.
+pub(super) fn build_engine_sandbox(folder: &Path, own: &Path) -> Result<Option<Sandbox>, String> {
+    let Some(launcher) = lock_programs().launcher.clone() else { return Ok(None) };
+    let place = |path: &Path| {
+        let found = std::fs::canonicalize(path).and_then(|real| SandboxPlace::find(&real));
+        found.map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let spec = SandboxSpec {
+        writes: vec![place(own)?],
+        directory: Some(place(folder)?),
+        no_network: true,
+        keeps_shared_folders: true,
+        optional: true,
+        ..SandboxSpec::default()
+    };
+    Ok(Some(Sandbox { launcher, spec }))
+}
+
+/// Notes what the steps of a run may write. What was found before is looked up again if that is more.
+pub(super) fn note_writable(about: &RunSettings) {
+    let places = [&about.project, &about.workspace].into_iter().chain(&about.roots).chain(&about.writes);
+    let mut programs = lock_programs();
+    let before = programs.writable.len();
+    programs.writable.extend(places.cloned());
+    if programs.writable.len() != before {
+        programs.found.clear();
+    }
+}
+
+/// The file of a program that the engine runs for itself.
+pub(super) fn find_program(name: &str) -> Result<PathBuf, String> {
+    let mut programs = lock_programs();
+    if let Some(found) = programs.found.get(name) {
+        return found.clone();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let writable: Vec<PathBuf> = programs.writable.iter().cloned().collect();
+    let found =
+        process::find_trusted_program(OsStr::new(name), &path, &writable).map_err(|error| error.to_string());
+    programs.found.insert(name.to_owned(), found.clone());
+    found
+}

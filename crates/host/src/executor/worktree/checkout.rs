@@ -1,0 +1,198 @@
+//! Putting a state into a folder: file by file, each whole or not at all, so that doing it again after a crash comes
+//! to the same.
+
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    fs, io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    snapshot_repo::{SnapshotCommand, SnapshotRepo},
+    take_snapshot::SnapshotView,
+};
+use crate::workspace::{
+    RootFolder, RunDir,
+    root::{EntryKind, FilePathError},
+};
+
+/// What a file is in a state: its mode and its content.
+pub(super) type SnapshotEntry = Option<(String, String)>;
+
+/// A file that two states have differently.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SnapshotChange {
+    pub path: PathBuf,
+    pub old: SnapshotEntry,
+    pub new: SnapshotEntry,
+}
+
+/// Why a state could not be put into a folder.
+#[derive(Debug)]
+pub(super) enum CheckoutError {
+    /// These files are neither as they were nor as they are to be.
+    Changed(Vec<PathBuf>),
+    Failed(String),
+}
+
+impl From<String> for CheckoutError {
+    fn from(why: String) -> CheckoutError {
+        CheckoutError::Failed(why)
+    }
+}
+
+impl From<FilePathError> for CheckoutError {
+    fn from(error: FilePathError) -> CheckoutError {
+        CheckoutError::Failed(error.to_string())
+    }
+}
+
+/// A folder to put states into, and where they are laid out before.
+pub(super) struct SnapshotCheckout<'a> {
+    pub shadow: &'a SnapshotRepo<'a>,
+    pub run: &'a RunDir,
+    pub view: &'a SnapshotView,
+}
+
+impl SnapshotRepo<'_> {
+    pub fn list_changes(&self, from: &str, to: &str) -> Result<Vec<SnapshotChange>, String> {
+        let arguments = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", from, to];
+        let call = SnapshotCommand {
+            name: "changes",
+            arguments: arguments.iter().map(OsString::from).collect(),
+            files: self.top.path(),
+            index: "none",
+            stdin: Vec::new(),
+        };
+        parse_changes(&self.run(call)?.into_stdout()?)
+            .ok_or_else(|| "what git says of changes cannot be read".to_owned())
+    }
+}
+
+/// `:mode mode id id letter` and the path, each with a zero after it.
+fn parse_changes(said: &[u8]) -> Option<Vec<SnapshotChange>> {
+    let mut parts = said.split(|byte| *byte == 0);
+    let mut changes = Vec::new();
+    while let Some(line) = parts.next().filter(|line| !line.is_empty()) {
+        let line = std::str::from_utf8(line).ok()?.strip_prefix(':')?;
+        let [old_mode, new_mode, old, new, _] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
+        let blob = |mode: &str, id: &str| (mode != "000000").then(|| (mode.to_owned(), id.to_owned()));
+        let path = PathBuf::from(OsStr::from_bytes(parts.next()?));
+        changes.push(SnapshotChange { path, old: blob(old_mode, old), new: blob(new_mode, new) });
+    }
+    Some(changes)
+}
+
+impl SnapshotCheckout<'_> {
+    /// Makes of the files that two states have differently what the second has. Any of them may be so already.
+    pub fn apply_changes(&self, from: &str, to: &str) -> Result<(), CheckoutError> {
+        let meant: BTreeMap<PathBuf, SnapshotEntry> =
+            self.shadow.list_changes(from, to)?.into_iter().map(|change| (change.path, change.old)).collect();
+        if meant.is_empty() {
+            return Ok(());
+        }
+        let now = self.shadow.take_snapshot(self.view)?.tree;
+        let mut left = self.shadow.list_changes(&now, to)?;
+        left.retain(|change| meant.contains_key(&change.path));
+        let others = left.iter().filter(|change| meant.get(&change.path) != Some(&change.old));
+        let others: Vec<PathBuf> = others.map(|change| change.path.clone()).collect();
+        if !others.is_empty() {
+            return Err(CheckoutError::Changed(others));
+        }
+        self.write_files(&left)?;
+        Ok(())
+    }
+
+    fn write_files(&self, changes: &[SnapshotChange]) -> Result<(), CheckoutError> {
+        let staged = self.run.begin_put()?;
+        self.stage_files(changes, &staged)?;
+        let root = &self.view.root;
+        for change in changes.iter().filter(|change| change.new.is_none()) {
+            remove_file(root, &change.path)?;
+        }
+        for change in changes.iter().filter(|change| change.new.is_some()) {
+            place_file(&staged, root, &change.path)?;
+        }
+        root.sync_all()?;
+        self.run.finish_put()?;
+        Ok(())
+    }
+
+    /// The files as they are to be, where nobody else works.
+    fn stage_files(&self, changes: &[SnapshotChange], staged: &RootFolder) -> Result<(), String> {
+        let index = "put";
+        self.shadow.remove_stale_lock(index);
+        let _ = fs::remove_file(self.shadow.git_folder().join(index));
+        let mut stdin = Vec::new();
+        for change in changes {
+            if let Some((mode, id)) = &change.new {
+                stdin.extend_from_slice(format!("{mode} {id}\t").as_bytes());
+                stdin.extend_from_slice(change.path.as_os_str().as_bytes());
+                stdin.push(0);
+            }
+        }
+        let ask = |name, arguments: Vec<OsString>, stdin| {
+            let files = self.view.root.path();
+            self.shadow.run(SnapshotCommand { name, arguments, files, index, stdin })?.into_stdout()
+        };
+        ask("put", ["update-index", "-z", "--index-info"].map(OsString::from).into(), stdin)?;
+        let mut prefix = OsString::from("--prefix=");
+        prefix.push(staged.path());
+        prefix.push("/");
+        ask("lay-out", vec!["checkout-index".into(), "--all".into(), "--force".into(), prefix], Vec::new())
+            .map(drop)
+    }
+}
+
+/// One file from where it was laid out to its place.
+fn place_file(staged: &RootFolder, root: &RootFolder, path: &Path) -> Result<(), CheckoutError> {
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        root.make_folders_unsynced(parent, false)?;
+    }
+    if staged.entry_kind(path)? == Some(EntryKind::Link) {
+        let target = fs::read_link(staged.path().join(path)).map_err(|error| error.to_string())?;
+        return Ok(root.replace_link(path, &target)?);
+    }
+    if root.entry_kind(path)? == Some(EntryKind::Link) {
+        root.remove(path)?;
+    }
+    let (mut from, mark) = staged.open_file(path)?;
+    let mut pending = root.create_file(path, mark.executable)?;
+    io::copy(&mut from, &mut pending).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(pending.persist_unsynced()?)
+}
+
+/// Removes a file, and the folders around it that have become empty.
+fn remove_file(root: &RootFolder, path: &Path) -> Result<(), CheckoutError> {
+    root.remove(path)?;
+    let around = path.ancestors().skip(1).take_while(|path| !path.as_os_str().is_empty());
+    for folder in around {
+        match root.open_folder(folder).and_then(|folder| folder.list_entries(1)) {
+            Ok(entries) if entries.is_empty() => drop(root.remove(folder)?),
+            _ => break,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_git_says_of_changes_is_read() {
+        let said = b":100644 000000 aa 00 D\0a b\0:000000 100755 00 bb A\0c\nd\0";
+        let changes = parse_changes(said).unwrap();
+        assert_eq!(changes[0].path, Path::new("a b"));
+        assert_eq!(
+            (changes[0].new.clone(), changes[0].old.clone()),
+            (None, Some(("100644".into(), "aa".into())))
+        );
+        assert_eq!(changes[1].path, Path::new("c\nd"));
+        assert_eq!(changes[1].new, Some(("100755".into(), "bb".into())));
+        assert_eq!(parse_changes(b""), Some(Vec::new()));
+        assert_eq!(parse_changes(b"nonsense\0x\0"), None);
+    }
+}

@@ -1,0 +1,256 @@
+//! A tree of its own for a step: files of the repository as they were when the step was first started, in a folder
+//! of the run, with a git folder in it that belongs to nobody else.
+//!
+//! Owns how such a tree comes to be and goes. The commit that it is made of is noted first and lasts, so that whoever
+//! goes on after a crash makes the same tree. What whoever works there does to the git folder inside concerns only
+//! them: the engine never uses it.
+
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use skein_core::engine::{AttemptId, AttemptReport, StepAt};
+
+use super::{
+    origin_repository, parse_object_id,
+    snapshot_repo::{SnapshotCommand, SnapshotRepo, path_line},
+    take_snapshot::{SnapshotRules, SnapshotView},
+};
+use crate::{
+    executor::git::{GitCommand, GitRunner},
+    workspace::{RootFolder, RunDir},
+};
+
+/// What lasts of a tree.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct WorktreeNote {
+    /// The step, for people.
+    pub step: String,
+    /// What it was made of.
+    pub commit: String,
+    /// Where its changes go, once they are complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merging: Option<PendingMerge>,
+    /// What could not be merged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfit: Option<UnmergedChanges>,
+    /// Its changes are where they belong, or there are none.
+    #[serde(default)]
+    pub done: bool,
+}
+
+/// Changes that did not fit when they were to be merged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct UnmergedChanges {
+    /// The files of the tree as they were then.
+    pub theirs: String,
+    /// The files that do not fit, once what does was brought to whoever settles it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<Vec<String>>,
+}
+
+/// A merge that was decided: what becomes of the workspace, and what is then told of the attempt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct PendingMerge {
+    /// Whose changes they are.
+    pub attempt: AttemptId,
+    pub from: String,
+    pub to: String,
+    pub report: AttemptReport,
+}
+
+/// A tree that is there.
+#[derive(Debug)]
+pub(super) struct StepWorktree {
+    place: RootFolder,
+    pub note: WorktreeNote,
+    /// Its files.
+    pub files: RootFolder,
+}
+
+const NOTE: &str = "note.json";
+const FILES: &str = "files";
+const CONFLICTS: &str = "conflicts";
+/// Put together before it is there.
+const PENDING: &str = "pending";
+/// More than a note can have.
+const NOTE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// The note of the tree of a step, if it has one.
+pub(super) fn read_note(run: &RunDir, attempt: AttemptId) -> Result<Option<WorktreeNote>, String> {
+    let said = |error: crate::workspace::root::FilePathError| error.to_string();
+    let place = run.worktree_folder(attempt).map_err(said)?;
+    match place.read_file(NOTE, NOTE_BYTES) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| format!("its note: {error}")),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The step of a tree and where its files are, if they are still there.
+pub(super) fn find_kept_files(place: &Path) -> Option<(String, PathBuf)> {
+    let files = place.join(FILES);
+    let note: WorktreeNote = serde_json::from_slice(&fs::read(place.join(NOTE)).ok()?).ok()?;
+    (!note.done && files.is_dir()).then_some((note.step, files))
+}
+
+impl StepWorktree {
+    /// The tree of a step that has one.
+    pub fn find(run: &RunDir, attempt: AttemptId) -> Result<Option<StepWorktree>, String> {
+        let said = |error: crate::workspace::root::FilePathError| error.to_string();
+        let Some(note) = read_note(run, attempt)? else { return Ok(None) };
+        let place = run.worktree_folder(attempt).map_err(said)?;
+        match place.entry_kind(FILES).map_err(said)? {
+            Some(_) => Ok(Some(StepWorktree { files: place.open_folder(FILES).map_err(said)?, place, note })),
+            None => Ok(None),
+        }
+    }
+
+    /// The tree of a step, made where it is not there yet.
+    pub fn open(
+        shadow: &SnapshotRepo<'_>,
+        run: &RunDir,
+        attempt: AttemptId,
+        step: &str,
+    ) -> Result<StepWorktree, String> {
+        let said = |error: crate::workspace::root::FilePathError| error.to_string();
+        let place = run.worktree_folder(attempt).map_err(said)?;
+        let note = match read_note(run, attempt)? {
+            Some(note) => note,
+            None => {
+                let (step, commit) = (step.to_owned(), commit_workspace(shadow)?);
+                let note = WorktreeNote { step, commit, merging: None, unfit: None, done: false };
+                write_note(&place, &note)?;
+                note
+            }
+        };
+        if place.entry_kind(FILES).map_err(said)?.is_none() {
+            create_files(shadow, &place, &note.commit)?;
+        }
+        let files = place.open_folder(FILES).map_err(said)?;
+        Ok(StepWorktree { place, note, files })
+    }
+
+    pub fn save(&self) -> Result<(), String> {
+        write_note(&self.place, &self.note)
+    }
+
+    /// Its files are not needed any more.
+    pub fn remove_files(&self) -> Result<(), String> {
+        self.place.remove(FILES).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// The files that do not fit, for whoever is to settle that.
+    pub fn write_conflicts(&self, files: &[PathBuf]) -> Result<(), String> {
+        let lines: Vec<u8> = files.iter().flat_map(|file| path_line(file)).collect();
+        self.place.replace_file(CONFLICTS, &lines).map_err(|error| error.to_string())
+    }
+
+    pub fn path(&self) -> &Path {
+        self.files.path()
+    }
+
+    /// The index in which we keep what we know of its files.
+    pub fn snapshot_view(
+        &self,
+        shadow: &SnapshotRepo<'_>,
+        attempt: AttemptId,
+        prefix: &Path,
+    ) -> Result<SnapshotView, String> {
+        let (StepAt(instance, step), visit) = (attempt.at, attempt.visit);
+        let index = format!("tree.{}.{step}.{visit}", instance.0);
+        let view = SnapshotView {
+            root: self.files.clone(),
+            prefix: prefix.to_owned(),
+            index,
+            rules: SnapshotRules::Tree,
+            largest: None,
+        };
+        if !shadow.git_folder().join(&view.index).exists() {
+            shadow.remove_stale_lock(&view.index);
+            shadow
+                .run(shadow.view_command(&view, "read-tree", &["read-tree", &self.note.commit]))?
+                .into_stdout()?;
+        }
+        Ok(view)
+    }
+}
+
+fn write_note(place: &RootFolder, note: &WorktreeNote) -> Result<(), String> {
+    let bytes = serde_json::to_vec_pretty(note).expect("a note is plain data");
+    place.replace_file(NOTE, &bytes).map_err(|error| error.to_string())
+}
+
+/// All of the repository as it is now, committed or not, as a commit that nobody else sees.
+fn commit_workspace(shadow: &SnapshotRepo<'_>) -> Result<String, String> {
+    let view = super::whole_view(shadow);
+    let tree = shadow.take_snapshot(&view)?.tree;
+    let kept = shadow.output_folder()?;
+    let mut arguments = vec!["commit-tree", "-m", "skein: the workspace as it was", tree.as_str()];
+    let head = origin_repository::read_head(shadow.origin_git(&kept))?;
+    arguments.extend(head.iter().flat_map(|head| ["-p", head.as_str()]));
+    parse_object_id(&shadow.run(shadow.view_command(&view, "commit", &arguments))?.into_stdout()?)
+}
+
+/// Whole or not at all.
+fn create_files(shadow: &SnapshotRepo<'_>, place: &RootFolder, commit: &str) -> Result<(), String> {
+    let said = |error: crate::workspace::root::FilePathError| error.to_string();
+    place.remove(PENDING).map_err(said)?;
+    let files = place.make_folders(PENDING, true).map_err(said)?;
+    let (index, at) = ("make", files.path());
+    shadow.remove_stale_lock(index);
+    let ask = |name, arguments: &[&str]| {
+        let arguments = arguments.iter().map(OsString::from).collect();
+        shadow.run(SnapshotCommand { name, arguments, files: at, index, stdin: Vec::new() })?.into_stdout()
+    };
+    ask("make-read", &["read-tree", commit])?;
+    ask("make-files", &["checkout-index", "--all", "--force"])?;
+    create_git_folder(shadow, &files, commit)?;
+    files.sync_all().map_err(said)?;
+    place.move_new(PENDING, FILES).map_err(said)
+}
+
+/// A git folder of its own, in which all of the history is, and in which whoever works there may do as they like.
+fn create_git_folder(shadow: &SnapshotRepo<'_>, files: &RootFolder, commit: &str) -> Result<(), String> {
+    let format = shadow.origin.as_ref().map_or("sha1", |origin| &origin.format);
+    let kept = shadow.output_folder()?;
+    let git = GitRunner::new(files.path(), &kept, shadow.mark);
+    let place = files.path().join(".git");
+    let ask = |name, arguments: &[String]| {
+        let mut question = GitCommand::new(name, arguments);
+        question.settings = vec![
+            ("GIT_CONFIG_GLOBAL".into(), "/dev/null".into()),
+            ("GIT_DIR".into(), place.clone().into()),
+            ("GIT_WORK_TREE".into(), files.path().into()),
+            ("GIT_OPTIONAL_LOCKS".into(), "1".into()),
+        ];
+        git.run(question)?.into_stdout().map(drop)
+    };
+    let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+    ask("git-init", &words(&["init", "--quiet", "--template=", &format!("--object-format={format}")]))?;
+    let mut borrowed = path_line(&shadow.git_folder().join("objects"));
+    if let Some(origin) = &shadow.origin {
+        borrowed.extend(path_line(&origin.objects));
+        for (name, value) in &origin.author {
+            ask("git-author", &words(&["config", name, value]))?;
+        }
+        if origin.shallow.exists() {
+            fs::copy(&origin.shallow, place.join("shallow")).map_err(|error| error.to_string())?;
+        }
+    }
+    let io = |error: std::io::Error| format!("{}: {error}", place.display());
+    fs::create_dir_all(place.join("objects/info")).map_err(io)?;
+    fs::create_dir_all(place.join("hooks")).map_err(io)?;
+    fs::write(place.join("objects/info/alternates"), borrowed).map_err(io)?;
+    fs::write(place.join("HEAD"), format!("{commit}\n")).map_err(io)?;
+    ask("git-read", &words(&["read-tree", "HEAD"]))?;
+    ask("git-refresh", &words(&["update-index", "-q", "--refresh"])).or(Ok(()))
+}
+
+/// Where the objects are that the git folder of a tree borrows.
+pub(super) fn borrowed_objects(shadow: &SnapshotRepo<'_>) -> PathBuf {
+    shadow.git_folder().join("objects")
+}

@@ -1,0 +1,144 @@
+//! What an attempt found in its workspace and left there, and whether anyone else worked there meanwhile.
+//!
+//! Owns the notes beside the logs of attempts. They are told apart by numbers that go up over all lives of the engine.
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use skein_core::{
+    engine::{AttemptId, AttemptRole},
+    limits,
+};
+
+use crate::workspace::{AttemptDir, RunDir, root::FilePathError};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct WorkspaceUsage {
+    /// Where it worked.
+    pub folder: PathBuf,
+    pub began: u64,
+    #[serde(default)]
+    pub ended: Option<u64>,
+    /// The engine that started it.
+    pub life: String,
+    /// Since when what it goes on with has been worked on, and the state before that: other than its own beginning where it
+    /// goes on with what an attempt left that was cut off.
+    pub since: u64,
+    #[serde(default)]
+    pub back: Option<String>,
+    /// The states before and after it, where they are kept.
+    #[serde(default)]
+    pub before: Option<String>,
+    #[serde(default)]
+    pub after: Option<String>,
+    /// Whether it has a tree of its own.
+    #[serde(default)]
+    pub own: bool,
+}
+
+impl WorkspaceUsage {
+    pub fn read(files: &AttemptDir) -> Option<WorkspaceUsage> {
+        let bytes = files.root().read_file(AttemptDir::WORKSPACE, limits::DECISION_BYTES).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    /// Whether it must outlive the machine: who needs it to put a workspace back does without it otherwise.
+    pub fn write(&self, files: &AttemptDir, lasts: bool) -> Result<(), FilePathError> {
+        let bytes = serde_json::to_vec(self).expect("it is plain data");
+        if lasts {
+            return files.root().replace_file(AttemptDir::WORKSPACE, &bytes);
+        }
+        let mut file = files.root().create_file(AttemptDir::WORKSPACE, false)?;
+        file.write_all(&bytes).map_err(|error| {
+            FilePathError::new(files.root().path(), Path::new(AttemptDir::WORKSPACE), error)
+        })?;
+        file.persist_unsynced()
+    }
+
+    /// Whether two of different steps could have changed the same files while the first of them lasted, or since.
+    fn overlaps(&self, other: &WorkspaceUsage) -> bool {
+        let near = |a: &Path, b: &Path| a.starts_with(b) || b.starts_with(a);
+        let later = match other.ended {
+            Some(ended) => ended > self.since,
+            // One of an engine that died ended with it.
+            None => other.life == self.life || other.began > self.since,
+        };
+        !other.own && near(&self.folder, &other.folder) && later
+    }
+}
+
+/// The number after all that were given out so far.
+pub(super) fn next_free_number(run: &RunDir) -> Result<u64, FilePathError> {
+    let notes = read_all(run)?;
+    Ok(notes.iter().map(|(_, note)| note.ended.unwrap_or(0).max(note.began)).max().unwrap_or(0) + 1)
+}
+
+/// Whether an attempt had its workspace alone, until now.
+pub(super) fn was_alone(run: &RunDir, of: AttemptId, note: &WorkspaceUsage) -> Result<bool, FilePathError> {
+    Ok(note.own || !read_all(run)?.iter().any(|(id, other)| id.at != of.at && note.overlaps(other)))
+}
+
+fn read_all(run: &RunDir) -> Result<Vec<(AttemptId, WorkspaceUsage)>, FilePathError> {
+    let mut notes = Vec::new();
+    for attempt in run.list_attempts()? {
+        let files = run.find_attempt(attempt)?;
+        notes.extend(files.and_then(|files| WorkspaceUsage::read(&files)).map(|note| (attempt, note)));
+    }
+    Ok(notes)
+}
+
+/// The last attempt at the same work before this one, and what is noted of it.
+pub(super) fn find_earlier_attempt(
+    run: &RunDir,
+    attempt: AttemptId,
+) -> Option<(AttemptId, AttemptDir, WorkspaceUsage)> {
+    (1..attempt.attempt).rev().find_map(|number| {
+        let id = AttemptId { attempt: number, role: AttemptRole::Main, ..attempt };
+        let files = run.find_attempt(id).ok()??;
+        let note = WorkspaceUsage::read(&files)?;
+        Some((id, files, note))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(folder: &str, began: u64, ended: Option<u64>, life: &str) -> WorkspaceUsage {
+        WorkspaceUsage {
+            folder: folder.into(),
+            began,
+            ended,
+            life: life.into(),
+            since: began,
+            back: None,
+            before: None,
+            after: None,
+            own: false,
+        }
+    }
+
+    #[test]
+    fn only_who_works_in_the_same_place_at_the_same_time_meets() {
+        let it = note("/w/a", 5, None, "two");
+        for (other, meets) in [
+            (note("/w/a", 1, Some(4), "two"), false),
+            (note("/w/a", 1, Some(6), "two"), true),
+            (note("/w", 1, Some(6), "two"), true),
+            (note("/w/b", 1, Some(6), "two"), false),
+            (note("/w/a", 1, None, "two"), true),
+            // Its engine is gone, and it with that.
+            (note("/w/a", 1, None, "one"), false),
+            (note("/w/a", 7, None, "three"), true),
+            (note("/w/a", 7, Some(8), "three"), true),
+            (WorkspaceUsage { own: true, ..note("/w/a", 1, None, "two") }, false),
+        ] {
+            assert_eq!(it.overlaps(&other), meets, "{other:?}");
+        }
+        let longer = WorkspaceUsage { since: 2, ..it };
+        assert!(longer.overlaps(&note("/w/a", 1, Some(4), "two")), "it goes on with what was begun before");
+    }
+}

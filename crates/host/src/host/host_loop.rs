@@ -1,0 +1,459 @@
+//! The loop: waits for something to be said, lets each run that it concerns decide, and does what they then want.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError},
+    },
+    time::Duration,
+};
+
+use skein_core::{
+    engine::{AttemptEnd, AttemptReport, Cost, DriverAction, Publication, RunInput, RunPhase},
+    ids::RunId,
+    time::{Millis, Timestamp},
+};
+
+use super::{
+    HostEvent, HostMessage, HostWatcher, OwnedRunKey, RequestAnswer, WorkerCapacity,
+    owned_run::{AnswerRecipient, InputAnswer, OwnedRun},
+    request,
+    snapshot::SnapshotWriter,
+};
+use crate::{
+    clock::Clock,
+    executor_api::{AttemptReporter, Executor, PublicationReporter},
+    store::{AppendError, JournalAppend, Store, StoreNotice},
+};
+
+/// So much is heard before anything is done about it, so that one busy run does not keep the others waiting.
+const HEARD_AT_ONCE: usize = 4_096;
+/// With a deadline ahead, the clock is looked at this often: it may have been set, or the machine may have slept.
+const LOOK: Duration = Duration::from_secs(10);
+/// How soon an append for which there was no space is tried again.
+const NO_SPACE: Millis = Millis::from_secs(1);
+
+#[derive(Debug)]
+enum LoopControl {
+    On,
+    /// The journal is broken, or nobody wants anything more.
+    Stop,
+}
+
+pub(super) struct HostLoop {
+    pub store: Arc<dyn Store>,
+    pub hands: Box<dyn Executor>,
+    pub clock: Clock,
+    pub watcher: HostWatcher,
+    to: Sender<HostMessage>,
+    pub runs: BTreeMap<OwnedRunKey, OwnedRun>,
+    pub by_id: BTreeMap<RunId, OwnedRunKey>,
+    keys: u64,
+    wakes: BTreeSet<(Timestamp, OwnedRunKey)>,
+    /// Runs that are over and are to be retried, and when.
+    pub retries: BTreeSet<(Timestamp, OwnedRunKey)>,
+    /// Runs about which something was said in this turn.
+    touched: BTreeSet<OwnedRunKey>,
+    /// Runs that could do more with more workers, in turn.
+    hungry: VecDeque<OwnedRunKey>,
+    capacity: u32,
+    pub busy: u32,
+    pub keeper: SnapshotWriter,
+    /// Rows that were decided in this turn, and how many are on their way to the disk.
+    rows: Vec<(OwnedRunKey, JournalAppend)>,
+    in_flight: usize,
+}
+
+impl HostLoop {
+    pub fn new(
+        store: Arc<dyn Store>,
+        hands: Box<dyn Executor>,
+        clock: Clock,
+        capacity: WorkerCapacity,
+        watcher: HostWatcher,
+        to: Sender<HostMessage>,
+    ) -> HostLoop {
+        HostLoop {
+            store,
+            hands,
+            clock,
+            watcher,
+            to,
+            runs: BTreeMap::new(),
+            by_id: BTreeMap::new(),
+            keys: 0,
+            wakes: BTreeSet::new(),
+            retries: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            hungry: VecDeque::new(),
+            capacity: capacity.workers,
+            busy: 0,
+            keeper: SnapshotWriter::default(),
+            rows: Vec::new(),
+            in_flight: 0,
+        }
+    }
+
+    pub fn run(mut self, inbox: &Receiver<HostMessage>) {
+        while let LoopControl::On = self.run_turn(inbox) {}
+    }
+
+    fn run_turn(&mut self, inbox: &Receiver<HostMessage>) -> LoopControl {
+        match self.wait_for_message(inbox) {
+            Ok(said) => {
+                if let LoopControl::Stop = self.handle_message(said) {
+                    return LoopControl::Stop;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return LoopControl::Stop,
+        }
+        for _ in 0..HEARD_AT_ONCE {
+            match inbox.try_recv() {
+                Ok(said) => {
+                    if let LoopControl::Stop = self.handle_message(said) {
+                        return LoopControl::Stop;
+                    }
+                }
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+        self.wake_due_runs();
+        self.start_due_retries();
+        while let Some(key) = self.touched.pop_first() {
+            self.drive_run(key);
+        }
+        self.grant_workers();
+        self.submit_appends();
+        LoopControl::On
+    }
+
+    /// The rows of this turn go to the disk. For a single one there is nothing better to do than to write it.
+    fn submit_appends(&mut self) {
+        let alone = self.in_flight == 0 && self.rows.len() == 1;
+        for (key, append) in std::mem::take(&mut self.rows) {
+            self.in_flight += 1;
+            let to = self.to.clone();
+            let done = Box::new(move |result| {
+                let _ = to.send(HostMessage::Appended { key, result });
+            });
+            match alone {
+                true => self.store.append_and_wait(append, done),
+                false => self.store.append(append, done),
+            }
+        }
+    }
+
+    fn wait_for_message(&self, inbox: &Receiver<HostMessage>) -> Result<HostMessage, RecvTimeoutError> {
+        if !self.touched.is_empty() {
+            return inbox.recv_timeout(Duration::ZERO);
+        }
+        self.skip_replay_delays();
+        let firsts = [self.wakes.first(), self.retries.first()];
+        let Some((next, _)) = firsts.into_iter().flatten().min() else {
+            return inbox.recv().map_err(|_| RecvTimeoutError::Disconnected);
+        };
+        let left = Duration::from_millis(next.duration_since(self.clock.now()).0);
+        inbox.recv_timeout(left.min(LOOK))
+    }
+
+    fn handle_message(&mut self, said: HostMessage) -> LoopControl {
+        match said {
+            HostMessage::Begin { begin, reply } => {
+                let _ = reply.send(self.launch_runs(begin));
+            }
+            HostMessage::Resume { runs, reply } => {
+                let _ = reply.send(self.resume_runs(&runs));
+            }
+            HostMessage::Input { run, input, reply } => {
+                // Of a run that is not owned here the reply is dropped, which says so.
+                if let Some(key) = self.by_id.get(&run).copied() {
+                    self.queue_input(key, input, Some(AnswerRecipient::Here(reply)));
+                }
+            }
+            HostMessage::Leave { runs, reply } => {
+                self.leave_runs(&runs);
+                let _ = reply.send(());
+            }
+            HostMessage::Appended { key, result } => return self.handle_append_result(key, result),
+            HostMessage::Finished { key, attempt, report } => {
+                if let Some(owned) = self.runs.get_mut(&key) {
+                    owned.busy = owned.busy.saturating_sub(1);
+                    self.busy = self.busy.saturating_sub(1);
+                    self.queue_input(key, RunInput::Finished { attempt, report }, None);
+                }
+            }
+            HostMessage::Published { key, item, failed } => {
+                self.queue_input(key, RunInput::Published { item, failed }, None)
+            }
+            HostMessage::Notice(StoreNotice::Requests) => self.read_requests(),
+            HostMessage::Notice(StoreNotice::Lost(claim)) => {
+                let key = self.by_id.get(&claim.run).copied();
+                // Old news of a run that was claimed again is none.
+                if let Some(key) = key
+                    && self.runs.get(&key).is_some_and(|owned| owned.claim == claim)
+                {
+                    self.lose_run(key);
+                }
+            }
+            HostMessage::Notice(StoreNotice::Leave(run)) => self.leave_on_request(&run),
+            HostMessage::Stop => return LoopControl::Stop,
+        }
+        LoopControl::On
+    }
+
+    pub fn queue_input(&mut self, key: OwnedRunKey, input: RunInput, asker: Option<AnswerRecipient>) {
+        if let RunInput::Cancel { by, .. } = &input
+            && self.cancel_retry(key, by)
+        {
+            return self.answer_ok(asker);
+        }
+        if let Some(owned) = self.runs.get_mut(&key) {
+            owned.queue_input(input, asker);
+            self.touched.insert(key);
+            if owned.full && owned.has_queued_cancel() {
+                self.append_urgently(key);
+            }
+        }
+    }
+
+    /// Appends a row again for which there was no space, now with the space that is kept back: a cancel waits behind it.
+    fn append_urgently(&mut self, key: OwnedRunKey) {
+        let Some(owned) = self.runs.get_mut(&key) else { return };
+        owned.full = false;
+        if let Some(append) = &mut owned.appending {
+            append.urgent = true;
+            let append = append.clone();
+            let due = owned.due;
+            self.schedule_wake(key, due);
+            self.queue_append(key, append);
+        }
+    }
+
+    pub fn insert_run(&mut self, owned: OwnedRun) -> OwnedRunKey {
+        self.keys += 1;
+        let key = OwnedRunKey(self.keys);
+        self.by_id.insert(owned.run().clone(), key);
+        self.runs.insert(key, owned);
+        self.touched.insert(key);
+        key
+    }
+
+    /// Runs whose deadline has come are told so.
+    fn wake_due_runs(&mut self) {
+        if self.wakes.is_empty() {
+            return;
+        }
+        let now = self.clock.now();
+        while let Some((at, key)) = self.wakes.first().copied() {
+            if at > now {
+                break;
+            }
+            self.wakes.pop_first();
+            let Some(owned) = self.runs.get_mut(&key) else { continue };
+            owned.wake = None;
+            match owned.appending.clone() {
+                Some(append) if std::mem::take(&mut owned.full) => self.queue_append(key, append),
+                // While an append is in flight, the time waits to be told with what else comes meanwhile.
+                _ => {
+                    owned.due = None;
+                    self.queue_input(key, RunInput::Wake, None);
+                }
+            }
+        }
+    }
+
+    /// Lets a run decide what was said to it, and does what it wants until nothing is left to do.
+    fn drive_run(&mut self, key: OwnedRunKey) {
+        let Some(owned) = self.runs.get_mut(&key) else { return };
+        if owned.appending.is_none() && owned.has_queued_inputs() {
+            self.decide_run(key, self.worker_grant());
+        }
+    }
+
+    /// What a run may take at once. Where others wait for workers it waits for its turn.
+    pub fn worker_grant(&self) -> u32 {
+        if self.hungry.is_empty() { self.capacity.saturating_sub(self.busy) } else { 0 }
+    }
+
+    fn decide_run(&mut self, key: OwnedRunKey, grant: u32) {
+        let Some(owned) = self.runs.get_mut(&key) else { return };
+        let append = owned.decide(self.clock.now(), grant);
+        self.queue_for_workers(key);
+        match append {
+            Some(append) => self.append_with_workers(key, append),
+            None => self.flush_run(key),
+        }
+    }
+
+    /// A run that could do more with more workers waits for its turn.
+    pub fn queue_for_workers(&mut self, key: OwnedRunKey) {
+        if let Some(owned) = self.runs.get_mut(&key)
+            && owned.driver.state().wants_workers()
+            && !std::mem::replace(&mut owned.hungry, true)
+        {
+            self.hungry.push_back(key);
+        }
+    }
+
+    /// A row has been decided: its workers are taken, and it is written at the end of the turn.
+    fn append_with_workers(&mut self, key: OwnedRunKey, append: JournalAppend) {
+        if let Some(owned) = self.runs.get_mut(&key) {
+            self.busy += owned.take_workers(&append.batch);
+        }
+        self.queue_append(key, append);
+    }
+
+    fn queue_append(&mut self, key: OwnedRunKey, append: JournalAppend) {
+        if let Some(owned) = self.runs.get_mut(&key) {
+            owned.let_go = append.last;
+        }
+        self.rows.push((key, append));
+    }
+
+    fn handle_append_result(&mut self, key: OwnedRunKey, result: Result<(), AppendError>) -> LoopControl {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let Some(owned) = self.runs.get_mut(&key) else { return LoopControl::On };
+        match result {
+            Ok(()) => self.finish_append(key),
+            // A cancel that came while the row was on its way to the disk.
+            Err(AppendError::NoSpace) if owned.is_cancel_blocked() => self.append_urgently(key),
+            Err(AppendError::NoSpace) => {
+                (self.watcher)(HostEvent::NoSpace { run: owned.run() });
+                owned.full = true;
+                let at = self.clock.now().saturating_add(NO_SPACE);
+                self.schedule_wake(key, Some(at));
+            }
+            Err(AppendError::Lost) => self.lose_run(key),
+            Err(error @ AppendError::Broken(_)) => {
+                (self.watcher)(HostEvent::Broken { why: &error.to_string() });
+                return LoopControl::Stop;
+            }
+        }
+        LoopControl::On
+    }
+
+    /// The row in flight is there to stay.
+    pub fn finish_append(&mut self, key: OwnedRunKey) {
+        let Some(owned) = self.runs.get_mut(&key) else { return };
+        let append = owned.appending.take();
+        owned.driver.confirm_append();
+        if let Some(append) = append {
+            (self.watcher)(HostEvent::Row { running: owned.run_context(), batch: &append.batch });
+            self.hands.observe_batch(owned.run_context(), &append.batch);
+        }
+        // The wait for space may have taken the place of what the run waits for.
+        let due = owned.due;
+        self.schedule_wake(key, due);
+        self.snapshot_if_grown(key);
+        self.flush_run(key);
+        self.touched.insert(key);
+    }
+
+    /// Answers go out, what is wanted is done, and a run that wants nothing more is let go.
+    fn flush_run(&mut self, key: OwnedRunKey) {
+        let Some(owned) = self.runs.get_mut(&key) else { return };
+        let now = self.clock.now();
+        while let Some(InputAnswer { asker, result, refused }) = owned.poll_answer(now) {
+            if let Some(entry) = refused {
+                // The refusal stands also where there is no space for the record of it.
+                let _ = self.store.append_audit(&[entry]);
+            }
+            match asker {
+                Some(AnswerRecipient::Here(reply)) => {
+                    let _ = reply.send(result);
+                }
+                Some(AnswerRecipient::Request(letter)) => {
+                    // The letter stays, and is answered when it is seen again.
+                    let _ = self.store.answer_request(letter, &RequestAnswer::from(&result).to_bytes());
+                }
+                None => {}
+            }
+        }
+        while let Some(action) = self.runs.get_mut(&key).and_then(|owned| owned.driver.poll_action()) {
+            self.perform_action(key, action);
+        }
+        let Some(owned) = self.runs.get(&key) else { return };
+        let idle = owned.driver.is_idle() && !owned.has_queued_inputs();
+        match owned.driver.state().phase {
+            RunPhase::Closed if idle => self.close_run(key),
+            RunPhase::Quarantined if idle => self.quarantine_run(key),
+            _ => {}
+        }
+    }
+
+    fn perform_action(&mut self, key: OwnedRunKey, action: DriverAction) {
+        let Some(owned) = self.runs.get_mut(&key) else { return };
+        match action {
+            DriverAction::Start(attempt, task) => {
+                owned.ahead.remove(&attempt);
+                let finish = AttemptReporter::new(self.to.clone(), key, attempt);
+                self.hands.start_attempt(owned.run_context(), attempt, &task, finish);
+            }
+            // One that was called off in the row that started it never began, and nobody else can say that it stopped.
+            DriverAction::Stop(attempt) if owned.ahead.remove(&attempt) => {
+                AttemptReporter::new(self.to.clone(), key, attempt)
+                    .report(AttemptReport::new(AttemptEnd::Stopped, Cost::default()));
+            }
+            DriverAction::Stop(attempt) => self.hands.stop_attempt(owned.run(), attempt),
+            DriverAction::Publish(Publication::Retry) => self.schedule_retry(key),
+            DriverAction::Publish(item) => {
+                let published = PublicationReporter::new(self.to.clone(), key, item);
+                self.hands.publish(owned.run_context(), item, published);
+            }
+            DriverAction::Wake(at) => {
+                owned.due = at;
+                self.schedule_wake(key, at);
+            }
+        }
+    }
+
+    pub fn schedule_wake(&mut self, key: OwnedRunKey, at: Option<Timestamp>) {
+        let Some(owned) = self.runs.get_mut(&key) else { return };
+        if let Some(before) = owned.wake.take() {
+            self.wakes.remove(&(before, key));
+        }
+        owned.wake = at;
+        self.wakes.extend(at.map(|at| (at, key)));
+    }
+
+    /// Workers that are free go to runs that want them, one run after the other.
+    fn grant_workers(&mut self) {
+        for _ in 0..self.hungry.len() {
+            let free = self.capacity.saturating_sub(self.busy);
+            if free == 0 {
+                return;
+            }
+            let Some(key) = self.hungry.pop_front() else { return };
+            let Some(owned) = self.runs.get_mut(&key) else { continue };
+            if owned.appending.is_some() {
+                self.hungry.push_back(key);
+                continue;
+            }
+            owned.hungry = false;
+            if owned.driver.state().wants_workers() {
+                owned.queue_input(RunInput::Capacity, None);
+                self.decide_run(key, free);
+            }
+        }
+    }
+
+    pub fn read_requests(&mut self) {
+        // What cannot be read now is looked for again at the next notice.
+        let Ok(letters) = self.store.pending_requests() else { return };
+        for received in letters {
+            let Some(key) = self.by_id.get(&received.run).copied() else { continue };
+            if self.runs.get(&key).is_some_and(|owned| owned.has_request(received.id)) {
+                continue;
+            }
+            match request::parse_request(&received.body) {
+                Ok(input) => self.queue_input(key, input, Some(AnswerRecipient::Request(received.id))),
+                Err(why) => {
+                    let _ =
+                        self.store.answer_request(received.id, &RequestAnswer::Unreadable(why).to_bytes());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! A run that is owned here: its driver, what waits to be decided, and who waits for an answer.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, mpsc::Sender},
+};
+
+use skein_core::{
+    engine::{
+        AttemptId, Driver, Event, InputToken, JournalBatch, JournalRecord, Refusal, RunInput, RunPhase,
+        RunState, TimedInput, Verdict, Waitpoint, WaitpointKind,
+    },
+    ids::RunId,
+    plan::Plan,
+    time::Timestamp,
+    view::StepPaths,
+};
+
+use super::{RequestAnswer, audit, dead_letter};
+use crate::{
+    audit::AuditEntry,
+    executor_api::ActiveRun,
+    store::{InboxRequestId, JournalAppend, RunClaim, RunHead, WaitpointRow},
+    workspace::Ledger,
+};
+
+/// Who waits for an answer.
+#[derive(Debug)]
+pub(super) enum AnswerRecipient {
+    Here(Sender<Result<(), Refusal>>),
+    Request(InboxRequestId),
+}
+
+/// The answer to an input.
+#[derive(Debug)]
+pub(super) struct InputAnswer {
+    /// None: nobody waits for the answer, or it went out with the append.
+    pub asker: Option<AnswerRecipient>,
+    pub result: Result<(), Refusal>,
+    /// The record of a person's decision that was refused.
+    pub refused: Option<AuditEntry>,
+}
+
+/// A person's decision that was queued.
+#[derive(Debug)]
+pub(super) struct QueuedDecision {
+    pub opening: Waitpoint,
+    pub decision: Verdict,
+    pub by: String,
+    pub reason: Option<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct OwnedRun {
+    pub claim: RunClaim,
+    pub driver: Driver,
+    pub about: Arc<serde_json::Value>,
+    /// The paths of its steps, kept up with its instances.
+    names: StepPaths,
+    /// What the journal tells beyond the state.
+    ledger: Ledger,
+    queue: Vec<(InputToken, RunInput)>,
+    asked: BTreeMap<InputToken, AnswerRecipient>,
+    /// Decisions of people that have no answer yet.
+    decisions: BTreeMap<InputToken, QueuedDecision>,
+    tokens: u64,
+    /// The append in flight, to be given again if there was no space for it.
+    pub appending: Option<JournalAppend>,
+    /// The head as it was last stored.
+    head: Option<RunHead>,
+    /// What is open, as it was last stored.
+    open: BTreeSet<Waitpoint>,
+    /// When it is looked at again.
+    pub wake: Option<Timestamp>,
+    /// When it wants to be told the time.
+    pub due: Option<Timestamp>,
+    /// There was no space for the append in flight.
+    pub full: bool,
+    /// Workers that it has.
+    pub busy: u32,
+    /// Attempts of the append in flight, whose workers have been taken and not yet put to work.
+    pub ahead: BTreeSet<AttemptId>,
+    /// Whether it stands in line for more.
+    pub hungry: bool,
+    /// Whether the row in flight lets go of the run.
+    pub let_go: bool,
+    /// How many events were in it when a snapshot was last made.
+    pub snapshot: u64,
+}
+
+impl OwnedRun {
+    pub fn new(claim: RunClaim, driver: Driver, ledger: Ledger, about: Arc<serde_json::Value>) -> OwnedRun {
+        let names = StepPaths::from_state(&driver.plan().definition, driver.state());
+        let numbered = (0..).map(Waitpoint).zip(&driver.state().openings);
+        let open = numbered.filter(|(_, opening)| !opening.closed).map(|(number, _)| number).collect();
+        OwnedRun {
+            claim,
+            driver,
+            about,
+            names,
+            ledger,
+            queue: Vec::new(),
+            asked: BTreeMap::new(),
+            decisions: BTreeMap::new(),
+            tokens: 0,
+            appending: None,
+            head: None,
+            open,
+            wake: None,
+            due: None,
+            full: false,
+            busy: 0,
+            ahead: BTreeSet::new(),
+            hungry: false,
+            let_go: false,
+            snapshot: 0,
+        }
+    }
+
+    pub fn run(&self) -> &RunId {
+        &self.claim.run
+    }
+
+    pub fn run_context(&self) -> ActiveRun<'_> {
+        ActiveRun {
+            run: &self.claim.run,
+            plan: self.driver.plan(),
+            state: self.driver.state(),
+            about: &self.about,
+            names: &self.names,
+            ledger: &self.ledger,
+        }
+    }
+
+    pub fn queue_input(&mut self, input: RunInput, asker: Option<AnswerRecipient>) {
+        self.tokens += 1;
+        let token = InputToken(self.tokens);
+        if let RunInput::Decide { opening, decision, by, reason } = &input {
+            let (by, reason) = (by.name.clone(), reason.clone());
+            let attempt = QueuedDecision { opening: *opening, decision: *decision, by, reason };
+            self.decisions.insert(token, attempt);
+        }
+        self.queue.push((token, input));
+        if let Some(asker) = asker {
+            self.asked.insert(token, asker);
+        }
+    }
+
+    pub fn has_queued_inputs(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Whether a cancel waits to be decided.
+    pub fn has_queued_cancel(&self) -> bool {
+        self.queue.iter().any(|(_, input)| matches!(input, RunInput::Cancel { .. }))
+    }
+
+    /// Whether a cancel waits behind a row that may not use the space that is kept back.
+    pub fn is_cancel_blocked(&self) -> bool {
+        self.has_queued_cancel() && self.appending.as_ref().is_some_and(|append| !append.urgent)
+    }
+
+    /// Whether this letter is being decided already.
+    pub fn has_request(&self, letter: InboxRequestId) -> bool {
+        self.asked.values().any(|asker| matches!(asker, AnswerRecipient::Request(id) if *id == letter))
+            || self.appending.iter().flat_map(|append| &append.answers).any(|(id, _)| *id == letter)
+    }
+
+    /// Decides what is queued, with so many workers to be had, and gives what is to be appended.
+    pub fn decide(&mut self, now: Timestamp, grant: u32) -> Option<JournalAppend> {
+        let last = self.queue.len().saturating_sub(1);
+        for (i, (token, input)) in self.queue.drain(..).enumerate() {
+            // The grant is for all of them together.
+            let grant = if i == last { grant } else { 0 };
+            self.driver.push_input(token, TimedInput { at: now, grant, input });
+        }
+        let batch = self.driver.poll_append()?;
+        let (mut dead, mut retried, mut audit) = (Vec::new(), None, Vec::new());
+        for (number, record) in (batch.seq..).zip(&batch.records) {
+            self.ledger.apply_record(record);
+            self.names.note_event(&record.event);
+            dead.extend(dead_letter::find_dead_letter(self.run_context(), number, record));
+            retried = dead_letter::find_retry_decision(record).or(retried);
+            audit.extend(audit::audit_event(self.run_context(), number, record));
+        }
+        audit.extend(self.take_refusal_entries(now));
+        let append = JournalAppend {
+            claim: self.claim.clone(),
+            head: self.take_changed_head(),
+            open: self.take_changed_waitpoints(&batch),
+            dead,
+            retried,
+            audit,
+            answers: self.take_answers(),
+            urgent: self.is_ending(),
+            last: self.driver.state().phase == RunPhase::Closed,
+            batch,
+        };
+        self.appending = Some(append.clone());
+        Some(append)
+    }
+
+    /// Takes a worker for each attempt that a row starts, and says how many.
+    pub fn take_workers(&mut self, batch: &JournalBatch) -> u32 {
+        let mut taken = 0;
+        for record in &batch.records {
+            if let Event::AttemptStarted { attempt, .. } = record.event {
+                self.ahead.insert(attempt);
+                taken += 1;
+            }
+        }
+        self.busy += taken;
+        taken
+    }
+
+    /// What lists show of it.
+    pub fn current_head(&self) -> RunHead {
+        build_run_head(self.driver.plan(), self.driver.state())
+    }
+
+    /// The head, if it is not what was stored last.
+    fn take_changed_head(&mut self) -> Option<RunHead> {
+        let state = self.driver.state();
+        let (status, closed) = (state.status(), state.phase == RunPhase::Closed);
+        if self.head.as_ref().is_some_and(|head| (head.status, head.closed) == (status, closed)) {
+            return None;
+        }
+        self.head = Some(self.current_head());
+        self.head.clone()
+    }
+
+    /// Whether the run is being brought to its end, for which space is kept back.
+    fn is_ending(&self) -> bool {
+        let state = self.driver.state();
+        state.cancel.is_some() || state.end.is_some()
+    }
+
+    /// All that is open, if that is not what was stored last.
+    fn take_changed_waitpoints(&mut self, batch: &JournalBatch) -> Option<Vec<WaitpointRow>> {
+        let state = self.driver.state();
+        let before = self.open.len();
+        self.open.retain(|opening| state.waitpoint(*opening).is_some_and(|opening| !opening.closed));
+        let mut changed = self.open.len() != before;
+        for JournalRecord { event, .. } in &batch.records {
+            let (Event::Opened { opening, .. } | Event::StepHeld { opening, .. }) = event else { continue };
+            let open = state.waitpoint(*opening).is_some_and(|opening| !opening.closed);
+            changed |= open && self.open.insert(*opening);
+        }
+        changed.then(|| self.waitpoint_rows())
+    }
+
+    fn waitpoint_rows(&self) -> Vec<WaitpointRow> {
+        let state = self.driver.state();
+        let rows = self.open.iter().filter_map(|number| Some((*number, state.waitpoint(*number)?)));
+        rows.map(|(opening, it)| WaitpointRow {
+            opening,
+            step: self.names.step_path(it.at),
+            kind: match it.kind {
+                WaitpointKind::Gate => "gate".to_owned(),
+                WaitpointKind::Wait => "wait".to_owned(),
+                WaitpointKind::Hold(_) => "hold".to_owned(),
+            },
+            message: it.message.clone(),
+            since: it.opened,
+        })
+        .collect()
+    }
+
+    /// The answers to letters that go with the append.
+    fn take_answers(&mut self) -> Vec<(InboxRequestId, Vec<u8>)> {
+        let mut answers = Vec::new();
+        for (token, result) in self.driver.undelivered_answers() {
+            if let Some(AnswerRecipient::Request(letter)) = self.asked.get(token) {
+                answers.push((*letter, RequestAnswer::from(result).to_bytes()));
+                self.asked.remove(token);
+            }
+        }
+        answers
+    }
+
+    /// The records of refused decisions whose answers wait for the append.
+    fn take_refusal_entries(&mut self, now: Timestamp) -> Vec<AuditEntry> {
+        let mut entries = Vec::new();
+        for (token, result) in self.driver.undelivered_answers() {
+            if let Some((attempt, refusal)) = self.decisions.remove(token).zip(result.as_ref().err()) {
+                entries.push(audit::audit_refused_decision(self.run_context(), now, &attempt, refusal));
+            }
+        }
+        entries
+    }
+
+    /// An answer that is due now.
+    pub fn poll_answer(&mut self, now: Timestamp) -> Option<InputAnswer> {
+        let (token, result) = self.driver.poll_answer()?;
+        let attempt = self.decisions.remove(&token).zip(result.as_ref().err());
+        let refused = attempt.map(|(attempt, refusal)| {
+            audit::audit_refused_decision(self.run_context(), now, &attempt, refusal)
+        });
+        Some(InputAnswer { asker: self.asked.remove(&token), result, refused })
+    }
+}
+
+/// What lists show of a run.
+fn build_run_head(plan: &Plan, state: &RunState) -> RunHead {
+    let workflow = &plan.definition.root().workflow;
+    let status = state.status();
+    RunHead {
+        workflow: workflow.id.to_string(),
+        version: workflow.version.clone(),
+        dialect: workflow.origin.dialect.clone(),
+        status,
+        native_status: workflow.words.run_word(status).to_owned(),
+        started_at: state.instances.first().map(|root| root.started),
+        finished_at: state.end.as_ref().map(|end| end.at),
+        closed: state.phase == RunPhase::Closed,
+        forked_from: state.start.as_ref().and_then(|start| start.forked_from.clone()),
+        cost: state.spent,
+    }
+}

@@ -1,0 +1,142 @@
+//! The children this process started for attempts, told apart from those it inherited.
+//!
+//! Owns the list of them and the moment of starting one. It makes this process the one that inherits the orphans of its
+//! workers, and answers the question that everything else hangs on: is this child of ours an orphan, or does a
+//! supervisor wait for it? A child is on the list before anyone can take it for an orphan, and is waited for before it
+//! is taken off.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    process::{Child, Command},
+    sync::{
+        Mutex, MutexGuard, Once, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
+
+use super::{
+    ProcessMark,
+    mark::VARIABLE,
+    process_table::{self, ProcessEntry, ProcessIdentity},
+};
+
+/// Held for reading while a child is started, for writing while it is decided who is an orphan.
+static STARTING: RwLock<()> = RwLock::new(());
+static KNOWN: Mutex<BTreeMap<i32, SupervisedChild>> = Mutex::new(BTreeMap::new());
+
+/// A child that a supervisor waits for.
+#[derive(Debug, Clone)]
+pub struct SupervisedChild {
+    pub start: u64,
+    pub mark: ProcessMark,
+    /// Tells it apart from a later child with the same number.
+    serial: u64,
+}
+
+/// A place on the list, until it is dropped. To be dropped after the child was waited for.
+#[derive(Debug)]
+pub struct ChildRegistration {
+    pub seen: ProcessIdentity,
+    serial: u64,
+}
+
+fn lock_children() -> MutexGuard<'static, BTreeMap<i32, SupervisedChild>> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on, orphans of our descendants become our children. Where the system cannot do that, they are still found by
+/// their marks as long as their parents live.
+pub fn become_subreaper() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let _ = set_child_subreaper(Some(getpid()));
+    });
+}
+
+/// Whether whoever started this process had the ends of children ignored. Then nobody would be told of them, and their
+/// numbers would be given to others while we still mean them.
+pub fn ignores_child_exits() -> bool {
+    static IGNORED: OnceLock<bool> = OnceLock::new();
+    const SIGCHLD: u64 = 1 << (17 - 1);
+    let read = || {
+        let status = fs::read_to_string("/proc/self/status").ok()?;
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+        Some(u64::from_str_radix(mask.trim(), 16).ok()? & SIGCHLD != 0)
+    };
+    *IGNORED.get_or_init(|| read().unwrap_or(false))
+}
+
+/// The marks this process carries as the worker of another engine.
+fn read_own_marks() -> Vec<ProcessMark> {
+    std::env::var_os(VARIABLE)
+        .map(|value| super::mark::parse_marks(value.as_encoded_bytes()))
+        .unwrap_or_default()
+}
+
+/// Starts a child and lists it.
+pub fn spawn_child(command: &mut Command, mark: &ProcessMark) -> io::Result<(Child, ChildRegistration)> {
+    static SERIAL: AtomicU64 = AtomicU64::new(0);
+    become_subreaper();
+    command.env(VARIABLE, mark.variable_value(&read_own_marks()));
+    let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+    let child = command.spawn()?;
+    let pid = child.id().cast_signed();
+    // It has not been waited for, so it is there, ended or not.
+    let start = process_table::read_process(pid).map_or(0, |entry| entry.seen.start);
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    lock_children().insert(pid, SupervisedChild { start, mark: mark.clone(), serial });
+    Ok((child, ChildRegistration { seen: ProcessIdentity { pid, start }, serial }))
+}
+
+impl Drop for ChildRegistration {
+    fn drop(&mut self) {
+        let mut list = lock_children();
+        if list.get(&self.seen.pid).is_some_and(|known| known.serial == self.serial) {
+            list.remove(&self.seen.pid);
+        }
+    }
+}
+
+/// All that supervisors wait for now.
+pub fn supervised_children() -> BTreeMap<i32, SupervisedChild> {
+    lock_children().clone()
+}
+
+/// Whether there are children of ours that nobody waits for. Quick; says yes when it cannot tell.
+pub fn may_have_orphans(us: i32) -> bool {
+    match process_table::read_adopted_children(us) {
+        Some(adopted) if adopted.is_empty() => false,
+        Some(adopted) => {
+            let list = lock_children();
+            adopted.iter().any(|pid| !list.contains_key(pid))
+        }
+        None => true,
+    }
+}
+
+/// Whether this is an orphan now, and not a child that someone is starting or waiting for.
+fn is_orphan(entry: &ProcessEntry, us: i32) -> bool {
+    let now =
+        process_table::read_process(entry.seen.pid).filter(|now| now.seen == entry.seen && now.parent == us);
+    now.is_some() && !lock_children().contains_key(&entry.seen.pid)
+}
+
+/// Those of the candidates that are orphans.
+pub fn filter_orphans(candidates: Vec<&ProcessEntry>, us: i32) -> Vec<&ProcessEntry> {
+    if candidates.is_empty() {
+        return candidates;
+    }
+    let _none_starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+    candidates.into_iter().filter(|entry| is_orphan(entry, us)).collect()
+}
+
+/// Takes an orphan that has ended out of the list of processes. Nobody else would.
+pub fn reap_orphan(entry: &ProcessEntry, us: i32) {
+    let _none_starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+    if let (true, Some(pid)) = (is_orphan(entry, us), Pid::from_raw(entry.seen.pid)) {
+        let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+    }
+}

@@ -1,0 +1,331 @@
+//! The processes of this machine as `/proc` shows them, and who of them belongs together.
+//!
+//! Owns reading a process's line and following links between processes. Refuses to know attempts and marks, and
+//! signals nobody. What it says is true only at the moment of reading: a pid means a process only together with the
+//! time it started ([`ProcessIdentity`]).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
+    io::Read,
+    path::Path,
+};
+
+use rustix::process::getpid;
+use serde::{Deserialize, Serialize};
+
+/// A process, told apart from later ones with the same number by when it started, in ticks since the machine did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProcessIdentity {
+    pub pid: i32,
+    pub start: u64,
+}
+
+/// What is known of one process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessEntry {
+    pub seen: ProcessIdentity,
+    pub parent: i32,
+    pub group: i32,
+    pub session: i32,
+    /// It can still do something. What is not live only waits for its parent to look.
+    pub live: bool,
+    /// The name of its program, at most 15 bytes, chosen by the process itself.
+    pub name: Vec<u8>,
+}
+
+/// Reads a line of `/proc/PID/stat`.
+pub fn parse_stat(line: &[u8]) -> Option<ProcessEntry> {
+    // The name is in brackets and may hold anything, brackets and spaces too.
+    let open = line.iter().position(|b| *b == b'(')?;
+    let close = line.iter().rposition(|b| *b == b')')?;
+    let pid = std::str::from_utf8(line.get(..open)?).ok()?.trim().parse().ok()?;
+    let name = line.get(open + 1..close)?.to_vec();
+    let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let number = |n: usize| fields.get(n)?.parse::<i32>().ok();
+    // A main thread that ended before the others looks dead, and is not.
+    let ended = matches!(*fields.first()?, "Z" | "X" | "x") && number(17)? <= 1;
+    Some(ProcessEntry {
+        seen: ProcessIdentity { pid, start: fields.get(19)?.parse().ok()? },
+        parent: number(1)?,
+        group: number(2)?,
+        session: number(3)?,
+        live: !ended,
+        name,
+    })
+}
+
+/// A file of the system, in as few calls as can be if it is no longer than expected.
+pub fn read_system_file(path: impl AsRef<Path>, expected: usize) -> Option<Vec<u8>> {
+    let mut file = File::open(path).ok()?;
+    let mut bytes = Vec::with_capacity(expected);
+    file.read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// One process, if it exists now.
+pub fn read_process(pid: i32) -> Option<ProcessEntry> {
+    parse_stat(&read_system_file(format!("/proc/{pid}/stat"), 1024)?)
+}
+
+/// The parent that a file in the form of `/proc/PID/stat` names.
+pub fn read_parent(file: &Path) -> Option<i32> {
+    Some(parse_stat(&read_system_file(file, 1024)?)?.parent)
+}
+
+/// This process itself. Its group and its session are 0 where who leads them is outside the space of its numbers.
+pub fn read_own_process() -> Option<ProcessEntry> {
+    read_process(getpid().as_raw_nonzero().get())
+}
+
+/// The group of this process, unless who leads it is outside.
+pub fn own_group() -> Option<i32> {
+    read_own_process().map(|entry| entry.group).filter(|group| *group > 0)
+}
+
+/// What the environment of a process held when its program began, if we may see it.
+pub fn read_environment(pid: i32) -> Option<Vec<u8>> {
+    read_system_file(format!("/proc/{pid}/environ"), 4096)
+}
+
+/// One variable of such an environment.
+pub fn find_variable<'a>(environment: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    environment.split(|b| *b == 0).find_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+}
+
+/// Whether a process has a pipe open.
+pub fn holds_pipe(pid: i32, pipe: u64) -> bool {
+    let wanted = format!("pipe:[{pipe}]");
+    let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    open.flatten()
+        .any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target.as_os_str() == wanted.as_str()))
+}
+
+/// The children that were handed to this process because their parents ended, and those its first thread started.
+/// None where the system does not tell.
+pub fn read_adopted_children(us: i32) -> Option<Vec<i32>> {
+    let list = read_system_file(format!("/proc/{us}/task/{us}/children"), 1024)?;
+    let list = String::from_utf8(list).ok()?;
+    Some(list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect())
+}
+
+/// How often to ask again for what was handed to us. One that is faster than this is met at the next look.
+const ADOPTED_ROUNDS: usize = 100;
+
+/// Every process there was, by number.
+#[derive(Debug, Default)]
+pub struct ProcessTable(BTreeMap<i32, ProcessEntry>);
+
+/// What is not part of a family, however it is linked to it.
+#[derive(Debug, Default)]
+pub struct FamilyBoundary {
+    /// Not these, and nothing through them.
+    pub pids: BTreeSet<i32>,
+    /// The session the family was born in. Any other session one of it is in was made by one of it. Without it,
+    /// sessions do not count.
+    pub session: Option<i32>,
+}
+
+impl ProcessTable {
+    pub fn read() -> ProcessTable {
+        let Ok(names) = fs::read_dir("/proc") else { return ProcessTable::default() };
+        let pids = names.flatten().filter_map(|name| name.file_name().to_str()?.parse::<i32>().ok());
+        ProcessTable::from_entries(pids.filter_map(read_process))
+    }
+
+    pub fn from_entries(entries: impl IntoIterator<Item = ProcessEntry>) -> ProcessTable {
+        ProcessTable(entries.into_iter().map(|entry| (entry.seen.pid, entry)).collect())
+    }
+
+    /// Reading all takes a while. What was handed to this process meanwhile is read too, until there is nothing new: so
+    /// nothing is missed because its parent ended at the wrong moment. Children are handed on before the end of their
+    /// parent shows, so when all that is listed has been read, either one of a line is seen alive or the line is over.
+    pub fn with_adopted(mut self, us: i32) -> ProcessTable {
+        for _ in 0..ADOPTED_ROUNDS {
+            let mut fresh = read_adopted_children(us).unwrap_or_default();
+            fresh.retain(|pid| self.get(*pid).is_none_or(|entry| entry.parent != us));
+            if fresh.is_empty() {
+                break;
+            }
+            self.0.extend(fresh.into_iter().filter_map(|pid| Some((pid, read_process(pid)?))));
+        }
+        self
+    }
+
+    pub fn get(&self, pid: i32) -> Option<&ProcessEntry> {
+        self.0.get(&pid)
+    }
+
+    /// The same process, not another one of its number.
+    pub fn find_same(&self, seen: ProcessIdentity) -> Option<&ProcessEntry> {
+        self.get(seen.pid).filter(|entry| entry.seen == seen)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &ProcessEntry> {
+        self.0.values()
+    }
+
+    /// A process and all above it.
+    pub fn ancestry(&self, pid: i32) -> BTreeSet<i32> {
+        let mut line = BTreeSet::new();
+        let mut at = pid;
+        while at > 0 && line.insert(at) {
+            at = self.get(at).map_or(0, |entry| entry.parent);
+        }
+        line
+    }
+
+    /// The roots, what they started, what is in a group that one of these leads, and in a session that one of them
+    /// made.
+    pub fn find_family(
+        &self,
+        roots: impl IntoIterator<Item = i32>,
+        outside: &FamilyBoundary,
+    ) -> Vec<&ProcessEntry> {
+        let links = ProcessLinks::from_table(self);
+        let mut found = BTreeSet::new();
+        let mut next: Vec<i32> = roots.into_iter().collect();
+        while let Some(pid) = next.pop() {
+            let Some(entry) = self.get(pid) else { continue };
+            if outside.pids.contains(&pid) || !found.insert(pid) {
+                continue;
+            }
+            next.extend(links.children.get(&pid).into_iter().flatten());
+            next.extend(links.groups.get(&pid).into_iter().flatten());
+            if outside.session.is_some_and(|home| home != entry.session) {
+                next.extend(links.sessions.get(&entry.session).into_iter().flatten());
+            }
+        }
+        found.iter().filter_map(|pid| self.get(*pid)).collect()
+    }
+}
+
+/// The links of a table, the other way round.
+#[derive(Debug, Default)]
+struct ProcessLinks {
+    children: BTreeMap<i32, Vec<i32>>,
+    groups: BTreeMap<i32, Vec<i32>>,
+    sessions: BTreeMap<i32, Vec<i32>>,
+}
+
+impl ProcessLinks {
+    fn from_table(table: &ProcessTable) -> ProcessLinks {
+        let mut links = ProcessLinks::default();
+        for ProcessEntry { seen: ProcessIdentity { pid, .. }, parent, group, session, .. } in table.iter() {
+            links.children.entry(*parent).or_default().push(*pid);
+            // The kernel's own threads are all in group and session 0.
+            if *group > 0 {
+                links.groups.entry(*group).or_default().push(*pid);
+            }
+            if *session > 0 {
+                links.sessions.entry(*session).or_default().push(*pid);
+            }
+        }
+        links
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(pid: i32, parent: i32, group: i32, session: i32) -> ProcessEntry {
+        ProcessEntry {
+            seen: ProcessIdentity { pid, start: u64::from(pid.unsigned_abs()) },
+            parent,
+            group,
+            session,
+            live: true,
+            name: Vec::new(),
+        }
+    }
+
+    fn family(table: &ProcessTable, root: i32, outside: &FamilyBoundary) -> Vec<i32> {
+        table.find_family([root], outside).iter().map(|entry| entry.seen.pid).collect()
+    }
+
+    #[test]
+    fn a_name_with_brackets_and_spaces_is_read() {
+        let line = b"42 (a) R (b c) S 7 42 9 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 777 1 2 3\n";
+        let read = parse_stat(line).expect("it is a line");
+        assert_eq!(
+            (read.seen, read.parent, read.group, read.session),
+            (ProcessIdentity { pid: 42, start: 777 }, 7, 42, 9)
+        );
+        assert_eq!(read.name, b"a) R (b c");
+        assert!(read.live);
+    }
+
+    /// So it is in a container whose command was started from outside.
+    #[test]
+    fn a_session_may_be_led_from_outside() {
+        let line = b"7 (skein) S 1 0 0 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 777 1 2 3\n";
+        let read = parse_stat(line).expect("it is a line");
+        assert_eq!((read.group, read.session), (0, 0));
+    }
+
+    #[test]
+    fn a_zombie_is_live_while_other_threads_run() {
+        let line = |state: &str, threads: i32| {
+            format!("1 (x) {state} 0 0 0 0 0 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5 0 0").into_bytes()
+        };
+        assert!(!parse_stat(&line("Z", 1)).expect("a line").live);
+        assert!(parse_stat(&line("Z", 2)).expect("a line").live);
+        assert!(parse_stat(&line("S", 1)).expect("a line").live);
+    }
+
+    #[test]
+    fn nonsense_is_no_process() {
+        for bad in ["", "x", "1 (a", "1 a)", "1 (a) S", "1 (a) S 1 2 3", ") 1 (", "99999999999 (a) S 1 1 1"] {
+            assert_eq!(parse_stat(bad.as_bytes()), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn this_process_is_there() {
+        let us = i32::try_from(std::process::id()).expect("a pid");
+        let table = ProcessTable::read();
+        let entry = table.get(us).expect("we exist");
+        assert!(entry.live);
+        assert_eq!(table.find_same(ProcessIdentity { pid: us, start: entry.seen.start + 1 }), None);
+        assert!(table.ancestry(us).contains(&entry.parent));
+    }
+
+    #[test]
+    fn a_family_follows_parents_groups_and_sessions_it_made() {
+        // 10 is the engine in session 5, 20 its child; 21 left by a session, 22 shares it though its parent is us.
+        let table = ProcessTable::from_entries([
+            entry(10, 5, 10, 5),
+            entry(20, 10, 20, 5),
+            entry(21, 20, 21, 21),
+            entry(22, 10, 21, 21),
+            entry(23, 10, 20, 5),
+            entry(24, 10, 24, 21),
+            entry(30, 10, 30, 5),
+            entry(31, 30, 30, 5),
+        ]);
+        let outside = FamilyBoundary { pids: [10, 30].into(), session: Some(5) };
+        assert_eq!(family(&table, 20, &outside), [20, 21, 22, 23, 24]);
+        assert_eq!(family(&table, 20, &FamilyBoundary { session: None, ..outside }), [20, 21, 22, 23]);
+    }
+
+    #[test]
+    fn a_family_never_reaches_through_what_is_outside() {
+        let table = ProcessTable::from_entries([
+            entry(10, 5, 10, 5),
+            entry(20, 10, 20, 5),
+            entry(40, 20, 20, 5),
+            entry(41, 40, 41, 5),
+        ]);
+        let outside = FamilyBoundary { pids: [40].into(), session: Some(5) };
+        assert_eq!(family(&table, 20, &outside), [20]);
+    }
+
+    #[test]
+    fn a_variable_is_found_by_its_whole_name() {
+        let environment = b"XSKEIN=1\0SKEIN=two=2\0SKEINX=3\0";
+        assert_eq!(find_variable(environment, "SKEIN"), Some(&b"two=2"[..]));
+        assert_eq!(find_variable(environment, "SKE"), None);
+    }
+}

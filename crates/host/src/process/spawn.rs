@@ -1,0 +1,136 @@
+//! Starting a child with exactly what its task says, and the ends of its pipes that are ours.
+//!
+//! Owns the moment of starting. Refuses to run code of ours between fork and exec.
+
+use std::{
+    ffi::OsStr,
+    io::{self, PipeReader, PipeWriter},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+        unix::process::CommandExt,
+    },
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use rustix::{
+    fs::fstat,
+    process::{Pid, PidfdFlags, Resource, Signal, getrlimit, kill_process_group, pidfd_open},
+};
+
+use super::{
+    ProcessOutcome, ProgramLookupError, StartRefusal,
+    children::{self, ChildRegistration},
+    outcome::classify_start_error,
+    output::OutputStream,
+    process_spec::ProcessSpec,
+    program,
+};
+
+/// Descriptors that workers leave for the journal and everything else.
+const RESERVE: u64 = 64;
+
+/// A child that runs, or has run already, and that only its supervisor waits for.
+#[derive(Debug)]
+pub struct SpawnedProcess {
+    pub listed: ChildRegistration,
+    pub pidfd: OwnedFd,
+    pub stdin: Option<OwnedFd>,
+    pub outputs: Vec<(OutputStream, PipeReader)>,
+    /// The numbers of its output's pipes.
+    pub pipes: Vec<u64>,
+}
+
+pub fn spawn_process(task: &mut ProcessSpec) -> Result<SpawnedProcess, ProcessOutcome> {
+    if children::ignores_child_exits() {
+        return Err(ProcessOutcome::CannotStart(StartRefusal::Unseen));
+    }
+    // Ours must be closed when its own are, or who speaks with it would wait for ever.
+    let talk = task.talk.take();
+    let task = &*task;
+    let program = resolve_program(task)?;
+    let refused = |error: io::Error| classify_start_error(&error, &program, &task.directory);
+    let (outputs, stdout, stderr) = open_pipes(task.stdout.is_some() && talk.is_none()).map_err(refused)?;
+    let mut pipes: Vec<u64> = outputs.iter().filter_map(|(_, pipe)| Some(fstat(pipe).ok()?.st_ino)).collect();
+    pipes.extend(talk.as_ref().and_then(|talk| Some(fstat(&talk.stdout).ok()?.st_ino)));
+    let (stdin, stdout) = match talk {
+        Some(talk) => (Stdio::from(talk.stdin), Stdio::from(talk.stdout)),
+        None if task.stdin.is_empty() => (Stdio::null(), Stdio::from(stdout)),
+        None => (Stdio::piped(), Stdio::from(stdout)),
+    };
+    let mut command = build_command(task, &program)?;
+    command.current_dir(&task.directory).process_group(0).stdin(stdin).stdout(stdout).stderr(stderr);
+    let (mut child, listed) = children::spawn_child(&mut command, &task.mark).map_err(refused)?;
+    // The other ends of the pipes are in there.
+    drop(command);
+    let stdin = child.stdin.take().map(OwnedFd::from);
+    let ready = stdin.as_ref().map_or(Ok(()), set_nonblocking);
+    let pid = Pid::from_child(&child);
+    match ready.and_then(|()| Ok(pidfd_open(pid, PidfdFlags::empty())?)) {
+        Ok(pidfd) => Ok(SpawnedProcess { listed, pidfd, stdin, outputs, pipes }),
+        Err(error) => {
+            // Nobody could watch it, so it must not run.
+            let _ = kill_process_group(pid, Signal::KILL);
+            let _ = child.wait();
+            Err(refused(error))
+        }
+    }
+}
+
+/// The command that starts the program, in its sandbox if it has one.
+fn build_command(task: &ProcessSpec, program: &Path) -> Result<Command, ProcessOutcome> {
+    let Some(sandbox) = &task.sandbox else {
+        let mut command = Command::new(program);
+        let environment = task.environment.iter().map(|(name, value)| (name, value));
+        command.args(&task.arguments).env_clear().envs(environment);
+        return Ok(command);
+    };
+    sandbox.build_command(program, &task.arguments, &task.environment).ok_or_else(|| {
+        ProcessOutcome::CannotStart(StartRefusal::Other(
+            "a path of its sandbox is not valid UTF-8; rename it".into(),
+        ))
+    })
+}
+
+fn set_nonblocking(fd: &impl AsFd) -> io::Result<()> {
+    Ok(rustix::io::ioctl_fionbio(fd, true)?)
+}
+
+type OutputPipes = (Vec<(OutputStream, PipeReader)>, PipeWriter, PipeWriter);
+
+/// One pipe for both streams keeps their order; two keep them apart.
+fn open_pipes(apart: bool) -> io::Result<OutputPipes> {
+    let (both, stderr) = io::pipe()?;
+    check_descriptor_limit([both.as_raw_fd(), stderr.as_raw_fd()])?;
+    set_nonblocking(&both)?;
+    if !apart {
+        let stdout = stderr.try_clone()?;
+        return Ok((vec![(OutputStream::Both, both)], stdout, stderr));
+    }
+    let (out, stdout) = io::pipe()?;
+    set_nonblocking(&out)?;
+    Ok((vec![(OutputStream::Out, out), (OutputStream::Both, both)], stdout, stderr))
+}
+
+/// A new descriptor has the lowest number that is free, so there are about as many left as there are numbers above it. One
+/// may have taken the place of another that was closed just now; two rarely have.
+fn check_descriptor_limit(new: [RawFd; 2]) -> io::Result<()> {
+    let number = new.into_iter().max().and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) if number + RESERVE >= limit => Err(rustix::io::Errno::MFILE.into()),
+        _ => Ok(()),
+    }
+}
+
+fn resolve_program(task: &ProcessSpec) -> Result<PathBuf, ProcessOutcome> {
+    let name = task.program.as_os_str();
+    if Path::new(name).is_absolute() {
+        return Ok(task.program.clone());
+    }
+    let path = task.environment.iter().rev().find(|(name, _)| name == "PATH");
+    let path = path.map_or(OsStr::new(""), |(_, value)| value);
+    program::find_program(name, path, std::slice::from_ref(&task.directory)).map_err(|error| match error {
+        ProgramLookupError::NotExecutable(_) => ProcessOutcome::NotExecutable(error.to_string()),
+        _ => ProcessOutcome::NotFound(error.to_string()),
+    })
+}

@@ -1,0 +1,151 @@
+//! Starting an attempt's process under a supervisor of its own, and a handle to stop it by.
+//!
+//! Owns the thread and how it is woken. What the thread does is in `process`.
+
+use std::{
+    fmt,
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI32, AtomicU8, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::{ProcessOutcome, ProcessReport, ProcessSpec, StartRefusal, supervisor};
+
+/// What is wanted of a supervisor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StopRequest {
+    Nothing = 0,
+    Stop = 1,
+    Kill = 2,
+}
+
+/// How a supervisor is told, and tells what it started.
+#[derive(Debug)]
+pub struct StopSignal {
+    wish: AtomicU8,
+    pid: AtomicI32,
+    fd: Option<OwnedFd>,
+}
+
+impl StopSignal {
+    fn new() -> StopSignal {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+        StopSignal { wish: AtomicU8::new(0), pid: AtomicI32::new(0), fd }
+    }
+
+    fn request(&self, wish: StopRequest) {
+        self.wish.fetch_max(wish as u8, Ordering::SeqCst);
+        if let Some(fd) = &self.fd {
+            // Full only when it rings already.
+            let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
+        }
+    }
+
+    pub fn fd(&self) -> Option<&OwnedFd> {
+        self.fd.as_ref()
+    }
+
+    /// What is wanted now. The bell is quiet until someone wants more.
+    pub fn take_request(&self) -> StopRequest {
+        if let Some(fd) = &self.fd {
+            let _ = rustix::io::read(fd, &mut [0_u8; 8]);
+        }
+        self.current_request()
+    }
+
+    pub fn current_request(&self) -> StopRequest {
+        match self.wish.load(Ordering::SeqCst) {
+            0 => StopRequest::Nothing,
+            1 => StopRequest::Stop,
+            _ => StopRequest::Kill,
+        }
+    }
+
+    pub fn set_pid(&self, pid: i32) {
+        self.pid.store(pid, Ordering::SeqCst);
+    }
+}
+
+/// A process that was started. Dropping it changes nothing.
+#[derive(Debug, Clone)]
+pub struct ProcessHandle {
+    bell: Arc<StopSignal>,
+}
+
+impl ProcessHandle {
+    /// Asks the process and all it started to end, and ends what is still there after its grace. What has ended before
+    /// it heard of this is not stopped but ended.
+    pub fn stop(&self) {
+        self.bell.request(StopRequest::Stop);
+    }
+
+    /// Ends it without asking.
+    pub fn kill(&self) {
+        self.bell.request(StopRequest::Kill);
+    }
+
+    /// The number of the process, once there is one. For people: it may have ended.
+    pub fn pid(&self) -> Option<i32> {
+        Some(self.bell.pid.load(Ordering::SeqCst)).filter(|pid| *pid > 0)
+    }
+}
+
+/// Called once with how it ended.
+type ExitCallback = Box<dyn FnOnce(ProcessReport) + Send>;
+
+/// The one who is to be told, wherever it has to be told from.
+#[derive(Clone)]
+struct OnceCallback(Arc<Mutex<Option<ExitCallback>>>);
+
+impl fmt::Debug for OnceCallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Once")
+    }
+}
+
+impl OnceCallback {
+    fn call(&self, ended: ProcessReport) {
+        let done = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(done) = done {
+            done(ended);
+        }
+    }
+}
+
+/// Starts a program and watches it until nothing of it is left. `handle` is given what it can be stopped by, before
+/// there is a process.
+pub fn run_process(task: ProcessSpec, handle: impl FnOnce(ProcessHandle)) -> ProcessReport {
+    let (began, bell) = (Instant::now(), Arc::new(StopSignal::new()));
+    handle(ProcessHandle { bell: Arc::clone(&bell) });
+    supervise(task, &bell, began)
+}
+
+/// The same on a thread of its own, from which `done` is called with how it ended. It is called on this one, before
+/// this returns, only when not even a thread can be had.
+pub fn start_process(task: ProcessSpec, done: impl FnOnce(ProcessReport) + Send + 'static) -> ProcessHandle {
+    let (began, bell) = (Instant::now(), Arc::new(StopSignal::new()));
+    let once = OnceCallback(Arc::new(Mutex::new(Some(Box::new(done)))));
+    let (theirs, last) = (Arc::clone(&bell), once.clone());
+    let body = move || last.call(supervise(task, &theirs, began));
+    let thread = thread::Builder::new().name("worker".to_owned()).spawn(body);
+    if thread.is_err() {
+        once.call(ProcessReport::without_process(
+            ProcessOutcome::CannotStart(StartRefusal::Processes),
+            began,
+        ));
+    }
+    ProcessHandle { bell }
+}
+
+fn supervise(task: ProcessSpec, bell: &StopSignal, began: Instant) -> ProcessReport {
+    match bell.fd {
+        Some(_) => supervisor::supervise(task, bell, began),
+        None => ProcessReport::without_process(ProcessOutcome::CannotStart(StartRefusal::Files), began),
+    }
+}

@@ -1,0 +1,403 @@
+//! Watching one process from its start until nothing of it is left.
+//!
+//! Owns the loop that waits for everything at once: output, room for input, the end of the process, its deadlines, and
+//! someone who wants it stopped. Nothing in it can block on the worker, and it wakes only when there is something to do.
+//!
+//! ```text
+//! Running --ended--> Settling --all gone--> Over
+//!    |                  | some are left
+//!    | stop, timeout    v
+//!    +--------------> Ending --all gone, or cannot be--> Over
+//! ```
+
+use std::{
+    io::Read,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    process::{WaitId, WaitIdOptions, WaitIdStatus, waitid},
+};
+use skein_core::time::Millis;
+
+use super::{
+    LeakedProcess, ProcessOutcome, ProcessReport, StartRefusal,
+    deadlines::{ProcessDeadlines, to_duration},
+    escape_for_terminal,
+    family::ProcessFamily,
+    oom,
+    output::ProcessOutput,
+    process_record::ProcessRecordGuard,
+    process_spec::ProcessSpec,
+    process_table::ProcessEntry,
+    spawn::{SpawnedProcess, spawn_process},
+    start::{StopRequest, StopSignal},
+    termination::{ProcessTermination, open_pidfds},
+};
+
+/// How long what the process started may take to end after it.
+const SETTLE: Duration = Duration::from_millis(500);
+/// How long what it left behind is asked before it is killed.
+const LEFT_GRACE: Duration = Duration::from_secs(2);
+/// The size of a read, and how many of them are done before everything else is looked at. Together they are as much
+/// as a pipe can hold.
+const PIECE: usize = 16 * 1024;
+const PIECES: usize = 64;
+
+enum SupervisionStage {
+    Running,
+    /// It ended; what it started has until then. Some of that is held, to wait for its end.
+    Settling(Instant, Vec<OwnedFd>),
+    Ending(Box<ProcessTermination>),
+    Over,
+}
+
+struct ProcessSupervisor<'a> {
+    task: &'a ProcessSpec,
+    bell: &'a StopSignal,
+    spawned: SpawnedProcess,
+    output: ProcessOutput,
+    family: ProcessFamily,
+    stage: SupervisionStage,
+    limits: ProcessDeadlines,
+    /// What is to be written, and how much of it was.
+    input: (Arc<[u8]>, usize),
+    /// How it ended or why it is made to, whichever was known first.
+    how: Option<ProcessOutcome>,
+    ended: bool,
+    leaked: Vec<LeakedProcess>,
+    ooms: u64,
+    buffer: Vec<u8>,
+}
+
+/// Which of the things waited for has happened.
+#[derive(Default)]
+struct PollReadiness {
+    bell: bool,
+    ended: bool,
+    stdin: bool,
+    outputs: Vec<bool>,
+    held: Vec<bool>,
+}
+
+pub fn supervise(mut task: ProcessSpec, bell: &StopSignal, began: Instant) -> ProcessReport {
+    let ooms = oom::recent_oom_kills();
+    if bell.current_request() > StopRequest::Nothing {
+        return ProcessReport::without_process(ProcessOutcome::Stopped, began);
+    }
+    let mut output = ProcessOutput::new(&mut task);
+    let spawned = match spawn_process(&mut task) {
+        Ok(spawned) => spawned,
+        Err(how) => {
+            output
+                .push(super::output::OutputStream::Both, format!("[skein: {}]\n", how.message()).as_bytes());
+            let (log, stdout, _) = output.finish();
+            return ProcessReport { log, stdout, ..ProcessReport::without_process(how, began) };
+        }
+    };
+    let seen = spawned.listed.seen;
+    bell.set_pid(seen.pid);
+    let note = ProcessRecordGuard::write_record(&task, seen);
+    let family = ProcessFamily::new(seen, task.mark.clone(), spawned.pipes.clone());
+    let input = (Arc::clone(&task.stdin), 0);
+    let mut supervisor = ProcessSupervisor {
+        limits: ProcessDeadlines::new(&task, began),
+        task: &task,
+        bell,
+        spawned,
+        output,
+        family,
+        stage: SupervisionStage::Running,
+        input,
+        how: None,
+        ended: false,
+        leaked: Vec::new(),
+        ooms,
+        buffer: vec![0; PIECE],
+    };
+    supervisor.watch_until_over();
+    let ended = supervisor.finish(began);
+    drop(note);
+    ended
+}
+
+impl SupervisionStage {
+    /// Ends that are waited for beside that of the process itself.
+    fn held_pidfds(&self) -> &[OwnedFd] {
+        match self {
+            SupervisionStage::Settling(_, held) => held,
+            SupervisionStage::Ending(ending) => ending.held_pidfds(),
+            SupervisionStage::Running | SupervisionStage::Over => &[],
+        }
+    }
+
+    /// These of them have come.
+    fn drop_exited(&mut self, ended: &[bool], now: Instant) {
+        match self {
+            // It looks at each step, and holds anew what is still there.
+            SupervisionStage::Settling(_, held) => held.clear(),
+            SupervisionStage::Ending(ending) => ending.drop_exited(ended, now),
+            SupervisionStage::Running | SupervisionStage::Over => {}
+        }
+    }
+}
+
+fn add_poll<'a>(polled: &mut Vec<PollFd<'a>>, fd: Option<&'a OwnedFd>, flags: PollFlags) -> Option<usize> {
+    polled.push(PollFd::new(fd?, flags));
+    Some(polled.len() - 1)
+}
+
+impl ProcessSupervisor<'_> {
+    fn watch_until_over(&mut self) {
+        loop {
+            let now = Instant::now();
+            self.output.report_progress(now);
+            self.advance(now);
+            if matches!(self.stage, SupervisionStage::Over) {
+                return;
+            }
+            let ready = self.wait_for_events(now);
+            self.read_outputs(&ready);
+            if ready.stdin {
+                self.write_stdin();
+            }
+            let now = Instant::now();
+            // Its own end comes before anything that is wanted of it.
+            if ready.ended {
+                self.handle_exit(now);
+            }
+            if ready.bell {
+                self.handle_stop_signal(now);
+            }
+            if ready.held.contains(&true) {
+                self.stage.drop_exited(&ready.held, now);
+            }
+        }
+    }
+
+    /// Waits until something happens or is due.
+    fn wait_for_events(&self, now: Instant) -> PollReadiness {
+        let mut polled = Vec::with_capacity(8);
+        let bell = add_poll(&mut polled, self.bell.fd(), PollFlags::IN);
+        // What has ended would wake us for ever.
+        let child = (!self.ended).then_some(&self.spawned.pidfd);
+        let ended = add_poll(&mut polled, child, PollFlags::IN);
+        let stdin = add_poll(&mut polled, self.spawned.stdin.as_ref(), PollFlags::OUT);
+        let held = polled.len();
+        polled.extend(self.stage.held_pidfds().iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        let outputs = polled.len();
+        polled.extend(self.spawned.outputs.iter().map(|(_, pipe)| PollFd::new(pipe, PollFlags::IN)));
+        let timeout = self.next_due(now).map(|due| due.saturating_duration_since(now));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        if poll(&mut polled, timeout.as_ref()).is_err() {
+            return PollReadiness::default();
+        }
+        let happened: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let at = |index: Option<usize>| index.is_some_and(|index| happened[index]);
+        PollReadiness {
+            bell: at(bell),
+            ended: at(ended),
+            stdin: at(stdin),
+            outputs: happened[outputs..].to_vec(),
+            held: happened[held..outputs].to_vec(),
+        }
+    }
+
+    fn next_due(&self, now: Instant) -> Option<Instant> {
+        let stage = match &self.stage {
+            SupervisionStage::Running => self.limits.next_deadline().map(|(at, _)| at),
+            SupervisionStage::Settling(until, _) => Some(*until),
+            SupervisionStage::Ending(ending) => Some(ending.wake_at()),
+            SupervisionStage::Over => None,
+        };
+        [stage, self.output.progress_due(now)].into_iter().flatten().min()
+    }
+
+    fn advance(&mut self, now: Instant) {
+        match &mut self.stage {
+            SupervisionStage::Running => {
+                if let Some((_, which)) = self.limits.next_deadline().filter(|(at, _)| *at <= now) {
+                    self.begin_stop(ProcessOutcome::TimedOut(which), now);
+                }
+            }
+            SupervisionStage::Settling(until, _) => {
+                let until = *until;
+                self.settle_leftovers(until, now);
+            }
+            SupervisionStage::Ending(ending) => {
+                let over = ending.advance(now, &mut || self.family.find_members());
+                if let Some(left) = over {
+                    self.record_survivors(&left);
+                    self.stage = SupervisionStage::Over;
+                }
+            }
+            SupervisionStage::Over => {}
+        }
+    }
+
+    /// Reads what there is, but not so long that nothing else gets its turn.
+    fn read_outputs(&mut self, ready: &PollReadiness) {
+        let mut ready = ready.outputs.iter();
+        let (buffer, output, limits) = (&mut self.buffer, &mut self.output, &mut self.limits);
+        self.spawned.outputs.retain_mut(|(stream, pipe)| {
+            if !ready.next().is_some_and(|ready| *ready) {
+                return true;
+            }
+            for _ in 0..PIECES {
+                match pipe.read(buffer) {
+                    Ok(0) => return false,
+                    Ok(n) => {
+                        limits.note_output(Instant::now());
+                        output.push(*stream, &buffer[..n]);
+                    }
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return true,
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(_) => return false,
+                }
+            }
+            true
+        });
+    }
+
+    fn read_all_outputs(&mut self) {
+        self.read_outputs(&PollReadiness {
+            outputs: vec![true; self.spawned.outputs.len()],
+            ..PollReadiness::default()
+        });
+    }
+
+    /// Writes what there is room for. Who does not want more is not an error.
+    fn write_stdin(&mut self) {
+        let Some(stdin) = &self.spawned.stdin else { return };
+        let (bytes, written) = (&self.input.0, &mut self.input.1);
+        let open = loop {
+            match rustix::io::write(stdin, &bytes[*written..]) {
+                Ok(n) => *written += n,
+                Err(Errno::AGAIN) => break true,
+                Err(Errno::INTR) => {}
+                Err(_) => break false,
+            }
+            if *written >= bytes.len() {
+                break false;
+            }
+        };
+        if !open {
+            self.spawned.stdin = None;
+        }
+    }
+
+    /// How the process ended, if it did. It stays where it is, so that its number and its group stay its own.
+    fn peek_exit(&self) -> Option<ProcessOutcome> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::PidFd(self.spawned.pidfd.as_fd()), options) {
+            Ok(status) => Some(self.classify_exit(status?)),
+            Err(Errno::INTR) => None,
+            // Someone else has waited for it.
+            Err(_) => Some(ProcessOutcome::CannotStart(StartRefusal::Unseen)),
+        }
+    }
+
+    fn handle_exit(&mut self, now: Instant) {
+        let Some(how) = self.peek_exit() else { return };
+        self.spawned.stdin = None;
+        self.ended = true;
+        self.how.get_or_insert(how);
+        if matches!(self.stage, SupervisionStage::Running) {
+            self.stage = SupervisionStage::Settling(now + SETTLE, Vec::new());
+            // Its last words may be in the pipe still.
+            self.read_all_outputs();
+        }
+    }
+
+    fn classify_exit(&self, status: WaitIdStatus) -> ProcessOutcome {
+        if let Some(signal) = status.terminating_signal() {
+            let oom = signal == 9 && oom::count_oom_kills() > self.ooms;
+            return ProcessOutcome::Signal { signal, core: status.dumped(), oom };
+        }
+        ProcessOutcome::Exited(status.exit_status().unwrap_or(0))
+    }
+
+    fn handle_stop_signal(&mut self, now: Instant) {
+        let wish = self.bell.take_request();
+        if wish == StopRequest::Nothing {
+            return;
+        }
+        if matches!(self.stage, SupervisionStage::Running) {
+            self.begin_stop(ProcessOutcome::Stopped, now);
+        }
+        match &mut self.stage {
+            SupervisionStage::Settling(until, _) => *until = now,
+            SupervisionStage::Ending(ending) if wish == StopRequest::Kill => ending.skip_grace(now),
+            _ => {}
+        }
+    }
+
+    /// It is made to end, unless it has ended by itself.
+    fn begin_stop(&mut self, why: ProcessOutcome, now: Instant) {
+        if self.peek_exit().is_some() {
+            return self.handle_exit(now);
+        }
+        self.how = Some(why);
+        self.begin_termination(to_duration(self.task.grace), now);
+    }
+
+    /// The process has ended. Is that all?
+    fn settle_leftovers(&mut self, until: Instant, now: Instant) {
+        let quiet = self.spawned.outputs.is_empty();
+        if quiet && !self.family.may_have_members() {
+            self.stage = SupervisionStage::Over;
+            return;
+        }
+        if now < until && (!quiet || !self.stage.held_pidfds().is_empty()) {
+            return;
+        }
+        let left = self.family.find_members();
+        if left.is_empty() {
+            self.stage = SupervisionStage::Over;
+        } else if now < until {
+            self.stage = SupervisionStage::Settling(until, open_pidfds(&left));
+        } else {
+            self.leaked = left.iter().map(|entry| describe_leaked(entry, false)).collect();
+            self.begin_termination(to_duration(self.task.grace).min(LEFT_GRACE), now);
+        }
+    }
+
+    /// Everything of it is to end.
+    fn begin_termination(&mut self, grace: Duration, now: Instant) {
+        let group = self.spawned.listed.seen.pid;
+        self.stage = SupervisionStage::Ending(Box::new(ProcessTermination::new(Some(group), grace, now)));
+        self.advance(now);
+    }
+
+    /// These could not be ended.
+    fn record_survivors(&mut self, left: &[ProcessEntry]) {
+        for entry in left {
+            match self.leaked.iter_mut().find(|leaked| leaked.pid == entry.seen.pid) {
+                Some(known) => known.alive = true,
+                None => self.leaked.push(describe_leaked(entry, true)),
+            }
+        }
+    }
+
+    fn finish(mut self, began: Instant) -> ProcessReport {
+        // The second time finds the end of a pipe that was full.
+        self.read_all_outputs();
+        self.read_all_outputs();
+        let held = !self.spawned.outputs.is_empty();
+        let wait = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let _ = waitid(WaitId::PidFd(self.spawned.pidfd.as_fd()), wait);
+        let (log, stdout, recent) = self.output.finish();
+        let (tail, recent) = (recent.tail_lines(), recent.recent_lines());
+        let took = Millis(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
+        let how = self.how.unwrap_or(ProcessOutcome::Stopped);
+        ProcessReport { how, took, leaked: self.leaked, held, log, stdout, tail, recent }
+    }
+}
+
+fn describe_leaked(entry: &ProcessEntry, alive: bool) -> LeakedProcess {
+    LeakedProcess { pid: entry.seen.pid, name: escape_for_terminal(&entry.name), alive }
+}

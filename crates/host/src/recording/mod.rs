@@ -1,0 +1,375 @@
+//! A recording: what the workers of a run were asked, and what came of it, as files that a team keeps with its workflow.
+//!
+//! Owns the layout and its words. Refuses to know how work is asked for or done. Everything in it is sorted and without
+//! times, ids and paths of the machine, so that recording the same again changes nothing.
+//!
+//! ```text
+//! recording.json                     which workflow it is of
+//! decisions.json                     what people decided, and the signals that came
+//! steps/<path>/<role>-<visit>.<iteration>.<n>.json      one request and its result
+//! steps/<path>/<role>-<visit>.<iteration>.<n>.files/    the files that it changed in its workspace
+//! steps/<path>/<role>-<visit>.<iteration>.<n>.apart/    the files that it gave elsewhere
+//! try-<n>/steps/…                    the same for a run that was retried as a whole
+//! ```
+
+mod decisions;
+mod marker;
+mod placeholders;
+mod request_diff;
+mod workspace_scan;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use skein_core::{
+    engine::{AttemptEnd, AttemptRole, Cost, EvidenceResult},
+    time::Timestamp,
+};
+
+pub(crate) use self::decisions::TIME;
+pub use self::{
+    decisions::{RecordedAnswer, RecordedDecision, collect_decisions, is_recorded_hold, recorded_waitpoint},
+    marker::{RecordingMarker, attempt_ordinal, read_markers},
+    placeholders::PathPlaceholders,
+    request_diff::diff_requests,
+    workspace_scan::{FileSignatures, RecordedChange, RecordedChangeKind, RecordedFiles, WorkspaceScan},
+};
+use crate::json_text::escape_invisible;
+use crate::workspace::{
+    RootFolder,
+    root::{EntryKind, FilePathError},
+};
+
+const ABOUT: &str = "recording.json";
+const DECISIONS: &str = "decisions.json";
+const STEPS: &str = "steps";
+/// The name of its hash in a request.
+const HASH: &str = "hash";
+/// The layout that this version reads and writes.
+const FORMAT: u64 = 1;
+/// One request and its result are smaller.
+const ENTRY_BYTES: u64 = 16 * 1024 * 1024;
+/// No more is looked through.
+const ENTRIES: usize = 100_000;
+
+/// Which attempt it is, in words that are the same in every run of a workflow.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordingKey {
+    /// Which try at the whole run, from 1.
+    pub whole: u32,
+    /// The path of the step.
+    pub path: String,
+    /// Which instance with that path, from 1: a composite that was tried again has others.
+    pub round: u32,
+    pub role: AttemptRole,
+    pub visit: u32,
+    pub iteration: u32,
+    /// Which of the attempts that came to an end, from 1.
+    pub n: u32,
+}
+
+impl RecordingKey {
+    /// The file of it, without its ending.
+    pub fn file_stem(&self) -> String {
+        let whole = if self.whole > 1 { format!("try-{}/", self.whole) } else { String::new() };
+        let round = if self.round > 1 { format!("-round{}", self.round) } else { String::new() };
+        let RecordingKey { path, role, visit, iteration, n, .. } = self;
+        format!("{whole}{STEPS}/{path}/{}-{visit}.{iteration}.{n}{round}", role.as_str())
+    }
+}
+
+/// A request and its result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordingEntry {
+    pub request: Value,
+    pub result: RecordedResult,
+}
+
+/// What came of a request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedResult {
+    pub end: AttemptEnd,
+    #[serde(default, skip_serializing_if = "Cost::is_zero")]
+    pub cost: Cost,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// What was found of the step's evidence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proofs: Vec<EvidenceResult>,
+    /// What it changed in its workspace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<RecordedChange>,
+    /// What it gave in a folder of ours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub apart: Vec<RecordedChange>,
+    /// Why the files are not here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_whole: Option<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    #[error("`{0}` is no recording: there is no `recording.json` in it")]
+    None(PathBuf),
+    #[error("`{0}` is not empty and no recording; name a folder of its own")]
+    Others(PathBuf),
+    #[error("`{path}` is a recording of the form {form}, and this version knows {FORMAT}")]
+    Form { path: PathBuf, form: u64 },
+    #[error("`{0}` cannot be read: {1}")]
+    Wrong(String, String),
+    #[error(transparent)]
+    Path(#[from] FilePathError),
+    #[error("`{0}` cannot be used: {1}")]
+    Io(PathBuf, std::io::Error),
+}
+
+/// A folder with a recording.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    root: RootFolder,
+}
+
+impl Recording {
+    /// One that is there.
+    pub fn open(path: &Path) -> Result<Recording, RecordingError> {
+        let about = path.join(ABOUT);
+        let bytes = fs::read(&about).map_err(|_| RecordingError::None(path.to_owned()))?;
+        let about: Value = serde_json::from_slice(&bytes)
+            .map_err(|error| RecordingError::Wrong(about.display().to_string(), error.to_string()))?;
+        match about["format"].as_u64() {
+            Some(FORMAT) => Ok(Recording { root: RootFolder::open(path)? }),
+            form => Err(RecordingError::Form { path: path.to_owned(), form: form.unwrap_or_default() }),
+        }
+    }
+
+    /// A new one, in place of one that was there. Anything else that is there stays, and is no place for one.
+    pub fn create(path: &Path, workflow: &Value) -> Result<Recording, RecordingError> {
+        let io = |error| RecordingError::Io(path.to_owned(), error);
+        fs::create_dir_all(path).map_err(io)?;
+        let ours = path.join(ABOUT).exists();
+        let mut others = fs::read_dir(path).map_err(io)?;
+        if !ours && others.next().is_some() {
+            return Err(RecordingError::Others(path.to_owned()));
+        }
+        let tape = Recording { root: RootFolder::open(path)? };
+        for entry in tape.root.list_entries(ENTRIES)? {
+            let name = entry.name.to_string_lossy().into_owned();
+            if name == STEPS || name == DECISIONS || name.starts_with("try-") {
+                tape.root.remove(&name)?;
+            }
+        }
+        tape.write_json(ABOUT, &json!({"format": FORMAT, "workflow": workflow}))?;
+        Ok(tape)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// What was recorded of an attempt. None: nothing.
+    pub fn read_entry(&self, key: &RecordingKey) -> Result<Option<RecordingEntry>, RecordingError> {
+        let name = format!("{}.json", key.file_stem());
+        let bytes = match self.root.read_file(&name, ENTRY_BYTES) {
+            Err(error) if error.is_missing() => return Ok(None),
+            other => other?,
+        };
+        let entry = serde_json::from_slice(&bytes);
+        entry.map(Some).map_err(|error| RecordingError::Wrong(name, error.to_string()))
+    }
+
+    /// A file that goes with an attempt.
+    pub fn read_file(
+        &self,
+        key: &RecordingKey,
+        kind: RecordedFileKind,
+        path: &str,
+    ) -> Result<Vec<u8>, RecordingError> {
+        Ok(self.root.read_file(kind.file_path(key, path), workspace_scan::FILE_BYTES)?)
+    }
+
+    /// Keeps an attempt in place of what was there of it.
+    pub fn write_entry(
+        &self,
+        key: &RecordingKey,
+        entry: &Value,
+        files: &[(RecordedFileKind, String, Vec<u8>)],
+    ) -> Result<(), RecordingError> {
+        for kind in [RecordedFileKind::Files, RecordedFileKind::Apart] {
+            self.root.remove(kind.folder_name(key))?;
+        }
+        for (kind, path, bytes) in files {
+            let place = kind.file_path(key, path);
+            self.make_parent(&place)?;
+            self.root.replace_unsynced(&place, bytes, false)?;
+        }
+        self.write_json(&format!("{}.json", key.file_stem()), entry)
+    }
+
+    fn make_parent(&self, place: &str) -> Result<(), RecordingError> {
+        if let Some(parent) = Path::new(place).parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            self.root.make_folders(parent, false)?;
+        }
+        Ok(())
+    }
+
+    fn write_json(&self, name: &str, value: &Value) -> Result<(), RecordingError> {
+        self.make_parent(name)?;
+        let mut text = serde_json::to_string_pretty(&sort_json(value)).expect("it is JSON");
+        text.push('\n');
+        Ok(self.root.replace_file(name, escape_invisible(&text).as_bytes())?)
+    }
+
+    /// Every attempt that is recorded, by its place.
+    pub fn list_entries(&self) -> Result<Vec<String>, RecordingError> {
+        let mut found = Vec::new();
+        let mut open = vec![PathBuf::new()];
+        while let Some(folder) = open.pop() {
+            let here = if folder.as_os_str().is_empty() {
+                self.root.clone()
+            } else {
+                self.root.open_folder(&folder)?
+            };
+            for entry in here.list_entries(ENTRIES)? {
+                let name = entry.name.to_string_lossy().into_owned();
+                let path = folder.join(&name);
+                let top = folder.as_os_str().is_empty();
+                match entry.thing {
+                    EntryKind::Folder if name.ends_with(".files") || name.ends_with(".apart") => {}
+                    EntryKind::Folder => open.push(path),
+                    EntryKind::File if !top && name.ends_with(".json") => {
+                        found.push(path.with_extension("").display().to_string());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+/// Where a file of an attempt belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordedFileKind {
+    /// In its workspace.
+    Files,
+    /// In a folder of ours.
+    Apart,
+}
+
+impl RecordedFileKind {
+    fn folder_name(self, key: &RecordingKey) -> String {
+        let ending = match self {
+            RecordedFileKind::Files => "files",
+            RecordedFileKind::Apart => "apart",
+        };
+        format!("{}.{ending}", key.file_stem())
+    }
+
+    fn file_path(self, key: &RecordingKey, path: &str) -> String {
+        format!("{}/{path}", self.folder_name(key))
+    }
+}
+
+/// An end without times: whatever was waited for is over when it is replayed.
+pub fn strip_times(end: AttemptEnd) -> AttemptEnd {
+    let past = |time: Option<Timestamp>| time.map(|_| Timestamp(0));
+    match end {
+        AttemptEnd::Failed { class, code, message, retry_at } => {
+            AttemptEnd::Failed { class, code, message, retry_at: past(retry_at) }
+        }
+        AttemptEnd::Blocked { reason, until, message } => {
+            AttemptEnd::Blocked { reason, until: past(until), message }
+        }
+        other => other,
+    }
+}
+
+/// A request with a hash of all that is in it.
+pub fn with_request_hash(mut request: Value) -> Value {
+    let text = serde_json::to_string(&sort_json(&request)).expect("it is JSON");
+    let hash = blake3::hash(text.as_bytes()).to_hex();
+    if let Value::Object(fields) = &mut request {
+        fields.insert(HASH.to_owned(), Value::from(&hash.as_str()[..16]));
+    }
+    request
+}
+
+/// A value whose names are in order, however deep.
+pub fn sort_json(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let mut names: Vec<&String> = fields.keys().collect();
+            names.sort();
+            let pairs = names.into_iter().map(|name| (name.clone(), sort_json(&fields[name])));
+            Value::Object(pairs.collect::<Map<_, _>>())
+        }
+        Value::Array(items) => items.iter().map(sort_json).collect(),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(path: &str) -> RecordingKey {
+        RecordingKey {
+            whole: 1,
+            path: path.into(),
+            round: 1,
+            role: AttemptRole::Main,
+            visit: 1,
+            iteration: 2,
+            n: 3,
+        }
+    }
+
+    #[test]
+    fn a_place_tells_apart_what_paths_do_not() {
+        assert_eq!(key("each[3]/child").file_stem(), "steps/each[3]/child/main-1.2.3");
+        assert_eq!(RecordingKey { round: 2, ..key("a") }.file_stem(), "steps/a/main-1.2.3-round2");
+        assert_eq!(RecordingKey { whole: 2, ..key("a") }.file_stem(), "try-2/steps/a/main-1.2.3");
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_others_are_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tape");
+        assert!(matches!(Recording::open(&path), Err(RecordingError::None(_))));
+        let tape = Recording::create(&path, &json!({"id": "w"})).unwrap();
+        let result = RecordedResult {
+            end: AttemptEnd::TimedOut,
+            cost: Cost::default(),
+            by: None,
+            proofs: Vec::new(),
+            files: vec![RecordedChange { path: "a/b".into(), what: RecordedChangeKind::File }],
+            apart: Vec::new(),
+            not_whole: None,
+        };
+        let entry = RecordingEntry { request: json!({"b": 1, "a": 2}), result };
+        let value = serde_json::to_value(&entry).unwrap();
+        tape.write_entry(&key("x"), &value, &[(RecordedFileKind::Files, "a/b".into(), b"text".to_vec())])
+            .unwrap();
+        assert_eq!(tape.read_entry(&key("x")).unwrap(), Some(entry));
+        assert_eq!(tape.read_file(&key("x"), RecordedFileKind::Files, "a/b").unwrap(), b"text");
+        assert_eq!(tape.read_entry(&key("y")).unwrap(), None);
+        assert_eq!(tape.list_entries().unwrap(), ["steps/x/main-1.2.3"]);
+        let text = fs::read_to_string(path.join("steps/x/main-1.2.3.json")).unwrap();
+        assert!(text.find("\"a\"").unwrap() < text.find("\"b\"").unwrap(), "{text}");
+        // Recorded again, nothing of before is left.
+        fs::write(path.join("README.md"), "ours").unwrap();
+        let again = Recording::create(&path, &json!({"id": "w"})).unwrap();
+        assert!(again.list_entries().unwrap().is_empty() && path.join("README.md").exists());
+        let other = dir.path().join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("x"), "").unwrap();
+        assert!(matches!(Recording::create(&other, &json!({})), Err(RecordingError::Others(_))));
+    }
+}

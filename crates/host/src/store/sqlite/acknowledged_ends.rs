@@ -1,0 +1,508 @@
+//! The end of each journal as it was last acknowledged, kept in a file of its own.
+//!
+//! SQLite recovers its log up to the first frame that is damaged and says nothing about the rest, so that a flipped bit, a
+//! log that was removed, or a database that was replaced by an older copy would take acknowledged rows away unnoticed. After
+//! each commit the ends of the journals that it changed are written to `acknowledged`, in the same turn, and synced a
+//! moment later by a thread of its own. The file is never ahead of the database, because the database is synced first; a file
+//! that is ahead means that rows were lost.
+//!
+//! Commits are recovered in order. So the last entry says whether anything is missing, and only then all are compared.
+
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    time::Duration,
+};
+
+use rusqlite::{Connection, OptionalExtension, params};
+use skein_core::{ids::RunId, ir::RunStatus, plan::ContentHash};
+
+use super::{
+    StoreOpenError,
+    state_folder::{StateFolder, open_plain_file, private_options},
+    thread::StoreThread,
+    write,
+    writer::BreakageReason,
+};
+use crate::store::RunHead;
+
+const MAGIC: &[u8; 24] = b"skein acknowledged 1\n\0\0\0";
+/// The header has a page of its own.
+const HEADER_BYTES: u64 = 4096;
+const ENTRY_BYTES: usize = 128;
+/// The longest name of a run that fits an entry. Names that Skein chooses are far shorter.
+const NAME_BYTES: usize = 79;
+/// With so many entries the file is compacted, unless most are of different runs.
+const COMPACT_AT: u64 = 64 * 1024;
+/// The least time between two syncs of the file: it must not slow those of the database.
+const SYNC_PAUSE: Duration = Duration::from_millis(250);
+
+/// How the reason begins for which a run is set aside whose acknowledged rows are gone.
+const SHORTENED: &str = "its journal is shortened";
+
+/// Returns whether a run was set aside because acknowledged rows of its journal are gone.
+pub fn is_shortened(reason: &str) -> bool {
+    reason.starts_with(SHORTENED)
+}
+
+/// The end of a journal after a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JournalEnd {
+    pub run: RunId,
+    /// The number of events.
+    pub events: u64,
+    /// The hash of the last row.
+    pub chain: ContentHash,
+}
+
+/// A journal that has fewer rows than were acknowledged.
+#[derive(Debug)]
+struct ShortenedJournal {
+    acknowledged: JournalEnd,
+    /// The number of events that are there; none if the run itself is gone.
+    found: Option<u64>,
+}
+
+/// The file. Whoever uses it has the turn at writing, so that no other process does.
+#[derive(Debug)]
+pub struct AcknowledgedEnds {
+    file: Arc<File>,
+    compact_at: Cell<u64>,
+    dirty: Option<SyncSender<()>>,
+    syncer: StoreThread,
+}
+
+impl AcknowledgedEnds {
+    /// Opens the file, and makes it from what the database holds where there is none.
+    pub fn open(
+        place: &StateFolder,
+        db: &Connection,
+        broken: BreakageReason,
+    ) -> Result<AcknowledgedEnds, StoreOpenError> {
+        let path = place.acknowledged_path();
+        let io = |error| StoreOpenError::Io { path: path.clone(), error };
+        let options = &mut OpenOptions::new();
+        let file = open_plain_file(
+            private_options(options.read(true).write(true).create(true).truncate(false)),
+            &path,
+        )?;
+        let file = Arc::new(file);
+        let (dirty, woken) = sync_channel(1);
+        let synced = Arc::clone(&file);
+        let syncer =
+            StoreThread::start("skein-acknowledged", move || sync_when_dirty(&synced, &woken, &broken));
+        let ends = AcknowledgedEnds {
+            file,
+            compact_at: Cell::new(COMPACT_AT),
+            dirty: Some(dirty),
+            syncer: syncer.map_err(io)?,
+        };
+        if ends.file.metadata().map_err(io)?.len() == 0 {
+            let all = read_all_ends(db)
+                .map_err(|error| StoreOpenError::Database { path: place.database_path(), error })?;
+            ends.record_ends(&all).map_err(io)?;
+        }
+        Ok(ends)
+    }
+
+    /// Adds the ends of journals that a commit changed. The commit is durable. Where there is no space nothing is added: then
+    /// less is remembered than was acknowledged, and nothing is refused for it.
+    pub fn record_ends(&self, ends: &[JournalEnd]) -> io::Result<()> {
+        let recorded = self.write_entries(ends);
+        if let Some(dirty) = &self.dirty {
+            // One that is not taken yet stands for this one, too.
+            let _ = dirty.try_send(());
+        }
+        match recorded {
+            Err(error) if is_out_of_space(&error) => Ok(()),
+            recorded => recorded,
+        }
+    }
+
+    fn write_entries(&self, ends: &[JournalEnd]) -> io::Result<()> {
+        let count = self.entry_count()?;
+        let entries: Vec<u8> =
+            (count..).zip(ends).flat_map(|(index, end)| encode_entry(index, end)).collect();
+        self.file.write_all_at(&entries, entry_offset(count))?;
+        let count = count + ends.len() as u64;
+        self.write_count(count)?;
+        if count >= self.compact_at.get() {
+            self.compact()?;
+        }
+        Ok(())
+    }
+
+    fn write_count(&self, count: u64) -> io::Result<()> {
+        self.file.write_all_at(&encode_header(count), 0)
+    }
+
+    /// The number of entries. Where the header is damaged, of those that are whole from the beginning on.
+    fn entry_count(&self) -> io::Result<u64> {
+        let mut header = [0; 40];
+        let read = read_at_most(&self.file, &mut header, 0)?;
+        if let Some(count) = decode_header(&header[..read]) {
+            return Ok(count);
+        }
+        let bytes = self.file.metadata()?.len().saturating_sub(HEADER_BYTES);
+        let most = bytes / ENTRY_BYTES as u64;
+        Ok((0..most).find(|index| !matches!(self.read_entry(*index), Ok(Some(_)))).unwrap_or(most))
+    }
+
+    fn read_entry(&self, index: u64) -> io::Result<Option<JournalEnd>> {
+        let mut bytes = [0; ENTRY_BYTES];
+        let read = read_at_most(&self.file, &mut bytes, entry_offset(index))?;
+        Ok((read == ENTRY_BYTES).then(|| decode_entry(index, &bytes)).flatten())
+    }
+
+    /// The furthest end of each run. Entries that are damaged are left out.
+    fn furthest_ends(&self) -> io::Result<BTreeMap<RunId, JournalEnd>> {
+        let mut furthest: BTreeMap<RunId, JournalEnd> = BTreeMap::new();
+        for index in 0..self.entry_count()? {
+            let Some(end) = self.read_entry(index)? else { continue };
+            match furthest.get(&end.run) {
+                Some(known) if known.events >= end.events => {}
+                _ => drop(furthest.insert(end.run.clone(), end)),
+            }
+        }
+        Ok(furthest)
+    }
+
+    /// Keeps one entry of each run. A crash in the middle leaves entries that are there twice.
+    fn compact(&self) -> io::Result<()> {
+        let furthest = self.furthest_ends()?;
+        self.rewrite_entries(furthest.values())
+    }
+
+    fn rewrite_entries<'a>(&self, ends: impl Iterator<Item = &'a JournalEnd>) -> io::Result<()> {
+        let ends: Vec<&JournalEnd> = ends.collect();
+        let entries: Vec<u8> = (0..).zip(&ends).flat_map(|(index, end)| encode_entry(index, end)).collect();
+        self.file.write_all_at(&entries, entry_offset(0))?;
+        self.file.sync_data()?;
+        let count = ends.len() as u64;
+        self.write_count(count)?;
+        self.compact_at.set(count.saturating_mul(2).max(COMPACT_AT));
+        self.file.set_len(entry_offset(count))
+    }
+
+    /// Forgets a run: a person accepts that its journal is shortened.
+    pub fn forget_run(&self, run: &RunId) -> io::Result<()> {
+        let mut furthest = self.furthest_ends()?;
+        furthest.remove(run);
+        self.rewrite_entries(furthest.values())
+    }
+
+    /// Sets aside the runs whose acknowledged rows are gone. One that is gone itself is put back by name, to be set aside.
+    pub fn quarantine_shortened(
+        &self,
+        place: &StateFolder,
+        db: &mut Connection,
+    ) -> Result<(), StoreOpenError> {
+        let io = |error| StoreOpenError::Io { path: place.acknowledged_path(), error };
+        let database = |error| StoreOpenError::Database { path: place.database_path(), error };
+        let count = self.entry_count().map_err(io)?;
+        let last = count.checked_sub(1).map_or(Ok(None), |last| self.read_entry(last)).map_err(io)?;
+        if let Some(last) = &last
+            && has_journal_end(db, last).map_err(database)?
+        {
+            return Ok(());
+        }
+        let mut shortened = Vec::new();
+        for acknowledged in self.furthest_ends().map_err(io)?.into_values() {
+            let known = is_quarantined(db, &acknowledged.run).map_err(database)?;
+            if !known && !has_journal_end(db, &acknowledged).map_err(database)? {
+                let found = count_events(db, &acknowledged.run).map_err(database)?;
+                shortened.push(ShortenedJournal { acknowledged, found });
+            }
+        }
+        if shortened.is_empty() {
+            return Ok(());
+        }
+        let tx = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(database)?;
+        for one in &shortened {
+            quarantine_journal(&tx, one).map_err(database)?;
+        }
+        tx.commit().map_err(database)
+    }
+}
+
+impl Drop for AcknowledgedEnds {
+    fn drop(&mut self) {
+        self.dirty = None;
+        self.syncer.join();
+    }
+}
+
+fn sync_when_dirty(file: &File, woken: &Receiver<()>, broken: &BreakageReason) {
+    let sync = || {
+        if let Err(error) = file.sync_data()
+            && !is_out_of_space(&error)
+        {
+            let _ = broken.set(format!("the file of acknowledged rows cannot be synced: {error}"));
+        }
+    };
+    while woken.recv().is_ok() {
+        sync();
+        // What comes meanwhile is synced at the end of the pause, or when the store is closed.
+        let mut dirty = false;
+        let mut closed = false;
+        let until = std::time::Instant::now() + SYNC_PAUSE;
+        loop {
+            match woken.recv_timeout(until.saturating_duration_since(std::time::Instant::now())) {
+                Ok(()) => dirty = true,
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => {
+                    closed = true;
+                    break;
+                }
+            }
+        }
+        if dirty {
+            sync();
+        }
+        if closed {
+            return;
+        }
+    }
+}
+
+fn is_out_of_space(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn entry_offset(index: u64) -> u64 {
+    HEADER_BYTES + index * ENTRY_BYTES as u64
+}
+
+fn read_at_most(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut read = 0;
+    while read < bytes.len() {
+        match file.read_at(&mut bytes[read..], at + read as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
+}
+
+fn checksum(parts: &[&[u8]]) -> [u8; 8] {
+    let hash = ContentHash::hash_bytes(&parts.concat());
+    hash.0[..8].try_into().expect("a hash is longer")
+}
+
+fn encode_header(count: u64) -> [u8; 40] {
+    let mut header = [0; 40];
+    header[..24].copy_from_slice(MAGIC);
+    header[24..32].copy_from_slice(&count.to_le_bytes());
+    let sum = checksum(&[&header[..32]]);
+    header[32..].copy_from_slice(&sum);
+    header
+}
+
+fn decode_header(header: &[u8]) -> Option<u64> {
+    let whole = header.len() == 40 && header.starts_with(MAGIC) && header[32..] == checksum(&[&header[..32]]);
+    whole.then(|| header[24..32].try_into().ok().map(u64::from_le_bytes))?
+}
+
+/// An entry. Its place is in the checksum, so that one that was left at another place is not taken for it.
+fn encode_entry(index: u64, end: &JournalEnd) -> [u8; ENTRY_BYTES] {
+    let mut entry = [0; ENTRY_BYTES];
+    let name = end.run.as_str().as_bytes();
+    let name = &name[..name.len().min(NAME_BYTES)];
+    entry[0] = u8::try_from(name.len()).unwrap_or(0);
+    entry[1..=name.len()].copy_from_slice(name);
+    entry[80..88].copy_from_slice(&end.events.to_le_bytes());
+    entry[88..120].copy_from_slice(&end.chain.0);
+    let sum = checksum(&[&index.to_le_bytes(), &entry[..120]]);
+    entry[120..].copy_from_slice(&sum);
+    entry
+}
+
+fn decode_entry(index: u64, entry: &[u8; ENTRY_BYTES]) -> Option<JournalEnd> {
+    if entry[120..] != checksum(&[&index.to_le_bytes(), &entry[..120]]) {
+        return None;
+    }
+    let name = std::str::from_utf8(entry.get(1..=usize::from(entry[0]))?).ok()?;
+    let events = u64::from_le_bytes(entry[80..88].try_into().ok()?);
+    Some(JournalEnd {
+        run: RunId::new(name).ok()?,
+        events,
+        chain: ContentHash(entry[88..120].try_into().ok()?),
+    })
+}
+
+/// Whether an entry can hold the run.
+pub fn fits_entry(run: &RunId) -> bool {
+    run.as_str().len() <= NAME_BYTES
+}
+
+fn read_all_ends(db: &Connection) -> rusqlite::Result<Vec<JournalEnd>> {
+    let mut statement = db.prepare(
+        "SELECT runs.run, events, chain FROM runs JOIN fences ON fences.run = key
+         JOIN journal ON journal.run = key
+         WHERE seq = (SELECT max(seq) FROM journal WHERE run = key) AND quarantined IS NULL ORDER BY key",
+    )?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let mut ends = Vec::new();
+    for row in rows {
+        let (run, events, chain): (String, i64, Vec<u8>) = row?;
+        // What is damaged already is found out when it is read.
+        let end = RunId::new(run).ok().zip(u64::try_from(events).ok()).zip(chain.try_into().ok());
+        ends.extend(end.map(|((run, events), chain)| JournalEnd { run, events, chain: ContentHash(chain) }));
+    }
+    ends.retain(|end| fits_entry(&end.run));
+    Ok(ends)
+}
+
+/// Whether the journal has the row that this end is of.
+fn has_journal_end(db: &Connection, end: &JournalEnd) -> rusqlite::Result<bool> {
+    let Some(key) = write::find_run_key(db, &end.run)? else { return Ok(false) };
+    let chain: Option<Vec<u8>> = db
+        .prepare_cached("SELECT chain FROM journal WHERE run = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT 1")?
+        .query_row(params![key, write::to_sql_int(end.events)], |row| row.get(0))
+        .optional()?;
+    let events = count_events(db, &end.run)?.unwrap_or(0);
+    Ok(events >= end.events && (end.events == 0 || chain.is_some_and(|chain| chain == end.chain.0)))
+}
+
+fn is_quarantined(db: &Connection, run: &RunId) -> rusqlite::Result<bool> {
+    db.prepare_cached("SELECT 1 FROM runs WHERE run = ?1 AND quarantined IS NOT NULL")?.exists([run.as_str()])
+}
+
+fn count_events(db: &Connection, run: &RunId) -> rusqlite::Result<Option<u64>> {
+    let events: Option<i64> = db
+        .prepare_cached("SELECT events FROM fences JOIN runs ON runs.key = fences.run WHERE runs.run = ?1")?
+        .query_row([run.as_str()], |row| row.get(0))
+        .optional()?;
+    Ok(events.map(|events| u64::try_from(events).unwrap_or(0)))
+}
+
+fn quarantine_journal(db: &Connection, one: &ShortenedJournal) -> rusqlite::Result<()> {
+    let ShortenedJournal { acknowledged: JournalEnd { run, events, .. }, found } = one;
+    let why = match found {
+        Some(found) if found >= events => {
+            format!("{SHORTENED}: event {events} of it is not the one that was acknowledged")
+        }
+        Some(found) => format!("{SHORTENED}: {events} events were acknowledged, and {found} are there"),
+        None => format!("{SHORTENED}: {events} events were acknowledged, and the run is gone"),
+    };
+    if write::quarantine_run(db, run, &why)?.is_some() {
+        return Ok(());
+    }
+    let head = RunHead {
+        workflow: "?".into(),
+        version: None,
+        dialect: "?".into(),
+        status: RunStatus::Failed,
+        native_status: "?".into(),
+        started_at: None,
+        finished_at: None,
+        closed: false,
+        forked_from: None,
+        cost: Default::default(),
+    };
+    let head = serde_json::to_string(&head).expect("heads serialise to JSON");
+    db.execute(
+        "INSERT INTO runs (run, definition, about, head, status, closed, quarantined)
+         VALUES (?1, zeroblob(32), 'null', ?2, 'failed', 0, ?3)",
+        params![run.as_str(), head, why],
+    )?;
+    db.execute(
+        "INSERT INTO fences (run, owner, epoch, events) VALUES (?1, NULL, 0, 0)",
+        [db.last_insert_rowid()],
+    )?;
+    Ok(())
+}
+
+/// A person accepts that the journal of a run is shortened. Returns whether anything of the run is there to go on with; none
+/// if it was not set aside for that.
+pub fn accept_shortened(db: &Connection, run: &RunId) -> rusqlite::Result<Option<bool>> {
+    let found: Option<(i64, Option<String>, i64)> = db
+        .prepare_cached(
+            "SELECT key, quarantined, events FROM runs JOIN fences ON fences.run = key WHERE runs.run = ?1",
+        )?
+        .query_row([run.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .optional()?;
+    let Some((key, Some(why), events)) = found else { return Ok(None) };
+    if !is_shortened(&why) {
+        return Ok(None);
+    }
+    if events == 0 {
+        db.execute("DELETE FROM fences WHERE run = ?1", [key])?;
+        db.execute("DELETE FROM runs WHERE key = ?1", [key])?;
+        return Ok(Some(false));
+    }
+    db.execute("UPDATE runs SET quarantined = NULL WHERE key = ?1", [key])?;
+    Ok(Some(true))
+}
+
+/// The runs that are set aside because their journals are shortened, and why.
+pub fn list_shortened(db: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
+    db.prepare("SELECT run, quarantined FROM runs WHERE quarantined LIKE ?1 || '%' ORDER BY key")?
+        .query_map([SHORTENED], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(run: &str, events: u64) -> JournalEnd {
+        JournalEnd {
+            run: RunId::new(run).unwrap(),
+            events,
+            chain: ContentHash::hash_bytes(&events.to_le_bytes()),
+        }
+    }
+
+    fn place() -> (tempfile::TempDir, StateFolder, Connection) {
+        let dir = tempfile::tempdir().unwrap();
+        let place = StateFolder::prepare(&dir.path().join("state")).unwrap();
+        place.make_database(super::super::schema::create_database).unwrap();
+        let db = super::super::schema::connect(&place).unwrap();
+        (dir, place, db)
+    }
+
+    #[test]
+    fn the_furthest_end_of_each_run_is_remembered() {
+        let (_dir, place, db) = place();
+        let ends = AcknowledgedEnds::open(&place, &db, BreakageReason::default()).unwrap();
+        ends.record_ends(&[end("a", 1), end("b", 2)]).unwrap();
+        ends.record_ends(&[end("a", 5)]).unwrap();
+        let all: Vec<_> = ends.furthest_ends().unwrap().into_values().collect();
+        assert_eq!(all, [end("a", 5), end("b", 2)]);
+        ends.compact().unwrap();
+        assert_eq!(ends.entry_count().unwrap(), 2);
+        ends.forget_run(&RunId::new("a").unwrap()).unwrap();
+        drop(ends);
+        let again = AcknowledgedEnds::open(&place, &db, BreakageReason::default()).unwrap();
+        assert_eq!(again.furthest_ends().unwrap().into_values().collect::<Vec<_>>(), [end("b", 2)]);
+    }
+
+    #[test]
+    fn a_damaged_file_forgets_what_is_damaged_and_nothing_else() {
+        let (_dir, place, db) = place();
+        let ends = AcknowledgedEnds::open(&place, &db, BreakageReason::default()).unwrap();
+        ends.record_ends(&[end("a", 1), end("b", 2), end("c", 3)]).unwrap();
+        let path = place.acknowledged_path();
+        let whole = std::fs::read(&path).unwrap();
+        for at in (0..40).chain(4096..whole.len()) {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 4;
+            std::fs::write(&path, &bytes).unwrap();
+            let kept = ends.furthest_ends().unwrap();
+            assert!(kept.len() >= 2, "{at}: {kept:?}");
+            assert!(kept.values().all(|it| [end("a", 1), end("b", 2), end("c", 3)].contains(it)), "{at}");
+        }
+        std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+        assert_eq!(ends.furthest_ends().unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,216 @@
+//! Wakes this process when something was said to its runs, or answered to what it said.
+//!
+//! One thread waits on the process's pipe. Because a wake-up can be lost when a process dies between writing and
+//! waking, it looks every second in any case. Refuses to know what letters say.
+
+use std::{
+    collections::HashMap,
+    io::{self, Read},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
+use skein_core::ids::RunId;
+
+use super::{
+    owner::{LocalOwner, parse_leave_request},
+    read::{self, ReaderPool},
+    thread::StoreThread,
+};
+use crate::store::{InboxRequestId, NoticeCallback, RunClaim, StoreError, StoreNotice};
+
+/// How long a lost wake-up can go unnoticed.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The claims that this process has: the numbers of the runs, and the epochs.
+#[derive(Debug, Default)]
+pub struct HeldClaims(Mutex<HashMap<RunId, (i64, u64)>>);
+
+impl HeldClaims {
+    pub fn insert(&self, key: i64, claim: &RunClaim) {
+        lock(&self.0).insert(claim.run.clone(), (key, claim.epoch));
+    }
+
+    pub fn run_key(&self, claim: &RunClaim) -> Option<i64> {
+        lock(&self.0).get(&claim.run).filter(|(_, epoch)| *epoch == claim.epoch).map(|(key, _)| *key)
+    }
+
+    /// Forgets a claim, and gives the number of its run if there was one.
+    pub fn remove(&self, claim: &RunClaim) -> Option<i64> {
+        let mut held = lock(&self.0);
+        let (key, _) = *held.get(&claim.run).filter(|(_, epoch)| *epoch == claim.epoch)?;
+        held.remove(&claim.run);
+        Some(key)
+    }
+
+    fn claims(&self) -> Vec<(RunClaim, i64)> {
+        let claim =
+            |(run, (key, epoch)): (&RunId, &(i64, u64))| (RunClaim { run: run.clone(), epoch: *epoch }, *key);
+        lock(&self.0).iter().map(claim).collect()
+    }
+}
+
+#[derive(Debug)]
+pub struct InboxWatcher {
+    shared: Arc<InboxState>,
+    thread: StoreThread,
+}
+
+struct InboxState {
+    me: Arc<LocalOwner>,
+    readers: Arc<ReaderPool>,
+    held: Arc<HeldClaims>,
+    notify: Mutex<Option<NoticeCallback>>,
+    /// How often this process was woken.
+    wakes: Mutex<u64>,
+    woken: Condvar,
+    ended: AtomicBool,
+}
+
+impl std::fmt::Debug for InboxState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("me", &self.me).finish_non_exhaustive()
+    }
+}
+
+impl InboxWatcher {
+    pub fn start(
+        me: Arc<LocalOwner>,
+        readers: Arc<ReaderPool>,
+        held: Arc<HeldClaims>,
+    ) -> io::Result<InboxWatcher> {
+        let shared = Arc::new(InboxState {
+            me,
+            readers,
+            held,
+            notify: Mutex::default(),
+            wakes: Mutex::default(),
+            woken: Condvar::new(),
+            ended: AtomicBool::new(false),
+        });
+        let thread = StoreThread::start("skein-mailbox", {
+            let shared = Arc::clone(&shared);
+            move || shared.run_loop()
+        })?;
+        Ok(InboxWatcher { shared, thread })
+    }
+
+    /// Tells someone from now on, also of what came before.
+    pub fn watch(&self, notify: NoticeCallback) {
+        *lock(&self.shared.notify) = Some(notify);
+        self.shared.me.wake();
+    }
+
+    pub fn wait_for_answer(
+        &self,
+        letter: InboxRequestId,
+        within: Duration,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let shared = &self.shared;
+        let until = Instant::now().checked_add(within);
+        loop {
+            // Before the look: a wake-up between the two is not missed.
+            let seen = *lock(&shared.wakes);
+            match shared.readers.read_in_transaction(|db| read::find_answer(db, letter))? {
+                None => return Err(StoreError::Failed(format!("there is no letter {}", letter.0))),
+                Some(Some(answer)) => return Ok(Some(answer)),
+                Some(None) => {}
+            }
+            let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let waited =
+                shared.woken.wait_timeout_while(lock(&shared.wakes), left.min(LOOK), |now| *now == seen);
+            drop(waited);
+        }
+    }
+}
+
+impl Drop for InboxWatcher {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::Release);
+        self.shared.me.wake();
+        self.thread.join();
+    }
+}
+
+impl InboxState {
+    fn run_loop(&self) {
+        let mut unread = Vec::new();
+        while !self.ended.load(Ordering::Acquire) {
+            self.wait_for_wake(&mut unread);
+            *lock(&self.wakes) += 1;
+            self.woken.notify_all();
+            self.look_for_changes();
+            self.forward_leave_requests(&mut unread);
+        }
+    }
+
+    /// Until someone wakes this process, at most until the next look.
+    fn wait_for_wake(&self, unread: &mut Vec<u8>) {
+        let mut pipe = self.me.pipe();
+        let second = Timespec { tv_sec: LOOK.as_secs() as i64, tv_nsec: 0 };
+        match poll(&mut [PollFd::new(&pipe, PollFlags::IN)], Some(&second)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            // Without its pipe a process is slow to hear, and no busier for it.
+            Err(_) => std::thread::sleep(LOOK),
+        }
+        let mut bytes = [0; 4096];
+        while let Ok(read) = pipe.read(&mut bytes)
+            && read > 0
+        {
+            unread.extend_from_slice(&bytes[..read]);
+        }
+    }
+
+    /// Passes on what whole lines from the pipe ask for. The rest of a line is kept until it comes.
+    fn forward_leave_requests(&self, unread: &mut Vec<u8>) {
+        let whole = unread.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let lines: Vec<u8> = unread.drain(..whole).collect();
+        for run in lines.split(|byte| *byte == b'\n').filter_map(parse_leave_request) {
+            self.send_notice(StoreNotice::Leave(run));
+        }
+    }
+
+    fn send_notice(&self, notice: StoreNotice) {
+        let notify = lock(&self.notify).clone();
+        if let Some(notify) = notify {
+            let _ = catch_unwind(AssertUnwindSafe(|| notify(notice)));
+        }
+    }
+
+    fn look_for_changes(&self) {
+        if lock(&self.notify).is_none() {
+            return;
+        }
+        // The claims first: one made after this is not looked for.
+        let held = self.held.claims();
+        let found = self.readers.read_in_transaction(|db| {
+            Ok((read::has_requests(db, self.me.id())?, read::read_epochs(db, self.me.id())?))
+        });
+        // What cannot be read now may be at the next look; who writes learns of real trouble.
+        let Ok((mail, epochs)) = found else { return };
+        for (claim, key) in held {
+            // One that was let go of meanwhile is not lost.
+            if !epochs.contains(&(key, claim.epoch)) && self.held.remove(&claim).is_some() {
+                self.send_notice(StoreNotice::Lost(claim));
+            }
+        }
+        if mail {
+            self.send_notice(StoreNotice::Requests);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

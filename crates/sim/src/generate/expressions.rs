@@ -1,0 +1,151 @@
+//! Expressions of generated workflows: conditions, lists, bindings and literals.
+//!
+//! Owns what may be read where. Refuses to read what the plan's check would refuse: only inputs that are declared,
+//! steps that come before, and items inside an each.
+
+use serde_json::{Value, json};
+use skein_core::{expr::Expr, ir::InputBinding};
+
+use super::{WorkflowGenerator, pool, scope::ReadableScope};
+use crate::generate::pool::StepOutputShape;
+
+impl WorkflowGenerator {
+    /// Something that is true or false, and now and then an error.
+    pub(super) fn draw_condition(&mut self, readable: &ReadableScope) -> Expr {
+        if self.rng.chance_percent(4) {
+            return pool::parse_condition("$input.none < 3".into());
+        }
+        if self.rng.chance_percent(6) {
+            return self.draw_status_condition(readable);
+        }
+        let one = self.draw_comparison(readable);
+        let text = match self.rng.next_below(8) {
+            0 => format!("!({one})"),
+            1 => format!("{one} && {}", self.draw_comparison(readable)),
+            2 => format!("{one} || {}", self.draw_comparison(readable)),
+            _ => one,
+        };
+        pool::parse_condition(text)
+    }
+
+    /// A condition that is true more often than not, so that what it guards happens.
+    pub(super) fn draw_likely_condition(&mut self, readable: &ReadableScope) -> Expr {
+        match self.rng.next_below(4) {
+            0 => pool::parse_condition("$input.n >= 1".into()),
+            1 => pool::parse_condition("$input.n < 4".into()),
+            _ => self.draw_condition(readable),
+        }
+    }
+
+    fn draw_status_condition(&mut self, readable: &ReadableScope) -> Expr {
+        let word = *self.rng.pick(&["succeeded", "success", "failed", "skipped"]);
+        match readable.pick_step(&mut self.rng) {
+            Some(seen) => pool::parse_status_condition(format!("stages.{}.status == '{word}'", seen.id)),
+            None => pool::parse_status_condition("env.LEVEL == 2".into()),
+        }
+    }
+
+    fn draw_comparison(&mut self, readable: &ReadableScope) -> String {
+        let n = self.rng.next_below(4);
+        let sign = *self.rng.pick(&["==", "!=", "<", "<=", ">", ">="]);
+        let equal = *self.rng.pick(&["==", "!="]);
+        if readable.item && self.rng.chance_percent(45) {
+            return match self.rng.next_below(3) {
+                0 => format!("$index {sign} {n}"),
+                1 => format!("$item {equal} {n}"),
+                _ => format!("$item {sign} {n}"),
+            };
+        }
+        let seen = if self.rng.chance_percent(65) { readable.pick_step(&mut self.rng) } else { None };
+        match seen.map(|seen| (seen.id.clone(), seen.gives)) {
+            Some((id, StepOutputShape::Fields)) => match self.rng.next_below(6) {
+                0 => format!("$steps.{id}.flag"),
+                1 => format!("!$steps.{id}.flag"),
+                2 => format!("$steps.{id}.word {equal} 'a'"),
+                // Without equality, so that a missing number is an error now and then.
+                3 => format!("$steps.{id}.n {sign} {n}"),
+                _ => format!("$steps.{id}.n {equal} {n}"),
+            },
+            Some((id, StepOutputShape::Decision)) => format!("$steps.{id}.decision {equal} 'approve'"),
+            Some((id, StepOutputShape::Signal)) => format!("$steps.{id}.eventPayload.n {equal} {n}"),
+            Some((id, StepOutputShape::Whole)) => format!("$steps.{id} {equal} null"),
+            Some((_, StepOutputShape::Nothing)) | None => match self.rng.next_below(4) {
+                0 => "$input.flag".into(),
+                1 => format!("$input.word {equal} 'b'"),
+                _ => format!("$input.n {sign} {n}"),
+            },
+        }
+    }
+
+    /// A value to hand on.
+    fn draw_value(&mut self, readable: &ReadableScope) -> Value {
+        if readable.item && self.rng.chance_percent(40) {
+            return json!(self.rng.pick(&["$item", "$index"]));
+        }
+        let seen = if self.rng.chance_percent(60) { readable.pick_step(&mut self.rng) } else { None };
+        match seen.map(|seen| (seen.id.clone(), seen.gives)) {
+            Some((id, StepOutputShape::Fields)) => {
+                json!(format!("$steps.{id}.{}", self.rng.pick(&["n", "word", "list"])))
+            }
+            Some((id, StepOutputShape::Whole | StepOutputShape::Decision | StepOutputShape::Signal)) => {
+                json!(format!("$steps.{id}"))
+            }
+            Some((_, StepOutputShape::Nothing)) | None => match self.rng.next_below(5) {
+                0 => json!("$input.n"),
+                1 => json!("$input.word"),
+                2 => json!("$input.none"),
+                3 => json!(self.rng.next_below(5)),
+                _ => json!({"a": "$input.n", "b": ["$input.flag", 2]}),
+            },
+        }
+    }
+
+    pub(super) fn draw_bindings(&mut self, readable: &ReadableScope) -> Vec<InputBinding> {
+        let count = if self.rng.chance_percent(40) { self.rng.next_below(3) } else { 0 };
+        (0..count)
+            .map(|n| {
+                let given = self.draw_value(readable);
+                let mut binding = InputBinding {
+                    name: format!("in{n}").into(),
+                    value: pool::parse_value(&given),
+                    schema: Default::default(),
+                    required: self.rng.chance_percent(20),
+                };
+                if self.rng.chance_percent(10) {
+                    binding.schema =
+                        pool::shared_schema(*self.rng.pick(&[pool::INTEGER, pool::INTEGER, pool::BOOLEAN]));
+                }
+                binding
+            })
+            .collect()
+    }
+
+    /// What a called workflow is given: mostly what it asks for.
+    pub(super) fn draw_call_bindings(&mut self) -> Vec<InputBinding> {
+        let n = match self.rng.next_below(12) {
+            // What that is can only be seen in a run.
+            0 => json!("$input.odd"),
+            1..6 => json!("$input.n"),
+            _ => json!(self.rng.next_below(4)),
+        };
+        let bind = |name: &str, value: Value| InputBinding::new(name, pool::parse_value(&value));
+        let mut bindings = vec![bind("n", n)];
+        if self.rng.chance_percent(40) {
+            bindings.push(bind("flag", json!(self.rng.chance_percent(50))));
+        }
+        bindings
+    }
+
+    /// What an each goes over: literal lists, input lists, and now and then something that is no list.
+    pub(super) fn draw_list(&mut self) -> Expr {
+        match self.rng.next_below(10) {
+            0 => pool::parse_value(&json!("$input.odd")),
+            1..5 => pool::parse_value(&json!("$input.list")),
+            _ => {
+                let length = self.rng.next_below(5);
+                let items: Vec<Value> = (0..length).map(|_| json!(self.rng.next_below(4))).collect();
+                pool::parse_value(&Value::Array(items))
+            }
+        }
+    }
+}

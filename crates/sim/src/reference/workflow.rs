@@ -1,0 +1,283 @@
+//! Whole workflows: the run and calls, how they end, and what every step goes through on arrival.
+
+use serde_json::{Value, json};
+use skein_core::{
+    ir::{ErrorClass, RunImpact, RunStatus, ScopeShape, StepKindSpec},
+    plan::{Plan, WorkflowEntry},
+};
+
+use super::{
+    ExpectedRun, ModelEvaluator, ModelFailure, ModelOutcome, NEVER_DUE, TimingRace,
+    frame::{
+        CompletionLog, ModelArrival, ModelCompletion, ModelFrame, ModelInstanceResult, ModelStopReason,
+        ModelVisitEnd, ModelVisitResult, ModelWorkflow, VerdictTally,
+    },
+};
+use crate::paths::InstancePathPair;
+
+/// How a workflow ended.
+pub struct ModelWorkflowResult<'a> {
+    pub status: RunStatus,
+    pub output: Value,
+    pub fault: ModelFailure,
+    pub degraded: bool,
+    pub unclear: bool,
+    /// The steps of a success that its caller can undo.
+    pub log: CompletionLog<'a>,
+}
+
+impl<'a> ModelEvaluator<'a> {
+    pub(super) fn evaluate_run(&mut self, plan: &'a Plan) -> Result<ExpectedRun, TimingRace> {
+        let input = (*plan.parameters).clone();
+        let root = self.definition.root();
+        let whole = self.evaluate_workflow(root, input, InstancePathPair::default(), false)?;
+        let (status, output, degraded) = match whole {
+            None if self.has_timeouts() => return Err(TimingRace("what waits for ever runs out of time")),
+            None => (RunStatus::Waiting, Value::Null, false),
+            Some(whole) if whole.unclear => (whole.status, super::ANYTHING.into(), whole.degraded),
+            Some(whole) => (whole.status, whole.output, whole.degraded),
+        };
+        let (steps, undone) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.undone));
+        Ok(ExpectedRun { status, output, degraded, steps, undone })
+    }
+
+    /// Even a time that no run takes passes when one waits for ever.
+    fn has_timeouts(&self) -> bool {
+        let of_step = |step: &std::sync::Arc<skein_core::ir::Step>| {
+            step.policy.timeout_per == skein_core::ir::TimeoutScope::Step && step.policy.timeout.is_some()
+        };
+        let mut scopes = self.definition.scopes.iter();
+        scopes.any(|entry| entry.scope.timeout.is_some() || entry.scope.steps.iter().any(of_step))
+    }
+
+    /// Runs a workflow to its end, undo included. None: it waits for ever.
+    pub(super) fn evaluate_workflow(
+        &mut self,
+        entry: &'a WorkflowEntry,
+        input: Value,
+        name: InstancePathPair,
+        accompanied: bool,
+    ) -> Result<Option<ModelWorkflowResult<'a>>, TimingRace> {
+        let mut home =
+            ModelWorkflow { entry, input, env: Value::Null, executed: Default::default(), accompanied };
+        let mut env = json!({});
+        for (name, expr) in &entry.workflow.env {
+            let frame = ModelFrame::new(self, entry.root, InstancePathPair::default(), &home);
+            env[name.as_str()] =
+                self.evaluate_expr(&frame, expr)?.map_err(|_| TimingRace("an env that has no value"))?;
+        }
+        home.env = env;
+        let frame = ModelFrame::new(self, entry.root, name, &home);
+        match self.evaluate_instance(&frame)? {
+            ModelInstanceResult::Waiting => {
+                frame.close_frame(self, true);
+                Ok(None)
+            }
+            ModelInstanceResult::Stops(why, log) => {
+                frame.close_frame(self, false);
+                self.stop_workflow(entry, why, &log).map(Some)
+            }
+            ModelInstanceResult::Ended { result, degraded, log, halted, unclear } => {
+                frame.close_frame(self, false);
+                let status = match (&result, halted) {
+                    (Ok(_), _) => RunStatus::Succeeded,
+                    (Err(_), Some((step, true))) => self.undo_after_failure(&frame, step, &log)?,
+                    (Err(_), _) => RunStatus::Failed,
+                };
+                let (output, fault) = match result {
+                    Ok(output) => (output, ModelFailure::unknown()),
+                    Err(fault) => (Value::Null, fault),
+                };
+                Ok(Some(ModelWorkflowResult { status, output, fault, degraded, unclear, log }))
+            }
+        }
+    }
+
+    fn stop_workflow(
+        &mut self,
+        entry: &WorkflowEntry,
+        why: ModelStopReason,
+        log: &CompletionLog<'a>,
+    ) -> Result<ModelWorkflowResult<'a>, TimingRace> {
+        let policy = &entry.workflow.scope.undo;
+        let (mut status, undoes, fault) = match why {
+            ModelStopReason::Cancel => {
+                let fault = ModelFailure::new(ErrorClass::NonRetryable, "cancelled");
+                (RunStatus::Cancelled, policy.on_cancel, fault)
+            }
+            // The rules give it a code and no class.
+            ModelStopReason::Limit => {
+                let fault = ModelFailure { class: None, code: Some("max_steps".to_owned()) };
+                (RunStatus::Failed, policy.on_timeout, fault)
+            }
+        };
+        if undoes {
+            let walked = self.run_undo_walk(None, log, policy.if_one_fails)?;
+            if walked.failed {
+                status = RunStatus::UndoFailed;
+            } else if walked.undone > 0 && why == ModelStopReason::Limit {
+                status = RunStatus::Undone;
+            }
+        }
+        let log = CompletionLog::empty();
+        Ok(ModelWorkflowResult { status, output: Value::Null, fault, degraded: false, unclear: false, log })
+    }
+
+    fn undo_after_failure(
+        &mut self,
+        frame: &ModelFrame<'_, 'a>,
+        failed: u32,
+        log: &CompletionLog<'a>,
+    ) -> Result<RunStatus, TimingRace> {
+        let policy = &frame.home.entry.workflow.scope.undo;
+        let step = frame.scope_entry(self).step(failed);
+        let mut first = None;
+        if policy.failed_step && step.undo.is_some() {
+            let known = frame.steps.borrow()[failed as usize].clone();
+            if known.attempts == 0 || !matches!(step.kind, StepKindSpec::Work(_)) {
+                return Err(TimingRace("whether a step that did nothing itself is undone"));
+            }
+            first = Some(ModelCompletion { step, name: frame.name.clone(), visit: known.visits });
+        }
+        let walked = self.run_undo_walk(first, log, policy.if_one_fails)?;
+        Ok(match walked {
+            walked if walked.failed => RunStatus::UndoFailed,
+            walked if walked.undone > 0 => RunStatus::Undone,
+            _ => RunStatus::Failed,
+        })
+    }
+
+    /// Runs a scope instance to its end.
+    pub(super) fn evaluate_instance(
+        &mut self,
+        frame: &ModelFrame<'_, 'a>,
+    ) -> Result<ModelInstanceResult<'a>, TimingRace> {
+        let scope = &frame.scope_entry(self).scope;
+        if scope.timeout.is_some_and(|timeout| timeout < NEVER_DUE) {
+            return Err(TimingRace("a scope may run out of time"));
+        }
+        match scope.shape {
+            ScopeShape::Graph => self.evaluate_graph(frame),
+            ScopeShape::Routed { .. } => self.evaluate_routed(frame),
+        }
+    }
+
+    /// An instance that came to its end by itself.
+    pub(super) fn conclude_instance(
+        &mut self,
+        frame: &ModelFrame<'_, 'a>,
+        tally: VerdictTally,
+        last: (Value, bool),
+        log: CompletionLog<'a>,
+    ) -> Result<ModelInstanceResult<'a>, TimingRace> {
+        let scope = &frame.scope_entry(self).scope;
+        let (mut output, mut unclear) = last;
+        if let Some(result) = &scope.result {
+            output =
+                self.evaluate_expr(frame, result)?.map_err(|_| TimingRace("a result that has no value"))?;
+            unclear = false;
+        }
+        let result = match tally.worst {
+            RunImpact::Failed => Err(tally.first.unwrap_or_else(ModelFailure::unknown)),
+            _ if unclear && !scope.outputs.is_empty() => return Err(TimingRace("an open value is checked")),
+            _ if scope.outputs.check(&output).is_err() => Err(ModelFailure::validation("output_invalid")),
+            _ => Ok(output),
+        };
+        let degraded = tally.worst == RunImpact::Degraded && result.is_ok();
+        Ok(ModelInstanceResult::Ended { result, degraded, log, halted: None, unclear })
+    }
+
+    /// What happens to a step on arrival, before anything is done: the count, then the condition.
+    pub(super) fn evaluate_arrival(
+        &mut self,
+        frame: &ModelFrame<'_, 'a>,
+        step: u32,
+        alone: bool,
+    ) -> Result<ModelArrival<'a>, TimingRace> {
+        let home = frame.home;
+        if home.entry.workflow.scope.max_steps.is_some_and(|max| home.executed.get() >= max) {
+            if frame.concurrent.get() || !alone {
+                return Err(TimingRace("which of several steps is one too many"));
+            }
+            return Ok(ModelArrival::TooMany);
+        }
+        {
+            let known = &mut frame.steps.borrow_mut()[step as usize];
+            known.visits += 1;
+            known.at_work = true;
+        }
+        let entry = frame.scope_entry(self);
+        let tested = match &entry.step(step).when {
+            _ if self.has_no_conflict_to_resolve(frame, step) => Ok(false),
+            Some(when) => self.evaluate_condition(frame, when)?,
+            None => Ok(true),
+        };
+        home.executed.set(home.executed.get() + 1);
+        Ok(match tested {
+            Ok(true) => ModelArrival::Ready,
+            Ok(false) => {
+                let output = entry.step(step).outputs.default_object();
+                ModelArrival::Over(Box::new(ModelVisitEnd {
+                    output,
+                    ..ModelVisitEnd::new(ModelOutcome::SkippedByCondition)
+                }))
+            }
+            Err(_) => ModelArrival::Over(Box::new(ModelVisitEnd::from_failure(ModelFailure::validation(
+                "condition",
+            )))),
+        })
+    }
+
+    /// What a step does once it has arrived.
+    pub(super) fn perform_step(
+        &mut self,
+        frame: &ModelFrame<'_, 'a>,
+        step: u32,
+    ) -> Result<ModelVisitResult<'a>, TimingRace> {
+        let it = frame.scope_entry(self).step(step);
+        if it.policy.timeout_per == skein_core::ir::TimeoutScope::Step
+            && it.policy.timeout.is_some_and(|timeout| timeout < NEVER_DUE)
+        {
+            return Err(TimingRace("a step may run out of time"));
+        }
+        match &it.kind {
+            StepKindSpec::Work(work) => self.evaluate_work(frame, step, work),
+            StepKindSpec::Gate(gate) => self.evaluate_gate(frame, step, gate),
+            StepKindSpec::Wait(wait) => self.evaluate_wait(frame, step, wait),
+            StepKindSpec::Branch(branch) => self.evaluate_branch(frame, branch),
+            StepKindSpec::Parallel(_)
+            | StepKindSpec::Each(_)
+            | StepKindSpec::Loop(_)
+            | StepKindSpec::Call(_) => self.evaluate_composite(frame, step),
+        }
+    }
+
+    /// Notes an end: its effect, and what of it can be undone.
+    pub(super) fn note_step_end(
+        &mut self,
+        frame: &ModelFrame<'_, 'a>,
+        step: u32,
+        end: &mut ModelVisitEnd<'a>,
+    ) -> Result<(skein_core::ir::OutcomeEffect, CompletionLog<'a>), TimingRace> {
+        let it = frame.scope_entry(self).step(step);
+        let (effect, handed_on) = self.determine_effect(frame, step, end)?;
+        if end.unmerged && !handed_on {
+            end.output = Value::Null;
+        }
+        let failed = matches!(end.ending, ModelOutcome::Failed(_) | ModelOutcome::Exhausted);
+        if failed && effect.satisfies && !handed_on && end.output.is_null() {
+            end.output = it.outputs.default_object();
+        }
+        frame.note_visit_end(step, end, effect);
+        frame.steps.borrow_mut()[step as usize].handed_on = handed_on;
+        let inside = std::mem::replace(&mut end.inside, CompletionLog::empty());
+        let visit = frame.steps.borrow()[step as usize].visits;
+        let log = if (end.ending == ModelOutcome::Succeeded || handed_on) && it.undo.is_some() {
+            let one = ModelCompletion { step: it, name: frame.name.clone(), visit };
+            CompletionLog::InOrder(vec![inside, CompletionLog::One(one)])
+        } else {
+            inside
+        };
+        Ok((effect, log))
+    }
+}

@@ -1,0 +1,336 @@
+//! Sees every durable event and says which rule was broken.
+//!
+//! Owns a second state, folded from the journal alone, the invariants over it, and the count of what occurred.
+//! The invariants are named I1 to I12; what each means is said where it is checked.
+
+use std::collections::BTreeMap;
+
+use skein_core::{
+    engine::{
+        AttemptId, Driver, Event, InstancePhase, JournalBatch, Refusal, RunInput, RunPhase, RunState, StepAt,
+        TimedInput, apply,
+        transitions::{
+            InputKind, StepPhase, TransitionInput, TransitionRule, run_transition, step_transition,
+        },
+        wanted,
+    },
+    ir::StepStatus,
+    plan::{ContentHash, Plan},
+};
+
+use crate::{acceptor::Acceptor, coverage::Coverage, invariants::InvariantChecker, paths::RunPathIndex};
+
+#[derive(Debug)]
+pub struct RuleMonitor {
+    plan: Plan,
+    /// The fold of the journal.
+    pub shadow: RunState,
+    chain: ContentHash,
+    /// How many events there have been, counted here.
+    events: u64,
+    pub paths: RunPathIndex,
+    invariants: InvariantChecker,
+    acceptor: Acceptor,
+    pub coverage: Coverage,
+    told: Option<ObservedInput>,
+    broken: Option<String>,
+}
+
+/// An input that is being decided alone, and where the run was.
+#[derive(Debug)]
+struct ObservedInput {
+    asked: InputKind,
+    run: RunPhase,
+    /// The phase of the step that it is about; none when it is about all.
+    phase: Option<StepPhase>,
+    told: Option<TransitionInput>,
+    /// Steps that it reaches and that have not moved, and where they were.
+    watched: Vec<(StepAt, StepPhase)>,
+    /// From where to where the others went first.
+    moved: Vec<(StepPhase, StepPhase)>,
+}
+
+impl RuleMonitor {
+    pub fn new(plan: &Plan) -> RuleMonitor {
+        RuleMonitor {
+            plan: plan.clone(),
+            shadow: RunState::new(),
+            chain: ContentHash::ZERO,
+            events: 0,
+            paths: RunPathIndex::new(plan.definition.clone()),
+            invariants: InvariantChecker::new(plan.clone()),
+            acceptor: Acceptor::new(plan.clone()),
+            coverage: Coverage::default(),
+            told: None,
+            broken: None,
+        }
+    }
+
+    /// Something is about to be said to the driver.
+    pub fn observe_input(&mut self, driver: &Driver, stimulus: &TimedInput, busy: bool) {
+        let state = driver.state();
+        self.coverage.record_run_input(state.phase, &stimulus.input);
+        // Only what is decided alone can be told from what follows.
+        self.told = None;
+        if busy || state.phase == RunPhase::New || state.phase == RunPhase::Quarantined {
+            return;
+        }
+        let (step, told) = classify_input(state, &stimulus.input);
+        let watched = match (step, told) {
+            (_, None) => Vec::new(),
+            (Some(at), Some(_)) => vec![(at, state.step(at).phase)],
+            (None, Some(_)) => list_step_phases(state),
+        };
+        if let Some(told) = told {
+            watched.iter().for_each(|(_, phase)| self.coverage.record_step_input(*phase, told));
+        }
+        let phase = step.map(|at| state.step(at).phase);
+        let asked = InputKind::from_input(&stimulus.input);
+        self.told = Some(ObservedInput { asked, run: state.phase, phase, told, watched, moved: Vec::new() });
+    }
+
+    /// The driver has answered.
+    pub fn observe_answer(&mut self, answer: &Result<(), Refusal>) {
+        if let Err(refusal) = answer {
+            self.coverage.record_point(format!("refused {}", crate::coverage::refusal_name(refusal)));
+        }
+        let Some(seen) = self.told.take() else { return };
+        let refused = answer.is_err();
+        let run = run_transition(seen.run, seen.asked);
+        if run == TransitionRule::Refused && !refused {
+            self.broken.get_or_insert(format!("table: a {:?} run accepted {:?}", seen.run, seen.asked));
+        }
+        if let (Some(phase), Some(told)) = (seen.phase, seen.told) {
+            let legal = match step_transition(phase, told) {
+                TransitionRule::Refused => refused,
+                TransitionRule::To(_) => true,
+                TransitionRule::Unsayable => false,
+            };
+            if !legal {
+                self.broken.get_or_insert(format!("table: {phase:?} told {told:?} was answered {answer:?}"));
+            }
+        }
+    }
+
+    /// A row is durable. The driver has decided nothing after it.
+    pub fn observe_durable_row(&mut self, driver: &Driver, batch: &JournalBatch) -> Result<(), String> {
+        batch.check(self.events, self.chain).map_err(|error| format!("I2: {error}"))?;
+        self.chain = batch.chain;
+        self.events += batch.records.len() as u64;
+        for record in &batch.records {
+            self.coverage.record_event(&record.event);
+            self.invariants.check_before_event(&self.shadow, &record.event)?;
+            apply(&self.plan, &mut self.shadow, record.at, &record.event);
+            self.paths.observe(&record.event);
+            self.note_first_moves();
+            self.invariants.check_after_event(&self.shadow, record.at, &record.event)?;
+            self.count_coverage(&record.event);
+            self.acceptor.accept(record.at, &record.event).map_err(|why| format!("I10: {why}"))?;
+        }
+        // I1: the state in memory is what the journal adds up to.
+        if driver.state().events != self.events {
+            return Err(format!(
+                "I2: the state counts {} events, not {}",
+                driver.state().events,
+                self.events
+            ));
+        }
+        if *driver.state() != self.shadow {
+            return Err("I1: the state is not the fold of the journal".to_owned());
+        }
+        self.check_arrows()?;
+        Ok(())
+    }
+
+    /// Takes note of where each step that was told something goes first.
+    fn note_first_moves(&mut self) {
+        let Some(seen) = &mut self.told else { return };
+        let shadow = &self.shadow;
+        seen.watched.retain(|(at, before)| {
+            let now = shadow.step(*at).phase;
+            if now != *before {
+                seen.moved.push((*before, now));
+            }
+            now == *before
+        });
+    }
+
+    /// Every step went where the table lets it go.
+    fn check_arrows(&mut self) -> Result<(), String> {
+        let Some(seen) = &self.told else { return Ok(()) };
+        let Some(told) = seen.told else { return Ok(()) };
+        let stayed = seen.watched.iter().map(|(_, phase)| (*phase, *phase));
+        for (before, now) in seen.moved.iter().copied().chain(stayed) {
+            let legal = match step_transition(before, told) {
+                TransitionRule::To(legal) => legal.contains(&now),
+                TransitionRule::Refused | TransitionRule::Unsayable => false,
+            };
+            if !legal {
+                return Err(format!("table: {before:?} told {told:?} went to {now:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn count_coverage(&mut self, event: &Event) {
+        if let Event::StepEnded { at, settler, .. } = event {
+            let scope = self.plan.definition.scope(self.shadow.instance(at.0).scope);
+            let settled = match self.shadow.step_status(*at) {
+                StepStatus::Succeeded => "a conflict is settled",
+                StepStatus::Skipped => "there is no conflict",
+                _ => "a conflict is not settled",
+            };
+            let settles = scope
+                .scope
+                .steps
+                .iter()
+                .any(|step| step.policy.settled_by.as_ref() == Some(&scope.step(at.1).id));
+            let points = [settles.then_some(settled), settler.map(|_| "a conflict")];
+            points.into_iter().flatten().for_each(|point| self.coverage.record_point(point));
+        }
+        match event {
+            Event::StepEnded { at, .. } => {
+                let status = self.shadow.step_status(*at);
+                let scope = self.plan.definition.scope(self.shadow.instance(at.0).scope);
+                let kind = scope.step(at.1).kind.name();
+                self.coverage.record_point(format!("step {status}"));
+                self.coverage.record_point(format!("kind {kind:?}"));
+                let mut depth = 0;
+                let mut ix = at.0;
+                while let Some(parent) = self.shadow.instance(ix).parent {
+                    depth += 1;
+                    ix = parent.0;
+                }
+                if depth >= 3 {
+                    self.coverage.record_point("three deep");
+                }
+            }
+            Event::StepUndone { .. } => self.coverage.record_point(format!("step {}", StepStatus::Undone)),
+            Event::StepHeld { reason, .. } => self.coverage.record_point(format!("hold {reason:?}")),
+            Event::RunDecided { status, .. } => self.coverage.record_point(format!("run {status}")),
+            _ => {}
+        }
+    }
+
+    /// A row was acknowledged: what is wanted must be what the state says, from scratch.
+    pub fn check_settled(&mut self, driver: &Driver) -> Result<(), String> {
+        if let Some(broken) = self.broken.take() {
+            return Err(broken);
+        }
+        self.invariants.check_settled(driver.state())
+    }
+
+    /// A driver was made from the journal.
+    pub fn check_replayed(&mut self, driver: &Driver) -> Result<(), String> {
+        self.told = None;
+        if *driver.state() != self.shadow {
+            return Err("I1: replay gives another state".to_owned());
+        }
+        // A host may have kept the state instead of reading all rows again.
+        let written = serde_json::to_vec(driver.state()).map_err(|error| error.to_string())?;
+        match serde_json::from_slice::<RunState>(&written) {
+            Ok(read) if read == self.shadow => Ok(()),
+            Ok(_) => Err("I1: a state that was written is read as another".to_owned()),
+            Err(error) => Err(format!("I1: a state that was written cannot be read: {error}")),
+        }
+    }
+
+    /// Nothing will happen any more.
+    pub fn check_ended(&mut self, driver: &Driver, workers: &BTreeMap<AttemptId, ()>) -> Result<(), String> {
+        if let Some(broken) = self.broken.take() {
+            return Err(broken);
+        }
+        let state = driver.state();
+        if state.phase != RunPhase::New {
+            self.acceptor.check_finished().map_err(|why| format!("I10: {why}"))?;
+            self.coverage.record_point("trace accepted");
+        }
+        // I8: nothing is in flight that nobody wants.
+        if let Some(attempt) = workers.keys().find(|attempt| !state.in_flight().contains(attempt)) {
+            return Err(format!("I8: {attempt} is in flight and not known"));
+        }
+        // I7: a run ends, or waits for something that has a name.
+        let live = |phase: &InstancePhase| !matches!(phase, InstancePhase::Ended { .. });
+        match state.phase {
+            RunPhase::Closed if !wanted(state).is_empty() => {
+                Err("I5: a closed run wants something".to_owned())
+            }
+            RunPhase::Closed if state.instances.iter().any(|instance| live(&instance.phase)) => {
+                Err("I7: a closed run has an open instance".to_owned())
+            }
+            RunPhase::Closed | RunPhase::Quarantined | RunPhase::New => Ok(()),
+            RunPhase::Going if state.is_waiting() => {
+                self.coverage.record_point("waits for ever");
+                Ok(())
+            }
+            RunPhase::Going | RunPhase::Decided => {
+                Err(format!("I7: the run is stuck: {:?}", list_stuck_steps(state)))
+            }
+        }
+    }
+}
+
+fn list_stuck_steps(state: &RunState) -> Vec<(StepAt, StepPhase)> {
+    list_step_phases(state).into_iter().filter(|(_, phase)| phase.is_live()).collect()
+}
+
+fn list_step_phases(state: &RunState) -> Vec<(StepAt, StepPhase)> {
+    let mut all = Vec::new();
+    for (ix, instance) in (0..).map(skein_core::engine::InstanceIx).zip(&state.instances) {
+        all.extend((0..).zip(&instance.steps).map(|(i, step)| (StepAt(ix, i), step.phase)));
+    }
+    all
+}
+
+/// What an input says, and to which step; to all, if there is none.
+fn classify_input(state: &RunState, input: &RunInput) -> (Option<StepAt>, Option<TransitionInput>) {
+    use skein_core::engine::{AttemptEnd, Verdict};
+    match input {
+        RunInput::Finished { attempt, report } => {
+            if state.find_step(attempt.at).is_none() {
+                return (None, None);
+            }
+            let told = match &report.end {
+                _ if !state.in_flight().contains(attempt) => TransitionInput::Late,
+                AttemptEnd::Checked { .. } if attempt.role != skein_core::engine::AttemptRole::Check => {
+                    return (None, None);
+                }
+                AttemptEnd::Succeeded { .. } | AttemptEnd::Checked { .. } => TransitionInput::Succeeded,
+                AttemptEnd::Failed { .. } | AttemptEnd::Unmerged { .. } => TransitionInput::Failed,
+                AttemptEnd::TimedOut => TransitionInput::TimedOut,
+                AttemptEnd::Stopped => TransitionInput::Stopped,
+                AttemptEnd::Interrupted => TransitionInput::Interrupted,
+                AttemptEnd::Blocked { .. } => TransitionInput::Blocked,
+                AttemptEnd::HandedOver { .. } => TransitionInput::HandedOver,
+            };
+            (Some(attempt.at), Some(told))
+        }
+        RunInput::Decide { opening, decision, by, .. } => {
+            let Some(open) = state.waitpoint(*opening) else { return (None, None) };
+            let people = crate::outcome::allowed_actors(&open.approvers, open.quorum);
+            let again =
+                *decision == Verdict::Approve && open.approvals.iter().any(|(who, _)| *who == by.name);
+            let allowed = (open.approvers.is_empty() || people.contains(by)) && !again;
+            if !allowed {
+                return (None, None);
+            }
+            let told = if *decision == Verdict::Approve {
+                TransitionInput::Approved
+            } else {
+                TransitionInput::Rejected
+            };
+            (Some(open.at), Some(told))
+        }
+        RunInput::Signal { to: Some(at), .. } if state.find_step(*at).is_some() => {
+            (Some(*at), Some(TransitionInput::Signalled))
+        }
+        RunInput::Hold { step, .. } if state.find_step(*step).is_some() => {
+            (Some(*step), Some(TransitionInput::Held))
+        }
+        RunInput::Wake => (None, Some(TransitionInput::Woken)),
+        RunInput::Cancel { .. } if state.end.is_none() => (None, Some(TransitionInput::Cancelled)),
+        RunInput::Capacity => (None, Some(TransitionInput::Granted)),
+        RunInput::Recover => (None, Some(TransitionInput::Recovered)),
+        _ => (None, None),
+    }
+}

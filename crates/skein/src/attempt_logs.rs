@@ -1,0 +1,268 @@
+//! What the workers of a run printed: the logs of its attempts, as the journal tells of them and as far as they were
+//! shown. No log is held in memory.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+use skein_core::{
+    engine::{AttemptId, AttemptRole, Cost, Event, JournalRecord, format_utc},
+    ids::RunId,
+    plan::Plan,
+    time::Timestamp,
+    view::{CostView, StepPaths},
+};
+use skein_host::{
+    agent::AgentNote,
+    process::TerminalEscaper,
+    store::{Store, StoreError},
+    workspace::{RootFolder, RunDir},
+};
+
+use crate::live::{format_cost, format_duration};
+
+/// So much is read at once.
+const PIECE: usize = 64 * 1024;
+
+/// Which attempts are meant.
+#[derive(Debug, Clone, Copy)]
+pub struct AttemptSelector<'a> {
+    pub step: Option<&'a str>,
+    /// In the order in which those of the step were started, from 1; with what checks it.
+    pub number: Option<u32>,
+}
+
+/// A file of an attempt that can be shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFile {
+    Output,
+    Changes,
+    Prompt,
+}
+
+/// The log of one attempt.
+#[derive(Debug)]
+pub struct AttemptLogReader {
+    pub step: String,
+    pub number: u32,
+    pub attempt: AttemptId,
+    started: Timestamp,
+    ended: Option<Timestamp>,
+    pub file: PathBuf,
+    /// The files with its changes and its prompt, where they are kept.
+    changes: PathBuf,
+    prompt: PathBuf,
+    /// Its cost, once it has ended.
+    cost: Option<Cost>,
+    /// The agent that did it in place of the step's own.
+    by: Option<String>,
+    shown: u64,
+    escape: TerminalEscaper,
+}
+
+/// The logs that are meant.
+#[derive(Debug)]
+pub struct AttemptLogs<'a> {
+    meant: AttemptSelector<'a>,
+    kept: PathBuf,
+    shown: LogFile,
+    names: StepPaths,
+    events: u64,
+    pub all: Vec<AttemptLogReader>,
+    /// How often each step was tried.
+    pub steps: BTreeMap<String, u32>,
+    /// Steps whose results another run came to.
+    pub reused: BTreeSet<String>,
+}
+
+impl<'a> AttemptLogs<'a> {
+    pub fn new(plan: &Plan, kept: PathBuf, meant: AttemptSelector<'a>, shown: LogFile) -> AttemptLogs<'a> {
+        let names = StepPaths::new(plan.definition.clone());
+        AttemptLogs {
+            meant,
+            kept,
+            shown,
+            names,
+            events: 0,
+            all: Vec::new(),
+            steps: BTreeMap::new(),
+            reused: BTreeSet::new(),
+        }
+    }
+
+    /// Reads on in the journal.
+    pub fn read_journal(&mut self, store: &dyn Store, run: &RunId) -> Result<(), StoreError> {
+        store.read_journal(run, self.events, &mut |batch| {
+            if batch.seq >= self.events {
+                self.events = batch.seq + batch.records.len() as u64;
+                batch.records.iter().for_each(|record| self.apply_record(record));
+            }
+            true
+        })
+    }
+
+    fn apply_record(&mut self, record: &JournalRecord) {
+        match &record.event {
+            Event::AttemptStarted { attempt, .. } => self.add_attempt(*attempt, record.at),
+            Event::AttemptEnded { attempt, cost, by, .. } => {
+                if let Some(log) = self.all.iter_mut().rfind(|log| log.attempt == *attempt) {
+                    (log.ended, log.cost, log.by) = (Some(record.at), Some(*cost), by.clone());
+                }
+            }
+            Event::StepReused(reused) => drop(self.reused.insert(self.names.step_path(reused.at))),
+            event => drop(self.names.note_event(event)),
+        }
+    }
+
+    fn add_attempt(&mut self, attempt: AttemptId, started: Timestamp) {
+        let step = self.names.step_path(attempt.at);
+        let count = self.steps.entry(step.clone()).or_default();
+        // What checks, sums up or undoes an attempt goes with it.
+        *count += u32::from(attempt.role == AttemptRole::Main);
+        let number = (*count).max(1);
+        let AttemptSelector { step: meant, number: only } = self.meant;
+        if meant.is_none_or(|meant| meant == step) && only.is_none_or(|only| only == number) {
+            let changes = RunDir::changes_path(&self.kept, attempt);
+            let prompt = RunDir::prompt_path(&self.kept, attempt);
+            let file = match self.shown {
+                LogFile::Output => RunDir::log_path(&self.kept, attempt),
+                LogFile::Changes => changes.clone(),
+                LogFile::Prompt => prompt.clone(),
+            };
+            let (ended, cost, by, escape) = (None, None, None, TerminalEscaper::default());
+            let log = AttemptLogReader {
+                step,
+                number,
+                attempt,
+                started,
+                ended,
+                file,
+                changes,
+                prompt,
+                cost,
+                by,
+                shown: 0,
+                escape,
+            };
+            self.all.push(log);
+        }
+    }
+}
+
+impl AttemptLogReader {
+    pub fn is_running(&self) -> bool {
+        self.ended.is_none()
+    }
+
+    /// The folder to watch for more of it.
+    pub fn folder(&self) -> Option<&Path> {
+        self.file.parent()
+    }
+
+    /// Reads the note about its coding agent.
+    fn read_agent_note(&self) -> Option<AgentNote> {
+        AgentNote::read(&RootFolder::open(self.folder()?).ok()?)
+    }
+
+    /// Returns true if a coding agent did it.
+    pub fn has_agent(&self) -> bool {
+        self.read_agent_note().is_some()
+    }
+
+    /// The name of the attempt, its times, its agent and its cost.
+    pub fn title(&self) -> String {
+        let note = self.read_agent_note();
+        let took = self.ended.map(|ended| format_duration(ended.duration_since(self.started)));
+        let agent = note.as_ref().map(|note| note.worker.clone());
+        let model = note.as_ref().and_then(|note| note.model.clone());
+        let cost = self.cost.or(note.as_ref().map(|note| note.cost)).and_then(format_cost);
+        let session = note.and_then(|note| note.session).map(|session| format!("session {session}"));
+        let by = self.by.as_ref().map(|by| format!("by {by}"));
+        let parts = [Some(format_utc(self.started)), took, agent, model, by, cost, session];
+        let aside: Vec<String> = parts.into_iter().flatten().collect();
+        format!("{}  {}", self.name(), aside.join(", "))
+    }
+
+    /// The name of the attempt: its step and its numbers.
+    fn name(&self) -> String {
+        let AttemptId { visit, iteration, role, .. } = self.attempt;
+        let role = (role != AttemptRole::Main).then(|| role.as_str().to_owned());
+        let visit = (visit > 1).then(|| format!("visit {visit}"));
+        let iteration = (iteration > 1).then(|| format!("iteration {iteration}"));
+        let parts: Vec<String> = role.into_iter().chain(visit).chain(iteration).collect();
+        let aside = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
+        format!("{}, attempt {}{aside}", self.step, self.number)
+    }
+
+    pub fn to_json(&self) -> Value {
+        let AttemptId { visit, iteration, role, .. } = self.attempt;
+        let bytes = self.file.metadata().ok().map(|meta| meta.len());
+        let note = self.read_agent_note();
+        let cost = self.cost.or(note.as_ref().map(|note| note.cost)).unwrap_or_default();
+        let mut object = json!({
+            "step": self.step,
+            "attempt": self.number,
+            "id": self.attempt.to_string(),
+            "role": role.as_str(),
+            "visit": visit,
+            "iteration": iteration,
+            "started_at": format_utc(self.started),
+            "finished_at": self.ended.map(format_utc),
+            "file": bytes.map(|_| &self.file),
+            "bytes": bytes.unwrap_or(0),
+            "changes": self.changes.is_file().then_some(&self.changes),
+            "prompt": self.prompt.is_file().then_some(&self.prompt),
+            "duration_ms": self.ended.map(|ended| ended.duration_since(self.started).0),
+            "cost": CostView::from(cost),
+        });
+        if let Some(note) = note {
+            object["agent"] = json!({"worker": note.worker, "model": note.model, "session": note.session});
+        }
+        if let Some(by) = &self.by {
+            object["by"] = json!(by);
+        }
+        object
+    }
+
+    /// Hands on what has not been shown yet, as it is.
+    pub fn read_raw(&mut self, each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        let mut file = match File::open(&self.file) {
+            Ok(file) => file,
+            // Nothing of it was ever started, or not yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        file.seek(SeekFrom::Start(self.shown))?;
+        let mut piece = vec![0; PIECE];
+        loop {
+            let length = file.read(&mut piece)?;
+            if length == 0 {
+                return Ok(());
+            }
+            self.shown += length as u64;
+            each(&piece[..length]);
+        }
+    }
+
+    /// The same without what a terminal would obey.
+    pub fn read_safe(&mut self, each: &mut dyn FnMut(&str)) -> io::Result<()> {
+        let mut escape = std::mem::take(&mut self.escape);
+        let mut text = String::new();
+        let read = self.read_raw(&mut |bytes| {
+            text.clear();
+            escape.push(bytes, &mut text);
+            each(&text);
+        });
+        text.clear();
+        if self.ended.is_some() {
+            escape.finish(&mut text);
+            each(&text);
+        }
+        self.escape = escape;
+        read
+    }
+}

@@ -1,0 +1,154 @@
+//! One thing that was measured: what, how much, beside which limit, and whether that is good enough.
+
+use serde_json::{Value, json};
+
+/// What a figure is. Figures are seconds, or bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BenchUnit {
+    /// Shown as a time.
+    Time,
+    /// The time for one, shown as how many there are in a second.
+    Rate,
+    Bytes,
+}
+
+/// What is good enough: at least that of a rate, at most that of anything else.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum BenchGoal {
+    Figure(f64),
+    /// So many times the limit.
+    Ratio(f64),
+}
+
+#[derive(Debug)]
+pub struct BenchMeasurement {
+    id: &'static str,
+    name: String,
+    figure: f64,
+    unit: BenchUnit,
+    /// What the machine needs for what this is made of.
+    limit: Option<(&'static str, f64)>,
+    goal: BenchGoal,
+}
+
+impl BenchMeasurement {
+    pub fn new(
+        id: &'static str,
+        name: String,
+        figure: f64,
+        unit: BenchUnit,
+        limit: Option<(&'static str, f64)>,
+        goal: BenchGoal,
+    ) -> BenchMeasurement {
+        BenchMeasurement { id, name, figure, unit, limit, goal }
+    }
+
+    /// How the figure is to the limit. Of rates it is the other way round than of the times for one.
+    fn ratio(&self) -> Option<f64> {
+        self.limit.map(|(_, limit)| self.unit.convert_figure(self.figure) / self.unit.convert_figure(limit))
+    }
+
+    pub fn is_met(&self) -> bool {
+        let (is, most) = match self.goal {
+            BenchGoal::Figure(goal) => {
+                (Some(self.unit.convert_figure(self.figure)), self.unit.convert_figure(goal))
+            }
+            BenchGoal::Ratio(goal) => (self.ratio(), goal),
+        };
+        is.is_some_and(|is| if self.unit == BenchUnit::Rate { is >= most } else { is <= most })
+    }
+
+    /// What, measured, limit, ratio, goal and whether it is met.
+    pub fn table_cells(&self) -> [String; 6] {
+        let limit = self.limit.map(|(of, limit)| format!("{of} {}", self.unit.format_figure(limit)));
+        let ratio = self.ratio().map(|ratio| format!("{ratio:.2}"));
+        let bound = if self.unit == BenchUnit::Rate { "at least" } else { "at most" };
+        let goal = match self.goal {
+            BenchGoal::Figure(goal) => format!("{bound} {}", self.unit.format_figure(goal)),
+            BenchGoal::Ratio(goal) => format!("ratio {bound} {goal}"),
+        };
+        let met = if self.is_met() { "met" } else { "missed" };
+        let (limit, ratio) = (limit.unwrap_or_default(), ratio.unwrap_or_default());
+        [self.name.clone(), self.unit.format_figure(self.figure), limit, ratio, goal, met.to_owned()]
+    }
+
+    pub fn to_json(&self) -> Value {
+        let figure = |figure: f64| self.unit.convert_figure(figure);
+        let limit = self.limit.map(|(of, limit)| json!({"of": of, "figure": figure(limit)}));
+        let bound = if self.unit == BenchUnit::Rate { "at_least" } else { "at_most" };
+        let goal = match self.goal {
+            BenchGoal::Figure(goal) => json!({"of": "figure", bound: figure(goal)}),
+            BenchGoal::Ratio(goal) => json!({"of": "ratio", bound: goal}),
+        };
+        json!({"id": self.id, "name": self.name, "figure": figure(self.figure), "unit": self.unit.label(),
+               "limit": limit, "ratio": self.ratio(), "goal": goal, "met": self.is_met()})
+    }
+}
+
+impl BenchUnit {
+    /// For people.
+    pub fn format_figure(self, figure: f64) -> String {
+        match self {
+            BenchUnit::Time if figure < 0.001 => format!("{:.0} µs", figure * 1e6),
+            BenchUnit::Time if figure < 1.0 => format!("{:.1} ms", figure * 1e3),
+            BenchUnit::Time => format!("{figure:.2} s"),
+            BenchUnit::Rate => format!("{} a second", group_thousands(1.0 / figure)),
+            BenchUnit::Bytes => format!("{:.1} MB", figure / 1e6),
+        }
+    }
+
+    /// For programs: milliseconds, a second, megabytes.
+    pub fn convert_figure(self, figure: f64) -> f64 {
+        match self {
+            BenchUnit::Time => figure * 1e3,
+            BenchUnit::Rate => 1.0 / figure,
+            BenchUnit::Bytes => figure / 1e6,
+        }
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            BenchUnit::Time => "ms",
+            BenchUnit::Rate => "per_second",
+            BenchUnit::Bytes => "MB",
+        }
+    }
+}
+
+/// A whole number, in groups of three.
+fn group_thousands(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+    groups.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_shown_as_people_say_them() {
+        assert_eq!(BenchUnit::Time.format_figure(0.000_312), "312 µs");
+        assert_eq!(BenchUnit::Time.format_figure(0.0153), "15.3 ms");
+        assert_eq!(BenchUnit::Time.format_figure(1.5), "1.50 s");
+        assert_eq!(BenchUnit::Rate.format_figure(1.0 / 54_321.4), "54,321 a second");
+        assert_eq!(BenchUnit::Rate.format_figure(0.01), "100 a second");
+        assert_eq!(BenchUnit::Bytes.format_figure(12_340_000.0), "12.3 MB");
+    }
+
+    #[test]
+    fn a_goal_is_about_the_figure_or_about_the_ratio() {
+        let line =
+            |unit, figure, goal| BenchMeasurement::new("x", "x".into(), figure, unit, Some(("y", 2.0)), goal);
+        assert!(line(BenchUnit::Time, 3.0, BenchGoal::Ratio(1.5)).is_met());
+        assert!(!line(BenchUnit::Time, 3.1, BenchGoal::Ratio(1.5)).is_met());
+        assert!(line(BenchUnit::Time, 0.5, BenchGoal::Figure(0.5)).is_met());
+        // Twice as fast as the limit.
+        assert!(line(BenchUnit::Rate, 1.0, BenchGoal::Ratio(2.0)).is_met());
+        assert!(!line(BenchUnit::Rate, 1.1, BenchGoal::Ratio(2.0)).is_met());
+        let missed = line(BenchUnit::Rate, 0.5, BenchGoal::Figure(0.25));
+        assert_eq!(missed.table_cells()[3..], ["4.00", "at least 4 a second", "missed"]);
+        assert_eq!(missed.to_json()["ratio"], 4.0);
+    }
+}

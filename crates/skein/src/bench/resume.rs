@@ -1,0 +1,121 @@
+//! Runs whose process was killed, and how long it takes to go on with all of them.
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Instant,
+};
+
+use serde_json::Value;
+use skein_host::{
+    bench::{self, BenchError},
+    store::StateRegistry,
+};
+
+use super::{
+    BenchResult, BenchScale,
+    measurement::{BenchGoal, BenchMeasurement, BenchUnit},
+    with_state_folder,
+};
+use crate::exit::Exit;
+
+/// What is left unfinished in each run.
+const GATE: &str = "gate";
+const STEP: &str = "step";
+/// Said by the process that is to be killed.
+const READY: &str = "ready";
+/// How often all this is done.
+const ROUNDS: usize = 3;
+
+pub fn measure_resume(folder: &Path, sizes: &BenchScale, commit: f64) -> BenchResult<[BenchMeasurement; 2]> {
+    let [mut waiting, mut steps] = [f64::INFINITY; 2];
+    for _ in 0..sizes.rounds.min(ROUNDS) {
+        waiting = waiting.min(with_state_folder(folder, |state| resume_waiting(state, sizes.runs))?);
+        steps = steps.min(with_state_folder(folder, |state| finish_steps(state, sizes.runs))?);
+    }
+    let (limit, goal) = (Some(("one commit", commit)), BenchGoal::Figure(2.0));
+    let name = format!("`resume --all` of {} runs at a gate", sizes.runs);
+    let other = format!("going on with {} runs of one step", sizes.runs);
+    Ok([
+        BenchMeasurement::new("resume_gates", name, waiting, BenchUnit::Time, limit, goal),
+        BenchMeasurement::new("resume_steps", other, steps, BenchUnit::Time, limit, goal),
+    ])
+}
+
+/// This same program.
+pub fn skein_command() -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.stdin(Stdio::null()).env_remove("SKEIN_STATE");
+    Ok(command)
+}
+
+/// The same for a state folder that is listed beside it, and not among those of the person.
+fn skein_command_for(state: &Path) -> io::Result<Command> {
+    let mut command = skein_command()?;
+    if let Some(beside) = state.parent() {
+        command.env("XDG_STATE_HOME", std::path::absolute(beside)?);
+    }
+    Ok(command)
+}
+
+/// Begins runs and waits to be killed, or for the end of who asked for it.
+pub fn leave_runs(state: &Path, what: &str, runs: usize) -> BenchResult<()> {
+    StateRegistry::from_environment().admit(state).map_err(|error| BenchError::Failed(error.to_string()))?;
+    let left = match what {
+        STEP => bench::leave_unfinished(state, &bench::chain_plan(1), runs, true)?,
+        _ => bench::leave_unfinished(state, &bench::gated_plan(), runs, false)?,
+    };
+    let mut out = io::stdout();
+    writeln!(out, "{READY}").and_then(|()| out.flush())?;
+    io::stdin().read_to_end(&mut Vec::new())?;
+    drop(left);
+    Ok(())
+}
+
+/// Leaves runs in a state folder whose owner was killed.
+fn orphan_runs(state: &Path, what: &str, runs: usize) -> BenchResult<()> {
+    let mut command = skein_command_for(state)?;
+    command.arg("bench").args(["--leave", what, "--runs", &runs.to_string(), "--state"]).arg(state);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let ready = read_first_line(&mut child);
+    child.kill()?;
+    child.wait()?;
+    match ready?.trim() {
+        READY => Ok(()),
+        other => Err(BenchError::Failed(format!("runs could not be left unfinished: {other}"))),
+    }
+}
+
+fn read_first_line(child: &mut Child) -> io::Result<String> {
+    let mut line = String::new();
+    child.stdout.take().map_or(Ok(0), |out| BufReader::new(out).read_line(&mut line))?;
+    Ok(line)
+}
+
+/// The whole command, which finds all runs at a gate, has them, and leaves them again.
+fn resume_waiting(state: &Path, runs: usize) -> BenchResult<f64> {
+    orphan_runs(state, GATE, runs)?;
+    let mut command = skein_command_for(state)?;
+    command.args(["resume", "--all", "--no-wait", "--format", "json", "--state"]).arg(state);
+    let began = Instant::now();
+    let done = command.output()?;
+    let took = began.elapsed().as_secs_f64();
+    let printed: Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
+    let resumed = printed["runs"].as_array().map_or(0, Vec::len);
+    if resumed != runs || done.status.code() != Some(Exit::Waiting as i32) {
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        return Err(BenchError::Failed(format!("{resumed} of {runs} runs were gone on with: {told}")));
+    }
+    Ok(took)
+}
+
+/// Here, with nobody to do the work: the store is opened, all runs are had, and each does its step and ends.
+fn finish_steps(state: &Path, runs: usize) -> BenchResult<f64> {
+    orphan_runs(state, STEP, runs)?;
+    let (finished, took) = bench::time_resume(state)?;
+    match finished == runs {
+        true => Ok(took.as_secs_f64()),
+        false => Err(BenchError::Failed(format!("{finished} of {runs} runs were gone on with"))),
+    }
+}

@@ -1,0 +1,88 @@
+//! How a run went, as much of it as whoever looks back at it can read: what its steps came to, and the ends of their logs.
+//!
+//! Owns what is left out of a long one. What is here was written by others, and has been redacted before it was kept.
+
+use std::{cmp::Reverse, collections::BTreeMap, path::PathBuf};
+
+use serde_json::{Value, json};
+use skein_core::{
+    engine::{AttemptId, AttemptRole, RunState},
+    ids::RunId,
+    ir::StepStatus,
+    plan::Plan,
+    view::{self, StepView},
+};
+use skein_host::store::{Store, StoreError};
+
+use crate::{
+    attempt_logs::{AttemptLogs, AttemptSelector, LogFile},
+    watch,
+};
+
+/// What all steps together may fill, in bytes of JSON.
+const MOST: usize = 48 * 1024;
+/// What of one value and of one log is told.
+const VALUE: usize = 2 * 1024;
+const LOG: usize = 1536;
+
+/// A run that is over, for a reader.
+pub fn digest_run(
+    store: &dyn Store,
+    run: &RunId,
+    kept: PathBuf,
+    (plan, state): (&Plan, &RunState),
+) -> Result<Value, StoreError> {
+    let mut logs =
+        AttemptLogs::new(plan, kept.clone(), AttemptSelector { step: None, number: None }, LogFile::Output);
+    logs.read_journal(store, run)?;
+    let last = logs.all.iter().filter(|log| log.attempt.role == AttemptRole::Main);
+    let last: BTreeMap<&str, AttemptId> = last.map(|log| (log.step.as_str(), log.attempt)).collect();
+    let view = view::view_run(plan, state);
+    let mut steps: Vec<&StepView> = view.steps.iter().filter(|step| !step.superseded).collect();
+    // What went wrong teaches most, so it is told first.
+    steps.sort_by_key(|step| Reverse(step.error.is_some()));
+    let (mut told, mut size) = (Vec::new(), 0);
+    for step in steps.iter().filter(|step| step.status != StepStatus::Pending) {
+        let log = last.get(step.path.as_str()).and_then(|attempt| watch::read_log_tail(&kept, *attempt));
+        let one = digest_step(step, log.as_deref());
+        size += one.to_string().len();
+        if size > MOST {
+            break;
+        }
+        told.push(one);
+    }
+    Ok(json!({
+        "run_id": view.run_id,
+        "workflow": view.workflow,
+        "status": view.status,
+        "error": view.error,
+        "outputs": truncate_value(&view.outputs),
+        "steps_not_told": steps.len() - told.len(),
+        "steps": told,
+    }))
+}
+
+fn digest_step(step: &StepView, log: Option<&str>) -> Value {
+    json!({
+        "step": step.path,
+        "status": step.native_status,
+        "attempts": step.total_attempts,
+        "outputs": truncate_value(&step.outputs),
+        "error": step.error,
+        "end_of_log": log.map(|log| text_tail(log, LOG)),
+    })
+}
+
+/// A value, or the beginning of it as text.
+fn truncate_value(value: &Value) -> Value {
+    let text = value.to_string();
+    match text.len() <= VALUE {
+        true => value.clone(),
+        false => Value::from(format!("{}…", &text[..text.floor_char_boundary(VALUE)])),
+    }
+}
+
+/// The end of a text.
+fn text_tail(text: &str, most: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(most))..]
+}

@@ -1,0 +1,315 @@
+//! Where the things of each sort are described, in a project's folders and in `skein.toml`.
+//!
+//! Owns the folders. Nothing is followed deeper than a sort's own folder, and a folder with too much in it is cut off.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use skein_core::secret_name::{to_slug, to_variable_name};
+use skein_dialects::{CatalogKind, SourcePosition, read_catalog_card, read_secrets};
+
+use super::CatalogEntry;
+use crate::{config, mcp_servers, project::DiskProject};
+
+/// No more of one folder is read than this.
+const MOST: usize = 10_000;
+/// What a collection of SkillMeat is known by.
+const COLLECTION: &str = "collection.toml";
+
+/// The places in a project where things of a sort are described.
+struct DefinitionPlace {
+    folders: &'static [&'static str],
+    form: DefinitionForm,
+}
+
+/// The names of files that describe things.
+#[derive(Clone, Copy)]
+enum DefinitionForm {
+    /// Each thing has a folder, with a file of this name in it.
+    Folder(&'static str),
+    /// Each thing is a Markdown file.
+    Markdown,
+    /// Each thing is a resource of IOA of this kind.
+    Resource(&'static str),
+}
+
+/// The endings of files of resources.
+const RESOURCES: [&str; 2] = ["yaml", "yml"];
+
+/// The places of a sort. Those that are in `skein.toml` alone have none.
+fn definition_places(sort: CatalogKind) -> &'static [DefinitionPlace] {
+    use DefinitionForm::{Folder, Markdown, Resource};
+    match sort {
+        CatalogKind::Tool => &[DefinitionPlace { folders: &[".tools"], form: Folder("TOOL.md") }],
+        CatalogKind::Driver => &[DefinitionPlace { folders: &[".drivers"], form: Folder("DRIVER.md") }],
+        CatalogKind::Action => &[DefinitionPlace { folders: &[".actions"], form: Folder("ACTION.md") }],
+        CatalogKind::Routine => &[DefinitionPlace { folders: &[".routines"], form: Folder("ROUTINE.md") }],
+        CatalogKind::Skill => {
+            &[DefinitionPlace { folders: &["skills", ".claude/skills"], form: Folder("SKILL.md") }]
+        }
+        CatalogKind::Agent => &[
+            DefinitionPlace { folders: &["agents", ".claude/agents"], form: Markdown },
+            DefinitionPlace { folders: &["agents", ".ioa/agents"], form: Resource("Agent") },
+        ],
+        CatalogKind::Context => {
+            &[DefinitionPlace { folders: &["context", ".claude/context"], form: Markdown }]
+        }
+        CatalogKind::Domain => {
+            &[DefinitionPlace { folders: &["domains", ".ioa/domains"], form: Resource("Domain") }]
+        }
+        CatalogKind::Governance => {
+            &[DefinitionPlace { folders: &["governance", ".ioa/governance"], form: Resource("Governance") }]
+        }
+        CatalogKind::Policy => &[DefinitionPlace { folders: &[".policies"], form: Folder("POLICY.md") }],
+        CatalogKind::Workflow | CatalogKind::Server | CatalogKind::Role | CatalogKind::Secret => &[],
+    }
+}
+
+/// The sorts that agents are only told, and that decide nothing.
+const TOLD: [CatalogKind; 2] = [CatalogKind::Skill, CatalogKind::Context];
+
+/// Patterns of the files that describe what runs of a project may do, beside its workflows and secrets. A folder with a
+/// dot is Skein's as a whole; others may hold code as well.
+pub fn definition_patterns(project: &DiskProject) -> Vec<String> {
+    let sorts = CatalogKind::ALL.into_iter().filter(|sort| !TOLD.contains(sort));
+    let mut own = Vec::new();
+    for place in sorts.flat_map(definition_places) {
+        for folder in place.folders {
+            match (folder.strip_prefix('.'), place.form) {
+                (Some(_), _) => own.push((*folder).to_owned()),
+                (None, DefinitionForm::Folder(file)) => own.push(format!("{folder}/*/{file}")),
+                (None, DefinitionForm::Markdown) => own.push(format!("{folder}/*.md")),
+                (None, DefinitionForm::Resource(_)) => {
+                    own.extend(RESOURCES.map(|ending| format!("{folder}/*.{ending}")));
+                }
+            }
+        }
+    }
+    let shared = named_collection(project);
+    if let Some(shared) = shared.strip_prefix(&project.root).ok().and_then(Path::to_str) {
+        let inside: Vec<String> = own.iter().map(|pattern| format!("{shared}/{pattern}")).collect();
+        own.extend(inside);
+        own.push(format!("{shared}/{COLLECTION}"));
+    }
+    own
+}
+
+/// Everything of a sort.
+pub fn read_entries(project: &DiskProject, sort: CatalogKind) -> Vec<CatalogEntry> {
+    let reader = CatalogReader { project, sort };
+    let mut found = match sort {
+        CatalogKind::Workflow => reader.read_workflows(),
+        CatalogKind::Agent => reader.read_settings("agents", project.config.agents.keys()),
+        CatalogKind::Server => reader.read_servers(),
+        CatalogKind::Role => reader.read_settings("roles", project.config.roles.keys()),
+        CatalogKind::Secret => reader.read_secrets(),
+        _ => Vec::new(),
+    };
+    for place in definition_places(sort) {
+        found.extend(match place.form {
+            DefinitionForm::Folder(file) => reader.read_definition_folders(place.folders, file),
+            DefinitionForm::Markdown => reader.read_definition_files(place.folders, &["md"]),
+            DefinitionForm::Resource(kind) => reader.read_resources(place.folders, kind),
+        });
+    }
+    found
+}
+
+struct CatalogReader<'a> {
+    project: &'a DiskProject,
+    sort: CatalogKind,
+}
+
+impl CatalogReader<'_> {
+    /// Workflows are called as their files are.
+    fn read_workflows(&self) -> Vec<CatalogEntry> {
+        let all = self.project.workflows().iter();
+        let entry = |named: &crate::project::NamedWorkflow| CatalogEntry {
+            name: named.name.clone(),
+            also: None,
+            ..self.read_entry(&named.path, &named.name)
+        };
+        all.map(entry).collect()
+    }
+
+    /// Things that have a folder each, with a file of this name in it.
+    fn read_definition_folders(&self, folders: &[&str], file: &str) -> Vec<CatalogEntry> {
+        let mut found = Vec::new();
+        for folder in self.resolve_folders(folders).iter().flat_map(|folder| list_folder(folder)) {
+            let path = folder.join(file);
+            if let (Some(name), true) = (folder.file_name().and_then(|name| name.to_str()), path.is_file()) {
+                found.push(self.read_entry(&path, name));
+            }
+        }
+        found
+    }
+
+    /// Files that are called as what they describe.
+    fn read_definition_files(&self, folders: &[&str], endings: &[&str]) -> Vec<CatalogEntry> {
+        let files = self.resolve_folders(folders).into_iter().flat_map(|folder| list_folder(&folder));
+        let stem = |path: &Path| path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned);
+        let has =
+            |path: &Path| path.extension().is_some_and(|found| endings.iter().any(|ending| found == *ending));
+        let files = files.filter(|path| has(path) && path.is_file());
+        files.filter_map(|path| Some(self.read_entry(&path, &stem(&path)?))).collect()
+    }
+
+    /// Resources of IOA of one kind. A file that does not say its kind is taken for it.
+    fn read_resources(&self, folders: &[&str], kind: &str) -> Vec<CatalogEntry> {
+        let all = self.read_definition_files(folders, &RESOURCES).into_iter();
+        all.filter(|entry| entry.kind.as_deref().is_none_or(|found| found == kind))
+            .map(|entry| CatalogEntry { kind: None, ..entry })
+            .collect()
+    }
+
+    /// Secrets that are described, and those that only `skein.toml` has.
+    fn read_secrets(&self) -> Vec<CatalogEntry> {
+        let mut found = Vec::new();
+        for path in self.project.secret_files() {
+            let Ok(source) = self.project.read_source(&path) else { continue };
+            let described = read_secrets(source.clone()).unwrap_or_default();
+            found.extend(described.into_iter().map(|secret| CatalogEntry {
+                sort: self.sort,
+                name: to_variable_name(&secret.slug),
+                also: Some(secret.slug),
+                version: None,
+                description: secret.description,
+                kind: None,
+                path: path.clone(),
+                at: source.position(secret.span.start),
+                names: Vec::new(),
+            }));
+        }
+        let own = self.read_settings("secrets", self.project.config.secrets.keys());
+        let is_new =
+            |entry: &CatalogEntry| !found.iter().any(|known| to_slug(&known.name) == to_slug(&entry.name));
+        let own: Vec<CatalogEntry> = own.into_iter().filter(is_new).collect();
+        found.into_iter().chain(own).collect()
+    }
+
+    /// What `skein.toml` has in a table.
+    fn read_settings<'n>(&self, table: &str, names: impl Iterator<Item = &'n String>) -> Vec<CatalogEntry> {
+        let path = self.project.root.join(config::NAME);
+        let text = self.project.read_source(&path).map(|source| source.text.clone()).unwrap_or_default();
+        names
+            .map(|name| self.plain_entry(name.clone(), &path, find_setting_line(&text, table, name)))
+            .collect()
+    }
+
+    /// Something of which no more than its name and its place is known.
+    fn plain_entry(&self, name: String, path: &Path, line: usize) -> CatalogEntry {
+        CatalogEntry {
+            sort: self.sort,
+            name,
+            also: None,
+            version: None,
+            description: None,
+            kind: None,
+            path: path.to_owned(),
+            at: SourcePosition { line, column: 1 },
+            names: Vec::new(),
+        }
+    }
+
+    /// Servers of tools: of `skein.toml`, and of another file where that counts.
+    fn read_servers(&self) -> Vec<CatalogEntry> {
+        let mut found = self.read_settings("mcp", self.project.config.mcp.keys());
+        let path = self.project.root.join(mcp_servers::FILE);
+        let others = mcp_servers::list_file_servers(self.project).into_iter();
+        found.extend(others.map(|name| self.plain_entry(name, &path, 1)));
+        found
+    }
+
+    fn read_entry(&self, path: &Path, called: &str) -> CatalogEntry {
+        let source = self.project.read_source(path).ok();
+        let card = source.as_ref().map(read_catalog_card);
+        let (at, id) = card
+            .as_ref()
+            .map_or((SourcePosition { line: 1, column: 1 }, None), |card| (card.at, card.id.clone()));
+        let name = id.unwrap_or_else(|| called.to_owned());
+        CatalogEntry {
+            sort: self.sort,
+            also: (name != called).then(|| called.to_owned()),
+            name,
+            version: card.as_ref().and_then(|card| card.version.clone()),
+            description: card.as_ref().and_then(|card| card.description.clone()),
+            kind: card.as_ref().and_then(|card| card.kind.clone()),
+            path: path.to_owned(),
+            at,
+            names: card.map(|card| card.names).unwrap_or_default(),
+        }
+    }
+
+    /// The project's own folders, then those of its collection. A folder that leads out of the project is no folder of it.
+    fn resolve_folders(&self, names: &[&str]) -> Vec<PathBuf> {
+        let mut seen = BTreeSet::new();
+        let root = &self.project.root;
+        let own = names
+            .iter()
+            .map(|name| root.join(name))
+            .filter(|folder| fs::canonicalize(folder).is_ok_and(|whole| whole.starts_with(root)));
+        let shared = find_collection(self.project).into_iter();
+        let shared = shared.flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+        own.chain(shared).filter(|folder| seen.insert(folder.clone())).collect()
+    }
+}
+
+/// The folder of things that projects share, where it is one.
+pub(crate) fn find_collection(project: &DiskProject) -> Option<PathBuf> {
+    let folder = named_collection(project);
+    folder.join(COLLECTION).is_file().then_some(folder)
+}
+
+/// The folder that `skein.toml` names for things that projects share, or `collection`.
+fn named_collection(project: &DiskProject) -> PathBuf {
+    let named = project.config.collection.as_deref().unwrap_or("collection");
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    match named.strip_prefix("~/").zip(home) {
+        Some((rest, home)) => home.join(rest),
+        None => project.root.join(named),
+    }
+}
+
+/// What is in a folder, in order.
+fn list_folder(folder: &Path) -> Vec<PathBuf> {
+    let read = fs::read_dir(folder).into_iter().flatten().take(MOST);
+    let mut found: Vec<PathBuf> = read.filter_map(Result::ok).map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+/// The line of a table of `skein.toml`, or of a field of it; the first where it is written otherwise.
+fn find_setting_line(text: &str, table: &str, name: &str) -> usize {
+    let heads = [format!("[{table}.{name}]"), format!("[{table}.\"{name}\"]")];
+    let mut inside = false;
+    for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+        if heads.iter().any(|head| line.starts_with(head)) {
+            return number;
+        }
+        let key = line.split('=').next().unwrap_or_default().trim().trim_matches('"');
+        match line.starts_with('[') {
+            true => inside = line.starts_with(&format!("[{table}]")),
+            false if inside && key == name => return number,
+            false => {}
+        }
+    }
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_a_setting_is_found() {
+        let text = "roots = []\n[agents.a]\nworker = \"CUSTOM\"\n[roles]\nlegal = []\n\"x y\" = []\n[agents.\"b c\"]\n";
+        assert_eq!(find_setting_line(text, "agents", "a"), 2);
+        assert_eq!(find_setting_line(text, "roles", "legal"), 5);
+        assert_eq!(find_setting_line(text, "roles", "x y"), 6);
+        assert_eq!(find_setting_line(text, "agents", "b c"), 7);
+        assert_eq!(find_setting_line(text, "secrets", "legal"), 1);
+    }
+}

@@ -1,0 +1,220 @@
+//! The processes of the demonstration: ourselves, as other commands, started, heard and ended.
+//!
+//! Owns that nothing of them outlives it, whatever happens, workers included. Opens no store: who shares a state folder
+//! with a process above it is taken for a worker, and may neither ask nor decide.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, BufReader},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+use serde_json::{Deserializer, Value};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use skein_host::process::{self, LeftoverProcess, StateMark};
+
+use super::DemoError;
+use crate::{file_changes::FileChangeWatcher, state};
+
+/// Longer than anything but a person may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What happens while others are at work.
+#[derive(Debug)]
+pub enum DemoEvent {
+    /// What a process printed as JSON.
+    Value(u32, Value),
+    /// A process has ended. It is not yet waited for.
+    Ended(u32),
+    /// Something was written in the folder.
+    Written,
+    /// Someone wants it to stop.
+    Stop,
+}
+
+#[derive(Debug)]
+pub struct DemoProcesses {
+    folder: PathBuf,
+    program: PathBuf,
+    /// Whether what the commands print is not to be seen.
+    quiet: bool,
+    tell: Sender<DemoEvent>,
+    heard: Receiver<DemoEvent>,
+    alive: BTreeMap<u32, Child>,
+}
+
+impl DemoProcesses {
+    /// From now on whoever wants it to stop is heard, and whatever is orphaned below is ours.
+    pub fn new(quiet: bool) -> io::Result<DemoProcesses> {
+        process::become_subreaper();
+        let (tell, heard) = channel();
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let stop = tell.clone();
+        spawn_thread("signals", move || {
+            signals.forever().take_while(|_| stop.send(DemoEvent::Stop).is_ok()).for_each(drop);
+        })?;
+        let program = std::env::current_exe()?;
+        Ok(DemoProcesses { folder: PathBuf::new(), program, quiet, tell, heard, alive: BTreeMap::new() })
+    }
+
+    /// The folder that all of them work in.
+    pub fn set_folder(&mut self, folder: &Path) {
+        self.folder = folder.to_owned();
+    }
+
+    fn build_command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(words).current_dir(&self.folder).env_remove("SKEIN_STATE").stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a command that is seen, as it would be at a terminal.
+    pub fn start_command(&mut self, words: &[&str], asks: bool) -> Result<u32, DemoError> {
+        let mut command = self.build_command(words);
+        if asks {
+            command.stdin(Stdio::inherit());
+        }
+        if self.quiet {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        }
+        self.spawn_process(command).map(|(pid, _)| pid)
+    }
+
+    /// Starts a command that prints JSON; each value is heard.
+    pub fn start_listener(&mut self, words: &[&str], format: &str) -> Result<u32, DemoError> {
+        let mut command = self.build_command(words);
+        command.args(["--format", format]).stdout(Stdio::piped()).stderr(Stdio::null());
+        let (pid, printed) = self.spawn_process(command)?;
+        let tell = self.tell.clone();
+        let each = move || {
+            let values = printed
+                .into_iter()
+                .flat_map(|from| Deserializer::from_reader(BufReader::new(from)).into_iter());
+            for value in values.map_while(Result::ok) {
+                if tell.send(DemoEvent::Value(pid, value)).is_err() {
+                    return;
+                }
+            }
+        };
+        spawn_thread("values", each).map_err(|error| DemoError::from_io(&error))?;
+        Ok(pid)
+    }
+
+    fn spawn_process(&mut self, mut command: Command) -> Result<(u32, Option<ChildStdout>), DemoError> {
+        let mut child = command.spawn().map_err(|error| DemoError::from_io(&error))?;
+        let (pid, printed) = (child.id(), child.stdout.take());
+        let held = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        self.alive.insert(pid, child);
+        let held: OwnedFd = held.map_err(|error| DemoError::from_io(&error.into()))?;
+        let tell = self.tell.clone();
+        let until_end = move || {
+            while poll(&mut [PollFd::new(&held, PollFlags::IN)], None).is_err() {}
+            let _ = tell.send(DemoEvent::Ended(pid));
+        };
+        spawn_thread("end", until_end).map_err(|error| DemoError::from_io(&error))?;
+        Ok((pid, printed))
+    }
+
+    /// What a command that ends at once prints as JSON.
+    pub fn query_json(&mut self, words: &[&str]) -> Result<Value, DemoError> {
+        let (pid, until) = (self.start_listener(words, "json")?, patience_deadline());
+        loop {
+            match self.next_event(until)? {
+                DemoEvent::Value(from, value) if from == pid => {
+                    self.wait_for_end(pid, false)?;
+                    return Ok(value);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Tells of whatever is written in a folder from now on.
+    pub fn watch_folder(&self) -> Result<(), DemoError> {
+        let changes = FileChangeWatcher::new().map_err(|error| DemoError::from_io(&error))?;
+        changes.add_folder(&self.folder);
+        let tell = self.tell.clone();
+        let each = move || {
+            while tell.send(DemoEvent::Written).is_ok() {
+                changes.wait_for_change();
+            }
+        };
+        spawn_thread("written", each).map_err(|error| DemoError::from_io(&error))
+    }
+
+    /// The next that happens until then. Someone who wants it to stop is obeyed.
+    pub fn next_event(&self, until: Instant) -> Result<DemoEvent, DemoError> {
+        match self.heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(DemoEvent::Stop) => Err(DemoError::Stopped),
+            Ok(heard) => Ok(heard),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(DemoError::broken("what should happen did not, within a minute"))
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(DemoError::broken("nothing can be heard")),
+        }
+    }
+
+    /// Until a command ends. A person may take their time.
+    pub fn wait_for_end(&mut self, pid: u32, asks: bool) -> Result<ExitStatus, DemoError> {
+        let until = patience_deadline();
+        loop {
+            let heard =
+                if asks { self.heard.recv().unwrap_or(DemoEvent::Stop) } else { self.next_event(until)? };
+            match heard {
+                DemoEvent::Ended(other) if other == pid => return self.wait_process(pid),
+                DemoEvent::Stop => return Err(DemoError::Stopped),
+                _ => {}
+            }
+        }
+    }
+
+    /// Kills a process of ours, and says how it ended.
+    pub fn kill_process(&mut self, pid: u32) -> Result<ExitStatus, DemoError> {
+        if let Some(child) = self.alive.get_mut(&pid) {
+            child.kill().map_err(|error| DemoError::from_io(&error))?;
+        }
+        self.wait_process(pid)
+    }
+
+    fn wait_process(&mut self, pid: u32) -> Result<ExitStatus, DemoError> {
+        let child = self.alive.remove(&pid);
+        let mut child = child.ok_or_else(|| DemoError::broken(format!("process {pid} is nobody's")))?;
+        child.wait().map_err(|error| DemoError::from_io(&error))
+    }
+
+    /// Workers of runs in the folder that live.
+    pub fn find_workers(&self) -> Vec<LeftoverProcess> {
+        let mark = StateMark::from_directory(&self.folder.join(state::NAME)).ok();
+        mark.map(|mark| process::find_leftovers(&mark, &[], |_| true)).unwrap_or_default()
+    }
+}
+
+impl Drop for DemoProcesses {
+    fn drop(&mut self) {
+        for child in self.alive.values_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        process::kill_descendants();
+    }
+}
+
+/// Until when something must have happened that happens now.
+pub fn patience_deadline() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+fn spawn_thread(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
+}

@@ -1,0 +1,78 @@
+//! Hearing that files have changed, for those who follow what another process does.
+//!
+//! Nothing is asked for again and again: the system tells of each write. Because a file system may not, there is a look
+//! every second all the same.
+
+use std::{io, mem::MaybeUninit, os::fd::OwnedFd, path::Path};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::inotify::{self, CreateFlags, Reader, WatchFlags},
+};
+
+/// How long a change can go unnoticed where the system does not tell of it.
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+#[derive(Debug)]
+pub struct FileChangeWatcher {
+    told: OwnedFd,
+}
+
+impl FileChangeWatcher {
+    pub fn new() -> io::Result<FileChangeWatcher> {
+        Ok(FileChangeWatcher { told: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)? })
+    }
+
+    /// Of what is written to the journal of a state folder.
+    pub fn watch_journal(state: &Path) -> io::Result<FileChangeWatcher> {
+        FileChangeWatcher::watch_folder(state)
+    }
+
+    /// Of the files in a folder.
+    pub fn watch_folder(folder: &Path) -> io::Result<FileChangeWatcher> {
+        let changes = FileChangeWatcher::new()?;
+        changes.add_folder(folder);
+        Ok(changes)
+    }
+
+    /// From now on also of files in this folder. One that cannot be watched is looked at every second.
+    pub fn add_folder(&self, folder: &Path) {
+        let flags = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO;
+        let _ = inotify::add_watch(&self.told, folder, flags);
+    }
+
+    /// Until something changed, or it is time to look.
+    pub fn wait_for_change(&self) {
+        let mut polled = [PollFd::new(&self.told, PollFlags::IN)];
+        if poll(&mut polled, Some(&LOOK)).is_err() {
+            return;
+        }
+        let mut bytes = [MaybeUninit::uninit(); 4096];
+        let mut events = Reader::new(&self.told, &mut bytes);
+        while events.next().is_ok() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_write_is_heard_at_once_and_only_once() {
+        let folder = std::env::temp_dir().join(format!("skein-changes-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let changes = FileChangeWatcher::watch_journal(&folder).unwrap();
+        let is_told = || {
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&changes.told, PollFlags::IN)], Some(&at_once)).unwrap() > 0
+        };
+        assert!(!is_told());
+        fs::write(folder.join("file"), "x").unwrap();
+        assert!(is_told(), "there is nothing to wait for");
+        changes.wait_for_change();
+        assert!(!is_told(), "what was heard is not heard again");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,399 @@
+//! What is said of an event: at most one line, and below it what a person needs to answer or to understand it.
+
+use serde_json::Value;
+use skein_core::{
+    engine::{
+        AttemptEnd, AttemptId, AttemptMode, AttemptRole, CheckFinding, CheckOutput, CursorRoute, Event,
+        ForkOrigin, HaltReason, InstanceIx, JournalRecord, RunStart, RunState, StepAt, Waitpoint,
+    },
+    ir::{ErrorClass, RunStatus, StepKindSpec, StepStatus},
+    plan::Plan,
+    time::{Millis, Timestamp},
+    view::{self, ErrorView, StepPaths, StepView, TimelineEntry, WaitpointViewKind},
+};
+
+use super::{
+    activity::describe_attempt,
+    next_commands,
+    style::{LineTone, StyledLine, indent_line, status_word},
+    text::{clean_text, cut_to_width, format_cost, format_until},
+};
+use crate::output::Paint;
+
+/// So much is shown of what a gate shows.
+const SHOWN: usize = 40;
+const SHOWN_COLUMNS: usize = 500;
+
+/// An event that has just been folded in, with everything that a line may need.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EventRenderer<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) state: &'a RunState,
+    pub(super) names: &'a StepPaths,
+    pub(super) paint: Paint,
+    pub(super) workspace: Option<&'a str>,
+    /// The attempt that ended last, and how long it took.
+    pub(super) ended: Option<(AttemptId, Millis)>,
+}
+
+impl EventRenderer<'_> {
+    /// The lines of an event; none when it is not worth one. The entry is the timeline's, which has most of the words.
+    pub(super) fn render_event(&self, record: &JournalRecord, entry: Option<TimelineEntry>) -> String {
+        match &record.event {
+            Event::RunStarted { start, .. } => self.started_line(start).render_line(self.paint),
+            Event::StepHeld { opening, .. }
+            | Event::Opened { opening, .. }
+            | Event::Escalated { opening, .. } => self.render_waitpoint(*opening).unwrap_or_default(),
+            event => self
+                .event_line(record.at, event, entry)
+                .map_or(String::new(), |line| line.render_line(self.paint)),
+        }
+    }
+
+    fn event_line(&self, now: Timestamp, event: &Event, entry: Option<TimelineEntry>) -> Option<StyledLine> {
+        let told = |tone, word: &str| {
+            let TimelineEntry { path, text, .. } = entry.clone()?;
+            Some(StyledLine { path, text, ..StyledLine::new(tone, word) })
+        };
+        match event {
+            Event::AttemptStarted { attempt, mode, .. } => self.restart_line(*attempt, *mode),
+            Event::AttemptEnded {
+                attempt,
+                end: AttemptEnd::Checked { finding, reasons, output, .. },
+                ..
+            } => self.check_line(*attempt, *finding, reasons, output.as_ref()),
+            Event::AttemptEnded { end: AttemptEnd::HandedOver { .. }, .. } => {
+                told(LineTone::Care, "handed on")
+            }
+            Event::AttemptEnded { end: AttemptEnd::Succeeded { .. }, proofs, .. } if !proofs.is_empty() => {
+                let TimelineEntry { path, text, .. } = entry?;
+                let text = text.strip_prefix("proven: ").unwrap_or(&text).to_owned();
+                Some(StyledLine { path, text, ..StyledLine::new(LineTone::Plain, "proven") })
+            }
+            Event::AttemptEnded { end: AttemptEnd::Succeeded { .. }, by: Some(_), .. } => {
+                told(LineTone::Plain, "by")
+            }
+            Event::RetryScheduled { at, due, error } => {
+                let error = ErrorView {
+                    class: error.class,
+                    code: error.code.clone(),
+                    message: error.message.clone(),
+                    step: error.origin.map(|at| self.names.step_path(at)),
+                };
+                Some(self.retry_line(*at, &format_until(now, *due), &error))
+            }
+            Event::StepEnded { at, route, .. } => Some(self.step_ended_line(*at, *route)),
+            // What is inside of it was not done here either.
+            Event::StepReused(reused) if reused.at.0 == InstanceIx::ROOT => {
+                let TimelineEntry { path, text, .. } = entry?;
+                // The word of the line says it already.
+                let text = text.strip_prefix("reused: ").unwrap_or(&text).to_owned();
+                Some(StyledLine { path, text, ..StyledLine::new(LineTone::Plain, "reused") })
+            }
+            Event::StepUndone { at, .. } => {
+                let path = self.names.step_path(*at);
+                Some(StyledLine {
+                    path,
+                    took: self.attempt_duration(*at),
+                    ..StyledLine::new(LineTone::Care, "undone")
+                })
+            }
+            Event::Decided { .. } => told(LineTone::Plain, "decided"),
+            Event::SignalKept { .. } | Event::SignalTaken { .. } => told(LineTone::Plain, "signal"),
+            Event::CancelAsked { .. } => told(LineTone::Care, "cancel"),
+            Event::InstanceHalted { why: HaltReason::TimedOut | HaltReason::Limit { .. }, .. } => {
+                told(LineTone::Bad, "stopping")
+            }
+            Event::UndoBegan { .. } => told(LineTone::Care, "undo"),
+            Event::UndoEnded { clean: true, .. } => told(LineTone::Care, "undo"),
+            Event::UndoFailed { .. } => told(LineTone::Bad, "not undone"),
+            Event::UndoEnded { clean: false, .. } => told(LineTone::Bad, "undo"),
+            Event::PublicationEnded { failed: Some(_), .. } => told(LineTone::Care, "warning"),
+            Event::Tampered { .. } => told(LineTone::Care, "refused"),
+            Event::Quarantined { .. } => told(LineTone::Bad, "broken"),
+            Event::RunDecided { status, degraded, retry, .. } => {
+                Some(self.run_ended_line(now, *status, *degraded, *retry))
+            }
+            _ => None,
+        }
+    }
+
+    /// Where a run is that someone goes on with, and what it waits for.
+    pub(super) fn render_resumed(&self) -> String {
+        let Some(start) = &self.state.start else { return String::new() };
+        let (text, word) = (self.run_title(start), "resumed");
+        let mut shown = StyledLine { text, ..StyledLine::new(LineTone::Good, word) }.render_line(self.paint);
+        let openings = (0..).map(Waitpoint).zip(&self.state.openings).filter(|(_, opening)| !opening.closed);
+        openings.for_each(|(number, _)| shown += &self.render_waitpoint(number).unwrap_or_default());
+        shown
+    }
+
+    /// Which workflow and run it is, and where.
+    fn run_title(&self, start: &RunStart) -> String {
+        let workflow = &self.plan.definition.root().workflow;
+        let mut text = format!("{}", workflow.id);
+        if let Some(version) = &workflow.version {
+            text += &format!(" {version}");
+        }
+        let hash: String = self.plan.hash.to_string().chars().take(12).collect();
+        text += &format!(", run {}, plan {hash}", start.run);
+        if let Some(workspace) = self.workspace {
+            text += &format!(", in {workspace}");
+        }
+        text
+    }
+
+    fn started_line(&self, start: &RunStart) -> StyledLine {
+        let mut text = self.run_title(start);
+        if let Some(before) = &start.retry_of {
+            text += &format!("; try {} of {before}", start.attempt);
+        }
+        if let Some(ForkOrigin { run, step }) = &start.forked_from {
+            text += &format!("; forked from {run} at {step}");
+        }
+        StyledLine { text, ..StyledLine::new(LineTone::Good, "started") }
+    }
+
+    /// How long the attempt took that ended last, if it was of this step.
+    fn attempt_duration(&self, at: StepAt) -> Option<Millis> {
+        self.ended.filter(|(attempt, _)| attempt.at == at).map(|(_, took)| took)
+    }
+
+    /// An attempt in place of one that was interrupted.
+    fn restart_line(&self, attempt: AttemptId, mode: AttemptMode) -> Option<StyledLine> {
+        let word = match mode {
+            AttemptMode::Fresh | AttemptMode::Again => return None,
+            AttemptMode::Rerun => "rerun",
+            AttemptMode::Resume => "resumed",
+            AttemptMode::Restore => "restored",
+        };
+        let what = role_phrase(attempt.role);
+        let text = format!("{what} was interrupted, because Skein stopped under it");
+        let aside = describe_attempt(attempt).unwrap_or_default();
+        Some(StyledLine {
+            path: self.names.step_path(attempt.at),
+            aside,
+            text,
+            ..StyledLine::new(LineTone::Care, word)
+        })
+    }
+
+    fn check_line(
+        &self,
+        attempt: AttemptId,
+        finding: CheckFinding,
+        reasons: &[String],
+        output: Option<&CheckOutput>,
+    ) -> Option<StyledLine> {
+        let word = match finding {
+            // What comes of these is an event of its own.
+            CheckFinding::Complete | CheckFinding::Blocked => return None,
+            CheckFinding::Incomplete => "incomplete",
+            CheckFinding::Undecided => "undecided",
+        };
+        let step = self.plan.definition.scope(self.names.scope(attempt.at.0)).step(attempt.at.1);
+        let most = match &step.kind {
+            StepKindSpec::Work(work) => work.check.as_ref().map(|check| check.max_iterations),
+            _ => None,
+        };
+        let most = most.map_or(String::new(), |most| format!(" of {most}"));
+        let mut text = format!("iteration {}{most}", attempt.iteration);
+        if !reasons.is_empty() {
+            text += &format!(": {}", reasons.join("; "));
+        } else if let Some(headline) = output.and_then(CheckOutput::headline) {
+            text += &format!(": {headline}");
+        }
+        let (path, took) = (self.names.step_path(attempt.at), self.attempt_duration(attempt.at));
+        Some(StyledLine { path, took, text, ..StyledLine::new(LineTone::Care, word) })
+    }
+
+    fn retry_line(&self, at: StepAt, when: &str, error: &ErrorView) -> StyledLine {
+        let path = self.names.step_path(at);
+        let last = self.ended.filter(|(attempt, _)| attempt.at == at);
+        let what = match last {
+            Some((AttemptId { role: AttemptRole::Main, attempt, .. }, _)) => {
+                format!("attempt {attempt} failed")
+            }
+            Some((attempt, _)) => format!("{} failed", role_phrase(attempt.role)),
+            None => "it failed".to_owned(),
+        };
+        let text = format!("{what}, again {when}: {}", describe_error(error, &path));
+        StyledLine {
+            path,
+            text,
+            took: last.map(|(_, took)| took),
+            ..StyledLine::new(LineTone::Care, "retry")
+        }
+    }
+
+    fn step_ended_line(&self, at: StepAt, route: Option<CursorRoute>) -> StyledLine {
+        let step = view::view_step(self.plan, self.state, self.names, at);
+        let cost = self.state.visit_state(at).and_then(|more| format_cost(more.cost));
+        let mut text = ending_reason(&step);
+        if let ("branch", StepStatus::Succeeded, Some(route)) = (step.kind, step.status, route) {
+            text = match route {
+                CursorRoute::Step(to) => format!("goes to {}", self.names.step_path(StepAt(at.0, to))),
+                CursorRoute::End => "goes to the end".to_owned(),
+            };
+        }
+        let aside: Vec<String> = count_phrases(&step).into_iter().chain(cost).collect();
+        let settler = self.state.visit_state(at).and_then(|more| more.settler);
+        if let Some(settler) = settler {
+            text += &format!("; {} settles it", self.names.step_path(StepAt(at.0, settler)));
+        }
+        StyledLine {
+            took: step.duration_ms.map(Millis),
+            aside: aside.join(", "),
+            text,
+            tone: if settler.is_some() || (has_failed(&step) && step.status == StepStatus::Skipped) {
+                LineTone::Care
+            } else {
+                LineTone::from_step_status(step.status)
+            },
+            word: if settler.is_some() { "conflict".to_owned() } else { status_word(&step.native_status) },
+            path: step.path,
+        }
+    }
+
+    /// What is waited for, who may answer, and with which command.
+    fn render_waitpoint(&self, opening: Waitpoint) -> Option<String> {
+        let opening = view::view_waitpoint(self.state, self.names, opening)?;
+        let why = view::view_step(self.plan, self.state, self.names, opening.at).why;
+        let text = why.map_or(String::new(), |why| why.text);
+        let word = if opening.escalated { "escalated" } else { "waiting" };
+        let line = StyledLine { path: opening.step.clone(), text, ..StyledLine::new(LineTone::Asks, word) };
+        let mut shown = line.render_line(self.paint);
+        let message = clean_text(&opening.message);
+        if opening.kind == WaitpointViewKind::Gate && !message.is_empty() {
+            shown += &indent_line(&message);
+        }
+        let run = self.state.start.as_ref().map_or("", |start| start.run.as_str());
+        next_commands::answer_commands(run, &opening)
+            .iter()
+            .for_each(|command| shown += &indent_line(&clean_text(command)));
+        Some(shown)
+    }
+
+    /// What a gate shows those who decide.
+    pub(super) fn render_gate_content(&self, opening: Waitpoint) -> String {
+        let Some(opening) = view::view_waitpoint(self.state, self.names, opening) else {
+            return String::new();
+        };
+        let shows = opening.shows.as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| match value {
+            Value::String(text) => text.clone(),
+            value => serde_json::to_string_pretty(value).unwrap_or_default(),
+        };
+        let text: Vec<String> = shows.iter().map(text).collect();
+        let text = text.join("\n");
+        let mut lines: Vec<String> = text
+            .lines()
+            .take(SHOWN)
+            .map(|line| indent_line(&cut_to_width(&clean_text(line), SHOWN_COLUMNS)))
+            .collect();
+        if text.lines().nth(SHOWN).is_some() {
+            lines.push(indent_line("…"));
+        }
+        lines.concat()
+    }
+
+    /// A question whose answer is typed behind it.
+    pub(super) fn render_question(&self, opening: Waitpoint, columns: usize) -> String {
+        let opening = self.state.waitpoint(opening);
+        let step = opening.map_or(String::new(), |opening| clean_text(&self.names.step_path(opening.at)));
+        let rest = "? [y/n, and why] ";
+        format!(
+            "{}{rest}",
+            LineTone::Asks.paint_text(self.paint, &cut_to_width(&step, columns.saturating_sub(rest.len())))
+        )
+    }
+
+    fn run_ended_line(
+        &self,
+        now: Timestamp,
+        status: RunStatus,
+        degraded: bool,
+        retry: Option<Timestamp>,
+    ) -> StyledLine {
+        let run = self.state.start.as_ref().map_or("", |start| start.run.as_str());
+        let mut text = format!("run {run}");
+        if degraded {
+            text += ", degraded";
+        }
+        if let Some(due) = retry {
+            text += &format!("; a new run tries again {}", format_until(now, due));
+        }
+        let took = self.state.instances.first().map(|root| now.duration_since(root.started));
+        StyledLine {
+            took,
+            text,
+            ..StyledLine::new(
+                LineTone::from_run_status(status),
+                status_word(self.names.words(InstanceIx::ROOT).run_word(status)),
+            )
+        }
+    }
+}
+
+fn role_phrase(role: AttemptRole) -> &'static str {
+    match role {
+        AttemptRole::Main => "the attempt before",
+        AttemptRole::Check => "its check",
+        AttemptRole::Summary => "its summary",
+        AttemptRole::Undo => "its undo",
+    }
+}
+
+/// How often it was done, where that is not once.
+fn count_phrases(step: &StepView) -> Vec<String> {
+    let visit = (step.visits > 1).then(|| format!("visit {}", step.visits));
+    let round = match (step.kind, step.iterations) {
+        ("loop", 1) => Some("1 pass".to_owned()),
+        ("loop", passes) => Some(format!("{passes} passes")),
+        (_, 0 | 1) => None,
+        (_, iterations) => Some(format!("iteration {iterations}")),
+    };
+    let again = (step.attempts > 1).then(|| format!("attempt {}", step.attempts));
+    visit.into_iter().chain(round).chain(again).collect()
+}
+
+/// Whether something of it went wrong, whatever it counts as. What was settled did not.
+pub(super) fn has_failed(step: &StepView) -> bool {
+    match step.status {
+        _ if step.settled_by.is_some() => false,
+        StepStatus::Failed | StepStatus::TimedOut | StepStatus::Incomplete => true,
+        StepStatus::Skipped => step.error.is_some(),
+        _ => false,
+    }
+}
+
+/// Why a step ended as it did, after its name; empty when it succeeded.
+pub(super) fn ending_reason(step: &StepView) -> String {
+    match &step.error {
+        Some(error) if step.status == StepStatus::Skipped => {
+            format!("it failed, and counts as skipped: {}", describe_error(error, &step.path))
+        }
+        Some(error) if has_failed(step) => describe_error(error, &step.path),
+        _ => {
+            let text = step.why.as_ref().map_or("", |why| &why.text);
+            let word = format!("{}: ", status_word(step.status.as_str()));
+            text.strip_prefix(&word).unwrap_or(text).to_owned()
+        }
+    }
+}
+
+/// The word for a class of errors.
+pub(crate) fn error_class_word(class: ErrorClass) -> String {
+    let class = serde_json::to_value(class).unwrap_or_default();
+    status_word(class.as_str().unwrap_or_default())
+}
+
+/// An error, its class, and where it began if that is elsewhere.
+pub(super) fn describe_error(error: &ErrorView, path: &str) -> String {
+    let class = error_class_word(error.class);
+    let code = error.code.as_ref().filter(|code| **code != class);
+    let code = code.map_or(String::new(), |code| format!(", {code}"));
+    let begun = error.step.as_ref().filter(|step| *step != path);
+    let begun = begun.map_or(String::new(), |step| format!("{step}: "));
+    format!("{begun}{} ({class}{code})", error.message)
+}

@@ -1,0 +1,273 @@
+//! A run that is shown while it goes on.
+
+use std::{collections::BTreeMap, io, path::PathBuf};
+
+use skein_core::{
+    engine::{
+        AttemptEnd, AttemptId, CheckFinding, Event, JournalBatch, JournalError, JournalRecord, RunState,
+        StepAt, StepOutcome, Waitpoint, apply,
+    },
+    plan::Plan,
+    time::{Millis, Timestamp},
+    view::{self, Timeline, TimelineEntry},
+};
+
+use super::{
+    activity::{ActivityArea, DrawContext, describe_attempt},
+    event_lines::{EventRenderer, has_failed},
+    row_cursor::JournalRowCursor,
+    screen::{LiveScreen, TerminalSurface},
+    style::{LineTone, StyledLine, indent_line},
+    summary::{RunSummaryText, render_log_lines},
+    text::{clean_text, last_visible_part},
+};
+use crate::output::Paint;
+
+/// The end of an attempt's log, if it has one.
+pub(crate) type LogTailFn = Box<dyn Fn(AttemptId) -> Option<String>>;
+
+/// What steps left.
+pub(crate) type WorktreeListFn = Box<dyn Fn() -> Vec<(String, PathBuf)>>;
+
+/// What is shown, and how.
+pub(crate) struct LiveOptions {
+    pub(crate) paint: Paint,
+    /// The folder that the run works in.
+    pub(crate) workspace: Option<String>,
+    /// Where its logs and artifacts are.
+    pub(crate) kept: Option<String>,
+    /// Where steps left trees of their own: the step and the folder of each.
+    pub(crate) trees: WorktreeListFn,
+    /// An attempt that takes longer is slow.
+    pub(crate) slow: Millis,
+    pub(crate) tail: LogTailFn,
+    /// Whether some other process goes on with it.
+    pub(crate) had: bool,
+}
+
+impl LiveOptions {
+    /// An attempt is slow after a minute, unless told otherwise.
+    pub(crate) const SLOW: Millis = Millis::from_mins(1);
+}
+
+/// A run that is shown while it goes on. Lines are kept until [`tick`](Live::tick) or [`finish`](Live::finish), so that
+/// whoever has many rows gives them all and shows them once.
+pub(crate) struct LiveView<S> {
+    plan: Plan,
+    state: RunState,
+    timeline: Timeline,
+    rows: JournalRowCursor,
+    area: ActivityArea,
+    /// The last attempt of each step that went wrong; what succeeded afterwards is not here.
+    wrong: BTreeMap<StepAt, AttemptId>,
+    /// What is asked at the terminal.
+    asked: Option<Waitpoint>,
+    now: Timestamp,
+    options: LiveOptions,
+    screen: LiveScreen<S>,
+}
+
+impl<S: TerminalSurface> LiveView<S> {
+    pub(crate) fn new(plan: Plan, surface: S, options: LiveOptions) -> LiveView<S> {
+        LiveView {
+            timeline: Timeline::new(&plan),
+            plan,
+            state: RunState::new(),
+            rows: JournalRowCursor::new(),
+            area: ActivityArea::default(),
+            wrong: BTreeMap::new(),
+            asked: None,
+            now: Timestamp(i64::MIN),
+            options,
+            screen: LiveScreen::new(surface),
+        }
+    }
+
+    /// What the rows so far add up to.
+    pub(crate) fn state(&self) -> &RunState {
+        &self.state
+    }
+
+    /// The next row of the run's journal. Nothing of a row that is not the next is shown.
+    pub(crate) fn show_row(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
+        self.rows.accept_row(&self.plan, batch)?;
+        for record in &batch.records {
+            self.show_record(record);
+        }
+        Ok(())
+    }
+
+    /// The same for a row of which nothing is shown, because it has been before.
+    pub(crate) fn load_row(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
+        self.rows.accept_row(&self.plan, batch)?;
+        for record in &batch.records {
+            self.fold_record(record);
+        }
+        Ok(())
+    }
+
+    /// It is this late.
+    pub(crate) fn advance_time(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+    }
+
+    /// Says where a run is that someone goes on with, and what it waits for.
+    pub(crate) fn show_resumed(&mut self) {
+        let lines = self.event_renderer().render_resumed();
+        self.screen.print_lines(&lines);
+    }
+
+    fn fold_record(&mut self, record: &JournalRecord) -> Option<TimelineEntry> {
+        apply(&self.plan, &mut self.state, record.at, &record.event);
+        self.now = self.now.max(record.at);
+        self.area.apply_record(record);
+        self.note_failure(&record.event);
+        self.timeline.push_record(record)
+    }
+
+    fn event_renderer(&self) -> EventRenderer<'_> {
+        EventRenderer {
+            plan: &self.plan,
+            state: &self.state,
+            names: self.timeline.step_paths(),
+            paint: self.options.paint,
+            workspace: self.options.workspace.as_deref(),
+            ended: self.area.last_ended(),
+        }
+    }
+
+    fn show_record(&mut self, record: &JournalRecord) {
+        let entry = self.fold_record(record);
+        let lines = self.event_renderer().render_event(record, entry);
+        self.screen.print_lines(&lines);
+        let attempt = match record.event {
+            Event::StepEnded { at, .. } => self.find_failed_attempt(at),
+            Event::UndoFailed { at, .. } => self.wrong.get(&at).copied(),
+            _ => None,
+        };
+        if let Some(attempt) = attempt {
+            let log = render_log_lines(self.options.paint, (self.options.tail)(attempt).as_deref());
+            log.iter().for_each(|line| self.screen.print_lines(&indent_line(line)));
+        }
+    }
+
+    /// The attempt because of which a step ended as it did. One of an earlier visit has nothing to do with it.
+    fn find_failed_attempt(&self, at: StepAt) -> Option<AttemptId> {
+        let visit = self.state.step(at).visit;
+        self.wrong.get(&at).copied().filter(|attempt| attempt.visit == visit)
+    }
+
+    /// Remembers what went wrong, so that its log can be shown.
+    fn note_failure(&mut self, event: &Event) {
+        match event {
+            Event::AttemptEnded { attempt, end, .. } => {
+                let bad = match end {
+                    AttemptEnd::Failed { .. } | AttemptEnd::TimedOut => true,
+                    AttemptEnd::Checked { finding, .. } => *finding != CheckFinding::Complete,
+                    // What it printed has nothing to do with what others changed.
+                    AttemptEnd::Succeeded { .. }
+                    | AttemptEnd::Unmerged { .. }
+                    | AttemptEnd::Stopped
+                    | AttemptEnd::Interrupted
+                    | AttemptEnd::Blocked { .. }
+                    | AttemptEnd::HandedOver { .. } => false,
+                };
+                if bad {
+                    self.wrong.insert(attempt.at, *attempt);
+                }
+            }
+            Event::StepEnded {
+                at,
+                outcome: StepOutcome::Succeeded | StepOutcome::Cancelled | StepOutcome::Skipped(_),
+                ..
+            }
+            | Event::StepUndone { at, .. } => {
+                self.wrong.remove(at);
+            }
+            _ => {}
+        }
+    }
+
+    /// What a worker said last.
+    pub(crate) fn show_output(&mut self, attempt: AttemptId, last_line: &str) {
+        self.area.set_last_line(attempt, &last_visible_part(last_line));
+    }
+
+    /// Shows what there is to show at this time. Errors are those of all writes since it was called last.
+    pub(crate) fn tick(&mut self, now: Timestamp) -> io::Result<()> {
+        self.advance_time(now);
+        let Some(room) = self.screen.room() else {
+            self.print_slow();
+            return self.screen.draw_lines(Vec::new());
+        };
+        if let Some(opening) = self.asked {
+            // What is drawn again and again would hide what is typed.
+            let question = self.event_renderer().render_question(opening, room.columns);
+            return self.screen.draw_lines(vec![question]);
+        }
+        let draw = DrawContext {
+            state: &self.state,
+            names: self.timeline.step_paths(),
+            paint: self.options.paint,
+            now: self.now,
+            slow: self.options.slow,
+            room,
+        };
+        let going = !self.state.instances.is_empty() && self.state.end.is_none();
+        let lines = if going { self.area.draw_lines(draw) } else { Vec::new() };
+        self.screen.draw_lines(lines)
+    }
+
+    /// Asks the oldest question that is open, until someone answers it, here or elsewhere.
+    pub(crate) fn ask_question(&mut self) {
+        let is_open = |opening: &Waitpoint| self.state.waitpoint(*opening).is_some_and(|it| !it.closed);
+        if self.state.end.is_none() && self.asked.as_ref().is_some_and(is_open) {
+            return;
+        }
+        self.asked = self.area.find_open_question(&self.state);
+        let Some(opening) = self.asked else { return };
+        let shows = self.event_renderer().render_gate_content(opening);
+        self.screen.print_lines(&shows);
+        if self.screen.room().is_none() {
+            // Where nothing can be drawn, the question stays above its answer.
+            let question = self.event_renderer().render_question(opening, usize::MAX);
+            self.screen.print_lines(&indent_line(&question));
+        }
+    }
+
+    /// What was asked last, to which someone has just typed an answer. It is asked until it is closed.
+    pub(crate) fn take_answered(&mut self) -> Option<Waitpoint> {
+        self.screen.forget_drawn();
+        self.asked
+    }
+
+    /// A line for whoever is at the terminal.
+    pub(crate) fn show_message(&mut self, text: &str) {
+        self.screen.print_lines(&indent_line(&clean_text(text)));
+    }
+
+    /// Where nothing is drawn again, a slow attempt has a line, once.
+    fn print_slow(&mut self) {
+        for (attempt, length) in self.area.take_newly_slow(self.now, self.options.slow) {
+            let line = StyledLine {
+                took: Some(length),
+                path: self.timeline.step_paths().step_path(attempt.at),
+                aside: describe_attempt(attempt).unwrap_or_default(),
+                text: "still at work".to_owned(),
+                ..StyledLine::new(LineTone::Care, "SLOW")
+            };
+            self.screen.print_lines(&line.render_line(self.options.paint));
+        }
+    }
+
+    /// Leaves only the lines that stay, and says how it all went.
+    pub(crate) fn finish(&mut self) -> io::Result<String> {
+        self.screen.draw_lines(Vec::new())?;
+        let view = view::view_run(&self.plan, &self.state);
+        let logs = view.steps.iter().filter(|step| has_failed(step));
+        let logs = logs.filter_map(|step| Some((step.at, self.find_failed_attempt(step.at)?))).collect();
+        let summary =
+            RunSummaryText { view: &view, state: &self.state, now: self.now, logs, options: &self.options };
+        Ok(summary.render_text())
+    }
+}

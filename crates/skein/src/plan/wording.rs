@@ -1,0 +1,173 @@
+//! How parts of a workflow are put into words: workers, expressions, targets, what a failure does.
+
+use skein_core::{
+    expr::{Expr, ExprNode, LiteralValue, ReferenceRoot, StepProperty},
+    ir::{Approver, RouteTarget, Step, StepKindSpec, WorkerCapability, WorkerSpec},
+};
+use skein_host::executor::default_agent_model;
+
+use crate::config::{self, ProjectConfig};
+
+/// Who does a piece of work, as far as the workflow and the project say.
+pub fn describe_worker(worker: &WorkerSpec, config: &ProjectConfig) -> String {
+    match worker {
+        WorkerSpec::Agent { name: Some(name), program, .. } => {
+            let known = config.agents.get(name).and_then(|agent| agent.worker.as_ref());
+            match program.as_ref().or(known) {
+                Some(program) => format!("agent {name} on {program}"),
+                None => format!("agent {name}"),
+            }
+        }
+        WorkerSpec::Agent { program, .. } => {
+            program.clone().or_else(|| config.default_worker.clone()).unwrap_or_else(|| "an agent".to_owned())
+        }
+        WorkerSpec::Tool { tool, .. } => format!("tool {tool}"),
+        WorkerSpec::Action { action, .. } => format!("any tool for {action}"),
+        WorkerSpec::Command { program, arguments } => {
+            let arguments: Vec<String> = arguments.iter().map(render_argument).collect();
+            format!("command {program} {}", arguments.join(" ")).trim_end().to_owned()
+        }
+        WorkerSpec::Script { text, .. } => match text.trim().lines().collect::<Vec<_>>()[..] {
+            [line] => format!("script {line}"),
+            ref lines => format!("script of {} lines", lines.len()),
+        },
+    }
+}
+
+/// What a step is, for one that has neither name nor description.
+pub fn describe_kind(kind: &StepKindSpec) -> String {
+    match kind {
+        StepKindSpec::Work(work) => describe_worker(&work.worker, &ProjectConfig::default()),
+        StepKindSpec::Gate(gate) => format!("gate: {}", render_prose(&gate.message)),
+        StepKindSpec::Wait(wait) => {
+            let signals: Vec<String> = wait.on.iter().map(ToString::to_string).collect();
+            format!("waits for {}", join_words(&signals, "or"))
+        }
+        StepKindSpec::Branch(_) => "branch".to_owned(),
+        StepKindSpec::Parallel(parallel) => format!("{} lanes side by side", parallel.lanes.len()),
+        StepKindSpec::Each(each) => format!("for each of {}", render_expression(&each.over)),
+        StepKindSpec::Loop(repeat) => format!("while {}", render_expression(&repeat.condition)),
+        StepKindSpec::Call(call) => format!("runs the workflow {}", call.workflow),
+    }
+}
+
+/// One argument of a command; quoted where it would read as several.
+pub fn render_argument(argument: &Expr) -> String {
+    match argument.as_literal().and_then(LiteralValue::as_str) {
+        Some(text) if !text.is_empty() && !text.contains(char::is_whitespace) => text.to_owned(),
+        _ => render_expression(argument),
+    }
+}
+
+/// The model of the step, then that of the agent, then the usual one where the agent has such models.
+pub fn resolve_model(step: &Step, worker: &WorkerSpec, config: &ProjectConfig) -> Option<String> {
+    let WorkerSpec::Agent { name, model, program, .. } = worker else { return None };
+    let agent = name.as_ref().and_then(|name| config.agents.get(name));
+    let program = program.as_ref().or(agent.and_then(|agent| agent.worker.as_ref()));
+    // Who nobody describes here is nobody's to guess.
+    let program = program.or(config.default_worker.as_ref().filter(|_| agent.is_some() || name.is_none()));
+    let known = model.as_ref().or(agent.and_then(|agent| agent.model.as_ref()));
+    known.cloned().or_else(|| default_agent_model(step, program?).map(str::to_owned))
+}
+
+pub fn list_capabilities(worker: &WorkerSpec) -> Vec<&'static str> {
+    let (WorkerSpec::Agent { capabilities, .. } | WorkerSpec::Script { capabilities, .. }) = worker else {
+        return Vec::new();
+    };
+    let word = |capability: &WorkerCapability| match capability {
+        WorkerCapability::Read => "read",
+        WorkerCapability::Edit => "edit",
+        WorkerCapability::RunTests => "run tests",
+        WorkerCapability::RunCommands => "run commands",
+    };
+    capabilities.iter().map(word).collect()
+}
+
+pub fn list_tools(worker: &WorkerSpec) -> Vec<String> {
+    match worker {
+        WorkerSpec::Agent { tools, .. } => tools.clone(),
+        _ => Vec::new(),
+    }
+}
+
+/// Where a secret comes from, if the project says.
+pub fn describe_secret_source(name: &str, config: &ProjectConfig) -> Option<String> {
+    config.find_secret(name).map(|secret| match secret {
+        config::SecretSourceConfig::Env(variable) => format!("the environment variable {variable}"),
+        config::SecretSourceConfig::File(path) => format!("the file {path}"),
+    })
+}
+
+/// An expression as it was written; what was not written as one, as JSON.
+pub fn render_expression(expr: &Expr) -> String {
+    match expr.node() {
+        _ if !expr.source().trim().is_empty() => expr.source().trim().to_owned(),
+        ExprNode::Literal { value, .. } => value.to_value().to_string(),
+        ExprNode::Array { items, .. } => {
+            let items: Vec<String> = items.iter().map(render_expression).collect();
+            format!("[{}]", items.join(", "))
+        }
+        ExprNode::Object { fields, .. } => {
+            let fields: Vec<String> =
+                fields.iter().map(|(name, value)| format!("{name}: {}", render_expression(value))).collect();
+            format!("{{{}}}", fields.join(", "))
+        }
+        ExprNode::Ref { root, path, .. } => {
+            let parts = [render_reference(root)].into_iter().chain(path.iter().cloned());
+            parts.collect::<Vec<_>>().join(".")
+        }
+        _ => "an expression".to_owned(),
+    }
+}
+
+/// Where a reference starts, in words that every format's readers know.
+fn render_reference(root: &ReferenceRoot) -> String {
+    let part = |part: &StepProperty| match part {
+        StepProperty::Output => "output",
+        StepProperty::Status => "status",
+        StepProperty::Summary => "summary",
+    };
+    match root {
+        ReferenceRoot::Step { id, part: of } => format!("steps.{id}.{}", part(of)),
+        ReferenceRoot::Input => "input".to_owned(),
+        ReferenceRoot::Item => "item".to_owned(),
+        ReferenceRoot::Index => "index".to_owned(),
+        ReferenceRoot::Context => "context".to_owned(),
+        ReferenceRoot::Env => "env".to_owned(),
+        ReferenceRoot::Run => "run".to_owned(),
+        ReferenceRoot::Workflow => "workflow".to_owned(),
+    }
+}
+
+/// An expression that gives text, for people.
+pub fn render_prose(expr: &Expr) -> String {
+    match expr.as_literal().and_then(LiteralValue::as_str) {
+        Some(text) => text.trim().to_owned(),
+        _ => render_expression(expr),
+    }
+}
+
+pub fn list_approvers(approvers: &[Approver]) -> Vec<String> {
+    let name = |approver: &Approver| match approver {
+        Approver::Role(role) => format!("role {role}"),
+        Approver::User(user) => user.clone(),
+    };
+    approvers.iter().map(name).collect()
+}
+
+pub fn render_target(target: &RouteTarget) -> String {
+    match target {
+        RouteTarget::Step(id) => id.to_string(),
+        RouteTarget::End => "the end".to_owned(),
+    }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+pub fn join_words(words: &[impl AsRef<str>], last: &str) -> String {
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    match &words[..] {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [first @ .., end] => format!("{} {last} {end}", first.join(", ")),
+    }
+}

@@ -1,0 +1,106 @@
+//! One question to another program: started as a worker is, watched, and ended when it takes too long, so that one that hangs
+//! or leaves something running does neither to us.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, channel},
+    time::Duration,
+};
+
+use skein_core::{ids::RunId, time::Millis};
+use skein_host::process::{
+    self, MarkedWork, ProcessHandle, ProcessMark, ProcessOutcome, ProcessReport, ProcessSpec, StateMark,
+};
+
+/// How long it then has to end.
+const GRACE: Millis = Millis(500);
+/// Longer than a program can take with all that comes after its deadline.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What it is given of our environment.
+const GIVEN: [&str; 4] = ["PATH", "HOME", "LANG", "XDG_DATA_HOME"];
+/// So much of an answer is read.
+const MOST: u64 = 4096;
+
+/// A program that was asked, and has not answered yet.
+pub struct ProgramProbe {
+    log: PathBuf,
+    handle: ProcessHandle,
+    ended: Receiver<ProcessReport>,
+    limit: Millis,
+}
+
+/// What it said, and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeOutput {
+    pub status: i32,
+    pub text: String,
+    /// Why it did not end well, in words.
+    pub why: String,
+}
+
+impl ProbeOutput {
+    /// Its first line.
+    pub fn first_line(&self) -> String {
+        self.text.lines().next().unwrap_or_default().chars().take(100).collect()
+    }
+}
+
+impl ProgramProbe {
+    /// Asks a program. What it prints is kept in a folder of the asker's, under a plain word.
+    pub fn start(
+        folder: &Path,
+        word: &str,
+        program: &Path,
+        arguments: Vec<OsString>,
+        limit: Millis,
+    ) -> ProgramProbe {
+        let state = StateMark::new("question").expect("letters are a mark");
+        let run = RunId::new("question").expect("letters are a name");
+        let log = folder.join(word);
+        let mut task =
+            ProcessSpec::new(program, folder, &log, ProcessMark { state, run, work: MarkedWork::Hook(0) });
+        task.arguments = arguments;
+        let given = GIVEN.iter().filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
+        task.environment = given.collect();
+        (task.limit, task.grace) = (Some(limit), GRACE);
+        let (tell, ended) = channel();
+        let handle = process::start_process(task, move |ended| drop(tell.send(ended)));
+        ProgramProbe { log, handle, ended, limit }
+    }
+
+    /// Waits for it. Err: it did not end by itself, or could not be started.
+    pub fn wait_for_output(self) -> Result<ProbeOutput, String> {
+        let Ok(ended) = self.ended.recv_timeout(PATIENCE + Duration::from_millis(self.limit.0)) else {
+            self.handle.kill();
+            return Err("it cannot be ended".to_owned());
+        };
+        match ended.how {
+            ProcessOutcome::Exited(status) => {
+                Ok(ProbeOutput { status, text: read_output(&self.log), why: describe_ending(&ended) })
+            }
+            _ => Err(describe_ending(&ended)),
+        }
+    }
+}
+
+fn describe_ending(ended: &ProcessReport) -> String {
+    let said = ended.tail.lines().last().unwrap_or_default();
+    if said.is_empty() { ended.how.message() } else { format!("{}: {said}", ended.how.message()) }
+}
+
+/// The beginning of what it printed, safe to show.
+fn read_output(log: &Path) -> String {
+    let mut bytes = Vec::new();
+    let read = File::open(log).and_then(|file| file.take(MOST).read_to_end(&mut bytes));
+    match read {
+        Ok(_) => bytes
+            .split(|byte| *byte == b'\n')
+            .map(process::escape_for_terminal)
+            .collect::<Vec<_>>()
+            .join("\n"),
+        Err(_) => String::new(),
+    }
+}

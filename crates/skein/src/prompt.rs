@@ -1,0 +1,127 @@
+//! Asking at the terminal: a gate or a hold of the run that is shown here can be answered where it is shown. It may be
+//! answered elsewhere meanwhile, and then the question is gone.
+
+use std::{
+    io::{self, BufRead, IsTerminal},
+    sync::{Arc, mpsc::Sender},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    termios::tcgetpgrp,
+};
+use skein_core::{
+    engine::{RunInput, Verdict, Waitpoint},
+    ids::RunId,
+};
+use skein_host::{executor::RunSettings, host::Host, process};
+
+use crate::{
+    enforcement,
+    output::{CliOutput, OutputFormat},
+    send_input,
+    watch::{FollowEvent, RunFollowEvent},
+};
+
+/// How often a process in the background looks whether it is in the foreground again, when something was typed.
+const AWAY: Duration = Duration::from_secs(1);
+
+/// Whoever is at the terminal, and to whom their answers go.
+#[derive(Debug)]
+pub struct TerminalPrompt {
+    host: Arc<Host>,
+    run: RunId,
+    about: RunSettings,
+}
+
+/// Whether someone is there who can see a question and answer it, at a terminal that no worker can reach.
+pub fn is_interactive(output: CliOutput) -> bool {
+    let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    output.format == OutputFormat::Human && terminal && enforcement::is_fully_enforced()
+}
+
+impl TerminalPrompt {
+    /// Listens to what is typed from now on.
+    pub fn new(
+        host: Arc<Host>,
+        run: RunId,
+        about: RunSettings,
+        notes: Sender<RunFollowEvent>,
+    ) -> io::Result<TerminalPrompt> {
+        std::thread::Builder::new().name("typed".into()).spawn(move || read_typed_lines(&notes))?;
+        Ok(TerminalPrompt { host, run, about })
+    }
+
+    /// Takes an answer. What to say of it, if it is none or is refused.
+    pub fn submit_answer(&self, opening: Waitpoint, typed: &str) -> Option<String> {
+        let Some((decision, reason)) = parse_answer(typed) else {
+            return Some("`y` approves and `n` rejects; a reason may follow".to_owned());
+        };
+        // The roles of the person may have changed since the question was asked.
+        let by = match send_input::load_current_actor(&self.about) {
+            Ok(by) => by,
+            Err(error) => return Some(error.message.clone()),
+        };
+        let input = RunInput::Decide { opening, decision, by, reason };
+        match self.host.send_input(&self.run, input) {
+            Some(Ok(())) | None => None,
+            Some(Err(refusal)) => Some(refusal.to_string()),
+        }
+    }
+}
+
+/// What an answer means: a word, and perhaps a reason.
+fn parse_answer(typed: &str) -> Option<(Verdict, Option<String>)> {
+    let typed = typed.trim();
+    let (word, reason) = typed.split_once(char::is_whitespace).unwrap_or((typed, ""));
+    let decision = match word.trim_end_matches([',', ':', ';', '.']).to_lowercase().as_str() {
+        "y" | "yes" | "approve" => Verdict::Approve,
+        "n" | "no" | "reject" => Verdict::Reject,
+        _ => return None,
+    };
+    let reason = reason.trim();
+    Some((decision, (!reason.is_empty()).then(|| reason.to_owned())))
+}
+
+/// Passes on each line. A process in the background that reads would be stopped, so it does not.
+fn read_typed_lines(notes: &Sender<RunFollowEvent>) {
+    let input = io::stdin();
+    loop {
+        if poll(&mut [PollFd::new(&input, PollFlags::IN)], None).is_err() {
+            return;
+        }
+        let foreground = tcgetpgrp(&input).ok().map(|group| group.as_raw_nonzero().get());
+        if foreground != process::own_group() {
+            std::thread::sleep(AWAY);
+            continue;
+        }
+        let mut line = String::new();
+        match input.lock().read_line(&mut line) {
+            Ok(length) if length > 0 => {
+                if notes.send((None, FollowEvent::Typed(line))).is_err() {
+                    return;
+                }
+            }
+            _ => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_a_word_and_perhaps_a_reason() {
+        let yes = |reason: Option<&str>| Some((Verdict::Approve, reason.map(str::to_owned)));
+        let no = |reason: Option<&str>| Some((Verdict::Reject, reason.map(str::to_owned)));
+        assert_eq!(parse_answer("y\n"), yes(None));
+        assert_eq!(parse_answer("  YES  looks good \n"), yes(Some("looks good")));
+        assert_eq!(parse_answer("n, not yet"), no(Some("not yet")));
+        assert_eq!(parse_answer("reject"), no(None));
+        for none in ["", "\n", "maybe", "yesterday", "yn"] {
+            assert_eq!(parse_answer(none), None, "{none:?}");
+        }
+    }
+}

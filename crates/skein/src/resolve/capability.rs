@@ -1,0 +1,268 @@
+//! Whether a driver can do anything here: its kind, its system, its program, its version, a login, and whether it is well.
+//!
+//! Owns what is asked of a driver's own programs. Each is asked once, with a deadline, and never by a shell.
+
+use std::{
+    ffi::OsStr,
+    fs::DirBuilder,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use skein_core::{
+    limits,
+    time::Millis,
+    tool_call::{CallText, CallTextPiece},
+};
+use skein_dialects::{Aip15Driver, DriverAuth, DriverHealthProbe, DriverKind, McpServer, VersionCheck};
+use skein_host::{
+    executor::BuiltinFunction,
+    host::new_run_id,
+    http::{self, HttpError, HttpRequest},
+    process,
+};
+
+use super::{DriverCandidate, DriverResolver, LoadedDriver, bind};
+use crate::probe::{ProbeOutput, ProgramProbe};
+
+/// Why a driver that asks others over the network cannot.
+const NOBODY: &str = "names no host in `network.egress`, so it may ask nobody";
+
+impl DriverResolver<'_> {
+    /// Second phase. Err: why it cannot.
+    pub(super) fn check_capable(&self, candidate: DriverCandidate<'_>) -> Result<(), String> {
+        let offer = candidate.offer;
+        if let Some(function) = &offer.transform {
+            return Err(format!("changes a value by the function `{function}`, which only an SDK has"));
+        }
+        match candidate.kind() {
+            DriverKind::Builtin => drop(self.find_function(candidate)?),
+            DriverKind::Http => self.check_request(candidate)?,
+            DriverKind::Mcp | DriverKind::Sdk | DriverKind::Cli => {}
+        }
+        if let Some(secret) =
+            candidate.referenced_secrets().iter().find(|name| !self.config.secrets.contains_key(*name))
+        {
+            return Err(format!(
+                "needs the secret `{secret}`, which `[secrets]` in skein.toml does not have"
+            ));
+        }
+        let driver = &candidate.found.driver;
+        let known = self.capable.borrow().get(&driver.id).cloned();
+        let found = known.unwrap_or_else(|| self.check_driver(candidate.found));
+        self.capable.borrow_mut().insert(driver.id.clone(), found.clone());
+        found
+    }
+
+    fn check_driver(&self, found: &LoadedDriver) -> Result<(), String> {
+        let driver = &found.driver;
+        match driver.kind {
+            DriverKind::Cli | DriverKind::Builtin | DriverKind::Http | DriverKind::Mcp => {}
+            DriverKind::Sdk => {
+                return Err("is of the kind sdk: code of others does not run in this engine".to_owned());
+            }
+        }
+        if !matches_platform(&driver.os, &[std::env::consts::OS, os_name()])
+            || !matches_platform(&driver.arch, &[std::env::consts::ARCH, arch_name()])
+        {
+            return Err("is for another system".to_owned());
+        }
+        let there =
+            |bin: &str| find_program(bin, &found.folder).map_err(|why| format!("cannot be used: {why}"));
+        match (driver.kind, &driver.mcp) {
+            (DriverKind::Cli, _) => drop(there(driver.bin.as_deref().unwrap_or_default())?),
+            (DriverKind::Mcp, None) => return Err("does not say which `server` it speaks with".to_owned()),
+            (DriverKind::Mcp, Some(McpServer::Program { path, .. })) => drop(there(path)?),
+            (DriverKind::Mcp, Some(McpServer::Url { url, .. })) => self.check_reachable(driver, url)?,
+            (DriverKind::Mcp, Some(McpServer::Other(kind))) => {
+                return Err(format!(
+                    "has a server of the kind {kind}, which is not started here; `binary` and `remote` are"
+                ));
+            }
+            (DriverKind::Builtin | DriverKind::Sdk | DriverKind::Http, _) => {}
+        }
+        if let Some(check) = &driver.version_check {
+            check_version(check, found)?;
+        }
+        if let Some(auth) = &driver.auth {
+            self.check_login(auth)?;
+        }
+        self.check_health(driver, found)
+    }
+
+    /// The function of a builtin driver: what it says, or else the tool's own id.
+    fn find_function(&self, candidate: DriverCandidate<'_>) -> Result<BuiltinFunction, String> {
+        let name = candidate.offer.function.as_deref().unwrap_or(&candidate.tool.id);
+        let function = BuiltinFunction::from_name(name).ok_or_else(|| {
+            let known: Vec<&str> = BuiltinFunction::ALL.iter().map(|function| function.name()).collect();
+            format!("names the function `{name}`, which there is not; there are {}", known.join(", "))
+        })?;
+        if function == BuiltinFunction::HttpGet && candidate.found.driver.egress.is_empty() {
+            return Err(NOBODY.to_owned());
+        }
+        Ok(function)
+    }
+
+    /// Whether the request of an http driver is one that can be made.
+    fn check_request(&self, candidate: DriverCandidate<'_>) -> Result<(), String> {
+        let driver = &candidate.found.driver;
+        let Some(call) = &candidate.offer.http else {
+            return Err("does not say in `metadata.http` what is sent for this tool".to_owned());
+        };
+        if driver.http.streams || call.streams {
+            return Err("streams its answers, which this version does not read".to_owned());
+        }
+        let base = driver.http.base_url.as_ref().ok_or("has no `base_url`")?;
+        self.check_reachable(driver, base)
+    }
+
+    /// Whether an address may be asked. One that is a secret is looked at when it is.
+    fn check_reachable(&self, driver: &Aip15Driver, address: &CallText) -> Result<(), String> {
+        if driver.egress.is_empty() {
+            return Err(NOBODY.to_owned());
+        }
+        let [CallTextPiece::Text(url)] = address.as_slice() else { return Ok(()) };
+        let allowed = bind::driver_reach(driver, self.config).check_url(url);
+        allowed.map_err(|error| match error {
+            HttpError::Host => {
+                "may not ask the host of its address: `network.egress` does not name it".to_owned()
+            }
+            HttpError::Plain => {
+                "has an address that is not encrypted; `private` of `[drivers]` in skein.toml can grant it"
+                    .to_owned()
+            }
+            other => format!("cannot be asked: {other}"),
+        })
+    }
+
+    /// Whether somebody has logged in: a variable that the tool would be given, or a file.
+    fn check_login(&self, auth: &DriverAuth) -> Result<(), String> {
+        if auth.env.is_empty() && auth.paths.is_empty() {
+            return Ok(());
+        }
+        let passed = |name: &String| self.config.pass_env.contains(name) && std::env::var_os(name).is_some();
+        let given = |name: &String| self.config.find_secret(name).is_some() || passed(name);
+        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        let whole = |path: &String| {
+            path.strip_prefix("~/").map_or_else(|| self.project.root.join(path), |rest| home.join(rest))
+        };
+        if auth.env.iter().any(given) || auth.paths.iter().any(|path| whole(path).exists()) {
+            return Ok(());
+        }
+        let mut ways: Vec<String> = auth.login.iter().map(|line| format!("`{line}`")).collect();
+        ways.extend(
+            auth.env.first().map(|name| format!("`{name}` in `[secrets]` or `pass_env` of skein.toml")),
+        );
+        let ways = if ways.is_empty() { auth.paths.join(" or ") } else { ways.join(", or ") };
+        Err(format!("has no login: {ways} would give it one"))
+    }
+
+    fn check_health(&self, driver: &Aip15Driver, found: &LoadedDriver) -> Result<(), String> {
+        let Some(health) = &driver.health else { return Ok(()) };
+        let why = match &health.asks {
+            DriverHealthProbe::Program { command, expect } => {
+                match query_program(command, &found.folder, health.timeout) {
+                    Ok(answer) if answer.status == *expect => return Ok(()),
+                    Ok(answer) => answer.why,
+                    Err(why) => why,
+                }
+            }
+            DriverHealthProbe::Http { method, url, expect } => {
+                let call = HttpRequest {
+                    method: (*method).to_owned(),
+                    url: url.clone(),
+                    headers: Vec::new(),
+                    body: None,
+                    time: process::to_duration(health.timeout),
+                    most: limits::VALUE_BYTES as u64,
+                    redirects: 0,
+                };
+                match http::send_request(&bind::driver_reach(driver, self.config), &call) {
+                    Ok(answer) if answer.status == *expect => return Ok(()),
+                    Ok(answer) => format!("its server answered with status {}", answer.status),
+                    Err(error) => error.to_string(),
+                }
+            }
+        };
+        Err(format!("is not well: {why}"))
+    }
+}
+
+fn matches_platform(needed: &[String], here: &[&str]) -> bool {
+    needed.is_empty() || needed.iter().any(|one| here.contains(&one.as_str()))
+}
+
+/// What drivers call this system.
+fn os_name() -> &'static str {
+    match std::env::consts::OS {
+        "macos" => "darwin",
+        os => os,
+    }
+}
+
+fn arch_name() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "x64",
+        "aarch64" => "arm64",
+        arch => arch,
+    }
+}
+
+/// A path is from the driver's own folder; a name is looked up where the engine finds programs.
+pub(super) fn find_program(bin: &str, folder: &Path) -> Result<PathBuf, String> {
+    let whole = if bin.contains('/') { folder.join(bin) } else { PathBuf::from(bin) };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    process::find_program(whole.as_os_str(), OsStr::new(&path), &[]).map_err(|error| error.to_string())
+}
+
+fn check_version(check: &VersionCheck, found: &LoadedDriver) -> Result<(), String> {
+    let answer = query_program(&check.command, &found.folder, check.timeout);
+    let answer = answer.map_err(|why| format!("does not say its version: {why}"))?;
+    let said = answer.text.split_once(check.before.as_str()).map_or(answer.text.as_str(), |(_, after)| after);
+    let Some(version) = parse_first_version(said) else {
+        return Err(format!("does not say its version, but `{}`", answer.first_line()));
+    };
+    match check.range.contains(&version) {
+        true => Ok(()),
+        false => Err(format!("has the version {version}, and {} is needed", check.written)),
+    }
+}
+
+/// The first number in a text, with what belongs to it.
+fn parse_first_version(text: &str) -> Option<String> {
+    let start = text.find(|c: char| c.is_ascii_digit())?;
+    let version: String = text[start..].chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+    let parts: Vec<&str> = version.split('.').filter(|part| !part.is_empty()).take(3).collect();
+    Some(parts.join("."))
+}
+
+/// Asks a program of a driver. What it prints goes to a folder that is gone afterwards.
+fn query_program(command: &[String], folder: &Path, limit: Millis) -> Result<ProbeOutput, String> {
+    let (name, arguments) = command.split_first().ok_or("its command is empty")?;
+    let program = find_program(name, folder)?;
+    let place = std::env::temp_dir().join(format!("skein-driver-{}", new_run_id()));
+    DirBuilder::new()
+        .mode(0o700)
+        .create(&place)
+        .map_err(|error| format!("`{}` cannot be made: {error}", place.display()))?;
+    let answer =
+        ProgramProbe::start(&place, "said", &program, arguments.iter().map(Into::into).collect(), limit)
+            .wait_for_output();
+    // What is left there is nobody's any more.
+    let _ = std::fs::remove_dir_all(&place);
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_the_first_number_of_a_text() {
+        for (text, version) in
+            [("gh version 2.40.1 (2024)", Some("2.40.1")), ("v3.", Some("3")), ("none", None)]
+        {
+            assert_eq!(parse_first_version(text).as_deref(), version, "{text}");
+        }
+    }
+}

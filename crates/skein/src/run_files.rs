@@ -1,0 +1,73 @@
+//! The files that a workflow takes from its workspace and gives back: they are put into a folder of the run before it begins.
+//!
+//! Owns that a run with files that are not there does not begin. What is given back is the host's.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use skein_core::{ids::RunId, plan::Plan};
+use skein_host::{
+    audit::{AuditActor, AuditEntry, AuditSubject},
+    clock::Clock,
+    executor::RunSettings,
+    host::RunLaunch,
+    store::Store,
+    workspace::{PathTokens, RootFolder, RunDir, StagingError, has_files, with_root_parameter},
+};
+
+use crate::{
+    exit::Exit,
+    output::CliOutput,
+    state::{StateHandle, refuse_store_error},
+};
+
+/// The folder of a run's files. It may not be there.
+pub fn files_root(state: &StateHandle, run: &RunId) -> PathBuf {
+    RunDir::files_path(&state.run_folder(run))
+}
+
+/// A plan whose run finds its files.
+pub fn bind_files_root(plan: &Plan, state: &StateHandle, run: &RunId) -> Plan {
+    match has_files(&plan.definition.root().workflow) {
+        true => plan
+            .definition
+            .plan_with_parameters(with_root_parameter(&plan.parameters, &files_root(state, run))),
+        false => plan.clone(),
+    }
+}
+
+/// Puts the files there that the workflow takes.
+pub fn stage_files(
+    state: &StateHandle,
+    begin: &RunLaunch,
+    about: &RunSettings,
+    output: CliOutput,
+) -> Result<(), Exit> {
+    let workflow = &begin.plan.definition.root().workflow;
+    if !has_files(workflow) {
+        return Ok(());
+    }
+    let run = &begin.start.run;
+    let now = Clock::default().now();
+    let tokens = PathTokens { run: run.clone(), workflow: workflow.id.clone(), at: now };
+    let broken = |why: String| output.refuse(Exit::Store, &why, None);
+    let kept = RootFolder::open(&state.path).map_err(|error| broken(error.to_string()))?;
+    let workspace = about.workspace_grants(&state.path).and_then(|grants| grants.open_folder(None));
+    let workspace = workspace.map_err(|error| output.refuse(Exit::Refused, &error.to_string(), None))?;
+    let folder = RunDir::create_synced(&kept, run).map_err(|error| broken(error.to_string()))?;
+    let Err(error) = folder.stage_files(&workspace, &workflow.files_in, &tokens) else { return Ok(()) };
+    // Nothing has begun, and nothing of it stays.
+    let _ = RunDir::remove(&kept, run);
+    let StagingError { key, .. } = &error;
+    let entry = AuditEntry {
+        at: now,
+        actor: AuditActor::from_user(&about.user),
+        action: "run.refuse",
+        subject: AuditSubject { kind: "workflow", name: workflow.id.to_string(), path: None },
+        input: json!({"file": key, "why": error.to_string()}),
+        output: Value::Null,
+    };
+    state.store.append_audit(&[entry]).map_err(|error| refuse_store_error(&error, output))?;
+    let hint = "`inputsFiles` of the workflow says where it is looked for, from the workspace";
+    Err(output.refuse(Exit::Refused, &error.to_string(), Some(hint)))
+}

@@ -1,0 +1,168 @@
+//! Who may have the secrets of a project, and how they are handed out: what its SECRETS.md say, for whoever begins a run.
+//!
+//! Owns the answer before a run begins; it holds for the whole run. Refuses to know a value.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use skein_core::{
+    ir::Workflow,
+    secret_name::{to_slug, to_variable_name},
+    time::Timestamp,
+};
+use skein_dialects::{Diagnostic, Project, SecretDeclaration, SecretExposure, SecretPrincipal, read_secrets};
+use skein_host::{
+    audit::{AuditActor, AuditEntry, AuditSubject},
+    executor::{SecretDelivery, SecretGrant},
+};
+
+use crate::{config::ProjectConfig, project::DiskProject};
+
+/// What a project describes of its secrets, as it is for someone.
+#[derive(Debug)]
+pub struct SecretAccessRules {
+    described: BTreeMap<String, SecretDeclaration>,
+    /// What is wrong with a file that describes some. Nobody is given anything then.
+    broken: Option<String>,
+    user: String,
+    roles: Vec<String>,
+}
+
+/// For what a secret is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct SecretQuery<'a> {
+    pub secret: &'a str,
+    pub workflow: &'a str,
+    pub step: &'a str,
+    pub tool: Option<&'a str>,
+}
+
+/// A secret that someone asked for and was not given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretRefusal {
+    secret: String,
+    workflow: String,
+    step: String,
+    tool: Option<String>,
+    pub why: String,
+}
+
+impl SecretAccessRules {
+    pub fn load(project: &DiskProject, user: &str) -> SecretAccessRules {
+        let (mut described, mut broken) = (BTreeMap::new(), None);
+        for source in project.secret_sources() {
+            match read_secrets(source) {
+                Ok(all) => described.extend(all.into_iter().map(|secret| (secret.slug.clone(), secret))),
+                Err(wrong) => broken = broken.or_else(|| wrong.first().map(describe_diagnostic)),
+            }
+        }
+        let roles = project.config.user_roles(user);
+        SecretAccessRules { described, broken, user: user.to_owned(), roles }
+    }
+
+    /// How a secret is handed out, if the project says; or why it is not.
+    pub fn authorize_secret(&self, asking: SecretQuery<'_>) -> Result<Option<SecretDelivery>, SecretRefusal> {
+        let refused = |why: String| SecretRefusal {
+            secret: to_slug(asking.secret),
+            workflow: asking.workflow.to_owned(),
+            step: asking.step.to_owned(),
+            tool: asking.tool.map(str::to_owned),
+            why,
+        };
+        if let Some(broken) = &self.broken {
+            return Err(refused(format!("it cannot be told who may have it: {broken}")));
+        }
+        let Some(secret) = self.described.get(&to_slug(asking.secret)) else { return Ok(None) };
+        let granted = self.list_grants(secret);
+        let fits = |principal: &SecretPrincipal| {
+            self.matches_principal(principal) || principal.matches(asking.tool, asking.workflow)
+        };
+        if let Some(reveal) = secret.reveal.as_ref().filter(|reveal| !reveal.iter().any(fits)) {
+            let who: Vec<String> = reveal.iter().map(ToString::to_string).collect();
+            let who = if who.is_empty() { "nobody".to_owned() } else { who.join(", ") };
+            return Err(refused(format!("SECRETS.md lets {who} have it")));
+        }
+        let [env, file] =
+            [SecretExposure::Env, SecretExposure::File].map(|one| secret.exposures.contains(&one));
+        let env = env || secret.exposures.is_empty();
+        if !env && !file {
+            return Err(refused(
+                "it is only handed out by `egress-substitute`, which this version does not do; add `env` or `file` to its \
+                 `exposures` in SECRETS.md"
+                    .to_owned(),
+            ));
+        }
+        Ok(Some(SecretDelivery { granted, env, file }))
+    }
+
+    /// The reasons that can hold in this run.
+    fn list_grants(&self, secret: &SecretDeclaration) -> Vec<SecretGrant> {
+        let plain = |name: &String| name.rsplit_once('@').map_or(name.as_str(), |(id, _)| id).to_owned();
+        let all = secret.reveal.iter().flatten();
+        let grant = |principal: &SecretPrincipal| match principal {
+            SecretPrincipal::Tool(name) => Some(SecretGrant::Tool(plain(name))),
+            SecretPrincipal::Workflow(name) => Some(SecretGrant::Workflow(name.clone())),
+            SecretPrincipal::Role(name) => {
+                self.matches_principal(principal).then(|| SecretGrant::Role(name.clone()))
+            }
+            SecretPrincipal::User(name) => {
+                self.matches_principal(principal).then(|| SecretGrant::User(name.clone()))
+            }
+            SecretPrincipal::Cap(_) => None,
+        };
+        all.filter_map(grant).collect()
+    }
+
+    /// Whether whoever begins the run is this.
+    fn matches_principal(&self, principal: &SecretPrincipal) -> bool {
+        match principal {
+            SecretPrincipal::Role(role) => self.roles.contains(role),
+            SecretPrincipal::User(user) => *user == self.user,
+            SecretPrincipal::Tool(_) | SecretPrincipal::Workflow(_) | SecretPrincipal::Cap(_) => false,
+        }
+    }
+}
+
+/// What a workflow says that it needs and nobody has.
+pub fn find_missing_secrets(workflow: &Workflow, config: &ProjectConfig) -> Vec<String> {
+    let names = workflow.labels.get("requires").and_then(|requires| requires["secrets"].as_array());
+    let names = names.into_iter().flatten().filter_map(Value::as_str).map(to_variable_name);
+    let missing = names.filter(|name| config.find_secret(name).is_none());
+    missing
+        .map(|name| {
+            format!(
+                "the workflow `{}` requires the secret `{name}`; add it to `[secrets]` in skein.toml",
+                workflow.id
+            )
+        })
+        .collect()
+}
+
+fn describe_diagnostic(diagnostic: &Diagnostic) -> String {
+    let place = diagnostic.primary_label();
+    let line = place.source.position(place.span.start).line;
+    format!("{}:{line}: {}", place.source.name, diagnostic.message)
+}
+
+impl SecretRefusal {
+    /// For people.
+    pub fn message(&self) -> String {
+        format!("`{}` may not have the secret `{}`: {}", self.step, self.secret, self.why)
+    }
+
+    /// For the audit. There is no run yet, and will be none.
+    pub fn to_audit_entry(&self, user: &str, at: Timestamp) -> AuditEntry {
+        let mut context = json!({"workflow": self.workflow, "step": self.step});
+        if let Some(tool) = &self.tool {
+            context["tool"] = json!(tool);
+        }
+        AuditEntry {
+            at,
+            actor: AuditActor::from_user(user),
+            action: "secret.refuse",
+            subject: AuditSubject { kind: "secret", name: self.secret.clone(), path: None },
+            input: json!({"context": context, "why": self.why}),
+            output: Value::Null,
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! Saying something to a run, whoever has it: to its owner by letter, or, where nobody has it, by taking it for that one
+//! input and letting it go again.
+//!
+//! Owns who may say what from here: a worker decides nothing of the runs beside it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, channel},
+    },
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use skein_core::{
+    engine::{DecisionActor, RunInput},
+    ids::RunId,
+};
+use skein_dialects::Diagnostic;
+use skein_host::{
+    audit::{self, AuditEntry, AuditSubject},
+    clock::Clock,
+    executor::{ProcessExecutor, RunSettings},
+    host::{Host, HostEvent, HostWatcher, RequestAnswer, ResumeError, WorkerCapacity},
+    identity::{IdentityError, check_identity, current_user},
+    process::{StateMark, find_worker_mark},
+    secret::Secrets,
+    store::{ClaimError, InboxRequestId, RunOwner, RunRow, StateRegistry, Store, StoreError, WaitpointRow},
+};
+
+use crate::{
+    config::{self, ProjectConfig},
+    exit::Exit,
+    host_session::refuse_claim,
+    output::CliOutput,
+    recording,
+    state::{StateHandle, quarantine_exit, refuse_store_error},
+};
+
+/// How long an owner may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The time that an owner may take to record a cancel on a full disk before its workers are stopped without a record.
+const FULL_DISK_PATIENCE: Duration = Duration::from_secs(5);
+/// The time that an owner may take to let go of a run.
+const LEAVING: Duration = Duration::from_secs(5);
+const LOOK_WHILE_LEAVING: Duration = Duration::from_millis(20);
+/// How often it is looked whether the owner still lives.
+const LOOK: Duration = Duration::from_secs(1);
+/// A run that changes hands more often while one thing is said to it is left alone.
+const TRIES: usize = 10;
+
+/// Who took what was said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InputDelivery {
+    /// The process that has the run, and goes on with it.
+    ByOwner,
+    /// This one, and the run is nobody's again.
+    Here,
+    /// This one, and it ended the run.
+    AndEnded,
+}
+
+/// Refuses what workers say to runs, and has the run take note of it.
+pub fn require_person(state: &StateHandle, run: &RunId, what: &str, output: CliOutput) -> Result<(), Exit> {
+    let message = match find_worker(state) {
+        Ok(None) => return refuse_unidentified(state, run, what, output),
+        Ok(Some(who)) => {
+            report_tampering(state, run, &who, what);
+            format!("this was asked for by {who}, and only people outside of runs decide")
+        }
+        Err(why) => format!("whether this is asked for by a worker cannot be told: {why}"),
+    };
+    Err(output.refuse(Exit::Refused, &message, None))
+}
+
+/// Refuses what is asked for in a user namespace, where the name of the user means nothing, and has the audit tell of it.
+fn refuse_unidentified(state: &StateHandle, run: &RunId, what: &str, output: CliOutput) -> Result<(), Exit> {
+    let Err(why) = check_user(state) else { return Ok(()) };
+    let why = why.to_string();
+    let actor = audit::AuditActor::with_role(&current_user(), "unidentified");
+    record_refusal(state, Some(run), actor, what, &why)
+        .map_err(|error| refuse_store_error(&error, output))?;
+    let hint = "do it outside of the namespace; in a container whose users are all mapped, `skein doctor --trust-state` accepts it";
+    Err(output.refuse(Exit::Refused, &format!("who asks for this cannot be told: {why}"), Some(hint)))
+}
+
+/// Records in the audit that something was asked of a run and refused before the run was asked.
+pub fn record_refusal(
+    state: &StateHandle,
+    run: Option<&RunId>,
+    actor: audit::AuditActor,
+    what: &str,
+    why: &str,
+) -> Result<(), StoreError> {
+    let name = run.map_or_else(String::new, ToString::to_string);
+    let subject = AuditSubject { kind: "run", path: run.map(ToString::to_string), name };
+    let (at, input) = (Clock::new().now(), json!({"what": what, "why": why}));
+    state.store.append_audit(&[AuditEntry {
+        at,
+        actor,
+        action: "run.refuse",
+        subject,
+        input,
+        output: Value::Null,
+    }])
+}
+
+/// Checks that the user of this process is the one that the system knows outside of namespaces.
+fn check_user(state: &StateHandle) -> Result<(), IdentityError> {
+    check_identity(StateRegistry::from_environment().user_map(&state.path).as_deref())
+}
+
+/// A letter for whoever has the run, or will have it. A worker waits for no answer to it.
+fn report_tampering(state: &StateHandle, run: &RunId, who: &str, what: &str) {
+    let input = RunInput::Tampered { by: who.to_owned(), what: what.to_owned() };
+    let body = serde_json::to_vec(&input).expect("an input serialises to JSON");
+    // Where it cannot be kept, the refusal stands all the same.
+    let _ = state.store.send_request(run, &body);
+}
+
+/// Returns true if a person is at this process: no worker started it, and it is known who its user is.
+pub fn is_person(state: &StateHandle) -> bool {
+    find_worker(state).is_ok_and(|worker| worker.is_none()) && check_user(state).is_ok()
+}
+
+/// The worker that started this process, or is it.
+fn find_worker(state: &StateHandle) -> Result<Option<String>, String> {
+    let mark = StateMark::from_directory(&state.path).map_err(|error| error.to_string())?;
+    let worker = find_worker_mark(&mark).map(|mark| format!("a worker of run {}", mark.run));
+    let below = state.store.is_below_another().map_err(|error| error.to_string())?;
+    Ok(worker.or_else(|| below.then(|| "a worker of a run that is kept here".to_owned())))
+}
+
+/// The gates and holds of a run that wait for a decision.
+pub fn decision_waitpoints(row: &RunRow) -> impl DoubleEndedIterator<Item = &WaitpointRow> {
+    row.open.iter().filter(|open| open.kind != "wait")
+}
+
+/// The gate or hold of a step, or the only one of the run. None: there is none, or more than one.
+pub fn find_decision_waitpoint<'a>(row: &'a RunRow, step: Option<&str>) -> Option<&'a WaitpointRow> {
+    let mut open = decision_waitpoints(row);
+    match step {
+        Some(step) => open.rfind(|open| open.step == step),
+        None => open.next().filter(|_| open.next().is_none()),
+    }
+}
+
+/// What was settled about a run when it was begun.
+pub fn read_run_settings(row: &RunRow, output: CliOutput) -> Result<RunSettings, Exit> {
+    RunSettings::from_json(&row.about).map_err(|why| output.refuse(Exit::Store, &why, None))
+}
+
+/// The user of this process, with their roles in a run.
+pub fn current_actor(about: &RunSettings, output: CliOutput) -> Result<DecisionActor, Exit> {
+    load_current_actor(about).map_err(|error| crate::cli::refuse_invalid(&[*error], output))
+}
+
+/// The same, or the error in the configuration of the project. A role counts that the project gave the user when the run was
+/// begun and still gives them: neither a change during the run nor an old run gives anyone more.
+pub fn load_current_actor(about: &RunSettings) -> Result<DecisionActor, Box<Diagnostic>> {
+    load_actor(about, current_user())
+}
+
+/// The same for a user of this name.
+pub fn load_actor(about: &RunSettings, name: String) -> Result<DecisionActor, Box<Diagnostic>> {
+    let path = about.project.join(config::NAME);
+    let config = ProjectConfig::load(&path, &path.display().to_string())?;
+    let mut roles = config.user_roles(&name);
+    if let Some(begun) = &about.roles {
+        let begun = config::find_roles(begun, &name);
+        roles.retain(|role| begun.contains(role));
+    }
+    Ok(DecisionActor { name, roles })
+}
+
+/// Says it, and waits until it is decided and durable.
+pub fn send_input(
+    state: &StateHandle,
+    run: &RunId,
+    input: &RunInput,
+    output: CliOutput,
+) -> Result<InputDelivery, Exit> {
+    let mut letter = None;
+    for _ in 0..TRIES {
+        let row = find_run_row(state, run, output)?;
+        if row.head.closed || row.quarantined.is_some() {
+            return refuse_ended(state, &row, letter, output);
+        }
+        match row.owner {
+            RunOwner::Other(_) | RunOwner::Here => {
+                let sent = match letter {
+                    Some(sent) => sent,
+                    None => send_request(state, &row, input, output)?,
+                };
+                letter = Some(sent);
+                if let Some(answer) = wait_for_answer(state, &row, sent, input, output)? {
+                    return check_answer(run, answer, InputDelivery::ByOwner, output);
+                }
+            }
+            RunOwner::Nobody | RunOwner::Dead(_) => match deliver_here(state, run, input, letter) {
+                Ok((taken, answer)) => {
+                    recording::record_decisions(&*state.store, run, output);
+                    return check_answer(run, answer, taken, output);
+                }
+                Err(ResumeError::Claim(ClaimError::Owned(_))) => {}
+                Err(error) => return Err(refuse_claim(run, &error, output)),
+            },
+        }
+    }
+    let message = format!("run `{run}` changes hands all the time; try again");
+    Err(output.refuse(Exit::Refused, &message, None))
+}
+
+fn find_run_row(state: &StateHandle, run: &RunId, output: CliOutput) -> Result<RunRow, Exit> {
+    let row = state.store.find_run(run).map_err(|error| refuse_store_error(&error, output))?;
+    row.ok_or_else(|| output.refuse(Exit::Refused, &format!("there is no run `{run}`"), None))
+}
+
+/// The run is over. Perhaps because of what was said.
+fn refuse_ended(
+    state: &StateHandle,
+    row: &RunRow,
+    letter: Option<InboxRequestId>,
+    output: CliOutput,
+) -> Result<InputDelivery, Exit> {
+    let run = &row.run;
+    let read = |letter| {
+        state
+            .store
+            .wait_for_answer(letter, Duration::ZERO)
+            .map_err(|error| refuse_store_error(&error, output))
+    };
+    if let Some(bytes) = letter.map(read).transpose()?.flatten() {
+        return check_answer(run, parse_answer(&bytes), InputDelivery::ByOwner, output);
+    }
+    let message = match &row.quarantined {
+        Some(why) => format!("run `{run}` was set aside: {why}"),
+        None => format!("run `{run}` is over: {}", row.head.native_status),
+    };
+    let exit = row.quarantined.as_deref().map_or(Exit::Refused, quarantine_exit);
+    Err(output.refuse(exit, &message, Some(&format!("`skein runs {run}` shows how it went"))))
+}
+
+fn send_request(
+    state: &StateHandle,
+    row: &RunRow,
+    input: &RunInput,
+    output: CliOutput,
+) -> Result<InboxRequestId, Exit> {
+    let body = serde_json::to_vec(input).expect("an input serialises to JSON");
+    state.store.send_request(&row.run, &body).map_err(|error| match (&error, input) {
+        (StoreError::NoSpace, RunInput::Cancel { .. }) => stop_without_record(state, row, output),
+        _ => refuse_store_error(&error, output),
+    })
+}
+
+/// Stops the workers of a run that is to be cancelled when there is no space to record that: its owner lets go of it.
+fn stop_without_record(state: &StateHandle, row: &RunRow, output: CliOutput) -> Exit {
+    let run = &row.run;
+    let asked = match &row.owner {
+        RunOwner::Other(owner) => state.store.ask_to_leave(owner, run),
+        RunOwner::Here | RunOwner::Nobody | RunOwner::Dead(_) => false,
+    };
+    let done = match asked {
+        true if wait_until_left(state, run) => "the process that had it has stopped its workers and left it",
+        true => "the process that has it was told to stop its workers, and has not yet done so",
+        false => "the process that has it cannot be told; Ctrl-C or SIGTERM stops it",
+    };
+    let message = format!("there is no space left to record that run `{run}` is cancelled; {done}");
+    let hint = format!("free some space, then `skein cancel {run}`");
+    output.refuse(Exit::Store, &message, Some(&hint))
+}
+
+/// Waits a moment until no living process owns a run, and returns whether that came to be.
+fn wait_until_left(state: &StateHandle, run: &RunId) -> bool {
+    let until = Instant::now() + LEAVING;
+    let is_owned = || {
+        let row = state.store.find_run(run).ok().flatten();
+        row.is_none_or(|row| matches!(row.owner, RunOwner::Other(_) | RunOwner::Here))
+    };
+    while is_owned() && Instant::now() < until {
+        std::thread::sleep(LOOK_WHILE_LEAVING);
+    }
+    !is_owned()
+}
+
+/// The answer of the owner; none if there is no owner any more.
+fn wait_for_answer(
+    state: &StateHandle,
+    row: &RunRow,
+    letter: InboxRequestId,
+    input: &RunInput,
+    output: CliOutput,
+) -> Result<Option<RequestAnswer>, Exit> {
+    let (run, begun) = (&row.run, Instant::now());
+    let is_cancel = matches!(input, RunInput::Cancel { .. });
+    while begun.elapsed() < PATIENCE {
+        let answer =
+            state.store.wait_for_answer(letter, LOOK).map_err(|error| refuse_store_error(&error, output))?;
+        if let Some(bytes) = answer {
+            return Ok(Some(parse_answer(&bytes)));
+        }
+        let now = self::find_run_row(state, run, output)?;
+        if now.head.closed || !matches!(now.owner, RunOwner::Other(_) | RunOwner::Here) {
+            return Ok(None);
+        }
+        if is_cancel && begun.elapsed() >= FULL_DISK_PATIENCE && state.store.is_full() {
+            return Err(stop_without_record(state, &now, output));
+        }
+    }
+    let message = format!("the process that has run `{run}` does not answer; it will be told when it does");
+    Err(output.refuse(Exit::Refused, &message, None))
+}
+
+fn parse_answer(bytes: &[u8]) -> RequestAnswer {
+    serde_json::from_slice(bytes).unwrap_or_else(|error| RequestAnswer::Unreadable(error.to_string()))
+}
+
+fn check_answer(
+    run: &RunId,
+    answer: RequestAnswer,
+    taken: InputDelivery,
+    output: CliOutput,
+) -> Result<InputDelivery, Exit> {
+    match answer {
+        RequestAnswer::Done => Ok(taken),
+        RequestAnswer::Refused(refusal) => {
+            Err(output.refuse(Exit::Refused, &format!("run `{run}` refuses: {refusal}"), None))
+        }
+        RequestAnswer::Unreadable(why) => {
+            let message = format!("the process that has run `{run}` does not understand this: {why}");
+            let hint = "it may be of another version of Skein";
+            Err(output.refuse(Exit::Refused, &message, Some(hint)))
+        }
+    }
+}
+
+/// Takes the run, says it, and lets the run go. Nothing is begun meanwhile: there are no workers to begin it with.
+fn deliver_here(
+    state: &StateHandle,
+    run: &RunId,
+    input: &RunInput,
+    letter: Option<InboxRequestId>,
+) -> Result<(InputDelivery, RequestAnswer), ResumeError> {
+    let broken = |why: String| ResumeError::Store(StoreError::Failed(why));
+    let crew = ProcessExecutor::new(&state.path, Secrets::default(), None)
+        .map_err(|error| broken(error.to_string()))?;
+    let store: Arc<dyn Store> = state.store.clone();
+    let (ended, gone, watcher) = watch_ending();
+    let host = Host::new(store, Box::new(crew), WorkerCapacity { workers: 0 }, watcher);
+    host.resume_runs(vec![run.clone()]).pop().unwrap_or(Ok(0))?;
+    let answer = match letter {
+        // It is in the inbox, and that is ours now.
+        Some(letter) => state.store.wait_for_answer(letter, PATIENCE)?.map(|bytes| parse_answer(&bytes)),
+        None => host.send_input(run, input.clone()).map(|result| RequestAnswer::from(&result)),
+    };
+    let answer = answer.unwrap_or_else(|| RequestAnswer::Unreadable("it went no further".to_owned()));
+    let ended = ended.load(Ordering::Acquire);
+    if ended {
+        // What is made known of its end needs no workers, and a run that is over should not wait for anyone.
+        let _ = gone.recv_timeout(PATIENCE);
+    }
+    host.leave_runs(std::slice::from_ref(run));
+    Ok((if ended { InputDelivery::AndEnded } else { InputDelivery::Here }, answer))
+}
+
+/// Whether a run has ended, and when it is gone from here.
+fn watch_ending() -> (Arc<AtomicBool>, Receiver<()>, HostWatcher) {
+    let ended = Arc::new(AtomicBool::new(false));
+    let (to, gone) = channel();
+    let seen = Arc::clone(&ended);
+    let watcher: HostWatcher = Box::new(move |told| match told {
+        HostEvent::Row { running, .. } => seen.store(running.state.end.is_some(), Ordering::Release),
+        HostEvent::NoSpace { .. } | HostEvent::Retries { .. } => {}
+        HostEvent::Closed { .. }
+        | HostEvent::Left { .. }
+        | HostEvent::Lost { .. }
+        | HostEvent::SetAside { .. }
+        | HostEvent::Broken { .. } => {
+            let _ = to.send(());
+        }
+    });
+    (ended, gone, watcher)
+}
