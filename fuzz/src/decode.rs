@@ -1,4 +1,4 @@
-//! Bytes that claim to be ours: workflows and journal rows.
+//! Bytes that claim to be serialized workflows or journal rows.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use skein_core::{
     plan::{ContentHash, PlanDefinition, check_workflow},
 };
 
-/// A workflow that decodes can be written and read back; one that is valid has the same hash when it was stored.
+/// A workflow that decodes can be serialized and read back; a valid one has the same hash after it was stored.
 pub fn fuzz_workflow(bytes: &[u8]) {
     let Ok(workflow) = serde_json::from_slice::<Workflow>(bytes) else { return };
     assert_round_trip(&workflow);
@@ -24,7 +24,7 @@ pub fn fuzz_workflow(bytes: &[u8]) {
     assert_eq!(again.hash(), definition.hash());
 }
 
-/// A row that decodes can be written and read back, and is judged without a panic.
+/// A row that decodes can be serialized and read back, and is checked without a panic.
 pub fn fuzz_row(bytes: &[u8]) {
     let Ok(batch) = serde_json::from_slice::<JournalBatch>(bytes) else { return };
     assert_round_trip(&batch);

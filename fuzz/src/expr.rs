@@ -1,6 +1,6 @@
-//! Expressions: whatever the text and the values, there is a result or an error, and it is the same the next time.
+//! Expressions: any text and any values give a result or an error, and the same one the next time.
 //!
-//! The bytes are a text, and after a line of `---` the JSON of what is around it.
+//! The bytes are an expression and, after a line of `---`, the JSON of its environment.
 
 use std::borrow::Cow;
 
@@ -71,7 +71,8 @@ fn assert_expr_promises(expr: &Expr, around: &FuzzEnv) {
     }
 }
 
-/// Roots by their names. `steps` maps ids to `{output, status, summary}`; the text `"not yet"` is just that.
+/// Roots by name. `steps` maps ids to `{output, status, summary}`; the text `"not yet"` stands for a value that does
+/// not exist yet.
 struct FuzzEnv(Map<String, Value>);
 
 impl ExprEnv for FuzzEnv {
@@ -101,7 +102,7 @@ impl ExprEnv for FuzzEnv {
     }
 }
 
-/// Nothing is promised of the roots, so that no type may rule a value out.
+/// Declares no type for the roots, so that no type may rule out a value.
 struct AnyTypeEnv;
 
 impl TypeEnv for AnyTypeEnv {

@@ -1,4 +1,4 @@
-//! What is tried on bytes: each function panics if a promise is broken, and a target in `fuzz_targets` calls it.
+//! The fuzzed functions: each one panics if a promise is broken, and a target in `fuzz_targets` calls it.
 
 pub mod decode;
 pub mod expr;

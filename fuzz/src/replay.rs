@@ -1,6 +1,6 @@
-//! Any list of stimuli to any generated plan: nothing panics, and replay comes to the same state.
+//! Any list of inputs to any generated plan: nothing panics, and replay gives the same state.
 //!
-//! The first two bytes choose the plan. Each stimulus takes a few more bytes: what, to whom, how it went, the grant.
+//! The first two bytes choose the plan. Each input takes a few more bytes: its kind, its target, its result, the grant.
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
@@ -17,7 +17,7 @@ use skein_core::{
 };
 use skein_sim::{generate::WorkflowSize, simulate};
 
-/// How many plans there are to choose from; those that were used are kept.
+/// The number of plans to choose from; plans that were used are cached.
 const PLANS: u16 = 4_096;
 
 thread_local! {
@@ -171,7 +171,7 @@ fn draw_publication(bytes: &mut FuzzBytes<'_>) -> Publication {
     }
 }
 
-/// Bytes one after another, zeros after the last.
+/// A stream of bytes, followed by zeros.
 struct FuzzBytes<'a>(&'a [u8]);
 
 impl FuzzBytes<'_> {

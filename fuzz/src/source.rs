@@ -1,4 +1,4 @@
-//! Sources in the four formats: whatever the bytes are, they are read or refused, and what is said can be shown.
+//! Sources in the four formats: any bytes are read or rejected, and every diagnostic can be rendered.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use skein_dialects::{
     Diagnostic, Project, SourceFile, WorkflowNotFound, WorkflowReference, check_source, load_source, render,
 };
 
-/// A project in which everything that is called is there, and calls itself.
+/// A project in which every called workflow exists and calls itself.
 struct FuzzProject;
 
 impl Project for FuzzProject {
@@ -22,7 +22,7 @@ impl Project for FuzzProject {
     }
 }
 
-/// One source, under a name that is its format's.
+/// Loads and checks one source, under a file name of its format.
 pub fn fuzz_source(name: &str, bytes: &[u8]) {
     let source = match load_source(name, Ok(bytes.to_vec())) {
         Ok(source) => source,
@@ -37,7 +37,7 @@ fn assert_renders(diagnostic: &Diagnostic) {
     assert!(!diagnostic.message.is_empty() && !diagnostic.message.contains('\n'));
     for label in &diagnostic.labels {
         let (start, end) = (label.span.start as usize, label.span.end as usize);
-        assert!(label.source.text.get(start..end).is_some(), "a place outside of the source");
+        assert!(label.source.text.get(start..end).is_some(), "a span outside the source");
     }
     render::render_text(diagnostic, false);
     render::render_json(diagnostic);

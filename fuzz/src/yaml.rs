@@ -1,4 +1,4 @@
-//! YAML that is read the quick way, beside what the parser for all of YAML makes of it.
+//! YAML that the fast reader accepts, compared with the result of the full YAML parser.
 
 use skein_core::expr::ExprSpan;
 use skein_dialects::{
@@ -6,14 +6,14 @@ use skein_dialects::{
     yaml::{YamlNode, parse_yaml},
 };
 
-/// A comment changes nothing of what comes after it but its place. With a letter that is not ASCII in it, nothing is
-/// read the quick way.
+/// A comment that changes only the positions of what follows. It has a letter that is not ASCII, which disables the
+/// fast reader.
 const COMMENT: &str = "# é\n";
 
-/// One text, read both ways: the same is made of it, and the same is said.
+/// Reads one text both ways and compares values and diagnostics.
 pub fn fuzz_plain_yaml(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    // A directive is one only where nothing stands before it.
+    // A directive is only recognized at the very start.
     if !text.is_ascii() || text.starts_with('%') {
         return;
     }
@@ -21,7 +21,7 @@ pub fn fuzz_plain_yaml(bytes: &[u8]) {
     assert_eq!(quick, full, "{text:?}");
 }
 
-/// The values with their places, and what was said, as if no comment were there.
+/// The values with their positions, and the codes of the diagnostics, as if the comment were absent.
 fn read_values(text: &str) -> (Vec<String>, Vec<Code>) {
     let mut sink = DiagnosticSink::new(SourceFile::new("a.yaml", text));
     let tree = parse_yaml(ExprSpan::new(0, text.len()), &mut sink);
@@ -33,7 +33,8 @@ fn read_values(text: &str) -> (Vec<String>, Vec<Code>) {
     (values, sink.into_diagnostics().iter().map(|diagnostic| diagnostic.code).collect())
 }
 
-/// Recursion is bounded by how deep YAML may nest, and what aliases repeat by how many values it may have.
+/// Collects values recursively. The depth is bounded by the nesting limit of YAML, and repetition by aliases by the
+/// limit on values.
 fn collect_values(node: YamlNode<'_>, before: usize, values: &mut Vec<String>) {
     let place = |span: ExprSpan| (span.start as usize - before, span.end as usize - before);
     values.push(format!("{:?} {:?}", place(node.span()), node.scalar()));

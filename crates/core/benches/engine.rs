@@ -1,7 +1,8 @@
-//! What one event costs, and whether that depends on how large the plan is.
+//! Benchmark of the engine: the cost of one event, and its growth with the size of the plan.
 //!
-//! Whole runs through `decide` and `wanted`, every attempt succeeding at once. The best of several rounds counts, since
-//! everything else on the machine only makes a round slower. Says PASS or FAIL for each goal, and fails with the last.
+//! Executes whole runs through `decide` and `wanted`; every attempt succeeds at once. The best of several rounds
+//! counts, since other load on the machine only makes a round slower. Prints PASS or FAIL for each goal, and fails if
+//! one is missed.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a benchmark needs a clock")]
 
 use std::{
@@ -22,12 +23,12 @@ use skein_core::{
     time::Timestamp,
 };
 
-/// An event of a plan of 10,000 steps may cost this many times one of 100 steps.
+/// Maximum cost of an event in a plan of 10,000 steps, as a multiple of the cost in a plan of 100 steps.
 const FLAT: f64 = 2.0;
 const EVENTS_PER_SECOND: f64 = 500_000.0;
 const SIZES: [usize; 3] = [100, 1_000, 10_000];
 const ROUNDS: usize = 7;
-/// A round repeats small plans until it has seen about as many events as the largest plan has.
+/// Each round repeats small plans until it has processed about as many events as the largest plan has.
 const EVENTS_PER_ROUND: u64 = 50_000;
 
 type Shaped = fn(usize) -> Vec<Step>;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
         }
         let ratio = costs[2] / costs[0];
         passed &=
-            says(ratio <= FLAT, &format!("{name}: 10,000 steps cost {ratio:.2} of 100 steps, goal {FLAT}"));
+            says(ratio <= FLAT, &format!("{name}: 10,000 steps cost {ratio:.2}x of 100 steps, goal {FLAT}"));
         if name == "fan-out" {
             let rate = 1e9 / costs[1];
             let goal = format!("{name} of 1,000: {rate:.0} events/s, goal {EVENTS_PER_SECOND}");
@@ -62,7 +63,8 @@ fn says(passed: bool, what: &str) -> bool {
     passed
 }
 
-/// Nanoseconds for one event of each plan. The plans take turns, so that a busy machine slows all of them alike.
+/// Returns the nanoseconds per event of each plan. The plans take turns, so that a busy machine slows all of them
+/// alike.
 fn costs(plans: &[Plan]) -> Vec<f64> {
     let mut best = vec![f64::INFINITY; plans.len()];
     for _ in 0..ROUNDS {
@@ -79,7 +81,7 @@ fn costs(plans: &[Plan]) -> Vec<f64> {
     best
 }
 
-/// A run from start to end, without making and dropping the state.
+/// Times a run from start to end. Creating and dropping the state does not count.
 fn whole_run(plan: &Plan) -> (Duration, u64) {
     let mut state = RunState::new();
     let mut events: Vec<Event> = Vec::new();
@@ -98,7 +100,7 @@ fn whole_run(plan: &Plan) -> (Duration, u64) {
     (taken, state.events)
 }
 
-/// The same through the driver, which also makes the rows and their hashes.
+/// Times the same run through the driver, which also builds the rows and their hashes.
 fn driven(plan: &Plan) -> (Duration, u64, usize) {
     let mut driver = Driver::new(plan.clone());
     let output = Arc::new(json!({"n": 1}));
@@ -141,12 +143,12 @@ fn step(i: usize, after: impl IntoIterator<Item = usize>) -> Step {
     Step { after, ..Step::new(name(i), StepKindSpec::Work(Box::new(WorkSpec::new(worker)))) }
 }
 
-/// Each step waits for the one before it.
+/// A chain in which each step waits for the one before it.
 fn chain(n: usize) -> Vec<Step> {
     (0..n).map(|i| step(i, i.checked_sub(1))).collect()
 }
 
-/// One step, all the others at once, and one that waits for them.
+/// One step, then many steps in parallel, then one step that waits for all of them.
 fn fan_out(n: usize) -> Vec<Step> {
     let last = n - 1;
     let middle = (1..last).map(|i| step(i, [0]));

@@ -1,16 +1,15 @@
-//! The coding agents that there are: what sources and projects call them, and by which files a repository could tell them
-//! what to do.
+//! The known coding agents: their names in sources and projects, and the repository files that configure them.
 //!
-//! Owns the one table of them. How one is started and understood is for the host to know.
+//! Owns the one table of them. Does not know how an agent is started or how its output is read; the host does.
 
 /// A coding agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownAgent {
-    /// What sources and `skein.toml` call it.
+    /// The word for it in sources and `skein.toml`.
     pub word: &'static str,
-    /// What people call it.
+    /// The name shown to people.
     pub name: &'static str,
-    /// The folder in a repository that it obeys, and further files.
+    /// The folder in a repository that configures it; `files` are further such files.
     pub folder: &'static str,
     pub files: &'static [&'static str],
 }
@@ -26,10 +25,10 @@ pub const KNOWN: &[KnownAgent] = &[
     },
 ];
 
-/// Other programs with a folder that decides what they do.
+/// Other programs with a folder that configures them.
 const OTHERS: [(&str, &str); 2] = [(".git", "Git"), (".skein", "Skein")];
 
-/// Whose own folder a part of a path is.
+/// Returns the program whose configuration folder has the name `part`, in any case.
 pub fn find_folder_owner(part: &str) -> Option<&'static str> {
     let known = KNOWN.iter().map(|agent| (agent.folder, agent.name));
     OTHERS.into_iter().chain(known).find(|(name, _)| part.eq_ignore_ascii_case(name)).map(|(_, of)| of)

@@ -1,8 +1,8 @@
-//! Names that came from a person, made safe by construction.
+//! Names given by people, made safe by construction.
 //!
-//! Owns the one rule for what a name may hold: a value of these types can be a path segment, a journal key or a
-//! line in a terminal without further care. Refuses to know where the name is used; a format that allows less
-//! (kebab case, reserved words) says so in its own front end.
+//! Owns the one rule for the contents of a name: a value of these types can be a path segment, a journal key or a line
+//! in a terminal without further checks. Does not know where the name is used; a format that allows less (kebab case,
+//! reserved words) checks that in its own front end.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -10,16 +10,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::limits;
 
-/// Why a text cannot be a name.
+/// The reason why a text cannot be a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
     #[error("a name cannot be empty")]
     Empty,
     #[error("a name can have at most {max} bytes, this has {len}")]
     TooLong { len: usize, max: usize },
-    #[error("`{0}` is a place in a file system, not a name")]
+    #[error("`{0}` is a file system path, not a name")]
     Dots(String),
-    #[error("a name cannot hold {}", quote_character(*.0))]
+    #[error("a name cannot contain {}", quote_character(*.0))]
     Character(char),
     #[error("a name cannot start with `-`, because a program would take it for an option")]
     Dash,
@@ -35,7 +35,8 @@ fn quote_character(c: char) -> String {
     }
 }
 
-/// Characters that change how the text around them is shown: zero-width, directional and other format characters.
+/// True for characters that change how the text around them is shown: zero-width, directional and other format
+/// characters.
 fn hides_text(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
@@ -51,7 +52,7 @@ fn check(text: &str) -> Result<(), IdError> {
     if text == "." || text == ".." {
         return Err(IdError::Dots(text.to_owned()));
     }
-    // Nearly all names are such, and need no closer look.
+    // Nearly all names are plain, and need no further checks.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if text.bytes().all(is_plain) && !text.starts_with('-') {
         return Ok(());
@@ -75,7 +76,7 @@ macro_rules! id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The name, if the text may be one.
+            /// Creates the name, if the text is valid.
             pub fn new(text: impl AsRef<str>) -> Result<Self, IdError> {
                 let text = text.as_ref();
                 check(text)?;
@@ -134,21 +135,21 @@ macro_rules! id {
 }
 
 id! {
-    /// A workflow, as other workflows call it.
+    /// The id of a workflow, by which other workflows call it.
     WorkflowId;
-    /// A step, unique in its workflow.
+    /// The id of a step, unique in its workflow.
     StepId;
-    /// A branch of a parallel step.
+    /// The id of a branch of a parallel step.
     BranchId;
-    /// An artifact that a step gives or takes.
+    /// The name of an artifact that a step produces or consumes.
     ArtifactName;
-    /// An outside event that a step can wait for.
+    /// The name of an outside event that a step can wait for.
     SignalName;
-    /// A run.
+    /// The id of a run.
     RunId;
 }
 
-/// Bytes in the form of a UUID of version 4.
+/// Formats bytes as a UUID of version 4.
 pub fn format_uuid_v4(mut bytes: [u8; 16]) -> String {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;

@@ -1,7 +1,7 @@
-//! What Skein's workflows mean: a deterministic core with no clock, no randomness and no IO.
+//! The semantics of Skein's workflows: a deterministic core with no clock, no randomness and no IO.
 //!
-//! A [`ir::Workflow`] is checked and frozen into a [`plan`]; [`engine`] decides what each input means for a run and
-//! folds what was decided into its state; [`view`] shows it. The host and the simulator both drive the same
+//! A [`ir::Workflow`] is checked and frozen into a [`plan`]. [`engine`] decides the effect of each input on a run and
+//! folds the decisions into its state; [`view`] shows it. The host and the simulator both drive the same
 //! [`engine::Driver`].
 
 pub mod agents;

@@ -1,7 +1,7 @@
-//! Every limit Skein has, in one place.
+//! All limits of Skein.
 //!
-//! Owns the numbers and nothing else. A pair `X_WARN`, `X` is a soft limit, at which a person is told, and a hard
-//! one, at which the request is refused. Sizes are bytes, times are milliseconds.
+//! Owns the numbers and nothing else. In a pair `X_WARN`, `X`, the first is a soft limit that causes a warning, and the
+//! second a hard limit at which the request is refused. Sizes are in bytes, times in milliseconds.
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
@@ -27,7 +27,7 @@ pub const EDGES_WARN: usize = 5_000;
 pub const EDGES: usize = 100_000;
 pub const CALL_DEPTH_WARN: usize = 4;
 pub const CALL_DEPTH: usize = 8;
-/// Parallel, each and loop scopes inside one another.
+/// Maximum nesting of parallel, each and loop scopes.
 pub const NESTING: usize = 16;
 
 // Runs.
@@ -38,15 +38,15 @@ pub const ITERATIONS_WARN: u32 = 50;
 pub const ITERATIONS: u32 = 1_000;
 pub const ATTEMPTS_WARN: u32 = 10;
 pub const ATTEMPTS: u32 = 100;
-/// Agents that one step may name to take over from its own.
+/// Fallback agents that one step may name.
 pub const AGENTS: usize = 16;
-/// After this many interruptions of one step a person is asked.
+/// Interruptions of one step after which a person is asked.
 pub const INTERRUPTIONS: u32 = 3;
-/// After this many checks in a row that decided nothing, the step fails.
+/// Consecutive checks without a decision after which the step fails.
 pub const UNDECIDED_CHECKS: u32 = 2;
-/// Signals that are kept for a wait that has not opened yet.
+/// Signals that are kept for a wait that is not open yet.
 pub const KEPT_SIGNALS: usize = 100;
-/// Tries to say what one may not, of which the journal of a run takes note.
+/// Tampering attempts that are recorded in the journal of a run.
 pub const TAMPERS: u32 = 100;
 pub const EVENTS_WARN: u64 = 100_000;
 pub const EVENTS: u64 = 1_000_000;
@@ -54,33 +54,33 @@ pub const VALUE_BYTES_WARN: usize = 256 * KIB;
 pub const VALUE_BYTES: usize = 2 * MIB;
 /// JSON levels of a value.
 pub const VALUE_DEPTH: usize = 100;
-/// Steps that the check of one value against one schema may take, each of about a microsecond at most.
+/// Steps that the check of one value against one schema may take, each of at most about a microsecond.
 pub const SCHEMA_STEPS: u64 = 1_000_000;
-/// Subschemas that may apply to one value, how deep inside one another, and the `$id`s of a schema.
+/// Subschemas that may apply to one value, their nesting, and the `$id`s of a schema.
 pub const SCHEMA_EXPANSION: usize = 10_000;
 pub const SCHEMA_LEVELS: usize = 48;
 pub const SCHEMA_RESOURCES: usize = 64;
-/// Subschemas that a check may be inside of at once: they share the stack of a thread.
+/// Subschemas that a check may be inside at once: they share the stack of a thread.
 pub const SCHEMA_STACK: usize = 1_500;
 /// States that all regular expressions of a schema may compile to, and the backtracks of one match.
 pub const SCHEMA_PATTERN_STATES: u64 = 200_000;
 pub const SCHEMA_BACKTRACKS: usize = 10_000;
-/// Reasons and fingerprints of one check: how many, and how long each.
+/// Reasons and fingerprints of one check: their number, and the length of each.
 pub const CHECK_NOTES: usize = 200;
 pub const CHECK_NOTE_CHARS: usize = 240;
-/// The end of a check's output that the next iteration is told.
+/// The end of a check's output that the next iteration receives.
 pub const CHECK_OUTPUT_BYTES: usize = 4 * 1024;
-/// People who may have to approve one thing.
+/// Approvals that may be required for one decision.
 pub const QUORUM: u32 = 100;
-/// Pieces of evidence of a step; how long what each says and what was found may be.
+/// Pieces of evidence of a step; the length of the description and of the finding of each.
 pub const EVIDENCE: usize = 32;
 pub const PROOF_CHARS: usize = 400;
 pub const FOUND_CHARS: usize = 2_000;
 
-// Files that are compared with how they were: names that are looked at, bytes that are read.
+// Files that are compared with their earlier state: names that are visited, bytes that are read.
 pub const SURVEY_NAMES: usize = 200_000;
 pub const SURVEY_BYTES: u64 = GIB;
-/// Names in a workspace that are looked at to find the git repositories in it.
+/// Names in a workspace that are visited to find its git repositories.
 pub const REPOSITORY_NAMES: usize = 1_000_000;
 
 // Expressions.
@@ -90,10 +90,10 @@ pub const EXPRESSION_FUEL: u64 = 10_000;
 pub const EXPRESSION_RESULT: usize = MIB;
 /// All the text around and inside the expressions of one string.
 pub const EXPRESSION_TEXT: usize = MIB;
-/// What could never be visited within the fuel is refused when it is read.
+/// An expression that could never be evaluated within the fuel is refused when it is parsed.
 pub const EXPRESSION_NODES: usize = EXPRESSION_FUEL as usize;
-/// JSON levels of an encoded expression, and of a definition as it is stored. Readers allow 128; the rest is for
-/// whatever is around it.
+/// JSON levels of an encoded expression, and of a stored definition. Parsers allow 128; the rest is for the document
+/// around it.
 pub const EXPRESSION_WIRE_DEPTH: usize = 112;
 pub const DEFINITION_DEPTH: usize = 126;
 
@@ -103,37 +103,37 @@ pub const TIMEOUT: u64 = 366 * DAY;
 pub const BACKOFF: u64 = 24 * HOUR;
 pub const STOP_GRACE_DEFAULT: u64 = 10 * SECOND;
 pub const STOP_GRACE: u64 = 5 * MINUTE;
-/// How long a hook may take.
+/// Maximum duration of a hook.
 pub const HOOK: u64 = 5 * MINUTE;
-/// The size of a program inside of a project that a run starts.
+/// Maximum size of a program inside the project that a run starts.
 pub const PROGRAM_BYTES: u64 = 256 * 1024 * 1024;
-/// How long it may take to tell people of a run.
+/// Maximum duration of a notification about a run.
 pub const NOTIFY: u64 = 30 * SECOND;
-/// How long git may take to say which files have changed.
+/// Maximum time for git to list the changed files.
 pub const GIT: u64 = MINUTE;
-/// How long a command may take that proves something, if the step itself has no shorter time.
+/// Maximum duration of an evidence command, if the step itself has no shorter timeout.
 pub const PROOF: u64 = 30 * MINUTE;
-/// How long git may take to keep or bring back the state of a workspace.
+/// Maximum time for git to save or restore the state of a workspace.
 pub const SNAPSHOT: u64 = 10 * MINUTE;
 
 // Coding agents.
-/// How long one may take until it first prints something, and be silent, where the source says nothing.
+/// Default time until an agent first prints something, and default time without output.
 pub const AGENT_START: u64 = 3 * MINUTE;
 pub const AGENT_IDLE: u64 = 15 * MINUTE;
-/// How long a server of tools may take until it has said which it has, where the project says nothing, and at most.
+/// Default and maximum time for a tool server to list its tools.
 pub const SERVER_START: u64 = MINUTE;
 pub const SERVER_START_MOST: u64 = 30 * MINUTE;
-/// How long a limit of an account is waited for that does not say when it ends.
+/// The wait for an account limit that does not say when it ends.
 pub const ACCOUNT_WAIT: u64 = 5 * MINUTE;
-/// How far apart those go on that waited for the same account.
+/// The delay between steps that resume after waiting for the same account.
 pub const ACCOUNT_APART: u64 = 1_000;
-/// A limit that ends so soon is tried again also by a step that does not wait for limits.
+/// A limit that ends within this time is retried even by a step that does not wait for limits.
 pub const ACCOUNT_SOON: u64 = MINUTE;
-/// One event that it prints. What a tool printed may stand in one, and agents cut that themselves.
+/// Maximum size of one event that an agent prints. It may contain a tool's output, which agents shorten themselves.
 pub const AGENT_EVENT_BYTES: usize = 8 * MIB;
 
 // Workers and their files.
-/// What a checker's decision may fill.
+/// Maximum size of a checker's decision.
 pub const DECISION_BYTES: u64 = 64 * 1024;
 pub const WORKERS_DEFAULT: u32 = 8;
 pub const WORKERS: u32 = 64;
@@ -141,31 +141,31 @@ pub const RUNS: usize = 1_000;
 pub const ARTIFACT_BYTES_WARN: u64 = 100 * 1024 * 1024;
 pub const ARTIFACT_BYTES: u64 = GIB;
 pub const ARTIFACTS_BYTES: u64 = 10 * GIB;
-/// Files and folders of one artifact, and how deep its folders go.
+/// Files and folders of one artifact, and the depth of its folders.
 pub const ARTIFACT_FILES: usize = 100_000;
 pub const ARTIFACT_DEPTH: usize = 128;
 pub const LOG_BYTES: usize = 64 * MIB;
-/// What is kept of a workspace that is no repository, so that it can be put back.
+/// Maximum snapshot of a workspace that is not a repository, from which it can be restored.
 pub const SNAPSHOT_FILES: usize = 50_000;
 pub const SNAPSHOT_BYTES: u64 = 2 * GIB;
-/// The largest file of which changes are shown, and how much of the changes of an attempt is kept.
+/// The largest file whose changes are shown, and the amount of an attempt's changes that is kept.
 pub const CHANGED_FILE_BYTES: u64 = 16 * 1024 * 1024;
 pub const CHANGES_BYTES: u64 = 4 * 1024 * 1024;
-/// A shorter secret would be found by chance in text that has nothing to do with it.
+/// A shorter secret would match unrelated text by chance.
 pub const SECRET_BYTES_LEAST: usize = 8;
 pub const SECRET_BYTES: usize = 16 * KIB;
-/// All forms of all secrets that are looked for in what is written.
+/// All forms of all secrets that are searched for in written data.
 pub const SECRET_FORMS_BYTES: usize = 4 * MIB;
 
-// What agents are told.
-/// Memories that are kept.
+// Context for agents.
+/// Memory entries that are kept.
 pub const MEMORIES: usize = 10_000;
 pub const MEMORY_BYTES: usize = 4 * KIB;
 
 // The network.
-/// How long the call of a server may take where nobody says, as AIP-14 has it.
+/// Default timeout of a call to a server, as in AIP-14.
 pub const TOOL_CALL: u64 = 30 * SECOND;
-/// The longest that a tool is left alone because it asks for that.
+/// Maximum delay before a retry that a tool can request.
 pub const RETRY_AFTER: u64 = HOUR;
 pub const WEBHOOK_BYTES: usize = MIB;
 pub const WEBHOOK_SKEW: u64 = 5 * MINUTE;

@@ -1,9 +1,9 @@
-//! Environment variables that a workflow may not set: each of them makes programs load, run or trust something else than
-//! what the step names.
+//! Environment variables that a workflow may not set: each of them makes programs load, run or trust something other
+//! than what the step names.
 //!
-//! Owns the list. Values that the person's own configuration passes on are not judged by it.
+//! Owns the list. Does not judge values that the person's own configuration passes on.
 
-/// Names, names that begin so if they end with `*`, and what a program does because of them.
+/// Names, or prefixes if they end with `*`, and their effect on programs.
 const RESERVED: &[(&[&str], &str)] = &[
     (
         &["LD_*", "DYLD_*", "GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH", "NLSPATH"],
@@ -21,7 +21,7 @@ const RESERVED: &[(&[&str], &str)] = &[
             "IFS",
             "ZDOTDIR",
         ],
-        "shells read it when they start, and run what it says",
+        "shells read it when they start, and run its contents",
     ),
     (&["PATH", "HOME", "CDPATH"], "it decides which programs and settings are found"),
     (
@@ -96,7 +96,7 @@ const RESERVED: &[(&[&str], &str)] = &[
             "AWS_BEDROCK_*",
             "AWS_ENDPOINT_URL*",
         ],
-        "a coding agent reads it, and sends what it is told to another service or with another login",
+        "a coding agent reads it, and sends its data to another service or with another login",
     ),
     (
         &[
@@ -111,12 +111,12 @@ const RESERVED: &[(&[&str], &str)] = &[
             "NODE_EXTRA_CA_CERTS",
             "NODE_TLS_REJECT_UNAUTHORIZED",
         ],
-        "programs send their requests through another server because of it, or trust one",
+        "it makes programs send their requests through another server, or trust one",
     ),
     (&["SKEIN_*"], "Skein sets it itself"),
 ];
 
-/// Variables of git that only say whose commits these are.
+/// Variables of git without such an effect; most only identify the author of commits.
 const HARMLESS: &[&str] = &[
     "GIT_AUTHOR_NAME",
     "GIT_AUTHOR_EMAIL",
@@ -127,7 +127,7 @@ const HARMLESS: &[&str] = &[
     "GIT_TERMINAL_PROMPT",
 ];
 
-/// Returns why a workflow may not set a variable. None: it may. Some programs read names in lower case, too.
+/// Returns the reason why a workflow may not set a variable; none if it may. Some programs also read lowercase names.
 pub fn reservation_reason(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_uppercase();
     if HARMLESS.contains(&name.as_str()) {

@@ -1,11 +1,11 @@
-//! The two names of a secret: `STRIPE_API_KEY` where a worker is given it, `stripe-api-key` where it is described.
+//! The two names of a secret: `STRIPE_API_KEY` in a worker's environment, `stripe-api-key` in files that describe it.
 
-/// The environment variable.
+/// Returns the name of the environment variable.
 pub fn to_variable_name(name: &str) -> String {
     name.to_ascii_uppercase().replace('-', "_")
 }
 
-/// The name in files that describe it.
+/// Returns the name in files that describe the secret.
 pub fn to_slug(name: &str) -> String {
     name.to_ascii_lowercase().replace('_', "-")
 }

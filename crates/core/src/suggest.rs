@@ -1,23 +1,23 @@
-//! "Did you mean": the name nearest to one that does not exist. Knows no names.
+//! "Did you mean": the name nearest to one that does not exist. Does not know any names.
 
 /// Longer names are not worth comparing letter by letter.
 const LONGEST: usize = 64;
 /// With more names than this, a guess would cost more than it helps.
 const MOST: usize = 2_000;
-/// How much of a name must be there for the rest to be guessed.
+/// Minimum length of a prefix from which the rest of a name is guessed.
 const MIN_START: usize = 3;
 
-/// A hint that names the nearest of `known`, if a slip of the fingers explains the difference.
+/// Returns a hint that names the nearest of `known`, if a typo explains the difference.
 pub fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     find_closest_name(name, known).map(|name| format!("did you mean `{name}`?"))
 }
 
-/// The same as the end of a sentence, for a nearest name if there is one.
+/// Returns the same hint as the end of a sentence; empty if there is no nearest name.
 pub fn or_did_you_mean(closest: Option<&str>) -> String {
     closest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
 
-/// The nearest of `known`: one that begins like `name`, else one that is a slip of the fingers away.
+/// Returns the nearest of `known`: one that starts with `name`, else one that is a typo away.
 pub fn find_closest_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > LONGEST {
         return None;
@@ -30,7 +30,7 @@ pub fn find_closest_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -
         if letters >= MIN_START && other.starts_with(&lower) {
             return Some(known);
         }
-        // Between names of one or two letters, everything is only a slip away.
+        // Between names of one or two letters, everything is only a typo away.
         let tolerated = match letters.max(known.chars().count()) {
             ..=2 => 0,
             longest => 1 + longest / 4,
@@ -46,7 +46,7 @@ pub fn find_closest_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -
     nearest.map(|(_, known)| known)
 }
 
-/// Insertions, removals and replacements of one character between two names.
+/// Returns the number of insertions, removals and replacements of one character between two names.
 fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

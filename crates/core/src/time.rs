@@ -1,6 +1,6 @@
-//! Points and lengths of time, as plain numbers.
+//! Points in time and durations, as plain numbers.
 //!
-//! Owns arithmetic that cannot overflow. Refuses to know a clock: every [`Timestamp`] came in with an input.
+//! Owns arithmetic that cannot overflow. Does not know a clock: every [`Timestamp`] came in with an input.
 
 use std::fmt;
 
@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
-/// A length of time in milliseconds.
+/// A duration in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Millis(pub u64);
 
 impl Timestamp {
-    /// This long after this point, at most the end of time.
+    /// Returns the point in time this much later, or the latest possible one.
     pub fn saturating_add(self, length: Millis) -> Timestamp {
         Timestamp(self.0.saturating_add(i64::try_from(length.0).unwrap_or(i64::MAX)))
     }
 
-    /// How long since an earlier point; zero when the clock went back in between.
+    /// Returns the duration since an earlier point in time; zero if the clock went back in between.
     pub fn duration_since(self, earlier: Timestamp) -> Millis {
         Millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -47,7 +47,7 @@ impl Millis {
 }
 
 impl fmt::Display for Millis {
-    /// The shortest exact form in hours, minutes, seconds and milliseconds: `1h30m`, `250ms`, `0s`.
+    /// Writes the shortest exact form in hours, minutes, seconds and milliseconds: `1h30m`, `250ms`, `0s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 {
             return f.write_str("0s");

@@ -1,4 +1,4 @@
-//! The JSON in the documentation is what the code reads and writes.
+//! Checks that the JSON in the documentation is what the code reads and writes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use skein_core::{
 const IR: &str = include_str!("../../../docs/ir.md");
 const JOURNAL: &str = include_str!("../../../docs/journal.md");
 
-/// The fenced blocks that begin with exactly this word, with the line each begins at.
+/// Returns the fenced blocks whose info string is exactly this word, each with its first line number.
 fn blocks<'a>(text: &'a str, word: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut lines = text.lines().enumerate();
@@ -72,7 +72,7 @@ fn every_event_decodes_and_encodes_the_same() {
     assert!(missing.is_empty(), "journal.md has no example of {missing:?}");
 }
 
-/// The decoder says which names it knows when it is given another.
+/// Lists the event names from the error that the decoder gives for an unknown name.
 fn event_names() -> BTreeSet<String> {
     let message = serde_json::from_str::<Event>("\"no such event\"").expect_err("there is none").to_string();
     let (_, known) = message.split_once("expected one of ").expect("it lists them");

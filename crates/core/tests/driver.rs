@@ -1,4 +1,4 @@
-//! The driver: nothing goes out before its row is durable, and a journal that is not one is refused.
+//! The driver: nothing is released before its row is durable, and an invalid journal is refused.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -50,7 +50,7 @@ fn starts(driver: &mut Driver) -> Vec<AttemptId> {
     started.collect()
 }
 
-/// A run of two steps to its end, and its journal.
+/// Returns a completed run of two steps and its journal.
 fn journal() -> (Plan, Vec<JournalBatch>) {
     let plan = plan(&["a", "b"]);
     let mut driver = Driver::new(plan.clone());
@@ -67,7 +67,7 @@ fn journal() -> (Plan, Vec<JournalBatch>) {
     (plan, rows)
 }
 
-/// Started without a worker to be had, then with one; interrupted, it is queued no more.
+/// The run is queued without a worker and running with one; an interrupted attempt does not make it queued again.
 #[test]
 fn a_run_is_queued_until_something_is_at_work() {
     let mut driver = Driver::new(plan(&["a", "b"]));
@@ -111,7 +111,7 @@ fn what_arrives_meanwhile_is_decided_together_into_the_next_row() {
     driver.confirm_append();
     let row = driver.poll_append().unwrap();
     assert!(row.seq > 0 && row.records.len() > 4, "both ends are in one row");
-    // The refusal depends on what is in that row, and waits for it too.
+    // The refusal depends on the contents of that row and waits for it too.
     assert_eq!(driver.poll_answer(), Some((InputToken(1), Ok(()))));
     assert_eq!(driver.poll_answer(), None);
     driver.confirm_append();
@@ -239,7 +239,7 @@ fn a_run_that_broke_before_it_began_is_set_aside_and_replays() {
     assert_eq!(again.state().quarantine.as_deref(), Some("no sense"));
 }
 
-/// More deadlines at one instant than one wake-up looks at: the host is told of the same instant again.
+/// More deadlines are due at one time than one wake-up handles: the driver requests a wake-up at the same time again.
 #[test]
 fn a_wake_up_that_was_used_up_is_told_anew() {
     let wait = |n: usize| {

@@ -1,11 +1,12 @@
-//! What each crate may depend on, and what the core may not call. A new edge is a decision, so it is made here.
+//! The allowed dependencies of each crate, and the functions that the core must not call. A new dependency is a
+//! decision, so it is listed here.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "this test reads the workspace")]
 
 use std::{collections::BTreeSet, process::Command};
 
 use serde_json::Value;
 
-/// A crate, what it may depend on, and what only its tests and benches may.
+/// A crate, its allowed dependencies, and those that only its tests and benches may use.
 const EDGES: &[(&str, &[&str], &[&str])] = &[
     ("skein-core", &["blake3", "jsonschema", "serde", "serde_json", "thiserror"], &[]),
     (
@@ -19,16 +20,17 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
             "serde_json",
             "unicode-normalization",
         ],
-        // The schemas for editors are checked against the inputs.
+        // The schemas for editors are checked against the test inputs.
         &["jsonschema"],
     ),
     (
         "skein-host",
-        // Secrets are found in streams in one pass, however many forms they have. Workers are kept to what they may write
-        // where they cannot have a view of their own. A sandbox filters system calls, whose numbers are libc's, gives programs
-        // three descriptors, and has a process that takes signals that are not for it. Webhooks are sent by the smallest client that has no runtime of its
-        // own, and signed by what it has its cryptography from. Servers that speak MCP are spoken to by the protocol's own
-        // library, which needs a runtime and streams; both stay in the one module that speaks.
+        // aho-corasick finds all forms of secrets in a stream in one pass. landlock limits the paths that a worker can
+        // write where it cannot have a mount namespace of its own. The sandbox filters system calls (seccompiler, with
+        // the numbers of libc), leaves three descriptors open (close_fds) and forwards signals in an init process.
+        // ureq, the smallest HTTP client without an async runtime, sends webhooks; ring, which it uses anyway, signs
+        // them. rmcp, the library of the MCP project, needs tokio and streams; all of these stay in the one module that
+        // speaks MCP.
         &[
             "skein-core",
             "aho-corasick",
@@ -54,7 +56,7 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "skein",
-        // What a terminal shows of a run is cut where the line ends, and wide characters take two columns.
+        // unicode-width: output lines are cut at the width of the terminal, and wide characters take two columns.
         &[
             "skein-core",
             "skein-dialects",
@@ -69,7 +71,7 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
             "toml",
             "unicode-width",
         ],
-        // Attacks are system calls, whose numbers are libc's.
+        // The attack tests make system calls by the numbers of libc.
         &["libc"],
     ),
     ("skein-sim", &["skein-core", "serde", "serde_json"], &[]),
@@ -129,7 +131,7 @@ fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
     value[field].as_str()
 }
 
-/// The dependencies of a package that are not on its list, each with what to do about it.
+/// Lists the dependencies of a package that are not allowed, each with a hint.
 fn unlisted(package: &Value) -> Vec<String> {
     let name = text(package, "name").expect("a package has a name");
     let Some((_, always, tests)) = EDGES.iter().find(|(listed, ..)| *listed == name) else {

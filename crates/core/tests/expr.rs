@@ -1,11 +1,11 @@
-//! Runs the tables in `expr/*.txt`: one expression a line, and exactly what comes of it.
+//! Runs the tables in `expr/*.txt`: one expression per line, with its exact result.
 //!
-//! A line is `surface | text | values | => result`. Values are a name from [`bindings`], or inline JSON whose
-//! keys are roots (`input`, `item`, `steps`, …). A result is JSON, or an error as [`parse_words`] and
-//! [`eval_words`] put it. In type tables (`surface:ty`) the values are schemas, and the result is the type and
-//! what was found.
+//! A line is `surface | text | values | => result`. Values are a name from [`bindings`], or inline JSON whose keys are
+//! roots (`input`, `item`, `steps`, …). A result is JSON, or an error as formatted by [`parse_words`] and
+//! [`eval_words`]. In type tables (`surface:ty`) the values are schemas, and the result is the type and the issues
+//! found.
 
-// Helpers outside of test functions are tests too, which clippy cannot tell in this folder.
+// Helpers outside test functions are test code too, which clippy does not detect in this folder.
 #![allow(clippy::unwrap_used)]
 
 #[path = "expr/bounds.rs"]
@@ -65,7 +65,7 @@ fn run(line: &str) -> Result<(), String> {
     if actual == expected { Ok(()) } else { Err(actual) }
 }
 
-/// Evaluates the expression as parsed and as read back from its JSON; there must be no difference.
+/// Evaluates the expression as parsed and as decoded from its JSON; the results must be equal.
 fn evaluate(expr: &Expr, values: &Values) -> String {
     let text = serde_json::to_string(expr).unwrap();
     let back: Expr = serde_json::from_str(&text).unwrap();
@@ -110,7 +110,7 @@ fn typed_words(typed: &InferredType) -> String {
     words
 }
 
-/// Text that looks like an expression, out of data, is only text: evaluated once, never read again.
+/// Data that looks like an expression is only text: results are never evaluated again.
 #[test]
 fn results_are_not_scanned() {
     let values =

@@ -1,4 +1,4 @@
-//! The limits of a run, one below, at and one above.
+//! The limits of a run: one below, at, and one above.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -105,7 +105,7 @@ fn a_run_that_is_too_long_ends_with_a_code() {
         let plan = plan(vec![work("a")], json!({}));
         let mut state = RunState::new();
         tell(&plan, &mut state, start()).unwrap();
-        // As if it had gone on for as long.
+        // As if the run had that many events.
         state.events = events;
         let told = tell(&plan, &mut state, RunInput::Wake).unwrap();
         assert_eq!(told.is_empty(), goes_on, "{events}: {told:?}");

@@ -1,6 +1,6 @@
-//! What is said about a workflow before it runs: one test for each rule, named after it.
+//! Diagnostics for a workflow before it runs: one test for each rule, named after it.
 
-// Helpers are not marked as tests, and an unwrap in them is one all the same.
+// Helpers are not marked as tests, but `unwrap` in them is test code too.
 #![allow(clippy::unwrap_used)]
 
 #[path = "plan/advice.rs"]

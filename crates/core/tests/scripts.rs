@@ -1,12 +1,11 @@
-//! Scripts: each test is one rule of the engine, told as a small workflow and what is said to it.
+//! Scripts: each test is one rule of the engine, as a small workflow and a sequence of inputs.
 //!
-//! After every stimulus the snapshot beside the test (`scripts/<area>/<test>.snap`) holds the events that were decided,
-//! what the world should be doing, and what changed in the view. A snapshot that is missing or different fails;
-//! `UPDATE_SNAPSHOTS=1 cargo test --test scripts` writes them anew, and the difference is then a matter for review.
-//! Every script also checks that its events, through JSON and folded again, give the same state, and that what is
-//! refused changes nothing.
+//! After every input, the snapshot next to the test (`scripts/<area>/<test>.snap`) holds the decided events, the wanted
+//! work, and the changes in the view. A missing or different snapshot fails the test; `UPDATE_SNAPSHOTS=1 cargo test
+//! --test scripts` rewrites them, and the difference is then reviewed. Every script also checks that its events,
+//! serialised to JSON and folded again, give the same state, and that refused inputs change nothing.
 
-// Helpers outside of test functions are tests too, which clippy cannot tell in this folder; snapshots are files.
+// Helpers outside test functions are test code too, which clippy does not detect in this folder; snapshots are files.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 #[path = "scripts/print.rs"]

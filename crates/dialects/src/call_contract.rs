@@ -1,7 +1,7 @@
-//! The border between two workflows, where a format has no words of its own for it: what a workflow takes and gives, what
-//! a step gives to the workflow it calls, and which one that is.
+//! The contract between two workflows, for formats without fields of their own for it: inputs and outputs of a
+//! workflow, inputs of a step that calls one, and the called workflow.
 //!
-//! Owns these fields of `x-skein` and their checks. How expressions are written is the format's.
+//! Owns these fields of `x-skein` and their checks. The format owns the syntax of expressions.
 
 use serde_json::{Map, Value, json};
 use skein_core::{
@@ -19,10 +19,11 @@ use crate::{
     yaml::YamlNode,
 };
 
-/// How a format writes a structured value with expressions in it.
+/// A format's parser for a structured value with expressions in it.
 pub(crate) type ValueExprParser = fn(&Value) -> Result<Expr, ExprParseError>;
 
-/// `x-skein.input` and `x-skein.output`: at a step, expressions and a contract; at a workflow, a contract and expressions.
+/// `x-skein.input` and `x-skein.output`. At a step, these are expressions and a schema; at a workflow, a schema and
+/// expressions.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CallContract<'a> {
     pub input: Option<YamlNode<'a>>,
@@ -39,7 +40,7 @@ impl<'a> CallContract<'a> {
         }
     }
 
-    /// What a step is given, by name. None if it does not say.
+    /// Lowers the inputs of a step by name. None if it has no `input`.
     pub fn lower_inputs(
         &self,
         spelling: ValueExprParser,
@@ -49,7 +50,7 @@ impl<'a> CallContract<'a> {
         let mut bindings: Vec<InputBinding> = Vec::new();
         for field in fields {
             let value = lowering.accept_expression(field.value, spelling(&field.value.to_json()));
-            // A key that is there twice has been reported, and the first counts.
+            // A duplicate key has been reported; the first one counts.
             if let Some(value) = value.filter(|_| bindings.iter().all(|binding| *binding.name != *field.key))
             {
                 bindings.push(InputBinding::new(field.key, value));
@@ -58,19 +59,19 @@ impl<'a> CallContract<'a> {
         Some(bindings)
     }
 
-    /// What a step must give.
+    /// Returns the schema of a step's output.
     pub fn output_schema(&self) -> Schema {
         self.output.map(|node| Schema::new(node.to_json())).unwrap_or_default()
     }
 
-    /// Puts into a workflow what it takes, where it says so.
+    /// Sets the input schema of a workflow that declares one.
     pub fn apply_inputs(&self, workflow: &mut Workflow) {
         if let Some(node) = self.input {
             workflow.inputs = Schema::new(node.to_json());
         }
     }
 
-    /// Puts into a workflow what it gives, where it says so: these names and no others.
+    /// Sets the outputs of a workflow that declares them: these names and no others.
     pub fn apply_outputs(
         &self,
         workflow: &mut Workflow,
@@ -80,7 +81,7 @@ impl<'a> CallContract<'a> {
         self.apply_outputs_with(workflow, |node| lowering.accept_expression(node, spelling(&node.to_json())));
     }
 
-    /// The same, for a format that reads its expressions in a way of its own.
+    /// Sets the outputs, for a format with its own way of reading expressions.
     pub fn apply_outputs_with(
         &self,
         workflow: &mut Workflow,
@@ -97,7 +98,7 @@ impl<'a> CallContract<'a> {
     }
 }
 
-/// A mapping in a block.
+/// Reads a mapping in a block.
 fn read_mapping<'a>(
     block: Option<FieldValue<'a>>,
     name: &'static str,
@@ -116,10 +117,10 @@ fn find_block_field<'a>(block: Option<FieldValue<'a>>, name: &'static str) -> Op
     Some(FieldValue::new(name, node))
 }
 
-/// `x-skein.call` of a step: the workflow that does it.
+/// `x-skein.call` of a step: the workflow that it calls.
 pub(crate) const CALL: &str = "call";
 
-/// The workflow that a step's block says does it.
+/// Reads the workflow that a step's block calls.
 pub(crate) fn read_call<'a>(
     block: Option<FieldValue<'a>>,
     sink: &mut DiagnosticSink,
@@ -127,8 +128,8 @@ pub(crate) fn read_call<'a>(
     find_block_field(block, CALL).filter(|given| given.read_non_empty_text(sink).is_some())
 }
 
-/// The kind of a step that a workflow does. One that cannot be called has been reported, and a step stands there that does
-/// nothing, so that nothing else is said about it.
+/// Lowers a step that calls a workflow. If it cannot be called, that has been reported, and an empty script takes its
+/// place, so that no follow-up errors are reported.
 pub(crate) fn lower_call(given: FieldValue<'_>, lowering: &mut LoweringContext<'_>) -> StepKindSpec {
     match resolve_call(given, lowering) {
         Some(workflow) => StepKindSpec::Call(Box::new(CallSpec { workflow, exports: Vec::new() })),
@@ -139,7 +140,8 @@ pub(crate) fn lower_call(given: FieldValue<'_>, lowering: &mut LoweringContext<'
     }
 }
 
-/// The name under which a called workflow is planned: of a file by its path, else of one of the project by its name.
+/// Resolves the name under which a called workflow is planned: a path names a file, any other text a workflow of the
+/// project.
 fn resolve_call(given: FieldValue<'_>, lowering: &mut LoweringContext<'_>) -> Option<String> {
     let text = given.read_non_empty_text(lowering.sink)?.value;
     let ending = |ending: &str| text.ends_with(ending);
@@ -149,7 +151,7 @@ fn resolve_call(given: FieldValue<'_>, lowering: &mut LoweringContext<'_>) -> Op
     lowering.resolve_called_workflow(given, WorkflowReference::Id(text))
 }
 
-/// A called workflow by a path that stays in the folder of the file that calls it. None if it cannot be called, which has
+/// Resolves a called workflow by a path inside the folder of the calling file. None if it cannot be called; that has
 /// been reported.
 pub(crate) fn resolve_call_path(given: FieldValue<'_>, lowering: &mut LoweringContext<'_>) -> Option<String> {
     let path = given.read_non_empty_text(lowering.sink)?.value;
@@ -158,11 +160,11 @@ pub(crate) fn resolve_call_path(given: FieldValue<'_>, lowering: &mut LoweringCo
     {
         let why = match error {
             WorkspacePathError::Upwards => "it leads out of the folder of this file".to_owned(),
-            WorkspacePathError::Absolute => "it does not start in the folder of this file".to_owned(),
+            WorkspacePathError::Absolute => "it is not relative to the folder of this file".to_owned(),
             error => error.explain(),
         };
         let message = format!("`{}` cannot be `{}`: {why}", given.name, path.escape_debug());
-        let hint = "put the other workflow into the same folder or below it, and write the path from there";
+        let hint = "put the other workflow into the same folder or below it, and write a relative path";
         let diagnostic =
             Diagnostic::new(Code::BadPath, given.node.source(), given.node.first_line_span(), message);
         lowering.push(diagnostic.with_hint(hint));

@@ -1,6 +1,6 @@
-//! Names that a source takes from the project around it: its agents, tools, drivers, actions, roles and domains.
+//! Names that a source takes from its project: agents, tools, drivers, actions, roles and domains.
 //!
-//! Owns what is said about a name that the project does not define. Refuses to know where a project keeps them.
+//! Owns the diagnostics about names that the project does not define. Does not know where a project keeps them.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -14,15 +14,15 @@ use crate::{
     source::SourceFile,
 };
 
-/// As many names as are worth reading in one line.
+/// The maximum number of names in one hint.
 const SHOWN: usize = 8;
 
-/// A name where a source uses it.
+/// A name and the place where a source uses it.
 pub(crate) struct NameUse<'a> {
     pub name: &'a str,
-    /// The file that it stands in, which may be one of overrides.
+    /// The file that uses it, which may be a file of overrides.
     pub source: &'a Arc<SourceFile>,
-    /// The value that it stands in, perhaps with quotes or with its sort before it.
+    /// The place of the value that holds it, perhaps with quotes or a prefix.
     pub span: ExprSpan,
 }
 
@@ -31,7 +31,7 @@ impl<'a> NameUse<'a> {
         NameUse { name: name.value, source, span: name.span }
     }
 
-    /// The name itself, unless it is written otherwise than it reads.
+    /// The place of the name itself, unless escapes make its source text differ.
     fn name_span(&self) -> Option<ExprSpan> {
         let start = self.source.slice(self.span).rfind(self.name)?;
         let within = ExprSpan::new(start, start + self.name.len());
@@ -43,8 +43,8 @@ impl<'a> NameUse<'a> {
     }
 }
 
-/// Refuses each name that the project does not define. Where it defines none of that sort, nothing can be said about
-/// any, and that is said once.
+/// Refuses each name that the project does not define. If it defines none of that kind, names cannot be checked, and
+/// one warning says so.
 pub(crate) fn check_names<'a>(
     sort: CatalogKind,
     uses: impl IntoIterator<Item = NameUse<'a>>,
@@ -66,8 +66,8 @@ pub(crate) fn check_names<'a>(
     }
 }
 
-/// Warns of each name that the project does not define, where it defines others of that sort: agents are not told what
-/// is not there, and work all the same.
+/// Warns of each name that the project does not define, if it defines others of that kind. Agents run without the
+/// missing item.
 pub(crate) fn warn_unknown_names<'a>(
     sort: CatalogKind,
     uses: impl IntoIterator<Item = NameUse<'a>>,
@@ -84,9 +84,10 @@ pub(crate) fn warn_unknown_names<'a>(
     }
 }
 
-/// Whether a name is known; of a tool or an action also with its major version, if that is not known to be another.
+/// True if a name is defined. A tool or an action may have its major version appended, unless another version is
+/// defined.
 fn is_defined(sort: CatalogKind, known: &BTreeSet<String>, name: &str) -> bool {
-    // A folder and a path of a package cannot always hold the colon of an action's id.
+    // Names of folders and package paths may have a dash in place of the colon of an action's id.
     let dashed =
         |known: &String| sort == CatalogKind::Action && known.replace(':', "-") == name.replace(':', "-");
     if known.contains(name) || known.iter().any(dashed) {
@@ -132,7 +133,7 @@ fn diagnose_unknown_name(
         CatalogKind::Context => ("context module", "context modules"),
         sort => sort.singular_and_plural(),
     };
-    let not_told = if code == Code::NotTold { ", so its agent is not told of it" } else { "" };
+    let not_told = if code == Code::NotTold { ", so it is not passed to the agent" } else { "" };
     let message = format!("there is no {one} `{}` in the project{not_told}", used.name);
     let diagnostic = used.to_diagnostic(code, message);
     let near = || find_closest_name(used.name, known.iter().map(String::as_str));

@@ -1,7 +1,6 @@
-//! The card of a file in a catalog: what it is called, where it says so, and which other names it holds.
+//! The card of a file in a catalog: its id, the place of the id, and the other names that it refers to.
 //!
-//! Owns the few fields that files of every sort have under some name. Refuses to judge a file: what is wrong with one is
-//! for the reader of its sort to say.
+//! Owns the few fields that files of every kind share. Does not validate a file: the reader of its kind does.
 
 use std::sync::Arc;
 
@@ -15,18 +14,18 @@ use crate::{
     yaml::{YamlNode, parse_yaml},
 };
 
-/// What a file says about itself, as far as it can be read.
+/// The description of a file, as far as it can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CatalogCard {
-    /// Its id, or else its name. None: only its path names it.
+    /// Its id, or else its name. None if only its path names it.
     pub id: Option<String>,
-    /// Where it says so, or the first line.
+    /// The place of the id, or else the first line.
     pub at: SourcePosition,
     pub version: Option<String>,
     pub description: Option<String>,
     /// The kind of a driver or of a resource.
     pub kind: Option<String>,
-    /// What else it names.
+    /// The other names that it refers to.
     pub names: Vec<(CatalogKind, String)>,
 }
 
@@ -64,7 +63,8 @@ fn non_empty_text(node: YamlNode<'_>) -> Option<String> {
     (!raw.is_empty()).then(|| raw.to_owned())
 }
 
-/// The action of a tool, the tools of a driver, the secrets of both, what a routine starts, the domain of an agent.
+/// Returns the action of a tool, the tools of a driver, the secrets of both, the target of a routine, and the domain of
+/// an agent.
 fn referenced_names(root: YamlNode<'_>) -> Vec<(CatalogKind, String)> {
     let mut names = Vec::new();
     if let Some(implements) = root.get("implements") {
@@ -92,7 +92,7 @@ fn referenced_names(root: YamlNode<'_>) -> Vec<(CatalogKind, String)> {
     names
 }
 
-/// A name, or a mapping that holds one.
+/// Reads a name, or a mapping that holds one.
 fn read_reference(node: YamlNode<'_>) -> Option<String> {
     non_empty_text(node)
         .or_else(|| ["ref", "id", "file"].iter().find_map(|key| node.get(key).and_then(non_empty_text)))

@@ -1,5 +1,5 @@
-//! From a source to a definition: reads it and everything that it calls, lets the plan check the whole, and puts what
-//! there is to say in the order of the files.
+//! Checks a source: reads it and all sources that it calls, runs the checks of the plan, and orders the diagnostics by
+//! file.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,26 +28,26 @@ use crate::{
     swdl,
 };
 
-/// Everything there is to say about a source.
+/// The result of checking a source.
 #[derive(Debug)]
 pub struct SourceReport {
     /// None for a source that is none of the four formats.
     pub dialect: Option<Dialect>,
     pub workflow: Option<Arc<Workflow>>,
-    /// There is one unless something is an error.
+    /// None if there is an error.
     pub definition: Option<Arc<PlanDefinition>>,
     /// Errors and warnings, of the source first, then of each source that it calls.
     pub diagnostics: Vec<Diagnostic>,
-    /// What is neither wrong nor unwise, and good to know before a run.
+    /// Facts that are no warnings but useful to know before a run.
     pub notes: Vec<Diagnostic>,
-    /// What the project has put in the place of what the sources say.
+    /// The values that the project's overrides replace.
     pub overridden: Vec<OverriddenField>,
-    /// The way from the workflow back to the source.
+    /// The map from the workflow back to the source.
     pub(crate) back: Option<(SourceMap, &'static DialectTerms)>,
 }
 
 impl SourceReport {
-    /// Of a source that could not even be read.
+    /// The report of a source that could not be read.
     pub fn from_read_error(diagnostic: Diagnostic) -> SourceReport {
         SourceReport {
             dialect: None,
@@ -64,13 +64,13 @@ impl SourceReport {
         !self.diagnostics.iter().any(Diagnostic::is_error)
     }
 
-    /// Where a step of the source stands in it.
+    /// Returns the position of a step in the source.
     pub fn step_position(&self, step: &StepId) -> Option<SourcePosition> {
         let node = self.back.as_ref()?.0.step_node(step)?;
         Some(node.source().position(node.first_line_span().start))
     }
 
-    /// The plan of a run with these parameters, or what is wrong with them. None if there is nothing to run.
+    /// Returns the plan of a run with these parameters, or the problems with them. None if the source has errors.
     pub fn bind(&self, parameters: Value) -> Option<Result<Plan, Vec<Diagnostic>>> {
         let (definition, (places, voice)) = (self.definition.as_ref()?, self.back.as_ref()?);
         let told = |problems: Vec<PlanProblem>| {
@@ -80,7 +80,7 @@ impl SourceReport {
     }
 }
 
-/// Checks a source and all that it calls.
+/// Checks a source and all sources that it calls.
 pub fn check_source(source: Arc<SourceFile>, project: &dyn Project) -> SourceReport {
     let mut files = SourceChecker { project, read: Vec::new(), numbers: BTreeMap::new() };
     files.add_source(source);
@@ -93,12 +93,12 @@ pub fn check_source(source: Arc<SourceFile>, project: &dyn Project) -> SourceRep
     files.into_report()
 }
 
-/// How often a source is read again. Each time, a misspelt field is read as what it was meant for, and those inside it
-/// may be misspelt, too.
+/// The maximum number of further reads of a source. Each time, misspelt fields are read as the intended ones, and
+/// fields inside them may be misspelt, too.
 const AGAIN: usize = 3;
 
-/// Reads one source by itself. A field that is misspelt is refused once, and then read as the one that was meant: what
-/// only seems to be wrong because that one is missing is not told, and what is wrong inside it is.
+/// Reads one source by itself. A misspelt field is reported once and then read as the intended one. This hides errors
+/// that follow from its absence, and reveals errors inside it.
 fn read_source(
     source: &Arc<SourceFile>,
     project: &dyn Project,
@@ -150,29 +150,27 @@ fn read_with_corrections(
     (Some(dialect), lowered)
 }
 
-/// What to say about a source that is larger than it may or should be.
+/// Returns a diagnostic for a source above the size limit or the advised size.
 pub(crate) fn diagnose_size(source: &Arc<SourceFile>) -> Option<Diagnostic> {
     let (size, most) = (source.text.len(), limits::SOURCE_BYTES_WARN);
     if size > limits::SOURCE_BYTES {
         return Some(load::diagnose_too_large(source));
     }
-    let message = format!("this file has {size} bytes, and over {most} is hard to follow");
+    let message = format!("this file has {size} bytes; more than {most} is hard to follow");
     let hint = "split it into workflows that call one another";
     let span = skein_core::expr::ExprSpan::default();
     (size > most).then(|| Diagnostic::new(Code::LargeSource, source, span, message).with_hint(hint))
 }
 
-/// Files are those of the workflow that is run, so that those of one that is called are nobody's.
+/// Warns of files in a called workflow: only those of the workflow that is run are staged and collected.
 fn warn_of_files(called: &Workflow, source: &Arc<SourceFile>, sink: &mut DiagnosticSink) {
     if called.files_in.is_empty() && called.files_out.is_empty() {
         return;
     }
-    let message = "where this workflow is called, its files are neither staged nor given back";
+    let message = "when this workflow is called, its files are neither staged nor collected";
     let span = skein_core::expr::ExprSpan::default();
     let diagnostic = Diagnostic::new(Code::IgnoredField, source, span, message.to_owned());
-    sink.push(
-        diagnostic.with_hint("name them in the workflow that calls it, and pass on what it needs of them"),
-    );
+    sink.push(diagnostic.with_hint("declare them in the workflow that calls it, and pass them on as inputs"));
 }
 
 /// A source that has been read.
@@ -216,7 +214,7 @@ impl SourceChecker<'_> {
         self.read.push(CheckedSource { key, dialect, sink, file });
     }
 
-    /// Plans what was read. Where some of it could not be, nothing can be said about the whole.
+    /// Plans the workflows that were read. If any source could not be read, the plan is skipped.
     fn into_report(mut self) -> SourceReport {
         let dialect = self.read[0].dialect;
         let workflow = self.read[0].file.as_ref().map(|file| file.workflow.clone());
@@ -244,17 +242,17 @@ impl SourceChecker<'_> {
     fn report_problems(&mut self, problems: &[PlanProblem]) {
         let broken = self.read.iter().any(|read| read.sink.has_errors())
             || problems.iter().any(|problem| self.is_error(problem));
-        // Decided before any is told: only what could not be read leads to others.
+        // Computed before any problem is reported: only read errors count as causes.
         let follows: Vec<bool> = problems.iter().map(|problem| self.is_consequence(problem)).collect();
         for (problem, _) in problems.iter().zip(follows).filter(|(_, follows)| !follows) {
-            // What is unwise in a source that is wrong may only be a part of what is wrong.
+            // In a source with errors, a warning may be a consequence of an error.
             if broken && !self.is_error(problem) {
                 continue;
             }
             let number = self.source_index(problem);
             let read = &mut self.read[number];
             match &read.file {
-                // The sink counts by itself, and says the sum of both.
+                // The sink keeps its own count and reports the sum.
                 Some(file) if problem.more > 0 => {
                     read.sink.count_omitted(file.voice.problem_code(problem), problem.more)
                 }
@@ -264,13 +262,13 @@ impl SourceChecker<'_> {
         }
     }
 
-    /// Whether a problem may only be there because what it is about, or one in the same list, could not be read, or is not
-    /// written at all.
+    /// True if a problem may only be a consequence of a read error in its field or in an item of the same list, or if
+    /// its field is not written at all.
     fn is_consequence(&self, problem: &PlanProblem) -> bool {
         let CheckedSource { sink, file: Some(file), .. } = &self.read[self.source_index(problem)] else {
             return false;
         };
-        // A timeout that nobody wrote is the format's, and as long as the run's is enough.
+        // A timeout that the source does not set is the format's default; the run's timeout limits it anyway.
         if problem.code == ProblemCode::StepOutlivesRun && file.places.find_node(&problem.at).is_none() {
             return true;
         }

@@ -1,6 +1,6 @@
-//! The codes: every kind of thing that can be said about a source, how bad it is, and the page that explains it.
+//! The diagnostic codes: their severities and the pages that explain them.
 //!
-//! Numbers are for ever: one that is no longer used is not given to another.
+//! Numbers are permanent: an unused number is never assigned again.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ macro_rules! codes {
         impl Code {
             pub const ALL: &[Code] = &[$(Code::$variant,)*];
 
-            /// What people are shown, such as `SK0101`.
+            /// The code as users see it, such as `SK0101`.
             pub fn as_str(self) -> &'static str {
                 match self { $(Code::$variant => concat!("SK", stringify!($number)),)* }
             }
@@ -23,7 +23,7 @@ macro_rules! codes {
                 match self { $(Code::$variant => Severity::$severity,)* }
             }
 
-            /// What it means, with a wrong and a right example.
+            /// The page that explains it, with a wrong and a right example.
             pub fn page(self) -> &'static str {
                 match self {
                     $(Code::$variant => include_str!(concat!("../../../docs/codes/SK", stringify!($number), ".md")),)*
@@ -70,7 +70,7 @@ codes! { // table
     0115 ReservedVariable Error,
     0121 IgnoredField Warning,
     0122 OldField Warning,
-    // Steps and how they follow one another.
+    // Steps and their dependencies.
     0201 NoSteps Error,
     0202 DuplicateName Error,
     0203 UnknownStep Error,
@@ -97,7 +97,7 @@ codes! { // table
     0401 MissingParameter Error,
     0402 BadParameter Error,
     0403 BorderClash Error,
-    // Files that steps hand to one another.
+    // Artifacts that steps pass to one another.
     0501 SamePath Warning,
     // AIP-15, and schedules.
     0601 NobodyInRole Warning,
@@ -123,7 +123,7 @@ codes! { // table
     0805 BadCommand Error,
     0806 NotTold Warning,
     0807 UnboundContext Warning,
-    // Legal and perhaps unwise.
+    // Valid but perhaps unwise.
     0901 NoTimeout Warning,
     0902 LongTimeout Warning,
     0903 WaitOutlivesRun Warning,

@@ -1,4 +1,4 @@
-//! Decisions that hold for every format.
+//! Decisions that apply to every format.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ use crate::{
     fields::{FieldValue, Spanned},
 };
 
-/// What happens to an attempt that the host died under, where the source says nothing: whatever may be done twice is;
-/// an agent that edits goes on with its own session, also where its failures are retried.
+/// Returns the default reaction to an attempt that was interrupted by the end of the host: it is run again, except that
+/// an agent that may edit resumes its session, also where its failures are retried.
 pub(crate) fn default_on_interrupted(kind: &StepKindSpec) -> OnInterrupted {
     let StepKindSpec::Work(work) = kind else { return OnInterrupted::Rerun };
     match &work.worker {
@@ -26,12 +26,12 @@ pub(crate) fn default_on_interrupted(kind: &StepKindSpec) -> OnInterrupted {
     }
 }
 
-/// An agent for which nothing is named reads and edits.
+/// True if the capabilities include more than reading. An agent without any reads and edits.
 pub(crate) fn can_edit(capabilities: &[WorkerCapability]) -> bool {
     capabilities.is_empty() || capabilities.iter().any(|capability| *capability != WorkerCapability::Read)
 }
 
-/// A text as an id: what a name cannot hold becomes a dash.
+/// Converts a text to an id: characters that a name cannot have become dashes.
 pub(crate) fn sanitize_id(text: &str) -> String {
     let dash = |c: char| if c.is_control() || matches!(c, '/' | '\\') { '-' } else { c };
     let mapped: String = text.trim().chars().map(dash).collect();
@@ -45,7 +45,7 @@ pub(crate) fn sanitize_id(text: &str) -> String {
     }
 }
 
-/// A delay before another attempt, which the engine never makes longer than a day.
+/// Checks a retry delay, which the engine limits to one day.
 pub(crate) fn check_delay(
     given: FieldValue<'_>,
     length: Option<Spanned<Millis>>,
@@ -65,20 +65,20 @@ pub(crate) fn check_delay(
     Some(length)
 }
 
-/// Refuses delays of which the longest is shorter than the first.
+/// Refuses a maximum delay that is shorter than the initial one.
 pub(crate) fn refuse_short_max_delay(
     first: &Spanned<Millis>,
     most: &Spanned<Millis>,
     sink: &mut DiagnosticSink,
 ) {
     if most.value < first.value {
-        let message = "the longest delay is shorter than the first";
+        let message = "the maximum delay is shorter than the initial delay";
         let diagnostic = Diagnostic::new(Code::FieldsClash, &sink.source, most.span, message);
-        sink.push(diagnostic.with_related(first.span, "the first is this long"));
+        sink.push(diagnostic.with_related(first.span, "the initial delay is here"));
     }
 }
 
-/// The steps that a step waits for, each once.
+/// Reads the dependencies of a step, without duplicates.
 pub(crate) fn read_dependencies(
     given: Option<FieldValue<'_>>,
     sink: &mut DiagnosticSink,
@@ -98,7 +98,7 @@ pub(crate) fn read_dependencies(
     names
 }
 
-/// Warns of what is named twice in a list where once is enough. Says whether something is.
+/// Warns of duplicates in a list. Returns true if there are any.
 pub(crate) fn warn_duplicates<T: Ord>(
     items: &[(ExprSpan, T)],
     list: &str,
@@ -107,7 +107,7 @@ pub(crate) fn warn_duplicates<T: Ord>(
     let mut seen = BTreeMap::new();
     for (span, item) in items {
         if let Some(first) = seen.insert(item, *span) {
-            let message = format!("`{list}` names this twice, and once is enough");
+            let message = format!("`{list}` contains this twice");
             let diagnostic = Diagnostic::new(Code::IgnoredField, &sink.source.clone(), *span, message);
             sink.push(diagnostic.with_related(first, "first here"));
         }
@@ -115,8 +115,8 @@ pub(crate) fn warn_duplicates<T: Ord>(
     seen.len() < items.len()
 }
 
-/// Notes that a trigger is kept and starts nothing by itself. `what` is what it waits for.
+/// Notes that a trigger is kept but starts no runs. `what` names its kind.
 pub(crate) fn note_unserved_trigger(span: ExprSpan, what: &str, sink: &mut DiagnosticSink) {
-    let message = format!("nothing starts runs by {what} yet; `skein run` does");
+    let message = format!("runs are not started by {what} yet; use `skein run`");
     sink.push(Diagnostic::new(Code::TriggerNotServed, &sink.source, span, message));
 }

@@ -1,7 +1,7 @@
-//! Who settles conflicts: puts the steps that do where they belong in the order of things.
+//! Conflict resolvers: adds the dependencies of steps that resolve merge conflicts of other steps.
 //!
-//! A step that settles what another cannot merge waits for that one, and whoever waits for the other waits for it as
-//! well. Where that cannot be, nothing is added, and the plan says why.
+//! A step that resolves the conflicts of another depends on it, and every dependent of the other also depends on the
+//! resolver. Where that is impossible, nothing is added, and the plan reports the reason.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,8 +13,8 @@ use skein_core::{
     ir::{RouteTarget, ScopeShape, Step, StepKindSpec, StepScope, Workflow},
 };
 
-/// Adds to every scope what settling needs. `all`: who settles for the steps that it comes right after and that name
-/// nobody. Whether there are such steps, if it is one of the workflow.
+/// Adds to every scope the dependencies that resolvers need. `all` is the workflow's resolver, for the steps directly
+/// before it that name none. Returns false if `all` is a step of the workflow and there are no such steps.
 pub(crate) fn link_resolvers(all: Option<&StepId>, workflow: &mut Workflow) -> bool {
     let mut known = BTreeSet::new();
     let mut any = false;
@@ -31,7 +31,7 @@ pub(crate) fn link_resolvers(all: Option<&StepId>, workflow: &mut Workflow) -> b
     for_each_scope(&mut workflow.scope, &mut |scope| {
         used |= all.is_some_and(|all| assign_resolver(all, scope));
         for step in &mut scope.steps {
-            // That nobody is called so has been said.
+            // An unknown name has been reported.
             let unknown = step.policy.settled_by.as_ref().is_some_and(|by| !known.contains(by));
             if unknown {
                 Arc::make_mut(step).policy.settled_by = None;
@@ -44,7 +44,7 @@ pub(crate) fn link_resolvers(all: Option<&StepId>, workflow: &mut Workflow) -> b
     used
 }
 
-/// Recursion is bounded by the limit on nesting.
+/// Visits all scopes. The limit on nesting bounds the recursion.
 fn for_each_scope(scope: &mut StepScope, each: &mut impl FnMut(&mut StepScope)) {
     each(scope);
     for step in &mut scope.steps {
@@ -69,7 +69,7 @@ fn for_each_scope(scope: &mut StepScope, each: &mut impl FnMut(&mut StepScope)) 
     }
 }
 
-/// Who settles for all settles for the steps that it comes right after. Whether there are any.
+/// Makes the workflow's resolver that of the steps directly before it. Returns true if there are any.
 fn assign_resolver(all: &StepId, scope: &mut StepScope) -> bool {
     let Some(place) = scope.steps.iter().position(|step| step.id == *all) else { return false };
     let after: BTreeSet<StepId> = scope.steps[place].after.iter().cloned().collect();
@@ -95,7 +95,7 @@ fn is_merged(step: &Step) -> bool {
     work.isolation.worktree && !apart
 }
 
-/// Adds the waits, for each step that settles. What would go in a circle is left out.
+/// Adds the dependencies for each resolver. Leaves out those that would create a cycle.
 fn add_resolver_dependencies(scope: &mut StepScope) {
     let places: BTreeMap<&StepId, usize> = scope.steps.iter().map(|step| &step.id).zip(0..).collect();
     let after: Vec<Vec<usize>> = scope
@@ -133,7 +133,7 @@ fn add_resolver_dependencies(scope: &mut StepScope) {
     }
 }
 
-/// What can be reached from a step over these edges, itself included.
+/// Returns the steps that are reachable over these edges, including `from`.
 fn find_reachable(edges: &[Vec<usize>], from: usize) -> Vec<bool> {
     let (mut found, mut rest) = (vec![false; edges.len()], vec![from]);
     while let Some(step) = rest.pop() {

@@ -1,5 +1,4 @@
-//! Schedules that a host could keep, as text: lines of cron. Owns what is accepted and says why not; when the next time
-//! is, nobody here knows.
+//! Cron expressions, as text. Owns their checks. Does not know how to compute the next occurrence.
 
 use std::ops::RangeInclusive;
 
@@ -13,7 +12,7 @@ use crate::{
 
 const MONTHS: &[&str] = &["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 const DAYS: &[&str] = &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
-/// The five fields of a cron expression, what each may hold, and the names that stand for its numbers.
+/// The five fields of a cron expression, the range of each, and the names for its numbers.
 const FIELDS: [(&str, RangeInclusive<u32>, &[&str]); 5] = [
     ("minute", 0..=59, &[]),
     ("hour", 0..=23, &[]),
@@ -21,16 +20,16 @@ const FIELDS: [(&str, RangeInclusive<u32>, &[&str]); 5] = [
     ("month", 1..=12, MONTHS),
     ("day of the week", 0..=7, DAYS),
 ];
-/// Names that stand for a whole line.
+/// Names for whole expressions.
 const LINES: &[&str] = &["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
 
-/// Says why a text is no schedule.
+/// Builds the diagnostic for a text that is not a schedule.
 pub(crate) fn diagnose_schedule(given: FieldValue<'_>, text: &str, why: &str) -> Diagnostic {
     let message = format!("`{}` cannot be `{}`: {why}", given.name, shorten_text(text));
     Diagnostic::new(Code::BadSchedule, given.node.source(), given.node.first_line_span(), message)
 }
 
-/// Five fields: minute, hour, day, month, day of the week; or a name for all five.
+/// Checks five fields (minute, hour, day, month, day of the week), or a name for all five.
 pub(crate) fn check_cron(text: &str) -> Result<(), String> {
     let parts: Vec<&str> = text.split_whitespace().collect();
     if let [name] = parts.as_slice()
@@ -40,7 +39,7 @@ pub(crate) fn check_cron(text: &str) -> Result<(), String> {
     }
     if parts.len() != FIELDS.len() {
         return Err(format!(
-            "it has {} fields, and the five are minute, hour, day, month and day of the week",
+            "it has {} fields instead of five: minute, hour, day, month and day of the week",
             parts.len()
         ));
     }
@@ -57,12 +56,12 @@ fn check_cron_name(name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(match find_closest_name(name, LINES.iter().copied()) {
-        Some(near) => format!("there is no such name; did you mean `{near}`?"),
+        Some(near) => format!("unknown name; did you mean `{near}`?"),
         None => format!("the names are {}", LINES.join(", ")),
     })
 }
 
-/// `*`, `5`, `1-5`, each perhaps with `/2`.
+/// Checks `*`, `5` or `1-5`, each perhaps with `/2`.
 fn check_cron_item(item: &str, range: &RangeInclusive<u32>, names: &[&str]) -> Result<(), String> {
     let (span, step) = item.split_once('/').map_or((item, None), |(span, step)| (span, Some(step)));
     if step.is_some_and(|step| step.parse().map_or(true, |step: u32| step == 0)) {
@@ -98,12 +97,12 @@ mod tests {
             assert_eq!(check_cron(good), Ok(()), "{good}");
         }
         for (bad, why) in [
-            ("0 9 * *", "it has 4 fields, and the five are minute, hour, day, month and day of the week"),
+            ("0 9 * *", "it has 4 fields instead of five: minute, hour, day, month and day of the week"),
             (
                 "0 0 9 * * MON",
-                "it has 6 fields, and the five are minute, hour, day, month and day of the week",
+                "it has 6 fields instead of five: minute, hour, day, month and day of the week",
             ),
-            ("@dayly", "there is no such name; did you mean `@daily`?"),
+            ("@dayly", "unknown name; did you mean `@daily`?"),
             ("@reboot", "the names are @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly"),
             ("60 9 * * *", "the minute `60` is not from 0 to 59"),
             ("0 9 0 * *", "the day of the month `0` is not from 1 to 31"),

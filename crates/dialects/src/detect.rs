@@ -1,4 +1,4 @@
-//! Which format a source is in, told by what it says and not by its name.
+//! Detects the format of a source by its contents, not by its name.
 
 use std::{fmt, sync::Arc};
 
@@ -42,14 +42,14 @@ impl fmt::Display for Dialect {
     }
 }
 
-/// A source that has been read as YAML, and the format it is in.
+/// A source that has been parsed as YAML, and its format.
 #[derive(Debug)]
 pub struct DetectedSource {
     pub dialect: Dialect,
     pub tree: YamlTree,
 }
 
-/// Reads a source and tells its format. None if it cannot be read or is none of the four.
+/// Parses a source and detects its format. None if it cannot be parsed or is none of the four.
 pub fn detect_dialect(sink: &mut DiagnosticSink) -> Option<DetectedSource> {
     let source = sink.source.clone();
     let parts = FrontMatterParts::parse(&source.text);
@@ -76,7 +76,7 @@ pub fn detect_dialect(sink: &mut DiagnosticSink) -> Option<DetectedSource> {
     None
 }
 
-/// The front matter of a file that must have one.
+/// Parses the front matter of a file that must have one.
 pub(crate) fn parse_front_matter(sink: &mut DiagnosticSink) -> Option<YamlTree> {
     let source = sink.source.clone();
     let parts = FrontMatterParts::parse(&source.text);
@@ -87,7 +87,7 @@ pub(crate) fn parse_front_matter(sink: &mut DiagnosticSink) -> Option<YamlTree> 
     parse_yaml(parts.front.unwrap_or(parts.whole), sink)
 }
 
-/// The YAML of a file: its front matter, or all of a file that is not Markdown. None: it has none.
+/// Returns the YAML part of a file: its front matter, or all of a file that is not Markdown. None if it has none.
 pub(crate) fn front_matter_span(source: &Arc<SourceFile>) -> Option<ExprSpan> {
     let parts = FrontMatterParts::parse(&source.text);
     match diagnose_front_matter(source, &parts) {
@@ -96,7 +96,7 @@ pub(crate) fn front_matter_span(source: &Arc<SourceFile>) -> Option<ExprSpan> {
     }
 }
 
-/// The data of a file that is no workflow: its front matter where it has some, else all of it, as JSON.
+/// Reads the data of a file that is not a workflow, as JSON: its front matter if it has one, else all of it.
 pub fn read_as_json(source: Arc<SourceFile>) -> Result<Value, Vec<Diagnostic>> {
     let mut sink = DiagnosticSink::new(source);
     let read = parse_front_matter(&mut sink).map(|tree| tree.root().to_json());
@@ -106,25 +106,25 @@ pub fn read_as_json(source: Arc<SourceFile>) -> Result<Value, Vec<Diagnostic>> {
     }
 }
 
-/// The id that a workflow of AIP-15 or SWDL says it has, read without checking the rest.
+/// Returns the id of an AIP-15 or SWDL workflow, without checking the rest.
 pub fn read_workflow_id(source: &Arc<SourceFile>) -> Option<String> {
     let value = read_as_json(source.clone()).ok()?;
     let id = value.get("workflow").map_or(&value["id"], |workflow| &workflow["id"]);
     id.as_str().map(str::to_owned)
 }
 
-/// Whether a text begins with front matter.
+/// True if a text begins with front matter.
 pub fn has_front_matter(source: &SourceFile) -> bool {
     FrontMatterParts::parse(&source.text).front.is_some()
 }
 
-/// What stands after the front matter of a text, or all of it where it has none.
+/// Returns the text after the front matter, or all of it if there is none.
 pub fn markdown_body(source: &SourceFile) -> &str {
     let parts = FrontMatterParts::parse(&source.text);
     source.slice(if parts.front.is_some() { parts.rest } else { parts.whole })
 }
 
-/// A text that may be Markdown with front matter: YAML between two lines of `---`, then prose.
+/// The parts of a text that may be Markdown with front matter: YAML between two lines of `---`, then prose.
 struct FrontMatterParts {
     whole: ExprSpan,
     /// The first `---`.
@@ -164,13 +164,13 @@ impl FrontMatterParts {
     }
 }
 
-/// The line that opens and closes front matter.
+/// True for the line that opens and closes front matter.
 fn is_rule(line: &str) -> bool {
     line.trim_end() == "---"
 }
 
-/// What is wrong with the front matter of a file that calls itself Markdown. Read as YAML, the prose around it would be
-/// what is complained about.
+/// Returns the problem with the front matter of a Markdown file. Without this check, the YAML parser would complain
+/// about the prose.
 fn diagnose_front_matter(source: &Arc<SourceFile>, parts: &FrontMatterParts) -> Option<Diagnostic> {
     let is_markdown = source.name.len() > 3 && source.name.to_ascii_lowercase().ends_with(".md");
     let first = ExprSpan { end: parts.whole.start, ..parts.whole };
@@ -213,9 +213,9 @@ fn detect_by_fields(root: YamlNode<'_>) -> Option<Dialect> {
     }
 }
 
-/// Returns true if a file with errors that nobody named is judged as a workflow. Pipelines of other systems also have `steps` and
-/// `stages`, so one of the fields is required that only a workflow of these formats has. A file that cannot be parsed is
-/// judged if it has such a key at all.
+/// Returns true if a file with errors that nobody named is reported as a workflow. Pipelines of other systems also have
+/// `steps` and `stages`, so one of the fields is required that only a workflow of these formats has. A file that cannot
+/// be parsed is reported if it has such a key at all.
 pub fn is_probably_workflow(source: &Arc<SourceFile>) -> bool {
     let is_named = ["WORKFLOW.md", "WORKFLOW.yaml", "WORKFLOW.yml", "WORKFLOW.json"];
     let name = source.name.rsplit('/').next().unwrap_or_default();
@@ -269,7 +269,7 @@ fn has_any_key(list: YamlNode<'_>, keys: &[&str]) -> bool {
     list.items().is_some_and(|mut items| items.by_ref().take(8).any(says))
 }
 
-/// A workflow of IOA, or something that is nearly called one. Its other resources are no workflows.
+/// True for a workflow of IOA, or a misspelt one. Its other resources are not workflows.
 fn is_ioa(root: YamlNode<'_>) -> bool {
     let text = |key: &str| root.get(key).and_then(YamlNode::raw_text).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
@@ -279,14 +279,14 @@ fn is_ioa(root: YamlNode<'_>) -> bool {
         && (version.starts_with("ioa.") || version.is_empty() && root.get("spec").is_some() || has_steps)
 }
 
-/// Whether one of the first steps says what only steps of AgentCore say.
+/// True if one of the first steps has a field that only steps of AgentCore have.
 fn has_agentcore_step(steps: YamlNode<'_>) -> bool {
     let says =
         |step: YamlNode<'_>| ["worker", "instructions", "workflow"].iter().any(|key| step.get(key).is_some());
     steps.fields().is_some_and(|mut fields| fields.by_ref().take(8).any(|field| says(field.value)))
 }
 
-/// A list of steps under fields that only AgentCore has: the list is what is wrong.
+/// True for a list of steps beside fields that only AgentCore has: then the list is the error.
 fn is_agentcore_with_list(root: YamlNode<'_>) -> bool {
     root.get("timeout").is_some() && root.get("name").is_some() && root.get("id").is_none()
 }
@@ -294,14 +294,14 @@ fn is_agentcore_with_list(root: YamlNode<'_>) -> bool {
 fn diagnose_unknown_format(root: YamlNode<'_>) -> Diagnostic {
     if let Some(kind) = root.get("kind").filter(|kind| kind.raw_text().is_some()) {
         let message = format!(
-            "this is a resource of kind `{}`, and no workflow",
+            "this is a resource of kind `{}`, not a workflow",
             shorten_text(kind.raw_text().unwrap_or_default())
         );
         let hint = "a workflow of IOA has `apiVersion: ioa.dev/v0.2` and `kind: Workflow`";
         return Diagnostic::new(Code::UnknownFormat, kind.source(), kind.first_line_span(), message)
             .with_hint(hint);
     }
-    let message = "this is none of the four formats";
+    let message = "this is not a workflow in any of the four formats";
     let hint = "AgentCore has `name`, `timeout` and a mapping `steps`; AIP-15 is Markdown whose front matter has `id` \
                 and a list `steps`; IOA has `apiVersion` and `kind: Workflow`; SWDL has `workflow` and `stages`";
     Diagnostic::new(Code::UnknownFormat, root.source(), root.first_line_span(), message).with_hint(hint)

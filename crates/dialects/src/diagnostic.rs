@@ -1,6 +1,6 @@
-//! Diagnostics: what is wrong or unwise in a source, where, why, and what to do.
+//! Diagnostics: the errors and warnings about a source, with their places, reasons and hints.
 //!
-//! Owns the shape and the collecting. Refuses to know how one is shown; that is `render`.
+//! Owns their data and their collection. Does not know how one is shown; that is `render`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,23 +11,23 @@ use skein_core::{expr::ExprSpan, plan::Severity};
 
 use crate::{code::Code, source::SourceFile, yaml::YamlField};
 
-/// One thing to tell a person about a source.
+/// An error, a warning or a note about a source.
 #[derive(Debug, Clone)]
 pub struct Diagnostic {
     pub code: Code,
     pub severity: Severity,
-    /// One line: what is wrong, with the name of the thing.
+    /// One line: the problem, with the name of the thing.
     pub message: String,
-    /// The first is the place of the problem; the others are places that it has to do with.
+    /// The first is the place of the problem; the others are related places.
     pub labels: Vec<DiagnosticLabel>,
-    /// What to do about it.
+    /// The advice to the user.
     pub hint: Option<String>,
     pub fix: Option<SuggestedFix>,
-    /// How many it stands for.
+    /// The number of problems that it stands for.
     pub count: usize,
 }
 
-/// A place in a source and what to say there.
+/// A place in a source, and the message there.
 #[derive(Debug, Clone)]
 pub struct DiagnosticLabel {
     pub source: Arc<SourceFile>,
@@ -35,7 +35,7 @@ pub struct DiagnosticLabel {
     pub message: String,
 }
 
-/// A change to the source that would make it right.
+/// A change to the source that fixes the problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SuggestedFix {
     pub span: ExprSpan,
@@ -43,7 +43,7 @@ pub struct SuggestedFix {
 }
 
 impl Diagnostic {
-    /// A diagnostic as bad as its code.
+    /// Builds a diagnostic with the severity of its code.
     pub fn new(
         code: Code,
         source: &Arc<SourceFile>,
@@ -61,21 +61,21 @@ impl Diagnostic {
         }
     }
 
-    /// What to say right at the place.
+    /// Sets the message at the primary place.
     #[must_use]
     pub fn with_label(mut self, message: impl Into<String>) -> Diagnostic {
         self.labels[0].message = message.into();
         self
     }
 
-    /// Another place in the same source.
+    /// Adds another place in the same source.
     #[must_use]
     pub fn with_related(self, span: ExprSpan, message: impl Into<String>) -> Diagnostic {
         let source = self.labels[0].source.clone();
         self.with_related_in(&source, span, message)
     }
 
-    /// Another place, perhaps in another source.
+    /// Adds another place, perhaps in another source.
     #[must_use]
     pub fn with_related_in(
         mut self,
@@ -99,14 +99,14 @@ impl Diagnostic {
         self
     }
 
-    /// A change that would make it right, and the hint that says so.
+    /// Sets a change that fixes the problem.
     #[must_use]
     pub fn with_fix(mut self, span: ExprSpan, text: impl Into<String>) -> Diagnostic {
         self.fix = Some(SuggestedFix { span, text: text.into() });
         self
     }
 
-    /// Another word in the place of one, in the quotes that it has: in JSON, a word without them is none.
+    /// Sets a fix that replaces one word and keeps its quotes: JSON needs them.
     #[must_use]
     pub fn with_word_fix(self, span: ExprSpan, word: &str) -> Diagnostic {
         let text = match self.labels[0].source.slice(span).chars().next() {
@@ -116,7 +116,7 @@ impl Diagnostic {
         self.with_fix(span, text)
     }
 
-    /// Says what was probably meant, and puts it in the place of the word that was written.
+    /// Suggests the word that was probably meant, and sets a fix that replaces the written one.
     #[must_use]
     pub fn with_suggestion(self, span: ExprSpan, near: &str) -> Diagnostic {
         self.with_hint(format!("did you mean `{near}`?")).with_word_fix(span, near)
@@ -126,13 +126,14 @@ impl Diagnostic {
         self.severity == Severity::Error
     }
 
-    /// Where it is.
+    /// Returns the place of the problem.
     pub fn primary_label(&self) -> &DiagnosticLabel {
         &self.labels[0]
     }
 }
 
-/// Names and values from a source may be long, have lines, or hold what a terminal would obey.
+/// Makes a text fit for one line of a terminal: names and values from a source may be long, have line breaks, or
+/// contain control characters.
 fn to_one_line(text: String) -> String {
     const MOST: usize = 500;
     let is_plain = text.len() <= MOST && !text.chars().any(char::is_control);
@@ -145,7 +146,7 @@ fn to_one_line(text: String) -> String {
     shown.chain(end.map(|_| '…')).collect()
 }
 
-/// A field that is refused and seems to be meant for another.
+/// An unknown field that is probably a misspelling of another.
 #[derive(Debug)]
 pub(crate) struct MisspeltField {
     pub refused: Diagnostic,
@@ -153,18 +154,18 @@ pub(crate) struct MisspeltField {
     pub meant: &'static str,
 }
 
-/// More of one kind than this are counted and not kept.
+/// The maximum number of diagnostics of one code that are kept. The others are only counted.
 const KEPT: usize = 50;
 
-/// Collects what there is to say about one source.
+/// Collects the diagnostics of one source.
 #[derive(Debug)]
 pub struct DiagnosticSink {
     pub source: Arc<SourceFile>,
     kept: Vec<Diagnostic>,
     counts: BTreeMap<Code, usize>,
-    /// How many of each kind were only counted, here or before.
+    /// The number of diagnostics of each code that were only counted, here or by the plan.
     unkept: BTreeMap<Code, usize>,
-    /// What has been said where, by the address of the source.
+    /// The places of the diagnostics so far, by the address of the source.
     places: BTreeSet<(Code, usize, ExprSpan)>,
     errors: bool,
     pub(crate) misspelt: Vec<MisspeltField>,
@@ -183,7 +184,7 @@ impl DiagnosticSink {
         }
     }
 
-    /// Adds one; the same code at the same place is said once.
+    /// Adds a diagnostic. Drops a second one of the same code at the same place.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         let DiagnosticLabel { source, span, .. } = diagnostic.primary_label();
         let place = (diagnostic.code, Arc::as_ptr(source).addr(), *span);
@@ -199,7 +200,7 @@ impl DiagnosticSink {
         }
     }
 
-    /// Notes that a field of the source itself is refused, and which one it seems to be meant for.
+    /// Records that a field of the source itself is refused, and the field that was probably meant.
     pub(crate) fn record_misspelling(
         &mut self,
         field: YamlField<'_>,
@@ -211,7 +212,7 @@ impl DiagnosticSink {
         }
     }
 
-    /// Counts some of a kind that nobody has kept.
+    /// Counts diagnostics of a code that were not kept.
     pub fn count_omitted(&mut self, code: Code, more: usize) {
         *self.unkept.entry(code).or_default() += more;
     }
@@ -220,18 +221,18 @@ impl DiagnosticSink {
         diagnostics.into_iter().for_each(|diagnostic| self.push(diagnostic));
     }
 
-    /// Adds all that another was told.
+    /// Adds the diagnostics of another sink.
     pub fn extend_from(&mut self, other: DiagnosticSink) {
         self.extend(other.kept);
         other.unkept.into_iter().for_each(|(code, more)| self.count_omitted(code, more));
     }
 
-    /// Whether more of this kind would only be counted, so that it is not worth working out what was meant.
+    /// True if more of this code would only be counted, so that it is not worth computing suggestions.
     pub fn is_full(&self, code: Code) -> bool {
         self.counts.get(&code).is_some_and(|count| *count >= KEPT)
     }
 
-    /// Where in the source itself something is said.
+    /// Returns the starts of the places of all diagnostics in the source itself.
     pub(crate) fn label_starts(&self) -> BTreeSet<u32> {
         let places = self.kept.iter().map(Diagnostic::primary_label);
         places
@@ -240,7 +241,7 @@ impl DiagnosticSink {
             .collect()
     }
 
-    /// Whether something in a part of a source is an error.
+    /// True if a part of a source contains an error.
     pub(crate) fn has_error_in(&self, source: &Arc<SourceFile>, part: ExprSpan) -> bool {
         let is_in = |place: &DiagnosticLabel| {
             Arc::ptr_eq(&place.source, source) && part.start <= place.span.start && place.span.end <= part.end
@@ -248,7 +249,7 @@ impl DiagnosticSink {
         self.kept.iter().any(|diagnostic| diagnostic.is_error() && is_in(diagnostic.primary_label()))
     }
 
-    /// Whether nothing has been said.
+    /// True if there are no diagnostics.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
@@ -257,8 +258,8 @@ impl DiagnosticSink {
         self.errors
     }
 
-    /// All of them in the order of the source, then those about others; where some were only counted, one more says
-    /// how many.
+    /// Returns the diagnostics in the order of the source, then those about other sources. Where some were only
+    /// counted, one more gives their number.
     pub fn into_diagnostics(mut self) -> Vec<Diagnostic> {
         self.kept.sort_by_key(|diagnostic| {
             let DiagnosticLabel { source, span, .. } = diagnostic.primary_label();

@@ -1,4 +1,4 @@
-//! What the plan says about a workflow, put at its place in the source and into the words of its format.
+//! Converts problems of the plan to diagnostics: locates them in the source and uses the terms of the format.
 
 use skein_core::{
     expr::ExprSpan,
@@ -11,19 +11,19 @@ use crate::{
     source_map::SourceMap,
 };
 
-/// How a format speaks of what the plan finds.
+/// The terms of a format for the problems that the plan finds.
 #[derive(Debug, Default)]
 pub struct DialectTerms {
-    /// Words of the IR and what the format calls them.
+    /// Terms of the IR and the format's terms for them.
     pub words: &'static [(&'static str, &'static str)],
-    /// What to do about a problem, where the format has another way than the plan knows of.
+    /// The hint for a problem, where the format has another solution than the plan's hint.
     pub hints: &'static [(ProblemCode, &'static str)],
     /// Warnings of the plan that are errors in the format, and the code of that error.
     pub stricter: &'static [(ProblemCode, Code)],
 }
 
 impl DialectTerms {
-    /// A problem of the plan as a diagnostic.
+    /// Converts a problem of the plan to a diagnostic.
     pub(crate) fn diagnose_problem(&self, problem: &PlanProblem, places: &SourceMap) -> Diagnostic {
         let (source, span) = places.locate(&problem.at);
         let stricter = self.stricter_code(problem);
@@ -43,7 +43,7 @@ impl DialectTerms {
         }
     }
 
-    /// The code that a problem has in this format.
+    /// Returns the code of a problem in this format.
     pub(crate) fn problem_code(&self, problem: &PlanProblem) -> Code {
         self.stricter_code(problem).unwrap_or(diagnostic_code(problem.code))
     }
@@ -52,7 +52,7 @@ impl DialectTerms {
         problem.is_error() || self.stricter_code(problem).is_some()
     }
 
-    /// The code that a problem has in a format that is stricter about it than the plan.
+    /// Returns the code of a problem in a format that is stricter about it than the plan.
     fn stricter_code(&self, problem: &PlanProblem) -> Option<Code> {
         self.stricter.iter().find(|(code, _)| *code == problem.code).map(|(_, code)| *code)
     }
@@ -63,7 +63,7 @@ impl DialectTerms {
         own.or_else(|| problem.hint.as_deref().map(|hint| self.translate_terms(hint)))
     }
 
-    /// Replaces words outside of backticks, where names from the source stand.
+    /// Replaces terms outside of backticks: names from the source are inside them.
     pub(crate) fn translate_terms(&self, message: &str) -> String {
         let parts = message.split('`').enumerate().map(|(number, part)| {
             if number % 2 == 1 {
@@ -75,7 +75,7 @@ impl DialectTerms {
     }
 }
 
-/// With a change to the source, if the wrong name stands once at the place that is shown.
+/// Adds a fix if the wrong name occurs exactly once at the place of the diagnostic.
 fn add_name_fix(diagnostic: Diagnostic, Suggestion { wrong, meant }: &Suggestion) -> Diagnostic {
     let DiagnosticLabel { source, span, .. } = diagnostic.primary_label();
     let (source, span) = (source.clone(), *span);
@@ -95,7 +95,7 @@ fn add_name_fix(diagnostic: Diagnostic, Suggestion { wrong, meant }: &Suggestion
     }
 }
 
-/// The code under which each problem is explained.
+/// The diagnostic code of each problem.
 fn diagnostic_code(code: ProblemCode) -> Code {
     // table
     use ProblemCode as P;

@@ -1,15 +1,15 @@
-//! Lengths of time as the formats write them.
+//! Durations as the formats write them.
 
 use skein_core::{limits, time::Millis};
 
-/// The units that a format knows.
+/// The units that a format has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DurationUnits {
     /// AgentCore and IOA: `ms`, `s`, `m`, `h`, one after the other.
     UpToHours,
     /// SWDL and AIP-41: `s`, `m`, `h`, `d`.
     UpToDays,
-    /// What we add ourselves: all of them.
+    /// The units of Skein's own fields: all of them.
     All,
 }
 
@@ -39,7 +39,7 @@ impl DurationUnits {
         }
     }
 
-    /// Reads numbers with units, such as `1h30m`; why not, where it is not one.
+    /// Parses numbers with units, such as `1h30m`. The error is the reason.
     pub fn parse(self, text: &str) -> Result<Millis, String> {
         let mut rest = text;
         let mut total = 0u64;
@@ -68,13 +68,13 @@ impl DurationUnits {
         }
     }
 
-    /// How a text is written that is a length of time to a person: with words, spaces or capitals, as ISO 8601 has it, in
-    /// parts of a unit, or in a unit that the format does not have.
+    /// Suggests the format's spelling of a duration that a person can read: with words, spaces or capitals, in ISO
+    /// 8601, with a fraction, or in a unit that the format does not have.
     pub fn suggest_spelling(self, text: &str) -> Option<String> {
         self.format_fraction(text).or_else(|| self.format_duration(parse_spoken(text)?))
     }
 
-    /// A length in the units of the format, the largest first.
+    /// Formats a duration in the units of the format, the largest first.
     fn format_duration(self, length: u64) -> Option<String> {
         let mut rest = length;
         let mut written = String::new();
@@ -87,7 +87,7 @@ impl DurationUnits {
         (rest == 0 && !written.is_empty()).then_some(written)
     }
 
-    /// A part of a unit, such as `1.5h`, in whole numbers of a smaller one.
+    /// Converts a fraction of a unit, such as `1.5h`, to whole numbers of a smaller one.
     fn format_fraction(self, text: &str) -> Option<String> {
         let (whole, rest) = text.split_once(['.', ','])?;
         let digits = rest.find(|c: char| !c.is_ascii_digit())?;
@@ -102,7 +102,7 @@ impl DurationUnits {
     }
 }
 
-/// What people say for each unit, in milliseconds.
+/// Common words for each unit, with its length in milliseconds.
 const WORDS: &[(&[&str], u64)] = &[
     (&["ms", "msec", "millis", "millisecond", "milliseconds"], 1),
     (&["s", "sec", "secs", "second", "seconds"], 1_000),
@@ -112,10 +112,10 @@ const WORDS: &[(&[&str], u64)] = &[
     (&["w", "week", "weeks"], 604_800_000),
 ];
 
-/// A length of time in any of the ways in which people write one, if it can only mean one.
+/// Parses a duration in any common notation, if it is unambiguous.
 fn parse_spoken(text: &str) -> Option<u64> {
     let lower = text.trim().to_lowercase();
-    // Before the T of ISO 8601, M is for months.
+    // Before the T of ISO 8601, M means months.
     let plain = match lower.strip_prefix('p') {
         Some(iso) if iso.split('t').next()?.contains('m') => return None,
         Some(iso) => iso.replacen('t', "", 1),
@@ -136,8 +136,8 @@ fn parse_spoken(text: &str) -> Option<u64> {
 
 fn describe_number_error(digits: &str, rest: &str) -> String {
     match digits {
-        "" if rest.starts_with('-') => "it cannot be less than nothing".to_owned(),
-        "" => format!("a number was expected where `{}` begins", rest.chars().take(8).collect::<String>()),
+        "" if rest.starts_with('-') => "it cannot be negative".to_owned(),
+        "" => format!("expected a number at `{}`", rest.chars().take(8).collect::<String>()),
         digits => format!("{digits} is too large"),
     }
 }
@@ -203,9 +203,9 @@ mod tests {
         let of = |text| DurationUnits::UpToHours.parse(text).unwrap_err();
         assert_eq!(of(""), "it is empty");
         assert_eq!(of("0s"), "it must be more than zero");
-        assert_eq!(of("abc"), "a number was expected where `abc` begins");
+        assert_eq!(of("abc"), "expected a number at `abc`");
         assert_eq!(of("5x"), "unknown unit `x`; use ms, s, m, h");
-        assert_eq!(of("-5m"), "it cannot be less than nothing");
+        assert_eq!(of("-5m"), "it cannot be negative");
         assert_eq!(of("30"), "missing unit (ms, s, m, h)");
         assert_eq!(of("1.5h"), "use whole numbers, each with a unit");
         assert_eq!(of("1d"), "unknown unit `d`; use ms, s, m, h");

@@ -1,7 +1,7 @@
-//! `x-skein`: what Skein adds to every format. A closed block; a step's value wins over the workflow's.
+//! `x-skein`: Skein's extensions to every format. A closed block; a step's value takes precedence over the workflow's.
 //!
-//! Owns the fields, their checks and where they go in the IR. What the IR has no word for yet is kept, checked, in the
-//! step's labels.
+//! Owns the fields, their checks and their lowering. Checked values that the IR has no field for are kept in the step's
+//! labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,20 +25,20 @@ use crate::{
     workspace_path::{self, WorkspacePathError},
 };
 
-/// Where a block stands: what it may say depends on it.
+/// The place of a block, which determines its fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtensionLevel {
     Workflow,
     Step,
 }
 
-/// A block that was read.
+/// A block as it was read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ExtensionBlock {
     pub budget: Option<Budget>,
     pub quota_waits: Option<bool>,
     pub worktree: Option<bool>,
-    /// The step that settles what cannot be merged. Of a workflow: for the steps that it comes right after.
+    /// The step that resolves merge conflicts. At a workflow: those of the steps directly before it.
     pub conflict: Option<String>,
     pub on_interrupted: Option<OnInterrupted>,
     pub no_network: Option<bool>,
@@ -46,16 +46,16 @@ pub struct ExtensionBlock {
     pub idle_timeout: Option<Millis>,
     pub start_timeout: Option<Millis>,
     pub protect: Option<Vec<String>>,
-    /// Protected files that a step may change all the same.
+    /// Protected files that a step may still change.
     pub unprotect: Option<Vec<String>>,
     pub on_error: Option<EachErrorPolicy>,
     pub allow_cycles: bool,
     pub gate: Option<bool>,
     pub compensate_failed_step: bool,
     pub evidence: Vec<Evidence>,
-    /// How many different people have to approve at a gate.
+    /// The number of different people who must approve at a gate.
     pub quorum: Option<u32>,
-    /// Checked, and for later readers: `agents`, `test_commands`, the rest of `workspace`.
+    /// Checked values for later readers: `agents`, `test_commands`, the rest of `workspace`.
     pub kept: BTreeMap<String, Value>,
 }
 
@@ -78,12 +78,12 @@ impl StepExtensionBlock {
         self.0.as_ref()?.gate
     }
 
-    /// What holds for the step: its own block, and the workflow's where it says nothing.
+    /// Merges the step's own block with the workflow's. The step's values take precedence.
     pub fn inherit_from(&self, workflow: &ExtensionBlock) -> ExtensionBlock {
         self.0.as_deref().cloned().unwrap_or_default().inherit_from(workflow)
     }
 
-    /// Puts what holds for a step into it.
+    /// Applies the merged block to a step.
     pub fn apply_to_step(&self, workflow: &ExtensionBlock, step: &mut Step) {
         if self.0.is_some() || *workflow != ExtensionBlock::default() {
             self.inherit_from(workflow).apply_to_step(step);
@@ -91,7 +91,7 @@ impl StepExtensionBlock {
     }
 }
 
-/// The fields that some formats have and others do not.
+/// The fields that only some formats have.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ExtraFields {
     pub allow_cycles: bool,
@@ -119,7 +119,7 @@ const MODES: &[(&str, BudgetMode)] =
     &[("warn", BudgetMode::Warn), ("pause", BudgetMode::Pause), ("stop", BudgetMode::Stop)];
 
 impl ExtensionBlock {
-    /// Reads a block. Wrong parts are reported and left out.
+    /// Reads a block. Invalid parts are reported and left out.
     pub fn read(
         given: FieldValue<'_>,
         level: ExtensionLevel,
@@ -127,7 +127,7 @@ impl ExtensionBlock {
         sink: &mut DiagnosticSink,
     ) -> ExtensionBlock {
         let mut block = ExtensionBlock::default();
-        // AIP-15 has a place of its own for what others add.
+        // AIP-15 has its own place for extensions.
         let what = if given.name == "skein" { "`metadata.skein`" } else { "an `x-skein` block" };
         let Some(mut fields) = FieldReader::from_node(given.node, what, sink) else { return block };
         block.read_common(&mut fields, sink);
@@ -173,16 +173,15 @@ impl ExtensionBlock {
 
     fn read_step_fields(&mut self, fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
         let secrets = fields.optional("secrets").map(|given| read_texts(given, sink)).unwrap_or_default();
-        // Variables have no dashes, so this is how it is called where it is described.
+        // Environment variables have no dashes, so this is the slug of the secret.
         let named = |name: String| if name.contains('-') { to_variable_name(&name) } else { name };
         self.secrets = secrets.into_iter().map(named).collect();
         if let Some(given) = fields.optional("evidence") {
             self.evidence = read_evidence(given, sink);
         }
         if let Some(given) = fields.optional("cache") {
-            // Nothing would come of it, and whoever writes it must know.
-            let message =
-                "`cache` is not supported yet: no step is spared because an equal one was done before";
+            // It would have no effect, and the author must know that.
+            let message = "`cache` is not supported yet: results of identical steps are not reused";
             let diagnostic = Diagnostic::new(
                 Code::UnknownField,
                 given.node.source(),
@@ -190,7 +189,7 @@ impl ExtensionBlock {
                 message,
             );
             sink.push(
-                diagnostic.with_hint("leave it out; `skein fork` begins with the results of an earlier run"),
+                diagnostic.with_hint("remove it; `skein fork` starts from the results of an earlier run"),
             );
         }
     }
@@ -238,7 +237,7 @@ impl ExtensionBlock {
         self.kept.insert(name.to_owned(), value.into());
     }
 
-    /// What holds for a step: its own block, and the workflow's where it says nothing.
+    /// Merges a step's own block with the workflow's. The step's values take precedence.
     #[must_use]
     pub fn inherit_from(mut self, workflow: &ExtensionBlock) -> ExtensionBlock {
         // A budget of the workflow is for the whole run, not for each step.
@@ -256,20 +255,21 @@ impl ExtensionBlock {
         self
     }
 
-    /// A step adds to the files that its workflow protects. Only `unprotect` takes something away.
+    /// Adds the workflow's protected files to those of the step. Only `unprotect` removes any.
     fn add_protected(&mut self, workflow: &ExtensionBlock) {
         let Some(outer) = &workflow.protect else { return };
         let own = self.protect.get_or_insert_default();
         own.extend(outer.iter().filter(|pattern| !own.contains(pattern)).cloned().collect::<Vec<_>>());
     }
 
-    /// The fields that allow more here than there: what overrides may not do.
+    /// Returns the fields that allow more than `before` does, which overrides may not do.
     pub fn widened_fields(&self, before: &ExtensionBlock) -> Vec<&'static str> {
         let kept = |block: &ExtensionBlock, name: &str| -> Vec<String> {
             let items = block.kept.get(name).and_then(Value::as_array);
             items.into_iter().flatten().map(Value::to_string).collect()
         };
-        // Of programs, fewer is less, though none is any; of proofs and protected files, more is less.
+        // For programs, fewer entries are stricter, except that an empty list allows any. For evidence and protected
+        // files, more entries are stricter.
         let adds = |name: &str| {
             let (now, then) = (kept(self, name), kept(before, name));
             !then.is_empty() && (now.is_empty() || !is_subset(&now, &then))
@@ -291,7 +291,7 @@ impl ExtensionBlock {
         looser.into_iter().filter(|(_, looser)| *looser).map(|(name, _)| name).collect()
     }
 
-    /// Puts it into a step of the IR.
+    /// Applies the block to a step of the IR.
     pub fn apply_to_step(self, step: &mut Step) {
         let policy = &mut step.policy;
         policy.budget = self.budget.or(policy.budget.take());
@@ -331,7 +331,7 @@ fn is_subset(some: &[String], all: &[String]) -> bool {
     some.iter().all(|one| all.contains(one))
 }
 
-/// Whether one budget allows something that another does not; none allows everything.
+/// True if a budget allows more than another; no budget allows everything.
 fn spends_more(now: Option<&Budget>, then: Option<&Budget>) -> bool {
     let strictness = |mode: BudgetMode| MODES.iter().position(|(_, known)| *known == mode);
     let more =
@@ -366,7 +366,7 @@ fn read_budget(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Budge
     Some(Budget { micro_usd: usd, tokens: tokens.map(|n| u64::from(n.value)), mode: mode?.value })
 }
 
-/// Dollars in millionths.
+/// Reads an amount of dollars, in millionths.
 fn read_usd(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<u64> {
     const MOST: f64 = 1_000_000.0;
     let usd = given.read_number(sink)?.value;
@@ -393,7 +393,7 @@ fn read_texts(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
         .collect()
 }
 
-/// Programs with their arguments.
+/// Reads programs with their arguments.
 fn read_commands(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<Vec<String>> {
     given
         .read_list(sink)
@@ -406,7 +406,7 @@ fn read_commands(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<Vec<St
 fn read_arguments(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
     let arguments = read_texts(given, sink);
     if given.node.items().is_some_and(|mut items| items.next().is_none()) {
-        let message = "a command is a program and its arguments, and this has none";
+        let message = "this command is empty: it needs a program and its arguments";
         sink.push(Diagnostic::new(Code::NoValue, given.node.source(), given.node.first_line_span(), message));
     }
     arguments
@@ -454,7 +454,7 @@ fn read_proof(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Eviden
     command.or(file.map(Evidence::File)).or(changed.map(Evidence::Changed)).or(schema)
 }
 
-/// Refuses a path that leaves the workspace. Returns whether the path is fine.
+/// Refuses a path that leaves the workspace. Returns true if the path is valid.
 pub(crate) fn check_path(given: FieldValue<'_>, path: &str, sink: &mut DiagnosticSink) -> bool {
     let Err(error) = workspace_path::check_workspace_path(path) else { return true };
     let hint = match error {
@@ -462,7 +462,7 @@ pub(crate) fn check_path(given: FieldValue<'_>, path: &str, sink: &mut Diagnosti
             given.report_empty(sink);
             return false;
         }
-        WorkspacePathError::ControlFile(_) => "no step may touch what decides over the programs around it",
+        WorkspacePathError::ControlFile(_) => "no step may change files that control the programs around it",
         _ => "write a path that starts in the workspace and stays there",
     };
     let message = format!("`{}` cannot be `{}`: {}", given.name, shorten_text(path), error.explain());

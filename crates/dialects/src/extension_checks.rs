@@ -1,7 +1,7 @@
-//! Our own blocks as parts of a workflow: what they say that its steps cannot use, whether there is anything to merge,
-//! and who settles a conflict.
+//! Checks extension blocks as parts of a workflow: fields that its steps cannot use, merges without a worktree, and the
+//! conflict resolver.
 //!
-//! Owns what the blocks of a workflow and its steps mean together. What each says by itself is `xskein`'s.
+//! Owns the checks across the blocks of a workflow and its steps. Each block by itself is checked in `extension_block`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,29 +20,29 @@ use crate::{
     yaml::YamlNode,
 };
 
-/// How a step is isolated that does not say.
+/// The default isolation of a step.
 const SHARED: &str = "shared";
 
-/// Fields that are about whoever does the work.
+/// Fields that only apply to a worker.
 const OF_WORKER: &[&str] =
     &["agents", "evidence", "network", "protect", "secrets", "test_commands", "unprotect", "workspace"];
 
-/// What the block of the workflow says of workspaces.
+/// Returns the `workspace` field of the workflow's block.
 fn find_workspace_block(dialect: Dialect, lowered: &LoweredSource) -> Option<YamlNode<'_>> {
     let root = lowered.places.tree.root();
     let top = if dialect == Dialect::Ioa { root.get("spec") } else { Some(root) };
     find_extension_block(dialect, top?)?.get("workspace")
 }
 
-/// The step that the block of the workflow names to settle conflicts.
+/// Returns the conflict resolver that the workflow's block names.
 pub(crate) fn find_conflict_resolver(dialect: Dialect, lowered: &LoweredSource) -> Option<StepId> {
     StepId::new(find_workspace_block(dialect, lowered)?.get("conflict")?.raw_text()?).ok()
 }
 
-/// Says that nobody has conflicts that this step could settle.
+/// Warns that no step has conflicts that the named step could resolve.
 pub(crate) fn warn_unused_resolver(dialect: Dialect, lowered: &LoweredSource, sink: &mut DiagnosticSink) {
     let Some(block) = find_workspace_block(dialect, lowered) else { return };
-    let why = "the step that it names comes right after none that has a worktree";
+    let why = "the step that it names does not directly follow a step with a worktree";
     warn_ignored(block, &["conflict"], &lowered.voice.translate_terms(why), sink);
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn check_extensions(dialect: Dialect, lowered: &LoweredSource, sink: 
     let mut own = Vec::new();
     for (id, block) in steps {
         if !matches!(kinds.get(id), Some(StepKindSpec::Gate(_)) | None) {
-            warn_ignored(block, &["quorum"], "only a gate is decided by people", sink);
+            warn_ignored(block, &["quorum"], "only a gate has approvals", sink);
         }
         match kinds.get(id).and_then(|kind| unused_reason(dialect, kind)) {
             Some(why) => warn_ignored(block, OF_WORKER, &lowered.voice.translate_terms(why), sink),
@@ -71,11 +71,11 @@ pub(crate) fn check_extensions(dialect: Dialect, lowered: &LoweredSource, sink: 
     check_merges(whole, &own, sink);
 }
 
-/// Why a step has no use for what is said about a worker, if it has none.
+/// Returns the reason why a step cannot use the fields of a worker, if it cannot.
 fn unused_reason(dialect: Dialect, kind: &StepKindSpec) -> Option<&'static str> {
     match kind {
         StepKindSpec::Work(_) => None,
-        // What a stage says is said for each of its items.
+        // The block of a stage applies to each of its items.
         StepKindSpec::Each(_) if dialect == Dialect::Swdl => None,
         StepKindSpec::Gate(_) | StepKindSpec::Wait(_) => Some("this step only waits"),
         StepKindSpec::Branch(_) => Some("this step only chooses"),
@@ -86,7 +86,7 @@ fn unused_reason(dialect: Dialect, kind: &StepKindSpec) -> Option<&'static str> 
     }
 }
 
-/// Every step of a workflow by its name.
+/// Returns the kind of every step of a workflow by its name.
 fn collect_step_kinds(scope: &StepScope) -> BTreeMap<&StepId, &StepKindSpec> {
     let mut found = BTreeMap::new();
     let mut todo = vec![scope];
@@ -109,7 +109,7 @@ fn find_extension_block(dialect: Dialect, node: YamlNode<'_>) -> Option<YamlNode
 fn check_merges(whole: Option<YamlNode<'_>>, own: &[YamlNode<'_>], sink: &mut DiagnosticSink) {
     let outer = whole.and_then(isolation_word).unwrap_or(SHARED);
     if let Some(block) = whole {
-        // It may be meant for the steps that have a worktree.
+        // The field may be meant for the steps that have a worktree.
         let shared = own.iter().all(|block| isolation_word(*block).unwrap_or(outer) == SHARED);
         warn_unused_merge(block, outer == SHARED && shared, None, sink);
     }
@@ -123,7 +123,7 @@ fn isolation_word(block: YamlNode<'_>) -> Option<&str> {
     block.get("isolation")?.raw_text()
 }
 
-/// The step that is asked to settle a conflict is one of this workflow.
+/// Checks that the conflict resolver is a step of this workflow.
 fn check_conflict(
     block: YamlNode<'_>,
     known: &BTreeSet<&str>,
@@ -142,7 +142,7 @@ fn check_conflict(
     );
 }
 
-/// Only what was done in a worktree is merged, and only what is merged can be in conflict.
+/// Warns of merge fields without effect: only changes in a worktree are merged, and only merges have conflicts.
 fn warn_unused_merge(
     block: YamlNode<'_>,
     shared: bool,
@@ -157,10 +157,10 @@ fn warn_unused_merge(
             "the work is done in the shared workspace, and there is nothing to merge",
             "write `isolation: worktree` beside it, or leave it out",
         ),
-        (false, true) => (&["conflict"], "`merge` is `false`", "leave it out, or merge"),
+        (false, true) => (&["conflict"], "`merge` is `false`", "remove it, or set `merge: true`"),
         (false, false) => return,
     };
-    // One mistake, however many fields it makes idle.
+    // Report one mistake once, even if several fields have no effect.
     if let Some(field) = names.iter().find_map(|name| block.field(name)) {
         let message = format!("`{}` changes nothing: {why}", field.key);
         let diagnostic = Diagnostic::new(Code::IgnoredField, block.source(), field.key_span, message);

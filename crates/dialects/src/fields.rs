@@ -1,7 +1,7 @@
-//! Reading fields: what each must be, said once, in the same words for every format.
+//! Reads fields, with the same diagnostics for every format.
 //!
-//! Owns the diagnostics for what is missing, unknown, mistyped or out of range. Refuses to know which fields a format
-//! has.
+//! Owns the diagnostics about fields that are missing, unknown, mistyped or out of range. Does not know the fields of a
+//! format.
 
 use std::{borrow::Cow, fmt, ops::RangeInclusive};
 
@@ -14,7 +14,7 @@ use crate::{
     yaml::{YamlField, YamlNode, YamlScalar},
 };
 
-/// A value and where it stands.
+/// A value and its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spanned<T> {
     pub value: T,
@@ -31,41 +31,40 @@ impl<T> Spanned<T> {
     }
 }
 
-/// Steps that were read and are still to be lowered. Each has a place of its own, so that what it is lowered to can take
-/// the place of those before it.
+/// Steps that are read but not lowered yet. Each is boxed, so that lowering one frees its memory for the result.
 pub type UnloweredSteps<T> = Vec<Box<T>>;
 
-/// The fields of one mapping, taken one by one; what is left at the end is unknown.
+/// The fields of one mapping, taken one by one. Those that remain at the end are unknown.
 #[derive(Debug)]
 pub struct FieldReader<'a> {
-    /// What it is, with its article, such as `a step`.
+    /// The name of the mapping with its article, such as `a step`.
     what: &'static str,
     node: YamlNode<'a>,
-    /// Where to say that a field is missing; where the mapping begins if nothing better is known.
+    /// The place of diagnostics about missing fields. None: the start of the mapping.
     head: Option<ExprSpan>,
     asked: Vec<&'static str>,
-    /// Which of the first fields have been asked for, as bits.
+    /// The indexes of the fields that were found, as bits; only the first 64.
     found: u64,
-    /// What is required and not there; reported at the end, because it may only be misspelt.
+    /// Required fields that are absent. They are reported at the end, because they may only be misspelt.
     missing: Vec<&'static str>,
-    /// Fields of the past, about which something else is said.
+    /// Fields of older versions, which have diagnostics of their own.
     retired: Vec<&'static str>,
 }
 
-/// As many fields as most mappings are asked for.
+/// The usual maximum number of requested fields.
 const ASKED: usize = 24;
 
-/// One field that was given.
+/// The value of one field.
 #[derive(Debug, Clone, Copy)]
 pub struct FieldValue<'a> {
     pub name: &'a str,
     pub node: YamlNode<'a>,
-    /// Whether it is one of a list of that name.
+    /// True if it is an item of a list of that name.
     item: bool,
 }
 
 impl<'a> FieldReader<'a> {
-    /// The fields of a mapping; none, and a diagnostic, if it is something else.
+    /// Opens a mapping. Reports a node of another type and returns None.
     pub fn from_node(
         node: YamlNode<'a>,
         what: &'static str,
@@ -87,7 +86,7 @@ impl<'a> FieldReader<'a> {
         })
     }
 
-    /// The same, said to be missing fields at the key under which it stands.
+    /// Opens the mapping of a field. Missing fields are reported at its key.
     pub fn from_field(
         field: YamlField<'a>,
         what: &'static str,
@@ -101,12 +100,12 @@ impl<'a> FieldReader<'a> {
         self.node
     }
 
-    /// Where the mapping begins, or its key.
+    /// Returns the start of the mapping, or its key.
     pub fn head_span(&self) -> ExprSpan {
         self.head.unwrap_or_else(|| self.node.first_line_span())
     }
 
-    /// A field that may be left out. One without a value counts as left out.
+    /// Reads an optional field. One without a value counts as absent.
     pub fn optional(&mut self, name: &'static str) -> Option<FieldValue<'a>> {
         self.asked.push(name);
         let (place, field) = self.node.find_field(name)?;
@@ -128,39 +127,40 @@ impl<'a> FieldReader<'a> {
         given
     }
 
-    /// Lets fields be there that are not looked at.
+    /// Accepts fields that are not read.
     pub fn allow_fields(&mut self, names: &[&'static str]) {
         self.asked.extend(names);
     }
 
-    /// The field by its name, with the place of that name.
+    /// Returns a field with the place of its key.
     pub fn field(&self, name: &str) -> Option<YamlField<'a>> {
         self.node.field(name)
     }
 
-    /// Whether a field of this name has been asked for.
+    /// True if a field of this name has been requested.
     pub fn was_requested(&self, name: &str) -> bool {
         self.asked.contains(&name)
     }
 
-    /// A field that there once was, if it is there. It is never named to anyone who did not write it.
+    /// Returns a field of older versions. Its name never appears in suggestions.
     pub fn take_retired(&mut self, name: &'static str) -> Option<YamlField<'a>> {
         self.retired.push(name);
         self.field(name)
     }
 
-    /// Refuses every field that was not asked for.
+    /// Refuses every field that was not requested.
     pub fn finish(self, sink: &mut DiagnosticSink) {
         self.report_unknown(sink, Code::UnknownField, |_| None);
     }
 
-    /// The same, where some fields that are not of this mapping are of another: `elsewhere` says what to do with one.
+    /// Refuses every field that was not requested. `elsewhere` returns a hint for fields that belong to another
+    /// mapping.
     pub fn finish_with(self, sink: &mut DiagnosticSink, elsewhere: impl Fn(&str) -> Option<String>) {
         self.report_unknown(sink, Code::UnknownField, elsewhere);
     }
 
-    /// Warns of every field that was not asked for: the format lets others add their own. One that seems to be meant
-    /// for a field that is missing is refused.
+    /// Warns of every field that was not requested: the format is open to additional fields. Refuses one that is
+    /// probably a misspelling of a missing field.
     pub fn finish_open(self, sink: &mut DiagnosticSink) {
         self.report_unknown(sink, Code::IgnoredField, |_| None);
     }
@@ -176,7 +176,7 @@ impl<'a> FieldReader<'a> {
             if self.asked.contains(&field.key) || self.retired.contains(&field.key) {
                 continue;
             }
-            // A merge has been refused, and what it would have brought is not missing.
+            // A merge key has been refused; fields that it would have provided are not missing.
             if field.value.source().slice(field.key_span) == "<<" {
                 self.missing.clear();
                 continue;
@@ -200,7 +200,7 @@ impl<'a> FieldReader<'a> {
             };
             sink.push(diagnostic);
         }
-        // All at once, because they are missing at the same place.
+        // One diagnostic for all, because they share one place.
         if !self.missing.is_empty() {
             let message = format!("{} needs {}", self.what, join_names(&self.missing));
             sink.push(Diagnostic::new(Code::MissingField, self.node.source(), self.head_span(), message));
@@ -208,7 +208,7 @@ impl<'a> FieldReader<'a> {
     }
 }
 
-/// So much of a text as is worth showing in a message.
+/// Returns the part of a text that a message shows.
 pub(crate) fn shorten_text(text: &str) -> Cow<'_, str> {
     const MOST: usize = 60;
     let line = text.lines().next().unwrap_or_default();
@@ -219,7 +219,7 @@ pub(crate) fn shorten_text(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Names of which all are meant.
+/// Joins quoted names with "and".
 fn join_names(names: &[&str]) -> String {
     match names {
         [first @ .., last] if !first.is_empty() => format!("{} and `{last}`", quote_names(first)),
@@ -227,7 +227,7 @@ fn join_names(names: &[&str]) -> String {
     }
 }
 
-/// Names in a row, for a message.
+/// Joins quoted names with commas.
 fn quote_names(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
@@ -237,7 +237,7 @@ impl<'a> FieldValue<'a> {
         FieldValue { name, node, item: false }
     }
 
-    /// What it is called in a message.
+    /// Returns the name that messages use.
     fn display_name(self) -> String {
         let article = if self.item { "an item of " } else { "" };
         format!("{article}`{}`", self.name)
@@ -251,7 +251,7 @@ impl<'a> FieldValue<'a> {
         Diagnostic::new(code, self.node.source(), self.node.first_line_span(), message)
     }
 
-    /// Says that the value is not what it must be.
+    /// Builds the diagnostic about a value of another type.
     pub fn diagnose_type(self, expected: impl fmt::Display) -> Diagnostic {
         self.to_diagnostic(
             Code::WrongType,
@@ -259,7 +259,7 @@ impl<'a> FieldValue<'a> {
         )
     }
 
-    /// Text. A number or a boolean without quotes is not.
+    /// Reads a text. Refuses an unquoted number or boolean.
     pub fn read_text(self, sink: &mut DiagnosticSink) -> Option<Spanned<&'a str>> {
         match self.node.scalar() {
             Some(YamlScalar::Text(text)) => Some(Spanned::new(text, self.span())),
@@ -276,7 +276,7 @@ impl<'a> FieldValue<'a> {
         }
     }
 
-    /// Text with something in it.
+    /// Reads a text that is not blank.
     pub fn read_non_empty_text(self, sink: &mut DiagnosticSink) -> Option<Spanned<&'a str>> {
         let text = self.read_text(sink)?;
         if text.value.trim().is_empty() {
@@ -286,7 +286,7 @@ impl<'a> FieldValue<'a> {
         Some(text)
     }
 
-    /// Says that there is nothing in it.
+    /// Reports an empty value.
     pub fn report_empty(self, sink: &mut DiagnosticSink) {
         sink.push(self.to_diagnostic(Code::NoValue, format!("{} is empty", self.display_name())));
     }
@@ -308,7 +308,7 @@ impl<'a> FieldValue<'a> {
         None
     }
 
-    /// A whole number within a range.
+    /// Reads a whole number within a range.
     pub fn read_whole_number(
         self,
         range: RangeInclusive<u32>,
@@ -318,13 +318,13 @@ impl<'a> FieldValue<'a> {
         u32::try_from(number.value).ok().map(|value| Spanned::new(value, number.span))
     }
 
-    /// A length of time as a whole number of milliseconds, at least so many.
+    /// Reads a duration as a whole number of milliseconds, at least `least`.
     pub fn read_millis(self, least: u64, sink: &mut DiagnosticSink) -> Option<Spanned<Millis>> {
         let meant = self.node.raw_text().and_then(|raw| DurationUnits::All.parse(raw).ok());
         self.read_integer(least..=limits::TIMEOUT, meant.map(|length| length.0), sink).map(|n| n.map(Millis))
     }
 
-    /// A whole number; what was `meant`, where that is not one and can be told.
+    /// Reads a whole number. `meant` is the suggestion for a value that is not one.
     fn read_integer(
         self,
         range: RangeInclusive<u64>,
@@ -367,7 +367,7 @@ impl<'a> FieldValue<'a> {
         }
     }
 
-    /// Any finite number.
+    /// Reads a finite number.
     pub fn read_number(self, sink: &mut DiagnosticSink) -> Option<Spanned<f64>> {
         match self.node.scalar() {
             #[allow(clippy::cast_precision_loss, reason = "a count of anything is far below that")]
@@ -380,7 +380,7 @@ impl<'a> FieldValue<'a> {
         }
     }
 
-    /// One of a closed set of words.
+    /// Reads one of a closed set of words.
     pub fn read_one_of<T: Copy>(self, words: &[(&str, T)], sink: &mut DiagnosticSink) -> Option<Spanned<T>> {
         let names = || words.iter().map(|(word, _)| *word);
         let listed = || quote_names(&names().collect::<Vec<_>>());
@@ -400,10 +400,10 @@ impl<'a> FieldValue<'a> {
         None
     }
 
-    /// A length of time that is more than nothing.
+    /// Reads a duration above zero.
     pub fn read_duration(self, units: DurationUnits, sink: &mut DiagnosticSink) -> Option<Spanned<Millis>> {
         let Some(text) = self.node.raw_text().filter(|_| !self.node.is_null()) else {
-            sink.push(self.diagnose_type(format!("a length of time, such as `{}`", units.example())));
+            sink.push(self.diagnose_type(format!("a duration, such as `{}`", units.example())));
             return None;
         };
         if text.is_empty() {
@@ -421,7 +421,8 @@ impl<'a> FieldValue<'a> {
                     }
                     None => {
                         let (example, known) = (units.example(), units.quoted_names());
-                        diagnostic.with_hint(format!("write it such as `{example}`; units are {known}"))
+                        diagnostic
+                            .with_hint(format!("write a duration such as `{example}`; units are {known}"))
                     }
                 });
                 None
@@ -429,12 +430,12 @@ impl<'a> FieldValue<'a> {
         }
     }
 
-    /// The items of a list, each under the name of the list.
+    /// Reads the items of a list, each under the name of the list.
     pub fn read_list(self, sink: &mut DiagnosticSink) -> Option<Vec<FieldValue<'a>>> {
         Some(self.read_items(sink)?.collect())
     }
 
-    /// The same, one after the other.
+    /// Reads the items of a list as an iterator.
     pub fn read_items(
         self,
         sink: &mut DiagnosticSink,
@@ -452,13 +453,13 @@ impl<'a> FieldValue<'a> {
         Some(items.map(move |node| FieldValue { item: true, ..FieldValue::new(self.name, node) }))
     }
 
-    /// The items of a list of words. A word that stands alone is refused, and read as the list of one that was meant.
+    /// Reads the items of a list of words. A single word is refused, and read as a list of one.
     pub fn read_word_list(self, sink: &mut DiagnosticSink) -> impl Iterator<Item = FieldValue<'a>> + use<'a> {
         let is_word = matches!(self.node.scalar(), Some(YamlScalar::Text(text)) if !text.trim().is_empty());
         self.read_items(sink).into_iter().flatten().chain(is_word.then_some(self))
     }
 
-    /// A name that is safe wherever a name goes.
+    /// Reads a name that is safe in paths and messages.
     pub fn read_name<T>(
         self,
         make: impl FnOnce(&str) -> Result<T, IdError>,
@@ -480,7 +481,7 @@ impl<'a> FieldValue<'a> {
     }
 }
 
-/// `010` is ten here and eight elsewhere.
+/// True for a number such as `010`, which is ten here and eight in other languages.
 fn has_leading_zero(raw: &str) -> bool {
     let digits = raw.trim_start_matches(['+', '-']);
     digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit())

@@ -1,9 +1,9 @@
 //! The four formats that Skein reads.
 //!
-//! A [`SourceFile`] is read to a tree that knows where each value stands; [`detect`] says which format it is; that
-//! format's module reads its fields and lowers them to the IR; the plan's problems are put back at their places in the
-//! source. What comes out is a definition, or [`Diagnostic`]s that say what, where, why and what to do. Nothing here
-//! reads a file, a clock or the environment: other files are asked of a [`Project`].
+//! A [`SourceFile`] is parsed to a tree that keeps the place of each value. [`detect_dialect`] determines the format.
+//! The module of the format reads the fields and lowers them to the IR. Problems of the plan are mapped back to places
+//! in the source. The result is a definition, or [`Diagnostic`]s with the problem, its place, the reason and a hint.
+//! This crate never reads a file, a clock or the environment: a [`Project`] provides other files.
 
 mod agentcore;
 mod aip15;

@@ -1,4 +1,4 @@
-//! A source from what a disk or a network gave. Refuses to know how to read either.
+//! Makes a source from bytes. Does not know how to read a disk or a network.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use skein_core::{expr::ExprSpan, limits};
 
 use crate::{code::Code, diagnostic::Diagnostic, source::SourceFile};
 
-/// The source in what was read, or why there is none. Whoever reads may stop after one byte more than the limit.
+/// Makes a source from the bytes that were read, or a diagnostic. The caller may stop reading one byte after the limit.
 pub fn load_source(name: &str, read: Result<Vec<u8>, String>) -> Result<Arc<SourceFile>, Diagnostic> {
     let empty = || SourceFile::new(name, "");
     let bytes = match read {
@@ -16,7 +16,7 @@ pub fn load_source(name: &str, read: Result<Vec<u8>, String>) -> Result<Arc<Sour
             return Err(Diagnostic::new(Code::CannotRead, &empty(), ExprSpan::default(), message));
         }
     };
-    // Before anything that costs as much as the file is long.
+    // Checked before any work that grows with the size of the file.
     if bytes.len() > limits::SOURCE_BYTES {
         return Err(diagnose_too_large(&empty()));
     }
@@ -25,7 +25,8 @@ pub fn load_source(name: &str, read: Result<Vec<u8>, String>) -> Result<Arc<Sour
         .map_err(|error| diagnose_not_utf8(name, error.as_bytes(), error.utf8_error().valid_up_to()))
 }
 
-/// The diagnostic for a source that is over the limit; how far is not known of one that was not read to its end.
+/// Builds the diagnostic for a source above the size limit. It cannot give the size, because the file may not have been
+/// read to its end.
 pub(crate) fn diagnose_too_large(source: &Arc<SourceFile>) -> Diagnostic {
     let message = format!("this file has more than {} bytes", limits::SOURCE_BYTES);
     let hint = "split it into workflows that call one another";
@@ -35,7 +36,7 @@ pub(crate) fn diagnose_too_large(source: &Arc<SourceFile>) -> Diagnostic {
 fn diagnose_not_utf8(name: &str, bytes: &[u8], valid: usize) -> Diagnostic {
     let shown = SourceFile::new(name, String::from_utf8_lossy(bytes));
     let span = ExprSpan::new(valid, valid + char::REPLACEMENT_CHARACTER.len_utf8());
-    let message = format!("this file is not UTF-8: the byte {:#04x} means nothing here", bytes[valid]);
+    let message = format!("this file is not UTF-8: the byte {:#04x} is invalid here", bytes[valid]);
     let hint = match bytes {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "it looks like UTF-16: save it as UTF-8",
         _ => "save it as UTF-8",

@@ -1,4 +1,4 @@
-//! What every format needs while it lowers: somewhere to say things, the places, and the project around it.
+//! Shared state of all formats while they lower: the diagnostics, the places of steps, and the project.
 
 use std::sync::Arc;
 
@@ -22,22 +22,22 @@ use crate::{
     yaml::{YamlField, YamlNode, YamlTree},
 };
 
-/// A format's workflow in the IR, and the way back.
+/// A format's workflow in the IR, and the map back to the source.
 #[derive(Debug)]
 pub struct LoweredSource {
     pub workflow: Workflow,
     pub places: SourceMap,
     pub voice: &'static DialectTerms,
-    /// Every source that a call names, under the name that the call has.
+    /// The source of every call, under the name that the call uses.
     pub calls: Vec<Arc<SourceFile>>,
-    /// What the project has put in the place of what the source says.
+    /// The values that the project's overrides replace.
     pub overridden: Vec<OverriddenField>,
-    /// What sources say of who is asked before steps.
+    /// The approval classes that sources set for steps.
     pub claims: ApprovalClaims,
 }
 
 impl LoweredSource {
-    /// A workflow that nothing was put over, and of whose steps nobody says who is asked.
+    /// A workflow without overrides and without approval classes.
     pub fn new(
         workflow: Workflow,
         (places, calls): (SourceMap, Vec<Arc<SourceFile>>),
@@ -54,27 +54,27 @@ impl LoweredSource {
     }
 }
 
-/// A value that a project has put in the place of one of a source.
+/// A value of a source that an override of the project replaces.
 #[derive(Debug, Clone)]
 pub struct OverriddenField {
     /// The field, such as `stages.plan.roles.primary.model`.
     pub field: String,
     pub value: Value,
-    /// What it was. None: the source does not say.
+    /// The previous value. None if the source has none.
     pub before: Option<Value>,
-    /// Where it stands.
+    /// The file of the override.
     pub source: Arc<SourceFile>,
     pub span: ExprSpan,
 }
 
-/// One lowering.
+/// The state of one lowering.
 pub(crate) struct LoweringContext<'a> {
     pub sink: &'a mut DiagnosticSink,
     pub project: &'a dyn Project,
-    /// Where steps stand; put into the places at the end.
+    /// The places of steps; moved to the source map at the end.
     steps: Vec<(StepId, ExprSpan, u32)>,
     calls: Vec<Arc<SourceFile>>,
-    /// What the step before had.
+    /// The policy of the previous step.
     policy: SharedStepPolicy,
     voice: &'static DialectTerms,
 }
@@ -95,7 +95,7 @@ impl<'a> LoweringContext<'a> {
         }
     }
 
-    /// Where everything stands, and the sources that are called.
+    /// Returns the map back to the source, and the sources that are called.
     pub fn into_source_map(
         self,
         tree: YamlTree,
@@ -105,28 +105,28 @@ impl<'a> LoweringContext<'a> {
         (SourceMap::new(tree, self.steps, workflow, step), self.calls)
     }
 
-    /// Makes room for so many steps.
+    /// Reserves memory for steps.
     pub fn reserve_steps(&mut self, steps: usize) {
         self.steps.reserve_exact(steps);
     }
 
-    /// A step that is as the one before it shares what that one has.
+    /// Shares the policy of the previous step if it is equal.
     pub fn share_policy(&mut self, step: &mut Step) {
         step.policy.share_if_equal(&mut self.policy);
     }
 
-    /// Says where a step stands that is a field of a mapping.
+    /// Records the place of a step that is a field of a mapping.
     pub fn add_step_field(&mut self, id: &StepId, field: YamlField<'_>) {
         self.steps.push((id.clone(), field.key_span, field.value.number()));
     }
 
-    /// Says where a step stands that is an item of a list; its id is the place to show.
+    /// Records the place of a step that is an item of a list. Diagnostics point at its id.
     pub fn add_step_item(&mut self, id: &StepId, node: YamlNode<'_>, key: &str) {
         let head = node.get(key).unwrap_or(node).first_line_span();
         self.steps.push((id.clone(), head, node.number()));
     }
 
-    /// The place to show of a step that has been said.
+    /// Returns the place that diagnostics about a recorded step point at.
     pub fn step_span(&self, id: &StepId) -> Option<ExprSpan> {
         self.steps.iter().find(|(of, ..)| of == id).map(|(_, head, _)| *head)
     }
@@ -135,12 +135,12 @@ impl<'a> LoweringContext<'a> {
         self.sink.push(diagnostic);
     }
 
-    /// Warns of fields that are there and change nothing.
+    /// Warns of fields that have no effect.
     pub fn warn_ignored(&mut self, node: YamlNode<'_>, names: &[&str], why: &str) {
         warn_ignored(node, names, why, self.sink);
     }
 
-    /// An expression that was read, or what is wrong with it, at its place.
+    /// Returns a parsed expression, or reports its error at its place.
     pub fn accept_expression(
         &mut self,
         node: YamlNode<'_>,
@@ -159,7 +159,7 @@ impl<'a> LoweringContext<'a> {
         None
     }
 
-    /// The name under which a called workflow is planned. A workflow that is not there is reported here.
+    /// Resolves the name under which a called workflow is planned. Reports a workflow that does not exist.
     pub fn resolve_called_workflow(
         &mut self,
         given: FieldValue<'_>,
@@ -186,7 +186,7 @@ impl<'a> LoweringContext<'a> {
     }
 }
 
-/// Warns of fields that are there and change nothing.
+/// Warns of fields that have no effect.
 pub(crate) fn warn_ignored(node: YamlNode<'_>, names: &[&str], why: &str, sink: &mut DiagnosticSink) {
     for field in names.iter().filter_map(|name| node.field(name)) {
         let message = format!("`{}` changes nothing: {why}", field.key);

@@ -1,4 +1,4 @@
-//! Names that must differ to every reader: to a person, and to a file system that folds case.
+//! Checks that names are distinct: to a person, and on a file system that ignores case.
 
 use std::{
     borrow::Cow,
@@ -13,13 +13,13 @@ use crate::{
     diagnostic::{Diagnostic, DiagnosticSink},
 };
 
-/// Refuses names that look the same or fold to the same, and are not.
+/// Refuses different names that are equal after case folding and Unicode normalization.
 pub fn refuse_twins<'a>(
     names: impl Iterator<Item = (&'a str, ExprSpan)> + Clone,
     what: &str,
     sink: &mut DiagnosticSink,
 ) {
-    // Where folding changes none, no two fold to the same.
+    // If folding changes no name, no two are equal after it.
     if names.clone().all(|(name, _)| matches!(fold_name(name), Cow::Borrowed(_))) {
         return;
     }
@@ -27,16 +27,16 @@ pub fn refuse_twins<'a>(
     for (name, span) in names {
         let (first, at) = *seen.entry(fold_name(name)).or_insert((name, span));
         if first != name {
-            let message = format!("{what} `{name}` differs from `{first}` only in how it is written");
+            let message = format!("{what} `{name}` differs from `{first}` only in case or Unicode form");
             let source = sink.source.clone();
             let diagnostic = Diagnostic::new(Code::TwinNames, &source, span, message);
-            let hint = "on some file systems the two would be one";
+            let hint = "on some file systems they are the same name";
             sink.push(diagnostic.with_related(at, "the other is here").with_hint(hint));
         }
     }
 }
 
-/// Refuses a name that is there twice, also where an alias is why. Says whether each is there once.
+/// Refuses a duplicate name, also one that comes from an alias. Returns true if there is none.
 pub fn refuse_duplicates<'a>(
     names: impl Iterator<Item = (&'a str, ExprSpan)> + Clone,
     what: &str,
@@ -54,7 +54,7 @@ pub fn refuse_duplicates<'a>(
                 let message = format!("there is {what} `{name}` already");
                 let diagnostic = Diagnostic::new(Code::DuplicateName, &sink.source.clone(), span, message);
                 sink.push(match *first.get() {
-                    first if first == span => diagnostic.with_label("it is here, and again by an alias"),
+                    first if first == span => diagnostic.with_label("repeated by an alias"),
                     first => diagnostic.with_label("again here").with_related(first, "first here"),
                 });
             }

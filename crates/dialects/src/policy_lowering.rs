@@ -1,8 +1,8 @@
-//! Who is asked before each step, and who may not start it at all: the strictest of what the step, its workflow, its tool,
-//! the action and the project say.
+//! Lowers approvals: the approvers of each step, and whether it may start at all. The strictest of the step, its
+//! workflow, its tool, the action and the project counts.
 //!
-//! Owns how classes and policies become the table of a step. What a policy says is the policy's own; refuses to know how
-//! anything is looked up.
+//! Owns the conversion of classes and policies to the policy of a step. Does not evaluate policies itself, and does not
+//! know how files are found.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,22 +36,22 @@ use crate::{
     yaml::YamlNode,
 };
 
-/// What is said of steps, by their names.
+/// The approval classes of steps, by name.
 pub(crate) type ApprovalClaims = BTreeMap<String, StepApprovalClaims>;
 
-/// So often a governance may extend another.
+/// The maximum depth of `extends` between governance resources.
 const DEPTH: usize = 8;
 
-/// What is said of one step.
+/// The approval classes of one step.
 #[derive(Debug, Clone)]
 pub(crate) struct StepApprovalClaims {
     pub claims: Vec<ApprovalClaim>,
-    /// What does the work, where that is a tool that is described.
+    /// The tool of the step, if it has a description.
     pub tool: Option<Arc<Aip15Tool>>,
     pub risk: Option<u8>,
 }
 
-/// A class of approval, and who says so.
+/// A class of approval and its origin.
 #[derive(Debug, Clone)]
 pub(crate) struct ApprovalClaim {
     pub class: ApprovalClass,
@@ -62,7 +62,7 @@ pub(crate) struct ApprovalClaim {
 pub(crate) enum ClaimOrigin {
     Step,
     Workflow,
-    /// Something with a name, such as a tool.
+    /// A named origin, such as a tool.
     Named(String),
     Host,
 }
@@ -78,7 +78,7 @@ impl ClaimOrigin {
     }
 }
 
-/// Puts into every step who is asked before it, and whether it may start at all. An undo is never held up.
+/// Sets the approvers of every step, or denies its start. An undo never needs approval.
 pub(crate) fn apply_policies(
     dialect: Dialect,
     lowered: &mut LoweredSource,
@@ -107,19 +107,19 @@ pub(crate) fn apply_policies(
     govern.report_problems(places, sink);
 }
 
-/// The work of governing one workflow.
+/// The state of lowering the policies of one workflow.
 struct PolicyLowering<'a> {
     project: &'a dyn Project,
     person: PolicyPrincipal,
-    /// What was looked up. None: it is not there, or cannot be read.
+    /// The policies so far. None if one does not exist or cannot be read.
     policies: BTreeMap<String, Option<Arc<PolicyDocument>>>,
-    /// Policies that are named and not there, and by which step.
+    /// Policies that do not exist, with the origin and the step that name them.
     missing: Vec<(String, ClaimOrigin, StepId)>,
     roles: BTreeSet<String>,
-    /// Roles without anybody that were told of.
+    /// Empty roles that have been reported.
     nobody: BTreeSet<String>,
     unkept: BTreeSet<String>,
-    /// What is wrong with policies that are named.
+    /// The errors in policies that are named.
     broken: Vec<Diagnostic>,
     floor: Option<ApprovalFloor>,
 }
@@ -167,14 +167,14 @@ impl PolicyLowering<'_> {
         self.warn_empty_roles(step, places, sink);
     }
 
-    /// Puts what was found into the step.
+    /// Applies the findings to the step.
     fn apply_rulings(
         &mut self,
         step: &mut Step,
         rulings: Vec<(ApprovalClaim, PolicyFinding, Option<String>)>,
     ) {
         let missing = rulings.iter().find_map(|(.., missing)| missing.clone());
-        // Of what is equally strict, what is said by the stricter class is told.
+        // Among equally strict findings, the one with the stricter class is reported.
         let told = rulings.iter().max_by_key(|(claim, finding, _)| {
             (finding.decision.strictness(), approval_strictness(&claim.class))
         });
@@ -197,7 +197,7 @@ impl PolicyLowering<'_> {
             }
             PolicyDecision::Deny => {
                 policy.denied = Some(why.clone());
-                // Nobody may let it start, unless somebody is named who may.
+                // No approval can override the denial, unless an escalation names approvers.
                 if policy.escalation.is_empty() {
                     policy.holds.remove(&ErrorClass::Governance);
                 }
@@ -206,7 +206,7 @@ impl PolicyLowering<'_> {
         policy.ruling = (!quiet).then_some(ApprovalRuling { class, from, why, missing });
     }
 
-    /// What one claim comes to.
+    /// Evaluates one claim.
     fn judge_claim(
         &mut self,
         claim: &ApprovalClaim,
@@ -259,19 +259,19 @@ impl PolicyLowering<'_> {
         found
     }
 
-    /// Roles that are asked and have nobody in them.
+    /// Warns of approver roles without people.
     fn warn_empty_roles(&mut self, step: &Step, places: &SourceMap, sink: &mut DiagnosticSink) {
         let first = step.policy.approval.iter().flat_map(|approval| &approval.approvers);
         let levels = step.policy.escalation.iter().flat_map(|level| &level.approvers);
         for approver in first.chain(levels) {
             let Approver::Role(role) = approver else { continue };
             if !self.roles.contains(role) && self.nobody.insert(role.clone()) {
-                let message =
-                    format!("there is nobody in the role `{role}`, which is asked before this step");
+                let message = format!("nobody has the role `{role}`, which must approve this step");
                 let (source, span) = claim_location(places, &step.id, &ClaimOrigin::Step);
                 let diagnostic = Diagnostic::new(Code::NobodyInRole, &source, span, message);
                 sink.push(
-                    diagnostic.with_hint(format!("put people into it: `{role} = [\"ada\"]` below `[roles]`")),
+                    diagnostic
+                        .with_hint(format!("assign people to it: `{role} = [\"ada\"]` below `[roles]`")),
                 );
             }
         }
@@ -294,8 +294,8 @@ impl PolicyLowering<'_> {
             uses.iter().map(|(name, source, span)| NameUse { name, source, span: *span }).collect();
         catalog::check_names(CatalogKind::Policy, uses, self.project, sink);
         for name in self.unkept {
-            let message = format!("the policy `{name}` asks for what nobody here sees to");
-            let hint = "`skein validate` of its file says what that is";
+            let message = format!("the policy `{name}` has parts that are not supported");
+            let hint = "run `skein validate` on its file to list them";
             let span = places.tree.root().first_line_span();
             let span = ExprSpan { end: span.start, ..span };
             sink.push(
@@ -305,7 +305,7 @@ impl PolicyLowering<'_> {
     }
 }
 
-/// Where it is said who is asked before a step, or the step itself.
+/// Returns the place of an approval class, or else the step itself.
 fn claim_location(places: &SourceMap, step: &StepId, from: &ClaimOrigin) -> (Arc<SourceFile>, ExprSpan) {
     let node = places.step_node(step);
     let field = |node: YamlNode<'_>, name: &str| {
@@ -326,7 +326,7 @@ fn claim_location(places: &SourceMap, step: &StepId, from: &ClaimOrigin) -> (Arc
     found.unwrap_or_else(whole)
 }
 
-/// What does the work, as a policy is asked about it.
+/// The worker of a step, as the subject of a policy request.
 struct PolicySubject<'a> {
     class: &'static str,
     action: Option<&'a str>,
@@ -380,7 +380,7 @@ impl<'a> PolicySubject<'a> {
     }
 }
 
-/// Whether somebody who may do this can change anything. Nothing said is to read and to edit.
+/// True if these capabilities allow changes. No capabilities mean reading and editing.
 fn can_write(capabilities: &[WorkerCapability]) -> bool {
     capabilities.is_empty() || capabilities.iter().any(|one| *one != WorkerCapability::Read)
 }
@@ -388,7 +388,7 @@ fn can_write(capabilities: &[WorkerCapability]) -> bool {
 /// The governance of the domains of a workflow.
 struct DomainGovernance {
     by_domain: BTreeMap<String, IoaGovernance>,
-    /// Those of the workflow, in its order.
+    /// The domains of the workflow, in its order.
     own: Vec<String>,
 }
 
@@ -414,7 +414,7 @@ impl DomainGovernance {
         DomainGovernance { by_domain, own }
     }
 
-    /// That of the agent's own domain, or of the first domain of the workflow that has one.
+    /// Returns the governance of the agent's domain, or of the first domain of the workflow that has one.
     fn governance_for(&self, work: &WorkSpec, project: &dyn Project) -> Option<&IoaGovernance> {
         if self.by_domain.is_empty() {
             return None;
@@ -428,7 +428,7 @@ impl DomainGovernance {
     }
 }
 
-/// A governance with all that those say which it extends.
+/// Fills in the fields of a governance from those that it extends.
 fn resolve_extends(mut governance: IoaGovernance, project: &dyn Project) -> IoaGovernance {
     for _ in 0..DEPTH {
         let Some(parent) = governance.extends.take() else { break };
@@ -439,7 +439,7 @@ fn resolve_extends(mut governance: IoaGovernance, project: &dyn Project) -> IoaG
     governance
 }
 
-/// Every step, those inside others included.
+/// Visits every step, including nested ones.
 pub(crate) fn for_each_step(workflow: &mut Workflow, mut each: impl FnMut(&mut Step)) {
     let mut todo: Vec<&mut StepScope> = vec![&mut workflow.scope];
     while let Some(scope) = todo.pop() {

@@ -1,4 +1,5 @@
-//! What surrounds a source: the other files and names that it may refer to. Whoever has a disk implements it.
+//! The environment of a source: the other files and names that it may refer to. A crate with access to a disk
+//! implements it.
 
 use std::sync::Arc;
 
@@ -6,34 +7,34 @@ use skein_core::{builder::ApprovalClass, expr::ExprSpan, ir::WorkerCapability, t
 
 use crate::{policy::PolicyPrincipal, source::SourceFile};
 
-/// How a source names another workflow.
+/// A reference from a source to another workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkflowReference<'a> {
-    /// A path from the folder of the file that names it.
+    /// A path relative to the folder of the file that names it.
     Path(&'a str),
     /// The id of a workflow of the project.
     Id(&'a str),
 }
 
-/// Why a workflow that was named is not there.
+/// The reason why a workflow was not found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowNotFound {
     pub why: String,
-    /// Names that would have been found, to guess what was meant.
+    /// Names that exist, for suggestions.
     pub known: Vec<String>,
 }
 
-/// A sort of name that sources use and projects define.
+/// A kind of name that sources use and projects define.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CatalogKind {
     Workflow,
     Agent,
     Tool,
-    /// Who does the work of tools.
+    /// An implementation of tools.
     Driver,
-    /// What tools can implement.
+    /// An operation that tools implement.
     Action,
-    /// When something is started.
+    /// A schedule that starts something.
     Routine,
     Skill,
     /// A server of tools (MCP).
@@ -42,7 +43,7 @@ pub enum CatalogKind {
     Context,
     Domain,
     Governance,
-    /// Who may do what, and who is asked first.
+    /// Permissions and required approvals.
     Policy,
     Role,
     Secret,
@@ -66,7 +67,7 @@ impl CatalogKind {
         CatalogKind::Secret,
     ];
 
-    /// One of them, and many.
+    /// Returns the singular and the plural of its name.
     pub fn singular_and_plural(self) -> (&'static str, &'static str) {
         match self {
             CatalogKind::Workflow => ("workflow", "workflows"),
@@ -87,7 +88,7 @@ impl CatalogKind {
     }
 }
 
-/// The least that a project asks before any work, and where it says so.
+/// The minimum approval that a project requires before any work, and its place in the configuration.
 #[derive(Debug, Clone)]
 pub struct ApprovalFloor {
     pub class: ApprovalClass,
@@ -95,89 +96,89 @@ pub struct ApprovalFloor {
     pub span: ExprSpan,
 }
 
-/// Asked for everything that is not in the source itself.
+/// Provides everything that is not in the source itself.
 pub trait Project {
-    /// The source of a workflow that another one names. Two names for one file give sources of the same key.
+    /// Returns the source of a workflow that another one names. Two names for one file yield sources with the same key.
     fn resolve_workflow(
         &self,
         from: &SourceFile,
         reference: WorkflowReference<'_>,
     ) -> Result<Arc<SourceFile>, WorkflowNotFound>;
 
-    /// The names of a sort that the project defines; if it defines none, nothing can be said about any. A tool or an
-    /// action of a known version is there as `id@major`, too.
+    /// Returns the names of a kind that the project defines. If there are none, names of that kind cannot be checked. A
+    /// tool or an action of a known version is also listed as `id@major`.
     fn catalog_names(&self, _: CatalogKind) -> Vec<String> {
         Vec::new()
     }
 
-    /// Returns true if there is a file at a path from the folder of a source. Where there is no disk, every file is there.
+    /// Returns true if there is a file at a path relative to the folder of a source. Without a disk, every file exists.
     fn has_file(&self, _from: &SourceFile, _path: &str) -> bool {
         true
     }
 
-    /// The file that describes a tool: by its id, or by its id and major version as `id@major`.
+    /// Returns the file that describes a tool: by its id, or by its id and major version as `id@major`.
     fn find_tool(&self, _: &str) -> Option<Arc<SourceFile>> {
         None
     }
 
-    /// The file that describes an action, by its id as that of a tool.
+    /// Returns the file that describes an action, by its id in the same notation as a tool's.
     fn find_action(&self, _: &str) -> Option<Arc<SourceFile>> {
         None
     }
 
-    /// The files of the tools that implement an action.
+    /// Returns the files of the tools that implement an action.
     fn find_tools_for(&self, _: &str) -> Vec<Arc<SourceFile>> {
         Vec::new()
     }
 
-    /// The files that describe secrets.
+    /// Returns the files that describe secrets.
     fn secret_sources(&self) -> Vec<Arc<SourceFile>> {
         Vec::new()
     }
 
-    /// The file of a policy, or of a resource of kind Governance, by its name.
+    /// Returns the file of a policy, or of a resource of kind Governance, by its name.
     fn find_policy(&self, _: &str) -> Option<Arc<SourceFile>> {
         None
     }
 
-    /// The files of all resources of kind Governance.
+    /// Returns the files of all resources of kind Governance.
     fn governance_sources(&self) -> Vec<Arc<SourceFile>> {
         Vec::new()
     }
 
-    /// The least that is asked before any work, whatever its source says.
+    /// Returns the minimum approval before any work, independent of its source.
     fn approval_floor(&self) -> Option<ApprovalFloor> {
         None
     }
 
-    /// Who would begin a run.
+    /// Returns the principal that would start a run.
     fn current_principal(&self) -> PolicyPrincipal {
         PolicyPrincipal::default()
     }
 
-    /// The time, for what is granted for a while.
+    /// Returns the time, for grants that expire.
     fn now(&self) -> Timestamp {
         Timestamp::default()
     }
 
-    /// What an agent may do, where the project says so, and the domain that it is of.
+    /// Returns the capabilities of an agent, if the project sets them, and its domain.
     fn agent_profile(&self, _: &str) -> (Vec<WorkerCapability>, Option<String>) {
         (Vec::new(), None)
     }
 
-    /// Overrides for a workflow of this id, where the project has any.
+    /// Returns the overrides for the workflow, if the project has any.
     fn override_source(&self) -> Option<Arc<SourceFile>> {
         None
     }
 }
 
-/// A source by itself.
+/// A source without a project.
 impl Project for () {
     fn resolve_workflow(
         &self,
         _: &SourceFile,
         _: WorkflowReference<'_>,
     ) -> Result<Arc<SourceFile>, WorkflowNotFound> {
-        Err(WorkflowNotFound { why: "there is no project around this source".to_owned(), known: Vec::new() })
+        Err(WorkflowNotFound { why: "this source is not part of a project".to_owned(), known: Vec::new() })
     }
 }

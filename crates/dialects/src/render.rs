@@ -1,4 +1,4 @@
-//! Diagnostics as people and programs see them: the source line with carets for people, an object for programs.
+//! Renders diagnostics: the source line with carets for people, an object for programs.
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
@@ -11,15 +11,14 @@ use crate::{
     source::SourceFile,
 };
 
-/// For people, with or without colour.
+/// Renders a diagnostic for people, with or without colour.
 pub fn render_text(diagnostic: &Diagnostic, colour: bool) -> String {
     let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
     let title = severity_level(diagnostic.severity).primary_title(diagnostic.message.as_str());
     let title = title.id(diagnostic.code.as_str());
     let mut main = Group::with_title(title);
     for (source, labels) in group_by_source(&diagnostic.labels) {
-        // Of a source that is empty or could not be read, and for what stands for many, there is nothing to show but the
-        // name.
+        // Show only the name of a source that is empty or could not be read, and of a diagnostic that stands for many.
         main = match source.text.is_empty() || diagnostic.count > 1 {
             true => main.element(Origin::path(source.name.as_str())),
             false => main.element(build_snippet(source, &labels)),
@@ -51,7 +50,7 @@ fn severity_level(severity: Severity) -> Level<'static> {
     }
 }
 
-/// The labels of each source, the source of the problem first.
+/// Groups labels by source, the source of the problem first.
 fn group_by_source(labels: &[DiagnosticLabel]) -> Vec<(&SourceFile, Vec<(usize, &DiagnosticLabel)>)> {
     let mut groups: Vec<(&SourceFile, Vec<(usize, &DiagnosticLabel)>)> = Vec::new();
     let mut seen: BTreeMap<*const SourceFile, usize> = BTreeMap::new();
@@ -69,7 +68,7 @@ fn build_snippet<'a>(
     source: &'a SourceFile,
     labels: &[(usize, &'a DiagnosticLabel)],
 ) -> Snippet<'a, annotate_snippets::Annotation<'a>> {
-    // Lines are counted in what is given, and most of a large source is not shown.
+    // The renderer counts the lines of its input, and most of a large source is not shown.
     let (part, line) = source.lines_around(labels.iter().map(|(_, label)| label.span));
     let annotations = labels.iter().map(|(number, label)| {
         let kind = if *number == 0 { AnnotationKind::Primary } else { AnnotationKind::Context };
@@ -83,12 +82,12 @@ fn build_snippet<'a>(
     Snippet::source(&source.text[part]).line_start(line).path(source.name.as_str()).annotations(annotations)
 }
 
-/// A range of the source within a part of it.
+/// Converts a range of the source to one of a part of it.
 fn relative_range(range: Range<usize>, part: &Range<usize>) -> Range<usize> {
     range.start - part.start..range.end - part.start
 }
 
-/// For programs.
+/// Renders a diagnostic for programs.
 pub fn render_json(diagnostic: &Diagnostic) -> Value {
     let place = diagnostic.primary_label();
     let position = place.source.position(place.span.start);

@@ -1,8 +1,8 @@
-//! JSON Schemas of the formats, for editors. What a schema cannot say, only checking a source does.
+//! JSON Schemas of the formats, for editors. Rules beyond a schema are only checked with the source.
 
 use crate::detect::Dialect;
 
-/// The JSON Schema of a format, of AIP-15 that of its front matter: draft 2020-12, as text.
+/// Returns the JSON Schema of a format (of the front matter for AIP-15): draft 2020-12, as text.
 pub fn dialect_schema(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::AgentCore => include_str!("../schemas/agentcore.json"),

@@ -1,7 +1,7 @@
-//! Secrets that a step asks for and may not have, as far as a source and its project can tell.
+//! Checks access to secrets, as far as a source and its project allow.
 //!
-//! Owns what is said about one that is for other tools or workflows. Whoever begins a run may have it for another reason, by
-//! a role or a name; then only the run can tell.
+//! Owns the diagnostics about secrets that are restricted to other tools or workflows. If a secret names roles or
+//! users, only the run can decide.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::{
     project::Project,
 };
 
-/// Refuses what no run could have.
+/// Refuses secrets that no run of the workflow could get.
 pub(crate) fn check_secret_access(lowered: &LoweredSource, project: &dyn Project, sink: &mut DiagnosticSink) {
     let mut described: Option<BTreeMap<String, SecretDeclaration>> = None;
     let mut open: Vec<&StepScope> = vec![&lowered.workflow.scope];
@@ -49,14 +49,14 @@ fn step_works(step: &Step) -> impl Iterator<Item = &WorkSpec> {
     own.into_iter().chain(step.undo.iter().map(|undo| &undo.work))
 }
 
-/// The secrets that a project describes. A file that is wrong is told of where it is checked.
+/// Reads the secrets that a project describes. Errors in the files are reported where they are checked.
 fn read_all_secrets(project: &dyn Project) -> BTreeMap<String, SecretDeclaration> {
     let files = project.secret_sources().into_iter();
     let read = files.flat_map(|source| read_secrets(source).unwrap_or_default());
     read.map(|secret| (secret.slug.clone(), secret)).collect()
 }
 
-/// What the step says, and its tool.
+/// Returns the secrets of the step and of its tool.
 fn requested_secrets(work: &WorkSpec, project: &dyn Project) -> Vec<String> {
     let described = tool_name(work).and_then(|name| project.find_tool(name));
     let of_tool = described.and_then(|source| read_tool(source, project).ok()).map(|tool| tool.secrets);
@@ -81,7 +81,8 @@ fn diagnose_refused_secret(
         Some(node) => (node.source(), node.first_line_span()),
         None => (&sink.source, ExprSpan::new(0, 0)),
     };
-    let message = format!("`{}` may not have the secret `{}`: it is for others", step.id, secret.slug);
+    let message =
+        format!("`{}` may not use the secret `{}`: it is restricted to others", step.id, secret.slug);
     let who: Vec<String> = secret.reveal.iter().flatten().map(ToString::to_string).collect();
     let hint = match who.is_empty() {
         true => "`access.reveal` in SECRETS.md names nobody".to_owned(),
@@ -91,7 +92,7 @@ fn diagnose_refused_secret(
 }
 
 impl SecretDeclaration {
-    /// Whether no person could make it be for this.
+    /// True if no principal that starts a run could get it.
     fn is_never_for(&self, tool: Option<&str>, workflow: &str) -> bool {
         let may = |one: &SecretPrincipal| match one {
             SecretPrincipal::Role(_) | SecretPrincipal::User(_) => true,

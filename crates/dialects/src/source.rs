@@ -1,4 +1,4 @@
-//! A source: one file's name and text, and where its lines are. Refuses to know how the text was come by.
+//! A source: the name and text of one file, and its line starts. Does not know where the text comes from.
 
 use std::{
     ops::Range,
@@ -10,13 +10,13 @@ use skein_core::expr::ExprSpan;
 /// One file as it was read.
 #[derive(Debug, Clone)]
 pub struct SourceFile {
-    /// What people are shown: the path as they gave it.
+    /// The path as the user gave it, for messages.
     pub name: String,
-    /// What it is called within its project, wherever the project is looked at from. Plans hold it, so that the same
-    /// sources have the same hash.
+    /// The name of the file within its project, independent of the working directory. Plans contain it, so that the
+    /// same sources have the same hash.
     pub key: String,
     pub text: String,
-    /// Where each line starts, once something is to be shown.
+    /// The start of each line, computed when first needed.
     lines: OnceLock<Vec<u32>>,
 }
 
@@ -40,7 +40,7 @@ impl SourceFile {
         })
     }
 
-    /// The same source, under this key.
+    /// Returns the same source with this key.
     pub fn with_key(self: Arc<SourceFile>, key: String) -> Arc<SourceFile> {
         Arc::new(SourceFile { key, ..Arc::unwrap_or_clone(self) })
     }
@@ -52,7 +52,7 @@ impl SourceFile {
         SourcePosition { line, column: before.chars().count() + 1 }
     }
 
-    /// The bytes that a span covers, kept within the text and between characters.
+    /// Returns the bytes that a span covers, clamped to the text and to character boundaries.
     pub fn byte_range(&self, span: ExprSpan) -> Range<usize> {
         let floor = |at: u32| {
             let mut at = (at as usize).min(self.text.len());
@@ -65,7 +65,7 @@ impl SourceFile {
         start..floor(span.end).max(start)
     }
 
-    /// The whole lines that hold all of some spans, and the number of the first.
+    /// Returns the whole lines that contain the spans, and the number of the first.
     pub fn lines_around(&self, spans: impl Iterator<Item = ExprSpan>) -> (Range<usize>, usize) {
         let ranges = spans.map(|span| self.byte_range(span));
         let whole = ranges.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or_default();

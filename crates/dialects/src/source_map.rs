@@ -1,7 +1,7 @@
-//! From a place in the IR back to the source.
+//! Maps places in the IR back to the source.
 //!
-//! A format says where each of its steps stands and which of its fields became which field of the IR; the rest of a
-//! path is walked in the tree. Nothing is remembered for each field, so a large source costs no more than its steps.
+//! A format records the place of each step and the renames of its fields; the rest of a path is resolved in the tree.
+//! Nothing is stored per field, so the cost of a large source only depends on its steps.
 
 use std::{
     cell::OnceCell,
@@ -16,37 +16,37 @@ use crate::{
     yaml::{YamlNode, YamlTree},
 };
 
-/// How the fields of the IR are called in a format, longest first where one begins like another. Where one has several
-/// names, the first that is there is meant. A `*` is any one name, the same on both sides.
+/// The source names of the IR's fields, longest first where one is a prefix of another. If a field has several names,
+/// the first that exists counts. A `*` matches any one name, the same on both sides.
 pub type FieldRenames = &'static [(&'static str, &'static str)];
 
 /// A place in some source.
 pub(crate) type SourceLocation = (Arc<SourceFile>, ExprSpan);
 
-/// Where things of one workflow stand.
+/// The places of one workflow.
 #[derive(Debug)]
 pub struct SourceMap {
     pub tree: YamlTree,
     workflow: FieldRenames,
     step: FieldRenames,
-    /// Each step, the place to show for it, and its node.
+    /// Each step, the place that diagnostics show, and its node.
     steps: Vec<(StepId, ExprSpan, u32)>,
-    /// The numbers of those by name, once something is to be shown.
+    /// The indexes of the steps by name, computed when first needed.
     numbers: OnceCell<HashMap<StepId, usize>>,
-    /// Fields of the workflow that have no name of their own in the source: the node, and where in its text the
-    /// field starts if that can be told.
+    /// Fields of the workflow without a name of their own in the source: the node, and the start of the field in its
+    /// text if known.
     parts: BTreeMap<String, (u32, Option<u32>)>,
-    /// The steps in which the undo of others is written.
+    /// The steps that undo others.
     undos: BTreeMap<StepId, StepId>,
-    /// Steps of which some fields are written in the step around them.
+    /// Steps with fields that are written in the enclosing step.
     around: BTreeMap<StepId, StepId>,
-    /// Where something has been said about the document itself. A name of a list about which something was said is not
-    /// in the workflow, so that those after it have other numbers there.
+    /// The places of diagnostics about the document itself. An item of a list with a diagnostic is not in the workflow,
+    /// so the items after it have other indexes there.
     said: BTreeSet<u32>,
 }
 
 impl SourceMap {
-    /// Of several steps of one name, the first is meant.
+    /// Creates a map. If several steps have one name, the first counts.
     pub fn new(
         tree: YamlTree,
         steps: Vec<(StepId, ExprSpan, u32)>,
@@ -58,12 +58,12 @@ impl SourceMap {
         SourceMap { tree, workflow, step, steps, numbers, parts, undos, around, said }
     }
 
-    /// Says where reading found something to say.
+    /// Sets the places of diagnostics from reading.
     pub(crate) fn set_reported(&mut self, places: BTreeSet<u32>) {
         self.said = places;
     }
 
-    /// A place that is one of a list of artifacts, and those before it in the list.
+    /// Returns the place from the start of a list of artifacts to the end of an item in it.
     pub(crate) fn find_artifacts_until(&self, at: &ProblemLocation) -> Option<(YamlNode<'_>, ExprSpan)> {
         let list = at.field.split_once('[')?.0;
         if !["takes", "gives", "exports"].contains(&list) {
@@ -74,7 +74,7 @@ impl SourceMap {
         Some((list, ExprSpan { end, ..list.span() }))
     }
 
-    /// What is written at a place, all of it.
+    /// Returns the node at a place, if it exists as a whole.
     pub(crate) fn find_node(&self, at: &ProblemLocation) -> Option<YamlNode<'_>> {
         let (step, field) = self.resolve_step_field(at);
         let (node, renames) = match step {
@@ -87,32 +87,32 @@ impl SourceMap {
         })
     }
 
-    /// Says where a field of the workflow stands that is a part of some text.
+    /// Records the place of a workflow's field that is a part of some text.
     pub fn add_text_part(&mut self, field: String, node: u32, start: Option<u32>) {
         self.parts.insert(field, (node, start));
     }
 
-    /// Says that the undo of a step is a step of its own in the source.
+    /// Records that the undo of a step is a step of its own in the source.
     pub fn add_undo(&mut self, step: StepId, undo: StepId) {
         self.undos.insert(step, undo);
     }
 
-    /// Says that fields of a step can stand in the one around it.
+    /// Records that fields of a step can be in the enclosing step.
     pub fn add_enclosing_step(&mut self, step: StepId, around: StepId) {
         self.around.insert(step, around);
     }
 
-    /// Every step with where it is written.
+    /// Returns every step with its node.
     pub fn steps(&self) -> impl Iterator<Item = (&StepId, YamlNode<'_>)> {
         self.steps.iter().map(|(id, _, node)| (id, self.tree.node(*node)))
     }
 
-    /// Where a step is written.
+    /// Returns the node of a step.
     pub fn step_node(&self, step: &StepId) -> Option<YamlNode<'_>> {
         self.find_step(step).map(|(_, node)| node)
     }
 
-    /// The place to show for a step, and where it is written.
+    /// Returns the place that diagnostics show for a step, and its node.
     fn find_step(&self, step: &StepId) -> Option<(ExprSpan, YamlNode<'_>)> {
         let numbers = self.numbers.get_or_init(|| {
             let backwards = self.steps.iter().enumerate().rev();
@@ -156,7 +156,7 @@ impl SourceMap {
         nearest.or_else(around).unwrap_or_else(|| (node.source().clone(), head))
     }
 
-    /// The step in which a field is written, and the field there.
+    /// Returns the step that contains a field, and the name of the field there.
     fn resolve_step_field<'a>(&'a self, at: &'a ProblemLocation) -> (Option<&'a StepId>, &'a str) {
         let undo = at.step.as_ref().and_then(|step| self.undos.get(step));
         match undo.zip(at.field.strip_prefix("undo.")) {
@@ -165,7 +165,7 @@ impl SourceMap {
         }
     }
 
-    /// What to show for the workflow as a whole: its first field.
+    /// Returns the place for the workflow as a whole: its first field.
     fn workflow_span(&self) -> ExprSpan {
         let first = self.tree.root().fields().and_then(|mut fields| fields.next());
         first.map_or(self.tree.root().first_line_span(), |field| field.key_span)
@@ -180,7 +180,7 @@ fn locate_part(node: YamlNode<'_>, start: Option<u32>, span: Option<ExprSpan>) -
     (node.source().clone(), place)
 }
 
-/// The names that a field may have in the source: those of the first pattern that fits.
+/// Returns the names that a field may have in the source: those of the first pattern that matches.
 fn source_field_names(field: &str, renames: FieldRenames) -> Vec<String> {
     let Some((first, _)) = renames.iter().find(|(from, _)| match_pattern(field, from).is_some()) else {
         return vec![field.to_owned()];
@@ -193,7 +193,7 @@ fn source_field_names(field: &str, renames: FieldRenames) -> Vec<String> {
     .collect()
 }
 
-/// What the `*` of a pattern stands for in a field, and what follows the pattern.
+/// Returns the text that the `*` of a pattern matches in a field, and the rest after the pattern.
 fn match_pattern<'a>(field: &'a str, pattern: &str) -> Option<(&'a str, &'a str)> {
     let (before, after) = pattern.split_once('*').unwrap_or((pattern, ""));
     let rest = field.strip_prefix(before)?;
@@ -203,15 +203,15 @@ fn match_pattern<'a>(field: &'a str, pattern: &str) -> Option<(&'a str, &'a str)
     (rest.is_empty() || rest.starts_with(['.', '['])).then_some((name, rest))
 }
 
-/// How much of a path is in a tree.
+/// The part of a path that exists in a tree.
 enum FieldPathMatch<'a> {
     Whole(YamlNode<'a>),
-    /// The place of the last part that is there: the key of a field, or an item.
+    /// The place of the last segment that exists: the key of a field, or an item.
     Part(SourceLocation),
     Nothing,
 }
 
-/// The node at a path such as `a.b[2]`, or the nearest above it.
+/// Resolves a path such as `a.b[2]` to its node, or to the nearest existing place above it.
 fn walk_path<'a>(from: YamlNode<'a>, path: &str, said: &BTreeSet<u32>) -> FieldPathMatch<'a> {
     let mut node = from;
     let mut last = FieldPathMatch::Nothing;
@@ -233,9 +233,9 @@ fn walk_path<'a>(from: YamlNode<'a>, path: &str, said: &BTreeSet<u32>) -> FieldP
     FieldPathMatch::Whole(node)
 }
 
-/// An item by its number in the workflow, where names that could not be read are not.
+/// Returns an item by its index in the workflow, which does not count items that could not be read.
 fn nth_item<'a>(list: YamlNode<'a>, index: usize, said: &BTreeSet<u32>) -> Option<YamlNode<'a>> {
-    // One that stands alone is read as a list of one.
+    // A single value is read as a list of one.
     let Some(mut items) = list.items() else {
         return Some(list).filter(|_| index == 0 && list.raw_text().is_some());
     };

@@ -1,6 +1,6 @@
-//! Steps that can run at the same time and change the same workspace.
+//! Finds steps that can run at the same time and change the same workspace.
 //!
-//! Owns the search, which costs little more than reading the graph. Refuses to know how a format says it.
+//! Owns the search, whose cost is nearly linear in the size of the graph. Does not know the syntax of any format.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use skein_core::{
 
 use crate::workspace_path::normalize_path;
 
-/// Two steps of which neither waits for the other.
+/// Two steps without a dependency between them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OverlappingSteps<'a> {
     pub first: &'a StepId,
@@ -19,12 +19,12 @@ pub(crate) struct OverlappingSteps<'a> {
     pub workspace: &'a str,
 }
 
-/// Pairs of steps that may change one workspace at once: at least one if there is any, and at most so many.
+/// Returns pairs of steps that may change one workspace at once: at least one if there is any, and at most `most`.
 ///
-/// Of the steps in one workspace, each is asked about the one before it in an order in which none comes before what it
-/// waits for. If all of those wait for one another, directly or not, then all of them do.
+/// Each step is compared with the previous one in the same workspace, in topological order. If each of them depends on
+/// its predecessor, directly or not, then all steps of the workspace are ordered.
 pub(crate) fn find_shared_workspaces(scope: &StepScope, most: usize) -> Vec<OverlappingSteps<'_>> {
-    // One at a time never meet, and one alone meets no other.
+    // Steps that run one at a time never overlap, and neither does a single step.
     if scope.concurrency == Some(1)
         || scope.steps.iter().filter_map(|step| changed_workspace(step)).nth(1).is_none()
     {
@@ -50,7 +50,7 @@ pub(crate) fn find_shared_workspaces(scope: &StepScope, most: usize) -> Vec<Over
     apart.map(pair).collect()
 }
 
-/// The workspace that a step may change, if it shares one.
+/// Returns the workspace that a step may change, if it shares one.
 fn changed_workspace(step: &Step) -> Option<&str> {
     let StepKindSpec::Work(work) = &step.kind else { return None };
     let check = work.check.as_ref().map(|check| &check.worker);
@@ -67,14 +67,14 @@ fn may_change(worker: &WorkerSpec) -> bool {
         .any(|capability| matches!(capability, WorkerCapability::Edit | WorkerCapability::RunCommands))
 }
 
-/// The steps of a graph, none before what it waits for.
+/// The steps of a graph in topological order.
 struct DependencyOrder {
     after: Vec<Vec<usize>>,
     sorted: Vec<usize>,
 }
 
 impl DependencyOrder {
-    /// None if steps go in a circle. Names that are not there are left out.
+    /// Sorts the steps. None if there is a dependency cycle. Unknown names are left out.
     fn from_scope(scope: &StepScope) -> Option<DependencyOrder> {
         let numbers: BTreeMap<&StepId, usize> =
             scope.steps.iter().enumerate().map(|(at, step)| (&step.id, at)).collect();
@@ -97,8 +97,8 @@ impl DependencyOrder {
         (sorted.len() == after.len()).then_some(DependencyOrder { after, sorted })
     }
 
-    /// Of up to 64 questions, those where the second does not wait for the first. One walk over the graph answers them
-    /// all, with one bit for each.
+    /// Returns those of up to 64 pairs in which the second does not depend on the first. One walk over the graph
+    /// answers them all, with one bit for each.
     fn find_unordered(&self, questions: &[(usize, usize)]) -> Vec<(usize, usize)> {
         let mut reached = vec![0u64; self.after.len()];
         for (bit, (first, _)) in questions.iter().enumerate() {
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(pairs(vec![step("a", &[], Edit, None), step("b", &["a"], Edit, None)]), none);
         assert_eq!(pairs(vec![step("a", &[], Edit, None), step("b", &[], Read, None)]), none);
         assert_eq!(pairs(vec![step("a", &[], Edit, None), step("b", &[], RunCommands, Some("x"))]), none);
-        // Through a step that changes nothing.
+        // A dependency through a step that changes nothing.
         let chain = vec![
             step("a", &[], Edit, None),
             step("look", &["a"], Read, None),

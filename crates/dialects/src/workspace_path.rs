@@ -1,8 +1,8 @@
-//! Paths that a source names: relative, downwards, and never the control files of others.
+//! Paths in a source: relative, inside their folder, and never control files of other programs.
 
 use skein_core::agents;
 
-/// Why a path cannot be used.
+/// The reason why a path cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkspacePathError {
     Empty,
@@ -12,7 +12,7 @@ pub enum WorkspacePathError {
     /// It leaves the folder that it starts in.
     Upwards,
     Control,
-    /// It is where Git or an agent keeps what decides over its behaviour.
+    /// It is a file or folder that controls the behaviour of Git or an agent.
     ControlFile(&'static str),
 }
 
@@ -20,17 +20,17 @@ impl WorkspacePathError {
     pub fn explain(self) -> String {
         match self {
             WorkspacePathError::Empty => "it is empty".to_owned(),
-            WorkspacePathError::Absolute => "it does not start in the workspace".to_owned(),
-            WorkspacePathError::Home => "`~` means nothing here".to_owned(),
-            WorkspacePathError::Windows => "it has a `\\` or a drive in it".to_owned(),
+            WorkspacePathError::Absolute => "it is not relative to the workspace".to_owned(),
+            WorkspacePathError::Home => "`~` is not expanded here".to_owned(),
+            WorkspacePathError::Windows => "it contains a `\\` or a drive letter".to_owned(),
             WorkspacePathError::Upwards => "it leads out of the workspace".to_owned(),
-            WorkspacePathError::Control => "it has a control character in it".to_owned(),
+            WorkspacePathError::Control => "it contains a control character".to_owned(),
             WorkspacePathError::ControlFile(of) => format!("it is one of {of}'s own files"),
         }
     }
 }
 
-/// Whether a path stays below the folder that it starts in, and out of the files that decide what programs do.
+/// Checks that a path stays below its folder, and avoids the files that control other programs.
 pub fn check_workspace_path(path: &str) -> Result<(), WorkspacePathError> {
     check_relative(path)?;
     check_stays_inside(path)?;
@@ -40,7 +40,7 @@ pub fn check_workspace_path(path: &str) -> Result<(), WorkspacePathError> {
     }
 }
 
-/// Whether a relative path stays below the folder that it starts in, on all of its way.
+/// Checks that a relative path stays below its folder at every segment.
 pub fn check_stays_inside(path: &str) -> Result<(), WorkspacePathError> {
     let mut depth = 0i32;
     for segment in path.split('/') {
@@ -56,12 +56,12 @@ pub fn check_stays_inside(path: &str) -> Result<(), WorkspacePathError> {
     Ok(())
 }
 
-/// Whose own file a name is, wherever it stands: there is a `.git` in every submodule.
+/// Returns the program that owns a file of this name, in any folder: every submodule has a `.git`.
 pub fn control_file_owner(name: &str) -> Option<&'static str> {
     agents::find_folder_owner(name)
 }
 
-/// A path without what changes nothing, to compare it with others. Empty for the folder that it starts in.
+/// Normalizes a path for comparison. Empty for the folder itself.
 pub fn normalize_path(path: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in path.split('/') {
@@ -76,7 +76,7 @@ pub fn normalize_path(path: &str) -> String {
     segments.join("/")
 }
 
-/// Whether a path is relative, wherever it leads.
+/// Checks that a path is relative. It may lead anywhere.
 pub fn check_relative(path: &str) -> Result<(), WorkspacePathError> {
     let drive = path.as_bytes().get(1) == Some(&b':') && path.starts_with(|c: char| c.is_ascii_alphabetic());
     match path {

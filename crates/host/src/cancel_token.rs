@@ -1,6 +1,6 @@
-//! Something that is being done in this process, and can be called off by someone else.
+//! The cancel token: an operation of this process that another thread can cancel.
 //!
-//! Owns that whoever waits is woken, and that what is called off before it began does not begin.
+//! Owns the guarantees that waiters are woken, and that an operation cancelled before its start does not start.
 
 use std::{
     fmt,
@@ -19,13 +19,13 @@ pub struct CancelToken {
 #[derive(Default)]
 struct CancelState {
     stopped: bool,
-    /// What is done when it is called off.
+    /// The callbacks to call on cancellation.
     then: Vec<CancelCallback>,
 }
 
 impl fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stop").field("stopped", &self.is_cancelled()).finish_non_exhaustive()
+        f.debug_struct("CancelToken").field("stopped", &self.is_cancelled()).finish_non_exhaustive()
     }
 }
 
@@ -44,7 +44,7 @@ impl CancelToken {
         self.changed.notify_all();
     }
 
-    /// Done when it is called off, or now if it was.
+    /// Calls `act` on cancellation, or now if the token is cancelled already.
     pub fn call_on_cancel(&self, act: impl FnOnce() + Send + 'static) {
         let mut state = self.lock_state();
         if !state.stopped {
@@ -58,7 +58,7 @@ impl CancelToken {
         self.lock_state().stopped
     }
 
-    /// Waits so long. Whether nobody called it off.
+    /// Waits for this time. Returns true if the token was not cancelled.
     pub fn sleep(&self, length: Duration) -> bool {
         let waited = self.changed.wait_timeout_while(self.lock_state(), length, |state| !state.stopped);
         !waited.unwrap_or_else(PoisonError::into_inner).0.stopped

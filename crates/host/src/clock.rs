@@ -1,8 +1,8 @@
-//! What time it is.
+//! The clock of a host.
 //!
-//! Owns the one clock of a host: wall time that never goes back while the process lives and never stands still, also
-//! while the machine sleeps. A wall clock that is set forward is followed, so that deadlines are kept; one that is set
-//! back is not, so that nothing waits an hour for five seconds. Refuses to know what the time is for.
+//! Owns the one clock of a host: wall time that never goes back while the process lives and never stands still, even
+//! while the machine sleeps. A wall clock that is set forward is followed, so that deadlines are met. One that is set
+//! back is not, so that a wait of five seconds does not take an hour. Does not know what the time is used for.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -11,7 +11,7 @@ use skein_core::time::Timestamp;
 
 #[derive(Debug, Default)]
 pub struct Clock {
-    /// How far wall time was ahead of the time since boot, at most.
+    /// The maximum observed difference between wall time and the time since boot.
     ahead: AtomicI64,
 }
 
@@ -24,7 +24,7 @@ impl Clock {
         self.advance_to(read_millis(ClockId::Realtime), read_millis(ClockId::Boottime))
     }
 
-    /// From now on it is at least this late.
+    /// Moves the clock forward to at least this time.
     pub fn set_forward(&self, to: Timestamp) {
         self.advance_to(to.0, read_millis(ClockId::Boottime));
     }

@@ -1,9 +1,10 @@
-//! The decision inbox: a folder beside the state folder in which other users of the machine leave decisions for its owner.
+//! The decision inbox: a folder beside the state folder in which other users of the machine submit decisions to its
+//! owner.
 //!
-//! Owns its modes and what is believed of a file in it. Members of one group may make files there and nobody else; they
-//! cannot list the folder or touch one another's files. The file system says whose decision a file is, never its text: a
-//! user namespace, a program that claims to be somebody and a copy change nothing about the owner of a file. Files of the
-//! state folder's own user are refused, since every worker of a run has that user.
+//! Owns the modes of the folder and the trust in its files. Members of one group may create files there, nobody else;
+//! they cannot list the folder or touch one another's files. The author of a decision is the file's owner, never a name
+//! in its text: a user namespace, a program that claims to be somebody and a copy do not change the owner of a file.
+//! Files of the state folder's own user are rejected, since every worker of a run has that user.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -24,19 +25,19 @@ use skein_core::{
 
 use crate::{identity, random};
 
-/// A decision is a few lines; a reason may be longer.
+/// The maximum size of a request. A decision is a few lines; a reason may be longer.
 const REQUEST_BYTES: u64 = 64 * 1024;
-/// So many are taken at once.
+/// The maximum number of requests that are taken at once.
 const AT_ONCE: usize = 256;
-/// Answers that nobody fetched are removed after this.
+/// The time after which answers that nobody fetched are removed.
 const ANSWERS_LAST: Millis = Millis::from_hours(1);
 const ID_BYTES: usize = 16;
 
-/// A decision that somebody left.
+/// A decision that a user submitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionRequest {
-    /// The run, by its id or how that begins.
+    /// The run, by its id or a prefix of it.
     pub run: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
@@ -53,15 +54,15 @@ pub struct DecisionReply {
     pub message: String,
 }
 
-/// A request with what the file system knows about it.
+/// A request with the file's owner and time.
 #[derive(Debug)]
 pub struct ReceivedRequest {
     pub id: String,
     /// The user who wrote it.
     pub uid: u32,
-    /// When it was written; its writer cannot choose this.
+    /// The time at which it was written; the writer cannot choose it.
     pub at: Timestamp,
-    /// The request, or why it is none.
+    /// The request, or the reason why it is invalid.
     pub request: Result<DecisionRequest, String>,
 }
 
@@ -72,7 +73,7 @@ pub struct DecisionInbox {
 }
 
 impl DecisionInbox {
-    /// The inbox beside a state folder, whether or not it is there.
+    /// Returns the inbox beside a state folder, whether or not it exists.
     pub fn new(state: &Path) -> DecisionInbox {
         let mut name = state.file_name().unwrap_or_default().to_owned();
         name.push("-inbox");
@@ -83,14 +84,15 @@ impl DecisionInbox {
         &self.folder
     }
 
-    /// The folder of the answers.
+    /// Returns the folder of the answers.
     pub fn answers_folder(&self) -> PathBuf {
         self.folder.join("answers")
     }
 
-    /// Makes the inbox for a group, or gives it to that group. Its folder must be one of this user.
+    /// Creates the inbox for a group, or changes its group. The folder must belong to this user.
     pub fn open_to_group(&self, group: u32) -> io::Result<()> {
-        // Sticky, and no right to list it: whoever may leave something sees and removes nothing of others.
+        // The folder is sticky and cannot be listed: a user who may submit something cannot see or remove files of
+        // others.
         make_folder(&self.folder, group, 0o1730)?;
         make_folder(&self.answers_folder(), group, 0o750)?;
         let ignored = self.folder.join(".gitignore");
@@ -101,7 +103,7 @@ impl DecisionInbox {
         }
     }
 
-    /// Lets nobody else leave anything, if there is an inbox.
+    /// Prevents further submissions by others, if the inbox exists.
     pub fn close(&self) -> io::Result<()> {
         match open_folder(&self.folder) {
             Ok(folder) => Ok(fchmod(&folder, Mode::from_raw_mode(0o700))?),
@@ -110,7 +112,7 @@ impl DecisionInbox {
         }
     }
 
-    /// Leaves a request. Gives the id by which its answer is found.
+    /// Submits a request. Returns the id by which its answer is found.
     pub fn submit_request(&self, request: &DecisionRequest) -> io::Result<String> {
         let id = random::random_hex::<ID_BYTES>();
         let (new, path) = (self.folder.join(format!(".{id}")), self.folder.join(format!("{id}.json")));
@@ -121,17 +123,17 @@ impl DecisionInbox {
         Ok(id)
     }
 
-    /// Takes back a request that was not taken yet.
+    /// Withdraws a request that was not taken yet.
     pub fn withdraw(&self, id: &str) -> bool {
         fs::remove_file(self.folder.join(format!("{id}.json"))).is_ok()
     }
 
-    /// The answer to a request, if there is one by now.
+    /// Returns the answer to a request, if there is one by now.
     pub fn find_reply(&self, id: &str) -> Option<DecisionReply> {
         serde_json::from_slice(&fs::read(self.answers_folder().join(format!("{id}.json"))).ok()?).ok()
     }
 
-    /// Takes what was left. Each request is taken by one process alone.
+    /// Takes the submitted requests. Each request is taken by one process only.
     pub fn take_requests(&self) -> Vec<ReceivedRequest> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -143,7 +145,7 @@ impl DecisionInbox {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(&path);
         let left = opened.as_ref().ok().and_then(|file| file.metadata().ok());
-        // Only the process that removes it has it.
+        // Only the process that removes the file has the request.
         let is_taken = fs::remove_file(&path).is_ok();
         let (file, left) = opened.ok().zip(left).filter(|_| is_taken)?;
         let id = name.trim_end_matches(".json").to_owned();
@@ -176,15 +178,15 @@ impl DecisionInbox {
 /// Reads a request that was taken.
 fn read_request(file: File) -> Result<DecisionRequest, String> {
     let meta = file.metadata().map_err(|error| error.to_string())?;
-    // It was removed. One that still has a name was made elsewhere, perhaps by somebody else.
+    // The file was removed. One that still has a name was created elsewhere, perhaps by somebody else.
     if !meta.is_file() || meta.nlink() > 0 {
-        return Err("it is no file of its own".to_owned());
+        return Err("it is not a regular file with a single link".to_owned());
     }
     if meta.uid() == geteuid().as_raw() {
-        return Err("it was left by the owner of the state folder, who decides without the inbox".to_owned());
+        return Err("it is from the owner of the state folder, who decides without the inbox".to_owned());
     }
     if is_unmapped(meta.uid()) {
-        return Err("its user is not known in this user namespace".to_owned());
+        return Err("its user is not mapped in this user namespace".to_owned());
     }
     let mut text = Vec::new();
     file.take(REQUEST_BYTES + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
@@ -194,13 +196,13 @@ fn read_request(file: File) -> Result<DecisionRequest, String> {
     serde_json::from_slice(&text).map_err(|error| format!("it cannot be read: {error}"))
 }
 
-/// Returns true if a name is one that `leave` gives.
+/// Returns true if a name has the form that `submit_request` uses.
 fn is_request(name: &str) -> bool {
     let id = name.strip_suffix(".json");
     id.is_some_and(|id| id.len() == 2 * ID_BYTES && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Returns true if a user has no number in the namespace of this process: all of those look like one.
+/// Returns true if a user has no number in the user namespace of this process. All such users have the overflow number.
 fn is_unmapped(uid: u32) -> bool {
     let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
     let overflow = overflow.and_then(|text| text.trim().parse().ok()).unwrap_or(65_534);
@@ -223,7 +225,7 @@ fn make_folder(path: &Path, group: u32, mode: u32) -> io::Result<()> {
     }
     let folder = open_folder(path)?;
     fchown(&folder, None, Some(Gid::from_raw(group)))?;
-    // The group changes first: with the mode of the new group, the old one could leave something.
+    // The group changes first: with the new mode, the old group could submit something.
     Ok(fchmod(&folder, Mode::from_raw_mode(mode))?)
 }
 
@@ -267,7 +269,7 @@ mod tests {
         fs::hard_link(&whole, name("b")).unwrap();
         let taken = inbox.take_requests();
         assert_eq!(taken.len(), 1, "{taken:?}");
-        assert_eq!(taken[0].request, Err("it is no file of its own".to_owned()));
+        assert_eq!(taken[0].request, Err("it is not a regular file with a single link".to_owned()));
         assert!(whole.exists());
     }
 }

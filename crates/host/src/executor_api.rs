@@ -1,7 +1,8 @@
-//! Who does in the world what a run wants.
+//! The executor interface: the operations by which the loop starts work for a run.
 //!
-//! Owns the seam between the loop and the workers: attempts are started and stopped, things are published, and each
-//! reports its end exactly once. Refuses to know how: processes do it in earnest, and in a benchmark nothing does.
+//! Owns the interface between the loop and the workers: attempts are started and stopped, results are published, and
+//! each reports its end exactly once. Does not know the implementation: processes in production, nothing in a
+//! benchmark.
 
 use std::{fmt, sync::mpsc::Sender};
 
@@ -19,21 +20,21 @@ use crate::{
     workspace::Ledger,
 };
 
-/// A run as those who work for it see it.
+/// A run as an executor sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct ActiveRun<'a> {
     pub run: &'a RunId,
     pub plan: &'a Plan,
     pub state: &'a RunState,
-    /// What the host noted when it was begun.
+    /// The run settings, as JSON.
     pub about: &'a serde_json::Value,
     pub names: &'a StepPaths,
     pub ledger: &'a Ledger,
 }
 
-/// Does the work. Called by the loop, so nothing here may take long: what does is handed to a thread.
+/// Executes the work of runs. The loop calls it, so no method may take long: slow work is moved to a thread.
 pub trait Executor: Send + fmt::Debug {
-    /// Begins an attempt. It is over when `finish` is told so, which happens whatever becomes of it.
+    /// Starts an attempt. Its end is always reported through `finish`.
     fn start_attempt(
         &mut self,
         running: ActiveRun<'_>,
@@ -42,28 +43,29 @@ pub trait Executor: Send + fmt::Debug {
         finish: AttemptReporter,
     );
 
-    /// Ends an attempt early. Its end is still told.
+    /// Stops an attempt early. Its end is still reported.
     fn stop_attempt(&mut self, run: &RunId, attempt: AttemptId);
 
-    /// Makes ready what a run needs that is the same as another but for its name. The plan that it has then; why not.
+    /// Prepares the files of a run that repeats another one under a new id. Returns its plan, or the reason why it
+    /// cannot run.
     fn prepare_retry(&mut self, _: &RunId, plan: &Plan, _about: &serde_json::Value) -> Result<Plan, String> {
         Ok(plan.clone())
     }
 
-    /// Makes something known outside. May be asked again after a crash.
+    /// Publishes something outside of the run. May be called again after a crash.
     fn publish(&mut self, running: ActiveRun<'_>, item: Publication, published: PublicationReporter);
 
-    /// What is now durable of a run. Whoever tells others of runs hears it here.
+    /// Observes rows of a run that are durable now, for example to export telemetry.
     fn observe_batch(&mut self, _: ActiveRun<'_>, _: &JournalBatch) {}
 
-    /// Ends what earlier lives of the host left of runs, before anything of them is started again.
+    /// Ends the processes that earlier host processes left of these runs, before anything of them is started again.
     fn reap_orphans(&mut self, runs: &[RunId]);
 
-    /// The run is over here: nothing of it will be asked for any more.
+    /// Forgets a run: nothing more of it will be requested.
     fn forget_run(&mut self, run: &RunId);
 }
 
-/// Where the end of an attempt is told. One that is dropped untold tells that the attempt was lost.
+/// Reports the end of an attempt. If it is dropped without a report, the attempt counts as interrupted.
 #[derive(Debug)]
 pub struct AttemptReporter {
     to: Option<(Sender<HostMessage>, OwnedRunKey)>,
@@ -81,7 +83,7 @@ impl AttemptReporter {
 
     fn send_report(&mut self, report: AttemptReport) {
         if let Some((to, key)) = self.to.take() {
-            // A host that is gone needs no reports.
+            // A host that has ended needs no reports.
             let _ = to.send(HostMessage::Finished { key, attempt: self.attempt, report });
         }
     }
@@ -93,7 +95,7 @@ impl Drop for AttemptReporter {
     }
 }
 
-/// Where it is told that something was published, or why it never will be.
+/// Reports that something was published, or why it never will be.
 #[derive(Debug)]
 pub struct PublicationReporter {
     to: Option<(Sender<HostMessage>, OwnedRunKey)>,
@@ -118,6 +120,6 @@ impl PublicationReporter {
 
 impl Drop for PublicationReporter {
     fn drop(&mut self) {
-        self.send_report(Some("who was to do it is gone".to_owned()));
+        self.send_report(Some("the executor ended before it was published".to_owned()));
     }
 }

@@ -1,17 +1,17 @@
-//! The operating-system user behind a process, and whether the number that the kernel tells can be believed.
+//! The operating-system user of a process, and the check that the kernel's user id can be trusted.
 //!
-//! In a user namespace of its own making, anyone is whoever they like: user ids are mapped, and a process inside sees only the
-//! result. The map itself cannot be forged: one of all ids to themselves belongs to the machine's first namespace, and a
-//! container's map can only be repeated by whoever made the container.
+//! In a user namespace that a process creates itself, it can have any user id: ids are mapped, and a process inside
+//! sees only the result. The map itself cannot be forged. A map of all ids to themselves belongs to the initial
+//! namespace of the machine, and a container's map can only be repeated by the creator of the container.
 
 use std::{fs, io};
 
 use rustix::process::getuid;
 
-/// The map of the namespace that a machine starts with: every id is itself.
+/// The map of the initial namespace of a machine: every id is mapped to itself.
 const WHOLE: &str = "0 0 4294967295";
 
-/// The map of user ids of this process, one line for each range. None: this system knows no user namespaces.
+/// Returns the user id map of this process, one line per range, or `None` if the system has no user namespaces.
 pub fn read_user_map() -> io::Result<Option<String>> {
     match fs::read_to_string("/proc/self/uid_map") {
         Ok(text) => Ok(Some(normalize_map(&text))),
@@ -20,14 +20,14 @@ pub fn read_user_map() -> io::Result<Option<String>> {
     }
 }
 
-/// Lines with single spaces, so that maps can be compared.
+/// Normalizes the spaces in each line, so that maps can be compared.
 fn normalize_map(text: &str) -> String {
     let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Checks that the user of this process is who they seem to be: in the first namespace of the machine, or in the one in
-/// which the state folder was made (`made_in`).
+/// Checks that the user id of this process can be trusted: it is in the initial namespace of the machine, or in the one
+/// in which the state folder was created (`made_in`).
 pub fn check_identity(made_in: Option<&str>) -> Result<(), IdentityError> {
     match read_user_map().map_err(IdentityError::Unreadable)? {
         None => Ok(()),
@@ -36,23 +36,23 @@ pub fn check_identity(made_in: Option<&str>) -> Result<(), IdentityError> {
     }
 }
 
-/// The reason why the user of this process cannot be told.
+/// The reason why the user of this process cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     #[error("/proc/self/uid_map cannot be read: {0}")]
     Unreadable(io::Error),
     #[error(
-        "this process is in a user namespace (its map of user ids is `{map}`), in which anyone can take any user id"
+        "this process is in a user namespace (its map of user ids is `{map}`), in which a process can have any user id"
     )]
     Namespace { map: String },
 }
 
-/// The name of the user of this process.
+/// Returns the name of the user of this process.
 pub fn current_user() -> String {
     user_name(getuid().as_raw())
 }
 
-/// The name of a user, or its number where it has none.
+/// Returns the name of a user, or its number if it has no name.
 pub fn user_name(uid: u32) -> String {
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
     find_user_name(&users, uid).unwrap_or_else(|| format!("uid-{uid}"))
@@ -66,7 +66,7 @@ fn find_user_name(users: &str, uid: u32) -> Option<String> {
     })
 }
 
-/// The number of a group of this machine.
+/// Returns the number of a group of this machine.
 pub fn group_number(name: &str) -> Option<u32> {
     if let Ok(number) = name.parse() {
         return Some(number);

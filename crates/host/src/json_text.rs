@@ -1,13 +1,13 @@
-//! JSON that can be shown on a terminal: nothing in it that a terminal obeys or that turns the direction of reading.
+//! JSON that is safe to show on a terminal: without characters that control it or change the reading direction.
 //!
-//! Serialisers escape only what JSON must escape. Control characters of the second set, bidirectional controls and the
-//! separators of lines and paragraphs stay as they are, and whoever looks at a file with `cat` is shown something else.
+//! Serializers escape only what JSON requires. C1 control characters, bidirectional controls and line and paragraph
+//! separators stay as they are, so the output of `cat` can differ from the content of the file.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Whether a character is written as an escape in JSON that people look at.
+/// True if a character is escaped in JSON that people look at.
 fn is_escaped(c: char) -> bool {
     matches!(
         c,
@@ -20,7 +20,7 @@ fn is_escaped(c: char) -> bool {
     )
 }
 
-/// The same JSON with such characters as `\uXXXX`. Outside of strings JSON has none of them, so that the value stays.
+/// Returns the same JSON with such characters as `\uXXXX`. They occur only in strings, so the value does not change.
 pub fn escape_invisible(json: &str) -> Cow<'_, str> {
     if !json.contains(is_escaped) {
         return Cow::Borrowed(json);
@@ -35,19 +35,19 @@ pub fn escape_invisible(json: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Parses JSON whose integers all keep their value. One that needs more than 64 bits would be rounded in silence.
+/// Parses JSON and rejects integers beyond 64 bits, which would be rounded silently.
 pub fn parse_exact(text: &str) -> Result<Value, String> {
     let value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     match rounded_integer(text) {
-        Some(number) => Err(format!("the integer {number} is beyond 64 bits; write it as a text")),
+        Some(number) => Err(format!("the integer {number} does not fit into 64 bits; write it as a string")),
         None => Ok(value),
     }
 }
 
-/// The first integer of a JSON text that 64 bits do not hold.
+/// Returns the first integer of a JSON text that does not fit into 64 bits.
 fn rounded_integer(json: &str) -> Option<&str> {
     let is_number = |c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.' | 'e' | 'E');
-    // Every second piece between quotes is a string, once escaped quotes are passed over.
+    // Every second part between quotes is a string, if escaped quotes are skipped.
     let (mut rest, mut in_string) = (json, false);
     while let Some(at) = rest.find(|c: char| c == '"' || c == '\\' || !in_string && c.is_ascii_digit()) {
         match rest.as_bytes()[at] {

@@ -1,23 +1,23 @@
-//! What this machine can do for a host: which calls the kernel has.
+//! The kernel features that a host needs.
 //!
-//! Owns trying it. Refuses to conclude: what is done without is for who asks.
+//! Owns the probes. Does not decide how to continue without a feature: the caller does.
 
 use rustix::{
     fs::{CWD, Mode, OFlags, ResolveFlags, openat2},
     process::{PidfdFlags, child_subreaper, getpid, pidfd_open},
 };
 
-/// A call of the kernel that Skein relies on.
+/// A system call that Skein relies on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelFeature {
     pub name: &'static str,
-    /// What it is for.
+    /// The use that Skein makes of it.
     pub purpose: &'static str,
-    /// Why it cannot be used, if it cannot.
+    /// The reason why it is not available, if it is not.
     pub missing: Option<String>,
 }
 
-/// Tries the calls that not every kernel or container has.
+/// Probes the system calls that some kernels or containers lack.
 pub fn probe_kernel_features() -> Vec<KernelFeature> {
     let call = |name, purpose, tried: rustix::io::Result<()>| {
         let missing = tried.err().map(|error| std::io::Error::from(error).to_string());
@@ -25,11 +25,11 @@ pub fn probe_kernel_features() -> Vec<KernelFeature> {
     };
     let beneath = openat2(CWD, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::BENEATH);
     vec![
-        call("pidfd", "the end of a worker is seen, and never another process ended in its place", {
+        call("pidfd", "it detects the exit of a worker without signalling another process", {
             pidfd_open(getpid(), PidfdFlags::empty()).map(drop)
         }),
-        call("subreaper", "what a worker leaves behind is found", child_subreaper().map(drop)),
-        call("openat2", "no name in a workflow leads out of its folder", beneath.map(drop)),
+        call("subreaper", "it finds processes that a worker leaves behind", child_subreaper().map(drop)),
+        call("openat2", "it keeps file names of a workflow inside its folder", beneath.map(drop)),
     ]
 }
 

@@ -1,8 +1,8 @@
-//! Makes runs real on one machine: a journal that survives the process, workers that do not, workspaces, secrets.
+//! Executes runs on one machine: a journal that survives the process, workers, workspaces, secrets.
 //!
-//! Owns everything that touches the world on behalf of a run. Refuses to know the formats of sources, terminals and
-//! how to serve, and decides nothing: what a run does next is the core's `Driver`'s to say. Read [`host`] first, then [`store`] and
-//! [`hands`].
+//! Owns everything that touches the outside world on behalf of a run. Does not know source formats, terminals and
+//! servers, and decides nothing: the core's `Driver` determines what a run does next. Read [`host`] first, then
+//! [`store`] and [`executor_api`].
 
 pub mod agent;
 pub mod audit;

@@ -1,15 +1,15 @@
-//! Chance: bytes that nobody can foresee.
+//! Unpredictable random bytes.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    // The system has randomness long before anything of ours runs, and gives so few bytes whole.
+    // The system has enough randomness long before Skein starts, and returns a few bytes completely.
     let _ = getrandom(&mut bytes, GetRandomFlags::empty());
     bytes
 }
 
-/// The same as text.
+/// Returns random bytes as hexadecimal text.
 pub fn random_hex<const N: usize>() -> String {
     random_bytes::<N>().iter().map(|byte| format!("{byte:02x}")).collect()
 }

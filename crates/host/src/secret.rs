@@ -1,7 +1,8 @@
-//! Secrets: values that a step is given by name and that nothing may print.
+//! Secrets: values that a step is given by name and that must never be printed.
 //!
-//! Owns where they come from and that they are complete before anything starts. Refuses to be shown, compared or
-//! stored: the one way out is [`SecretValue::expose`], and what is written anywhere goes through [`crate::redact`].
+//! Owns where they come from, and the guarantee that they are complete before anything starts. A secret cannot be
+//! shown, compared or stored: the only access is [`SecretValue::expose`], and all written text goes through
+//! [`crate::redact`].
 
 use std::{collections::BTreeMap, env, fmt, io::Read, path::PathBuf, sync::Arc};
 
@@ -9,12 +10,12 @@ use rustix::fs::{Mode, OFlags, open};
 use serde::{Deserialize, Serialize};
 use skein_core::limits;
 
-/// A value that must not be seen. Prints as `***`; there is no other way to print it.
+/// A secret value. It prints as `***`; there is no other way to print it.
 #[derive(Clone)]
 pub struct SecretValue(Arc<str>);
 
 impl SecretValue {
-    /// The secret, if it can be kept: it must be long enough to be recognised in what is written.
+    /// Creates a secret. It must be long enough to be recognized in written text.
     pub fn new(text: &str) -> Result<SecretValue, SecretProblem> {
         match text {
             "" => Err(SecretProblem::Empty),
@@ -29,7 +30,7 @@ impl SecretValue {
         }
     }
 
-    /// The value itself, for the environment of the one process that it is for.
+    /// Returns the value itself, for the environment of the process that it is for.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -41,28 +42,28 @@ impl fmt::Debug for SecretValue {
     }
 }
 
-/// Why a value cannot be kept secret. Says nothing of the value.
+/// The reason why a value cannot be used as a secret. Does not contain the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SecretProblem {
     #[error("it is empty")]
     Empty,
-    #[error("it has less than {least} bytes, too few to keep it out of logs without hiding other text too")]
+    #[error("it has fewer than {least} bytes, too few to redact it in logs without hiding other text")]
     Short { least: usize },
     #[error("it has more than {most} bytes")]
     Long { most: usize },
-    #[error("it has a NUL in it, which no environment can hold")]
+    #[error("it contains a NUL byte, which an environment variable cannot hold")]
     Nul,
     #[error("it is not UTF-8")]
     NotText,
 }
 
-/// Where a secret comes from.
+/// The source of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SecretSource {
     /// A variable of Skein's own environment.
     Env(String),
-    /// A file that holds it. One line break at its end is not part of it.
+    /// A file that contains it. One line break at its end is not a part of the secret.
     File(PathBuf),
 }
 
@@ -77,7 +78,7 @@ impl fmt::Display for SecretSource {
 
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    #[error("the secret `{name}` is not there: {from} is not set")]
+    #[error("the secret `{name}` is not available: {from} is not set")]
     Unset { name: String, from: SecretSource },
     #[error("the secret `{name}` cannot be read from {from}: {error}")]
     Unreadable { name: String, from: SecretSource, error: std::io::Error },
@@ -96,7 +97,7 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// Reads every one of them. All that cannot be had are told at once.
+    /// Reads all secrets. All errors are returned together.
     pub fn load(from: &BTreeMap<String, SecretSource>) -> Result<Secrets, Vec<SecretError>> {
         let mut secrets = Secrets::default();
         let mut errors = Vec::new();
@@ -111,7 +112,7 @@ impl Secrets {
         if errors.is_empty() { Ok(secrets) } else { Err(errors) }
     }
 
-    /// The secrets that a step names, and no others.
+    /// Returns the secrets that a step names, and no others.
     pub fn select_named<'a>(
         &'a self,
         names: &'a [String],
@@ -123,7 +124,7 @@ impl Secrets {
         names.iter().map(one).collect()
     }
 
-    /// All of them, to be kept out of what is written.
+    /// Returns all secrets, for redaction.
     pub fn iter(&self) -> impl Iterator<Item = &SecretValue> {
         self.by_name.values()
     }
@@ -153,7 +154,7 @@ fn read_secret(name: &str, from: &SecretSource) -> Result<SecretValue, SecretErr
     SecretValue::new(&text).map_err(unusable)
 }
 
-/// Never waits for a pipe, and never reads more than a secret can have.
+/// Reads a file without waiting for a pipe, and never more than the maximum size of a secret.
 fn read_file(path: &PathBuf) -> std::io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = std::fs::File::from(open(path, flags, Mode::empty())?);
@@ -238,9 +239,9 @@ mod tests {
         ])
         .unwrap_err();
         let expected = [
-            "`A` is not there: the environment variable `SKEIN_TEST_NO_SUCH_VARIABLE` is not set",
+            "`A` is not available: the environment variable `SKEIN_TEST_NO_SUCH_VARIABLE` is not set",
             "`B` cannot be read",
-            "it has less than 8 bytes",
+            "it has fewer than 8 bytes",
             "it is not UTF-8",
             "it is not a regular file",
         ];
@@ -252,7 +253,7 @@ mod tests {
 
     #[test]
     fn an_environment_variable_is_read() {
-        // Set in every process that cargo starts.
+        // Cargo sets it in every process that it starts.
         let secrets = load(&[("DIR", SecretSource::Env("CARGO_MANIFEST_DIR".into()))]).unwrap();
         let names = ["DIR".to_owned()];
         assert_eq!(secrets.select_named(&names).unwrap()[0].1.expose(), env!("CARGO_MANIFEST_DIR"));

@@ -1,4 +1,4 @@
-//! How many simulated runs one core does in a second: what a night of simulation is worth.
+//! Measures the number of simulated runs per second on one core.
 
 use std::{
     process::ExitCode,

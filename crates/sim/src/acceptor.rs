@@ -1,8 +1,8 @@
-//! The acceptor of histories: reads a run's events one after another and says which one the rules forbid.
+//! The acceptor of histories: reads a run's events in order and reports the first event that the rules forbid.
 //!
 //! Owns a second, naive bookkeeping of a run (plain maps, searched whenever convenient), written from
-//! `docs/design/semantics.md` and the events alone. Shares nothing with the engine but the event's types, the plan and
-//! the evaluation of expressions. Where the rules leave a choice, every choice is accepted.
+//! `docs/design/semantics.md` and the events alone. Shares only the event types, the plan and the evaluation of
+//! expressions with the engine. If the rules leave a choice, every choice is accepted.
 
 mod arrival;
 mod attempts;
@@ -35,7 +35,7 @@ use skein_core::{
 
 use self::state::{AcceptorInstance, AcceptorWaitpoint, AcceptorWalk};
 
-/// Says no with a reason unless something holds.
+/// Returns an error with the given reason unless the condition holds.
 macro_rules! ensure {
     ($holds:expr, $($why:tt)*) => {
         if !$holds {
@@ -47,7 +47,7 @@ pub(crate) use ensure;
 
 type AcceptResult = Result<(), String>;
 
-/// Where a run is.
+/// The phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AcceptorPhase {
     New,
@@ -57,7 +57,7 @@ enum AcceptorPhase {
     Quarantined,
 }
 
-/// Reads the history of one run.
+/// Checks the history of one run.
 #[derive(Debug)]
 pub struct Acceptor {
     plan: Plan,
@@ -66,17 +66,17 @@ pub struct Acceptor {
     start: Option<RunStart>,
     instances: Vec<AcceptorInstance>,
     openings: Vec<AcceptorWaitpoint>,
-    /// Signals nobody has taken, oldest first.
+    /// Signals that no wait has taken, oldest first.
     kept: Vec<(SignalName, Value)>,
     walks: BTreeMap<UndoWalk, AcceptorWalk>,
-    /// How many steps have been completed, for their order.
+    /// The number of completed steps, which defines their order.
     completions: u64,
     spent: Cost,
-    /// The costs from which renewed budgets count.
+    /// The cost at which each renewed budget starts to count.
     renewed: BTreeMap<BudgetOwner, Cost>,
     publish: BTreeSet<Publication>,
     cancel_asked: bool,
-    /// Nothing has happened yet that was not taken over from another run.
+    /// True while all events so far reuse results of another run.
     reuses: bool,
     tampers: u32,
     status: Option<RunStatus>,
@@ -106,7 +106,7 @@ impl Acceptor {
         }
     }
 
-    /// Takes the next event of the run, or says which rule it breaks.
+    /// Accepts the next event of the run, or returns the rule that it breaks.
     pub fn accept(&mut self, at: Timestamp, event: &Event) -> Result<(), String> {
         self.now = at;
         self.events += 1;
@@ -122,25 +122,25 @@ impl Acceptor {
         })
     }
 
-    /// What must hold of a history that is over: it is closed, or set aside, or waits for something that has a name.
+    /// Checks that a finished history is closed or quarantined, or waits for a named thing.
     pub fn check_finished(&self) -> Result<(), String> {
         match self.phase {
-            AcceptorPhase::New => Err("nothing happened".into()),
+            AcceptorPhase::New => Err("the history is empty".into()),
             AcceptorPhase::Closed | AcceptorPhase::Quarantined => Ok(()),
             AcceptorPhase::Decided => {
-                Err(format!("decided, and not closed; left to publish: {:?}", self.publish))
+                Err(format!("the run is decided but not closed; left to publish: {:?}", self.publish))
             }
             AcceptorPhase::Going if self.waits_for_something() => Ok(()),
-            AcceptorPhase::Going => Err("neither at an end nor waiting for anything".into()),
+            AcceptorPhase::Going => Err("the run has not ended and waits for nothing".into()),
         }
     }
 
-    /// How the run ended, if it has.
+    /// The status with which the run ended, if it has ended.
     pub fn status(&self) -> Option<RunStatus> {
         self.status
     }
 
-    /// Whether an event of this sort can come now at all.
+    /// Checks that the phase of the run allows an event of this kind.
     fn check_phase_allows(&self, event: &Event) -> AcceptResult {
         let starts = matches!(event, Event::RunStarted { .. });
         let aside = matches!(event, Event::Quarantined { .. });
@@ -148,12 +148,12 @@ impl Acceptor {
             (self.phase == AcceptorPhase::New) == starts || aside,
             "a run starts once, with its first event"
         );
-        ensure!(self.phase != AcceptorPhase::Quarantined, "the run was set aside");
+        ensure!(self.phase != AcceptorPhase::Quarantined, "the run is quarantined");
         if matches!(self.phase, AcceptorPhase::Decided | AcceptorPhase::Closed) {
             let published = matches!(event, Event::PublicationEnded { .. } | Event::Closed)
                 && self.phase == AcceptorPhase::Decided;
             let again = self.status == Some(RunStatus::UndoFailed) && self.is_about_undo(event);
-            // A run whose undo is tried again has not ended: it can be told to cancel or be tampered with, and takes note.
+            // While an undo is retried the run has not ended: it still records cancel requests and tampering.
             let noted = matches!(event, Event::CancelAsked { .. } | Event::Tampered { .. })
                 && self.walks.values().any(|walk| !walk.over);
             ensure!(published || aside || again || noted, "the run has been decided");
@@ -212,7 +212,7 @@ impl Acceptor {
             }
             Event::Tampered { .. } => {
                 self.tampers += 1;
-                ensure!(self.tampers <= limits::TAMPERS, "too much is noted");
+                ensure!(self.tampers <= limits::TAMPERS, "too many tamper events");
                 Ok(())
             }
             Event::UndoBegan { of, targets, uncertain } => self.accept_undo_began(*of, targets, uncertain),
@@ -223,7 +223,7 @@ impl Acceptor {
                 self.accept_run_decided(*status, output, *degraded, publish, *retry)
             }
             Event::PublicationEnded { item, .. } => {
-                ensure!(self.publish.remove(item), "nothing like that is to be published");
+                ensure!(self.publish.remove(item), "that publication is not pending");
                 Ok(())
             }
             Event::Closed => self.accept_closed(),

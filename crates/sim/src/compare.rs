@@ -1,4 +1,4 @@
-//! Whether a run came out as the recursive reference says it must.
+//! Compares the result of a run with the recursive reference.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{
     world::SimulatedRun,
 };
 
-/// Compares a run without faults with the reference. None: its result depends on timing, so there is nothing to compare.
+/// Compares a run without faults with the reference. Returns `None` if the result depends on timing.
 pub fn compare_with_reference(
     seed: u64,
     luck: LuckLevel,
@@ -22,12 +22,12 @@ pub fn compare_with_reference(
 ) -> Option<Result<(), String>> {
     let plan = finished.driver.plan();
     let expected = reference::evaluate_plan(plan, &SeededWorld { seed, luck }).ok()?;
-    // Who has the slots when a run waits for ever depends on timing.
+    // In a run that waits forever, timing decides which steps have the slots.
     let slots = plan.definition.scopes.iter().any(|entry| entry.scope.concurrency.is_some());
     if slots && expected.status == RunStatus::Waiting {
         return None;
     }
-    // So does how far the others were when a timeout or a limit stopped them all.
+    // Timing also decides how far the other steps were when a timeout or a limit stopped them all.
     let root = finished.driver.state().instances.first().and_then(|root| root.halt_reason());
     if matches!(root, Some(HaltReason::Cancelled { .. } | HaltReason::Limit { .. })) {
         return None;
@@ -48,11 +48,11 @@ fn find_difference(expected: &ExpectedRun, finished: &SimulatedRun) -> Option<St
             return Some(format!("the output is {}, not {}", end.output, expected.output));
         }
         if state.phase != RunPhase::Closed {
-            return Some("it has ended and is not closed".to_owned());
+            return Some("it has ended but is not closed".to_owned());
         }
     }
     let (paths, mut undone) = read_history(finished);
-    // Several walks side by side take turns as they come.
+    // Concurrent undo walks interleave in any order.
     let mut right = expected.undone.clone();
     if state.walks.len() > 1 {
         undone.sort();
@@ -64,7 +64,7 @@ fn find_difference(expected: &ExpectedRun, finished: &SimulatedRun) -> Option<St
     find_step_difference(expected, finished, &paths)
 }
 
-/// The names of all instances, and what was undone, in order.
+/// The paths of all instances, and the undone steps in order.
 fn read_history(finished: &SimulatedRun) -> (RunPathIndex, Vec<String>) {
     let definition = &finished.driver.plan().definition;
     let mut paths = RunPathIndex::new(definition.clone());
@@ -93,7 +93,7 @@ fn find_step_difference(
 ) -> Option<String> {
     let state = finished.driver.state();
     let definition = &finished.driver.plan().definition;
-    // Of several tries at a composite, the last one is what is shown.
+    // Of several tries of a composite, the last one is shown.
     let mut shown: BTreeMap<String, StepAt> = BTreeMap::new();
     for (ix, instance) in (0..).map(InstanceIx).zip(&state.instances) {
         for i in (0..).zip(&instance.steps).map(|(i, _)| i) {
@@ -109,15 +109,15 @@ fn find_step_difference(
         let composite =
             definition.scope(state.instance(at.0).scope).step(at.1).kind.name() != StepKindName::Work;
         let status = state.step_status(*at);
-        // A composite is shown as running while something inside it waits.
+        // A composite is shown as running while a step inside it waits.
         let inside = state.step(*at).phase == StepPhase::Inside && want.status == StepStatus::Waiting;
-        // One that had failed before it was cut short may be shown as either.
+        // A step that had failed before it was cut short may be shown as failed or as cancelled.
         let cut = want.status == StepStatus::Cancelled && !state.instance(at.0).is_going();
         let cut = cut && matches!(status, StepStatus::Failed | StepStatus::TimedOut | StepStatus::Skipped);
-        // Which of several failures came first, and so the class, depends on timing.
+        // Timing decides which of several failures came first, and therefore the class.
         let failed = |status| matches!(status, StepStatus::Failed | StepStatus::TimedOut);
         let class = composite && failed(want.status) && failed(status);
-        // A step of which only some visits, or tries around it, could be undone is not undone.
+        // A step is not undone if only some of its visits, or of the tries around it, could be undone.
         let failed = state.walks.values().any(|walk| walk.failed > 0);
         let stuck = want.status == StepStatus::Undone && failed;
         if !(want.accepts_status(status) || inside || cut || class || stuck) {
@@ -129,7 +129,7 @@ fn find_step_difference(
             return Some(format!("`{path}` gave {}, not {}", step.output, want.output));
         }
         let attempts = step.more.as_ref().map_or(0, |more| more.total_attempts);
-        // A composite that cannot begin, or is cut short, may have made a try that counts or not.
+        // A composite that cannot begin or is cut short may or may not have counted a try.
         let fits = attempts == want.attempts || (composite && status != StepStatus::Succeeded);
         let never = status == StepStatus::Skipped && attempts == 0;
         if !fits || (step.visit != want.visits && !never) {

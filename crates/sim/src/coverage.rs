@@ -1,7 +1,7 @@
-//! What occurred: pairs of the table of transitions, and points that must occur sometimes.
+//! Coverage: the transitions that occurred, and the points that must occur sometimes.
 //!
-//! Owns the counts and the list of what a simulation that means anything has to reach. A simulation that never
-//! exercised a rule proves nothing about it, so the missing ones fail it.
+//! Owns the counts and the list of points that a meaningful simulation has to reach. A simulation that never exercised
+//! a rule proves nothing about it, so missing points fail it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub struct Coverage {
     pub faults: BTreeMap<InjectedFault, u64>,
 }
 
-/// The name of an event, as its JSON has it.
+/// The name of an event, as in its JSON.
 pub fn event_name(event: &Event) -> &'static str {
     match event {
         Event::RunStarted { .. } => "run_started",
@@ -155,7 +155,7 @@ impl Coverage {
     }
 
     pub fn record_event(&mut self, event: &Event) {
-        // Names are few and counted often: no text is made for one that is known.
+        // There are few names and they are counted often: no string is allocated for a known name.
         match self.sometimes.get_mut(event_name(event)) {
             Some(count) => *count += 1,
             None => self.record_point(event_name(event)),
@@ -180,7 +180,7 @@ impl Coverage {
         add_counts(&mut self.faults, &other.faults);
     }
 
-    /// Pairs of a phase and an input that can be said and never were.
+    /// The pairs of phase and input that are possible and never occurred.
     pub fn missing_pairs(&self) -> Vec<String> {
         let mut missing = Vec::new();
         for phase in StepPhase::ALL {
@@ -188,7 +188,7 @@ impl Coverage {
                 if step_transition(phase, told) != TransitionRule::Unsayable
                     && !self.steps.contains_key(&(phase, told))
                 {
-                    missing.push(format!("{phase:?} told {told:?}"));
+                    missing.push(format!("step {phase:?} with {told:?}"));
                 }
             }
         }
@@ -197,14 +197,14 @@ impl Coverage {
                 if run_transition(phase, asked) != TransitionRule::Unsayable
                     && !self.runs.contains_key(&(phase, asked))
                 {
-                    missing.push(format!("{phase:?} run asked {asked:?}"));
+                    missing.push(format!("run {phase:?} with {asked:?}"));
                 }
             }
         }
         missing
     }
 
-    /// Pairs that occurred, and all that can.
+    /// The number of pairs that occurred, and of all possible pairs.
     pub fn count_pairs(&self) -> (usize, usize) {
         let steps = StepPhase::ALL
             .iter()
@@ -244,13 +244,13 @@ impl Coverage {
                 "three deep",
                 "reference agreed",
                 "trace accepted",
-                "waits for ever",
+                "waits forever",
                 "fork agreed",
                 "fork of a fork",
                 "fork refused",
                 "a conflict",
-                "a conflict is settled",
-                "a conflict is not settled",
+                "a conflict is resolved",
+                "a conflict is not resolved",
                 "there is no conflict",
             ]
             .map(str::to_owned),

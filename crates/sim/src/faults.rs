@@ -1,4 +1,4 @@
-//! What goes wrong on purpose, how often, and how often it did.
+//! Injected faults: their kinds, their probabilities, and how often each one occurred.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,28 @@ use crate::rng::Rng;
 pub enum InjectedFault {
     /// The host dies before a row is stored; the row is lost.
     CrashBeforeAppend,
-    /// The host dies after a row is stored and before it knows.
+    /// The host dies after a row is stored and before the acknowledgement.
     CrashAfterAppend,
-    /// The host dies after it knows and before it does anything about it.
+    /// The host dies after the acknowledgement and before it acts on it.
     CrashAfterAcknowledgement,
     CrashBeforeSpawn,
     CrashAfterSpawn,
-    /// The host dies when a worker has ended and before its end is reported.
+    /// The host dies after a worker has ended and before its end is reported.
     CrashAfterExit,
-    /// The host dies when an end was reported and nothing has been decided.
+    /// The host dies after an end was reported and before a decision.
     CrashAfterReport,
-    /// A worker lives on after the host died, and reports to the next one.
+    /// A worker outlives the host, and reports to the next one.
     WorkerOutlivesHost,
     LateResult,
     DuplicateResult,
-    /// The end of a worker is never reported; the host finds out when it starts again.
+    /// The end of a worker is never reported; the host detects it when it restarts.
     LostResult,
     SlowAppend,
     EarlyWake,
     RepeatedWake,
     ClockForward,
     ClockBack,
-    /// Two people decide at once.
+    /// Two people decide at the same time.
     RacingDecisions,
     Cancel,
     CancelAgain,
@@ -38,13 +38,13 @@ pub enum InjectedFault {
     StraySignal,
     SignalFlood,
     NoCapacity,
-    /// An attempt fails whatever it would have come to.
+    /// An attempt fails, regardless of the end drawn for it.
     FailedAttempt,
-    /// An undo is done once more, because its end was not recorded.
+    /// An undo runs again because its end was not recorded.
     RepeatedUndo,
     RetryUndo,
     BrokenInvariant,
-    /// An input that makes no sense where the run is.
+    /// An input that makes no sense in the current state of the run.
     Nonsense,
 }
 
@@ -81,15 +81,15 @@ impl InjectedFault {
     ];
 }
 
-/// Which faults a run has, and how many are left.
+/// Decides which faults a run has, and counts them.
 #[derive(Debug, Clone)]
 pub struct FaultInjector {
     rng: Rng,
-    /// Chances in a thousand.
+    /// The chance of each fault, in permille.
     chances: BTreeMap<InjectedFault, u64>,
-    /// Crashes that may still happen, so that every run comes to its end.
+    /// The number of crashes that may still happen; bounded so that every run ends.
     crashes: u32,
-    /// The one fault that strikes exactly once: at its n-th chance.
+    /// A fault that strikes exactly once, and the chances left until it does.
     nth: Option<(InjectedFault, u64)>,
     pub seen: BTreeMap<InjectedFault, u64>,
 }
@@ -105,7 +105,7 @@ impl FaultInjector {
         }
     }
 
-    /// A few kinds of fault, chosen by the seed, each with a chance of its own.
+    /// Chooses a few kinds of fault by the seed, each with its own chance.
     pub fn from_seed(seed: u64) -> FaultInjector {
         let mut rng = Rng::new(seed).fork("faults");
         let mut chances = BTreeMap::new();
@@ -123,18 +123,18 @@ impl FaultInjector {
         FaultInjector { rng, chances, crashes, nth: None, seen: BTreeMap::new() }
     }
 
-    /// Nothing but this, at its n-th chance, counted from 1.
+    /// Injects only this fault, at its n-th chance, counted from 1.
     pub fn single_fault(fault: InjectedFault, n: u64) -> FaultInjector {
         FaultInjector { nth: Some((fault, n)), ..FaultInjector::without_faults() }
     }
 
-    /// With these chances for these as well.
+    /// Adds these chances.
     pub fn with_chances(mut self, also: &[(InjectedFault, u64)]) -> FaultInjector {
         self.chances.extend(also.iter().copied());
         self
     }
 
-    /// Whether this goes wrong now.
+    /// True if this fault strikes now.
     pub fn strikes(&mut self, fault: InjectedFault) -> bool {
         if let Some((one, left)) = &mut self.nth
             && *one == fault
@@ -157,7 +157,7 @@ impl FaultInjector {
         true
     }
 
-    /// It happened, by choice or as a consequence.
+    /// Counts a fault that was chosen or that followed from another.
     pub fn record_fault(&mut self, fault: InjectedFault) {
         *self.seen.entry(fault).or_default() += 1;
     }

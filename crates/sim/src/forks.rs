@@ -1,7 +1,7 @@
-//! Forks of runs that are over: from some step, in a world of their own, and now and then a fork of that.
+//! Forks of finished runs: from some step, in their own world, and sometimes a fork of a fork.
 //!
-//! Owns a second, naive choice of what a fork begins with. A fork in a world without faults draws the same outcomes for
-//! what it does again as the run it comes from did, so the reference must agree with it too.
+//! Owns a second, naive selection of the steps that a fork reuses. In a world without faults, a fork draws the same
+//! outcomes for the steps it repeats as the original run, so the reference must agree with it too.
 
 use std::collections::BTreeSet;
 
@@ -22,10 +22,10 @@ use crate::{
     world::{self, SimulatedRun, WorldSetup},
 };
 
-/// So many forks of forks at most.
+/// The maximum depth of forks of forks.
 const DEEPEST: u32 = 2;
 
-/// The run, or the fork of it that broke a rule.
+/// Simulates forks of a run. Returns the run, or the fork that broke a rule.
 pub(crate) fn simulate_forks(
     seed: u64,
     luck: LuckLevel,
@@ -63,7 +63,7 @@ pub(crate) fn simulate_forks(
     finished
 }
 
-/// A fork from some step, run to its end. None: there is none from that step.
+/// Forks a run from some step and runs the fork to its end. Returns `None` if no fork from that step is possible.
 fn simulate_fork(
     seed: u64,
     luck: LuckLevel,
@@ -118,14 +118,14 @@ fn simulate_fork(
     Ok(Some(forked))
 }
 
-/// What is reused takes no time, so a fork is elsewhere than the reference when something stops the others, or leaves a slot
-/// to them.
+/// True if timing may separate a fork from the reference. Reused steps take no time, so a fork may be at another point
+/// when a halt stops the other steps or when a slot becomes free.
 fn depends_on_time(forked: &SimulatedRun) -> bool {
     let slots = forked.driver.plan().definition.scopes.iter().any(|entry| entry.scope.concurrency.is_some());
     slots || forked.driver.state().instances.iter().any(|instance| instance.halt_reason().is_some())
 }
 
-/// Whether a fork begins with what it should, step by step of the root.
+/// Checks for each step of the root that a fork reuses it if and only if it should.
 fn check_reused_steps(past: &ReusableResults, from: u32, fork: &ForkSeed) -> Result<(), String> {
     let plan = past.plan();
     let entry = plan.definition.scope(plan.definition.root().root);
@@ -147,13 +147,13 @@ fn check_reused_steps(past: &ReusableResults, from: u32, fork: &ForkSeed) -> Res
     for step in (0..).zip(&entry.scope.steps).map(|(i, _)| i) {
         let right = good.contains(&step);
         if reused.contains(&step) != right {
-            return Err(format!("fork: whether step {step} is reused should be {right}"));
+            return Err(format!("fork: reuse of step {step} should be {right}"));
         }
     }
     Ok(())
 }
 
-/// The steps of a graph that can be reused. A conflict can only be with who settled it.
+/// The steps of a graph that can be reused. A step with a conflict can be reused only together with its resolver.
 fn find_reusable_steps(past: &ReusableResults, from: u32) -> BTreeSet<u32> {
     let entry = past.plan().definition.scope(past.plan().definition.root().root);
     let mut good: BTreeSet<u32> =
@@ -170,7 +170,8 @@ fn find_reusable_steps(past: &ReusableResults, from: u32) -> BTreeSet<u32> {
     }
 }
 
-/// Whether a step of a graph and all that it comes after ended well enough to be reused, and none of them is the one.
+/// True if a step of a graph and all its predecessors ended well enough to be reused, and none of them is the step from
+/// which the run is forked.
 fn is_reusable_step(past: &ReusableResults, from: u32, step: u32) -> bool {
     let state = past.state();
     let entry = past.plan().definition.scope(past.plan().definition.root().root);
@@ -188,7 +189,7 @@ fn is_reusable_step(past: &ReusableResults, from: u32, step: u32) -> bool {
         && entry.step(step).after.iter().all(before)
 }
 
-/// Whether something of the run's own was taken back inside of a step, in the last try at it.
+/// True if a step of the run's own workflow was undone inside this step, in its last try.
 fn is_undone_inside(past: &ReusableResults, step: u32) -> bool {
     let state = past.state();
     let mut inside: Vec<StepAt> = vec![StepAt(InstanceIx::ROOT, step)];

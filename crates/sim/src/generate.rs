@@ -1,8 +1,8 @@
 //! Random workflows over the whole IR, always valid.
 //!
-//! Owns the drawing of workflows and parameters from a seed. Refuses to know how they run. A workflow is drawn from a
-//! [`GeneratorStyle`] that resembles one of the formats, or a mixture of all; most are small, since a defect that needs three
-//! steps is found sooner among many small ones.
+//! Owns the drawing of workflows and parameters from a seed. Does not know how they run. A workflow is drawn in a
+//! [`GeneratorStyle`] that resembles one of the formats, or a mixture of all. Most workflows are small, since a defect
+//! that needs three steps is found sooner among many small ones.
 
 mod expressions;
 mod kind;
@@ -24,16 +24,16 @@ use skein_core::{
 use self::scope::ReadableScope;
 use crate::rng::Rng;
 
-/// How large a workflow may become.
+/// Limits on the size of a generated workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkflowSize {
-    /// Steps of the root scope, at most.
+    /// The maximum number of steps in the root scope.
     root: u32,
-    /// Steps of an inner scope, at most.
+    /// The maximum number of steps in an inner scope.
     inner: u32,
-    /// Scopes inside one another.
+    /// The maximum nesting depth of scopes.
     depth: u32,
-    /// Steps in all, about.
+    /// The approximate total number of steps.
     total: u32,
 }
 
@@ -48,7 +48,7 @@ impl WorkflowSize {
     }
 }
 
-/// A workflow, what it calls, and what a run of it is given.
+/// A workflow, the workflows that it calls, and the parameters of a run.
 #[derive(Debug, Clone)]
 pub struct GeneratedWorkflow {
     pub workflow: Arc<Workflow>,
@@ -56,7 +56,7 @@ pub struct GeneratedWorkflow {
     pub parameters: Value,
 }
 
-/// Whose habits the policies follow.
+/// The format whose typical policies a generated workflow follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GeneratorStyle {
     /// Checks, continue or abort, no undo.
@@ -79,11 +79,11 @@ struct WorkflowGenerator {
     left: u32,
     /// Workflows that may be called.
     calls: Vec<String>,
-    /// Whether timeouts of scopes and steps can be due.
+    /// True if timeouts of scopes and steps are short enough to be due.
     hurried: bool,
 }
 
-/// The workflow of this seed.
+/// Generates the workflow of this seed.
 pub fn generate_workflow(seed: u64, size: WorkflowSize) -> GeneratedWorkflow {
     let mut rng = Rng::new(seed);
     let called = if rng.chance_percent(25) { rng.next_u32_between(1, 2) } else { 0 };
@@ -149,7 +149,7 @@ fn swdl_words() -> StatusWords {
     words
 }
 
-/// What only the root of a run has: hooks, files, a retry of the whole, a budget.
+/// Adds the features that only the root of a run has: hooks, files, a retry of the whole run, a budget.
 fn add_root_features(rng: &mut Rng, workflow: &mut Workflow) {
     if rng.chance_percent(20) {
         for when in [HookTiming::Start, HookTiming::Success, HookTiming::Failure] {
@@ -186,7 +186,7 @@ fn draw_hook_action(rng: &mut Rng) -> HookAction {
     }
 }
 
-/// What a run is given: small numbers, so that conditions go both ways.
+/// Draws the parameters of a run: small numbers, so that conditions become both true and false.
 fn draw_parameters(rng: &mut Rng) -> Value {
     let mut given = json!({"n": rng.next_below(5), "flag": rng.chance_percent(50)});
     let object = given.as_object_mut().expect("it was made as an object");

@@ -1,4 +1,4 @@
-//! The invariants that hold after every event, checked from scratch where the engine keeps an index.
+//! The invariants that hold after every event, computed from scratch where the engine keeps an index.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,10 @@ pub struct InvariantChecker {
     plan: Plan,
     started: BTreeSet<AttemptId>,
     ended: BTreeSet<AttemptId>,
-    /// Completed visits of steps with an undo, in order.
+    /// Completed visits of steps that have an undo, in order.
     completed: Vec<UndoTarget>,
     undone: BTreeSet<UndoTarget>,
-    /// What each walk has undone or failed to, in order.
+    /// The targets that each walk has undone or failed to undo, in order.
     walked: BTreeMap<UndoWalk, Vec<UndoTarget>>,
     /// Workflow instances that have begun to undo.
     unwinding: BTreeSet<InstanceIx>,
@@ -39,7 +39,7 @@ impl InvariantChecker {
         }
     }
 
-    /// What must hold for an event to be allowed.
+    /// Checks that an event is allowed in this state.
     pub fn check_before_event(&mut self, state: &RunState, event: &Event) -> Result<(), String> {
         if state.phase == RunPhase::Closed
             && !matches!(event, Event::UndoBegan { .. } | Event::Quarantined { .. })
@@ -52,7 +52,7 @@ impl InvariantChecker {
             }
             Event::AttemptStarted { attempt, .. } => self.may_start(state, *attempt),
             Event::AttemptEnded { attempt, .. } => {
-                // I3: each attempt has one outcome.
+                // I3: each attempt has exactly one end.
                 if !self.started.contains(attempt) || !self.ended.insert(*attempt) {
                     return Err(format!("I3: {attempt} ended without having been started, or twice"));
                 }
@@ -88,18 +88,18 @@ impl InvariantChecker {
 
     fn may_go_forward(&self, state: &RunState, at: StepAt) -> Result<(), String> {
         let instance = state.instance(at.0);
-        // I6: what has begun to undo never goes forward again.
+        // I6: a workflow that has begun to undo never goes forward again.
         if self.unwinding.contains(&instance.home) {
             return Err(format!("I6: {at:?} goes forward after undo began"));
         }
         if matches!(instance.phase, InstancePhase::Ended { .. } | InstancePhase::Undoing { .. }) {
             return Err(format!("I6: {at:?} goes forward in an instance that is over"));
         }
-        // I4: nothing starts before all it depends on has ended, in a way that satisfies.
+        // I4: no step starts before all its dependencies have ended in a way that satisfies.
         let entry = self.plan.definition.scope(instance.scope);
         for id in &entry.step(at.1).after {
             let dependency = &instance.steps[entry.by_id[id] as usize];
-            // Who settles its conflicts waits for any end of it.
+            // A conflict resolver waits for any end of the steps whose conflicts it resolves.
             let settles =
                 entry.step(entry.by_id[id]).policy.settled_by.as_ref() == Some(&entry.step(at.1).id);
             if !dependency.effect.is_some_and(|effect| effect.satisfies || settles) {
@@ -127,7 +127,7 @@ impl InvariantChecker {
                 }
             }
         };
-        // I6: undo starts when no forward attempt is in flight.
+        // I6: undo starts only when no forward attempt is in flight.
         if let Some(flying) = state.in_flight().iter().find(|a| a.role != AttemptRole::Undo && members(a.at))
         {
             return Err(format!("I6: undo began while {flying} was in flight"));
@@ -135,8 +135,8 @@ impl InvariantChecker {
         if let UndoWalk::Workflow(ix) = of {
             self.unwinding.insert(ix);
         }
-        // I6: what is undone is all that was completed and not undone, last first. A step whose own failure began it
-        // may come before.
+        // I6: the undo targets are all visits that were completed and not undone, last first. The step whose failure
+        // began the undo may come before them.
         let mut expected: Vec<UndoTarget> = self
             .completed
             .iter()
@@ -144,7 +144,7 @@ impl InvariantChecker {
             .filter(|t| members(t.at) && !self.undone.contains(t))
             .copied()
             .collect();
-        // A run that was not itself to be undone tries again only what a failed walk left.
+        // A run for which no undo was requested retries only the targets that a failed walk left.
         if let UndoWalk::Workflow(ix) = of
             && state.phase == RunPhase::Closed
             && !state.instance(ix).undo_asked
@@ -157,7 +157,7 @@ impl InvariantChecker {
             expected.insert(0, targets[0]);
             let failed = state.step(targets[0].at).outcome;
             if matches!(failed, Some(StepOutcome::Succeeded)) {
-                return Err("I6: an undo that nobody asked for".to_owned());
+                return Err("I6: an undo that was not requested".to_owned());
             }
         }
         if targets != expected {
@@ -248,7 +248,7 @@ impl InvariantChecker {
         }
     }
 
-    /// I5, I7, I8: what is wanted, worked out from scratch, is what the state keeps up to date.
+    /// I5, I7, I8: checks that the wanted world, computed from scratch, equals the one that the state keeps up to date.
     pub fn check_settled(&self, state: &RunState) -> Result<(), String> {
         let kept = wanted(state);
         let mut runs = BTreeSet::new();
@@ -294,7 +294,7 @@ impl InvariantChecker {
         self.check_wake(state)
     }
 
-    /// The next wake-up is the earliest thing that can be due.
+    /// Checks that the next wake-up is the earliest deadline or due time.
     fn check_wake(&self, state: &RunState) -> Result<(), String> {
         let mut times: Vec<Timestamp> =
             state.instances.iter().filter_map(|instance| instance.deadline).collect();
@@ -309,8 +309,8 @@ impl InvariantChecker {
     }
 }
 
-/// The step whose undo undoes what is inside an instance: that around a lane, an item or a pass, and a call that succeeded and
-/// has no undo of its own.
+/// The step whose undo covers the steps inside an instance: the step around a lane, an item or a pass, or a call that
+/// succeeded and has no undo of its own.
 fn find_undoing_step(plan: &Plan, state: &RunState, ix: InstanceIx) -> Option<StepAt> {
     let instance = state.instance(ix);
     let parent = instance.parent?;

@@ -1,7 +1,7 @@
-//! A world that Skein controls: random workflows, seeded outcomes, and references that the engine must agree with.
+//! A simulator for Skein: random workflows, seeded outcomes, and references that the engine must agree with.
 //!
-//! Read `generate` (what is run), `outcome` (what the world answers), then `reference` (what must come of it when
-//! timing does not matter) and `acceptor` (which histories the rules allow when it does).
+//! Read `generate` (the workflows) and `outcome` (the answers of the world), then `reference` (the expected result when
+//! timing does not matter) and `acceptor` (the histories that the rules allow when it does).
 
 pub mod acceptor;
 pub mod compare;

@@ -1,4 +1,4 @@
-//! Simulates runs for a while, says what occurred, and shows how a rule was broken, if one was.
+//! The simulator command: simulates runs for a while, reports coverage, and minimizes the first broken rule.
 
 use std::{
     collections::BTreeMap,
@@ -18,12 +18,12 @@ usage: skein-sim [--seconds N | --runs N] [--from SEED] [--threads N] [--ci]
        skein-sim --seed SEED
 
 Simulates runs of random workflows in a world with faults, and checks every rule after every event.
-  --seconds N   how long (60 unless --runs is given)
-  --runs N      how many
-  --from SEED   the first seed (1)
-  --threads N   how many at once (one for each core)
-  --ci          fail also when something never occurred that must
-  --seed SEED   one run: its workflow, its events, and what was wrong, made as small as it can be";
+  --seconds N   duration in seconds (default: 60, unless --runs is given)
+  --runs N      number of runs
+  --from SEED   first seed (default: 1)
+  --threads N   number of threads (default: one per core)
+  --ci          also fail if something that must occur never occurred
+  --seed SEED   show one run: its workflow, its events, and its minimized violation, if any";
 
 fn main() -> ExitCode {
     match SimulatorOptions::parse(std::env::args().skip(1)) {
@@ -73,7 +73,7 @@ impl SimulatorOptions {
         Ok(options)
     }
 
-    /// An option that takes a number.
+    /// Parses an option that takes a number.
     fn parse_number(&mut self, arg: &str, value: Option<String>) -> Result<(), String> {
         let number = || {
             let text = value.ok_or(format!("{arg} needs a number"))?;
@@ -85,19 +85,19 @@ impl SimulatorOptions {
             "--from" => self.from = number()?,
             "--threads" => self.threads = number()?.max(1),
             "--seed" => self.seed = Some(number()?),
-            _ => return Err(format!("`{arg}` is not known")),
+            _ => return Err(format!("unknown option `{arg}`")),
         }
         Ok(())
     }
 }
-/// What all threads have seen together.
+/// The combined results of all threads.
 #[derive(Debug, Default)]
 struct SimulationTotals {
     runs: u64,
     events: u64,
     coverage: Coverage,
     violations: BTreeMap<u64, String>,
-    /// Of one fault at every place.
+    /// The results of the runs with one fault at every possible point.
     everywhere: FaultSweepTotals,
 }
 
@@ -138,7 +138,7 @@ fn simulate_all(options: &SimulatorOptions) -> ExitCode {
     print_totals(options, &total, took)
 }
 
-/// One fault at every place of some plans' runs: for each thousand random runs, one plan.
+/// Injects one fault at every possible point of some plans: one plan per thousand random runs.
 fn sweep_plans(from: u64, plans: u64) -> FaultSweepTotals {
     let mut total = FaultSweepTotals::default();
     for number in from..=from + plans {
@@ -158,7 +158,7 @@ fn simulate_seed(seed: u64, total: &mut SimulationTotals) {
     let mut violation = finished.violation;
     if seed.is_multiple_of(64) && violation.is_none() && simulate::simulate_run(seed).trace != finished.trace
     {
-        violation = Some("I11: the same seed gave another history".to_owned());
+        violation = Some("I11: the same seed gave a different history".to_owned());
     }
     if let Some(violation) = violation {
         total.violations.insert(seed, violation);
@@ -168,10 +168,10 @@ fn simulate_seed(seed: u64, total: &mut SimulationTotals) {
 fn print_totals(options: &SimulatorOptions, total: &SimulationTotals, took: Duration) -> ExitCode {
     let SimulationTotals { runs, events, coverage, violations, everywhere } = total;
     let each = options.threads as f64 * took.as_secs_f64();
-    // Each run and each fork of one leaves a trace.
+    // Each run and each fork leaves one trace.
     let accepted = coverage.sometimes.get("trace accepted").copied().unwrap_or(0);
     let forks = accepted.saturating_sub(*runs);
-    println!("{runs} runs and {forks} forks of them, {events} events in {:.1} s", took.as_secs_f64());
+    println!("{runs} runs and {forks} forks, {events} events in {:.1} s", took.as_secs_f64());
     println!(
         "{:.0} runs and {:.0} events a second on each of {} threads",
         (*runs + forks) as f64 / each,
@@ -179,7 +179,7 @@ fn print_totals(options: &SimulatorOptions, total: &SimulationTotals, took: Dura
         options.threads
     );
     println!(
-        "and {} runs, {} events with one fault at every place where it can strike",
+        "and {} runs, {} events with one fault at every possible point",
         everywhere.runs, everywhere.events
     );
     println!("\nfaults:");
@@ -208,7 +208,7 @@ fn print_totals(options: &SimulatorOptions, total: &SimulationTotals, took: Dura
     }
     println!("\n{} violations", violations.len() + usize::from(everywhere.violation.is_some()));
     if let Some(seed) = violations.keys().next() {
-        println!("\nthe first of them, made small:");
+        println!("\nthe first violation, minimized:");
         show_run(*seed);
     }
     let broken = !violations.is_empty() || everywhere.violation.is_some();
@@ -216,7 +216,7 @@ fn print_totals(options: &SimulatorOptions, total: &SimulationTotals, took: Dura
     ExitCode::from(u8::from(bad))
 }
 
-/// One run, with all that is known of it.
+/// Prints everything known about one run.
 fn show_run(seed: u64) -> ExitCode {
     let plan = simulate::draw_setup(seed).plan;
     let finished = simulate::simulate_run(seed);
@@ -229,9 +229,9 @@ fn show_run(seed: u64) -> ExitCode {
         println!("\nno rule was broken");
         return ExitCode::SUCCESS;
     };
-    println!("\nbroken: {violation}");
+    println!("\nviolation: {violation}");
     if let Some((moves, violation)) = script::shrink_moves(&plan, finished.moves) {
-        println!("\n{} moves are enough: {violation}", moves.len());
+        println!("\n{} moves reproduce it: {violation}", moves.len());
         for each in moves {
             println!("{}", serde_json::to_string(&each).unwrap_or_default());
         }

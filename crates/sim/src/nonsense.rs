@@ -1,4 +1,4 @@
-//! Inputs that make no sense where the run is, or that only sometimes do.
+//! Inputs that make no sense in the current state of the run, or that only sometimes do.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn cheap_report(end: AttemptEnd) -> AttemptReport {
     AttemptReport::new(end, Cost { tokens: 1, micro_usd: None })
 }
 
-/// Any input, to a run that has not been started.
+/// Draws any input for a run that has not been started.
 pub fn draw_input_before_start(rng: &mut Rng) -> RunInput {
     let at = StepAt(InstanceIx(0), 0);
     match rng.next_below(12) {
@@ -78,17 +78,17 @@ fn hold_input(step: StepAt) -> RunInput {
     RunInput::Hold { step, reason: HoldReason::Quota, until: None, message: "a guess".into() }
 }
 
-/// Phases that a step is in only for a moment, or in few runs; what is said in them has to be tried more often.
+/// Phases that last only a moment or occur in few runs, so inputs in them have to be tried more often.
 const RARE: [StepPhase; 5] =
     [StepPhase::Summing, StepPhase::Stopping, StepPhase::Unwinding, StepPhase::Undoing, StepPhase::Stuck];
 
-/// How much more often nonsense is worth trying now.
+/// The number of additional tries that nonsense gets in this state.
 pub fn count_extra_tries(state: &RunState) -> u32 {
     let rare = RARE.iter().any(|phase| state.count_in_phase(*phase) > 0);
     u32::from(rare) + 5 * u32::from(state.count_in_phase(StepPhase::Unwinding) > 0)
 }
 
-/// The host holds a step that is ready, or another, now and then for a while.
+/// Draws a hold by the host: of a ready step if there is one, otherwise of any step, sometimes with a time limit.
 pub fn draw_host_hold(state: &RunState, rng: &mut Rng, now: Timestamp) -> Option<RunInput> {
     let steps = all_steps(state);
     let ready: Vec<StepAt> =
@@ -109,7 +109,7 @@ fn all_steps(state: &RunState) -> Vec<StepAt> {
     instances.flat_map(|(ix, instance)| (0..).zip(&instance.steps).map(move |(i, _)| StepAt(ix, i))).collect()
 }
 
-/// Any input about any step. Steps in rare phases are chosen as often as those in common ones.
+/// Draws any input for any step. Steps in rare phases are chosen as often as steps in common phases.
 pub fn draw_any_input(plan: &Plan, state: &RunState, rng: &mut Rng) -> Option<RunInput> {
     if state.phase == RunPhase::Quarantined {
         let broken = RunInput::Break { message: "again".into() };
@@ -120,7 +120,7 @@ pub fn draw_any_input(plan: &Plan, state: &RunState, rng: &mut Rng) -> Option<Ru
         });
     }
     let steps = all_steps(state);
-    // Few have been asked about and are not any more, and have not ended.
+    // Few steps had a waitpoint, have left it, and have not ended.
     let asked = |opening: &&skein_core::engine::WaitpointState| {
         matches!(state.step(opening.at).phase, StepPhase::Pending | StepPhase::Stopping)
     };
@@ -170,12 +170,12 @@ pub fn draw_any_input(plan: &Plan, state: &RunState, rng: &mut Rng) -> Option<Ru
     })
 }
 
-/// A chance that does not take from the stream, so that a longer list of names changes nothing else.
+/// Draws a chance without using the stream, so that a longer list of names changes nothing else.
 fn hashed_percent(state: &RunState, n: u64) -> bool {
     crate::rng::mix_bits(state.events) % 100 < n
 }
 
-/// The end of an attempt: of one in flight, of one that is over, of one that never was.
+/// Draws the end of an attempt: one in flight, one that is over, or one that never existed.
 fn draw_finished_input(rng: &mut Rng, state: &RunState, at: StepAt, live: Option<AttemptId>) -> RunInput {
     let undo = state.in_flight().iter().find(|attempt| attempt.at == at).copied();
     let step = state.step(at);

@@ -1,11 +1,12 @@
-//! How the world answers: the end of every attempt, every decision and every signal, as pure functions of a seed.
+//! The answers of the world: the end of every attempt, every decision and every signal, as pure functions of a seed.
 //!
-//! Owns the distribution of what happens. Refuses to know when it is asked and how often: an answer depends only on
-//! the seed and on who asks ([`AttemptIdentity`], [`WaitpointIdentity`]), so that a reference that works in another order gets the same.
-//! Instances are named by their path ([`crate::paths`]), never by their number, which depends on timing.
+//! Owns the distribution of outcomes. Does not know when and how often it is asked: an answer depends only on the seed
+//! and on the asking attempt or waitpoint ([`AttemptIdentity`], [`WaitpointIdentity`]), so that a reference that works
+//! in another order gets the same answers. Instances are named by their path ([`crate::paths`]), never by their
+//! number, which depends on timing.
 //!
-//! An answer always comes within a minute ([`ANSWERED_WITHIN`]), and generated gates, waits and holds stay open
-//! longer. So whether a decision or a timeout comes first does not depend on timing either.
+//! An answer always comes within a minute ([`ANSWERED_WITHIN`]), and generated gates, waits and holds stay open longer.
+//! So the order of a decision and a timeout does not depend on timing either.
 
 use std::sync::Arc;
 
@@ -22,13 +23,13 @@ use skein_core::{
 
 use crate::rng::{Rng, hash_label};
 
-/// Every decision and signal that comes at all comes this soon after it is asked for.
+/// The maximum delay of a decision or signal, if it comes at all.
 pub const ANSWERED_WITHIN: Millis = Millis::from_secs(60);
 
-/// An attempt, named independently of timing.
+/// The identity of an attempt, independent of timing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttemptIdentity<'a> {
-    /// The instance; see [`crate::paths`].
+    /// The path of the instance; see [`crate::paths`].
     pub path: &'a str,
     pub step: &'a str,
     pub visit: u32,
@@ -37,7 +38,7 @@ pub struct AttemptIdentity<'a> {
     pub attempt: u32,
 }
 
-/// Something that was opened: the `nth` (from 1) gate, wait or hold of a visit.
+/// The identity of a waitpoint: the `nth` (from 1) gate, wait or hold of a visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitpointIdentity<'a> {
     pub path: &'a str,
@@ -46,7 +47,7 @@ pub struct WaitpointIdentity<'a> {
     pub nth: u32,
 }
 
-/// A decision, and how long after the question it comes.
+/// A decision, and its delay after the question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DelayedDecision {
     pub decision: Verdict,
@@ -54,7 +55,7 @@ pub struct DelayedDecision {
     pub after: Millis,
 }
 
-/// A signal, and how long after the wait opened it comes. Addressed to that wait.
+/// A signal addressed to a wait, and its delay after the wait opened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DelayedSignal {
     pub name: SignalName,
@@ -62,7 +63,7 @@ pub struct DelayedSignal {
     pub after: Millis,
 }
 
-/// How kind the world is.
+/// The rate at which attempts fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LuckLevel {
     Calm,
@@ -70,7 +71,7 @@ pub enum LuckLevel {
     Rough,
 }
 
-/// What a reference needs to know of the world.
+/// The outcomes that a reference needs to know.
 pub trait WorldOutcomes {
     fn attempt_report(&self, who: &AttemptIdentity<'_>, step: &Step) -> AttemptReport;
     fn waitpoint_decision(&self, asked: &WaitpointIdentity<'_>) -> Option<DelayedDecision>;
@@ -99,7 +100,7 @@ impl WorldOutcomes for SeededWorld {
 }
 
 fn attempt_rng(seed: u64, who: &AttemptIdentity<'_>, label: &str) -> Rng {
-    // Which iteration an undo belongs to means nothing.
+    // The iteration of an undo has no meaning.
     let iteration = if who.role == AttemptRole::Undo { 0 } else { who.iteration };
     let place = hash_label(hash_label(hash_label(seed, label), who.path), who.step);
     let numbers = format!("{}.{iteration}.{}.{}", who.visit, who.role.as_str(), who.attempt);
@@ -111,7 +112,7 @@ fn waitpoint_rng(seed: u64, asked: &WaitpointIdentity<'_>, label: &str) -> Rng {
     Rng::new(hash_label(place, &format!("{}.{}", asked.visit, asked.nth)))
 }
 
-/// How an attempt that ends at `now` ends.
+/// Draws the report of an attempt that ends at `now`.
 pub fn draw_report(
     seed: u64,
     who: &AttemptIdentity<'_>,
@@ -130,7 +131,7 @@ pub fn draw_report(
     AttemptReport { proofs, ..AttemptReport::new(end, draw_cost(&mut rng)) }
 }
 
-/// What is found of a step's evidence. Now and then nobody looked at all of it.
+/// Draws the results of a step's evidence. Sometimes one piece of evidence is not checked.
 fn draw_proofs(seed: u64, who: &AttemptIdentity<'_>, step: &Step) -> Vec<EvidenceResult> {
     let StepKindSpec::Work(work) = &step.kind else { return Vec::new() };
     let mut rng = attempt_rng(seed, who, "proofs");
@@ -143,14 +144,14 @@ fn draw_proofs(seed: u64, who: &AttemptIdentity<'_>, step: &Step) -> Vec<Evidenc
     work.evidence.iter().take(looked).map(proof).collect()
 }
 
-/// How long an attempt takes.
+/// Draws the duration of an attempt.
 pub fn draw_delay(seed: u64, who: &AttemptIdentity<'_>) -> Millis {
     let mut rng = attempt_rng(seed, who, "delay");
     let most = *rng.pick(&[0, 50, 1_000, 20_000]);
     Millis(1 + rng.next_below(most + 1))
 }
 
-/// What a person says, if anybody says anything.
+/// Draws the decision of a person, if there is one.
 pub fn draw_decision(seed: u64, asked: &WaitpointIdentity<'_>) -> Option<DelayedDecision> {
     let mut rng = waitpoint_rng(seed, asked, "answer");
     let decision = match rng.next_below(100) {
@@ -162,7 +163,7 @@ pub fn draw_decision(seed: u64, asked: &WaitpointIdentity<'_>) -> Option<Delayed
     Some(DelayedDecision { decision, reason, after: Millis(1 + rng.next_below(ANSWERED_WITHIN.0 - 1)) })
 }
 
-/// Someone who may decide.
+/// Returns an actor who may decide.
 pub fn allowed_actor(approvers: &[Approver]) -> DecisionActor {
     match approvers.first() {
         None => DecisionActor { name: "ann".into(), roles: Vec::new() },
@@ -171,7 +172,7 @@ pub fn allowed_actor(approvers: &[Approver]) -> DecisionActor {
     }
 }
 
-/// As many different people who may decide, the one above first.
+/// Returns `quorum` different actors who may decide, the one from [`allowed_actor`] first.
 pub fn allowed_actors(approvers: &[Approver], quorum: u32) -> Vec<DecisionActor> {
     let role = approvers.iter().find_map(|approver| match approver {
         Approver::Role(role) => Some(role.clone()),
@@ -181,7 +182,7 @@ pub fn allowed_actors(approvers: &[Approver], quorum: u32) -> Vec<DecisionActor>
     std::iter::once(allowed_actor(approvers)).chain((2..=quorum).map(other)).collect()
 }
 
-/// The signal that ends a wait, if one comes.
+/// Draws the signal that ends a wait, if one comes.
 pub fn draw_signal(seed: u64, asked: &WaitpointIdentity<'_>, wait: &WaitSpec) -> Option<DelayedSignal> {
     let mut rng = waitpoint_rng(seed, asked, "signal");
     if wait.on.is_empty() || !rng.chance_percent(85) {
@@ -192,7 +193,7 @@ pub fn draw_signal(seed: u64, asked: &WaitpointIdentity<'_>, wait: &WaitSpec) ->
     Some(DelayedSignal { name, payload: json!({"n": rng.next_below(4)}), after })
 }
 
-/// Signals that are for nobody in particular, by the time after the start. Only for runs in which timing may matter.
+/// Draws signals that are addressed to no wait, by the time after the start. Only for runs in which timing may matter.
 pub fn draw_stray_signals(seed: u64, names: impl IntoIterator<Item = SignalName>) -> Vec<DelayedSignal> {
     let mut rng = Rng::new(hash_label(seed, "stray"));
     let names: Vec<SignalName> = names.into_iter().collect();
@@ -209,7 +210,7 @@ pub fn draw_stray_signals(seed: u64, names: impl IntoIterator<Item = SignalName>
         .collect()
 }
 
-/// What does not fit happens more often where somebody settles it.
+/// True if the attempt ends with a merge conflict, which is more frequent if the step has a conflict resolver.
 fn is_unmerged(rng: &mut Rng, step: &Step) -> bool {
     rng.chance_percent(if step.policy.settled_by.is_some() { 35 } else { 1 })
 }
@@ -240,7 +241,7 @@ fn draw_main_end(rng: &mut Rng, step: &Step, luck: LuckLevel, now: Timestamp) ->
 
 fn draw_output(rng: &mut Rng, step: &Step) -> Value {
     if rng.chance_percent(3) {
-        // Does not fit any of the generated schemas, and is fine without one.
+        // Matches none of the generated schemas, and is valid without one.
         return [json!({"n": "many"}), json!(7), Value::Null][rng.pick_index(3)].clone();
     }
     let mut output = json!({"n": rng.next_below(4), "flag": rng.chance_percent(50)});
@@ -280,7 +281,7 @@ fn draw_blocked_end(rng: &mut Rng, now: Timestamp) -> AttemptEnd {
     }
 }
 
-/// Later than any answer, so that an answer that comes at all comes first.
+/// Draws a time later than any answer, so that an answer comes first if it comes at all.
 fn draw_late_time(rng: &mut Rng, now: Timestamp) -> Timestamp {
     now.saturating_add(ANSWERED_WITHIN.saturating_add(Millis::from_secs(rng.next_between(1, 240))))
 }
@@ -311,7 +312,7 @@ fn draw_check_end(rng: &mut Rng, step: &Step, luck: LuckLevel, now: Timestamp) -
         1 => vec!["f2".to_owned(), "f1".to_owned()],
         _ => Vec::new(),
     };
-    // No rule reads it, so it must change nothing.
+    // No rule reads the output, so it must change nothing.
     let output =
         rng.chance_percent(20).then(|| CheckOutput { status: Some(1), text: "2 tests failed".to_owned() });
     AttemptEnd::Checked { finding, reasons, fingerprints, output }

@@ -1,12 +1,12 @@
 //! Names for instances that do not depend on timing.
 //!
-//! Owns the two paths of an instance, folded from a run's events: the one that is shown (`each[3]`, `both/left`,
-//! `again#2`), and its *identity*, which also tells apart the visits of a step and the tries of a composite. Refuses
-//! to know anything else about a run.
+//! Owns the two paths of an instance, folded from a run's events: the shown path (`each[3]`, `both/left`, `again#2`),
+//! and the *identity*, which also distinguishes the visits of a step and the tries of a composite. Does not know
+//! anything else about a run.
 //!
-//! An identity adds to the parent's: `/`, the step, `@n` for its n-th visit, the part (`[i]` an item, `/lane`, `#n`
-//! a pass, nothing for a call), and `~n` when that part of that visit begins for the n-th time. The first of
-//! each is left out.
+//! An identity appends to that of the parent: `/`, the step, `@n` for its n-th visit, the part (`[i]` an item, `/lane`,
+//! `#n` a pass, nothing for a call), and `~n` if that part of that visit begins for the n-th time. `@1` and `~1` are
+//! left out.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,17 +18,18 @@ use skein_core::{
 
 use crate::outcome::{AttemptIdentity, WaitpointIdentity};
 
-/// Both names of an instance.
+/// The two paths of an instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InstancePathPair {
-    /// What outcomes are drawn from.
+    /// The path from which outcomes are drawn.
     pub identity: String,
-    /// What people see, without what tells tries and visits apart.
+    /// The path that people see, which does not distinguish tries and visits.
     pub shown: String,
 }
 
 impl InstancePathPair {
-    /// The name of a part of a step of this instance; `again` says how often that part of that visit has begun.
+    /// The paths of a part of a step of this instance; `again` is the number of times that part of that visit has
+    /// begun.
     pub fn child_paths(
         &self,
         step: &str,
@@ -58,12 +59,12 @@ impl InstancePathPair {
     }
 }
 
-/// The names of a run's instances and openings so far.
+/// The paths of a run's instances and waitpoints so far.
 #[derive(Debug)]
 pub struct RunPathIndex {
     definition: Arc<PlanDefinition>,
     instances: Vec<(ScopeIx, InstancePathPair)>,
-    /// How often each step has ended: its visit is one more.
+    /// The number of times each step has ended; its current visit is one more.
     ended: BTreeMap<StepAt, u32>,
     begun: BTreeMap<(StepAt, u32, InstancePart), u32>,
     opened: BTreeMap<(StepAt, u32), u32>,
@@ -83,7 +84,7 @@ impl RunPathIndex {
         }
     }
 
-    /// Takes note of an event. Every event of the run must come by here, in order.
+    /// Records an event. Must be called with every event of the run, in order.
     pub fn observe(&mut self, event: &Event) {
         match event {
             Event::InstanceStarted { parent, part, .. } => self.add_instance(*parent, *part),
@@ -128,7 +129,7 @@ impl RunPathIndex {
         &self.instances[instance.0 as usize].1
     }
 
-    /// The name of the newest instance.
+    /// The paths of the newest instance.
     pub fn last_paths(&self) -> &InstancePathPair {
         &self.instances[self.instances.len() - 1].1
     }
@@ -141,7 +142,7 @@ impl RunPathIndex {
         self.definition.scope(self.instance_scope(instance)).step(step).id.as_str()
     }
 
-    /// Whose end is asked for.
+    /// The identity of an attempt.
     pub fn attempt_identity(&self, attempt: &AttemptId) -> AttemptIdentity<'_> {
         AttemptIdentity {
             path: &self.instance_paths(attempt.at.0).identity,
@@ -153,7 +154,7 @@ impl RunPathIndex {
         }
     }
 
-    /// What a gate, wait or hold is, if it has been opened.
+    /// The identity of a gate, wait or hold, if it has been opened.
     pub fn waitpoint_identity(&self, opening: Waitpoint) -> Option<WaitpointIdentity<'_>> {
         let (at, visit, nth) = *self.openings.get(&opening)?;
         Some(WaitpointIdentity {

@@ -1,12 +1,11 @@
-//! The recursive reference: what must come of a run when timing does not matter.
+//! The recursive reference: the expected result of a run when timing does not matter.
 //!
-//! Owns a direct evaluation of a plan by recursion over its scopes, written from `docs/design/semantics.md` and from
-//! nothing else. Knows no events, no state machine, no clock. Where the result depends on timing, or the rules do not
-//! say what it is, it gives up with a [`TimingRace`] instead of guessing; for those runs there is the
-//! [`acceptor`](crate::acceptor).
+//! Owns a direct evaluation of a plan by recursion over its scopes, written only from `docs/design/semantics.md`. Does
+//! not know events, a state machine or a clock. If the result depends on timing, or the rules do not define it, the
+//! evaluation returns a [`TimingRace`] instead of guessing; the [`acceptor`](crate::acceptor) covers those runs.
 //!
-//! The world of such a run interrupts nothing, cancels nothing, sends no stray signals and answers as
-//! [`WorldOutcomes`] says.
+//! The world of such a run interrupts nothing, cancels nothing, sends no stray signals and answers as [`WorldOutcomes`]
+//! defines.
 
 mod composite;
 mod conflict;
@@ -34,38 +33,38 @@ use skein_core::{
 
 use crate::outcome::WorldOutcomes;
 
-/// A timeout of at least this length is taken to be never due.
+/// Timeouts of at least this length are assumed never to be due.
 pub const NEVER_DUE: Millis = Millis::from_hours(100);
 
-/// Stands for a value that the rules leave open; [`matches`] accepts anything in its place.
+/// A placeholder for a value that the rules leave open; [`matches_expected`] accepts any value in its place.
 pub const ANYTHING: &str = "\u{1}anything";
 
-/// Why there is no one result.
+/// The reason why there is no single expected result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimingRace(pub &'static str);
 
-/// What must come of a run.
+/// The expected result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpectedRun {
     pub status: RunStatus,
-    /// Of a run that succeeded.
+    /// The output of a run that succeeded.
     pub output: Value,
     pub degraded: bool,
-    /// By shown path, such as `each[3]/child`.
+    /// The expected steps by shown path, such as `each[3]/child`.
     pub steps: BTreeMap<String, ExpectedStep>,
-    /// The shown paths of what was undone, in order.
+    /// The shown paths of the undone steps, in order.
     pub undone: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpectedStep {
     pub status: StepStatus,
-    /// A status that would be as good, where the rules leave a choice.
+    /// An alternative status, if the rules leave a choice.
     pub or: Option<StepStatus>,
     pub output: Value,
-    /// Starts of main, over all visits; of a composite, its tries.
+    /// The number of started main attempts, over all visits; for a composite, of its tries.
     pub attempts: u32,
-    /// The last iteration of the last visit; 0 for what has none.
+    /// The last iteration of the last visit; 0 for steps without iterations.
     pub iterations: u32,
     pub visits: u32,
 }
@@ -76,7 +75,7 @@ impl ExpectedStep {
     }
 }
 
-/// What must come of this plan in this world.
+/// Evaluates the expected result of this plan in this world.
 pub fn evaluate_plan(plan: &Plan, world: &dyn WorldOutcomes) -> Result<ExpectedRun, TimingRace> {
     let mut eval = ModelEvaluator {
         definition: &plan.definition,
@@ -91,7 +90,7 @@ pub fn evaluate_plan(plan: &Plan, world: &dyn WorldOutcomes) -> Result<ExpectedR
     eval.evaluate_run(plan)
 }
 
-/// Whether a value is the expected one, with [`ANYTHING`] standing for all.
+/// True if a value equals the expected one, where [`ANYTHING`] matches any value.
 pub fn matches_expected(expected: &Value, actual: &Value) -> bool {
     match (expected, actual) {
         (Value::String(text), _) if text == ANYTHING => true,
@@ -105,20 +104,20 @@ pub fn matches_expected(expected: &Value, actual: &Value) -> bool {
     }
 }
 
-/// One evaluation.
+/// One evaluation of a plan.
 struct ModelEvaluator<'a> {
     definition: &'a skein_core::plan::PlanDefinition,
     world: &'a dyn WorldOutcomes,
     steps: BTreeMap<String, ExpectedStep>,
     undone: Vec<String>,
-    /// What the whole run has spent.
+    /// The cost of the whole run.
     spent: Cost,
-    /// The budgets of the composites, and of the called workflows, in which the evaluation is, and what each has spent.
-    /// With each budget, what had been spent when it was last renewed.
+    /// The budgets of the enclosing composites and called workflows, and the cost of each. Each budget has the cost at
+    /// its last renewal.
     around: Vec<(Vec<(&'a Budget, Cost)>, Cost)>,
     /// The cost of the run when its own budget was last renewed.
     renewed: Cost,
-    /// An expression read something that the rules leave open.
+    /// True if an expression read a value that the rules leave open.
     unclear: Cell<bool>,
 }
 
@@ -129,7 +128,7 @@ impl ModelEvaluator<'_> {
     }
 }
 
-/// Why something failed. No class: the rules do not say which.
+/// The class and code of a failure. No class means that the rules leave it open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ModelFailure {
     class: Option<ErrorClass>,
@@ -150,7 +149,7 @@ impl ModelFailure {
     }
 }
 
-/// How a step ended.
+/// The outcome of a step.
 #[derive(Debug, Clone, PartialEq)]
 enum ModelOutcome {
     Succeeded,

@@ -1,9 +1,9 @@
 //! Random numbers that are a function of a seed.
 //!
-//! Owns one small generator (splitmix64) and hashing by label, so that a decision depends on what it is about and
-//! not on how many decisions came before it. Refuses to know entropy, clocks and what is drawn.
+//! Owns one small generator (splitmix64) and hashing by label, so that a draw depends on its subject and not on the
+//! number of earlier draws. Does not know entropy, clocks, or the drawn values.
 
-/// A stream of numbers.
+/// A stream of pseudo-random numbers.
 #[derive(Debug, Clone)]
 pub struct Rng {
     state: u64,
@@ -11,14 +11,14 @@ pub struct Rng {
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A number whose every bit depends on every bit of the one given.
+/// Mixes a number so that every bit of the result depends on every bit of the argument.
 pub fn mix_bits(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
-/// The seed and a text, as one number.
+/// Hashes a seed and a text into one number.
 pub fn hash_label(seed: u64, text: &str) -> u64 {
     let folded = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
         (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3) // FNV-1a
@@ -31,7 +31,7 @@ impl Rng {
         Rng { state: mix_bits(seed.wrapping_add(STEP)) }
     }
 
-    /// A stream of its own for what the label names; takes nothing from this one.
+    /// Derives an independent stream for a label, without advancing this one.
     pub fn fork(&self, label: &str) -> Rng {
         Rng { state: hash_label(self.state, label) }
     }
@@ -41,13 +41,13 @@ impl Rng {
         mix_bits(self.state)
     }
 
-    /// Less than `n`; 0 when `n` is.
+    /// Returns a number less than `n`, or 0 if `n` is 0.
     pub fn next_below(&mut self, n: u64) -> u64 {
-        // The bias of the multiply is far below what a test of behaviour could see.
+        // The bias of the multiplication is far too small to affect a behavioural test.
         u64::try_from((u128::from(self.next_u64()) * u128::from(n)) >> 64).unwrap_or(0)
     }
 
-    /// From `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both inclusive.
     pub fn next_between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next_below(high.saturating_sub(low).saturating_add(1))
     }
@@ -56,7 +56,7 @@ impl Rng {
         u32::try_from(self.next_between(u64::from(low), u64::from(high))).unwrap_or(high)
     }
 
-    /// True this many times in a thousand.
+    /// True with a probability of `n` in a thousand.
     pub fn chance_permille(&mut self, n: u64) -> bool {
         self.next_below(1_000) < n
     }
@@ -69,7 +69,7 @@ impl Rng {
         usize::try_from(self.next_below(len as u64)).unwrap_or(0)
     }
 
-    /// One of these; the slice must not be empty.
+    /// Picks one element; the slice must not be empty.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.pick_index(of.len())]
     }

@@ -1,7 +1,7 @@
-//! Sees every durable event and says which rule was broken.
+//! The rule monitor: observes every durable event and reports the rule that was broken.
 //!
-//! Owns a second state, folded from the journal alone, the invariants over it, and the count of what occurred.
-//! The invariants are named I1 to I12; what each means is said where it is checked.
+//! Owns a second state, folded from the journal alone, the invariants over it, and the coverage counts. The invariants
+//! are named I1 to I12; each one is described at its check.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub struct RuleMonitor {
     /// The fold of the journal.
     pub shadow: RunState,
     chain: ContentHash,
-    /// How many events there have been, counted here.
+    /// The number of events, counted independently.
     events: u64,
     pub paths: RunPathIndex,
     invariants: InvariantChecker,
@@ -36,17 +36,17 @@ pub struct RuleMonitor {
     broken: Option<String>,
 }
 
-/// An input that is being decided alone, and where the run was.
+/// An input that is decided alone, and the state of the run before it.
 #[derive(Debug)]
 struct ObservedInput {
     asked: InputKind,
     run: RunPhase,
-    /// The phase of the step that it is about; none when it is about all.
+    /// The phase of the addressed step; none if the input addresses all steps.
     phase: Option<StepPhase>,
     told: Option<TransitionInput>,
-    /// Steps that it reaches and that have not moved, and where they were.
+    /// The affected steps that have not moved yet, with their phases.
     watched: Vec<(StepAt, StepPhase)>,
-    /// From where to where the others went first.
+    /// The first transition of each affected step that moved.
     moved: Vec<(StepPhase, StepPhase)>,
 }
 
@@ -66,11 +66,11 @@ impl RuleMonitor {
         }
     }
 
-    /// Something is about to be said to the driver.
+    /// Observes an input before the driver gets it.
     pub fn observe_input(&mut self, driver: &Driver, stimulus: &TimedInput, busy: bool) {
         let state = driver.state();
         self.coverage.record_run_input(state.phase, &stimulus.input);
-        // Only what is decided alone can be told from what follows.
+        // Only an input that is decided alone can be distinguished from what follows.
         self.told = None;
         if busy || state.phase == RunPhase::New || state.phase == RunPhase::Quarantined {
             return;
@@ -89,7 +89,7 @@ impl RuleMonitor {
         self.told = Some(ObservedInput { asked, run: state.phase, phase, told, watched, moved: Vec::new() });
     }
 
-    /// The driver has answered.
+    /// Observes the driver's answer to the input.
     pub fn observe_answer(&mut self, answer: &Result<(), Refusal>) {
         if let Err(refusal) = answer {
             self.coverage.record_point(format!("refused {}", crate::coverage::refusal_name(refusal)));
@@ -107,12 +107,12 @@ impl RuleMonitor {
                 TransitionRule::Unsayable => false,
             };
             if !legal {
-                self.broken.get_or_insert(format!("table: {phase:?} told {told:?} was answered {answer:?}"));
+                self.broken.get_or_insert(format!("table: {phase:?} with {told:?} was answered {answer:?}"));
             }
         }
     }
 
-    /// A row is durable. The driver has decided nothing after it.
+    /// Observes a durable row. The driver has decided nothing after it.
     pub fn observe_durable_row(&mut self, driver: &Driver, batch: &JournalBatch) -> Result<(), String> {
         batch.check(self.events, self.chain).map_err(|error| format!("I2: {error}"))?;
         self.chain = batch.chain;
@@ -127,7 +127,7 @@ impl RuleMonitor {
             self.count_coverage(&record.event);
             self.acceptor.accept(record.at, &record.event).map_err(|why| format!("I10: {why}"))?;
         }
-        // I1: the state in memory is what the journal adds up to.
+        // I1: the state in memory equals the fold of the journal.
         if driver.state().events != self.events {
             return Err(format!(
                 "I2: the state counts {} events, not {}",
@@ -142,7 +142,7 @@ impl RuleMonitor {
         Ok(())
     }
 
-    /// Takes note of where each step that was told something goes first.
+    /// Records the first transition of each step that the input affects.
     fn note_first_moves(&mut self) {
         let Some(seen) = &mut self.told else { return };
         let shadow = &self.shadow;
@@ -155,7 +155,7 @@ impl RuleMonitor {
         });
     }
 
-    /// Every step went where the table lets it go.
+    /// Checks that every transition is one that the table allows.
     fn check_arrows(&mut self) -> Result<(), String> {
         let Some(seen) = &self.told else { return Ok(()) };
         let Some(told) = seen.told else { return Ok(()) };
@@ -166,7 +166,7 @@ impl RuleMonitor {
                 TransitionRule::Refused | TransitionRule::Unsayable => false,
             };
             if !legal {
-                return Err(format!("table: {before:?} told {told:?} went to {now:?}"));
+                return Err(format!("table: {before:?} with {told:?} went to {now:?}"));
             }
         }
         Ok(())
@@ -176,9 +176,9 @@ impl RuleMonitor {
         if let Event::StepEnded { at, settler, .. } = event {
             let scope = self.plan.definition.scope(self.shadow.instance(at.0).scope);
             let settled = match self.shadow.step_status(*at) {
-                StepStatus::Succeeded => "a conflict is settled",
+                StepStatus::Succeeded => "a conflict is resolved",
                 StepStatus::Skipped => "there is no conflict",
-                _ => "a conflict is not settled",
+                _ => "a conflict is not resolved",
             };
             let settles = scope
                 .scope
@@ -212,7 +212,7 @@ impl RuleMonitor {
         }
     }
 
-    /// A row was acknowledged: what is wanted must be what the state says, from scratch.
+    /// Checks, after a row was acknowledged, that the wanted world matches the state, computed from scratch.
     pub fn check_settled(&mut self, driver: &Driver) -> Result<(), String> {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
@@ -220,22 +220,22 @@ impl RuleMonitor {
         self.invariants.check_settled(driver.state())
     }
 
-    /// A driver was made from the journal.
+    /// Checks a driver that was rebuilt from the journal.
     pub fn check_replayed(&mut self, driver: &Driver) -> Result<(), String> {
         self.told = None;
         if *driver.state() != self.shadow {
-            return Err("I1: replay gives another state".to_owned());
+            return Err("I1: replay gives a different state".to_owned());
         }
-        // A host may have kept the state instead of reading all rows again.
+        // A host may have loaded a serialized state instead of replaying all rows.
         let written = serde_json::to_vec(driver.state()).map_err(|error| error.to_string())?;
         match serde_json::from_slice::<RunState>(&written) {
             Ok(read) if read == self.shadow => Ok(()),
-            Ok(_) => Err("I1: a state that was written is read as another".to_owned()),
+            Ok(_) => Err("I1: a state changes when it is written and read".to_owned()),
             Err(error) => Err(format!("I1: a state that was written cannot be read: {error}")),
         }
     }
 
-    /// Nothing will happen any more.
+    /// Checks the final state, after which nothing happens any more.
     pub fn check_ended(&mut self, driver: &Driver, workers: &BTreeMap<AttemptId, ()>) -> Result<(), String> {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
@@ -245,11 +245,11 @@ impl RuleMonitor {
             self.acceptor.check_finished().map_err(|why| format!("I10: {why}"))?;
             self.coverage.record_point("trace accepted");
         }
-        // I8: nothing is in flight that nobody wants.
+        // I8: no attempt is in flight that is not wanted.
         if let Some(attempt) = workers.keys().find(|attempt| !state.in_flight().contains(attempt)) {
-            return Err(format!("I8: {attempt} is in flight and not known"));
+            return Err(format!("I8: {attempt} is in flight but not wanted"));
         }
-        // I7: a run ends, or waits for something that has a name.
+        // I7: a run ends, or waits for a named thing.
         let live = |phase: &InstancePhase| !matches!(phase, InstancePhase::Ended { .. });
         match state.phase {
             RunPhase::Closed if !wanted(state).is_empty() => {
@@ -260,7 +260,7 @@ impl RuleMonitor {
             }
             RunPhase::Closed | RunPhase::Quarantined | RunPhase::New => Ok(()),
             RunPhase::Going if state.is_waiting() => {
-                self.coverage.record_point("waits for ever");
+                self.coverage.record_point("waits forever");
                 Ok(())
             }
             RunPhase::Going | RunPhase::Decided => {
@@ -282,7 +282,7 @@ fn list_step_phases(state: &RunState) -> Vec<(StepAt, StepPhase)> {
     all
 }
 
-/// What an input says, and to which step; to all, if there is none.
+/// Returns the step that an input addresses (none: all steps), and the kind of input for the transition table.
 fn classify_input(state: &RunState, input: &RunInput) -> (Option<StepAt>, Option<TransitionInput>) {
     use skein_core::engine::{AttemptEnd, Verdict};
     match input {

@@ -1,4 +1,4 @@
-//! A workflow made by hand, for phases that random ones hardly ever reach.
+//! A handwritten workflow for phases that random workflows hardly ever reach.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use skein_core::{
     time::Millis,
 };
 
-/// Its name.
+/// The id of the workflow.
 pub const NAME: &str = "scenario";
 
-/// Composites that wait for their slot, fail after something inside was completed, and are undone and tried again.
+/// Builds composites that wait for their slot, fail after a step inside completed, and are undone and retried.
 pub fn build_plan() -> Plan {
     let composite = |n: u32| {
         let steps = vec![undoable_step(&format!("first-{n}")), work_step(&format!("second-{n}"))];

@@ -1,4 +1,4 @@
-//! A run as a list of moves, so that a failing one can be had again without the world, and made smaller.
+//! A run as a list of moves, so that a failing run can be replayed without the world, and minimized.
 
 use serde::{Deserialize, Serialize};
 use skein_core::{
@@ -8,7 +8,7 @@ use skein_core::{
 
 use crate::rule_monitor::RuleMonitor;
 
-/// What was done to the driver.
+/// An action on the driver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DriverMove {
@@ -16,7 +16,7 @@ pub enum DriverMove {
     Crash { row_lost: bool },
 }
 
-/// Does the moves one after another, and says what rule the engine broke, if any.
+/// Performs the moves in order, and returns the rule that the engine broke, if any.
 pub fn replay_moves(plan: &Plan, moves: &[DriverMove]) -> Result<(), String> {
     let mut driver = Driver::new(plan.clone());
     let mut watch = RuleMonitor::new(plan);
@@ -54,7 +54,7 @@ pub fn replay_moves(plan: &Plan, moves: &[DriverMove]) -> Result<(), String> {
     Ok(())
 }
 
-/// The fewest of these moves that still break a rule, found by leaving out ever smaller parts.
+/// Finds a small subset of the moves that still breaks a rule, by leaving out ever smaller parts.
 pub fn shrink_moves(plan: &Plan, moves: Vec<DriverMove>) -> Option<(Vec<DriverMove>, String)> {
     let mut violation = replay_moves(plan, &moves).err()?;
     let mut best = moves;

@@ -1,4 +1,4 @@
-//! One seed, one run: what is drawn, how it is run, and what it is compared with.
+//! The simulation of one seed: draws the setup, runs it, and compares the result with the references.
 
 use std::cell::RefCell;
 
@@ -15,7 +15,7 @@ use crate::{
     world::{self, SimulatedRun, WorldSetup},
 };
 
-/// How a run is made from a seed.
+/// Draws the setup of a run from a seed.
 pub fn draw_setup(seed: u64) -> WorldSetup {
     let mut rng = Rng::new(seed).fork("setup");
     let plan = shared_plan(seed / RUNS_PER_PLAN);
@@ -30,10 +30,10 @@ pub fn draw_setup(seed: u64) -> WorldSetup {
     WorldSetup { seed, plan, luck, faults, workers, fork: None }
 }
 
-/// How many runs, each in a world of its own, are made of one plan: checking a workflow takes longer than running it.
+/// The number of runs, each in its own world, that share one plan: checking a workflow takes longer than running it.
 const RUNS_PER_PLAN: u64 = 4;
 
-/// The plan of this number; the last one is kept.
+/// Returns the plan with this number, and caches the last one.
 fn shared_plan(number: u64) -> Plan {
     thread_local! { static LAST: RefCell<Option<(u64, Plan)>> = const { RefCell::new(None) } }
     LAST.with_borrow_mut(|last| match last {
@@ -56,7 +56,7 @@ pub fn generate_plan(seed: u64, size: WorkflowSize) -> Plan {
     definition.bind(made.parameters).expect("generated parameters fit")
 }
 
-/// Runs a seed, and compares it where that is possible.
+/// Simulates a seed, and compares the result with the reference if possible.
 pub fn simulate_run(seed: u64) -> SimulatedRun {
     let setup = draw_setup(seed);
     let (luck, calm) = (setup.luck, setup.faults.is_faultless());
@@ -71,7 +71,7 @@ pub fn simulate_run(seed: u64) -> SimulatedRun {
     forks::simulate_forks(seed, luck, calm, finished)
 }
 
-/// Faults that are tried at every place where they can strike.
+/// The faults that are injected at every possible point.
 const SWEPT_FAULTS: [InjectedFault; 11] = [
     InjectedFault::Cancel,
     InjectedFault::FailedAttempt,
@@ -86,7 +86,8 @@ const SWEPT_FAULTS: [InjectedFault; 11] = [
     InjectedFault::DuplicateResult,
 ];
 
-/// Runs one plan again and again with one fault, at its first chance, at its second, and so on until it has none.
+/// Runs one plan repeatedly with one fault, at its first chance, its second, and so on, until there is no further
+/// chance.
 pub fn sweep_faults(number: u64) -> FaultSweepTotals {
     let mut total = FaultSweepTotals::default();
     let plan = shared_plan(number);
@@ -117,7 +118,7 @@ pub fn sweep_faults(number: u64) -> FaultSweepTotals {
     total
 }
 
-/// What came of trying one fault everywhere.
+/// The results of injecting faults at every possible point.
 #[derive(Debug, Clone, Default)]
 pub struct FaultSweepTotals {
     pub runs: u64,

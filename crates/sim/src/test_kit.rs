@@ -1,4 +1,4 @@
-//! For tests: workflows and worlds in few words.
+//! Test helpers: concise builders of workflows and worlds.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -38,7 +38,7 @@ pub fn work_step(name: &str) -> Step {
     Step::new(step_id(name), StepKindSpec::Work(Box::new(WorkSpec::new(tool_worker()))))
 }
 
-/// Work with a check of so many iterations.
+/// A work step with a check and a maximum number of iterations.
 pub fn checked_step(name: &str, iterations: u32) -> Step {
     let mut work = WorkSpec::new(tool_worker());
     work.check = Some(Box::new(CompletionCheck {
@@ -185,7 +185,7 @@ pub fn checked_end(finding: CheckFinding, reasons: &[&str]) -> AttemptEnd {
 
 type ScriptedEnds = Box<dyn Fn(&AttemptIdentity<'_>) -> Option<AttemptEnd>>;
 
-/// A world in which all goes well but what it is told.
+/// A world in which every attempt succeeds, except those in its script.
 pub struct ScriptedWorld {
     pub reports: ScriptedEnds,
     pub answers: Vec<Option<Verdict>>,
@@ -194,12 +194,12 @@ pub struct ScriptedWorld {
 }
 
 impl ScriptedWorld {
-    /// What `ends` gives nothing for succeeds: main with `{"n": 1}`.
+    /// Attempts for which `ends` returns nothing succeed; main attempts succeed with `{"n": 1}`.
     pub fn new(ends: impl Fn(&AttemptIdentity<'_>) -> Option<AttemptEnd> + 'static) -> ScriptedWorld {
         ScriptedWorld { reports: Box::new(ends), answers: Vec::new(), signals: true, cost: Cost::default() }
     }
 
-    /// The main attempts of these steps fail, always.
+    /// The main attempts of these steps always fail.
     pub fn with_failures(steps: &'static [&'static str]) -> ScriptedWorld {
         ScriptedWorld::new(move |who| {
             (who.role == AttemptRole::Main && steps.contains(&who.step))
@@ -214,7 +214,7 @@ impl WorldOutcomes for ScriptedWorld {
         AttemptReport::new(end, self.cost)
     }
 
-    /// The openings of a visit are answered from the list; those beyond it are approved.
+    /// Answers the waitpoints of a visit from the list, and approves those beyond its end.
     fn waitpoint_decision(&self, asked: &WaitpointIdentity<'_>) -> Option<DelayedDecision> {
         let decision = self.answers.get(asked.nth as usize - 1).copied().unwrap_or(Some(Verdict::Approve));
         decision.map(|decision| DelayedDecision { decision, reason: None, after: Millis(1) })

@@ -1,7 +1,7 @@
-//! A virtual host: a clock, a store, workers and people around the real [`Driver`], moved by one seed.
+//! A virtual host: a clock, a store, workers and people around the real [`Driver`], driven by one seed.
 //!
-//! Owns time and chance. Whatever the world does is a function of the seed, so a run can be had again. What is right
-//! and wrong is not decided here but by [`crate::watch`], which sees every durable event.
+//! Owns time and chance. Everything in the world is a function of the seed, so a run can be reproduced. The world does
+//! not check rules; [`crate::rule_monitor`] does, which observes every durable event.
 
 mod crash;
 mod fault_injection;
@@ -29,35 +29,35 @@ use crate::{
     script::DriverMove,
 };
 
-/// What a world is made of.
+/// The setup of a world.
 #[derive(Debug)]
 pub struct WorldSetup {
     pub seed: u64,
     pub plan: Plan,
     pub luck: LuckLevel,
     pub faults: FaultInjector,
-    /// How many workers there are.
+    /// The number of workers.
     pub workers: u32,
-    /// What begins the run, if it is a fork.
+    /// The input that starts the run, if it is a fork.
     pub fork: Option<RunInput>,
 }
 
-/// How a run went.
+/// The result of a simulated run.
 #[derive(Debug)]
 pub struct SimulatedRun {
     pub driver: Driver,
     pub coverage: Coverage,
     pub events: u64,
-    /// A number that is the same for the same history.
+    /// A hash of the history: the same history gives the same number.
     pub trace: u64,
     pub rows: Vec<JournalBatch>,
     pub moves: Vec<DriverMove>,
     pub violation: Option<String>,
-    /// Whether it waits for something that never comes.
+    /// True if the run waits for something that never comes.
     pub waits: bool,
 }
 
-/// Something that is going to happen.
+/// A scheduled event.
 #[derive(Debug, Clone)]
 enum WorldEvent {
     WorkerEnds(AttemptId),
@@ -66,15 +66,15 @@ enum WorldEvent {
     Decide(Waitpoint),
     Acknowledged,
     Crash,
-    /// A worker of an earlier life reports.
+    /// A worker started before the last crash reports.
     Late(AttemptId, AttemptReport),
 }
 
-/// When the virtual clock begins: some day in 2027.
+/// The start of the virtual clock: a day in 2027.
 const BEGIN: Timestamp = Timestamp(1_800_000_000_000);
-/// Later than anything that happens in a run without faults.
+/// A time later than any event of a run without faults.
 const NEVER: Timestamp = Timestamp(BEGIN.0 + 100 * 3_600_000);
-/// A run that does more than this does not end.
+/// The maximum number of turns and moves; a run that exceeds it does not end.
 const MOST: u32 = 20_000;
 
 #[derive(Debug)]
@@ -86,11 +86,11 @@ pub struct SimulatedWorld {
     plan: Plan,
     driver: Driver,
     rows: Vec<JournalBatch>,
-    /// A row has been handed to the store and not been acknowledged.
+    /// True while a row has been handed to the store and has not been acknowledged.
     appending: bool,
-    /// Whether the driver is being polled.
+    /// True while the driver is being polled.
     pumping: bool,
-    /// Time that does not jump, and how far the wall clock is from it.
+    /// The monotonic time, and the offset of the wall clock from it.
     steady: Timestamp,
     skew: i64,
     queue: BTreeMap<(Timestamp, u64), WorldEvent>,
@@ -99,7 +99,7 @@ pub struct SimulatedWorld {
     workers: BTreeMap<AttemptId, ()>,
     capacity: u32,
     tokens: u64,
-    /// What people said and have no answer to; they say it again when the host is back.
+    /// Inputs of people that have no answer yet; they are sent again when the host is back.
     owed: BTreeMap<InputToken, RunInput>,
     ended: Vec<(AttemptId, AttemptReport)>,
     trace: u64,
@@ -204,13 +204,13 @@ impl SimulatedWorld {
         Millis(1 + self.rng.next_below(most))
     }
 
-    /// Lets the next thing happen. False when nothing will.
+    /// Processes the next scheduled event. Returns false if there is none.
     fn advance_time(&mut self) -> bool {
         let next = self.queue.first_key_value().map(|((time, _), _)| *time);
         let wake = self.wake.map(|time| Timestamp((time.0 - self.skew).max(self.steady.0)));
         match (next, wake) {
             (None, None) => return false,
-            // Without faults, what would come so late is taken never to come.
+            // Without faults, events this late are assumed never to come.
             (next, wake)
                 if self.faults.is_faultless() && [next, wake].iter().flatten().all(|time| *time > NEVER) =>
             {
@@ -297,7 +297,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// Tells the driver something. What people say is said again if the host dies before it answers.
+    /// Sends an input to the driver. Inputs of people are sent again if the host dies before it answers.
     fn send_input(&mut self, input: RunInput, again: bool) {
         self.tokens += 1;
         let token = InputToken(self.tokens);
@@ -332,7 +332,7 @@ impl SimulatedWorld {
         (self.capacity + lost).saturating_sub(flying)
     }
 
-    /// Lets the driver do what it can without anything happening in the world.
+    /// Lets the driver do all it can without a further event in the world.
     fn drive_run(&mut self) {
         self.pumping = true;
         self.drive_until_idle();
@@ -342,7 +342,7 @@ impl SimulatedWorld {
     fn drive_until_idle(&mut self) {
         while self.violation.is_none() {
             if self.moves.len() > MOST as usize {
-                self.violation = Some("I7: the run does not come to rest".to_owned());
+                self.violation = Some("I7: the run never becomes idle".to_owned());
             }
             if self.appending {
                 return;

@@ -1,4 +1,4 @@
-//! A short simulation as a test: the long one is a command of its own.
+//! A short simulation as a test; `skein-sim` runs longer ones.
 
 use skein_sim::simulate;
 
@@ -20,7 +20,7 @@ fn the_same_seed_gives_the_same_history() {
     }
 }
 
-/// Cancel, failure, crash and repeated undo at every index of a run, for a few runs; the command does more.
+/// Injects cancel, failure, crash and repeated undo at every index of a few runs; the command covers more.
 #[test]
 fn one_fault_at_every_place_breaks_no_rule() {
     for number in 0..25 {

@@ -1,7 +1,7 @@
-//! Who an agent is here: what `skein.toml` says, and where that says nothing, what a file of the project does.
+//! Agent definitions: the settings of `skein.toml`, completed by a file of the project.
 //!
-//! Owns what is read of such files: what the agent is told, its model, and how little it may do. Files can only narrow what
-//! an agent may do; to let one do more is for `skein.toml`.
+//! Owns the reading of such files: the agent's instructions, its model, and its restricted capabilities. A file can
+//! only narrow an agent's capabilities; only `skein.toml` can extend them.
 
 use serde_json::Value;
 use skein_core::{
@@ -12,19 +12,19 @@ use skein_dialects::CatalogKind;
 
 use crate::{catalog::CatalogEntry, config, project::DiskProject};
 
-/// The names of tools by which an agent writes files, as files of agents have them.
+/// Tools that write files, as named in files of agents.
 const EDITS: [&str; 4] = ["Edit", "Write", "MultiEdit", "NotebookEdit"];
 
-/// What a file says of an agent.
+/// The contents of an agent's file.
 #[derive(Debug, Default)]
 struct AgentFile {
     told: Option<String>,
     model: Option<String>,
-    /// The tools that it may use. None: the file does not say.
+    /// The tools that the agent may use. None: the file does not list tools.
     tools: Option<Vec<String>>,
 }
 
-/// An agent by its name. None: nothing here says who it is.
+/// Finds an agent by its name. None: the agent is defined neither in `skein.toml` nor in a file.
 pub fn find_agent(name: &str, project: &DiskProject) -> Option<config::AgentConfig> {
     let own = project.config.agents.get(name).cloned();
     let entries = project.shelf(CatalogKind::Agent).find_all(name);
@@ -43,7 +43,7 @@ pub fn find_agent(name: &str, project: &DiskProject) -> Option<config::AgentConf
     Some(agent)
 }
 
-/// The configuration of a project, with all that is known of the agents of a plan.
+/// Returns the configuration of a project, completed with the definitions of the plan's agents.
 pub fn resolve_agents(plan: &Plan, project: &DiskProject) -> config::ProjectConfig {
     let mut config = project.config.clone();
     for step in plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps) {
@@ -56,7 +56,7 @@ pub fn resolve_agents(plan: &Plan, project: &DiskProject) -> config::ProjectConf
     config
 }
 
-/// What a file says. None: it is none that says anything.
+/// Reads an agent's file. None: the file defines no agent.
 fn read_agent_file(entry: &CatalogEntry, project: &DiskProject) -> Option<AgentFile> {
     let source = project.read_source(&entry.path).ok()?;
     let said = match entry.path.extension().and_then(|ending| ending.to_str()) {
@@ -82,12 +82,12 @@ fn read_agent_file(entry: &CatalogEntry, project: &DiskProject) -> Option<AgentF
     (said.told.is_some() || said.model.is_some() || said.tools.is_some()).then_some(said)
 }
 
-/// A model that is named. `inherit` is that of whoever starts the agent, which is nobody here.
+/// Parses the name of a model. `inherit` means the model of the caller, and no agent has a caller here.
 fn parse_model(value: &Value) -> Option<String> {
     value.as_str().map(str::trim).filter(|model| !model.is_empty() && *model != "inherit").map(str::to_owned)
 }
 
-/// A list of tools, or a text with commas. What stands in parentheses narrows a tool.
+/// Parses a list of tools, or a text with commas. The restriction in parentheses after a tool is dropped.
 fn parse_tools(value: &Value) -> Option<Vec<String>> {
     let words: Vec<&str> = match value {
         Value::String(text) => text.split(',').collect(),
@@ -98,7 +98,7 @@ fn parse_tools(value: &Value) -> Option<Vec<String>> {
     Some(words.iter().map(plain).filter(|word| !word.is_empty()).collect())
 }
 
-/// What a resource of the kind Agent tells its agent.
+/// Returns the instructions in a resource of the kind Agent.
 fn resource_instructions(resource: &Value) -> String {
     let text = |pointer: &str| resource.pointer(pointer).and_then(Value::as_str).unwrap_or_default().trim();
     if text("/kind") != "Agent" {

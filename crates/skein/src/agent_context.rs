@@ -1,7 +1,7 @@
-//! What the agents of a project are told besides: context modules, skills and commands, each a file that people write.
+//! Additional texts for the agents of a project: context modules, skills and commands, each a file that people write.
 //!
-//! Owns where they are looked for. What is not there, or cannot be read, keeps nothing from beginning: the log of a step
-//! says what it was not told.
+//! Owns the folders in which they are searched. A file that is missing or cannot be read does not prevent a run: the
+//! log of the step says which text the agent was not given.
 
 use std::{
     fs,
@@ -20,17 +20,17 @@ use skein_host::{
 
 use crate::project::{DiskProject, is_plain_name};
 
-/// Where files are that say what a context module is.
+/// Folders that contain context modules.
 const MODULES: [&str; 2] = ["context", ".claude/context"];
-/// Where folders are that say what a skill is, and the file that does.
+/// Folders that contain a folder for each skill, and the file that describes the skill.
 const SKILLS: [&str; 2] = ["skills", ".claude/skills"];
 const SKILL: &str = "SKILL.md";
-/// Where files are that say what a command of an agent is.
+/// Folders that contain commands of agents.
 const COMMANDS: [&str; 2] = ["commands", ".claude/commands"];
-/// What of a text is kept with a run. More than that fits into no prompt.
+/// The number of bytes of a text that are kept with a run. A longer text does not fit into a prompt.
 const MOST: usize = 64 * 1024;
 
-/// The front matter of a context module. What else stands there is for others.
+/// The front matter of a context module. Other keys belong to other programs and are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ContextModuleHeader {
@@ -47,7 +47,7 @@ struct ContextModuleSelectors {
     workflow_stages: Vec<String>,
 }
 
-/// Looks up what a step is told.
+/// Looks up the texts that a step's agent is given.
 pub fn collect_agent_context(
     workflow: &Workflow,
     step: &Step,
@@ -78,7 +78,7 @@ pub fn read_context_module(project: &DiskProject, reference: &str) -> Option<Con
             .and_then(|head| serde_json::from_value(head).ok()),
         false => None,
     };
-    // One whose head cannot be read is told like one without.
+    // A module with an unreadable head is treated like one without a head.
     let head: ContextModuleHeader = head.unwrap_or_default();
     let usual = ContextModule::default();
     Some(ContextModule {
@@ -98,7 +98,8 @@ fn read_skill(project: &DiskProject, reference: &str) -> Option<AgentSkill> {
     Some(AgentSkill { text: truncate_text(skein_dialects::markdown_body(&source)), folder })
 }
 
-/// A command is told like a skill that is one file: what people would say by it. Nothing of it is run by us.
+/// Reads a command as a skill of one file: its text is the prompt that people would send by it. Skein does not execute
+/// it.
 fn read_agent_command(project: &DiskProject, reference: &str) -> Option<AgentSkill> {
     let name = reference.strip_prefix("command:")?;
     let file = find_in_folders(&project.root, &COMMANDS, &format!("{name}.md"))?;
@@ -106,8 +107,8 @@ fn read_agent_command(project: &DiskProject, reference: &str) -> Option<AgentSki
     Some(AgentSkill { text, folder: file.parent()?.to_owned() })
 }
 
-/// A file or folder of a name in one of these folders. A name is no path, and a link that leads out of the project is not
-/// followed: an agent would be told what is none of the project's.
+/// Finds a file or folder by name in one of these folders. The name must not be a path, and a link that leads out of
+/// the project is not followed, because an agent would then be given text from outside the project.
 fn find_in_folders(root: &Path, folders: &[&str], name: &str) -> Option<PathBuf> {
     if !is_plain_name(name) {
         return None;

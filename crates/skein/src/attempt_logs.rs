@@ -1,5 +1,5 @@
-//! What the workers of a run printed: the logs of its attempts, as the journal tells of them and as far as they were
-//! shown. No log is held in memory.
+//! Output of the workers of a run: the logs of its attempts, found through the journal, with the position up to which
+//! each was shown. No log is held in memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,14 +25,14 @@ use skein_host::{
 
 use crate::live::{format_cost, format_duration};
 
-/// So much is read at once.
+/// Number of bytes read at once.
 const PIECE: usize = 64 * 1024;
 
-/// Which attempts are meant.
+/// Selects attempts.
 #[derive(Debug, Clone, Copy)]
 pub struct AttemptSelector<'a> {
     pub step: Option<&'a str>,
-    /// In the order in which those of the step were started, from 1; with what checks it.
+    /// Position among the attempts of the step in starting order, from 1. Attempts that check it have the same number.
     pub number: Option<u32>,
 }
 
@@ -44,7 +44,7 @@ pub enum LogFile {
     Prompt,
 }
 
-/// The log of one attempt.
+/// Reader of the log of one attempt.
 #[derive(Debug)]
 pub struct AttemptLogReader {
     pub step: String,
@@ -53,18 +53,18 @@ pub struct AttemptLogReader {
     started: Timestamp,
     ended: Option<Timestamp>,
     pub file: PathBuf,
-    /// The files with its changes and its prompt, where they are kept.
+    /// The files with its changes and its prompt, which may not exist.
     changes: PathBuf,
     prompt: PathBuf,
     /// Its cost, once it has ended.
     cost: Option<Cost>,
-    /// The agent that did it in place of the step's own.
+    /// The agent that made the attempt in place of the step's own.
     by: Option<String>,
     shown: u64,
     escape: TerminalEscaper,
 }
 
-/// The logs that are meant.
+/// The logs of the selected attempts.
 #[derive(Debug)]
 pub struct AttemptLogs<'a> {
     meant: AttemptSelector<'a>,
@@ -73,9 +73,9 @@ pub struct AttemptLogs<'a> {
     names: StepPaths,
     events: u64,
     pub all: Vec<AttemptLogReader>,
-    /// How often each step was tried.
+    /// The number of attempts of each step.
     pub steps: BTreeMap<String, u32>,
-    /// Steps whose results another run came to.
+    /// Steps whose results were reused from another run.
     pub reused: BTreeSet<String>,
 }
 
@@ -94,7 +94,7 @@ impl<'a> AttemptLogs<'a> {
         }
     }
 
-    /// Reads on in the journal.
+    /// Reads the new part of the journal.
     pub fn read_journal(&mut self, store: &dyn Store, run: &RunId) -> Result<(), StoreError> {
         store.read_journal(run, self.events, &mut |batch| {
             if batch.seq >= self.events {
@@ -121,7 +121,7 @@ impl<'a> AttemptLogs<'a> {
     fn add_attempt(&mut self, attempt: AttemptId, started: Timestamp) {
         let step = self.names.step_path(attempt.at);
         let count = self.steps.entry(step.clone()).or_default();
-        // What checks, sums up or undoes an attempt goes with it.
+        // An attempt that checks, summarises or undoes has the number of the attempt that it belongs to.
         *count += u32::from(attempt.role == AttemptRole::Main);
         let number = (*count).max(1);
         let AttemptSelector { step: meant, number: only } = self.meant;
@@ -158,22 +158,22 @@ impl AttemptLogReader {
         self.ended.is_none()
     }
 
-    /// The folder to watch for more of it.
+    /// The folder to watch for changes of the log.
     pub fn folder(&self) -> Option<&Path> {
         self.file.parent()
     }
 
-    /// Reads the note about its coding agent.
+    /// Reads the note about the attempt's coding agent.
     fn read_agent_note(&self) -> Option<AgentNote> {
         AgentNote::read(&RootFolder::open(self.folder()?).ok()?)
     }
 
-    /// Returns true if a coding agent did it.
+    /// Returns true if the worker was a coding agent.
     pub fn has_agent(&self) -> bool {
         self.read_agent_note().is_some()
     }
 
-    /// The name of the attempt, its times, its agent and its cost.
+    /// Returns the name of the attempt, its times, its agent and its cost.
     pub fn title(&self) -> String {
         let note = self.read_agent_note();
         let took = self.ended.map(|ended| format_duration(ended.duration_since(self.started)));
@@ -187,7 +187,7 @@ impl AttemptLogReader {
         format!("{}  {}", self.name(), aside.join(", "))
     }
 
-    /// The name of the attempt: its step and its numbers.
+    /// Returns the name of the attempt: its step and its numbers.
     fn name(&self) -> String {
         let AttemptId { visit, iteration, role, .. } = self.attempt;
         let role = (role != AttemptRole::Main).then(|| role.as_str().to_owned());
@@ -228,11 +228,11 @@ impl AttemptLogReader {
         object
     }
 
-    /// Hands on what has not been shown yet, as it is.
+    /// Passes on the bytes that have not been shown yet, unchanged.
     pub fn read_raw(&mut self, each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let mut file = match File::open(&self.file) {
             Ok(file) => file,
-            // Nothing of it was ever started, or not yet.
+            // The worker was not started, or not yet.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -248,7 +248,7 @@ impl AttemptLogReader {
         }
     }
 
-    /// The same without what a terminal would obey.
+    /// Passes on the same without terminal control sequences.
     pub fn read_safe(&mut self, each: &mut dyn FnMut(&str)) -> io::Result<()> {
         let mut escape = std::mem::take(&mut self.escape);
         let mut text = String::new();

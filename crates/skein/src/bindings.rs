@@ -1,6 +1,6 @@
 //! Values of `context` in the expressions of a run: the files of the project, and the texts of context modules.
 //!
-//! Only names that the plan reads are bound, since they are kept in the journal.
+//! Binds only the names that the plan reads, since they are kept in the journal.
 
 use std::{fs, path::Path};
 
@@ -9,15 +9,15 @@ use skein_core::plan::Plan;
 
 use crate::{agent_context, project::DiskProject, source_search::SKIPPED};
 
-/// The name of the files of the project.
+/// The name of the list of the project's files.
 const REPO_STRUCTURE: &str = "repo_structure";
-/// The number of files that are listed, and the bytes that their paths may have together.
+/// The number of files that are listed, and the maximum total length of their paths in bytes.
 const MOST_FILES: usize = 2_000;
 const MOST_BYTES: usize = 64 * 1024;
-/// Deeper folders are not looked into.
+/// The maximum depth of folders.
 const DEEPEST: usize = 16;
 
-/// The `context` of a run of this plan; null where nothing of it is read.
+/// Returns the `context` of a run of this plan, or null if the plan reads none of it.
 pub fn bind_context(plan: &Plan, project: &DiskProject) -> Value {
     let (names, whole) = plan.definition.context_reads();
     if names.is_empty() && !whole {
@@ -38,7 +38,7 @@ pub fn bind_context(plan: &Plan, project: &DiskProject) -> Value {
     Value::Object(values)
 }
 
-/// The paths of the files of a folder, sorted, without those that version control and build tools keep.
+/// Returns the sorted paths of the files of a folder, without those of version control and build tools.
 fn list_repo_files(root: &Path) -> Value {
     let mut listing = FileList::default();
     listing.walk_folder(root, "", DEEPEST);

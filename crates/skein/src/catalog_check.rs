@@ -1,4 +1,4 @@
-//! What is wrong with the files of a catalog: each by the rules of its sort, and two that are the same.
+//! Checks the files of a catalog: each by the rules of its kind, and all for duplicates.
 
 use std::{path::Path, sync::Arc};
 
@@ -10,7 +10,7 @@ use skein_dialects::{
 
 use crate::{catalog::CatalogEntry, config, project::DiskProject};
 
-/// The files that have rules of their own, by their names.
+/// The files that have rules of their own, by file name.
 const FILES: [(&str, CatalogKind); 6] = [
     ("TOOL.md", CatalogKind::Tool),
     ("DRIVER.md", CatalogKind::Driver),
@@ -20,19 +20,19 @@ const FILES: [(&str, CatalogKind); 6] = [
     ("POLICY.md", CatalogKind::Policy),
 ];
 
-/// The sort of thing that a file describes by its name; none for most.
+/// Returns the kind of definition that a file contains, judged by its path; none for most files.
 pub fn definition_kind(path: &Path) -> Option<CatalogKind> {
     let named = FILES.iter().find(|(name, _)| path.ends_with(name)).map(|(_, sort)| *sort);
     named.or_else(|| is_governance_file(path).then_some(CatalogKind::Governance))
 }
 
-/// A resource of IOA has no name of its own, and is known by its folder.
+/// A governance resource of IOA has no fixed file name, and is recognised by its folder.
 fn is_governance_file(path: &Path) -> bool {
     let yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
     yaml && path.parent().is_some_and(|folder| folder.ends_with("governance"))
 }
 
-/// What is wrong with one file.
+/// Checks one file.
 pub fn check_definition(
     project: &DiskProject,
     sort: CatalogKind,
@@ -50,19 +50,19 @@ pub fn check_definition(
     }
 }
 
-/// What is wrong with something of the catalog.
+/// Checks one entry of the catalog.
 pub fn check_entry(project: &DiskProject, entry: &CatalogEntry) -> Vec<Diagnostic> {
     match project.read_source(&entry.path) {
-        // What `skein.toml` has is checked with it.
+        // Entries of `skein.toml` are checked with that file.
         Ok(_) if entry.path.ends_with(config::NAME) => Vec::new(),
         Ok(source) => check_definition(project, entry.sort, source),
         Err(error) => vec![*error],
     }
 }
 
-/// What is wrong with everything of a sort.
+/// Checks all entries of a kind.
 pub fn check_kind(project: &DiskProject, sort: CatalogKind) -> Vec<Diagnostic> {
-    // One file describes many of them, and one that is wrong none.
+    // One file describes many secrets, and an invalid file describes none.
     if sort == CatalogKind::Secret {
         let files = project.secret_files().into_iter().map(|path| project.read_source(&path));
         let wrong = |source: Result<Arc<SourceFile>, Box<Diagnostic>>| match source {
@@ -78,7 +78,7 @@ pub fn check_kind(project: &DiskProject, sort: CatalogKind) -> Vec<Diagnostic> {
     all
 }
 
-/// Two files that describe what is one by name and major version.
+/// Reports files that define the same name and major version.
 pub fn find_duplicates(project: &DiskProject, sort: CatalogKind) -> Vec<Diagnostic> {
     let (one, _) = sort.singular_and_plural();
     let pairs = project.shelf(sort).find_duplicates().into_iter();
@@ -87,10 +87,10 @@ pub fn find_duplicates(project: &DiskProject, sort: CatalogKind) -> Vec<Diagnost
         let id = again
             .major_version()
             .map_or_else(|| again.name.clone(), |major| format!("{}@{major}", again.name));
-        let message = format!("there is {one} `{id}` already", one = with_article(one));
+        let message = format!("{one} `{id}` is already defined", one = with_article(one));
         let diagnostic = Diagnostic::new(Code::DuplicateName, &other, entry_span(&other, again), message);
         let mut diagnostic = diagnostic.with_hint("give one of them another id, or another major version");
-        let message = "the other is here, and is the one that the name means".to_owned();
+        let message = "the other definition is here; the name refers to this one".to_owned();
         diagnostic.labels.push(DiagnosticLabel { span: entry_span(&kept, first), source: kept, message });
         Some(diagnostic)
     });
@@ -101,7 +101,7 @@ fn with_article(word: &str) -> String {
     if word.starts_with(['a', 'e', 'i', 'o', 'u']) { format!("an {word}") } else { format!("a {word}") }
 }
 
-/// Where a file says its name.
+/// Returns the span of the name in a file.
 fn entry_span(source: &SourceFile, entry: &CatalogEntry) -> ExprSpan {
     let before = source.text.split_inclusive('\n').take(entry.at.line - 1).map(str::len).sum::<usize>();
     let line = source.text[before..].lines().next().unwrap_or_default();

@@ -1,6 +1,7 @@
-//! Channels of a project: how someone is told whom a hook names.
+//! Notification channels of a project, which hooks name as their recipients.
 //!
-//! Owns what each kind of channel needs. A hook names a channel, and perhaps a place on it after a colon.
+//! Owns the settings that each kind of channel needs. A hook names a channel, optionally followed by a colon and a
+//! target on it.
 
 use skein_core::suggest::did_you_mean;
 use skein_host::{
@@ -14,7 +15,7 @@ use crate::{
     prepare_run,
 };
 
-/// What can be asked for: events of IOA without their domain, their classes, or all.
+/// Event names that a channel can subscribe to: events of IOA without their domain, their classes, or all.
 const EVENTS: [&str; 14] = [
     "*",
     "audit",
@@ -32,8 +33,8 @@ const EVENTS: [&str; 14] = [
     "governance_escalation_triggered",
 ];
 
-/// Looks up the channel that a hook names, with the secrets that it needs. One that the project does not have is told of
-/// when the hook is done, and keeps nothing from beginning.
+/// Looks up the channel that a hook names, with the secrets that it needs. A channel that the project does not have is
+/// reported when the hook runs, and does not prevent the run.
 pub fn prepare_channel(name: &str, config: &ProjectConfig, about: &mut RunSettings) -> Result<(), String> {
     let Some((own, channel)) = config.find_channel(name) else { return Ok(()) };
     let channel = resolve_channel(own, channel, config, about)?;
@@ -41,20 +42,20 @@ pub fn prepare_channel(name: &str, config: &ProjectConfig, about: &mut RunSettin
     Ok(())
 }
 
-/// Looks up the channels that ask for what happens in runs.
+/// Looks up the channels that subscribe to events of runs. Returns the problems found.
 pub fn prepare_telemetry(config: &ProjectConfig, about: &mut RunSettings) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, asked) in config.channels.iter().filter(|(_, channel)| !channel.events.is_empty()) {
         if let Some(unknown) = asked.events.iter().find(|event| !EVENTS.contains(&event.as_str())) {
             let meant = did_you_mean(unknown, EVENTS.into_iter())
-                .unwrap_or_else(|| format!("there are {}", EVENTS.join(", ")));
+                .unwrap_or_else(|| format!("known events: {}", EVENTS.join(", ")));
             problems
-                .push(format!("`[channels.{name}]` asks for `{unknown}`, which nothing is called; {meant}"));
+                .push(format!("`[channels.{name}]` subscribes to the unknown event `{unknown}`; {meant}"));
             continue;
         }
         match resolve_channel(name, asked, config, about) {
             Ok(NotifyChannel::Desktop | NotifyChannel::Command(_)) => problems.push(format!(
-                "`[channels.{name}]` cannot ask for events: a program would be started for each; a file or a webhook can"
+                "`[channels.{name}]` cannot subscribe to events: it would start a program for each; use a file or a webhook"
             )),
             Ok(channel) => {
                 let (name, events) = (name.clone(), asked.events.clone());
@@ -66,7 +67,7 @@ pub fn prepare_telemetry(config: &ProjectConfig, about: &mut RunSettings) -> Vec
     problems
 }
 
-/// A channel as its kind needs it, and the secrets that go with it.
+/// Resolves a channel by its kind, and registers the secrets that it needs.
 fn resolve_channel(
     own: &str,
     channel: &config::ChannelConfig,
@@ -96,7 +97,7 @@ fn secret_in_url(url: &ChannelUrl) -> Option<String> {
     }
 }
 
-/// A channel as its kind needs it.
+/// Parses a channel by its kind.
 fn parse_channel(
     name: &str,
     channel: &config::ChannelConfig,
@@ -106,8 +107,8 @@ fn parse_channel(
     let url = || match (&channel.url, &channel.url_secret) {
         (Some(url), None) => Ok(ChannelUrl::Plain(url.clone())),
         (None, Some(secret)) => Ok(ChannelUrl::Secret(secret.clone())),
-        (Some(_), Some(_)) => Err(needs("either `url` or `url_secret`, and has both")),
-        (None, None) => Err(needs("a `url`, or a `url_secret` that names the secret it is")),
+        (Some(_), Some(_)) => Err(needs("either `url` or `url_secret`, not both")),
+        (None, None) => Err(needs("a `url`, or a `url_secret` that names the secret with the URL")),
     };
     Ok(match channel.kind.as_deref() {
         Some("desktop") => NotifyChannel::Desktop,

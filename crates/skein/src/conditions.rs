@@ -1,10 +1,10 @@
-//! The conditions of a run of IOA: whether everything that it did was rolled back, or only a part.
+//! Conditions of a run of IOA: they say whether all of its effects were rolled back, or only a part.
 
 use serde::Serialize;
 use skein_core::{ir::RunStatus, view::RunView};
 use skein_dialects::Dialect;
 
-/// A condition as a resource of IOA has it in its status.
+/// A condition, as in the status of a resource of IOA.
 #[derive(Debug, Serialize)]
 pub struct RunCondition {
     #[serde(rename = "type")]
@@ -16,7 +16,7 @@ pub struct RunCondition {
     pub last_transition: Option<String>,
 }
 
-/// The conditions of a run; none in other formats.
+/// Returns the conditions of a run; none in other formats.
 pub fn run_conditions(view: &RunView) -> Vec<RunCondition> {
     let (kind, reason) = match view.status {
         _ if view.workflow.dialect != Dialect::Ioa.as_str() => return Vec::new(),
@@ -28,7 +28,7 @@ pub fn run_conditions(view: &RunView) -> Vec<RunCondition> {
     vec![RunCondition { kind, status: "True", reason, message: describe_undo(view), last_transition }]
 }
 
-/// The steps that were undone, and those that were not.
+/// Returns a text with the steps that were undone, and those that were not.
 fn describe_undo(view: &RunView) -> String {
     let listed = |steps: &[String]| if steps.is_empty() { "nothing".to_owned() } else { steps.join(", ") };
     let undo = view.undo.clone().unwrap_or_default();

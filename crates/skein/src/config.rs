@@ -1,4 +1,4 @@
-//! `skein.toml`: what a project says about its agents, people, folders and limits. All of it is optional.
+//! `skein.toml`: the settings of a project for its agents, people, folders and limits. All of them are optional.
 
 use std::{
     collections::BTreeMap,
@@ -18,12 +18,12 @@ use toml::Spanned;
 use crate::enforcement::AcceptedRisks;
 
 pub const NAME: &str = "skein.toml";
-/// The worker that is a program of the project's own.
+/// The worker that is a program of the project itself.
 pub const CUSTOM: &str = "CUSTOM";
-/// Every worker that an agent may have.
+/// All workers that an agent may have.
 static WORKERS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| agents::KNOWN.iter().map(|agent| agent.word).chain([CUSTOM]).collect());
-/// Every kind of channel.
+/// All kinds of channels.
 const CHANNELS: [&str; 5] = [ChannelConfig::DESKTOP, ChannelConfig::COMMAND, "webhook", "slack", "file"];
 const CAPABILITIES: [(&str, WorkerCapability); 4] = [
     ("READ", WorkerCapability::Read),
@@ -35,7 +35,7 @@ const CAPABILITIES: [(&str, WorkerCapability); 4] = [
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProjectConfig {
-    /// Folders beyond the project that a workspace may be.
+    /// Folders outside the project that steps may use as workspaces.
     pub roots: Vec<String>,
     pub max_workers: Option<u32>,
     #[serde(deserialize_with = "worker")]
@@ -44,31 +44,31 @@ pub struct ProjectConfig {
     pub allow_unenforced: AcceptedRisks,
     pub allow_auto_approve: bool,
     pub pass_env: Vec<String>,
-    /// Beyond its workspace, what a step that may edit may write.
+    /// Paths outside its workspace that a step with the capability to edit may write.
     pub writes: Vec<String>,
     pub agents: BTreeMap<String, AgentConfig>,
-    /// A folder of agents, skills and other things that projects share.
+    /// A folder of agents, skills and other definitions that projects share.
     pub collection: Option<String>,
     pub drivers: DriverPolicyConfig,
-    /// Servers of tools that a step may ask for, by name.
+    /// MCP servers that a step may use, by name.
     pub mcp: BTreeMap<String, ToolServer>,
     pub memory: MemoryReviewConfig,
-    /// Whether those of `.mcp.json` may be asked for, too.
+    /// True if the servers of `.mcp.json` may be used, too.
     pub mcp_json: bool,
     #[serde(deserialize_with = "workers")]
     pub workers: BTreeMap<String, WorkerProgramConfig>,
-    /// What models cost, by the name of each.
+    /// Prices of models, by the name of the model.
     pub prices: BTreeMap<String, ModelPrice>,
-    /// Who may decide at a gate, by role.
+    /// People who may decide at a gate, by role.
     pub roles: BTreeMap<String, Vec<String>>,
     pub secrets: BTreeMap<String, SecretSourceConfig>,
     pub approval: ApprovalConfig,
-    /// How people and programs are told of runs.
+    /// Channels for notifications to people and programs.
     pub channels: BTreeMap<String, ChannelConfig>,
     pub estimate: EstimateConfig,
 }
 
-/// A channel; which of its settings it needs depends on its kind.
+/// A channel. Its kind determines the settings that it needs.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChannelConfig {
@@ -76,19 +76,19 @@ pub struct ChannelConfig {
     pub kind: Option<String>,
     pub command: Vec<String>,
     pub url: Option<String>,
-    /// The name of the secret that the address is.
+    /// The name of the secret that contains the URL.
     pub url_secret: Option<String>,
     /// The name of the secret that messages are signed with.
     pub key: Option<String>,
-    /// Whether addresses within this machine and this network may be asked.
+    /// True if the channel may use addresses within this machine and this network.
     pub private: bool,
     pub path: Option<String>,
-    /// The events of runs that it asks for.
+    /// The events of runs that it subscribes to.
     pub events: Vec<String>,
 }
 
 impl ChannelConfig {
-    /// The kinds for which a program is started.
+    /// The kinds that start a program.
     pub const DESKTOP: &str = "desktop";
     pub const COMMAND: &str = "command";
 }
@@ -105,7 +105,7 @@ pub struct AgentConfig {
     pub command: Vec<String>,
 }
 
-/// Who looks back at runs for what is worth remembering, and what that may cost.
+/// The agent that reviews runs for facts worth remembering, and its limits on cost.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemoryReviewConfig {
@@ -114,27 +114,28 @@ pub struct MemoryReviewConfig {
     pub usd: Option<f64>,
 }
 
-/// Who is asked before work, whatever its source says.
+/// Approvals that are required before work, independent of the source.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApprovalConfig {
-    /// The least that is asked before any work.
+    /// The minimum approval class for all work.
     #[serde(deserialize_with = "class")]
     pub at_least: Option<Spanned<ApprovalClass>>,
-    /// The group of the system whose members may leave decisions for the owner of the state folder.
+    /// The system group whose members may leave decisions for the owner of the state folder.
     pub group: Option<String>,
 }
 
-/// Which drivers may do the work of tools.
+/// Rules for the drivers that tools may use.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DriverPolicyConfig {
-    /// A driver works in one of these, or says nothing of where. None named: anywhere.
+    /// A driver must declare one of these regions, or none. Empty: any region.
     pub regions: Vec<String>,
     /// Tags that a driver must all have, and tags of which it must have none.
     pub require_tags: Vec<String>,
     pub forbid_tags: Vec<String>,
-    /// Places within this machine and this network that they may ask, without encryption too: hosts, or hosts with ports.
+    /// Addresses within this machine and this network that drivers may use, also without encryption: hosts, or hosts
+    /// with ports.
     pub private: Vec<String>,
 }
 
@@ -154,7 +155,7 @@ pub enum SecretSourceConfig {
     File(String),
 }
 
-/// What the estimate of a plan assumes.
+/// Assumptions of the estimate of a plan.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EstimateConfig {
@@ -212,25 +213,25 @@ fn capabilities<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<WorkerCapabili
 }
 
 impl ProjectConfig {
-    /// Where a secret is, by either of its names.
+    /// Finds the source of a secret, by its name or its slug.
     pub fn find_secret(&self, name: &str) -> Option<&SecretSourceConfig> {
         let of_slug =
             || self.secrets.iter().find(|(known, _)| to_slug(known) == to_slug(name)).map(|(_, from)| from);
         self.secrets.get(name).or_else(of_slug)
     }
 
-    /// The channel that a hook names: by all of its name, or by what stands before the colon.
+    /// Finds the channel that a hook names: by its full name, or by the part before the colon.
     pub fn find_channel(&self, name: &str) -> Option<(&String, &ChannelConfig)> {
         let short = name.split(':').next().unwrap_or_default();
         self.channels.get_key_value(name).or_else(|| self.channels.get_key_value(short))
     }
 
-    /// The roles that somebody has now.
+    /// Returns the roles that a person has now.
     pub fn user_roles(&self, name: &str) -> Vec<String> {
         find_roles(&self.roles, name)
     }
 
-    /// The configuration of a project; the default where it has none.
+    /// Loads the configuration of a project; the default if it has none.
     pub fn load(path: &Path, shown: &str) -> Result<ProjectConfig, Box<Diagnostic>> {
         if !path.exists() {
             return Ok(ProjectConfig::default());
@@ -243,7 +244,7 @@ impl ProjectConfig {
     }
 }
 
-/// The roles of somebody. `*` stands for everybody.
+/// Returns the roles of a person. `*` stands for everybody.
 pub fn find_roles(roles: &BTreeMap<String, Vec<String>>, name: &str) -> Vec<String> {
     let is = |who: &String| who == name || who == "*";
     let roles = roles.iter().filter(|(_, people)| people.iter().any(is));
@@ -254,26 +255,26 @@ fn config_diagnostic(source: &Arc<SourceFile>, error: &toml::de::Error) -> Box<D
     let span = error.span().map_or(ExprSpan::default(), |range| ExprSpan::new(range.start, range.end));
     let told = error.message().lines().next().unwrap_or_default();
     let diagnostic = |message: String| Diagnostic::new(Code::BadConfiguration, source, span, message);
-    let unknown = [("unknown field ", "there is no setting"), ("unknown variant ", "here cannot be")];
+    let unknown = [("unknown field ", "unknown setting"), ("unknown variant ", "unknown value")];
     let unknown =
         unknown.into_iter().find_map(|(begins, words)| Some((words, parse_unknown_name(told, begins)?)));
     Box::new(match unknown {
         Some((words, (name, known))) => {
             let hint = did_you_mean(name, known.iter().copied());
-            let hint = hint.unwrap_or_else(|| format!("what can be here is {}", known.join(", ")));
+            let hint = hint.unwrap_or_else(|| format!("expected one of {}", known.join(", ")));
             diagnostic(format!("{words} `{name}`")).with_hint(hint)
         }
         None => diagnostic(reword_decoder_error(told)),
     })
 }
 
-/// A name and those that would be known, in the words of the decoder.
+/// Extracts the unknown name and the known names from an error of the decoder.
 fn parse_unknown_name<'a>(told: &'a str, begins: &str) -> Option<(&'a str, Vec<&'a str>)> {
     let mut names = told.strip_prefix(begins)?.split('`').skip(1).step_by(2);
     Some((names.next()?, names.collect()))
 }
 
-/// What the decoder says of a value, without the names that types have in our code.
+/// Rewords an error of the decoder about a value, without the names of our types.
 fn reword_decoder_error(told: &str) -> String {
     let Some((found, wanted)) =
         told.strip_prefix("invalid type: ").and_then(|rest| rest.split_once(", expected "))
@@ -290,14 +291,14 @@ fn reword_decoder_error(told: &str) -> String {
         wanted => wanted,
     };
     let found = found.replacen("string ", "the text ", 1).replacen("integer ", "the number ", 1);
-    format!("{wanted} belongs here, found {found}")
+    format!("expected {wanted}, found {found}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The example under a heading of the page of the code.
+    /// Returns the example under a heading of the code's page.
     fn example(part: &str) -> Arc<SourceFile> {
         let page = Code::BadConfiguration.page();
         let (_, after) =

@@ -1,4 +1,4 @@
-//! The context folder of a run: had before it begins, so that two runs never write one.
+//! The context folder of a run: it is locked before the run starts, so that two runs never write to the same folder.
 
 use skein_core::{ids::RunId, plan::Plan};
 use skein_host::{
@@ -14,12 +14,12 @@ use crate::{
     state::{StateHandle, refuse_store_error},
 };
 
-/// The reason why a run cannot have its context folder.
+/// The reason why a run cannot lock its context folder.
 #[derive(Debug)]
 pub enum ContextHoldError {
-    /// Another run is at work in it, and will let it go.
+    /// Another run is using it, and will release it.
     InUse(String),
-    /// It lies inside of or around that of another run.
+    /// It lies inside of or around the context folder of another run.
     Nested(String),
 }
 
@@ -30,14 +30,14 @@ impl ContextHoldError {
         }
     }
 
-    /// Refuses a command because of it.
+    /// Refuses a command for this reason.
     pub fn refuse(&self, output: CliOutput) -> Exit {
-        let hint = "wait for its end, end it, or name another folder with `--context`";
+        let hint = "wait until it ends, cancel it, or use another folder with `--context`";
         output.refuse(Exit::Refused, self.message(), Some(hint))
     }
 }
 
-/// Takes the context folder for a run, or says who has it.
+/// Locks the context folder for a run, or returns the run that holds it.
 pub fn hold_context(
     contexts: &ContextLocks,
     state: &StateHandle,
@@ -51,12 +51,13 @@ pub fn hold_context(
             Err(ContextHoldError::InUse(describe_holder(state, run, &folder, directory, about)))
         }
         Err(error @ ArtifactError::ContextNested { .. }) => Err(ContextHoldError::Nested(error.to_string())),
-        // A folder that cannot be made is the first step's to tell.
+        // A folder that cannot be created is reported by the first step.
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-/// Takes the context folder once the run that has it is over. Meanwhile the run is queued, and whoever ends it ends this.
+/// Locks the context folder once the run that holds it has ended. Meanwhile the run is queued; cancelling the run also
+/// ends this wait.
 pub fn hold_context_when_free(
     contexts: &ContextLocks,
     state: &StateHandle,
@@ -65,7 +66,7 @@ pub fn hold_context_when_free(
     output: CliOutput,
 ) -> Result<(), Exit> {
     loop {
-        // It looks for a moment before it says no, so that this does not spin.
+        // `hold_context` waits for a moment before it fails, so this loop does not spin.
         match hold_context(contexts, state, run, plan, about) {
             Ok(()) => return Ok(()),
             Err(taken @ ContextHoldError::Nested(_)) => return Err(taken.refuse(output)),
@@ -78,7 +79,7 @@ pub fn hold_context_when_free(
     }
 }
 
-/// Tells people why a run does not start yet.
+/// Warns that a run does not start yet, with the reason.
 pub fn warn_queued(run: &RunId, taken: &ContextHoldError, output: CliOutput) {
     if output.is_json() {
         return;
@@ -89,7 +90,7 @@ pub fn warn_queued(run: &RunId, taken: &ContextHoldError, output: CliOutput) {
     ));
 }
 
-/// The reason why a queued run does not start, if it waits for its context folder.
+/// Returns the reason why a queued run does not start, if it waits for its context folder.
 pub fn explain_queued(state: &StateHandle, row: &RunRow, plan: &Plan) -> Option<String> {
     let about = RunSettings::from_json(&row.about).ok()?;
     let directory = about.context_directory(plan)?;
@@ -108,12 +109,12 @@ fn try_hold(
     about: &RunSettings,
 ) -> Result<(), ArtifactError> {
     let grants = about.workspace_grants(&state.path);
-    // What is not granted was refused before.
+    // A folder that is not granted was refused before.
     let Ok(workspace) = grants.and_then(|grants| grants.open_folder(None)) else { return Ok(()) };
     contexts.acquire(&ContextFolder::open(&workspace, directory)?, run)
 }
 
-/// Another run that someone has and that names the same folder; it may be kept in another state folder.
+/// Describes the running run that uses the same folder. That run may be in another state folder.
 fn describe_holder(
     state: &StateHandle,
     run: &RunId,
@@ -133,10 +134,10 @@ fn describe_holder(
         Some(row) => {
             let run = &row.run;
             format!(
-                "run {run} is at work with the context folder `{folder}`; \
+                "run {run} is using the context folder `{folder}`; \
                  `skein runs {run} --follow` shows it, `skein cancel {run}` ends it"
             )
         }
-        None => format!("another run is at work with the context folder `{folder}`"),
+        None => format!("another run is using the context folder `{folder}`"),
     }
 }

@@ -1,4 +1,5 @@
-//! How far this machine can enforce sandboxes, found out once by building one, and what follows where it cannot.
+//! The sandbox enforcement of this machine, tested once by building a sandbox, and the consequences of missing
+//! enforcement.
 
 use std::{fmt, sync::OnceLock};
 
@@ -8,10 +9,10 @@ use skein_host::sandbox::{SandboxEnforcement, SandboxLauncher};
 
 use crate::{config::ProjectConfig, output::CliOutput};
 
-/// Risks of a machine that cannot enforce sandboxes, which a project accepts: `true` or `["steps", "gates"]`.
+/// Risks of a machine that cannot enforce sandboxes, as accepted by a project: `true` or `["steps", "gates"]`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AcceptedRisks {
-    /// Steps run although nothing confines them.
+    /// Steps run without a sandbox.
     pub steps: bool,
     /// Gates are opened although a worker could reach the state folder and decide.
     pub gates: bool,
@@ -49,39 +50,40 @@ impl<'de> de::Visitor<'de> for RisksVisitor {
     }
 }
 
-/// The program that starts workers in sandboxes: this one.
+/// Returns the program that starts workers in sandboxes: this program.
 pub fn launcher() -> &'static Result<SandboxLauncher, String> {
     static LAUNCHER: OnceLock<Result<SandboxLauncher, String>> = OnceLock::new();
     let open = || {
         let opened = SandboxLauncher::this_program();
-        opened.map_err(|error| format!("cannot open this program to start workers with: {error}"))
+        opened.map_err(|error| format!("cannot open this program, which starts the workers: {error}"))
     };
     LAUNCHER.get_or_init(open)
 }
 
-/// How much of a sandbox this machine enforces, or why nothing.
+/// Returns the level of sandbox enforcement of this machine, or the reason why there is none.
 pub fn machine_enforcement() -> Result<SandboxEnforcement, String> {
     launcher().as_ref().map_err(String::clone)?.enforcement().clone()
 }
 
-/// Whether workers reach nothing that belongs to the person or to Skein.
+/// Returns true if workers can reach nothing that belongs to the user or to Skein.
 pub fn is_fully_enforced() -> bool {
     matches!(machine_enforcement(), Ok(SandboxEnforcement::Full))
 }
 
-/// Says before anything runs what workers can reach here.
+/// Warns before a run starts about the files that workers can reach on this machine.
 pub fn warn_unenforced(output: CliOutput) {
-    let reach = "a worker can read the state folder and, where it may write around it, change it; see docs/security.md";
+    let reach = "a worker can read the state folder and, if it may write to the folder around it, change it; see docs/security.md";
     match machine_enforcement() {
         Ok(SandboxEnforcement::Full) => {}
         Ok(SandboxEnforcement::WritesOnly) => {
-            output.warn(&format!("this machine enforces only what steps write: {reach}"));
+            output.warn(&format!("this machine enforces only write restrictions: {reach}"));
         }
         Err(_) => output.warn(&format!("this machine cannot enforce sandboxes: {reach}")),
     }
 }
 
-/// The reason why a plan with gates is not run here, if there is one: a worker could decide at its own gate.
+/// Returns the reason why a plan with gates is not run on this machine, if there is one: a worker could decide at its
+/// own gate.
 pub fn refuse_gates(plan: &Plan, config: &ProjectConfig) -> Option<String> {
     let steps = || plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
     let asks = |kind: &StepKindSpec| matches!(kind, StepKindSpec::Gate(_));
@@ -92,7 +94,7 @@ pub fn refuse_gates(plan: &Plan, config: &ProjectConfig) -> Option<String> {
     }
     Some(format!(
         "`{}` asks a person, and on this machine a worker can reach the state folder and answer in their place; \
-         let users create namespaces (`skein doctor` says how), or accept the risk by \
+         let users create namespaces (`skein doctor` says how), or accept the risk with \
          `allow_unenforced = [\"gates\"]` in skein.toml",
         gate.id
     ))

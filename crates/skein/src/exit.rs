@@ -1,13 +1,13 @@
-//! How a command ends, as a number that scripts may rely on.
+//! The exit status of a command: a number that scripts may rely on.
 
 use std::process::ExitCode;
 
 /// The exit status. The numbers are part of the command line's contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It did what was asked.
+    /// The command succeeded.
     Done = 0,
-    /// Our bug, or what `doctor` or `demo` looks at is not as it should be.
+    /// A bug of Skein, or `doctor` or `demo` found a problem.
     Broken = 1,
     /// A bad flag, a missing or mistyped parameter.
     Usage = 2,
@@ -17,11 +17,11 @@ pub enum Exit {
     Failed = 4,
     /// Not allowed, or a name that does not resolve.
     Refused = 5,
-    /// The run waits, and was not to be waited for.
+    /// The run waits for input, and the command was told not to wait.
     Waiting = 6,
     /// The store failed.
     Store = 8,
-    /// Stopped at the terminal.
+    /// Stopped by a signal from the terminal.
     Stopped = 130,
 }
 

@@ -1,7 +1,6 @@
-//! Hearing that files have changed, for those who follow what another process does.
+//! Notifications about changed files, for commands that follow another process.
 //!
-//! Nothing is asked for again and again: the system tells of each write. Because a file system may not, there is a look
-//! every second all the same.
+//! Uses inotify instead of polling. Because a file system may not report changes, it also polls every second.
 
 use std::{io, mem::MaybeUninit, os::fd::OwnedFd, path::Path};
 
@@ -10,7 +9,7 @@ use rustix::{
     fs::inotify::{self, CreateFlags, Reader, WatchFlags},
 };
 
-/// How long a change can go unnoticed where the system does not tell of it.
+/// Maximum time that a change stays unnoticed if the system does not report it.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 #[derive(Debug)]
@@ -23,25 +22,25 @@ impl FileChangeWatcher {
         Ok(FileChangeWatcher { told: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)? })
     }
 
-    /// Of what is written to the journal of a state folder.
+    /// Watches the journal of a state folder.
     pub fn watch_journal(state: &Path) -> io::Result<FileChangeWatcher> {
         FileChangeWatcher::watch_folder(state)
     }
 
-    /// Of the files in a folder.
+    /// Watches the files in a folder.
     pub fn watch_folder(folder: &Path) -> io::Result<FileChangeWatcher> {
         let changes = FileChangeWatcher::new()?;
         changes.add_folder(folder);
         Ok(changes)
     }
 
-    /// From now on also of files in this folder. One that cannot be watched is looked at every second.
+    /// Also watches the files in this folder. A folder that cannot be watched is polled every second.
     pub fn add_folder(&self, folder: &Path) {
         let flags = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO;
         let _ = inotify::add_watch(&self.told, folder, flags);
     }
 
-    /// Until something changed, or it is time to look.
+    /// Waits until something changes, or until the next poll.
     pub fn wait_for_change(&self) {
         let mut polled = [PollFd::new(&self.told, PollFlags::IN)];
         if poll(&mut polled, Some(&LOOK)).is_err() {

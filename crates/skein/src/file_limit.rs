@@ -1,23 +1,23 @@
-//! Open files: as many as a run needs, and no more workers at once than there are files for.
+//! The limit of open files: raised as far as a run needs, with fewer concurrent workers if it cannot be raised.
 //!
-//! The journal, its locks and the files of an attempt are open beside the pipes of workers. A process that runs out of
+//! The journal, its locks and the files of an attempt are open beside the pipes of workers. A process without free
 //! descriptors could not write its journal, so workers wait instead.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors for the journal and everything else but workers.
+/// Descriptors for the journal and everything else except workers.
 const BASE: u64 = 104;
-/// Descriptors of a worker while it is watched, at most.
+/// Maximum number of descriptors of a running worker.
 const EACH: u64 = 8;
 
-/// Raises the limit of open files to what is needed for so many workers, as far as it may be raised. How many workers there
-/// may be at once with what is allowed then.
+/// Raises the limit of open files to the number that this many workers need, as far as the system permits. Returns the
+/// number of workers that can run at once under the resulting limit.
 pub fn raise_file_limit(wanted: u32) -> Result<u32, String> {
     let needed = BASE + EACH * u64::from(wanted);
     let limit = getrlimit(Resource::Nofile);
     let Some(current) = limit.current else { return Ok(wanted) };
     let raised = needed.min(limit.maximum.unwrap_or(needed)).max(current);
-    // Where that is refused, there are as many as before.
+    // If raising fails, the present limit stays.
     let allowed = match setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum })
     {
         Ok(()) => raised,
@@ -25,7 +25,7 @@ pub fn raise_file_limit(wanted: u32) -> Result<u32, String> {
     };
     if wanted > 0 && allowed < BASE + EACH {
         return Err(format!(
-            "this process may have {allowed} files open at once, and a run needs at least {}",
+            "the limit of open files is {allowed}, and a run needs at least {}",
             BASE + EACH
         ));
     }

@@ -1,4 +1,4 @@
-//! Watching a run that another process has: its journal is read as it grows.
+//! Follows a run that another process owns, by reading its journal as it grows.
 
 use std::{
     io,
@@ -22,14 +22,14 @@ struct JournalFollower {
     store: Arc<SqliteStore>,
     run: RunId,
     to: Sender<RunFollowEvent>,
-    /// How many events have been passed on.
+    /// The number of events that have been passed on.
     events: u64,
-    /// Whether it was said that nobody has it.
+    /// True if the warning about a missing owner was printed.
     told: bool,
     output: CliOutput,
 }
 
-/// Tells what happens to a run, as its own host would.
+/// Sends the events of a run, as its own host would.
 pub fn follow_journal(state: &StateHandle, run: &RunId, output: CliOutput) -> io::Result<FollowInbox> {
     let changes = FileChangeWatcher::watch_journal(&state.path)?;
     let (to, told) = channel();
@@ -48,9 +48,9 @@ pub fn follow_journal(state: &StateHandle, run: &RunId, output: CliOutput) -> io
 }
 
 impl JournalFollower {
-    /// Passes on what is new. Whether there may be more.
+    /// Passes on new events. Returns true if there may be more.
     fn read_new_rows(&mut self) -> Result<bool, StoreError> {
-        // The row first: what ends a run is in the journal before its row says so.
+        // Reads the row first: the event that ends a run is in the journal before the row is closed.
         let row = self.store.find_run(&self.run)?.ok_or_else(|| StoreError::Unknown(self.run.clone()))?;
         let mut listens = true;
         let (to, events) = (&self.to, &mut self.events);
@@ -74,12 +74,12 @@ impl JournalFollower {
         Ok(true)
     }
 
-    /// Nothing happens to a run that nobody has; once it is said so.
+    /// Warns once if no process owns the run, because nothing happens to it then.
     fn warn_if_left(&mut self, row: &RunRow) {
         let left = matches!(row.owner, RunOwner::Nobody | RunOwner::Dead(_));
         if left && !self.told {
             let run = &self.run;
-            self.output.warn(&format!("nobody goes on with run {run} now; `skein resume {run}` does"));
+            self.output.warn(&format!("no process is executing run {run}; `skein resume {run}` resumes it"));
         }
         self.told = left;
     }

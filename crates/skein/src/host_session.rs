@@ -1,6 +1,6 @@
-//! Owning runs in this process: the host with a crew, what it tells, and the signals of the terminal.
+//! Owning runs in this process: the host with its executor, its messages, and the signals of the terminal.
 //!
-//! The one place where `run`, `resume` and `cancel` come by a host. What is shown of it is `watch`'s.
+//! The only place where `run`, `resume` and `cancel` get a host. Display is the task of `watch`.
 
 use std::{
     collections::BTreeMap,
@@ -40,24 +40,24 @@ use crate::{
     watch::{self, FollowEnd, FollowEvent, FollowInbox, RunFollowEvent},
 };
 
-/// How long the loop may take to let go of its runs when the process is told to leave.
+/// Time that the loop has to release its runs when the process is told to exit.
 const LEAVING: Duration = Duration::from_secs(2);
 
-/// A host for some runs, and what it tells.
+/// A host for some runs, and its messages.
 #[derive(Debug)]
 pub struct HostSession {
     pub host: Arc<Host>,
     pub told: FollowInbox,
     /// The context folders of its runs.
     pub contexts: Arc<ContextLocks>,
-    /// What is recorded and replayed beside them.
+    /// The thread that records and replays its runs.
     pub taping: RecordingThread,
     notes: Sender<RunFollowEvent>,
     /// The state folder.
     state: PathBuf,
-    /// The runs that signals are for.
+    /// The runs that signals affect.
     runs: Arc<Mutex<Vec<RunId>>>,
-    /// Whether someone at the terminal asked for the end.
+    /// True if a signal asked the process to stop.
     stopped: Arc<AtomicBool>,
 }
 
@@ -92,14 +92,16 @@ impl HostSession {
         Ok(HostSession { host, told, contexts, taping, notes, state, runs, stopped })
     }
 
-    /// From now on, Ctrl-C asks these runs to stop; a second one, or another signal, leaves them as they are.
+    /// Installs signal handlers: the first Ctrl-C cancels these runs; a second one, or another signal, leaves them
+    /// interrupted.
     pub fn handle_signals(&self, runs: Vec<RunId>, user: &str, output: CliOutput) -> Result<(), Exit> {
         runs.into_iter().for_each(|run| self.add_run(run));
-        self.spawn_signal_thread(user.to_owned())
-            .map_err(|error| output.refuse(Exit::Broken, &format!("signals cannot be heard: {error}"), None))
+        self.spawn_signal_thread(user.to_owned()).map_err(|error| {
+            output.refuse(Exit::Broken, &format!("cannot install signal handlers: {error}"), None)
+        })
     }
 
-    /// Signals are for this run, too.
+    /// Adds a run that signals affect.
     pub fn add_run(&self, run: RunId) {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
     }
@@ -109,14 +111,15 @@ impl HostSession {
         let (host, notes) = (Arc::downgrade(&self.host), self.notes.clone());
         let (runs, stopped) = (Arc::clone(&self.runs), Arc::clone(&self.stopped));
         let state = self.state.clone();
-        // This thread waits for nothing without a limit, so that a signal is heard whatever the loop and its disk do.
+        // This thread never waits without a limit, so that signals are handled even if the loop or its disk hangs.
         let body = move || {
             let mut left = false;
             for (n, signal) in signals.forever().enumerate() {
                 let Some(host) = host.upgrade() else { return };
                 stopped.store(true, Ordering::Release);
                 let runs = runs.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                // A machine that goes down and a terminal that is closed say nothing about the run.
+                // SIGTERM and SIGHUP, at a shutdown or when a terminal is closed, do not mean that the run should be
+                // cancelled.
                 if n == 0 && signal == SIGINT {
                     cancel_runs(&host, &runs, &user);
                     runs.into_iter().for_each(|run| drop(notes.send((Some(run), FollowEvent::Cancelling))));
@@ -125,7 +128,8 @@ impl HostSession {
                 if std::mem::replace(&mut left, true) || !host.leave_runs_within(&runs, LEAVING) {
                     exit_at_once(&state, &runs);
                 }
-                // Whoever hears of this ends the host, and with it all that it started; it must be the last to have it.
+                // The receiver of this message drops the host, and with it all that it started; it must hold the last
+                // reference.
                 drop(host);
                 let left = runs.into_iter().map(|run| (Some(run), FollowEvent::Over(FollowEnd::Left)));
                 left.for_each(|of| drop(notes.send(of)));
@@ -138,7 +142,7 @@ impl HostSession {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Asks whoever is at the terminal what the run waits for, if there is someone who may be asked.
+    /// Asks the person at the terminal for the decisions that the run waits for, if the terminal is interactive.
     pub fn open_prompt(
         &self,
         state: &StateHandle,
@@ -146,14 +150,14 @@ impl HostSession {
         about: &RunSettings,
         output: CliOutput,
     ) -> Option<TerminalPrompt> {
-        // A worker's terminal is no person's.
+        // The terminal of a worker does not belong to a person.
         if !prompt::is_interactive(output) || !send_input::is_person(state) {
             return None;
         }
         TerminalPrompt::new(Arc::clone(&self.host), run.clone(), about.clone(), self.notes.clone()).ok()
     }
 
-    /// Takes one run over, and returns how many events it had then.
+    /// Takes one run over, and returns the number of events that it had then.
     pub fn resume_run(&self, run: &RunId, output: CliOutput) -> Result<u64, Exit> {
         let result = self.host.resume_runs(vec![run.clone()]).pop();
         result.unwrap_or(Ok(0)).map_err(|error| refuse_claim(run, &error, output))
@@ -161,13 +165,13 @@ impl HostSession {
 }
 
 impl Drop for HostSession {
-    /// What people decided is recorded before the process can end.
+    /// Records the decisions of people before the process can end.
     fn drop(&mut self) {
         self.taping.flush();
     }
 }
 
-/// Asks runs to stop. Does not wait until they have taken note.
+/// Cancels runs. Does not wait until they have processed the request.
 fn cancel_runs(host: &Host, runs: &[RunId], user: &str) {
     for run in runs {
         let reason = Some("stopped at the terminal".to_owned());
@@ -175,15 +179,19 @@ fn cancel_runs(host: &Host, runs: &[RunId], user: &str) {
     }
 }
 
-/// Ends the process though its loop does not answer, and before that the workers of its runs. The runs can be resumed.
+/// Ends the process although its loop does not answer, and before that the workers of its runs. The runs can be
+/// resumed.
 fn exit_at_once(state: &Path, runs: &[RunId]) -> ! {
     let _ = orphans::end_workers(state, runs);
     let named: Vec<String> = runs.iter().map(|run| format!("`skein resume {run}`")).collect();
-    eprintln!("warning: skein left at once, its loop does not respond; {} goes on", named.join(", "));
+    eprintln!(
+        "warning: skein exited at once because its loop does not respond; resume with {}",
+        named.join(", ")
+    );
     std::process::exit(Exit::Stopped as i32)
 }
 
-/// What to say of a run that cannot be had.
+/// Reports why a run cannot be claimed.
 pub fn refuse_claim(run: &RunId, error: &ResumeError, output: CliOutput) -> Exit {
     match error {
         ResumeError::Claim(ClaimError::Owned(who)) => output.refuse(
@@ -197,7 +205,7 @@ pub fn refuse_claim(run: &RunId, error: &ResumeError, output: CliOutput) -> Exit
         ResumeError::Claim(ClaimError::Quarantined(why)) => {
             refuse_quarantined(state::quarantine_exit(why), run, why, output)
         }
-        // It was found out now.
+        // The damage was found just now.
         ResumeError::SetAside(why) => refuse_quarantined(Exit::Store, run, why, output),
         ResumeError::Claim(error @ ClaimError::Unknown(_)) => {
             output.refuse(Exit::Refused, &error.to_string(), None)
@@ -208,12 +216,12 @@ pub fn refuse_claim(run: &RunId, error: &ResumeError, output: CliOutput) -> Exit
 fn refuse_quarantined(exit: Exit, run: &RunId, why: &str, output: CliOutput) -> Exit {
     let hint = match is_shortened(why) {
         true => state::shortened_hint(run),
-        false => format!("`skein events {run}` tells what happened"),
+        false => format!("`skein events {run}` shows what happened"),
     };
     output.refuse(exit, &format!("run `{run}` was set aside: {why}"), Some(&hint))
 }
 
-/// The secrets of a run, all of them.
+/// Loads all secrets of a run.
 pub fn load_secrets(
     from: &BTreeMap<String, secret::SecretSource>,
     output: CliOutput,
@@ -224,9 +232,9 @@ pub fn load_secrets(
     })
 }
 
-/// How many workers the project of a run may have.
+/// Returns the maximum number of workers of a run's project.
 pub fn read_max_workers(project: &Path) -> u32 {
-    // A project whose configuration has become wrong since does not keep its runs from ending.
+    // A configuration that has become invalid since must not prevent the project's runs from ending.
     let path = project.join(config::NAME);
     let config = ProjectConfig::load(&path, config::NAME).unwrap_or_default();
     config.max_workers.unwrap_or(limits::WORKERS_DEFAULT)

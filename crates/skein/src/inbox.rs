@@ -1,7 +1,7 @@
-//! Decisions of other users of the machine: left by them in the inbox beside a state folder, and taken from there by the
-//! processes of its owner.
+//! Decisions of other users of the machine: they leave them in the inbox beside a state folder, and the processes of
+//! its owner take them from there.
 //!
-//! Owns who counts as the author of a decision that came this way: the owner of the file that it is in.
+//! Owns the authorship of such a decision: its author is the owner of the file that contains it.
 
 use std::{
     fs,
@@ -37,18 +37,18 @@ use crate::{
     state::{RunLookup, StateHandle},
 };
 
-/// The time that a person waits for the answer to a decision.
+/// Time that a user waits for the reply to a decision.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The time that the run may take to decide.
+/// Time that the run has to decide.
 const DECIDING: Duration = Duration::from_secs(5);
-/// Times of files are told less exactly than those of the journal.
+/// Tolerance for file times, which are less exact than the times of the journal.
 const SLACK: Millis = Millis::from_secs(1);
 
-/// Takes decisions of other users from now on, if the project of a run names a group for them.
+/// Starts to take decisions of other users, if the project of a run names a group for them.
 pub fn receive_decisions(state: &StateHandle, project: &Path, output: CliOutput) {
     let inbox = DecisionInbox::new(&state.path);
     let path = project.join(config::NAME);
-    // A project whose configuration has become wrong since does not keep its runs from ending.
+    // A configuration that has become invalid since must not prevent the project's runs from ending.
     let group = ProjectConfig::load(&path, config::NAME).ok().and_then(|config| config.approval.group);
     let Some(group) = group else {
         return drop(inbox.close());
@@ -65,7 +65,7 @@ pub fn receive_decisions(state: &StateHandle, project: &Path, output: CliOutput)
         return;
     }
     let (store, path) = (Arc::downgrade(&state.store), state.path.clone());
-    // Without a thread, others cannot decide, and the owner still can.
+    // If the thread cannot be started, other users cannot decide, but the owner still can.
     let _ = thread::Builder::new().name("inbox".into()).spawn(move || serve_inbox(&inbox, &store, &path));
 }
 
@@ -83,14 +83,14 @@ fn serve_inbox(inbox: &DecisionInbox, store: &Weak<SqliteStore>, path: &Path) {
     }
 }
 
-/// Has the run decide upon a request.
+/// Passes a request to the run, and returns the reply.
 fn answer_request(state: &StateHandle, received: &ReceivedRequest) -> DecisionReply {
     let user = user_name(received.uid);
     match try_decide(state, received, &user) {
         Ok(message) => DecisionReply { done: true, message },
         Err(DecisionRefusal { message, audited: true, .. }) => DecisionReply { done: false, message },
         Err(DecisionRefusal { message, run, .. }) => {
-            // The refusal stands also where there is no space for the record of it.
+            // The refusal is sent even if it cannot be recorded for lack of space.
             let actor = AuditActor::from_user(&user);
             let _ = send_input::record_refusal(state, run.as_ref(), actor, "decide by the inbox", &message);
             DecisionReply { done: false, message }
@@ -98,11 +98,11 @@ fn answer_request(state: &StateHandle, received: &ReceivedRequest) -> DecisionRe
     }
 }
 
-/// A request that came to nothing.
+/// A refused request.
 struct DecisionRefusal {
     message: String,
     run: Option<RunId>,
-    /// True if the run itself refused it, which the audit tells already.
+    /// True if the run itself refused it, which the audit already contains.
     audited: bool,
 }
 
@@ -118,16 +118,16 @@ fn try_decide(
         RunLookup::One(row) => row,
         RunLookup::None { .. } => return Err(refuse(format!("there is no run `{}`", request.run))),
         RunLookup::Several(_) => {
-            return Err(refuse(format!("`{}` is the beginning of several runs", request.run)));
+            return Err(refuse(format!("`{}` matches several runs", request.run)));
         }
     };
     let of_run = |message: String| DecisionRefusal { message, run: Some(row.run.clone()), audited: false };
     let open = send_input::find_decision_waitpoint(&row, request.step.as_deref()).ok_or_else(|| {
         let step = request.step.as_ref().map_or(String::new(), |step| format!(" `{step}`"));
-        of_run(format!("no one step{step} of run `{}` waits for a decision", row.run))
+        of_run(format!("found no single step{step} of run `{}` that waits for a decision", row.run))
     })?;
     if received.at.saturating_add(SLACK) < open.since {
-        return Err(of_run(format!("`{}` was asked about only after this was decided", open.step)));
+        return Err(of_run(format!("this decision was made before `{}` asked for one", open.step)));
     }
     let about = RunSettings::from_json(&row.about).map_err(of_run)?;
     let by =
@@ -151,7 +151,7 @@ fn send_decision(
         state.store.wait_for_answer(letter, DECIDING).map_err(|error| refuse(error.to_string(), false))?;
     let Some(bytes) = answer else {
         return Ok(format!(
-            "nobody goes on with run {run} now; `{step}` is decided when its owner resumes it"
+            "no process is executing run {run}; `{step}` is decided when its owner resumes the run"
         ));
     };
     match serde_json::from_slice(&bytes) {
@@ -165,7 +165,7 @@ fn send_decision(
     }
 }
 
-/// The inbox that somebody has to use: the state folder is of another user, who takes decisions there.
+/// Finds the inbox that this user has to use: that of a state folder of another user, if it accepts decisions.
 pub fn find_foreign_inbox(given: Option<&Path>) -> Option<DecisionInbox> {
     let path = StateHandle::locate(given);
     let owner = fs::metadata(&path).ok()?.uid();
@@ -173,14 +173,18 @@ pub fn find_foreign_inbox(given: Option<&Path>) -> Option<DecisionInbox> {
     (owner != geteuid().as_raw() && inbox.folder().is_dir()).then_some(inbox)
 }
 
-/// Leaves a decision for the owner of the state folder, and waits for what comes of it.
+/// Leaves a decision for the owner of the state folder, and waits for the reply.
 pub fn leave_decision(inbox: &DecisionInbox, request: &DecisionRequest, output: CliOutput) -> Exit {
     let place = inbox.folder().display().to_string();
-    // Before the request is left, so that no answer is missed.
+    // Watches before the request is left, so that no reply is missed.
     let changes = match FileChangeWatcher::watch_folder(&inbox.answers_folder()) {
         Ok(changes) => changes,
         Err(error) => {
-            return output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None);
+            return output.refuse(
+                Exit::Broken,
+                &format!("cannot watch the inbox for replies: {error}"),
+                None,
+            );
         }
     };
     let id = match inbox.submit_request(request) {
@@ -189,7 +193,7 @@ pub fn leave_decision(inbox: &DecisionInbox, request: &DecisionRequest, output: 
             let hint = "`[approval] group` in skein.toml names the group whose members may decide";
             return output.refuse(
                 Exit::Refused,
-                &format!("nothing can be left in `{place}`: {error}"),
+                &format!("cannot leave a decision in `{place}`: {error}"),
                 Some(hint),
             );
         }
@@ -202,7 +206,7 @@ pub fn leave_decision(inbox: &DecisionInbox, request: &DecisionRequest, output: 
         changes.wait_for_change();
     }
     let message =
-        format!("left in `{place}`: it is taken when the owner of the state folder goes on with the run");
+        format!("left in `{place}`: it is applied when the owner of the state folder resumes the run");
     if output.is_json() {
         output.print_json(&json!({"run_id": request.run, "decision": request.decision, "left": true}));
     } else {

@@ -1,6 +1,7 @@
-//! The flags of this process that say which project and which state folder are meant.
+//! The flags of this process that select the project and the state folder.
 //!
-//! Owns them for the whole process: where the project is looked for, and the words with which a command, typed here, means the same.
+//! Owns them for the whole process: the folder where the search for the project starts, and the prefix of commands that
+//! are shown to the user.
 
 use std::{
     path::{Path, PathBuf},
@@ -31,12 +32,12 @@ pub fn remember_flags(state: Option<&Path>, project: Option<&Path>) {
     let _ = FLAGS.set(InvocationFlags { project: project.map(Path::to_owned), words });
 }
 
-/// The folder from which the project is looked for: that of `--project`, or the current one.
+/// Returns the folder where the search for the project starts: that of `--project`, or the current one.
 pub fn project_start() -> &'static Path {
     FLAGS.get().and_then(|flags| flags.project.as_deref()).unwrap_or(Path::new("."))
 }
 
-/// The words before the name of a command that is shown to be typed here.
+/// Returns the words before the name of a command that is shown to be typed here.
 pub fn command_prefix() -> &'static str {
     FLAGS.get().map_or("skein", |flags| &flags.words)
 }

@@ -1,6 +1,6 @@
 //! Skein's command line: checks, plans, runs and shows workflows.
 //!
-//! Owns the terminal, the files and the exit status. What anything means is said by the libraries below it.
+//! Owns the terminal, the files and the exit status. The libraries below it define the meaning of workflows and runs.
 
 mod agent_config;
 mod agent_context;
@@ -52,7 +52,7 @@ mod watch;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Not a command: a process of a worker's sandbox.
+    // This invocation is not a command but the inner process of a worker's sandbox.
     if let Some(ended) = skein_host::sandbox::enter_sandbox(std::env::args_os().skip(1)) {
         return ended;
     }

@@ -1,7 +1,7 @@
-//! The servers of tools (MCP) that the agents of a project may be given.
+//! The MCP servers that the agents of a project may use.
 //!
-//! Owns where one is described: `[mcp.NAME]` of `skein.toml`, and `.mcp.json` only where `skein.toml` says so, because
-//! whoever can change a file of the repository must not be able to start programs by it. Refuses to start any.
+//! Owns the places of their definitions: `[mcp.NAME]` of `skein.toml`, and `.mcp.json` only if `skein.toml` allows it,
+//! because a person who can change a file of the repository must not be able to start programs by it. Starts no server.
 
 use std::{collections::BTreeMap, ffi::OsStr, fs};
 
@@ -11,7 +11,7 @@ use skein_host::{agent::ToolServer, process};
 
 use crate::project::DiskProject;
 
-/// The file in which other programs keep theirs.
+/// The file in which other programs define their servers.
 pub const FILE: &str = ".mcp.json";
 
 #[derive(Debug, Default, Deserialize)]
@@ -20,7 +20,7 @@ struct McpServerFile {
     servers: BTreeMap<String, McpFileEntry>,
 }
 
-/// A server as that file has it. What else stands there is for others.
+/// A server as defined in that file. Other keys belong to other programs and are ignored.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct McpFileEntry {
@@ -31,13 +31,14 @@ struct McpFileEntry {
     headers: BTreeMap<String, String>,
 }
 
-/// The servers that another file than `skein.toml` describes, and that count here.
+/// Returns the servers that are defined in `.mcp.json` only, if that file is used.
 pub fn list_file_servers(project: &DiskProject) -> Vec<String> {
     let listed = read_server_file(project).unwrap_or_default().servers.into_keys();
     listed.filter(|name| !project.config.mcp.contains_key(name)).collect()
 }
 
-/// A server by its name, as it is kept with a run; or why there is none. In a replay nothing is started.
+/// Finds a server by its name, as it is kept with a run, or returns the reason why it cannot be used. A replay does not
+/// need its program.
 pub fn find_server(name: &str, project: &DiskProject, replays: bool) -> Result<ToolServer, String> {
     let wrong = |why: String| format!("the server `mcp:{name}` {why}");
     let listed = read_server_file(project).map_err(wrong)?;
@@ -47,9 +48,7 @@ pub fn find_server(name: &str, project: &DiskProject, replays: bool) -> Result<T
         (None, None) => return Err(describe_unknown_server(name, project)),
     };
     if !ToolServer::is_valid_name(name) {
-        return Err(wrong(
-            "has a name that no tool can carry; letters, digits, `-` and single `_` can be in it".into(),
-        ));
+        return Err(wrong("has an invalid name; use only letters, digits, `-` and single `_`".into()));
     }
     check_server(server, project, replays).map_err(wrong)
 }
@@ -60,59 +59,58 @@ fn describe_unknown_server(name: &str, project: &DiskProject) -> String {
     let in_file = || fs::exists(project.root.join(FILE)).unwrap_or_default() && !project.config.mcp_json;
     let hint = match near {
         Some(near) => near,
-        None if in_file() => format!("; those of {FILE} count only with `mcp_json = true` in skein.toml"),
+        None if in_file() => format!("; those of {FILE} are used only with `mcp_json = true` in skein.toml"),
         None => String::new(),
     };
-    format!("there is no server `mcp:{name}` here{hint}; `[mcp.{name}]` in skein.toml says how it is started")
+    format!("server `mcp:{name}` is not configured{hint}; add `[mcp.{name}]` to skein.toml")
 }
 
-/// What `.mcp.json` has, if it counts here.
+/// Reads `.mcp.json`, if it is used.
 fn read_server_file(project: &DiskProject) -> Result<McpServerFile, String> {
     if !project.config.mcp_json {
         return Ok(McpServerFile::default());
     }
     let wrong = |why: String| format!("cannot be looked up: {FILE} {why}");
     let Ok(source) = project.read_source(&project.root.join(FILE)) else {
-        return Err(wrong("is not there, or cannot be read".to_owned()));
+        return Err(wrong("does not exist or cannot be read".to_owned()));
     };
-    serde_json::from_str(&source.text).map_err(|error| wrong(format!("is wrong: {error}")))
+    serde_json::from_str(&source.text).map_err(|error| wrong(format!("is invalid: {error}")))
 }
 
-/// Other programs fill in variables of theirs, which are secrets here and stand in `skein.toml`.
+/// Converts an entry. Other programs expand variables in it; here such values are secrets, and belong into
+/// `skein.toml`.
 fn convert_entry(entry: McpFileEntry) -> Result<ToolServer, String> {
     let words = entry.command.iter().chain(&entry.args).chain(entry.env.values()).chain(&entry.url);
     if words.into_iter().any(|word| word.contains("${")) || !entry.headers.is_empty() {
         return Err(format!(
-            "is given variables or headers in {FILE}; describe it by `[mcp.NAME]` in skein.toml, with names from `[secrets]`"
+            "uses variables or headers in {FILE}; define it as `[mcp.NAME]` in skein.toml, with names from `[secrets]`"
         ));
     }
     let command = entry.command.into_iter().chain(entry.args).collect();
     Ok(ToolServer { command, env: entry.env, url: entry.url, ..ToolServer::default() })
 }
 
-/// A server that can be started or asked. A path is from the project on.
+/// Checks that a server can be started or reached. A path is relative to the project.
 fn check_server(mut server: ToolServer, project: &DiskProject, replays: bool) -> Result<ToolServer, String> {
     if server.start_timeout().0 > limits::SERVER_START_MOST {
         let most = Millis(limits::SERVER_START_MOST);
-        return Err(format!("has a `start_timeout_ms` beyond {most}, which is the most"));
+        return Err(format!("has a `start_timeout_ms` above the maximum of {most}"));
     }
     match (server.command.first_mut(), &server.url) {
         (Some(_), Some(_)) => {
-            return Err("has a `command` and a `url`, and can be only one of them".to_owned());
+            return Err("has both a `command` and a `url`; only one is allowed".to_owned());
         }
         (None, None) => return Err("needs a `command` or a `url`".to_owned()),
         (None, Some(url)) if !url.starts_with("https://") && !url.starts_with("http://") => {
-            return Err(format!("is asked at `{url}`, which begins with neither `https://` nor `http://`"));
+            return Err(format!("has the URL `{url}`, which starts with neither `https://` nor `http://`"));
         }
         (None, Some(_)) if !server.secrets.is_empty() || !server.env.is_empty() => {
-            return Err(
-                "has a `url`, and so no environment; `bearer` names the secret that is sent".to_owned()
-            );
+            return Err("has a `url`, and so cannot have an environment; `bearer` names the secret to send"
+                .to_owned());
         }
         (Some(_), None) if server.bearer.is_some() => {
-            return Err(
-                "has a `bearer` and no `url` to send it to; `secrets` are given to a program".to_owned()
-            );
+            return Err("has a `bearer` but no `url` to send it to; a program gets its secrets by `secrets`"
+                .to_owned());
         }
         (Some(program), None) => {
             if program.contains('/') {

@@ -1,6 +1,6 @@
-//! Variables of the caller's environment that scripts use and steps are not given.
+//! Environment variables of the caller that scripts use and steps do not get.
 //!
-//! Owns the search of a script for variables. It is a help, not a parser of shells: where it cannot tell, it says nothing.
+//! Owns the search of a script for variables. It is a heuristic, not a parser of shells: in doubt it reports nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +62,7 @@ const SETTERS: [&str; 10] =
 /// Programs whose argument is a script.
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
 
-/// A variable that is set where Skein is started, used by scripts, and not passed to them.
+/// A variable that is set in the environment of Skein, used by scripts, and not passed to them.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct MissingVariable {
     pub variable: String,
@@ -80,7 +80,7 @@ impl MissingVariable {
     }
 }
 
-/// All of them, of those that are set.
+/// Finds all such variables.
 pub fn find_missing_variables(
     definition: &PlanDefinition,
     config: &ProjectConfig,
@@ -99,7 +99,7 @@ pub fn find_missing_variables(
                         || declared.contains_key(name)
                         || work.isolation.secrets.contains(name)
                 };
-                // Only names that are set here are looked for once more: a script may have thousands of others.
+                // Only names that are set here are checked further: a script may have thousands of others.
                 let missing = |name: &String| !passed(name) && is_set(name);
                 for name in list_scripts(worker, config)
                     .into_iter()
@@ -116,12 +116,12 @@ pub fn find_missing_variables(
     found.into_iter().map(|(variable, steps)| MissingVariable { variable, steps }).collect()
 }
 
-/// Returns true if a variable is set where Skein is started.
+/// Returns true if a variable is set in the environment of Skein.
 pub fn is_set_here(name: &str) -> bool {
     std::env::var_os(name).is_some()
 }
 
-/// The workers of a step's parts, and the work that each belongs to.
+/// Returns the workers of a step's parts, and the work that each belongs to.
 fn list_workers(step: &Step) -> Vec<(&WorkSpec, &WorkerSpec)> {
     let mut workers = Vec::new();
     if let StepKindSpec::Work(work) = &step.kind {
@@ -133,7 +133,7 @@ fn list_workers(step: &Step) -> Vec<(&WorkSpec, &WorkerSpec)> {
     workers
 }
 
-/// The scripts that a worker runs: its own, or those in the command of an agent that is a shell.
+/// Returns the scripts that a worker runs: its own, or those in the command of an agent that is a shell.
 fn list_scripts<'a>(worker: &'a WorkerSpec, config: &'a ProjectConfig) -> Vec<&'a str> {
     match worker {
         WorkerSpec::Script { text, .. } => vec![text],
@@ -147,7 +147,7 @@ fn list_scripts<'a>(worker: &'a WorkerSpec, config: &'a ProjectConfig) -> Vec<&'
     }
 }
 
-/// The variables that a script reads and does not set, of those that matter.
+/// Returns the variables that a script reads and does not set, if they match the filter.
 fn find_used_variables(script: &str, matters: &dyn Fn(&String) -> bool) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let (mut single, mut double, mut word) = (false, false, true);
@@ -182,7 +182,7 @@ fn find_used_variables(script: &str, matters: &dyn Fn(&String) -> bool) -> BTree
     names
 }
 
-/// The name of a variable that a text begins with.
+/// Returns the name of a variable at the start of a text.
 fn leading_variable_name(text: &str) -> &str {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let name = &text[..text.find(|c| !is_part(c)).unwrap_or(text.len())];

@@ -1,7 +1,7 @@
-//! Runs whose owner died: they are named, and what they left running is ended.
+//! Orphaned runs, whose owning process died: reports them and ends the processes that they left.
 //!
-//! Claims nothing, because going on with them is for `resume`. Nothing that lives is harmed: what is ended was seen before
-//! the run was found to be nobody's, and whoever takes the run over starts no attempt that was started before.
+//! Claims no run, because resuming is the task of `resume`. No process of a live run is ended: the processes are listed
+//! before their run is found to be orphaned, and a process that takes the run over starts only new attempts.
 
 use std::{collections::BTreeSet, io, path::Path};
 
@@ -14,12 +14,12 @@ use skein_host::{
 
 use crate::{exit::Exit, output::CliOutput, state::StateHandle};
 
-/// How long workers may take to stop where their process leaves at once.
+/// Time that workers have to stop when this process exits at once.
 const FORCED_GRACE: Millis = Millis(500);
-/// So many are named.
+/// Maximum number of runs that are named.
 const NAMED: usize = 5;
 
-/// Names them, and ends what they left.
+/// Warns about orphaned runs, and ends the processes that they left.
 pub fn report_and_reap(state: &StateHandle, output: CliOutput) -> Result<(), Exit> {
     let orphaned = find_orphaned_runs(state, output)?;
     if orphaned.is_empty() {
@@ -27,17 +27,15 @@ pub fn report_and_reap(state: &StateHandle, output: CliOutput) -> Result<(), Exi
     }
     for row in orphaned.iter().take(NAMED) {
         let (run, workflow) = (&row.run, &row.head.workflow);
-        output.warn(&format!(
-            "run {run} of {workflow} was left when its process died; `skein resume {run}` goes on with it"
-        ));
+        output.warn(&format!("run {run} of {workflow} was interrupted; `skein resume {run}` resumes it"));
     }
     if let more @ 1.. = orphaned.len().saturating_sub(NAMED) {
-        output.warn(&format!("so were {more} more; `skein resume --all` goes on with all of them"));
+        output.warn(&format!("{more} more were interrupted; `skein resume --all` resumes all of them"));
     }
     reap_workers(state, &orphaned, output)
 }
 
-/// Ends the workers of runs that this process leaves without its host.
+/// Ends the workers of runs when this process exits without stopping its host.
 pub fn end_workers(state: &Path, runs: &[RunId]) -> io::Result<()> {
     let mark = StateMark::from_directory(state)?;
     let root = RootFolder::open(state).map_err(io::Error::other)?;
@@ -59,7 +57,7 @@ fn reap_workers(state: &StateHandle, orphaned: &[RunRow], output: CliOutput) -> 
     let failed = |why: String| output.refuse(Exit::Store, &why, None);
     let mark = StateMark::from_directory(&state.path).map_err(|error| failed(error.to_string()))?;
     let root = RootFolder::open(&state.path).map_err(|error| failed(error.to_string()))?;
-    // Without its folder a run has no records, and the marks in the environment must do.
+    // A run without its folder has no records; its processes are found by the marks in their environment.
     let folders = orphaned.iter().filter_map(|row| RunDir::open(&root, &row.run).ok());
     let records: Vec<ProcessRecord> =
         folders.flat_map(|run| process::find_records(run.path())).map(|(_, record)| record).collect();
@@ -68,7 +66,7 @@ fn reap_workers(state: &StateHandle, orphaned: &[RunRow], output: CliOutput) -> 
     if left.is_empty() {
         return Ok(());
     }
-    // Only now: what someone else has by now may have been started by them.
+    // Selects the runs again: a process that claimed a run in the meantime may have started workers of its own.
     let still = find_orphaned_runs(state, output)?;
     let still: BTreeSet<&RunId> = still.iter().map(|row| &row.run).collect();
     let meant: BTreeSet<ProcessMark> =

@@ -1,4 +1,4 @@
-//! Where output goes: text for people with colour only on a terminal, one JSON value for programs.
+//! Output of commands: text for people, coloured only on a terminal, and one JSON value for programs.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -18,11 +18,12 @@ pub enum OutputFormat {
     #[default]
     Human,
     Json,
-    // A line of JSON for each event, as it comes. No comment of the help, which would not fit on lines then.
+    // One line of JSON for each event, as it arrives. Not a doc comment, because clap would then list the values in
+    // long help.
     Jsonl,
 }
 
-/// Standard output and standard error, and how to write on them.
+/// Standard output and standard error, with the format and the colours to use.
 #[derive(Debug, Clone, Copy)]
 pub struct CliOutput {
     pub format: OutputFormat,
@@ -40,12 +41,12 @@ impl CliOutput {
         self.format == OutputFormat::Json
     }
 
-    /// What was asked for, as text that may hold words of others.
+    /// Prints the requested text, which may contain words of untrusted sources.
     pub fn print_text(self, text: &str) {
         write_text(io::stdout().lock(), &sanitize_text(text, self.paint));
     }
 
-    /// What was asked for, to the byte.
+    /// Prints the requested text byte for byte.
     pub fn print_exact(self, text: &str) {
         write_text(io::stdout().lock(), text);
     }
@@ -56,12 +57,12 @@ impl CliOutput {
         self.print_json_text(&text);
     }
 
-    /// JSON, or a part of it. Everything that is printed as JSON goes through here.
+    /// Prints JSON, or a part of it. All JSON output goes through this function.
     pub fn print_json_text(self, text: &str) {
         write_text(io::stdout().lock(), &escape_invisible(text));
     }
 
-    /// Diagnostics for people, on standard error.
+    /// Prints diagnostics for people, on standard error.
     pub fn print_diagnostics<'a>(self, diagnostics: impl IntoIterator<Item = &'a Diagnostic>) {
         let mut errors = io::stderr().lock();
         for diagnostic in diagnostics {
@@ -70,13 +71,13 @@ impl CliOutput {
         }
     }
 
-    /// Something that a person should know while the command goes on.
+    /// Prints a warning on standard error; the command continues.
     pub fn warn(self, message: &str) {
         let text = format!("{}: {message}\n", self.paint_errors.warning("warning"));
         write_text(io::stderr().lock(), &sanitize_text(&text, self.paint_errors));
     }
 
-    /// A command that cannot do what was asked, in one line and what to do about it.
+    /// Reports that a command failed, in one line and with a hint on how to fix it. Returns `exit`.
     pub fn refuse(self, exit: Exit, message: &str, hint: Option<&str>) -> Exit {
         if self.is_json() {
             self.print_json(&serde_json::json!({"error": {"message": message, "hint": hint}}));
@@ -90,14 +91,14 @@ impl CliOutput {
     }
 }
 
-/// Whether something could not be printed, other than because its reader left.
+/// True if output was lost for another reason than a closed pipe.
 static LOST: AtomicBool = AtomicBool::new(false);
 
-/// Whether a reader left.
+/// True if a reader closed its end of a pipe.
 static LEFT: AtomicBool = AtomicBool::new(false);
 
-/// A reader that went away wants no more; that is no error, and changes nothing about how the command ends. A disk
-/// that is full is one, which is told once; a run goes on all the same.
+/// Writes text and flushes it. A closed pipe is not an error and does not change the exit status. Any other failure,
+/// such as a full disk, is reported once; a run continues all the same.
 fn write_text(mut to: impl Write, text: &str) {
     match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
         Err(error) if is_broken_pipe(&error) => LEFT.store(true, Ordering::Relaxed),
@@ -108,24 +109,24 @@ fn write_text(mut to: impl Write, text: &str) {
     }
 }
 
-/// Whether nobody reads what is printed any more, so that who only shows something may end.
+/// Returns true if nobody reads the output any more, so that a command that only shows something may end.
 pub fn is_unread() -> bool {
     LEFT.load(Ordering::Relaxed) || LOST.load(Ordering::Relaxed)
 }
 
-/// How a command ends that would have ended so, now that it is known whether all of its output was written.
+/// Returns the exit status of a command: `exit`, unless a part of its output could not be written.
 pub fn final_exit(exit: Exit) -> Exit {
     let lost = LOST.load(Ordering::Relaxed);
     if lost && exit == Exit::Done { Exit::Broken } else { exit }
 }
 
-/// Whether output could not be written because nobody reads it any more.
+/// Returns true if the reader closed its end of the pipe.
 pub fn is_broken_pipe(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe
 }
 
-/// Text without what a terminal would obey: a workflow is written by anyone, and could move the cursor, hide a line or
-/// turn the direction of reading. Our own colours stay where there are any.
+/// Replaces the characters that would control a terminal: the text of a workflow is untrusted, and could move the
+/// cursor, hide a line or reverse the direction of reading. Our own colours stay if there are any.
 pub fn sanitize_text(text: &str, paint: Paint) -> String {
     let turns = |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut shown = String::with_capacity(text.len());
@@ -140,7 +141,7 @@ pub fn sanitize_text(text: &str, paint: Paint) -> String {
     shown
 }
 
-/// Whether what follows an escape sets a colour and nothing else.
+/// Returns true if the text after an escape character sets a colour and does nothing else.
 fn is_colour(rest: &str) -> bool {
     let Some(rest) = rest.strip_prefix('[') else { return false };
     rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m')
@@ -151,7 +152,7 @@ fn wants_colour(terminal: bool) -> bool {
     terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Colours, or none.
+/// Colours, if they are enabled.
 #[derive(Debug, Clone, Copy)]
 pub struct Paint(pub bool);
 

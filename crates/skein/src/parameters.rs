@@ -1,4 +1,4 @@
-//! Parameters from the command line: `k=v` read by the type that is declared for `k`, and a file of them.
+//! Parameters from the command line: `k=v`, parsed by the type that is declared for `k`, and a file of them.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use skein_core::ir::Schema;
 use skein_host::json_text::parse_exact;
 
-/// Reads what was given; `--param` wins over the file. Why not, where it cannot be read.
+/// Reads the given parameters; `--param` wins over the file. Returns all reasons if some cannot be read.
 pub fn read_parameters(pairs: &[String], file: Option<&Path>, schema: &Schema) -> Result<Value, String> {
     let mut wrong = Vec::new();
     let given = file.map(read_parameter_file).transpose();
@@ -38,8 +38,8 @@ fn read_parameter_file(path: &Path) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// Text stays text where text is declared; anything else is read as JSON. What is none is text, too: whether that fits is
-/// said together with everything else that does not.
+/// Keeps the text if a string is declared; parses anything else as JSON. Text that is not JSON stays text: the schema
+/// check reports it together with all other problems.
 fn parse_parameter(name: &str, text: &str, schema: &Schema) -> Value {
     let is_text = match schema.property(name).and_then(|property| property.get("type")) {
         Some(Value::String(one)) => one == "string",
@@ -55,13 +55,13 @@ pub fn accepts_parameter(inputs: &Schema, name: &str) -> bool {
     let Some(document) = inputs.document() else { return false };
     let takes_others = match document.get("additionalProperties") {
         Some(others) => *others != Value::Bool(false),
-        // An object without a word about what is in it is free, such as the payload of an event.
+        // An object without declared properties is unrestricted, such as the payload of an event.
         None => document.get("properties").is_none() || document.get("patternProperties").is_some(),
     };
     inputs.property(name).is_some() || takes_others
 }
 
-/// Shows how to pass a list or an object that was passed as plain text.
+/// Returns a hint on passing a list or an object that was passed as plain text.
 pub fn suggest_json(name: &str, given: &Value, inputs: &Schema) -> Option<String> {
     let text = given.get(name)?.as_str()?;
     let items: Vec<&str> = text.split(',').map(str::trim).collect();

@@ -1,4 +1,4 @@
-//! Moments in the past that people type: a date, a time in UTC, or how long ago.
+//! Times in the past that people type: a date, a time in UTC, or a duration before now.
 
 use skein_core::{engine::format_utc, time::Timestamp};
 use skein_dialects::DurationUnits;
@@ -6,7 +6,7 @@ use skein_host::clock::Clock;
 
 use crate::{exit::Exit, output::CliOutput};
 
-/// A moment in the way in which times are written, so that letters tell which of two is earlier.
+/// Parses a time and formats it in UTC, so that times can be compared as text.
 pub fn parse_past_time(text: &str, output: CliOutput) -> Result<String, Exit> {
     if let Ok(ago) = DurationUnits::All.parse(text) {
         let now = Clock::default().now().0;
@@ -21,5 +21,5 @@ pub fn parse_past_time(text: &str, output: CliOutput) -> Result<String, Exit> {
         return Ok(text.to_owned());
     }
     let hint = "a date such as 2026-11-16, a time such as 2026-11-16T08:00:00Z, or how long ago, such as 24h";
-    Err(output.refuse(Exit::Usage, &format!("`{text}` is no time"), Some(hint)))
+    Err(output.refuse(Exit::Usage, &format!("`{text}` is not a valid time"), Some(hint)))
 }

@@ -1,7 +1,7 @@
-//! Settling: everything a run needs beyond its plan is looked up before it begins, and stays as it was found.
+//! Preparation of a run: looks up everything that it needs beyond its plan before it starts, and fixes the result.
 //!
-//! Owns who the agents and tools of a plan are here, which folders its steps may work in and which secrets they have.
-//! What cannot be had is told all at once, and nothing begins.
+//! Owns the resolution of the plan's agents and tools, of the folders its steps may work in and of their secrets. All
+//! problems are reported at once, and the run is not started.
 
 use std::{
     ffi::OsStr,
@@ -37,29 +37,29 @@ use crate::{
     secret_access::{SecretAccessRules, SecretQuery, SecretRefusal, find_missing_secrets},
 };
 
-/// What someone said about this run.
+/// The parameters of a request to run a workflow.
 #[derive(Debug)]
 pub struct RunRequest<'a> {
     pub source: &'a str,
     pub workspace: Option<&'a Path>,
     pub allowed: &'a [PathBuf],
     pub state: &'a Path,
-    /// What the project put in place of what the workflow says.
+    /// Fields of the workflow that the project replaced.
     pub overridden: &'a [OverriddenField],
     pub user: String,
-    /// What it is replayed from. What is only needed to start programs is not needed then.
+    /// The recording that the run replays. A replay needs nothing that is only used to start programs.
     pub replay: Option<PathBuf>,
 }
 
-/// Why a run does not begin.
+/// The reasons why a run cannot be started.
 #[derive(Debug)]
 pub struct RunPreparationError {
     pub problems: Vec<String>,
-    /// The secrets among them that were asked for by who may not have them.
+    /// The secrets among them that were refused by an access rule.
     pub refused: Vec<SecretRefusal>,
 }
 
-/// Everything about a run, or all that stands in its way.
+/// Returns the settings of a run, or all problems that prevent it.
 pub fn prepare_run(
     plan: &Plan,
     project: &DiskProject,
@@ -156,7 +156,7 @@ pub fn prepare_run(
     if problems.is_empty() { Ok(about) } else { Err(RunPreparationError { problems, refused }) }
 }
 
-/// What this run is allowed beyond the usual, and what was replaced in its workflow.
+/// Returns the exceptions that this run is allowed, and the fields that were replaced in its workflow.
 fn collect_overrides(
     plan: &Plan,
     config: &ProjectConfig,
@@ -178,14 +178,15 @@ fn collect_overrides(
     used.map(|(name, used)| RunOverride { name: name.to_owned(), used }).collect()
 }
 
-/// The risks of a machine without sandboxes that the project accepts.
+/// Returns the risks of a machine without sandboxes that the project accepts.
 fn accepted_risks(config: &ProjectConfig) -> Value {
     let risks = config.allow_unenforced;
     let names = [(risks.steps, "steps"), (risks.gates, "gates")];
     names.into_iter().filter(|(accepted, _)| *accepted).map(|(_, name)| json!(name)).collect()
 }
 
-/// Real paths, because a link could lead elsewhere when it is used. `~` is the home of whoever begins the run.
+/// Returns canonical paths, because a link could point elsewhere when it is used. `~` is the home of the user who
+/// starts the run.
 fn resolve_writes(project: &DiskProject, config: &ProjectConfig) -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let whole = |given: &String| match given.strip_prefix("~/") {
@@ -195,12 +196,12 @@ fn resolve_writes(project: &DiskProject, config: &ProjectConfig) -> Vec<PathBuf>
     config.writes.iter().filter_map(|given| std::fs::canonicalize(whole(given)).ok()).collect()
 }
 
-/// Folders of the command line as they really are.
+/// Canonicalises the folders of the command line.
 fn canonicalize_all(allowed: &[PathBuf]) -> impl Iterator<Item = PathBuf> {
     allowed.iter().map(|root| std::fs::canonicalize(root).unwrap_or_else(|_| root.clone()))
 }
 
-/// Folders of the configuration start in the project, those of the command line here.
+/// Folders of the configuration are relative to the project, those of the command line to the working directory.
 fn resolve_roots(project: &DiskProject, config: &ProjectConfig, allowed: &[PathBuf]) -> Vec<PathBuf> {
     let configured = config.roots.iter().map(|root| project.root.join(root));
     configured.chain(canonicalize_all(allowed)).collect()
@@ -210,7 +211,7 @@ fn has_git() -> bool {
     process::find_program(OsStr::new("git"), &std::env::var_os("PATH").unwrap_or_default(), &[]).is_ok()
 }
 
-/// Where a secret of the project comes from.
+/// Returns the source of a secret of the project.
 pub fn secret_source(from: &config::SecretSourceConfig, project: &Path) -> secret::SecretSource {
     match from {
         config::SecretSourceConfig::Env(variable) => secret::SecretSource::Env(variable.clone()),
@@ -224,7 +225,7 @@ struct StepPreparation<'a> {
     config: &'a ProjectConfig,
     grants: &'a FolderGrants,
     access: &'a SecretAccessRules,
-    /// The workflow that its step is of.
+    /// The workflow that contains the step.
     workflow: &'a str,
     about: &'a mut RunSettings,
     problems: &'a mut Vec<String>,
@@ -237,7 +238,7 @@ impl StepPreparation<'_> {
             step.policy.ruling.as_ref().and_then(|ruling| Some((ruling, ruling.missing.as_ref()?)))
         {
             self.problems.push(format!(
-                "`{}`: there is no policy `{missing}`, which {} asks for; `.policies/{missing}/POLICY.md` would be one",
+                "`{}`: there is no policy `{missing}`, which {} requires; create `.policies/{missing}/POLICY.md`",
                 step.id, ruling.from
             ));
         }
@@ -247,8 +248,8 @@ impl StepPreparation<'_> {
                 if gate.on_timeout == GateTimeout::Approve && !self.config.allow_auto_approve =>
             {
                 self.problems.push(format!(
-                    "the gate `{}` opens by itself when nobody decides, which this project does not allow; \
-                     `allow_auto_approve = true` in skein.toml would",
+                    "the gate `{}` is approved automatically on timeout, which this project does not allow; \
+                     set `allow_auto_approve = true` in skein.toml to allow it",
                     step.id
                 ));
             }
@@ -284,31 +285,28 @@ impl StepPreparation<'_> {
         }
     }
 
-    /// What a tree of its own, or a workspace that can be put back, needs.
+    /// Checks the requirements of a worktree, or of a workspace that is restored.
     fn check_workspace(&mut self, step: &Step, work: &WorkSpec) {
         let worktree = work.isolation.worktree;
         if !worktree && !WorkspacePolicy::from_step(step).restores {
             return;
         }
         if !has_git() {
-            self.problems.push(format!(
-                "`{}`: its workspace is kept by git, and there is no program `git` here",
-                step.id
-            ));
+            self.problems.push(format!("`{}`: its workspace needs git, and `git` is not installed", step.id));
         }
         let folder = self.grants.open_folder(work.isolation.workspace.as_deref());
         let folder =
             folder.map_or_else(|_| self.grants.workspace().to_owned(), |root| root.path().to_owned());
         if worktree && !is_repository(&folder) {
             self.problems.push(format!(
-                "`{}`: a worktree needs a git repository, and {} is in none; `git init` makes one",
+                "`{}`: a worktree needs a git repository, and {} is not in one; `git init` creates one",
                 step.id,
                 folder.display()
             ));
         }
     }
 
-    /// Those who take over from the step's own agent.
+    /// Prepares the agents that take over from the step's own agent.
     fn prepare_fallbacks(&mut self, step: &Step) {
         let names = fallback::named_agents(step);
         if names.len() > limits::AGENTS {
@@ -342,17 +340,17 @@ impl StepPreparation<'_> {
         }
     }
 
-    /// Who an agent is that the project has a name for.
+    /// Resolves an agent by the name that the project has for it.
     fn resolve_agent(&mut self, name: &str, program: Option<&str>) -> Result<AgentSettings, String> {
         let default = self.config.default_worker.as_deref();
-        // A file says what it is told, and the project who does such things.
+        // A file defines the agent's instructions; only the configuration defines the program that runs it.
         let says_who = default.is_some() || self.config.agents.contains_key(name);
         let Some(agent) = agent_config::find_agent(name, self.project).filter(|_| says_who) else {
             let known = self.project.catalog_names(CatalogKind::Agent);
             let near = did_you_mean(name, known.iter().map(String::as_str));
             let near = near.map(|near| format!(" ({near})")).unwrap_or_default();
             return Err(format!(
-                "nobody here is the agent `{name}`{near}; `[agents.{name}]` in skein.toml says who it is"
+                "agent `{name}` is not configured{near}; add `[agents.{name}]` to skein.toml"
             ));
         };
         let found = AgentSettings {
@@ -367,13 +365,13 @@ impl StepPreparation<'_> {
             Some(CUSTOM) => Err(format!("`[agents.{name}]` has the worker CUSTOM, and needs a `command`")),
             Some(word) => self.resolve_program(word, AgentSettings { command: Vec::new(), ..found }),
             None => Err(format!(
-                "`[agents.{name}]` in skein.toml does not say which worker it is; give it a `worker`, or give the \
+                "`[agents.{name}]` in skein.toml has no worker; give it a `worker`, or give the \
                  project a `default_worker`"
             )),
         }
     }
 
-    /// A coding agent, by the word for it. Its program must be there.
+    /// Resolves a coding agent by its keyword. Its program must be installed.
     fn resolve_program(&mut self, word: &str, agent: AgentSettings) -> Result<AgentSettings, String> {
         let adapter = agent::find_adapter(word).ok_or_else(|| {
             let known: Vec<&str> = agent::ALL.iter().map(|adapter| adapter.agent_name()).collect();
@@ -381,7 +379,7 @@ impl StepPreparation<'_> {
         })?;
         let own = self.config.workers.get(word).cloned().unwrap_or_default();
         let named = own.program.as_deref().unwrap_or(adapter.program());
-        // A path is from the project's folder; a name is looked up where programs are found.
+        // A path is relative to the project; a name is looked up in PATH.
         let name = match named.contains('/') {
             true => self.about.project.join(named).display().to_string(),
             false => named.to_owned(),
@@ -390,7 +388,7 @@ impl StepPreparation<'_> {
         let there = process::find_program(OsStr::new(&name), &path, &[]);
         if self.about.replay.is_none() {
             there.map_err(|error| {
-                format!("{word} cannot be started: {error}; install it, or say where it is by `[workers.{word}]` in skein.toml")
+                format!("{word} cannot be started: {error}; install it, or set its path in `[workers.{word}]` of skein.toml")
             })?;
         }
         let program = AgentProgram {
@@ -412,7 +410,7 @@ impl StepPreparation<'_> {
         if let Some(tool) = &found.bound {
             tool.secrets.iter().for_each(|name| self.prepare_secret(step, name, Some(&tool.id)));
             if tool.function == Some(BuiltinFunction::Notify) {
-                // Which of them is told is a value.
+                // The channel is a value that is known only at run time, so all of them are prepared.
                 for name in self.config.channels.keys() {
                     self.problems.extend(channels::prepare_channel(name, self.config, self.about).err());
                 }
@@ -426,7 +424,7 @@ impl StepPreparation<'_> {
         self.problems.extend(refused.map(|no| format!("`{}`: {} ({})", step.id, no.message, no.code)));
     }
 
-    /// The servers of tools that the step asks for. One that is not there would be missed only when it is too late.
+    /// Prepares the MCP servers that the step uses, so that a missing server is reported before the run starts.
     fn prepare_servers(&mut self, step: &Step, worker: &WorkerSpec) {
         let WorkerSpec::Agent { tools, .. } = worker else { return };
         for name in tools.iter().filter_map(|tool| tool.strip_prefix(ToolServer::SORT)) {

@@ -1,5 +1,5 @@
-//! One question to another program: started as a worker is, watched, and ended when it takes too long, so that one that hangs
-//! or leaves something running does neither to us.
+//! A query to another program: the program is started like a worker, watched, and ended at its time limit, so that a
+//! program that hangs or leaves processes running does no harm.
 
 use std::{
     ffi::OsString,
@@ -15,16 +15,16 @@ use skein_host::process::{
     self, MarkedWork, ProcessHandle, ProcessMark, ProcessOutcome, ProcessReport, ProcessSpec, StateMark,
 };
 
-/// How long it then has to end.
+/// Time that the program has to end after its time limit.
 const GRACE: Millis = Millis(500);
-/// Longer than a program can take with all that comes after its deadline.
+/// Longer than a program can take, including everything after its time limit.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What it is given of our environment.
+/// Environment variables that are passed on to the program.
 const GIVEN: [&str; 4] = ["PATH", "HOME", "LANG", "XDG_DATA_HOME"];
-/// So much of an answer is read.
+/// Number of bytes of its output that are read.
 const MOST: u64 = 4096;
 
-/// A program that was asked, and has not answered yet.
+/// A program that was started, and has not answered yet.
 pub struct ProgramProbe {
     log: PathBuf,
     handle: ProcessHandle,
@@ -32,24 +32,24 @@ pub struct ProgramProbe {
     limit: Millis,
 }
 
-/// What it said, and how it ended.
+/// The output and the exit status of the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeOutput {
     pub status: i32,
     pub text: String,
-    /// Why it did not end well, in words.
+    /// The reason why it failed, as text.
     pub why: String,
 }
 
 impl ProbeOutput {
-    /// Its first line.
+    /// Returns the first line of the output.
     pub fn first_line(&self) -> String {
         self.text.lines().next().unwrap_or_default().chars().take(100).collect()
     }
 }
 
 impl ProgramProbe {
-    /// Asks a program. What it prints is kept in a folder of the asker's, under a plain word.
+    /// Starts a program. Its output is kept in `folder`, in a file named `word`.
     pub fn start(
         folder: &Path,
         word: &str,
@@ -71,11 +71,11 @@ impl ProgramProbe {
         ProgramProbe { log, handle, ended, limit }
     }
 
-    /// Waits for it. Err: it did not end by itself, or could not be started.
+    /// Waits for the program to end. Err: it did not end by itself, or could not be started.
     pub fn wait_for_output(self) -> Result<ProbeOutput, String> {
         let Ok(ended) = self.ended.recv_timeout(PATIENCE + Duration::from_millis(self.limit.0)) else {
             self.handle.kill();
-            return Err("it cannot be ended".to_owned());
+            return Err("it did not end in time".to_owned());
         };
         match ended.how {
             ProcessOutcome::Exited(status) => {
@@ -91,7 +91,7 @@ fn describe_ending(ended: &ProcessReport) -> String {
     if said.is_empty() { ended.how.message() } else { format!("{}: {said}", ended.how.message()) }
 }
 
-/// The beginning of what it printed, safe to show.
+/// Returns the beginning of the output, safe to show.
 fn read_output(log: &Path) -> String {
     let mut bytes = Vec::new();
     let read = File::open(log).and_then(|file| file.take(MOST).read_to_end(&mut bytes));

@@ -1,4 +1,5 @@
-//! A project on disk: the nearest folder above the current one with `skein.toml` or `.git`, its workflows and the names it defines.
+//! A project on disk: the nearest folder above the current one with `skein.toml` or `.git`, its workflows and the names
+//! it defines.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -21,39 +22,39 @@ use crate::{
     invocation, source_file,
 };
 
-/// Where workflows of a project are looked for by name, in this order.
+/// Folders of a project in which workflows are searched by name, in this order.
 const WORKFLOWS: [&str; 3] = [".workflows", "workflows", COLLECTED];
 /// The folder of workflows in a SkillMeat collection.
 const COLLECTED: &str = "artifacts/workflows";
-/// How the file of a workflow may end; the first that is there wins.
+/// Extensions of workflow files; the first that exists wins.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
-/// The names of the file of a workflow that is a folder; the first that is there wins.
+/// File names of a workflow that is a folder; the first that exists wins.
 const FOLDER_WORKFLOWS: [&str; 4] = ["WORKFLOW.yaml", "WORKFLOW.yml", "WORKFLOW.json", "WORKFLOW.md"];
-/// A file that describes secrets, and the folder whose folders have one each.
+/// A file that describes secrets, and the folder whose subfolders have one each.
 const SECRETS: &str = "SECRETS.md";
 const SECRET_FOLDERS: &str = ".secrets";
 const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
-/// A folder with more workflows than this is not searched for names.
+/// Maximum number of entries of a folder that are searched for names.
 const MOST: usize = 10_000;
 
 #[derive(Debug)]
 pub struct DiskProject {
     pub root: PathBuf,
     pub config: ProjectConfig,
-    /// The current folder, if there still is one.
+    /// The current folder, if it still exists.
     here: Option<PathBuf>,
     overrides: Option<Arc<SourceFile>>,
-    /// What was read, by whole path: many steps may call one workflow.
+    /// Sources that were read, by canonical path: many steps may call one workflow.
     read: RefCell<BTreeMap<PathBuf, Arc<SourceFile>>>,
-    /// The workflows among them, from the root on.
+    /// The workflows among them, as paths relative to the root.
     called: RefCell<BTreeSet<String>>,
     named: OnceCell<Vec<NamedWorkflow>>,
-    /// The workflows by the id that each file says.
+    /// Paths of the workflows by the id in each file.
     identified: OnceCell<BTreeMap<String, Vec<PathBuf>>>,
     catalog: Catalog,
 }
 
-/// A workflow of the project.
+/// A workflow of the project, with its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedWorkflow {
     pub name: String,
@@ -61,26 +62,28 @@ pub struct NamedWorkflow {
 }
 
 impl DiskProject {
-    /// The root of the project of this command. Where the workflow is has no say in it: a run belongs to where it was started.
+    /// Returns the root of this command's project. It does not depend on the path of the workflow: a run belongs to the
+    /// project in which it was started.
     pub fn current_root() -> PathBuf {
         DiskProject::find_root(invocation::project_start())
     }
 
-    /// The nearest folder with `skein.toml` or `.git`, from this one upwards, or else this one.
+    /// Returns the nearest folder with `skein.toml` or `.git`, from this one upwards, or else this one.
     pub fn find_root(folder: &Path) -> PathBuf {
         let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
         let is_root = |folder: &&Path| folder.join(config::NAME).is_file() || folder.join(".git").exists();
         folder.ancestors().find(is_root).unwrap_or(&folder).to_owned()
     }
 
-    /// The root of another project that a file is in, inside of or outside of the project of this root.
+    /// Returns the root of another project that contains a file, inside or outside of the project with this root.
     pub fn find_other_root(root: &Path, file: &Path) -> Option<PathBuf> {
         let whole = fs::canonicalize(file).ok()?;
         let mut folders = whole.ancestors().skip(1).take_while(|folder| *folder != root);
         folders.find(|folder| folder.join(config::NAME).is_file()).map(Path::to_owned)
     }
 
-    /// The project of a root. What the project itself says must be right before anything in it can be judged.
+    /// Opens the project with this root. Fails if the project's own configuration is invalid, because nothing in it can
+    /// be checked then.
     pub fn open(root: PathBuf) -> Result<DiskProject, Box<Diagnostic>> {
         let here = std::env::current_dir().ok().and_then(|here| fs::canonicalize(here).ok());
         let mut project = DiskProject {
@@ -104,8 +107,8 @@ impl DiskProject {
         Ok(project)
     }
 
-    /// A path as people are shown it, which is also one that leads there: from the current folder within the project,
-    /// whole outside of it.
+    /// Formats a path for people so that it can be used: relative to the current folder within the project, absolute
+    /// outside of it.
     pub fn display_path(&self, path: &Path) -> String {
         let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let Some(here) = self.here.as_deref() else { return whole.display().to_string() };
@@ -120,7 +123,8 @@ impl DiskProject {
         up.components().map(|_| Path::new("..")).chain([down]).collect::<PathBuf>().display().to_string()
     }
 
-    /// Reads a source of the project. Its key is its path from the root, so that a plan is the same from any folder.
+    /// Reads a source of the project. Its key is its path relative to the root, so that a plan is the same from any
+    /// folder.
     pub fn read_source(&self, path: &Path) -> Result<Arc<SourceFile>, Box<Diagnostic>> {
         let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if let Some(source) = self.read.borrow().get(&whole) {
@@ -140,7 +144,7 @@ impl DiskProject {
         self.read_source(path)
     }
 
-    /// The files by which Skein decides what runs of this project may do.
+    /// Returns the files that determine what runs of this project may do.
     pub fn definition_files(&self) -> DefinitionFiles {
         let in_folder = |folder: &str| FOLDER_WORKFLOWS.map(|name| format!("{folder}{name}")).to_vec();
         let files = [config::NAME, OVERRIDES, SECRETS, SECRET_FOLDERS].map(str::to_owned);
@@ -157,7 +161,7 @@ impl DiskProject {
         DefinitionFiles { patterns, sources: self.called.borrow().iter().cloned().collect() }
     }
 
-    /// Every workflow that can be named, in the order in which names are looked up.
+    /// Returns all workflows that have a name, in the order of lookup.
     pub fn workflows(&self) -> &[NamedWorkflow] {
         self.named.get_or_init(|| {
             let mut names = BTreeSet::new();
@@ -166,22 +170,22 @@ impl DiskProject {
         })
     }
 
-    /// The folders in which workflows are looked for by name, in order.
+    /// Returns the folders in which workflows are searched by name, in order.
     fn workflow_folders(&self) -> Vec<PathBuf> {
         let own = WORKFLOWS.iter().map(|folder| self.root.join(folder));
         own.chain(find_collection(self).map(|folder| folder.join(COLLECTED))).collect()
     }
 
-    /// The file of a workflow, by its path, its name or its id.
+    /// Finds the file of a workflow by its path, its name or its id.
     pub fn locate_workflow(&self, text: &str) -> Result<PathBuf, WorkflowNotFound> {
         let path = PathBuf::from(text);
         let folder = path.is_dir();
-        // Whatever else a path leads to is read, or said to be unreadable.
+        // Any other existing path is read, or reported as unreadable.
         let found = if folder { find_folder_workflow(&path) } else { path.exists().then_some(path) };
         let why = if folder {
-            "the folder holds none, and `.workflows`, `workflows` and `artifacts/workflows` have none of that name or id"
+            "the folder contains none, and `.workflows`, `workflows` and `artifacts/workflows` have none with that name or id"
         } else {
-            "there is no such file, and no workflow of that name or id in `.workflows`, `workflows` or `artifacts/workflows`"
+            "there is no such file, and no workflow with that name or id in `.workflows`, `workflows` or `artifacts/workflows`"
         };
         found.map_or_else(|| self.locate_by_name(text, why), Ok)
     }
@@ -191,7 +195,7 @@ impl DiskProject {
         found.map_or_else(|| self.locate_by_id(name, why), Ok)
     }
 
-    /// The workflow whose file says this id, where no file or folder is named so.
+    /// Finds the workflow whose file has this id, if no file or folder has this name.
     fn locate_by_id(&self, id: &str, why: &str) -> Result<PathBuf, WorkflowNotFound> {
         let identified = self.identified.get_or_init(|| self.read_workflow_ids());
         match identified.get(id).map(Vec::as_slice) {
@@ -222,7 +226,7 @@ impl DiskProject {
         identified
     }
 
-    /// The files that describe secrets. One that leads out of the project is none of it.
+    /// Returns the files that describe secrets. A link that leads out of the project is ignored.
     pub fn secret_files(&self) -> Vec<PathBuf> {
         let mut folders = list_folder(&self.root.join(SECRET_FOLDERS));
         folders.sort();
@@ -230,7 +234,7 @@ impl DiskProject {
         all.filter(|path| path.is_file() && check_inside(path, &[&self.root]).is_ok()).collect()
     }
 
-    /// Everything of a sort that can be named here.
+    /// Returns all entries of a kind that can be named in this project.
     pub fn shelf(&self, sort: CatalogKind) -> &CatalogShelf {
         self.catalog.shelf(self, sort)
     }
@@ -240,11 +244,11 @@ impl DiskProject {
     }
 }
 
-/// Refuses a path that a link leads out of all of these folders.
+/// Refuses a link that leads out of all of these folders.
 fn check_inside(path: &Path, folders: &[&Path]) -> Result<(), WorkflowNotFound> {
     match fs::canonicalize(path) {
         Ok(whole) if !folders.iter().any(|folder| whole.starts_with(folder)) => {
-            Err(not_found("it is a link that leads out of the project", Vec::new()))
+            Err(not_found("it is a link to a path outside of the project", Vec::new()))
         }
         _ => Ok(()),
     }
@@ -259,8 +263,8 @@ fn list_folder(folder: &Path) -> Vec<PathBuf> {
     read.filter_map(Result::ok).map(|entry| entry.path()).collect()
 }
 
-/// The workflow of a name in a folder of workflows: a file, or a folder of its own. Looked up and not searched for,
-/// since thousands of steps may call thousands of workflows.
+/// Finds a workflow by name in a folder of workflows: a file, or a folder of its own. Tests paths instead of listing
+/// the folder, since thousands of steps may call thousands of workflows.
 fn find_named_workflow(folder: &Path, name: &str) -> Option<PathBuf> {
     if !is_plain_name(name) {
         return None;
@@ -269,12 +273,12 @@ fn find_named_workflow(folder: &Path, name: &str) -> Option<PathBuf> {
     files.into_iter().find(|path| path.is_file()).or_else(|| find_folder_workflow(&folder.join(name)))
 }
 
-/// A name is no path.
+/// Returns true if a name is not a path.
 pub fn is_plain_name(name: &str) -> bool {
     matches!(Path::new(name).components().collect::<Vec<_>>()[..], [Component::Normal(only)] if only == name)
 }
 
-/// All workflows in a folder of workflows, by name.
+/// Lists all workflows in a folder of workflows, with their names.
 fn list_named_workflows(folder: &Path) -> Vec<NamedWorkflow> {
     let name = |path: &PathBuf| {
         let is_source = path.extension().is_some_and(|found| ENDINGS.iter().any(|ending| found == *ending));
@@ -286,12 +290,12 @@ fn list_named_workflows(folder: &Path) -> Vec<NamedWorkflow> {
     names.into_iter().filter_map(found).collect()
 }
 
-/// The workflow that a folder is. Beside a YAML file of that name, the Markdown one is documentation.
+/// Returns the workflow file of a folder. Beside a YAML file of that name, the Markdown file is documentation.
 fn find_folder_workflow(folder: &Path) -> Option<PathBuf> {
     FOLDER_WORKFLOWS.iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }
 
-/// A workflow that stands beside another: a file next to a file, a folder next to a folder.
+/// Finds a workflow beside another one: a file next to a file, a folder next to a folder.
 fn find_sibling_workflow(from: &SourceFile, name: &str) -> Option<PathBuf> {
     let path = fs::canonicalize(&from.name).ok()?;
     let folder = path.parent()?;
@@ -299,7 +303,7 @@ fn find_sibling_workflow(from: &SourceFile, name: &str) -> Option<PathBuf> {
     find_named_workflow(if is_folder { folder.parent()? } else { folder }, name)
 }
 
-/// Whether a relative path climbs out of where it starts.
+/// Returns true if a relative path leads out of the folder where it starts.
 fn climbs_out(path: &Path) -> bool {
     let mut depth = 0i32;
     path.components().any(|component| {
@@ -326,7 +330,7 @@ impl Project for DiskProject {
                 }
                 let folder = Path::new(&from.name).parent().unwrap_or(Path::new(""));
                 let path = folder.join(path);
-                // A workflow that is not of the project may call those beside it.
+                // A workflow outside of the project may call the workflows beside it.
                 let whole = fs::canonicalize(if folder == Path::new("") { Path::new(".") } else { folder });
                 check_inside(&path, &[&self.root, whole.as_deref().unwrap_or(&self.root)])?;
                 path
@@ -335,7 +339,7 @@ impl Project for DiskProject {
                 Some(path) => path,
                 None => self.locate_by_name(
                     id,
-                    "there is none beside this one, in `.workflows`, `workflows` or `artifacts/workflows`",
+                    "there is none beside this one or in `.workflows`, `workflows` or `artifacts/workflows`",
                 )?,
             },
         };
@@ -348,7 +352,7 @@ impl Project for DiskProject {
 
     fn catalog_names(&self, sort: CatalogKind) -> Vec<String> {
         let mut names = self.shelf(sort).known_names();
-        // A governance may be named as a policy.
+        // A governance resource may be named as a policy.
         if sort == CatalogKind::Policy {
             names.extend(self.shelf(CatalogKind::Governance).known_names());
         }

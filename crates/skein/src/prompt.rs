@@ -1,5 +1,5 @@
-//! Asking at the terminal: a gate or a hold of the run that is shown here can be answered where it is shown. It may be
-//! answered elsewhere meanwhile, and then the question is gone.
+//! Prompts at the terminal: a gate or hold of the run that is shown there can be decided there. If it is decided
+//! elsewhere in the meantime, the prompt is withdrawn.
 
 use std::{
     io::{self, BufRead, IsTerminal},
@@ -24,10 +24,10 @@ use crate::{
     watch::{FollowEvent, RunFollowEvent},
 };
 
-/// How often a process in the background looks whether it is in the foreground again, when something was typed.
+/// Interval at which a process in the background checks whether it is in the foreground again, if a line was typed.
 const AWAY: Duration = Duration::from_secs(1);
 
-/// Whoever is at the terminal, and to whom their answers go.
+/// The prompt of a run at the terminal, and the host that receives the answers.
 #[derive(Debug)]
 pub struct TerminalPrompt {
     host: Arc<Host>,
@@ -35,14 +35,14 @@ pub struct TerminalPrompt {
     about: RunSettings,
 }
 
-/// Whether someone is there who can see a question and answer it, at a terminal that no worker can reach.
+/// Returns true if a person can see and answer a prompt, at a terminal that no worker can reach.
 pub fn is_interactive(output: CliOutput) -> bool {
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     output.format == OutputFormat::Human && terminal && enforcement::is_fully_enforced()
 }
 
 impl TerminalPrompt {
-    /// Listens to what is typed from now on.
+    /// Starts to read typed lines.
     pub fn new(
         host: Arc<Host>,
         run: RunId,
@@ -53,12 +53,12 @@ impl TerminalPrompt {
         Ok(TerminalPrompt { host, run, about })
     }
 
-    /// Takes an answer. What to say of it, if it is none or is refused.
+    /// Submits an answer. Returns a message if it cannot be parsed or is refused.
     pub fn submit_answer(&self, opening: Waitpoint, typed: &str) -> Option<String> {
         let Some((decision, reason)) = parse_answer(typed) else {
             return Some("`y` approves and `n` rejects; a reason may follow".to_owned());
         };
-        // The roles of the person may have changed since the question was asked.
+        // The roles of the person may have changed since the prompt was shown.
         let by = match send_input::load_current_actor(&self.about) {
             Ok(by) => by,
             Err(error) => return Some(error.message.clone()),
@@ -71,7 +71,7 @@ impl TerminalPrompt {
     }
 }
 
-/// What an answer means: a word, and perhaps a reason.
+/// Parses an answer: a word, and optionally a reason.
 fn parse_answer(typed: &str) -> Option<(Verdict, Option<String>)> {
     let typed = typed.trim();
     let (word, reason) = typed.split_once(char::is_whitespace).unwrap_or((typed, ""));
@@ -84,7 +84,7 @@ fn parse_answer(typed: &str) -> Option<(Verdict, Option<String>)> {
     Some((decision, (!reason.is_empty()).then(|| reason.to_owned())))
 }
 
-/// Passes on each line. A process in the background that reads would be stopped, so it does not.
+/// Passes on each line. A background process that reads from the terminal would be stopped, so it does not read then.
 fn read_typed_lines(notes: &Sender<RunFollowEvent>) {
     let input = io::stdin();
     loop {

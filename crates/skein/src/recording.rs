@@ -1,6 +1,6 @@
-//! Recordings, as commands have to do with them: what people decide is recorded and said again, and how it went is told.
+//! Recordings in commands: records the decisions of people, repeats them in a replay, and summarises the result.
 //!
-//! Owns the thread that does so beside the runs of this process. What workers do is recorded and replayed by the host.
+//! Owns the thread that does so beside the runs of this process. The host records and replays the work of workers.
 
 use std::{
     collections::BTreeSet,
@@ -38,17 +38,17 @@ use crate::{
     output::{CliOutput, OutputFormat},
 };
 
-/// Who says what was recorded.
+/// The user name under which recorded decisions are sent.
 const REPLAY: &str = "replay";
 
-/// Something to do beside a run.
+/// A task of the recording thread.
 #[derive(Debug)]
 enum RecordingTask {
-    /// What people decided in it so far is to be recorded.
+    /// Record the decisions that people have made in the run so far.
     Record(RunId),
-    /// It asks something that may have been answered when it was recorded.
+    /// Answer a question of a replayed run from the recording.
     Answer(Box<ReplayQuestion>),
-    /// Tell when all that was asked before is done.
+    /// Report when all earlier tasks are done.
     Flush(Sender<()>),
 }
 
@@ -56,29 +56,29 @@ enum RecordingTask {
 struct ReplayQuestion {
     run: RunId,
     tape: PathBuf,
-    /// Which try at the whole run.
+    /// The number of the attempt at the whole run.
     whole: u32,
     step: String,
     at: StepAt,
-    /// Which question of that step it is, from 0.
+    /// The index of this question among those of the step, from 0.
     nth: usize,
     opening: Waitpoint,
     approvers: Vec<Approver>,
 }
 
-/// The thread, by what is said to it.
+/// Handle of the recording thread: sends tasks to it.
 #[derive(Debug, Clone)]
 pub struct RecordingThread(Sender<RecordingTask>);
 
 impl RecordingThread {
-    /// What is told of runs is listened to on its way. The thread begins with [`RecordingQueue::serve`].
+    /// Wraps the watcher to see its messages first. The thread is started by [`RecordingQueue::serve_tasks`].
     pub fn new(mut inner: HostWatcher) -> (RecordingThread, HostWatcher, RecordingQueue) {
         let (to, inbox) = channel();
         let tell = to.clone();
         let watcher: HostWatcher = Box::new(move |told| {
             if let HostEvent::Row { running, batch } = &told {
                 let wanted = collect_tasks(*running, &batch.records);
-                // Whoever does not listen any more has ended.
+                // Sending fails only if the thread has ended.
                 wanted.into_iter().for_each(|wanted| drop(tell.send(wanted)));
             }
             inner(told);
@@ -86,7 +86,7 @@ impl RecordingThread {
         (RecordingThread(to), watcher, RecordingQueue(inbox))
     }
 
-    /// Waits until all that happened so far is recorded.
+    /// Waits until everything that has happened so far is recorded.
     pub fn flush(&self) {
         let (done, wait) = channel();
         if self.0.send(RecordingTask::Flush(done)).is_ok() {
@@ -95,7 +95,7 @@ impl RecordingThread {
     }
 }
 
-/// What a row makes to do.
+/// Returns the tasks that follow from a row of the journal.
 fn collect_tasks(running: ActiveRun<'_>, records: &[JournalRecord]) -> Vec<RecordingTask> {
     let path = |name: &str| running.about.get(name).and_then(Value::as_str).map(PathBuf::from);
     let answers =
@@ -125,12 +125,12 @@ impl ReplayQuestion {
         ReplayQuestion { run, tape, whole, step, at, nth, opening, approvers }
     }
 
-    /// What was answered to the same question.
+    /// Finds the recorded answer to the same question.
     fn find_answer<'a>(&self, all: &'a [RecordedDecision]) -> Option<&'a RecordedDecision> {
         all.iter().filter(|one| one.whole == self.whole && one.step == self.step).nth(self.nth)
     }
 
-    /// What was answered then, as it is said now. None: nobody answered.
+    /// Returns the inputs that repeat a recorded answer. Empty: nobody answered.
     fn to_inputs(&self, recorded: &RecordedDecision) -> Vec<RunInput> {
         let decide = |decision, name: &str, reason: Option<&String>| {
             let roles = self.approvers.iter().filter_map(|approver| match approver {
@@ -157,7 +157,7 @@ impl ReplayQuestion {
     }
 }
 
-/// Whether a question is one of those that are recorded: the same as [`asks`] says of its event.
+/// Returns true if a waitpoint is of a recorded kind. Consistent with [`recorded_waitpoint`], which judges its event.
 fn is_recorded(opening: &WaitpointState) -> bool {
     match opening.kind {
         WaitpointKind::Gate | WaitpointKind::Wait => true,
@@ -165,12 +165,13 @@ fn is_recorded(opening: &WaitpointState) -> bool {
     }
 }
 
-/// What is said to the thread.
+/// The queue of tasks of the recording thread.
 #[derive(Debug)]
 pub struct RecordingQueue(Receiver<RecordingTask>);
 
 impl RecordingQueue {
-    /// Does what is asked for, until nobody is left to ask. `someone`: a person is there who answers what was not recorded.
+    /// Starts the thread that does the tasks until all senders are gone. `someone`: a person is there to answer
+    /// questions that were not recorded.
     pub fn serve_tasks(self, store: Arc<dyn Store>, host: Weak<Host>, someone: bool, output: CliOutput) {
         let body = move || {
             for wanted in &self.0 {
@@ -184,15 +185,15 @@ impl RecordingQueue {
                 }
             }
         };
-        // Without a thread nothing is flushed either, and what is missing is told when it is replayed.
+        // Without the thread `flush` does nothing either; a replay then reports the missing decisions.
         let _ = std::thread::Builder::new().name("tape".into()).spawn(body);
     }
 }
 
-/// Records what people decided in a run so far, if it is one that is recorded.
+/// Records the decisions that people have made in a run so far, if it is recorded.
 pub fn record_decisions(store: &dyn Store, run: &RunId, output: CliOutput) {
     if let Err(why) = try_record_decisions(store, run) {
-        output.warn(&format!("what was decided is not recorded: {why}"));
+        output.warn(&format!("decisions were not recorded: {why}"));
     }
 }
 
@@ -210,14 +211,14 @@ fn try_record_decisions(store: &dyn Store, run: &RunId) -> Result<(), String> {
     tape.write_decisions(collect_decisions(&plan, records.iter())).map_err(|error| error.to_string())
 }
 
-/// Says what was said when it was recorded. What was not is for a person, and where there is none the run ends.
+/// Sends the recorded answer. A question without one is left to a person; without a person the run is cancelled.
 fn replay_answer(host: &Host, asked: &ReplayQuestion, someone: bool) {
     let recorded = Recording::open(&asked.tape).and_then(|tape| tape.read_decisions());
     let problem = match recorded {
         Ok(all) => match asked.find_answer(&all) {
             Some(recorded) => match send_all_inputs(host, asked, recorded) {
                 Some(Err(refusal)) => {
-                    format!("what was decided at `{}` is refused now: {refusal}", asked.step)
+                    format!("the recorded decision at `{}` was refused: {refusal}", asked.step)
                 }
                 Some(Ok(())) | None => return,
             },
@@ -230,7 +231,8 @@ fn replay_answer(host: &Host, asked: &ReplayQuestion, someone: bool) {
     let _ = host.send_input(&asked.run, input);
 }
 
-/// Says all that belongs to one answer, up to what is refused. None: nothing was to be said, or nobody has the run.
+/// Sends all inputs of one answer, up to the first that is refused. None: there was nothing to send, or no process has
+/// the run.
 fn send_all_inputs(
     host: &Host,
     asked: &ReplayQuestion,
@@ -246,7 +248,7 @@ fn send_all_inputs(
     last
 }
 
-/// A folder for a recording, before anything is recorded in it.
+/// Creates the folder of a recording.
 pub fn create_recording(path: &Path, plan: &Plan, output: CliOutput) -> Result<PathBuf, Exit> {
     let workflow = &plan.definition.root().workflow;
     let about = json!({
@@ -257,7 +259,7 @@ pub fn create_recording(path: &Path, plan: &Plan, output: CliOutput) -> Result<P
     recording_path(Recording::create(path, &about), output)
 }
 
-/// A recording that is there.
+/// Opens an existing recording.
 pub fn open_recording(path: &Path, output: CliOutput) -> Result<PathBuf, Exit> {
     recording_path(Recording::open(path), output)
 }
@@ -268,20 +270,20 @@ fn recording_path(tape: Result<Recording, RecordingError>, output: CliOutput) ->
     whole.map_err(|why| output.refuse(Exit::Refused, &why, None))
 }
 
-/// How recording or replaying went.
+/// The result of recording or replaying.
 #[derive(Debug)]
 pub struct RecordingSummary {
     replayed: bool,
     folder: PathBuf,
     attempts: usize,
-    /// What is not recorded whole, or was not as it was recorded.
+    /// Attempts that were recorded incompletely, or that differ from the recording.
     problems: Vec<String>,
-    /// What was recorded and not asked for.
+    /// Recorded attempts that the replay did not use.
     unasked: Vec<String>,
 }
 
 impl RecordingSummary {
-    /// Of a run that is over, and of those that it retried. None: it was neither recorded nor replayed.
+    /// Summarises an ended run and the runs that it retried. None: it was neither recorded nor replayed.
     pub fn from_runs(about: &RunSettings, state: &Path, runs: &[RunId]) -> Option<RecordingSummary> {
         let (folder, replayed) = match (&about.record, &about.replay) {
             (Some(folder), _) => (folder.clone(), false),
@@ -313,24 +315,24 @@ impl RecordingSummary {
         }
     }
 
-    /// Tells people, and says how the command ends.
+    /// Prints the summary for people, and returns the exit status of the command.
     pub fn print_summary(&self, exit: Exit, output: CliOutput) -> Exit {
         let RecordingSummary { folder, attempts, problems, unasked, .. } = self;
         if output.format == OutputFormat::Human {
             let s = if *attempts == 1 { "" } else { "s" };
             output.print_text(&match self.replayed {
                 true => format!(
-                    "replayed {attempts} attempt{s} from {}: nothing was started or spent, and what it cost is what was recorded\n",
+                    "replayed {attempts} attempt{s} from {}: nothing was started or spent, and costs are the recorded ones\n",
                     folder.display()
                 ),
                 false => format!("recorded {attempts} attempt{s} in {}\n", folder.display()),
             });
         }
         if !output.is_json() {
-            let word = if self.replayed { "not as it was recorded" } else { "not recorded whole" };
+            let word = if self.replayed { "differs from the recording" } else { "recorded incompletely" };
             problems.iter().for_each(|problem| output.warn(&format!("{word}: {problem}")));
             if !unasked.is_empty() {
-                output.warn(&format!("recorded and not asked for: {}", unasked.join(", ")));
+                output.warn(&format!("recorded but not used: {}", unasked.join(", ")));
             }
         }
         match (problems.is_empty(), exit) {

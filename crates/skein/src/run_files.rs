@@ -1,6 +1,6 @@
-//! The files that a workflow takes from its workspace and gives back: they are put into a folder of the run before it begins.
+//! The files that a workflow takes from its workspace: copied into a folder of the run before it starts.
 //!
-//! Owns that a run with files that are not there does not begin. What is given back is the host's.
+//! Owns the rule that a run with missing files does not start. Files that a run returns belong to the host.
 
 use std::path::PathBuf;
 
@@ -21,12 +21,12 @@ use crate::{
     state::{StateHandle, refuse_store_error},
 };
 
-/// The folder of a run's files. It may not be there.
+/// Returns the folder of a run's files, which may not exist.
 pub fn files_root(state: &StateHandle, run: &RunId) -> PathBuf {
     RunDir::files_path(&state.run_folder(run))
 }
 
-/// A plan whose run finds its files.
+/// Returns the plan with the path of the run's files as a parameter, if its workflow uses files.
 pub fn bind_files_root(plan: &Plan, state: &StateHandle, run: &RunId) -> Plan {
     match has_files(&plan.definition.root().workflow) {
         true => plan
@@ -36,7 +36,7 @@ pub fn bind_files_root(plan: &Plan, state: &StateHandle, run: &RunId) -> Plan {
     }
 }
 
-/// Puts the files there that the workflow takes.
+/// Copies the files that the workflow takes into the run's folder.
 pub fn stage_files(
     state: &StateHandle,
     begin: &RunLaunch,
@@ -56,7 +56,7 @@ pub fn stage_files(
     let workspace = workspace.map_err(|error| output.refuse(Exit::Refused, &error.to_string(), None))?;
     let folder = RunDir::create_synced(&kept, run).map_err(|error| broken(error.to_string()))?;
     let Err(error) = folder.stage_files(&workspace, &workflow.files_in, &tokens) else { return Ok(()) };
-    // Nothing has begun, and nothing of it stays.
+    // The run has not started, so its folder is removed.
     let _ = RunDir::remove(&kept, run);
     let StagingError { key, .. } = &error;
     let entry = AuditEntry {
@@ -68,6 +68,6 @@ pub fn stage_files(
         output: Value::Null,
     };
     state.store.append_audit(&[entry]).map_err(|error| refuse_store_error(&error, output))?;
-    let hint = "`inputsFiles` of the workflow says where it is looked for, from the workspace";
+    let hint = "`inputsFiles` of the workflow sets its path, relative to the workspace";
     Err(output.refuse(Exit::Refused, &error.to_string(), Some(hint)))
 }

@@ -1,7 +1,7 @@
-//! How a run went, for programs: the object that `run`, `resume` and `runs RUN` print with `--format json`.
+//! The result of a run for programs: the object that `run`, `resume` and `runs RUN` print with `--format json`.
 //!
-//! Owns that the documented fields are there and are of their kind whatever the run did: `outputs` is an object where
-//! nothing was given. All else is the core's view of the run; fields may be added to it and never go.
+//! Owns the guarantee that the documented fields are always present and have their type: `outputs` is an object even if
+//! there are none. All else is the core's view of the run; fields may be added but are never removed.
 
 use serde_json::{Value, json};
 use skein_core::{
@@ -13,7 +13,7 @@ use skein_host::workspace::ROOT_PARAMETER;
 
 use crate::conditions::run_conditions;
 
-/// The object for a run as it is, with the warnings about its workflow, if it has any.
+/// Returns the object of a run in its present state, with the warnings about its workflow, if it has any.
 pub(crate) fn run_to_json(plan: &Plan, state: &RunState, warnings: &[Value]) -> Value {
     let view = view::view_run(plan, state);
     let mut object = view_to_json(&view);
@@ -36,7 +36,7 @@ fn view_to_json(view: &RunView) -> Value {
     object
 }
 
-/// The parameters of a run, without the folder that the host adds for files.
+/// Returns the parameters of a run, without the folder that the host adds for files.
 fn run_parameters(plan: &Plan) -> Value {
     let mut parameters = (*plan.parameters).clone();
     if let Some(object) = parameters.as_object_mut() {
@@ -45,7 +45,7 @@ fn run_parameters(plan: &Plan) -> Value {
     parameters
 }
 
-/// Nothing given is an object with nothing in it.
+/// Replaces missing outputs by an empty object.
 fn fill_outputs(object: &mut Value) {
     if let Some(outputs) = object.get_mut("outputs").filter(|outputs| outputs.is_null()) {
         *outputs = json!({});

@@ -1,6 +1,6 @@
-//! Who may have the secrets of a project, and how they are handed out: what its SECRETS.md say, for whoever begins a run.
+//! Access to the secrets of a project: the rules of its SECRETS.md files, applied to the user who starts a run.
 //!
-//! Owns the answer before a run begins; it holds for the whole run. Refuses to know a value.
+//! Owns the decision before a run starts; it holds for the whole run. Does not know any value.
 
 use std::collections::BTreeMap;
 
@@ -18,17 +18,17 @@ use skein_host::{
 
 use crate::{config::ProjectConfig, project::DiskProject};
 
-/// What a project describes of its secrets, as it is for someone.
+/// The declarations of a project's secrets, with the user that they are applied to.
 #[derive(Debug)]
 pub struct SecretAccessRules {
     described: BTreeMap<String, SecretDeclaration>,
-    /// What is wrong with a file that describes some. Nobody is given anything then.
+    /// The error in a file of declarations. All secrets are refused then.
     broken: Option<String>,
     user: String,
     roles: Vec<String>,
 }
 
-/// For what a secret is asked.
+/// A request for a secret, and its purpose.
 #[derive(Debug, Clone, Copy)]
 pub struct SecretQuery<'a> {
     pub secret: &'a str,
@@ -37,7 +37,7 @@ pub struct SecretQuery<'a> {
     pub tool: Option<&'a str>,
 }
 
-/// A secret that someone asked for and was not given.
+/// A secret that was requested and refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretRefusal {
     secret: String,
@@ -60,7 +60,7 @@ impl SecretAccessRules {
         SecretAccessRules { described, broken, user: user.to_owned(), roles }
     }
 
-    /// How a secret is handed out, if the project says; or why it is not.
+    /// Returns the delivery of a secret, if the project declares it, or the refusal.
     pub fn authorize_secret(&self, asking: SecretQuery<'_>) -> Result<Option<SecretDelivery>, SecretRefusal> {
         let refused = |why: String| SecretRefusal {
             secret: to_slug(asking.secret),
@@ -70,7 +70,7 @@ impl SecretAccessRules {
             why,
         };
         if let Some(broken) = &self.broken {
-            return Err(refused(format!("it cannot be told who may have it: {broken}")));
+            return Err(refused(format!("cannot check who may use it: {broken}")));
         }
         let Some(secret) = self.described.get(&to_slug(asking.secret)) else { return Ok(None) };
         let granted = self.list_grants(secret);
@@ -80,14 +80,14 @@ impl SecretAccessRules {
         if let Some(reveal) = secret.reveal.as_ref().filter(|reveal| !reveal.iter().any(fits)) {
             let who: Vec<String> = reveal.iter().map(ToString::to_string).collect();
             let who = if who.is_empty() { "nobody".to_owned() } else { who.join(", ") };
-            return Err(refused(format!("SECRETS.md lets {who} have it")));
+            return Err(refused(format!("SECRETS.md grants it to {who}")));
         }
         let [env, file] =
             [SecretExposure::Env, SecretExposure::File].map(|one| secret.exposures.contains(&one));
         let env = env || secret.exposures.is_empty();
         if !env && !file {
             return Err(refused(
-                "it is only handed out by `egress-substitute`, which this version does not do; add `env` or `file` to its \
+                "its only exposure is `egress-substitute`, which this version does not support; add `env` or `file` to its \
                  `exposures` in SECRETS.md"
                     .to_owned(),
             ));
@@ -95,7 +95,7 @@ impl SecretAccessRules {
         Ok(Some(SecretDelivery { granted, env, file }))
     }
 
-    /// The reasons that can hold in this run.
+    /// Returns the grants that can apply in this run.
     fn list_grants(&self, secret: &SecretDeclaration) -> Vec<SecretGrant> {
         let plain = |name: &String| name.rsplit_once('@').map_or(name.as_str(), |(id, _)| id).to_owned();
         let all = secret.reveal.iter().flatten();
@@ -113,7 +113,7 @@ impl SecretAccessRules {
         all.filter_map(grant).collect()
     }
 
-    /// Whether whoever begins the run is this.
+    /// Returns true if the user who starts the run matches a principal.
     fn matches_principal(&self, principal: &SecretPrincipal) -> bool {
         match principal {
             SecretPrincipal::Role(role) => self.roles.contains(role),
@@ -123,7 +123,7 @@ impl SecretAccessRules {
     }
 }
 
-/// What a workflow says that it needs and nobody has.
+/// Returns the secrets that a workflow requires and the project does not configure.
 pub fn find_missing_secrets(workflow: &Workflow, config: &ProjectConfig) -> Vec<String> {
     let names = workflow.labels.get("requires").and_then(|requires| requires["secrets"].as_array());
     let names = names.into_iter().flatten().filter_map(Value::as_str).map(to_variable_name);
@@ -145,12 +145,12 @@ fn describe_diagnostic(diagnostic: &Diagnostic) -> String {
 }
 
 impl SecretRefusal {
-    /// For people.
+    /// Returns the message for people.
     pub fn message(&self) -> String {
         format!("`{}` may not have the secret `{}`: {}", self.step, self.secret, self.why)
     }
 
-    /// For the audit. There is no run yet, and will be none.
+    /// Returns the entry for the audit. It belongs to no run, because none is started.
     pub fn to_audit_entry(&self, user: &str, at: Timestamp) -> AuditEntry {
         let mut context = json!({"workflow": self.workflow, "step": self.step});
         if let Some(tool) = &self.tool {

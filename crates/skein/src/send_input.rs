@@ -1,7 +1,7 @@
-//! Saying something to a run, whoever has it: to its owner by letter, or, where nobody has it, by taking it for that one
-//! input and letting it go again.
+//! Sending an input to a run: as a request to the owner of the run, or, if no process owns it, by claiming it for that
+//! one input and releasing it again.
 //!
-//! Owns who may say what from here: a worker decides nothing of the runs beside it.
+//! Owns the check of who may send an input: a worker cannot decide anything about runs.
 
 use std::{
     sync::{
@@ -38,54 +38,54 @@ use crate::{
     state::{StateHandle, quarantine_exit, refuse_store_error},
 };
 
-/// How long an owner may take to answer.
+/// Time that an owner has to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The time that an owner may take to record a cancel on a full disk before its workers are stopped without a record.
+/// Time that an owner has to record a cancel on a full disk before its workers are stopped without a record.
 const FULL_DISK_PATIENCE: Duration = Duration::from_secs(5);
-/// The time that an owner may take to let go of a run.
+/// Time that an owner has to release a run.
 const LEAVING: Duration = Duration::from_secs(5);
 const LOOK_WHILE_LEAVING: Duration = Duration::from_millis(20);
-/// How often it is looked whether the owner still lives.
+/// Interval of the checks whether the owner is still alive.
 const LOOK: Duration = Duration::from_secs(1);
-/// A run that changes hands more often while one thing is said to it is left alone.
+/// Number of owner changes after which the input is given up.
 const TRIES: usize = 10;
 
-/// Who took what was said.
+/// The process that took an input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InputDelivery {
-    /// The process that has the run, and goes on with it.
+    /// The owner of the run, which continues it.
     ByOwner,
-    /// This one, and the run is nobody's again.
+    /// This process, which released the run again.
     Here,
-    /// This one, and it ended the run.
+    /// This process, and the input ended the run.
     AndEnded,
 }
 
-/// Refuses what workers say to runs, and has the run take note of it.
+/// Refuses inputs that a worker sends to a run, and reports the attempt to the run.
 pub fn require_person(state: &StateHandle, run: &RunId, what: &str, output: CliOutput) -> Result<(), Exit> {
     let message = match find_worker(state) {
         Ok(None) => return refuse_unidentified(state, run, what, output),
         Ok(Some(who)) => {
             report_tampering(state, run, &who, what);
-            format!("this was asked for by {who}, and only people outside of runs decide")
+            format!("this was requested by {who}, and only people outside of runs can decide")
         }
-        Err(why) => format!("whether this is asked for by a worker cannot be told: {why}"),
+        Err(why) => format!("cannot check whether a worker requested this: {why}"),
     };
     Err(output.refuse(Exit::Refused, &message, None))
 }
 
-/// Refuses what is asked for in a user namespace, where the name of the user means nothing, and has the audit tell of it.
+/// Refuses requests from a user namespace, where the name of the user means nothing, and records them in the audit.
 fn refuse_unidentified(state: &StateHandle, run: &RunId, what: &str, output: CliOutput) -> Result<(), Exit> {
     let Err(why) = check_user(state) else { return Ok(()) };
     let why = why.to_string();
     let actor = audit::AuditActor::with_role(&current_user(), "unidentified");
     record_refusal(state, Some(run), actor, what, &why)
         .map_err(|error| refuse_store_error(&error, output))?;
-    let hint = "do it outside of the namespace; in a container whose users are all mapped, `skein doctor --trust-state` accepts it";
-    Err(output.refuse(Exit::Refused, &format!("who asks for this cannot be told: {why}"), Some(hint)))
+    let hint = "run the command outside of the namespace; in a container whose users are all mapped, `skein doctor --trust-state` accepts it";
+    Err(output.refuse(Exit::Refused, &format!("cannot identify the user: {why}"), Some(hint)))
 }
 
-/// Records in the audit that something was asked of a run and refused before the run was asked.
+/// Records in the audit that a request to a run was refused before it reached the run.
 pub fn record_refusal(
     state: &StateHandle,
     run: Option<&RunId>,
@@ -111,20 +111,20 @@ fn check_user(state: &StateHandle) -> Result<(), IdentityError> {
     check_identity(StateRegistry::from_environment().user_map(&state.path).as_deref())
 }
 
-/// A letter for whoever has the run, or will have it. A worker waits for no answer to it.
+/// Sends a request to the present or next owner of the run. Does not wait for an answer.
 fn report_tampering(state: &StateHandle, run: &RunId, who: &str, what: &str) {
     let input = RunInput::Tampered { by: who.to_owned(), what: what.to_owned() };
     let body = serde_json::to_vec(&input).expect("an input serialises to JSON");
-    // Where it cannot be kept, the refusal stands all the same.
+    // If it cannot be stored, the worker is refused all the same.
     let _ = state.store.send_request(run, &body);
 }
 
-/// Returns true if a person is at this process: no worker started it, and it is known who its user is.
+/// Returns true if a person uses this process: no worker started it, and its user can be identified.
 pub fn is_person(state: &StateHandle) -> bool {
     find_worker(state).is_ok_and(|worker| worker.is_none()) && check_user(state).is_ok()
 }
 
-/// The worker that started this process, or is it.
+/// Returns the worker that started this process, or that this process is.
 fn find_worker(state: &StateHandle) -> Result<Option<String>, String> {
     let mark = StateMark::from_directory(&state.path).map_err(|error| error.to_string())?;
     let worker = find_worker_mark(&mark).map(|mark| format!("a worker of run {}", mark.run));
@@ -132,12 +132,12 @@ fn find_worker(state: &StateHandle) -> Result<Option<String>, String> {
     Ok(worker.or_else(|| below.then(|| "a worker of a run that is kept here".to_owned())))
 }
 
-/// The gates and holds of a run that wait for a decision.
+/// Returns the gates and holds of a run that wait for a decision.
 pub fn decision_waitpoints(row: &RunRow) -> impl DoubleEndedIterator<Item = &WaitpointRow> {
     row.open.iter().filter(|open| open.kind != "wait")
 }
 
-/// The gate or hold of a step, or the only one of the run. None: there is none, or more than one.
+/// Finds the gate or hold of a step, or the only one of the run. None: there is none, or more than one.
 pub fn find_decision_waitpoint<'a>(row: &'a RunRow, step: Option<&str>) -> Option<&'a WaitpointRow> {
     let mut open = decision_waitpoints(row);
     match step {
@@ -146,23 +146,23 @@ pub fn find_decision_waitpoint<'a>(row: &'a RunRow, step: Option<&str>) -> Optio
     }
 }
 
-/// What was settled about a run when it was begun.
+/// Returns the settings that were fixed when the run was started.
 pub fn read_run_settings(row: &RunRow, output: CliOutput) -> Result<RunSettings, Exit> {
     RunSettings::from_json(&row.about).map_err(|why| output.refuse(Exit::Store, &why, None))
 }
 
-/// The user of this process, with their roles in a run.
+/// Returns the user of this process, with their roles in a run.
 pub fn current_actor(about: &RunSettings, output: CliOutput) -> Result<DecisionActor, Exit> {
     load_current_actor(about).map_err(|error| crate::cli::refuse_invalid(&[*error], output))
 }
 
-/// The same, or the error in the configuration of the project. A role counts that the project gave the user when the run was
-/// begun and still gives them: neither a change during the run nor an old run gives anyone more.
+/// Returns the same, or the error in the configuration of the project. The user has a role if the project granted it
+/// when the run was started and still grants it: neither a change during the run nor an old run extends it.
 pub fn load_current_actor(about: &RunSettings) -> Result<DecisionActor, Box<Diagnostic>> {
     load_actor(about, current_user())
 }
 
-/// The same for a user of this name.
+/// Returns the same for a user of this name.
 pub fn load_actor(about: &RunSettings, name: String) -> Result<DecisionActor, Box<Diagnostic>> {
     let path = about.project.join(config::NAME);
     let config = ProjectConfig::load(&path, &path.display().to_string())?;
@@ -174,7 +174,7 @@ pub fn load_actor(about: &RunSettings, name: String) -> Result<DecisionActor, Bo
     Ok(DecisionActor { name, roles })
 }
 
-/// Says it, and waits until it is decided and durable.
+/// Sends an input, and waits until it is processed and durable.
 pub fn send_input(
     state: &StateHandle,
     run: &RunId,
@@ -208,7 +208,7 @@ pub fn send_input(
             },
         }
     }
-    let message = format!("run `{run}` changes hands all the time; try again");
+    let message = format!("the owner of run `{run}` keeps changing; try again");
     Err(output.refuse(Exit::Refused, &message, None))
 }
 
@@ -217,7 +217,7 @@ fn find_run_row(state: &StateHandle, run: &RunId, output: CliOutput) -> Result<R
     row.ok_or_else(|| output.refuse(Exit::Refused, &format!("there is no run `{run}`"), None))
 }
 
-/// The run is over. Perhaps because of what was said.
+/// Returns the answer to a run that has ended, perhaps because of this input.
 fn refuse_ended(
     state: &StateHandle,
     row: &RunRow,
@@ -255,7 +255,7 @@ fn send_request(
     })
 }
 
-/// Stops the workers of a run that is to be cancelled when there is no space to record that: its owner lets go of it.
+/// Stops the workers of a run whose cancellation cannot be recorded for lack of space: its owner releases it.
 fn stop_without_record(state: &StateHandle, row: &RunRow, output: CliOutput) -> Exit {
     let run = &row.run;
     let asked = match &row.owner {
@@ -263,16 +263,16 @@ fn stop_without_record(state: &StateHandle, row: &RunRow, output: CliOutput) -> 
         RunOwner::Here | RunOwner::Nobody | RunOwner::Dead(_) => false,
     };
     let done = match asked {
-        true if wait_until_left(state, run) => "the process that had it has stopped its workers and left it",
-        true => "the process that has it was told to stop its workers, and has not yet done so",
-        false => "the process that has it cannot be told; Ctrl-C or SIGTERM stops it",
+        true if wait_until_left(state, run) => "its owner has stopped its workers and released it",
+        true => "its owner was told to stop its workers, and has not done so yet",
+        false => "its owner cannot be reached; Ctrl-C or SIGTERM stops it",
     };
-    let message = format!("there is no space left to record that run `{run}` is cancelled; {done}");
+    let message = format!("disk full: cannot record that run `{run}` is cancelled; {done}");
     let hint = format!("free some space, then `skein cancel {run}`");
     output.refuse(Exit::Store, &message, Some(&hint))
 }
 
-/// Waits a moment until no living process owns a run, and returns whether that came to be.
+/// Waits a moment until no living process owns a run. Returns true if that is the case.
 fn wait_until_left(state: &StateHandle, run: &RunId) -> bool {
     let until = Instant::now() + LEAVING;
     let is_owned = || {
@@ -285,7 +285,7 @@ fn wait_until_left(state: &StateHandle, run: &RunId) -> bool {
     !is_owned()
 }
 
-/// The answer of the owner; none if there is no owner any more.
+/// Returns the answer of the owner; none if there is no owner any more.
 fn wait_for_answer(
     state: &StateHandle,
     row: &RunRow,
@@ -309,7 +309,7 @@ fn wait_for_answer(
             return Err(stop_without_record(state, &now, output));
         }
     }
-    let message = format!("the process that has run `{run}` does not answer; it will be told when it does");
+    let message = format!("the owner of run `{run}` does not answer; the request stays in its inbox");
     Err(output.refuse(Exit::Refused, &message, None))
 }
 
@@ -329,14 +329,14 @@ fn check_answer(
             Err(output.refuse(Exit::Refused, &format!("run `{run}` refuses: {refusal}"), None))
         }
         RequestAnswer::Unreadable(why) => {
-            let message = format!("the process that has run `{run}` does not understand this: {why}");
+            let message = format!("the owner of run `{run}` cannot read this request: {why}");
             let hint = "it may be of another version of Skein";
             Err(output.refuse(Exit::Refused, &message, Some(hint)))
         }
     }
 }
 
-/// Takes the run, says it, and lets the run go. Nothing is begun meanwhile: there are no workers to begin it with.
+/// Claims the run, sends the input, and releases the run. Nothing is started meanwhile, because there are no workers.
 fn deliver_here(
     state: &StateHandle,
     run: &RunId,
@@ -351,21 +351,22 @@ fn deliver_here(
     let host = Host::new(store, Box::new(crew), WorkerCapacity { workers: 0 }, watcher);
     host.resume_runs(vec![run.clone()]).pop().unwrap_or(Ok(0))?;
     let answer = match letter {
-        // It is in the inbox, and that is ours now.
+        // The request is in the inbox, which this process owns now.
         Some(letter) => state.store.wait_for_answer(letter, PATIENCE)?.map(|bytes| parse_answer(&bytes)),
         None => host.send_input(run, input.clone()).map(|result| RequestAnswer::from(&result)),
     };
-    let answer = answer.unwrap_or_else(|| RequestAnswer::Unreadable("it went no further".to_owned()));
+    let answer = answer.unwrap_or_else(|| RequestAnswer::Unreadable("it was not processed".to_owned()));
     let ended = ended.load(Ordering::Acquire);
     if ended {
-        // What is made known of its end needs no workers, and a run that is over should not wait for anyone.
+        // The hooks of its end need no workers, and a run that has ended should not wait for another process.
         let _ = gone.recv_timeout(PATIENCE);
     }
     host.leave_runs(std::slice::from_ref(run));
     Ok((if ended { InputDelivery::AndEnded } else { InputDelivery::Here }, answer))
 }
 
-/// Whether a run has ended, and when it is gone from here.
+/// Returns a flag that is set when a run has ended, a channel that signals that the host has dropped it, and the
+/// watcher.
 fn watch_ending() -> (Arc<AtomicBool>, Receiver<()>, HostWatcher) {
     let ended = Arc::new(AtomicBool::new(false));
     let (to, gone) = channel();

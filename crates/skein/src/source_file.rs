@@ -1,4 +1,4 @@
-//! Reading source files: regular files only, and never more of one than a source may have.
+//! Reading of source files: only regular files, and never more than the maximum size of a source.
 
 use std::{
     fs::{self, File},
@@ -10,14 +10,14 @@ use std::{
 use skein_core::limits;
 use skein_dialects::{Diagnostic, SourceFile, load_source};
 
-/// Reads a source, under the name that people are shown.
+/// Reads a source, under the name that is shown to people.
 pub fn read_source(path: &Path, name: &str) -> Result<Arc<SourceFile>, Box<Diagnostic>> {
     load_source(name, read_bytes(path)).map_err(Box::new)
 }
 
-/// What a file holds, up to one byte more than a source may have, so that a longer one is seen to be.
+/// Reads a file, up to one byte more than the maximum size of a source, so that a longer file is detected.
 fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
-    // Opening a pipe would wait for a writer.
+    // Opening a named pipe would wait for a writer.
     let kind = fs::metadata(path).map_err(|error| describe_io_error(&error))?;
     if kind.is_dir() {
         return Err("it is a folder".to_owned());
@@ -31,7 +31,7 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
     read.map(|_| bytes).map_err(|error| describe_io_error(&error))
 }
 
-/// An error of the operating system without its number.
+/// Returns the text of an operating system error without its number.
 pub fn describe_io_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such file".to_owned(),

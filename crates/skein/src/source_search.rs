@@ -1,4 +1,4 @@
-//! Finding the workflows below a folder, by what may be one, and the files that describe what workflows name.
+//! Search below a folder for files that may be workflows, and for the definitions that workflows name.
 
 use std::{
     fs,
@@ -7,25 +7,25 @@ use std::{
 
 use crate::{catalog_check, source_file};
 
-/// Folders that hold other people's files, or ours.
+/// Folders with files of other programs, or of Skein.
 pub const SKIPPED: &[&str] = &[".git", ".skein", "node_modules", "target", "__pycache__", ".venv"];
-/// Deeper folders are not looked into.
+/// The maximum depth of folders.
 const DEEPEST: usize = 64;
-/// More files than this are not looked at.
+/// The maximum number of files.
 const MOST: usize = 100_000;
 
-/// What a search found, and what it could not look into.
+/// The files that a search found, and the folders that it could not read.
 #[derive(Debug, Default)]
 pub struct SourceSearchResult {
     pub files: Vec<PathBuf>,
-    /// Files that describe tools, drivers, actions and routines.
+    /// Files that define tools, drivers, actions and routines.
     pub described: Vec<PathBuf>,
-    /// Folders and why; whoever says that all is well must say these.
+    /// Folders that could not be searched, each with the reason. A command must report them before it reports success.
     pub missed: Vec<(PathBuf, String)>,
 }
 
-/// Every file below a folder that may be a workflow, in order. Links are not followed: they could lead out of the
-/// folder, or round in a circle.
+/// Finds all files below a folder that may be workflows, sorted. Links are not followed: they could lead out of the
+/// folder, or form a cycle.
 pub fn find_sources(folder: &Path) -> SourceSearchResult {
     let mut found = SourceSearchResult::default();
     found.walk_folder(folder, DEEPEST);
@@ -64,8 +64,8 @@ impl SourceSearchResult {
     }
 }
 
-/// A YAML or JSON file, or a Markdown file of the one name that AIP-15 has; the latter is documentation where the
-/// folder has the workflow as YAML.
+/// Returns true for a YAML or JSON file, and for a Markdown file with the name that AIP-15 prescribes; the latter is
+/// documentation if the folder also has the workflow as YAML or JSON.
 fn may_be_workflow(path: &Path) -> bool {
     let has = |wanted: &str| path.extension().is_some_and(|extension| extension == wanted);
     if path.ends_with("WORKFLOW.md") {

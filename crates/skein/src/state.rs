@@ -1,4 +1,4 @@
-//! The state folder: where it is, the store in it, and the run that someone means.
+//! The state folder: its place, the store in it, and the lookup of runs.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,14 +18,14 @@ use skein_host::{
 
 use crate::{exit::Exit, host_session::refuse_claim, output::CliOutput, project::DiskProject};
 
-/// Its name in a project.
+/// The name of the state folder in a project.
 pub const NAME: &str = ".skein";
-/// What a folder must have in it to be one.
+/// The file that makes a folder a state folder.
 pub const DATABASE: &str = "skein.db";
-/// So many runs are looked through for one that begins with what was typed.
+/// Maximum number of runs that are searched by a prefix of their id.
 const LOOKED_AT: u32 = 10_000;
 
-/// The runs that a text can mean.
+/// The runs that match a text.
 #[derive(Debug)]
 pub enum RunLookup {
     One(Box<RunRow>),
@@ -33,7 +33,7 @@ pub enum RunLookup {
     Several(Vec<RunId>),
 }
 
-/// A state folder, opened.
+/// An open state folder.
 #[derive(Debug)]
 pub struct StateHandle {
     pub path: PathBuf,
@@ -41,7 +41,7 @@ pub struct StateHandle {
 }
 
 impl StateHandle {
-    /// The one that was named, or the project's own, which is made where there is none.
+    /// Opens the given state folder, or the project's own, which is created if it does not exist.
     pub fn open(given: Option<&Path>, project: &Path, output: CliOutput) -> Result<StateHandle, Exit> {
         let path = given.map_or_else(|| project.join(NAME), Path::to_owned);
         let failed = |why: String| output.refuse(Exit::Store, &why, None);
@@ -58,18 +58,18 @@ impl StateHandle {
         Ok(StateHandle { path, store: Arc::new(store) })
     }
 
-    /// The same around the current folder, for who only looks: where there is none, none is made.
+    /// Opens the state folder for reading commands: a missing one is not created.
     pub fn open_existing(given: Option<&Path>, output: CliOutput) -> Result<Option<StateHandle>, Exit> {
         let path = StateHandle::locate(given);
         path.join(DATABASE).exists().then(|| StateHandle::open(Some(&path), &path, output)).transpose()
     }
 
-    /// The place of the state folder, whether or not it exists.
+    /// Returns the path of the state folder, whether or not it exists.
     pub fn locate(given: Option<&Path>) -> PathBuf {
         given.map_or_else(|| DiskProject::current_root().join(NAME), Path::to_owned)
     }
 
-    /// The same for who only looks: the newest run where none or `-` is named.
+    /// Opens the state folder and a run for reading commands: the newest run if none or `-` is named.
     pub fn open_run_or_newest(
         given: Option<&Path>,
         text: Option<&str>,
@@ -80,7 +80,7 @@ impl StateHandle {
         }
         let none = |place: &Path| {
             let message = format!("there are no runs in the state folder `{}`", display_path(place));
-            output.refuse(Exit::Refused, &message, Some("`skein run FILE` begins one"))
+            output.refuse(Exit::Refused, &message, Some("`skein run FILE` starts one"))
         };
         let Some(state) = StateHandle::open_existing(given, output)? else {
             return Err(none(&StateHandle::locate(given)));
@@ -94,7 +94,7 @@ impl StateHandle {
         Ok((state, row))
     }
 
-    /// The state folder and the run that someone means by its id, or by how it begins.
+    /// Opens the state folder and finds a run by its id, or by a prefix of its id.
     pub fn open_run(
         given: Option<&Path>,
         text: &str,
@@ -103,7 +103,10 @@ impl StateHandle {
         let place = StateHandle::locate(given);
         let missing = |hint: Option<String>| {
             let behind_a_wall = process::find_any_worker_mark().map(|mark| {
-                format!("a worker of run {} does not see runs; only people outside of runs decide", mark.run)
+                format!(
+                    "a worker of run {} does not see runs; only people outside of runs can decide",
+                    mark.run
+                )
             });
             let hint = behind_a_wall.or(hint).unwrap_or_else(|| "`skein runs` lists them".to_owned());
             let there = if place.join(DATABASE).exists() { "" } else { ", which does not exist" };
@@ -119,13 +122,13 @@ impl StateHandle {
                 let named: Vec<&str> = runs.iter().take(5).map(RunId::as_str).collect();
                 let more = if runs.len() > named.len() { ", …" } else { "" };
                 let hint = format!("it could be {}{more}", named.join(", "));
-                let message = format!("`{text}` is the beginning of {} runs", runs.len());
+                let message = format!("`{text}` matches {} runs", runs.len());
                 Err(output.refuse(Exit::Refused, &message, Some(&hint)))
             }
         }
     }
 
-    /// Looks up a run by its id, or by how that begins.
+    /// Looks up a run by its id, or by a prefix of its id.
     pub fn look_up_run(&self, text: &str) -> Result<RunLookup, StoreError> {
         if let Ok(id) = RunId::new(text)
             && let Some(row) = self.store.find_run(&id)?
@@ -141,7 +144,7 @@ impl StateHandle {
         })
     }
 
-    /// The folder in which the files of a run are.
+    /// Returns the folder with the files of a run.
     pub fn run_folder(&self, run: &RunId) -> PathBuf {
         RunDir::run_path(&self.path, run)
     }
@@ -150,7 +153,7 @@ impl StateHandle {
         RunLoader::new(&*self.store).load_plan(row).map_err(|error| refuse_store_error(&error, output))
     }
 
-    /// A run as its journal tells it.
+    /// Loads a run from its journal.
     pub fn load_run(&self, row: &RunRow, output: CliOutput) -> Result<(Plan, RunState), Exit> {
         let recalled =
             RunLoader::new(&*self.store).load_run(row).map_err(|error| refuse_store_error(&error, output))?;
@@ -158,13 +161,13 @@ impl StateHandle {
     }
 }
 
-/// A state folder as people are told of it: from the current folder where it is below, and else whole.
+/// Formats the path of a state folder for people: relative if it is below the current folder, else absolute.
 fn display_path(place: &Path) -> String {
     let here = std::env::current_dir().and_then(std::fs::canonicalize).unwrap_or_default();
     place.strip_prefix(here).unwrap_or(place).display().to_string()
 }
 
-/// The exit status for a run that was set aside: the store failed where acknowledged rows are gone.
+/// Returns the exit status for a quarantined run: a store failure if acknowledged rows are lost.
 pub fn quarantine_exit(why: &str) -> Exit {
     if is_shortened(why) { Exit::Store } else { Exit::Refused }
 }
@@ -177,15 +180,15 @@ pub fn refuse_shortened(row: &RunRow, output: CliOutput) -> Result<(), Exit> {
     }
 }
 
-/// What a person can do about a run whose journal is shortened.
+/// Returns the hint for a run whose journal is shortened.
 pub fn shortened_hint(run: &RunId) -> String {
     format!(
-        "put a copy of the state folder back that has all of it; or see what is left with `skein events {run}`, and let \
-         steps be done again with `skein resume {run} --accept-shortened-journal`"
+        "restore a complete copy of the state folder; or see what is left with `skein events {run}`, and repeat the \
+         lost steps with `skein resume {run} --accept-shortened-journal`"
     )
 }
 
-/// Names the runs whose journals are shortened. Whether there are any.
+/// Warns about the runs whose journals are shortened. Returns true if there are any.
 pub fn warn_shortened(state: &StateHandle, output: CliOutput) -> Result<bool, Exit> {
     let shortened = state.store.list_shortened().map_err(|error| refuse_store_error(&error, output))?;
     for (run, why) in &shortened {
@@ -197,15 +200,15 @@ pub fn warn_shortened(state: &StateHandle, output: CliOutput) -> Result<bool, Ex
     Ok(!shortened.is_empty())
 }
 
-/// Admits a state folder if this user made it on this machine, or accepted it. A new one is made.
+/// Admits a state folder if this user created it on this machine, or accepted it. A missing one is created.
 pub fn admit_folder(given: Option<&Path>, path: &Path) -> Result<(), String> {
     let admitted = check_link(given, path)
         .and_then(|()| StateRegistry::from_environment().admit(path).map_err(|error| error.to_string()));
-    // A worker has another environment, and is refused for what it is.
+    // A worker has another environment, and is refused later because it is a worker.
     admitted.or_else(|why| if process::find_any_worker_mark().is_some() { Ok(()) } else { Err(why) })
 }
 
-/// A repository may hold a link to a state folder of another project.
+/// Refuses a symbolic link: a repository may contain a link to the state folder of another project.
 pub fn check_link(given: Option<&Path>, path: &Path) -> Result<(), String> {
     let is_link = path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
     if is_link && given.is_none_or(|given| given.ends_with(NAME)) {
@@ -218,16 +221,16 @@ pub fn check_link(given: Option<&Path>, path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// How a person accepts a state folder.
+/// Returns the hint on accepting a state folder.
 pub fn acceptance_hint(given: Option<&Path>) -> String {
     let state = given.map(|given| format!(" --state {}", given.display())).unwrap_or_default();
     format!(
-        "if you made it or trust whoever did, `skein doctor --trust-state{state}` accepts it; otherwise remove it or choose \
+        "if you created it or trust its creator, `skein doctor --trust-state{state}` accepts it; otherwise remove it or choose \
          another with `--state DIR`"
     )
 }
 
-/// What to say of a store that says no.
+/// Reports an error of the store.
 pub fn refuse_store_error(error: &StoreError, output: CliOutput) -> Exit {
     match error {
         StoreError::Unknown(_) => output.refuse(Exit::Refused, &error.to_string(), None),

@@ -1,4 +1,4 @@
-//! Watching a run: what is told of it is shown, until there is nothing more to see.
+//! Watching a run: shows its events until it ends, or until it need not be shown any more.
 
 use std::{
     cell::RefCell,
@@ -39,43 +39,43 @@ use crate::{
     run_json::run_to_json,
 };
 
-/// How often what runs is drawn again.
+/// Interval at which the running steps are drawn again.
 const DRAW: Duration = Duration::from_millis(100);
-/// Longer than anyone watches.
+/// Longer than any run is watched.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
-/// So much of the end of a log is shown.
+/// Maximum size of the shown end of a log.
 const TAIL: u64 = 4 * 1024;
 const TAIL_LINES: usize = 12;
 
-/// What there is to show.
+/// A message to the command that follows a run.
 #[derive(Debug)]
 pub enum FollowEvent {
     Row(Arc<JournalBatch>),
     Line(AttemptId, String),
-    /// At the terminal.
+    /// A line that was typed at the terminal.
     Typed(String),
     NoSpace,
-    /// Someone at the terminal cancels the run.
+    /// A person at the terminal cancels the run.
     Cancelling,
-    /// This run goes on where the one that is followed failed.
+    /// This run retries the followed one, which failed.
     Next(RunId),
     Over(FollowEnd),
 }
 
-/// Why there is nothing more to see.
+/// The reason why following ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FollowEnd {
     Closed,
-    /// It waits, and nobody wants to wait for it.
+    /// The run waits for input, and the command does not wait.
     Waits,
-    /// It was left as it is.
+    /// The run was left interrupted.
     Left,
     Lost,
     SetAside(String),
     Broken(String),
 }
 
-/// Whether there was no space for the journal, which is told once and not at each try.
+/// Remembers that the disk is full, so that the warning is printed once and not at each retry.
 #[derive(Debug, Default)]
 pub struct DiskSpaceWarning {
     out: bool,
@@ -84,41 +84,41 @@ pub struct DiskSpaceWarning {
 impl DiskSpaceWarning {
     pub fn warn_full(&mut self, output: CliOutput) {
         if !std::mem::replace(&mut self.out, true) {
-            output.warn("there is no space left for the journal; nothing goes on until there is");
+            output.warn("disk full: the run is paused until space is available");
         }
     }
 
-    /// Something was written again.
+    /// Reports that the journal could be written again.
     pub fn warn_restored(&mut self, output: CliOutput) {
         if std::mem::take(&mut self.out) {
-            output.warn("there is space for the journal again");
+            output.warn("disk space is available again: the run continues");
         }
     }
 }
 
-/// Tells once that a run has become long: with many more events it fails.
+/// Warns once that a run has many events: it fails at the limit.
 pub fn warn_if_long(batch: &JournalBatch, output: CliOutput) {
     if let Some(warning) = long_run_warning(batch.seq, batch.records.len() as u64) {
         output.warn(&warning);
     }
 }
 
-/// What there is to say of so many events after so many.
+/// Returns the warning if `new` events after `before` cross the limit of the warning.
 fn long_run_warning(before: u64, new: u64) -> Option<String> {
     let crosses = before < limits::EVENTS_WARN && before + new >= limits::EVENTS_WARN;
     crosses.then(|| {
         format!(
-            "the run has {} events; with {} it fails: make its lists and loops shorter, or several runs of it",
+            "the run has {} events and fails at {}: shorten its lists and loops, or split it into several runs",
             limits::EVENTS_WARN,
             limits::EVENTS
         )
     })
 }
 
-/// A note, and the run that it is about; none: all of them.
+/// A message, and the run that it concerns; none: all runs.
 pub type RunFollowEvent = (Option<RunId>, FollowEvent);
 
-/// Where notes come in. Those about a run that is not followed yet are kept until it is.
+/// Inbox of messages. Messages about a run that is not followed yet are kept until it is.
 #[derive(Debug)]
 pub struct FollowInbox {
     told: Receiver<RunFollowEvent>,
@@ -130,13 +130,13 @@ impl FollowInbox {
         FollowInbox { told, later: RefCell::default() }
     }
 
-    /// The next note, whatever it is about.
+    /// Returns the next message about any run.
     pub fn next_event(&self) -> Result<RunFollowEvent, RecvError> {
         let kept = self.later.borrow_mut().pop_front();
         kept.map_or_else(|| self.told.recv(), Ok)
     }
 
-    /// The next note about a run, if it comes in time.
+    /// Returns the next message about a run, if it arrives in time.
     fn next_for_run(&self, run: &RunId, within: Duration) -> Result<FollowEvent, RecvTimeoutError> {
         let is_about = |of: &RunFollowEvent| of.0.as_ref().is_none_or(|of| of == run);
         let mut later = self.later.borrow_mut();
@@ -154,7 +154,7 @@ impl FollowInbox {
     }
 }
 
-/// Passes on what the host tells.
+/// Returns a watcher that passes on the events of the host.
 pub fn new_watcher(to: Sender<RunFollowEvent>) -> HostWatcher {
     Box::new(move |told| {
         let (run, note) = match told {
@@ -169,12 +169,12 @@ pub fn new_watcher(to: Sender<RunFollowEvent>) -> HostWatcher {
             }
             HostEvent::Broken { why } => (None, FollowEvent::Over(FollowEnd::Broken(why.to_owned()))),
         };
-        // Whoever does not watch any more is not told.
+        // A receiver that no longer watches is ignored.
         let _ = to.send((run.cloned(), note));
     })
 }
 
-/// Standard output as a place to show a run on.
+/// Standard output as a surface to show a run on.
 #[derive(Debug)]
 struct StdoutSurface;
 
@@ -194,7 +194,7 @@ impl TerminalSurface for StdoutSurface {
     }
 }
 
-/// How a run is followed.
+/// The parameters for following a run.
 #[derive(Debug)]
 pub struct FollowRequest<'a> {
     pub run: &'a RunId,
@@ -205,28 +205,28 @@ pub struct FollowRequest<'a> {
     pub warnings: &'a [Value],
     /// The folder of the run.
     pub kept: &'a Path,
-    /// So many events were shown before.
+    /// The number of events that were shown before.
     pub before: u64,
-    /// Whether to wait for people and signals.
+    /// True if the command waits for people and signals.
     pub waits: bool,
-    /// Whether nothing is printed that programs would read.
+    /// True if no output for programs is printed.
     pub quiet: bool,
-    /// Whether another process goes on with it.
+    /// True if another process owns the run.
     pub had: bool,
-    /// Who is asked what it waits for.
+    /// The prompt for decisions that the run waits for.
     pub ask: Option<TerminalPrompt>,
 }
 
-/// How a run was left that was followed.
+/// The result of following a run.
 #[derive(Debug)]
 pub struct FollowOutcome {
     pub state: RunState,
     pub over: FollowEnd,
-    /// The run that goes on.
+    /// The run that retries this one.
     pub next: Option<RunId>,
 }
 
-/// Shows a run until it is over.
+/// Shows a run until it ends.
 pub fn watch_run(
     follow: FollowRequest<'_>,
     notes: &FollowInbox,
@@ -240,8 +240,8 @@ pub fn watch_run(
 }
 
 impl FollowRequest<'_> {
-    /// The rows from one event to before another. Rows come from the store that they were written to, so what is wrong
-    /// with one is found out when the next is not taken.
+    /// Reads the rows from one event up to, and not including, another. Rows come from the store that they were written
+    /// to; an error in reading shows when the next row does not fit.
     fn read_rows(&self, from: u64, to: u64, each: &mut dyn FnMut(&JournalBatch)) {
         if from < to {
             let _ = self.store.read_journal(self.run, from, &mut |batch| {
@@ -254,7 +254,7 @@ impl FollowRequest<'_> {
         }
     }
 
-    /// The run as it is, without telling what happened before; none where all of that is told.
+    /// Loads the run in its present state, without its past events; none if all events are shown.
     fn load_state(&self, format: OutputFormat) -> Option<RunState> {
         let row = self
             .store
@@ -305,7 +305,7 @@ fn follow_live(follow: FollowRequest<'_>, notes: &FollowInbox, output: CliOutput
             if follow.ask.is_some() {
                 live.ask_question();
             }
-            // A reader that left wants no more.
+            // A closed pipe is not an error.
             let _ = live.tick(clock.now());
         }
     };
@@ -316,7 +316,7 @@ fn follow_live(follow: FollowRequest<'_>, notes: &FollowInbox, output: CliOutput
     FollowOutcome { state: live.state().clone(), over, next }
 }
 
-/// The message of the first Ctrl-C: its effect, and that of a second.
+/// Returns the message of the first Ctrl-C: its effect, and that of a second.
 pub fn cancelling_message(run: &RunId) -> String {
     let grace = Millis(limits::STOP_GRACE_DEFAULT);
     format!(
@@ -325,7 +325,7 @@ pub fn cancelling_message(run: &RunId) -> String {
     )
 }
 
-/// Someone answered what was asked last.
+/// Submits a typed line as the answer to the last prompt.
 fn submit_typed(follow: &FollowRequest<'_>, live: &mut LiveView<StdoutSurface>, line: &str) {
     if let (Some(ask), Some(opening)) = (&follow.ask, live.take_answered()) {
         let said = ask.submit_answer(opening, line);
@@ -346,7 +346,7 @@ fn live_options(follow: &FollowRequest<'_>, output: CliOutput) -> LiveOptions {
     }
 }
 
-/// A run as it is, in words.
+/// Returns the state of a run, and a summary as text.
 pub fn summarize_run(follow: FollowRequest<'_>, output: CliOutput) -> (RunState, String) {
     let mut live = LiveView::new(follow.plan.clone(), StdoutSurface, live_options(&follow, output));
     follow.read_rows(0, u64::MAX, &mut |batch| drop(live.load_row(batch)));
@@ -401,7 +401,7 @@ fn follow_json(
             Err(_) => break FollowEnd::Broken("the host has stopped".to_owned()),
         }
     };
-    // Of runs that retry one another the last is the result.
+    // If runs retry one another, the last one is the result.
     if output.format == OutputFormat::Json && !follow.quiet && next.is_none() {
         let mut object = run_to_json(&follow.plan, &state, follow.warnings);
         if let Some((name, value)) = taped().as_ref().map(RecordingSummary::to_json) {
@@ -412,7 +412,7 @@ fn follow_json(
     FollowOutcome { state, over, next }
 }
 
-/// How the command ends that followed a run which it owned.
+/// Returns the exit status of a command that followed its own run.
 pub fn follow_exit(state: &RunState, over: &FollowEnd, stopped: bool, output: CliOutput) -> Exit {
     match over {
         FollowEnd::Closed if state.status() == RunStatus::Succeeded => Exit::Done,
@@ -420,19 +420,19 @@ pub fn follow_exit(state: &RunState, over: &FollowEnd, stopped: bool, output: Cl
         FollowEnd::Closed => Exit::Failed,
         FollowEnd::Left => Exit::Stopped,
         FollowEnd::Waits => Exit::Waiting,
-        FollowEnd::Lost => output.refuse(Exit::Refused, "another process has the run now", None),
+        FollowEnd::Lost => output.refuse(Exit::Refused, "another process owns the run now", None),
         FollowEnd::SetAside(why) => {
             output.refuse(Exit::Failed, &format!("the run was set aside: {why}"), None)
         }
         FollowEnd::Broken(why) => output.refuse(
             Exit::Store,
             why,
-            Some("what was acknowledged stands; `skein resume` goes on when the disk is well"),
+            Some("acknowledged events are safe; run `skein resume` once the disk is fixed"),
         ),
     }
 }
 
-/// The end of an attempt's log, safe to show.
+/// Returns the end of an attempt's log, safe to show.
 pub fn read_log_tail(kept: &Path, attempt: AttemptId) -> Option<String> {
     let mut file = std::fs::File::open(RunDir::log_path(kept, attempt)).ok()?;
     let length = file.metadata().ok()?.len();

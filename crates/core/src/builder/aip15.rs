@@ -1,5 +1,5 @@
-//! AIP-15's constants and tables: defaults, ranges, what is retried, and its words for each status. What a reader of
-//! WORKFLOW.md files needs too is public.
+//! AIP-15's constants and tables: defaults, ranges, retried error classes, and the words for each status. Items that a
+//! reader of WORKFLOW.md files also needs are public.
 
 use std::ops::RangeInclusive;
 
@@ -16,7 +16,7 @@ use crate::{
 pub(super) const DIALECT: &str = "aip15";
 /// The target that ends a list of steps.
 pub const END: &str = "$end";
-/// A step of this name takes the place of the built-in escalation.
+/// A step with this name replaces the built-in escalation.
 pub const ESCALATE: &str = "escalate";
 
 pub(super) const WORKFLOW_TIMEOUT: Millis = Millis(600_000);
@@ -24,16 +24,16 @@ pub(super) const TOOL_TIMEOUT: Millis = Millis(30_000);
 pub(super) const MAX_STEPS: u32 = 100;
 pub(super) const MAP_PARALLELISM: u32 = limits::PARALLELISM_DEFAULT;
 pub(super) const BACKOFF_INITIAL: Millis = Millis(1_000);
-/// Each delay is twice the one before, in thousandths.
+/// Each delay is twice the previous one, in thousandths.
 pub(super) const BACKOFF_GROWTH: u32 = 2_000;
 pub(super) const ID_LENGTH: RangeInclusive<usize> = 2..=64;
-/// What an id looks like, for people.
-pub const ID_FORM: &str = "2 to 64 lower case letters, digits and dashes, from a letter to a letter or digit";
+/// A description of valid ids, for messages.
+pub const ID_FORM: &str = "2 to 64 lowercase letters, digits and dashes; a letter first, no dash at the end";
 
-/// Failures that another attempt may cure.
+/// Error classes that another attempt may fix.
 pub(super) const RETRIED: [ErrorClass; 7] = ErrorClass::CURABLE;
 
-/// Any failure walks back over what was completed.
+/// Any failure undoes the completed steps.
 pub(super) fn default_effects() -> OutcomeEffects {
     OutcomeEffects {
         incomplete: OutcomeEffect::UNDO,
@@ -45,7 +45,7 @@ pub(super) fn default_effects() -> OutcomeEffects {
     }
 }
 
-/// So do the workflow's timeout and a cancel, and one that fails does not stop the others.
+/// The workflow's timeout and a cancel also undo the completed steps. If one undo step fails, the others still run.
 pub(super) fn default_undo_policy() -> UndoPolicy {
     UndoPolicy {
         on_timeout: true,
@@ -85,12 +85,13 @@ fn step_word(status: StepStatus) -> &'static str {
     }
 }
 
-/// The gate that asks before a step that no tool does. Ids of steps have no dots, so that no other step has its name.
+/// Returns the id of the approval gate before a step that is not a tool step. Step ids have no dots, so no other step
+/// has this id.
 pub fn approval_gate_id(step: &StepId) -> Option<StepId> {
     StepId::new(format!("{step}.approval")).ok()
 }
 
-/// Lower case letters, digits and dashes, from a letter to a letter or digit.
+/// True if the text is 2 to 64 lowercase letters, digits and dashes, starts with a letter and does not end with a dash.
 pub fn is_valid_id(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     ID_LENGTH.contains(&text.len())

@@ -1,4 +1,4 @@
-//! Approval before a step that is no work of its own starts: a gate in front of it. Work is held by the engine itself.
+//! Approval of steps that are not work: a gate is inserted before each. The engine itself holds work steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::{
     ir::{GateSpec, GateTimeout, RouteTarget, Step, StepKindSpec, StepPolicy, WaitTimeout},
 };
 
-/// Puts a gate in front of each of these steps; whatever led to a step leads to its gate.
+/// Inserts a gate before each of these steps. All routes to such a step then lead to its gate.
 pub(super) fn insert_approval_gates(
     steps: Vec<Step>,
     start: &mut Option<StepId>,
@@ -56,7 +56,7 @@ fn build_gate_before(id: StepId, before: &Step) -> Option<Step> {
     Some(Step { policy: policy.into(), ..Step::new(id, StepKindSpec::Gate(Box::new(gate))) })
 }
 
-/// Every place where a step says what comes next.
+/// Returns every route target of a step.
 fn route_targets_mut(step: &mut Step) -> impl Iterator<Item = &mut RouteTarget> {
     let own: Vec<&mut RouteTarget> = match &mut step.kind {
         StepKindSpec::Branch(branch) => {

@@ -1,7 +1,7 @@
-//! Compensation: which steps undo others, and what becomes of them.
+//! Compensation: finds the steps that undo others, and checks them.
 //!
-//! A step that undoes another is put by value into the step it undoes, and is no step of its list any more unless
-//! something routes to it.
+//! A step that undoes another is stored by value in the step that it undoes. It leaves its own list unless a step
+//! routes to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::plan::{PlanProblem, ProblemCode};
 
-/// Every step of a workflow by name, and which of them undo others.
+/// Every step of a workflow by id, and the ids of those that undo others.
 #[derive(Debug)]
 pub(super) struct UndoIndex<'a> {
     steps: BTreeMap<&'a str, &'a StepDefinition>,
@@ -20,7 +20,7 @@ pub(super) struct UndoIndex<'a> {
 }
 
 impl<'a> UndoIndex<'a> {
-    /// Walks all lists, at any depth, without recursion.
+    /// Visits all lists, at any depth, without recursion.
     pub fn new(steps: &'a [StepHandle]) -> UndoIndex<'a> {
         let mut undos = UndoIndex { steps: BTreeMap::new(), named: BTreeSet::new() };
         let mut todo = vec![steps];
@@ -31,7 +31,7 @@ impl<'a> UndoIndex<'a> {
                 todo.extend(step.kind.step_lists());
             }
         }
-        // One that cannot undo is a step like any other, so that one mistake is not two.
+        // A step that is no valid compensation stays an ordinary step, so that one mistake is reported once.
         let named = undos.steps.values().filter_map(|step| Some((*step, step.compensation.as_deref()?)));
         undos.named =
             named.filter(|(step, name)| undos.check_undo(step, name).is_ok()).map(|(_, name)| name).collect();
@@ -42,7 +42,7 @@ impl<'a> UndoIndex<'a> {
         self.steps.get(id).copied()
     }
 
-    /// Says which compensations cannot be, of steps that leave their list as well.
+    /// Reports invalid compensations, also those of steps that leave their list.
     pub fn check_compensations(&self, problems: &mut Vec<PlanProblem>) {
         for step in self.steps.values() {
             let Some(name) = &step.compensation else { continue };
@@ -68,18 +68,18 @@ impl<'a> UndoIndex<'a> {
             return Err(format!("`{name}` is a step of kind {}, and only tools can undo", undo.kind));
         }
         if undo.compensation.is_some() {
-            return Err(format!("`{name}` undoes, and cannot be undone itself"));
+            return Err(format!("`{name}` is a compensation and cannot have one itself"));
         }
         Ok(())
     }
 
-    /// Whether some step names it as its compensation.
+    /// True if some step names it as its compensation.
     pub fn is_undo(&self, id: &str) -> bool {
         self.named.contains(id)
     }
 }
 
-/// The steps that a list routes to by name, `next` included.
+/// Returns the steps that a list routes to by name, including by `next`.
 pub(super) fn find_targeted_steps<'a>(steps: &'a [StepHandle], start: Option<&'a str>) -> BTreeSet<&'a str> {
     let routes = steps.iter().flat_map(|step| {
         let step = step.definition();
@@ -88,7 +88,7 @@ pub(super) fn find_targeted_steps<'a>(steps: &'a [StepHandle], start: Option<&'a
     routes.chain(start).collect()
 }
 
-/// Where a step may send the run other than by `next`.
+/// Returns the steps that a step may route to other than by `next`.
 pub(super) fn detour_targets(kind: &StepKind) -> Vec<&str> {
     match kind {
         StepKind::Branch(BranchStep { branches, default }) => {

@@ -1,4 +1,4 @@
-//! From definitions to the IR: the workflow, its lists of steps, and what every step has.
+//! Lowering of definitions to the IR: the workflow, its lists of steps, and the fields common to all steps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ use crate::{
     time::Millis,
 };
 
-/// The workflow, or none if a name cannot be one. What is wrong is added to `problems`.
+/// Lowers a workflow. Returns none if a name is invalid or steps nest too deep. Adds all problems to `problems`.
 pub(super) fn lower_workflow(
     definition: &WorkflowDefinition,
     problems: &mut Vec<PlanProblem>,
@@ -55,7 +55,7 @@ pub(super) fn lower_workflow(
     Some(workflow)
 }
 
-/// A schema that accepts everything is none.
+/// Lowers a schema. One that accepts everything becomes the empty schema.
 fn lower_schema(document: &Value) -> Schema {
     match document {
         Value::Null | Value::Bool(true) => Schema::default(),
@@ -89,7 +89,7 @@ fn bad_name_problem(at: ProblemLocation, name: &str) -> PlanProblem {
     PlanProblem::new(ProblemCode::BadName, at, format!("`{name}` cannot be an id")).with_hint(hint)
 }
 
-/// The place of a field of a step.
+/// Returns the location of a field of a step.
 pub(super) fn step_location(step: &StepDefinition, field: impl Into<String>) -> ProblemLocation {
     ProblemLocation { step: StepId::new(&step.id).ok(), ..ProblemLocation::from_field(field) }
 }
@@ -98,7 +98,7 @@ pub(super) struct WorkflowLowering<'a> {
     undos: UndoIndex<'a>,
     definition: &'a WorkflowDefinition,
     pub problems: &'a mut Vec<PlanProblem>,
-    /// Something could not be made at all, so that there is nothing to check.
+    /// True if a part could not be lowered at all, so that there is no workflow to check.
     broken: bool,
 }
 
@@ -122,7 +122,7 @@ impl<'a> WorkflowLowering<'a> {
         skein.and_then(|skein| skein.get("allow_cycles")) == Some(&Value::Bool(true))
     }
 
-    /// One list of steps as a scope. Recursion is bounded by the limit on nesting.
+    /// Lowers one list of steps to a scope. Recursion is bounded by the limit on nesting.
     pub fn lower_list(&mut self, steps: &'a [StepHandle], start: Option<&'a str>, depth: usize) -> StepScope {
         let targeted = find_targeted_steps(steps, start);
         let is_forward =
@@ -141,8 +141,8 @@ impl<'a> WorkflowLowering<'a> {
         StepScope { undo: aip15::default_undo_policy(), ..StepScope::new(shape, lowered) }
     }
 
-    /// Where each step goes. Undo steps that are also routed to must not be fallen into, so what would fall into
-    /// one is told where to go.
+    /// Returns the `next` target of each step. A run must not fall through into an undo step that is also routed to, so
+    /// a step before one gets an explicit target.
     fn lower_nexts(&mut self, kept: &[&'a StepDefinition]) -> Vec<Option<RouteTarget>> {
         let detoured: BTreeSet<&str> = kept.iter().flat_map(|step| detour_targets(&step.kind)).collect();
         let mut following = RouteTarget::End;
@@ -210,13 +210,13 @@ impl<'a> WorkflowLowering<'a> {
         })
     }
 
-    /// Whether a person is asked before each start of a step, by its own class or else the workflow's.
+    /// True if each start of a step needs approval, by its own class or else the workflow's.
     fn needs_approval(&self, step: &StepDefinition) -> bool {
         *step.approval.as_ref().unwrap_or(&self.definition.approval) == ApprovalClass::Always
     }
 
-    /// Returns true if a gate stands before a step that no worker does. The workflow's class is for its tools and subworkflows; the
-    /// steps inside of others are asked about by themselves.
+    /// True if a step that no worker runs needs a gate before it. The workflow's class applies to tools and
+    /// subworkflows; steps inside other steps are approved on their own.
     fn needs_gate(&self, step: &StepDefinition) -> bool {
         match step.kind {
             StepKind::Subworkflow(_) => self.needs_approval(step),
@@ -228,7 +228,7 @@ impl<'a> WorkflowLowering<'a> {
         let is_tool = matches!(kind, StepKindSpec::Work(_));
         let waits = matches!(kind, StepKindSpec::Gate(_) | StepKindSpec::Wait(_));
         StepPolicy {
-            // A gate's time is its own.
+            // A gate or a wait has a timeout of its own.
             timeout: step
                 .timeout_ms
                 .map(Millis)
@@ -256,7 +256,7 @@ impl<'a> WorkflowLowering<'a> {
         bindings
     }
 
-    /// None also when it cannot be undone so; that is said of all steps at once.
+    /// Returns none also for an invalid compensation; `check_compensations` reports those of all steps.
     fn lower_undo(&mut self, step: &StepDefinition) -> Option<Box<UndoSpec>> {
         let undo = self.undos.find_step(step.compensation.as_deref()?)?;
         let StepKind::Tool(tool) = &undo.kind else { return None };
@@ -277,7 +277,7 @@ impl<'a> WorkflowLowering<'a> {
         self.unwrap_or_report(at, expr::aip15::parse_condition(text))
     }
 
-    /// A text in which nothing is looked for.
+    /// Lowers a text that is taken literally.
     pub fn lower_text(&mut self, at: ProblemLocation, text: &str) -> Option<Expr> {
         match Expr::literal(text) {
             Ok(expr) => Some(expr),
@@ -289,7 +289,7 @@ impl<'a> WorkflowLowering<'a> {
         }
     }
 
-    /// What is wrong takes the place of nothing else: null stands for it, and the rest is checked.
+    /// Reports a parse error and returns null in place of the expression, so that the rest can be checked.
     fn unwrap_or_report(
         &mut self,
         mut at: ProblemLocation,
@@ -321,12 +321,12 @@ impl<'a> WorkflowLowering<'a> {
         self.problems.push(bad_name_problem(step_location(step, field), name));
     }
 
-    /// Whether the workflow has a step of this name.
+    /// True if the workflow has a step with this id.
     pub fn has_step(&self, id: &str) -> bool {
         self.undos.find_step(id).is_some()
     }
 
-    /// The scope of a list inside a step.
+    /// Lowers a list inside a step to a scope.
     pub fn lower_inner_list(&mut self, steps: &'a [StepHandle], depth: usize) -> Arc<StepScope> {
         Arc::new(self.lower_list(steps, None, depth + 1))
     }

@@ -1,4 +1,4 @@
-//! What each of AIP-15's eight kinds becomes in the IR.
+//! Lowering of AIP-15's eight step kinds to the IR.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::{
     time::Millis,
 };
 
-/// None when a part of it could not be made; that has been said.
+/// Lowers a step's kind. Returns none if a part could not be lowered; the problem has then been reported.
 pub(super) fn lower_kind<'a>(
     lower: &mut WorkflowLowering<'a>,
     step: &'a StepDefinition,
@@ -70,7 +70,7 @@ fn lower_parallel<'a>(
     let mut lanes = Vec::new();
     for (i, lane) in parallel.lanes.iter().enumerate() {
         if lane.next.is_some() && lane.next != step.next {
-            let message = format!("lane `{}` must go where `{}` goes, or say nothing", lane.id, step.id);
+            let message = format!("lane `{}` must have the same `next` as `{}`, or none", lane.id, step.id);
             let problem = PlanProblem::new(
                 ProblemCode::Misplaced,
                 step_location(step, format!("branches[{i}].next")),
@@ -78,9 +78,9 @@ fn lower_parallel<'a>(
             );
             lower.problems.push(match &step.next {
                 Some(_) => {
-                    problem.with_related(step_location(step, "next"), format!("`{}` goes there", step.id))
+                    problem.with_related(step_location(step, "next"), format!("the `next` of `{}`", step.id))
                 }
-                None => problem.with_hint(format!("write the `next` of `{}` itself", step.id)),
+                None => problem.with_hint(format!("set `next` on `{}` itself", step.id)),
             });
         }
         let scope = lower.lower_inner_list(&lane.steps, depth);
@@ -144,7 +144,8 @@ fn lower_gate(
     })
 }
 
-/// Going on without a decision is never an approval: at best it is a rejection that has somewhere to go.
+/// Lowers an approval's timeout. Continuing without a decision is never an approval: it becomes a rejection if
+/// `on_reject` has a target, and otherwise a cancel.
 fn lower_gate_timeout(
     lower: &mut WorkflowLowering<'_>,
     step: &StepDefinition,

@@ -1,21 +1,21 @@
-//! Workflows made by a program: the two functions of AIP-15, [`define_step`] and [`define_workflow`].
+//! Builder for workflows made by a program: AIP-15's two functions, [`define_step`] and [`define_workflow`].
 //!
-//! Owns the shape of AIP-15's eight kinds of step in Rust and what each becomes in the IR. Refuses to read text
-//! other than the expressions inside fields; files are a front end's business. Mistakes are values: whatever is
-//! defined, nothing is said before [`WorkflowHandle::commit`], which says all of it.
+//! Owns the Rust form of AIP-15's eight step kinds and their lowering to the IR. Parses no text other than the
+//! expressions inside fields; reading files is a front end's job. Definitions cannot fail: [`WorkflowHandle::commit`]
+//! reports all mistakes at once.
 //!
 //! ```
 //! use serde_json::json;
 //! use skein_core::builder::*;
 //!
 //! let fetch = define_step(
-//!     StepDefinition::new("fetch", ToolStep::tool("pricing-snapshot")).input("url", json!("$input.url")),
+//!     StepDefinition::new("fetch", ToolStep::tool("pricing-snapshot")).with_input("url", json!("$input.url")),
 //! );
 //! let parse = define_step(
-//!     StepDefinition::new("parse", ToolStep::tool("html-parse")).input("page", json!("$steps.fetch.html")),
+//!     StepDefinition::new("parse", ToolStep::tool("html-parse")).with_input("page", json!("$steps.fetch.html")),
 //! );
 //! let committed = define_workflow(
-//!     WorkflowDefinition::new("pricing", "Reads a price.").input_schema(json!({"properties": {"url": {}}})),
+//!     WorkflowDefinition::new("pricing", "Reads a price.").with_input_schema(json!({"properties": {"url": {}}})),
 //! )
 //! .step(fetch)
 //! .step(parse)

@@ -1,4 +1,4 @@
-//! What AIP-15 says about how a step or a workflow is run: approval, risk, cost and retry.
+//! AIP-15's policies for a step or a workflow: approval, risk, cost and retry.
 
 use super::aip15;
 use crate::{
@@ -7,16 +7,16 @@ use crate::{
     time::Millis,
 };
 
-/// When a person is asked before a step runs.
+/// The condition under which a step needs approval before it runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ApprovalClass {
     Auto,
     Always,
     OnMutate,
-    /// As the tool itself says.
+    /// As the tool declares.
     #[default]
     PerStep,
-    /// As a policy says, by its reference.
+    /// As the referenced policy says.
     Policy(String),
 }
 
@@ -32,7 +32,7 @@ impl ApprovalClass {
     }
 }
 
-/// How much harm it could do.
+/// The harm that a step or workflow could do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RiskLevel {
     ReadOnly = 0,
@@ -41,7 +41,7 @@ pub enum RiskLevel {
     Irreversible = 3,
 }
 
-/// How much it costs.
+/// The expected cost of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CostClass {
     Trivial,
@@ -67,13 +67,13 @@ pub enum BackoffKind {
     Exponential,
 }
 
-/// How often something is tried and how long it is waited in between.
+/// The number of attempts and the delays between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryDefinition {
-    /// All attempts, the first included.
+    /// All attempts, including the first.
     pub max_attempts: u32,
     pub backoff: BackoffKind,
-    /// None: a second.
+    /// None: one second.
     pub initial_ms: Option<u64>,
 }
 

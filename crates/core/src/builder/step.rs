@@ -1,4 +1,4 @@
-//! One step as a program defines it: what all kinds have in common.
+//! One step as a program defines it: the fields common to all kinds.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{ApprovalClass, RetryDefinition, RiskLevel, StepKind};
 
-/// What [`define_step`] is given.
+/// The argument of [`define_step`].
 #[derive(Debug, Clone)]
 pub struct StepDefinition {
     pub id: String,
@@ -17,16 +17,16 @@ pub struct StepDefinition {
     pub inputs: Map<String, Value>,
     /// A JSON Schema.
     pub outputs: Option<Value>,
-    /// A step's id or `$end`; none for the following step that nothing else routes to.
+    /// A step's id or `$end`. None: the following step that nothing else routes to.
     pub next: Option<String>,
-    /// None: as the workflow says.
+    /// None: the workflow's class.
     pub approval: Option<ApprovalClass>,
     pub risk_level: Option<RiskLevel>,
     pub timeout_ms: Option<u64>,
     pub retry: Option<RetryDefinition>,
     /// The id of the step that undoes this one.
     pub compensation: Option<String>,
-    /// Kept as it is.
+    /// Kept unchanged.
     pub metadata: Map<String, Value>,
 }
 
@@ -110,7 +110,7 @@ impl StepDefinition {
     }
 }
 
-/// A step that has been defined and can be put into workflows and into other steps.
+/// A defined step, which can be added to workflows and to other steps.
 #[derive(Debug, Clone)]
 pub struct StepHandle(Arc<StepDefinition>);
 
@@ -132,11 +132,11 @@ impl StepHandle {
 ///
 /// let charge = define_step(
 ///     StepDefinition::new("charge-card", ToolStep::tool("stripe-charge"))
-///         .input("amount", json!("$input.amount"))
-///         .outputs(json!({"type": "object", "properties": {"chargeId": {"type": "string"}}}))
-///         .retry(RetryPolicy::exponential(3))
-///         .timeout_ms(20_000)
-///         .compensation("refund-card"),
+///         .with_input("amount", json!("$input.amount"))
+///         .with_outputs(json!({"type": "object", "properties": {"chargeId": {"type": "string"}}}))
+///         .with_retry(RetryDefinition::exponential(3))
+///         .with_timeout_ms(20_000)
+///         .with_compensation("refund-card"),
 /// );
 /// assert_eq!(charge.id(), "charge-card");
 /// assert_eq!(charge.definition().kind.word(), "tool");

@@ -1,7 +1,7 @@
-//! The eight kinds of step, with the fields that each has of its own.
+//! The eight step kinds, each with its own fields.
 //!
-//! Steps are named by their ids as text, and `$end` ends the list that a step is in. Conditions and values are in
-//! AIP-15's expression language; they are read when the workflow is committed.
+//! Steps are referenced by id, and `$end` ends the list that a step is in. Conditions and values use AIP-15's
+//! expression language; they are parsed when the workflow is committed.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::step::StepHandle;
 use crate::ir::{Approver, EachErrorPolicy};
 
-/// What a step does.
+/// The kind of a step, with its fields.
 #[derive(Debug, Clone)]
 pub enum StepKind {
     Tool(ToolStep),
@@ -38,7 +38,7 @@ impl StepKind {
         }
     }
 
-    /// The lists of steps inside.
+    /// Returns the lists of steps inside.
     pub fn step_lists(&self) -> Vec<&[StepHandle]> {
         match self {
             StepKind::Parallel(parallel) => parallel.lanes.iter().map(|lane| &lane.steps[..]).collect(),
@@ -80,11 +80,11 @@ kinds! {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolStep {
     pub implementation: ToolImplementation,
-    /// The one driver that may provide it.
+    /// The only driver that may provide the tool.
     pub pinned_provider: Option<String>,
 }
 
-/// What is run: exactly one of the two.
+/// The tool to run, by its id or by an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolImplementation {
     Tool(String),
@@ -111,9 +111,9 @@ impl ToolStep {
 /// Chooses the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BranchStep {
-    /// The first whose condition is true is taken.
+    /// The first arm whose condition is true is taken.
     pub branches: Vec<BranchArm>,
-    /// Taken when none is.
+    /// Taken if no arm matches.
     pub default: String,
 }
 
@@ -124,7 +124,7 @@ pub struct BranchArm {
 }
 
 impl BranchStep {
-    /// No arms yet; what matches none goes to `default`.
+    /// Creates a branch without arms, which routes to `default`.
     pub fn with_default(default: impl Into<String>) -> BranchStep {
         BranchStep { branches: Vec::new(), default: default.into() }
     }
@@ -136,7 +136,7 @@ impl BranchStep {
     }
 }
 
-/// Runs lists of steps side by side and goes on when all have ended.
+/// Runs lists of steps in parallel and continues when all have ended.
 #[derive(Debug, Clone, Default)]
 pub struct ParallelStep {
     pub lanes: Vec<ParallelLane>,
@@ -145,7 +145,7 @@ pub struct ParallelStep {
 #[derive(Debug, Clone)]
 pub struct ParallelLane {
     pub id: String,
-    /// Only says where the lanes meet: the same as the parallel step's own, or none.
+    /// Only repeats the target after the lanes: the same as the parallel step's own `next`, or none.
     pub next: Option<String>,
     pub steps: Vec<StepHandle>,
 }
@@ -167,22 +167,22 @@ impl ParallelStep {
     }
 }
 
-/// Waits for an event from outside.
+/// Waits for an external event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SuspendStep {
-    /// Any one of these ends it.
+    /// Any one of these events ends the wait.
     pub on: Vec<String>,
     pub timeout_ms: Option<u64>,
     pub on_timeout: TimeoutRule,
 }
 
-/// What happens when nothing comes in time.
+/// The action when nothing arrives before the timeout.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum TimeoutRule {
     #[default]
     Cancel,
     Continue,
-    /// Asks others once more; only for an approval.
+    /// Routes to the step `escalate` if there is one, otherwise asks once more. Only for an approval.
     Escalate,
     Step(String),
 }
@@ -201,11 +201,11 @@ impl SuspendStep {
     }
 }
 
-/// Waits for a person. The step's own `timeout_ms` is how long.
+/// Waits for a person's decision, for at most the step's own `timeout_ms`.
 #[derive(Debug, Clone, Default)]
 pub struct ApprovalStep {
     pub prompt: String,
-    /// What the person should look at.
+    /// The values that the person should review.
     pub artifacts: Vec<Value>,
     /// Any one of these suffices.
     pub approvers: Vec<Approver>,
@@ -260,9 +260,9 @@ impl ApprovalStep {
 /// Runs a list of steps once for each item.
 #[derive(Debug, Clone)]
 pub struct MapStep {
-    /// A value expression that gives a list.
+    /// A value expression that evaluates to a list.
     pub over: Value,
-    /// How many items run at once: none for four, 0 for no limit.
+    /// The number of items that run at once. None: four. 0: no limit.
     pub parallelism: Option<u32>,
     pub on_error: EachErrorPolicy,
     pub steps: Vec<StepHandle>,
@@ -287,7 +287,7 @@ impl MapStep {
     }
 }
 
-/// Runs a list of steps again while a condition holds.
+/// Repeats a list of steps while a condition is true.
 #[derive(Debug, Clone)]
 pub struct LoopStep {
     pub condition: String,
@@ -296,7 +296,7 @@ pub struct LoopStep {
 }
 
 impl LoopStep {
-    /// True the first time, if the condition reads a step inside that has not run.
+    /// Creates a loop. The condition counts as true the first time if it reads a step inside that has not run.
     pub fn repeat_while(
         condition: impl Into<String>,
         max_iterations: u32,

@@ -1,4 +1,4 @@
-//! A workflow as a program defines it, the handle that collects its steps, and what comes out in the end.
+//! A workflow as a program defines it, the handle that collects its steps, and the committed workflow.
 
 use std::sync::Arc;
 
@@ -11,35 +11,35 @@ use crate::{
     plan::{PlanDefinition, PlanProblem, ProblemCode, ProblemLocation, WorkflowLibrary, check_workflow},
 };
 
-/// What [`define_workflow`] is given.
+/// The argument of [`define_workflow`].
 #[derive(Debug, Clone)]
 pub struct WorkflowDefinition {
     pub id: String,
     pub name: Option<String>,
     pub description: String,
     pub version: Option<String>,
-    /// JSON Schemas of what a run is given and what it gives.
+    /// JSON Schemas of a run's input and output.
     pub input_schema: Value,
     pub output_schema: Value,
-    /// The value of a run in AIP-15's value language; none for what the last step gave.
+    /// The result of a run, in AIP-15's value language. None: the output of the last step.
     pub result: Option<Value>,
-    /// More can be added with the methods of the handle.
+    /// More steps can be added with the methods of the handle.
     pub steps: Vec<StepHandle>,
     /// None: the first step.
     pub start: Option<String>,
-    /// For the steps that have none of their own.
+    /// Applies to steps that have no class of their own.
     pub approval: ApprovalClass,
     pub risk_level: Option<RiskLevel>,
     /// None: ten minutes.
     pub timeout_ms: Option<u64>,
-    /// None: a hundred.
+    /// None: 100.
     pub max_steps: Option<u32>,
-    /// Of the whole run.
+    /// Retry of the whole run.
     pub retry: Option<RetryDefinition>,
     pub cost_class: CostClass,
     pub triggers: Vec<WorkflowTrigger>,
     pub tags: Vec<String>,
-    /// Kept as it is; `skein.allow_cycles` lets steps route back, bounded by `max_steps`.
+    /// Kept unchanged. `skein.allow_cycles` lets steps route back, bounded by `max_steps`.
     pub metadata: Map<String, Value>,
 }
 
@@ -108,11 +108,11 @@ impl WorkflowDefinition {
 #[derive(Debug, Clone)]
 pub struct WorkflowHandle {
     definition: WorkflowDefinition,
-    /// Handles that were given to a method of another kind.
+    /// Problems with handles that were added by the method of another kind.
     problems: Vec<PlanProblem>,
 }
 
-/// A workflow that has been checked: what a host registers.
+/// A checked workflow, which a host can register.
 #[derive(Debug, Clone)]
 pub struct CommittedWorkflow {
     pub workflow: Arc<Workflow>,
@@ -121,22 +121,22 @@ pub struct CommittedWorkflow {
     pub problems: Vec<PlanProblem>,
 }
 
-/// A workflow that has not been checked: what a front end gives to [`check`] together with all that it calls.
+/// An unchecked workflow. A front end passes it to [`check_workflow`] together with all workflows that it calls.
 #[derive(Debug, Clone)]
 pub struct LoweredWorkflow {
-    /// None if a name in it cannot be one, or if it is nested too deep.
+    /// None if a name is invalid or steps nest too deep.
     pub workflow: Option<Workflow>,
-    /// What is wrong so far.
+    /// The problems found so far.
     pub problems: Vec<PlanProblem>,
 }
 
-/// Declares a workflow. Its steps can be in the definition, or be added to the handle, or both.
+/// Declares a workflow. Its steps can be in the definition, be added to the handle, or both.
 ///
 /// ```
 /// use skein_core::builder::*;
 ///
 /// let hello = define_step(StepDefinition::new("hello", ToolStep::tool("print")));
-/// let up_front = WorkflowDefinition::new("greeting", "Says hello.").steps([hello.clone()]);
+/// let up_front = WorkflowDefinition::new("greeting", "Says hello.").with_steps([hello.clone()]);
 /// let one = define_workflow(up_front).commit().unwrap();
 /// let other = define_workflow(WorkflowDefinition::new("greeting", "Says hello.")).step(hello).commit().unwrap();
 /// assert_eq!(one.definition.hash(), other.definition.hash());
@@ -150,9 +150,9 @@ impl WorkflowHandle {
     ///
     /// ```
     /// # use skein_core::builder::*;
-    /// let step = define_step(StepDefinition::new("nightly", SubworkflowStep::of("deploy-to-prod")));
+    /// let step = define_step(StepDefinition::new("nightly", SubworkflowStep::new("deploy-to-prod")));
     /// let workflow = define_workflow(WorkflowDefinition::new("nightly-deploy", "Deploys.")).step(step);
-    /// // Nothing is looked up before the commit, which is given no library here.
+    /// // Subworkflows are looked up at the commit, which has no library here.
     /// assert_eq!(workflow.commit().unwrap_err()[0].code.as_str(), "unknown-workflow");
     /// ```
     #[must_use]
@@ -165,8 +165,8 @@ impl WorkflowHandle {
     ///
     /// ```
     /// # use skein_core::builder::*;
-    /// let route = BranchStep::otherwise("$end").when("$input.tier == 'paid'", "bill");
-    /// let workflow = define_workflow(WorkflowDefinition::new("billing", "Bills who pays."))
+    /// let route = BranchStep::with_default("$end").with_arm("$input.tier == 'paid'", "bill");
+    /// let workflow = define_workflow(WorkflowDefinition::new("billing", "Bills paying customers."))
     ///     .branch(define_step(StepDefinition::new("route", route)))
     ///     .step(define_step(StepDefinition::new("bill", ToolStep::tool("invoice"))));
     /// assert!(workflow.commit().is_ok());
@@ -181,7 +181,7 @@ impl WorkflowHandle {
     /// ```
     /// # use skein_core::builder::*;
     /// let tool = |id: &str| define_step(StepDefinition::new(id, ToolStep::tool("lookup")));
-    /// let both = ParallelStep::new().lane("stripe", [tool("charges")]).lane("hubspot", [tool("contacts")]);
+    /// let both = ParallelStep::new().with_lane("stripe", [tool("charges")]).with_lane("hubspot", [tool("contacts")]);
     /// let workflow = define_workflow(WorkflowDefinition::new("enrichment", "Looks up both."))
     ///     .parallel(define_step(StepDefinition::new("enrich", both)));
     /// assert!(workflow.commit().is_ok());
@@ -195,9 +195,9 @@ impl WorkflowHandle {
     ///
     /// ```
     /// # use skein_core::builder::*;
-    /// let review = ApprovalStep::ask("Send the contract?").role("legal").on_timeout(OnTimeout::Escalate);
+    /// let review = ApprovalStep::new("Send the contract?").with_role("legal").with_on_timeout(TimeoutRule::Escalate);
     /// let workflow = define_workflow(WorkflowDefinition::new("contract", "Asks, then sends."))
-    ///     .approval(define_step(StepDefinition::new("review", review).timeout_ms(300_000)))
+    ///     .approval(define_step(StepDefinition::new("review", review).with_timeout_ms(300_000)))
     ///     .step(define_step(StepDefinition::new("send", ToolStep::tool("mail"))));
     /// assert!(workflow.commit().is_ok());
     /// ```
@@ -210,7 +210,7 @@ impl WorkflowHandle {
     ///
     /// ```
     /// # use skein_core::builder::*;
-    /// let wait = SuspendStep::on(["stripe.charge.succeeded"]).timeout(60_000, OnTimeout::Cancel);
+    /// let wait = SuspendStep::new(["stripe.charge.succeeded"]).with_timeout(60_000, TimeoutRule::Cancel);
     /// let workflow = define_workflow(WorkflowDefinition::new("payment", "Waits for the money."))
     ///     .suspend(define_step(StepDefinition::new("wait-for-payment", wait)));
     /// assert!(workflow.commit().is_ok());
@@ -232,16 +232,16 @@ impl WorkflowHandle {
         self.step(step)
     }
 
-    /// Finishes and checks the workflow, which calls no others.
+    /// Finishes and checks a workflow that calls no others.
     ///
-    /// Everything that is wrong is said at once:
+    /// All problems are reported at once:
     ///
     /// ```
     /// # use skein_core::builder::*;
-    /// let build = StepDefinition::new("build", ToolStep::tool("cargo")).input("of", "$steps.chekout.path");
+    /// let build = StepDefinition::new("build", ToolStep::tool("cargo")).with_input("of", "$steps.chekout.path");
     /// let problems = define_workflow(WorkflowDefinition::new("release", "Builds."))
     ///     .step(define_step(StepDefinition::new("checkout", ToolStep::tool("git"))))
-    ///     .branch(define_step(build.next("publish")))
+    ///     .branch(define_step(build.with_next("publish")))
     ///     .commit()
     ///     .unwrap_err();
     /// let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -259,7 +259,7 @@ impl WorkflowHandle {
         self.commit_with_library(&())
     }
 
-    /// The same for a workflow with subworkflow steps, which are looked up in a library.
+    /// Finishes and checks a workflow with subworkflow steps, which are looked up in a library.
     pub fn commit_with_library(
         self,
         library: &dyn WorkflowLibrary,
@@ -279,14 +279,14 @@ impl WorkflowHandle {
         }
     }
 
-    /// Finishes the workflow without checking how its steps go together.
+    /// Finishes the workflow without checking how its steps fit together.
     pub fn lower(self) -> LoweredWorkflow {
         let mut problems = self.problems;
         LoweredWorkflow { workflow: lower_workflow(&self.definition, &mut problems), problems }
     }
 }
 
-/// The method that adds a kind.
+/// Returns the method that adds a step of this kind.
 fn method_for_kind(kind: &str) -> &str {
     match kind {
         "branch" | "parallel" | "approval" | "suspend" => kind,

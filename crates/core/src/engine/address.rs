@@ -1,4 +1,4 @@
-//! Where things are in a run: instances, steps in them, attempts of those, openings.
+//! Addresses of things in a run: instances, steps of instances, attempts at steps, waitpoints.
 
 use std::{fmt, str::FromStr};
 
@@ -22,7 +22,7 @@ pub struct StepAt(pub InstanceIx, pub u32);
 #[serde(transparent)]
 pub struct Waitpoint(pub u32);
 
-/// What an attempt is for.
+/// The purpose of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptRole {
@@ -46,18 +46,18 @@ impl AttemptRole {
     }
 }
 
-/// One try at one thing. Never used twice, so a result that carries it cannot be mistaken for another's.
-/// In JSON and elsewhere: `instance.step.visit.iteration.role.attempt`.
+/// One attempt of one role. An id is never used twice, so the result of one attempt cannot be mistaken for that of
+/// another. Its text form, in JSON and elsewhere: `instance.step.visit.iteration.role.attempt`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct AttemptId {
     pub at: StepAt,
-    /// How many times the cursor had come to the step, counted from 1.
+    /// The number of the visit to the step, counted from 1.
     pub visit: u32,
-    /// The round of the completion check, counted from 1.
+    /// The iteration of the completion check, counted from 1.
     pub iteration: u32,
     pub role: AttemptRole,
-    /// Counted from 1 for each role of each iteration.
+    /// Counted from 1 for each role in each iteration.
     pub attempt: u32,
 }
 
@@ -81,9 +81,9 @@ impl From<AttemptId> for String {
     }
 }
 
-/// A text that is not an attempt's id.
+/// A text that is not a valid attempt id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an attempt: expected instance.step.visit.iteration.role.attempt")]
+#[error("`{0}` is not an attempt id: expected instance.step.visit.iteration.role.attempt")]
 pub struct AttemptIdError(String);
 
 impl FromStr for AttemptId {

@@ -1,7 +1,8 @@
-//! Folds one durable fact into the state. Total: it evaluates no expression and no policy and cannot refuse.
+//! Folds one durable event into the state. The function is total: it evaluates no expression and no policy and cannot
+//! refuse an event.
 //!
-//! Owns every change of [`RunState`]. What an event leaves to be done is not worked out here but by `decide`, so
-//! that replay is nothing but this.
+//! Owns every change of [`RunState`]. Does not derive consequences: `decide` does, so that replay only has to apply
+//! events.
 
 mod instance;
 mod step;
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::{plan::Plan, time::Timestamp};
 
-/// Folds one event that happened at this time into the state.
+/// Folds one event, decided at time `at`, into the state.
 pub fn apply(plan: &Plan, state: &mut RunState, at: Timestamp, event: &Event) {
     state.events += 1;
     state.now = at;

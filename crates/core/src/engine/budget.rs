@@ -1,7 +1,7 @@
-//! Out of whose budgets an attempt is paid: its step's own, those of all that is around it, and the run's.
+//! The budgets that an attempt is charged to: those of its step, of every composite and called workflow around it, and
+//! of the run.
 //!
-//! Owns what each of them has spent, what it allows, and how an approval renews it. What a spent budget does is the engine's
-//! matter, and the host's.
+//! Owns the spent amount, the limit and the renewal of each budget. Does not enforce them: the engine and the host do.
 
 use std::borrow::Cow;
 
@@ -17,14 +17,14 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetOwner {
-    /// A step, or a composite with everything inside of it.
+    /// A step; for a composite, with everything inside it.
     Step(StepAt),
     /// The workflow that a step calls.
     Called(StepAt),
     Run,
 }
 
-/// An approval that renews a budget: it counts from what was spent by then.
+/// An approval that renews a budget: the budget then counts from the cost spent so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetGrant {
@@ -32,21 +32,21 @@ pub struct BudgetGrant {
     pub from: Cost,
 }
 
-/// A budget, and what was spent of it.
+/// A budget and the cost charged to it.
 #[derive(Debug, Clone)]
 pub struct BudgetUsage<'a> {
     pub owner: BudgetOwner,
-    /// Such as `the step's`; `budget` follows.
+    /// The owner as text, such as `the step's`; `budget` follows.
     pub whose: Cow<'static, str>,
     pub budget: &'a Budget,
     /// The total cost so far.
     pub spent: Cost,
-    /// The total cost when it was last renewed.
+    /// The total cost at the last renewal.
     from: Cost,
 }
 
 impl BudgetUsage<'_> {
-    /// Returns the cost since it was last renewed.
+    /// Returns the cost since the last renewal.
     fn spent_since_renewal(&self) -> Cost {
         let micro_usd = self.spent.micro_usd.map(|now| now.saturating_sub(self.from.micro_usd.unwrap_or(0)));
         Cost { tokens: self.spent.tokens.saturating_sub(self.from.tokens), micro_usd }
@@ -81,7 +81,7 @@ impl BudgetUsage<'_> {
         format!("{} budget is spent: {}", self.whose, used.join(", "))
     }
 
-    /// The question to a person who may renew it.
+    /// The message to a person who may renew the budget.
     pub(super) fn renewal_question(&self) -> String {
         let tokens = self.budget.tokens.map(|most| format!("{} tokens", group_digits(most)));
         let more: Vec<String> = tokens.into_iter().chain(self.budget.micro_usd.map(format_dollars)).collect();
@@ -89,12 +89,12 @@ impl BudgetUsage<'_> {
     }
 }
 
-/// Millionths of a dollar, to the hundredth of a cent.
+/// Formats millionths of a dollar with four decimals.
 fn format_dollars(micro: u64) -> String {
     format!("${}.{:04}", micro / 1_000_000, micro % 1_000_000 / 100)
 }
 
-/// The budgets that an attempt of a step is paid out of, the nearest first.
+/// Returns the budgets that an attempt of a step is charged to, nearest first.
 pub fn find_budgets<'a>(plan: &'a Plan, state: &RunState, at: StepAt) -> Vec<BudgetUsage<'a>> {
     let mut purses = Vec::new();
     let mut add = |owner, whose: &dyn Fn() -> Cow<'static, str>, budget: Option<&'a Budget>, spent: Cost| {
@@ -133,8 +133,8 @@ pub fn find_budgets<'a>(plan: &'a Plan, state: &RunState, at: StepAt) -> Vec<Bud
     purses
 }
 
-/// The budgets that an approval of a hold for budget renews: those that pause and are spent. A host that counts for itself
-/// may have stopped before one is: then all that pause.
+/// Returns the budgets that an approval of a budget hold renews: the spent ones with mode `pause`. A host that counts
+/// costs itself may hold the step before any budget is spent; then all budgets with mode `pause` are renewed.
 pub(super) fn find_renewed_budgets(plan: &Plan, state: &RunState, at: StepAt) -> Vec<BudgetGrant> {
     let mut pausing = find_budgets(plan, state, at);
     pausing.retain(|purse| purse.budget.mode == BudgetMode::Pause);

@@ -1,4 +1,4 @@
-//! The codes of failures that the engine itself finds.
+//! Codes of the failures that the engine itself detects.
 
 pub const BUDGET: &str = "budget";
 pub const CANCELLED: &str = "cancelled";

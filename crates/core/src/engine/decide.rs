@@ -1,7 +1,7 @@
-//! What an input means for a run, to a fixpoint.
+//! Decides the events that follow from one input, to a fixpoint.
 //!
-//! Owns the order in which consequences are worked out: first the input, then whatever follows from each event, then
-//! as many starts as were granted. Each event is applied as it is decided. The rules themselves are in `verbs`.
+//! Owns the order in which consequences are computed: first the input, then the consequences of each event, then as
+//! many starts as were granted. Each event is applied as soon as it is decided. The rules themselves are in `verbs`.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -24,7 +24,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// Decides what a stimulus means and folds it into the state, event by event. A refusal changes nothing.
+/// Decides the events of an input and folds them into the state one by one. A refused input changes nothing.
 pub fn decide(
     plan: &Plan,
     state: &mut RunState,
@@ -40,25 +40,25 @@ pub fn decide(
     Ok(())
 }
 
-/// A decision in the making.
+/// A decision in progress.
 pub(super) struct DecideContext<'a> {
     pub plan: &'a Plan,
     pub state: &'a mut RunState,
     pub now: Timestamp,
-    /// How many workers may still be started.
+    /// The number of workers that may still be started.
     pub grant: u32,
     pub events: &'a mut Vec<Event>,
     agenda: VecDeque<PendingConsequence>,
-    /// Steps that may arrive, in order of declaration whichever end let them.
+    /// Steps that may arrive, in declaration order, regardless of the order in which their dependencies ended.
     arriving: BTreeSet<StepAt>,
 }
 
-/// A consequence that has not been worked out yet.
+/// A consequence that has not been computed yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum PendingConsequence {
     StepEnded(StepAt),
     InstanceEnded(InstanceIx),
-    /// An instance may have nothing left to do.
+    /// Checks if an instance has nothing left to do.
     Settle(InstanceIx),
     Walk(UndoWalk),
 }
@@ -97,7 +97,7 @@ impl<'a> DecideContext<'a> {
         Ok(())
     }
 
-    /// Works out consequences until there are none, then starts what may be started, and again.
+    /// Alternates between computing consequences and starting the next step or undo, until neither is possible.
     fn run_to_fixpoint(&mut self) {
         loop {
             self.follow_consequences();
@@ -115,7 +115,7 @@ impl<'a> DecideContext<'a> {
         }
     }
 
-    /// Works out consequences until there are none.
+    /// Computes consequences until none is left.
     pub fn follow_consequences(&mut self) {
         loop {
             match self.agenda.pop_front() {
@@ -134,13 +134,13 @@ impl<'a> DecideContext<'a> {
         }
     }
 
-    /// A run that has become too long ends.
+    /// Halts a run that has reached the maximum number of events.
     fn enforce_event_limit(&mut self) {
         let root_goes = self.state.instances.first().is_some_and(|root| root.is_going());
         if self.state.events < limits::EVENTS || !root_goes {
             return;
         }
-        let message = format!("the run has {} events, and {} is the most", self.state.events, limits::EVENTS);
+        let message = format!("the run has {} events; the limit is {}", self.state.events, limits::EVENTS);
         let error = ExecutionError::new(ErrorClass::NonRetryable, code::TOO_MANY_EVENTS, message);
         self.halt_over_limit(InstanceIx::ROOT, error);
         self.run_to_fixpoint();
@@ -155,7 +155,7 @@ impl<'a> DecideContext<'a> {
         self.agenda.push_back(todo);
     }
 
-    /// The step arrives when what ended has been worked out.
+    /// Queues the arrival at a step until all pending consequences are computed.
     pub fn defer_arrival(&mut self, at: StepAt) {
         self.arriving.insert(at);
     }
@@ -172,7 +172,7 @@ impl<'a> DecideContext<'a> {
         ScopeEnv::new(self.plan, self.state, ix)
     }
 
-    /// Ends a step with what its policy says of that outcome.
+    /// Ends a step with the effect that its policy defines for the outcome.
     pub fn end_step(&mut self, at: StepAt, end: StepEnd) {
         let (end, effect, settler) = self.determine_effect(at, end);
         let entry = self.scope_entry(at.0);
@@ -185,14 +185,14 @@ impl<'a> DecideContext<'a> {
         let StepEnd { outcome, mut output, error, .. } = end;
         let failed = matches!(outcome, StepOutcome::Failed(_) | StepOutcome::Exhausted);
         if failed && effect.satisfies && output.is_null() {
-            // The steps that depend on it go on, with its declared defaults.
+            // Dependents continue with the declared default outputs.
             output = Arc::new(self.step(at).outputs.default_object());
         }
         self.emit(Event::StepEnded { at, outcome, output, error, effect, route, settler });
         if effect.then == OutcomeAction::GoOn || !self.state.instance(at.0).is_going() {
             return self.defer_consequence(PendingConsequence::StepEnded(at));
         }
-        // At once, so that nothing else arrives in between.
+        // The halt is immediate, so that no other step arrives in between.
         let undo = effect.then == OutcomeAction::Undo && self.state.instance(at.0).home == at.0;
         self.halt_instance(at.0, HaltReason::Failed { step: at.1 }, undo);
     }
@@ -204,7 +204,7 @@ impl<'a> DecideContext<'a> {
         );
     }
 
-    /// What a step's end means for those around it.
+    /// Applies the end of a step to its instance and its dependents.
     fn handle_step_end(&mut self, at: StepAt) {
         if !self.state.instance(at.0).is_going() {
             return self.defer_consequence(PendingConsequence::Settle(at.0));
@@ -224,7 +224,7 @@ impl<'a> DecideContext<'a> {
             if step.phase != StepPhase::Pending {
                 continue;
             }
-            // One that was to settle a conflict may have stopped all.
+            // A conflict resolver that ended in this loop may have halted the instance.
             if !self.state.instance(at.0).is_going() {
                 return self.defer_consequence(PendingConsequence::Settle(at.0));
             }
@@ -259,7 +259,7 @@ impl<'a> DecideContext<'a> {
     }
 }
 
-/// How a step ends, before its policy is asked.
+/// The end of a step before its policy is applied.
 #[derive(Debug)]
 pub(super) struct StepEnd {
     pub outcome: StepOutcome,
@@ -278,7 +278,7 @@ impl StepEnd {
     }
 }
 
-/// What the policy of a step says of an outcome.
+/// Returns the effect that the policy of a step defines for an outcome.
 pub(super) fn policy_effect(step: &Step, outcome: StepOutcome) -> OutcomeEffect {
     let effects = &step.policy.effects;
     match outcome {

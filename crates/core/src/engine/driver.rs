@@ -1,8 +1,9 @@
-//! The loop: inputs in, rows to append out, and what to do once they are durable.
+//! The driver of one run: it takes inputs, returns journal rows to append, and returns actions once a row is durable.
 //!
-//! Owns the order of things: one append is in flight at a time, what arrives meanwhile is decided together into the
-//! next, nothing is done or answered before the append it depends on is acknowledged. Refuses to know how anything
-//! is done: the host and the simulator poll it and tell it what happened. A decision that panics quarantines the run.
+//! Owns the ordering: one append is in flight at a time, inputs that arrive meanwhile are decided together into the
+//! next row, and no action or answer is released before the append it depends on is acknowledged. Does not know how
+//! appends or actions are performed: the host and the simulator poll it and report what happened. A decision that
+//! panics quarantines the run.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -16,21 +17,21 @@ use super::{
 };
 use crate::{plan::ContentHash, plan::Plan, time::Timestamp};
 
-/// Names an input, so that its answer can be told apart.
+/// Identifies an input, so that its answer can be matched to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InputToken(pub u64);
 
-/// What the host is to do.
+/// An action for the host to perform.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DriverAction {
     Start(AttemptId, Box<AttemptAssignment>),
     Stop(AttemptId),
     Publish(Publication),
-    /// Send `Wake` at this time, instead of at any told before; never, if none.
+    /// Send `Wake` at this time, which replaces any earlier one; `None`: never.
     Wake(Option<Timestamp>),
 }
 
-/// A run and its loop.
+/// A run and its pending inputs, answers and actions.
 #[derive(Debug)]
 pub struct Driver {
     plan: Plan,
@@ -43,7 +44,7 @@ pub struct Driver {
     undelivered: Vec<DriverAnswer>,
     answers: VecDeque<DriverAnswer>,
     actions: VecDeque<DriverAction>,
-    /// What the host was told to start and has not reported the end of.
+    /// Attempts that the host was told to start and has not reported as ended.
     started: BTreeSet<AttemptId>,
     stopped: BTreeSet<AttemptId>,
     wake: Option<Timestamp>,
@@ -52,7 +53,7 @@ pub struct Driver {
 type DriverAnswer = (InputToken, Result<(), Refusal>);
 
 impl Driver {
-    /// A run that has not been started.
+    /// Creates a run that has not been started.
     pub fn new(plan: Plan) -> Driver {
         Driver {
             plan,
@@ -69,7 +70,7 @@ impl Driver {
         }
     }
 
-    /// A run as its journal tells it. The host then says `Recover`, once nothing of it is in flight.
+    /// Rebuilds a run from its journal. The host then sends `Recover`, once none of its attempts is in flight.
     pub fn replay<'a>(
         plan: Plan,
         journal: impl IntoIterator<Item = &'a JournalBatch>,
@@ -82,21 +83,21 @@ impl Driver {
         Ok(driver)
     }
 
-    /// A run as it was after a row whose hash is this, for which others vouch. The rows that follow are then recalled.
-    /// None: it is not a state of this plan.
+    /// Rebuilds a run from a cached state. The caller vouches that `chain` is the hash of the row that produced the
+    /// state, and then replays the rows that follow. Returns `None` if the state belongs to another plan.
     pub fn from_state(plan: &Plan, state: RunState, chain: ContentHash) -> Option<Driver> {
         let root = state.instances.first().filter(|_| state.definition == plan.definition.hash())?;
         let plan = plan.definition.plan_with_parameters(root.input.clone());
         Some(Driver { state, chain, ..Driver::new(plan) })
     }
 
-    /// The next row of the journal of a run that is being read back.
+    /// Replays the next row of the journal.
     pub fn replay_batch(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
         batch.check(self.state.events, self.chain)?;
         self.replay_checked_batch(batch)
     }
 
-    /// The same, of a store that has checked each row against the one before it.
+    /// Replays the next row, whose hash chain the store has already checked.
     pub fn replay_checked_batch(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
         batch.check_place(self.state.events)?;
         if let (0, Some(JournalRecord { event, .. })) = (batch.seq, batch.records.first()) {
@@ -109,7 +110,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The journal has been read to its end.
+    /// Ends the replay and queues the actions that are still wanted.
     pub fn finish_replay(&mut self) {
         self.wake = wanted(&self.state).wake;
         self.actions.push_back(DriverAction::Wake(self.wake));
@@ -135,27 +136,27 @@ impl Driver {
         &self.plan
     }
 
-    /// The state, with what is being appended.
+    /// The state, including the row that is being appended.
     pub fn state(&self) -> &RunState {
         &self.state
     }
 
-    /// The hash of everything appended so far, and of what is being appended.
+    /// The hash of all rows appended so far, including the one that is being appended.
     pub fn chain(&self) -> ContentHash {
         self.chain
     }
 
-    /// The plan and the state, for who only looks.
+    /// Returns the plan and the state, for callers that only read them.
     pub fn into_parts(self) -> (Plan, RunState) {
         (self.plan, self.state)
     }
 
-    /// Whether everything said so far has been decided and is durable.
+    /// True if every input has been decided and is durable.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.pending.is_none()
     }
 
-    /// An input. Its answer comes when what it led to is durable.
+    /// Queues an input. Its answer is released when the resulting row is durable.
     pub fn push_input(&mut self, token: InputToken, stimulus: TimedInput) {
         if let RunInput::Finished { attempt, .. } = &stimulus.input {
             self.started.remove(attempt);
@@ -164,8 +165,9 @@ impl Driver {
         self.queue.push_back((token, stimulus));
     }
 
-    /// Decides what is queued, and gives the row to append, if there is one and none is in flight. The host calls
-    /// [`appended`](Driver::appended) when it is durable, and gives the row again to another store if that failed.
+    /// Decides the queued inputs and returns the row to append, if there is one and no append is in flight. The host
+    /// calls [`confirm_append`](Driver::confirm_append) when the row is durable. If the append fails, the host appends
+    /// the same row to another store.
     pub fn poll_append(&mut self) -> Option<Arc<JournalBatch>> {
         if self.pending.is_some() {
             return None;
@@ -174,7 +176,8 @@ impl Driver {
         let mut records = Vec::new();
         while let Some((token, stimulus)) = self.queue.pop_front() {
             if matches!(stimulus.input, RunInput::Wake) {
-                // The time that was told is used up. What is still due then, or was not due yet, is told anew.
+                // This wake-up has been delivered. `schedule_wake` requests the next one, also if it is at the same
+                // time.
                 self.wake = None;
             }
             let answer = self.decide_input(&stimulus, &mut records);
@@ -213,7 +216,7 @@ impl Driver {
         answer
     }
 
-    /// The row is durable: its answers and actions can go out.
+    /// Marks the row in flight as durable and releases its answers and actions.
     pub fn confirm_append(&mut self) {
         let Some(batch) = self.pending.take() else { return };
         for JournalRecord { event, .. } in &batch.records {
@@ -231,7 +234,7 @@ impl Driver {
         }
     }
 
-    /// Brings what an event was about in line with what is wanted now.
+    /// Queues the actions that bring the subject of an event in line with the wanted work.
     fn react_to_event(&mut self, event: &Event) {
         match event {
             Event::AttemptStarted { attempt, .. } | Event::StopAsked { attempt, .. } => {
@@ -254,7 +257,7 @@ impl Driver {
             Some(assignment) if self.started.insert(attempt) => {
                 self.actions.push_back(DriverAction::Start(attempt, Box::new(assignment.clone())));
             }
-            // An attempt that was stopped before it was started is reported as stopped by the host all the same.
+            // The host reports an attempt that was stopped before it was started as stopped, too.
             None if self.state.in_flight().contains(&attempt) && self.stopped.insert(attempt) => {
                 self.actions.push_back(DriverAction::Stop(attempt));
             }
@@ -266,7 +269,7 @@ impl Driver {
         self.answers.extend(self.undelivered.drain(..));
     }
 
-    /// The answers that go out when the append in flight is durable, for a host that keeps them beside it.
+    /// The answers that are released when the append in flight is durable, for a host that stores them with the row.
     pub fn undelivered_answers(&self) -> &[(InputToken, Result<(), Refusal>)] {
         &self.undelivered
     }

@@ -1,7 +1,7 @@
-//! What has been decided: the facts a journal holds.
+//! Events: the decided facts that a journal holds.
 //!
-//! An event carries everything that policy or expression decided, so that replay evaluates neither. Its JSON is part
-//! of the journal's format: fields are added with a default, never renamed or removed.
+//! An event carries every result of a policy or an expression, so that replay evaluates neither. Its JSON is part of
+//! the journal's format: fields are added with a default, never renamed or removed.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub enum Event {
     /// The root instance exists.
     RunStarted {
         start: Box<RunStart>,
-        /// The hash of the workflow and what it calls.
+        /// The hash of the workflow and of the workflows it calls.
         definition: ContentHash,
         parameters: Arc<Value>,
         #[serde(default, skip_serializing_if = "is_null")]
@@ -38,7 +38,7 @@ pub enum Event {
     InstanceStarted {
         parent: StepAt,
         part: InstancePart,
-        /// What a called workflow is given.
+        /// The input of a called workflow.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input: Option<Arc<Value>>,
         #[serde(default, skip_serializing_if = "is_null")]
@@ -46,7 +46,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Timestamp>,
     },
-    /// Nothing more starts in it.
+    /// The instance starts nothing more.
     InstanceHalted {
         instance: InstanceIx,
         why: HaltReason,
@@ -56,35 +56,35 @@ pub enum Event {
         instance: InstanceIx,
         end: InstanceEnd,
     },
-    /// A part of a composite that another run came to the end of, and this one does not begin again.
+    /// A part of a composite that ended in the run this one was forked from, and that is not run again.
     InstanceReused(Box<InstanceReused>),
-    /// All that it waits for is there, and it is to be done.
+    /// All dependencies are met and the step is to run.
     StepReady {
         at: StepAt,
     },
-    /// Its items are known.
+    /// The items of an each are known.
     StepExpanded {
         at: StepAt,
         items: Arc<Value>,
     },
-    /// The step's own time is up.
+    /// The timeout of the step expired.
     StepOverdue {
         at: StepAt,
     },
-    /// A composite is at work inside.
+    /// A composite began to run the steps inside it.
     StepEntered {
         at: StepAt,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Timestamp>,
     },
-    /// A worker is to be started. Durable before the process exists.
+    /// A worker is to be started. The event is durable before the process exists.
     AttemptStarted {
         attempt: AttemptId,
         mode: AttemptMode,
-        /// What the worker is given, where it is not what the attempt before it was given.
+        /// The input of the worker, if it differs from that of the previous attempt.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         given: Option<Arc<AttemptInput>>,
-        /// When the step's own time is up; set with its first attempt.
+        /// The deadline of the whole step; set with its first attempt.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Timestamp>,
     },
@@ -100,16 +100,16 @@ pub enum Event {
         cost: Cost,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         proofs: Vec<EvidenceResult>,
-        /// Who did it, where that was not who the step names.
+        /// The agent that did the work, if it is not the one that the step names.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     },
-    /// What the step does next, after an attempt or a hold.
+    /// The next action of the step, after an attempt or a hold.
     StepGoesOn {
         at: StepAt,
         next: NextAction,
     },
-    /// A new attempt when the time comes.
+    /// A new attempt is due at this time.
     RetryScheduled {
         at: StepAt,
         due: Timestamp,
@@ -124,13 +124,13 @@ pub enum Event {
         message: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         approvers: Vec<Approver>,
-        /// How many different people have to approve.
+        /// The number of different people who have to approve.
         #[serde(default = "one", skip_serializing_if = "is_one")]
         quorum: u32,
-        /// What it goes on with when it is released.
+        /// The action that follows when the step is released.
         next: NextAction,
     },
-    /// A gate or a wait is open.
+    /// A gate or a wait opened.
     Opened {
         at: StepAt,
         opening: Waitpoint,
@@ -145,22 +145,22 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "is_null")]
         shows: Arc<Value>,
     },
-    /// Others are asked now.
+    /// The waitpoint was escalated to other approvers.
     Escalated {
         opening: Waitpoint,
-        /// None: for as long as the run may take.
+        /// None: open as long as the run may take.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Timestamp>,
         approvers: Vec<Approver>,
     },
-    /// One of several people who have to approve did. The last one's word is what decides.
+    /// One of several required approvals. The last one is recorded as `Decided`.
     Approved {
         opening: Waitpoint,
         by: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// A gate or a hold was answered, by a person or by its time.
+    /// A gate or a hold was decided, by a person or by a timeout.
     Decided {
         opening: Waitpoint,
         decision: Verdict,
@@ -175,14 +175,14 @@ pub enum Event {
         name: SignalName,
         payload: Arc<Value>,
     },
-    /// A signal ended a wait. `kept`: it had been waiting, and is gone now.
+    /// A signal ended a wait. `kept`: the signal was one of the kept signals, and is removed from them.
     SignalTaken {
         opening: Waitpoint,
         name: SignalName,
         payload: Arc<Value>,
         kept: bool,
     },
-    /// How a step ended, and what that does.
+    /// The outcome of a step and its effect.
     StepEnded {
         at: StepAt,
         outcome: StepOutcome,
@@ -191,30 +191,31 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<ExecutionError>,
         effect: OutcomeEffect,
-        /// Where the cursor goes, in a routed scope that goes on.
+        /// The next step of the cursor, if the scope is routed and continues.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         route: Option<CursorRoute>,
-        /// The step that settles what this one could not merge. Its failure counts only if that one does not succeed.
+        /// The step that resolves the merge conflict of this one. The failure counts only if that step does not
+        /// succeed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         settler: Option<u32>,
     },
-    /// How a step ended in another run, as if it had in this one.
+    /// The end of a step in the run this one was forked from, applied to this run.
     StepReused(Box<StepReused>),
     CancelAsked {
         by: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// Someone who may not tried to say something. It changes nothing.
+    /// A caller without permission tried to change the run. It has no effect.
     Tampered {
         by: String,
         what: String,
     },
-    /// What was completed is taken back, in this order.
+    /// Completed steps are undone, in this order.
     UndoBegan {
         of: UndoWalk,
         targets: Vec<UndoTarget>,
-        /// Steps that were cut off and may have had an effect.
+        /// Steps that were interrupted or stopped and may have had an effect.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         uncertain: Vec<StepAt>,
     },
@@ -231,7 +232,7 @@ pub enum Event {
         of: UndoWalk,
         clean: bool,
     },
-    /// How the run ended.
+    /// The outcome of the run.
     RunDecided {
         status: RunStatus,
         #[serde(default, skip_serializing_if = "is_null")]
@@ -241,7 +242,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         degraded: bool,
         publish: Vec<Publication>,
-        /// When the run that retries this one is due.
+        /// The time at which the run that retries this one is due.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry: Option<Timestamp>,
     },
@@ -250,7 +251,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failed: Option<String>,
     },
-    /// Nothing is wanted any more.
+    /// The run needs nothing more.
     Closed,
     Quarantined {
         message: String,
@@ -261,7 +262,7 @@ pub(super) fn is_null(value: &Arc<Value>) -> bool {
     value.is_null()
 }
 
-/// Which part of a composite an instance is.
+/// The part of a composite that an instance runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InstancePart {
@@ -272,7 +273,7 @@ pub enum InstancePart {
     Call,
 }
 
-/// Why an instance starts nothing more.
+/// The reason why an instance starts nothing more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum HaltReason {
@@ -284,9 +285,9 @@ pub enum HaltReason {
     Cancelled {
         by: String,
     },
-    /// What is around it stopped, or a sibling failed.
+    /// An enclosing instance was halted, or a sibling failed.
     Outer,
-    /// The instance broke a limit.
+    /// The instance exceeded a limit.
     Limit {
         error: ExecutionError,
     },
@@ -304,25 +305,25 @@ pub struct InstanceEnd {
     pub degraded: bool,
 }
 
-/// How an attempt relates to the one before it.
+/// The relation of an attempt to the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptMode {
     Fresh,
-    /// The one before it failed, or it was held.
+    /// The previous attempt failed, or the step was held.
     Again,
-    /// The one before it was interrupted.
+    /// The previous attempt was interrupted.
     Rerun,
     Resume,
     Restore,
 }
 
-/// What a worker is given.
+/// The input of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttemptInput {
     pub inputs: Value,
-    /// The worker's instructions or arguments, filled in.
+    /// The evaluated instructions or arguments of the worker.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub texts: Vec<Value>,
 }
@@ -330,13 +331,13 @@ pub struct AttemptInput {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptStopReason {
-    /// Its instance was halted.
+    /// The instance was halted.
     Halted,
-    /// The step's own time is up.
+    /// The timeout of the step expired.
     Timeout,
 }
 
-/// What a step does next.
+/// The next attempt of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NextAction {
@@ -347,14 +348,14 @@ pub struct NextAction {
     pub stage: u32,
 }
 
-/// How a step ended.
+/// The outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepOutcome {
     Succeeded,
-    /// Its check still said incomplete, and that is an end.
+    /// The check still reports incomplete after the last iteration, and the policy accepts that as an end.
     Incomplete,
-    /// Its check still said incomplete, and that is a failure; or it stalled.
+    /// The check still reports incomplete after the last iteration, which is a failure; or it stalled.
     Exhausted,
     Failed(ErrorClass),
     Rejected,
@@ -366,11 +367,11 @@ pub enum StepOutcome {
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {
     Condition,
-    /// This step, on which it depends, did not satisfy it.
+    /// A dependency (this step) did not end in a way that satisfies it.
     Upstream(u32),
 }
 
-/// Where a cursor goes, in JSON a number or null for the end.
+/// The next target of a cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CursorRoute {
@@ -378,7 +379,7 @@ pub enum CursorRoute {
     End,
 }
 
-/// What went wrong, for people and for policies.
+/// An error, for people and for policies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecutionError {
@@ -386,18 +387,18 @@ pub struct ExecutionError {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     pub message: String,
-    /// The step it began at, when that is inside the one that carries it.
+    /// The step that caused it, if that is inside the step that carries the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<StepAt>,
 }
 
-/// What is undone together.
+/// The group of steps that one walk undoes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UndoWalk {
     /// A workflow.
     Workflow(InstanceIx),
-    /// The instances of a composite that is to be tried again.
+    /// The instances of a composite that is to be retried.
     Composite(StepAt),
 }
 

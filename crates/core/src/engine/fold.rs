@@ -1,11 +1,11 @@
-//! The small changes that events are made of: phases, slots, openings, deadlines.
+//! Primitive state changes that events are composed of: phases, slots, waitpoints, deadlines.
 
 use std::sync::Arc;
 
 use super::{
     InstanceIx, StepAt, UndoWalk, Waitpoint,
     state::{Deadline, InstanceState, RunState, StepState, VisitState, WaitpointKind, null},
-    transitions::StepPhase,
+    transitions::{StepPhase, can_follow},
 };
 use crate::{
     ir::{OutcomeEffect, StepKindSpec, StepPolicy, TimeoutScope},
@@ -13,14 +13,14 @@ use crate::{
     time::Timestamp,
 };
 
-/// A state that is being changed by an event at a time.
+/// A state to which an event is being applied, at a time.
 pub(super) struct StateFold<'a> {
     pub plan: &'a Plan,
     pub state: &'a mut RunState,
     pub now: Timestamp,
 }
 
-/// The steps of a new instance.
+/// Returns the steps of a new instance.
 pub(super) fn new_steps(entry: &ScopeEntry) -> Vec<StepState> {
     let step = |unmet: &u32| StepState {
         phase: StepPhase::Pending,
@@ -52,10 +52,11 @@ impl<'a> StateFold<'a> {
         Arc::make_mut(self.instance_mut(at.0).steps[at.1 as usize].more.get_or_insert_default())
     }
 
-    /// The only place where a phase changes.
+    /// Sets the phase of a step. No other code changes a phase.
     pub fn set_phase(&mut self, at: StepAt, phase: StepPhase) {
         let instance = &mut self.state.instances[at.0.0 as usize];
         let step = &mut instance.steps[at.1 as usize];
+        debug_assert!(can_follow(step.phase, phase), "{:?} cannot be followed by {phase:?}", step.phase);
         self.state.phases[step.phase as usize] -= 1;
         self.state.phases[phase as usize] += 1;
         instance.live -= u32::from(step.phase.is_live());
@@ -63,7 +64,7 @@ impl<'a> StateFold<'a> {
         step.phase = phase;
     }
 
-    /// A new visit begins, if the step is not in one.
+    /// Begins a new visit, unless the step is in one.
     pub fn begin_visit(&mut self, at: StepAt) {
         let now = self.now;
         let home = self.state.instance(at.0).home;
@@ -87,7 +88,7 @@ impl<'a> StateFold<'a> {
         self.instance_mut(home).executed += 1;
     }
 
-    /// The step waits for its slot, and with a slot for a worker.
+    /// Queues the step for a slot or, if it has one, for a worker.
     pub fn make_ready(&mut self, at: StepAt) {
         self.clear_retry(at);
         self.set_phase(at, StepPhase::Ready);
@@ -121,7 +122,7 @@ impl<'a> StateFold<'a> {
         }
     }
 
-    /// Gives the slot to the first step that waits for one.
+    /// Frees the slot of a step and gives it to the next step in the queue.
     pub fn free_slot(&mut self, at: StepAt) {
         let instance = self.instance_mut(at.0);
         let step = &mut instance.steps[at.1 as usize];
@@ -132,7 +133,7 @@ impl<'a> StateFold<'a> {
         self.offer_slots(at.0);
     }
 
-    /// Steps that wait for a slot or a worker and never had one are as if they had not arrived.
+    /// Resets ready steps that have not started to pending, as if they had not arrived.
     pub fn forget_unstarted(&mut self, ix: InstanceIx) {
         let range = StepAt(ix, 0)..=StepAt(ix, u32::MAX);
         let mut waiting: Vec<u32> = self.state.ready.range(range.clone()).map(|at| at.1).collect();
@@ -154,7 +155,7 @@ impl<'a> StateFold<'a> {
         self.offer_slots(ix);
     }
 
-    /// Slots that came free go to steps that wait for one.
+    /// Gives free slots to queued steps.
     fn offer_slots(&mut self, ix: InstanceIx) {
         let Some(limit) = self.scope_entry(ix).scope.concurrency else { return };
         while self.state.instance(ix).slots < limit
@@ -164,7 +165,7 @@ impl<'a> StateFold<'a> {
         }
     }
 
-    /// Nothing of the present visit waits for anything any more.
+    /// Removes the present visit from all queues and clears its deadlines and its waitpoint.
     pub fn clear_step(&mut self, at: StepAt) {
         self.state.ready.remove(&at);
         self.state.entering.remove(&at);
@@ -186,7 +187,7 @@ impl<'a> StateFold<'a> {
         }
     }
 
-    /// A try of a step is over: the time that was for it alone is not counted on.
+    /// Ends a try of a step. A deadline that applies to each try is removed.
     pub fn end_try(&mut self, at: StepAt) {
         if self.step_policy(at).timeout_per == TimeoutScope::Attempt {
             self.drop_step_deadline(at);
@@ -220,7 +221,8 @@ impl<'a> StateFold<'a> {
         }
     }
 
-    /// Who depends on a step that satisfies waits for one less; who settles its conflicts does so after any end.
+    /// Decrements the unmet count of dependents if the outcome satisfies them. A conflict resolver is decremented after
+    /// any outcome.
     pub fn satisfy_dependents(&mut self, at: StepAt, effect: OutcomeEffect) {
         let entry = self.scope_entry(at.0);
         let instance = self.instance_mut(at.0);
@@ -231,7 +233,7 @@ impl<'a> StateFold<'a> {
         }
     }
 
-    /// The walk whose present target is this step.
+    /// Returns the walk whose current target is this step.
     pub fn find_undo_walk(&self, at: StepAt) -> Option<UndoWalk> {
         self.state.undoing.get(&at).copied()
     }

@@ -1,8 +1,9 @@
-//! Fork: which results of a run a new one can begin with, so that it goes on from a step.
+//! Fork: selects the results of a run that a new run can start with, to continue from a given step.
 //!
-//! Owns the choice. Of a graph, what ended well enough to go on and neither is nor comes after the step; of a routed
-//! scope, what was visited before the step was first. What was undone, cancelled or made the run fail is done again,
-//! and so is what comes after that. Numbers are made anew, so that the fork needs nothing of the run it comes from.
+//! Owns the selection. In a graph, it keeps steps that ended well enough to continue and that neither are the given
+//! step nor come after it. In a routed scope, it keeps the visits before the first visit of the given step. Steps that
+//! were undone, cancelled or failed the run are rerun, and so are the steps after them. All numbers are assigned anew,
+//! so that the fork does not depend on the original run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,62 +17,62 @@ use crate::{
     plan::ScopeEntry,
 };
 
-/// What a fork begins with.
+/// The initial contents of a fork.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForkSeed {
     pub reused: Vec<ReusedResult>,
-    /// Attempts whose artifacts it needs: in the run that was read, and in the fork.
+    /// Attempts whose artifacts the fork needs: the id in the original run, and the id in the fork.
     pub attempts: Vec<(AttemptId, AttemptId)>,
     /// The steps whose results are reused, by id, in the order in which they ended.
     pub steps: Vec<String>,
-    /// Steps that had ended before and are done again all the same; with another plan, all that are done.
+    /// Steps that had ended and are rerun; with another plan, all steps that run.
     pub again: Vec<(String, RerunReason)>,
-    /// Steps of the run that another plan has not.
+    /// Steps of the original run that the new plan does not have.
     pub removed: Vec<String>,
 }
 
-/// Why a step that does not come after the one that was named is done again.
+/// The reason to rerun a step that does not come after the given one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RerunReason {
-    /// It was undone, or could not be.
+    /// The step was undone, or its undo failed.
     Undone,
-    /// How it ended made the run fail.
+    /// Its outcome failed the run.
     Failed,
     Cancelled,
-    /// What it could not merge is settled anew, for which it must be there.
+    /// Its merge conflict is resolved again, which requires the step to run again.
     Conflict,
-    /// It comes after one that is done again.
+    /// It comes after a step that is rerun.
     After,
-    /// It is defined in another way.
+    /// Its definition differs.
     Changed,
-    /// It reads parameters, or variables of the workflow, that have other values.
+    /// It reads parameters, or variables of the workflow, whose values differ.
     Inputs,
-    /// The agent or the tool that does it is set up in another way.
+    /// The settings of its agent or tool differ.
     Settings,
-    /// The run that is forked had no such step.
+    /// The original run has no such step.
     New,
     /// It had not ended.
     NotDone,
-    /// Someone named it.
+    /// The user named it.
     Asked,
 }
 
-/// Why there is no such fork.
+/// The reason why a fork is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForkRefusal {
-    #[error("the run is not over")]
+    #[error("the run has not ended")]
     NotOver,
-    #[error("there is no step `{step}` in it")]
+    #[error("there is no step `{step}`")]
     Unknown { step: String, known: Vec<String> },
-    #[error("`{step}` is inside of `{outer}`, which is done as a whole")]
+    #[error("`{step}` is inside `{outer}`, which can only be rerun as a whole")]
     Inside { step: String, outer: String },
-    #[error("the run never came to `{step}`")]
+    #[error("the run never reached `{step}`")]
     Never { step: String },
 }
 
 impl ReusableResults {
-    /// What a fork of this run from a step begins with.
+    /// Returns the initial contents of a fork of this run from a step.
     pub fn fork_from_step(&self, from: &str) -> Result<ForkSeed, ForkRefusal> {
         if self.state.phase != RunPhase::Closed {
             return Err(ForkRefusal::NotOver);
@@ -99,7 +100,7 @@ impl ReusableResults {
         self.plan.definition.scope(self.plan.definition.root().root)
     }
 
-    /// The step of the root that someone means.
+    /// Finds the root step that a text names.
     fn find_root_step(&self, text: &str) -> Result<u32, ForkRefusal> {
         let entry = self.root_scope();
         let by_id = |id: &str| (0..).zip(&entry.scope.steps).find(|(_, step)| step.id.as_str() == id);
@@ -125,7 +126,7 @@ impl ReusableResults {
         self.plan.definition.scope(self.state.instance(at.0).scope).step(at.1).id.as_str()
     }
 
-    /// The step of the root that this one is inside of.
+    /// Returns the root step that contains this one.
     fn outermost_step(&self, mut at: StepAt) -> u32 {
         while let Some(parent) = self.state.instance(at.0).parent {
             at = parent;
@@ -133,7 +134,7 @@ impl ReusableResults {
         at.1
     }
 
-    /// Why a visit cannot be taken as it is.
+    /// Returns the reason why a visit cannot be reused, if there is one.
     pub(super) fn visit_rerun_reason(&self, end: &VisitEnd) -> Option<RerunReason> {
         let effect = end.step.effect;
         if self.is_undone(end, true) {
@@ -147,7 +148,7 @@ impl ReusableResults {
         }
     }
 
-    /// Whether something of a visit was undone: with the run, or by a workflow that was called in it.
+    /// True if any part of a visit was undone: with the run, or (`with_run` false) by a workflow that was called in it.
     fn is_undone(&self, end: &VisitEnd, with_run: bool) -> bool {
         let home = self.state.instance(end.step.at.0).home == InstanceIx::ROOT;
         let own = home == with_run && self.undone.contains(&end.step.at);
@@ -162,7 +163,8 @@ impl ReusableResults {
         self.ends.get(&instance).map_or(&[], Vec::as_slice)
     }
 
-    /// Of a routed scope: the visits before the first of this step. None: there was none.
+    /// Selects from a routed scope the visits before the first visit of this step. Returns `None` if it was never
+    /// visited.
     fn choose_routed_results<'a>(&self, ends: &'a [VisitEnd], step: u32) -> Option<ReuseChoice<'a>> {
         let first = *self.reached.get(&step)?;
         let before = ends.iter().take_while(|end| end.seq < first);
@@ -175,14 +177,14 @@ impl ReusableResults {
                 Some(_) => {}
             }
         }
-        // Who settles what the last could not merge is not among them.
+        // The step that resolves the conflict of the last visit is not among the kept ones.
         if let Some(last) = kept.pop_if(|end| end.step.settler.is_some()) {
             again.insert(0, (last.step.at.1, RerunReason::Conflict));
         }
         Some((kept, again))
     }
 
-    /// Of a graph: the ends of steps that neither are this one nor come after it.
+    /// Selects from a graph the ends of steps that neither are this step nor come after it.
     fn choose_graph_results<'a>(&self, ends: &'a [VisitEnd], step: u32) -> ReuseChoice<'a> {
         let entry = self.root_scope();
         let count = entry.scope.steps.len();
@@ -217,10 +219,10 @@ impl ReusableResults {
     }
 }
 
-/// What is taken over, and what had ended and is not.
+/// The visits that are reused, and the steps that had ended and are rerun.
 type ReuseChoice<'a> = (Vec<&'a VisitEnd>, Vec<(u32, RerunReason)>);
 
-/// Marks these steps and all that come after them.
+/// Marks these steps and all steps that depend on them.
 pub(super) fn mark_downstream(entry: &ScopeEntry, marked: &mut [bool], mut rest: Vec<u32>) {
     while let Some(step) = rest.pop() {
         if !std::mem::replace(&mut marked[step as usize], true) {
@@ -229,10 +231,10 @@ pub(super) fn mark_downstream(entry: &ScopeEntry, marked: &mut [bool], mut rest:
     }
 }
 
-/// Gives instances the numbers that they have in the fork.
+/// Assigns the numbers that instances and steps have in the fork.
 pub(super) struct ForkRenumbering<'a> {
     past: &'a ReusableResults,
-    /// The numbers of the root's steps, before and now.
+    /// The numbers of the root's steps: old to new.
     mapped: &'a BTreeMap<u32, u32>,
     numbers: BTreeMap<InstanceIx, InstanceIx>,
     reused: Vec<ReusedResult>,
@@ -253,7 +255,7 @@ impl<'a> ForkRenumbering<'a> {
         (renumber.reused, renumber.attempts)
     }
 
-    /// The instances that are taken over with a visit: not those of a call that has undone itself.
+    /// Returns the instances that are reused with a visit. Instances of a call that undid itself are left out.
     fn reused_children(&self, end: &'a VisitEnd) -> &'a [InstanceIx] {
         if self.past.is_undone(end, false) { &[] } else { &end.children }
     }
@@ -271,7 +273,7 @@ impl<'a> ForkRenumbering<'a> {
             self.reuse_instance(*child);
             self.past.instance_ends(*child).iter().for_each(|end| self.reuse_step(end));
         }
-        let at = self.renumber_step(end.step.at).expect("what is taken over has its number");
+        let at = self.renumber_step(end.step.at).expect("a reused step has a number");
         let attempt = end.step.attempt.map(|attempt| AttemptId { at, ..attempt });
         self.attempts.extend(end.step.attempt.zip(attempt));
         let error = end.step.error.as_ref().map(|error| self.renumber_error(error));
@@ -292,7 +294,7 @@ impl<'a> ForkRenumbering<'a> {
         let end =
             InstanceEnd { error: end.error.as_ref().map(|error| self.renumber_error(error)), ..end.clone() };
         self.reused.push(ReusedResult::Instance(Box::new(InstanceReused {
-            parent: self.renumber_step(parent).expect("what is around it has its number"),
+            parent: self.renumber_step(parent).expect("the parent of a reused instance has a number"),
             part,
             input: (part == InstancePart::Call).then(|| instance.input.clone()),
             env: instance.env.clone(),
@@ -301,7 +303,7 @@ impl<'a> ForkRenumbering<'a> {
         })));
     }
 
-    /// Returns the route and the settler of a visit, in the numbers of the fork.
+    /// Returns the route and the conflict resolver of a visit, in the numbers of the fork.
     fn renumber_links(&self, end: &VisitEnd) -> (Option<CursorRoute>, Option<u32>) {
         let StepReused { at, route, settler, .. } = &end.step;
         let now = |step: u32| match at.0 {

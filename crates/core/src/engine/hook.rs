@@ -1,4 +1,4 @@
-//! A hook as it is to be done: its expressions worked out against the run.
+//! Hooks with their expressions evaluated against the run.
 
 use serde_json::Value;
 
@@ -9,15 +9,15 @@ use crate::{
     plan::Plan,
 };
 
-/// What a hook wants done, with nothing left to work out.
+/// A hook action whose expressions are evaluated.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EvaluatedHook {
     Notify { channel: String, message: Option<Value> },
     Run { program: String, arguments: Vec<Value> },
 }
 
-/// The hook of a number, as the root of the run sees things now. None: the workflow has no such hook, or the run has not
-/// begun.
+/// Evaluates the hook with this number, in the environment of the root instance. Returns `None` if the workflow has no
+/// such hook, or if the run has not started.
 pub fn evaluate_hook(
     plan: &Plan,
     state: &RunState,

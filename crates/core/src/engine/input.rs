@@ -1,4 +1,4 @@
-//! What can be said to a run.
+//! Inputs of a run.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// An input, when it came, and how many workers may be started because of it.
+/// An input, its time, and the number of workers that may be started because of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimedInput {
@@ -25,17 +25,17 @@ pub struct TimedInput {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum RunInput {
-    /// The run begins.
+    /// Starts the run.
     Start(Box<RunStart>),
-    /// The run begins with results of another.
+    /// Starts the run with results of another one.
     Fork { start: Box<RunStart>, reused: Vec<ReusedResult> },
-    /// The host died and is back; nothing that was in flight is.
+    /// The host restarted after a crash; no attempt is in flight any more.
     Recover,
-    /// Only the grant.
+    /// No input, only a grant of workers.
     Capacity,
     /// An attempt ended.
     Finished { attempt: AttemptId, report: AttemptReport },
-    /// Someone answered a gate or a hold.
+    /// A person decided a gate or a hold.
     Decide {
         opening: Waitpoint,
         decision: Verdict,
@@ -43,15 +43,15 @@ pub enum RunInput {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// Something happened outside.
+    /// A signal from outside the run.
     Signal {
         name: SignalName,
         payload: Arc<Value>,
-        /// The one wait that it is for.
+        /// The only wait that the signal is for.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to: Option<StepAt>,
     },
-    /// The host keeps a ready step from starting.
+    /// The host holds a ready step.
     Hold {
         step: StepAt,
         reason: HoldReason,
@@ -66,21 +66,21 @@ pub enum RunInput {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// Something that was to be published is, or never will be.
+    /// A publication succeeded, or failed for good.
     Published {
         item: Publication,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failed: Option<String>,
     },
-    /// What could not be undone is to be tried again.
+    /// Retries the undos that failed.
     RetryUndo { by: String },
-    /// Someone who may not, such as a worker, tried to say something. They were refused; this is only noted.
+    /// A caller without permission, such as a worker, tried to change the run and was refused. This only records it.
     Tampered { by: String, what: String },
-    /// The run's own state makes no sense; it is set aside.
+    /// The state of the run is inconsistent; the run is quarantined.
     Break { message: String },
 }
 
-/// Who a run is. Its parameters are in the plan.
+/// The identity of a run. Its parameters are in the plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunStart {
@@ -88,9 +88,9 @@ pub struct RunStart {
     /// The run that this one retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<RunId>,
-    /// Which try at the whole this is, counted from 1.
+    /// The number of this try of the whole workflow, counted from 1.
     pub attempt: u32,
-    /// What expressions read as `context`.
+    /// The value that expressions read as `context`.
     #[serde(default)]
     pub context: Value,
     /// The run whose results this one begins with.
@@ -98,58 +98,58 @@ pub struct RunStart {
     pub forked_from: Option<ForkOrigin>,
 }
 
-/// Where a fork comes from.
+/// The run and the step that a fork starts from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForkOrigin {
     pub run: RunId,
-    /// The first step that is done again, by its id.
+    /// The first step that is rerun, by its id.
     pub step: String,
 }
 
 impl RunStart {
-    /// The first try at a run that comes from no other.
+    /// Creates the first try of a run that is not a fork.
     pub fn new(run: RunId) -> RunStart {
         RunStart { run, retry_of: None, attempt: 1, context: Value::Null, forked_from: None }
     }
 }
 
-/// How an attempt ended and what it used up.
+/// The end of an attempt and its cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttemptReport {
     pub end: AttemptEnd,
     #[serde(default, skip_serializing_if = "Cost::is_zero")]
     pub cost: Cost,
-    /// What was looked at of the step's evidence, in its order.
+    /// The results of checking the step's evidence, in declaration order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proofs: Vec<EvidenceResult>,
-    /// Who did it, where that was not who the step names.
+    /// The agent that did the work, if it is not the one that the step names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
 impl AttemptReport {
-    /// By whom the step names, with nothing to be proven.
+    /// Creates a report without evidence, by the agent that the step names.
     pub fn new(end: AttemptEnd, cost: Cost) -> AttemptReport {
         AttemptReport { end, cost, proofs: Vec::new(), by: None }
     }
 }
 
-/// Whether one piece of a step's evidence is there.
+/// The result of checking one piece of evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EvidenceResult {
-    /// What had to be so.
+    /// The requirement.
     pub what: String,
     pub holds: bool,
-    /// What was found, such as the end of what a command printed.
+    /// The observation, such as the end of a command's output.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub found: String,
 }
 
 impl EvidenceResult {
-    /// Cut to what is kept.
+    /// Truncates the texts to the limits of the journal.
     pub(super) fn into_bounded(self) -> EvidenceResult {
         let cut = |text: String, most: usize| match text.char_indices().nth(most) {
             Some((end, _)) => text[..end].to_owned(),
@@ -176,7 +176,7 @@ pub enum AttemptEnd {
         reasons: Vec<String>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fingerprints: Vec<String>,
-        /// The end of its output, where it gave its finding without reasons of its own form.
+        /// The end of its output, if the check did not give its reasons in the structured form.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<CheckOutput>,
     },
@@ -185,35 +185,35 @@ pub enum AttemptEnd {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         code: Option<String>,
         message: String,
-        /// When it makes sense to try again.
+        /// The earliest time at which a retry makes sense.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_at: Option<Timestamp>,
     },
-    /// The work is done, and what it changed does not fit what others changed meanwhile.
+    /// The work is done, but its changes conflict with changes that others made meanwhile.
     Unmerged {
         output: Arc<Value>,
         message: String,
     },
     TimedOut,
-    /// It was told to stop and did.
+    /// The worker was told to stop and did.
     Stopped,
-    /// The host died under it.
+    /// The host crashed during the attempt.
     Interrupted,
-    /// It could not begin or go on until someone or some time allows it.
+    /// The attempt cannot start or continue until a person or a time allows it.
     Blocked {
         reason: HoldReason,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Timestamp>,
         message: String,
     },
-    /// Who did it cannot go on, and another takes over at once.
+    /// The agent cannot continue, and another one takes over at once.
     HandedOver {
         to: String,
         message: String,
     },
 }
 
-/// The end of what a check printed or answered. Shown to people and to the next iteration; no rule reads it.
+/// The end of the output of a check. It is shown to people and to the next iteration; no rule reads it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckOutput {
@@ -225,7 +225,7 @@ pub struct CheckOutput {
 }
 
 impl CheckOutput {
-    /// The end of a text: the last whole lines that are kept of it.
+    /// Keeps the end of a text: as many of its last whole lines as the limit allows.
     pub fn new(status: Option<i32>, text: &str) -> CheckOutput {
         let text = text.trim();
         let over = text.len().saturating_sub(limits::CHECK_OUTPUT_BYTES);
@@ -235,7 +235,8 @@ impl CheckOutput {
         CheckOutput { status, text: whole.to_owned() }
     }
 
-    /// The line for a person: the first of a script, and the last of an answer, which has the decision.
+    /// Returns one line for people: the first line of a script's output, or the last line of an answer, which holds the
+    /// decision.
     pub fn headline(&self) -> Option<&str> {
         let mut lines = self.text.lines().map(str::trim).filter(|line| !line.is_empty());
         if self.status.is_some() { lines.next() } else { lines.next_back() }
@@ -251,9 +252,9 @@ impl CheckOutput {
 pub enum CheckFinding {
     Complete,
     Incomplete,
-    /// The checker ended well and said nothing that can be read.
+    /// The check succeeded, but its finding cannot be read.
     Undecided,
-    /// The work cannot go on without a person.
+    /// The work cannot continue without a person.
     Blocked,
 }
 
@@ -264,7 +265,7 @@ pub enum Verdict {
     Reject,
 }
 
-/// Who decides, as the host knows them.
+/// The person who decides, as authenticated by the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionActor {
@@ -273,7 +274,7 @@ pub struct DecisionActor {
     pub roles: Vec<String>,
 }
 
-/// What was spent: tokens, and money in millionths where it is known.
+/// A cost: tokens, and money in millionths of a dollar if known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cost {
@@ -296,15 +297,15 @@ impl Cost {
     }
 }
 
-/// Something to make known outside, once or more, to the same effect.
+/// An effect outside the run that is published. Publishing is idempotent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Publication {
     /// A hook of the workflow, by its number.
     Hook(u32),
-    /// The files that the workflow gives.
+    /// The files that the workflow exports.
     Files,
-    /// The context folder's last state.
+    /// The final state of the context folder.
     Context,
     /// The run that retries this one.
     Retry,

@@ -1,7 +1,7 @@
-//! The journal's rows: one batch of events for each append, chained by hash.
+//! Journal rows: one batch of events for each append, chained by hash.
 //!
-//! Owns the form of a row and the check that rows follow one another. Refuses to know where they are kept. The JSON of
-//! a row is versioned; a reader refuses what is newer than itself.
+//! Owns the form of a row and the check that rows follow one another. Does not know where rows are stored. The JSON of
+//! a row is versioned; a reader rejects rows of a newer version.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::{plan::ContentHash, time::Timestamp};
 /// The version of rows that this code writes.
 pub const VERSION: u32 = 1;
 
-/// What one append adds to a journal.
+/// The row that one append adds to a journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JournalBatch {
@@ -19,11 +19,11 @@ pub struct JournalBatch {
     /// The number of its first event, counted from 0.
     pub seq: u64,
     pub records: Vec<JournalRecord>,
-    /// The hash of the row before it and of its own records.
+    /// The hash of the previous row and of this row's records.
     pub chain: ContentHash,
 }
 
-/// An event and when it was decided.
+/// An event and the time at which it was decided.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JournalRecord {
@@ -31,14 +31,14 @@ pub struct JournalRecord {
     pub event: Event,
 }
 
-/// Why rows are not a journal.
+/// The reason why rows are not a valid journal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
     #[error("row {seq} was written by a newer version ({version}; this one reads up to {VERSION})")]
     Newer { seq: u64, version: u32 },
-    #[error("row {found} follows event {expected}: something is missing or there twice")]
+    #[error("row {found} follows event {expected}: a row is missing or duplicated")]
     Gap { expected: u64, found: u64 },
-    #[error("row {seq} is not what was written: its hash does not fit")]
+    #[error("row {seq} is corrupted: its hash does not match")]
     Chain { seq: u64 },
     #[error("row {seq} has no event")]
     Empty { seq: u64 },
@@ -52,13 +52,13 @@ impl JournalBatch {
         JournalBatch { version: VERSION, seq, records, chain }
     }
 
-    /// Whether this row follows these many events that end with this hash.
+    /// Checks that this row follows `events` events whose last row has the hash `before`.
     pub fn check(&self, events: u64, before: ContentHash) -> Result<(), JournalError> {
         self.check_place(events)?;
         self.check_chain(hash_records(self.seq, before, &self.records))
     }
 
-    /// The same, where the records are at hand as they were written: those need not be written again to be hashed.
+    /// Same as `check`, for records that are available as they were written, so that they are not serialised again.
     pub fn check_written(
         &self,
         events: u64,
@@ -74,7 +74,7 @@ impl JournalBatch {
         if chain == self.chain { Ok(()) } else { Err(JournalError::Chain { seq: self.seq }) }
     }
 
-    /// Whether this row can be read, and follows these many events.
+    /// Checks that this row has a readable version and follows `events` events.
     pub(super) fn check_place(&self, events: u64) -> Result<(), JournalError> {
         let JournalBatch { version, seq, .. } = *self;
         if version > VERSION {

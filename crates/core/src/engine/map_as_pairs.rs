@@ -1,4 +1,4 @@
-//! A map as a list of pairs, for keys that are no text and so no keys of JSON.
+//! Serialises a map as a list of pairs, for keys that are not strings and so cannot be JSON keys.
 
 use std::collections::BTreeMap;
 

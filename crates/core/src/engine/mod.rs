@@ -1,8 +1,8 @@
-//! The state machine: what an input means for a run, and what the world should be doing because of it.
+//! The state machine: decides the events that follow from an input, and the work that the host should be doing.
 //!
-//! Owns the rules of `docs/design/semantics.md`. Refuses to know clocks, disks, processes, and which format a plan
-//! came from. `decide` turns a stimulus into events, one file in `verbs` for each thing that can happen; `apply` folds
-//! an event into the state; `transitions` is the table of what is legal; the `Driver` is the loop around them.
+//! Owns the rules of `docs/design/semantics.md`. Does not know clocks, disks, processes, or the format that a plan came
+//! from. `decide` turns an input into events, with one file in `verbs` for each kind of event; `apply` folds an event
+//! into the state; `transitions` is the table of legal transitions; the `Driver` is the loop around them.
 
 mod address;
 mod apply;

@@ -1,10 +1,10 @@
-//! Why an input changes nothing.
+//! Refusals: the reasons why an input changes nothing.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{ir::Approver, time::Timestamp};
 
-/// No, and why. A refused input leaves no trace in the run.
+/// The reason why an input was refused. A refused input leaves no trace in the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Refusal {
@@ -14,7 +14,7 @@ pub enum Refusal {
     AlreadyStarted,
     #[error("the run is over")]
     Ended,
-    #[error("the run was set aside because its state makes no sense: {message}")]
+    #[error("the run was set aside because its state is inconsistent: {message}")]
     Quarantined { message: String },
     #[error("there is no such attempt")]
     UnknownAttempt,
@@ -22,12 +22,12 @@ pub enum Refusal {
     LateResult,
     #[error("only a check has a finding")]
     WrongReport,
-    #[error("there is no such opening")]
+    #[error("there is no such waitpoint")]
     UnknownOpening,
     #[error("decided already by {by} at {}", super::format_utc(*at))]
     AlreadyDecided { by: String, at: Timestamp },
     #[error(
-        "{by} approved it already, at {}; {given} of {quorum} approvals are there, and the next has to be by somebody else",
+        "{by} already approved it at {}; {given} of {quorum} approvals are given, and the next must come from another person",
         super::format_utc(*at)
     )]
     ApprovedAlready { by: String, at: Timestamp, given: u32, quorum: u32 },
@@ -39,17 +39,17 @@ pub enum Refusal {
     NotAllowed { by: String, step: String, approvers: Vec<Approver> },
     #[error("no step of this workflow waits for that signal")]
     UnknownSignal,
-    #[error("too many signals are waiting to be taken")]
+    #[error("too many signals are waiting to be delivered")]
     TooManySignals,
     #[error("that step is not waiting for this signal")]
     NotWaiting,
-    #[error("it does not fit the outputs that `{step}` declares: {message}; the step goes on waiting")]
+    #[error("it does not match the declared outputs of `{step}`: {message}; the step keeps waiting")]
     OutputInvalid { step: String, message: String },
     #[error("there is no such step")]
     UnknownStep,
     #[error("only a step that is ready to start can be held")]
     NotReady,
-    #[error("this is not to be published now")]
+    #[error("this publication is not pending")]
     NotPublishing,
     #[error("nothing is left to undo")]
     NothingToUndo,
@@ -57,7 +57,7 @@ pub enum Refusal {
 
 fn describe_approvers(approvers: &[Approver]) -> String {
     if approvers.is_empty() {
-        return "somebody who may decide, and nobody is named".to_owned();
+        return "an approver, and none is named".to_owned();
     }
     let names: Vec<String> = approvers
         .iter()

@@ -1,7 +1,7 @@
-//! Reload: which results of a run a fork with another plan can begin with.
+//! Reload: selects the results of a run that a fork with another plan can start with.
 //!
-//! Owns the comparison. A result stands if its step is defined, given and set up as it was, ended well enough, and follows
-//! only what stands. Steps are known by their ids; their numbers may be others.
+//! Owns the comparison. A result is kept if the definition, the inputs and the settings of its step are unchanged, the
+//! step ended well enough, and all steps before it are kept. Steps are matched by id; their numbers may differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,9 +17,9 @@ use crate::{
 };
 
 impl ReusableResults {
-    /// Returns the start of a fork with another plan: the results of steps that have the same definition and the same inputs
-    /// in both. `from` names a step that runs again in any case; `is_set_up_anew` says of a step of the new plan whether its
-    /// agent or tool has other settings.
+    /// Returns the initial contents of a fork with another plan: the results of steps that have the same definition and
+    /// the same inputs in both. `from` names a step that is rerun in any case; `is_set_up_anew` is true for a step of
+    /// the new plan whose agent or tool has other settings.
     pub fn fork_with_plan(
         &self,
         plan: &Plan,
@@ -53,7 +53,7 @@ impl ReusableResults {
         Ok(ForkSeed { reused, attempts, steps, again, removed })
     }
 
-    /// The numbers that steps of the root have in another scope: those of the same id.
+    /// Maps the numbers of the root's steps to those of the steps with the same id in another scope.
     fn map_steps(&self, entry: &ScopeEntry) -> BTreeMap<u32, u32> {
         let numbers: BTreeMap<&str, u32> =
             (0..).zip(&entry.scope.steps).map(|(i, step)| (step.id.as_str(), i)).collect();
@@ -61,7 +61,7 @@ impl ReusableResults {
         own.filter_map(|(i, step)| Some((i, *numbers.get(step.id.as_str())?))).collect()
     }
 
-    /// The reason to run a step of the new plan, apart from the steps before it. None: its result stands.
+    /// Returns the reason to rerun a step of the new plan, apart from the steps before it. `None`: its result is kept.
     fn step_rerun_reason(
         &self,
         reload: &ReloadRequest<'_>,
@@ -113,7 +113,7 @@ impl ReusableResults {
         InputChanges { parameters, variables }
     }
 
-    /// Returns true if the step has the same implicit successor in a scope of the same shape.
+    /// True if the step has the same implicit successor in a scope of the same shape.
     fn has_same_successor(&self, reload: &ReloadRequest<'_>, old: u32, new: u32) -> bool {
         let definition = &reload.plan.definition;
         let (before, now) = (self.root_scope(), definition.scope(definition.root().root));
@@ -124,7 +124,7 @@ impl ReusableResults {
         before.is_routed() == now.is_routed() && next(before, old) == next(now, new)
     }
 
-    /// Of a graph: the results that stand, and all steps of the new plan that are done.
+    /// Selects from a graph the results to keep, and all steps of the new plan that run.
     fn reload_graph_results<'a>(
         &self,
         reload: &ReloadRequest<'_>,
@@ -155,7 +155,8 @@ impl ReusableResults {
         (ends.iter().filter(|end| stands(&again, end)).collect(), again)
     }
 
-    /// Of a routed scope: the visits before the first that does not stand, and what was visited from there on.
+    /// Selects from a routed scope the visits before the first one that cannot be kept, and the steps visited from
+    /// there on.
     fn reload_routed_results<'a>(
         &self,
         reload: &ReloadRequest<'_>,
@@ -187,10 +188,10 @@ impl ReusableResults {
     }
 }
 
-/// The plan with which a run is forked, where that is not its own.
+/// A fork with a plan that differs from that of the original run.
 struct ReloadRequest<'a> {
     plan: &'a Plan,
-    /// A step that is done again in any case.
+    /// A step that is rerun in any case.
     from: Option<&'a str>,
     is_set_up_anew: &'a dyn Fn(&Step) -> bool,
 }
@@ -198,11 +199,11 @@ struct ReloadRequest<'a> {
 /// The differences between the inputs of two plans.
 struct InputChanges {
     parameters: BTreeSet<String>,
-    /// The variables of the workflow, which all of its steps have.
+    /// True if variables of the workflow differ; all of its steps have them.
     variables: bool,
 }
 
-/// Adds all that comes after these steps.
+/// Adds all steps that come after these.
 fn add_downstream(entry: &ScopeEntry, again: &mut BTreeMap<u32, RerunReason>) {
     let mut marked = vec![false; entry.scope.steps.len()];
     mark_downstream(entry, &mut marked, again.keys().copied().collect());

@@ -1,7 +1,7 @@
-//! What a run came to, step by step, as its journal tells it: what a fork of it may begin with.
+//! The results of a run, step by step, read from its journal for a fork.
 //!
-//! Owns the reading. Every end of every visit is kept with what is known of how it came to that, because the state has
-//! only the last. Refuses to choose: `fork` does.
+//! Owns the reading. The end of every visit is kept with the details of its attempts and decisions, because the state
+//! holds only the last visit. Does not select results: `fork` does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use super::{
 };
 use crate::plan::{ContentHash, Plan};
 
-/// Fed with every row of a run in order.
+/// The results read so far. It is fed every row of a run in order.
 #[derive(Debug)]
 pub struct ReusableResults {
     pub(super) plan: Plan,
     pub(super) state: RunState,
     chain: ContentHash,
-    /// How the steps of each instance ended, in that order.
+    /// The ends of visits of each instance, in the order in which they ended.
     pub(super) ends: BTreeMap<InstanceIx, Vec<VisitEnd>>,
-    /// When each step of the root was first reached, in events.
+    /// The number of events at which each root step was first reached.
     pub(super) reached: BTreeMap<u32, u64>,
-    /// What was taken back, or could not be.
+    /// Steps that were undone or whose undo failed.
     pub(super) undone: BTreeSet<StepAt>,
-    /// The last attempt at the work of each step.
+    /// The last main attempt of each step.
     attempts: BTreeMap<StepAt, AttemptId>,
     decided: BTreeMap<StepAt, String>,
 }
@@ -33,14 +33,14 @@ pub struct ReusableResults {
 pub(super) struct VisitEnd {
     /// The number of its event.
     pub seq: u64,
-    /// The numbers in it are those of the run that is read.
+    /// The end of the step, in the numbers of the original run.
     pub step: StepReused,
-    /// The instances of its last try.
+    /// The instances of the last try.
     pub children: Vec<InstanceIx>,
 }
 
 impl ReusableResults {
-    /// Of a run of this plan, of which nothing has been read.
+    /// Creates an empty reader for a run of this plan.
     pub fn new(plan: Plan) -> ReusableResults {
         ReusableResults {
             plan,
@@ -54,7 +54,7 @@ impl ReusableResults {
         }
     }
 
-    /// The run as it was read.
+    /// The state after the rows read so far.
     pub fn state(&self) -> &RunState {
         &self.state
     }

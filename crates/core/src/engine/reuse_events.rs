@@ -1,4 +1,4 @@
-//! What a run takes over from the one that it was forked from, as its journal holds it.
+//! Journal events for the results that a fork takes over from the original run.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{ir::OutcomeEffect, time::Timestamp};
 
-/// An instance of the run that this one was forked from. Its number is the next one, and it is over.
+/// An instance of the original run. It takes the next number, and it has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstanceReused {
@@ -21,13 +21,13 @@ pub struct InstanceReused {
     pub input: Option<Arc<Value>>,
     #[serde(default, skip_serializing_if = "is_null")]
     pub env: Arc<Value>,
-    /// Why it started nothing more, if it was halted.
+    /// The reason why it was halted, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<HaltReason>,
     pub end: InstanceEnd,
 }
 
-/// A result of the run that this one was forked from. Comes after the instances of the same visit.
+/// The end of a step in the original run. It follows the instances of the same visit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepReused {
@@ -40,13 +40,13 @@ pub struct StepReused {
     pub effect: OutcomeEffect,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<CursorRoute>,
-    /// The step that settled what it could not merge.
+    /// The step that resolved its merge conflict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settler: Option<u32>,
-    /// The last attempt at its work, under its name in this run: what it gave is kept under that.
+    /// The last main attempt, with its id in this run; its artifacts are stored under that id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
-    /// How many attempts it had by then, over all iterations and visits.
+    /// The number of attempts up to this end, over all iterations and visits.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempts: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ pub struct StepReused {
     /// The items of an each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<Arc<Value>>,
-    /// Who decided at it.
+    /// The person who decided the gate or the hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,7 +62,7 @@ pub struct StepReused {
     pub ended: Timestamp,
 }
 
-/// What a run takes over from another.
+/// A result that a fork takes over from the original run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReusedResult {

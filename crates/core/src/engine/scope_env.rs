@@ -1,4 +1,4 @@
-//! What expressions see: the names of a scope instance, looked up in the state.
+//! The environment of expressions: the names visible from a scope instance, looked up in the state.
 
 use std::borrow::Cow;
 
@@ -12,14 +12,14 @@ use crate::{
     time::Timestamp,
 };
 
-/// The names as seen from one instance.
+/// The environment of one instance.
 pub(super) struct ScopeEnv<'a> {
     pub plan: &'a Plan,
     pub state: &'a RunState,
     pub instance: InstanceIx,
-    /// A step whose output is this, whatever the state says: the visit that is being undone.
+    /// A step and the output to use for it instead of the one in the state: the visit that is being undone.
     pub own: Option<(StepAt, &'a Value)>,
-    /// A loop that has not made a pass yet; what is inside it cannot be known.
+    /// A loop before its first pass; the steps inside it have no values yet.
     pub before: Option<StepAt>,
 }
 
@@ -80,7 +80,8 @@ impl<'a> ScopeEnv<'a> {
         self.lookup_step_part(StepAt(ix, place.step), part)
     }
 
-    /// The instance inside a step whose steps can be named from outside: a lane, or a loop's last pass.
+    /// Returns the instance inside a step whose steps can be referenced from outside: a lane, or the last pass of a
+    /// loop.
     fn find_visible_instance(&self, holder: StepAt, which: u32) -> Option<InstanceIx> {
         let children = &self.state.visit_state(holder)?.children;
         let scope = self.plan.definition.scope(self.state.instance(holder.0).scope);
@@ -112,7 +113,7 @@ impl<'a> ScopeEnv<'a> {
         }
     }
 
-    /// The list and the place in it of the innermost item around this instance.
+    /// Returns the list of the innermost each around this instance, and the index of the item in it.
     fn find_item(&self) -> Option<(&Vec<Value>, u32)> {
         let mut ix = self.instance;
         loop {
@@ -134,7 +135,7 @@ impl<'a> ScopeEnv<'a> {
     }
 }
 
-/// What expressions read as `run`.
+/// Builds the value that expressions read as `run`.
 pub(super) fn build_run_value(start: &RunStart, started: Timestamp) -> Value {
     json!({
         "id": start.run.as_str(),
@@ -144,7 +145,7 @@ pub(super) fn build_run_value(start: &RunStart, started: Timestamp) -> Value {
     })
 }
 
-/// What expressions read as `workflow`.
+/// Builds the value that expressions read as `workflow`.
 pub(super) fn build_workflow_value(plan: &Plan, scope: crate::plan::ScopeIx) -> Value {
     let workflow = &plan.definition.workflow_containing(scope).workflow;
     json!({
@@ -155,7 +156,7 @@ pub(super) fn build_workflow_value(plan: &Plan, scope: crate::plan::ScopeIx) -> 
     })
 }
 
-/// A time as people write it in UTC, to the second.
+/// Formats a time in UTC (RFC 3339), to the second.
 pub fn format_utc(time: Timestamp) -> String {
     let seconds = time.0.div_euclid(1_000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
@@ -163,8 +164,8 @@ pub fn format_utc(time: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3_600, second / 60 % 60, second % 60)
 }
 
-/// The date that is this many days after the first of 1970. Counts in years that begin in March, so that the leap day
-/// is the last day of a year.
+/// Returns the date that is this many days after 1970-01-01. Years are counted from March, so that the leap day is the
+/// last day of a year.
 fn date_from_days(days: i64) -> (i64, i64, i64) {
     let days = days.saturating_add(719_468);
     let era = days.div_euclid(146_097);

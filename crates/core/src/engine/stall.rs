@@ -1,10 +1,10 @@
-//! When two findings of a check are the same finding.
+//! Comparison of the findings of a completion check, to detect a stall.
 
 use std::collections::BTreeSet;
 
 use crate::plan::ContentHash;
 
-/// What identifies a finding: its fingerprints, or its reasons where it has none. None: it cannot be compared.
+/// Hashes a finding: its fingerprints, or its reasons if it has none. Returns `None` if the finding cannot be compared.
 pub(super) fn hash_finding(reasons: &[String], fingerprints: &[String]) -> Option<ContentHash> {
     let (kind, notes) =
         if fingerprints.is_empty() { ("reason", reasons) } else { ("fingerprint", fingerprints) };

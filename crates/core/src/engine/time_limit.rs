@@ -1,4 +1,4 @@
-//! How long an attempt may take.
+//! The time limit of an attempt.
 
 use super::AttemptRole;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     time::Millis,
 };
 
-/// The time limit of one attempt of a step, by what it is for.
+/// Returns the time limit of one attempt of a step, by role.
 pub(super) fn attempt_time_limit(step: &Step, role: AttemptRole) -> Option<Millis> {
     let StepKindSpec::Work(work) = &step.kind else {
         return step.undo.as_ref().and_then(|undo| undo.timeout).filter(|_| role == AttemptRole::Undo);

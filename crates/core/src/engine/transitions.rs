@@ -1,13 +1,13 @@
-//! What is legal: one table of a step's phases and what each input does in them.
+//! The transition table: the phases of a step, and the effect of each input in each phase.
 //!
-//! Every pair is an arrow or a refusal; there is no third. The simulator offers every input in every phase, checks
-//! that the engine did what stands here, and fails when a pair never occurred.
+//! Every pair of phase and input has a rule. The simulator sends every input in every phase, checks the engine against
+//! this table, and fails if a pair never occurred.
 
 use serde::{Deserialize, Serialize};
 
 use super::{RunInput, RunPhase};
 
-/// Where a step is.
+/// The phase of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepPhase {
@@ -15,32 +15,32 @@ pub enum StepPhase {
     Pending,
     /// Waits for a slot or a worker.
     Ready,
-    /// Kept until someone or some time releases it.
+    /// Held until a person or a time releases it.
     Held,
-    /// Its work is being done.
+    /// The main attempt is running.
     Running,
-    /// Its check is being done.
+    /// The check is running.
     Checking,
-    /// Its summary is being made.
+    /// The summary is running.
     Summing,
-    /// Waits until it is time to try again.
+    /// Waits until a retry is due.
     Backoff,
-    /// A gate that is open.
+    /// An open gate.
     Gated,
-    /// A wait that is open.
+    /// An open wait.
     Waiting,
     /// A composite with instances inside.
     Inside,
-    /// Told to stop, not known to have.
+    /// Told to stop, but not yet reported as stopped.
     Stopping,
-    /// A composite whose failed instances are undone before it is tried again.
+    /// A composite whose failed instances are undone before a retry.
     Unwinding,
-    /// Over.
+    /// Ended.
     Done,
-    /// Being taken back.
+    /// Being undone.
     Undoing,
     Undone,
-    /// Could not be taken back.
+    /// Could not be undone.
     Stuck,
 }
 
@@ -64,7 +64,7 @@ impl StepPhase {
         StepPhase::Stuck,
     ];
 
-    /// Whether something of the step still has to end.
+    /// True if the step has arrived and has not ended.
     pub fn is_live(self) -> bool {
         !matches!(
             self,
@@ -73,35 +73,62 @@ impl StepPhase {
     }
 }
 
-/// What can be said to a step.
+/// Returns true if a step can go directly from one phase to another. One input may take a step through several phases;
+/// [`step_transition`] says where it ends up.
+pub fn can_follow(from: StepPhase, to: StepPhase) -> bool {
+    use StepPhase as P;
+    match from {
+        P::Pending => matches!(to, P::Ready | P::Held | P::Gated | P::Waiting | P::Inside | P::Done),
+        P::Ready => {
+            matches!(to, P::Pending | P::Held | P::Running | P::Checking | P::Summing | P::Inside | P::Done)
+        }
+        P::Held | P::Backoff => matches!(to, P::Ready | P::Done),
+        P::Running | P::Checking => {
+            matches!(to, P::Ready | P::Held | P::Backoff | P::Stopping | P::Done)
+        }
+        P::Summing => matches!(to, P::Ready | P::Held | P::Stopping | P::Done),
+        P::Gated | P::Waiting | P::Stopping => to == P::Done,
+        P::Inside => matches!(to, P::Backoff | P::Unwinding | P::Done),
+        P::Unwinding => matches!(to, P::Backoff | P::Done),
+        // A later visit begins, or the step is undone.
+        P::Done => {
+            matches!(to, P::Ready | P::Held | P::Gated | P::Waiting | P::Inside | P::Done | P::Undoing)
+        }
+        P::Undoing => matches!(to, P::Undone | P::Stuck | P::Done),
+        // An undo walk that is retried may undo it again.
+        P::Undone | P::Stuck => to == P::Undoing,
+    }
+}
+
+/// Inputs as seen by a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransitionInput {
-    /// The attempt in flight ended, well or with a check's finding.
+    /// The attempt in flight succeeded, or a check reported its finding.
     Succeeded,
     Failed,
     TimedOut,
     Stopped,
     Interrupted,
     Blocked,
-    /// Another takes the attempt over.
+    /// Another agent takes over the attempt.
     HandedOver,
-    /// An attempt of this step that is not in flight ended.
+    /// An attempt of this step ended that is not in flight.
     Late,
-    /// Its opening was answered; without one, an opening it had.
+    /// Its waitpoint was answered; if none is open, one that it had.
     Approved,
     Rejected,
-    /// A signal for this step alone.
+    /// A signal addressed to this step.
     Signalled,
     /// The host holds it.
     Held,
-    /// Time passed; something of this step may be due.
+    /// Time passed; a deadline of this step may be due.
     Woken,
     /// The run is cancelled.
     Cancelled,
-    /// Workers can be had.
+    /// Workers are available.
     Granted,
-    /// The host came back after a crash.
+    /// The host restarted after a crash.
     Recovered,
 }
 
@@ -126,20 +153,21 @@ impl TransitionInput {
     ];
 }
 
-/// What an input does to a step.
+/// The effect of an input on a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransitionRule {
-    /// It goes to one of these phases, or stays in its own if that is among them.
+    /// The step goes to one of these phases, or stays in its own if it is listed.
     To(&'static [StepPhase]),
-    /// It is refused.
+    /// The input is refused.
     Refused,
-    /// There is no way to say this to a step in this phase: an input names an attempt or an opening, and it has none.
+    /// The input cannot occur in this phase: it names an attempt or a waitpoint, and the step has none.
     Unsayable,
 }
 
-/// The table. Read a row as: in this phase, told this, the next phase is one of those.
+/// The table. A row reads: in this phase, after this input, the next phase is one of these.
 ///
-/// An input that is not about one step reaches all: it can end some, and others arrive or are stopped because of that.
+/// An input that is not addressed to one step reaches all of them: it can end some, and others arrive or are stopped as
+/// a consequence.
 pub fn step_transition(phase: StepPhase, told: TransitionInput) -> TransitionRule {
     use StepPhase::{
         Backoff, Checking, Done, Gated, Held, Inside, Pending, Ready, Running, Stopping, Stuck, Summing,
@@ -177,7 +205,7 @@ pub fn step_transition(phase: StepPhase, told: TransitionInput) -> TransitionRul
             | TransitionInput::Blocked
             | TransitionInput::HandedOver,
         ) => To(&[Done]),
-        // Another visit of the same step may be the next to be undone.
+        // The walk may continue with another visit of the same step.
         (Undoing, TransitionInput::Succeeded) => To(&[Undone, Undoing, Stuck, Done]),
         (
             Undoing,
@@ -199,11 +227,10 @@ pub fn step_transition(phase: StepPhase, told: TransitionInput) -> TransitionRul
             | TransitionInput::HandedOver,
         ) => Unsayable,
 
-        // An attempt that is over stays over.
+        // The result of an attempt that has ended is refused.
         (_, TransitionInput::Late) => Refused,
 
-        // Answers open what is open and nothing else.
-        // One of several approvals leaves it open.
+        // A decision is accepted only at an open waitpoint. One of several approvals leaves it open.
         (Held, TransitionInput::Approved) => To(&[Ready, Held]),
         (Held, TransitionInput::Rejected) => To(&[Done]),
         (Gated, TransitionInput::Approved) => To(&[Done, Gated]),
@@ -212,11 +239,11 @@ pub fn step_transition(phase: StepPhase, told: TransitionInput) -> TransitionRul
         (Waiting, TransitionInput::Signalled) => To(&[Done]),
         (_, TransitionInput::Signalled) => Refused,
 
-        // The host holds what has not started.
+        // The host can hold only a step that has not started.
         (Ready, TransitionInput::Held) => To(&[Held]),
         (_, TransitionInput::Held) => Refused,
 
-        // A run that is cancelled stops what works and ends what waits.
+        // A cancelled run stops running steps and ends waiting ones.
         (Pending, TransitionInput::Cancelled) => To(&[Pending]),
         (Ready, TransitionInput::Cancelled) => To(&[Pending, Done]),
         (Held | Backoff | Gated | Waiting, TransitionInput::Cancelled) => To(&[Done]),
@@ -228,12 +255,12 @@ pub fn step_transition(phase: StepPhase, told: TransitionInput) -> TransitionRul
         (Undone, TransitionInput::Cancelled) => To(&[Undone, Undoing]),
         (Stuck, TransitionInput::Cancelled) => To(&[Stuck]),
 
-        // After a crash nothing is in flight.
+        // After a crash no attempt is in flight.
         (Running, TransitionInput::Recovered) => To(&[Ready, Held, Backoff, Done, Stopping]),
         (Checking | Summing, TransitionInput::Recovered) => To(&[Ready, Held, Stopping]),
         (Stopping, TransitionInput::Recovered) => To(&[Done]),
 
-        // What time and workers move, and what follows from that.
+        // Transitions caused by time and available workers, and their consequences.
         (Pending, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
             To(&[Pending, Ready, Held, Gated, Waiting, Done])
         }
@@ -275,7 +302,7 @@ pub fn step_transition(phase: StepPhase, told: TransitionInput) -> TransitionRul
     }
 }
 
-/// What can be said to a run, without what it is about.
+/// The kinds of inputs of a run, without their contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputKind {
@@ -333,8 +360,8 @@ impl InputKind {
     }
 }
 
-/// What an input does to a run, by where the run is. `To` without a phase: accepted, or refused because of what it is
-/// about.
+/// Returns the effect of an input on a run, by the phase of the run. `To` without a phase: accepted, or refused because
+/// of the contents of the input.
 pub fn run_transition(phase: RunPhase, asked: InputKind) -> TransitionRule {
     use TransitionRule::{Refused, To};
     match (phase, asked) {
@@ -349,5 +376,46 @@ pub fn run_transition(phase: RunPhase, asked: InputKind) -> TransitionRule {
         (RunPhase::Decided, InputKind::Published) => To(&[]),
         (RunPhase::Closed, InputKind::RetryUndo) => To(&[]),
         (RunPhase::Decided | RunPhase::Closed, _) => Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The phases that can be reached from a phase in any number of steps, and the phase itself.
+    fn reachable(from: StepPhase) -> BTreeSet<StepPhase> {
+        let mut found = BTreeSet::from([from]);
+        loop {
+            let next: BTreeSet<StepPhase> = StepPhase::ALL
+                .into_iter()
+                .filter(|to| found.iter().any(|from| *from == *to || can_follow(*from, *to)))
+                .collect();
+            if next == found {
+                return found;
+            }
+            found = next;
+        }
+    }
+
+    #[test]
+    fn every_rule_leads_to_phases_that_can_follow() {
+        for phase in StepPhase::ALL {
+            let reachable = reachable(phase);
+            for input in TransitionInput::ALL {
+                let TransitionRule::To(phases) = step_transition(phase, input) else { continue };
+                let wrong: Vec<_> = phases.iter().filter(|to| !reachable.contains(to)).collect();
+                assert!(wrong.is_empty(), "{phase:?} after {input:?}: {wrong:?} cannot follow");
+            }
+        }
+    }
+
+    #[test]
+    fn a_gate_does_not_run() {
+        assert!(can_follow(StepPhase::Gated, StepPhase::Done));
+        assert!(!can_follow(StepPhase::Gated, StepPhase::Running));
+        assert!(!can_follow(StepPhase::Undone, StepPhase::Ready));
     }
 }

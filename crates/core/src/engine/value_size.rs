@@ -1,8 +1,8 @@
-//! How large a value is, without writing it out.
+//! The approximate size of a value, computed without serialising it.
 
 use serde_json::Value;
 
-/// Whether the JSON of a value is about this many bytes at most. Stops counting when it is not.
+/// True if the JSON of a value takes about `most` bytes at most. Stops counting at the limit.
 pub(super) fn fits_within(value: &Value, most: usize) -> bool {
     let mut left = most;
     let mut rest = vec![value];
@@ -36,7 +36,8 @@ mod tests {
         assert!(fits_within(&json!("x".repeat(98)), 100));
         assert!(!fits_within(&json!("x".repeat(99)), 100));
         assert!(!fits_within(&json!({"k".repeat(200): [1, 2, 3]}), 100));
-        // Brackets, commas and quotes count: two and a number, a key of one letter with its quotes, colon and comma.
+        // Brackets, commas and quotes count: an array takes 2 bytes and 1 for each item, a number 8, a one-letter key
+        // 5.
         for (value, size) in
             [(json!([]), 2), (json!([1]), 11), (json!({}), 2), (json!({"k": 1}), 15), (json!(""), 2)]
         {

@@ -1,4 +1,4 @@
-//! What the world should be doing now.
+//! The work that the host should be doing now.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{AttemptId, AttemptInput, AttemptMode, Publication};
 use crate::time::{Millis, Timestamp};
 
-/// The wanted world. Whatever is in flight and not here is to be stopped.
+/// The wanted work. The host stops attempts in flight that are not listed here.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WantedWork {
@@ -19,14 +19,14 @@ pub struct WantedWork {
     pub wake: Option<Timestamp>,
 }
 
-/// A worker's task, beside what the plan says of its step.
+/// The task of a worker, in addition to the definition of its step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttemptAssignment {
     pub given: Arc<AttemptInput>,
     pub mode: AttemptMode,
     pub stage: u32,
-    /// How long the attempt may take, by a clock that does not jump.
+    /// The time limit of the attempt, measured with a monotonic clock.
     pub limit: Option<Millis>,
 }
 

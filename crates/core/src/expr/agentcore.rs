@@ -1,12 +1,12 @@
-//! Owns how expressions are written in what Skein adds to AgentCore workflows: the values that a step is given and that a
-//! workflow gives. The format itself has none.
+//! Owns the expression syntax of Skein's extensions to AgentCore workflows: the inputs of a step and the result of a
+//! workflow. AgentCore itself has no expressions.
 //!
 //! | written | reads |
 //! |---|---|
-//! | `input.x` | what the workflow was given |
+//! | `input.x` | the workflow's input |
 //! | `steps.NAME.output.x` | that step's output |
 //!
-//! Refuses to know which steps exist: [`Expr::reads`] tells the caller.
+//! Does not know which steps exist: [`Expr::reads`] lists the references for the caller to check.
 
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ const WANTS_OUTPUT: &str = "write `steps.`, a step's name, then `.output`";
 const TEMPLATE: ExprDialect =
     ExprDialect { dollar: false, digits: true, rich: true, chains: false, resolve, equated: |_, _| {} };
 
-/// Reads a structured value, each string of which may have `${{ }}` in it.
+/// Parses a structured value; each of its strings may contain `${{ }}`.
 pub fn parse_value(value: &Value) -> Result<Expr, ExprParseError> {
     let string = |text: &str| template::parse_template(text, TEMPLATE);
     ExprValueReader { string: &string, verbatim: |_| None, guards_keys: true }.read(value)

@@ -1,13 +1,14 @@
-//! Owns how expressions are written in AIP-15 workflows: conditions, and `$` paths as values.
+//! Owns the expression syntax of AIP-15 workflows: conditions, and `$` paths as values.
 //!
 //! | written | reads |
 //! |---|---|
 //! | `$input.x`, `$workflow.inputs.x` | the run's inputs |
 //! | `$steps.ID.x` | that step's output |
 //! | `$steps.ID.outputs.x` | the same, through a key `outputs` if the output has one |
-//! | `$item.x`, `$index` | the surrounding map's element and its place |
+//! | `$item.x`, `$index` | the surrounding map's element and its index |
 //!
-//! Refuses to know which steps exist and whether a map surrounds the text: [`Expr::reads`] tells the caller.
+//! Does not know which steps exist or whether a map surrounds the text: [`Expr::reads`] lists the references for the
+//! caller to check.
 
 use serde_json::Value;
 
@@ -27,18 +28,17 @@ const NAMESPACES: &[&str] = &["$input", "$workflow.inputs", "$steps", "$item", "
 const DIALECT: ExprDialect =
     ExprDialect { dollar: true, digits: true, rich: false, chains: true, resolve, equated: |_, _| {} };
 
-/// Reads a `when` or a `while`.
+/// Parses a `when` or a `while`.
 pub fn parse_condition(text: &str) -> Result<Expr, ExprParseError> {
     let node = parse::parse_expression(text, (0, text.len()), DIALECT)?;
     let span = node.span();
     Expr::new(text.to_owned(), node).map_err(|error| ExprParseError::new(error, span))
 }
 
-/// Reads a step's `inputs`, a `result`, or any part of them.
+/// Parses a step's `inputs`, a `result`, or any part of them.
 ///
-/// A string that starts with `$` is one path, and one that starts with `$$` is text with one `$` less. An
-/// object of exactly `kind: literal` and `value` stands for that value untouched. All else is literal, `${{`
-/// included.
+/// A string that starts with `$` is one path. A string that starts with `$$` is text with one `$` removed. An object of
+/// exactly `kind: literal` and `value` stands for that value unchanged. Everything else is literal, including `${{`.
 pub fn parse_value(value: &Value) -> Result<Expr, ExprParseError> {
     ExprValueReader { string: &parse_string, verbatim, guards_keys: false }.read(value)
 }

@@ -1,10 +1,10 @@
-//! Owns the tree that all surfaces parse to, and its JSON. Refuses to know any surface's spelling and any
-//! value.
+//! Owns the expression tree that all dialects parse to, and its JSON encoding. Does not know any dialect's syntax or
+//! any value.
 //!
 //! # The JSON
 //!
-//! An expression is `{"source": TEXT, "node": NODE}`. A node is an object whose `op` says what it is, with a
-//! `span` of `[start, end]` into the nearest enclosing `source`:
+//! An expression is `{"source": TEXT, "node": NODE}`. A node is an object whose `op` names its operation, with a `span`
+//! of `[start, end]` into the nearest enclosing `source`:
 //!
 //! | `op` | other fields |
 //! |---|---|
@@ -31,14 +31,14 @@ use super::literal_value::LiteralValue;
 use super::shape::{self, ExprShapeError};
 use super::span::ExprSpan;
 
-/// A parsed expression: a tree and the text it came from. Every value of this type is within the bounds.
+/// A parsed expression: a tree and its source text. Every value of this type is within the bounds.
 ///
-/// Apart, because most places for an expression have none, and shared, because it never changes.
+/// Behind a pointer, because most fields for an expression are empty. Shared, because an expression never changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "ExprParts")]
 pub struct Expr(Arc<ExprParts>);
 
-/// What it is made of, and what decoding reads before the bounds are checked.
+/// The contents of an expression, as decoded before the bounds are checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExprParts {
@@ -55,19 +55,19 @@ impl TryFrom<ExprParts> for Expr {
 }
 
 impl Expr {
-    /// The only way to an expression: whatever made the tree, it is within the bounds afterwards.
+    /// The checked constructor: rejects a tree that is out of bounds, however it was built.
     pub(super) fn new(source: impl Into<Box<str>>, node: ExprNode) -> Result<Self, ExprShapeError> {
         let expr = Expr::new_unchecked(source, node);
         shape::check_shape(&expr)?;
         Ok(expr)
     }
 
-    /// One that cannot be out of bounds, or a part of something that is checked as a whole.
+    /// Builds an expression that cannot be out of bounds, or a part of one that is checked as a whole.
     pub(super) fn new_unchecked(source: impl Into<Box<str>>, node: ExprNode) -> Self {
         Expr(Arc::new(ExprParts { source: source.into(), node }))
     }
 
-    /// The text that was parsed; empty for literals, for objects and arrays, and for what a program made.
+    /// The text that was parsed. Empty for literals, objects, arrays and expressions built by a program.
     pub fn source(&self) -> &str {
         &self.0.source
     }
@@ -77,12 +77,12 @@ impl Expr {
         &self.0.node
     }
 
-    /// The parts by themselves, which may be put together to something else.
+    /// Returns the parts, from which another expression can be built.
     pub(super) fn into_parts(self) -> ExprParts {
         Arc::unwrap_or_clone(self.0)
     }
 
-    /// The value, if nothing needs to be looked up or worked out.
+    /// The value, if the expression needs no lookup and no evaluation.
     pub fn as_literal(&self) -> Option<&LiteralValue> {
         match self.node() {
             ExprNode::Literal { value, .. } => Some(value),
@@ -91,18 +91,18 @@ impl Expr {
     }
 }
 
-/// Where a reference starts: the canonical namespaces, which an environment answers.
+/// The root of a reference: one of the canonical namespaces, whose value an environment provides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReferenceRoot {
-    /// What the run was given: inputs, parameters, the trigger's payload.
+    /// The run's input: inputs, parameters, the trigger's payload.
     Input,
-    /// Something about another step.
+    /// A property of another step.
     Step {
         id: Box<str>,
         part: StepProperty,
     },
-    /// The element of the surrounding map or fan-out, and its place from zero.
+    /// The element of the surrounding map or fan-out; `Index` is its index from zero.
     Item,
     Index,
     Context,
@@ -111,7 +111,7 @@ pub enum ReferenceRoot {
     Workflow,
 }
 
-/// Which thing about a step.
+/// The property of a step that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepProperty {
@@ -155,7 +155,7 @@ pub enum ExprNode {
         span: ExprSpan,
         root: ReferenceRoot,
         path: Box<[String]>,
-        /// The text had an `outputs` segment before `path`, which counts only if the output has such a key.
+        /// True if the text had an `outputs` segment before `path`. It counts only if the output has such a key.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         lenient_outputs: bool,
     },
@@ -203,7 +203,7 @@ pub enum ExprNode {
     },
 }
 
-/// A run of text, or an expression whose value is spelled out in its place.
+/// Literal text, or an expression whose value is inserted in its place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TemplatePiece {
@@ -230,7 +230,7 @@ impl ExprNode {
 }
 
 impl CompareOp {
-    /// As it is written.
+    /// The operator as it is written.
     pub fn sign(self) -> &'static str {
         match self {
             CompareOp::Eq => "==",
@@ -247,7 +247,7 @@ impl ExprFunction {
     pub(super) const ALL: [ExprFunction; 4] =
         [ExprFunction::Length, ExprFunction::Contains, ExprFunction::ToJson, ExprFunction::FromJson];
 
-    /// As it is written.
+    /// The name as it is written.
     pub fn name(self) -> &'static str {
         match self {
             ExprFunction::Length => "length",
@@ -257,7 +257,7 @@ impl ExprFunction {
         }
     }
 
-    /// How many arguments it takes.
+    /// The number of arguments.
     pub fn arity(self) -> usize {
         if self == ExprFunction::Contains { 2 } else { 1 }
     }

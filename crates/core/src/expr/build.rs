@@ -1,5 +1,5 @@
-//! Owns making expressions in Rust, without text. Knows no surface; what is made has no source and empty
-//! spans.
+//! Owns the construction of expressions in Rust, without text. Does not know any dialect. The expressions have no
+//! source and empty spans.
 
 use serde_json::Value;
 
@@ -9,17 +9,17 @@ use super::literal_value::LiteralValue;
 use super::shape::ExprShapeError;
 use super::span::ExprSpan;
 
-/// How many bytes one byte of a text can be in JSON.
+/// Maximum JSON bytes of one byte of text.
 const LONGEST_ESCAPE: usize = "\\u0000".len();
 
 const NOWHERE: ExprSpan = ExprSpan { start: 0, end: 0 };
 
-/// All but references may be out of bounds, and say so.
+/// Constructors. All but those of references return an error if the expression is out of bounds.
 impl Expr {
-    /// A value as it is, never looked into for expressions.
+    /// A literal value, which is never searched for expressions.
     pub fn literal(value: impl Into<Value>) -> Result<Self, ExprShapeError> {
         let value = LiteralValue::from(value.into());
-        // Most are short texts, and even with all of it escaped such a one is within every bound.
+        // Most literals are short texts. Even with every byte escaped, such a text is within every bound.
         let is_short = value.as_str().is_some_and(|text| text.len() < MAX_TEXT / LONGEST_ESCAPE - 1);
         let node = ExprNode::Literal { span: NOWHERE, value };
         if is_short { Ok(Expr::new_unchecked("", node)) } else { build_expr(node) }
@@ -35,7 +35,7 @@ impl Expr {
         Expr::reference(ReferenceRoot::Step { id: id.into(), part: StepProperty::Output }, path)
     }
 
-    /// A field of anything that can be referred to.
+    /// A field of any root.
     pub fn reference<S: Into<String>>(root: ReferenceRoot, path: impl IntoIterator<Item = S>) -> Self {
         let path = path.into_iter().map(Into::into).collect();
         let node = ExprNode::Ref { span: NOWHERE, root, path, lenient_outputs: false };
@@ -55,7 +55,7 @@ impl Expr {
         build_expr(ExprNode::Array { span: NOWHERE, items: items.into_iter().collect() })
     }
 
-    /// One string of several values; literal strings are the text between them.
+    /// A string of several values; literal strings are the text between them.
     pub fn template(pieces: impl IntoIterator<Item = Expr>) -> Result<Self, ExprShapeError> {
         let piece = |expr: Expr| match strip_source(expr) {
             ExprNode::Literal { value: LiteralValue::Text(text), .. } => TemplatePiece::Text(text.into()),
@@ -64,28 +64,27 @@ impl Expr {
         build_expr(ExprNode::Template { span: NOWHERE, pieces: pieces.into_iter().map(piece).collect() })
     }
 
-    /// Whether `of` does not count as true.
+    /// True if `of` is not truthy.
     pub fn negate(of: Expr) -> Result<Self, ExprShapeError> {
         build_expr(ExprNode::Not { span: NOWHERE, of: Box::new(strip_source(of)) })
     }
 
-    /// The first operand that does not count as true, or the last; at least two.
+    /// The first operand that is not truthy, or else the last. Takes at least two.
     pub fn all(of: impl IntoIterator<Item = Expr>) -> Result<Self, ExprShapeError> {
         build_expr(ExprNode::And { span: NOWHERE, of: of.into_iter().map(strip_source).collect() })
     }
 
-    /// The first operand that counts as true, or the last; at least two.
+    /// The first operand that is truthy, or else the last. Takes at least two.
     pub fn any(of: impl IntoIterator<Item = Expr>) -> Result<Self, ExprShapeError> {
         build_expr(ExprNode::Or { span: NOWHERE, of: of.into_iter().map(strip_source).collect() })
     }
 
-    /// A comparison.
     pub fn compare(by: CompareOp, left: Expr, right: Expr) -> Result<Self, ExprShapeError> {
         let (left, right) = (Box::new(strip_source(left)), Box::new(strip_source(right)));
         build_expr(ExprNode::Compare { span: NOWHERE, by, left, right })
     }
 
-    /// `then` if `test` counts as true, and `otherwise` if not.
+    /// `then` if `test` is truthy, otherwise `otherwise`.
     pub fn cond(test: Expr, then: Expr, otherwise: Expr) -> Result<Self, ExprShapeError> {
         let (test, then, otherwise) =
             (Box::new(strip_source(test)), Box::new(strip_source(then)), Box::new(strip_source(otherwise)));
@@ -109,15 +108,15 @@ fn build_expr(node: ExprNode) -> Result<Expr, ExprShapeError> {
     Expr::new(String::new(), node)
 }
 
-/// The tree without its source. Spans would point into a text that is no longer there.
+/// Returns the tree without its source. Clears its spans, which would point into a text that is gone.
 fn strip_source(expr: Expr) -> ExprNode {
     let mut node = expr.into_parts().node;
     clear_spans(&mut node);
     node
 }
 
-/// Bounded, since the tree was part of an expression. Objects and arrays hold expressions that keep their
-/// own.
+/// Recursion is bounded, since the tree was part of an expression. Objects and arrays hold whole expressions, which
+/// keep their spans.
 fn clear_spans(node: &mut ExprNode) {
     match node {
         ExprNode::Literal { span, .. }

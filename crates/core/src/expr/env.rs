@@ -1,4 +1,4 @@
-//! Owns what the evaluator asks of its surroundings. Knows no run, no step and no store.
+//! Owns the evaluator's interface to its environment. Does not know runs, steps or the store.
 
 use std::borrow::Cow;
 
@@ -6,17 +6,17 @@ use serde_json::Value;
 
 use super::ast::ReferenceRoot;
 
-/// Where references find their values.
+/// The source of the values of references.
 pub trait ExprEnv {
     fn lookup(&self, root: &ReferenceRoot) -> RootLookup<'_>;
 }
 
-/// What became of a reference's root.
+/// The result of looking up the root of a reference.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RootLookup<'a> {
     Found(Cow<'a, Value>),
-    /// It has no value and will have none: it reads as null.
+    /// The root has no value and will have none; it reads as null.
     Absent,
-    /// It may have a value later, so that no answer would be right now.
+    /// The root may have a value later, so no answer would be correct now.
     NotYet,
 }

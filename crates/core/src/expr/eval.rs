@@ -1,7 +1,7 @@
-//! Owns working a tree out to a value. Total: a value or an error, in bounded time and memory, whatever the
-//! data.
+//! Owns the evaluation of a tree to a value. Evaluation is total: it returns a value or an error, in bounded time and
+//! memory, for any data.
 //!
-//! Text that comes from data is data: nothing here looks into it for expressions.
+//! Text from data is data: it is never searched for expressions.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -19,13 +19,13 @@ use super::size::{JsonSize, measure_json, text_bytes};
 use super::span::ExprSpan;
 
 impl Expr {
-    /// The value, with its type.
+    /// Evaluates the expression to a value and keeps its type.
     pub fn eval(&self, env: &dyn ExprEnv) -> Result<Value, EvalError> {
         let mut machine = ExprEvaluator { env, meter: FuelMeter::new() };
         Ok(machine.eval_whole(self)?.0)
     }
 
-    /// Whether the value counts as true: all do but null, false, zero and what is empty.
+    /// Evaluates the expression to true if its value is truthy: not null, false, zero or empty.
     pub fn eval_bool(&self, env: &dyn ExprEnv) -> Result<bool, EvalError> {
         let mut machine = ExprEvaluator { env, meter: FuelMeter::new() };
         Ok(ops::is_truthy(&*machine.eval_node(self.node())?))
@@ -38,11 +38,11 @@ pub(super) struct ExprEvaluator<'e> {
     pub meter: FuelMeter,
 }
 
-/// Values stay where they are until a result is made of them.
+/// A value that is borrowed until a result is built from it.
 pub(super) type EvalValue<'e> = Cow<'e, Value>;
 
 impl<'e> ExprEvaluator<'e> {
-    /// A finished value and its size, for which parts are measured once, however deep they end up.
+    /// Returns a finished value and its size. Each part is measured once, however deep it ends up.
     fn eval_whole(&mut self, expr: &'e Expr) -> Result<(Value, JsonSize), EvalError> {
         let span = expr.node().span();
         let (value, size) = match expr.node() {
@@ -144,7 +144,7 @@ impl<'e> ExprEvaluator<'e> {
         Ok(reached.unwrap_or(Cow::Owned(Value::Null)))
     }
 
-    /// The first operand whose truth is `wanted`, or else the last; operands after it are not worked out.
+    /// Returns the first operand whose truth is `wanted`, or else the last. Later operands are not evaluated.
     fn eval_logical(&mut self, of: &'e [ExprNode], wanted: bool) -> Result<EvalValue<'e>, EvalError> {
         let mut value = bool_value(!wanted);
         for operand in of {
@@ -204,7 +204,7 @@ impl<'e> ExprEvaluator<'e> {
         Ok(Cow::Owned(Value::String(text)))
     }
 
-    /// A value as text among other text: strings as they are, null as nothing, the rest as JSON.
+    /// Returns a value as text within a template: strings as they are, null as nothing, the rest as JSON.
     fn eval_to_text(&mut self, node: &'e ExprNode) -> Result<Cow<'e, str>, EvalError> {
         match self.eval_node(node)? {
             Cow::Borrowed(Value::String(text)) => Ok(Cow::Borrowed(text)),
@@ -215,7 +215,7 @@ impl<'e> ExprEvaluator<'e> {
     }
 }
 
-/// Compact JSON, once it is known to fit and is paid for.
+/// Returns compact JSON, after checking that it fits and charging for it.
 pub(super) fn write_json(value: &Value, meter: &mut FuelMeter, span: ExprSpan) -> Result<String, EvalError> {
     let too_large = || EvalError::new(EvalErrorKind::TooLarge, span);
     let size = measure_json(value, MAX_RESULT).ok_or_else(too_large)?;
@@ -236,7 +236,7 @@ fn check_size(size: JsonSize, span: ExprSpan) -> Result<(), EvalError> {
     Err(EvalError::new(kind, span))
 }
 
-/// A container's size with one more member, checked at once so that nothing grows past the bound first.
+/// Returns a container's size with one more member. Checked at once, so that nothing grows past the bound first.
 fn grow_size(size: JsonSize, member: JsonSize, around: usize, span: ExprSpan) -> Result<JsonSize, EvalError> {
     let grown = JsonSize {
         bytes: size.bytes + member.bytes + around,

@@ -1,4 +1,4 @@
-//! Owns what can go wrong while an expression is evaluated. Knows nothing of what is done about it.
+//! Owns the errors of evaluation. Does not know how they are handled.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -8,14 +8,14 @@ use super::bounds::{FUEL, MAX_RESULT, MAX_VALUE_DEPTH};
 use super::pointer;
 use super::span::ExprSpan;
 
-/// Why an expression has no value, and where.
+/// The reason why an expression has no value, and its location.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{kind}")]
 pub struct EvalError {
     pub kind: EvalErrorKind,
-    /// Within the source of the expression that `at` points to.
+    /// The span within the source of the expression that `at` points to.
     pub span: ExprSpan,
-    /// JSON pointer to that expression within the value being made; empty for the whole.
+    /// JSON pointer to that expression within the value being built; empty for the whole.
     pub at: String,
 }
 
@@ -33,7 +33,7 @@ pub enum EvalErrorKind {
     TooLarge,
     #[error("the value nests more than {MAX_VALUE_DEPTH} deep")]
     TooDeep,
-    #[error("the work takes more than {FUEL} steps")]
+    #[error("the evaluation takes more than {FUEL} steps")]
     OutOfFuel,
 }
 
@@ -42,19 +42,19 @@ impl EvalError {
         EvalError { kind, span, at: String::new() }
     }
 
-    /// The same error, seen from one level further out.
+    /// Returns the same error with `segment` prepended to its pointer.
     pub(super) fn prefix_pointer(mut self, segment: &str) -> Self {
         self.at = pointer::prepend_segment(segment, &self.at);
         self
     }
 
-    /// Whether the same expression may have a value later.
+    /// True if the same expression may have a value later.
     pub fn is_not_yet(&self) -> bool {
         matches!(self.kind, EvalErrorKind::NotYet(_))
     }
 }
 
-/// A value's type, as messages say it.
+/// Returns the type of a value, as messages name it.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -71,7 +71,7 @@ impl std::fmt::Display for ReferenceRoot {
         let word = match self {
             ReferenceRoot::Input => "the input",
             ReferenceRoot::Item => "the item",
-            ReferenceRoot::Index => "the item's place",
+            ReferenceRoot::Index => "the item's index",
             ReferenceRoot::Context => "the context",
             ReferenceRoot::Env => "the environment",
             ReferenceRoot::Run => "the run",

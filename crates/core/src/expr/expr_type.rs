@@ -1,4 +1,4 @@
-//! Owns what is known of a value before there is one, and whether it fits. Knows no expression.
+//! Owns the static types of values, and the check of whether one fits another. Does not know expressions.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,13 +7,13 @@ use std::{
 
 use serde_json::Value;
 
-/// How deep a schema is followed; what lies below is [`ExprType::Any`].
+/// Maximum schema levels that are followed; anything deeper is [`ExprType::Any`].
 const MAX_LEVELS: usize = 32;
 
-/// How many alternatives are told apart before giving up on them.
+/// Maximum alternatives that are told apart; a union of more is [`ExprType::Any`].
 const MAX_ALTERNATIVES: usize = 16;
 
-/// A set of values. Cheap to clone: every expression of a workflow may refer to one large object.
+/// A set of values. Cheap to clone, since every expression of a workflow may refer to one large object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExprType {
     /// Nothing is known.
@@ -21,7 +21,7 @@ pub enum ExprType {
     Null,
     Bool,
     Int,
-    /// Any number, whole ones included.
+    /// Any number, including integers.
     Number,
     String,
     Array(Box<ExprType>),
@@ -34,7 +34,7 @@ pub enum ExprType {
     OneOf(Vec<ExprType>),
 }
 
-/// Whether a value is acceptable, as far as can be told beforehand.
+/// The answer to whether a value fits, as far as it is known before the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypeFit {
     Yes,
@@ -59,18 +59,18 @@ impl ExprType {
         ExprType::Object { fields: Arc::default(), open: true }
     }
 
-    /// What a JSON Schema promises, from `type`, `enum`, `const`, `properties`, `required`,
-    /// `additionalProperties` and `items`. Everything else in it can only narrow, and is left out.
+    /// Returns the type that a JSON Schema guarantees, from `type`, `enum`, `const`, `properties`, `required`,
+    /// `additionalProperties` and `items`. Other keywords can only narrow it, and are ignored.
     pub fn from_schema(schema: &Value) -> ExprType {
         type_from_schema(schema, MAX_LEVELS)
     }
 
-    /// The type that a value has.
+    /// Returns the type of a value.
     pub fn from_value(value: &Value) -> ExprType {
         type_from_value(value, MAX_LEVELS)
     }
 
-    /// Either.
+    /// Returns the union of both types.
     pub fn union(self, other: ExprType) -> ExprType {
         if self == ExprType::Any || other == ExprType::Any {
             return ExprType::Any;
@@ -111,7 +111,7 @@ impl ExprType {
         }
     }
 
-    /// Whether values of `given` are values of this type: all of them, none, or that cannot be told.
+    /// Returns the fit of values of `given` to this type: yes if all fit, no if none does, otherwise unknown.
     pub fn accepts(&self, given: &ExprType) -> TypeFit {
         match (self, given) {
             (ExprType::Any, _) => TypeFit::Yes,
@@ -159,7 +159,7 @@ fn all_fit(fits: impl Iterator<Item = TypeFit>) -> TypeFit {
     fits.reduce(|a, b| if a == b { a } else { TypeFit::Unknown }).unwrap_or(TypeFit::Unknown)
 }
 
-/// One must fit.
+/// At least one must fit.
 fn any_fits(fits: impl Iterator<Item = TypeFit>) -> TypeFit {
     fits.reduce(|a, b| match (a, b) {
         (TypeFit::Yes, _) | (_, TypeFit::Yes) => TypeFit::Yes,
@@ -200,7 +200,7 @@ fn type_from_keyword(name: &str, schema: &Value, levels: usize) -> ExprType {
         "array" => {
             let items =
                 schema.get("items").map_or(ExprType::Any, |items| type_from_schema(items, levels - 1));
-            // Tuples give their first places other types.
+            // Tuples give their first items other types.
             ExprType::Array(Box::new(if schema.get("prefixItems").is_some() { ExprType::Any } else { items }))
         }
         "object" => object_from_schema(schema, levels),
@@ -243,7 +243,7 @@ fn type_from_value(value: &Value, levels: usize) -> ExprType {
     }
 }
 
-/// Any of these; of none of them nothing is known.
+/// Returns the union of all these types, or [`ExprType::Any`] if there are none.
 pub(super) fn union_all(mut all: impl Iterator<Item = ExprType>) -> ExprType {
     let Some(mut ty) = all.next() else { return ExprType::Any };
     for other in all {
@@ -255,7 +255,7 @@ pub(super) fn union_all(mut all: impl Iterator<Item = ExprType>) -> ExprType {
     ty
 }
 
-/// As messages say it.
+/// The type as messages name it.
 impl std::fmt::Display for ExprType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -1,4 +1,4 @@
-//! Owns how an object's fields are written as a JSON object that keeps its order and refuses a key twice.
+//! Owns the encoding of an object's fields as a JSON object that keeps their order and rejects duplicate keys.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -34,7 +34,7 @@ impl<'de> Visitor<'de> for FieldsVisitor {
         let mut fields = Vec::new();
         while let Some((key, expr)) = map.next_entry::<String, Expr>()? {
             if !seen.insert(key.clone()) {
-                return Err(A::Error::custom(format!("the field `{key}` is there twice")));
+                return Err(A::Error::custom(format!("duplicate field `{key}`")));
             }
             fields.push((key, expr));
         }

@@ -1,4 +1,4 @@
-//! Owns the four functions. Knows nothing of how their arguments came about.
+//! Owns the four functions. Does not know how their arguments were computed.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use super::meter::{FuelExhausted, FuelMeter};
 use super::ops;
 use super::span::ExprSpan;
 
-/// Works out the arguments, then the call; `span` is the whole call's.
+/// Evaluates the arguments, then the call. `span` is the span of the whole call.
 pub(super) fn eval_call<'e>(
     machine: &mut ExprEvaluator<'e>,
     function: ExprFunction,
@@ -73,10 +73,10 @@ fn contains_item(items: &[Value], wanted: &Value, meter: &mut FuelMeter) -> Resu
     Ok(false)
 }
 
-/// Values in JSON cost what this many of its bytes do: making one takes far longer than reading its text.
+/// Cost of one value in JSON, in bytes: creating a value takes far longer than reading its text.
 const VALUE: usize = 32;
 
-/// Reads JSON, paid for by its length and by how many values it can hold at most.
+/// Parses JSON. Charges for its length and for the maximum number of values that it can hold.
 fn parse_json<'e>(text: &str, meter: &mut FuelMeter, span: ExprSpan) -> Result<EvalValue<'e>, EvalError> {
     if text.len() > MAX_RESULT {
         return Err(EvalError::new(EvalErrorKind::TooLarge, span));

@@ -1,5 +1,5 @@
-//! Owns finding out what type an expression has, and what in it can never work, before anything runs.
-//! Refuses to guess: where a type is unknown nothing is said.
+//! Owns type inference, and finding expressions that can never work before anything runs. Does not guess: where a type
+//! is unknown, nothing is reported.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use super::pointer;
 use super::span::ExprSpan;
 use super::status_words;
 
-/// What is known of the roots.
+/// The types of the roots.
 pub trait TypeEnv {
     fn ty_of(&self, root: &ReferenceRoot) -> ExprType;
 }
 
-/// An expression's type and what was found on the way to it.
+/// The type of an expression, and the issues found while inferring it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InferredType {
     pub ty: ExprType,
-    /// In the order in which they are written.
+    /// In source order.
     pub issues: Vec<TypeIssue>,
 }
 
-/// A mistake, or something that works but should be known.
+/// A mistake, or something that works but may not be intended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeIssue {
     pub level: TypeIssueLevel,
@@ -36,14 +36,14 @@ pub struct TypeIssue {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypeIssueLevel {
-    /// If it is evaluated, it fails or reads nothing.
+    /// Evaluation fails or reads nothing.
     Error,
-    /// It works, though perhaps not as meant.
+    /// Evaluation works, but perhaps not as intended.
     Warning,
 }
 
 impl Expr {
-    /// The type of the value that evaluation would give.
+    /// Infers the type of the value that evaluation would return.
     pub fn infer_type(&self, env: &dyn TypeEnv) -> InferredType {
         let mut checker = TypeChecker { env, source: self.source(), at: String::new(), issues: Vec::new() };
         let ty = checker.infer_node(self.node());
@@ -81,7 +81,7 @@ impl<'a> TypeChecker<'a> {
                 self.infer_node(of);
                 ExprType::Bool
             }
-            // Any operand may be the one that is given back.
+            // Any operand may be the result.
             ExprNode::And { of, .. } | ExprNode::Or { of, .. } => {
                 let types: Vec<ExprType> = of.iter().map(|node| self.infer_node(node)).collect();
                 union_all(types.into_iter())
@@ -124,7 +124,7 @@ impl<'a> TypeChecker<'a> {
         span: ExprSpan,
     ) -> ExprType {
         let mut ty = self.env.ty_of(root);
-        // An output that is not known to have the key is taken to have none, as outputs mostly do.
+        // An output that is not known to have the key is assumed not to have it, since most outputs have none.
         let has_outputs =
             |ty: &ExprType| matches!(ty, ExprType::Object { fields, .. } if fields.contains_key("outputs"));
         let outputs = (lenient && ty.alternatives().iter().any(has_outputs)).then_some("outputs");
@@ -175,7 +175,7 @@ impl<'a> TypeChecker<'a> {
             self.report_issue(
                 TypeIssueLevel::Warning,
                 span,
-                format!("`{word}` is ordered by its letters, not by what it means"),
+                format!("`{word}` is compared alphabetically, not by its meaning"),
             );
         }
         ExprType::Bool
@@ -223,7 +223,7 @@ impl<'a> TypeChecker<'a> {
     }
 }
 
-/// A literal string of nothing but letters, whose order is seldom what is meant.
+/// Returns a literal string of letters only. Ordering such strings is seldom intended.
 fn alphabetic_literal(node: &ExprNode) -> Option<&str> {
     match node {
         ExprNode::Literal { value, .. } => {
@@ -233,7 +233,7 @@ fn alphabetic_literal(node: &ExprNode) -> Option<&str> {
     }
 }
 
-/// The type behind one more name of a path, or why there is nothing there. Null leads to null.
+/// Returns the type after one more name of a path, or the reason why there is none. Null leads to null.
 fn step_into(ty: &ExprType, name: &str) -> Result<ExprType, String> {
     match ty {
         ExprType::Any => Ok(ExprType::Any),
@@ -254,7 +254,8 @@ fn step_into(ty: &ExprType, name: &str) -> Result<ExprType, String> {
     }
 }
 
-/// One of several types has it: then the others read as null. None of those that are not null: a mistake.
+/// If at least one of several types has the name, the others read as null. If no type other than null has it, that is a
+/// mistake.
 fn step_into_any(all: &[ExprType], name: &str) -> Result<ExprType, String> {
     let (mut found, mut wrong) = (Vec::new(), None);
     for ty in all.iter().filter(|ty| **ty != ExprType::Null) {
@@ -276,7 +277,7 @@ fn step_into_any(all: &[ExprType], name: &str) -> Result<ExprType, String> {
 fn unknown_field_message<'a>(known: impl Iterator<Item = &'a String>, name: &str) -> String {
     let known: Vec<&str> = known.take(20).map(String::as_str).collect();
     if known.is_empty() {
-        return format!("there is no field `{name}`, nor any other");
+        return format!("there is no field `{name}`; the object has no fields");
     }
-    format!("there is no field `{name}`; there is {}", known.join(", "))
+    format!("there is no field `{name}`; known fields: {}", known.join(", "))
 }

@@ -1,11 +1,11 @@
-//! Owns how expressions are written in IOA workflows: trigger conditions, and the values of `x-skein.input`.
+//! Owns the expression syntax of IOA workflows: trigger conditions, and the values of `x-skein.input`.
 //!
 //! | written | reads |
 //! |---|---|
 //! | `payload.x`, `trigger.x`, `x` | the trigger's payload |
 //! | `steps.NAME.output.x` | that step's output |
 //!
-//! Refuses to know which steps exist: [`Expr::reads`] tells the caller.
+//! Does not know which steps exist: [`Expr::reads`] lists the references for the caller to check.
 
 use serde_json::Value;
 
@@ -24,18 +24,18 @@ const WANTS_OUTPUT: &str = "write `steps.`, a step's name, then `.output`";
 const CONDITION: ExprDialect =
     ExprDialect { dollar: false, digits: true, rich: false, chains: true, resolve, equated: |_, _| {} };
 
-/// Values are Skein's own addition, with all of its operators and functions.
+/// Values are Skein's extension, with all of its operators and functions.
 const TEMPLATE: ExprDialect =
     ExprDialect { dollar: false, digits: true, rich: true, chains: false, resolve, equated: |_, _| {} };
 
-/// Reads a trigger's `condition`.
+/// Parses a trigger's `condition`.
 pub fn parse_condition(text: &str) -> Result<Expr, ExprParseError> {
     let node = parse::parse_expression(text, (0, text.len()), CONDITION)?;
     let span = node.span();
     Expr::new(text.to_owned(), node).map_err(|error| ExprParseError::new(error, span))
 }
 
-/// Reads a structured value, each string of which may have `${{ }}` in it.
+/// Parses a structured value; each of its strings may contain `${{ }}`.
 pub fn parse_value(value: &Value) -> Result<Expr, ExprParseError> {
     let string = |text: &str| template::parse_template(text, TEMPLATE);
     ExprValueReader { string: &string, verbatim: |_| None, guards_keys: true }.read(value)

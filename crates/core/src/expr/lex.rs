@@ -1,5 +1,5 @@
-//! Owns cutting expression text into words. Knows no grammar and no namespace, only which names may hold
-//! digits.
+//! Owns splitting expression text into tokens. Does not know the grammar or the namespaces, only which names may
+//! contain digits.
 
 use super::ast::CompareOp;
 use super::literal;
@@ -7,13 +7,13 @@ use super::parse_error::{ExprParseError, ExprParseErrorKind, UnsupportedSyntax};
 use super::span::ExprSpan;
 use super::token::{DottedPath, DottedPathSegment, ExprToken, ExprTokenKind};
 
-/// Reads words from a window of a text, so that spans always count from the start of the text.
+/// Lexes a window of a text, so that spans always count from the start of the text.
 #[derive(Clone, Debug)]
 pub(super) struct ExprLexer<'a> {
     text: &'a str,
     pos: usize,
     end: usize,
-    /// Whether names after a dot may start with a digit, as array places do.
+    /// True if names after a dot may start with a digit, as array indices do.
     digits: bool,
 }
 
@@ -46,7 +46,7 @@ impl<'a> ExprLexer<'a> {
         ExprSpan::new(start, self.pos)
     }
 
-    /// The next word; `ExprTokenKind::End` for ever once there are no more.
+    /// Returns the next token. After the last one it always returns `ExprTokenKind::End`.
     pub fn next_token(&mut self) -> Result<ExprToken, ExprParseError> {
         let blank = self.rest().len() - self.rest().trim_start().len();
         self.pos += blank;
@@ -95,7 +95,7 @@ impl<'a> ExprLexer<'a> {
     }
 
     fn lex_number(&mut self) -> Result<ExprTokenKind, ExprParseError> {
-        // A minus that no digit follows is arithmetic, and the parser says so.
+        // A minus without a digit after it is arithmetic; the parser reports it.
         if self.rest().starts_with('-') && !self.rest()[1..].starts_with(|c: char| c.is_ascii_digit()) {
             self.pos += 1;
             return Ok(ExprTokenKind::Other('-'));
@@ -156,7 +156,7 @@ pub(super) fn starts_name(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_'
 }
 
-/// Hyphens belong to names: step ids have them, and there is no subtraction.
+/// True for characters inside names. Hyphens are included: step ids have them, and there is no subtraction.
 pub(super) fn continues_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '-'
 }

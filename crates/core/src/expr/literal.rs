@@ -1,4 +1,4 @@
-//! Owns strings and numbers as they are written in expressions. Knows nothing of what surrounds them.
+//! Owns the syntax of strings and numbers in expressions. Does not know the text around them.
 
 use serde_json::Number;
 
@@ -6,14 +6,14 @@ use super::lex::continues_name;
 use super::parse_error::{ExprParseError, ExprParseErrorKind};
 use super::span::ExprSpan;
 
-/// What was read, and how many bytes of text it took.
+/// A parsed value, and the number of bytes of its text.
 #[derive(Debug)]
 pub(super) struct ParsedLiteral<T> {
     pub value: T,
     pub bytes: usize,
 }
 
-/// Reads the quoted string that `text` starts with; `base` is where `text` lies, for errors.
+/// Parses the quoted string at the start of `text`. `base` is the position of `text`, for errors.
 pub(super) fn parse_string(text: &str, base: usize) -> Result<ParsedLiteral<String>, ExprParseError> {
     let quote = text.chars().next();
     let mut value = String::new();
@@ -29,7 +29,7 @@ pub(super) fn parse_string(text: &str, base: usize) -> Result<ParsedLiteral<Stri
     Err(ExprParseError::new(ExprParseErrorKind::UnterminatedString, ExprSpan::new(base, base + text.len())))
 }
 
-/// The character that the escape at `at` stands for, and the bytes that the escape takes.
+/// Returns the character of the escape at `at`, and the length of the escape in bytes.
 fn parse_escape(text: &str, base: usize, at: usize) -> Result<(char, usize), ExprParseError> {
     let plain = match text[at + 1..].chars().next() {
         Some(c @ ('\\' | '\'' | '"' | '/')) => Some(c),
@@ -44,7 +44,7 @@ fn parse_escape(text: &str, base: usize, at: usize) -> Result<(char, usize), Exp
     plain.map(|c| (c, 2)).ok_or_else(|| bad_escape_error(text, base, at, 2))
 }
 
-/// `\uXXXX`, or two of them for a character that needs a surrogate pair.
+/// Parses `\uXXXX`, or two of them for a character that needs a surrogate pair.
 fn parse_unicode_escape(text: &str, base: usize, at: usize) -> Result<(char, usize), ExprParseError> {
     let unit = |at: usize| {
         let digits = text.get(at..)?.strip_prefix("\\u")?.get(..4)?;
@@ -64,7 +64,7 @@ fn bad_escape_error(text: &str, base: usize, at: usize, chars: usize) -> ExprPar
     ExprParseError::new(ExprParseErrorKind::BadEscape(shown), span)
 }
 
-/// Reads the number that `text` starts with, which may have a minus sign.
+/// Parses the number at the start of `text`, which may have a minus sign.
 pub(super) fn parse_number(text: &str, base: usize) -> Result<ParsedLiteral<Number>, ExprParseError> {
     let bytes = number_extent(text);
     let words = &text[..bytes];
@@ -76,14 +76,14 @@ pub(super) fn parse_number(text: &str, base: usize) -> Result<ParsedLiteral<Numb
         return Ok(ParsedLiteral { value: Number::from(0), bytes });
     }
     let value: Number = serde_json::from_str(words).map_err(|_| bad())?;
-    // JSON readers round a whole number that does not fit; in a program that would be a silent mistake.
+    // JSON parsers round an integer that does not fit; in a program that would be a silent mistake.
     if value.is_f64() && !words.contains(['.', 'e', 'E']) {
         return Err(bad());
     }
     Ok(ParsedLiteral { value, bytes })
 }
 
-/// How far digits, letters and what may lie between them go: `3abc` is one bad number, not two words.
+/// Returns the length of the digits, letters and separators at the start: `3abc` is one bad number, not two tokens.
 fn number_extent(text: &str) -> usize {
     let mut end = 0;
     for (at, c) in text.char_indices() {

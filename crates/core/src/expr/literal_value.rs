@@ -1,4 +1,4 @@
-//! Owns a value that stands in an expression as it is. Most are texts, which take less room than what any value may be.
+//! Owns literal values in expressions. Most are texts, which take less memory than a value of any type.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 #[serde(from = "Value")]
 pub enum LiteralValue {
     Text(Box<str>),
-    /// Never a text.
+    /// Never a string.
     Other(Box<Value>),
 }
 

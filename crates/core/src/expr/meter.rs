@@ -1,14 +1,14 @@
-//! Owns the fuel of one evaluation. Knows costs, not what is being done.
+//! Owns the fuel of one evaluation. Knows costs, but not the operations that they pay for.
 
 use super::bounds::FUEL;
 
-/// Fuel is counted in small change, so that a long string costs more than a short one without rounding up.
+/// Fractions per unit of fuel, so that a long string costs more than a short one without rounding up.
 const UNIT: u64 = 256;
 
-/// Visiting an element of an array or object costs what this many bytes do.
+/// Cost of visiting an element of an array or object, in bytes.
 const ELEMENT: u64 = 16;
 
-/// There is none left.
+/// No fuel is left.
 #[derive(Debug, PartialEq)]
 pub(super) struct FuelExhausted;
 
@@ -27,17 +27,17 @@ impl FuelMeter {
         Ok(())
     }
 
-    /// One node of the tree.
+    /// Charges for one node of the tree.
     pub fn spend_node(&mut self) -> Result<(), FuelExhausted> {
         self.spend(UNIT)
     }
 
-    /// Reading or writing this much text: 256 bytes for one unit.
+    /// Charges for reading or writing this many bytes of text: one unit for 256 bytes.
     pub fn spend_bytes(&mut self, n: usize) -> Result<(), FuelExhausted> {
         self.spend(n as u64)
     }
 
-    /// Looking at this many values.
+    /// Charges for visiting this many values.
     pub fn spend_elements(&mut self, n: usize) -> Result<(), FuelExhausted> {
         self.spend(ELEMENT.saturating_mul(n as u64))
     }

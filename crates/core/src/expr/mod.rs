@@ -1,9 +1,9 @@
-//! Expressions: one tree and one evaluator behind the spellings of four workflow formats.
+//! Expressions: one tree and one evaluator for the syntaxes of four workflow formats.
 //!
-//! [`agentcore`], [`aip15`], [`swdl`] and [`ioa`] each read one format's text to an [`Expr`], whose references start at
-//! canonical [`ReferenceRoot`]s. [`Expr::eval`] asks an [`ExprEnv`] for those and is total: it gives a value or an error
-//! within the fuel, size and depth of [`bounds`], and never looks into data for more expressions.
-//! [`Expr::reads`] and [`Expr::ty`] tell what it refers to and what it will be without evaluating it.
+//! [`agentcore`], [`aip15`], [`swdl`] and [`ioa`] each parse one format's text to an [`Expr`], whose references start
+//! at canonical [`ReferenceRoot`]s. [`Expr::eval`] looks these up in an [`ExprEnv`] and is total: it returns a value or
+//! an error within the fuel, size and depth of [`bounds`], and never searches data for more expressions.
+//! [`Expr::reads`] and [`Expr::infer_type`] return its references and its type without evaluating it.
 
 mod ast;
 mod build;

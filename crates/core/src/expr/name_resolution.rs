@@ -1,4 +1,4 @@
-//! Owns the small steps that all name tables take: making a reference, refusing a name. Knows no table.
+//! Owns the helpers of all name tables: building a reference, rejecting a name. Does not know any table.
 
 use super::ast::{ExprNode, ReferenceRoot, StepProperty};
 use super::parse_error::{ExprParseError, ExprParseErrorKind};
@@ -6,7 +6,7 @@ use super::span::ExprSpan;
 use super::token::DottedPath;
 use crate::suggest::find_closest_name;
 
-/// A reference to `root`, past the first `skip` names after the path's first.
+/// Builds a reference to `root` from the names after the path's first, without the first `skip` of them.
 pub(super) fn build_reference(
     root: ReferenceRoot,
     path: &DottedPath,
@@ -16,7 +16,7 @@ pub(super) fn build_reference(
     ExprNode::Ref { span, root, path: path.tail_names(skip).collect(), lenient_outputs: false }
 }
 
-/// A reference to something about the step that the path's second name is.
+/// Builds a reference to a property of the step that the path's second name identifies.
 pub(super) fn build_step_reference(
     part: StepProperty,
     path: &DottedPath,
@@ -27,7 +27,7 @@ pub(super) fn build_step_reference(
     build_reference(ReferenceRoot::Step { id, part }, path, skip, span)
 }
 
-/// The first name is none of `legal`.
+/// Builds the error for a path whose first name is none of `legal`.
 pub(super) fn unknown_name_error(path: &DottedPath, legal: &'static [&'static str]) -> ExprParseError {
     let dollar = if path.dollar { "$" } else { "" };
     let name = format!("{dollar}{}", path.first.text);
@@ -38,7 +38,7 @@ pub(super) fn unknown_name_error(path: &DottedPath, legal: &'static [&'static st
     ExprParseError::new(kind, span)
 }
 
-/// The first name is right, but what follows it is not.
+/// Builds the error for a path whose first name is valid but whose rest is not.
 pub(super) fn bad_path_error(path: &DottedPath, why: &'static str, span: ExprSpan) -> ExprParseError {
     ExprParseError::new(ExprParseErrorKind::BadPath { path: path.to_text(), why }, span)
 }

@@ -1,10 +1,10 @@
-//! Owns comparing JSON numbers by what they denote, without rounding either. Knows no other type.
+//! Owns exact comparison of JSON numbers, without rounding either. Does not know other types.
 
 use std::cmp::Ordering;
 
 use serde_json::Number;
 
-/// Which of two numbers is larger, exactly: whole numbers up to 64 bits, fractions as the doubles they are.
+/// Compares two numbers exactly: integers up to 64 bits, fractions as the doubles they are.
 pub(super) fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     match (as_whole(a), as_whole(b)) {
         (Some(a), Some(b)) => a.cmp(&b),
@@ -15,7 +15,7 @@ pub(super) fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     }
 }
 
-/// Whether it is zero, of either sign.
+/// True if the number is zero, of either sign.
 pub(super) fn is_zero(n: &Number) -> bool {
     as_whole(n).map_or_else(|| as_double(n) == 0.0, |n| n == 0)
 }
@@ -28,7 +28,7 @@ fn as_double(n: &Number) -> f64 {
     n.as_f64().unwrap_or_default()
 }
 
-/// A whole number against a double. The cast drops the fraction and stops at 128 bits, far outside of 64.
+/// Compares an integer with a double. The cast drops the fraction and saturates at 128 bits, far outside of 64.
 fn compare_whole(a: i128, b: f64) -> Ordering {
     let fraction = b.fract().partial_cmp(&0.0).unwrap_or(Ordering::Equal);
     a.cmp(&(b.trunc() as i128)).then(fraction.reverse())

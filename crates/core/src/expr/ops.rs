@@ -1,5 +1,4 @@
-//! Owns what operators mean for values: truth, equality, order. Refuses to convert between types, and to
-//! recurse.
+//! Owns the semantics of operators: truth, equality, order. Does not convert between types, and does not recurse.
 
 use std::cmp::Ordering;
 
@@ -8,7 +7,7 @@ use serde_json::Value;
 use super::meter::{FuelExhausted, FuelMeter};
 use super::number;
 
-/// Null, false, zero and everything empty are false.
+/// True unless the value is null, false, zero or empty.
 pub(super) fn is_truthy(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -20,7 +19,7 @@ pub(super) fn is_truthy(value: &Value) -> bool {
     }
 }
 
-/// Whether two values are the same: numbers by what they denote, objects in any order of keys.
+/// True if two values are equal: numbers by value, objects in any order of keys.
 pub(super) fn are_equal(a: &Value, b: &Value, meter: &mut FuelMeter) -> Result<bool, FuelExhausted> {
     let mut todo = vec![(a, b)];
     meter.spend_elements(1)?;
@@ -32,7 +31,7 @@ pub(super) fn are_equal(a: &Value, b: &Value, meter: &mut FuelMeter) -> Result<b
                 a == b
             }
             (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
-                // Paid for before they are lined up, which takes memory.
+                // Charged before they are paired, which takes memory.
                 meter.spend_elements(a.len())?;
                 todo.extend(a.iter().zip(b));
                 true
@@ -53,7 +52,7 @@ pub(super) fn are_equal(a: &Value, b: &Value, meter: &mut FuelMeter) -> Result<b
 
 type ObjectFields = serde_json::Map<String, Value>;
 
-/// Lines up the fields of two objects; false if one has a key that the other lacks.
+/// Pairs the fields of two objects. Returns false if one has a key that the other lacks.
 fn pair_fields<'a>(
     a: &'a ObjectFields,
     b: &'a ObjectFields,
@@ -70,7 +69,7 @@ fn pair_fields<'a>(
     Ok(true)
 }
 
-/// The order of two numbers, or of two strings by their characters; nothing for anything else.
+/// Returns the order of two numbers, or of two strings by their characters; none for anything else.
 pub(super) fn order_values(
     a: &Value,
     b: &Value,
@@ -86,7 +85,7 @@ pub(super) fn order_values(
     }
 }
 
-/// What one more name of a path leads to: a field, or with a decimal name an element.
+/// Returns the member for one more name of a path: a field, or an element if the name is decimal.
 pub(super) fn get_member<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
     match value {
         Value::Object(fields) => fields.get(name),
@@ -95,7 +94,7 @@ pub(super) fn get_member<'v>(value: &'v Value, name: &str) -> Option<&'v Value> 
     }
 }
 
-/// As [`get`], where the value may be taken apart.
+/// Like [`get_member`], but mutable, so that the value can be taken.
 pub(super) fn get_member_mut<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Value> {
     match value {
         Value::Object(fields) => fields.get_mut(name),
@@ -104,7 +103,7 @@ pub(super) fn get_member_mut<'v>(value: &'v mut Value, name: &str) -> Option<&'v
     }
 }
 
-/// The array place that a name writes, as JSON pointers write it: digits, no needless zero in front.
+/// Parses a name as an array index as in JSON pointers: digits without a needless leading zero.
 pub(super) fn parse_index(name: &str) -> Option<usize> {
     let plain = name.bytes().all(|b| b.is_ascii_digit()) && (name == "0" || !name.starts_with('0'));
     name.parse().ok().filter(|_| plain)

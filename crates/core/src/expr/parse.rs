@@ -1,5 +1,4 @@
-//! Owns the grammar: which operators bind tighter, what brackets and calls look like. Leaves names to a
-//! dialect.
+//! Owns the grammar: operator precedence, brackets and calls. Leaves names to a dialect.
 
 use serde_json::Value;
 
@@ -12,23 +11,23 @@ use super::span::ExprSpan;
 use super::token::{DottedPath, ExprToken, ExprTokenKind};
 use crate::suggest::find_closest_name;
 
-/// What a surface's grammar has, and what its names mean.
+/// The grammar features of a dialect, and its name resolution.
 #[derive(Clone, Copy)]
 pub(super) struct ExprDialect {
     /// Names start with a `$`.
     pub dollar: bool,
-    /// Names after a dot may be array places.
+    /// Names after a dot may be array indices.
     pub digits: bool,
-    /// `? :` and the functions.
+    /// `? :` and the functions are available.
     pub rich: bool,
-    /// `a == b == c` reads from the left, rather than being refused.
+    /// `a == b == c` associates to the left instead of being refused.
     pub chains: bool,
     pub resolve: fn(&DottedPath, ExprSpan) -> Result<ExprNode, ExprParseError>,
-    /// A last look at the two sides of `==` or `!=`, for words that have more than one spelling.
+    /// Adjusts the two sides of `==` or `!=`, for words that have more than one spelling.
     pub equated: fn(&mut ExprNode, &mut ExprNode),
 }
 
-/// A node and how tall it is.
+/// A node and its height.
 type NodeWithHeight = (ExprNode, usize);
 
 struct ExprParser<'a> {
@@ -78,7 +77,7 @@ impl ExprParser<'_> {
         self.error_here(ExprParseErrorKind::NotInLanguage(what))
     }
 
-    /// Says what was wanted instead of the current token, or names the habit from elsewhere that it shows.
+    /// Builds the error for an unexpected token. Recognises common syntax of other languages and names it.
     fn unexpected_error(&self, expected: &'static str) -> ExprParseError {
         match &self.token.tok {
             ExprTokenKind::Other('[') => self.unsupported_error(UnsupportedSyntax::Indexing),
@@ -111,7 +110,7 @@ impl ExprParser<'_> {
         if self.token.tok == tok { self.advance() } else { Err(self.unexpected_error(expected)) }
     }
 
-    /// Runs `inner` one level down, unless that is too deep: this is what bounds the recursion.
+    /// Runs `inner` one level deeper, unless that is too deep. This bounds the recursion.
     fn parse_nested<T>(
         &mut self,
         inner: impl FnOnce(&mut Self) -> Result<T, ExprParseError>,
@@ -125,7 +124,7 @@ impl ExprParser<'_> {
         result
     }
 
-    /// Puts a node on top of others that are `below` tall; chains grow without any recursion.
+    /// Puts a node on top of others of height `below`. Chains grow without any recursion.
     fn wrap_node(&self, node: ExprNode, below: usize) -> Result<NodeWithHeight, ExprParseError> {
         if below >= MAX_DEPTH {
             return Err(ExprParseError::new(ExprShapeError::TooDeep, node.span()));
@@ -140,14 +139,14 @@ impl ExprParser<'_> {
         }
         self.advance()?;
         let (then, b) = self.parse_nested(Self::parse_ternary)?;
-        self.expect_token(ExprTokenKind::Colon, "`:` and what holds otherwise")?;
+        self.expect_token(ExprTokenKind::Colon, "`:` and the other value")?;
         let (otherwise, c) = self.parse_nested(Self::parse_ternary)?;
         let span = test.span().extend_to(otherwise.span());
         let (test, then, otherwise) = (Box::new(test), Box::new(then), Box::new(otherwise));
         self.wrap_node(ExprNode::Cond { span, test, then, otherwise }, a.max(b).max(c))
     }
 
-    /// Operands of `||`, or of `&&`; one node for the whole chain.
+    /// Parses the operands of `||`, or of `&&`, to one node for the whole chain.
     fn parse_logical(&mut self, sign: ExprTokenKind) -> Result<NodeWithHeight, ExprParseError> {
         let operand = |parser: &mut Self| match sign {
             ExprTokenKind::Or => parser.parse_logical(ExprTokenKind::And),
@@ -170,7 +169,7 @@ impl ExprParser<'_> {
         self.wrap_node(node, below)
     }
 
-    /// Comparisons of one strength: equality, whose operands may be orderings, or ordering.
+    /// Parses comparisons of one precedence: equality, whose operands may be orderings, or ordering.
     fn parse_comparison(&mut self, ops: &[CompareOp]) -> Result<NodeWithHeight, ExprParseError> {
         const ORDER: [CompareOp; 4] = [CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
         let equality = ops.contains(&CompareOp::Eq);
@@ -234,7 +233,7 @@ impl ExprParser<'_> {
         }
     }
 
-    /// A keyword, a call or a reference.
+    /// Parses a keyword, a call or a reference.
     fn parse_name(&mut self) -> Result<NodeWithHeight, ExprParseError> {
         let token = self.advance()?;
         let ExprTokenKind::Path(path) = &token.tok else { return Err(self.unexpected_error("a name")) };

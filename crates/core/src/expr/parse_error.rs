@@ -1,5 +1,4 @@
-//! Owns what can be wrong with an expression's text, in words for whoever wrote it. Knows no files and no
-//! lines.
+//! Owns the errors in an expression's text, worded for its author. Does not know files or lines.
 
 use thiserror::Error;
 
@@ -9,18 +8,18 @@ use super::shape::ExprShapeError;
 use super::span::ExprSpan;
 use crate::suggest::or_did_you_mean;
 
-/// Why a text or a value is not an expression, and where.
+/// The reason why a text or a value is not an expression, and its location.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{kind}")]
 pub struct ExprParseError {
     pub kind: ExprParseErrorKind,
-    /// Within the string that `at` points to.
+    /// The span within the string that `at` points to.
     pub span: ExprSpan,
-    /// JSON pointer to that string from the value that was given; empty for the value itself.
+    /// JSON pointer to that string from the given value; empty for the value itself.
     pub at: String,
 }
 
-/// What is expected where a condition has ended.
+/// The expectation after the end of a condition.
 pub(super) const AFTER_CONDITION: &str = "nothing after `}}` in a condition";
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -43,9 +42,9 @@ pub enum ExprParseErrorKind {
     Unclosed,
     #[error("`${{{{` inside `${{{{ }}}}`")]
     Nested,
-    #[error("nothing to evaluate")]
+    #[error("the expression is empty")]
     Empty,
-    #[error("the key `{0}` has an expression in it")]
+    #[error("the key `{0}` contains an expression")]
     ExpressionInKey(String),
     #[error("unknown {sort} `{name}`; {sort}s are {}{}", .legal.join(", "), or_did_you_mean(*.closest))]
     UnknownName {
@@ -56,42 +55,42 @@ pub enum ExprParseErrorKind {
     },
     #[error("`{path}` leads nowhere: {why}")]
     BadPath { path: String, why: &'static str },
-    #[error("`{0}` only means something inside a fan-out")]
+    #[error("`{0}` is only available inside a fan-out")]
     OutsideFanOut(String),
     #[error("`{sign}` cannot be chained")]
     Chained { sign: &'static str },
     #[error("{0}")]
     NotInLanguage(UnsupportedSyntax),
-    #[error("a value that starts with `$` is one path, and nothing follows it")]
+    #[error("a value that starts with `$` must be one path and nothing else")]
     NotOnePath,
 }
 
-/// Things that other languages have.
+/// Syntax of other languages that this language lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UnsupportedSyntax {
-    #[error("there is no indexing")]
+    #[error("indexing is not supported")]
     Indexing,
-    #[error("there is no arithmetic")]
+    #[error("arithmetic is not supported")]
     Arithmetic,
-    #[error("what a call or brackets give has no fields to read")]
+    #[error("fields of a call or of brackets cannot be read")]
     CallMember,
-    #[error("there are no functions here")]
+    #[error("functions are not supported here")]
     Functions,
-    #[error("there is no `? :` here")]
+    #[error("`? :` is not supported here")]
     Ternary,
-    #[error("there is no `=`")]
+    #[error("`=` is not an operator")]
     Assignment,
-    #[error("there is no `===` and no `!==`")]
+    #[error("`===` and `!==` are not operators")]
     TripleEquals,
-    #[error("there is no single `&`")]
+    #[error("a single `&` is not an operator")]
     BitAnd,
-    #[error("there is no single `|`")]
+    #[error("a single `|` is not an operator")]
     BitOr,
     #[error("names here start with `$`")]
     BareName,
     #[error("names here do not start with `$`")]
     DollarName,
-    #[error("there is no `${{{{ }}}}` here")]
+    #[error("`${{{{ }}}}` is not supported here")]
     Template,
 }
 
@@ -100,13 +99,13 @@ impl ExprParseError {
         ExprParseError { kind: kind.into(), span, at: String::new() }
     }
 
-    /// The same error, seen from one level further out.
+    /// Returns the same error with `segment` prepended to its pointer.
     pub(super) fn prefix_pointer(mut self, segment: &str) -> Self {
         self.at = pointer::prepend_segment(segment, &self.at);
         self
     }
 
-    /// What to do about it, where that is not plain from the message.
+    /// The fix, if it is not obvious from the message.
     pub fn hint(&self) -> Option<&'static str> {
         self.kind.hint()
     }
@@ -116,9 +115,9 @@ impl ExprParseErrorKind {
     fn hint(&self) -> Option<&'static str> {
         use ExprParseErrorKind as K;
         Some(match self {
-            K::SourceTooLong(_) => "work it out in a step of its own",
+            K::SourceTooLong(_) => "compute the value in a separate step",
             K::TextTooLong(_) => "put the text in a file and name the file",
-            K::Shape(ExprShapeError::TooDeep) => "work part of it out in a step of its own",
+            K::Shape(ExprShapeError::TooDeep) => "compute part of it in a separate step",
             K::UnterminatedString => {
                 "close it with the quote that opened it; a quote inside is written `\\'` or `\\\"`"
             }
@@ -148,10 +147,10 @@ impl ExprParseErrorKind {
 impl UnsupportedSyntax {
     fn hint(self) -> &'static str {
         match self {
-            UnsupportedSyntax::Indexing => "have the step give the element as an output of its own",
-            UnsupportedSyntax::CallMember => "have the step give the field as an output of its own",
+            UnsupportedSyntax::Indexing => "let the step return the element as a separate output",
+            UnsupportedSyntax::CallMember => "let the step return the field as a separate output",
             UnsupportedSyntax::Arithmetic | UnsupportedSyntax::Functions => {
-                "work it out in a step of its own"
+                "compute the value in a separate step"
             }
             UnsupportedSyntax::Ternary => "use `&&` and `||`, or two steps with conditions",
             UnsupportedSyntax::Assignment | UnsupportedSyntax::TripleEquals => "compare with `==` or `!=`",

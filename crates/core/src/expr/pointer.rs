@@ -1,16 +1,16 @@
-//! Owns how a place inside a structured value is written: JSON pointers, RFC 6901.
+//! Owns the notation of positions inside a structured value: JSON pointers, RFC 6901.
 
-/// The pointer `rest`, seen from one level further out.
+/// Prepends a segment to the pointer `rest`.
 pub(super) fn prepend_segment(segment: &str, rest: &str) -> String {
     format!("/{}{rest}", segment.replace('~', "~0").replace('/', "~1"))
 }
 
-/// The pointer `base`, one level further in.
+/// Appends a segment to the pointer `base`.
 pub(super) fn append_segment(base: &str, segment: &str) -> String {
     format!("{base}{}", prepend_segment(segment, ""))
 }
 
-/// The first segment in plain text, and what is left.
+/// Returns the first segment, unescaped, and the rest.
 pub(super) fn split_first_segment(pointer: &str) -> Option<(String, &str)> {
     let tail = pointer.strip_prefix('/')?;
     let end = tail.find('/').unwrap_or(tail.len());

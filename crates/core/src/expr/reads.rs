@@ -1,4 +1,4 @@
-//! Owns listing what an expression refers to, without evaluating it. Knows nothing of what exists.
+//! Owns listing the references of an expression, without evaluating it. Does not know which targets exist.
 
 use super::ast::{Expr, ExprNode, ReferenceRoot, TemplatePiece};
 use super::pointer;
@@ -11,16 +11,16 @@ pub struct ExprRead<'a> {
     pub path: &'a [String],
     /// As in [`ExprNode::Ref`].
     pub lenient_outputs: bool,
-    /// Within the source of the expression that `at` points to.
+    /// The span within the source of the expression that `at` points to.
     pub span: ExprSpan,
     /// JSON pointer to that expression; empty for the whole.
     pub at: String,
 }
 
 impl Expr {
-    /// Every reference, in the order in which they are written, whether or not it would be evaluated.
+    /// Returns every reference in source order, whether or not it would be evaluated.
     pub fn reads(&self) -> Vec<ExprRead<'_>> {
-        // Most are a text or one reference, and need no list of what is still to be looked at.
+        // Most expressions are a text or one reference, and need no work list.
         match self.node() {
             ExprNode::Literal { .. } => return Vec::new(),
             ExprNode::Ref { span, root, path, lenient_outputs } => {
@@ -30,7 +30,7 @@ impl Expr {
             _ => {}
         }
         let mut reads = Vec::new();
-        // Backwards, so that what is popped next is what is written next.
+        // Reversed, so that nodes are popped in source order.
         let mut todo = vec![(String::new(), self.node())];
         while let Some((at, node)) = todo.pop() {
             if let ExprNode::Ref { span, root, path, lenient_outputs } = node {
@@ -44,7 +44,7 @@ impl Expr {
         reads
     }
 
-    /// The expression that a pointer in an error or a read leads to, for its [`Expr::source`].
+    /// Returns the expression that the pointer of an error or a read leads to, for its [`Expr::source`].
     pub fn expr_at(&self, pointer: &str) -> Option<&Expr> {
         let mut expr = self;
         let mut rest = pointer;

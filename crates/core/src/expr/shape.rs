@@ -1,5 +1,5 @@
-//! Owns what makes a tree acceptable, wherever it came from: parser, program or JSON. Knows no values'
-//! meaning.
+//! Owns the validity of a tree, whether it comes from the parser, a program or JSON. Does not know the meaning of
+//! values.
 
 use thiserror::Error;
 
@@ -7,7 +7,7 @@ use super::ast::{Expr, ExprNode, TemplatePiece};
 use super::bounds::{MAX_DEPTH, MAX_NODES, MAX_TEXT, MAX_WIRE_DEPTH};
 use super::size::measure_json;
 
-/// Why a tree is not an expression.
+/// The reason why a tree is not a valid expression.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ExprShapeError {
     #[error("operators and brackets nest more than {MAX_DEPTH} deep")]
@@ -24,21 +24,21 @@ pub enum ExprShapeError {
     TooFewOperands,
     #[error("a span lies outside its source")]
     SpanOutside,
-    #[error("the field `{0}` is there twice")]
+    #[error("duplicate field `{0}`")]
     FieldTwice(String),
 }
 
-/// A node still to be looked at, and where it is.
+/// A node still to be visited, and its position.
 struct PendingNode<'a> {
     node: &'a ExprNode,
     source: &'a str,
-    /// Operators above it, plus one.
+    /// The number of operators above it, plus one.
     depth: usize,
-    /// JSON levels of the encoding down to and including its own.
+    /// JSON levels of the encoding, down to and including its own.
     wire: usize,
 }
 
-/// Tells whether the tree is within all bounds, without recursion since it may well not be.
+/// Checks that the tree is within all bounds. Does not recurse, since the tree may be too deep.
 pub(super) fn check_shape(expr: &Expr) -> Result<(), ExprShapeError> {
     let mut todo = vec![PendingNode { node: expr.node(), source: expr.source(), depth: 1, wire: 2 }];
     let (mut nodes, mut text) = (0, expr.source().len());
@@ -55,7 +55,7 @@ pub(super) fn check_shape(expr: &Expr) -> Result<(), ExprShapeError> {
         if visit.wire + levels > MAX_WIRE_DEPTH {
             return Err(ExprShapeError::NestedTooDeep);
         }
-        // A template's text is there twice, as the source and as pieces.
+        // A template's text counts twice, as the source and as pieces.
         if text > 2 * MAX_TEXT {
             return Err(ExprShapeError::TooLong);
         }
@@ -68,7 +68,7 @@ pub(super) fn check_shape(expr: &Expr) -> Result<(), ExprShapeError> {
     Ok(())
 }
 
-/// JSON levels below the node's own object, and bytes, of what the node holds besides other nodes.
+/// Returns the JSON levels below the node's own object, and the bytes, of its contents other than nodes.
 fn own_size(node: &ExprNode) -> Result<(usize, usize), ExprShapeError> {
     match node {
         ExprNode::Literal { value, .. } => {

@@ -1,18 +1,18 @@
-//! Owns how big a JSON value is: the exact bytes of its compact text, and its depth. Refuses to recurse.
+//! Owns measuring a JSON value: the exact bytes of its compact text, and its depth. Does not recurse.
 
 use serde_json::{Number, Value};
 
-/// What a value would take up when written.
+/// The size of a value when written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JsonSize {
     pub bytes: usize,
     /// Levels of arrays and objects; a scalar has none.
     pub depth: usize,
-    /// Values in it, itself included.
+    /// The number of values in it, including itself.
     pub values: usize,
 }
 
-/// The size of `value`, or nothing as soon as it is known to take more than `max` bytes.
+/// Returns the size of `value`, or none as soon as it is known to exceed `max` bytes.
 pub(super) fn measure_json(value: &Value, max: usize) -> Option<JsonSize> {
     let mut size = JsonSize { bytes: own_bytes(value), depth: 0, values: 1 };
     let mut todo = vec![(value, 1)];
@@ -20,8 +20,7 @@ pub(super) fn measure_json(value: &Value, max: usize) -> Option<JsonSize> {
         if size.bytes > max {
             return None;
         }
-        // Only members that have members themselves wait for their turn; there may be very many of the
-        // others.
+        // Only members that have members themselves are queued; there may be very many of the others.
         let mut member = |member: &Value| {
             if size.bytes > max {
                 return false;
@@ -42,7 +41,7 @@ pub(super) fn measure_json(value: &Value, max: usize) -> Option<JsonSize> {
     (size.bytes <= max).then_some(size)
 }
 
-/// What a value takes without its members: brackets, commas and keys are its own.
+/// Returns the bytes of a value without its members. Brackets, commas and keys are its own.
 fn own_bytes(value: &Value) -> usize {
     match value {
         Value::Null => 4,
@@ -56,7 +55,7 @@ fn own_bytes(value: &Value) -> usize {
     }
 }
 
-/// The digits and sign of a number; whole ones are common, and need not be written out to be counted.
+/// Returns the bytes of a number. Integers are common, and are counted without writing them.
 fn number_bytes(n: &Number) -> usize {
     let digits = |n: u64| 1 + n.checked_ilog10().unwrap_or(0) as usize;
     match (n.as_u64(), n.as_i64()) {
@@ -66,12 +65,12 @@ fn number_bytes(n: &Number) -> usize {
     }
 }
 
-/// The brackets and commas around `n` members.
+/// Returns the bytes of the brackets and commas around `n` members.
 fn punctuation_bytes(n: usize) -> usize {
     2 + n.saturating_sub(1)
 }
 
-/// A string between quotes, with what JSON makes longer.
+/// Returns the bytes of a string with its quotes and escapes.
 pub(super) fn text_bytes(text: &str) -> usize {
     let extra = |b: u8| match b {
         b'"' | b'\\' | 0x08 | 0x09 | 0x0a | 0x0c | 0x0d => 1,

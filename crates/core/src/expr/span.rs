@@ -1,10 +1,10 @@
-//! Owns positions in expression text. Knows neither lines nor columns nor files.
+//! Owns positions in expression text. Does not know lines, columns or files.
 
 use serde::{Deserialize, Serialize};
 
 /// Byte offsets, start inclusive and end exclusive, into the text that was parsed.
 ///
-/// Encoded as `[start, end]`. Both are zero for a node that a program made.
+/// Encoded as `[start, end]`. Both are zero for a node built by a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "(u32, u32)", into = "(u32, u32)")]
 pub struct ExprSpan {
@@ -13,7 +13,7 @@ pub struct ExprSpan {
 }
 
 impl ExprSpan {
-    /// Offsets past the four gigabytes that a span can express stop there; texts are far shorter.
+    /// Creates a span. Offsets past the four gigabytes that a span can express are clamped; texts are far shorter.
     pub fn new(start: usize, end: usize) -> Self {
         let clamp = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         ExprSpan { start: clamp(start), end: clamp(end) }

@@ -1,5 +1,4 @@
-//! Owns the words for a stage's status in SWDL expressions, and their other spellings. Knows no state
-//! machine.
+//! Owns the words for a stage's status in SWDL expressions, and their other spellings. Does not know the state machine.
 
 use super::ast::{ExprNode, ReferenceRoot, StepProperty};
 use super::literal_value::LiteralValue;
@@ -8,7 +7,7 @@ use crate::suggest::{find_closest_name, or_did_you_mean};
 const WORDS: &[&str] =
     &["pending", "running", "success", "failed", "skipped", "timed_out", "cancelled", "waiting_for_approval"];
 
-/// Makes a status word that is compared with a status the canonical one: existing files say `completed` too.
+/// Replaces a status word that is compared with a status by the canonical word: existing files also use `completed`.
 pub(super) fn normalise_status_words(left: &mut ExprNode, right: &mut ExprNode) {
     let word = if is_status(left) {
         right
@@ -39,7 +38,7 @@ fn canonical_word(word: &str) -> String {
     }
 }
 
-/// What is worth saying about a comparison of a status with a word, given how the word was written.
+/// Returns a remark about a comparison of a status with a word, given the word's spelling in the source.
 pub(super) fn status_remark(
     left: &ExprNode,
     right: &ExprNode,

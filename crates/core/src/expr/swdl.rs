@@ -1,13 +1,13 @@
-//! Owns how expressions are written in SWDL workflows: `${{ }}` in strings, and conditions.
+//! Owns the expression syntax of SWDL workflows: `${{ }}` in strings, and conditions.
 //!
 //! | written | reads |
 //! |---|---|
 //! | `parameters.x` | the run's parameters |
 //! | `stages.ID.outputs.x`, `.status`, `.summary` | another stage |
-//! | `context.x`, `env.X`, `run.x`, `workflow.x` | what the host bound, the declared environment, the run, its definition |
-//! | `item.x`, `index` | the element of the surrounding fan-out and its place |
+//! | `context.x`, `env.X`, `run.x`, `workflow.x` | host bindings, declared environment, the run, its definition |
+//! | `item.x`, `index` | the element of the surrounding fan-out and its index |
 //!
-//! Refuses to know which stages and parameters exist: [`Expr::reads`] tells the caller.
+//! Does not know which stages and parameters exist: [`Expr::reads`] lists the references for the caller to check.
 
 use serde_json::Value;
 
@@ -21,10 +21,10 @@ use super::template;
 use super::token::DottedPath;
 use super::value_reader::ExprValueReader;
 
-/// What surrounds the text.
+/// The scope that the text is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwdlExprScope {
-    /// Nothing that repeats.
+    /// Not inside a repetition.
     Stage,
     /// A fan-out, whose element is `item`.
     FanOut,
@@ -51,21 +51,21 @@ fn dialect_for_scope(scope: SwdlExprScope) -> ExprDialect {
     }
 }
 
-/// Reads a string that may have `${{ }}` in it.
+/// Parses a string that may contain `${{ }}`.
 ///
-/// A string that is one `${{ }}`, blanks aside, gives that expression's value with its type; text around it,
-/// or a second one, makes the result a string.
+/// A string that is one `${{ }}`, apart from blanks, evaluates to that expression's value with its type. Text around
+/// it, or a second one, makes the result a string.
 pub fn parse_template(text: &str, scope: SwdlExprScope) -> Result<Expr, ExprParseError> {
     template::parse_template(text, dialect_for_scope(scope))
 }
 
-/// Reads a structured value, each string of which is a [`template`].
+/// Parses a structured value; each of its strings is a template as in [`parse_template`].
 pub fn parse_value(value: &Value, scope: SwdlExprScope) -> Result<Expr, ExprParseError> {
     let string = |text: &str| parse_template(text, scope);
     ExprValueReader { string: &string, verbatim: |_| None, guards_keys: true }.read(value)
 }
 
-/// Reads a `condition`, with or without `${{ }}` around it.
+/// Parses a `condition`, with or without `${{ }}` around it.
 pub fn parse_condition(text: &str, scope: SwdlExprScope) -> Result<Expr, ExprParseError> {
     template::parse_condition(text, dialect_for_scope(scope))
 }

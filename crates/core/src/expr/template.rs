@@ -1,4 +1,4 @@
-//! Owns finding `${{ }}` in text. Leaves what is between them to the parser.
+//! Owns finding `${{ }}` in text. Leaves their contents to the parser.
 
 use super::ast::{Expr, ExprNode, TemplatePiece};
 use super::bounds::{MAX_NODES, MAX_TEXT};
@@ -10,7 +10,7 @@ use super::span::ExprSpan;
 pub(super) const OPEN: &str = "${{";
 const CLOSE: &str = "}}";
 
-/// One stretch of a template.
+/// One part of a template.
 enum TemplateStretch {
     Text(usize, usize),
     /// The whole `${{ }}`, and its inside.
@@ -20,7 +20,7 @@ enum TemplateStretch {
     },
 }
 
-/// Reads a string that may have expressions in it.
+/// Parses a string that may contain expressions.
 pub(super) fn parse_template(text: &str, dialect: ExprDialect) -> Result<Expr, ExprParseError> {
     let all = ExprSpan::new(0, text.len());
     if text.len() > MAX_TEXT {
@@ -45,7 +45,7 @@ pub(super) fn parse_template(text: &str, dialect: ExprDialect) -> Result<Expr, E
     finish_expr(text, ExprNode::Template { span: all, pieces })
 }
 
-/// Reads an expression that may, as a whole, stand between `${{` and `}}`.
+/// Parses an expression that may, as a whole, be enclosed in `${{` and `}}`.
 pub(super) fn parse_condition(text: &str, dialect: ExprDialect) -> Result<Expr, ExprParseError> {
     if !text.trim_start().starts_with(OPEN) {
         return finish_expr(text, parse::parse_expression(text, (0, text.len()), dialect)?);
@@ -68,7 +68,7 @@ fn finish_expr(text: &str, node: ExprNode) -> Result<Expr, ExprParseError> {
     Expr::new(text.to_owned(), node).map_err(|error| ExprParseError::new(error, span))
 }
 
-/// The inside of the only `${{ }}`, if there is nothing but blanks around it.
+/// Returns the inside of the only `${{ }}`, if there are only blanks around it.
 fn find_only_hole(text: &str, stretches: &[TemplateStretch]) -> Option<(usize, usize)> {
     let mut found = None;
     for stretch in stretches {
@@ -102,12 +102,12 @@ fn split_stretches(text: &str) -> Result<Vec<TemplateStretch>, ExprParseError> {
     Ok(stretches)
 }
 
-/// Where the `}}` lies that closes the `${{` at `start`; braces within quotes close nothing.
+/// Returns the position of the `}}` that closes the `${{` at `start`. Braces within quotes do not count.
 fn find_hole_end(text: &str, start: usize) -> Result<usize, ExprParseError> {
     let error = |kind, from, to| Err(ExprParseError::new(kind, ExprSpan::new(from, to)));
     let mut quote: Option<(usize, u8)> = None;
     let mut at = start + OPEN.len();
-    // Bytes will do: everything looked for is ASCII, and no part of a longer character is.
+    // Comparing bytes is enough: all delimiters are ASCII, and no byte of a longer character is.
     while let Some(&byte) = text.as_bytes().get(at) {
         match quote {
             Some(_) if byte == b'\\' => at += 1,
@@ -123,7 +123,7 @@ fn find_hole_end(text: &str, start: usize) -> Result<usize, ExprParseError> {
         at += 1;
     }
     match quote {
-        // With a `}}` after it, a stray quote is likelier than a missing brace.
+        // If a `}}` follows, a stray quote is likelier than a missing brace.
         Some((from, _)) if text[from..].contains(CLOSE) => {
             error(ExprParseErrorKind::UnterminatedString, from, text.len())
         }

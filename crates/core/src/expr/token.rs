@@ -1,4 +1,4 @@
-//! Owns the words that the lexer hands to the parser, and how an error names them. Knows no grammar.
+//! Owns the tokens that the lexer passes to the parser, and their names in errors. Does not know the grammar.
 
 use serde_json::Number;
 
@@ -12,7 +12,7 @@ pub(super) struct DottedPathSegment {
     pub span: ExprSpan,
 }
 
-/// A dotted path as written; `dollar` tells whether a `$` came first.
+/// A dotted path as written; `dollar` is true if a `$` came first.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct DottedPath {
     pub dollar: bool,
@@ -35,7 +35,7 @@ pub(super) enum ExprTokenKind {
     Colon,
     Comma,
     Dot,
-    /// A character that starts nothing; the parser knows best what to say about it.
+    /// A character that starts no token; the parser reports it.
     Other(char),
     End,
 }
@@ -47,7 +47,7 @@ pub(super) struct ExprToken {
 }
 
 impl ExprToken {
-    /// As an error names it: the text itself where it is short, what it is otherwise.
+    /// Returns the token as an error names it: its text if that is short, otherwise its kind.
     pub fn describe(&self, text: &str) -> String {
         match (&self.tok, self.span.slice_text(text)) {
             (ExprTokenKind::End, _) => "the end".to_owned(),
@@ -60,7 +60,7 @@ impl ExprToken {
 }
 
 impl DottedPath {
-    /// As written, dots and all.
+    /// Returns the path as written, including the dots.
     pub fn to_text(&self) -> String {
         let mut text = if self.dollar { "$".to_owned() } else { String::new() };
         text.push_str(&self.first.text);
@@ -71,12 +71,12 @@ impl DottedPath {
         text
     }
 
-    /// The names from the `n`th after the first.
+    /// Returns the names from the `n`th after the first.
     pub fn tail_names(&self, n: usize) -> impl Iterator<Item = String> {
         self.rest.iter().skip(n).map(|segment| segment.text.clone())
     }
 
-    /// The text of the `n`th name after the first.
+    /// Returns the text of the `n`th name after the first.
     pub fn nth_name(&self, n: usize) -> Option<&str> {
         self.rest.get(n).map(|segment| segment.text.as_str())
     }

@@ -1,4 +1,4 @@
-//! Owns turning a structured value into an expression, string by string. Leaves each string to a surface.
+//! Owns turning a structured value into an expression, string by string. Leaves each string to a dialect.
 
 use serde_json::Value;
 
@@ -9,18 +9,18 @@ use super::shape::{self, ExprShapeError};
 use super::span::ExprSpan;
 use super::template::OPEN;
 
-/// How a surface reads the parts of a value.
+/// A dialect's rules for reading the parts of a value.
 #[derive(Clone, Copy)]
 pub(super) struct ExprValueReader<'a> {
     pub string: &'a dyn Fn(&str) -> Result<Expr, ExprParseError>,
-    /// The value that an object stands for as it is, if it says so.
+    /// Returns the value that an object stands for unchanged, if it is marked as literal.
     pub verbatim: fn(&Value) -> Option<&Value>,
-    /// Whether keys are looked at for expressions that somebody hoped would work.
+    /// True if keys that contain expressions are refused.
     pub guards_keys: bool,
 }
 
 impl ExprValueReader<'_> {
-    /// Reads all of `value`. What needs no evaluation becomes a literal, however large.
+    /// Reads all of `value`. Parts that need no evaluation become literals, however large.
     pub fn read(&self, value: &Value) -> Result<Expr, ExprParseError> {
         let expr = self.read_at(value, 0)?;
         shape::check_shape(&expr).map_err(|error| ExprParseError::new(error, ExprSpan::default()))?;
@@ -88,7 +88,7 @@ fn into_literal(expr: Expr) -> Option<Value> {
     }
 }
 
-/// Part of something that is checked once, as a whole.
+/// Builds a part of an expression that is checked once, as a whole.
 fn unchecked_expr(node: ExprNode) -> Expr {
     Expr::new_unchecked("", node)
 }

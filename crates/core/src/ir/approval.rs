@@ -1,24 +1,24 @@
-//! Who is asked before a step starts, who may release what governance holds, and which rule says so.
+//! Approval before a step starts: the approvers, the release of governance holds, and the rule that applies.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Approver, HoldReason, is_default};
 use crate::time::Millis;
 
-/// Who is asked before a step starts.
+/// The approval that is required before a step starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalHold {
-    /// None: anyone. Of an escalation, those of the step's levels count instead.
+    /// Empty: anyone. For an escalation, the approvers of the step's levels apply instead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvers: Vec<Approver>,
-    /// How many different people have to approve. One rejects for all.
+    /// The number of different people who must approve. A single rejection rejects.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub quorum: u32,
-    /// Why they are asked; empty: only because it is so.
+    /// The reason for the hold; empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Whether it is a hold for governance, which those of the step's levels release.
+    /// True for a governance hold, which the approvers of the step's levels release.
     #[serde(default, skip_serializing_if = "is_default")]
     pub escalates: bool,
 }
@@ -30,7 +30,7 @@ impl Default for ApprovalHold {
 }
 
 impl ApprovalHold {
-    /// Any one of these.
+    /// Creates a hold that any one of these approvers can release.
     pub fn with_approvers(approvers: Vec<Approver>) -> ApprovalHold {
         ApprovalHold { approvers, ..ApprovalHold::default() }
     }
@@ -40,32 +40,32 @@ impl ApprovalHold {
     }
 }
 
-/// Who is asked about a hold for governance, and for how long before others are.
+/// The approvers that are asked about a governance hold, and the time before the next level is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EscalationLevel {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvers: Vec<Approver>,
-    /// Then those of the next level; after the last, the step has failed.
+    /// Afterwards the next level is asked; after the last level, the step fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Millis>,
 }
 
-/// Which rule holds for the start of a step, and what it says.
+/// The approval rule that applies to the start of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalRuling {
     /// The class, such as `on-mutate` or `policy:payments`.
     pub class: String,
-    /// Who says so, such as `the step` or `skein.toml`.
+    /// The source of the rule, such as `the step` or `skein.toml`.
     pub from: String,
     pub why: String,
-    /// A policy that is named and not there. A run cannot begin so.
+    /// A policy that is named but not defined. A run cannot start with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }
 
-/// How many approvals are needed where nothing is said.
+/// The default quorum.
 pub(crate) fn one() -> u32 {
     1
 }

@@ -1,4 +1,4 @@
-//! The completion check: who decides that work is done, how often it may say no, and what happens when it stalls.
+//! The completion check: the worker that decides whether work is done, its iteration limit, and the policy for stalls.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,25 +12,25 @@ pub struct CompletionCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Millis>,
     pub max_iterations: u32,
-    /// Whether a step that is still incomplete after the last iteration ends incomplete instead of exhausted.
+    /// True if a step that is still incomplete after the last iteration ends incomplete instead of exhausted.
     #[serde(default, skip_serializing_if = "is_default")]
     pub incomplete_is_an_end: bool,
-    /// The file in which an agent writes its decision.
+    /// The file to which an agent writes its decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision_file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub convergence: Option<ConvergencePolicy>,
 }
 
-/// What is done when check after check finds the same things missing.
+/// The policy for checks that repeatedly find the same things missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConvergencePolicy {
-    /// This many equal findings in a row raise the stage.
+    /// The number of equal findings in a row that raises the stage.
     pub stall_threshold: u32,
     /// The highest stage; the first is 1.
     pub max_stage: u32,
-    /// Whether reaching the highest stage fails the step.
+    /// True if reaching the highest stage fails the step.
     pub fail_on_max_stage: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<ConvergenceStage>,
@@ -46,7 +46,7 @@ pub struct ConvergencePolicy {
     pub max_changed_files: Option<u32>,
 }
 
-/// What is added to the instructions from a stage on.
+/// The text that is appended to the instructions from a stage on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConvergenceStage {

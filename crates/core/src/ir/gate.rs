@@ -8,33 +8,34 @@ use super::{
 };
 use crate::{expr::Expr, ids::SignalName, time::Millis};
 
-/// Waits for a person. Opens only by a decision of someone who may give it, or by a timeout that says so.
+/// Waits for a person. Opens only by a decision of an authorised person, or by a timeout that allows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateSpec {
     pub message: Expr,
-    /// What the person should look at.
+    /// The values that the person should review.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shows: Vec<Expr>,
-    /// Any one of these suffices; none: anyone.
+    /// Any one of these suffices. Empty: anyone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvers: Vec<Approver>,
-    /// How many different people have to approve. One rejects for all.
+    /// The number of different people who must approve. A single rejection rejects.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub quorum: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Millis>,
     pub on_timeout: GateTimeout,
-    /// Where the cursor goes instead of `next`. Only in a routed scope.
+    /// The target to route to instead of `next`. Only in a routed scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_approve: Option<RouteTarget>,
-    /// None: a rejection is the step's failure.
+    /// None: a rejection fails the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_reject: Option<RouteTarget>,
 }
 
 impl GateSpec {
-    /// Returns the approvers that an escalation asks: those it names, or else the same as before. None: it does not escalate.
+    /// Returns the approvers that an escalation asks: those it names, or else the same as before. None if the gate does
+    /// not escalate.
     pub fn escalation_approvers(&self) -> Option<&[Approver]> {
         match &self.on_timeout {
             GateTimeout::Escalate { to } if to.is_empty() => Some(&self.approvers),
@@ -51,29 +52,29 @@ pub enum Approver {
     User(String),
 }
 
-/// What a gate does when nobody decides in time.
+/// The action of a gate when nobody decides in time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GateTimeout {
     /// The step ends as timed out.
     Expire,
     Reject,
-    /// Opens by itself, only where the host allows it.
+    /// Opens by itself, only if the host allows it.
     Approve,
     /// Cancels the workflow that the gate belongs to.
     Cancel,
     Go(RouteTarget),
-    /// Asks others for as long again, then cancels. Nobody named: the same people are asked again.
+    /// Asks others for as long again, then cancels. If none are named, the same people are asked again.
     Escalate {
         to: Vec<Approver>,
     },
 }
 
-/// Waits for an outside event.
+/// Waits for an external event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WaitSpec {
-    /// Any one of these ends it.
+    /// Any one of these signals ends the wait.
     pub on: Vec<SignalName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Millis>,
@@ -87,7 +88,7 @@ pub enum WaitTimeout {
     Expire,
     /// Cancels the workflow that the wait belongs to.
     Cancel,
-    /// The step succeeds with no signal.
+    /// The step succeeds without a signal.
     Continue,
     Go(RouteTarget),
 }

@@ -1,5 +1,5 @@
-//! What surrounds a workflow: hooks, triggers, context and files. Kept as data for the host; the engine only
-//! knows that there are hooks and files to publish.
+//! Hooks, triggers, context and files of a workflow. They are data for the host; the engine only knows that there are
+//! hooks, and files to publish.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Schema, is_default};
 use crate::{expr::Expr, time::Millis};
 
-/// Something to do beside the run; its failure never changes the run.
+/// An action beside the run; its failure never changes the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkflowHook {
@@ -38,7 +38,7 @@ pub enum HookAction {
     },
 }
 
-/// What may start a run by itself.
+/// A way to start a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum WorkflowTrigger {
@@ -67,17 +67,17 @@ pub enum WorkflowTrigger {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         condition: Option<Expr>,
     },
-    /// A schedule that is kept elsewhere.
+    /// A schedule that is stored elsewhere.
     Routine {
         reference: Value,
     },
 }
 
-/// What agents are told besides their instructions.
+/// Context that agents receive besides their instructions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkflowContext {
-    /// The folder in which steps hand files to one another.
+    /// The folder through which steps pass files to one another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -86,7 +86,7 @@ pub struct WorkflowContext {
     pub memory: Option<MemorySelection>,
 }
 
-/// Which remembered things are told.
+/// The selection of memory entries that agents receive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemorySelection {
@@ -107,7 +107,7 @@ pub struct InputFileSpec {
     pub content_type: Option<String>,
 }
 
-/// A file that is put into the workspace after the run.
+/// A file that is written to the workspace after the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutputFileSpec {

@@ -1,8 +1,8 @@
-//! The workflow: one form for what four formats say.
+//! The workflow IR: one form for four formats.
 //!
-//! Owns the nouns a workflow is made of and their JSON. Refuses to know where they came from (the front ends lower
-//! into it) and what they do (the engine). Policies are tables here, filled in by lowering, so that the engine
-//! never asks which format it runs. Read `workflow` first, then `scope`, `step` and `policy`.
+//! Owns the types that a workflow consists of and their JSON. Does not know where they came from (the front ends lower
+//! into it) or what they do (the engine). Policies are tables here, filled in by lowering, so that the engine never
+//! asks which format it runs. Read `workflow` first, then `scope`, `step` and `policy`.
 
 mod approval;
 mod completion_check;

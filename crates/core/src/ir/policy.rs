@@ -1,6 +1,6 @@
-//! Policies as tables: what each outcome means, what is retried and when, what holds a step.
+//! Policies as tables: the effect of each outcome, retries and holds.
 //!
-//! Lowering fills these in. The engine looks them up and never asks why a row says what it says.
+//! Lowering fills these in. The engine looks them up and never asks for the reason of a row.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{ApprovalHold, ApprovalRuling, EscalationLevel, is_default};
 use crate::{ids::StepId, limits, time::Millis};
 
-/// What kind of failure it was.
+/// The class of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorClass {
@@ -17,15 +17,15 @@ pub enum ErrorClass {
     RateLimit,
     Network,
     Service,
-    /// An agent crashed or said something that cannot be used.
+    /// An agent crashed, or its output cannot be used.
     AgentError,
     External,
     Timeout,
-    /// An input, an output or a condition is not what was declared.
+    /// An input, an output or a condition does not match its declaration.
     Validation,
     NonRetryable,
     Governance,
-    /// The host died under it.
+    /// The host died during the attempt.
     Interrupted,
     Fatal,
 }
@@ -46,7 +46,7 @@ impl ErrorClass {
         ErrorClass::Fatal,
     ];
 
-    /// Failures that another attempt may cure, taking too long included.
+    /// Failures that another attempt may fix, including timeouts.
     pub const CURABLE: [ErrorClass; 7] = [
         ErrorClass::Transient,
         ErrorClass::RateLimit,
@@ -58,16 +58,17 @@ impl ErrorClass {
     ];
 }
 
-/// Everything about a step that is not what it does.
+/// The settings of a step that do not depend on its kind.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StepPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Millis>,
-    /// Whether the timeout is for each attempt or for the step with all its attempts, checks and delays.
+    /// The scope of the timeout: each attempt, or the step with all its attempts, checks and delays.
     #[serde(skip_serializing_if = "is_default")]
     pub timeout_per: TimeoutScope,
-    /// Silence that ends an attempt, and how long the first sign of life may take. For the host.
+    /// Maximum time without activity in an attempt; `start_timeout` is the maximum time to the first activity. For the
+    /// host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<Millis>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,30 +77,30 @@ pub struct StepPolicy {
     pub retry: StepRetry,
     #[serde(skip_serializing_if = "is_default")]
     pub effects: OutcomeEffects,
-    /// Failures that hold the step until someone or some time releases it, instead of failing it.
+    /// Failures that hold the step until a person or a timer releases it, instead of failing it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub holds: BTreeMap<ErrorClass, HoldReason>,
-    /// Asks a person before the first attempt.
+    /// The approval that is required before the first attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalHold>,
-    /// Why it may not start at all: a failure of class governance before the first attempt.
+    /// The reason why the step may not start: it fails with class governance before the first attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub denied: Option<String>,
-    /// Who may release a hold for governance, those first who are asked first. None: anyone.
+    /// The approvers who may release a governance hold, in the order in which they are asked. Empty: anyone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub escalation: Vec<EscalationLevel>,
-    /// What was found about whether it may start, for people. The engine does not read it.
+    /// The approval rule that was found, for people. The engine does not read it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ruling: Option<ApprovalRuling>,
     #[serde(skip_serializing_if = "is_default")]
     pub on_interrupted: OnInterrupted,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// Whether a check or a delay before a retry keeps the step's place among those at work.
+    /// True if the step keeps its slot among the running steps during a check or a delay before a retry.
     #[serde(skip_serializing_if = "is_default")]
     pub keeps_slot: bool,
-    /// The step of the same scope that settles it when what this one changed does not fit what others changed. It waits
-    /// for this one to end, however that is, and is skipped where there is nothing to settle.
+    /// The conflict resolver: the step of the same scope that resolves conflicts between this step's changes and those
+    /// of others. It waits for this step to end, with any outcome, and is skipped if there is no conflict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled_by: Option<StepId>,
 }
@@ -112,12 +113,12 @@ pub enum TimeoutScope {
     Step,
 }
 
-/// Which failures are tried again, how often and when.
+/// The failures that are retried, the number of attempts and the delays.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StepRetry {
-    /// How many attempts there may be when the last ended with this class, the first included. A class that is
-    /// not here is not retried.
+    /// The maximum number of attempts, including the first, if the last one ended with this class. A class that is
+    /// missing here is not retried.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attempts: BTreeMap<ErrorClass, u32>,
     /// Error codes that are never retried.
@@ -125,27 +126,27 @@ pub struct StepRetry {
     pub never: Vec<String>,
     #[serde(skip_serializing_if = "is_default")]
     pub backoff: Backoff,
-    /// Whether each iteration of a completion check begins with a full budget.
+    /// True if each iteration of a completion check starts with the full number of attempts.
     #[serde(skip_serializing_if = "is_default")]
     pub fresh_per_iteration: bool,
 }
 
 impl StepRetry {
-    /// The same number of attempts for each of these classes.
+    /// Creates a retry policy with the same number of attempts for each of these classes.
     pub fn for_classes(classes: &[ErrorClass], attempts: u32, backoff: Backoff) -> StepRetry {
         let attempts = classes.iter().map(|class| (*class, attempts)).collect();
         StepRetry { attempts, never: Vec::new(), backoff, fresh_per_iteration: false }
     }
 }
 
-/// How long to wait before the next attempt.
+/// The delay before the next attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Backoff {
     pub initial: Millis,
     pub growth: BackoffGrowth,
     pub max: Millis,
-    /// Anything between nothing and the delay, chosen by a hash of run, step and attempt.
+    /// True to choose a delay between zero and the full delay, by a hash of run, step and attempt.
     #[serde(default, skip_serializing_if = "is_default")]
     pub jitter: bool,
 }
@@ -171,7 +172,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The delay before the `n`th retry, counted from 1, without jitter. Never more than the maximum or a day.
+    /// Returns the delay before the `n`th retry, counted from 1, without jitter. Never more than the maximum or a day.
     pub fn retry_delay(&self, n: u32) -> Millis {
         let max = self.max.0.min(limits::BACKOFF);
         let grown = match self.growth {
@@ -192,17 +193,17 @@ impl Backoff {
     }
 }
 
-/// What each outcome of a step does.
+/// The effect of each outcome of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OutcomeEffects {
     pub succeeded: OutcomeEffect,
-    /// Its check still said incomplete at the end, and that is an end.
+    /// The last check still reported incomplete, and that counts as an end.
     pub incomplete: OutcomeEffect,
-    /// Its check still said incomplete at the end, and that is a failure; also a stall.
+    /// The last check still reported incomplete, and that counts as a failure; also a stall.
     pub exhausted: OutcomeEffect,
     pub failed: OutcomeEffect,
-    /// Classes of failure that have an effect of their own.
+    /// Failure classes that have an effect of their own.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failed_by_class: BTreeMap<ErrorClass, OutcomeEffect>,
     pub rejected: OutcomeEffect,
@@ -212,7 +213,7 @@ pub struct OutcomeEffects {
 }
 
 impl Default for OutcomeEffects {
-    /// The strictest: success goes on, any failure aborts, and what was skipped satisfies nobody.
+    /// The strictest effects: success continues, any failure aborts, and a skipped step satisfies no dependency.
     fn default() -> OutcomeEffects {
         OutcomeEffects {
             succeeded: OutcomeEffect::GO_ON,
@@ -228,15 +229,15 @@ impl Default for OutcomeEffects {
     }
 }
 
-/// What an outcome does to the rest of the run.
+/// The effect of an outcome on the rest of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutcomeEffect {
     pub then: OutcomeAction,
-    /// Whether the steps that depend on it may start.
+    /// True if the steps that depend on it may start.
     pub satisfies: bool,
     pub verdict: RunImpact,
-    /// Whether the step is shown as skipped instead of failed.
+    /// True if the step is shown as skipped instead of failed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub as_skipped: bool,
 }
@@ -247,17 +248,17 @@ pub enum OutcomeAction {
     GoOn,
     /// The workflow stops.
     Abort,
-    /// The workflow stops and undoes what was completed.
+    /// The workflow stops and undoes the completed steps.
     Undo,
 }
 
-/// What an outcome makes of a workflow that reaches its end.
+/// The effect of an outcome on the result of a workflow that reaches its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunImpact {
     #[default]
     Clean,
-    /// It succeeds, and says that something failed.
+    /// The workflow succeeds, but reports that something failed.
     Degraded,
     Failed,
 }
@@ -281,28 +282,28 @@ impl OutcomeEffect {
         verdict: RunImpact::Failed,
         as_skipped: false,
     };
-    /// A failure that does not stop what depends on it.
+    /// A failure that does not stop dependent steps.
     pub const CONTINUE: OutcomeEffect = OutcomeEffect {
         then: OutcomeAction::GoOn,
         satisfies: true,
         verdict: RunImpact::Degraded,
         as_skipped: false,
     };
-    /// A failure that counts as not having been there.
+    /// A failure that counts as if the step were skipped.
     pub const SKIP: OutcomeEffect = OutcomeEffect {
         then: OutcomeAction::GoOn,
         satisfies: true,
         verdict: RunImpact::Degraded,
         as_skipped: true,
     };
-    /// A failure that stops only what depends on it, and fails the run in the end.
+    /// A failure that stops only dependent steps, and fails the run in the end.
     pub const SKIP_DEPENDENTS: OutcomeEffect = OutcomeEffect {
         then: OutcomeAction::GoOn,
         satisfies: false,
         verdict: RunImpact::Failed,
         as_skipped: false,
     };
-    /// What comes of two failures together.
+    /// Returns the combined effect of two failures.
     #[must_use]
     pub fn combine(self, other: OutcomeEffect) -> OutcomeEffect {
         OutcomeEffect {
@@ -313,7 +314,7 @@ impl OutcomeEffect {
         }
     }
 
-    /// No failure, and yet what depends on it cannot start.
+    /// No failure, but dependent steps cannot start.
     pub const BLOCK: OutcomeEffect = OutcomeEffect {
         then: OutcomeAction::GoOn,
         satisfies: false,
@@ -322,14 +323,14 @@ impl OutcomeEffect {
     };
 }
 
-/// Why a step is kept from starting or continuing.
+/// The reason why a step is kept from starting or continuing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HoldReason {
-    /// Its approval class asks for a person.
+    /// Its approval class requires a person.
     Approval,
     Budget,
-    /// Its check said that it cannot go on.
+    /// Its check reported that the step cannot continue.
     Blocked,
     Governance,
     Interruption,
@@ -349,22 +350,22 @@ impl HoldReason {
     ];
 }
 
-/// What happens to an attempt that the host died under.
+/// The handling of an attempt during which the host died.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnInterrupted {
-    /// Done again, and told so.
+    /// Runs the attempt again and tells the worker so.
     #[default]
     Rerun,
-    /// The worker's own session goes on.
+    /// Continues the worker's own session.
     Resume,
-    /// The workspace is put back, then done again.
+    /// Restores the workspace, then runs the attempt again.
     Restore,
     Ask,
     Fail,
 }
 
-/// What may be spent: money in millionths, tokens.
+/// A limit on spending: money in millionths, and tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
@@ -376,14 +377,14 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Whether what was spent is all of it.
+    /// True if the budget is used up.
     pub fn is_spent(&self, tokens: u64, micro_usd: Option<u64>) -> bool {
         self.tokens.is_some_and(|most| tokens >= most)
             || self.micro_usd.is_some_and(|most| micro_usd.unwrap_or(0) >= most)
     }
 }
 
-/// What happens when it is spent and another attempt would start.
+/// The action when the budget is used up and another attempt would start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetMode {

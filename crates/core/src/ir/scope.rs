@@ -1,4 +1,4 @@
-//! Scopes: steps that belong together, how they follow one another, and the policies they share.
+//! Scopes: steps that belong together, their order, and the policies they share.
 
 use std::sync::Arc;
 
@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 use super::{Backoff, Schema, Step, is_default};
 use crate::{expr::Expr, ids::StepId, time::Millis};
 
-/// Steps and how they follow one another. A run is an instance of its workflow's scope; a lane of a parallel step,
-/// an item, a pass of a loop and a call are instances of theirs.
+/// Steps and their order. A run is an instance of its workflow's scope; a lane of a parallel step, an item, a pass of a
+/// loop and a call are instances of theirs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepScope {
     #[serde(default, skip_serializing_if = "is_default")]
     pub shape: ScopeShape,
     pub steps: Vec<Arc<Step>>,
-    /// How many of its steps may be at work at once; none: no limit.
+    /// The number of its steps that may run at once. None: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
     /// Wall-clock time from the start of the instance to its end, undo excluded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Millis>,
-    /// How many step executions the workflow may have, items and passes included, retries not.
+    /// The number of step executions that the workflow may have, including items and passes, without retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_steps: Option<u32>,
-    /// What an aborting failure does to the steps that are at work.
+    /// The effect of an aborting failure on the running steps.
     #[serde(default, skip_serializing_if = "is_default")]
     pub siblings: SiblingPolicy,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -32,10 +32,10 @@ pub struct StepScope {
     /// Retry of the whole run; only at the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RunRetry>,
-    /// What an instance gives. None: what the last step gave in a routed scope, nothing in a graph.
+    /// The result of an instance. None: the output of the last step in a routed scope, nothing in a graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Expr>,
-    /// What the result must look like.
+    /// The schema of the result.
     #[serde(default, skip_serializing_if = "is_default")]
     pub outputs: Schema,
 }
@@ -57,25 +57,25 @@ impl StepScope {
     }
 }
 
-/// How the steps of a scope follow one another.
+/// The order in which the steps of a scope run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ScopeShape {
     /// Each step waits for all of its dependencies.
     #[default]
     Graph,
-    /// One cursor starts somewhere and follows `next`, arms and decisions.
+    /// One cursor starts at a step and follows `next`, arms and decisions.
     Routed {
         /// None: the first step.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         start: Option<StepId>,
-        /// Whether the cursor may come back to a step, bounded by `max_steps`.
+        /// True if the cursor may come back to a step, bounded by `max_steps`.
         #[serde(default, skip_serializing_if = "is_default")]
         cycles: bool,
     },
 }
 
-/// Where a cursor goes.
+/// The target of a cursor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RouteTarget {
@@ -87,14 +87,14 @@ pub enum RouteTarget {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SiblingPolicy {
-    /// Told to stop.
+    /// Running steps are stopped.
     #[default]
     Cancel,
-    /// Left to finish; nothing new starts.
+    /// Running steps finish; nothing new starts.
     Drain,
 }
 
-/// When the completed steps of a workflow are undone.
+/// The events after which the completed steps of a workflow are undone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UndoPolicy {
@@ -102,7 +102,7 @@ pub struct UndoPolicy {
     pub on_timeout: bool,
     #[serde(skip_serializing_if = "is_default")]
     pub on_cancel: bool,
-    /// Whether the step whose failure began it is undone too.
+    /// True if the step whose failure started the undo is undone too.
     #[serde(skip_serializing_if = "is_default")]
     pub failed_step: bool,
     #[serde(skip_serializing_if = "is_default")]
@@ -112,7 +112,7 @@ pub struct UndoPolicy {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UndoFailurePolicy {
-    /// Go on with the others.
+    /// Continue with the others.
     #[default]
     GoOn,
     /// Leave the others as they are.
@@ -123,10 +123,10 @@ pub enum UndoFailurePolicy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunRetry {
-    /// How many runs there may be, the first included.
+    /// The maximum number of runs, including the first.
     pub attempts: u32,
     pub backoff: Backoff,
-    /// Whether a run that timed out is retried.
+    /// True if a run that timed out is retried.
     #[serde(default, skip_serializing_if = "is_default")]
     pub on_timeout: bool,
 }

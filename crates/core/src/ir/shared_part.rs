@@ -1,4 +1,4 @@
-//! Parts that most steps have alike: nothing of their own, or the same as another.
+//! Parts that are equal in most steps: the default, or the same as another step's.
 
 use std::{
     collections::BTreeMap,
@@ -14,16 +14,16 @@ use super::{IsolationSpec, StepPolicy};
 /// The policy of a step.
 pub type SharedStepPolicy = SharedPart<StepPolicy>;
 
-/// What a format keeps beside a step and the engine does not understand.
+/// Data that a format keeps with a step and that the engine does not interpret.
 pub type StepLabels = SharedPart<BTreeMap<String, Value>>;
 
-/// One of them. It takes no room where nothing is said, and changing it changes no other.
+/// A shared part. The default takes no memory, and changing one part changes no other.
 #[derive(Debug, Clone)]
 pub struct SharedPart<T>(Option<Arc<T>>);
 
-/// A part that is there even where nothing is said of it.
+/// A part that has a default if nothing is declared.
 pub trait StaticDefault: Clone + Default + PartialEq + 'static {
-    /// What it is then.
+    /// Returns the default.
     fn static_default() -> &'static Self;
 }
 
@@ -50,7 +50,7 @@ impl StaticDefault for IsolationSpec {
 }
 
 impl<T: StaticDefault> SharedPart<T> {
-    /// Shares what another has, if it is the same; otherwise it is what the next may share.
+    /// Shares the value of `last` if it is equal; otherwise the next part may share this one.
     pub fn share_if_equal(&mut self, last: &mut SharedPart<T>) {
         if self == last {
             self.0.clone_from(&last.0);

@@ -1,4 +1,4 @@
-//! The canonical statuses, and the words each has in a source's format.
+//! The canonical statuses, and the words for each in a source's format.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -28,7 +28,7 @@ macro_rules! statuses {
 }
 
 statuses! {
-    /// How a run is doing.
+    /// The status of a run.
     RunStatus {
         Queued = "queued",
         Running = "running",
@@ -44,7 +44,7 @@ statuses! {
 }
 
 statuses! {
-    /// How a step is doing.
+    /// The status of a step.
     StepStatus {
         Pending = "pending",
         Ready = "ready",
@@ -69,7 +69,7 @@ pub struct StatusWords {
     pub run: BTreeMap<RunStatus, String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub step: BTreeMap<StepStatus, String>,
-    /// The word for a step that was skipped because it failed itself, where it differs.
+    /// The word for a step that was skipped because of its own failure, if it differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped_by_own_failure: Option<String>,
     /// The consequence of a step's failure, in the words of its format.
@@ -88,7 +88,7 @@ pub struct FailureWords {
 }
 
 impl StatusWords {
-    /// The words that two tables give.
+    /// Builds the words from two tables.
     pub fn from_tables(
         run: fn(RunStatus) -> &'static str,
         step: fn(StepStatus) -> &'static str,

@@ -1,4 +1,4 @@
-//! A step: what it waits for, what it is given, what it does and what its end means.
+//! A step: its dependencies, its inputs, its kind and the effects of its outcome.
 
 use std::sync::Arc;
 
@@ -19,18 +19,18 @@ pub struct Step {
     pub name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// In a graph: the steps that must end, in a way that satisfies, before this one starts.
+    /// In a graph: the steps that must end, with an outcome that satisfies, before this one starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<StepId>,
-    /// In a routed scope: where the cursor goes next. None: the next step in order that nothing else routes to.
+    /// In a routed scope: the next target of the cursor. None: the next step in order that nothing else routes to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<RouteTarget>,
-    /// The step is skipped when this is false.
+    /// The step is skipped if this is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<Expr>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<InputBinding>,
-    /// What its output must look like; properties with a default are filled in.
+    /// The schema of its output; properties with a default are filled in.
     #[serde(default, skip_serializing_if = "is_default")]
     pub outputs: Schema,
     pub kind: StepKindSpec,
@@ -43,7 +43,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// A step of this kind with no dependency, no input and the strictest policy: any failure aborts.
+    /// Creates a step of this kind with no dependency, no input and the strictest policy: any failure aborts.
     pub fn new(id: StepId, kind: StepKindSpec) -> Step {
         Step {
             id,
@@ -61,13 +61,13 @@ impl Step {
         }
     }
 
-    /// What its source says in the block for Skein that only the host needs.
+    /// Returns an entry of the `x-skein` block of its source, which only the host needs.
     pub fn skein_extension(&self, name: &str) -> Option<&Value> {
         self.labels.get("x-skein")?.get(name)
     }
 }
 
-/// One named input of a step and where its value comes from.
+/// One named input of a step and the expression for its value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InputBinding {
@@ -81,17 +81,17 @@ pub struct InputBinding {
 }
 
 impl InputBinding {
-    /// One of any value, which may be null.
+    /// Creates an input of any value, which may be null.
     pub fn new(name: impl Into<Arc<str>>, value: Expr) -> InputBinding {
         InputBinding { name: name.into(), value, schema: Schema::default(), required: false }
     }
 }
 
-/// The work that takes back what a step did. Evaluated where that step is, and given its output.
+/// The work that undoes a step. Evaluated in the scope of that step, and given its output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UndoSpec {
-    /// The name it has in the source, where it has one of its own.
+    /// Its name in the source, if it has one of its own.
     pub id: StepId,
     pub work: WorkSpec,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -10,7 +10,7 @@ use crate::{
     ids::{ArtifactName, BranchId, StepId},
 };
 
-/// What a step does.
+/// The kind of a step, with its contents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepKindSpec {
@@ -65,7 +65,7 @@ impl StepKindSpec {
         }
     }
 
-    /// The scopes inside, in order.
+    /// Returns the scopes inside, in order.
     pub fn inner_scopes(&self) -> Vec<&Arc<StepScope>> {
         match self {
             StepKindSpec::Parallel(parallel) => parallel.lanes.iter().map(|lane| &lane.scope).collect(),
@@ -80,7 +80,7 @@ impl StepKindSpec {
     }
 }
 
-/// Chooses where the cursor goes. Only in a routed scope.
+/// Chooses the target of the cursor. Only in a routed scope.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BranchSpec {
@@ -96,7 +96,7 @@ pub struct RouteArm {
     pub next: RouteTarget,
 }
 
-/// Runs its lanes side by side and goes on when all have succeeded; the first that fails cancels the others.
+/// Runs its lanes in parallel and continues when all have succeeded. The first that fails cancels the others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParallelSpec {
@@ -115,7 +115,7 @@ pub struct LaneSpec {
 #[serde(deny_unknown_fields)]
 pub struct EachSpec {
     pub over: Expr,
-    /// How many items may be open at once; none: no limit.
+    /// The number of items that may be open at once. None: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parallelism: Option<u32>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -123,7 +123,7 @@ pub struct EachSpec {
     pub scope: Arc<StepScope>,
 }
 
-/// What an item's failure does to the others.
+/// The effect of an item's failure on the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EachErrorPolicy {
@@ -132,11 +132,11 @@ pub enum EachErrorPolicy {
     FailFast,
     /// Lets every item end, then fails the step.
     Finish,
-    /// Lets every item end; the step succeeds and says how each went.
+    /// Lets every item end; the step succeeds and reports the outcome of each.
     Collect,
 }
 
-/// Runs its scope again and again while a condition holds.
+/// Repeats its scope while a condition is true.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoopSpec {
@@ -144,7 +144,7 @@ pub struct LoopSpec {
     pub condition: Expr,
     #[serde(default, skip_serializing_if = "is_default")]
     pub test: LoopTest,
-    /// A loop that would go on after this many passes fails.
+    /// A loop that would continue after this many passes fails.
     pub max: u32,
     pub scope: Arc<StepScope>,
 }
@@ -152,7 +152,7 @@ pub struct LoopSpec {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoopTest {
-    /// Before each pass; true the first time if it reads a step of a pass that has not been.
+    /// Before each pass. True the first time if it reads a step of a pass that has not run.
     #[default]
     First,
     /// After each pass.
@@ -163,7 +163,7 @@ pub enum LoopTest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallSpec {
-    /// The name under which the plan holds it.
+    /// The name of the workflow in the plan.
     pub workflow: String,
     /// Artifacts of the called workflow that become this step's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

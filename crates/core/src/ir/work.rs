@@ -1,4 +1,4 @@
-//! Work: what an agent, a tool or a command is asked to do. Data for the host; the engine starts it and judges its end.
+//! Work: a task for an agent, a tool or a command. Data for the host; the engine starts it and judges its outcome.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,15 +9,15 @@ use crate::{
     time::Millis,
 };
 
-/// A piece of work and what surrounds it.
+/// A piece of work and its settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkSpec {
     pub worker: WorkerSpec,
-    /// Decides after each success whether the work is complete; if not, it is done again.
+    /// Decides after each success whether the work is complete; if not, the work runs again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<Box<CompletionCheck>>,
-    /// Condenses the outputs for the steps that follow.
+    /// Summarises the outputs for the steps that follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Box<SummarySpec>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -26,7 +26,7 @@ pub struct WorkSpec {
     pub gives: Vec<OutputArtifact>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub isolation: SharedPart<IsolationSpec>,
-    /// What must be so before it counts as done, whatever its worker says.
+    /// The conditions that must hold before the work counts as done, whatever its worker reports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,
 }
@@ -45,7 +45,7 @@ impl WorkSpec {
     }
 }
 
-/// Who does it, and with what words.
+/// The worker that does the work, and its instructions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum WorkerSpec {
@@ -72,7 +72,7 @@ pub enum WorkerSpec {
     },
     Tool {
         tool: String,
-        /// The one driver that may provide it.
+        /// The only driver that may provide it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pinned: Option<String>,
     },
@@ -88,7 +88,7 @@ pub enum WorkerSpec {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         arguments: Vec<Expr>,
     },
-    /// A script that the source holds as text. Never holds an expression.
+    /// A script that the source contains as text. Never contains an expression.
     Script {
         text: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -97,7 +97,7 @@ pub enum WorkerSpec {
 }
 
 impl WorkerSpec {
-    /// What its failure is, if nobody says more.
+    /// The error class of its failure, if none is reported.
     pub fn default_error_class(&self) -> ErrorClass {
         match self {
             WorkerSpec::Agent { .. } => ErrorClass::AgentError,
@@ -105,7 +105,7 @@ impl WorkerSpec {
         }
     }
 
-    /// What is worked out when an attempt starts: the instructions and the arguments.
+    /// Returns the expressions that are evaluated when an attempt starts: the instructions and the arguments.
     pub fn expressions(&self) -> Vec<&Expr> {
         match self {
             WorkerSpec::Agent { instructions, .. } => instructions.iter().collect(),
@@ -124,13 +124,13 @@ pub enum WorkerCapability {
     RunCommands,
 }
 
-/// Where the work happens and what it may reach.
+/// The location of the work and its access to the rest of the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct IsolationSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// A worktree of its own.
+    /// True if the work gets a worktree of its own.
     #[serde(skip_serializing_if = "is_default")]
     pub worktree: bool,
     #[serde(skip_serializing_if = "is_default")]
@@ -139,12 +139,12 @@ pub struct IsolationSpec {
     pub secrets: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub protect: Vec<String>,
-    /// Patterns of protected files that it may change all the same.
+    /// Patterns of protected files that it may change nevertheless.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unprotect: Vec<String>,
 }
 
-/// An artifact of an earlier step that is put into the workspace.
+/// An artifact of an earlier step that is copied into the workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InputArtifact {

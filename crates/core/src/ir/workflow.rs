@@ -1,4 +1,4 @@
-//! The workflow itself: who it is, what it takes, its root scope, and what surrounds it.
+//! The workflow itself: its identity, inputs, root scope, and everything around it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{expr::Expr, ids::WorkflowId};
 
-/// What a source says, in the one form that is checked, planned and run.
+/// The contents of a source, in the one form that is checked, planned and run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workflow {
@@ -22,20 +22,20 @@ pub struct Workflow {
     pub version: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Where it came from. Shown to people; the engine never reads it.
+    /// The origin of the workflow. Shown to people; the engine never reads it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub origin: WorkflowOrigin,
-    /// The schema of the object that a run is given.
+    /// The schema of a run's input object.
     #[serde(default, skip_serializing_if = "is_default")]
     pub inputs: Schema,
     pub scope: StepScope,
-    /// What the whole run may spend.
+    /// The spending limit of the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// The words that each status has in the source's format.
+    /// The words for each status in the source's format.
     #[serde(default, skip_serializing_if = "is_default")]
     pub words: StatusWords,
-    /// Values that expressions read as `env`; worked out once, when the run starts.
+    /// Values that expressions read as `env`; evaluated once, when the run starts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, Expr>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -48,7 +48,7 @@ pub struct Workflow {
     pub files_in: BTreeMap<String, InputFileSpec>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files_out: BTreeMap<String, OutputFileSpec>,
-    /// Whatever else the source carries (tags, authors, a composer's marks), kept and not understood.
+    /// Other data of the source (tags, authors, a composer's marks), kept but not interpreted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, Value>,
 }
@@ -62,7 +62,7 @@ pub struct WorkflowOrigin {
 }
 
 impl Workflow {
-    /// A workflow with this scope and nothing around it.
+    /// Creates a workflow with this scope and nothing else.
     pub fn new(id: WorkflowId, scope: StepScope) -> Workflow {
         Workflow {
             id,

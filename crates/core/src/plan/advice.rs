@@ -1,5 +1,5 @@
-//! What a person should know before a run that could be meant as it is: no end to a wait, a gate that opens by
-//! itself, things that cannot be undone.
+//! Advice: facts that a person should know before a run, although they may be intended: a wait without an end, a gate
+//! that opens by itself, steps that cannot be undone.
 
 use super::{
     definition::{ScopeIx, WorkflowEntry},
@@ -11,7 +11,7 @@ use crate::{
     time::Millis,
 };
 
-/// As many names as are worth reading in one line.
+/// Maximum number of names in one line.
 const NAMED: usize = 5;
 
 pub(super) fn collect_advice(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
@@ -22,7 +22,7 @@ pub(super) fn collect_advice(survey: &PlanSurvey<'_>, problems: &mut ProblemColl
     if root.workflow.scope.timeout.is_none() {
         let at = survey.scope_location(root.root, "timeout");
         let problem =
-            PlanProblem::new(ProblemCode::NoTimeout, at, "the run has no timeout: it may take for ever");
+            PlanProblem::new(ProblemCode::NoTimeout, at, "the run has no timeout and may never end");
         problems.push(problem.with_hint("give the workflow a timeout"));
     }
     for (scope, i, step) in survey.steps() {
@@ -32,7 +32,7 @@ pub(super) fn collect_advice(survey: &PlanSurvey<'_>, problems: &mut ProblemColl
     }
 }
 
-/// One note for a whole workflow: in some formats every failure undoes, and few steps need it.
+/// Adds one note for a whole workflow: in some formats every failure undoes, and few steps need it.
 fn check_undo(survey: &PlanSurvey<'_>, entry: &WorkflowEntry, problems: &mut ProblemCollector) {
     let policy = &entry.workflow.scope.undo;
     let steps = || {
@@ -56,7 +56,7 @@ fn check_undo(survey: &PlanSurvey<'_>, entry: &WorkflowEntry, problems: &mut Pro
         0 => String::new(),
         n => format!(" and {n} more"),
     };
-    let message = format!("when the run is undone, nothing is undone for {}{more}", names.join(", "));
+    let message = format!("when the run is undone, there is no undo for {}{more}", names.join(", "));
     problems.push(PlanProblem::new(
         ProblemCode::NothingToUndo,
         survey.scope_location(entry.root, "undo"),
@@ -85,7 +85,7 @@ impl StepAdvice<'_> {
         self.problems.push(if hint.is_empty() { problem } else { problem.with_hint(hint) });
     }
 
-    /// The shortest timeout of the scopes around the step, its workflow's callers not included.
+    /// Returns the shortest timeout of the scopes around the step, without the callers of its workflow.
     fn outer_timeout(&self) -> Option<Millis> {
         let mut shortest: Option<Millis> = None;
         let mut at = Some(self.scope);
@@ -124,7 +124,7 @@ impl StepAdvice<'_> {
             && waits.is_none()
         {
             let message = format!("`{}` may take {takes}, but the run ends after {outer}", self.step.id);
-            let hint = "give the step less time, or the run more";
+            let hint = "shorten the timeout of the step, or extend that of the run";
             self.push_advice(ProblemCode::StepOutlivesRun, "policy.timeout", message, hint);
         }
     }
@@ -144,7 +144,7 @@ impl StepAdvice<'_> {
         let id = &self.step.id;
         if self.step.when.is_some() && self.step.policy.effects.skipped_by_condition.satisfies {
             let message =
-                format!("if its condition is false, what waits for `{id}` starts without a decision");
+                format!("if its condition is false, steps that wait for `{id}` start without a decision");
             self.push_advice(ProblemCode::SkippedGate, "when", message, "");
         }
         if gate.on_timeout == GateTimeout::Approve {

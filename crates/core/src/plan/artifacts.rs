@@ -1,4 +1,4 @@
-//! Whether every artifact that is taken or exported is given by a step that has ended by then.
+//! Check that every artifact that is taken or exported comes from a step that has ended by then.
 
 use std::collections::BTreeSet;
 
@@ -62,7 +62,7 @@ fn check_work(
     }
 }
 
-/// Two artifacts of one name would be one file.
+/// Checks that names are unique: two artifacts of one name would be one file.
 fn check_unique_names<'a>(
     field: &str,
     names: impl Iterator<Item = &'a ArtifactName>,
@@ -95,7 +95,7 @@ fn not_before_problem(from: &StepId, unseen: &VisibilityError, at: ProblemLocati
     )
 }
 
-/// Says so if a step does not give an artifact, and where that step says what it gives, if it is of the same workflow.
+/// Reports a step that does not give an artifact. Points to the artifacts that it gives if it is in the same workflow.
 fn check_giver(
     step: &Step,
     artifact: &ArtifactName,
@@ -109,9 +109,9 @@ fn check_giver(
         _ => Vec::new(),
     };
     if !given.contains(&artifact) {
-        let message = format!("`{}` gives no artifact `{artifact}`", step.id);
+        let message = format!("`{}` produces no artifact `{artifact}`", step.id);
         problems.push_with(ProblemCode::UnknownArtifact, || {
-            let gives = if given.is_empty() { "it gives nothing" } else { "this is what it gives" };
+            let gives = if given.is_empty() { "it produces no artifacts" } else { "it produces these" };
             let problem = PlanProblem::new(ProblemCode::UnknownArtifact, at, message)
                 .with_suggestion(artifact.as_str(), given.into_iter().map(ArtifactName::as_str));
             giver.into_iter().fold(problem, |problem, giver| problem.with_related(giver, gives))

@@ -16,13 +16,13 @@ use crate::{
 };
 
 impl PlanDefinition {
-    /// The plan of a run with these parameters: an object, or null for none.
+    /// Returns the plan of a run with these parameters: an object, or null for none.
     pub fn bind(self: &Arc<Self>, parameters: Value) -> Result<Plan, Vec<PlanProblem>> {
         let mut parameters = match parameters {
             Value::Null => Value::Object(serde_json::Map::new()),
             given => given,
         };
-        // Before anything that would recurse over it.
+        // Checked before anything recurses over the value.
         if !is_depth_within(&parameters, limits::VALUE_DEPTH) {
             let message = format!("parameters nest at most {} levels deep", limits::VALUE_DEPTH);
             return Err(vec![PlanProblem::new(
@@ -37,14 +37,14 @@ impl PlanDefinition {
         if !problems.is_empty() {
             return Err(problems);
         }
-        // In which order they were given means nothing.
+        // The order in which they were given has no meaning.
         if let Some(object) = parameters.as_object_mut() {
             object.sort_keys();
         }
         Ok(self.plan_with_parameters(Arc::new(parameters)))
     }
 
-    /// The plan for parameters that were bound before.
+    /// Returns the plan for parameters that were bound before.
     pub fn plan_with_parameters(self: &Arc<Self>, parameters: Arc<Value>) -> Plan {
         let hash = ContentHash::hash_json(&(self.hash(), &parameters));
         Plan { definition: self.clone(), parameters, hash }
@@ -53,7 +53,7 @@ impl PlanDefinition {
 
 fn check_parameters(schema: &Schema, parameters: &Value) -> Vec<PlanProblem> {
     let Some(given) = parameters.as_object() else {
-        let message = "parameters are an object of names and values";
+        let message = "parameters must be an object of names and values";
         return vec![PlanProblem::new(
             ProblemCode::BadParameter,
             ProblemLocation::from_field("parameters"),
@@ -78,7 +78,7 @@ fn check_parameters(schema: &Schema, parameters: &Value) -> Vec<PlanProblem> {
             .with_suggestion(name, declared_names(schema))
     });
     let mut problems: Vec<PlanProblem> = missing.chain(unknown).collect();
-    // What is missing or unknown, the schema would say again of the whole.
+    // The schema would report missing and unknown parameters again, for the whole object.
     let said = !problems.is_empty();
     let of_the_whole = |error: &SchemaError| matches!(error, SchemaError::Value { at, .. } if at.is_empty());
     let wrong = schema.check_all(parameters).into_iter().filter(|error| !(said && of_the_whole(error)));
@@ -102,7 +102,7 @@ fn value_problem(error: SchemaError) -> PlanProblem {
     }
 }
 
-/// Whether arrays and objects nest no deeper, found out without recursion.
+/// True if arrays and objects nest at most `most` deep. Does not recurse.
 fn is_depth_within(value: &Value, most: usize) -> bool {
     let mut todo = vec![(value, 0)];
     while let Some((value, depth)) = todo.pop() {

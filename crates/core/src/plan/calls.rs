@@ -1,4 +1,4 @@
-//! Whether each call gives the called workflow what it must have and nothing that it refuses.
+//! Check that each call provides the required parameters of the called workflow and none that it forbids.
 
 use std::collections::BTreeSet;
 
@@ -50,38 +50,40 @@ pub(super) fn check_calls(survey: &PlanSurvey<'_>, problems: &mut ProblemCollect
     }
 }
 
-/// Why what a workflow gives can never be what the step that calls it declares.
+/// Returns the reason why the output of a workflow can never match the outputs of the step that calls it.
 fn find_output_mismatch(workflow: &str, scope: &StepScope, declared: &Schema) -> Option<String> {
     let wanted = ExprType::from_schema(declared.document()?);
     if scope.result.is_none() && scope.shape == ScopeShape::Graph {
         let unfit = wanted.accepts(&ExprType::Null) == TypeFit::No;
-        return unfit.then(|| format!("this step gives {wanted}, and `{workflow}` gives nothing"));
+        return unfit.then(|| format!("this step expects {wanted}, but `{workflow}` returns nothing"));
     }
     let given = ExprType::from_schema(scope.outputs.document()?);
     (wanted.accepts(&given) == TypeFit::No).then(|| describe_mismatch(workflow, &wanted, &given))
 }
 
-/// The first field that does not fit, where there are fields.
+/// Describes the first field that does not fit, if both types have fields.
 fn describe_mismatch(workflow: &str, wanted: &ExprType, given: &ExprType) -> String {
     if let (ExprType::Object { fields, .. }, ExprType::Object { fields: others, .. }) = (wanted, given) {
         for (name, wanted) in fields.iter() {
             match others.get(name) {
                 Some(given) if wanted.accepts(given) == TypeFit::No => {
-                    return format!("this step gives {wanted} as `{name}`, and `{workflow}` gives {given}");
+                    return format!(
+                        "this step expects {wanted} as `{name}`, but `{workflow}` returns {given}"
+                    );
                 }
                 None if wanted.accepts(&ExprType::Null) == TypeFit::No => {
                     return format!(
-                        "this step gives {wanted} as `{name}`, and `{workflow}` gives no `{name}`"
+                        "this step expects {wanted} as `{name}`, but `{workflow}` returns no `{name}`"
                     );
                 }
                 _ => {}
             }
         }
     }
-    format!("this step gives {wanted}, and `{workflow}` gives {given}")
+    format!("this step expects {wanted}, but `{workflow}` returns {given}")
 }
 
-/// What is required and has no default that would be filled in.
+/// Returns the required properties that have no default.
 fn required_without_default(schema: &Schema) -> impl Iterator<Item = &str> {
     let has_default =
         |name: &str| schema.property(name).is_some_and(|property| property.get("default").is_some());

@@ -1,7 +1,7 @@
-//! From a workflow to a definition: everything that can be known to be wrong, and what a person should know.
+//! From a workflow to a definition: finds every error that can be known before a run, and collects advice.
 //!
-//! First the limits, so that nothing below walks something endless; then the arrays, which are made even of a
-//! workflow that is wrong; then one check after the other over those.
+//! First the limits, so that no later check walks an endless structure. Then the arrays, which are built even for an
+//! invalid workflow. Then one check after the other over those.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,10 +18,10 @@ use super::{
 };
 use crate::ir::Workflow;
 
-/// What came out of a check.
+/// The result of a check.
 #[derive(Debug)]
 pub struct CheckedWorkflow {
-    /// There is one unless some problem is an error.
+    /// None if some problem is an error.
     pub definition: Option<Arc<PlanDefinition>>,
     pub problems: Vec<PlanProblem>,
 }
@@ -53,7 +53,7 @@ fn freeze_definition(
     references::check_references(&survey, problems);
     advice::collect_advice(&survey, problems);
     untrusted_text::check_untrusted_text(&survey, problems);
-    // Of something wrong, the number would be wrong.
+    // For an invalid workflow, the number would be wrong.
     if !problems.has_errors() {
         worker_starts::check_worker_starts(&survey, problems);
     }

@@ -1,7 +1,7 @@
-//! Steps of two definitions, compared: which results of one are still those of the other.
+//! Comparison of the steps of two definitions, to find results of one that are still valid in the other.
 //!
-//! Owns what counts as the same definition of a step: everything that is written of it, of all that is inside of it, and of
-//! the workflows that it calls.
+//! Owns the meaning of equal definitions of a step: all fields of the step, of the steps inside it, and of the
+//! workflows that it calls.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ impl PlanDefinition {
 
     fn is_same_scope(&self, own: ScopeIx, other: &PlanDefinition, its: ScopeIx) -> bool {
         let (entry, theirs) = (self.scope(own), other.scope(its));
-        // The root of a called workflow has no step around it, and belongs to what the workflow says as a whole.
+        // The root of a called workflow has no step around it, so the workflows are compared as a whole.
         let called = entry.parent.is_none() || theirs.parent.is_none();
         if called && self.workflow_containing(own).workflow != other.workflow_containing(its).workflow {
             return false;
@@ -32,7 +32,7 @@ impl PlanDefinition {
         entry.len() == theirs.len() && (0..entry.len()).all(same)
     }
 
-    /// Returns true if a step, or one inside of it, reads one of these parameters of its workflow.
+    /// Returns true if a step, or one inside it, reads one of these parameters of its workflow.
     pub fn reads_parameters(&self, at: (ScopeIx, u32), names: &BTreeSet<String>) -> bool {
         let entry = self.scope(at.0);
         let sites = step_sites(at.0, at.1, entry.step(at.1));
@@ -46,7 +46,7 @@ impl PlanDefinition {
                 .any(|scope| (0..self.scope(*scope).len()).any(|i| self.reads_parameters((*scope, i), names)))
     }
 
-    /// Returns true if something holds for a step or for one inside of it, also in workflows that it calls.
+    /// Returns true if `holds` is true for a step or for one inside it, also in workflows that it calls.
     pub fn any_step_within(&self, at: (ScopeIx, u32), holds: &dyn Fn(&Step) -> bool) -> bool {
         let entry = self.scope(at.0);
         let inside =

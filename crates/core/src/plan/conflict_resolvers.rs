@@ -1,5 +1,5 @@
-//! Whether a step that is to settle the conflicts of another can: it is work beside it, comes after it, and before
-//! whatever waits for what was settled.
+//! Check that a conflict resolver can resolve the conflicts of a step: it is work in the same scope, comes after the
+//! step, and comes before the steps that need the result.
 
 use super::{
     definition::{RouteTargetIx, ScopeEntry, ScopeIx},
@@ -25,7 +25,7 @@ pub(super) fn check_conflict_resolvers(survey: &PlanSurvey<'_>, problems: &mut P
     }
 }
 
-/// What keeps the one from settling the conflicts of the other, and what to do about it.
+/// Returns the reason why a step cannot resolve the conflicts of another, and a hint.
 fn find_resolver_fault(
     survey: &PlanSurvey<'_>,
     ix: ScopeIx,
@@ -37,37 +37,37 @@ fn find_resolver_fault(
     let (id, other) = (&step.id, &by.id);
     let said = |message: String, hint: &str| Some((message, hint.to_owned()));
     if i == settler {
-        return said(format!("`{id}` cannot settle its own conflicts"), "name another step");
+        return said(format!("`{id}` cannot resolve its own conflicts"), "name another step");
     }
     if !has_merged_worktree(step) {
-        let message = format!("`{id}` has no tree of its own that is merged, so there is nothing to settle");
+        let message = format!("`{id}` has no worktree that is merged, so it has no conflicts to resolve");
         return said(message, "give it `isolation: worktree`, without `merge: false`");
     }
     if !matches!(by.kind, StepKindSpec::Work(_)) {
-        let message = format!("`{other}` cannot settle conflicts: it is no work that can change files");
-        return said(message, "name a step that is done by an agent, a tool or a command");
+        let message = format!("`{other}` cannot resolve conflicts: it is not work that can change files");
+        return said(message, "name a step that an agent, a tool or a command runs");
     }
     if is_never_merged(by) {
-        let message = format!("`{other}` cannot settle conflicts: what it changes is never merged");
-        return said(message, "take `merge: false` out there");
+        let message = format!("`{other}` cannot resolve conflicts: its changes are never merged");
+        return said(message, "remove `merge: false` there");
     }
     if step_workspace(step) != step_workspace(by) {
         let message =
-            format!("`{other}` cannot settle the conflicts of `{id}`: it works in another workspace");
-        return said(message, "let both work in the same");
+            format!("`{other}` cannot resolve the conflicts of `{id}`: it works in another workspace");
+        return said(message, "use the same workspace for both");
     }
     if by.policy.settled_by.is_some() {
-        let message = format!("`{other}` settles conflicts, so nobody settles its own");
-        return said(message, "leave `conflict` out there");
+        let message = format!("`{other}` resolves conflicts, so its own conflicts have no resolver");
+        return said(message, "remove `conflict` there");
     }
     if entry.is_routed() {
         let follows = entry.next[i as usize] == RouteTargetIx::Step(settler);
-        let message = format!("`{other}` does not come right after `{id}`, whose conflicts it is to settle");
+        let message = format!("`{other}` does not come right after `{id}`, whose conflicts it must resolve");
         return (!follows).then(|| (message, format!("write `next: {other}`")));
     }
     if survey.flow(ix).is_before(settler, i) {
         let message =
-            format!("`{other}` must finish before `{id}`, and cannot settle its conflicts after it");
+            format!("`{other}` must finish before `{id}`, so it cannot resolve its conflicts afterwards");
         return said(message, "name a step that does not come before it");
     }
     let early = |dependent: &&u32| **dependent != settler && !entry.dependents(settler).contains(dependent);
@@ -75,13 +75,13 @@ fn find_resolver_fault(
         Some(early) => {
             let early = &entry.step(*early).id;
             let message = format!(
-                "`{early}` waits for `{id}`, and `{other}`, which settles the conflicts of `{id}`, comes after it"
+                "`{early}` waits for `{id}` but not for `{other}`, which resolves the conflicts of `{id}`"
             );
-            said(message, "let what is settled come before whoever needs it")
+            said(message, "make it depend on the conflict resolver, too")
         }
         None if !entry.dependents(i).contains(&settler) => said(
-            format!("`{other}` does not wait for `{id}`, whose conflicts it is to settle"),
-            "let it wait",
+            format!("`{other}` does not wait for `{id}`, whose conflicts it must resolve"),
+            "make it depend on that step",
         ),
         None => None,
     }
@@ -98,7 +98,7 @@ fn has_merged_worktree(step: &Step) -> bool {
     matches!(&step.kind, StepKindSpec::Work(work) if work.isolation.worktree) && !is_never_merged(step)
 }
 
-/// What it does in a tree of its own stays there.
+/// True if its changes stay in a worktree of its own.
 fn is_never_merged(step: &Step) -> bool {
     let worktree = matches!(&step.kind, StepKindSpec::Work(work) if work.isolation.worktree);
     worktree && step.skein_extension("workspace.merge").and_then(|merge| merge.as_bool()) == Some(false)

@@ -1,4 +1,4 @@
-//! Content hashes: the name of a thing is what it holds.
+//! Content hashes, which identify data by its contents.
 
 use std::{fmt, io};
 
@@ -15,16 +15,16 @@ impl ContentHash {
         ContentHash(*blake3::hash(bytes).as_bytes())
     }
 
-    /// The hash of what something is as compact JSON. Never holds the JSON as a whole.
+    /// Returns the hash of a value as compact JSON. Never holds the whole JSON in memory.
     pub fn hash_json<T: Serialize>(value: &T) -> ContentHash {
-        // The serialiser writes a few bytes at a time, and a hasher likes many.
+        // The serialiser writes a few bytes at a time, and a hasher is faster with many.
         let mut buffered = io::BufWriter::with_capacity(16 * 1024, blake3::Hasher::new());
         serde_json::to_writer(&mut buffered, value).expect("what is hashed serialises to JSON");
         let Ok(hasher) = buffered.into_inner() else { unreachable!("a hasher takes everything") };
         ContentHash(*hasher.finalize().as_bytes())
     }
 
-    /// The hash of this one and what follows it.
+    /// Returns the hash of this hash and the pieces after it.
     pub fn chain<'a>(self, pieces: impl IntoIterator<Item = &'a [u8]>) -> ContentHash {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.0);

@@ -1,4 +1,4 @@
-//! What a person is shown of a scope before it runs: which steps can run side by side, and which way is longest.
+//! The plan of a scope as shown before a run: the steps that can run in parallel, and the longest path.
 
 use std::collections::BTreeMap;
 
@@ -12,30 +12,31 @@ use crate::{
     time::Millis,
 };
 
-/// The way through a scope that can take longest, by the timeouts of its steps.
+/// The path through a scope that can take longest, by the timeouts of its steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CriticalPath {
     pub steps: Vec<u32>,
-    /// None when some step on the way, or inside one, has no timeout.
+    /// None if some step on the path, or inside one, has no timeout.
     pub total: Option<Millis>,
-    /// The steps on the way whose time is not known.
+    /// The steps on the path whose duration is unknown.
     pub unknown: Vec<u32>,
 }
 
 impl PlanDefinition {
-    /// The steps of a scope in batches: each can start when those before it have ended. Of a routed scope, where
-    /// one step runs at a time, each batch is how far the cursor has come.
+    /// Returns the steps of a scope in batches: each can start when those before it have ended. In a routed scope,
+    /// where one step runs at a time, a batch is the progress of the cursor.
     pub fn step_batches(&self, scope: ScopeIx) -> Vec<Vec<u32>> {
         acyclic_flow(self.scope(scope)).levels()
     }
 
-    /// The longest way by timeouts, one attempt and one pass of everything. Gates and waits count as nothing.
+    /// Returns the longest path by timeouts, with one attempt and one pass of everything. Gates and waits count as
+    /// zero.
     pub fn critical_path(&self, scope: ScopeIx) -> CriticalPath {
         CriticalPathSearch { definition: self, done: BTreeMap::new() }.search_scope(scope)
     }
 }
 
-/// How a scope's steps follow one another, without the ways back that a routed scope may have.
+/// Returns the flow of a scope's steps, without the back edges that a routed scope may have.
 pub(super) fn acyclic_flow(entry: &ScopeEntry) -> IndexGraph {
     let graph = flow_graph(entry);
     match entry.scope.shape {
@@ -44,7 +45,7 @@ pub(super) fn acyclic_flow(entry: &ScopeEntry) -> IndexGraph {
     }
 }
 
-/// Paths of scopes, each worked out once, however often it is called.
+/// Paths of scopes, each computed once, however often the scope is called.
 struct CriticalPathSearch<'a> {
     definition: &'a PlanDefinition,
     done: BTreeMap<ScopeIx, CriticalPath>,
@@ -67,7 +68,7 @@ impl CriticalPathSearch<'_> {
         path
     }
 
-    /// The most a step can take, and whether that is known.
+    /// Returns the maximum duration of a step, and whether it is known.
     fn step_time(&mut self, entry: &ScopeEntry, i: u32) -> (u64, bool) {
         let step = entry.step(i);
         let own = step.policy.timeout.map(|timeout| timeout.0);
@@ -82,7 +83,7 @@ impl CriticalPathSearch<'_> {
             let path = self.search_scope(*scope).total.map(|total| total.0);
             path.into_iter().chain(cap).min()
         });
-        // Lanes run side by side, so the longest counts; one that is not known hides it.
+        // Lanes run in parallel, so the longest counts; if one is unknown, so is the longest.
         let longest = inner.collect::<Vec<_>>().into_iter().try_fold(0, |most, time| Some(most.max(time?)));
         longest.into_iter().chain(own).min().map_or((0, false), |time| (time, true))
     }

@@ -1,8 +1,7 @@
 //! The frozen workflow and the arrays that the engine walks.
 //!
-//! Scopes are numbered in the order in which a reader meets them: a scope, then for each of its steps in order the
-//! scopes inside; the root workflow first, then each called one by name. Journals hold these numbers, so the order
-//! is part of their format.
+//! Scopes are numbered in reading order: a scope, then for each of its steps in order the scopes inside; the root
+//! workflow first, then each called one by name. Journals store these numbers, so the order is part of their format.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,12 +17,12 @@ use crate::{
     ir::{RouteTarget, ScopeShape, Step, StepKindSpec, StepScope, Workflow},
 };
 
-/// A scope by its number in the plan.
+/// The number of a scope in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ScopeIx(pub u32);
 
-/// Where a cursor goes, by number.
+/// The target of a cursor, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteTargetIx {
     Step(u32),
@@ -34,7 +33,7 @@ pub enum RouteTargetIx {
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub definition: Arc<PlanDefinition>,
-    /// What the run was given, with defaults filled in.
+    /// The parameters of the run, with defaults filled in.
     pub parameters: Arc<Value>,
     /// The hash of both.
     pub hash: ContentHash,
@@ -43,7 +42,7 @@ pub struct Plan {
 /// A workflow that has been checked, with every workflow that it calls.
 #[derive(Debug)]
 pub struct PlanDefinition {
-    /// Worked out when it is asked for: to check a workflow takes less than to hash it.
+    /// Computed on demand, because checking a workflow is cheaper than hashing it.
     pub(super) hash: OnceLock<ContentHash>,
     /// The root workflow, then the called ones.
     pub workflows: Vec<WorkflowEntry>,
@@ -58,43 +57,43 @@ pub struct WorkflowEntry {
     pub name: Option<String>,
     pub workflow: Arc<Workflow>,
     pub root: ScopeIx,
-    /// Where each step is, nested ones included.
+    /// The location of each step, including nested ones.
     pub names: StepIdMap<(ScopeIx, u32)>,
 }
 
 #[derive(Debug)]
 pub struct ScopeEntry {
     pub scope: Arc<StepScope>,
-    /// The workflow it belongs to, by its number in the definition.
+    /// The number of the workflow that it belongs to.
     pub workflow: u32,
-    /// The step that holds it and which of that step's scopes it is; none for a workflow's root.
+    /// The step that contains it and the index among that step's scopes; none for a workflow's root.
     pub parent: Option<(ScopeIx, u32, u32)>,
     pub by_id: StepIdMap<u32>,
-    /// In a graph: how many steps each one waits for.
+    /// In a graph: the number of steps that each one waits for.
     pub unmet: Vec<u32>,
     dependents: FlatLists,
-    /// In a routed scope: where each step goes when nothing else decides.
+    /// In a routed scope: the target of each step when nothing else decides.
     pub next: Vec<RouteTargetIx>,
     pub start: u32,
-    /// The steps whose conflicts each settles, of those that settle any.
+    /// For each conflict resolver, the steps whose conflicts it resolves.
     settles: BTreeMap<u32, Vec<u32>>,
-    /// The scopes inside each step, in order. A call's is the called root.
+    /// The scopes inside each step, in order. For a call, the root of the called workflow.
     pub inner: Vec<Vec<ScopeIx>>,
 }
 
-/// How to get from a scope instance to the step that a name means.
+/// The path from a scope instance to the step that a name means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelativeStepPath {
-    /// How many instances to go out.
+    /// The number of instances to go out.
     pub up: u32,
-    /// Then which step's inner scope to go into, and which of its scopes.
+    /// Then the steps whose inner scopes to go into, each with the index of the scope.
     pub down: Vec<(u32, u32)>,
-    /// The step, by its number there.
+    /// The number of the step there.
     pub step: u32,
 }
 
 impl ScopeEntry {
-    /// The scope of one lane of a step; of its items, passes or call, the only one.
+    /// Returns the scope of one lane of a step; for items, passes and calls, the only one.
     pub fn inner_scope(&self, step: u32, which: u32) -> ScopeIx {
         self.inner[step as usize][which as usize]
     }
@@ -120,17 +119,17 @@ impl ScopeEntry {
         self.dependents.get(i as usize)
     }
 
-    /// The step that settles what this one cannot merge.
+    /// Returns the conflict resolver of this step.
     pub fn conflict_resolver(&self, i: u32) -> Option<u32> {
         self.by_id.get(self.step(i).policy.settled_by.as_ref()?).copied()
     }
 
-    /// The steps whose conflicts this one settles, in order.
+    /// Returns the steps whose conflicts this one resolves, in order.
     pub fn steps_resolved_by(&self, i: u32) -> &[u32] {
         self.settles.get(&i).map_or(&[], Vec::as_slice)
     }
 
-    /// A target by number. Targets were checked when the plan was made.
+    /// Returns a target by number. Targets were checked when the plan was built.
     pub fn resolve_target(&self, target: &RouteTarget) -> RouteTargetIx {
         match target {
             RouteTarget::Step(id) => {
@@ -154,8 +153,8 @@ impl PlanDefinition {
         &self.workflows[self.scope(ix).workflow as usize]
     }
 
-    /// The step that a name means when it is used in this scope. None when there is no such step, or when it is
-    /// inside something whose steps cannot be told apart from outside (the items of an each).
+    /// Returns the step that a name means in this scope. None if there is no such step, or if it is inside a step whose
+    /// instances cannot be told apart from outside (the items of an each).
     pub fn locate_step(&self, from: ScopeIx, id: &str) -> Option<RelativeStepPath> {
         let (scope, step) = *self.workflow_containing(from).names.get(id)?;
         let outward = self.scopes_outward(from);
@@ -175,7 +174,7 @@ impl PlanDefinition {
         }
     }
 
-    /// This scope and those around it in the same workflow, from the inside out.
+    /// Returns this scope and those around it in the same workflow, from the inside out.
     fn scopes_outward(&self, from: ScopeIx) -> Vec<ScopeIx> {
         let mut path = vec![from];
         let mut at = from;
@@ -217,7 +216,7 @@ impl PlanDefinition {
     fn add_workflow(&mut self, name: Option<String>, workflow: &Arc<Workflow>) {
         let number = u32::try_from(self.workflows.len()).expect("calls are limited");
         let root = self.add_scope(&Arc::new(workflow.scope.clone()), number, None);
-        // Names of one scope are in order already, and putting them in order takes little.
+        // The names of one scope are already sorted, so sorting all of them is cheap.
         let names = (root.0..)
             .map(ScopeIx)
             .zip(&self.scopes[root.0 as usize..])
@@ -277,7 +276,7 @@ impl ScopeEntry {
     }
 }
 
-/// Where each step goes when nothing else decides: to its `next`, or else to the following step that is not the
+/// Returns the target of each step when nothing else decides: its `next`, or else the following step that is not the
 /// target of an arm, a decision or a timeout.
 fn next_steps(scope: &StepScope, by_id: &StepIdMap<u32>) -> Vec<RouteTargetIx> {
     let targeted: BTreeSet<u32> = scope
@@ -305,7 +304,7 @@ fn next_steps(scope: &StepScope, by_id: &StepIdMap<u32>) -> Vec<RouteTargetIx> {
     next
 }
 
-/// The steps that a step can route to other than by `next`.
+/// Returns the steps that a step can route to other than by `next`.
 pub(super) fn detour_targets(kind: &StepKindSpec) -> Vec<&StepId> {
     use crate::ir::{GateTimeout, WaitTimeout};
     let targets: Vec<&RouteTarget> = match kind {

@@ -1,4 +1,4 @@
-//! Every expression of a definition: where it is, and how much it can see from there.
+//! Every expression of a definition: its position, and the steps that it can see.
 
 use std::{borrow::Cow, collections::BTreeSet, fmt};
 
@@ -14,29 +14,29 @@ use crate::{
     },
 };
 
-/// One expression.
+/// One expression of a definition.
 #[derive(Debug)]
 pub(super) struct ExprSite<'a> {
     pub spot: ExprSpot,
     pub field: ExprField<'a>,
     pub expr: &'a Expr,
-    /// What its value must look like.
+    /// The schema of its value.
     pub wants: Option<&'a Schema>,
-    /// Whether the step fails when its value is null.
+    /// True if the step fails when its value is null.
     pub required: bool,
 }
 
-/// The field that holds an expression. Written out only where something is said about it.
+/// The field that contains an expression. Formatted only when a problem is reported.
 #[derive(Debug, PartialEq)]
 pub(super) struct ExprField<'a> {
-    /// Whether it is one of what takes the step back.
+    /// True if the field belongs to the step's undo.
     pub undo: bool,
     group: &'static str,
     name: Cow<'a, str>,
 }
 
 impl ExprField<'_> {
-    /// The name of the input that it is, if it is one of the step itself.
+    /// The name of the input, if the field is an input of the step itself.
     pub fn input_name(&self) -> Option<&str> {
         (!self.undo && self.group == INPUTS).then_some(&*self.name)
     }
@@ -53,13 +53,13 @@ impl fmt::Display for ExprField<'_> {
     }
 }
 
-/// How fields begin that are what a step is given.
+/// The prefix of input fields.
 const INPUTS: &str = "inputs.";
 
-/// How fields begin that are about taking a step back.
+/// The prefix of undo fields.
 pub(super) const UNDO: &str = "undo.";
 
-/// Shows all of them, in the order of the steps.
+/// Passes all of them to `show`, in the order of the steps.
 pub(super) fn visit_sites<'a>(definition: &'a PlanDefinition, show: &mut dyn FnMut(ExprSite<'a>)) {
     let spot = ExprSpot { scope: ScopeIx(0), step: None, reach: ExprReach::Start };
     let mut sites = SiteVisitor { show, spot, undo: false };
@@ -72,7 +72,7 @@ pub(super) fn visit_sites<'a>(definition: &'a PlanDefinition, show: &mut dyn FnM
 }
 
 impl PlanDefinition {
-    /// The names below `context` that expressions read, and whether one reads the whole.
+    /// Returns the names below `context` that expressions read, and whether one reads the whole.
     pub fn context_reads(&self) -> (BTreeSet<String>, bool) {
         let (mut names, mut whole) = (BTreeSet::new(), false);
         visit_sites(self, &mut |site| {
@@ -87,7 +87,7 @@ impl PlanDefinition {
     }
 }
 
-/// Those of one step.
+/// Returns the expressions of one step.
 pub(super) fn step_sites(scope: ScopeIx, i: u32, step: &Step) -> Vec<ExprSite<'_>> {
     let mut found = Vec::new();
     let mut show = |site| found.push(site);
@@ -217,7 +217,7 @@ impl<'a> SiteVisitor<'a, '_> {
     }
 
     fn visit_worker(&mut self, group: &'static str, worker: &'a WorkerSpec) {
-        // Of plain text there is nothing to say.
+        // Plain text needs no checks.
         let is_written = |expr: &&'a Expr| expr.as_literal().is_none();
         match worker {
             WorkerSpec::Agent { instructions, .. } => {

@@ -1,4 +1,4 @@
-//! Lists of numbers, one for each of something that is numbered, in one array.
+//! Lists of numbers, one for each numbered item, in one array.
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct FlatLists {
@@ -16,7 +16,7 @@ impl FlatLists {
         self.ends.push(to_u32(self.items.len()));
     }
 
-    /// How many lists there are.
+    /// The number of lists.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -30,12 +30,12 @@ impl FlatLists {
         (0..self.len()).map(|i| self.get(i))
     }
 
-    /// What all of the lists hold.
+    /// The items of all lists.
     pub fn items(&self) -> &[u32] {
         &self.items
     }
 
-    /// For each number, the lists that hold it, in order.
+    /// Returns, for each number, the lists that contain it, in order.
     pub fn invert(&self) -> FlatLists {
         let mut ends = vec![0u32; self.len()];
         self.items.iter().for_each(|item| ends[*item as usize] += 1);
@@ -43,7 +43,7 @@ impl FlatLists {
         for end in &mut ends {
             sum += std::mem::replace(end, sum);
         }
-        // Each end is where its list starts, and goes up to its end.
+        // Each end begins at the start of its list and advances to its end.
         let mut items = vec![0; self.items.len()];
         for (i, list) in self.iter().enumerate() {
             for item in list {

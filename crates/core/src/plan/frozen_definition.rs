@@ -1,6 +1,6 @@
-//! A definition as JSON: what is stored once for all its runs.
+//! A definition as JSON, which is stored once for all its runs.
 //!
-//! Refuses to trust it: what is read back is checked again and its hash worked out again.
+//! Does not trust stored data: it is checked again, and its hash is computed again.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,10 +19,10 @@ use crate::{
     limits,
 };
 
-/// The one version there is.
+/// The only version so far.
 const VERSION: u32 = 1;
 
-/// What JSON readers allow, less one level for what may be put around it.
+/// The limit of JSON parsers, less one level for an enclosing document.
 const JSON_DEPTH: usize = limits::DEFINITION_DEPTH;
 
 /// A workflow with everything it calls.
@@ -36,7 +36,7 @@ pub struct FrozenDefinition {
 }
 
 impl PlanDefinition {
-    /// The hash of the workflow and what it calls, without parameters.
+    /// Returns the hash of the workflow and the workflows that it calls, without parameters.
     pub fn hash(&self) -> ContentHash {
         *self.hash.get_or_init(|| {
             let FrozenDefinition { version, workflow, calls } = self.to_frozen();
@@ -44,23 +44,23 @@ impl PlanDefinition {
         })
     }
 
-    /// What to store.
+    /// Returns the form that is stored.
     pub fn to_frozen(&self) -> FrozenDefinition {
         let calls =
             self.workflows.iter().filter_map(|entry| Some((entry.name.clone()?, entry.workflow.clone())));
         FrozenDefinition { version: VERSION, workflow: self.root().workflow.clone(), calls: calls.collect() }
     }
 
-    /// Checks what was stored as if it were new. A definition has the hash it had when it was stored.
+    /// Checks a stored definition as if it were new. A definition keeps the hash that it had when it was stored.
     pub fn from_frozen(frozen: FrozenDefinition) -> CheckedWorkflow {
         if frozen.version != VERSION {
-            let message = format!("a stored plan has version {VERSION}, this has {}", frozen.version);
+            let message = format!("this stored plan has version {}, expected {VERSION}", frozen.version);
             return refuse_stored_plan(message, Some("it was stored by a newer skein"));
         }
         check_workflow(frozen.workflow, &frozen.calls)
     }
 
-    /// The same from text, whatever the text is.
+    /// Like [`from_frozen`](Self::from_frozen), for any text.
     pub fn from_frozen_json(json: &str) -> CheckedWorkflow {
         match serde_json::from_str(json) {
             Ok(frozen) => PlanDefinition::from_frozen(frozen),
@@ -74,13 +74,13 @@ fn refuse_stored_plan(message: String, hint: Option<&str>) -> CheckedWorkflow {
     CheckedWorkflow { definition: None, problems: vec![problem.with_optional_hint(hint.map(str::to_owned))] }
 }
 
-/// Whether a workflow with everything it calls could be read back once it is written.
+/// Checks that a workflow with everything it calls could be read back once it is written.
 pub(super) fn check_depth(
     root: &Arc<Workflow>,
     called: &BTreeMap<String, Arc<Workflow>>,
     problems: &mut ProblemCollector,
 ) -> Option<()> {
-    // What cannot nest deeply need not be measured, and of a large workflow that is nearly all.
+    // Shallow steps need not be measured, and in a large workflow nearly all steps are.
     let mut deep = Workflow::clone(root);
     deep.scope.steps.retain(|step| !is_shallow(step));
     if json_depth::measure_json_depth(&(VERSION, &deep, called)) <= JSON_DEPTH {
@@ -93,7 +93,7 @@ pub(super) fn check_depth(
     None
 }
 
-/// Whether a step holds no other steps, no values of its own, and no expression that holds another.
+/// True if a step contains no other steps, no values of its own, and no nested expression.
 fn is_shallow(step: &Step) -> bool {
     let StepKindSpec::Work(work) = &step.kind else { return false };
     let WorkSpec { worker, check: None, summary: None, .. } = &**work else { return false };

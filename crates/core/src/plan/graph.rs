@@ -1,7 +1,7 @@
 //! Graphs of numbers: components, orders, levels, closures and longest paths.
 //!
-//! Knows no steps. Nothing here recurses, so that a chain as long as the limit on steps cannot reach the end of
-//! the stack, and everything is linear but the closure, which is a bit for each pair.
+//! Does not know steps. Nothing here recurses, so a chain as long as the limit on steps cannot overflow the stack.
+//! Everything is linear except the closure, which has a bit for each pair.
 
 use super::flat_lists::FlatLists;
 
@@ -11,14 +11,14 @@ pub(super) struct IndexGraph {
     to: FlatLists,
 }
 
-/// Sets of nodes that can reach each other, with every edge between them going from a higher number to a lower.
+/// Sets of nodes that can reach each other. Every edge between sets goes from a higher number to a lower.
 #[derive(Debug)]
 pub(super) struct GraphComponents {
     of: Vec<u32>,
     members: FlatLists,
 }
 
-/// For each node, which nodes come before it on some way.
+/// For each node, the nodes that come before it on some path.
 #[derive(Debug)]
 pub(super) struct GraphClosure {
     component: Vec<u32>,
@@ -26,7 +26,7 @@ pub(super) struct GraphClosure {
     bits: Vec<u64>,
 }
 
-/// A depth-first search that has not ended.
+/// A depth-first search in progress.
 struct ComponentSearch {
     index: Vec<u32>,
     low: Vec<u32>,
@@ -55,7 +55,7 @@ impl IndexGraph {
         self.to.get(node as usize)
     }
 
-    /// Tarjan's algorithm, with the stack of calls as a list.
+    /// Tarjan's algorithm, with the call stack as a list.
     pub fn find_components(&self) -> GraphComponents {
         let n = self.len();
         let found = GraphComponents { of: vec![UNSEEN; n], members: FlatLists::with_capacity(n) };
@@ -75,7 +75,7 @@ impl IndexGraph {
         search.found
     }
 
-    /// The nodes that can be reached from one, itself included, in breadth-first order.
+    /// Returns the nodes that can be reached from one, including itself, in breadth-first order.
     pub fn find_reachable(&self, from: u32) -> Vec<u32> {
         let mut seen = vec![false; self.len()];
         let mut order = Vec::new();
@@ -95,7 +95,7 @@ impl IndexGraph {
         order
     }
 
-    /// A shortest way from a node back to itself inside its component.
+    /// Returns a shortest path from a node back to itself inside its component.
     pub fn find_cycle_through(&self, start: u32, components: &GraphComponents) -> Vec<u32> {
         let mut from = vec![UNSEEN; self.len()];
         let mut queue = vec![start];
@@ -117,8 +117,8 @@ impl IndexGraph {
         Vec::new()
     }
 
-    /// The same without the edges that go back, so that it has no cycle: only those to a later breadth-first level
-    /// are kept.
+    /// Returns the graph without back edges, so that it has no cycle: only edges to a later breadth-first level are
+    /// kept.
     pub fn without_back_edges(&self, start: u32) -> IndexGraph {
         let mut level = vec![UNSEEN; self.len()];
         if let Some(first) = level.get_mut(start as usize) {
@@ -138,7 +138,7 @@ impl IndexGraph {
         )
     }
 
-    /// The nodes of an acyclic graph, each after those that lead to it.
+    /// Returns the nodes of an acyclic graph, each after its predecessors.
     pub fn topological_order(&self) -> Vec<u32> {
         let mut unmet = vec![0u32; self.len()];
         self.to.items().iter().for_each(|to| unmet[*to as usize] += 1);
@@ -156,7 +156,7 @@ impl IndexGraph {
         order
     }
 
-    /// The nodes of an acyclic graph by the length of the longest way to each, in order within a level.
+    /// Returns the nodes of an acyclic graph by the length of the longest path to each, in order within a level.
     pub fn levels(&self) -> Vec<Vec<u32>> {
         let mut level = vec![0usize; self.len()];
         for node in self.topological_order() {
@@ -169,8 +169,8 @@ impl IndexGraph {
         levels
     }
 
-    /// The path of an acyclic graph with the greatest sum of weights, and the sum. Of several, one with most nodes, so
-    /// that it starts and ends where a run does even if nothing there adds to the sum.
+    /// Returns the path of an acyclic graph with the greatest sum of weights, and the sum. Of several, one with the
+    /// most nodes, so that it starts and ends where a run does even if nothing there adds to the sum.
     pub fn longest_path(&self, weights: &[u64]) -> (Vec<u32>, u64) {
         let mut best: Vec<(u64, u32)> = weights.iter().map(|weight| (*weight, 1)).collect();
         let mut from = vec![UNSEEN; self.len()];
@@ -202,7 +202,7 @@ impl IndexGraph {
         let words = count.div_ceil(64);
         let mut closure =
             GraphClosure { component: components.of.clone(), words, bits: vec![0; count * words] };
-        // Edges go from higher components to lower, so each is complete before what follows it is looked at.
+        // Edges go from higher components to lower, so each is complete before its successors are visited.
         for component in (0..count).rev() {
             let members = components.members.get(component);
             if components.is_cyclic(self, component) {
@@ -244,7 +244,7 @@ impl GraphComponents {
         }
     }
 
-    /// The first node of each component that has a way back to itself, in order.
+    /// Returns the first node of each component that has a cycle, in order.
     pub fn find_cycle_starts(&self, graph: &IndexGraph) -> Vec<u32> {
         let cyclic = (0..self.members.len()).filter(|component| self.is_cyclic(graph, *component));
         let mut firsts: Vec<u32> =
@@ -255,7 +255,7 @@ impl GraphComponents {
 }
 
 impl GraphClosure {
-    /// Whether there is a way from the one to the other. A node comes before itself only on a cycle.
+    /// True if there is a path from `first` to `then`. A node comes before itself only on a cycle.
     pub fn is_before(&self, first: u32, then: u32) -> bool {
         let (first, then) = (self.component[first as usize] as usize, self.component[then as usize] as usize);
         self.bits[then * self.words + first / 64] & (1 << (first % 64)) != 0
@@ -265,7 +265,7 @@ impl GraphClosure {
         self.bits[of * self.words + bit / 64] |= 1 << (bit % 64);
     }
 
-    /// What comes before `from` comes before `into`, which is a lower component.
+    /// Adds the predecessors of `from` to those of `into`, which is a lower component.
     fn merge_predecessors(&mut self, into: usize, from: usize) {
         let (low, high) = self.bits.split_at_mut(from * self.words);
         let into = &mut low[into * self.words..][..self.words];

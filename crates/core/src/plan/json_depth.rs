@@ -1,7 +1,7 @@
-//! How deep something nests as JSON, without writing it.
+//! The nesting depth of a value as JSON, without writing it.
 //!
-//! Counts what `serde_json` would write: an array or an object is a level, and so is the object around a variant that
-//! holds something.
+//! Counts the levels that `serde_json` would write: an array or an object is a level, and so is the object around a
+//! variant with contents.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use serde::{
     },
 };
 
-/// The levels of arrays and objects of a value.
+/// Returns the levels of arrays and objects of a value.
 pub(super) fn measure_json_depth<T: Serialize + ?Sized>(value: &T) -> usize {
     let mut depth = JsonDepth { now: 0, deepest: 0 };
     value.serialize(&mut depth).expect("what is measured serialises to JSON");
@@ -33,7 +33,7 @@ impl JsonDepth {
     }
 }
 
-/// An array or an object that is being looked at, and how many levels it is.
+/// An array or an object that is being measured, and its number of levels.
 struct OpenLevels<'a> {
     depth: &'a mut JsonDepth,
     levels: usize,
@@ -46,7 +46,7 @@ impl OpenLevels<'_> {
     }
 }
 
-/// What has no levels.
+/// Values without levels.
 macro_rules! flat {
     ($($method:ident($($given:ty),*);)*) => {
         $(fn $method(self, $(_: $given),*) -> Result<(), fmt::Error> { Ok(()) })*
@@ -90,7 +90,7 @@ impl<'a> Serializer for &'a mut JsonDepth {
         Ok(())
     }
 
-    /// An array of numbers.
+    /// Bytes are an array of numbers.
     fn serialize_bytes(self, _: &[u8]) -> Result<(), fmt::Error> {
         self.open(1).close()
     }
@@ -209,7 +209,7 @@ impl SerializeMap for OpenLevels<'_> {
     type Ok = ();
     type Error = fmt::Error;
 
-    /// A key is text.
+    /// A key is text, without levels.
     fn serialize_key<T: Serialize + ?Sized>(&mut self, _: &T) -> Result<(), fmt::Error> {
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! The workflows that calls name: finding them, and refusing calls that never end.
+//! The workflows that calls name: finds them, and refuses calls that never end.
 //!
-//! Measures each workflow on the way (steps, edges, nesting), before anything walks it: what is over a limit is
+//! Measures each workflow on the way (steps, edges, nesting), before anything walks it: a workflow over a limit is
 //! refused here and reaches no other check.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -20,7 +20,7 @@ use crate::{
 pub trait WorkflowLibrary {
     fn find_workflow(&self, name: &str) -> Option<Arc<Workflow>>;
 
-    /// The names it knows, to guess what a wrong one meant.
+    /// The known names, for suggestions.
     fn workflow_names(&self) -> Vec<String> {
         Vec::new()
     }
@@ -43,12 +43,12 @@ impl WorkflowLibrary for () {
     }
 }
 
-/// A workflow that has been found, and what it calls.
+/// A workflow that was found, and its calls.
 struct FoundWorkflow {
     /// None for the root.
     name: Option<String>,
     workflow: Arc<Workflow>,
-    /// The step that calls, and the number of what it calls.
+    /// The step that calls, and the number of the called workflow.
     calls: Vec<(StepId, u32)>,
 }
 
@@ -62,7 +62,7 @@ struct CallSearch<'a> {
     edges: usize,
 }
 
-/// Every workflow that the root calls, directly or not, by name. None if it cannot be walked.
+/// Returns every workflow that the root calls, directly or not, by name. None if they cannot be walked.
 pub(super) fn gather_called_workflows(
     root: &Arc<Workflow>,
     library: &dyn WorkflowLibrary,
@@ -82,7 +82,7 @@ pub(super) fn gather_called_workflows(
 }
 
 impl CallSearch<'_> {
-    /// Measures one workflow and looks up what it calls. None when a limit is reached.
+    /// Measures one workflow and looks up the workflows that it calls. Returns none when a limit is exceeded.
     fn visit_workflow(&mut self, number: usize) -> Option<()> {
         let workflow = self.found[number].workflow.clone();
         let mut todo: Vec<(&StepScope, usize)> = vec![(&workflow.scope, 0)];
@@ -129,7 +129,7 @@ impl CallSearch<'_> {
         self.found[number].calls.push((step.clone(), callee));
     }
 
-    /// A name of the root itself means the root, so that recursion is shown from where it starts.
+    /// Adds a called workflow. The root's own name means the root, so that recursion is reported from where it starts.
     fn add_workflow(&mut self, name: &str) -> Option<u32> {
         let root = self.found[0].workflow.clone();
         let workflow = self.library.find_workflow(name);
@@ -195,7 +195,7 @@ impl CallSearch<'_> {
         }
         let depth = graph.levels().len() - 1;
         if depth > limits::CALL_DEPTH {
-            let message = format!("calls nest {depth} deep; the most is {}", limits::CALL_DEPTH);
+            let message = format!("calls nest {depth} deep; the maximum is {}", limits::CALL_DEPTH);
             self.problems.push(PlanProblem::new(ProblemCode::CallDepth, ProblemLocation::default(), message));
             return None;
         }

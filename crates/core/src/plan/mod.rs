@@ -1,8 +1,8 @@
 //! The plan: a workflow and its parameters, checked, resolved and frozen.
 //!
-//! Owns what can be known before a run: whether a workflow makes sense, the arrays that the engine walks, the hash
-//! that names it, and what a person should know before spending money. Refuses to know how a run is going. Read
-//! `check` first, then `survey`, which the single checks share.
+//! Owns everything that can be known before a run: whether a workflow is valid, the arrays that the engine walks, the
+//! hash that identifies it, and advice before money is spent. Does not know the state of a run. Read `check` first,
+//! then `survey`, which all checks share.
 
 mod advice;
 mod artifacts;

@@ -1,4 +1,4 @@
-//! Whether every number is in its range: times, attempts, passes, places.
+//! Check that every number is in its range: times, attempts, passes, concurrency.
 
 use super::{
     definition::ScopeIx,
@@ -67,7 +67,7 @@ impl NumberCheck<'_> {
             self.check_worker(&format!("{prefix}check."), &check.worker);
             self.check_timeout(&format!("{prefix}check.timeout"), check.timeout);
             let field = format!("{prefix}check.max_iterations");
-            // One pass would be work without a check.
+            // A single iteration would be work without a check.
             self.check_passes(&field, check.max_iterations, 2, ProblemCode::BadIterations);
         }
         if let Some(summary) = &work.summary {
@@ -89,7 +89,7 @@ impl NumberCheck<'_> {
     fn check_timeout(&mut self, field: &str, timeout: Option<Millis>) {
         let Some(timeout) = timeout else { return };
         if timeout.0 == 0 {
-            let message = "a timeout of nothing would end it before it starts".to_owned();
+            let message = "a timeout of 0 would end it before it starts".to_owned();
             let problem = PlanProblem::new(ProblemCode::BadTimeout, (self.at)(field), message);
             self.problems.push(problem.with_hint("leave it out for no timeout"));
         } else if timeout.0 > limits::TIMEOUT {
@@ -121,11 +121,11 @@ impl NumberCheck<'_> {
 
     fn check_attempts(&mut self, field: &str, attempts: u32) {
         if attempts == 0 {
-            let message = "there is at least one attempt, the first included".to_owned();
+            let message = "there must be at least one attempt, including the first".to_owned();
             self.push_problem(ProblemCode::BadAttempts, field, message);
         } else if attempts > limits::ATTEMPTS {
             let message =
-                format!("there are at most {} attempts, this asks for {attempts}", limits::ATTEMPTS);
+                format!("at most {} attempts are allowed, but this asks for {attempts}", limits::ATTEMPTS);
             self.push_problem(ProblemCode::BadAttempts, field, message);
         } else if attempts > limits::ATTEMPTS_WARN {
             self.push_problem(ProblemCode::ManyAttempts, field, format!("up to {attempts} attempts"));
@@ -143,13 +143,13 @@ impl NumberCheck<'_> {
 
     fn check_at_least_one(&mut self, field: &str, count: Option<u32>, code: ProblemCode) {
         if count == Some(0) {
-            let problem = PlanProblem::new(code, (self.at)(field), "with none, nothing would ever start");
+            let problem = PlanProblem::new(code, (self.at)(field), "with 0, nothing would ever start");
             self.problems.push(problem.with_hint("leave it out for no limit"));
         }
     }
 }
 
-/// Long times in days; the others as they are.
+/// Formats long times in days, others as they are.
 fn format_in_days(time: Millis) -> String {
     const DAY: u64 = 24 * 60 * 60 * 1_000;
     if time.0 >= DAY && time.0.is_multiple_of(DAY) {

@@ -1,5 +1,5 @@
-//! Whether the steps of a scope can follow one another: every name is there, nothing waits for itself, everything
-//! can be reached.
+//! Check that the steps of a scope can follow one another: every name exists, no step waits for itself, every step can
+//! be reached.
 
 use super::{
     definition::{ScopeEntry, ScopeIx},
@@ -11,9 +11,9 @@ use crate::{
     ir::{GateTimeout, RouteTarget, ScopeShape, Step, StepKindSpec, WaitTimeout},
 };
 
-/// A cycle that is longer is shown with its middle left out.
+/// Maximum steps of a cycle that are shown; the middle of a longer one is left out.
 const SHOWN: usize = 40;
-/// Of a cycle with more steps than this, the way from each to the next is not shown one by one.
+/// Maximum steps of a cycle whose edges are labelled one by one.
 const LABELLED: usize = 6;
 
 pub(super) fn check_order(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
@@ -70,7 +70,7 @@ impl ScopeOrderCheck<'_> {
         if !cycles {
             self.check_cycles("use a loop step for repetition, or allow cycles");
         }
-        // With a wrong name, what it should have led to would be called unreachable too.
+        // After a wrong name, its intended target would be reported as unreachable, too.
         if known {
             self.check_reachable();
         }
@@ -84,7 +84,7 @@ impl ScopeOrderCheck<'_> {
         let flow = self.survey.flow(self.ix);
         for first in flow.components.find_cycle_starts(&flow.graph) {
             let cycle = flow.graph.find_cycle_through(first, &flow.components);
-            let message = format!("steps go in a circle: {}", self.render_path(&cycle));
+            let message = format!("dependency cycle: {}", self.render_path(&cycle));
             let mut ways = cycle.windows(2).filter_map(|way| self.find_edge_field(way[0], way[1]));
             let at = ways.next_back().map(|(at, _)| at);
             let at = at.unwrap_or_else(|| self.survey.step_location(self.ix, first, ""));
@@ -95,7 +95,7 @@ impl ScopeOrderCheck<'_> {
         }
     }
 
-    /// The field that makes one step follow another, and what it says. None where nothing is written.
+    /// Returns the field that makes one step follow another, and its label. None if no field does.
     fn find_edge_field(&self, from: u32, to: u32) -> Option<(ProblemLocation, String)> {
         let (one, other) = (self.entry.step(from), self.entry.step(to));
         if !self.entry.is_routed() {
@@ -134,12 +134,12 @@ impl ScopeOrderCheck<'_> {
                 self.survey.step_location(self.ix, i, ""),
                 message,
             );
-            self.problems.push(problem.with_hint("route to it, or take it out"));
+            self.problems.push(problem.with_hint("route to it, or remove it"));
         }
     }
 }
 
-/// Says where the step is if it exists somewhere else, and else which name is near.
+/// Reports an unknown step. Points to it if it exists elsewhere, otherwise suggests a similar name.
 pub(super) fn report_unknown_step(
     survey: &PlanSurvey<'_>,
     ix: ScopeIx,
@@ -160,7 +160,7 @@ pub(super) fn report_unknown_step(
     });
 }
 
-/// Every field of a step that names where a cursor goes.
+/// Returns every field of a step that names a route target.
 pub(super) fn route_targets(step: &Step) -> Vec<(String, &RouteTarget)> {
     let mut targets: Vec<(String, &RouteTarget)> = Vec::new();
     targets.extend(step.next.iter().map(|target| ("next".to_owned(), target)));

@@ -1,7 +1,7 @@
-//! What can be said about a workflow before it runs.
+//! Problems of a workflow that are found before it runs.
 //!
-//! Owns the closed list of codes, how bad each is, and the words' shape: what is wrong, where, and what to do.
-//! Refuses to know lines and files; whoever read the source maps [`ProblemLocation`] back to them.
+//! Owns the closed list of codes, the severity of each, and the parts of a problem: message, location and hint. Does
+//! not know lines and files; the reader of the source maps [`ProblemLocation`] back to them.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -9,7 +9,7 @@ use crate::{expr::ExprSpan, ids::StepId, suggest::find_closest_name};
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])* $variant:ident $severity:ident $word:literal,)*) => {
-        /// What kind of problem it is. The words are stable; documentation and tools name them.
+        /// The kind of a problem. The words are stable; documentation and tools refer to them.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum ProblemCode { $($(#[doc = $doc])* $variant,)* }
 
@@ -35,17 +35,17 @@ codes! {
     DuplicateLane Error "duplicate-lane",
     DuplicateInput Error "duplicate-input",
     DuplicateArtifact Error "duplicate-artifact",
-    /// A field that means nothing in this shape of scope.
+    /// A field that has no meaning in this shape of scope.
     Misplaced Error "misplaced",
     NoArms Error "no-arms",
     TooFewLanes Error "too-few-lanes",
     NoSignals Error "no-signals",
-    // How steps follow one another.
+    // The order of steps.
     UnknownDependency Error "unknown-dependency",
     UnknownTarget Error "unknown-target",
     UnknownStart Error "unknown-start",
     SelfDependency Error "self-dependency",
-    /// A step that cannot settle the conflicts that it is to settle.
+    /// A conflict resolver that cannot resolve the conflicts.
     BadSettler Error "bad-settler",
     Cycle Error "cycle",
     Unreachable Error "unreachable",
@@ -71,7 +71,7 @@ codes! {
     UnknownArtifact Error "unknown-artifact",
     ArtifactNotBefore Error "artifact-not-before",
     UnknownExportSource Error "unknown-export-source",
-    // Contracts.
+    // Schemas.
     BadSchema Error "bad-schema",
     // Expressions.
     UnknownStep Error "unknown-step",
@@ -86,12 +86,12 @@ codes! {
     MissingParameter Error "missing-parameter",
     BadParameter Error "bad-parameter",
     BadFrozen Error "bad-frozen",
-    // Building by program.
+    // Definitions by a program.
     BadName Error "bad-name",
     WrongKind Error "wrong-kind",
     BadExpression Error "bad-expression",
     BadUndo Error "bad-undo",
-    // What a person should know.
+    // Advice.
     UndeclaredOutput Warning "undeclared-output",
     TypeClash Warning "type-clash",
     IndirectReference Warning "indirect-reference",
@@ -120,7 +120,7 @@ impl fmt::Display for ProblemCode {
     }
 }
 
-/// How bad it is.
+/// The severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     Note,
@@ -139,7 +139,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Where in a workflow.
+/// A location in a workflow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProblemLocation {
     /// The called workflow; none for the root.
@@ -147,7 +147,7 @@ pub struct ProblemLocation {
     pub step: Option<StepId>,
     /// The field, such as `after[2]` or `inputs.url`; empty for the whole.
     pub field: String,
-    /// Within the expression in that field.
+    /// The span within the expression in that field.
     pub span: Option<ExprSpan>,
 }
 
@@ -168,31 +168,31 @@ impl fmt::Display for ProblemLocation {
     }
 }
 
-/// A name that there is not, and the one that was probably meant.
+/// An unknown name, and the one that was probably meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suggestion {
     pub wrong: String,
     pub meant: String,
 }
 
-/// One thing that is wrong or worth knowing.
+/// One error, warning or note.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanProblem {
     pub code: ProblemCode,
     pub severity: Severity,
     pub at: ProblemLocation,
-    /// One line: what is wrong, with the name of the thing.
+    /// One line that states the problem, with the name of the item.
     pub message: String,
-    /// What to do about it.
+    /// The suggested fix.
     pub hint: Option<String>,
     pub slip: Option<Suggestion>,
     pub related: Vec<(ProblemLocation, String)>,
-    /// So many others of this kind were counted and not kept; then it says only that.
+    /// The number of further problems of this kind that were counted but not kept; then the message says only that.
     pub more: usize,
 }
 
 impl PlanProblem {
-    /// A problem as bad as its code.
+    /// Creates a problem with the severity of its code.
     pub fn new(code: ProblemCode, at: ProblemLocation, message: impl Into<String>) -> PlanProblem {
         let message = message.into();
         PlanProblem {
@@ -213,7 +213,7 @@ impl PlanProblem {
         self
     }
 
-    /// Names the nearest of those that there are, if a slip of the fingers explains the difference.
+    /// Suggests the nearest known name, if a typo explains the difference.
     #[must_use]
     pub fn with_suggestion<'a>(mut self, wrong: &str, known: impl Iterator<Item = &'a str>) -> PlanProblem {
         if let Some(meant) = find_closest_name(wrong, known) {
@@ -223,7 +223,7 @@ impl PlanProblem {
         self
     }
 
-    /// A hint if there is something to say.
+    /// Sets the hint, if there is one.
     #[must_use]
     pub fn with_optional_hint(mut self, hint: Option<String>) -> PlanProblem {
         self.hint = hint.or(self.hint);
@@ -252,7 +252,7 @@ impl fmt::Display for PlanProblem {
     }
 }
 
-/// More of one kind than this are counted and not kept: a generated workflow can have ten thousand of each.
+/// Maximum problems of one kind that are kept; further ones are counted. A generated workflow can have ten thousand.
 const KEPT: usize = 50;
 
 /// Collects problems, in order.
@@ -268,8 +268,7 @@ impl ProblemCollector {
         self.push_with(problem.code, || problem);
     }
 
-    /// For a problem that takes long to put into words, such as one with a guess at what was meant: it is only made if
-    /// it is kept.
+    /// Adds a problem that takes long to build, such as one with a suggestion. It is only built if it is kept.
     pub fn push_with(&mut self, code: ProblemCode, make: impl FnOnce() -> PlanProblem) {
         self.errors |= code.severity() == Severity::Error;
         let count = self.counts.entry(code).or_default();
@@ -283,7 +282,7 @@ impl ProblemCollector {
         self.errors
     }
 
-    /// All of them; where some were only counted, one more says how many.
+    /// Returns all problems. If some were only counted, one more states their number.
     pub fn finish(mut self) -> Vec<PlanProblem> {
         for (code, count) in self.counts {
             if count > KEPT {

@@ -1,4 +1,4 @@
-//! Whether every expression can be worked out: what it names exists, and can have happened by then.
+//! Check that every expression can be evaluated: its references exist, and can have a value by then.
 
 use super::{
     expr_sites::{self, ExprSite},
@@ -27,7 +27,7 @@ pub(super) fn check_references(survey: &PlanSurvey<'_>, problems: &mut ProblemCo
 struct SiteCheck<'a> {
     survey: &'a PlanSurvey<'a>,
     site: ExprSite<'a>,
-    /// References about which something was said, so that their types are not complained about too.
+    /// References with a reported problem, so that their types are not reported, too.
     wrong: Vec<ExprSpan>,
     problems: &'a mut ProblemCollector,
 }
@@ -96,17 +96,17 @@ impl<'a> SiteCheck<'a> {
                 (ProblemCode::SelfReference, format!("`{id}` reads itself before it has run"))
             }
             VisibilityError::Around => {
-                (ProblemCode::SelfReference, format!("`{id}` is around this and has not ended yet"))
+                (ProblemCode::SelfReference, format!("`{id}` contains this and has not ended yet"))
             }
             VisibilityError::NotBefore | VisibilityError::Doubtful => {
-                (ProblemCode::NotBefore, format!("`{id}` can never have run before this"))
+                (ProblemCode::NotBefore, format!("this reads `{id}` but never runs after it"))
             }
             VisibilityError::SiblingLane => {
                 (ProblemCode::SiblingLane, format!("`{id}` is in another lane that runs at the same time"))
             }
             VisibilityError::InsideEach(each) => (
                 ProblemCode::InsideEach,
-                format!("`{id}` runs once for each item of `{each}`, and none of them is meant here"),
+                format!("`{id}` runs once for each item of `{each}`, so it has no single result here"),
             ),
         };
         let (survey, spot) = (self.survey, self.site.spot);
@@ -123,7 +123,7 @@ impl<'a> SiteCheck<'a> {
         let entry = self.survey.definition.scope(seen.scope);
         let step = entry.step(seen.step);
         let schema = types::output_schema(self.survey.definition, entry, seen.step);
-        // An `outputs` that is a field of the output is behind another name than it seems.
+        // If the output itself has a field `outputs`, the path continues inside that field.
         if read.lenient_outputs && schema.property("outputs").is_some() {
             return;
         }
@@ -144,7 +144,7 @@ impl<'a> SiteCheck<'a> {
         self.push_problem(read, code, hint, message);
     }
 
-    /// References that work and that a person should know about.
+    /// Reports references that work but that a person should know about.
     fn add_remarks(&mut self, read: &ExprRead<'_>, seen: VisibleStep) {
         let entry = self.survey.definition.scope(seen.scope);
         let step = entry.step(seen.step);
@@ -152,13 +152,13 @@ impl<'a> SiteCheck<'a> {
             let message = format!("`{}` is only an indirect dependency", step.id);
             let problem = PlanProblem::new(ProblemCode::IndirectReference, self.read_location(read), message);
             self.problems
-                .push(problem.with_hint("wait for it directly, so that nobody removes the way to it"));
+                .push(problem.with_hint("depend on it directly, so that later edits keep the order"));
         }
         if self.site.required && may_fail_and_go_on(step) {
             let reader = self.survey.spot_location(self.site.spot, "").step;
             let reader = reader.as_ref().map_or("this", StepId::as_str);
             let message = format!(
-                "`{reader}` starts even if `{}` fails, and then fails for want of this required input",
+                "`{reader}` starts even if `{}` fails, and then fails because this required input is missing",
                 step.id
             );
             let goes_on = self.survey.step_location(seen.scope, seen.step, "policy.effects");
@@ -181,10 +181,10 @@ fn unseen_hint(
             let entry = survey.definition.scope(spot.scope);
             let step = entry.step(spot.step?);
             let can_wait = entry.by_id.contains_key(id) && !entry.is_routed();
-            can_wait.then(|| format!("let `{}` wait for it", step.id))
+            can_wait.then(|| format!("make `{}` depend on it", step.id))
         }
         VisibilityError::SiblingLane => Some("read it after the parallel step".to_owned()),
-        VisibilityError::InsideEach(each) => Some(format!("read `{each}`, which has what every item gave")),
+        VisibilityError::InsideEach(each) => Some(format!("read `{each}`, which has every item's result")),
         VisibilityError::NoSuchStep
         | VisibilityError::Itself
         | VisibilityError::Around
@@ -192,7 +192,7 @@ fn unseen_hint(
     }
 }
 
-/// Where in a site: spans only mean something in the outermost text.
+/// Returns a location inside a site. Spans only have a meaning in the outermost text.
 pub(super) fn site_location(
     survey: &PlanSurvey<'_>,
     site: &ExprSite<'_>,

@@ -1,4 +1,4 @@
-//! Whether every schema is one, and what a schema says about the names of an object.
+//! Check that every schema is valid, and lookups of the properties that a schema declares.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ use super::{
 use crate::ir::{Schema, SchemaError};
 
 pub(super) fn check_schemas(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
-    // Many steps often declare the same.
+    // Many steps often declare the same schema.
     let mut fine: BTreeSet<String> = BTreeSet::new();
     let mut plain: Option<*const Value> = None;
     let mut compile = |schema: &Schema, at: &dyn Fn() -> ProblemLocation| {
         let Some(document) = schema.document() else { return };
-        // Very often the very same, which steps share.
+        // Very often it is the same document, which steps share.
         if plain == Some(std::ptr::from_ref(document)) {
             return;
         }
@@ -62,14 +62,14 @@ pub(super) fn check_schemas(survey: &PlanSurvey<'_>, problems: &mut ProblemColle
     }
 }
 
-/// What a schema says about a property.
+/// The declaration of a property by a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PropertyDeclaration {
-    /// It is declared, or nothing is.
+    /// It is declared, or no property is.
     Yes,
-    /// Others are declared, and this one is neither declared nor forbidden.
+    /// Other properties are declared, and this one is neither declared nor forbidden.
     Nothing,
-    /// It is allowed as one of those that are not declared.
+    /// It is allowed as an additional property.
     Allowed,
     Forbidden,
 }
@@ -103,8 +103,8 @@ pub(super) fn find_declaration(schema: &Schema, property: &str) -> PropertyDecla
     }
 }
 
-/// Whether a parameter is neither declared nor allowed. A schema that lists some and is silent about others is taken
-/// to list all: a wrong name is likelier than one that nobody wrote down. Names that start with `_` are the host's.
+/// True if a parameter is neither declared nor allowed. A schema that lists some parameters and is silent about others
+/// is assumed to list all: a typo is likelier than an undeclared name. Names that start with `_` are the host's.
 pub(super) fn is_unknown_parameter(schema: &Schema, name: &str) -> bool {
     match find_declaration(schema, name) {
         PropertyDeclaration::Forbidden => true,
@@ -113,7 +113,7 @@ pub(super) fn is_unknown_parameter(schema: &Schema, name: &str) -> bool {
     }
 }
 
-/// The names of the properties it declares.
+/// Returns the names of the declared properties.
 pub(super) fn declared_names(schema: &Schema) -> impl Iterator<Item = &str> {
     schema.properties().map(|(name, _)| name.as_str())
 }

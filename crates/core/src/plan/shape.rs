@@ -1,4 +1,4 @@
-//! Whether a scope has the shape it should: names once, fields where they mean something, enough of everything.
+//! Check of the shape of each scope: unique names, fields that apply, and enough steps, arms, lanes and signals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub(super) fn check_shapes(survey: &PlanSurvey<'_>, problems: &mut ProblemCollec
     }
 }
 
-/// Names are unique in a whole workflow, so that an expression can name a step at any depth.
+/// Checks that names are unique in a whole workflow, so that an expression can name a step at any depth.
 fn check_names(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
     let names: usize = survey.definition.workflows.iter().map(|entry| entry.names.len()).sum();
     if names == survey.steps().count() {
@@ -55,7 +55,7 @@ fn check_scope(survey: &PlanSurvey<'_>, ix: ScopeIx, entry: &ScopeEntry, problem
         problems.push(PlanProblem::new(code, survey.scope_location(ix, "steps"), message));
     }
     if entry.parent.is_some() && entry.scope.retry.is_some() {
-        let message = "only a whole run can be retried as a run";
+        let message = "a retry of the run is only allowed at the top level";
         let problem = PlanProblem::new(ProblemCode::Misplaced, survey.scope_location(ix, "retry"), message);
         problems.push(problem.with_hint("give the step a retry of its own"));
     }
@@ -80,7 +80,7 @@ impl StepShapeCheck<'_> {
         PlanProblem::new(code, self.survey.step_location(self.scope, self.i, field), message)
     }
 
-    /// Fields of a graph in a routed scope, and the other way round.
+    /// Checks for fields of a graph in a routed scope, and the other way round.
     fn check_place(&mut self) {
         if self.routed {
             if !self.step.after.is_empty() {
@@ -151,7 +151,7 @@ impl StepShapeCheck<'_> {
     }
 }
 
-/// The fields of a kind that send a cursor somewhere.
+/// Returns the fields of a kind that route a cursor.
 fn routing_fields(kind: &StepKindSpec) -> Vec<&'static str> {
     match kind {
         StepKindSpec::Branch(_) => vec!["kind"],

@@ -1,5 +1,5 @@
-//! Something for each of many names, in their order. An array: it is made once and then only asked, and of a large
-//! workflow that takes a fraction of what a tree would take.
+//! A map from step ids to values, in the order of the ids. It is a sorted array: it is built once and then only read,
+//! and for a large workflow it costs a fraction of a tree.
 
 use std::{cmp::Ordering, ops::Index};
 
@@ -12,7 +12,7 @@ pub struct StepIdMap<T> {
 
 #[derive(Debug, Clone)]
 struct StepIdEntry<T> {
-    /// The first bytes of the name, in the order of which names are; nearly always they suffice to tell two apart.
+    /// The first bytes of the id, which sort as the ids do; they nearly always suffice to distinguish two ids.
     head: u64,
     id: StepId,
     value: T,
@@ -65,7 +65,7 @@ fn compare_entries<T>(one: &StepIdEntry<T>, other: &StepIdEntry<T>) -> Ordering 
     one.head.cmp(&other.head).then_with(|| one.id.cmp(&other.id))
 }
 
-/// Of several for one name, the last counts.
+/// If an id occurs several times, its last value counts.
 impl<T> FromIterator<(StepId, T)> for StepIdMap<T> {
     fn from_iter<I: IntoIterator<Item = (StepId, T)>>(all: I) -> StepIdMap<T> {
         let named =

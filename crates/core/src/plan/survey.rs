@@ -1,5 +1,5 @@
-//! A definition that is being checked, with what every check asks of it: the flow of each scope, and which step an
-//! expression at some spot can see.
+//! A definition that is being checked, with the queries that all checks share: the flow of each scope, and the steps
+//! that an expression at some spot can see.
 
 use std::cell::OnceCell;
 
@@ -14,12 +14,12 @@ use crate::{
     ir::{RouteTarget, ScopeShape, Step, StepKindSpec},
 };
 
-/// How the steps of one scope follow one another.
+/// The order of the steps of one scope.
 #[derive(Debug)]
 pub(super) struct ScopeFlow {
     pub graph: IndexGraph,
     pub components: GraphComponents,
-    /// A bit for each pair of steps, so that it is only made where something asks for steps that are further apart.
+    /// A bit for each pair of steps. Only built if a check asks for steps that are further apart.
     closure: OnceCell<GraphClosure>,
     doubtful: OnceCell<Vec<bool>>,
 }
@@ -31,20 +31,20 @@ impl ScopeFlow {
         ScopeFlow { graph, components, closure: OnceCell::new(), doubtful: OnceCell::new() }
     }
 
-    /// Whether one step comes right after another.
+    /// True if one step comes right after another.
     fn is_next(&self, first: u32, then: u32) -> bool {
         self.graph.successors(first).binary_search(&then).is_ok()
     }
 
-    /// Whether there is a way from one step to another.
+    /// True if there is a path from one step to another.
     pub fn is_before(&self, first: u32, then: u32) -> bool {
         let closure = || self.closure.get_or_init(|| self.graph.build_closure(&self.components));
         self.is_next(first, then) || closure().is_before(first, then)
     }
 }
 
-/// Of which steps it cannot be told what comes before them: a name on the way to them is wrong, or no way leads there.
-/// Both are said where they are, and whatever else would be said about the order is only what follows.
+/// Finds the steps whose predecessors are uncertain: a name on the way to them is wrong, or no route leads to them.
+/// Both are reported where they occur; any other problem with the order would only be a consequence.
 fn find_doubtful_steps(entry: &ScopeEntry, graph: &IndexGraph) -> Vec<bool> {
     let is_wrong = |id: &StepId| !entry.by_id.contains_key(id);
     let ScopeShape::Routed { start, .. } = &entry.scope.shape else {
@@ -67,7 +67,7 @@ fn find_doubtful_steps(entry: &ScopeEntry, graph: &IndexGraph) -> Vec<bool> {
     doubtful
 }
 
-/// An edge from each step to those that can come right after it.
+/// Returns a graph with an edge from each step to those that can come right after it.
 pub(super) fn flow_graph(entry: &ScopeEntry) -> IndexGraph {
     let steps = 0..entry.len();
     match entry.scope.shape {
@@ -87,7 +87,7 @@ fn route_successors(entry: &ScopeEntry, i: u32) -> Vec<u32> {
     };
     let mut to: Vec<u32> =
         detour_targets(&step.kind).into_iter().filter_map(|id| entry.by_id.get(id).copied()).collect();
-    // A step that is skipped goes on as if nothing had been decided.
+    // A skipped step continues as if nothing had been decided.
     if (!decided || step.when.is_some())
         && let Some(RouteTargetIx::Step(next)) = entry.next.get(i as usize)
     {
@@ -98,48 +98,48 @@ fn route_successors(entry: &ScopeEntry, i: u32) -> Vec<u32> {
     to
 }
 
-/// How much an expression can see.
+/// The steps that an expression can see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExprReach {
-    /// Nothing has run.
+    /// None: nothing has run.
     Start,
-    /// What comes before its step.
+    /// The steps that come before its step.
     Before,
-    /// That, and the steps inside its own: the condition of a loop.
+    /// Those, and the steps inside its own: the condition of a loop.
     Inside,
-    /// That, and its own step, which has ended: an undo.
+    /// Those, and its own step, which has ended: an undo.
     Own,
     /// Everything in its scope, which has ended: a result.
     End,
 }
 
-/// Where an expression is, and how much it can see from there.
+/// The position of an expression, and the steps that it can see from there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExprSpot {
     pub scope: ScopeIx,
-    /// None: the scope's own.
+    /// None: the scope itself.
     pub step: Option<u32>,
     pub reach: ExprReach,
 }
 
-/// A step that can be seen.
+/// A step that an expression can see.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VisibleStep {
     pub scope: ScopeIx,
     pub step: u32,
-    /// In a graph: whether the reader waits for it only through steps in between.
+    /// In a graph: true if the reader waits for it only through other steps.
     pub indirect: bool,
 }
 
-/// Why a step cannot be seen.
+/// The reason why an expression cannot see a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum VisibilityError {
     NoSuchStep,
     Itself,
-    /// It is around the reader and has not ended.
+    /// It contains the reader and has not ended.
     Around,
     NotBefore,
-    /// Not before, as far as can be told: something that is wrong with the order is said elsewhere.
+    /// Not before, as far as is known: a problem with the order is reported elsewhere.
     Doubtful,
     SiblingLane,
     InsideEach(StepId),
@@ -151,12 +151,12 @@ pub(super) struct PlanSurvey<'a> {
     flows: Vec<ScopeFlow>,
 }
 
-/// One scope on the way from a step out to its workflow's root.
+/// One scope on the path from a step out to its workflow's root.
 #[derive(Debug, Clone, Copy)]
 struct ScopeLevel {
     scope: ScopeIx,
     step: Option<u32>,
-    /// Which scope of `step` the way came out of; none at the start.
+    /// The index of the scope of `step` that the path came out of; none at the start.
     inside: Option<u32>,
 }
 
@@ -169,7 +169,7 @@ impl<'a> PlanSurvey<'a> {
         (0u32..).map(ScopeIx).zip(&self.definition.scopes)
     }
 
-    /// Every step with where it is.
+    /// Returns every step with its position.
     pub fn steps(&self) -> impl Iterator<Item = (ScopeIx, u32, &'a Step)> + use<'a> {
         self.scopes()
             .flat_map(|(ix, entry)| (0u32..).zip(&entry.scope.steps).map(move |(i, step)| (ix, i, &**step)))
@@ -191,7 +191,7 @@ impl<'a> PlanSurvey<'a> {
         }
     }
 
-    /// A field of a scope; of an inner one, as a field of the step that holds it.
+    /// Returns the location of a field of a scope; for an inner one, as a field of the step that contains it.
     pub fn scope_location(&self, scope: ScopeIx, field: &str) -> ProblemLocation {
         let Some((parent, holder, which)) = self.definition.scope(scope).parent else {
             return self.workflow_location(scope, field.to_owned());
@@ -211,7 +211,7 @@ impl<'a> PlanSurvey<'a> {
         }
     }
 
-    /// Whether a scope is inside an each.
+    /// True if a scope is inside an each.
     pub fn has_item(&self, scope: ScopeIx) -> bool {
         let mut at = scope;
         while let Some((parent, holder, _)) = self.definition.scope(at).parent {
@@ -223,7 +223,7 @@ impl<'a> PlanSurvey<'a> {
         false
     }
 
-    /// The step that a name means at a spot, if it can have run by then.
+    /// Returns the step that a name means at a spot, if it can have run by then.
     pub fn find_visible_step(&self, spot: ExprSpot, id: &str) -> Result<VisibleStep, VisibilityError> {
         let names = &self.definition.workflow_containing(spot.scope).names;
         let &(scope, step) = names.get(id).ok_or(VisibilityError::NoSuchStep)?;
@@ -256,7 +256,7 @@ impl<'a> PlanSurvey<'a> {
         }
     }
 
-    /// The levels at which reader and target are in the same scope, and an each around the target below that.
+    /// Returns the levels at which reader and target are in the same scope, and an each around the target below them.
     fn find_common_scope(
         &self,
         spot: ExprSpot,
@@ -281,7 +281,7 @@ impl<'a> PlanSurvey<'a> {
                 return (*reader, *target, each);
             }
         }
-        // Names are of one workflow, so that its root is always shared.
+        // All names are of one workflow, so its root is always shared.
         (readers[readers.len() - 1], targets[targets.len() - 1], each)
     }
 

@@ -1,4 +1,4 @@
-//! What is known of values before a run, and expressions that cannot give what is wanted of them.
+//! Types of values that are known before a run, and expressions that cannot have the expected type.
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
@@ -16,10 +16,10 @@ use crate::{
     ir::{Schema, StepKindSpec},
 };
 
-/// What each schema promises, worked out once: every expression of a workflow may refer to its parameters.
+/// The type of each schema, computed once: every expression of a workflow may refer to its parameters.
 #[derive(Default)]
 pub(super) struct SchemaTypes {
-    /// By the address of the schema, which stays where it is while a definition is checked.
+    /// By the address of the schema, which does not move while a definition is checked.
     known: RefCell<BTreeMap<usize, ExprType>>,
 }
 
@@ -31,7 +31,7 @@ impl SchemaTypes {
     }
 }
 
-/// Says what can never work, unless something was said about that reference already.
+/// Reports expressions that can never work, unless a problem with that reference has been reported.
 pub(super) fn check_types(
     survey: &PlanSurvey<'_>,
     types: &SchemaTypes,
@@ -66,18 +66,18 @@ pub(super) fn check_types(
         ));
     };
     if let Some(wanted) = wanted.filter(|wanted| wanted.accepts(&typed.ty) == TypeFit::No) {
-        return clash(ProblemCode::TypeClash, format!("this is {}, where {wanted} is wanted", typed.ty));
+        return clash(ProblemCode::TypeClash, format!("this is {}, but {wanted} is expected", typed.ty));
     }
     let Some((name, called, schema)) = find_called_input(survey, site) else { return };
-    // What is null is not given at all.
+    // A null input counts as not given.
     let wanted = ExprType::from_schema(schema);
     if wanted.clone().union(ExprType::Null).accepts(&typed.ty) == TypeFit::No {
-        let message = format!("this is {}, where `{called}` wants {wanted} as `{name}`", typed.ty);
+        let message = format!("this is {}, but `{called}` expects {wanted} as `{name}`", typed.ty);
         clash(ProblemCode::BorderClash, message);
     }
 }
 
-/// What a called workflow wants of an input that is given to it: its name, the workflow's, and the schema.
+/// Returns the parameter of a called workflow that an input sets: its name, the workflow's, and the schema.
 fn find_called_input<'a>(
     survey: &PlanSurvey<'a>,
     site: &'a ExprSite<'_>,
@@ -94,7 +94,7 @@ fn step_kind<'a>(survey: &PlanSurvey<'a>, site: &ExprSite<'_>) -> Option<&'a Ste
     Some(&survey.definition.scope(site.spot.scope).step(site.spot.step?).kind)
 }
 
-/// What a step's output must look like: what it declares, or else what the called workflow does.
+/// Returns the schema of a step's output: its own, or else that of the called workflow.
 pub(super) fn output_schema<'a>(
     definition: &'a PlanDefinition,
     entry: &'a ScopeEntry,
@@ -140,14 +140,14 @@ impl TypeEnv for SiteTypeEnv<'_> {
     }
 }
 
-/// An object with these fields and no others.
+/// Returns the type of an object with these fields and no others.
 fn closed_object(fields: &[(&str, ExprType)]) -> ExprType {
     let fields = fields.iter().map(|(name, ty)| ((*name).to_owned(), ty.clone()));
     ExprType::Object { fields: Arc::new(fields.collect()), open: false }
 }
 
 impl SiteTypeEnv<'_> {
-    /// A step that was skipped, or that the cursor never came to, reads as null.
+    /// Returns the type of a step's output. A step that was skipped, or that the cursor never reached, reads as null.
     fn output_type(&self, id: &str) -> ExprType {
         let definition = self.survey.definition;
         let Some((scope, step)) = definition.workflow_containing(self.site.spot.scope).names.get(id) else {

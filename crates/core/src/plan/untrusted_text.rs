@@ -1,8 +1,8 @@
-//! Steps that hold secrets and are given text that neither the author nor the person who starts the run wrote.
+//! Check for steps that hold secrets and receive text that neither the author nor the person who starts the run wrote.
 //!
-//! Owns what counts as such text: what an agent, a tool or an action gives, what comes with a signal, and what a run is
-//! given where a webhook or an event can start it. Not so: parameters that a person gives, what a command or a script
-//! of the author prints, what an approver decides, and values that are declared to be no free text.
+//! Owns the definition of such text: outputs of agents, tools and actions, signal payloads, and the input of a run that
+//! a webhook or an event can start. Not included: parameters from a person, output of the author's commands and
+//! scripts, decisions of approvers, and values that are declared to be no free text.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::{
     ir::{Schema, Step, StepKindSpec, WorkSpec, WorkerSpec, WorkflowTrigger},
 };
 
-/// As many places as are worth pointing at for one step.
+/// Maximum number of places that are shown for one step.
 const SHOWN: usize = 5;
 
 pub(super) fn check_untrusted_text(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
@@ -37,10 +37,10 @@ pub(super) fn check_untrusted_text(survey: &PlanSurvey<'_>, problems: &mut Probl
         if found.is_empty() {
             continue;
         }
-        let message = format!("`{}` has secrets and is given text from outside", holder.id);
+        let message = format!("`{}` has secrets and receives untrusted text", holder.id);
         let at = survey.step_location(holder.scope, holder.i, format!("{}isolation.secrets", holder.prefix));
-        let hint = "let a script look at it first, declare it as a number, a boolean, one of some words or by a \
-                    pattern, or take the secrets away";
+        let hint = "check it with a script first, declare it as a number, a boolean, an enum or a \
+                    pattern, or remove the secrets";
         let problem = PlanProblem::new(ProblemCode::UntrustedText, at, message).with_hint(hint);
         problems.push(
             found
@@ -51,27 +51,28 @@ pub(super) fn check_untrusted_text(survey: &PlanSurvey<'_>, problems: &mut Probl
     }
 }
 
-/// Work that is given secrets.
+/// Work that receives secrets.
 struct SecretHolder<'a> {
     scope: ScopeIx,
     i: u32,
     step: &'a Step,
-    /// Its own name, which an undo can have.
+    /// Its own id, which an undo can have.
     id: &'a StepId,
     work: &'a WorkSpec,
-    /// What its fields begin with.
+    /// The prefix of its fields.
     prefix: &'static str,
 }
 
 impl SecretHolder<'_> {
-    /// Whether something is read of the step that this takes back: it could not be taken back without.
+    /// True if the read is of the step that this work undoes: it could not undo the step without.
     fn reads_undone_step(&self, read: &ExprRead<'_>) -> bool {
         self.prefix == UNDO
             && matches!(read.root, ReferenceRoot::Step { id, .. } if **id == *self.step.id.as_str())
     }
 }
 
-/// A step, and what takes it back where that is a step of its own: otherwise it is only given what the step was and gave.
+/// Returns the work of a step, and its undo if that has an id of its own: otherwise the undo only receives the inputs
+/// and outputs of the step.
 fn find_secret_holders(scope: ScopeIx, i: u32, step: &Step) -> Vec<SecretHolder<'_>> {
     let own = match &step.kind {
         StepKindSpec::Work(work) => Some((&step.id, &**work, "")),
@@ -83,7 +84,7 @@ fn find_secret_holders(scope: ScopeIx, i: u32, step: &Step) -> Vec<SecretHolder<
     all.map(|(id, work, prefix)| SecretHolder { scope, i, step, id, work, prefix }).collect()
 }
 
-/// Every call of each workflow, by the number of its root.
+/// Returns every call of each workflow, by the number of its root.
 fn find_callers(survey: &PlanSurvey<'_>) -> BTreeMap<ScopeIx, Vec<(ScopeIx, u32)>> {
     let mut callers: BTreeMap<ScopeIx, Vec<(ScopeIx, u32)>> = BTreeMap::new();
     for (scope, i, step) in survey.steps() {
@@ -96,7 +97,7 @@ fn find_callers(survey: &PlanSurvey<'_>) -> BTreeMap<ScopeIx, Vec<(ScopeIx, u32)
     callers
 }
 
-/// Where some text comes from.
+/// The origin of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum TextOrigin {
     Agent(String),
@@ -111,14 +112,14 @@ impl TextOrigin {
             TextOrigin::Agent(step) => format!("an agent writes this in `{step}`"),
             TextOrigin::Tool(step) => format!("the tool of `{step}` may fetch this from anywhere"),
             TextOrigin::Signal(step) => {
-                format!("whoever sends the signal that `{step}` waits for writes this")
+                format!("the sender of the signal that `{step}` waits for writes this")
             }
-            TextOrigin::Trigger => "whoever can cause the trigger writes this".to_owned(),
+            TextOrigin::Trigger => "the sender of the trigger writes this".to_owned(),
         }
     }
 }
 
-/// What the origin of something is asked about.
+/// The subject of a query for an origin.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum OriginQuery {
     Step(ScopeIx, u32),
@@ -129,12 +130,12 @@ enum OriginQuery {
 struct OriginTracer<'a> {
     survey: &'a PlanSurvey<'a>,
     callers: BTreeMap<ScopeIx, Vec<(ScopeIx, u32)>>,
-    /// Also what is being found out, so that a workflow that calls itself has an end.
+    /// Includes queries in progress, so that a workflow that calls itself terminates.
     known: BTreeMap<OriginQuery, Option<TextOrigin>>,
 }
 
 impl<'a> OriginTracer<'a> {
-    /// All that a step is given from outside, and where that is written.
+    /// Returns all text that a step receives from outside, with its locations.
     fn find_outside_text(&mut self, holder: &SecretHolder<'_>) -> Vec<(ProblemLocation, TextOrigin)> {
         let mut found = Vec::new();
         let sites = step_sites(holder.scope, holder.i, holder.step);
@@ -193,7 +194,7 @@ impl<'a> OriginTracer<'a> {
         }
     }
 
-    /// The list that the items here are of.
+    /// Returns the list of the surrounding each.
     fn find_surrounding_list(&self, scope: ScopeIx) -> Option<(ScopeIx, u32, &'a Expr)> {
         let mut at = scope;
         loop {
@@ -233,7 +234,7 @@ impl<'a> OriginTracer<'a> {
         match &step.kind {
             StepKindSpec::Work(work) => match &work.worker {
                 WorkerSpec::Agent { .. } => Some(TextOrigin::Agent(id)),
-                // Which driver it has is not known here; without a network, none can fetch.
+                // The driver is not known here; without a network, none can fetch.
                 WorkerSpec::Tool { .. } | WorkerSpec::Action { .. } => {
                     (!work.isolation.no_network).then_some(TextOrigin::Tool(id))
                 }
@@ -250,7 +251,7 @@ impl<'a> OriginTracer<'a> {
         }
     }
 
-    /// A scope gives its result, or what some of its steps give.
+    /// A scope returns its result, or the outputs of some of its steps.
     fn trace_scope(&mut self, scope: ScopeIx) -> Option<TextOrigin> {
         let entry = self.survey.definition.scope(scope);
         match &entry.scope.result {
@@ -259,7 +260,7 @@ impl<'a> OriginTracer<'a> {
         }
     }
 
-    /// A run's own parameters come from whoever starts it; a called workflow's, from its callers.
+    /// A run's own parameters come from the caller that starts it; a called workflow's, from the steps that call it.
     fn find_input_origin(&mut self, root: ScopeIx, name: Option<&str>) -> Option<TextOrigin> {
         let definition = self.survey.definition;
         let entry = definition.workflow_containing(root);
@@ -279,12 +280,12 @@ impl<'a> OriginTracer<'a> {
     }
 }
 
-/// Whether an expression is about what this work is given, and not about whether it is done.
+/// True if an expression provides data to this work. A condition does not.
 fn is_given_to(site: &ExprSite<'_>, holder: &SecretHolder<'_>) -> bool {
     !site.field.is_named("when") && site.field.undo == (holder.prefix == UNDO)
 }
 
-/// Whether what a path leads to is declared to be something that no words can be put into.
+/// True if the value at a path is declared as a type that cannot contain free text.
 fn is_never_text(schema: &Schema, path: &[String]) -> bool {
     let mut at = schema.document();
     for name in path {

@@ -1,7 +1,7 @@
-//! How many workers a run can start at most, as one number for a person.
+//! The maximum number of workers that a run can start, as one number for a person.
 //!
-//! Counts attempts, iterations, checks, summaries, undo, passes and items. Interruptions are not counted, nor lists
-//! of which the length is not known: those are named instead.
+//! Counts attempts, iterations, checks, summaries, undo, passes and items. Interruptions are not counted. Lists of
+//! unknown length are named instead.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(super) fn check_worker_starts(survey: &PlanSurvey<'_>, problems: &mut Proble
 }
 
 impl PlanDefinition {
-    /// How many workers of some sort a run can start.
+    /// Returns the maximum number of workers, of those that `counted` selects, that a run can start.
     pub fn count_worker_starts(&self, counted: impl Fn(&WorkerSpec) -> bool) -> WorkerStarts {
         let root = self.root();
         let mut starts = StartCounter { definition: self, counted: &counted, done: BTreeMap::new() }
@@ -38,13 +38,13 @@ impl PlanDefinition {
     }
 }
 
-/// An upper bound.
+/// An upper bound of worker starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkerStarts {
     pub most: u64,
-    /// Steps with a list of unknown length, and how many starts each of its items may add.
+    /// Steps with a list of unknown length, and the number of starts that each of its items may add.
     pub items: BTreeMap<StepId, u64>,
-    /// Whether a cursor may come back for ever.
+    /// True if a cursor may come back without limit.
     pub endless: bool,
 }
 
@@ -69,7 +69,7 @@ impl WorkerStarts {
 
     fn describe_bound(&self) -> String {
         if self.endless {
-            return "no upper bound of worker starts: steps may be routed to again, and nothing limits how often".into();
+            return "no upper bound on worker starts: steps may be routed to again, without a limit".into();
         }
         let items: Vec<String> = self
             .items
@@ -85,7 +85,7 @@ impl WorkerStarts {
     }
 }
 
-/// `1,240`, which a person reads at a glance.
+/// Formats a number with separators, such as `1,240`.
 pub fn group_digits(n: u64) -> String {
     let digits = n.to_string();
     let mut shown = String::new();
@@ -98,7 +98,7 @@ pub fn group_digits(n: u64) -> String {
     shown
 }
 
-/// Counts of scopes, each worked out once, however often it is called.
+/// Counts of scopes, each computed once, however often the scope is called.
 struct StartCounter<'a> {
     definition: &'a PlanDefinition,
     counted: &'a dyn Fn(&WorkerSpec) -> bool,
@@ -157,7 +157,7 @@ impl StartCounter<'_> {
         count
     }
 
-    /// Attempts at the work in all its iterations, the checks after them, and the summary.
+    /// Counts the attempts of the work in all its iterations, the checks after them, and the summary.
     fn count_work(&self, step: &Step, work: &WorkSpec) -> u64 {
         let tries = max_attempts(&step.policy.retry);
         let summary = u64::from(work.summary.as_ref().is_some_and(|summary| (self.counted)(&summary.worker)));
@@ -174,7 +174,7 @@ impl StartCounter<'_> {
     }
 }
 
-/// All steps of a graph run; of a routed scope, those on one way.
+/// Counts one route. All steps of a graph run, but in a routed scope only those on one route.
 fn count_longest_route(entry: &ScopeEntry, cycles: bool, steps: Vec<WorkerStarts>) -> WorkerStarts {
     let weights: Vec<u64> = steps.iter().map(|count| count.most).collect();
     let mut total = WorkerStarts::default();

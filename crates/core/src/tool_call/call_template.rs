@@ -1,11 +1,11 @@
-//! Texts with places in them, such as `--ref=${input.ref | default('main')}`, and values of such texts.
+//! Texts with placeholders, such as `--ref=${input.ref | default('main')}`, and values that contain such texts.
 
 use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// One text, in pieces that are put together.
+/// One text, as pieces that are joined.
 pub type CallText = Vec<CallTextPiece>;
 
 /// A piece of a text.
@@ -13,7 +13,7 @@ pub type CallText = Vec<CallTextPiece>;
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum CallTextPiece {
     Text(String),
-    /// A value of the input, by its path, and what stands for one that is not given.
+    /// A value of the input, by its path, and the default if it is not given.
     Input {
         path: Vec<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -23,7 +23,7 @@ pub enum CallTextPiece {
     Secret(String),
 }
 
-/// A value whose texts may have places in them.
+/// A value whose texts may contain placeholders.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum CallTemplate {
@@ -33,7 +33,7 @@ pub enum CallTemplate {
     Object(Vec<(String, CallTemplate)>),
 }
 
-/// What fills the places.
+/// The values for the placeholders.
 #[derive(Clone, Copy)]
 pub struct CallTemplateValues<'a> {
     pub inputs: &'a Value,
@@ -46,7 +46,7 @@ impl fmt::Debug for CallTemplateValues<'_> {
     }
 }
 
-/// Why a place stays empty.
+/// The reason why a placeholder has no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnfilledPlaceholder {
     Input(String),
@@ -58,15 +58,15 @@ impl fmt::Display for UnfilledPlaceholder {
         match self {
             UnfilledPlaceholder::Input(path) => write!(
                 f,
-                "its driver needs the input `{path}`, and none was given; give it, or let the driver say \
+                "its driver needs the input `{path}`, which is missing; provide it, or write in the driver \
                  `${{input.{path} | default('')}}`"
             ),
-            UnfilledPlaceholder::Secret(name) => write!(f, "the secret `{name}` is not there"),
+            UnfilledPlaceholder::Secret(name) => write!(f, "the secret `{name}` is not available"),
         }
     }
 }
 
-/// Reads a text. Err: what is wrong with it.
+/// Parses a text. On error, returns the reason.
 pub fn parse_text(text: &str) -> Result<CallText, String> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -88,7 +88,7 @@ fn push_text(pieces: &mut CallText, text: &str) {
     }
 }
 
-/// `input.a.b`, then perhaps `| default('text')`; or `secrets.NAME`.
+/// Parses `input.a.b`, optionally with `| default('text')`; or `secrets.NAME`.
 fn parse_reference(inside: &str) -> Result<CallTextPiece, String> {
     let (path, default) = match inside.split_once('|') {
         Some((path, default)) => (path.trim(), Some(parse_default(default.trim())?)),
@@ -102,7 +102,7 @@ fn parse_reference(inside: &str) -> Result<CallTextPiece, String> {
         Some((first, [name])) if first == "secrets" && !name.is_empty() && default.is_none() => {
             Ok(CallTextPiece::Secret(name.clone()))
         }
-        _ => Err(format!("`${{{inside}}}` names no input; write such as `${{input.name}}`")),
+        _ => Err(format!("`${{{inside}}}` names no input; write for example `${{input.name}}`")),
     }
 }
 
@@ -112,10 +112,10 @@ fn parse_default(text: &str) -> Result<String, String> {
         let quote = inner.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
         inner.strip_prefix(quote)?.strip_suffix(quote)
     });
-    quoted.map(str::to_owned).ok_or_else(|| format!("`{text}` is not such as `default('main')`"))
+    quoted.map(str::to_owned).ok_or_else(|| format!("`{text}` is not a default such as `default('main')`"))
 }
 
-/// A value as a part of a text.
+/// Converts a value to a part of a text.
 pub fn to_plain_text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -125,7 +125,7 @@ pub fn to_plain_text(value: &Value) -> String {
 }
 
 impl CallTextPiece {
-    /// What fills it. None: an input that was not given, and nothing stands for it.
+    /// Returns the value of this piece. None: an input that was not given and has no default.
     fn resolve_value<'a>(
         &'a self,
         values: CallTemplateValues<'a>,
@@ -144,7 +144,7 @@ impl CallTextPiece {
         })
     }
 
-    /// The input that it is a place for.
+    /// Returns the path of the input that this piece refers to.
     fn input_path(&self) -> String {
         match self {
             CallTextPiece::Input { path, .. } => path.join("."),
@@ -153,7 +153,7 @@ impl CallTextPiece {
     }
 }
 
-/// A text with its places filled. Each value goes through `write` first; what is fixed does not.
+/// Fills the placeholders of a text. Each value goes through `write` first; fixed text does not.
 pub fn fill_text(
     text: &[CallTextPiece],
     values: CallTemplateValues<'_>,
@@ -175,7 +175,7 @@ pub fn fill_text(
 }
 
 impl CallTemplate {
-    /// Reads a value with texts in it. Err: the text, and what is wrong with it.
+    /// Parses a value that contains texts. On error, returns the text and the reason.
     pub fn parse(value: &Value) -> Result<CallTemplate, (String, String)> {
         Ok(match value {
             Value::String(text) => match parse_text(text).map_err(|why| (text.clone(), why))? {
@@ -197,8 +197,8 @@ impl CallTemplate {
         })
     }
 
-    /// The value, with every place filled. A place that is all of a text becomes the value itself; where that is an input
-    /// that was not given, the field or the item is left out.
+    /// Returns the value with every placeholder filled. A placeholder that is a whole text becomes the value itself. If
+    /// that is an input that was not given, the field or the item is left out.
     pub fn fill(&self, values: CallTemplateValues<'_>) -> Result<Option<Value>, UnfilledPlaceholder> {
         Ok(Some(match self {
             CallTemplate::Fixed(value) => value.clone(),
@@ -219,7 +219,7 @@ impl CallTemplate {
         }))
     }
 
-    /// Every secret that it has a place for.
+    /// Collects every secret that it refers to.
     pub fn collect_secrets(&self, found: &mut Vec<String>) {
         match self {
             CallTemplate::Fixed(_) => {}
@@ -230,7 +230,7 @@ impl CallTemplate {
     }
 }
 
-/// Every secret that a text has a place for.
+/// Collects every secret that a text refers to.
 pub fn collect_text_secrets(text: &[CallTextPiece], found: &mut Vec<String>) {
     found.extend(text.iter().filter_map(|piece| match piece {
         CallTextPiece::Secret(name) => Some(name.clone()),

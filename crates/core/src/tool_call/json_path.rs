@@ -1,35 +1,35 @@
-//! Which part of an answer is what a tool gives: `$`, `$.data[0].url`, `$.rows[*].id`.
+//! The path to the part of a response that is a tool's output: `$`, `$.data[0].url`, `$.rows[*].id`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One step from a value into it.
+/// One segment of a path into a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum JsonPathSegment {
     Name(String),
     Index(usize),
-    /// What follows, of each of a list.
+    /// Applies the rest of the path to each item of a list.
     Each,
 }
 
 impl JsonPathSegment {
-    /// Reads a way. Err: what is wrong with it.
+    /// Parses a path. On error, returns the reason.
     pub fn parse(text: &str) -> Result<Vec<JsonPathSegment>, String> {
-        let mut rest = text.trim().strip_prefix('$').ok_or("it begins with `$`")?;
+        let mut rest = text.trim().strip_prefix('$').ok_or("it must start with `$`")?;
         let mut parts = Vec::new();
         while !rest.is_empty() {
             if let Some(after) = rest.strip_prefix('.') {
                 let end = after.find(['.', '[']).unwrap_or(after.len());
                 if end == 0 {
-                    return Err("a name belongs after a dot".to_owned());
+                    return Err("a name must follow a dot".to_owned());
                 }
                 parts.push(JsonPathSegment::Name(after[..end].to_owned()));
                 rest = &after[end..];
                 continue;
             }
             let inside = rest.strip_prefix('[').and_then(|after| after.split_once(']'));
-            let (inside, left) = inside.ok_or_else(|| format!("`{rest}` is no way on"))?;
+            let (inside, left) = inside.ok_or_else(|| format!("`{rest}` is not a path segment"))?;
             let number = || inside.parse().map_err(|_| format!("`[{inside}]` is neither a number nor `*`"));
             parts.push(if inside == "*" { JsonPathSegment::Each } else { JsonPathSegment::Index(number()?) });
             rest = left;
@@ -37,7 +37,7 @@ impl JsonPathSegment {
         Ok(parts)
     }
 
-    /// What is there. None: nothing is.
+    /// Returns the value at a path. None if there is none.
     pub fn select_value(parts: &[JsonPathSegment], value: &Value) -> Option<Value> {
         let Some((part, rest)) = parts.split_first() else { return Some(value.clone()) };
         match part {

@@ -1,7 +1,7 @@
-//! How a driver calls what does the work of a tool: texts that values fill in, and which part of an answer counts.
+//! Calls of tools by drivers: texts with placeholders for values, and the part of a response that counts.
 //!
-//! Owns the form of both, and that a value is only ever a value: it fills its place and is not read again. Refuses to know
-//! what is called, and how a value is written where it is put.
+//! Owns the form of both. A value is only ever data: it fills its placeholder and is never parsed again. Does not know
+//! the called service, or the encoding of a value where it is inserted.
 
 mod call_template;
 mod json_path;

@@ -1,4 +1,4 @@
-//! What was spent, as people count it.
+//! Costs in the units that people use.
 
 use serde::Serialize;
 
@@ -7,13 +7,13 @@ use crate::engine::Cost;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CostView {
     pub tokens: u64,
-    /// None where no worker said what it cost.
+    /// None if no worker reported a cost in money.
     pub usd: Option<f64>,
 }
 
 impl From<Cost> for CostView {
     fn from(cost: Cost) -> CostView {
-        // Exact to the millionth up to billions of dollars, which is what a double holds.
+        // A double is exact to the millionth up to billions of dollars.
         CostView { tokens: cost.tokens, usd: cost.micro_usd.map(|micro| micro as f64 / 1_000_000.0) }
     }
 }

@@ -1,6 +1,6 @@
-//! Why a step waits, did not run, or ended other than by success: one sentence, and a reason for programs.
+//! Explanations why a step waits, did not run, or did not succeed: one sentence, and a reason code for programs.
 //!
-//! Everything is read off the plan and the state; what the state does not keep is not said.
+//! Owns the sentences. Reads only the plan and the state; details that the state does not keep are not reported.
 
 use serde::Serialize;
 
@@ -22,15 +22,15 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StepExplanation {
     pub reason: StepReason,
-    /// The whole of it, for people.
+    /// The full explanation, for people.
     pub text: String,
-    /// Paths of the steps that it is about.
+    /// Paths of the steps that the explanation names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<String>,
-    /// Who could change it; empty where anyone can, or nobody.
+    /// The people who can change it; empty if anyone can, or nobody.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub who: Vec<String>,
-    /// When it changes by itself.
+    /// The time at which it changes by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
 }
@@ -38,7 +38,7 @@ pub struct StepExplanation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepReason {
-    // It waits.
+    // Waiting.
     Dependencies,
     Route,
     Slot,
@@ -55,7 +55,7 @@ pub enum StepReason {
     HeldForSecret,
     Stopping,
     Unwinding,
-    // It did not run, or was cut short.
+    // Not run, or stopped early.
     Condition,
     Upstream,
     NotRouted,
@@ -65,12 +65,12 @@ pub enum StepReason {
     TimedOut,
     Limit,
     Quarantined,
-    // It ended badly.
+    // Not successful.
     Failed,
     Rejected,
     Incomplete,
     Exhausted,
-    // It is taken back.
+    // Undo.
     Undoing,
     Undone,
     NotUndone,
@@ -81,14 +81,14 @@ impl StepExplanation {
         StepExplanation { reason, text: text.into(), steps: Vec::new(), who: Vec::new(), until: None }
     }
 
-    /// A cause, after what it did to the step.
+    /// Builds an explanation from a halt cause; `what` is its effect on the step.
     fn from_cause(what: &str, cause: HaltCause) -> StepExplanation {
         let HaltCause { reason, text, steps } = cause;
         StepExplanation { steps, ..StepExplanation::new(reason, format!("{what}: {text}")) }
     }
 }
 
-/// What is asked about, with everything that an answer may need.
+/// The step to explain and the data that an explanation needs.
 struct ExplainContext<'a> {
     plan: &'a Plan,
     state: &'a RunState,
@@ -98,7 +98,7 @@ struct ExplainContext<'a> {
     more: Option<&'a VisitState>,
 }
 
-/// Why a step is as it is; none when it is at work or succeeded.
+/// Explains the status of a step. `None` if it is running or succeeded.
 pub(super) fn explain_step(
     plan: &Plan,
     state: &RunState,
@@ -124,7 +124,7 @@ pub(super) fn explain_step(
         StepPhase::Stopping => Some(about.explain_stopping()),
         StepPhase::Unwinding => Some(StepExplanation::new(
             StepReason::Unwinding,
-            "what its failed try completed is undone before the next",
+            "the completed steps of its failed try are undone before the retry",
         )),
         StepPhase::Running | StepPhase::Checking | StepPhase::Summing | StepPhase::Inside => None,
         StepPhase::Done => about.explain_end(),
@@ -157,7 +157,7 @@ impl ExplainContext<'_> {
         })
     }
 
-    /// What it depends on and has not ended yet.
+    /// Returns the paths of dependencies that have not ended yet.
     fn unmet_dependencies(&self) -> Vec<String> {
         let entry = self.plan.definition.scope(self.names.scope(self.at.0));
         let places = self.step.after.iter().filter_map(|id| entry.by_id.get(id));
@@ -190,7 +190,7 @@ impl ExplainContext<'_> {
         )
     }
 
-    /// A gate, a wait or a hold that is open.
+    /// Explains an open gate, wait or hold.
     fn explain_waitpoint(&self) -> Option<StepExplanation> {
         let opening = self.state.waitpoint(self.more?.opening?)?;
         let until = opening.deadline.map(format_utc);
@@ -244,17 +244,17 @@ impl ExplainContext<'_> {
 
     fn explain_stopping(&self) -> StepExplanation {
         if self.more.and_then(|more| more.stopping) == Some(AttemptStopReason::Timeout) {
-            return StepExplanation::new(StepReason::Stopping, "stopping: its own time is up");
+            return StepExplanation::new(StepReason::Stopping, "stopping: its timeout expired");
         }
         let mut why = self.find_stop_cause().map_or_else(
-            || StepExplanation::new(StepReason::Stopping, "stopping: what is around it stopped"),
+            || StepExplanation::new(StepReason::Stopping, "stopping: the enclosing scope stopped"),
             |cause| StepExplanation::from_cause("stopping", cause),
         );
         why.reason = StepReason::Stopping;
         why
     }
 
-    /// What stopped it: in an instance that was left to drain, only a cancel can have.
+    /// Returns the cause that stopped the step. In a draining instance, only a cancellation can be the cause.
     fn find_stop_cause(&self) -> Option<HaltCause> {
         let instance = self.state.instance(self.at.0);
         let drains = self.plan.definition.scope(instance.scope).scope.siblings == SiblingPolicy::Drain;
@@ -267,7 +267,7 @@ impl ExplainContext<'_> {
         }
     }
 
-    /// The step is over, and no undo came to it.
+    /// Explains a step that has ended and was not undone.
     fn explain_end(&self) -> Option<StepExplanation> {
         let step = self.state.step(self.at);
         let skipped = step.effect.is_some_and(|effect| effect.as_skipped);
@@ -298,20 +298,20 @@ impl ExplainContext<'_> {
         }
     }
 
-    /// With who settles it, where it could not be merged and someone does.
+    /// Adds the conflict resolver, if the merge conflict of the step has one.
     fn add_conflict_resolver(&self, why: StepExplanation) -> StepExplanation {
         let Some(settler) = self.more.and_then(|more| more.settler) else { return why };
         let settler = StepAt(self.at.0, settler);
         let path = self.names.step_path(settler);
         let text = match self.state.step(settler).outcome {
-            Some(StepOutcome::Succeeded) => format!("{}; settled by `{path}`", why.text),
-            Some(_) => format!("{}; `{path}` did not settle it", why.text),
-            None => format!("{}; `{path}` is to settle it", why.text),
+            Some(StepOutcome::Succeeded) => format!("{}; resolved by `{path}`", why.text),
+            Some(_) => format!("{}; `{path}` did not resolve it", why.text),
+            None => format!("{}; `{path}` has to resolve it", why.text),
         };
         StepExplanation { text, steps: vec![path], ..why }
     }
 
-    /// A success that an undo should have taken back and did not reach.
+    /// Explains a success that an undo walk was to undo and has not reached.
     fn explain_missed_undo(&self) -> Option<StepExplanation> {
         match undo_progress(self.state, self.at) {
             UndoProgress::NotUndone => Some(StepExplanation::new(
@@ -330,7 +330,7 @@ impl ExplainContext<'_> {
         let of = entry.steps_resolved_by(self.at.1).iter().map(|step| StepAt(self.at.0, *step));
         let (mut of, any) = (of.clone(), of.clone().next().is_some());
         if any && !of.any(|at| self.state.visit_state(at).is_some_and(|more| more.settler.is_some())) {
-            return StepExplanation::new(StepReason::Condition, "skipped: there is no conflict to settle");
+            return StepExplanation::new(StepReason::Condition, "skipped: there is no conflict to resolve");
         }
         let source = self.step.when.as_ref().map_or("", |when| when.source());
         let text = match source {
@@ -350,7 +350,7 @@ impl ExplainContext<'_> {
     fn explain_cancelled(&self) -> StepExplanation {
         match self.find_stop_cause() {
             Some(cause) => StepExplanation::from_cause("cancelled", cause),
-            None => StepExplanation::new(StepReason::Cancelled, "cancelled: what is around it stopped"),
+            None => StepExplanation::new(StepReason::Cancelled, "cancelled: the enclosing scope stopped"),
         }
     }
 
@@ -360,13 +360,14 @@ impl ExplainContext<'_> {
         let kind = matches!(self.step.kind, StepKindSpec::Gate(_) | StepKindSpec::Work(_));
         let origin = self.more.and_then(|more| more.error.as_ref()).and_then(|error| error.origin);
         let steps = origin.filter(|_| !kind).map(|at| self.names.step_path(at));
-        // A message may begin with the word for how the step ended.
+        // The message may already begin with the outcome.
         let what = if message.starts_with(what.trim_end_matches(": ")) { "" } else { what };
         let text = format!("{skipped}{what}{message}");
         StepExplanation { steps: steps.into_iter().collect(), ..StepExplanation::new(reason, text) }
     }
 
-    /// Being undone, or undone: with its workflow, or before a composite around it is tried again.
+    /// Explains a step that is being undone or was undone: with its workflow, or before a retry of a composite around
+    /// it.
     fn explain_undo(&self, what: &str, reason: StepReason) -> StepExplanation {
         let home = self.state.instance(self.at.0).home;
         let with_workflow = self.is_undone_with_workflow();
@@ -374,20 +375,18 @@ impl ExplainContext<'_> {
         let mut why = match cause {
             Some(cause) => StepExplanation::from_cause(what, cause),
             None if with_workflow => StepExplanation::new(reason, what),
-            None => {
-                StepExplanation::new(reason, format!("{what}: what is around it failed and is tried again"))
-            }
+            None => StepExplanation::new(reason, format!("{what}: an enclosing step failed and is retried")),
         };
         why.reason = reason;
         if let Some(due) = self.undo_retry_due() {
-            why.text.push_str(&format!("; its undo failed and is tried again at {due}"));
+            why.text.push_str(&format!("; its undo failed and is retried at {due}"));
             why.until = Some(due);
         }
         why
     }
 
-    /// Whether a walk of its workflow took it back. A walk that was taken up again has only the rest as its targets, so
-    /// that what no composite around it took back counts too.
+    /// True if the undo walk of its workflow undid the step. A walk that was started again has only the remaining
+    /// targets, so a step that no composite around it undid counts too.
     fn is_undone_with_workflow(&self) -> bool {
         let targeted = |of: &UndoWalk| {
             let walk = self.state.walks.get(of);
@@ -403,7 +402,7 @@ impl ExplainContext<'_> {
         targeted(&UndoWalk::Workflow(home)).is_some_and(|targeted| targeted || !by_composite)
     }
 
-    /// When the undo that is at this step is tried again.
+    /// Returns the time at which the undo of this step is retried.
     fn undo_retry_due(&self) -> Option<String> {
         let here =
             |walk: &&UndoWalkState| walk.targets.get(walk.at).is_some_and(|target| target.at == self.at);

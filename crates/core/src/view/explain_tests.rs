@@ -1,4 +1,4 @@
-//! One test for each thing that a step can say about itself.
+//! One test for each explanation of a step.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -105,8 +105,8 @@ fn a_worker_for_the_check() {
     let trial = trial.end_attempt("a", blocked);
     assert_eq!(
         trial.explain_step("a"),
-        "held_as_blocked: held for a person, because its check found it blocked: its check says that it \
-         cannot go on: no key; anyone may release it"
+        "held_as_blocked: held for a person, because its check found it blocked: its check reports that \
+         the work is blocked: no key; anyone may release it"
     );
     assert_eq!((trial.step_view("a").iterations, trial.step_view("a").attempts), (1, 0));
     let trial = trial.decide_waitpoint(0, Verdict::Approve).succeed_step("a");
@@ -162,7 +162,7 @@ fn a_hold_for_approval_and_who_may_release_it() {
         a.policy.approval = Some(ApprovalHold::with_approvers(vec![Approver::User("ann".into())]));
     });
     let trial = ViewTestRun::new(graph_scope(vec![approved])).start_run();
-    let text = "held_for_approval: held for approval: it may start only when a person says so; \
+    let text = "held_for_approval: held for approval: approval is required before it starts; \
                 ann may release it";
     assert_eq!(trial.explain_step("a"), text);
 }
@@ -180,7 +180,7 @@ fn every_other_hold() {
         let until = Some(Timestamp(60_000));
         let blocked = AttemptEnd::Blocked { reason, until, message: "later".into() };
         let trial = ViewTestRun::new(graph_scope(vec![work_step("a")])).start_run().end_attempt("a", blocked);
-        // No time releases what governance holds.
+        // A governance hold is never released by time.
         let until = if reason == HoldReason::Governance { "" } else { ", until 1970-01-01T00:01:00Z" };
         assert_eq!(trial.explain_step("a"), format!("{text}{until}: later; anyone may release it"));
     }
@@ -228,8 +228,8 @@ fn a_lane_beside_it_that_failed() {
         vec![("left", vec![work_step("a")]), ("right", vec![work_step("b"), work_step("c")])],
     );
     let trial = ViewTestRun::new(routed_scope(vec![both])).start_run().fail_step("both/left/a");
-    assert_eq!(trial.explain_step("both/right/b"), "stopping: stopping: `both/left` beside it failed");
-    assert_eq!(trial.explain_step("both/right/c"), "sibling_failed: skipped: `both/left` beside it failed");
+    assert_eq!(trial.explain_step("both/right/b"), "stopping: stopping: its sibling `both/left` failed");
+    assert_eq!(trial.explain_step("both/right/c"), "sibling_failed: skipped: its sibling `both/left` failed");
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn the_step_ran_out_of_time() {
         (a.policy.timeout, a.policy.timeout_per) = (Some(Millis::from_secs(5)), TimeoutScope::Step);
     });
     let trial = ViewTestRun::new(graph_scope(vec![limited])).start_run().wake_at(5);
-    assert_eq!(trial.explain_step("a"), "stopping: stopping: its own time is up");
+    assert_eq!(trial.explain_step("a"), "stopping: stopping: its timeout expired");
     let trial = trial.end_attempt("a", AttemptEnd::Stopped);
     assert_eq!(trial.explain_step("a"), "timed_out: timed out after 5s (step `timeout`)");
 }
@@ -329,13 +329,10 @@ fn a_try_that_is_undone_before_the_next() {
         .fail_step("both/right/b");
     assert_eq!(
         trial.explain_step("both"),
-        "unwinding: what its failed try completed is undone before the next"
+        "unwinding: the completed steps of its failed try are undone before the retry"
     );
     let trial = trial.succeed_step("both/left/a");
-    assert_eq!(
-        trial.explain_step("both/left/a"),
-        "undone: undone: what is around it failed and is tried again"
-    );
+    assert_eq!(trial.explain_step("both/left/a"), "undone: undone: an enclosing step failed and is retried");
     let trial = trial.wake_at(60);
     assert_eq!(trial.step_view("both/left/a").status, StepStatus::Running);
     assert_eq!(trial.step_view("both").attempts, 2);

@@ -1,8 +1,8 @@
-//! The steps of a workflow as nodes, edges and groups, with or without how a run is doing.
+//! The steps of a workflow as nodes, edges and groups, optionally with the statuses of a run.
 //!
-//! Owns what is connected to what and the labels of it. Refuses to know how it is drawn. Each scope of the plan is
-//! one group, whatever the number of its instances, and a called workflow is one group however often it is called, so
-//! that the drawing is as large as the plan.
+//! Owns the connections and the labels. Does not know how they are rendered. Each scope of the plan is one group,
+//! regardless of the number of its instances, and a called workflow is one group however often it is called, so that
+//! the size of the graph is that of the plan.
 
 use std::collections::BTreeMap;
 
@@ -26,11 +26,11 @@ pub struct GraphView {
 /// The steps of one scope.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GraphGroup {
-    /// What the ids of its nodes begin with.
+    /// The prefix of the ids of its nodes.
     pub id: String,
     pub label: String,
     pub kind: GraphGroupKind,
-    /// The node it is inside of; none for a workflow.
+    /// The node that contains it; none for a workflow.
     pub inside: Option<String>,
 }
 
@@ -53,10 +53,10 @@ pub struct GraphNode {
     /// The group of the workflow that it calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<usize>,
-    /// Of the instances there are now, what matters most; none without a run, or before it gets there.
+    /// The most important status among the current instances; none without a run, or before the step is reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<StepStatus>,
-    /// How many instances of it are how.
+    /// The number of instances by status.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<StepStatus, u32>,
 }
@@ -68,11 +68,11 @@ pub enum GraphNodeKind {
     Mark(GraphMark),
 }
 
-/// A node that is no step.
+/// A node that is not a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GraphMark {
-    /// Where a route ends its scope.
+    /// The end of a scope, as the target of routes.
     End,
 }
 
@@ -84,10 +84,10 @@ pub struct GraphEdge {
     pub label: Option<String>,
 }
 
-/// The drawing of a plan, with the statuses of a run if one is given.
+/// Builds the graph of a plan, with the statuses of a run if one is given.
 pub fn build_graph(definition: &PlanDefinition, state: Option<&RunState>) -> GraphView {
     let mut drawing = GraphBuilder { definition, graph: GraphView::default(), ends: BTreeMap::new() };
-    // A scope stands before those inside it, so that their names can be built on its own.
+    // A scope comes before the scopes inside it, whose ids are built from its own.
     for (i, entry) in (0..).zip(&definition.scopes) {
         drawing.add_group(ScopeIx(i), entry);
     }
@@ -106,7 +106,7 @@ pub fn build_graph(definition: &PlanDefinition, state: Option<&RunState>) -> Gra
 struct GraphBuilder<'a> {
     definition: &'a PlanDefinition,
     graph: GraphView,
-    /// The nodes at which routes end, by group.
+    /// The end nodes, by group.
     ends: BTreeMap<usize, String>,
 }
 
@@ -121,7 +121,7 @@ impl GraphBuilder<'_> {
 
     fn workflow_group(&self, ix: ScopeIx) -> GraphGroup {
         let entry = self.definition.workflow_containing(ix);
-        // No path has two slashes, so that the steps of a called workflow have names of their own.
+        // No path contains two slashes, so the ids of steps in a called workflow are unique.
         let id = entry.name.as_ref().map_or(String::new(), |name| format!("{name}//"));
         let label = entry.workflow.name.clone().unwrap_or_else(|| entry.workflow.id.to_string());
         GraphGroup { id, label, kind: GraphGroupKind::Workflow, inside: None }
@@ -180,7 +180,7 @@ impl GraphBuilder<'_> {
         }
     }
 
-    /// Where some route leads to the end, all steps that end there do.
+    /// Adds an edge to the end for every step that falls through to it, if some route leads to the end.
     fn add_end_edges(&mut self, group: usize, entry: &ScopeEntry) {
         if !entry.is_routed() || !self.ends.contains_key(&group) {
             return;
@@ -228,7 +228,7 @@ impl GraphBuilder<'_> {
     }
 }
 
-/// Whether the cursor can go to `next`: not from a branch, and not from a gate that decides otherwise.
+/// True if the cursor can go from the step to `next`: not from a branch, and not from a gate with a route for approval.
 fn falls_through(kind: &StepKindSpec) -> bool {
     match kind {
         StepKindSpec::Branch(_) => false,
@@ -237,7 +237,7 @@ fn falls_through(kind: &StepKindSpec) -> bool {
     }
 }
 
-/// Where a step can route to other than by `next`, and when.
+/// Returns the targets that a step can route to other than `next`, each with its condition.
 fn find_detours(kind: &StepKindSpec) -> Vec<(&RouteTarget, String)> {
     match kind {
         StepKindSpec::Branch(branch) => {
@@ -261,7 +261,7 @@ fn find_detours(kind: &StepKindSpec) -> Vec<(&RouteTarget, String)> {
     }
 }
 
-/// Adds how the run is doing: each step of each instance that counts, once.
+/// Adds the statuses of a run, counting each step of each current instance once.
 fn paint_statuses(definition: &PlanDefinition, state: &RunState, graph: &mut GraphView) {
     let mut first = vec![0; definition.scopes.len()];
     for (i, node) in graph.nodes.iter().enumerate().rev() {
@@ -283,7 +283,7 @@ fn paint_statuses(definition: &PlanDefinition, state: &RunState, graph: &mut Gra
     }
 }
 
-/// What matters more comes first.
+/// Returns the rank of a status; the most important one has the lowest rank.
 fn status_rank(status: StepStatus) -> u8 {
     match status {
         StepStatus::Running => 0,

@@ -1,4 +1,4 @@
-//! Why an instance started nothing more: the cause, looked for outwards until it is found.
+//! The cause of a halt, searched from the instance outwards.
 
 use super::{StepPaths, StepReason, words};
 use crate::{
@@ -6,10 +6,10 @@ use crate::{
     ir::{OutcomeAction, RunStatus, StepKindName},
 };
 
-/// Who decides when nobody does, as the engine calls it.
+/// The name of the actor in decisions that a timeout makes, as in the engine.
 pub(super) const TIMEOUT_ACTOR: &str = "system:timeout";
 
-/// What stopped an instance, and the steps that the text names.
+/// The cause that stopped an instance, and the steps that the text names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HaltCause {
     pub reason: StepReason,
@@ -23,7 +23,7 @@ impl HaltCause {
     }
 }
 
-/// Why an instance stopped; none while it goes on or when it came to its own end.
+/// Returns the cause that stopped an instance. `None` while it runs, or if it was not halted.
 pub(super) fn find_halt_cause(state: &RunState, names: &StepPaths, mut ix: InstanceIx) -> Option<HaltCause> {
     loop {
         let instance = state.instance(ix);
@@ -38,7 +38,7 @@ pub(super) fn find_halt_cause(state: &RunState, names: &StepPaths, mut ix: Insta
                 let parent = instance.parent?;
                 if let Some(sibling) = find_failed_sibling(state, parent) {
                     let path = names.instance_path(sibling).to_owned();
-                    let text = format!("`{path}` beside it failed");
+                    let text = format!("its sibling `{path}` failed");
                     return Some(HaltCause {
                         steps: vec![path],
                         ..HaltCause::new(StepReason::SiblingFailed, text)
@@ -54,7 +54,7 @@ fn failure_cause(state: &RunState, names: &StepPaths, at: StepAt) -> HaltCause {
     let step = state.step(at);
     let (path, outcome) = (names.step_path(at), step.outcome.unwrap_or(StepOutcome::Cancelled));
     let mut text = format!("`{path}` {}", words::outcome_phrase(outcome));
-    // A gate that is not approved stops the workflow whatever its failure policy is.
+    // A gate that is not approved stops the workflow regardless of its failure policy.
     if names.step_kind(at) != StepKindName::Gate {
         let undoes = step.effect.is_some_and(|effect| effect.then == OutcomeAction::Undo);
         let consequence = match &names.words(at.0).failure {

@@ -1,8 +1,8 @@
-//! Views: what a run is doing and why, for people and programs.
+//! Views: the status of a run and its explanation, for people and programs.
 //!
-//! Owns the words: paths of steps, sentences that say why a step waits or did not run, lines of a timeline, a drawing
-//! of the steps. Refuses to decide anything: each view is worked out from the plan and the state (or, for the
-//! timeline, from events as they come), and nothing is kept that the state has. Read `run` first, then `why`.
+//! Owns the texts: paths of steps, sentences that explain why a step waits or did not run, lines of a timeline, a graph
+//! of the steps. Does not decide anything: each view is computed from the plan and the state (the timeline from events
+//! as they arrive) and stores nothing that the state has. Read `run` first, then `explain`.
 
 mod cost;
 mod explain;

@@ -1,8 +1,8 @@
-//! A whole run, as the command line and the interface show it.
+//! The view of a whole run, for the command line and other interfaces.
 //!
-//! The names of the fields are a contract with other programs. Steps stand in the order of the document, and after
-//! each composite the steps inside it, instance by instance. What has not begun has no instance and no steps here; the
-//! drawing shows those.
+//! The names of the fields are a contract with other programs. Steps are in document order; each composite is followed
+//! by the steps inside it, instance by instance. Instances that have not started have no steps here; the graph shows
+//! those.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -24,7 +24,7 @@ pub struct RunView {
     pub degraded: bool,
     pub started_at: Option<String>,
     pub finished_at: Option<String>,
-    /// None while it goes on: a view has no clock.
+    /// None while the run is in progress: a view has no clock.
     pub duration_ms: Option<u64>,
     pub outputs: Value,
     pub error: Option<ErrorView>,
@@ -35,14 +35,14 @@ pub struct RunView {
     /// The run whose results this one began with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkOrigin>,
-    /// Which try at the whole this is, counted from 1.
+    /// The number of this try of the whole workflow, counted from 1.
     pub attempt: u32,
-    /// When the run that retries this one is due.
+    /// The time at which the run that retries this one is due.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancel: Option<CancelView>,
-    /// Why it was set aside.
+    /// The reason for the quarantine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<String>,
     pub waiting_for: Vec<WaitpointView>,
@@ -66,10 +66,10 @@ pub struct CancelView {
     pub at: String,
 }
 
-/// What is shown beyond what the run is doing now.
+/// Options for details beyond the current status.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunViewOptions {
-    /// Also the steps of earlier tries at composites, and of their earlier visits, marked as superseded.
+    /// Include the steps of earlier tries and visits of composites, marked as superseded.
     pub all_instances: bool,
 }
 
@@ -122,13 +122,13 @@ pub fn view_run_with_options(plan: &Plan, state: &RunState, options: RunViewOpti
     }
 }
 
-/// Which instances belong to the last visit and try of everything around them.
+/// Marks the instances that belong to the last visit and try of everything around them.
 pub(super) fn find_current_instances(state: &RunState) -> Vec<bool> {
     let mut current = vec![false; state.instances.len()];
     if let Some(root) = current.first_mut() {
         *root = true;
     }
-    // An instance comes after the one that is around it, so that one pass will do.
+    // An instance comes after the one that contains it, so that one pass is enough.
     for (i, instance) in state.instances.iter().enumerate() {
         if current[i] {
             let more = instance.steps.iter().filter_map(|step| step.more.as_deref());
@@ -138,7 +138,7 @@ pub(super) fn find_current_instances(state: &RunState) -> Vec<bool> {
     current
 }
 
-/// The steps in the order in which they are shown.
+/// Returns the steps in display order.
 fn order_steps(state: &RunState, current: &[bool], all: bool) -> Vec<StepAt> {
     let mut inside: Vec<Vec<(u32, InstanceIx)>> = vec![Vec::new(); state.instances.len()];
     for (i, instance) in (0..).zip(&state.instances) {
@@ -147,7 +147,7 @@ fn order_steps(state: &RunState, current: &[bool], all: bool) -> Vec<StepAt> {
         }
     }
     let mut order = Vec::new();
-    // What is left to show, the next last.
+    // A stack of the steps that are still to be added; the next one is last.
     let mut rest: Vec<StepAt> = Vec::new();
     let push = |rest: &mut Vec<StepAt>, ix: InstanceIx| {
         let count = u32::try_from(state.instance(ix).steps.len()).unwrap_or(u32::MAX);
@@ -156,7 +156,7 @@ fn order_steps(state: &RunState, current: &[bool], all: bool) -> Vec<StepAt> {
     if !state.instances.is_empty() {
         push(&mut rest, InstanceIx::ROOT);
     }
-    // By step, and for each step by number; instances were numbered in that order.
+    // Sorted by step, then by instance number, which is the order in which the instances started.
     inside.iter_mut().for_each(|children| children.sort_unstable());
     while let Some(at) = rest.pop() {
         order.push(at);

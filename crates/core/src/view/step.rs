@@ -1,4 +1,4 @@
-//! One step of a run, as it is shown.
+//! The view of one step of a run.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -19,27 +19,27 @@ pub struct StepView {
     pub id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Which step of which instance, exactly: inputs name it so.
+    /// The exact address, which inputs use to name the step.
     pub at: StepAt,
-    /// Whether it belongs to an earlier try at what is around it.
+    /// True if it belongs to an earlier try of a step around it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub superseded: bool,
-    /// Whether its result is that of another run, which this one was forked from.
+    /// True if the result was taken over from the run that this one was forked from.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reused: bool,
     pub kind: &'static str,
     pub status: StepStatus,
     pub native_status: String,
-    /// Attempts in the last iteration; of a composite, tries in this visit.
+    /// The number of attempts in the last iteration; for a composite, of tries in this visit.
     pub attempts: u32,
-    /// Over all iterations and visits.
+    /// The number of attempts over all iterations and visits.
     pub total_attempts: u32,
-    /// Rounds of the completion check, or passes of a loop.
+    /// The number of iterations of the completion check, or of passes of a loop.
     pub iterations: u32,
     /// The convergence stage, from 1.
     pub stage: u32,
     pub visits: u32,
-    /// The last attempt by an agent in this iteration, under the id that its log has.
+    /// The last attempt by an agent in this iteration; its log has the same id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_run_id: Option<String>,
     pub started_at: Option<String>,
@@ -49,13 +49,13 @@ pub struct StepView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     pub error: Option<ErrorView>,
-    /// The step that has settled what this one could not merge, so that its failure does not count.
+    /// The step that resolved the merge conflict of this one, so that its failure does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled_by: Option<String>,
-    /// What was looked at of its evidence after the last attempt.
+    /// The results of checking its evidence after the last attempt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<EvidenceResult>,
-    /// What its own attempts cost, without what is inside it.
+    /// The cost of its own attempts, without the steps inside it.
     pub cost: CostView,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<StepExplanation>,
@@ -66,7 +66,7 @@ pub struct ErrorView {
     pub class: ErrorClass,
     pub code: Option<String>,
     pub message: String,
-    /// The step at which it began, when that is another one.
+    /// The step that caused the error, if it is another one.
     pub step: Option<String>,
 }
 
@@ -81,8 +81,8 @@ impl ErrorView {
     }
 }
 
-/// One step as it is, for those who follow a run: what it costs does not grow with the run. The names know every
-/// instance that has begun.
+/// Returns the view of one step, in a time independent of the size of the run. `names` must know every instance that
+/// has started.
 pub fn view_step(plan: &Plan, state: &RunState, names: &StepPaths, at: StepAt) -> StepView {
     build_step_view(plan, state, names, at, false)
 }
@@ -121,7 +121,7 @@ pub(super) fn build_step_view(
         started_at: more.started.map(format_utc),
         finished_at: more.ended.map(format_utc),
         duration_ms: more.started.zip(more.ended).map(|(started, ended)| ended.duration_since(started).0),
-        // What an earlier visit gave is no output of this one.
+        // The output of an earlier visit is not shown.
         outputs: now.outcome.map_or(Value::Null, |_| (*now.output).clone()),
         summary: more.summary.clone(),
         error: more.error.as_ref().map(|error| ErrorView::from_error(error, names)),
@@ -141,7 +141,7 @@ fn count_attempts(kind: &StepKindSpec, more: &VisitState) -> u32 {
     match kind {
         StepKindSpec::Work(_) => more.attempts[AttemptRole::Main as usize],
         StepKindSpec::Gate(_) | StepKindSpec::Wait(_) | StepKindSpec::Branch(_) => 0,
-        // A failure that is not tried again is not counted among the tries.
+        // `tries` counts only the failures that are retried.
         StepKindSpec::Parallel(_) | StepKindSpec::Each(_) | StepKindSpec::Loop(_) | StepKindSpec::Call(_) => {
             let begun = more.started.is_some() && more.due.is_none();
             more.tries + u32::from(begun)
@@ -149,7 +149,7 @@ fn count_attempts(kind: &StepKindSpec, more: &VisitState) -> u32 {
     }
 }
 
-/// The last attempt of a step that an agent does.
+/// Returns the last main attempt of a step that an agent runs.
 fn last_agent_attempt(kind: &StepKindSpec, at: StepAt, visit: u32, more: &VisitState) -> Option<AttemptId> {
     let StepKindSpec::Work(work) = kind else { return None };
     let attempt = more.attempts[AttemptRole::Main as usize];
@@ -165,7 +165,7 @@ fn last_agent_attempt(kind: &StepKindSpec, at: StepAt, visit: u32, more: &VisitS
 
 fn count_iterations(kind: &StepKindSpec, more: &VisitState) -> u32 {
     match kind {
-        // Between iterations, the one that comes next has had no attempt yet.
+        // Between iterations, the next one has no attempt yet.
         StepKindSpec::Work(_) if more.attempts[AttemptRole::Main as usize] == 0 => more.next.iteration - 1,
         StepKindSpec::Work(_) => more.next.iteration,
         StepKindSpec::Loop(_) => u32::try_from(more.children.len()).unwrap_or(u32::MAX),

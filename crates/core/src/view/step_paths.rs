@@ -1,7 +1,7 @@
-//! Paths: the names that instances and their steps are shown by.
+//! Paths: the display names of instances and their steps.
 //!
-//! Owns the forms `each[3]/child`, `parallel/lane/child`, `loop#2/child` and `call/child`. A path does not tell apart
-//! the visits of a step or the tries at a composite; [`StepAt`] does.
+//! Owns the forms `each[3]/child`, `parallel/lane/child`, `loop#2/child` and `call/child`. A path does not distinguish
+//! the visits of a step or the tries of a composite; [`StepAt`] does.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     plan::{PlanDefinition, ScopeIx},
 };
 
-/// The names of a run's instances, in the order in which those began.
+/// The paths of a run's instances, in the order in which they started.
 #[derive(Debug, Clone)]
 pub struct StepPaths {
     definition: Arc<PlanDefinition>,
@@ -20,13 +20,13 @@ pub struct StepPaths {
 }
 
 impl StepPaths {
-    /// Of a run that has only its root.
+    /// Creates the paths of a run that has only its root.
     pub fn new(definition: Arc<PlanDefinition>) -> StepPaths {
         let root = definition.root().root;
         StepPaths { definition, instances: vec![(root, String::new())] }
     }
 
-    /// Of a run as it is.
+    /// Creates the paths of all instances of a run.
     pub fn from_state(definition: &Arc<PlanDefinition>, state: &RunState) -> StepPaths {
         let mut names = StepPaths::new(definition.clone());
         for instance in &state.instances {
@@ -37,17 +37,16 @@ impl StepPaths {
         names
     }
 
-    /// The words of the format that an instance's workflow is written in.
+    /// The status words of the format that an instance's workflow is written in.
     pub fn words(&self, instance: InstanceIx) -> &StatusWords {
         &self.definition.workflow_containing(self.scope(instance)).workflow.words
     }
 
-    /// The kind of a step.
     pub fn step_kind(&self, at: StepAt) -> StepKindName {
         self.definition.scope(self.scope(at.0)).step(at.1).kind.name()
     }
 
-    /// Takes note of an event. Whether an instance came to be with it.
+    /// Handles an event. Returns true if it added an instance.
     pub fn note_event(&mut self, event: &Event) -> bool {
         let (parent, part) = match event {
             Event::InstanceStarted { parent, part, .. } => (*parent, *part),
@@ -58,7 +57,7 @@ impl StepPaths {
         true
     }
 
-    /// The next instance has begun.
+    /// Adds the path of the next instance.
     fn add_instance(&mut self, parent: StepAt, part: InstancePart) {
         let which = if let InstancePart::Lane(lane) = part { lane } else { 0 };
         let (scope, around) = &self.instances[parent.0.0 as usize];
@@ -85,7 +84,7 @@ impl StepPaths {
         self.instances[instance.0 as usize].0
     }
 
-    /// The path of an instance: empty for the root.
+    /// The path of an instance; empty for the root.
     pub fn instance_path(&self, instance: InstanceIx) -> &str {
         let path = &self.instances[instance.0 as usize].1;
         path.strip_suffix('/').unwrap_or(path)
@@ -96,7 +95,7 @@ impl StepPaths {
         format!("{}{}", self.instances[at.0.0 as usize].1, self.step_id(at))
     }
 
-    /// The step's id, which is its name among the steps beside it.
+    /// The step's id, which is unique within its scope.
     pub fn step_id(&self, at: StepAt) -> &str {
         self.definition.scope(self.scope(at.0)).step(at.1).id.as_str()
     }

@@ -1,4 +1,4 @@
-//! Small runs to look at.
+//! Small runs for tests of views.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -81,7 +81,7 @@ pub fn graph_scope(steps: Vec<Step>) -> StepScope {
     StepScope::new(ScopeShape::Graph, steps)
 }
 
-/// A run that is told things, each at its second.
+/// A run that is sent inputs, one second apart.
 pub struct ViewTestRun {
     pub plan: Plan,
     pub state: RunState,
@@ -173,7 +173,7 @@ impl ViewTestRun {
         steps.find(|step| step.path == path).unwrap_or_else(|| panic!("there is no {path}"))
     }
 
-    /// The reason and the sentence of a step.
+    /// Returns the reason and the sentence of a step.
     pub fn explain_step(&self, path: &str) -> String {
         let why = self.step_view(path).why.unwrap_or_else(|| panic!("{path} has no why"));
         let reason = serde_json::to_value(why.reason).unwrap();

@@ -1,4 +1,4 @@
-//! The contract of the run's object, the order of steps, lines of a timeline, and the drawing.
+//! Tests of the JSON contract of a run, the order of steps, timeline lines, and the graph.
 
 use serde_json::json;
 
@@ -152,13 +152,13 @@ fn the_timeline_tells_what_happened_in_lines() {
         "0 Info  run started",
         "2 Info a started",
         "3 Warning a attempt 1 failed: boom",
-        "4 Warning a tries again at 1970-01-01T00:00:02Z: boom",
+        "4 Warning a retry at 1970-01-01T00:00:02Z: boom",
         "6 Info a attempt 2 started",
         "8 Info a succeeded",
         "10 Info b started",
         "11 Warning  cancelled by ann",
         "12 Warning  stops: cancelled by ann",
-        "13 Info b is told to stop: what is around it stopped",
+        "13 Info b stop requested: the enclosing scope stopped",
     ];
     assert_eq!(lines, expected);
     assert!(TimelineLevel::Detail < TimelineLevel::Error);

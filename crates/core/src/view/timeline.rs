@@ -1,6 +1,7 @@
-//! The timeline: what happened, one line for each event worth telling.
+//! The timeline: one line for each event that is worth showing.
 //!
-//! Fed with every record of a run in order; keeps the names of instances and openings and nothing else of the log.
+//! Owns the texts of the lines. It is fed every record of a run in order, and keeps only the paths of instances and the
+//! steps of waitpoints.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ pub struct Timeline {
     seq: u64,
 }
 
-/// What an event is about and says.
+/// The path, the text and the level of a line.
 type EventLine = (String, String, TimelineLevel);
 
 impl Timeline {
@@ -34,12 +35,12 @@ impl Timeline {
         Timeline { names: StepPaths::new(definition), openings: Vec::new(), seq: 0 }
     }
 
-    /// The names of the instances so far.
+    /// The paths of the instances so far.
     pub fn step_paths(&self) -> &StepPaths {
         &self.names
     }
 
-    /// Takes the next record of the run. None when it is not worth a line.
+    /// Handles the next record of the run. Returns `None` if it is not worth a line.
     pub fn push_record(&mut self, record: &JournalRecord) -> Option<TimelineEntry> {
         let seq = self.seq;
         self.seq += 1;
@@ -114,7 +115,7 @@ impl Timeline {
                 (format!("{by} tried to {what}, and was refused"), TimelineLevel::Warning)
             }
             Event::SignalKept { name, .. } => {
-                (format!("signal `{name}` came before anything waits for it"), TimelineLevel::Info)
+                (format!("signal `{name}` arrived before any step waited for it"), TimelineLevel::Info)
             }
             _ => return None,
         };
@@ -176,7 +177,7 @@ impl Timeline {
         }
     }
 
-    /// A hook as its workflow writes it, such as `on_complete.run`.
+    /// Formats a hook as its workflow writes it, such as `on_complete.run`.
     fn describe_hook(&self, n: u32) -> String {
         let hooks = &self.names.definition().root().workflow.hooks;
         let Some(WorkflowHook { when, action }) = hooks.get(n as usize) else {
@@ -197,12 +198,12 @@ impl Timeline {
     fn describe_halt(&self, ix: InstanceIx, why: &HaltReason) -> String {
         match why {
             HaltReason::Failed { step } => format!("`{}` failed", self.names.step_path(StepAt(ix, *step))),
-            HaltReason::TimedOut => "its time is up".to_owned(),
+            HaltReason::TimedOut => "its timeout expired".to_owned(),
             HaltReason::Cancelled { by } if by == TIMEOUT_ACTOR => {
                 "cancelled: nobody answered before the timeout".to_owned()
             }
             HaltReason::Cancelled { by } => format!("cancelled by {by}"),
-            HaltReason::Outer => "what is around it stopped, or something beside it failed".to_owned(),
+            HaltReason::Outer => "the enclosing scope stopped, or a sibling failed".to_owned(),
             HaltReason::Limit { error } => error.message.clone(),
         }
     }
@@ -290,11 +291,11 @@ impl Timeline {
                 let who = words::join_list(&words::approver_names(approvers), "or");
                 let until =
                     deadline.map_or(String::new(), |deadline| format!(", until {}", format_utc(deadline)));
-                (at(opening)?, format!("now asks {who}{until}"), TimelineLevel::Attention)
+                (at(opening)?, format!("escalated to {who}{until}"), TimelineLevel::Attention)
             }
             Event::Approved { opening, by, reason } => {
                 let why = format_suffix(reason.as_deref());
-                (at(opening)?, format!("approved by {by}, and others have to{why}"), TimelineLevel::Info)
+                (at(opening)?, format!("approved by {by}; more approvals needed{why}"), TimelineLevel::Info)
             }
             Event::Decided { opening, decision, by, reason, .. } => {
                 let word = match decision {
@@ -332,24 +333,22 @@ impl Timeline {
                 let count = items.as_array().map_or(0, Vec::len);
                 (at, format!("items: {count}"), TimelineLevel::Detail)
             }
-            Event::StepOverdue { at } => (at, "its time is up".into(), TimelineLevel::Warning),
+            Event::StepOverdue { at } => (at, "its timeout expired".into(), TimelineLevel::Warning),
             Event::StepEntered { at, .. } => (at, "started".into(), TimelineLevel::Info),
             Event::StopAsked { attempt, why } => {
                 let why = match why {
-                    AttemptStopReason::Halted => "what is around it stopped",
-                    AttemptStopReason::Timeout => "its time is up",
+                    AttemptStopReason::Halted => "the enclosing scope stopped",
+                    AttemptStopReason::Timeout => "its timeout expired",
                 };
-                (&attempt.at, format!("is told to stop: {why}"), TimelineLevel::Info)
+                (&attempt.at, format!("stop requested: {why}"), TimelineLevel::Info)
             }
-            Event::RetryScheduled { at, due, error } => (
-                at,
-                format!("tries again at {}: {}", format_utc(*due), error.message),
-                TimelineLevel::Warning,
-            ),
+            Event::RetryScheduled { at, due, error } => {
+                (at, format!("retry at {}: {}", format_utc(*due), error.message), TimelineLevel::Warning)
+            }
             Event::StepEnded { at, outcome, error, effect, settler, .. } => {
                 let message = error.as_ref().map(|error| error.message.as_str());
                 let settles = settler.map(|settler| self.names.step_path(StepAt(at.0, settler)));
-                let settles = settles.map_or(String::new(), |step| format!("; `{step}` is to settle it"));
+                let settles = settles.map_or(String::new(), |step| format!("; `{step}` has to resolve it"));
                 let ended = self.describe_step_end(*at, *outcome, effect.as_skipped);
                 let text = format!("{ended}{}{settles}", format_suffix(message));
                 (at, text, if settler.is_some() { TimelineLevel::Warning } else { outcome_level(*outcome) })
@@ -364,7 +363,7 @@ impl Timeline {
         Some((self.names.step_path(*at), text, level))
     }
 
-    /// The end of a run or of a called workflow, in the words of its format.
+    /// Describes the end of a run or of a called workflow, in the words of its format.
     fn describe_run_end(&self, instance: InstanceIx, status: RunStatus) -> String {
         let word = status_text(self.names.words(instance).run_word(status));
         match status {
@@ -374,7 +373,7 @@ impl Timeline {
         }
     }
 
-    /// The end of a step, in the words of its format.
+    /// Describes the end of a step, in the words of its format.
     fn describe_step_end(&self, at: StepAt, outcome: StepOutcome, as_skipped: bool) -> String {
         let word = |status| status_text(self.names.words(at.0).step_word(status, as_skipped));
         let status = match outcome {
@@ -384,7 +383,7 @@ impl Timeline {
             }
             StepOutcome::Skipped(SkipReason::Upstream(_)) => {
                 let word = word(StepStatus::Skipped);
-                return format!("{word}: something that it depends on did not succeed");
+                return format!("{word}: a dependency did not succeed");
             }
             StepOutcome::Rejected => return "rejected".to_owned(),
             StepOutcome::Succeeded => StepStatus::Succeeded,
@@ -397,7 +396,7 @@ impl Timeline {
     }
 }
 
-/// A status as people write it.
+/// Formats a status for people.
 fn status_text(status: &str) -> String {
     status.replace('_', " ")
 }

@@ -4,9 +4,9 @@ use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TimelineEntry {
-    /// UTC.
+    /// The time in UTC.
     pub at: String,
-    /// The number of the event that it tells of.
+    /// The number of the event that it describes.
     pub seq: u64,
     /// The step or instance it is about; empty for the run.
     pub path: String,
@@ -14,14 +14,14 @@ pub struct TimelineEntry {
     pub level: TimelineLevel,
 }
 
-/// How much a person should care.
+/// The importance of a line to a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimelineLevel {
-    /// For those who look closely.
+    /// Details, which short outputs leave out.
     Detail,
     Info,
-    /// Someone or something outside is waited for.
+    /// The run waits for a person or for something outside.
     Attention,
     Warning,
     Error,

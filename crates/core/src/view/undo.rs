@@ -1,4 +1,4 @@
-//! What was taken back, what was not, and what may have had an effect though it was cut off.
+//! The view of undos: undone steps, steps that were not undone, and stopped steps that may have had an effect.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,18 @@ use crate::engine::{
     CompletedVisit, InstanceIx, RunState, StepAt, StepPhase, UndoTarget, UndoWalk, UndoWalkState,
 };
 
-/// Paths of steps, in the order of the document.
+/// Paths of steps, in document order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct UndoView {
     pub undone: Vec<String>,
-    /// Still to come, in a walk that goes on.
+    /// To be undone by a walk in progress.
     pub to_undo: Vec<String>,
-    /// Could not be undone, or was left because another could not.
+    /// Their undo failed, or they were left out because another undo failed.
     pub not_undone: Vec<String>,
     /// The errors of undos that failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<UndoFailureView>,
-    /// Cut off before it was known how they ended.
+    /// Stopped or interrupted before their outcome was known.
     pub possibly_effective: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ pub struct UndoFailureView {
     pub error: ErrorView,
 }
 
-/// None when nothing was ever to be undone.
+/// Summarises the undos of a run. `None` if no undo walk was started.
 pub(super) fn summarize_undo(
     state: &RunState,
     names: &StepPaths,
@@ -42,7 +42,7 @@ pub(super) fn summarize_undo(
     if state.walks.is_empty() {
         return None;
     }
-    // Earlier visits of a composite count, and so do their steps; an earlier try was undone to be made again.
+    // Earlier visits of a composite count, and so do their steps. An earlier try does not: it was undone for a retry.
     let targeted: BTreeSet<StepAt> = state
         .walks
         .iter()
@@ -75,11 +75,11 @@ pub(super) enum UndoProgress {
     Undone,
     ToUndo,
     NotUndone,
-    /// No walk came to it.
+    /// No walk reached it.
     Untouched,
 }
 
-/// The walk that undoes a workflow: its own, or that of the nearest caller.
+/// Returns the walk that undoes a workflow: its own, or that of the nearest caller.
 fn find_undo_walk(state: &RunState, mut home: InstanceIx) -> Option<(InstanceIx, &UndoWalkState)> {
     loop {
         if let Some(walk) = state.walks.get(&UndoWalk::Workflow(home)) {
@@ -89,7 +89,7 @@ fn find_undo_walk(state: &RunState, mut home: InstanceIx) -> Option<(InstanceIx,
     }
 }
 
-/// Where a step is in the undoing of its workflow.
+/// Returns the progress of the undo of a step with its workflow.
 pub(super) fn undo_progress(state: &RunState, at: StepAt) -> UndoProgress {
     let instance = state.instance(at.0);
     let phase = state.step(at).phase;
@@ -101,7 +101,8 @@ pub(super) fn undo_progress(state: &RunState, at: StepAt) -> UndoProgress {
     let Some((home, walk)) = find_undo_walk(state, instance.home) else {
         return if phase == StepPhase::Undone { UndoProgress::Undone } else { UndoProgress::Untouched };
     };
-    // An earlier visit may be undone and a later one not; what is left counts, if this walk was to undo it.
+    // An earlier visit may be undone and a later one not. The step counts as undone only if no target of this walk is
+    // left.
     let targeted = |visit| walk.targets.contains(&UndoTarget { at, visit });
     let asked = home == instance.home && state.instance(home).undo_asked;
     let left = |done: &CompletedVisit| done.step == at.1 && (asked || targeted(done.visit));

@@ -1,4 +1,4 @@
-//! What a run waits for: gates, waits and holds that are open.
+//! The view of the waitpoints of a run: open gates, waits and holds.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -11,26 +11,26 @@ use crate::{
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WaitpointView {
-    /// What a decision names.
+    /// The number that decisions use to name the waitpoint.
     pub number: u32,
     pub step: String,
     pub at: StepAt,
     pub kind: WaitpointViewKind,
-    /// Of a hold.
+    /// The reason of a hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<HoldReason>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     #[serde(skip_serializing_if = "Value::is_null")]
     pub shows: Value,
-    /// Who may decide; nobody named: anyone.
+    /// The people who may decide; empty: anyone.
     pub approvers: Vec<String>,
-    /// How many different people have to approve, and who did so far.
+    /// The number of different people who have to approve; `approvals` lists those who did so far.
     #[serde(skip_serializing_if = "is_one")]
     pub quorum: u32,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<ApprovalView>,
-    /// Any one of these ends a wait.
+    /// The signals, any one of which ends a wait.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<String>,
     pub since: String,
@@ -39,7 +39,7 @@ pub struct WaitpointView {
     pub escalated: bool,
 }
 
-/// One approval of several that are needed.
+/// One of several required approvals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ApprovalView {
     pub by: String,
@@ -47,7 +47,7 @@ pub struct ApprovalView {
 }
 
 impl WaitpointView {
-    /// How far it is from being approved, where more than one has to.
+    /// Describes the approvals so far, if more than one is required.
     pub fn approval_progress(&self) -> Option<String> {
         (self.quorum > 1).then(|| format_progress(self.approvals.len(), self.quorum))
     }
@@ -65,7 +65,7 @@ pub enum WaitpointViewKind {
     Hold,
 }
 
-/// Everything that is open, oldest first. Of a run that was set aside nothing is: it takes no answer.
+/// Returns the open waitpoints, oldest first. A quarantined run accepts no decisions, so it has none.
 pub(super) fn view_open_waitpoints(state: &RunState, names: &StepPaths) -> Vec<WaitpointView> {
     if state.quarantine.is_some() {
         return Vec::new();
@@ -74,7 +74,7 @@ pub(super) fn view_open_waitpoints(state: &RunState, names: &StepPaths) -> Vec<W
     numbered.map(|(number, opening)| build_waitpoint_view(number, opening, names)).collect()
 }
 
-/// One opening as it is, answered or not; none if the run has no such.
+/// Returns one waitpoint, open or closed; none if the run has no such waitpoint.
 pub fn view_waitpoint(state: &RunState, names: &StepPaths, number: Waitpoint) -> Option<WaitpointView> {
     state.waitpoint(number).map(|opening| build_waitpoint_view(number.0, opening, names))
 }
@@ -107,7 +107,7 @@ fn build_waitpoint_view(number: u32, opening: &WaitpointState, names: &StepPaths
     }
 }
 
-/// The signals that end a wait.
+/// Returns the signals that end a wait.
 pub(super) fn awaited_signals(opening: &WaitpointState, names: &StepPaths) -> Vec<String> {
     let step = names.definition().scope(names.scope(opening.at.0)).step(opening.at.1);
     match &step.kind {

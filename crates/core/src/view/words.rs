@@ -1,4 +1,4 @@
-//! Words that several views share.
+//! Phrases that several views share.
 
 use crate::{
     engine::{AttemptRole, SkipReason, StepOutcome},
@@ -18,7 +18,7 @@ pub(super) fn kind_word(kind: StepKindName) -> &'static str {
     }
 }
 
-/// What a step is held for, after "held for".
+/// Returns the phrase that follows "held for".
 pub(super) fn hold_phrase(reason: HoldReason) -> &'static str {
     match reason {
         HoldReason::Approval => "approval",
@@ -31,7 +31,7 @@ pub(super) fn hold_phrase(reason: HoldReason) -> &'static str {
     }
 }
 
-/// Who may decide.
+/// Formats the people who may decide.
 pub(super) fn approver_names(approvers: &[Approver]) -> Vec<String> {
     let one = |approver: &Approver| match approver {
         Approver::Role(role) => format!("the role {role}"),
@@ -40,12 +40,12 @@ pub(super) fn approver_names(approvers: &[Approver]) -> Vec<String> {
     approvers.iter().map(one).collect()
 }
 
-/// "`a`, `b` or `c`".
+/// Joins quoted names: "`a`, `b` or `c`".
 pub(super) fn join_quoted(names: &[String], last: &str) -> String {
     join_list(&names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>(), last)
 }
 
-/// "a, b or c".
+/// Joins names: "a, b or c".
 pub(super) fn join_list(names: &[String], last: &str) -> String {
     match names {
         [] => String::new(),
@@ -54,7 +54,7 @@ pub(super) fn join_list(names: &[String], last: &str) -> String {
     }
 }
 
-/// How a step ended, after "which" or its name.
+/// Returns the phrase for an outcome that follows "which" or the name of the step.
 pub(super) fn outcome_phrase(outcome: StepOutcome) -> &'static str {
     match outcome {
         StepOutcome::Succeeded => "succeeded",
@@ -68,7 +68,7 @@ pub(super) fn outcome_phrase(outcome: StepOutcome) -> &'static str {
     }
 }
 
-/// Whose attempt, before "started" or "failed".
+/// Returns the word for an attempt that precedes "started" or "failed".
 pub(super) fn role_word(role: AttemptRole) -> &'static str {
     match role {
         AttemptRole::Main => "attempt",

@@ -1,4 +1,4 @@
-//! Each bound: just within it, at it, just past it.
+//! Each bound: just below it, at it, just above it.
 
 use serde_json::{Value, json};
 use skein_core::expr::bounds::{
@@ -71,7 +71,7 @@ fn depth() {
     }
 }
 
-/// Chains of `&&` and `||` are one node however long, and only the source bounds them.
+/// A chain of `&&` or `||` is one node however long it is, and only the source length bounds it.
 #[test]
 fn chains_are_flat() {
     let long = format!("1{}", "&&1".repeat(1_000));
@@ -87,7 +87,7 @@ fn bombs() {
     assert_eq!(parse_kind("swdl", &"(".repeat(MAX_SOURCE)), too_deep());
     assert_eq!(parse_kind("swdl", &"1?".repeat(MAX_SOURCE / 2)), too_deep());
     assert_eq!(parse_kind("swdl", &"toJSON(".repeat(MAX_SOURCE / 7)), too_deep());
-    // Each toJSON escapes the quotes of the one inside it, which doubles the text.
+    // Each toJSON escapes the quotes of the inner one, which doubles the text.
     let doubling = format!("${{{{ {}'\"'{} }}}}", "toJSON(".repeat(30), ")".repeat(30));
     let error = eval_kind(&doubling, Value::Null);
     assert!(matches!(error, Some(EvalErrorKind::TooLarge | EvalErrorKind::OutOfFuel)), "{error:?}");
@@ -100,7 +100,7 @@ fn nodes() {
         (MAX_NODES, None),
         (MAX_NODES + 1, Some(ExprParseErrorKind::Shape(ExprShapeError::TooManyNodes))),
     ] {
-        // The template is a node as well.
+        // The template is a node too.
         let text = "${{run}}".repeat(n - 1);
         assert_eq!(parse_kind("swdl-template", &text), error, "{n}");
     }
@@ -111,7 +111,7 @@ fn result() {
     for (size, error) in
         [(MAX_RESULT - 1, None), (MAX_RESULT, None), (MAX_RESULT + 1, Some(EvalErrorKind::TooLarge))]
     {
-        // Two bytes are quotes, and a newline takes two as well.
+        // Two bytes are quotes, and a newline takes two too.
         let text = format!("{}\n", "x".repeat(size - 4));
         assert_eq!(eval_kind("${{ parameters }}", json!(text)), error, "{size}");
         assert_eq!(eval_kind("${{ fromJSON(toJSON(parameters)) }}", json!("x".repeat(1_000))), None);
@@ -125,7 +125,7 @@ fn result() {
     }
 }
 
-/// Text counts on the way too, even where nothing of it is left in the result.
+/// Intermediate text counts too, even if none of it is left in the result.
 #[test]
 fn text_on_the_way() {
     for (size, error) in
@@ -139,7 +139,7 @@ fn text_on_the_way() {
     }
 }
 
-/// Objects are bounded as a whole, not field by field.
+/// Objects are bounded as a whole, not by field.
 #[test]
 fn sums_of_results() {
     let half = "x".repeat(MAX_RESULT / 2);
@@ -170,7 +170,7 @@ fn result_depth() {
     assert_eq!(eval_kind("${{ parameters == parameters }}", nested(1_000)), None);
 }
 
-/// A visit costs 256, an element 16 and a byte 1, of 256 times the fuel.
+/// A visit costs 256, an element 16 and a byte 1; the budget is 256 times the fuel.
 #[test]
 fn fuel() {
     let spare = FUEL * 256 - 3 * 256;
@@ -184,7 +184,7 @@ fn fuel() {
     }
 }
 
-/// An expression in which everything counts stays affordable at its largest.
+/// The largest expression in which everything counts stays within the bounds.
 #[test]
 fn a_full_template_is_affordable() {
     let text = format!("{}${{{{ parameters }}}}", "x".repeat(MAX_TEXT / 2));
@@ -201,7 +201,7 @@ fn decoding_refuses_what_is_out_of_bounds() {
     for (depth, fits) in [(MAX_DEPTH - 1, true), (MAX_DEPTH, true), (MAX_DEPTH + 1, false)] {
         assert_eq!(serde_json::from_str::<Expr>(&node(depth)).is_ok(), fits, "{depth}");
     }
-    // As deep as the reader goes, and far deeper: an error, and the stack holds.
+    // Depths at the limit of the JSON reader and far beyond it: an error, without a stack overflow.
     for depth in [100, 125, 126, 127, 128, 10_000] {
         assert!(serde_json::from_str::<Expr>(&node(depth)).is_err(), "{depth}");
     }
@@ -219,7 +219,7 @@ fn decoding_refuses_what_no_parser_makes() {
         (r#"{"op":"call","span":[0,0],"function":"system","args":[]}"#, "unknown variant"),
         (
             r#"{"op":"object","span":[0,0],"fields":{"a":{"source":"","node":{"op":"array","span":[0,0],"items":[]}},"a":{"source":"","node":{"op":"array","span":[0,0],"items":[]}}}}"#,
-            "twice",
+            "duplicate field",
         ),
     ] {
         let error = serde_json::from_str::<Expr>(&format!(r#"{{"source":"é","node":{node}}}"#)).unwrap_err();
@@ -227,7 +227,7 @@ fn decoding_refuses_what_no_parser_makes() {
     }
 }
 
-/// Whatever a parser accepts can be written as JSON and read back, at the deepest of everything.
+/// Everything that a parser accepts can be written as JSON and read back, also at the maximum depth.
 #[test]
 fn the_deepest_value_round_trips() {
     let deepest = |leaf: &str| {
@@ -245,7 +245,7 @@ fn the_deepest_value_round_trips() {
     for leaf in ["${{ run }}", "text", full.as_str()] {
         let expr = deepest(leaf);
         let text = serde_json::to_string(&expr).unwrap();
-        // What embeds it has some levels to itself.
+        // The embedding document may use some levels itself.
         let embedded = format!("{}{text}{}", "[".repeat(10), "]".repeat(10));
         assert!(serde_json::from_str::<Value>(&embedded).is_ok(), "{leaf}");
         assert_eq!(serde_json::from_str::<Expr>(&text).unwrap(), expr, "{leaf}");
@@ -254,7 +254,7 @@ fn the_deepest_value_round_trips() {
 
 #[test]
 fn hopelessly_deep_values_are_refused() {
-    // Built and taken apart by hand: dropping it in one go is what would overflow.
+    // Taken apart by hand, because dropping it at once would overflow the stack.
     let mut value = nested(5_000);
     assert!(skein_core::expr::aip15::parse_value(&value).is_err());
     while let Value::Array(items) = &mut value {

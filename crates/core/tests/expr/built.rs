@@ -1,4 +1,4 @@
-//! Expressions made in Rust, what they read, how types fit, and the JSON they are kept as.
+//! Expressions built in Rust: their reads, their types, and their JSON.
 
 use serde_json::{Value, json};
 use skein_core::expr::{
@@ -73,7 +73,7 @@ fn builders_refuse_what_parsers_do() {
     assert_eq!(Expr::literal("x".repeat(1 << 21)), Err(ExprShapeError::TooLong));
 }
 
-/// A part that came from text loses its place when a program puts it inside an operator.
+/// A part that was parsed from text loses its span when a program puts it inside an operator.
 #[test]
 fn operators_around_parsed_text_have_no_spans() {
     let parsed = parse("swdl", "parameters.n < 'x'").unwrap();

@@ -1,4 +1,4 @@
-//! Random text and random words, from a fixed seed: nothing panics, and what parses keeps its promises.
+//! Random text and random words from a fixed seed: nothing panics, and accepted expressions keep their invariants.
 
 use serde_json::{Value, json};
 use skein_core::expr::Expr;
@@ -6,7 +6,7 @@ use skein_core::expr::bounds::MAX_RESULT;
 
 use crate::support::{Schemas, Values, bindings, parse};
 
-/// xorshift64: enough to mix words, and the same every time.
+/// xorshift64: mixes words well enough, and gives the same sequence every time.
 struct Dice(u64);
 
 impl Dice {
@@ -110,7 +110,7 @@ fn check(surface: &str, text: &str, values: &Values, schemas: &Schemas) -> bool 
     true
 }
 
-/// Nothing is promised of the roots, so that no type may rule a value out.
+/// Roots without schemas, so that no type rules a value out.
 fn surroundings() -> (Values, Schemas) {
     (Values(bindings("std").unwrap()), Schemas(serde_json::Map::new()))
 }
@@ -141,7 +141,7 @@ fn any_bytes() {
     }
 }
 
-/// Grows a well-formed SWDL expression.
+/// Generates a well-formed SWDL expression.
 fn grown(dice: &mut Dice, depth: usize) -> String {
     let leaf = &[
         "1",
@@ -186,7 +186,7 @@ fn well_formed_text_parses() {
     }
 }
 
-/// Random JSON as values: strings with and without expressions, any nesting.
+/// Generates random JSON values: strings with and without expressions, nested at random.
 fn data(dice: &mut Dice, depth: usize) -> Value {
     match dice.roll(if depth == 0 { 5 } else { 8 }) {
         0 => Value::Null,

@@ -1,4 +1,4 @@
-//! What the expression tests share: surfaces by name, and environments made of JSON.
+//! Shared parts of the expression tests: surfaces by name, and environments made of JSON.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use skein_core::expr::{
     swdl,
 };
 
-/// Parses `text` as the named surface would; the `-value` ones take JSON.
+/// Parses `text` with the named surface; the `-value` surfaces take JSON.
 pub fn parse(surface: &str, text: &str) -> Result<Expr, ExprParseError> {
     let json = || serde_json::from_str::<Value>(text).unwrap();
     match surface {
@@ -25,7 +25,7 @@ pub fn parse(surface: &str, text: &str) -> Result<Expr, ExprParseError> {
     }
 }
 
-/// The values that a table's line names, or writes out.
+/// Returns the values that a table line names or contains.
 pub fn bindings(text: &str) -> Result<Map<String, Value>, String> {
     let json = match text {
         "-" => "{}",
@@ -36,7 +36,8 @@ pub fn bindings(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(json).map_err(|error| error.to_string())
 }
 
-/// Roots by their names. `steps` maps ids to `{output, status, summary}`; the text `"not yet"` is just that.
+/// Roots by name. `steps` maps ids to `{output, status, summary}`; the text `"not yet"` stands for a value that is not
+/// available yet.
 pub struct Values(pub Map<String, Value>);
 
 fn find<'a>(all: &'a Map<String, Value>, root: &ReferenceRoot) -> Option<&'a Value> {
@@ -61,14 +62,14 @@ impl ExprEnv for Values {
         match find(&self.0, root) {
             None => RootLookup::Absent,
             Some(value) if value == "not yet" => RootLookup::NotYet,
-            // The input is lent and the rest is given away, so that both are tried.
+            // The input is borrowed and the rest is owned, so that both are tested.
             Some(value) if *root == ReferenceRoot::Input => RootLookup::Found(Cow::Borrowed(value)),
             Some(value) => RootLookup::Found(Cow::Owned(value.clone())),
         }
     }
 }
 
-/// The same, with a schema for each root.
+/// Roots by name, with a schema for each.
 pub struct Schemas(pub Map<String, Value>);
 
 impl TypeEnv for Schemas {

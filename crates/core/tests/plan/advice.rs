@@ -1,4 +1,4 @@
-//! What a person should know and may well have meant.
+//! Advice: notes and warnings about constructs that may be intended.
 
 use serde_json::json;
 use skein_core::{
@@ -16,12 +16,12 @@ use super::support::*;
 #[test]
 fn no_timeout() {
     let step = work("a").with(|step| step.policy.timeout = None);
-    // The timeout around it ends it.
+    // The timeout of the workflow ends it.
     says(graph(vec![step.clone()]), &[]);
     says(
         graph(vec![step]).with(|workflow| workflow.scope.timeout = None),
         &[
-            "warning[no-timeout] timeout: the run has no timeout: it may take for ever (give the workflow a timeout)",
+            "warning[no-timeout] timeout: the run has no timeout and may never end (give the workflow a timeout)",
             "warning[no-timeout] a: policy.timeout: `a` has no timeout: if it hangs, so does the run \
              (give it a timeout)",
         ],
@@ -49,7 +49,7 @@ fn skipped_gate() {
     says(
         graph(vec![step(OutcomeEffect::GO_ON)]),
         &[
-            "warning[skipped-gate] g: when: if its condition is false, what waits for `g` starts without a decision",
+            "warning[skipped-gate] g: when: if its condition is false, steps that wait for `g` start without a decision",
         ],
     );
     fine(graph(vec![step(OutcomeEffect::BLOCK)]));
@@ -79,8 +79,8 @@ fn input_may_be_missing() {
     says(
         graph(vec![first(OutcomeEffect::CONTINUE), second()]),
         &[
-            "warning[input-may-be-missing] b: inputs.in0: `b` starts even if `a` fails, and then fails for want of \
-           this required input (make the input optional, or let the failure stop the run)",
+            "warning[input-may-be-missing] b: inputs.in0: `b` starts even if `a` fails, and then fails because \
+           this required input is missing (make the input optional, or let the failure stop the run)",
         ],
     );
     fine(graph(vec![first(OutcomeEffect::ABORT), second()]));
@@ -122,7 +122,7 @@ fn nothing_to_undo() {
     assert_eq!(of(vec![work("a")]), [""; 0]);
     let mut steps = vec![undoable("a")];
     steps.extend(["b", "c", "d", "e", "f", "g", "h"].map(work));
-    assert_eq!(of(steps), ["when the run is undone, nothing is undone for b, c, d, e, f and 2 more"]);
+    assert_eq!(of(steps), ["when the run is undone, there is no undo for b, c, d, e, f and 2 more"]);
 }
 
 fn retried(step: Step, attempts: u32) -> Step {
@@ -150,13 +150,13 @@ fn worker_starts() {
     assert_eq!(of(graph(vec![work("a")])), ["up to 1 worker start"]);
     assert_eq!(of(graph(vec![gate("g", |_| {})])), [""; 0]);
     assert_eq!(of(graph(vec![retried(work("a"), 3), work("b")])), ["up to 4 worker starts"]);
-    // Five iterations with one check each, and two attempts more.
+    // Five iterations with one check each, and two more attempts.
     assert_eq!(of(graph(vec![retried(checked_work("a", 5), 3)])), ["up to 12 worker starts"]);
     let fresh = retried(checked_work("a", 5), 3).with(|step| step.policy.retry.fresh_per_iteration = true);
     assert_eq!(of(graph(vec![fresh])), ["up to 20 worker starts"]);
     let passes = repeat("l", "$input.x == 1", 40, vec![retried(work("a"), 10), retried(work("b"), 10)]);
     assert_eq!(of(routed(vec![passes])).concat(), "up to 800 worker starts");
-    // One arm or the other.
+    // Only one of the arms runs.
     let arms =
         routed(vec![branch("r", &[("true", "a")], "b"), next("a", "$end"), retried(next("b", "$end"), 7)]);
     assert_eq!(of(arms), ["up to 7 worker starts"]);

@@ -1,4 +1,4 @@
-//! Artifacts that are taken, given and exported.
+//! Artifacts: inputs, outputs and exports.
 
 use skein_core::ir::{ArtifactExport, InputArtifact, OutputArtifact, Step, StepKindSpec};
 
@@ -43,7 +43,7 @@ fn unknown_artifact() {
     says(
         graph(vec![giving(work("a"), &["report"]), taking(after("b", &["a"]), "a", "reprot")]),
         &[
-            "error[unknown-artifact] b: takes[0].artifact: `a` gives no artifact `reprot` (did you mean `report`?)",
+            "error[unknown-artifact] b: takes[0].artifact: `a` produces no artifact `reprot` (did you mean `report`?)",
         ],
     );
 }
@@ -89,11 +89,11 @@ fn calls_give_what_they_export() {
     assert_eq!(
         main("make", "logs", "shared"),
         [
-            "error[unknown-artifact] sub: exports[0].artifact: `make` gives no artifact `logs` (did you mean `log`?)"
+            "error[unknown-artifact] sub: exports[0].artifact: `make` produces no artifact `logs` (did you mean `log`?)"
         ]
     );
     assert_eq!(
         main("make", "log", "log"),
-        ["error[unknown-artifact] use: takes[0].artifact: `sub` gives no artifact `log`"]
+        ["error[unknown-artifact] use: takes[0].artifact: `sub` produces no artifact `log`"]
     );
 }

@@ -1,4 +1,5 @@
-//! Workflows at and beyond the limits. Times are for the plan alone and generous, since tests are not optimised.
+//! Workflows at and beyond the limits. The time limits apply to planning alone and are generous, because tests are not
+//! optimised.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -34,7 +35,7 @@ fn steps_of_called_workflows_count() {
     assert_eq!(problems[0].code, ProblemCode::TooManySteps);
 }
 
-/// Steps that wait for as many of those before them as `edges` allows.
+/// Steps with as many dependencies on earlier steps as `edges` allows.
 fn dense(edges: usize) -> Workflow {
     let n = 500;
     let mut left = edges;
@@ -132,7 +133,7 @@ fn a_cycle_of_a_thousand_is_found_and_shown_with_its_middle_left_out() {
     let steps = chain(1_000).with(|steps| steps[0].after = vec![id("s999")]);
     let problems = checked(graph(steps)).problems;
     let cycle = problems.iter().find(|problem| problem.code == ProblemCode::Cycle).unwrap();
-    assert!(cycle.message.starts_with("steps go in a circle: s0 -> s1 -> s2 -> "), "{}", cycle.message);
+    assert!(cycle.message.starts_with("dependency cycle: s0 -> s1 -> s2 -> "), "{}", cycle.message);
     assert!(cycle.message.ends_with("-> s998 -> s999 -> s0"), "{}", cycle.message);
     assert!(cycle.message.contains(" -> … 961 more … -> "), "{}", cycle.message);
 }
@@ -147,7 +148,7 @@ fn ten_thousand_mistakes_are_not_ten_thousand_lines() {
 
 #[test]
 fn a_workflow_called_from_everywhere_is_walked_once() {
-    // Eight workflows that each call the next a thousand times: 10^24 ways, if they were followed.
+    // Eight workflows that each call the next one a thousand times: 10^24 paths, if each were followed.
     let caller = |next: &str| graph((0..1_000).map(|i| call(&format!("c{i}"), next)).collect());
     let names: Vec<String> = (1..=8).map(|i| format!("w{i}")).collect();
     let others = names.iter().enumerate().map(|(i, name)| {
@@ -168,7 +169,7 @@ fn many_empty_lanes_are_only_many_problems() {
     assert!(has(routed(vec![step]), ProblemCode::EmptyScope));
 }
 
-/// Ten steps before each are waited for and read, over a thousand levels.
+/// Each step depends on ten earlier steps and reads their outputs, over a thousand levels.
 #[test]
 fn ten_thousand_steps_and_a_hundred_thousand_edges_are_checked() {
     let steps = (0..limits::STEPS).map(|i| {
@@ -182,7 +183,7 @@ fn ten_thousand_steps_and_a_hundred_thousand_edges_are_checked() {
     assert!(definition.bind(serde_json::json!({})).is_ok());
 }
 
-/// What a schema says is worked out once, and not for each of the expressions that refer to it.
+/// The type of a schema is computed once, not for each expression that refers to it.
 #[test]
 fn twenty_thousand_parameters_are_read_by_five_thousand_inputs() {
     let names: Vec<String> = (0..20_000).map(|i| format!("p{i}")).collect();
@@ -194,7 +195,7 @@ fn twenty_thousand_parameters_are_read_by_five_thousand_inputs() {
     assert_eq!(definition.root().workflow.scope.steps[0].inputs.len(), 5_001);
 }
 
-/// Many steps that declare the same are one schema to compile.
+/// Many steps that declare the same outputs share one compiled schema.
 #[test]
 fn ten_thousand_steps_declare_the_same() {
     let properties = (0..100).map(|i| (format!("p{i}"), json!({"type": "string"})));

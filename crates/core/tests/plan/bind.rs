@@ -1,4 +1,4 @@
-//! The parameters of a run, and definitions that were stored.
+//! Parameters of a run, and stored definitions.
 
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ fn bad_parameter() {
     );
     assert_eq!(
         lines(definition(schema()).bind(json!([1]))),
-        ["error[bad-parameter] parameters: parameters are an object of names and values"]
+        ["error[bad-parameter] parameters: parameters must be an object of names and values"]
     );
 }
 

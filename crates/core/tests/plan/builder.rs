@@ -1,4 +1,4 @@
-//! A workflow with all eight kinds, and what each becomes.
+//! A workflow with all eight kinds of steps, and the result of each.
 
 use std::sync::Arc;
 

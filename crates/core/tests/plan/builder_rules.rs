@@ -1,4 +1,4 @@
-//! The rules of AIP-15 that the builder applies: ids, undo, timeouts of gates, where steps go.
+//! The rules of AIP-15 that the builder applies: ids, undo, timeouts of gates, routes.
 
 use serde_json::json;
 use skein_core::{
@@ -35,7 +35,7 @@ fn ids(workflow: &Workflow) -> Vec<&str> {
 
 #[test]
 fn bad_name() {
-    let hint = "(2 to 64 lower case letters, digits and dashes, from a letter to a letter or digit)";
+    let hint = "(2 to 64 lowercase letters, digits and dashes; a letter first, no dash at the end)";
     assert_eq!(
         refused([tool("Build")]),
         [format!(
@@ -106,7 +106,7 @@ fn bad_undo() {
     let chain = [tool("ab").with_compensation("cd"), tool("cd").with_compensation("ef"), tool("ef")];
     assert_eq!(
         refused(chain)[0],
-        "error[bad-undo] ab: compensation: `cd` undoes, and cannot be undone itself"
+        "error[bad-undo] ab: compensation: `cd` is a compensation and cannot have one itself"
     );
 }
 
@@ -149,7 +149,7 @@ fn a_lane_goes_where_its_step_goes() {
     workflow(lanes(Some("cc")));
     assert_eq!(
         refused(lanes(Some("dd"))),
-        ["error[misplaced] both: branches[0].next: lane `one` must go where `both` goes, or say nothing"]
+        ["error[misplaced] both: branches[0].next: lane `one` must have the same `next` as `both`, or none"]
     );
 }
 

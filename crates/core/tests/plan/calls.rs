@@ -1,4 +1,4 @@
-//! Calls: unknown, recursive, too deep, and what they give.
+//! Calls: unknown, recursive, too deep, and their outputs.
 
 use std::sync::Arc;
 

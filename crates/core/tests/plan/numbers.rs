@@ -9,7 +9,7 @@ use skein_core::{
 
 use super::support::*;
 
-/// Whether each of these numbers is refused, and whether it is warned about.
+/// For each number: true if it is refused, and true if there is a warning.
 fn refused<N: Copy>(
     code: ProblemCode,
     warning: ProblemCode,
@@ -85,7 +85,10 @@ fn bad_attempts() {
     let run = graph(vec![work("a")]).with(|workflow| {
         workflow.scope.retry = Some(RunRetry { attempts: 0, backoff: Backoff::default(), on_timeout: false });
     });
-    says(run, &["error[bad-attempts] retry.attempts: there is at least one attempt, the first included"]);
+    says(
+        run,
+        &["error[bad-attempts] retry.attempts: there must be at least one attempt, including the first"],
+    );
 }
 
 #[test]
@@ -105,7 +108,7 @@ fn bad_timeout() {
     let hint = "(leave it out for no timeout)";
     says(
         root,
-        &[&format!("error[bad-timeout] timeout: a timeout of nothing would end it before it starts {hint}")],
+        &[&format!("error[bad-timeout] timeout: a timeout of 0 would end it before it starts {hint}")],
     );
     let gate = graph(vec![gate("g", |gate| gate.timeout = Some(Millis::from_hours(24 * 400)))]);
     assert!(has(gate, ProblemCode::BadTimeout));
@@ -120,7 +123,7 @@ fn bad_parallelism() {
     says(
         routed(vec![step]),
         &[
-            "error[bad-parallelism] all: parallelism: with none, nothing would ever start (leave it out for no limit)",
+            "error[bad-parallelism] all: parallelism: with 0, nothing would ever start (leave it out for no limit)",
         ],
     );
 }

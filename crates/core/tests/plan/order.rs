@@ -1,4 +1,4 @@
-//! Dependencies, routes, cycles and what cannot be reached.
+//! Dependencies, routes, cycles and unreachable steps.
 
 use skein_core::{
     ir::{ScopeShape, Workflow},
@@ -55,7 +55,7 @@ fn cycle_in_a_graph() {
     let hint = "(each waits for the one before: a step cannot start after itself)";
     says(
         graph(vec![after("a", &["c"]), after("b", &["a"]), after("c", &["b"]), after("d", &["c"])]),
-        &[&format!("error[cycle] a: after[0]: steps go in a circle: a -> b -> c -> a {hint}")],
+        &[&format!("error[cycle] a: after[0]: dependency cycle: a -> b -> c -> a {hint}")],
     );
 }
 
@@ -63,7 +63,7 @@ fn cycle_in_a_graph() {
 fn cycle_of_two() {
     let problems = checked(graph(vec![after("a", &["b"]), after("b", &["a"])])).problems;
     assert!(
-        problems.iter().any(|problem| problem.message == "steps go in a circle: a -> b -> a"),
+        problems.iter().any(|problem| problem.message == "dependency cycle: a -> b -> a"),
         "{problems:?}"
     );
 }
@@ -73,16 +73,13 @@ fn cycle_through_routes_branches_and_decisions() {
     let hint = "(use a loop step for repetition, or allow cycles)";
     says(
         routed(vec![work("a"), next("b", "a")]),
-        &[&format!("error[cycle] b: next: steps go in a circle: a -> b -> a {hint}")],
+        &[&format!("error[cycle] b: next: dependency cycle: a -> b -> a {hint}")],
     );
-    says(
-        routed(vec![next("a", "a")]),
-        &[&format!("error[cycle] a: next: steps go in a circle: a -> a {hint}")],
-    );
+    says(routed(vec![next("a", "a")]), &[&format!("error[cycle] a: next: dependency cycle: a -> a {hint}")]);
     let arm = routed(vec![work("a"), branch("b", &[("true", "a")], "$end")]);
-    says(arm, &[&format!("error[cycle] b: arms[0].next: steps go in a circle: a -> b -> a {hint}")]);
+    says(arm, &[&format!("error[cycle] b: arms[0].next: dependency cycle: a -> b -> a {hint}")]);
     let rejected = routed(vec![work("a"), gate("g", |gate| gate.on_reject = Some(to("a")))]);
-    says(rejected, &[&format!("error[cycle] g: on_reject: steps go in a circle: a -> g -> a {hint}")]);
+    says(rejected, &[&format!("error[cycle] g: on_reject: dependency cycle: a -> g -> a {hint}")]);
 }
 
 fn allowing_cycles(workflow: Workflow) -> Workflow {
@@ -94,7 +91,7 @@ fn cycles_that_are_allowed_are_fine_and_a_step_may_read_what_came_before_in_one(
     let back = gate("review", |gate| gate.on_reject = Some(to("draft")));
     let draft = reading(work("draft"), "$steps.review.reason");
     let workflow = allowing_cycles(routed(vec![draft, back, work("send")]));
-    // The arm's target is not fallen into, and the first step is the start all the same.
+    // The target of the arm is not entered from the step before it, and the first step is still the start.
     let definition = fine(workflow.with(|workflow| workflow.scope.max_steps = Some(10)));
     assert_eq!(definition.step_batches(ScopeIx(0)), [vec![0], vec![1], vec![2]]);
 }
@@ -103,7 +100,7 @@ fn cycles_that_are_allowed_are_fine_and_a_step_may_read_what_came_before_in_one(
 fn unreachable() {
     says(
         routed(vec![next("a", "$end"), work("b")]),
-        &["error[unreachable] b: `b` can never be reached from `a` (route to it, or take it out)"],
+        &["error[unreachable] b: `b` can never be reached from `a` (route to it, or remove it)"],
     );
     fine(routed(vec![work("a"), work("b")]));
 }

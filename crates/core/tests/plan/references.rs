@@ -1,4 +1,4 @@
-//! What expressions name, and whether it can have happened by then.
+//! References in expressions, and the order of steps that they require.
 
 use serde_json::json;
 use skein_core::{
@@ -30,7 +30,7 @@ fn self_reference() {
     );
     says(
         routed(vec![each("all", "$input.list", vec![reading(work("a"), "$steps.all.x")])]),
-        &["error[self-reference] a: inputs.in0: `all` is around this and has not ended yet"],
+        &["error[self-reference] a: inputs.in0: `all` contains this and has not ended yet"],
     );
 }
 
@@ -50,7 +50,9 @@ fn an_undo_reads_the_step_it_undoes() {
     fine(graph(vec![undoing("$steps.a.id")]));
     says(
         graph(vec![undoing("$steps.b.id"), after("b", &["a"])]),
-        &["error[not-before] a: undo.inputs.in0: `b` can never have run before this (let `a` wait for it)"],
+        &[
+            "error[not-before] a: undo.inputs.in0: this reads `b` but never runs after it (make `a` depend on it)",
+        ],
     );
 }
 
@@ -58,7 +60,7 @@ fn an_undo_reads_the_step_it_undoes() {
 fn not_before_in_a_graph() {
     says(
         graph(vec![work("a"), reading(work("b"), "$steps.a.x")]),
-        &["error[not-before] b: inputs.in0: `a` can never have run before this (let `b` wait for it)"],
+        &["error[not-before] b: inputs.in0: this reads `a` but never runs after it (make `b` depend on it)"],
     );
     fine(graph(vec![work("a"), reading(after("b", &["a"]), "$steps.a.x")]));
 }
@@ -67,9 +69,9 @@ fn not_before_in_a_graph() {
 fn not_before_in_a_routed_scope() {
     says(
         routed(vec![reading(work("a"), "$steps.b.x"), work("b")]),
-        &["error[not-before] a: inputs.in0: `b` can never have run before this"],
+        &["error[not-before] a: inputs.in0: this reads `b` but never runs after it"],
     );
-    // Two arms exclude each other; after they meet, both can be read.
+    // Two arms exclude each other; both can be read after they join.
     let arms = |reader: &str| {
         let step = |name: &str, step: Step| if name == reader { reading(step, "$steps.one.x") } else { step };
         routed(vec![
@@ -87,7 +89,7 @@ fn not_before_in_a_routed_scope() {
 fn before_the_start_nothing_has_run() {
     let env =
         graph(vec![work("a")]).with(|workflow| drop(workflow.env.insert("x".into(), value("$steps.a.y"))));
-    says(env, &["error[not-before] env.x: `a` can never have run before this"]);
+    says(env, &["error[not-before] env.x: this reads `a` but never runs after it"]);
     let hook = |when| {
         let action = HookAction::Notify { channel: "chat".into(), message: Some(value("$steps.a.y")) };
         graph(vec![work("a")]).with(|workflow| workflow.hooks.push(WorkflowHook { when, action }))
@@ -115,8 +117,8 @@ fn inside_each() {
     says(
         routed(vec![each("all", "$input.list", vec![work("one")]), reading(work("b"), "$steps.one.x")]),
         &[
-            "error[inside-each] b: inputs.in0: `one` runs once for each item of `all`, and none of them is meant here \
-           (read `all`, which has what every item gave)",
+            "error[inside-each] b: inputs.in0: `one` runs once for each item of `all`, so it has no single result here \
+           (read `all`, which has every item's result)",
         ],
     );
     let inside = each("all", "$input.list", vec![work("one"), reading(work("two"), "$steps.one.x")]);
@@ -220,7 +222,7 @@ fn type_clash() {
         .with(|step| step.inputs[0].schema = Schema::new(json!({"type": "integer"})));
     says(
         routed(vec![wanting]),
-        &["warning[type-clash] b: inputs.in0: this is a string, where a whole number is wanted"],
+        &["warning[type-clash] b: inputs.in0: this is a string, but a whole number is expected"],
     );
     assert!(has(routed(vec![each("all", "text", vec![work("a")])]), ProblemCode::TypeClash));
 }
@@ -230,7 +232,7 @@ fn indirect_reference() {
     says(
         graph(vec![work("a"), after("b", &["a"]), reading(after("c", &["b"]), "$steps.a.x")]),
         &["warning[indirect-reference] c: inputs.in0: `a` is only an indirect dependency \
-           (wait for it directly, so that nobody removes the way to it)"],
+           (depend on it directly, so that later edits keep the order)"],
     );
     fine(routed(vec![work("a"), work("b"), reading(work("c"), "$steps.a.x")]));
 }
@@ -242,7 +244,7 @@ fn bad_schema() {
     assert_eq!((&problems[0].at.step, problems[0].at.field.as_str()), (&Some(id("a")), "outputs.type"));
     assert_eq!(
         problems[0].message,
-        "the schema itself is wrong: \"strin\" is not a type, which is one of string, number, integer, boolean, \
+        "invalid schema: \"strin\" is not a type; the types are string, number, integer, boolean, \
          object, array and null"
     );
     assert!(has(inputs(json!({"type": 3}), graph(vec![work("a")])), ProblemCode::BadSchema));

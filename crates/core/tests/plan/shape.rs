@@ -1,4 +1,4 @@
-//! Names, fields and kinds that do not fit.
+//! Names, fields and kinds that are invalid.
 
 use skein_core::{
     ir::{Backoff, GateTimeout, RunRetry, StepKindSpec, WaitTimeout},

@@ -1,4 +1,4 @@
-//! Small workflows with nothing wrong, to break one thing at a time.
+//! Small valid workflows, in which each test breaks one thing.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -31,7 +31,7 @@ pub fn cond(text: &str) -> Expr {
     aip15::parse_condition(text).unwrap()
 }
 
-/// A command with a timeout, so that nothing is said about it.
+/// A command with a timeout, so that there is no diagnostic about it.
 pub fn work(name: &str) -> Step {
     let worker = WorkerSpec::Command { program: "true".into(), arguments: Vec::new() };
     let mut step = Step::new(id(name), StepKindSpec::Work(Box::new(WorkSpec::new(worker))));
@@ -168,7 +168,7 @@ pub fn checked(workflow: Workflow) -> CheckedWorkflow {
     check_workflow(Arc::new(workflow), &())
 }
 
-/// What is said, without the notes.
+/// Returns the diagnostics without the notes.
 pub fn said(checked: CheckedWorkflow) -> Vec<String> {
     let problems = checked.problems.iter().filter(|problem| problem.severity > Severity::Note);
     let errors = checked.problems.iter().any(PlanProblem::is_error);
@@ -186,7 +186,7 @@ pub fn fine(workflow: Workflow) -> Arc<PlanDefinition> {
     fine_but(workflow, &[])
 }
 
-/// Nothing is said but notes and these.
+/// Asserts that there are no diagnostics but notes and these.
 #[track_caller]
 pub fn fine_but(workflow: Workflow, but: &[ProblemCode]) -> Arc<PlanDefinition> {
     let checked = checked(workflow);
@@ -196,7 +196,7 @@ pub fn fine_but(workflow: Workflow, but: &[ProblemCode]) -> Arc<PlanDefinition> 
     checked.definition.unwrap()
 }
 
-/// Whether something with this code is said.
+/// True if there is a diagnostic with this code.
 pub fn has(workflow: Workflow, code: ProblemCode) -> bool {
     checked(workflow).problems.iter().any(|problem| problem.code == code)
 }

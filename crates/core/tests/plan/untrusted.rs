@@ -1,4 +1,4 @@
-//! Text from outside that reaches a step with secrets, by every way that it can take.
+//! Untrusted text that reaches a step with secrets, on every possible path.
 
 use skein_core::{
     ir::{Schema, Step, WorkerSpec, Workflow, WorkflowTrigger},
@@ -7,7 +7,7 @@ use skein_core::{
 
 use super::support::*;
 
-/// The steps that are warned of, and where the text comes from.
+/// Returns the steps with a warning, and the sources of the text.
 fn warned(checked: &CheckedWorkflow) -> Vec<String> {
     let of = checked.problems.iter().filter(|problem| problem.code == ProblemCode::UntrustedText);
     of.map(|problem| {
@@ -72,7 +72,7 @@ fn what_comes_with_a_signal_or_a_trigger() {
     let reads = || secret(reading(work("b"), "$steps.a.eventPayload"));
     assert_eq!(
         alone(routed(vec![wait("a", &["paid"]), reads()])),
-        ["b; inputs.in0: whoever sends the signal that `a` waits for writes this"]
+        ["b; inputs.in0: the sender of the signal that `a` waits for writes this"]
     );
     let given = |trigger: Option<WorkflowTrigger>| {
         let workflow = graph(vec![secret(reading(work("a"), "$input.note"))]);
@@ -82,7 +82,7 @@ fn what_comes_with_a_signal_or_a_trigger() {
     assert_eq!(given(Some(WorkflowTrigger::Cron { cron: "0 6 * * *".into(), timezone: None })), [""; 0]);
     assert_eq!(
         given(Some(WorkflowTrigger::Webhook { path: "/new".into() })),
-        ["a; inputs.in0: whoever can cause the trigger writes this"]
+        ["a; inputs.in0: the sender of the trigger writes this"]
     );
 }
 

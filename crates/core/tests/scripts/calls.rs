@@ -12,7 +12,7 @@ fn sub(steps: Vec<skein_core::ir::Step>) -> Others {
     library(vec![("sub", routed(steps))])
 }
 
-/// The called workflow is given the step's inputs, and its output is the step's.
+/// The called workflow is given the inputs of the step, and its output is that of the step.
 #[test]
 fn a_call_gives_what_the_workflow_gives() {
     let others = sub(vec![reads(work("x"), "n", "$input.n")]);
@@ -24,7 +24,7 @@ fn a_call_gives_what_the_workflow_gives() {
         .done();
 }
 
-/// Inputs that were not given take the called workflow's defaults.
+/// Missing inputs take the defaults of the called workflow.
 #[test]
 fn defaults_of_the_called_workflow_are_filled_in() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "default": 7}}});
@@ -32,7 +32,7 @@ fn defaults_of_the_called_workflow_are_filled_in() {
     script!(routed(vec![reads(call("c", "sub"), "n", "$input.m")]), others).start().ok("c/x").done();
 }
 
-/// Inputs that the called workflow does not take fail the step before anything starts.
+/// Inputs that the called workflow does not accept fail the step before anything starts.
 #[test]
 fn inputs_that_do_not_fit_fail_the_call() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
@@ -43,7 +43,7 @@ fn inputs_that_do_not_fit_fail_the_call() {
         .done();
 }
 
-/// A call fails with the error of what it called, and names where that began.
+/// A call fails with the error of the called workflow, and names the step that caused it.
 #[test]
 fn a_call_fails_with_the_error_inside() {
     script!(routed(vec![call("c", "sub")]), sub(vec![work("x")]))
@@ -52,7 +52,7 @@ fn a_call_fails_with_the_error_inside() {
         .done();
 }
 
-/// The class of the error inside decides whether the call is tried again.
+/// The class of the error inside determines if the call is retried.
 #[test]
 fn a_call_is_retried_by_the_class_inside() {
     script!(routed(vec![retried(call("c", "sub"), 2)]), sub(vec![work("x")]))
@@ -63,21 +63,21 @@ fn a_call_is_retried_by_the_class_inside() {
         .done();
 }
 
-/// A called workflow that runs out of its own time fails the call with class timeout.
+/// A called workflow that times out fails the call with class timeout.
 #[test]
 fn a_called_workflow_that_times_out_fails_the_call() {
     let timed = routed(vec![work("x")]).with(|sub| sub.scope.timeout = Some(Millis::from_secs(5)));
     script!(routed(vec![call("c", "sub")]), library(vec![("sub", timed)])).start().due().stops("c/x").done();
 }
 
-/// A called workflow that is cancelled from within fails the call, and is not tried again.
+/// A called workflow that is cancelled from within fails the call, and is not retried.
 #[test]
 fn a_called_workflow_that_is_cancelled_fails_the_call() {
     let others = sub(vec![wait_until("w", WaitTimeout::Cancel), work("x")]);
     script!(routed(vec![retried(call("c", "sub"), 3)]), others).start().due().done();
 }
 
-/// The run around it that is cancelled takes the called workflow with it.
+/// Cancelling the run cancels the called workflow.
 #[test]
 fn cancelling_the_run_cancels_the_call() {
     script!(routed(vec![call("c", "sub")]), sub(vec![work("x"), work("y")]))
@@ -94,7 +94,7 @@ fn a_wait_inside_makes_the_run_wait() {
     script!(routed(vec![call("c", "sub")]), others).start().signal("paid", json!(5)).ok("c/x").done();
 }
 
-/// A step inside that ended incomplete, where that is an end, makes the call succeed.
+/// A step inside that ends incomplete, where the policy accepts that, makes the call succeed.
 #[test]
 fn an_incomplete_step_inside_is_a_success_of_the_call() {
     let x = checked("x", 2).with(|x| {
@@ -110,7 +110,7 @@ fn an_incomplete_step_inside_is_a_success_of_the_call() {
         .done();
 }
 
-/// What is degraded inside makes the workflow around it degraded.
+/// A degraded called workflow makes the workflow around it degraded.
 #[test]
 fn a_degraded_call_degrades_the_run() {
     let x = on_failure(work("x"), OutcomeEffect::CONTINUE);
@@ -128,7 +128,8 @@ fn a_called_workflow_has_its_own_max_steps() {
     script!(around, library(vec![("sub", limited)])).start().ok("c/x").done();
 }
 
-/// What a called workflow undoes when it is stopped depends on why: here only when it took too long.
+/// The undo of a stopped called workflow depends on the reason: here it is undone only after a timeout, not after a
+/// cancellation.
 #[test]
 fn a_call_that_is_cancelled_is_undone_only_if_it_says_so() {
     let only_late = saga(vec![undoable(work("x")), work("y")])
@@ -142,7 +143,7 @@ fn a_call_that_is_cancelled_is_undone_only_if_it_says_so() {
         .done();
 }
 
-/// The other way round, of the same two.
+/// The same workflow is undone after a timeout.
 #[test]
 fn a_call_that_took_too_long_is_undone_if_it_says_so() {
     let only_late = saga(vec![undoable(work("x")), work("y")])
@@ -161,7 +162,7 @@ fn stops(tokens: u64) -> Option<Budget> {
     Some(Budget { micro_usd: None, tokens: Some(tokens), mode: BudgetMode::Stop })
 }
 
-/// A budget of the called workflow is for what it spends, and for nothing before it.
+/// The budget of a called workflow counts only the costs of that workflow.
 #[test]
 fn a_called_workflow_has_a_budget_of_its_own() {
     let sub = routed(vec![work("x"), work("y")]).with(|sub| sub.budget = stops(10));
@@ -174,7 +175,7 @@ fn a_called_workflow_has_a_budget_of_its_own() {
         .done();
 }
 
-/// So is that of the step that calls: for all that is inside, whatever that is.
+/// The budget of a call step counts the costs of everything inside it, at any depth.
 #[test]
 fn the_budget_of_a_call_is_for_all_inside() {
     let others = library(vec![
@@ -193,7 +194,7 @@ fn the_budget_of_a_call_is_for_all_inside() {
         .done();
 }
 
-/// What is spent inside is spent by the run.
+/// Costs inside a call count for the run.
 #[test]
 fn a_run_pays_for_what_it_calls() {
     let main = routed(vec![call("c", "sub"), work("z")]).with(|main| main.budget = stops(10));

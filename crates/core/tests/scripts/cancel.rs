@@ -4,13 +4,13 @@ use skein_core::ir::{ErrorClass, HoldReason, SiblingPolicy};
 
 use crate::support::*;
 
-/// What runs is stopped, what had not started is skipped, and the run is cancelled when all has ended.
+/// Running steps are stopped, unstarted steps are skipped, and the run is cancelled when all have ended.
 #[test]
 fn cancel_stops_what_runs() {
     script!(graph(vec![work("a"), after("b", &["a"])])).start().cancel().stops("a").done();
 }
 
-/// An open gate, a wait, a hold and a delay end at once.
+/// An open gate, a wait, a hold and a retry delay end at once.
 #[test]
 fn cancel_ends_what_waits() {
     let steps =
@@ -23,25 +23,25 @@ fn cancel_ends_what_waits() {
         .done();
 }
 
-/// A step that is ready and has had no worker is as if it had not arrived.
+/// A ready step without a worker is reset, as if it had not arrived.
 #[test]
 fn cancel_forgets_what_was_only_ready() {
     script!(graph(vec![work("a")])).grant(0).start().cancel().done();
 }
 
-/// During a check the check is stopped; the work is not known to be complete, and the step is cancelled.
+/// A running check is stopped; it is unknown if the work is complete, and the step is cancelled.
 #[test]
 fn cancel_during_a_check() {
     script!(graph(vec![checked("a", 2)])).start().ok("a").cancel().stops("a").done();
 }
 
-/// A check that was told to stop and still says complete has completed the step.
+/// A check that was told to stop and still reports complete completes the step.
 #[test]
 fn cancel_during_a_check_that_completes() {
     script!(graph(vec![checked("a", 2)])).start().ok("a").cancel().ok("a").done();
 }
 
-/// Inside composites everything is stopped, all the way down.
+/// Everything inside composites is stopped, at every depth.
 #[test]
 fn cancel_reaches_into_composites() {
     let inner = parallel("inner", vec![("a", vec![work("x")]), ("b", vec![gate("g", |_| {})])]);
@@ -55,13 +55,13 @@ fn cancel_twice_is_once() {
     script!(graph(vec![work("a")])).start().cancel().cancel().stops("a").done();
 }
 
-/// After the end a cancel is refused.
+/// A cancel after the end is refused.
 #[test]
 fn cancel_after_the_end_is_refused() {
     script!(graph(vec![work("a")])).start().ok("a").cancel().done();
 }
 
-/// Where a cancel undoes, what was completed is taken back, and the run stays cancelled.
+/// If a cancel undoes, completed steps are undone, and the run stays cancelled.
 #[test]
 fn cancel_can_undo() {
     script!(saga(vec![undoable(work("a")), undoable(work("b"))]))
@@ -73,7 +73,7 @@ fn cancel_can_undo() {
         .done();
 }
 
-/// A cancel while the run undoes is recorded and does not touch the undo.
+/// A cancel during an undo is recorded and does not affect the undo.
 #[test]
 fn cancel_during_undo_is_recorded() {
     script!(saga(vec![undoable(work("a")), work("b")]))
@@ -85,7 +85,7 @@ fn cancel_during_undo_is_recorded() {
         .done();
 }
 
-/// A cancel while what is at work drains stops it after all.
+/// A cancel stops steps that are draining.
 #[test]
 fn cancel_stops_what_drains() {
     let workflow =
@@ -93,13 +93,13 @@ fn cancel_stops_what_drains() {
     script!(workflow).start().fail("a", ErrorClass::NonRetryable).cancel().stops("b").done();
 }
 
-/// Before the start there is nothing to cancel.
+/// A cancel before the start is refused.
 #[test]
 fn cancel_before_the_start_is_refused() {
     script!(graph(vec![work("a")])).cancel().start().done();
 }
 
-/// A run that is being cancelled when the host dies goes on being cancelled.
+/// A run that is being cancelled when the host crashes is still cancelled after recovery.
 #[test]
 fn cancel_survives_a_crash() {
     script!(graph(vec![work("a")])).start().cancel().recover().done();

@@ -1,4 +1,4 @@
-//! Completion checks: who says that work is done.
+//! Completion checks: they decide when work is complete.
 
 use serde_json::json;
 use skein_core::{
@@ -24,7 +24,7 @@ fn converging(stall_threshold: u32, max_stage: u32, fail_on_max_stage: bool) -> 
     })
 }
 
-/// Complete: the step succeeds with what its last attempt gave.
+/// Complete: the step succeeds with the output of its last attempt.
 #[test]
 fn complete_ends_the_step() {
     script!(graph(vec![checked("a", 3)]))
@@ -34,20 +34,20 @@ fn complete_ends_the_step() {
         .done();
 }
 
-/// Incomplete: the work is done again, with an iteration of its own.
+/// Incomplete: the work is repeated in another iteration.
 #[test]
 fn incomplete_means_another_iteration() {
     script!(graph(vec![checked("a", 3)])).start().ok("a").incomplete("a").gives("a", json!(2)).ok("a").done();
 }
 
-/// Still incomplete after the last iteration is a failure that aborts, where the format says so.
+/// Incomplete after the last iteration is a failure that aborts, if the format says so.
 #[test]
 fn exhausted_iterations_can_fail_the_step() {
     let steps = vec![checked("a", 2), after("b", &["a"])];
     script!(graph(steps)).start().ok("a").incomplete("a").ok("a").incomplete("a").done();
 }
 
-/// Still incomplete can also be an end of its own, with the output kept, that satisfies what depends on it.
+/// Incomplete after the last iteration can also be an end of its own, which keeps the output and satisfies dependents.
 #[test]
 fn exhausted_iterations_can_be_an_end() {
     let a = checked("a", 2).with(|a| {
@@ -64,7 +64,7 @@ fn exhausted_iterations_can_be_an_end() {
         .done();
 }
 
-/// A check that aborts when exhausted does so whatever the policy for failures says.
+/// Exhausted iterations have their own effect, regardless of the policy for failures.
 #[test]
 fn exhaustion_has_an_effect_of_its_own() {
     let a = checked("a", 2).with(|a| a.policy.effects.failed = OutcomeEffect::CONTINUE);
@@ -77,7 +77,7 @@ fn exhaustion_has_an_effect_of_its_own() {
         .done();
 }
 
-/// A check that decides nothing counts as incomplete once; twice in a row fails the step.
+/// A check without a decision counts as incomplete once; two in a row fail the step.
 #[test]
 fn undecided_twice_in_a_row_fails() {
     script!(graph(vec![checked("a", 9)]))
@@ -89,7 +89,7 @@ fn undecided_twice_in_a_row_fails() {
         .done();
 }
 
-/// A decision in between starts the count of undecided checks anew.
+/// A decision in between resets the count of undecided checks.
 #[test]
 fn a_decision_resets_the_undecided_count() {
     script!(graph(vec![checked("a", 9)]))
@@ -105,7 +105,7 @@ fn a_decision_resets_the_undecided_count() {
         .done();
 }
 
-/// Blocked: a person is asked, and the next iteration follows when the step is released.
+/// Blocked: the step is held for a person, and the next iteration follows its release.
 #[test]
 fn blocked_holds_until_the_next_iteration() {
     script!(graph(vec![checked("a", 3)]))
@@ -118,7 +118,7 @@ fn blocked_holds_until_the_next_iteration() {
         .done();
 }
 
-/// Blocked after the last iteration is as incomplete: there is nothing to be released to.
+/// Blocked after the last iteration counts as incomplete: there is no iteration left after a release.
 #[test]
 fn blocked_at_the_last_iteration_is_incomplete() {
     script!(graph(vec![checked("a", 2)]))
@@ -130,7 +130,7 @@ fn blocked_at_the_last_iteration_is_incomplete() {
         .done();
 }
 
-/// A check that fails uses up a retry, and the iteration is done again from its work on.
+/// A failing check uses up a retry, and the iteration is repeated, including its work.
 #[test]
 fn a_failing_checker_consumes_a_retry_and_reruns_the_work() {
     script!(graph(vec![retried(checked("a", 3), 2)]))
@@ -143,7 +143,7 @@ fn a_failing_checker_consumes_a_retry_and_reruns_the_work() {
         .done();
 }
 
-/// Each iteration begins with a full budget of retries where the policy says so; attempts are those of the last one.
+/// Each iteration starts with all of its retries, if the policy says so; attempts are those of the last iteration.
 #[test]
 fn retries_can_be_fresh_for_each_iteration() {
     let a = retried(checked("a", 3), 2).with(|a| a.policy.retry.fresh_per_iteration = true);
@@ -160,7 +160,7 @@ fn retries_can_be_fresh_for_each_iteration() {
         .done();
 }
 
-/// Otherwise all iterations share one budget.
+/// Otherwise all iterations share their retries.
 #[test]
 fn retries_can_be_shared_by_all_iterations() {
     script!(graph(vec![retried(checked("a", 3), 2)]))
@@ -173,7 +173,7 @@ fn retries_can_be_shared_by_all_iterations() {
         .done();
 }
 
-/// The same finding twice raises the stage; the worker is told, and the count begins again.
+/// The same finding twice raises the stage; the worker is told the stage, and the count starts again.
 #[test]
 fn a_stall_raises_the_stage() {
     script!(graph(vec![converging(2, 3, true)]))
@@ -189,7 +189,7 @@ fn a_stall_raises_the_stage() {
         .done();
 }
 
-/// Another finding in between is progress.
+/// A different finding in between is progress.
 #[test]
 fn another_finding_is_progress() {
     script!(graph(vec![converging(2, 2, true)]))
@@ -205,7 +205,7 @@ fn another_finding_is_progress() {
         .done();
 }
 
-/// Reaching the highest stage fails the step, and that aborts the run whatever the policy for failures says.
+/// Reaching the highest stage fails the step and aborts the run, regardless of the policy for failures.
 #[test]
 fn the_highest_stage_fails_the_step() {
     let a = converging(2, 2, true).with(|a| a.policy.effects.failed = OutcomeEffect::CONTINUE);
@@ -218,7 +218,7 @@ fn the_highest_stage_fails_the_step() {
         .done();
 }
 
-/// Where reaching it is no failure, the stage stays at the highest and the iterations go on.
+/// If reaching it is not a failure, the stage stays at the highest and the iterations continue.
 #[test]
 fn the_highest_stage_can_be_where_it_stays() {
     script!(graph(vec![converging(1, 2, false)]))
@@ -232,7 +232,7 @@ fn the_highest_stage_can_be_where_it_stays() {
         .done();
 }
 
-/// A finding without reasons or fingerprints cannot be compared, and counts for no stall.
+/// A finding without reasons or fingerprints cannot be compared, and does not count as a stall.
 #[test]
 fn a_finding_without_notes_counts_for_no_stall() {
     script!(graph(vec![converging(1, 2, true)]))
@@ -244,7 +244,7 @@ fn a_finding_without_notes_counts_for_no_stall() {
         .done();
 }
 
-/// The summary comes last; its text is kept beside the output, and its failure only leaves it out.
+/// The summary comes last; its text is kept with the output, and if it fails, it is left out.
 #[test]
 fn a_summary_that_fails_is_left_out() {
     let summed = |name: &str| {
@@ -262,7 +262,7 @@ fn a_summary_that_fails_is_left_out() {
         .done();
 }
 
-/// Only a check has a finding; a worker that claims one is refused.
+/// Only a check has a finding; a worker that reports one is refused.
 #[test]
 fn only_a_check_has_a_finding() {
     script!(graph(vec![checked("a", 2)]))
@@ -273,7 +273,7 @@ fn only_a_check_has_a_finding() {
         .done();
 }
 
-/// A check that was told to stop and found the work complete all the same has completed it.
+/// A check that was told to stop and still found the work complete completes the step.
 #[test]
 fn a_stopped_check_that_found_it_complete_has_completed_it() {
     script!(graph(vec![checked("a", 2), work("b")]))

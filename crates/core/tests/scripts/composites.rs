@@ -1,4 +1,4 @@
-//! Branch, parallel, each and loop: what is inside, and what comes out.
+//! Branch, parallel, each and loop: the steps inside, and the output.
 
 use serde_json::json;
 use skein_core::ir::{
@@ -7,7 +7,7 @@ use skein_core::ir::{
 
 use crate::support::*;
 
-/// The first arm that is true wins; a branch gives nothing.
+/// The first arm that is true is taken; a branch has no output.
 #[test]
 fn branch_the_first_true_arm_wins() {
     let end = |name: &str| work(name).with(|step| step.next = Some(to("$end")));
@@ -16,7 +16,7 @@ fn branch_the_first_true_arm_wins() {
     script!(routed(steps)).with(json!({"n": 5})).start().gives("middle", json!("m")).done();
 }
 
-/// No arm is true: the default, here the end.
+/// If no arm is true, the default is taken, here the end.
 #[test]
 fn branch_no_arm_means_the_default() {
     let steps = vec![work("a"), branch("choose", &[("$steps.a.go", "b")], "$end"), work("b")];
@@ -30,7 +30,7 @@ fn branch_an_error_in_an_arm_fails_it() {
     script!(routed(steps)).with(json!({"n": []})).start().done();
 }
 
-/// A missing `next` is the following step that nothing else routes to.
+/// A missing `next` means the following step that no other step routes to.
 #[test]
 fn route_goes_to_the_next_step_that_is_no_target() {
     let steps =
@@ -38,7 +38,7 @@ fn route_goes_to_the_next_step_that_is_no_target() {
     script!(routed(steps)).with(json!({"go": true})).start().ok("a").ok("special").done();
 }
 
-/// A cursor may come back where cycles are allowed; every execution counts against the maximum.
+/// A cursor may return to a step if cycles are allowed; every execution counts against the maximum.
 #[test]
 fn route_cycles_are_bounded_by_max_steps() {
     let steps = vec![work("a"), branch("again", &[("$input.go", "a")], "$end")];
@@ -49,7 +49,7 @@ fn route_cycles_are_bounded_by_max_steps() {
     script!(workflow).with(json!({"go": true})).start().ok("a").ok("a").done();
 }
 
-/// Retries are no executions; items and passes are.
+/// Retries are not executions; items and passes are.
 #[test]
 fn route_max_steps_counts_items_and_not_retries() {
     let every = each("every", "$input.list", EachErrorPolicy::FailFast, vec![retried(work("x"), 3)]);
@@ -64,14 +64,14 @@ fn route_max_steps_counts_items_and_not_retries() {
         .done();
 }
 
-/// The output of a routed workflow is that of the last step that succeeded and is no branch.
+/// The output of a routed workflow is that of the last successful step that is not a branch.
 #[test]
 fn route_gives_what_its_last_step_gave() {
     let steps = vec![work("a"), work("b"), branch("end", &[("$input.go", "$end")], "$end")];
     script!(routed(steps)).start().gives("a", json!(1)).gives("b", json!(2)).done();
 }
 
-/// A result that does not fit what the workflow declares fails the run.
+/// A result that does not match the declared outputs of the workflow fails the run.
 #[test]
 fn route_a_result_that_does_not_fit_fails_the_run() {
     let workflow = routed(vec![work("a")]).with(|workflow| {
@@ -81,7 +81,7 @@ fn route_a_result_that_does_not_fit_fails_the_run() {
     script!(workflow).start().gives("a", json!({"n": "x"})).done();
 }
 
-/// All lanes succeeded: an object by lane, each with what its last step gave.
+/// If all lanes succeed, the output is an object by lane, each with the output of its last step.
 #[test]
 fn parallel_gives_an_object_by_lane() {
     let lanes = vec![("l", vec![work("x"), work("x2")]), ("r", vec![work("y")])];
@@ -95,7 +95,7 @@ fn parallel_gives_an_object_by_lane() {
         .done();
 }
 
-/// The first failure stops the other lanes; the step fails with that error when all have ended.
+/// The first failure stops the other lanes; the step fails with that error when all lanes have ended.
 #[test]
 fn parallel_the_first_failure_stops_the_others() {
     let lanes = vec![("l", vec![work("x")]), ("m", vec![work("y")]), ("r", vec![gate("g", |_| {})])];
@@ -114,7 +114,7 @@ fn parallel_the_end_inside_a_lane_ends_the_lane() {
     script!(routed(steps)).start().gives("both/l/x", json!({"stop": true})).ok("both/r/y").ok("z").done();
 }
 
-/// A step inside a lane can be read after the join.
+/// A step inside a lane can be referenced after the join.
 #[test]
 fn parallel_inner_steps_are_visible_after_the_join() {
     let lanes = vec![("l", vec![work("x")]), ("r", vec![work("y")])];
@@ -122,7 +122,7 @@ fn parallel_inner_steps_are_visible_after_the_join() {
     script!(routed(steps)).start().gives("both/l/x", json!({"n": 1})).ok("both/r/y").ok("z").done();
 }
 
-/// Items start in order, so many at a time; the output is a list in the order of the items.
+/// Items start in order, up to the parallelism; the output is a list in the order of the items.
 #[test]
 fn each_starts_in_order_and_gives_in_order() {
     let body = vec![reads(work("x"), "item", "$item").with(|x| {
@@ -138,7 +138,7 @@ fn each_starts_in_order_and_gives_in_order() {
         .done();
 }
 
-/// No items: an empty list, at once.
+/// Without items, the output is an empty list, at once.
 #[test]
 fn each_of_nothing_is_an_empty_list() {
     script!(routed(vec![each("every", "$input.list", EachErrorPolicy::FailFast, vec![work("x")])]))
@@ -147,7 +147,7 @@ fn each_of_nothing_is_an_empty_list() {
         .done();
 }
 
-/// What is no list fails the step.
+/// A value that is not a list fails the step.
 #[test]
 fn each_needs_a_list() {
     script!(routed(vec![each("every", "$input.list", EachErrorPolicy::FailFast, vec![work("x")])]))
@@ -179,7 +179,7 @@ fn each_finishes_before_it_fails() {
         .done();
 }
 
-/// Collect: the step succeeds and says how each item went.
+/// Collect: the step succeeds, and its output has the result of each item.
 #[test]
 fn each_collects_how_every_item_went() {
     script!(routed(vec![each("every", "$input.list", EachErrorPolicy::Collect, vec![work("x")])]))
@@ -191,7 +191,7 @@ fn each_collects_how_every_item_went() {
         .done();
 }
 
-/// An item has its own retries; only when they are used up does the item fail.
+/// An item has its own retries; it fails only when they are used up.
 #[test]
 fn each_item_has_its_own_retries() {
     script!(routed(vec![each(
@@ -210,7 +210,7 @@ fn each_item_has_its_own_retries() {
     .done();
 }
 
-/// What was degraded in a try that failed does not degrade the run when the next try is clean.
+/// A failed try that was degraded does not degrade the run when the next try is clean.
 #[test]
 fn only_the_last_try_degrades() {
     let lanes = vec![("l", vec![on_failure(work("x"), OutcomeEffect::CONTINUE)]), ("r", vec![work("y")])];
@@ -224,7 +224,7 @@ fn only_the_last_try_degrades() {
         .done();
 }
 
-/// A visit that was stopped before it began is no visit.
+/// A visit that was stopped before it started does not count.
 #[test]
 fn a_visit_that_never_began_is_not_counted() {
     let steps = vec![work("x"), branch("again", &[("$input.go", "x")], "$end")];
@@ -233,7 +233,7 @@ fn a_visit_that_never_began_is_not_counted() {
     script!(workflow).with(json!({"go": true})).start().ok("x").grant(0).ok("x").cancel().done();
 }
 
-/// A visit that ended degraded still counts when the cursor comes back and the step then succeeds: nothing was taken back.
+/// A degraded visit still counts when the cursor returns and the step then succeeds: nothing was undone.
 #[test]
 fn every_visit_degrades() {
     let x = on_failure(work("x"), OutcomeEffect::CONTINUE);
@@ -243,7 +243,7 @@ fn every_visit_degrades() {
     script!(workflow).start().fail("x", ErrorClass::NonRetryable).gives("x", json!("done")).done();
 }
 
-/// Test first: a condition that reads a step of a pass that has not been counts as true before the first.
+/// Test first: a condition that reads a step of a pass counts as true before the first pass.
 #[test]
 fn loop_a_condition_on_what_has_not_been_is_true_at_first() {
     let again = repeat("again", "$steps.x.score < 8", LoopTest::First, 5, vec![work("x")]);
@@ -254,7 +254,7 @@ fn loop_a_condition_on_what_has_not_been_is_true_at_first() {
         .done();
 }
 
-/// Test first: a condition that is false means no pass, and null.
+/// Test first: if the condition is false, there is no pass, and the output is null.
 #[test]
 fn loop_test_first_can_mean_no_pass() {
     let again = repeat("again", "$input.go == true", LoopTest::First, 5, vec![work("x")]);
@@ -268,7 +268,7 @@ fn loop_test_after_makes_one_pass_at_least() {
     script!(routed(vec![again])).start().gives("again#1/x", json!("once")).done();
 }
 
-/// A condition that still holds after the last pass is an error.
+/// A condition that is still true after the last pass is an error.
 #[test]
 fn loop_the_cap_is_an_error() {
     let again = repeat("again", "$input.go == true", LoopTest::First, 2, vec![work("x")]);
@@ -287,14 +287,14 @@ fn loop_a_failing_pass_fails_the_loop() {
         .done();
 }
 
-/// A condition that cannot be evaluated once there is something to read fails the loop.
+/// A condition that cannot be evaluated after a pass fails the loop.
 #[test]
 fn loop_an_error_in_the_condition_fails_it() {
     let again = repeat("again", "$steps.x.score < 8", LoopTest::First, 5, vec![work("x")]);
     script!(routed(vec![again])).start().gives("again#1/x", json!({"score": "high"})).done();
 }
 
-/// Failing fast, no other item begins.
+/// With fail fast, no other item starts after a failure.
 #[test]
 fn each_failing_fast_begins_no_other_item() {
     let every = each("every", "$input.list", EachErrorPolicy::FailFast, vec![work("x")]).with(one_at_a_time);
@@ -306,15 +306,14 @@ fn each_failing_fast_begins_no_other_item() {
         .done();
 }
 
-/// A condition that cannot be evaluated fails the loop, also before its first pass.
+/// A condition that cannot be evaluated fails the loop, also before the first pass.
 #[test]
 fn loop_an_error_in_its_first_test_fails_it() {
     let again = repeat("again", "$input.n > 3", LoopTest::First, 3, vec![work("x")]);
     script!(routed(vec![again])).with(json!({"n": []})).start().done();
 }
 
-/// Items that were never begun because the run stopped make the step cancelled, even where those that were begun
-/// succeeded all the same.
+/// Items that never started because the run stopped make the step cancelled, even if the started ones succeeded.
 #[test]
 fn each_that_was_stopped_between_items_is_cancelled() {
     let every = each("every", "$input.list", EachErrorPolicy::FailFast, vec![work("x")]).with(one_at_a_time);
@@ -326,7 +325,7 @@ fn each_that_was_stopped_between_items_is_cancelled() {
         .done();
 }
 
-/// So do passes of a loop.
+/// Passes of a loop that never started have the same effect.
 #[test]
 fn loop_that_was_stopped_between_passes_is_cancelled() {
     let again = repeat("again", "$steps.x.more == true", LoopTest::First, 3, vec![work("x")]);
@@ -337,7 +336,7 @@ fn loop_that_was_stopped_between_passes_is_cancelled() {
         .done();
 }
 
-/// Where siblings drain, the items that are left are done.
+/// If siblings drain, the remaining items run.
 #[test]
 fn each_that_drains_does_the_rest() {
     let every = each("every", "$input.list", EachErrorPolicy::FailFast, vec![work("x")]).with(one_at_a_time);
@@ -357,7 +356,7 @@ fn one_at_a_time(step: &mut skein_core::ir::Step) {
     each.parallelism = Some(1);
 }
 
-/// Where an item's failure is no failure of the step, a cancel while that item drains still leaves the step unfinished.
+/// With collect, a cancel while a failed item drains still leaves the step unfinished.
 #[test]
 fn each_that_collects_is_cancelled_while_an_item_drains() {
     let body = vec![wait("w", &["paid"]), work("x")];

@@ -1,4 +1,4 @@
-//! `when`: a step that is skipped, and what its absence does.
+//! `when`: skipped steps, and the effect on their dependents.
 
 use serde_json::json;
 use skein_core::{
@@ -12,13 +12,13 @@ fn when(name: &str, condition: &str) -> skein_core::ir::Step {
     work(name).with(|step| step.when = Some(cond(condition)))
 }
 
-/// A true condition is as none.
+/// A true condition has the same effect as none.
 #[test]
 fn a_true_condition_lets_the_step_run() {
     script!(graph(vec![when("a", "$input.go == true")])).with(json!({"go": true})).start().ok("a").done();
 }
 
-/// A stage that its condition skipped satisfies what depends on it, where the format says so; its output is null.
+/// A stage skipped by its condition satisfies its dependents, if the format says so; its output is null.
 #[test]
 fn a_skipped_agent_stage_can_satisfy() {
     let skipped =
@@ -27,14 +27,14 @@ fn a_skipped_agent_stage_can_satisfy() {
     script!(graph(vec![skipped, next])).start().ok("b").done();
 }
 
-/// A gate that its condition skipped has approved nothing: what depends on it is skipped.
+/// A gate skipped by its condition has approved nothing: its dependents are skipped.
 #[test]
 fn a_skipped_gate_satisfies_nobody() {
     let skipped = gate("g", |_| {}).with(|g| g.when = Some(cond("$input.go == true")));
     script!(graph(vec![skipped, after("deploy", &["g"])])).start().done();
 }
 
-/// An error in a condition fails the step; it is never taken for false.
+/// An error in a condition fails the step; it never counts as false.
 #[test]
 fn a_condition_that_cannot_be_evaluated_fails_the_step() {
     script!(graph(vec![when("a", "$input.n > 3"), after("b", &["a"])]))
@@ -43,13 +43,13 @@ fn a_condition_that_cannot_be_evaluated_fails_the_step() {
         .done();
 }
 
-/// Null can be compared for equality; it has no place in an order.
+/// Null can be compared for equality, but not ordered.
 #[test]
 fn ordering_with_null_is_an_error() {
     script!(graph(vec![when("eq", "$input.n == 3"), when("lt", "$input.n < 3")])).start().done();
 }
 
-/// In a routed scope a skipped step lets the cursor move on where it satisfies, and ends the scope where not.
+/// In a routed scope, a skipped step lets the cursor move on if it satisfies, and ends the scope otherwise.
 #[test]
 fn a_skipped_step_in_a_route_moves_on_if_it_satisfies() {
     let skipped =
@@ -57,7 +57,7 @@ fn a_skipped_step_in_a_route_moves_on_if_it_satisfies() {
     script!(routed(vec![skipped, work("b"), when("c", "$input.go"), work("d")])).start().ok("b").done();
 }
 
-/// The condition is evaluated on arrival, when what it reads has ended.
+/// The condition is evaluated on arrival, when the steps it reads have ended.
 #[test]
 fn a_condition_reads_what_came_before() {
     let steps = vec![work("a"), after("b", &["a"]).with(|b| b.when = Some(cond("$steps.a.n > 3")))];
@@ -77,8 +77,8 @@ fn a_step_that_was_not_routed_to_is_null() {
     script!(routed(steps)).start().ok("no").ok("join").done();
 }
 
-/// Besides what it was given and its steps, a workflow can read who it is, which run this is, and a step's status and
-/// summary, in the words of its format.
+/// In addition to its inputs and its steps, a workflow can read its own name, the run, and the status and summary of a
+/// step, in the words of its format.
 #[test]
 fn a_workflow_can_read_about_itself_and_its_run() {
     let about = "${{ workflow.id }} ${{ workflow.version }} in ${{ run.id }} (${{ run.attempt }}, ${{ run.started_at }}): \
@@ -90,7 +90,7 @@ fn a_workflow_can_read_about_itself_and_its_run() {
     script!(graph(vec![work("a"), next])).start().ok("a").done();
 }
 
-/// What an agent is told is worked out when its first attempt starts.
+/// The instructions of an agent are evaluated when its first attempt starts.
 #[test]
 fn instructions_are_worked_out_at_the_start() {
     let told = work("a").with(|step| {
@@ -106,7 +106,7 @@ fn instructions_are_worked_out_at_the_start() {
         .done();
 }
 
-/// Values of the environment are worked out once, from the run and the workflow, before any step.
+/// The values of `env` are evaluated once, from the run and the workflow, before any step.
 #[test]
 fn the_environment_knows_the_run_and_the_workflow() {
     let root = |root: ReferenceRoot| Expr::reference(root, ["id"]);
@@ -126,7 +126,7 @@ fn the_environment_knows_the_run_and_the_workflow() {
     script!(workflow).start().ok("a").done();
 }
 
-/// A step that is skipped by its condition gives the defaults of its outputs.
+/// A step skipped by its condition has the declared defaults as output.
 #[test]
 fn a_skipped_step_gives_the_defaults_it_declares() {
     let a = when("a", "false").with(|step| {

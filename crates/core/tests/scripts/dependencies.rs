@@ -1,11 +1,11 @@
-//! Graphs: what lets a step arrive, and what keeps it from arriving.
+//! Graphs: conditions for the arrival of a step.
 
 use serde_json::json;
 use skein_core::ir::{ErrorClass, OutcomeEffect};
 
 use crate::support::*;
 
-/// A step arrives when the last of all it depends on has ended well.
+/// A step arrives when the last of its dependencies has succeeded.
 #[test]
 fn a_step_waits_for_all_it_depends_on() {
     let steps = vec![work("a"), work("b"), after("c", &["a", "b"])];
@@ -19,7 +19,7 @@ fn a_step_starts_as_soon_as_its_own_dependencies_allow() {
     script!(graph(steps)).start().ok("quick").ok("next").ok("slow").done();
 }
 
-/// What depends on a step that was skipped is skipped too, all the way down, and that is no failure.
+/// The dependents of a skipped step are skipped too, transitively, and that is not a failure.
 #[test]
 fn what_was_skipped_satisfies_nobody_by_itself() {
     let first = work("a").with(|a| a.when = Some(cond("$input.go")));
@@ -27,7 +27,7 @@ fn what_was_skipped_satisfies_nobody_by_itself() {
     script!(graph(steps)).start().ok("d").done();
 }
 
-/// A failure whose policy satisfies lets dependents run; the run succeeds and says that it is degraded.
+/// A failure whose effect satisfies lets dependents run; the run succeeds as degraded.
 #[test]
 fn a_failure_that_satisfies_lets_dependents_run() {
     let steps =
@@ -35,14 +35,14 @@ fn a_failure_that_satisfies_lets_dependents_run() {
     script!(graph(steps)).start().fail("a", ErrorClass::NonRetryable).ok("b").done();
 }
 
-/// Values travel along dependencies: the output of one is the input of the next.
+/// The output of one step is the input of the next.
 #[test]
 fn a_step_is_given_what_it_reads() {
     let steps = vec![work("a"), reads(after("b", &["a"]), "path", "$steps.a.path")];
     script!(graph(steps)).start().gives("a", serde_json::json!({"path": "x.txt"})).ok("b").done();
 }
 
-/// Two that end together make what waits for both ready once.
+/// Two steps that end together make their common dependent ready once.
 #[test]
 fn two_that_end_together_start_what_waits_for_both_once() {
     let c = after("c", &["v", "w"]);
@@ -53,7 +53,7 @@ fn two_that_end_together_start_what_waits_for_both_once() {
         .done();
 }
 
-/// And skip it once, where its condition is false.
+/// They skip it once if its condition is false.
 #[test]
 fn two_that_end_together_skip_what_waits_for_both_once() {
     let c = after("c", &["v", "w"]).with(|step| step.when = Some(cond("false")));

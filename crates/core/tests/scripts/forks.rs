@@ -1,4 +1,4 @@
-//! Forks: a new run begins with what another came to, and does a step and all that comes after it again.
+//! Forks: a new run starts with results of another one and reruns a step and all steps after it.
 
 use serde_json::json;
 use skein_core::{
@@ -8,7 +8,7 @@ use skein_core::{
 
 use crate::support::*;
 
-/// What comes before the step is reused with what it gave, and so is what stands beside it.
+/// Steps before the given step are reused with their outputs, and so are independent steps.
 #[test]
 fn what_does_not_come_after_the_step_is_reused() {
     let steps =
@@ -31,7 +31,7 @@ fn from_the_first_step_all_is_done_again() {
     script!(graph(steps)).start().ok("a").ok("b").fork("a").ok("a").ok("b").done();
 }
 
-/// A step that made the run fail is done again though nobody named it, and so is what comes after it.
+/// A step that failed the run is rerun even if it was not named, and so are the steps after it.
 #[test]
 fn what_made_the_run_fail_is_done_again() {
     let steps = vec![
@@ -52,14 +52,14 @@ fn what_made_the_run_fail_is_done_again() {
         .done();
 }
 
-/// A failure that the run went on after is a result like any other: it degrades the fork too.
+/// A failure after which the run continued is reused: it degrades the fork too.
 #[test]
 fn a_failure_that_was_gone_on_after_is_reused() {
     let steps = vec![on_failure(work("a"), OutcomeEffect::CONTINUE), after("b", &["a"])];
     script!(graph(steps)).start().fail("a", ErrorClass::Fatal).ok("b").fork("b").ok("b").done();
 }
 
-/// What was skipped stays skipped, by its condition or because of what it depends on.
+/// Skipped steps stay skipped, by their condition or because of a dependency.
 #[test]
 fn what_was_skipped_is_reused() {
     let never = work("never").with(|step| step.when = Some(cond("false")));
@@ -83,7 +83,7 @@ fn what_was_skipped_is_reused() {
         .done();
 }
 
-/// Of a routed scope, what was visited before the first visit of the step.
+/// In a routed scope, the visits before the first visit of the step are reused.
 #[test]
 fn a_cursor_goes_on_from_the_first_visit() {
     let steps = vec![work("a"), work("b"), branch("again", &[("$steps.b.more", "a")], "last"), work("last")];
@@ -104,14 +104,14 @@ fn a_cursor_goes_on_from_the_first_visit() {
         .done();
 }
 
-/// A cursor that never came to the step has nothing that comes before it.
+/// If the cursor never reached the step, there is no fork.
 #[test]
 fn a_step_that_was_never_visited_has_no_fork() {
     let steps = vec![branch("choose", &[("$input.n > 3", "a")], "b"), work("a"), work("b")];
     script!(routed(steps)).with(json!({"n": 1})).start().ok("b").fork("a").done();
 }
 
-/// What is inside of a composite is reused with it, so that it can be read and undone.
+/// The steps inside a composite are reused with it, so that they can be read and undone.
 #[test]
 fn what_is_inside_of_a_composite_is_reused_with_it() {
     let lanes = vec![("l", vec![undoable(work("x"))]), ("r", vec![work("y")])];
@@ -135,7 +135,7 @@ fn what_is_inside_of_a_composite_is_reused_with_it() {
         .done();
 }
 
-/// Nothing can be begun in the middle of a composite.
+/// A fork cannot start inside a composite.
 #[test]
 fn a_step_inside_of_a_composite_has_no_fork() {
     let lanes = vec![("l", vec![work("x")]), ("r", vec![work("y")])];
@@ -147,7 +147,7 @@ fn a_step_inside_of_a_composite_has_no_fork() {
         .done();
 }
 
-/// What was undone is done again.
+/// Undone steps are rerun.
 #[test]
 fn what_was_undone_is_done_again() {
     let steps = vec![work("a"), undoable(work("b")), work("c")];
@@ -163,7 +163,7 @@ fn what_was_undone_is_done_again() {
         .done();
 }
 
-/// What is reused is undone like what the run did itself.
+/// Reused steps are undone like those that the run executed itself.
 #[test]
 fn what_is_reused_can_be_undone() {
     let steps = vec![undoable(work("a")), work("b"), work("c")];
@@ -178,14 +178,14 @@ fn what_is_reused_can_be_undone() {
         .done();
 }
 
-/// A decision is taken over, with who made it; an answer to it comes too late.
+/// A decision is reused with the person who made it; another answer is refused.
 #[test]
 fn a_decision_is_reused() {
     let steps = vec![gate("ask", |_| {}), work("a")];
     script!(routed(steps)).start().approve("ask").fail("a", ErrorClass::Fatal).fork("a").ok("a").done();
 }
 
-/// Only a run that is over can be forked.
+/// Only a run that has ended can be forked.
 #[test]
 fn a_run_that_goes_on_has_no_fork() {
     script!(graph(vec![work("a"), after("b", &["a"])])).start().ok("a").fork("b").done();

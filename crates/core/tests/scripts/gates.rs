@@ -1,4 +1,4 @@
-//! Gates: who decides, what a decision does, and what its absence does.
+//! Gates: approvers, decisions and timeouts.
 
 use skein_core::{
     engine::Verdict,
@@ -12,13 +12,13 @@ fn asking(approvers: Vec<Approver>) -> Step {
     gate("g", |gate| gate.approvers = approvers)
 }
 
-/// Approved: the gate succeeds, says who decided, and what follows runs.
+/// Approved: the gate succeeds, its output names the approver, and its dependents run.
 #[test]
 fn approved_goes_on() {
     script!(routed(vec![gate("g", |_| {}), work("a")])).start().approve("g").ok("a").done();
 }
 
-/// Rejected without a route for it: the run fails, and what was completed is undone.
+/// Rejected without a route: the run fails, and completed steps are undone.
 #[test]
 fn rejected_fails_and_undoes() {
     script!(saga(vec![undoable(work("a")), gate("g", |_| {}), work("b")]))
@@ -29,7 +29,7 @@ fn rejected_fails_and_undoes() {
         .done();
 }
 
-/// Rejected with a route: the gate has succeeded, and the cursor goes there.
+/// Rejected with a route: the gate succeeds, and the cursor follows the route.
 #[test]
 fn rejected_with_a_route_goes_there() {
     let ask = gate("g", |gate| gate.on_reject = Some(to("revise")));
@@ -40,7 +40,7 @@ fn rejected_with_a_route_goes_there() {
         .done();
 }
 
-/// Approved with a route of its own goes there instead of to the next step.
+/// Approved with a route: the cursor follows it instead of going to the next step.
 #[test]
 fn approved_with_a_route_goes_there() {
     let ask = gate("g", |gate| {
@@ -50,7 +50,7 @@ fn approved_with_a_route_goes_there() {
     script!(routed(vec![ask, end("revise"), end("send")])).start().approve("g").ok("send").done();
 }
 
-/// A role suffices; someone without it is refused, and nothing changes.
+/// A role is enough; a person without it is refused, and nothing changes.
 #[test]
 fn only_a_fitting_role_may_decide() {
     script!(graph(vec![asking(vec![Approver::Role("legal".into()), Approver::User("bob".into())])]))
@@ -60,7 +60,7 @@ fn only_a_fitting_role_may_decide() {
         .done();
 }
 
-/// A name suffices too, and a role is not a name.
+/// A name is enough too, and a role is not a name.
 #[test]
 fn only_a_fitting_name_may_decide() {
     script!(graph(vec![asking(vec![Approver::User("bob".into())])]))
@@ -70,25 +70,25 @@ fn only_a_fitting_name_may_decide() {
         .done();
 }
 
-/// Nobody named means anyone.
+/// Without named approvers, anyone may decide.
 #[test]
 fn nobody_named_means_anyone() {
     script!(graph(vec![asking(Vec::new())])).start().decide("g", Verdict::Approve, "whoever", &[]).done();
 }
 
-/// A second decision is refused with who decided and when.
+/// A second decision is refused, naming the person who decided and the time.
 #[test]
 fn a_second_decision_is_refused() {
     script!(graph(vec![gate("g", |_| {}), work("a")])).start().pass(5).approve("g").reject("g").done();
 }
 
-/// A gate that was closed by a cancel takes no decision.
+/// A gate that was closed by a cancel accepts no decision.
 #[test]
 fn a_closed_gate_takes_no_decision() {
     script!(graph(vec![gate("g", |_| {})])).start().cancel().approve("g").done();
 }
 
-/// A gate holds up only what depends on it; the run waits when nothing else is at work.
+/// A gate delays only its dependents; the run waits when nothing else is running.
 #[test]
 fn a_gate_holds_up_only_what_depends_on_it() {
     script!(graph(vec![gate("g", |_| {}), after("a", &["g"]), work("b"), after("c", &["b"])]))
@@ -100,26 +100,26 @@ fn a_gate_holds_up_only_what_depends_on_it() {
         .done();
 }
 
-/// Only an approved gate satisfies: a rejected one that goes on blocks its dependents.
+/// Only an approved gate satisfies: a rejected one that continues blocks its dependents.
 #[test]
 fn a_rejected_gate_satisfies_nobody() {
     let ask = on_failure(gate("g", |_| {}), OutcomeEffect::SKIP_DEPENDENTS);
     script!(graph(vec![ask, after("a", &["g"]), work("b")])).start().reject("g").ok("b").done();
 }
 
-/// On timeout, expire: the gate has timed out and the run fails.
+/// On timeout, expire: the gate times out and the run fails.
 #[test]
 fn on_timeout_expire() {
     script!(graph(vec![gate_until("g", GateTimeout::Expire), after("a", &["g"])])).start().due().done();
 }
 
-/// On timeout, reject: as a rejection by the system.
+/// On timeout, reject: like a rejection by the system.
 #[test]
 fn on_timeout_reject() {
     script!(graph(vec![gate_until("g", GateTimeout::Reject), after("a", &["g"])])).start().due().done();
 }
 
-/// On timeout, reject, with a route for rejections: it is taken, and nothing counts as approved.
+/// On timeout, reject, with a route for rejections: the route is taken, and nothing counts as approved.
 #[test]
 fn on_timeout_reject_takes_the_route() {
     let ask = gate("g", |gate| {
@@ -132,13 +132,13 @@ fn on_timeout_reject_takes_the_route() {
         .done();
 }
 
-/// On timeout, approve: by the system, on the record.
+/// On timeout, approve: recorded as a decision of the system.
 #[test]
 fn on_timeout_approve() {
     script!(graph(vec![gate_until("g", GateTimeout::Approve), after("a", &["g"])])).start().due().done();
 }
 
-/// On timeout, cancel: the workflow that the gate belongs to is cancelled, and undone where a cancel undoes.
+/// On timeout, cancel: the workflow of the gate is cancelled, and undone if a cancel undoes.
 #[test]
 fn on_timeout_cancel() {
     script!(saga(vec![undoable(work("a")), gate_until("g", GateTimeout::Cancel)]))
@@ -149,7 +149,7 @@ fn on_timeout_cancel() {
         .done();
 }
 
-/// On timeout, a route: the gate succeeds without a decision and the cursor goes there.
+/// On timeout, a route: the gate succeeds without a decision and the cursor follows the route.
 #[test]
 fn on_timeout_go() {
     let ask = gate_until("g", GateTimeout::Go(to("remind")));
@@ -160,7 +160,7 @@ fn on_timeout_go() {
         .done();
 }
 
-/// On timeout, escalate: others are asked for as long again, and those who were asked before may not decide now.
+/// On timeout, escalate: other approvers have the same time again, and the earlier ones may no longer decide.
 #[test]
 fn on_timeout_escalate_asks_others() {
     let escalate = GateTimeout::Escalate { to: vec![Approver::User("boss".into())] };
@@ -171,7 +171,7 @@ fn on_timeout_escalate_asks_others() {
     script!(routed(vec![ask])).start().due().approve("g").decide("g", Verdict::Approve, "boss", &[]).done();
 }
 
-/// An escalation that names nobody asks the same people again, and opens the gate to nobody else.
+/// An escalation without approvers asks the same people again, and opens the gate to nobody else.
 #[test]
 fn on_timeout_escalate_without_a_target_asks_the_same_people() {
     let ask = gate("g", |gate| {
@@ -187,7 +187,7 @@ fn on_timeout_escalate_without_a_target_asks_the_same_people() {
         .done();
 }
 
-/// After an escalation an empty list of approvers is nobody: the gate takes its timeout.
+/// After an escalation, an empty list of approvers means nobody: the gate waits for its timeout.
 #[test]
 fn on_timeout_escalate_to_nobody_opens_to_nobody() {
     let ask = gate("g", |gate| {
@@ -197,14 +197,14 @@ fn on_timeout_escalate_to_nobody_opens_to_nobody() {
     script!(routed(vec![ask])).start().due().approve("g").due().done();
 }
 
-/// Escalated and still nobody: the workflow is cancelled.
+/// If nobody answers after the escalation either, the workflow is cancelled.
 #[test]
 fn on_timeout_escalate_then_cancel() {
     let ask = gate_until("g", GateTimeout::Escalate { to: vec![Approver::User("boss".into())] });
     script!(saga(vec![undoable(work("a")), ask])).start().ok("a").due().due().ok("a").done();
 }
 
-/// A gate shows what it was told to, evaluated when it opens.
+/// A gate shows its configured values, evaluated when it opens.
 #[test]
 fn a_gate_shows_values() {
     let ask = gate("g", |gate| gate.shows = vec![value("$steps.a.diff")]);
@@ -215,21 +215,21 @@ fn a_gate_shows_values() {
         .done();
 }
 
-/// A gate inside a lane belongs to the workflow: its timeout cancels that, and not only the lane.
+/// A gate inside a lane belongs to the workflow: its timeout cancels the workflow, not only the lane.
 #[test]
 fn on_timeout_cancel_inside_a_lane_cancels_the_workflow() {
     let lanes = vec![("l", vec![gate_until("g", GateTimeout::Cancel)]), ("r", vec![work("x")])];
     script!(routed(vec![parallel("both", lanes), work("z")])).start().due().stops("both/r/x").done();
 }
 
-/// A gate that expires has the effect of a timeout: where that undoes, what was completed is taken back.
+/// A gate that expires has the effect of a timeout: if that undoes, completed steps are undone.
 #[test]
 fn on_timeout_expire_can_undo() {
     let steps = vec![undoable(work("a")), gate_until("g", GateTimeout::Expire)];
     script!(saga(steps)).start().ok("a").due().ok("a").done();
 }
 
-/// Gates are never retried, whatever their policy says.
+/// Gates are never retried, regardless of their policy.
 #[test]
 fn a_gate_is_never_retried() {
     let ask = gate_until("g", GateTimeout::Expire)
@@ -237,7 +237,7 @@ fn a_gate_is_never_retried() {
     script!(graph(vec![ask])).start().due().done();
 }
 
-/// A gate whose time is up while a failed workflow drains ends, and what is still at work goes on to its end.
+/// A gate that times out while a failed workflow drains ends, and running steps finish.
 #[test]
 fn a_late_gate_cancels_nothing_that_drains() {
     let steps = vec![work("a"), gate_until("g", GateTimeout::Cancel), work("b")];
@@ -245,7 +245,8 @@ fn a_late_gate_cancels_nothing_that_drains() {
     script!(workflow).start().fail("a", ErrorClass::NonRetryable).due().ok("b").done();
 }
 
-/// Two have to approve: the first leaves it open, nobody counts twice, and the second opens it.
+/// With a quorum of two, the first approval leaves the gate open, nobody counts twice, and the second approval passes
+/// it.
 #[test]
 fn a_quorum_needs_different_people() {
     let ask = gate("g", |gate| {
@@ -261,7 +262,7 @@ fn a_quorum_needs_different_people() {
         .done();
 }
 
-/// One rejects for all, whoever approved before; also who did so themselves.
+/// One rejection is enough, whoever approved before; it may come from a person who approved.
 #[test]
 fn one_rejects_for_a_quorum() {
     let ask = gate("g", |gate| gate.quorum = 3);

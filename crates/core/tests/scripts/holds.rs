@@ -1,4 +1,4 @@
-//! Holds: steps that are kept from starting or going on.
+//! Holds: steps that are kept from starting or continuing.
 
 use skein_core::{
     engine::Verdict,
@@ -12,7 +12,7 @@ fn budget(tokens: u64, mode: BudgetMode) -> Option<Budget> {
     Some(Budget { micro_usd: None, tokens: Some(tokens), mode })
 }
 
-/// Work with an approval is held before its first attempt, and only who may releases it.
+/// Work with an approval is held before its first attempt, and only its approvers can release it.
 #[test]
 fn approval_before_the_first_attempt() {
     let a = retried(work("a"), 2).with(|a| {
@@ -28,14 +28,14 @@ fn approval_before_the_first_attempt() {
         .done();
 }
 
-/// Rejected, the step ends as rejected, without an attempt.
+/// A rejected step ends as rejected, without an attempt.
 #[test]
 fn approval_rejected_ends_the_step() {
     let a = work("a").with(|a| a.policy.approval = Some(ApprovalHold::default()));
     script!(graph(vec![a, after("b", &["a"])])).start().reject("a").done();
 }
 
-/// A spent budget of the run holds the next step until someone releases it, who grants as much again.
+/// A spent budget of the run holds the next step until a person releases it and thereby grants the same amount again.
 #[test]
 fn a_spent_run_budget_pauses() {
     let workflow = graph(vec![work("a"), retried(after("b", &["a"]), 2)])
@@ -52,7 +52,7 @@ fn a_spent_run_budget_pauses() {
         .done();
 }
 
-/// An approval renews the budget from what was spent by then, so that the same amount must be spent before it asks again.
+/// An approval renews the budget from the cost so far: the same amount must be spent before the next hold.
 #[test]
 fn an_approved_budget_asks_again_when_as_much_is_spent_again() {
     let a = retried(work("a"), 5).with(|a| a.policy.budget = budget(10, BudgetMode::Pause));
@@ -73,7 +73,7 @@ fn an_approved_budget_asks_again_when_as_much_is_spent_again() {
         .done();
 }
 
-/// An approval of the run's budget is for all of its steps: the next one is not asked for what was granted.
+/// An approval of the run's budget applies to all of its steps: the next one is not held.
 #[test]
 fn an_approved_budget_of_the_run_is_for_all_steps() {
     let workflow = graph(vec![work("a"), after("b", &["a"]), after("c", &["b"]), after("d", &["c"])])
@@ -91,7 +91,7 @@ fn an_approved_budget_of_the_run_is_for_all_steps() {
         .done();
 }
 
-/// A worker that stopped because its budget is spent is held with the same question.
+/// A worker that stops because its budget is spent is held with the same message.
 #[test]
 fn a_worker_that_stops_at_its_budget_is_held_with_the_question() {
     let a = work("a").with(|a| a.policy.budget = budget(10, BudgetMode::Pause));
@@ -104,7 +104,7 @@ fn a_worker_that_stops_at_its_budget_is_held_with_the_question() {
         .done();
 }
 
-/// A spent budget of the step holds its own retry.
+/// A spent budget of the step holds its retry.
 #[test]
 fn a_spent_step_budget_pauses() {
     let a = retried(work("a"), 3).with(|a| a.policy.budget = budget(10, BudgetMode::Pause));
@@ -118,7 +118,7 @@ fn a_spent_step_budget_pauses() {
         .done();
 }
 
-/// Mode stop: the step fails instead.
+/// Mode stop: the step fails instead of being held.
 #[test]
 fn a_spent_budget_can_stop() {
     let workflow = graph(vec![work("a"), after("b", &["a"])])
@@ -126,7 +126,7 @@ fn a_spent_budget_can_stop() {
     script!(workflow).start().spending(120).ok("a").done();
 }
 
-/// Who releases the run's pause does not lift the step's own limit: that one still stops.
+/// Releasing the run's budget does not lift the budget of the step: that one still stops.
 #[test]
 fn a_released_pause_does_not_lift_a_limit_that_stops() {
     let b = retried(after("b", &["a"]), 2).with(|b| b.policy.budget = budget(50, BudgetMode::Stop));
@@ -143,7 +143,7 @@ fn a_released_pause_does_not_lift_a_limit_that_stops() {
         .done();
 }
 
-/// Mode warn: nothing happens.
+/// Mode warn: the budget has no effect.
 #[test]
 fn a_spent_budget_can_only_warn() {
     let workflow = graph(vec![work("a"), after("b", &["a"])])
@@ -151,7 +151,7 @@ fn a_spent_budget_can_only_warn() {
     script!(workflow).start().spending(120).ok("a").ok("b").done();
 }
 
-/// A check does not ask the budget: what was paid for is looked at.
+/// A check ignores the budget: work that was paid for is checked.
 #[test]
 fn a_spent_budget_does_not_hold_a_check() {
     let workflow =
@@ -159,13 +159,13 @@ fn a_spent_budget_does_not_hold_a_check() {
     script!(workflow).start().spending(10).ok("a").ok("a").done();
 }
 
-/// A worker that says it is blocked is held for its reason until its time, and goes on by itself.
+/// A worker that reports being blocked is held with its reason until the given time, and then continues.
 #[test]
 fn quota_until_a_time() {
     script!(graph(vec![work("a")])).start().blocks("a", HoldReason::Quota, Some(60)).due().ok("a").done();
 }
 
-/// A missing secret holds until someone releases it; being blocked uses up no try.
+/// A missing secret holds the step until a person releases it; being blocked does not count as a try.
 #[test]
 fn a_secret_until_someone_releases() {
     script!(graph(vec![work("a")]))
@@ -178,7 +178,7 @@ fn a_secret_until_someone_releases() {
         .done();
 }
 
-/// A rate limit that the policy holds waits until the time that the report gives, instead of failing.
+/// A rate limit that the policy holds waits until the time in the report, instead of failing.
 #[test]
 fn a_class_can_hold_instead_of_fail() {
     let a = work("a").with(|a| a.policy.holds = [(ErrorClass::RateLimit, HoldReason::Quota)].into());
@@ -199,7 +199,7 @@ fn a_timed_hold_can_be_released_early() {
         .done();
 }
 
-/// The host can hold a step that is ready, and only one that is ready.
+/// The host can hold a ready step, and no other.
 #[test]
 fn the_host_can_hold_a_ready_step() {
     script!(graph(vec![work("a"), after("b", &["a"])]))
@@ -214,7 +214,7 @@ fn the_host_can_hold_a_ready_step() {
         .done();
 }
 
-/// A check that is blocked is held, and the check goes on, not the work.
+/// A blocked check is held, and the check is repeated, not the work.
 #[test]
 fn a_blocked_check_goes_on_with_the_check() {
     script!(graph(vec![checked("a", 2)]))
@@ -226,7 +226,7 @@ fn a_blocked_check_goes_on_with_the_check() {
         .done();
 }
 
-/// A step's own limit runs on while it is held.
+/// The timeout of a step keeps running while it is held.
 #[test]
 fn a_step_limit_runs_on_while_held() {
     let a = work("a").with(|a| {
@@ -254,7 +254,7 @@ fn an_approval_does_not_waive_the_budget() {
         .done();
 }
 
-/// A run in which a gate, a wait and a hold are open waits, and nothing less.
+/// A run in which only a gate, a wait and a hold are open is waiting.
 #[test]
 fn a_run_with_everything_open_waits() {
     let held = work("held").with(|step| step.policy.approval = Some(ApprovalHold::default()));
@@ -266,7 +266,7 @@ fn a_run_with_everything_open_waits() {
         .done();
 }
 
-/// Who may approve the start is not who may release it later: a quota is anyone's to release.
+/// The approvers of the start are not those of a later hold: anyone may release a quota hold.
 #[test]
 fn approvers_are_for_the_approval_alone() {
     let a = work("a").with(|a| {
@@ -281,7 +281,7 @@ fn approvers_are_for_the_approval_alone() {
         .done();
 }
 
-/// A quorum counts before the first attempt as it does at a gate.
+/// A quorum applies before the first attempt as it does at a gate.
 #[test]
 fn approval_by_two() {
     let approval =
@@ -300,14 +300,14 @@ fn level(role: &str, minutes: Option<u64>) -> EscalationLevel {
     EscalationLevel { approvers: vec![Approver::Role(role.into())], timeout: minutes.map(Millis::from_mins) }
 }
 
-/// What a policy denies fails before its first attempt, and is not tried again.
+/// A step that policy denies fails before its first attempt, and is not retried.
 #[test]
 fn denied_fails_with_class_governance() {
     let a = retried(work("a"), 3).with(|a| a.policy.denied = Some("the policy `p` says no".into()));
     script!(graph(vec![a, after("b", &["a"])])).start().done();
 }
 
-/// Where governance holds a step, those of its level can let it start all the same.
+/// If the step holds governance errors, the approvers of its level can let it start.
 #[test]
 fn denied_and_held_for_those_who_may_overrule() {
     let a = work("a").with(|a| {
@@ -323,7 +323,7 @@ fn denied_and_held_for_those_who_may_overrule() {
         .done();
 }
 
-/// No time releases what governance holds: others are asked, and in the end the step fails.
+/// A governance hold is never released by time: it escalates, and in the end the step fails.
 #[test]
 fn governance_climbs_and_fails() {
     let a = retried(work("a"), 3).with(|a| {
@@ -339,7 +339,7 @@ fn governance_climbs_and_fails() {
         .done();
 }
 
-/// An escalation before the first attempt is for the level's people, and a level without a time waits.
+/// An escalation before the first attempt asks the approvers of the level, and a level without a timeout waits.
 #[test]
 fn an_escalation_before_the_first_attempt() {
     let a = work("a").with(|a| {

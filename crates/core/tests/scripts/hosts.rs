@@ -1,4 +1,4 @@
-//! What the host is told and what it tells: capacity, results, publication, linked runs, quarantine.
+//! The interface to the host: capacity, results, publication, linked runs, quarantine.
 
 use skein_core::{
     engine::{AttemptEnd, Publication},
@@ -25,13 +25,13 @@ fn capacity_no_more_start_than_were_granted() {
     script!(graph(vec![work("a"), work("b"), work("c")])).grant(1).start().capacity(1).ok("b").done();
 }
 
-/// A grant of nothing starts nothing, and what was decided stays ready.
+/// A grant of zero starts nothing, and ready steps stay ready.
 #[test]
 fn capacity_nothing_granted_starts_nothing() {
     script!(graph(vec![work("a")])).grant(0).start().capacity(0).capacity(1).done();
 }
 
-/// An undo needs a worker like any other attempt, and comes before forward work of other parts.
+/// An undo needs a worker like any other attempt, and comes before forward work.
 #[test]
 fn capacity_an_undo_needs_a_worker() {
     script!(saga(vec![undoable(work("a")), work("b")]))
@@ -58,7 +58,7 @@ fn results_a_duplicate_is_refused() {
         .done();
 }
 
-/// A report for an attempt that never was is refused.
+/// A report for an unknown attempt is refused.
 #[test]
 fn results_of_an_unknown_attempt_are_refused() {
     script!(graph(vec![work("a")]))
@@ -71,25 +71,25 @@ fn results_of_an_unknown_attempt_are_refused() {
         .done();
 }
 
-/// A report that comes after the run was cancelled and closed is refused.
+/// A report after the run was cancelled and closed is refused.
 #[test]
 fn results_after_the_end_are_refused() {
     script!(graph(vec![work("a")])).start().cancel().stops("a").late("0.0.1.1.main.1").done();
 }
 
-/// What was reported as interrupted has ended: the worker's own report afterwards is late.
+/// An attempt that was reported as interrupted has ended: the worker's own report afterwards is late.
 #[test]
 fn results_of_an_interrupted_attempt_are_late() {
     script!(graph(vec![work("a")])).start().recover().late("0.0.1.1.main.1").ok("a").done();
 }
 
-/// The kind of report must fit: an undo cannot be reported for a step that was not undone.
+/// A report must match the role: an undo cannot be reported for a step that was not undone.
 #[test]
 fn results_of_an_undo_that_never_was_are_refused() {
     script!(graph(vec![undoable(work("a"))])).start().report("0.0.1.1.undo.1", AttemptEnd::Stopped).done();
 }
 
-/// Start hooks are wanted from the start, hooks of the end after it; the run closes when all is published.
+/// Start hooks are wanted from the start, and end hooks after the end; the run closes when all are published.
 #[test]
 fn publication_hooks_and_files_then_closed() {
     let workflow = graph(vec![work("a")]).with(|workflow| {
@@ -106,7 +106,7 @@ fn publication_hooks_and_files_then_closed() {
         .done();
 }
 
-/// A hook that fails never changes how the run ended.
+/// A failing hook never changes the outcome of the run.
 #[test]
 fn publication_a_failing_hook_changes_nothing() {
     let workflow = graph(vec![work("a")]).with(|workflow| workflow.hooks = vec![hook(HookTiming::Failure)]);
@@ -120,7 +120,7 @@ fn publication_a_slow_start_hook_is_waited_for() {
     script!(workflow).start().ok("a").published(Publication::Hook(0)).done();
 }
 
-/// A cancelled run calls neither hooks of success nor of failure.
+/// A cancelled run calls neither success hooks nor failure hooks.
 #[test]
 fn publication_a_cancelled_run_calls_no_hooks() {
     let workflow = graph(vec![work("a")])
@@ -128,7 +128,7 @@ fn publication_a_cancelled_run_calls_no_hooks() {
     script!(workflow).start().cancel().stops("a").done();
 }
 
-/// A run that failed and has tries left asks for a linked run, after its delay.
+/// A failed run with tries left requests a linked run, after its delay.
 #[test]
 fn run_retry_asks_for_a_linked_run() {
     script!(graph(vec![work("a")]).with(again(2)))
@@ -138,7 +138,7 @@ fn run_retry_asks_for_a_linked_run() {
         .done();
 }
 
-/// The last try asks for no other.
+/// The last try requests no linked run.
 #[test]
 fn run_retry_the_last_try_asks_for_none() {
     script!(graph(vec![work("a")]).with(again(2)))
@@ -147,7 +147,7 @@ fn run_retry_the_last_try_asks_for_none() {
         .done();
 }
 
-/// It comes after the undo: an undone run is tried again, one that could not be undone is not.
+/// The retry comes after the undo: an undone run is retried, one whose undo failed is not.
 #[test]
 fn run_retry_comes_after_the_undo() {
     script!(saga(vec![undoable(work("a")), work("b")]).with(again(3)))
@@ -158,7 +158,7 @@ fn run_retry_comes_after_the_undo() {
         .done();
 }
 
-/// What could not be undone is not run again on top of it.
+/// A run whose undo failed is not retried.
 #[test]
 fn run_retry_not_when_undo_failed() {
     script!(saga(vec![undoable(work("a")), work("b")]).with(again(3)))
@@ -169,7 +169,7 @@ fn run_retry_not_when_undo_failed() {
         .done();
 }
 
-/// A timeout asks for a linked run only where the policy says so; a success and a cancel never do.
+/// A timeout requests a linked run only if the policy says so; a success and a cancel never do.
 #[test]
 fn run_retry_not_after_a_timeout() {
     let workflow = graph(vec![work("a")])
@@ -178,7 +178,7 @@ fn run_retry_not_after_a_timeout() {
     script!(workflow).start().due().stops("a").done();
 }
 
-/// A run whose state makes no sense is set aside: it wants nothing and refuses everything.
+/// A run with an inconsistent state is quarantined: it wants nothing and refuses everything.
 #[test]
 fn quarantine_wants_nothing_and_refuses_everything() {
     script!(graph(vec![work("a"), gate("g", |_| {})]))
@@ -197,7 +197,7 @@ fn start_twice_is_refused() {
     script!(graph(vec![work("a")])).start().start().done();
 }
 
-/// The values of `env` are worked out once, when the run starts.
+/// The values of `env` are evaluated once, when the run starts.
 #[test]
 fn start_works_out_env_once() {
     let workflow = graph(vec![work("a")]).with(|workflow| {
@@ -206,7 +206,7 @@ fn start_works_out_env_once() {
     script!(workflow).with(serde_json::json!({"target": "prod"})).start().done();
 }
 
-/// A run that took too long is retried only where that is said.
+/// A run that timed out is retried only if the policy says so.
 #[test]
 fn a_run_that_took_too_long_is_retried_if_that_is_said() {
     script!(late(true)).start().due().stops("a").done();
@@ -218,7 +218,7 @@ fn a_run_that_took_too_long_is_not_retried_otherwise() {
     script!(late(false)).start().due().stops("a").done();
 }
 
-/// A workflow of a minute that may be run twice.
+/// A workflow with a timeout of one minute and two tries.
 fn late(on_timeout: bool) -> Workflow {
     graph(vec![work("a")]).with(again(2)).with(|workflow| {
         workflow.scope.timeout = Some(Millis::from_mins(1));
@@ -226,7 +226,7 @@ fn late(on_timeout: bool) -> Workflow {
     })
 }
 
-/// Names of attempts that never were are told from those that are over.
+/// Attempts that never existed are distinguished from those that have ended.
 #[test]
 fn a_report_for_an_attempt_that_never_was() {
     let twice = checked("a", 3);

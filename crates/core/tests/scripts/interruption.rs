@@ -1,4 +1,4 @@
-//! Interruption: the host died under an attempt.
+//! Interruption: the host crashed during an attempt.
 
 use skein_core::ir::{ErrorClass, OnInterrupted, Step, StepRetry, SummarySpec, WorkerSpec};
 
@@ -8,7 +8,7 @@ fn then(step: Step, policy: OnInterrupted) -> Step {
     step.with(|step| step.policy.on_interrupted = policy)
 }
 
-/// Rerun: a new attempt that is told so; no try is used up.
+/// Rerun: a new attempt in mode `rerun`; no retry is used up.
 #[test]
 fn rerun_uses_up_no_try() {
     script!(graph(vec![retried(work("a"), 2)]))
@@ -20,19 +20,19 @@ fn rerun_uses_up_no_try() {
         .done();
 }
 
-/// Resume: a new attempt that goes on with the worker's own session.
+/// Resume: a new attempt that continues the worker's own session.
 #[test]
 fn resume_tells_the_worker() {
     script!(graph(vec![then(work("a"), OnInterrupted::Resume)])).start().recover().ok("a").done();
 }
 
-/// Restore: a new attempt after the workspace was put back.
+/// Restore: a new attempt after the workspace was restored.
 #[test]
 fn restore_tells_the_host() {
     script!(graph(vec![then(work("a"), OnInterrupted::Restore)])).start().recover().ok("a").done();
 }
 
-/// Ask: the step is held, alone.
+/// Ask: only that step is held.
 #[test]
 fn ask_holds_only_that_step() {
     script!(graph(vec![then(work("a"), OnInterrupted::Ask), work("b")]))
@@ -44,7 +44,7 @@ fn ask_holds_only_that_step() {
         .done();
 }
 
-/// Fail: a failure of class interrupted, retried where that is listed.
+/// Fail: a failure of class interrupted, which is retried if that class is listed.
 #[test]
 fn fail_is_a_failure_of_its_own_class() {
     let a = then(work("a"), OnInterrupted::Fail)
@@ -52,26 +52,26 @@ fn fail_is_a_failure_of_its_own_class() {
     script!(graph(vec![a])).start().recover().due().recover().done();
 }
 
-/// The third interruption of one visit asks a person.
+/// The third interruption of one visit holds the step for a person.
 #[test]
 fn the_third_time_asks() {
     script!(graph(vec![work("a")])).start().recover().recover().recover().approve("a").ok("a").done();
 }
 
-/// A check that was interrupted is done again; its work is not.
+/// An interrupted check is repeated; its work is not.
 #[test]
 fn an_interrupted_check_is_done_again() {
     let a = then(checked("a", 2), OnInterrupted::Fail);
     script!(graph(vec![a])).start().ok("a").recover().ok("a").done();
 }
 
-/// What was being stopped counts as stopped.
+/// An attempt that was being stopped counts as stopped.
 #[test]
 fn what_was_being_stopped_has_stopped() {
     script!(graph(vec![work("a"), work("b")])).start().fail("a", ErrorClass::NonRetryable).recover().done();
 }
 
-/// What waits is not interrupted: gates, delays and holds are as they were.
+/// Waiting steps are not interrupted: gates, delays and holds stay as they were.
 #[test]
 fn what_waits_is_not_interrupted() {
     script!(graph(vec![gate("g", |_| {}), retried(work("a"), 2)]))
@@ -84,13 +84,13 @@ fn what_waits_is_not_interrupted() {
         .done();
 }
 
-/// With nothing in flight a recovery changes nothing, and a second one neither.
+/// Without attempts in flight, a recovery changes nothing, and neither does a second one.
 #[test]
 fn recovering_twice_interrupts_once() {
     script!(graph(vec![work("a")])).start().grant(0).recover().recover().capacity(1).ok("a").done();
 }
 
-/// A summary that was interrupted is made again; the work it sums up is not done again.
+/// An interrupted summary is repeated; the work it summarises is not.
 #[test]
 fn an_interrupted_summary_is_made_again() {
     let a = work("a").with(|a| {

@@ -1,4 +1,4 @@
-//! What a failure does to the rest: the tables that the four formats fill in.
+//! Effects of failures on other steps: the effect tables of the four formats.
 
 use serde_json::json;
 use skein_core::{
@@ -11,21 +11,21 @@ use skein_core::{
 
 use crate::support::*;
 
-/// AgentCore `abort`: the first failure stops everything; what runs is cancelled, what had not started is skipped.
+/// AgentCore `abort`: the first failure stops everything; running steps are cancelled, unstarted ones are skipped.
 #[test]
 fn agentcore_abort_cancels_what_runs_and_skips_the_rest() {
     let steps = vec![work("a"), work("b"), after("c", &["b"])];
     script!(graph(steps)).start().fail("a", ErrorClass::NonRetryable).stops("b").done();
 }
 
-/// AgentCore `continue`: the step is failed, what depends on it runs, and the run succeeds, degraded.
+/// AgentCore `continue`: the step fails, its dependents run, and the run succeeds as degraded.
 #[test]
 fn agentcore_continue_goes_on_and_degrades() {
     let steps = vec![on_failure(work("a"), OutcomeEffect::CONTINUE), after("b", &["a"])];
     script!(graph(steps)).start().fail("a", ErrorClass::NonRetryable).ok("b").done();
 }
 
-/// AgentCore `retry`: exhausted retries are as `abort`.
+/// AgentCore `retry`: exhausted retries have the effect of `abort`.
 #[test]
 fn agentcore_exhausted_retries_abort() {
     let steps = vec![retried(work("a"), 2), work("b")];
@@ -44,7 +44,7 @@ fn agentcore_non_retryable_is_not_retried() {
     script!(graph(vec![retried(work("a"), 5)])).start().fail("a", ErrorClass::NonRetryable).done();
 }
 
-/// AgentCore: a fatal failure aborts whatever the policy for failures is.
+/// AgentCore: a fatal failure aborts, regardless of the policy for failures.
 #[test]
 fn agentcore_fatal_aborts_under_any_policy() {
     let a = on_failure(work("a"), OutcomeEffect::CONTINUE)
@@ -52,7 +52,7 @@ fn agentcore_fatal_aborts_under_any_policy() {
     script!(graph(vec![a, after("b", &["a"])])).start().fail("a", ErrorClass::Fatal).done();
 }
 
-/// AgentCore: the words of a run that succeeded although a step failed.
+/// AgentCore: the status words of a run that succeeded although a step failed.
 #[test]
 fn agentcore_words_are_shown_beside_the_canonical_ones() {
     let workflow =
@@ -63,7 +63,8 @@ fn agentcore_words_are_shown_beside_the_canonical_ones() {
     script!(workflow).start().fail("a", ErrorClass::NonRetryable).done();
 }
 
-/// IOA: what an abort leaves unstarted stays pending in its own words, while a step skipped by its own failure is skipped.
+/// IOA: steps that an abort leaves unstarted are pending in its own words; a step skipped by its own failure is
+/// skipped.
 #[test]
 fn ioa_own_failure_and_abort_have_different_words() {
     let workflow =
@@ -76,14 +77,14 @@ fn ioa_own_failure_and_abort_have_different_words() {
     script!(workflow).start().fail("a", ErrorClass::AgentError).fail("b", ErrorClass::AgentError).done();
 }
 
-/// IOA `skip`: a step that failed is skipped, and satisfies what depends on it.
+/// IOA `skip`: a failed step counts as skipped, and satisfies its dependents.
 #[test]
 fn ioa_skip_satisfies_dependents() {
     let steps = vec![on_failure(work("a"), OutcomeEffect::SKIP), after("b", &["a"])];
     script!(graph(steps)).start().fail("a", ErrorClass::Validation).ok("b").done();
 }
 
-/// IOA `compensate`: what was completed is undone, last first; the step that failed is not.
+/// IOA `compensate`: completed steps are undone, last first; the failed step is not.
 #[test]
 fn ioa_compensate_undoes_completed_steps_only() {
     let steps =
@@ -91,7 +92,7 @@ fn ioa_compensate_undoes_completed_steps_only() {
     script!(graph(steps)).start().ok("a").ok("b").fail("c", ErrorClass::AgentError).ok("b").ok("a").done();
 }
 
-/// IOA: the step whose failure began it is undone first, where that was asked for.
+/// IOA: the failed step is undone first, if the workflow asks for it.
 #[test]
 fn ioa_compensate_can_include_the_failed_step() {
     let steps = vec![undoable(work("a")), undoing(undoable(after("b", &["a"])))];
@@ -99,7 +100,7 @@ fn ioa_compensate_can_include_the_failed_step() {
     script!(workflow).start().ok("a").fail("b", ErrorClass::AgentError).ok("b").ok("a").done();
 }
 
-/// IOA: an undo that fails, after its retries, stops the walk; the run names what was left.
+/// IOA: an undo that fails after its retries stops the walk; the run names the remaining steps.
 #[test]
 fn ioa_an_undo_that_fails_stops_the_walk() {
     let b = undoable(after("b", &["a"])).with(|b| {
@@ -118,7 +119,7 @@ fn ioa_an_undo_that_fails_stops_the_walk() {
         .done();
 }
 
-/// IOA: a governance error blocks the step until a person releases it; rejecting fails it by its policy.
+/// IOA: a governance error holds the step until a person releases it; a rejection fails it by its policy.
 #[test]
 fn ioa_governance_blocks_and_asks() {
     let a = work("a").with(|a| a.policy.holds = [(ErrorClass::Governance, HoldReason::Governance)].into());
@@ -150,7 +151,7 @@ fn swdl_continue_gives_null_and_a_required_input_fails() {
     script!(graph(steps)).start().fail("a", ErrorClass::AgentError).ok("b").done();
 }
 
-/// SWDL `skip_dependents`: only what depends on it is skipped, the rest goes on, and the run fails at the end.
+/// SWDL `skip_dependents`: only dependents are skipped, other steps continue, and the run fails at the end.
 #[test]
 fn swdl_skip_dependents_lets_the_others_finish() {
     let steps = vec![
@@ -162,7 +163,7 @@ fn swdl_skip_dependents_lets_the_others_finish() {
     script!(graph(steps)).start().fail("a", ErrorClass::AgentError).ok("c").ok("d").done();
 }
 
-/// SWDL with a global `continue` only: what is independent goes on, dependents are skipped, the run is degraded.
+/// SWDL with only a global `continue`: independent steps continue, dependents are skipped, the run is degraded.
 #[test]
 fn swdl_global_continue_skips_dependents() {
     let effect = OutcomeEffect {
@@ -175,7 +176,7 @@ fn swdl_global_continue_skips_dependents() {
     script!(graph(steps)).start().fail("a", ErrorClass::AgentError).ok("c").done();
 }
 
-/// SWDL: a missing declared output fails the stage's contract and can be tried again.
+/// SWDL: a missing declared output fails the stage's contract and can be retried.
 #[test]
 fn swdl_a_missing_output_fails_the_contract() {
     let schema =
@@ -187,7 +188,7 @@ fn swdl_a_missing_output_fails_the_contract() {
     script!(graph(vec![a])).start().gives("a", json!({})).due().gives("a", json!({"verdict": "ok"})).done();
 }
 
-/// AIP-15: a failure undoes what was completed and the run surfaces the error that began it.
+/// AIP-15: a failure undoes completed steps, and the run reports the original error.
 #[test]
 fn aip15_a_failure_undoes_and_keeps_its_error() {
     let steps = vec![undoable(work("charge")), undoable(work("ship")), work("mail")];
@@ -201,7 +202,7 @@ fn aip15_a_failure_undoes_and_keeps_its_error() {
         .done();
 }
 
-/// AIP-15: an undo that fails is told of, and the walk goes on with the others.
+/// AIP-15: an undo that fails is reported, and the walk continues with the others.
 #[test]
 fn aip15_an_undo_that_fails_does_not_stop_the_walk() {
     let steps = vec![undoable(work("a")), undoable(work("b")), work("c")];
@@ -215,7 +216,7 @@ fn aip15_an_undo_that_fails_does_not_stop_the_walk() {
         .done();
 }
 
-/// Where siblings drain, what is at work goes on to its end, retries included, and nothing new starts.
+/// If siblings drain, running steps finish, including their retries, and nothing new starts.
 #[test]
 fn draining_lets_what_is_at_work_end() {
     let steps = vec![work("a"), retried(work("b"), 2), after("c", &["b"])];
@@ -229,7 +230,7 @@ fn draining_lets_what_is_at_work_end() {
         .done();
 }
 
-/// A step that was told to stop and succeeded all the same has succeeded.
+/// A step that was told to stop and still succeeded counts as succeeded.
 #[test]
 fn a_stopped_step_that_succeeded_has_succeeded() {
     script!(graph(vec![work("a"), work("b")]))
@@ -239,7 +240,7 @@ fn a_stopped_step_that_succeeded_has_succeeded() {
         .done();
 }
 
-/// With a check still to come, it has not.
+/// With a check still pending, it does not.
 #[test]
 fn a_stopped_step_with_a_check_to_come_is_cancelled() {
     script!(graph(vec![work("a"), checked("b", 2)]))
@@ -259,7 +260,7 @@ fn the_first_failure_is_the_cause() {
         .done();
 }
 
-/// Of two failures that each skip what depends on them, the first is the run's.
+/// Of two failures that each skip their dependents, the first is that of the run.
 #[test]
 fn the_first_of_two_failures_is_the_runs() {
     let lenient = |name: &str| on_failure(work(name), OutcomeEffect::SKIP_DEPENDENTS);
@@ -270,7 +271,7 @@ fn the_first_of_two_failures_is_the_runs() {
         .done();
 }
 
-/// While siblings drain, another failure halts nothing twice.
+/// While siblings drain, another failure does not halt the instance again.
 #[test]
 fn a_second_failure_while_draining_changes_nothing() {
     let workflow = graph(vec![work("a"), work("b"), work("c")])
@@ -283,7 +284,7 @@ fn a_second_failure_while_draining_changes_nothing() {
         .done();
 }
 
-/// What is drained still has to end in time.
+/// Draining steps still have a deadline.
 #[test]
 fn what_drains_has_to_end_in_time() {
     let workflow = graph(vec![work("a"), work("b")]).with(|workflow| {
@@ -293,7 +294,7 @@ fn what_drains_has_to_end_in_time() {
     script!(workflow).start().fail("a", ErrorClass::NonRetryable).due().stops("b").done();
 }
 
-/// What is being stopped has no more time to keep.
+/// A workflow that is being stopped has no deadline any more.
 #[test]
 fn what_is_stopped_has_no_deadline_left() {
     let workflow = graph(vec![work("a"), work("b")])
@@ -301,7 +302,7 @@ fn what_is_stopped_has_no_deadline_left() {
     script!(workflow).start().fail("a", ErrorClass::NonRetryable).stops("b").done();
 }
 
-/// A step that was held before its first attempt is not at work, so it is not drained.
+/// A step that was held before its first attempt has not started, so it is not drained.
 #[test]
 fn a_step_that_was_never_released_is_not_drained() {
     let held = work("held").with(|step| step.policy.approval = Some(ApprovalHold::default()));

@@ -1,4 +1,4 @@
-//! Events, wanted worlds and views as short lines, with paths in place of numbers.
+//! Formats events, wanted work and views as short lines, with paths instead of numbers.
 
 use serde_json::{Map, Value};
 use skein_core::{
@@ -8,7 +8,7 @@ use skein_core::{
     view::{RunView, StepPaths, StepView},
 };
 
-/// A time as how long after the start of the world it is.
+/// Formats a time as the duration since the start of the script.
 pub fn time(time: Timestamp) -> String {
     Millis(u64::try_from(time.0).unwrap()).to_string()
 }
@@ -19,7 +19,7 @@ pub fn attempt(names: &StepPaths, id: AttemptId) -> String {
     format!("{}{visit} {}{iteration} {}", names.step_path(id.at), id.role.as_str(), id.attempt)
 }
 
-/// One event as its name and what it holds.
+/// Formats an event as its name and its fields.
 pub fn event(names: &StepPaths, event: &Event) -> String {
     let json = serde_json::to_value(event).unwrap();
     let Value::Object(json) = json else { return json.as_str().unwrap().to_owned() };
@@ -35,7 +35,7 @@ pub fn event(names: &StepPaths, event: &Event) -> String {
     line
 }
 
-/// What is said of a field; the most telling ones need no name.
+/// Formats a field; the most telling ones are shown without their name.
 fn field(names: &StepPaths, key: &str, value: &Value, all: &Map<String, Value>) -> Option<String> {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     Some(match key {
@@ -105,7 +105,7 @@ fn walk(names: &StepPaths, value: &Value) -> String {
     }
 }
 
-/// A step of the instance that the event is about.
+/// Returns the path of a step in the instance that the event is about.
 fn beside(names: &StepPaths, all: &Map<String, Value>, step: &Value) -> String {
     let ix = match (all.get("at"), all.get("instance")) {
         (Some(at), _) => step_at(at).0,
@@ -210,7 +210,7 @@ fn route(names: &StepPaths, value: &Value, all: &Map<String, Value>) -> String {
     }
 }
 
-/// What the world should be doing now.
+/// Formats the wanted work.
 pub fn wanted(names: &StepPaths, commands: &WantedWork) -> String {
     let mut parts = Vec::new();
     for (id, assignment) in &commands.runs {
@@ -229,7 +229,7 @@ pub fn wanted(names: &StepPaths, commands: &WantedWork) -> String {
     if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
 }
 
-/// The run without its steps, on one line.
+/// Formats the run without its steps, on one line.
 pub fn run(view: &RunView) -> String {
     let mut line = view.status.to_string();
     if view.native_status != view.status.as_str() {
@@ -260,7 +260,7 @@ pub fn run(view: &RunView) -> String {
     line
 }
 
-/// A step on one line.
+/// Formats a step on one line.
 pub fn step(view: &StepView) -> String {
     let mut line = format!("{}: {}", view.path, view.status);
     if view.native_status != view.status.as_str() {

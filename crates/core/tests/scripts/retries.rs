@@ -1,4 +1,4 @@
-//! Which failures are tried again, how often, and when.
+//! Retries: the failures that are retried, their number and their delay.
 
 use serde_json::json;
 use skein_core::{
@@ -8,7 +8,7 @@ use skein_core::{
 
 use crate::support::*;
 
-/// Attempts are counted with the first: two attempts are one retry.
+/// The number of attempts includes the first: two attempts are one retry.
 #[test]
 fn attempts_count_the_first() {
     script!(graph(vec![retried(work("a"), 2)]))
@@ -19,25 +19,25 @@ fn attempts_count_the_first() {
         .done();
 }
 
-/// Without a retry policy nothing is tried again.
+/// Without a retry policy nothing is retried.
 #[test]
 fn no_policy_means_no_retry() {
     script!(graph(vec![work("a")])).start().fail("a", ErrorClass::Transient).done();
 }
 
-/// One attempt in all is no retry: the first failure exhausts it.
+/// A limit of one attempt allows no retry: the first failure exhausts it.
 #[test]
 fn a_budget_of_one_is_exhausted_at_once() {
     script!(graph(vec![retried(work("a"), 1)])).start().fail("a", ErrorClass::Transient).done();
 }
 
-/// A class that is not in the table is not tried again, however many attempts are left.
+/// A class that is not in the table is not retried, however many attempts are left.
 #[test]
 fn a_class_that_is_not_listed_is_not_retried() {
     script!(graph(vec![retried(work("a"), 9)])).start().fail("a", ErrorClass::NonRetryable).done();
 }
 
-/// Each class has its own number, and all failures of the step count against it.
+/// Each class has its own limit, and all failures of the step count against it.
 #[test]
 fn the_class_of_the_last_failure_decides() {
     let step = work("a").with(|a| {
@@ -51,7 +51,7 @@ fn the_class_of_the_last_failure_decides() {
         .done();
 }
 
-/// An output that is not what was declared can be tried again where the table has that class.
+/// An output that does not match the declared outputs is retried if the table has that class.
 #[test]
 fn a_bad_output_is_a_failure_of_class_validation() {
     let step = work("a").with(|a| {
@@ -61,7 +61,7 @@ fn a_bad_output_is_a_failure_of_class_validation() {
     script!(graph(vec![step])).start().gives("a", json!({})).due().gives("a", json!({"n": 1})).done();
 }
 
-/// Agent errors, transient and external ones are tried again, timeouts and governance never: the last row fails.
+/// Agent errors, transient and external ones are retried, timeouts and governance errors never: the last row fails.
 #[test]
 fn only_the_listed_classes_are_retried() {
     let classes = [ErrorClass::Transient, ErrorClass::AgentError, ErrorClass::External];
@@ -76,7 +76,7 @@ fn only_the_listed_classes_are_retried() {
         .done();
 }
 
-/// A timeout of an attempt counts as an attempt and is tried again where its class is listed.
+/// A timeout of an attempt counts as an attempt and is retried if its class is listed.
 #[test]
 fn a_timeout_is_retried_where_it_is_listed() {
     let step = work("a").with(|a| {
@@ -86,7 +86,7 @@ fn a_timeout_is_retried_where_it_is_listed() {
     script!(graph(vec![step])).start().times_out("a").due().ok("a").done();
 }
 
-/// An error code that is among those never retried ends the step at once.
+/// An error code that is never retried ends the step at once.
 #[test]
 fn a_code_that_is_never_retried_ends_it() {
     let step = retried(work("a"), 3).with(|a| a.policy.retry.never = vec!["auth".into()]);
@@ -121,7 +121,7 @@ fn exponential_delays_double_up_to_the_maximum() {
         .done();
 }
 
-/// A linear delay grows by its first step each time.
+/// A linear delay grows by the initial delay each time.
 #[test]
 fn linear_delays_grow_by_the_first() {
     let backoff = Backoff {
@@ -142,7 +142,7 @@ fn linear_delays_grow_by_the_first() {
         .done();
 }
 
-/// With jitter the delay is between nothing and the whole, and the same for the same run and attempt.
+/// With jitter, the delay is between zero and the full delay, and the same for the same run and attempt.
 #[test]
 fn jitter_is_a_hash_within_the_delay() {
     let backoff = Backoff {
@@ -163,7 +163,7 @@ fn jitter_is_a_hash_within_the_delay() {
         .done();
 }
 
-/// A worker that knows when it makes sense to try again is believed, if that is later than the delay.
+/// The retry time that a worker reports is used if it is later than the delay.
 #[test]
 fn a_later_retry_at_wins() {
     script!(graph(vec![retried(work("a"), 3)]))
@@ -176,7 +176,7 @@ fn a_later_retry_at_wins() {
         .done();
 }
 
-/// Nothing is tried again before its time; an early wake-up does nothing.
+/// Nothing is retried before its time; an early wake-up has no effect.
 #[test]
 fn an_early_wake_does_nothing() {
     let step = retried(work("a"), 2).with(|a| a.policy.retry.backoff = seconds(10));
@@ -191,13 +191,13 @@ fn an_early_wake_does_nothing() {
         .done();
 }
 
-/// A worker that stops without being told to has failed, transiently.
+/// A worker that stops without being told to has failed with class transient.
 #[test]
 fn stopping_unasked_is_a_transient_failure() {
     script!(graph(vec![retried(work("a"), 2)])).start().stops("a").due().stops("a").done();
 }
 
-/// Inputs are evaluated once for a visit: a retry is given the same.
+/// Inputs are evaluated once per visit: a retry has the same inputs.
 #[test]
 fn a_retry_is_given_the_same_inputs() {
     let step = reads(retried(work("a"), 2), "n", "$input.n");
@@ -210,14 +210,14 @@ fn a_retry_is_given_the_same_inputs() {
         .done();
 }
 
-/// An input that cannot be evaluated or is missing fails the step without an attempt, and is not tried again.
+/// An input that cannot be evaluated or is missing fails the step without an attempt and without a retry.
 #[test]
 fn a_missing_input_fails_without_an_attempt() {
     let step = reads(retried(work("a"), 3), "n", "$input.n").with(|a| a.inputs[0].required = true);
     script!(graph(vec![step])).start().done();
 }
 
-/// An input that does not fit its schema fails the step before it starts.
+/// An input that does not match its schema fails the step before it starts.
 #[test]
 fn an_input_of_the_wrong_type_fails_without_an_attempt() {
     let step = reads(work("a"), "n", "$input.n")

@@ -1,4 +1,4 @@
-//! A script: a workflow, what is said to it one after another, and what came of each.
+//! A script: a workflow, a sequence of inputs, and the result of each.
 
 use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 
@@ -18,7 +18,7 @@ use skein_core::{
 
 use crate::{print, snapshot, support::Others};
 
-/// A script that is named after the test it is in.
+/// Creates a script that is named after the test it is in.
 macro_rules! script {
     ($workflow:expr) => {
         script!($workflow, $crate::support::library(Vec::new()))
@@ -33,7 +33,7 @@ pub struct Script {
     name: String,
     plan: Plan,
     state: RunState,
-    /// The same state, made from the events alone.
+    /// The same state, folded from the events alone.
     replayed: RunState,
     records: Vec<JournalRecord>,
     timeline: Timeline,
@@ -52,7 +52,7 @@ impl Script {
         let (area, rule) = (parts[1], parts[2]);
         let checked = check_workflow(Arc::new(workflow), library);
         let definition = checked.definition.unwrap_or_else(|| panic!("{:#?}", checked.problems));
-        // Parameters come later, if at all.
+        // Parameters are bound later, if at all.
         let plan = Plan { hash: definition.hash(), parameters: Arc::new(json!({})), definition };
         Script {
             name: format!("{area}/{rule}"),
@@ -75,19 +75,19 @@ impl Script {
         self
     }
 
-    /// How many workers each of the following stimuli may start.
+    /// Sets the number of workers that each of the following inputs may start.
     pub fn grant(mut self, grant: u32) -> Script {
         self.grant = grant;
         self
     }
 
-    /// What the next report says was spent.
+    /// Sets the cost in the next report.
     pub fn spending(mut self, tokens: u64) -> Script {
         self.cost = Cost { tokens, micro_usd: None };
         self
     }
 
-    /// Time passes, and nobody says so.
+    /// Lets time pass without an input.
     pub fn pass(mut self, seconds: u64) -> Script {
         self.now = self.now.saturating_add(Millis::from_secs(seconds));
         self
@@ -118,7 +118,7 @@ impl Script {
         self
     }
 
-    /// What is wanted, and what has changed in the view.
+    /// Writes the wanted work and the changes in the view.
     fn look(&mut self) {
         let view = view_run(&self.plan, &self.state);
         let names = StepPaths::from_state(&self.plan.definition, &self.state);
@@ -150,7 +150,7 @@ impl Script {
         self.say("start", RunInput::Start(Box::new(start)))
     }
 
-    /// A new run that begins with what this one came to before a step.
+    /// Starts a new run with the results of this one up to a step.
     pub fn fork(mut self, from: &str) -> Script {
         let mut past = ReusableResults::new(self.plan.clone());
         past.read_batch(&JournalBatch::new(0, ContentHash::ZERO, self.records.clone())).unwrap();
@@ -190,7 +190,7 @@ impl Script {
         *found.next().unwrap_or_else(|| panic!("nothing of {path} is in flight\n{}", self.text))
     }
 
-    /// The attempt in flight of a step ends.
+    /// Ends the attempt in flight of a step.
     pub fn end(mut self, path: &str, what: &str, end: AttemptEnd) -> Script {
         let attempt = self.attempt(path);
         let report = AttemptReport::new(end, std::mem::take(&mut self.cost));
@@ -241,7 +241,7 @@ impl Script {
         self.finds(path, CheckFinding::Incomplete, &[])
     }
 
-    /// A report for an attempt that is named, whether it is in flight or not.
+    /// Sends a report for a named attempt, in flight or not.
     pub fn report(self, attempt: &str, end: AttemptEnd) -> Script {
         let report = AttemptReport::new(end, Cost::default());
         let id = attempt.parse().unwrap();
@@ -252,7 +252,7 @@ impl Script {
         self.report(attempt, AttemptEnd::Succeeded { output: Arc::new(json!("late")) })
     }
 
-    /// The last opening of a step.
+    /// Returns the last waitpoint of a step.
     fn opening(&self, path: &str) -> Waitpoint {
         let at = self.at(path);
         let found = (0..).zip(&self.state.openings).filter(|(_, opening)| opening.at == at).last();
@@ -298,7 +298,7 @@ impl Script {
         self.say("wake", RunInput::Wake)
     }
 
-    /// The time passes until the next thing is due.
+    /// Advances the time to the next deadline and wakes the run.
     pub fn due(mut self) -> Script {
         let due = wanted(&self.state).wake;
         self.now = due.unwrap_or_else(|| panic!("nothing is due\n{}", self.text));
@@ -343,7 +343,7 @@ impl Script {
         snapshot::compare(&self.name, &self.text);
     }
 
-    /// The journal of this run is one that a driver takes.
+    /// Checks that a driver can replay the journal of this run.
     fn through_the_driver(&self) {
         let batch = JournalBatch::new(0, ContentHash::ZERO, self.records.clone());
         let mut driver = Driver::replay(self.plan.clone(), [&batch]).unwrap();

@@ -1,4 +1,4 @@
-//! What cannot be merged, and the step that settles it.
+//! Merge conflicts, and the step that resolves them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use skein_core::{
 
 use crate::{script::Script, support::*};
 
-/// Work in a tree of its own, whose conflicts `settle` settles.
+/// Work in a worktree of its own, whose conflicts the step `settle` resolves.
 fn apart(step: Step) -> Step {
     step.with(|step| {
         the_work(step).isolation.worktree = true;
@@ -18,7 +18,7 @@ fn apart(step: Step) -> Step {
     })
 }
 
-/// It is done, and does not fit.
+/// Ends an attempt whose work is done but cannot be merged.
 fn conflict(script: Script, path: &str) -> Script {
     let end = AttemptEnd::Unmerged { output: Arc::new(json!({"x": 1})), message: "`f` does not fit".into() };
     script.end(path, "does not fit", end)
@@ -33,27 +33,28 @@ fn settle() -> Step {
     after("settle", &["a", "b"])
 }
 
-/// It runs once all who name it have ended. Then what waits goes on as if all had succeeded, with what they gave.
+/// The resolver runs when all steps that name it have ended. Then dependents continue as if all had succeeded, with
+/// their outputs.
 #[test]
 fn a_conflict_that_is_settled_is_no_failure() {
     let script = script!(graph(two(settle()))).start();
     conflict(script, "b").ok("a").ok("settle").ok("last").done();
 }
 
-/// Without a conflict it is skipped, and nobody who waits for it minds.
+/// Without a conflict the resolver is skipped, and its dependents run.
 #[test]
 fn without_a_conflict_nothing_is_settled() {
     script!(graph(two(settle()))).start().ok("b").ok("a").ok("last").done();
 }
 
-/// One settles all there is, once.
+/// The resolver runs once for all conflicts.
 #[test]
 fn two_conflicts_are_settled_together() {
     let script = script!(graph(two(settle()))).start();
     conflict(conflict(script, "a"), "b").ok("settle").ok("last").done();
 }
 
-/// Then the run fails as it would have without it, and both are named.
+/// If the resolver fails, the run fails as it would have without it, and the error names both steps.
 #[test]
 fn who_cannot_settle_it_fails_for_both() {
     let lenient = on_failure(settle(), OutcomeEffect::CONTINUE);
@@ -61,7 +62,8 @@ fn who_cannot_settle_it_fails_for_both() {
     conflict(script, "b").fail("settle", ErrorClass::NonRetryable).done();
 }
 
-/// Any other failure goes the usual way, a code that only looks the same included. What settles does not wait for a success.
+/// Other failures are not resolved, including one that only reports the same code. The resolver does not require its
+/// dependencies to succeed.
 #[test]
 fn other_failures_are_not_settled() {
     let mut steps = two(settle());
@@ -70,21 +72,21 @@ fn other_failures_are_not_settled() {
     script.fails("a", ErrorClass::NonRetryable, Some("merge_conflict"), None).ok("b").done();
 }
 
-/// A condition of its own that is false leaves the conflict as it is.
+/// If the condition of the resolver is false, the conflict remains.
 #[test]
 fn a_conflict_that_nobody_looks_at_is_a_failure() {
     let shy = settle().with(|step| step.when = Some(cond("false")));
     conflict(script!(graph(two(shy))).start().ok("a"), "b").done();
 }
 
-/// Where the cursor is, it comes right after.
+/// In a routed scope, the resolver is the next step of the cursor.
 #[test]
 fn a_cursor_goes_by_who_settles() {
     let steps = || vec![apart(work("a")), work("settle"), work("last")];
     conflict(script!(routed(steps())).start(), "a").ok("settle").ok("last").done();
 }
 
-/// What was done and could not be merged is undone like what succeeded.
+/// A step whose conflict was resolved is undone like one that succeeded.
 #[test]
 fn what_was_settled_is_undone_too() {
     let steps = vec![undoable(apart(work("a"))), undoable(work("settle")), undoing(work("last"))];

@@ -1,4 +1,4 @@
-//! Snapshots: a text is what it was when someone last looked at it.
+//! Snapshots: a text must equal the version that was last reviewed.
 
 use std::{env, fs, path::PathBuf};
 
@@ -6,7 +6,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/scripts")
 }
 
-/// Compares a text with the snapshot of this name, or writes it if that was asked for.
+/// Compares a text with the snapshot of this name, or writes it if `UPDATE_SNAPSHOTS` is set.
 pub fn compare(name: &str, text: &str) {
     let path = folder().join(format!("{name}.snap"));
     let old = fs::read_to_string(&path).ok();
@@ -25,7 +25,7 @@ pub fn compare(name: &str, text: &str) {
     panic!("{name} differs at line {}:\n--- was\n{}\n--- is\n{}", line + 1, near(&old), near(text));
 }
 
-/// A snapshot without a script shows a rule that nothing checks.
+/// A snapshot without a script would document a rule that nothing checks.
 #[test]
 fn every_snapshot_has_its_script() {
     for area in fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()) {

@@ -1,4 +1,4 @@
-//! Small workflows, and the tables of policies that each format fills in.
+//! Small workflows, and the policy tables of each format.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -45,7 +45,7 @@ pub fn work(name: &str) -> Step {
     Step::new(id(name), StepKindSpec::Work(Box::new(WorkSpec::new(tool("t")))))
 }
 
-/// Work in a graph that waits for these.
+/// Work in a graph with these dependencies.
 pub fn after(name: &str, dependencies: &[&str]) -> Step {
     Step { after: dependencies.iter().map(|name| id(name)).collect(), ..work(name) }
 }
@@ -86,7 +86,7 @@ pub fn the_check(step: &mut Step) -> &mut CompletionCheck {
     the_work(step).check.as_mut().unwrap()
 }
 
-/// The same number of attempts for every class that is worth another, a second apart.
+/// Allows the same number of attempts for every retryable class, one second apart.
 pub fn retried(step: Step, attempts: u32) -> Step {
     let classes = [ErrorClass::Transient, ErrorClass::RateLimit, ErrorClass::Network, ErrorClass::Service];
     step.with(|step| step.policy.retry = StepRetry::for_classes(&classes, attempts, seconds(1)))
@@ -98,7 +98,7 @@ pub fn seconds(n: u64) -> Backoff {
     Backoff { initial: length, growth: BackoffGrowth::Constant, max: length, jitter: false }
 }
 
-/// A step that can be undone, its undo given what it gave.
+/// A step with an undo, which is given the output of the step.
 pub fn undoable(step: Step) -> Step {
     let name = step.id.to_string();
     step.with(|step| {
@@ -117,7 +117,7 @@ pub fn undoable(step: Step) -> Step {
     })
 }
 
-/// Every failure of the step has this effect.
+/// Gives every failure of the step this effect.
 pub fn on_failure(step: Step, effect: OutcomeEffect) -> Step {
     step.with(|step| {
         let effects = &mut step.policy.effects;
@@ -126,7 +126,7 @@ pub fn on_failure(step: Step, effect: OutcomeEffect) -> Step {
     })
 }
 
-/// As AIP-15 has it: any failure undoes what was completed.
+/// As in AIP-15: any failure undoes completed steps.
 pub fn undoing(step: Step) -> Step {
     on_failure(step, OutcomeEffect::UNDO)
 }
@@ -151,7 +151,7 @@ pub fn gate(name: &str, change: impl FnOnce(&mut GateSpec)) -> Step {
     Step::new(id(name), StepKindSpec::Gate(Box::new(gate.with(change))))
 }
 
-/// A gate with a minute and something to do after it.
+/// A gate with a timeout of one minute and this action on timeout.
 pub fn gate_until(name: &str, on_timeout: GateTimeout) -> Step {
     gate(name, |gate| (gate.timeout, gate.on_timeout) = (Some(Millis::from_mins(1)), on_timeout))
 }
@@ -180,7 +180,7 @@ pub fn parallel(name: &str, lanes: Vec<(&str, Vec<Step>)>) -> Step {
     )
 }
 
-/// Two at a time.
+/// An each with a parallelism of two.
 pub fn each(name: &str, over: &str, errors: EachErrorPolicy, steps: Vec<Step>) -> Step {
     let (over, scope) = (value(over), Arc::new(route(steps)));
     Step::new(id(name), StepKindSpec::Each(Box::new(EachSpec { over, parallelism: Some(2), errors, scope })))

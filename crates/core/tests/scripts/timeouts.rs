@@ -12,7 +12,7 @@ fn limited(step: skein_core::ir::Step, per: TimeoutScope) -> skein_core::ir::Ste
     step.with(|step| (step.policy.timeout, step.policy.timeout_per) = (Some(Millis::from_secs(10)), per))
 }
 
-/// The limit of an attempt is the host's to measure; each attempt has the whole of it.
+/// The host measures the time limit of an attempt; each attempt has the full limit.
 #[test]
 fn an_attempt_limit_is_told_to_the_host() {
     let step = limited(work("a"), TimeoutScope::Attempt).with(|a| {
@@ -21,14 +21,15 @@ fn an_attempt_limit_is_told_to_the_host() {
     script!(graph(vec![step])).start().pass(10).times_out("a").due().ok("a").done();
 }
 
-/// A step's own limit covers all attempts and delays; when it is due, what runs is stopped and nothing is retried.
+/// The timeout of a step covers all attempts and delays; when it expires, running attempts are stopped and nothing is
+/// retried.
 #[test]
 fn a_step_limit_covers_everything() {
     let step = limited(retried(work("a"), 9), TimeoutScope::Step);
     script!(graph(vec![step])).start().pass(5).fail("a", ErrorClass::Transient).due().due().stops("a").done();
 }
 
-/// A step's own limit ends a delay before a retry at once.
+/// The timeout of a step ends a retry delay at once.
 #[test]
 fn a_step_limit_ends_a_delay() {
     let step =
@@ -36,13 +37,13 @@ fn a_step_limit_ends_a_delay() {
     script!(graph(vec![step])).start().fail("a", ErrorClass::Transient).due().done();
 }
 
-/// A success that comes while the step is stopped for its time is too late.
+/// A success that arrives while the step is being stopped for its timeout is too late.
 #[test]
 fn a_success_after_the_step_limit_is_too_late() {
     script!(graph(vec![limited(work("a"), TimeoutScope::Step)])).start().due().ok("a").done();
 }
 
-/// The check has its own limit; a check that times out is a failure of the step's work.
+/// The check has its own timeout; a check that times out is a failure of the step.
 #[test]
 fn a_check_has_its_own_limit() {
     let step = checked("a", 3).with(|a| {
@@ -52,7 +53,7 @@ fn a_check_has_its_own_limit() {
     script!(graph(vec![step])).start().ok("a").times_out("a").due().ok("a").ok("a").done();
 }
 
-/// When the workflow's time is up, what runs is stopped, what waits is skipped, and the run has timed out.
+/// When the workflow times out, running steps are stopped, waiting ones are skipped, and the run ends as timed out.
 #[test]
 fn a_workflow_that_takes_too_long_times_out() {
     let workflow = graph(vec![work("a"), after("b", &["a"])])
@@ -60,7 +61,7 @@ fn a_workflow_that_takes_too_long_times_out() {
     script!(workflow).start().due().stops("a").done();
 }
 
-/// The timeout wins over a failure that comes after it.
+/// The timeout takes precedence over a failure that comes after it.
 #[test]
 fn a_failure_after_the_timeout_does_not_count() {
     let workflow = graph(vec![work("a"), work("b")])
@@ -68,7 +69,7 @@ fn a_failure_after_the_timeout_does_not_count() {
     script!(workflow).start().due().fail("a", ErrorClass::Fatal).stops("b").done();
 }
 
-/// Time spent waiting for a person counts against the workflow's time.
+/// Time spent waiting for a person counts against the timeout of the workflow.
 #[test]
 fn waiting_counts_against_the_workflow() {
     let workflow = routed(vec![gate("g", |_| {}), work("a")])
@@ -76,7 +77,7 @@ fn waiting_counts_against_the_workflow() {
     script!(workflow).start().due().done();
 }
 
-/// A composite's limit stops what is inside and fails the composite.
+/// The timeout of a composite stops everything inside and fails the composite.
 #[test]
 fn a_composite_has_a_limit_for_all_inside() {
     let both = parallel("both", vec![("l", vec![work("x")]), ("r", vec![work("y"), work("z")])]);
@@ -84,7 +85,7 @@ fn a_composite_has_a_limit_for_all_inside() {
     script!(routed(vec![both])).start().due().stops("both/l/x").stops("both/r/y").done();
 }
 
-/// A workflow that is undone has no limit any more: its time was for going forward.
+/// A workflow that is being undone has no deadline: its timeout covers forward work only.
 #[test]
 fn the_workflow_limit_does_not_touch_an_undo() {
     let workflow = saga(vec![undoable(work("a")), work("b")])
@@ -92,14 +93,14 @@ fn the_workflow_limit_does_not_touch_an_undo() {
     script!(workflow).start().ok("a").fail("b", ErrorClass::Fatal).pass(60).wake().ok("a").done();
 }
 
-/// The undo has the limit that it declares.
+/// The undo has the timeout that it declares.
 #[test]
 fn an_undo_has_its_own_limit() {
     let step = undoable(work("a")).with(|a| a.undo.as_mut().unwrap().timeout = Some(Millis::from_secs(7)));
     script!(saga(vec![step, work("b")])).start().ok("a").fail("b", ErrorClass::Fatal).times_out("a").done();
 }
 
-/// Where a timeout undoes, what was completed is taken back when nothing runs any more.
+/// If a timeout undoes, completed steps are undone when nothing is running any more.
 #[test]
 fn a_timeout_can_undo() {
     let workflow = saga(vec![undoable(work("a")), work("b")])
@@ -107,7 +108,7 @@ fn a_timeout_can_undo() {
     script!(workflow).start().ok("a").due().stops("b").ok("a").done();
 }
 
-/// A composite's timeout per attempt begins anew with each try; one per step does not.
+/// A composite's timeout per attempt starts again with each try; one per step does not.
 #[test]
 fn a_composite_has_its_time_again_when_it_is_tried_again() {
     let both = |name: &str, per| {
@@ -135,7 +136,7 @@ fn a_composite_has_its_time_again_when_it_is_tried_again() {
         .done();
 }
 
-/// A composite whose try took too long is tried again, if its policy retries timeouts.
+/// A composite whose try timed out is retried, if its policy retries timeouts.
 #[test]
 fn a_composite_that_took_too_long_is_tried_again() {
     let lanes = vec![("l", vec![work("x")]), ("r", vec![work("y")])];
@@ -154,7 +155,7 @@ fn a_composite_that_took_too_long_is_tried_again() {
         .done();
 }
 
-/// What a timeout does is a row of its own in the table of effects.
+/// The effect of a timeout is a row of its own in the effect table.
 #[test]
 fn a_timeout_can_mean_something_else_than_a_failure() {
     let lenient =
@@ -166,7 +167,7 @@ fn a_timeout_can_mean_something_else_than_a_failure() {
         .done();
 }
 
-/// And a plain failure is not a timeout.
+/// An ordinary failure does not have the effect of a timeout.
 #[test]
 fn a_failure_can_mean_something_else_than_a_timeout() {
     let strict = work("a").with(|step| step.policy.effects.failed = OutcomeEffect::CONTINUE);
@@ -177,7 +178,7 @@ fn a_failure_can_mean_something_else_than_a_timeout() {
         .done();
 }
 
-/// The undo of a composite has a time of its own, which is not the composite's.
+/// The undo of a composite has its own timeout, not that of the composite.
 #[test]
 fn the_undo_of_a_call_has_its_own_limit() {
     let child = undoable(call("child", "other"))
@@ -190,7 +191,7 @@ fn the_undo_of_a_call_has_its_own_limit() {
         .done();
 }
 
-/// A step whose whole time is up is not tried again, whatever its policy says of timeouts.
+/// A step whose whole timeout expired is not retried, whatever its policy says about timeouts.
 #[test]
 fn a_step_whose_time_is_up_is_not_tried_again() {
     let slow = limited(work("a"), TimeoutScope::Step)
@@ -198,13 +199,13 @@ fn a_step_whose_time_is_up_is_not_tried_again() {
     script!(graph(vec![slow])).start().due().stops("a").done();
 }
 
-/// While a step is being stopped its time means nothing.
+/// While a step is being stopped, its timeout has no effect.
 #[test]
 fn a_timeout_while_a_step_is_being_stopped_changes_nothing() {
     script!(graph(vec![limited(work("a"), TimeoutScope::Step)])).start().cancel().due().stops("a").done();
 }
 
-/// A composite whose whole time is up is not tried again either.
+/// A composite whose whole timeout expired is not retried either.
 #[test]
 fn a_composite_whose_time_is_up_is_not_tried_again() {
     let lanes = vec![("l", vec![work("x")]), ("r", vec![work("y")])];

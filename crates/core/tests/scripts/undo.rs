@@ -1,4 +1,4 @@
-//! Undo: what is taken back, in which order, and what happens when that fails.
+//! Undo: the undone steps, their order, and failing undos.
 
 use serde_json::json;
 use skein_core::{
@@ -14,7 +14,7 @@ use skein_core::{
 
 use crate::support::*;
 
-/// The last completed is undone first, one after another, each given what its step gave.
+/// The last completed step is undone first, one after another, each given the output of its step.
 #[test]
 fn the_last_completed_is_undone_first() {
     let steps = vec![undoable(work("a")), undoable(work("b")), work("c")];
@@ -28,34 +28,34 @@ fn the_last_completed_is_undone_first() {
         .done();
 }
 
-/// With parallel steps the order is that of completion, not of declaration.
+/// Parallel steps are undone by the order of completion, not of declaration.
 #[test]
 fn parallel_steps_are_undone_by_completion() {
     let steps = vec![undoable(work("a")), undoable(work("b")), undoing(after("c", &["a", "b"]))];
     script!(graph(steps)).start().ok("b").ok("a").fail("c", ErrorClass::NonRetryable).ok("a").ok("b").done();
 }
 
-/// A step without an undo is passed over.
+/// A step without an undo is skipped by the walk.
 #[test]
 fn a_step_without_an_undo_is_left_alone() {
     let steps = vec![undoable(work("a")), work("b"), work("c")];
     script!(saga(steps)).start().ok("a").ok("b").fail("c", ErrorClass::NonRetryable).ok("a").done();
 }
 
-/// With nothing to undo the run has simply failed.
+/// Without anything to undo, the run simply fails.
 #[test]
 fn nothing_to_undo_is_a_plain_failure() {
     script!(saga(vec![undoable(work("a"))])).start().fail("a", ErrorClass::NonRetryable).done();
 }
 
-/// Undo begins only when nothing is at work; what succeeded meanwhile is undone too, what was cut off is listed.
+/// Undo starts only when nothing is running; steps that succeeded meanwhile are undone too, stopped ones are listed.
 #[test]
 fn undo_waits_until_nothing_runs() {
     let steps = vec![undoing(work("a")), undoable(work("b")), undoable(work("c"))];
     script!(graph(steps)).start().fail("a", ErrorClass::NonRetryable).ok("b").stops("c").ok("b").done();
 }
 
-/// Every lane's completed steps are undone, by the workflow around them.
+/// The completed steps of every lane are undone by the workflow around them.
 #[test]
 fn lanes_are_undone_by_their_workflow() {
     let both = parallel("both", vec![("l", vec![undoable(work("x"))]), ("r", vec![undoable(work("y"))])]);
@@ -69,7 +69,7 @@ fn lanes_are_undone_by_their_workflow() {
         .done();
 }
 
-/// A lane that fails stops the others, fails the step, and the workflow undoes what both had completed.
+/// A failing lane stops the others and fails the step, and the workflow undoes the completed steps of both.
 #[test]
 fn a_failing_lane_has_the_others_undone() {
     let lanes =
@@ -85,7 +85,7 @@ fn a_failing_lane_has_the_others_undone() {
         .done();
 }
 
-/// Each completed item is undone, the latest first.
+/// Each completed item is undone, last first.
 #[test]
 fn items_are_undone_latest_first() {
     let every = each("every", "$input.list", EachErrorPolicy::FailFast, vec![undoable(work("x"))]);
@@ -100,7 +100,7 @@ fn items_are_undone_latest_first() {
         .done();
 }
 
-/// Each pass of a loop is undone, the latest first.
+/// Each pass of a loop is undone, last first.
 #[test]
 fn passes_are_undone_latest_first() {
     let again = repeat("again", "$steps.x.more == true", LoopTest::After, 5, vec![undoable(work("x"))]);
@@ -128,7 +128,7 @@ fn a_failing_call_undoes_itself() {
         .done();
 }
 
-/// A call that succeeded is undone by its own undo, never by what is inside it.
+/// A completed call with its own undo is undone by that undo, never by the undos of the steps inside it.
 #[test]
 fn a_completed_call_is_undone_as_one_step() {
     let others = library(vec![("sub", saga(vec![undoable(work("x"))]))]);
@@ -140,7 +140,7 @@ fn a_completed_call_is_undone_as_one_step() {
         .done();
 }
 
-/// Before a composite is tried again, what its failed try completed is undone.
+/// Before a composite is retried, the completed steps of its failed try are undone.
 #[test]
 fn a_retried_composite_is_undone_first() {
     let lanes = vec![("l", vec![undoable(work("x"))]), ("r", vec![work("y")])];
@@ -156,7 +156,7 @@ fn a_retried_composite_is_undone_first() {
         .done();
 }
 
-/// A call that is tried again has undone itself, and begins anew.
+/// A call that is retried has undone itself and starts again.
 #[test]
 fn a_retried_call_begins_anew() {
     let others = library(vec![("sub", saga(vec![undoable(work("x")), work("y")]))]);
@@ -171,7 +171,7 @@ fn a_retried_call_begins_anew() {
         .done();
 }
 
-/// An undo is tried again as it says.
+/// An undo is retried by its own policy.
 #[test]
 fn an_undo_is_retried_as_it_says() {
     let a = undoable(work("a")).with(|a| {
@@ -187,7 +187,7 @@ fn an_undo_is_retried_as_it_says() {
         .done();
 }
 
-/// What a run could not undo can be tried again on request; nothing that was undone is undone twice.
+/// Undos that failed can be retried on request; nothing is undone twice.
 #[test]
 fn what_could_not_be_undone_can_be_tried_again() {
     let steps = vec![undoable(work("a")), undoable(work("b")), work("c")];
@@ -204,7 +204,7 @@ fn what_could_not_be_undone_can_be_tried_again() {
         .done();
 }
 
-/// After a walk that stopped, the request takes up the rest.
+/// After a walk that stopped, a request undoes the remaining steps.
 #[test]
 fn a_stopped_walk_is_taken_up_where_it_stopped() {
     let steps = vec![undoable(work("a")), undoable(work("b")), work("c")];
@@ -221,7 +221,7 @@ fn a_stopped_walk_is_taken_up_where_it_stopped() {
         .done();
 }
 
-/// Every visit of a step that was visited again is undone, the last first, each given what it gave.
+/// Every visit of a step is undone, last first, each given the output of that visit.
 #[test]
 fn each_visit_is_undone() {
     let steps = vec![undoable(work("a")), branch("more", &[("$steps.a.more == true", "a")], "z"), work("z")];
@@ -239,7 +239,7 @@ fn each_visit_is_undone() {
         .done();
 }
 
-/// An undo that the host died under is done again, and told so.
+/// An undo that was interrupted by a crash of the host is repeated in mode `rerun`.
 #[test]
 fn an_interrupted_undo_is_done_again() {
     script!(saga(vec![undoable(work("a")), work("b")]))
@@ -251,7 +251,7 @@ fn an_interrupted_undo_is_done_again() {
         .done();
 }
 
-/// After the third interruption it has failed.
+/// After the third interruption the undo has failed.
 #[test]
 fn an_undo_is_interrupted_three_times_at_most() {
     script!(saga(vec![undoable(work("a")), work("b")]))
@@ -264,7 +264,7 @@ fn an_undo_is_interrupted_three_times_at_most() {
         .done();
 }
 
-/// A call that is cut off by a cancel undoes itself before the workflow around it is undone.
+/// A call that is stopped by a cancel undoes itself before the workflow around it is undone.
 #[test]
 fn a_cancelled_call_undoes_itself_first() {
     let others = library(vec![("sub", saga(vec![undoable(work("x")), work("y")]))]);
@@ -279,8 +279,8 @@ fn a_cancelled_call_undoes_itself_first() {
         .done();
 }
 
-/// What could not be undone before a composite was to be tried again makes the run undo_failed, and can be tried again
-/// alone: the workflow itself is not one that undoes.
+/// An undo that fails before a retry of a composite makes the run undo_failed. Only that undo can be retried: the
+/// workflow itself is not undone.
 #[test]
 fn a_composite_that_cannot_be_undone_before_another_try() {
     let lanes = vec![("l", vec![undoable(work("x"))]), ("r", vec![work("y")])];
@@ -295,7 +295,7 @@ fn a_composite_that_cannot_be_undone_before_another_try() {
         .done();
 }
 
-/// An undo is given what its step gave, and may also ask how that step ended.
+/// An undo is given the output of its step and can also read the status of that step.
 #[test]
 fn an_undo_reads_the_status_of_its_own_step() {
     let a = undoable(work("a")).with(|step| {
@@ -314,7 +314,7 @@ fn an_undo_reads_the_status_of_its_own_step() {
         .done();
 }
 
-/// A step of which one visit was undone and another was not has not been undone.
+/// A step is not undone if one of its visits was not undone.
 #[test]
 fn a_step_is_undone_when_all_of_its_visits_are() {
     let steps = vec![
@@ -341,7 +341,7 @@ fn a_step_is_undone_when_all_of_its_visits_are() {
         .done();
 }
 
-/// What was cut off by its time may have had an effect, and is named.
+/// A step that was stopped by a timeout may have had an effect, and is listed.
 #[test]
 fn what_took_too_long_may_have_had_an_effect() {
     script!(saga(vec![undoable(work("a")), undoable(work("b"))]))
@@ -352,7 +352,7 @@ fn what_took_too_long_may_have_had_an_effect() {
         .done();
 }
 
-/// Undo needs workers like anything else: with one to be had, one of two begins.
+/// Undo needs workers like any other attempt: with one available, one of two undos starts.
 #[test]
 fn undo_waits_for_workers() {
     let sub = saga(vec![undoable(work("x")), wait("w", &["paid"])]);
@@ -369,7 +369,7 @@ fn undo_waits_for_workers() {
         .done();
 }
 
-/// A composite that is undone before another try still has the time that is left of its own.
+/// A composite that is undone before a retry still has the rest of its own timeout.
 #[test]
 fn a_composite_with_time_left_is_tried_again_after_its_undo() {
     let lanes = vec![("l", vec![undoable(work("x"))]), ("r", vec![work("y")])];
@@ -384,7 +384,7 @@ fn a_composite_with_time_left_is_tried_again_after_its_undo() {
         .done();
 }
 
-/// If that time is up meanwhile, it is not.
+/// If that timeout expires meanwhile, the composite is not retried.
 #[test]
 fn a_composite_whose_time_is_up_while_it_is_undone_is_not_tried_again() {
     let lanes = vec![("l", vec![undoable(work("x"))]), ("r", vec![work("y")])];
@@ -400,7 +400,7 @@ fn a_composite_whose_time_is_up_while_it_is_undone_is_not_tried_again() {
         .done();
 }
 
-/// An undo that is blocked has failed: nobody would know to release it.
+/// A blocked undo has failed: nobody would know that they have to release it.
 #[test]
 fn a_blocked_undo_has_failed() {
     script!(saga(vec![undoable(work("a")), work("b")]))
@@ -411,7 +411,7 @@ fn a_blocked_undo_has_failed() {
         .done();
 }
 
-/// What could not be undone can be tried again only when everything else about the run is over.
+/// Failed undos can be retried only when everything else in the run has ended.
 #[test]
 fn undo_is_tried_again_only_after_everything_else() {
     let workflow = saga(vec![undoable(work("a")), work("b")]).with(|workflow| {
@@ -431,7 +431,7 @@ fn undo_is_tried_again_only_after_everything_else() {
         .done();
 }
 
-/// What an undo says is kept only if it is not too large; that it was done counts.
+/// The output of an undo is kept only if it is not too large; the undo succeeds in any case.
 #[test]
 fn an_undo_that_says_too_much_is_done_all_the_same() {
     let much = json!("x".repeat(limits::VALUE_BYTES));

@@ -15,7 +15,7 @@ fn a_signal_ends_the_wait_with_its_payload() {
         .done();
 }
 
-/// A signal that comes early is kept, and the next wait that names it takes the oldest.
+/// A signal that arrives early is kept, and the next wait that names it takes the oldest one.
 #[test]
 fn an_early_signal_is_kept() {
     script!(routed(vec![work("a"), wait("w", &["paid"]), wait("v", &["paid"])]))
@@ -52,7 +52,7 @@ fn an_unknown_signal_is_refused() {
     script!(graph(vec![wait("w", &["paid"])])).start().signal("piad", json!(1)).done();
 }
 
-/// A signal after the end is refused.
+/// A signal after the end of the run is refused.
 #[test]
 fn a_signal_after_the_end_is_refused() {
     script!(graph(vec![wait("w", &["paid"])]))
@@ -62,7 +62,7 @@ fn a_signal_after_the_end_is_refused() {
         .done();
 }
 
-/// A wait takes no decision.
+/// A wait accepts no decision.
 #[test]
 fn a_wait_takes_no_decision() {
     script!(graph(vec![wait("w", &["paid"])])).start().approve("w").done();
@@ -85,7 +85,7 @@ fn on_timeout_cancel() {
         .done();
 }
 
-/// On timeout, continue: the wait succeeds with nothing.
+/// On timeout, continue: the wait succeeds with null values.
 #[test]
 fn on_timeout_continue() {
     script!(routed(vec![wait_until("w", WaitTimeout::Continue), work("a")])).start().due().ok("a").done();
@@ -114,7 +114,7 @@ fn a_signal_in_time_forgets_the_timeout() {
         .done();
 }
 
-/// A wait that is over takes no signal: it is kept for the next that names it.
+/// A wait that has ended takes no signal: the signal is kept for the next wait that names it.
 #[test]
 fn a_signal_after_a_wait_timed_out_is_for_the_next() {
     let first = wait_until("first", WaitTimeout::Continue);
@@ -126,7 +126,7 @@ fn a_signal_after_a_wait_timed_out_is_for_the_next() {
         .done();
 }
 
-/// A signal for one step must be one that it waits for.
+/// A signal addressed to one step must be one that it waits for.
 #[test]
 fn an_addressed_signal_that_is_not_awaited_there_is_refused() {
     script!(graph(vec![wait("v", &["paid"]), wait("w", &["refused"])]))

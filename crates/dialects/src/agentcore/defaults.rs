@@ -1,4 +1,4 @@
-//! What AgentCore means where a source says nothing, and its closed sets of words.
+//! AgentCore's default values and its closed sets of words.
 
 use skein_core::{
     agents,
@@ -7,16 +7,16 @@ use skein_core::{
 };
 
 pub(super) const CONTEXT_DIR: &str = "./context";
-/// A step without a timeout, where the workflow's is longer.
+/// The timeout of a step that sets none, if the workflow's timeout is longer.
 pub(super) const STEP_TIMEOUT: Millis = Millis::from_hours(24);
-/// A check may take this part of its step's time, and never less than the least.
+/// A check's default timeout is the step's timeout divided by this number, but at least `CHECK_LEAST`.
 pub(super) const CHECK_PART: u64 = 4;
 pub(super) const CHECK_LEAST: Millis = Millis::from_secs(1);
 pub(super) const STALL_THRESHOLD: u32 = 2;
 pub(super) const MAX_STAGE: u32 = 3;
 pub(super) const FAIL_ON_MAX_STAGE: bool = true;
 
-/// Failures that another attempt may cure.
+/// The classes of failure that another attempt may resolve.
 pub(super) const RETRIED: [ErrorClass; 7] = ErrorClass::CURABLE;
 
 pub(super) const BACKOFF: Backoff = Backoff {
@@ -26,7 +26,7 @@ pub(super) const BACKOFF: Backoff = Backoff {
     jitter: true,
 };
 
-/// Who does a step.
+/// The worker of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AgentCoreWorkerKind {
     Agent(&'static str),
@@ -59,10 +59,10 @@ pub(super) const ON_FAILURE: &[(&str, AgentCoreOnFailure)] = &[
     ("abort", AgentCoreOnFailure::Abort),
 ];
 
-/// Whether a step that is never complete lets the others go on.
+/// The words of `on_iterations_exhausted`. True if an incomplete step lets the steps after it continue.
 pub(super) const ON_EXHAUSTED: &[(&str, bool)] = &[("abort", false), ("continue", true)];
 
-/// Names that the context directory keeps for itself.
+/// Step names that are reserved for files of the context directory.
 pub(super) const RESERVED_STEPS: &[&str] = &[
     "_subworkflows",
     "_workflow",

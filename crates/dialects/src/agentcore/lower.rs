@@ -1,4 +1,4 @@
-//! From AgentCore to the IR.
+//! Lowers AgentCore to the IR.
 
 use skein_core::{
     expr::{Expr, agentcore},
@@ -33,7 +33,7 @@ use crate::{
     yaml::YamlTree,
 };
 
-/// Where the plan's fields of a step stand.
+/// The source fields that the plan's fields of a step are read from.
 const STEP: FieldRenames = &[
     ("isolation.secrets", "x-skein.secrets"),
     ("settled_by", "x-skein.workspace.conflict"),
@@ -53,7 +53,7 @@ const WORKFLOW: FieldRenames =
     &[("inputs", "x-skein.input"), ("result", "x-skein.output"), ("outputs", "x-skein.output")];
 const TERMS: DialectTerms = DialectTerms {
     words: &[],
-    hints: &[(ProblemCode::Recursion, "a step is repeated with a `completion_check`")],
+    hints: &[(ProblemCode::Recursion, "use a `completion_check` to repeat a step")],
     stricter: &[],
 };
 
@@ -144,7 +144,7 @@ impl AgentCoreStepLowering<'_, '_> {
         }
     }
 
-    /// Only a workflow that may run longer than a step's default needs it.
+    /// The default timeout of a work step. Only a workflow that may run longer than the default needs it.
     fn default_timeout(&self, kind: &StepKindSpec) -> Option<Millis> {
         let longer = self.timeout.is_some_and(|timeout| timeout > defaults::STEP_TIMEOUT);
         (longer && matches!(kind, StepKindSpec::Work(_))).then_some(defaults::STEP_TIMEOUT)
@@ -187,7 +187,7 @@ impl AgentCoreStepLowering<'_, '_> {
         })
     }
 
-    /// A check that may only say no once would be a plain failure.
+    /// Resolves `max_iterations`, which is at least 2: with 1, a check that says no would be a plain failure.
     fn resolve_max_iterations(
         &mut self,
         step: &syntax::AgentCoreStep<'_>,
@@ -198,14 +198,14 @@ impl AgentCoreStepLowering<'_, '_> {
         let (code, span, message) = match (&source.max_iterations, written) {
             (Some(given), _) if given.value >= LEAST => return given.value,
             (Some(given), _) => {
-                let message = format!("`max_iterations` is at least {LEAST} with a completion check");
+                let message = format!("with a completion check, `max_iterations` must be at least {LEAST}");
                 (Code::BadNumber, given.span, message)
             }
             (None, Some(field)) if field.value.is_null() => {
                 let message = "`max_iterations` has no value, and a completion check needs one";
                 (Code::NoValue, field.key_span, message.to_owned())
             }
-            // It has been reported.
+            // An invalid value has already been reported.
             (None, Some(_)) => return LEAST,
             (None, None) => {
                 let check = step.field.value.field("completion_check");
@@ -213,7 +213,7 @@ impl AgentCoreStepLowering<'_, '_> {
                 (Code::MissingField, span, "a completion check needs `max_iterations`".to_owned())
             }
         };
-        let hint = "say how often the step may be done again, such as `max_iterations: 5`";
+        let hint = "set how often the step may be repeated, such as `max_iterations: 5`";
         self.lowering.push(Diagnostic::new(code, step.field.value.source(), span, message).with_hint(hint));
         LEAST
     }
@@ -253,7 +253,7 @@ fn lower_worker(source: &WorkerDef<'_>) -> WorkerSpec {
             name: None,
             program: Some(program.to_owned()),
             model: None,
-            // A text without expressions is one for as long as sources are limited.
+            // A literal cannot fail here, because the size of a source is limited.
             instructions: Expr::literal(text).ok(),
             capabilities,
             tools: Vec::new(),
@@ -266,7 +266,7 @@ fn lower_worker(source: &WorkerDef<'_>) -> WorkerSpec {
     }
 }
 
-/// Stands for a call that cannot be made: it gives the same, so that nothing else is said about it.
+/// A stand-in for a call that cannot be resolved. It has the same artifacts, so that no follow-up errors are reported.
 fn placeholder_call(exports: &[syntax::InputRef]) -> StepKindSpec {
     let mut work = WorkSpec::new(WorkerSpec::Script { text: String::new(), capabilities: Vec::new() });
     let gives = |export: &syntax::InputRef| OutputArtifact {
@@ -278,7 +278,7 @@ fn placeholder_call(exports: &[syntax::InputRef]) -> StepKindSpec {
     StepKindSpec::Work(Box::new(work))
 }
 
-/// A fatal failure, a stall and a check that is never content stop the workflow whatever the step says.
+/// Lowers `on_failure`. A fatal failure, a stall and a check that never passes abort the workflow in any case.
 fn lower_effects(on_failure: AgentCoreOnFailure) -> OutcomeEffects {
     let effects = OutcomeEffects { incomplete: OutcomeEffect::CONTINUE, ..OutcomeEffects::default() };
     match on_failure {

@@ -1,4 +1,4 @@
-//! AgentCore: a mapping of steps, each done by a coding agent or a script, that hand files to one another.
+//! AgentCore: a mapping of steps, each done by a coding agent or a script, that pass files to one another.
 
 mod defaults;
 mod lower;

@@ -1,4 +1,4 @@
-//! What the fields of AgentCore mean together: what is wrong between steps, what changes nothing, and what is unwise.
+//! Checks across fields of AgentCore: errors between steps, fields without effect, and unwise combinations.
 
 use std::{
     cell::LazyCell,
@@ -19,13 +19,13 @@ use crate::{
     yaml::YamlNode,
 };
 
-/// The steps by name, once a step asks for another.
+/// The steps by name, built when the first lookup needs it.
 type AgentCoreStepIndex<'a> = LazyCell<
     BTreeMap<&'a str, &'a AgentCoreStep<'a>>,
     Box<dyn FnOnce() -> BTreeMap<&'a str, &'a AgentCoreStep<'a>> + 'a>,
 >;
 
-/// Checks each step and what it has to do with others.
+/// Checks each step and its references to other steps.
 pub(super) fn check_steps(steps: &[Box<AgentCoreStep<'_>>], sink: &mut DiagnosticSink) {
     let known: AgentCoreStepIndex<'_> =
         LazyCell::new(Box::new(|| steps.iter().map(|step| (step.id.as_str(), &**step)).collect()));
@@ -46,7 +46,7 @@ fn warn_ignored(node: Option<YamlNode<'_>>, names: &[&str], why: &str, sink: &mu
     }
 }
 
-/// An input comes from a step that is waited for by name.
+/// Checks that each input comes from a step in `depends_on`.
 fn check_inputs(
     step: &AgentCoreStep<'_>,
     inputs: &[InputRef],
@@ -56,10 +56,10 @@ fn check_inputs(
     let waits: BTreeSet<&StepId> = step.depends_on.iter().map(|name| &name.value).collect();
     for input in inputs {
         let from = &input.from.value;
-        // A step that is not there is reported by the plan.
+        // The plan reports a step that does not exist.
         let Some(giver) = known.get(from.as_str()) else { continue };
         if !waits.contains(from) {
-            // A name that is wrong there may have been meant for this one.
+            // A misspelt name in `depends_on` may have been meant for this step.
             if *from == step.id || dependencies_are_known(step, known) {
                 sink.push(diagnose_missing_dependency(step, input, sink));
             }
@@ -69,7 +69,7 @@ fn check_inputs(
     }
 }
 
-/// Whether what a step waits for could be read, and is there.
+/// True if `depends_on` is readable and names only steps that exist.
 fn dependencies_are_known(step: &AgentCoreStep<'_>, known: &AgentCoreStepIndex<'_>) -> bool {
     let Some(given) = step.field.value.get("depends_on") else { return true };
     let is_known = |item: YamlNode<'_>| item.raw_text().is_some_and(|name| known.contains_key(name));
@@ -83,9 +83,12 @@ fn diagnose_missing_dependency(
 ) -> Diagnostic {
     let from = &input.from.value;
     let (message, hint) = if *from == step.id {
-        (format!("`{from}` takes from itself"), "what it made before is still in its workspace".to_owned())
+        (
+            format!("`{from}` takes an input from itself"),
+            "its earlier files are still in its workspace".to_owned(),
+        )
     } else {
-        let message = format!("`{}` takes from `{from}` and does not wait for it", step.id);
+        let message = format!("`{}` takes an input from `{from}` but does not depend on it", step.id);
         (message, format!("add `{from}` to its `depends_on`"))
     };
     Diagnostic::new(Code::NotBefore, &sink.source, input.from.span, message).with_hint(hint)
@@ -100,13 +103,13 @@ fn diagnose_unreliable_input(
     let (giver_id, name) = (&giver.id, &input.name);
     let message =
         format!("`{}` starts even if `{giver_id}` fails, and then `{name}` is an empty folder", step.id);
-    let hint = format!("let `{}` cope with that, or let the failure of `{giver_id}` stop the run", step.id);
+    let hint = format!("handle that in `{}`, or let the failure of `{giver_id}` stop the run", step.id);
     let place = giver.field.value.field("on_failure").map_or(giver.field.key_span, |field| field.key_span);
     let diagnostic = Diagnostic::new(Code::InputMayBeMissing, &sink.source, input.place, message);
-    diagnostic.with_related(place, "if it fails, the run goes on").with_hint(hint)
+    diagnostic.with_related(place, "if it fails, the run continues").with_hint(hint)
 }
 
-/// Another try needs a policy that asks for it and a number that allows it.
+/// Warns of retries without effect: they need both `on_failure: retry` and a `max_retries` above 0.
 fn warn_retry(step: &AgentCoreStep<'_>, sink: &mut DiagnosticSink) {
     let node = step.field.value;
     match (step.on_failure, step.max_retries) {
@@ -115,7 +118,7 @@ fn warn_retry(step: &AgentCoreStep<'_>, sink: &mut DiagnosticSink) {
         {
             let Some(field) = node.field("on_failure") else { return };
             let message = "`retry` changes nothing: `max_retries` is 0";
-            let hint = "say how many more tries there are, such as `max_retries: 2`";
+            let hint = "set the number of retries, such as `max_retries: 2`";
             let source = field.value.source();
             sink.push(
                 Diagnostic::new(Code::IgnoredField, source, field.value.first_line_span(), message)
@@ -129,7 +132,7 @@ fn warn_retry(step: &AgentCoreStep<'_>, sink: &mut DiagnosticSink) {
     }
 }
 
-/// Whether what a failure does is left out, or said in a word that there is.
+/// True if `on_failure` is absent or one of the known words.
 fn on_failure_is_known(node: YamlNode<'_>) -> bool {
     let word = node.get("on_failure").filter(|value| !value.is_null());
     word.is_none_or(|value| ON_FAILURE.iter().any(|(word, _)| value.raw_text() == Some(word)))
@@ -164,16 +167,16 @@ fn warn_convergence(step: &AgentCoreStep<'_>, convergence: &ConvergenceDef<'_>, 
         let names = &["ignored_paths", "diff_base_ref", "diff_base_ref_file"];
         warn_ignored(node, names, "there is neither `allowed_paths` nor `max_changed_files`", sink);
     } else if convergence.diff_base_ref.is_some() {
-        warn_ignored(node, &["diff_base_ref_file"], "`diff_base_ref` wins", sink);
+        warn_ignored(node, &["diff_base_ref_file"], "`diff_base_ref` takes precedence", sink);
     }
 }
 
-/// More pairs than this say nothing new.
+/// The maximum number of pairs to report: more of them say nothing new.
 const SHARED: usize = 10;
 
-/// Steps that can run at the same time and change the same files.
+/// Warns of steps that can run at the same time and change the same files.
 pub(super) fn warn_shared_workspaces(scope: &StepScope, lowering: &mut LoweringContext<'_>) {
-    // With errors, what waits for what may not be what was meant.
+    // With errors, the dependencies may not be what the author meant.
     if lowering.sink.has_errors() {
         return;
     }
@@ -193,13 +196,12 @@ pub(super) fn warn_shared_workspaces(scope: &StepScope, lowering: &mut LoweringC
         let source = &lowering.sink.source;
         let diagnostic = Diagnostic::new(Code::SharedWorkspace, source, place(second), message);
         let first = place(first);
-        lowering.push(
-            diagnostic.with_related(first, "nothing says which of the two comes first").with_hint(hint),
-        );
+        lowering
+            .push(diagnostic.with_related(first, "neither of the two depends on the other").with_hint(hint));
     }
 }
 
-/// Whether every step that some step waits for is there.
+/// True if every dependency names a step that exists.
 fn dependencies_exist(scope: &StepScope) -> bool {
     let ids: BTreeSet<&StepId> = scope.steps.iter().map(|step| &step.id).collect();
     scope.steps.iter().flat_map(|step| &step.after).all(|id| ids.contains(id))

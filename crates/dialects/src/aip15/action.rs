@@ -1,6 +1,6 @@
-//! An ACTION.md: something that can be done, whichever tool does it.
+//! An ACTION.md: an operation, independent of the tool that does it.
 //!
-//! Owns the fields of AIP-39, and what a tool that implements an action may not say more freely than the action does.
+//! Owns the fields of AIP-39, and the limits that an action sets for the tools that implement it.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::{
 pub struct Aip15Action {
     pub id: String,
     pub version: String,
-    /// What every tool that implements it changes, at least.
+    /// The least that every tool that implements it changes.
     pub mutates: Vec<String>,
     pub approval: ApprovalClass,
     pub risk_level: Option<RiskLevel>,
@@ -72,7 +72,7 @@ impl Aip15Action {
         })
     }
 
-    /// Refuses a tool that says of itself that it is more harmless than what it implements.
+    /// Refuses a tool that declares itself less strict or less risky than the action that it implements.
     pub(super) fn check_tool(
         &self,
         tool: &super::Aip15Tool,
@@ -86,11 +86,11 @@ impl Aip15Action {
             diagnostic.severity = skein_core::plan::Severity::Error;
             sink.push(
                 diagnostic
-                    .with_hint(format!("it implements the action `{}`, and may only be stricter", self.id)),
+                    .with_hint(format!("it implements the action `{}` and can only be stricter", self.id)),
             );
         };
         if approval_strictness(&tool.approval) < approval_strictness(&self.approval) {
-            wider("approval", "this tool asks less often than its action".to_owned());
+            wider("approval", "this tool requires approval less often than its action".to_owned());
         }
         let risk = |level: Option<RiskLevel>| level.map_or(0, |level| level as u8);
         if risk(tool.risk_level) < risk(self.risk_level) {
@@ -100,7 +100,7 @@ impl Aip15Action {
             wider(
                 "mutates",
                 format!(
-                    "this tool does not say that it changes `{}`, as its action does",
+                    "this tool does not declare that it changes `{}`, but its action does",
                     shorten_text(missing)
                 ),
             );
@@ -108,7 +108,7 @@ impl Aip15Action {
     }
 }
 
-/// Two names with one colon between: what it is done to, and what is done.
+/// Reads the id of an action: the target and the verb, with one colon between them.
 fn read_action_id<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let text = given.read_non_empty_text(sink)?.value;
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | '_');
@@ -119,7 +119,7 @@ fn read_action_id<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Optio
     let message = format!("`{}` cannot be the id of an action", shorten_text(text));
     let diagnostic =
         Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
-    sink.push(diagnostic.with_hint("what it is done to, a colon, and what is done, such as `mail:send`"));
+    sink.push(diagnostic.with_hint("write the target, a colon and the verb, such as `mail:send`"));
     None
 }
 

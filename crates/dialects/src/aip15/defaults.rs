@@ -1,4 +1,4 @@
-//! AIP-15's closed sets of words and its ranges. What a source means where it says nothing is the builder's.
+//! AIP-15's closed sets of words and its ranges. Does not own the default values: those are in the builder.
 
 use std::ops::RangeInclusive;
 
@@ -10,7 +10,7 @@ pub(super) const NAME_CHARS: usize = 80;
 pub(super) const DESCRIPTION_CHARS: usize = 2_000;
 pub(super) const ATTEMPTS: RangeInclusive<u32> = 1..=20;
 pub(super) const ITERATIONS: RangeInclusive<u32> = 1..=1_000;
-/// Of a routine, by AIP-41.
+/// The attempts of a routine, by AIP-41.
 pub(super) const ROUTINE_ATTEMPTS: RangeInclusive<u32> = 1..=10;
 pub(super) const JITTER_SECONDS: RangeInclusive<u32> = 0..=3_600;
 
@@ -39,7 +39,7 @@ pub(super) const KINDS: &[(&str, Aip15StepKind)] = &[
 ];
 
 impl Aip15StepKind {
-    /// With its article, for messages.
+    /// The name with its article, for messages.
     pub fn display_name(self) -> &'static str {
         match self {
             Aip15StepKind::Tool => "a tool step",
@@ -54,7 +54,7 @@ impl Aip15StepKind {
     }
 }
 
-/// Every field that some kind has of its own, and whose it is. A step whose kind is not known may have any of them.
+/// The fields that only some kinds have, and those kinds. A step of unknown kind may have any of them.
 pub(super) const OF_KINDS: &[(&str, &str)] = &[
     ("tool", "tool steps"),
     ("action", "tool steps"),
@@ -76,7 +76,7 @@ pub(super) const OF_KINDS: &[(&str, &str)] = &[
     ("workflow", "subworkflow steps"),
 ];
 
-/// Fields that steps of one kind have and no others.
+/// Fields that exactly one kind of step has.
 pub(super) const ONLY: &[(&str, &str)] = &[
     ("tool", "tool"),
     ("action", "tool"),
@@ -96,7 +96,7 @@ pub(super) const COSTS: &[(&str, CostClass)] =
 pub(super) const BACKOFFS: &[(&str, BackoffKind)] =
     &[("fixed", BackoffKind::Fixed), ("exponential", BackoffKind::Exponential)];
 
-/// Fields that moved out of workflows, and where they are now.
+/// Fields that moved out of workflows, and their present place.
 pub(super) const REMOVED: &[(&str, &str)] = &[
     ("code", "it is `code` of the DRIVER.md that implements a step's tool"),
     ("run", "it is `run` of the DRIVER.md that implements a step's tool"),
@@ -105,13 +105,13 @@ pub(super) const REMOVED: &[(&str, &str)] = &[
     ("network", "it is `network.egress` of the DRIVER.md that implements a step's tool"),
 ];
 
-/// Fields of older files, and what they are now.
+/// Fields of older files, and their replacements.
 pub(super) const OLD: &[(&str, &str)] = &[
-    ("entry", "the steps are all there is; what a tool does is in its DRIVER.md"),
+    ("entry", "remove it: a workflow only has steps, and a tool is implemented in its DRIVER.md"),
     ("runtime", "files are `inputsFiles` and `outputsFiles`; the rest is in the DRIVER.md of each tool"),
 ];
 
-/// What a path of a file may hold for the host to fill in.
+/// The placeholders in a file path that the host fills in.
 pub(super) const PATH_TOKENS: &[&str] = &["runId", "workflowId", "isoDate"];
 
 pub(super) const DRIVER_KINDS: &[(&str, DriverKind)] = &[

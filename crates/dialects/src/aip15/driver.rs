@@ -1,6 +1,6 @@
-//! A DRIVER.md: which program does the work of a tool, and how it is called.
+//! A DRIVER.md: the program that does the work of a tool, and its call.
 //!
-//! Owns the fields of AIP-30 that say so. Refuses to know whether the program is there.
+//! Owns the fields of AIP-30 that describe them. Does not know if the program is installed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,7 +23,7 @@ use crate::{
     source::SourceFile,
 };
 
-/// How a driver reaches what does the work.
+/// The way in which a driver reaches the implementation of its tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DriverKind {
     Builtin,
@@ -51,27 +51,27 @@ pub struct Aip15Driver {
     pub id: String,
     pub kind: DriverKind,
     pub version: String,
-    /// The program of a `cli` driver, and the arguments that come first.
+    /// The program of a `cli` driver, and its first arguments.
     pub bin: Option<String>,
     pub bin_args: Vec<String>,
-    /// What an exit status means, as an error code; `ok` is none.
+    /// The error code of each exit status; `ok` means that there is no error.
     pub exit_codes: BTreeMap<i32, String>,
-    /// The server of an `http` driver, and of an `mcp` driver.
+    /// The server of an `http` driver. The next field is that of an `mcp` driver.
     pub http: HttpServer,
     pub mcp: Option<McpServer>,
-    /// The hosts that it may ask.
+    /// The hosts that it may connect to.
     pub egress: Vec<String>,
     pub version_check: Option<VersionCheck>,
     pub auth: Option<DriverAuth>,
     pub health: Option<DriverHealthCheck>,
-    /// Where it does its work. Empty: anywhere.
+    /// The regions in which it works. Empty: anywhere.
     pub regions: Vec<String>,
     pub policy_tags: Vec<String>,
     pub implements: Vec<ImplementedTool>,
-    /// What a call costs, to choose by.
+    /// The cost of a call, as a criterion of selection.
     pub cost: Option<f64>,
     pub timeout: Option<Millis>,
-    /// The systems and machines that it needs one of. Empty: any.
+    /// The operating systems, of which it needs one. Empty: any. The same holds for `arch`.
     pub os: Vec<String>,
     pub arch: Vec<String>,
 }
@@ -89,7 +89,7 @@ pub fn read_driver(source: Arc<SourceFile>) -> Result<Aip15Driver, Vec<Diagnosti
     }
 }
 
-/// What is kept for others and not looked at here. The last ones are of drivers that are servers.
+/// Fields that are accepted and not read. The last ones belong to drivers that are servers.
 const KEPT: &[&str] = &[
     "install",
     "runner",
@@ -175,7 +175,7 @@ pub(super) fn check_retry_override(given: FieldValue<'_>, sink: &mut DiagnosticS
     fields.finish(sink);
 }
 
-/// Error codes by exit status. How the output is written is always the same here, so the rest is let be.
+/// Reads the error codes by exit status. The format of the output is fixed, so the other fields are ignored.
 fn read_exit_codes(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> BTreeMap<i32, String> {
     let codes = given.node.get("exit_codes").filter(|node| !node.is_null());
     let Some(node) = codes else { return BTreeMap::new() };
@@ -320,7 +320,7 @@ mod tests {
             ),
             (
                 "kind: cli\nbin: a\nversion_check: {cmd: \"a | b\", parse: x, range: ^1}\nimplements: [{tool: a}]",
-                "only a shell understands this",
+                "this is shell syntax",
             ),
             ("kind: cli\nbin: a\nhealth_check: {method: exec}\nimplements: [{tool: a}]", "needs `cmd`"),
             (
@@ -337,10 +337,13 @@ mod tests {
                 "`query_template`",
             ),
             ("kind: http\nimplements: [{tool: a, metadata: {http: {method: GET}}}]", "needs `endpoint`"),
-            ("kind: http\ndefault_headers: {\"a b\": c}\nimplements: [{tool: a}]", "`a b` is no name of one"),
+            (
+                "kind: http\ndefault_headers: {\"a b\": c}\nimplements: [{tool: a}]",
+                "`a b` is not a valid header name",
+            ),
             (
                 "kind: http\nimplements: [{tool: a, metadata: {http: {endpoint: /, response_extract: a}}}]",
-                "begins with `$`",
+                "must start with `$`",
             ),
             ("kind: mcp\nserver: {kind: remote}\nimplements: [{tool: a}]", "`server` needs `url`"),
             ("kind: cli\nbin: a\nimplements: [{tool: a, mapping: [b]}]", "`mapping` is a mapping of names"),

@@ -1,6 +1,6 @@
-//! What a driver says must be so before it can be used: a version, a login, an answer to whether it is well.
+//! The preconditions of a driver: a version, a login, a health check.
 //!
-//! Owns the fields of AIP-30 that say so. Refuses to find out.
+//! Owns the fields of AIP-30 that describe them. Does not evaluate them.
 
 use skein_core::time::Millis;
 
@@ -12,14 +12,14 @@ use crate::{
     swdl::split_plain_command,
 };
 
-/// How long a program may take to answer, where the driver does not say.
+/// The default timeout of a check.
 const PATIENCE: Millis = Millis::from_secs(5);
 
-/// A program that says its version, and which versions are good.
+/// A command that prints its version, and the accepted versions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VersionCheck {
     pub command: Vec<String>,
-    /// What stands before the version in what it prints.
+    /// The text before the version in its output.
     pub before: String,
     pub range: VersionRange,
     /// The range as it is written.
@@ -27,18 +27,18 @@ pub struct VersionCheck {
     pub timeout: Millis,
 }
 
-/// What shows that somebody has logged in: any one of these.
+/// The evidence of a login: any one of these is enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DriverAuth {
     pub env: Vec<String>,
     pub paths: Vec<String>,
-    /// What a person would run to log in.
+    /// The command that a person runs to log in.
     pub login: Option<String>,
-    /// What means that nobody has any more.
+    /// The answer that means that the login has expired.
     pub expired: Option<LoginExpiry>,
 }
 
-/// What a program or a server answers when a login is no longer good.
+/// The answer of a program or a server to an expired login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoginExpiry {
     Exit(i32),
@@ -46,14 +46,14 @@ pub enum LoginExpiry {
     Header(String, String),
 }
 
-/// How to find out whether the driver is well.
+/// The health check of a driver.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DriverHealthCheck {
     pub asks: DriverHealthProbe,
     pub timeout: Millis,
 }
 
-/// Who says so.
+/// The probe of a health check.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DriverHealthProbe {
     Program { command: Vec<String>, expect: i32 },
@@ -85,7 +85,7 @@ pub(super) fn read_version_range(given: FieldValue<'_>, sink: &mut DiagnosticSin
     range
 }
 
-/// The plain text that a pattern begins with.
+/// Returns the literal text at the start of a pattern.
 fn literal_prefix(pattern: &str) -> String {
     let pattern = pattern.trim_start_matches('^');
     pattern
@@ -94,7 +94,7 @@ fn literal_prefix(pattern: &str) -> String {
         .collect()
 }
 
-/// A program and its arguments, which are written as one line and never seen by a shell.
+/// Reads a program and its arguments from one line. No shell evaluates it.
 fn read_command(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Vec<String>> {
     match split_plain_command(given.read_non_empty_text(sink)?.value) {
         Ok(words) => Some(words),
@@ -104,7 +104,7 @@ fn read_command(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Vec<
                 Code::BadCommand,
                 source,
                 span,
-                format!("`{}` is no command: {why}", given.name),
+                format!("`{}` is not a valid command: {why}", given.name),
             ));
             None
         }
@@ -142,7 +142,7 @@ pub(super) fn read_auth(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Opt
     Some(auth)
 }
 
-/// An exit status, a status of HTTP, or a header. An exception is for drivers that are code.
+/// Reads an exit status, an HTTP status or a header. `exception` is only for drivers that are code.
 fn read_login_expiry(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<LoginExpiry> {
     let text = given.read_non_empty_text(sink)?.value;
     let (what, value) = text.split_once(':').unwrap_or((text, ""));
@@ -165,7 +165,7 @@ fn read_login_expiry(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option
     found
 }
 
-/// None also for a driver that need not be asked.
+/// Reads a health check. None also for methods that need no probe.
 pub(super) fn read_health_check(
     given: FieldValue<'_>,
     sink: &mut DiagnosticSink,

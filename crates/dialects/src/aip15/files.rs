@@ -1,4 +1,4 @@
-//! The files that a run is given and gives: `inputsFiles` and `outputsFiles`, by AIP-16.
+//! The input and output files of a run: `inputsFiles` and `outputsFiles`, by AIP-16.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use crate::{
     names::refuse_twins,
 };
 
-/// The input by which a run is told where its files are.
+/// The input that holds the folder of the run's files.
 const ROOT: &str = "_workflowFsRoot";
 
-/// The host gives it before inputs are checked, so inputs that allow no others allow it.
+/// Adds the input to a schema that allows no additional properties: the host sets it before inputs are checked.
 pub(super) fn declare_root(inputs: &mut Schema) {
     let Some(mut document) = inputs.document().cloned() else { return };
     if document.get("additionalProperties") != Some(&false.into()) || inputs.property(ROOT).is_some() {
@@ -32,7 +32,7 @@ pub(super) fn declare_root(inputs: &mut Schema) {
     *inputs = Schema::new(document);
 }
 
-/// One file of either sort.
+/// One input or output file.
 struct Aip15File<'a> {
     path: Spanned<&'a str>,
     writable: bool,
@@ -63,7 +63,7 @@ pub(super) fn read_output_files(
     files.collect()
 }
 
-/// A key is the name of the file in the run's own folder, so it must be safe there.
+/// Reads files by key. A key becomes the name of the file in the run's folder, so it must be a safe name.
 fn read_files<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<(String, Aip15File<'a>)> {
     let Some(entries) = given.node.fields() else {
         sink.push(given.diagnose_type("a mapping of files by name"));
@@ -89,7 +89,7 @@ fn read_files<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<(Stri
     files
 }
 
-/// A path of the workspace, in which some words between `<` and `>` are filled in.
+/// Reads a path in the workspace. The host fills in some words between `<` and `>`.
 fn read_file_path<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<Spanned<&'a str>> {
     let path = given.read_text(sink)?;
     check_path(given, path.value, sink);
@@ -98,14 +98,14 @@ fn read_file_path<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Optio
         let Some(length) = path.value[start..].find('>') else { break };
         let token = &path.value[start..start + length];
         if !PATH_TOKENS.contains(&token) {
-            let message = format!("nothing is known to put in the place of `<{token}>`");
+            let message = format!("unknown placeholder `<{token}>`");
             let span = given.node.locate_part(ExprSpan::new(start - 1, start + length + 1));
             let diagnostic = Diagnostic::new(Code::UnknownWord, given.node.source(), span, message);
             sink.push(match find_closest_name(token, PATH_TOKENS.iter().copied()) {
                 Some(near) => diagnostic
                     .with_hint(format!("did you mean `<{near}>`?"))
                     .with_fix(span, format!("<{near}>")),
-                None => diagnostic.with_hint("it is one of `<runId>`, `<workflowId>`, `<isoDate>`"),
+                None => diagnostic.with_hint("use one of `<runId>`, `<workflowId>`, `<isoDate>`"),
             });
         }
         from = start + length + 1;
@@ -113,13 +113,13 @@ fn read_file_path<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Optio
     Some(path)
 }
 
-/// Two files in one place would leave one.
+/// Refuses two files with the same path: one would overwrite the other.
 fn refuse_same_path(files: &[(String, Aip15File<'_>)], sink: &mut DiagnosticSink) {
     let mut seen: BTreeMap<&str, ExprSpan> = BTreeMap::new();
     for (_, file) in files {
         let first = *seen.entry(file.path.value).or_insert(file.path.span);
         if first != file.path.span {
-            let message = format!("two files go to `{}`", file.path.value);
+            let message = format!("two files have the path `{}`", file.path.value);
             let source = sink.source.clone();
             let diagnostic = Diagnostic::new(Code::DuplicateName, &source, file.path.span, message);
             sink.push(diagnostic.with_label("again here").with_related(first, "first here"));

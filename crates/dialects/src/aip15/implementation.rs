@@ -1,4 +1,4 @@
-//! An entry of `implements` in a DRIVER.md: a tool that the driver provides, and how it is called for that.
+//! An entry of `implements` in a DRIVER.md: a tool that the driver provides, and the call for it.
 
 use std::collections::BTreeMap;
 
@@ -25,25 +25,25 @@ use crate::{
 pub struct ImplementedTool {
     /// Its id, or the path of its file.
     pub tool: String,
-    /// The versions of it. None: any.
+    /// The accepted versions of it. None: any.
     pub version: Option<VersionRange>,
     pub argv: Vec<CallText>,
     pub timeout: Option<Millis>,
-    /// Inputs that it does not take.
+    /// Inputs of the tool that the driver does not take.
     pub drop_inputs: Vec<String>,
-    /// Outputs that it does not give.
+    /// Outputs of the tool that the driver does not return.
     pub drop_outputs: Vec<String>,
-    /// What its program calls inputs of the tool that it knows under another name.
+    /// The program's names for inputs of the tool, by the tool's names.
     pub renames: BTreeMap<String, String>,
-    /// A function that a value would have to go through, which only an SDK has.
+    /// A function that converts a value. Only an SDK has such functions.
     pub transform: Option<String>,
-    /// What a call of this tool costs.
+    /// The cost of a call of this tool.
     pub cost: Option<f64>,
-    /// The function of Skein itself that does it, of a `builtin` driver.
+    /// The function of Skein that a `builtin` driver calls.
     pub function: Option<String>,
     /// The request of an `http` driver.
     pub http: Option<HttpCall>,
-    /// The tool of an `mcp` driver's server.
+    /// The tool of the server that an `mcp` driver calls.
     pub mcp: McpCall,
 }
 
@@ -94,8 +94,8 @@ fn read_implementation(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Opti
     })
 }
 
-/// A name is the program's name for an input of the tool; a mapping says of which input a value of the program comes, and
-/// perhaps through which function.
+/// Reads `mapping`. A text is the program's name for an input of the tool. A mapping names the input that a value of
+/// the program comes from, and perhaps a function that converts it.
 fn read_mapping(
     given: FieldValue<'_>,
     sink: &mut DiagnosticSink,
@@ -143,18 +143,18 @@ fn read_argv(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<CallText> 
     arguments
 }
 
-/// Everyone on the machine sees the arguments of a program.
+/// Refuses secrets in arguments: every user of the machine can see the arguments of a program.
 fn refuse_secrets(read: CallText) -> Result<CallText, String> {
     match read.iter().any(|piece| matches!(piece, CallTextPiece::Secret(_))) {
-        true => {
-            Err("a secret is a variable of the program, never an argument; `auth.state.env` names it"
-                .to_owned())
-        }
+        true => Err(
+            "a secret is passed in an environment variable, never an argument; name it in `auth.state.env`"
+                .to_owned(),
+        ),
         false => Ok(read),
     }
 }
 
-/// Inputs that are not taken, and outputs that are not given.
+/// Reads the inputs that the driver does not take and the outputs that it does not return.
 fn read_dropped_fields(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> (Vec<String>, Vec<String>) {
     let Some(mut fields) = FieldReader::from_node(given.node, "`schema_narrowing`", sink) else {
         return Default::default();

@@ -1,4 +1,4 @@
-//! From AIP-15 to the IR: the builder makes the workflow; here it gets what is Skein's own, and the way back to the
+//! Lowers AIP-15 to the IR: the builder makes the workflow. This module adds Skein's extensions and the map back to the
 //! source.
 
 use std::{
@@ -31,7 +31,7 @@ use crate::{
     yaml::{YamlNode, YamlTree},
 };
 
-/// Where the plan's fields of a step stand. The builder's own problems name the source's fields already.
+/// The source fields that the plan's fields of a step are read from. The builder's problems already name source fields.
 const STEP: FieldRenames = &[
     ("isolation.secrets", "metadata.skein.secrets"),
     ("settled_by", "metadata.skein.workspace.conflict"),
@@ -66,8 +66,11 @@ const TERMS: DialectTerms = DialectTerms {
     ],
     hints: &[
         (ProblemCode::Cycle, "use a loop step for repetition, or set `metadata.skein.allow_cycles: true`"),
-        // An approval step names somebody; this is about a class.
-        (ProblemCode::AnyoneMayApprove, "to say who may, put an approval step with `approvers` before it"),
+        // An approval step names its approvers; this problem is about an approval class.
+        (
+            ProblemCode::AnyoneMayApprove,
+            "to restrict who may approve, put an approval step with `approvers` before it",
+        ),
     ],
     stricter: &[],
 };
@@ -111,7 +114,7 @@ pub(crate) fn lower(
     Some(LoweredSource { claims, ..LoweredSource::new(workflow, (places, calls), &TERMS) })
 }
 
-/// What a step gives that only undoes is read by nobody, so the plan does not see what it says about that.
+/// Checks the output schemas of steps that only undo. No step reads their outputs, so the plan does not check them.
 fn check_undo_schemas(undos: &[(StepId, StepId)], places: &SourceMap, sink: &mut DiagnosticSink) {
     for (_, undo) in undos {
         let outputs = places.step_node(undo).and_then(|node| node.get("outputs"));
@@ -127,7 +130,8 @@ fn check_undo_schemas(undos: &[(StepId, StepId)], places: &SourceMap, sink: &mut
     }
 }
 
-/// Refuses a step that leaves out an input that its tool requires. An undo without inputs is given outputs.
+/// Refuses a step without an input that its tool requires. An undo step without inputs is exempt: it receives the
+/// outputs of the step that it undoes.
 fn check_tool_inputs(
     definition: &WorkflowDefinition,
     tools: &BTreeMap<(CatalogKind, String), Arc<Aip15Tool>>,
@@ -166,7 +170,7 @@ fn check_tool_inputs(
     }
 }
 
-/// A step that only undoes goes nowhere afterwards, and nobody is asked before it.
+/// Warns of fields without effect in a step that only undoes: it has no next step and needs no approval.
 fn warn_of_undo_fields(workflow: &Workflow, places: &SourceMap, sink: &mut DiagnosticSink) {
     let (mut steps, mut undos) = (BTreeSet::new(), BTreeSet::new());
     let mut todo: Vec<&StepScope> = vec![&workflow.scope];
@@ -183,19 +187,20 @@ fn warn_of_undo_fields(workflow: &Workflow, places: &SourceMap, sink: &mut Diagn
     }
 }
 
-/// An undo runs because something failed, when nobody may be there: a class that asks somebody is a promise that is not kept.
+/// Refuses an approval class that asks somebody. An undo runs after a failure, when nobody may be there, so the class
+/// would not be honoured.
 fn refuse_approval_of_undo(node: YamlNode<'_>, sink: &mut DiagnosticSink) {
     let Some(field) = node.field("approval") else { return };
     if matches!(field.value.raw_text(), Some("auto" | "per-step")) {
         return warn_ignored(node, &["approval"], "this step only undoes another", sink);
     }
-    let message = "nobody is asked before a step that only undoes another";
+    let message = "a step that only undoes another cannot require approval";
     let diagnostic = Diagnostic::new(Code::Misplaced, node.source(), field.key_span, message);
-    sink.push(diagnostic.with_hint("leave it out; ask before the step that it undoes"));
+    sink.push(diagnostic.with_hint("remove it; require approval for the step that it undoes"));
 }
 
-/// What is said of who is asked before each step that a tool does: by the step or else the workflow, by the tool and by
-/// the action that it implements.
+/// Collects the approval classes of each step that runs a tool: that of the step or else the workflow, that of the
+/// tool, and that of the action that it implements.
 fn collect_claims(
     definition: &WorkflowDefinition,
     tools: &BTreeMap<(CatalogKind, String), Arc<Aip15Tool>>,
@@ -225,7 +230,8 @@ fn collect_claims(
     found
 }
 
-/// Puts what tools say of themselves into the steps that run them: what was cut off may have to be left to a person.
+/// Applies the declarations of tools to the steps that run them: a person may have to decide about an interrupted
+/// attempt.
 fn apply_tools(workflow: &mut Workflow, tools: &BTreeMap<(CatalogKind, String), Arc<Aip15Tool>>) {
     for_each_step(workflow, |step| {
         let StepKindSpec::Work(work) = &step.kind else { return };
@@ -241,7 +247,7 @@ fn apply_tools(workflow: &mut Workflow, tools: &BTreeMap<(CatalogKind, String), 
     });
 }
 
-/// Puts each step's own block, and the workflow's, into the steps.
+/// Applies each step's own extension block, merged with the workflow's.
 fn apply_extensions(
     workflow: &mut Workflow,
     shared: &ExtensionBlock,
@@ -256,7 +262,7 @@ fn apply_extensions(
     });
 }
 
-/// An undo is work without a step around it.
+/// Applies an extension block to an undo, which is work without a step.
 fn apply_extension_to_undo(undo: &mut UndoSpec, skein: ExtensionBlock) {
     let mut step = Step::new(undo.id.clone(), StepKindSpec::Work(Box::new(undo.work.clone())));
     skein.apply_to_step(&mut step);

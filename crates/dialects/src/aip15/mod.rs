@@ -1,8 +1,8 @@
-//! AIP-15: a WORKFLOW.md, whose front matter is a list of steps that go on to one another, each a tool, a decision, a
-//! wait, or a list of steps of its own.
+//! AIP-15: a WORKFLOW.md, whose front matter is a list of steps with transitions to one another. Each step is a tool, a
+//! decision, a wait or a nested list of steps.
 //!
-//! Reading gives the definitions of [`skein_core::builder`], which lowers them: a file and a program that say the same
-//! are the same workflow.
+//! Reading yields the definitions of [`skein_core::builder`], which lowers them: a file and a program with the same
+//! definitions are the same workflow.
 
 mod action;
 mod defaults;

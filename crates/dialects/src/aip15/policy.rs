@@ -1,4 +1,4 @@
-//! What workflows and steps alike say about how they are run: approval, risk, retry, schemas, metadata.
+//! The fields that workflows and steps share: approval, risk, retry, schemas, metadata.
 
 use serde_json::{Map, Value};
 use skein_core::builder::{ApprovalClass, RetryDefinition, RiskLevel};
@@ -18,11 +18,11 @@ const CLASSES: &[(&str, &ApprovalClass)] = &[
     ("always", &ApprovalClass::Always),
     ("on-mutate", &ApprovalClass::OnMutate),
     ("per-step", &ApprovalClass::PerStep),
-    // Only to be listed: a policy is named.
+    // Only for the list of alternatives: a policy is given by its reference.
     ("policy:<ref>", &ApprovalClass::PerStep),
 ];
 
-/// A class of approval by its word, as `skein.toml` writes it.
+/// Parses a class of approval by its word, as `skein.toml` writes it.
 pub fn parse_approval_class(word: &str) -> Result<ApprovalClass, &'static [&'static str]> {
     const WORDS: &[&str] = &["auto", "on-mutate", "always", "policy:<ref>"];
     match word.strip_prefix(POLICY).map(str::trim) {
@@ -69,7 +69,7 @@ pub(super) fn read_retry(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Op
     })
 }
 
-/// A JSON Schema; whether it is a right one is found out by the plan.
+/// Reads a JSON Schema. The plan checks that it is valid.
 pub(super) fn read_schema(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Value> {
     let value = given.node.to_json();
     if value.is_object() || value.is_boolean() {
@@ -79,7 +79,7 @@ pub(super) fn read_schema(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> O
     None
 }
 
-/// Free for everyone, but for our own part of it.
+/// Reads `metadata`, which is free-form except for its `skein` block.
 pub(super) fn read_metadata(
     given: FieldValue<'_>,
     level: ExtensionLevel,
@@ -95,7 +95,7 @@ pub(super) fn read_metadata(
     (metadata, skein.unwrap_or_default())
 }
 
-/// Text of at most so many characters.
+/// Reads a text of at most `most` characters.
 pub(super) fn read_short_text<'a>(
     given: FieldValue<'a>,
     most: usize,
@@ -104,7 +104,7 @@ pub(super) fn read_short_text<'a>(
     let text = given.read_non_empty_text(sink)?.value;
     let length = text.chars().count();
     if length > most {
-        let message = format!("`{}` has {length} characters, and {most} are the most", given.name);
+        let message = format!("`{}` has {length} characters; the maximum is {most}", given.name);
         sink.push(Diagnostic::new(
             Code::WrongType,
             given.node.source(),
@@ -115,7 +115,7 @@ pub(super) fn read_short_text<'a>(
     Some(text)
 }
 
-/// Three numbers with dots, then perhaps a pre-release and a build.
+/// Reads a version: three numbers with dots, then perhaps a pre-release and a build.
 pub(crate) fn read_version<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let Some(text) = given.node.raw_text() else {
         sink.push(given.diagnose_type(VERSION));
@@ -153,7 +153,7 @@ fn is_semver(text: &str) -> bool {
         && build.is_none_or(|build| build.split('.').all(is_word))
 }
 
-/// Digits without a leading zero.
+/// True for digits without a leading zero.
 fn is_number(text: &str) -> bool {
     !text.is_empty()
         && text.bytes().all(|byte| byte.is_ascii_digit())

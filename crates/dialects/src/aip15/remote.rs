@@ -1,6 +1,6 @@
-//! What a DRIVER.md says of a server: its address, what is sent to it, and what of its answer counts.
+//! The server of a DRIVER.md: its address, the requests to it, and the part of a response that is the result.
 //!
-//! Owns the fields of AIP-31 (`http`) and AIP-32 (`mcp`). Refuses to ask anyone.
+//! Owns the fields of AIP-31 (`http`) and AIP-32 (`mcp`). Sends no requests.
 
 use std::collections::BTreeMap;
 
@@ -22,38 +22,38 @@ const METHODS: &[(&str, &str)] =
 /// Texts by name, such as headers.
 pub type NamedTexts = Vec<(String, CallText)>;
 
-/// What all requests of an `http` driver have.
+/// The settings that all requests of an `http` driver share.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HttpServer {
-    /// None: it does not say where.
+    /// None if the driver sets no address.
     pub base_url: Option<CallText>,
     pub headers: NamedTexts,
     pub method: Option<&'static str>,
-    /// Its answers come in pieces.
+    /// True if its responses are streamed.
     pub streams: bool,
 }
 
 /// The request for one tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HttpCall {
-    /// The path after the base.
+    /// The path below the base URL.
     pub endpoint: Option<CallText>,
     pub method: Option<&'static str>,
     pub headers: NamedTexts,
     pub query: NamedTexts,
-    /// None: the input itself.
+    /// None: the body is the input itself.
     pub body: Option<CallTemplate>,
-    /// What of the answer is what the tool gives.
+    /// The part of the response that is the tool's output.
     pub extract: Vec<JsonPathSegment>,
-    /// The header in which requests that mean the same say the same.
+    /// The header that holds the idempotency key.
     pub key_header: Option<String>,
     pub streams: bool,
 }
 
-/// Where the server of an `mcp` driver is.
+/// The server of an `mcp` driver.
 #[derive(Debug, Clone, PartialEq)]
 pub enum McpServer {
-    /// A program that is spoken to on its standard input and output.
+    /// A program that communicates on its standard input and output.
     Program {
         path: String,
         arguments: Vec<String>,
@@ -63,19 +63,19 @@ pub enum McpServer {
         url: CallText,
         headers: NamedTexts,
     },
-    /// Something else that this version does not start.
+    /// A kind of server that this version does not start.
     Other(String),
 }
 
-/// The tool of a server that does the work.
+/// The tool of an MCP server that does the work.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct McpCall {
-    /// None: the one that is called as ours.
+    /// None: the server's tool has the same name as the Skein tool.
     pub tool: Option<String>,
     pub extract: Vec<JsonPathSegment>,
 }
 
-/// Says that a text cannot be filled in.
+/// Reports a text that is not a valid template.
 fn report_bad_template(given: FieldValue<'_>, why: &str, sink: &mut DiagnosticSink) {
     let message = format!("`{}` cannot be filled in: {why}", given.name);
     sink.push(Diagnostic::new(
@@ -91,17 +91,17 @@ fn read_template(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Cal
     tool_call::parse_text(raw).map_err(|why| report_bad_template(given, &why, sink)).ok()
 }
 
-/// Where a server is. No value of a call says so.
+/// Reads the address of a server. It must not depend on an input of the call.
 fn read_address(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<CallText> {
     let read = read_template(given, sink)?;
     if read.iter().any(|piece| matches!(piece, CallTextPiece::Input { .. })) {
-        report_bad_template(given, "an input does not say which server is asked", sink);
+        report_bad_template(given, "an input cannot choose the server", sink);
         return None;
     }
     Some(read)
 }
 
-/// A mapping of names and texts. Numbers and truths are texts here, too.
+/// Reads a mapping of names to texts. Numbers and booleans are taken as texts.
 fn read_named_texts(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> NamedTexts {
     let Some(fields) = given.node.fields() else {
         sink.push(given.diagnose_type("a mapping of names and texts"));
@@ -119,7 +119,7 @@ fn read_named_texts(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> NamedTe
     found
 }
 
-/// Variables of the environment of a program.
+/// Reads environment variables of a program.
 fn read_variables(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> NamedTexts {
     for field in given.node.fields().into_iter().flatten() {
         check_variable(field.key, field.value, field.key_span, sink);
@@ -127,16 +127,18 @@ fn read_variables(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> NamedText
     read_named_texts(given, sink)
 }
 
-/// Headers, whose names are those of HTTP.
+/// Reads headers and checks that their names are valid in HTTP.
 fn read_headers(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> NamedTexts {
     let found = read_named_texts(given, sink);
     if let Some((name, _)) = found.iter().find(|(name, _)| !is_header(name)) {
-        sink.push(given.diagnose_type(format!("a mapping of headers, and `{name}` is no name of one")));
+        sink.push(
+            given.diagnose_type(format!("a mapping of headers, and `{name}` is not a valid header name")),
+        );
     }
     found
 }
 
-/// What a request is made of is not for drivers to say.
+/// Headers that Skein sets itself. A driver may not set them.
 const OURS: [&str; 5] = ["connection", "content-length", "host", "te", "transfer-encoding"];
 
 fn is_header(name: &str) -> bool {
@@ -154,7 +156,7 @@ fn read_extract_path(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<Js
     })
 }
 
-/// The hosts that a driver may ask.
+/// Reads the hosts that a driver may connect to.
 pub(super) fn read_egress_hosts(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
     let Some(mut fields) = FieldReader::from_node(given.node, "`network`", sink) else { return Vec::new() };
     let hosts = fields.optional("egress").map(|given| read_texts(given, sink)).unwrap_or_default();
@@ -206,7 +208,7 @@ pub(super) fn read_http_call(node: YamlNode<'_>, sink: &mut DiagnosticSink) -> O
     })
 }
 
-/// A path that begins at the base. What is asked besides belongs elsewhere.
+/// Reads a path below the base URL. A query string belongs into `query_template`.
 fn read_endpoint(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<CallText> {
     let read = read_template(given, sink)?;
     let fixed = |wrong: &[char]| {
@@ -215,16 +217,14 @@ fn read_endpoint(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Cal
     let begins = matches!(read.first(), Some(CallTextPiece::Text(text)) if text.starts_with('/'));
     if !begins || fixed(&['?', '#', '\\']) || fixed(&[' ', '\t', '\n']) {
         sink.push(
-            given.diagnose_type(
-                "a path that begins with `/`; what follows a `?` belongs into `query_template`",
-            ),
+            given.diagnose_type("a path that begins with `/`; put the query string into `query_template`"),
         );
         return None;
     }
     if read.iter().any(|piece| matches!(piece, CallTextPiece::Secret(_))) {
         report_bad_template(
             given,
-            "a secret is given in a header, in `query_template` or in `body_template`",
+            "a secret must be in a header, in `query_template` or in `body_template`",
             sink,
         );
         return None;
@@ -257,7 +257,7 @@ pub(super) fn read_mcp_server(given: FieldValue<'_>, sink: &mut DiagnosticSink) 
     server
 }
 
-/// With what the server calls inputs that the tool knows under another name.
+/// Reads the tool of an MCP server, with the server's names for inputs that the tool names differently.
 pub(super) fn read_mcp_call(
     node: YamlNode<'_>,
     sink: &mut DiagnosticSink,

@@ -1,5 +1,5 @@
-//! `routines`: schedules by AIP-41, named or written out. Only their shape is checked; what they mean is kept for a
-//! host that serves them.
+//! `routines`: schedules by AIP-41, by reference or inline. Only checks their form and keeps them for a host that
+//! serves them.
 
 use std::sync::Arc;
 
@@ -33,17 +33,17 @@ pub(super) fn read_routines(
     items.into_iter().filter_map(|item| read_routine(item, sink, project)).collect()
 }
 
-/// Checks the path of a routine's file, and that there is such a file.
+/// Checks the path of a routine's file, and that the file exists.
 fn check_routine_file(given: FieldValue<'_>, text: &str, sink: &mut DiagnosticSink, project: &dyn Project) {
     if check_path(given, text, sink) && !project.has_file(given.node.source(), text) {
         let message = format!("there is no routine file `{text}`");
         let diagnostic =
             Diagnostic::new(Code::NameNotDefined, given.node.source(), given.node.first_line_span(), message);
-        sink.push(diagnostic.with_hint("the path is from the folder of this file"));
+        sink.push(diagnostic.with_hint("the path is relative to the folder of this file"));
     }
 }
 
-/// Checks a ROUTINE.md: what is wrong with it.
+/// Checks a ROUTINE.md and returns its problems.
 pub fn check_routine(source: Arc<SourceFile>) -> Vec<Diagnostic> {
     let mut sink = DiagnosticSink::new(source);
     if let Some(tree) = parse_front_matter(&mut sink) {
@@ -53,7 +53,7 @@ pub fn check_routine(source: Arc<SourceFile>) -> Vec<Diagnostic> {
     sink.into_diagnostics().into_iter().filter(|said| said.severity != Severity::Note).collect()
 }
 
-/// A bare text is a file if it looks like one, else a reference.
+/// Reads a routine. A bare text is a file if it looks like a path, else a reference.
 fn read_routine(
     given: FieldValue<'_>,
     sink: &mut DiagnosticSink,
@@ -96,7 +96,7 @@ fn read_routine(
     }
 }
 
-/// A routine that is written out; a file of its own must also say what is `needed`.
+/// Reads an inline routine, or a file of its own, which must also have the fields in `needed`.
 fn read_inline_routine(
     given: FieldValue<'_>,
     needed: &[&'static str],
@@ -123,7 +123,7 @@ fn read_inline_routine(
     fields.optional("on_failure").into_iter().for_each(|given| check_on_failure(given, sink));
     fields.optional("history").into_iter().for_each(|given| check_history(given, sink));
     fields.finish(sink);
-    // One that is switched off starts nothing, and is kept only as it is written.
+    // A disabled routine starts nothing. It is only kept as written.
     trigger.filter(|_| enabled.is_none_or(|enabled| enabled.value))
 }
 
@@ -206,7 +206,7 @@ fn read_schedule_kind(
     }
 }
 
-/// One number with one unit, such as `15m`.
+/// Reads one number with one unit, such as `15m`.
 fn read_interval(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Millis> {
     let length = given.read_duration(DurationUnits::UpToDays, sink)?.value;
     let units = given.node.raw_text().unwrap_or_default().chars().filter(char::is_ascii_alphabetic).count();
@@ -222,7 +222,7 @@ fn read_interval(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Mil
     Some(length)
 }
 
-/// What is started: a workflow, a tool or an action, by a reference.
+/// Checks the target of a routine: a workflow, a tool or an action, by a reference.
 fn check_target(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     let Some(mut fields) = FieldReader::from_node(given.node, "`target`", sink) else { return };
     let named = ["action", "workflow", "tool"].map(|name| fields.optional(name));

@@ -1,5 +1,4 @@
-//! Time zones and recurrence rules, as text. Owns what is accepted of each and says why not; when the next time is,
-//! nobody here knows.
+//! Time zones and recurrence rules, as text. Owns their checks. Does not know how to compute the next occurrence.
 
 use skein_core::suggest::find_closest_name;
 
@@ -9,7 +8,7 @@ use crate::{cron, diagnostic::DiagnosticSink, fields::FieldValue};
 const ZONES: &str = include_str!("time_zones.txt");
 const FREQUENCIES: &[&str] = &["SECONDLY", "MINUTELY", "HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY"];
 
-/// Text that one of these checks.
+/// Reads a text and reports the error that `check` returns for it.
 pub(super) fn read_checked_text(
     given: Option<FieldValue<'_>>,
     check: impl FnOnce(&str) -> Result<(), String>,
@@ -23,7 +22,7 @@ pub(super) fn read_checked_text(
     Some(text.to_owned())
 }
 
-/// A name of the time zone database, such as `UTC` or `Europe/Paris`.
+/// Checks a name of the time zone database, such as `UTC` or `Europe/Paris`.
 pub(super) fn check_timezone(text: &str) -> Result<(), String> {
     if ZONES.lines().any(|zone| zone == text) {
         return Ok(());
@@ -34,7 +33,7 @@ pub(super) fn check_timezone(text: &str) -> Result<(), String> {
     })
 }
 
-/// `FREQ=WEEKLY;BYDAY=MO`, perhaps after `RRULE:`.
+/// Checks a rule such as `FREQ=WEEKLY;BYDAY=MO`, perhaps after `RRULE:`.
 pub(super) fn check_rrule(text: &str) -> Result<(), String> {
     let rule = text.strip_prefix("RRULE:").unwrap_or(text);
     let mut frequency = None;
@@ -51,7 +50,7 @@ pub(super) fn check_rrule(text: &str) -> Result<(), String> {
     match frequency {
         Some(word) if FREQUENCIES.contains(&word) => Ok(()),
         Some(word) => Err(format!("there is no frequency `{word}`")),
-        None => Err("a rule says how often, such as `FREQ=WEEKLY;BYDAY=MO`".to_owned()),
+        None => Err("`FREQ` is missing, as in `FREQ=WEEKLY;BYDAY=MO`".to_owned()),
     }
 }
 

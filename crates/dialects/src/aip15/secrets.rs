@@ -1,6 +1,7 @@
-//! A SECRETS.md: the secrets of a project, who may have each, and how they are handed out. Never what they are.
+//! A SECRETS.md: the secrets of a project, the principals that may have each, and the ways in which they are handed
+//! out. It never holds their values.
 //!
-//! Owns the fields of AIP-19. Refuses to know where a value comes from, and that a file holds one.
+//! Owns the fields of AIP-19. Does not know the source of a value, and refuses a file that holds one.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -22,7 +23,7 @@ use crate::{
     source::SourceFile,
 };
 
-/// What a value could be written under.
+/// Field names that could hold a value.
 const VALUES: &[&str] = &[
     "value",
     "values",
@@ -48,20 +49,20 @@ pub struct SecretDeclaration {
     pub slug: String,
     pub span: ExprSpan,
     pub description: Option<String>,
-    /// Who may have it handed out; any one of these suffices. None: the file does not say.
+    /// The principals that may have it; any one of these suffices. None if the file does not name any.
     pub reveal: Option<Vec<SecretPrincipal>>,
-    /// How it may be handed out; none named is by the environment.
+    /// The ways in which it may be handed out. Empty: by an environment variable.
     pub exposures: Vec<SecretExposure>,
 }
 
-/// Someone or something that a secret may be for.
+/// A principal that may have a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretPrincipal {
     Role(String),
     User(String),
     Tool(String),
     Workflow(String),
-    /// A capability, which nobody here has.
+    /// A capability. No principal of Skein has one.
     Cap(String),
 }
 
@@ -69,12 +70,12 @@ pub enum SecretPrincipal {
 pub enum SecretExposure {
     Env,
     File,
-    /// Put in place of a mark in what is sent out.
+    /// Replaces a placeholder in outgoing requests.
     Substitute,
 }
 
 impl SecretPrincipal {
-    /// Whether it is this tool, which may be named with its version, or this workflow.
+    /// True if it is this tool, which may be named with its version, or this workflow.
     pub fn matches(&self, tool: Option<&str>, workflow: &str) -> bool {
         let plain = |name: &str| name.rsplit_once('@').map_or(name, |(id, _)| id).to_owned();
         match self {
@@ -173,20 +174,20 @@ fn read_slug<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<(&'
     let diagnostic =
         Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
     sink.push(diagnostic.with_hint(format!(
-        "lower case letters, digits and dashes, from a letter, such as `{}`",
+        "use lower case letters, digits and dashes, starting with a letter, such as `{}`",
         to_slug(text.value).trim_matches(|c: char| !c.is_ascii_alphanumeric())
     )));
     None
 }
 
-/// What could be a value is refused by its name, and is not shown.
+/// Refuses fields that could hold a value, by their names. The message does not show the value.
 fn refuse_values(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
     for name in VALUES {
         if let Some(field) = fields.take_retired(name) {
             let message = format!("a secret has no `{name}`: its value is never in a file that describes it");
             let diagnostic =
                 Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
-            let hint = "take it out, replace the value if others have seen it, and say in `[secrets]` of skein.toml where it is";
+            let hint = "remove it, rotate the secret if others have seen it, and configure its source in `[secrets]` of skein.toml";
             sink.push(diagnostic.with_hint(hint));
         }
     }
@@ -202,13 +203,15 @@ fn read_access(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Vec<S
     reveal.map(|given| read_principals(given, sink))
 }
 
-/// How a name becomes someone.
+/// Makes a principal from its name.
 type PrincipalConstructor = fn(String) -> SecretPrincipal;
 
 fn read_principals(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<SecretPrincipal> {
     let mut found = Vec::new();
     for item in given.read_list(sink).unwrap_or_default() {
-        let Some(mut fields) = FieldReader::from_node(item.node, "who may", sink) else { continue };
+        let Some(mut fields) = FieldReader::from_node(item.node, "an entry of `access`", sink) else {
+            continue;
+        };
         let makes: [(&'static str, PrincipalConstructor); 5] = [
             ("role", SecretPrincipal::Role),
             ("userId", SecretPrincipal::User),
@@ -239,7 +242,7 @@ fn check_audit(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     fields.finish(sink);
 }
 
-/// The secrets that a tool or a workflow says that it needs.
+/// Reads the secrets that a tool or a workflow requires.
 pub(super) fn read_required_secrets(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
     read_texts(given, sink).iter().map(|name| to_variable_name(name)).collect()
 }

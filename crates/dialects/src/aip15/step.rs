@@ -1,5 +1,5 @@
-//! Steps as they are written: what every kind has. Each is read to a definition of the builder; beside that, what the
-//! builder has no place for is remembered.
+//! The fields that every kind of step has. Reads each step to a definition of the builder, and keeps the fields that
+//! the builder has no place for.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,11 +35,11 @@ use crate::{
 /// Reads the steps of one source.
 pub(super) struct Aip15StepReader<'a, 'l> {
     pub lowering: &'a mut LoweringContext<'l>,
-    /// Where each name first stands.
+    /// The first place of each name.
     names: BTreeMap<String, ExprSpan>,
-    /// Each step's own block.
+    /// The extension block of each step.
     pub skein: BTreeMap<StepId, ExtensionBlock>,
-    /// Which step undoes which.
+    /// Pairs of a step and the step that undoes it.
     pub undos: Vec<(StepId, StepId)>,
     /// The tools that steps name.
     pub tools: Vec<Spanned<String>>,
@@ -47,16 +47,15 @@ pub(super) struct Aip15StepReader<'a, 'l> {
     pub actions: Vec<Spanned<String>>,
     /// The drivers that steps are pinned to.
     pub drivers: Vec<Spanned<String>>,
-    /// What the files of the tools and actions say that steps name, for those that have one.
+    /// The tools and actions that steps name, as their files describe them. None for those without a file.
     described: BTreeMap<(CatalogKind, String), Option<Arc<Aip15Tool>>>,
-    /// The roles that approvals ask.
+    /// The roles of approvers.
     pub roles: Vec<Spanned<String>>,
-    /// What happens when nothing comes in time, where that is not one of the words that it may be.
+    /// Timeout targets that are not one of the allowed words, with those words.
     late: Vec<(Spanned<String>, &'static [&'static str])>,
-    /// Where the first step stands that waits for a person or an event.
+    /// The place of the first step that waits for a person or an event.
     pub waits: Option<ExprSpan>,
-    /// Whether a step is missing, or could be another than it should be, so that nothing can be said about how they
-    /// go together.
+    /// True if a step is missing or ambiguous, so that its transitions cannot be checked.
     pub broken: bool,
 }
 
@@ -78,14 +77,14 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
         }
     }
 
-    /// A list of steps. Recursion is bounded by the depth of the tree.
+    /// Reads a list of steps. The depth of the tree bounds the recursion.
     pub fn read_steps(&mut self, given: Option<FieldValue<'_>>) -> Vec<StepHandle> {
         let items = given.and_then(|given| given.read_list(self.lowering.sink));
         self.broken |= items.is_none();
         items.into_iter().flatten().filter_map(|item| self.read_step(item.node)).map(define_step).collect()
     }
 
-    /// Checks names against what else there is, once all steps are known.
+    /// Checks names against the catalog, once all steps are known.
     pub fn check_names(&mut self) {
         let LoweringContext { sink, project, .. } = &mut *self.lowering;
         let source = sink.source.clone();
@@ -108,13 +107,13 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
             if project.find_action(id).is_some() && project.find_tools_for(id).is_empty() {
                 let message = format!("no tool here implements the action `{}`", action.value);
                 let diagnostic = Diagnostic::new(Code::NobodyProvides, &sink.source, action.span, message);
-                let hint = "a `.tools/ID/TOOL.md` with `implements` would; a run of this workflow is refused without one";
+                let hint = "add a `.tools/ID/TOOL.md` with `implements`; without one, a run of this workflow is refused";
                 sink.push(diagnostic.with_hint(hint));
             }
         }
         let roles: BTreeSet<String> = project.catalog_names(CatalogKind::Role).into_iter().collect();
         for role in self.roles.iter().filter(|role| !roles.is_empty() && !roles.contains(&role.value)) {
-            let message = format!("there is nobody in the role `{}`", role.value);
+            let message = format!("nobody has the role `{}`", role.value);
             let diagnostic = Diagnostic::new(Code::NobodyInRole, &sink.source, role.span, message);
             let hint = did_you_mean(&role.value, roles.iter().map(String::as_str));
             sink.push(diagnostic.with_optional_hint(hint));
@@ -122,7 +121,7 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
         self.check_timeout_targets();
     }
 
-    /// Says what was neither a word nor a step.
+    /// Reports targets that are neither an allowed word nor a step.
     fn check_timeout_targets(&mut self) {
         for (text, words) in std::mem::take(&mut self.late) {
             if let Some(near) = find_closest_name(&text.value, words.iter().copied())
@@ -188,7 +187,7 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
         Some(step)
     }
 
-    /// What the file of a tool says, or those of all tools for an action. What is wrong with one is said once.
+    /// Reads the file of a tool, or those of all tools for an action. Reports the errors of each file once.
     fn load_tool(&mut self, sort: CatalogKind, name: &str) -> Option<Arc<Aip15Tool>> {
         let key = (sort, name.to_owned());
         if let Some(known) = self.described.get(&key) {
@@ -211,12 +210,13 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
         self.described.get(&key).cloned().flatten()
     }
 
-    /// What a step says counts only as far as its tool allows it.
+    /// Warns of a field that is less strict than its tool. The tool's value is used.
     fn warn_wider(&mut self, node: YamlNode<'_>, field: &str, why: String) {
         let span = node.field(field).map_or(node.first_line_span(), |field| field.key_span);
         let diagnostic = Diagnostic::new(Code::Wider, node.source(), span, why);
-        self.lowering
-            .push(diagnostic.with_hint("a step may be stricter than its tool; what is wider does not count"));
+        self.lowering.push(
+            diagnostic.with_hint("a step can only be stricter than its tool; the tool's value is used"),
+        );
     }
 
     /// The tools whose files could be read.
@@ -225,7 +225,7 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
         found.filter_map(|(key, tool)| Some((key.clone(), tool.clone()?))).collect()
     }
 
-    /// Whether it is an id of this format is for the builder to say; here it must be a name at all.
+    /// Reads an id that is a valid name. The builder checks that it is an id of this format.
     fn read_id(&mut self, fields: &mut FieldReader<'_>) -> Option<StepId> {
         let given = fields.required("id", self.lowering.sink);
         let id = given.and_then(|given| given.read_name(|text| StepId::new(text), self.lowering.sink));
@@ -242,18 +242,18 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
                 let source = fields.node().source();
                 let diagnostic = Diagnostic::new(Code::DuplicateName, source, id.span, message);
                 let diagnostic = if first == id.span {
-                    diagnostic.with_label("an alias stands for it again")
+                    diagnostic.with_label("repeated by an alias")
                 } else {
                     diagnostic.with_label("again here").with_related(first, "first here")
                 };
-                let hint = "ids are unique in a workflow, steps inside other steps included";
+                let hint = "ids must be unique in a workflow, including steps inside other steps";
                 self.lowering.push(diagnostic.with_hint(hint));
             }
         }
         Some(id.value)
     }
 
-    /// The fields of every kind. The kind itself is put in later.
+    /// Reads the fields of every kind. The caller sets the kind itself.
     fn read_common_fields(
         &mut self,
         fields: &mut FieldReader<'_>,
@@ -311,7 +311,7 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
         fields.map(|field| read(field, self.lowering.sink)).collect()
     }
 
-    /// Says which of these mean nothing for a kind.
+    /// Warns of common fields that have no effect in a kind.
     fn check_common_fields(
         &mut self,
         node: YamlNode<'_>,
@@ -326,42 +326,41 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
             K::Parallel | K::Map | K::Loop => ignored(&["inputs"], "the steps inside have their own"),
             K::Branch => {
                 ignored(&["inputs", "outputs", "retry", "timeout_ms"], "a branch only chooses");
-                ignored(&["next"], "a branch goes where `branches` and `default` say");
+                ignored(&["next"], "`branches` and `default` set the next step");
             }
             K::Suspend => {
                 ignored(&["inputs", "retry"], "a suspend only waits");
-                ignored(&["timeout_ms"], "how long it waits is `resume.timeout_ms`");
+                ignored(&["timeout_ms"], "its timeout is `resume.timeout_ms`");
             }
             K::Approval => {
                 ignored(&["inputs", "retry"], "an approval only waits");
                 if node.get("on_approve").is_some() {
-                    ignored(&["next"], "`on_approve` and `on_reject` say where it goes");
+                    ignored(&["next"], "`on_approve` and `on_reject` set the next step");
                 }
             }
         }
         match (kind, approval) {
             (K::Tool, _) | (_, None) => {}
-            (K::Approval, Some(_)) => ignored(&["approval"], "people are asked anyway"),
+            (K::Approval, Some(_)) => ignored(&["approval"], "an approval step always asks for approval"),
             (_, Some(ApprovalClass::OnMutate | ApprovalClass::Policy(_))) => self.refuse_approval(node, kind),
             (_, Some(_)) => {}
         }
     }
 
-    /// Refuses a class that is judged by the tool that a step runs: this step runs none itself.
+    /// Refuses a class that depends on the tool of a step: this step runs none itself.
     fn refuse_approval(&mut self, node: YamlNode<'_>, kind: Aip15StepKind) {
         let Some(field) = node.field("approval") else { return };
         let (what, inner) = match kind {
             Aip15StepKind::Subworkflow => ("a subworkflow", "the workflow that it runs"),
             kind => (kind.display_name(), "the steps inside"),
         };
-        let message = format!("whether {what} changes anything cannot be told before it starts");
+        let message = format!("it is not known before the start if {what} changes anything");
         let diagnostic = Diagnostic::new(Code::Misplaced, node.source(), field.key_span, message);
-        self.lowering
-            .push(diagnostic.with_hint(format!("write `always`, or let {inner} say it of its tools")));
+        self.lowering.push(diagnostic.with_hint(format!("write `always`, or set `approval` in {inner}")));
     }
 }
 
-/// The kind of a step that does not say it, by a field that no other kind has.
+/// Guesses the kind of a step without `kind`, by a field that no other kind has.
 fn guess_kind(node: YamlNode<'_>) -> Option<(&'static str, Aip15StepKind)> {
     let is_kind = |key: &str| key != "id" && find_closest_name(key, ["kind"].into_iter()).is_some();
     if node.get("kind").is_some() || node.fields()?.any(|field| is_kind(field.key)) {
@@ -376,24 +375,24 @@ fn guess_kind(node: YamlNode<'_>) -> Option<(&'static str, Aip15StepKind)> {
     KINDS.iter().find(|(known, _)| *known == word).copied()
 }
 
-/// Other formats have our own fields under another name.
+/// Returns a hint for `x-skein`, which has another name in this format.
 pub(super) fn extension_hint(field: &str) -> Option<String> {
-    (field == "x-skein").then(|| "here it is `metadata.skein`".to_owned())
+    (field == "x-skein").then(|| "in this format it is `metadata.skein`".to_owned())
 }
 
-/// The id that a field names, or `$end`.
+/// Reads the id that a field names, or `$end`.
 pub(super) fn read_target(
     given: Option<FieldValue<'_>>,
     steps: &mut Aip15StepReader<'_, '_>,
 ) -> Option<String> {
     let given = given?;
     let text = given.read_non_empty_text(steps.lowering.sink)?.value;
-    // No id starts so, and it is known what does.
+    // No id starts with `$`, so this can only mean the end.
     if text.starts_with('$') && text != aip15::END {
         let message = format!("there is no step `{text}`");
         let (source, end) = (given.node.source(), aip15::END);
         let diagnostic = Diagnostic::new(Code::UnknownStep, source, given.node.first_line_span(), message);
-        let hint = format!("the end of the steps is `{end}`");
+        let hint = format!("write `{end}` to end the list of steps");
         steps.lowering.push(diagnostic.with_hint(hint).with_word_fix(given.span(), end));
     } else if text.eq_ignore_ascii_case(END_WORD) {
         steps.late.push((Spanned::new(text.to_owned(), given.span()), &[aip15::END]));
@@ -401,11 +400,11 @@ pub(super) fn read_target(
     Some(text.to_owned())
 }
 
-/// What is meant for the end where no step is called so.
+/// A word that means the end if no step has this id.
 const END_WORD: &str = "end";
 
-/// What happens when nothing comes in time: one of a few words, or a step. A step may only be read later, so what is
-/// neither is said in the end.
+/// Reads the target of a timeout: one of a few words, or a step. The step may be read later, so unknown targets are
+/// reported at the end.
 pub(super) fn read_timeout_target<'n>(
     given: Option<FieldValue<'n>>,
     words: &'static [&'static str],
@@ -419,7 +418,7 @@ pub(super) fn read_timeout_target<'n>(
     Some(text.value)
 }
 
-/// Where a step goes that does not say.
+/// The target of a step that names none.
 pub(super) fn end_target() -> String {
     aip15::END.to_owned()
 }

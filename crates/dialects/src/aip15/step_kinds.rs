@@ -1,5 +1,5 @@
-//! The fields that each of the eight kinds has of its own. None where a part is missing without which the step could
-//! lead anywhere; that has been said.
+//! The fields that each of the eight kinds has of its own. A reader returns None if a part is missing without which the
+//! transitions of the step are unknown; it has reported that.
 
 use skein_core::{
     builder::{
@@ -40,7 +40,7 @@ pub(super) fn read_kind(
     })
 }
 
-/// For a step that says no tool, which has been reported.
+/// A placeholder for a step without a tool; that has been reported.
 pub(super) fn placeholder_tool() -> ToolStep {
     ToolStep::tool("")
 }
@@ -79,7 +79,7 @@ fn read_tool_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReader<
     step
 }
 
-/// The id of a tool. Once a step could hold the body itself.
+/// Reads the id of a tool. In older versions a step could contain the body itself.
 fn read_tool_id(steps: &mut Aip15StepReader<'_, '_>, given: FieldValue<'_>) -> Option<String> {
     if given.node.get("entry").is_some() {
         let message = "a step cannot hold the body of its tool";
@@ -110,13 +110,13 @@ fn read_branch_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReade
         let next = read_target(next, steps);
         arm.finish(steps.lowering.sink);
         whole &= next.is_some();
-        // What stands for a condition that is missing is not looked at any more.
+        // A missing condition has been reported; this placeholder is not evaluated.
         arms.extend(next.map(|next| BranchArm { when: when.unwrap_or_else(|| "true".to_owned()), next }));
     }
     whole.then_some(BranchStep { branches: arms, default })
 }
 
-/// A condition is text; `when: true` is one too.
+/// Reads a condition, which is text. `when: true` is valid, too.
 fn read_condition(steps: &mut Aip15StepReader<'_, '_>, given: FieldValue<'_>) -> Option<String> {
     match given.node.raw_text() {
         Some(raw) => Some(raw.to_owned()),
@@ -161,7 +161,7 @@ fn read_suspend_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldRead
     note_wait(steps, fields.node());
     let resume = fields.required("resume", steps.lowering.sink);
     let resume = resume.and_then(|given| FieldReader::from_node(given.node, "`resume`", steps.lowering.sink));
-    // An event that nobody names, so that one mistake is not two.
+    // A placeholder event that no source names, so that one mistake is not reported twice.
     let mut step = SuspendStep::new(["?"]);
     let Some(mut resume) = resume else { return step };
     let on =
@@ -266,7 +266,7 @@ fn read_approver(steps: &mut Aip15StepReader<'_, '_>, given: FieldValue<'_>) -> 
     }
 }
 
-/// `{next: STEP}`, for which a bare step is often written.
+/// Reads `{next: STEP}`, for which a bare step is often written.
 fn read_route(
     steps: &mut Aip15StepReader<'_, '_>,
     given: Option<FieldValue<'_>>,
@@ -315,7 +315,7 @@ fn read_loop_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReader<
     })
 }
 
-/// A workflow that is not there has been reported, and the plan says no more about it.
+/// Reads the workflow to call. If it does not exist, that has been reported and the plan adds nothing.
 fn read_subworkflow_step(
     steps: &mut Aip15StepReader<'_, '_>,
     fields: &mut FieldReader<'_>,

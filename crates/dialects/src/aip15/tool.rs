@@ -1,6 +1,6 @@
-//! A TOOL.md: what a tool takes and gives, what it changes, and how it is run where a step says nothing.
+//! A TOOL.md: a tool's inputs and outputs, its side effects, and the defaults for steps that run it.
 //!
-//! Owns the fields of AIP-14. Refuses to know which program does the work: that is a driver's.
+//! Owns the fields of AIP-14. Does not know the program that does the work: that is in a driver.
 
 use std::sync::Arc;
 
@@ -33,28 +33,28 @@ pub struct Aip15Tool {
     pub version: String,
     pub inputs: Schema,
     pub outputs: Schema,
-    /// Whether doing it twice is doing it once.
+    /// True if the tool is idempotent.
     pub idempotent: bool,
-    /// What it changes, such as `workspace:src`.
+    /// The things that it changes, such as `workspace:src`.
     pub mutates: Vec<String>,
     pub approval: ApprovalClass,
-    /// The classes of the action that it implements, and of other tools that may do the same.
+    /// The classes of the action that it implements, and of other tools for the same action.
     pub others: Vec<ApprovalClass>,
     pub timeout: Option<Millis>,
     pub retry: Option<RetryDefinition>,
-    /// The driver that is preferred.
+    /// The preferred driver.
     pub default_implementation: Option<String>,
-    /// Drivers that may not provide it, and the only kinds that may.
+    /// Drivers that may not provide it. The next field holds the only kinds that may.
     pub forbid: Vec<String>,
     pub require_kind: Vec<DriverKind>,
-    /// The action that it is one way to do.
+    /// The action that it implements.
     pub implements: Option<String>,
     pub risk_level: Option<RiskLevel>,
-    /// Secrets that whoever does it is given, by their variables.
+    /// The secrets that its worker receives, by the names of their environment variables.
     pub secrets: Vec<String>,
 }
 
-/// Reads a TOOL.md. The project has the action that it implements.
+/// Reads a TOOL.md. The project provides the action that it implements.
 pub fn read_tool(source: Arc<SourceFile>, project: &dyn Project) -> Result<Aip15Tool, Vec<Diagnostic>> {
     let mut sink = DiagnosticSink::new(source);
     let read = parse_front_matter(&mut sink).and_then(|tree| {
@@ -121,7 +121,7 @@ impl Aip15Tool {
             risk_level,
             secrets,
         });
-        // One that cannot be read is said by whoever names it.
+        // Errors in the action's file are reported where the action is named.
         let named = tool.as_ref().and_then(|tool| tool.implements.as_deref());
         let described =
             named.and_then(|name| project.find_action(name)).and_then(|source| read_action(source).ok());
@@ -129,12 +129,12 @@ impl Aip15Tool {
             action.check_tool(tool, &fields, sink);
             tool.others.push(action.approval);
         }
-        // What is missing has been said, and then there is no tool.
+        // A missing field has been reported; the caller then returns the errors.
         fields.finish(sink);
         tool
     }
 
-    /// What any of several tools may do for an action: as strict as the strictest of them and the action itself.
+    /// Merges the tools that implement an action: as strict as the strictest of them and the action itself.
     pub(super) fn merge_strictest(action: Option<&Aip15Action>, tools: &[Aip15Tool]) -> Option<Aip15Tool> {
         let mut all = tools.iter();
         let mut whole = all.next()?.clone();
@@ -147,7 +147,7 @@ impl Aip15Tool {
             if approval_strictness(&tool.approval) > approval_strictness(&whole.approval) {
                 whole.others.push(std::mem::replace(&mut whole.approval, tool.approval.clone()));
             }
-            // Each is kept to its own time; the step lasts as long as the slowest may.
+            // Each tool keeps its own timeout; the step may take as long as the slowest.
             whole.timeout = whole.timeout.zip(tool.timeout).map(|(a, b)| a.max(b));
             let fewer = |a: RetryDefinition, b: &RetryDefinition| {
                 if b.max_attempts < a.max_attempts { b.clone() } else { a }
@@ -164,14 +164,15 @@ impl Aip15Tool {
         Some(whole)
     }
 
-    /// What holds for a step that does not say it itself. What it says that is wider than the tool's own does not count,
-    /// and is given back: the field, and why.
+    /// Fills in the fields that a step leaves out. Replaces a value that is less strict than the tool's, and returns
+    /// its field with the reason.
     pub(super) fn complete_step(&self, step: &mut StepDefinition) -> Vec<(&'static str, String)> {
         let mut wider = Vec::new();
-        let mut says =
-            |name, what: String| wider.push((name, format!("this is wider than the tool allows: {what}")));
+        let mut says = |name, what: String| {
+            wider.push((name, format!("this is less strict than the tool allows: {what}")))
+        };
         if step.approval.as_ref().is_some_and(|class| is_laxer(class, &self.approval)) {
-            says("approval", "it asks more often".to_owned());
+            says("approval", "it requires approval more often".to_owned());
         }
         if let (Some(own), Some(most)) = (step.risk_level, self.risk_level)
             && own < most
@@ -182,13 +183,13 @@ impl Aip15Tool {
         if let (Some(own), Some(Millis(most))) = (step.timeout_ms, self.timeout)
             && own > most
         {
-            says("timeout_ms", format!("it may take {most} ms"));
+            says("timeout_ms", format!("its timeout is {most} ms"));
         }
         let times = [step.timeout_ms, self.timeout.map(|length| length.0)];
         step.timeout_ms = times.into_iter().flatten().min();
         match (&mut step.retry, &self.retry) {
             (Some(own), Some(tool)) if own.max_attempts > tool.max_attempts => {
-                says("retry", format!("it may be tried {} times", tool.max_attempts));
+                says("retry", format!("it allows {} attempts", tool.max_attempts));
                 own.max_attempts = tool.max_attempts;
             }
             (own @ None, tool) => own.clone_from(tool),
@@ -197,13 +198,13 @@ impl Aip15Tool {
         wider
     }
 
-    /// Whether one that was cut off may have done something that must not be done again.
+    /// True if an interrupted attempt may have had an effect that must not be repeated.
     pub(super) fn is_unsafe_to_repeat(&self) -> bool {
         !self.idempotent && !self.mutates.is_empty()
     }
 }
 
-/// The tool or the action that a step names.
+/// Returns the tool or the action that a step names.
 pub(super) fn referenced_tool(step: &StepDefinition) -> Option<(CatalogKind, &str)> {
     match &step.kind {
         StepKind::Tool(tool) => Some(match &tool.implementation {
@@ -214,7 +215,7 @@ pub(super) fn referenced_tool(step: &StepDefinition) -> Option<(CatalogKind, &st
     }
 }
 
-/// Whether a step asks for less than the tool does. One that leaves it to the tool does not.
+/// True if a step's class is less strict than the tool's. `per-step` leaves it to the tool.
 fn is_laxer(step: &ApprovalClass, tool: &ApprovalClass) -> bool {
     *step != ApprovalClass::PerStep && approval_strictness(step) < approval_strictness(tool)
 }
@@ -228,7 +229,7 @@ pub(crate) fn approval_strictness(class: &ApprovalClass) -> u8 {
     }
 }
 
-/// Lower case letters, digits, dots and dashes; the last two not at an end.
+/// Reads an id: lower case letters, digits, dots and dashes; the last two not at an end.
 pub(super) fn read_catalog_id<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let text = given.read_non_empty_text(sink)?.value;
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -241,7 +242,8 @@ pub(super) fn read_catalog_id<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSi
         let diagnostic =
             Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
         sink.push(
-            diagnostic.with_hint("2 to 80 lower case letters, digits, dots and dashes, the last two within"),
+            diagnostic
+                .with_hint("use 2 to 80 lower case letters and digits, with dots or dashes between them"),
         );
         return None;
     }
@@ -266,7 +268,7 @@ fn read_compiled_schema(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Opt
     Some(schema)
 }
 
-/// What is changed: a kind in letters, a colon, and what of it.
+/// Reads side effects: a kind in lower case letters, a colon, and the thing that is changed.
 pub(super) fn read_mutates(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
     let mut found = Vec::new();
     for item in given.read_list(sink).unwrap_or_default() {
@@ -292,17 +294,17 @@ fn refuse_auto_approval(
     sink: &mut DiagnosticSink,
 ) {
     let span = approval.map_or(fields.head_span(), |given| given.node.first_line_span());
-    let message = "a tool that changes something cannot be approved by itself";
+    let message = "a tool with `mutates` cannot have `approval: auto`";
     let diagnostic = Diagnostic::new(Code::FieldsClash, fields.node().source(), span, message);
     let changes = fields.field("mutates").map(|field| field.key_span);
     let diagnostic = match changes {
-        Some(changes) => diagnostic.with_related(changes, "it changes this"),
+        Some(changes) => diagnostic.with_related(changes, "it declares changes here"),
         None => diagnostic,
     };
     sink.push(diagnostic.with_hint("write `approval: on-mutate` or `approval: always`"));
 }
 
-/// What it needs of its host. Of that, secrets are handed to it.
+/// Reads the requirements on the host. Returns the secrets, which the tool receives.
 fn read_requires(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
     let Some(mut fields) = FieldReader::from_node(given.node, "`requires`", sink) else { return Vec::new() };
     let secrets =
@@ -333,14 +335,14 @@ pub(super) fn read_texts(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Ve
     items.into_iter().filter_map(|item| item.read_text(sink)).map(|text| text.value.to_owned()).collect()
 }
 
-/// A tool once held its own body.
+/// Refuses fields of the body, which a tool file contained in older versions.
 fn refuse_bodies(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
     for name in ["code", "run", "runner", "secrets", "network", "entry"] {
         if let Some(field) = fields.take_retired(name) {
             let message = format!("`{name}` is no longer a field of a tool");
             let diagnostic =
                 Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
-            sink.push(diagnostic.with_hint("write a DRIVER.md that says which program does the work"));
+            sink.push(diagnostic.with_hint("write a DRIVER.md that runs the program"));
         }
     }
 }
@@ -403,7 +405,7 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_tool_is_said() {
         for (more, says) in [
-            ("mutates: [workspace:src]", "cannot be approved by itself"),
+            ("mutates: [workspace:src]", "cannot have `approval: auto`"),
             ("approval: always\nmutates: [src]", "`mutates` is what is changed"),
             ("run: ./x", "`run` is no longer a field of a tool"),
             ("timeuot_ms: 5", "a tool has no field `timeuot_ms`"),

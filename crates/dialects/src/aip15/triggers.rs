@@ -1,4 +1,5 @@
-//! `triggers`: what starts a run by itself. Kept for a host that serves them; until one does, that is noted.
+//! `triggers`: events that start a run automatically. They are kept for a host that serves them; a note says that none
+//! does.
 
 use skein_core::ir::WorkflowTrigger;
 

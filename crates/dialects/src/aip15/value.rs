@@ -1,7 +1,7 @@
 //! Values of the AIP-15 language as they are written: JSON, in which a text that starts with `$` is a path.
 //!
-//! Owns the warning about text that somebody hoped would be filled in. The paths themselves are the expression
-//! language's.
+//! Owns the warning about expressions inside a text, which are not evaluated. Does not parse paths: the expression
+//! language does.
 
 use serde_json::Value;
 use skein_core::expr::ExprSpan;
@@ -13,14 +13,14 @@ use crate::{
     yaml::{YamlNode, YamlScalar},
 };
 
-/// How other languages begin an expression inside text, and how this one begins a path.
+/// The start of an expression in other languages. `PATHS` holds the starts of a path in this one.
 const TEMPLATE: &str = "${{";
 const PATHS: &[&str] = &["$input.", "$workflow.inputs.", "$steps.", "$item."];
 
-/// Longer templates are not shown.
+/// The maximum length of a template that a message shows.
 const SHOWN: usize = 60;
 
-/// A value of a step's inputs, a result or an artifact.
+/// Reads a value of a step's inputs, a result or an artifact.
 pub(super) fn read_value(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Value {
     let mut todo = vec![given.node];
     while let Some(node) = todo.pop() {
@@ -28,7 +28,7 @@ pub(super) fn read_value(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Va
             continue;
         }
         if let Some(YamlScalar::Text(text)) = node.scalar() {
-            // At its start it is a path, or says that it is none.
+            // A `$` at the start begins a path or escapes one.
             let path_from = usize::from(text.starts_with('$'));
             warn_unfilled(node, text, path_from, sink);
         }
@@ -38,21 +38,21 @@ pub(super) fn read_value(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Va
     given.node.to_json()
 }
 
-/// Text in which nothing is ever filled in.
+/// Reads a text in which no expressions are evaluated.
 pub(super) fn read_plain_text<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let text = given.read_non_empty_text(sink)?.value;
     warn_unfilled(given.node, text, 0, sink);
     Some(text)
 }
 
-/// `{kind: literal, value: …}` means what it says.
+/// True for `{kind: literal, value: …}`, whose value is taken literally.
 fn is_literal(node: YamlNode<'_>) -> bool {
     let is_two = node.fields().is_some_and(|fields| fields.len() == 2);
     let kind = node.get("kind").and_then(YamlNode::raw_text);
     is_two && kind == Some("literal") && node.get("value").is_some()
 }
 
-/// How long a path is that a text starts with: names and dots, the last of them a name.
+/// Returns the length of the path at the start of a text: names and dots, ending with a name.
 fn path_length(text: &str) -> usize {
     let allowed = |c: char| c.is_alphanumeric() || matches!(c, '$' | '.' | '_' | '-');
     let end = text.find(|c| !allowed(c)).unwrap_or(text.len());
@@ -71,8 +71,8 @@ fn warn_unfilled(node: YamlNode<'_>, text: &str, path_from: usize, sink: &mut Di
     };
     let span = node.locate_part(ExprSpan::new(start, start + length));
     let shown = &found[..length];
-    let message = format!("`{shown}` stays as it is: nothing is filled in inside a text");
-    let hint = "a path is a value of its own, such as `$input.name` or `$steps.id.name`; to put a text together, use a \
+    let message = format!("`{shown}` stays literal: expressions inside a text are not evaluated");
+    let hint = "a path must be the whole value, such as `$input.name` or `$steps.id.name`; to build a text, use a \
                 step";
     sink.push(Diagnostic::new(Code::StaysText, node.source(), span, message).with_hint(hint));
 }

@@ -1,14 +1,14 @@
 //! Ranges of versions as npm writes them: `^1.2`, `~1.2.3`, `1.x`, `>=1 <3`, `1.0 - 2.0`, and any of these with `||`.
 
-/// A version without what comes after its three numbers.
+/// The three numbers of a version, without pre-release and build.
 type VersionNumber = (u64, u64, u64);
 
-/// A range: the versions from one on up to, and without, another. Any one of them suffices.
+/// A union of half-open intervals of versions: the lower bound is included, the upper one is not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionRange(Vec<(VersionNumber, Option<VersionNumber>)>);
 
 impl VersionRange {
-    /// None for a text that is no range.
+    /// Returns None for a text that is not a range.
     pub fn parse(text: &str) -> Option<VersionRange> {
         text.split("||")
             .map(|part| parse_comparisons(part.trim()))
@@ -16,21 +16,21 @@ impl VersionRange {
             .map(VersionRange)
     }
 
-    /// Whether a version is in it. What is no version is in none.
+    /// True if a version is in the range. A text that is not a version is in none.
     pub fn contains(&self, version: &str) -> bool {
         let Some((version, _)) = parse_partial_version(version) else { return false };
         self.0.iter().any(|(from, to)| *from <= version && to.is_none_or(|to| version < to))
     }
 }
 
-/// Comparisons that must all hold.
+/// Parses comparisons that must all hold.
 fn parse_comparisons(text: &str) -> Option<(VersionNumber, Option<VersionNumber>)> {
     if let Some((from, to)) = text.split_once(" - ") {
         let ((from, _), (to, given)) =
             (parse_partial_version(from.trim())?, parse_partial_version(to.trim())?);
         return Some((from, upper_bound(to, given)));
     }
-    // A sign may stand apart from its number.
+    // There may be a space between an operator and its number.
     let mut joined = text.to_owned();
     for sign in [">= ", "<= ", "> ", "< ", "= ", "^ ", "~ "] {
         joined = joined.replace(sign, sign.trim_end());
@@ -70,7 +70,7 @@ fn parse_comparison(word: &str) -> Option<(VersionNumber, Option<VersionNumber>)
     }
     if let Some(version) = read("^") {
         let (version, given) = version?;
-        // What is before 1.0.0 promises less.
+        // Versions below 1.0.0 have narrower compatibility.
         let kept = match version {
             (0, 0, _) if given >= 3 => 3,
             (0, _, _) if given >= 2 => 2,
@@ -82,7 +82,7 @@ fn parse_comparison(word: &str) -> Option<(VersionNumber, Option<VersionNumber>)
     Some((version, upper_bound(version, given)))
 }
 
-/// The first version that does not begin with so many numbers of this one. None: there is none.
+/// Returns the first version that differs in the first `given` numbers. None if there is no such version.
 fn upper_bound((major, minor, patch): VersionNumber, given: usize) -> Option<VersionNumber> {
     match given {
         0 => None,
@@ -92,7 +92,7 @@ fn upper_bound((major, minor, patch): VersionNumber, given: usize) -> Option<Ver
     }
 }
 
-/// A version of which the end may be left out or be `x` or `*`, and how many numbers it has.
+/// Parses a version whose last numbers may be absent, `x` or `*`. Also returns the count of its numbers.
 fn parse_partial_version(text: &str) -> Option<(VersionNumber, usize)> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let plain = text.split(['-', '+']).next()?;
@@ -104,7 +104,7 @@ fn parse_partial_version(text: &str) -> Option<(VersionNumber, usize)> {
     }
     let is_any = |part: &&str| matches!(*part, "x" | "X" | "*");
     let numbered = parts.iter().take_while(|part| !is_any(part)).count();
-    // After one that may be anything comes no number.
+    // No number may follow a wildcard.
     if !parts[numbered..].iter().all(is_any) {
         return None;
     }

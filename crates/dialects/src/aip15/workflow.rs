@@ -1,4 +1,5 @@
-//! The front matter as a whole: its fields, read to a definition of the builder and what the builder has no place for.
+//! The front matter as a whole: reads its fields to a definition of the builder, and keeps the fields that the builder
+//! has no place for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,13 +25,13 @@ use crate::{
     yaml::YamlNode,
 };
 
-/// What a source says.
+/// The contents of a source.
 #[derive(Debug)]
 pub(super) struct Aip15Workflow {
     pub definition: WorkflowDefinition,
     pub files_in: BTreeMap<String, InputFileSpec>,
     pub files_out: BTreeMap<String, OutputFileSpec>,
-    /// What is kept and not understood: `requires` and the routines as they are written.
+    /// Fields that are kept without interpretation: `requires` and the routines as they are written.
     pub labels: BTreeMap<String, Value>,
     pub skein: ExtensionBlock,
 }
@@ -101,7 +102,7 @@ fn read_identity(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) -> Wor
     let description = fields.required("description", sink);
     let description = description.and_then(|given| policy::read_short_text(given, DESCRIPTION_CHARS, sink));
     let version = fields.required("version", sink).and_then(|given| policy::read_version(given, sink));
-    // One without an id has been refused, and is checked under some name.
+    // A missing id has been reported; the rest is checked under a placeholder.
     let id = id.map_or("unnamed", |id| id.value);
     let mut definition = WorkflowDefinition::new(id, description.unwrap_or_default());
     definition.name = name.map(str::to_owned);
@@ -134,16 +135,16 @@ fn read_schemas(
     }
 }
 
-/// What a schema may say, and no run without the parameter would get past.
+/// Warns of schemas that are valid but that make every run without the parameter fail.
 fn advise_inputs(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     let properties = given.node.get("properties").and_then(|node| node.fields());
     let names: BTreeSet<&str> = properties.clone().into_iter().flatten().map(|field| field.key).collect();
     for field in properties.into_iter().flatten() {
         let Some(default) = field.value.get("default") else { continue };
-        // A schema that is none is told by the plan.
+        // The plan reports an invalid schema.
         let wrong = Schema::new(field.value.to_json()).check(&default.to_json());
         if let Err(why @ SchemaError::Value { .. }) = wrong {
-            let message = format!("the default of `{}` is not what its schema asks for: {why}", field.key);
+            let message = format!("the default of `{}` does not match its schema: {why}", field.key);
             sink.push(Diagnostic::new(Code::TypeClash, default.source(), default.first_line_span(), message));
         }
     }
@@ -151,7 +152,7 @@ fn advise_inputs(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
         let Some(name) = item.raw_text().filter(|name| !names.is_empty() && !names.contains(name)) else {
             continue;
         };
-        let message = format!("`{name}` is required, and no property says what it is");
+        let message = format!("`{name}` is required but not defined in `properties`");
         let diagnostic = Diagnostic::new(Code::TypeClash, item.source(), item.first_line_span(), message);
         sink.push(match find_closest_name(name, names.iter().copied()) {
             Some(near) => diagnostic.with_suggestion(item.span(), near),
@@ -160,7 +161,7 @@ fn advise_inputs(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     }
 }
 
-/// Keywords of JSON Schema by which a mapping is known as a schema of an object.
+/// Keywords of JSON Schema that mark a mapping as a schema.
 const SCHEMA_KEYWORDS: &[&str] = &[
     "$ref",
     "$defs",
@@ -181,8 +182,7 @@ const SCHEMA_KEYWORDS: &[&str] = &[
     "unevaluatedProperties",
 ];
 
-/// Refuses a mapping of names that is not a schema: JSON Schema ignores words it does not know, so that it would check
-/// nothing.
+/// Refuses a mapping of names that is not a schema: JSON Schema ignores unknown keywords, so it would check nothing.
 fn refuse_bare_names(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     let is_keyword = |name: &str, node: YamlNode<'_>| {
         SCHEMA_KEYWORDS.contains(&name)
@@ -204,13 +204,13 @@ fn refuse_bare_names(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     sink.push(diagnostic.with_hint("write `type: object` and name the values in `properties`"));
 }
 
-/// A run is given names and values.
+/// Refuses inputs that are not an object: a run receives names and values.
 fn refuse_other_inputs(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     let Some(node) = given.node.get("type").filter(|node| node.raw_text().is_some_and(|raw| raw != "object"))
     else {
         return;
     };
-    let message = "`inputs` describes an object: a run is given names and values";
+    let message = "`inputs` must describe an object: a run receives names and values";
     let diagnostic = Diagnostic::new(Code::BadSchema, node.source(), node.first_line_span(), message);
     sink.push(diagnostic.with_hint("write `type: object` and name the values in `properties`"));
 }
@@ -235,7 +235,7 @@ fn read_policies(
     definition.tags = fields.optional("tags").map(|given| read_tags(given, sink)).unwrap_or_default();
 }
 
-/// Lower case letters, digits and dashes, from a letter.
+/// Reads tags: lower case letters, digits and dashes, starting with a letter.
 fn read_tags(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let is_tag = |text: &str| text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(allowed);
@@ -245,21 +245,23 @@ fn read_tags(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
         if !is_tag(tag.value) {
             let message = format!("`{}` cannot be a tag", tag.value);
             let diagnostic = Diagnostic::new(Code::BadName, item.node.source(), tag.span, message);
-            sink.push(diagnostic.with_hint("lower case letters, digits and dashes, from a letter"));
+            sink.push(
+                diagnostic.with_hint("use lower case letters, digits and dashes, starting with a letter"),
+            );
         }
         tags.push(tag.value.to_owned());
     }
     tags
 }
 
-/// What a run needs of its host, by AIP-7.
+/// Checks the requirements on the host, by AIP-7.
 fn check_requires(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     let Some(mut fields) = FieldReader::from_node(given.node, "`requires`", sink) else { return };
     let lists = ["fs.read", "fs.write", "env", "secrets", "tools"].map(|name| fields.optional(name));
     let network = fields.optional("network");
     let files = fields.optional("fs");
     fields.finish(sink);
-    // All of it, or some hosts.
+    // Either a boolean for all hosts, or a list of hosts.
     let hosts = network.filter(|given| given.node.items().is_some());
     if hosts.is_none() {
         network.and_then(|given| given.read_bool(sink));
@@ -276,18 +278,18 @@ fn check_requires(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     }
 }
 
-/// Whether a run can wait is told by its steps.
+/// Refuses `suspendable: false` in a workflow with a step that waits.
 fn check_suspendable(given: Option<Spanned<bool>>, steps: &mut Aip15StepReader<'_, '_>) {
     if let (Some(Spanned { value: false, span }), Some(waits)) = (given, steps.waits) {
         let source = steps.lowering.sink.source.clone();
-        let message = "this workflow says that it is not suspendable, and has a step that waits";
+        let message = "this workflow has `suspendable: false` but a step that waits";
         let diagnostic = Diagnostic::new(Code::FieldsClash, &source, span, message);
         let hint = "leave `suspendable` out: it follows from the steps";
         steps.lowering.push(diagnostic.with_related(waits, "this waits").with_hint(hint));
     }
 }
 
-/// Fields that older files have.
+/// Reports fields of older files.
 fn report_past_fields(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
     for (name, now) in REMOVED {
         if let Some(field) = fields.take_retired(name) {
@@ -299,7 +301,7 @@ fn report_past_fields(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
     }
     for (name, now) in OLD {
         if let Some(field) = fields.take_retired(name) {
-            let message = format!("`{name}` is from older files and changes nothing");
+            let message = format!("`{name}` is obsolete and has no effect");
             let diagnostic = Diagnostic::new(Code::OldField, field.value.source(), field.key_span, message);
             sink.push(diagnostic.with_hint(*now));
         }

@@ -1,4 +1,4 @@
-//! What is legal in IOA and perhaps not meant: what the format itself advises against, and what has no effect.
+//! Advice about valid IOA sources: deviations from the format's recommendations, and fields without effect.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ impl IoaAdvice<'_> {
     fn check_step_count(&mut self) {
         let count = self.steps.len();
         if let Some(first) = self.steps.get(STEPS_ADVISED) {
-            let message = format!("{count} steps, and the format asks for at most {STEPS_ADVISED}");
+            let message = format!("{count} steps, but the format recommends at most {STEPS_ADVISED}");
             self.push_warning(Code::QuiteBig, first.id.span, message, "split it into smaller workflows");
         }
     }
@@ -62,21 +62,27 @@ impl IoaAdvice<'_> {
             return self.push_warning(
                 Code::NoUndo,
                 policy.span,
-                "a failure compensates, and nothing says how",
+                "failures are compensated, but there is no `compensation`",
                 hint,
             );
         }
         for step in self.steps {
             if let Some(span) = undoes(step).filter(|_| !entries.contains(&step.id.value)) {
-                let message = format!("`{}` says compensate, and nothing takes it back", step.id.value);
+                let message =
+                    format!("`{}` has `onFailure: compensate` but no entry in `compensation`", step.id.value);
                 let hint = "add an entry to `compensation`, unless the step changes nothing";
                 self.push_warning(Code::NoUndo, span, message, hint);
             }
         }
         let never = policy.is_none() && !self.steps.iter().any(|step| undoes(step).is_some());
         if let Some(first) = self.spec.compensation.first().filter(|_| never) {
-            let hint = "say `compensate` in a step's `onFailure` or in `failurePolicy`";
-            self.push_warning(Code::UnusedUndo, first.step.span, "no failure ever compensates", hint);
+            let hint = "set `compensate` in a step's `onFailure` or in `failurePolicy`";
+            self.push_warning(
+                Code::UnusedUndo,
+                first.step.span,
+                "no failure triggers this compensation",
+                hint,
+            );
         }
     }
 
@@ -84,14 +90,14 @@ impl IoaAdvice<'_> {
         if step.timeout.is_none() {
             let until = if self.spec.timeout.is_some() { "as long as the run lasts" } else { "for ever" };
             let message = format!("the gate `{}` has no timeout: it may wait {until}", step.id.value);
-            let hint = "say how long it may wait, such as `timeout: 24h`";
+            let hint = "set a timeout, such as `timeout: 24h`";
             self.push_warning(Code::NoTimeout, step.id.span, message, hint);
         }
         let ignored = [
-            (step.node.field("retryPolicy"), "`retryPolicy` changes nothing: nobody is asked twice"),
+            (step.node.field("retryPolicy"), "`retryPolicy` changes nothing: a gate is not retried"),
             (
                 step.node.get("x-skein").and_then(|block| block.field("output")),
-                "`output` changes nothing: a gate gives `decision`, `reason` and `approver`",
+                "`output` changes nothing: a gate returns `decision`, `reason` and `approver`",
             ),
         ];
         for (field, message) in ignored {
@@ -102,7 +108,7 @@ impl IoaAdvice<'_> {
         }
     }
 
-    /// `Gate:` would be done by an agent, without asking anyone.
+    /// Warns of an action that begins like `Gate:`: an agent would run it, without an approval.
     fn check_nearly_gate(&mut self, step: &IoaStep<'_>) {
         let (Some(action), None) = (&step.action, step.skein.gate()) else { return };
         let word = GATE.trim_end_matches(':');
@@ -111,13 +117,13 @@ impl IoaAdvice<'_> {
         let is_near = begins.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word))
             && rest.trim_start().starts_with([':', '：']);
         if is_near {
-            let message = format!("`{}` is not a gate: an agent does it, and nobody is asked", step.id.value);
-            let hint = "write `GATE:` in capitals, or say `x-skein: {gate: false}` to keep it as it is";
+            let message = format!("`{}` is not a gate: an agent runs it without an approval", step.id.value);
+            let hint = "write `GATE:` in capitals, or set `x-skein: {gate: false}` to keep it as it is";
             self.push_warning(Code::NearlyGate, action.span, message, hint);
         }
     }
 
-    /// A run that failed is retried whichever step failed.
+    /// Warns of `abort` in a workflow that retries runs: the run is retried whichever step failed.
     fn check_abort(&mut self, step: &IoaStep<'_>) {
         let aborts = step.on_failure.as_ref().filter(|word| word.value == IoaOnFailure::Abort);
         let (Some(word), Some(policy)) = (aborts, &self.spec.failure_policy) else { return };

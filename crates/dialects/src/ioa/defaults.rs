@@ -1,4 +1,4 @@
-//! What IOA means where a source says nothing, and its closed sets of words.
+//! IOA's default values and its closed sets of words.
 
 use skein_core::{
     ir::{Backoff, BackoffGrowth, ErrorClass},
@@ -7,16 +7,17 @@ use skein_core::{
 
 pub(super) const API_VERSIONS: &[(&str, ())] = &[("ioa.dev/v0.2", ())];
 pub(super) const KIND: &str = "Workflow";
-/// How the action of a step begins that waits for a person.
+/// The start of the action of a gate.
 pub(super) const GATE: &str = "GATE:";
-/// The format asks for no more steps than this.
+/// The maximum number of steps that the format recommends.
 pub(super) const STEPS_ADVISED: usize = 10;
 
 pub(super) const INITIAL_DELAY: Millis = Millis::from_secs(1);
 pub(super) const MAX_DELAY: Millis = Millis::from_secs(60);
 pub(super) const DOUBLING: BackoffGrowth = BackoffGrowth::Exponential(2_000);
 
-/// Failures that another attempt may cure. A timeout, a wrong value and a policy that says no are none.
+/// The classes of failure that another attempt may resolve. Timeouts, invalid values and denials by a policy are not
+/// among them.
 pub(super) const RETRIED: [ErrorClass; 6] = [
     ErrorClass::Transient,
     ErrorClass::RateLimit,
@@ -26,7 +27,7 @@ pub(super) const RETRIED: [ErrorClass; 6] = [
     ErrorClass::External,
 ];
 
-/// Under `failurePolicy: retry` a run that failed is followed by one more.
+/// The number of runs under `failurePolicy: retry`: a failed run is followed by one more.
 pub(super) const RUNS: u32 = 2;
 pub(super) const RUN_BACKOFF: Backoff =
     Backoff { initial: INITIAL_DELAY, growth: BackoffGrowth::Constant, max: MAX_DELAY, jitter: false };

@@ -1,4 +1,4 @@
-//! From IOA to the IR: the resource around the steps.
+//! Lowers IOA to the IR: the resource around the steps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +40,7 @@ use crate::{
     yaml::YamlTree,
 };
 
-/// Where the plan's fields of a step stand.
+/// The source fields that the plan's fields of a step are read from.
 const STEP: FieldRenames = &[
     ("isolation.secrets", "x-skein.secrets"),
     ("settled_by", "x-skein.workspace.conflict"),
@@ -49,7 +49,7 @@ const STEP: FieldRenames = &[
     ("instructions", "action"),
     ("message", "action"),
     ("shows[0]", "x-skein.input"),
-    // What a step is given that names nothing: the trigger, and what those before it gave.
+    // The default inputs: the trigger, and the outputs of the dependencies.
     ("inputs.trigger", "x-skein.input.trigger"),
     ("inputs.trigger", "action"),
     ("inputs.steps", "dependsOn"),
@@ -66,7 +66,7 @@ const STEP: FieldRenames = &[
 ];
 const WORKFLOW: FieldRenames = &[
     ("timeout", "spec.timeout"),
-    // One that is missing is missing of the workflow, which has a name.
+    // A missing timeout is reported at the workflow's name.
     ("timeout", "metadata.name"),
     ("steps", "spec.steps"),
     ("undo", "spec.compensation"),
@@ -77,7 +77,7 @@ const WORKFLOW: FieldRenames = &[
 ];
 const TERMS: DialectTerms = DialectTerms {
     words: &[],
-    hints: &[(ProblemCode::AnyoneMayApprove, "the format has no field that names who may decide")],
+    hints: &[(ProblemCode::AnyoneMayApprove, "the format has no field for approvers")],
     stricter: &[],
 };
 
@@ -136,7 +136,7 @@ fn lower_scope(spec: &IoaSpec<'_>, steps: Vec<Arc<skein_core::ir::Step>>) -> Ste
     scope
 }
 
-/// The workflow with its name and all that is only kept.
+/// Builds the workflow with its name and the fields that are only kept.
 fn build_workflow(metadata: &IoaMetadata<'_>, spec: &IoaSpec<'_>, scope: StepScope) -> Option<Workflow> {
     let name = metadata.name.unwrap_or("workflow");
     let mut workflow = Workflow::new(WorkflowId::new(sanitize_id(name)).ok()?, scope);
@@ -144,7 +144,7 @@ fn build_workflow(metadata: &IoaMetadata<'_>, spec: &IoaSpec<'_>, scope: StepSco
     workflow.version = metadata.version.map(str::to_owned);
     workflow.description = spec.description.map(str::to_owned);
     workflow.origin = WorkflowOrigin { dialect: Dialect::Ioa.as_str().to_owned() };
-    // A run is given the payload of what triggered it, whatever that holds.
+    // A run receives the payload of its trigger, whose form is unknown.
     workflow.inputs = Schema::new(json!({"type": "object"}));
     workflow.words = status_words();
     workflow.budget.clone_from(&spec.skein.budget);
@@ -154,7 +154,7 @@ fn build_workflow(metadata: &IoaMetadata<'_>, spec: &IoaSpec<'_>, scope: StepSco
     Some(workflow)
 }
 
-/// Agents and domains are defined by the project.
+/// Checks the names of agents and domains, which the project defines.
 fn check_names(spec: &IoaSpec<'_>, lowering: &mut LoweringContext<'_>) {
     let source = lowering.sink.source.clone();
     let steps = spec.steps.iter().flatten().filter_map(|step| step.agent.as_ref());
@@ -165,7 +165,7 @@ fn check_names(spec: &IoaSpec<'_>, lowering: &mut LoweringContext<'_>) {
     catalog::check_names(CatalogKind::Domain, domains, lowering.project, lowering.sink);
 }
 
-/// What takes each step back. An entry for a step that is not there is reported.
+/// Returns the compensation of each step. Reports an entry for a step that does not exist.
 fn collect_compensations<'a>(
     spec: &'a IoaSpec<'a>,
     steps: &[Box<IoaStep<'_>>],
@@ -212,8 +212,8 @@ fn lower_condition(given: FieldValue<'_>, lowering: &mut LoweringContext<'_>) ->
     lowering.accept_expression(given.node, ioa::parse_condition(text))
 }
 
-/// A line of cron, or the time from one run to the next. The format only says that it is text, so that one which is
-/// neither is no reason to refuse the workflow.
+/// Reads a cron expression, or the interval between runs. The format only requires text, so any other text is a warning
+/// and not an error.
 fn read_schedule(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<WorkflowTrigger> {
     let text = given.node.raw_text()?.trim();
     if let Ok(every) = DurationUnits::All.parse(text) {
@@ -225,7 +225,7 @@ fn read_schedule(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Wor
     let mut diagnostic = cron::diagnose_schedule(given, text, &why);
     diagnostic.severity = Severity::Warning;
     sink.push(
-        diagnostic.with_hint("write a line of cron such as `0 6 * * 1`, or a length of time such as `24h`"),
+        diagnostic.with_hint("write a cron expression such as `0 6 * * 1`, or a duration such as `24h`"),
     );
     None
 }

@@ -1,4 +1,4 @@
-//! IOA: a `kind: Workflow` resource, whose steps are done by agents that the project names, and can be compensated.
+//! IOA: a `kind: Workflow` resource. Agents that the project names do its steps, which can be compensated.
 
 mod advice;
 mod defaults;

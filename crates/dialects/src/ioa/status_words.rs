@@ -14,7 +14,7 @@ fn run_word(status: RunStatus) -> &'static str {
         RunStatus::Running => "executing",
         RunStatus::Waiting => "blocked",
         RunStatus::Undoing => "compensating",
-        // A rollback that is complete has a condition of its own.
+        // A completed rollback is shown as a condition of its own.
         RunStatus::Succeeded | RunStatus::Undone => "completed",
         RunStatus::Failed | RunStatus::TimedOut | RunStatus::Cancelled | RunStatus::UndoFailed => "failed",
     }
@@ -22,7 +22,7 @@ fn run_word(status: RunStatus) -> &'static str {
 
 fn step_word(status: StepStatus) -> &'static str {
     match status {
-        // What never started because of others is still pending.
+        // A step that never started because of others is still pending.
         StepStatus::Pending | StepStatus::Ready | StepStatus::Skipped => "pending",
         StepStatus::Running | StepStatus::Checking | StepStatus::Waiting => "running",
         StepStatus::Succeeded | StepStatus::Undone => "completed",

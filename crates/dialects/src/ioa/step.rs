@@ -1,4 +1,4 @@
-//! From IOA to the IR: each step, and what its failure does.
+//! Lowers IOA to the IR: each step, and the effects of its failure.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -33,13 +33,13 @@ pub(super) struct IoaStepLowering<'a, 'l> {
     pub skein: &'a ExtensionBlock,
     pub known: HashSet<StepId>,
     pub undo: BTreeMap<&'a StepId, &'a IoaCompensation<'a>>,
-    /// What holds for a step that says nothing of its failures, once one has been met.
+    /// The policy of steps with default failure handling, after the first of them.
     pub usual: Option<SharedStepPolicy>,
-    /// What triggered the run, which nearly every step is given.
+    /// The input that holds the trigger, which nearly every step receives.
     pub trigger: InputBinding,
 }
 
-/// What a gate asks; none for a step that an agent does.
+/// Returns the question of a gate. None for a step that an agent does.
 pub(super) fn gate_text<'a>(step: &syntax::IoaStep<'a>) -> Option<&'a str> {
     let action = step.action.as_ref()?.value.trim_start();
     match action.strip_prefix(defaults::GATE) {
@@ -78,9 +78,9 @@ impl IoaStepLowering<'_, '_> {
         Some(step)
     }
 
-    /// A person decides, and no other workflow.
+    /// Refuses a gate that calls a workflow: a person must decide.
     fn refuse_gate_call(&mut self, source: &syntax::IoaStep<'_>, call: FieldValue<'_>) {
-        let message = format!("the gate `{}` cannot be another workflow", source.id.value);
+        let message = format!("the gate `{}` cannot call a workflow", source.id.value);
         let diagnostic =
             Diagnostic::new(Code::FieldsClash, call.node.source(), call.node.first_line_span(), message);
         let hint = "let one step call the workflow, and another be the gate";
@@ -90,7 +90,7 @@ impl IoaStepLowering<'_, '_> {
     fn lower_gate(&mut self, source: &syntax::IoaStep<'_>, text: &str) -> Option<GateSpec> {
         let action = source.node.get("action").unwrap_or(source.node);
         if text.is_empty() {
-            let message = format!("the gate `{}` does not say what is to be decided", source.id.value);
+            let message = format!("the gate `{}` has no question to decide", source.id.value);
             let diagnostic =
                 Diagnostic::new(Code::NoValue, action.source(), action.first_line_span(), message);
             self.lowering.push(diagnostic.with_hint(format!("write it after `{}`", defaults::GATE)));
@@ -100,7 +100,7 @@ impl IoaStepLowering<'_, '_> {
             let diagnostic =
                 Diagnostic::new(Code::FieldsClash, action.source(), action.first_line_span(), message);
             let said = source.node.node_at("/x-skein/gate").first_line_span();
-            self.lowering.push(diagnostic.with_related(said, "this says that it is none"));
+            self.lowering.push(diagnostic.with_related(said, "this says that it is not a gate"));
         }
         Some(GateSpec {
             message: Expr::literal(text).ok()?,
@@ -114,7 +114,7 @@ impl IoaStepLowering<'_, '_> {
         })
     }
 
-    /// What a gate shows: what `x-skein.input` says, or what the steps before it gave.
+    /// Lowers the values that a gate shows: those of `x-skein.input`, or the outputs of its dependencies.
     fn lower_shown_values(&mut self, source: &syntax::IoaStep<'_>) -> Vec<Expr> {
         if let Some(node) = source.border.input {
             return self
@@ -127,7 +127,7 @@ impl IoaStepLowering<'_, '_> {
         self.known_dependencies(source).into_iter().filter_map(shown).collect()
     }
 
-    /// The steps that this one waits for by name and that are there.
+    /// Returns the dependencies that exist, without the step itself.
     fn known_dependencies<'s>(&self, source: &'s syntax::IoaStep<'_>) -> Vec<&'s StepId> {
         let names = source.depends_on.iter().map(|name| &name.value);
         let known = names.filter(|id| self.known.contains(*id) && **id != source.id.value);
@@ -137,8 +137,8 @@ impl IoaStepLowering<'_, '_> {
         before
     }
 
-    /// What an agent is given: what `x-skein.input` says, or the trigger and what the steps before it gave. Another workflow
-    /// takes what it declares, so that it is given nothing by itself.
+    /// Lowers the inputs of an agent: those of `x-skein.input`, or the trigger and the outputs of its dependencies. A
+    /// called workflow declares its inputs, so it has no default ones.
     fn lower_inputs(&mut self, source: &syntax::IoaStep<'_>) -> Vec<InputBinding> {
         if let Some(bindings) = source.border.lower_inputs(ioa::parse_value, self.lowering) {
             return bindings;
@@ -150,7 +150,7 @@ impl IoaStepLowering<'_, '_> {
         std::iter::once(self.trigger.clone()).chain(before).collect()
     }
 
-    /// Most steps say nothing of their own, and share what that means.
+    /// Lowers the policy of work. Steps with default failure handling share one value.
     fn lower_work_policy(&mut self, source: &syntax::IoaStep<'_>, kind: &StepKindSpec) -> SharedStepPolicy {
         let is_usual = source.on_failure.is_none() && source.timeout.is_none() && source.retry.is_none();
         if let Some(usual) = self.usual.as_ref().filter(|_| is_usual) {
@@ -183,7 +183,7 @@ fn lower_work(agent: Option<&Spanned<&str>>, action: Option<&Spanned<&str>>) -> 
         name: agent.map(|agent| agent.value.to_owned()),
         program: None,
         model: None,
-        // A text without expressions is one for as long as sources are limited.
+        // A literal cannot fail here, because the size of a source is limited.
         instructions: action.and_then(|action| Expr::literal(action.value).ok()),
         capabilities: Vec::new(),
         tools: Vec::new(),
@@ -201,7 +201,7 @@ fn lower_retry(source: &syntax::IoaStep<'_>) -> StepRetry {
     }
 }
 
-/// What takes a step back works as the step did: as long, as often, and with nothing more in reach.
+/// Lowers a compensation. It has the timeout, the retries and the isolation of its step.
 fn lower_undo(source: &syntax::IoaStep<'_>, entry: &IoaCompensation<'_>, step: &Step) -> UndoSpec {
     let mut work = lower_work(entry.agent.as_ref().or(source.agent.as_ref()), entry.action.as_ref());
     if let StepKindSpec::Work(own) = &step.kind {
@@ -228,12 +228,12 @@ fn output_expr(id: &StepId) -> Expr {
     Expr::step::<&str>(id.as_str(), [])
 }
 
-/// What a step's failure does: what it says itself, else what the workflow says. A gate lets nobody pass but by an
-/// approval, and what happens when nobody decides is for the workflow alone to say.
+/// Lowers the effects of a failure: the step's `onFailure`, else the workflow's `failurePolicy`. Only an approval
+/// satisfies a gate, and only the workflow's policy applies when nobody decides.
 fn lower_effects(step: Option<IoaOnFailure>, workflow: IoaFailurePolicy, is_gate: bool) -> OutcomeEffects {
     let policy = match workflow {
         IoaFailurePolicy::Compensate => OutcomeEffect::UNDO,
-        // The run fails, and another follows it.
+        // With `retry`, the run fails and another one follows.
         IoaFailurePolicy::Retry | IoaFailurePolicy::Abort => OutcomeEffect::ABORT,
     };
     let effect = match step {

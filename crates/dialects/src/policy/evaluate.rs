@@ -1,21 +1,21 @@
-//! What a policy says of a request: one function for every shape, and how several findings become one.
+//! Evaluates policies: one function for every form of policy, and the combination of several findings.
 //!
-//! Pure: who asks, what for and the time come in with the request.
+//! Pure: the request contains the principal, the operation and the time.
 
 use skein_core::ir::{Approver, EscalationLevel};
 
 use super::{PolicyDocument, request::PolicyRequest};
 
-/// What becomes of a request.
+/// The decision about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PolicyDecision {
     Allow,
-    /// So many of these have to approve; nobody named: anyone.
+    /// `quorum` of the approvers must approve; without approvers, anyone may.
     Ask {
         approvers: Vec<Approver>,
         quorum: u32,
     },
-    /// Stopped, until those of a level let it go on.
+    /// Held until the approvers of a level release it.
     Escalate {
         levels: Vec<EscalationLevel>,
         quorum: u32,
@@ -38,7 +38,7 @@ impl PolicyDecision {
     }
 }
 
-/// A decision, and why.
+/// A decision and its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PolicyFinding {
     pub decision: PolicyDecision,
@@ -52,7 +52,7 @@ impl PolicyFinding {
 }
 
 impl PolicyDocument {
-    /// What it says of one request.
+    /// Evaluates one request.
     pub(crate) fn judge(&self, request: &PolicyRequest<'_>) -> PolicyFinding {
         match self {
             PolicyDocument::Grants(grants) => grants.judge(request),
@@ -62,7 +62,7 @@ impl PolicyDocument {
     }
 }
 
-/// The strictest of two findings. Where both ask, who may answer for both is asked, and as many as either wants.
+/// Returns the stricter of two findings. If both ask, only approvers of both may approve, and the larger quorum counts.
 pub(crate) fn combine_findings(one: PolicyFinding, other: PolicyFinding) -> PolicyFinding {
     let (first, second) = match other.decision.strictness() > one.decision.strictness() {
         true => (other, one),

@@ -1,4 +1,4 @@
-//! IOA: the governance of a domain. Who may read and write in it, and who decides where a rule stops something.
+//! IOA's governance of a domain: read and write access by role, and the approvers of exceptions.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::{
     source::SourceFile,
 };
 
-/// What lets somebody do everything, and what lets them release what is held.
+/// The permission for everything. `OVERRIDE` is the permission to release held steps.
 const ADMIN: &str = "admin";
 const OVERRIDE: &str = "override";
 
@@ -30,21 +30,21 @@ const OVERRIDE: &str = "override";
 pub struct IoaGovernance {
     pub name: String,
     pub domain: String,
-    /// The one that says what this one does not.
+    /// The governance that provides the fields that are absent here.
     pub extends: Option<String>,
-    /// Roles with what they may do. None: it does not say.
+    /// Roles with their permissions. None if the file has none.
     pub roles: Option<Vec<(String, Vec<String>)>>,
-    /// The role of those who have none of these.
+    /// The role of principals without any of these roles.
     pub default_role: Option<String>,
     pub paths: Vec<EscalationPath>,
-    /// The level that is asked first.
+    /// The first level to ask.
     pub first: Option<u32>,
-    /// Whether people may let go on what a rule stops.
+    /// True if people may release a step that a rule holds.
     pub overrides: Option<bool>,
     pub response_time: Option<Millis>,
 }
 
-/// Who is asked on a level, and for how long.
+/// A level of escalation: its role and its timeout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EscalationPath {
     pub level: u32,
@@ -110,7 +110,7 @@ impl IoaGovernance {
         })
     }
 
-    /// What it does not say, the one that it extends does.
+    /// Fills in absent fields from the governance that it extends.
     #[must_use]
     pub(crate) fn inherit_from(mut self, parent: IoaGovernance) -> IoaGovernance {
         if self.roles.is_none() {
@@ -125,12 +125,12 @@ impl IoaGovernance {
         self
     }
 
-    /// Whether people may let go on what it stops.
+    /// True if people may release a step that it holds.
     pub(crate) fn may_override(&self) -> bool {
         self.overrides.unwrap_or(true)
     }
 
-    /// Who is asked about what it stops, one after the other. A role that may override is asked on every level.
+    /// Returns the levels of escalation in order. Roles with the permission to override are on every level.
     pub(crate) fn escalation_levels(&self) -> Vec<EscalationLevel> {
         let roles = self.roles.iter().flatten();
         let over = roles
@@ -160,7 +160,7 @@ impl IoaGovernance {
         levels
     }
 
-    /// What it says of one request.
+    /// Evaluates one request.
     pub(super) fn judge(&self, request: &PolicyRequest<'_>) -> PolicyFinding {
         let (name, who) = (&self.name, request.who);
         let Some(roles) = &self.roles else {

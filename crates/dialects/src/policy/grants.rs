@@ -1,4 +1,4 @@
-//! AIP-38: what is granted to whom. Nothing else is, unless the policy says so.
+//! AIP-38: grants to principals. Everything else is denied, unless the policy's default is `allow`.
 
 use skein_core::{
     ir::Approver,
@@ -24,21 +24,21 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct GrantPolicy {
     pub id: String,
-    /// Whether what no grant is about may be done.
+    /// True if requests that no grant covers are allowed.
     pub allows: bool,
     pub grants: Vec<PolicyGrant>,
     pub requirements: Vec<PolicyRequirement>,
     pub(crate) unkept: Vec<String>,
 }
 
-/// What somebody may do.
+/// The permissions of a principal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyGrant {
     pub principal: GrantPrincipal,
-    /// Patterns of actions, each with what it is limited to.
+    /// Patterns of actions, each with its scope.
     pub actions: Vec<(String, Option<String>)>,
     pub conditions: Vec<GrantCondition>,
-    /// When it is over.
+    /// The time at which it ends.
     pub until: Option<Timestamp>,
     pub revoked: bool,
 }
@@ -48,18 +48,18 @@ pub enum GrantPrincipal {
     Anyone,
     User(String),
     Role(String),
-    /// Written in a way that is understood by nobody here.
+    /// A principal in an unsupported notation.
     Other(String),
 }
 
-/// Something that has to hold.
+/// A condition that must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GrantCondition {
     ApprovalFrom {
         approvers: Vec<Approver>,
         quorum: u32,
     },
-    /// Of a kind that is known to nobody here.
+    /// A condition of an unsupported kind.
     Other(String),
 }
 
@@ -99,7 +99,7 @@ impl GrantPolicy {
         Some(GrantPolicy { id: id?.to_owned(), allows, grants, requirements, unkept })
     }
 
-    /// What it says of one request.
+    /// Evaluates one request.
     pub(super) fn judge(&self, request: &PolicyRequest<'_>) -> PolicyFinding {
         let (id, what, who) = (&self.id, request.describe(), &request.who.name);
         let granted = self.grants.iter().filter(|grant| grant.covers(request)).map(PolicyGrant::to_decision);
@@ -144,7 +144,7 @@ impl PolicyGrant {
         let revoked = fields.optional("revoked").and_then(|given| given.read_bool(sink));
         fields.allow_fields(&["granted_by"]);
         if let (Some(ttl), None) = (ttl, fields.field("granted_at")) {
-            let message = "a grant that ends has to say when it began";
+            let message = "a grant with `ttl_seconds` needs `granted_at`";
             let diagnostic =
                 Diagnostic::new(Code::MissingField, ttl.node.source(), ttl.node.first_line_span(), message);
             sink.push(diagnostic.with_hint("write `granted_at: 2026-03-01T09:00:00Z` beside it"));
@@ -157,7 +157,7 @@ impl PolicyGrant {
         Some(PolicyGrant { principal: principal?, actions: actions?, conditions, until, revoked })
     }
 
-    /// Whether it is about this request, now.
+    /// True if it applies to this request at this time.
     fn covers(&self, request: &PolicyRequest<'_>) -> bool {
         let lives = !self.revoked && self.until.is_none_or(|until| request.now < until);
         let names = request.action_names();
@@ -168,7 +168,7 @@ impl PolicyGrant {
             && actions.any(|(_, scope)| scope.as_ref().is_none_or(|scope| is_in_scope(scope, request)))
     }
 
-    /// What it comes to; nothing where a condition cannot be seen to.
+    /// Returns the decision of the grant. None if a condition is not supported.
     fn to_decision(&self) -> Option<PolicyDecision> {
         let mut finding = PolicyFinding::new(PolicyDecision::Allow, "");
         for condition in &self.conditions {
@@ -183,7 +183,7 @@ impl PolicyGrant {
     fn unsupported_parts(&self) -> Vec<String> {
         let who = match &self.principal {
             GrantPrincipal::Other(text) => {
-                Some(format!("the principal `{text}`, so its grant counts for nobody"))
+                Some(format!("the principal `{text}`, so its grant applies to nobody"))
             }
             _ => None,
         };
@@ -192,7 +192,8 @@ impl PolicyGrant {
     }
 }
 
-/// Whether all that is changed is within a scope; of what changes nothing that is known, whether it is that.
+/// True if everything that the request changes is within a scope. For a request without changes, true if its subject
+/// is.
 fn is_in_scope(scope: &str, request: &PolicyRequest<'_>) -> bool {
     match request.mutates {
         [] => !request.changes && matches_pattern(scope, request.subject),
@@ -219,7 +220,7 @@ impl GrantPrincipal {
             (None, Some(user), None) => Some(GrantPrincipal::User(user)),
             (None, None, Some(file)) => Some(GrantPrincipal::Other(file)),
             _ => {
-                let message = "a principal has a `ref`, a `name` or a `file`, one of them";
+                let message = "a principal has exactly one of `ref`, `name` and `file`";
                 sink.push(Diagnostic::new(
                     Code::FieldsClash,
                     given.node.source(),
@@ -251,7 +252,7 @@ impl GrantPrincipal {
 }
 
 impl GrantCondition {
-    /// A requirement is one with `applies_to`.
+    /// Reads a condition. A requirement is a condition with `applies_to`.
     fn read(given: FieldValue<'_>, required: bool, sink: &mut DiagnosticSink) -> Option<GrantCondition> {
         let kind = given.node.get("kind").and_then(|node| node.raw_text()).unwrap_or_default();
         if !kind.is_empty() && kind != "approval-from" {
@@ -313,7 +314,7 @@ impl PolicyRequirement {
     }
 }
 
-/// `@owner/name`, or a name.
+/// Reads an id: `@owner/name`, or a name.
 fn read_policy_id<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let text = given.read_non_empty_text(sink)?.value;
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -325,7 +326,7 @@ fn read_policy_id<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Optio
             let message = format!("`{}` cannot be the id of a policy", shorten_text(text));
             let diagnostic =
                 Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
-            sink.push(diagnostic.with_hint("write whose it is and its name, such as `@acme/payments`"));
+            sink.push(diagnostic.with_hint("write the owner and the name, such as `@acme/payments`"));
             None
         }
     }
@@ -346,7 +347,7 @@ fn read_actions(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Vec<
     Some(items.into_iter().filter_map(|item| one(item, sink)).collect())
 }
 
-/// The id of an action, which a star may end; what stands before the last slash is whose it is.
+/// Reads the id of an action, which may end with a star. The part before the last slash is its owner.
 fn read_action_pattern(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<String> {
     let text = given.read_non_empty_text(sink)?.value;
     let name = text.rsplit('/').next().unwrap_or(text);
@@ -382,12 +383,12 @@ fn read_approvers(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<Appro
 fn read_granted_at(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Timestamp> {
     let found = given.node.raw_text().and_then(parse_timestamp);
     if found.is_none() {
-        sink.push(given.diagnose_type("a moment, such as `2026-03-01T09:00:00Z`"));
+        sink.push(given.diagnose_type("a timestamp, such as `2026-03-01T09:00:00Z`"));
     }
     found
 }
 
-/// What a limit is about. Nobody counts here.
+/// Reads a limit and returns its description. Limits are not enforced.
 fn read_limit(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<String> {
     let mut fields = FieldReader::from_node(given.node, "a limit", sink)?;
     let kind = fields.required("kind", sink).and_then(|given| given.read_non_empty_text(sink));

@@ -1,7 +1,7 @@
-//! Policies: files that say who may do what, who is asked first, and who decides where a rule stops something.
+//! Policies: files with permissions, required approvals, and the approvers of exceptions.
 //!
-//! Three shapes, read here and judged by one function: grants (AIP-38), rules (AIP-7) and governance (IOA). Refuses to
-//! know what a workflow is: whoever has a step asks about one [`PolicyRequest`] after the other.
+//! Three forms, read here and evaluated by one function: grants (AIP-38), rules (AIP-7) and governance (IOA). Does not
+//! know workflows: the caller evaluates one [`PolicyRequest`] per step.
 
 mod evaluate;
 mod governance;
@@ -28,7 +28,7 @@ use crate::{
     source::SourceFile,
 };
 
-/// A policy of any shape.
+/// A policy of any form.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PolicyDocument {
     Grants(GrantPolicy),
@@ -37,7 +37,7 @@ pub enum PolicyDocument {
 }
 
 impl PolicyDocument {
-    /// What it asks for and nobody here can see to.
+    /// Returns the parts that are not supported.
     pub(crate) fn unsupported_parts(&self) -> &[String] {
         match self {
             PolicyDocument::Grants(grants) => &grants.unkept,
@@ -47,7 +47,7 @@ impl PolicyDocument {
     }
 }
 
-/// Reads a POLICY.md: the policy if there is one, and all there is to say about the file.
+/// Reads a POLICY.md. Returns the policy, if it is valid, and the diagnostics about the file.
 pub fn read_policy(source: Arc<SourceFile>) -> (Option<PolicyDocument>, Vec<Diagnostic>) {
     let mut sink = DiagnosticSink::new(source);
     let read = parse_front_matter(&mut sink).and_then(|tree| {
@@ -63,9 +63,9 @@ pub fn read_policy(source: Arc<SourceFile>) -> (Option<PolicyDocument>, Vec<Diag
     });
     let read = read.filter(|_| !sink.has_errors());
     for what in read.iter().flat_map(PolicyDocument::unsupported_parts) {
-        let message = format!("nobody here sees to this: {what}");
+        let message = format!("this is not supported: {what}");
         let span = skein_core::expr::ExprSpan::default();
-        let hint = "`skein explain SK0606` says what becomes of it";
+        let hint = "run `skein explain SK0606` for its effect";
         sink.push(Diagnostic::new(Code::PolicyNotKept, &sink.source, span, message).with_hint(hint));
     }
     (read, sink.into_diagnostics())

@@ -1,6 +1,6 @@
-//! Names with stars in them, as policies write them.
+//! Names with stars, as policies write them.
 
-/// Whether a name fits a pattern, in which each star stands for anything, or nothing.
+/// True if a name matches a pattern, in which each star stands for any text, also an empty one.
 pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = name.strip_prefix(parts.next().unwrap_or_default()) else { return false };

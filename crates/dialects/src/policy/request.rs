@@ -1,42 +1,42 @@
-//! What is asked of a policy: who wants something done, and what that is.
+//! The request that a policy evaluates: the principal and the operation.
 
 use skein_core::time::Timestamp;
 
-/// Who begins a run, as the project knows them.
+/// The principal that starts a run, as the project knows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PolicyPrincipal {
     pub name: String,
     pub roles: Vec<String>,
 }
 
-/// One thing that somebody wants done.
+/// One operation that a principal wants to run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PolicyRequest<'a> {
     pub who: &'a PolicyPrincipal,
     pub now: Timestamp,
-    /// What sort of thing is done: `tool.call`, `agent.run` or `command.run`.
+    /// The class of the operation: `tool.call`, `agent.run` or `command.run`.
     pub class: &'a str,
-    /// The action that it is, where it is one of a name.
+    /// The action, if the operation has one.
     pub action: Option<&'a str>,
     /// The tool, the agent or the program.
     pub subject: &'a str,
-    /// What it changes, where that is known by name.
+    /// The names of the things that it changes, if known.
     pub mutates: &'a [String],
-    /// Whether it changes anything.
+    /// True if it changes anything.
     pub changes: bool,
-    /// From 0, which only reads, to 3, which cannot be undone.
+    /// From 0 (only reads) to 3 (irreversible).
     pub risk: u8,
 }
 
 impl PolicyRequest<'_> {
-    /// The names that a grant may have for it, such as `mail:send` and `tool:mailer`.
+    /// The names by which a grant may refer to it, such as `mail:send` and `tool:mailer`.
     pub fn action_names(&self) -> Vec<String> {
         let sort = self.class.split('.').next().unwrap_or_default();
         let own = format!("{sort}:{}", self.subject);
         self.action.map(str::to_owned).into_iter().chain([own]).collect()
     }
 
-    /// What it is, for people.
+    /// Returns its name for messages.
     pub fn describe(&self) -> String {
         self.action_names().swap_remove(0)
     }

@@ -1,4 +1,4 @@
-//! AIP-7: one rule, which says of all that it matches whether it may be done, who is asked and how many have to agree.
+//! AIP-7: one rule, with its effect on matching requests, its approvers and its quorum.
 
 use skein_core::{ir::Approver, limits};
 
@@ -22,13 +22,13 @@ pub struct PolicyRule {
     pub subject: Option<String>,
     pub least_risk: u8,
     pub says: RuleEffect,
-    /// Who is asked; nobody named: anyone.
+    /// The approvers; empty: anyone.
     pub signers: Vec<Approver>,
     pub quorum: u32,
     pub(crate) unkept: Vec<String>,
 }
 
-/// What a rule says of what it matches.
+/// The effect of a rule on matching requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleEffect {
     Allow,
@@ -60,8 +60,8 @@ impl PolicyRule {
         let budget = fields.optional("budget").is_some();
         fields.allow_fields(&["metadata"]);
         let nobody = says.as_ref().filter(|_| signers.is_empty()).and_then(|says| match says.value {
-            RuleEffect::RequireApproval => Some("a rule that requires approval has to say whose"),
-            RuleEffect::Escalate => Some("a rule that escalates has to say to whom"),
+            RuleEffect::RequireApproval => Some("a rule that requires approval needs `signers`"),
+            RuleEffect::Escalate => Some("a rule that escalates needs `signers`"),
             RuleEffect::Allow | RuleEffect::Deny => None,
         });
         if let Some(message) = nobody {
@@ -81,11 +81,11 @@ impl PolicyRule {
             says: says?.value,
             signers,
             quorum,
-            unkept: budget.then(|| "`budget`, how often and how much".to_owned()).into_iter().collect(),
+            unkept: budget.then(|| "`budget`, a limit on count and cost".to_owned()).into_iter().collect(),
         })
     }
 
-    /// What it says of one request.
+    /// Evaluates one request.
     pub(super) fn judge(&self, request: &PolicyRequest<'_>) -> PolicyFinding {
         let name = &self.slug;
         if !self.matches(request) {
@@ -114,7 +114,7 @@ impl PolicyRule {
     }
 }
 
-/// What a rule is about.
+/// The match criteria of a rule.
 struct RuleMatch {
     action: String,
     subject: Option<String>,
@@ -136,7 +136,7 @@ impl RuleMatch {
     }
 }
 
-/// A class of actions: words with dots, in which a star stands for anything.
+/// Reads a class of actions: words with dots, in which a star stands for any text.
 fn read_action_class<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let text = given.read_non_empty_text(sink)?.value;
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-' | '*');
@@ -146,11 +146,13 @@ fn read_action_class<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Op
     let message = format!("`{}` cannot be a class of actions", shorten_text(text));
     let diagnostic =
         Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
-    sink.push(diagnostic.with_hint("words with dots between, such as `tool.call`, `tool.*` or `mail.send`"));
+    sink.push(
+        diagnostic.with_hint("use words separated by dots, such as `tool.call`, `tool.*` or `mail.send`"),
+    );
     None
 }
 
-/// Small letters, digits and dashes.
+/// Reads a slug: lower case letters, digits and dashes.
 pub(super) fn read_slug<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let text = given.read_non_empty_text(sink)?.value;
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -164,7 +166,7 @@ pub(super) fn read_slug<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) ->
     let message = format!("`{}` cannot be the name of a policy", shorten_text(text));
     let diagnostic =
         Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
-    sink.push(diagnostic.with_hint("2 to 64 small letters, digits and dashes, such as `payments`"));
+    sink.push(diagnostic.with_hint("use 2 to 64 lower case letters, digits and dashes, such as `payments`"));
     None
 }
 
@@ -182,7 +184,7 @@ fn read_signer(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Appro
         (Some(role), None) => Some(Approver::Role(role.value.to_owned())),
         (None, Some(user)) => Some(Approver::User(user.value.to_owned())),
         _ => {
-            let message = "a signer is a `role` or a `userId`, one of them";
+            let message = "a signer has exactly one of `role` and `userId`";
             sink.push(Diagnostic::new(
                 Code::FieldsClash,
                 given.node.source(),
@@ -194,7 +196,7 @@ fn read_signer(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Appro
     }
 }
 
-/// More people than there are can never agree.
+/// Refuses a quorum above the number of named people.
 pub(super) fn check_quorum(
     fields: &FieldReader<'_>,
     people: &[Approver],
@@ -206,7 +208,7 @@ pub(super) fn check_quorum(
         return;
     }
     let span = fields.field("quorum").map_or(fields.head_span(), |field| field.key_span);
-    let message = format!("{quorum} people have to approve, and only {} are named", people.len());
+    let message = format!("{quorum} people must approve, but only {} are named", people.len());
     let diagnostic = Diagnostic::new(Code::FieldsClash, fields.node().source(), span, message);
     sink.push(diagnostic.with_hint("name more people, or a role"));
 }

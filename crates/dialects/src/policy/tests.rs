@@ -1,4 +1,4 @@
-//! What policies of each shape say of requests, and what is wrong with their files.
+//! Tests the decisions of each form of policy, and the errors in their files.
 
 use skein_core::{
     ir::{Approver, EscalationLevel},
@@ -22,7 +22,7 @@ fn person(roles: &[&str]) -> PolicyPrincipal {
     PolicyPrincipal { name: "ada".into(), roles: roles.iter().map(|role| (*role).to_owned()).collect() }
 }
 
-/// What a policy says when `ada`, with these roles, wants the tool `mailer` to send a mail.
+/// Evaluates a policy for `ada` with these roles, who wants the tool `mailer` to send a mail.
 fn judged(policy: &PolicyDocument, roles: &[&str]) -> PolicyFinding {
     let (who, mutates) = (person(roles), ["external:mail".to_owned()]);
     policy.judge(&PolicyRequest {
@@ -88,7 +88,7 @@ fn conditions_and_requirements_ask_people_or_deny() {
     };
     let asks = grant(&grants("{kind: approval-from, from: 'role://legal', quorum: 2}"));
     assert_eq!(decided(&asks, &[]), PolicyDecision::Ask { approvers: vec![role("legal")], quorum: 2 });
-    // One that cannot be seen to never holds.
+    // An unsupported condition never holds.
     let office = grant(&grants("{kind: during-business-hours}"));
     assert_eq!(decided(&office, &[]), PolicyDecision::Deny);
     assert_eq!(office.unsupported_parts().len(), 1);
@@ -122,7 +122,7 @@ fn a_rule_says_what_becomes_of_what_it_matches() {
     assert_eq!(says("escalate"), PolicyDecision::escalate_to(vec![role("legal")], 2));
     let matches = |what: &str| decided(&rule(&format!("match: {{{what}}}\ndecision: deny")), &[]);
     assert_eq!(matches("action: mail.send, subject: 'mail*', risk_level_min: 2"), PolicyDecision::Deny);
-    // What a rule says nothing of, a person says.
+    // A person decides about requests that no rule matches.
     let asked = PolicyDecision::Ask { approvers: Vec::new(), quorum: 1 };
     for other in
         ["action: agent.run", "action: tool.call, subject: ftp", "action: tool.call, risk_level_min: 3"]
@@ -186,21 +186,21 @@ fn what_is_wrong_with_a_policy_is_said() {
         ),
         (
             format!("{grants}grants: [{{principal: '*', actions: [{{action: x}}], ttl_seconds: 5}}]"),
-            "has to say when it began",
+            "needs `granted_at`",
         ),
         (
             format!("{grants}requirements: [{{kind: approval-from, from: [user://ada], quorum: 2}}]"),
-            "2 people have to approve, and only 1 are named",
+            "2 people must approve, but only 1 are named",
         ),
         (format!("{rule}match: {{action: tool.call}}\ndecision: perhaps"), "`decision` cannot be `perhaps`"),
         (format!("{rule}match: {{action: Tool}}\ndecision: deny"), "cannot be a class of actions"),
-        (format!("{rule}match: {{action: tool.call}}\ndecision: require-approval"), "has to say whose"),
+        (format!("{rule}match: {{action: tool.call}}\ndecision: require-approval"), "needs `signers`"),
         (format!("{rule}decision: deny"), "`match`"),
         (
             format!(
                 "{rule}match: {{action: tool.call}}\ndecision: escalate\nsigners: [{{role: a, userId: b}}]"
             ),
-            "a `role` or a `userId`",
+            "exactly one of `role` and `userId`",
         ),
     ] {
         let said = wrong(&text);

@@ -1,8 +1,8 @@
-//! A moment as policies write it: `2026-03-01`, `2026-03-01T09:30:00Z`, `2026-03-01T09:30:00+01:00`.
+//! Timestamps as policies write them: `2026-03-01`, `2026-03-01T09:30:00Z`, `2026-03-01T09:30:00+01:00`.
 
 use skein_core::time::Timestamp;
 
-/// The moment, if the text is one.
+/// Parses a timestamp.
 pub(super) fn parse_timestamp(text: &str) -> Option<Timestamp> {
     let (date, clock) = text.split_once(['T', ' ']).map_or((text, None), |(date, clock)| (date, Some(clock)));
     let mut parts = date.splitn(3, '-').map(|part| parse_number(part, 4));
@@ -14,7 +14,7 @@ pub(super) fn parse_timestamp(text: &str) -> Option<Timestamp> {
     Some(Timestamp(seconds * 1_000))
 }
 
-/// Seconds of the day in UTC.
+/// Returns the seconds of the day in UTC.
 fn parse_clock(clock: &str) -> Option<i64> {
     let (clock, offset) = match clock.strip_suffix('Z') {
         Some(clock) => (clock, 0),
@@ -36,7 +36,7 @@ fn parse_number(text: &str, most: usize) -> Option<i64> {
     if good { text.parse().ok() } else { None }
 }
 
-/// Days since the first of 1970. Counts in years that begin in March, so that the leap day is the last of a year.
+/// Returns the days since 1970-01-01. Counts in years that begin in March, so that the leap day is the last of a year.
 fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));

@@ -1,22 +1,22 @@
-//! A command that is written as one line: split into arguments as a shell would, with no shell.
+//! Commands that are written as one line: splits them into arguments as a shell would, without a shell.
 //!
-//! Splitting comes before expressions are filled in, so that a value is never split, never the program, and never read
-//! by a shell.
+//! The line is split before expressions are evaluated, so that a value is never split, never the program, and never
+//! evaluated by a shell.
 
 use skein_core::expr::ExprSpan;
 
 const OPEN: &str = "${{";
 const CLOSE: &str = "}}";
-/// Programs that read one of their arguments as a script.
+/// Programs that run one of their arguments as a script.
 const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "ksh", "fish"];
 
 /// One argument.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CommandWord {
     pub text: String,
-    /// Where its text starts in the line; none if it stands there in another form.
+    /// The offset of its text in the line. None if quotes or escapes change the text.
     pub start: Option<usize>,
-    /// All of it in the line, quotes included.
+    /// The whole argument in the line, including quotes.
     pub span: ExprSpan,
 }
 
@@ -26,20 +26,20 @@ impl CommandWord {
     }
 }
 
-/// Why a line is not a command.
+/// The reason why a line is not a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CommandSplitError {
     Empty,
     Unclosed,
-    /// Something that only a shell understands.
+    /// Shell syntax.
     Shell,
-    /// The program's name would be the value of an expression.
+    /// The program would be the value of an expression.
     Program,
-    /// A shell would read the value of an expression as a part of its script.
+    /// A shell would run the value of an expression as a part of its script.
     Script,
 }
 
-/// The arguments of a line, the program first; or why it has none, and where.
+/// Splits a line into arguments, the program first. The error is the reason and its place.
 pub(super) fn split_command(line: &str) -> Result<Vec<CommandWord>, (CommandSplitError, ExprSpan)> {
     let mut splitter = CommandSplitter { line, at: 0, words: Vec::new(), word: None };
     splitter.run()?;
@@ -56,18 +56,18 @@ pub(super) fn split_command(line: &str) -> Result<Vec<CommandWord>, (CommandSpli
     }
 }
 
-/// The arguments of a line that no expression is filled into; or why it has none.
+/// Splits a line without expressions into arguments. The error is the reason.
 pub(crate) fn split_plain_command(line: &str) -> Result<Vec<String>, &'static str> {
     let words = split_command(line).map_err(|(error, _)| match error {
-        CommandSplitError::Empty => "this names no program",
+        CommandSplitError::Empty => "there is no program",
         CommandSplitError::Unclosed => "a quote is never closed",
-        CommandSplitError::Shell => "only a shell understands this, and none is used",
-        CommandSplitError::Program | CommandSplitError::Script => "nothing is filled in here",
+        CommandSplitError::Shell => "this is shell syntax, and no shell is used",
+        CommandSplitError::Program | CommandSplitError::Script => "expressions are not allowed here",
     })?;
     Ok(words.into_iter().map(|word| word.text).collect())
 }
 
-/// The argument that a shell would read as a script.
+/// Returns the argument that a shell would run as a script.
 fn find_script<'a>(program: &CommandWord, words: &'a [CommandWord]) -> Option<&'a CommandWord> {
     let name = program.text.rsplit('/').next().unwrap_or_default();
     if !SHELLS.contains(&name) {
@@ -82,7 +82,7 @@ struct CommandSplitter<'a> {
     line: &'a str,
     at: usize,
     words: Vec<CommandWord>,
-    /// The one that is being read, once something of it was there.
+    /// The current argument, once it has begun.
     word: Option<CommandWord>,
 }
 
@@ -112,7 +112,7 @@ impl CommandSplitter<'_> {
         self.line[self.at..].chars().next()
     }
 
-    /// Whether a shell would put a value in place of what starts here.
+    /// True if a shell would expand the text here.
     fn is_variable(&self) -> bool {
         let next = self.line[self.at + 1..].chars().next();
         next.is_some_and(|c| c.is_ascii_alphabetic() || matches!(c, '_' | '(' | '{'))
@@ -132,7 +132,7 @@ impl CommandSplitter<'_> {
         })
     }
 
-    /// Takes what stands here as it is.
+    /// Appends text that stands here literally.
     fn take_text(&mut self, text: &str) {
         let at = self.at;
         let word = self.current_word();
@@ -149,11 +149,11 @@ impl CommandSplitter<'_> {
         self.take_text(c.encode_utf8(&mut [0; 4]));
     }
 
-    /// A whole `${{ }}`; one that is never closed is the matter of whoever reads expressions.
+    /// Takes a whole `${{ }}`. The expression parser reports one that is not closed.
     fn take_expression(&mut self) {
         let rest = &self.line[self.at..];
         let (mut quote, mut i) = (None, OPEN.len());
-        // Bytes will do: everything looked for is ASCII, and no part of a longer character is.
+        // Comparing bytes is enough: all delimiters are ASCII, and ASCII bytes are never part of a longer character.
         let end = loop {
             let Some(byte) = rest.as_bytes().get(i).copied() else { break rest.len() };
             match quote {
@@ -192,7 +192,7 @@ impl CommandSplitter<'_> {
         Ok(())
     }
 
-    /// Outside of quotes, a backslash makes any character plain.
+    /// Takes the character after a backslash outside of quotes, which is literal.
     fn take_escaped(&mut self) -> Result<(), (CommandSplitError, ExprSpan)> {
         self.current_word();
         self.at += 1;
@@ -203,7 +203,7 @@ impl CommandSplitter<'_> {
         Ok(())
     }
 
-    /// Between double quotes, only those that mean something there.
+    /// Takes a backslash in double quotes. It only escapes characters that are special there.
     fn take_escaped_in_quotes(&mut self) {
         let next = self.line[self.at + 1..].chars().next();
         if matches!(next, Some('"' | '\\' | '$' | '`')) {

@@ -1,4 +1,4 @@
-//! What SWDL means where a source says nothing, and its closed sets of words.
+//! SWDL's default values and its closed sets of words.
 
 use skein_core::{
     ir::{ErrorClass, GateTimeout, HookTiming},
@@ -9,9 +9,9 @@ pub(super) const VERSION: &str = "1.0.0";
 pub(super) const TIMEOUT: Millis = Millis::from_hours(2);
 pub(super) const STAGE_TIMEOUT: Millis = Millis::from_mins(30);
 pub(super) const GATE_TIMEOUT: Millis = Millis::from_hours(24);
-/// A summary is one short answer.
+/// The timeout of a summary, which is one short answer.
 pub(super) const SUMMARY_TIMEOUT: Millis = Millis::from_mins(5);
-/// The model of an agent that has none of its own; only some agent programs know it, so the host decides.
+/// The model of an agent without one. Only some agent programs know it, so the host decides.
 pub(super) const MODEL: &str = "opus";
 
 pub(super) const MAX_ATTEMPTS: u32 = 2;
@@ -19,11 +19,11 @@ pub(super) const INITIAL_INTERVAL: Millis = Millis::from_secs(30);
 pub(super) const MAX_INTERVAL: Millis = Millis::from_mins(5);
 /// In thousandths.
 pub(super) const BACKOFF_MULTIPLIER: u32 = 2_000;
-/// More would be the longest interval at once.
+/// The maximum factor: a larger one would reach the longest interval at once.
 pub(super) const MULTIPLIER_MOST: f64 = 1_000.0;
-/// Codes in one list of errors.
+/// The maximum number of codes in one list of errors.
 pub(super) const ERRORS_MOST: usize = 100;
-/// An output that breaks its contract is asked for once more, whatever the policy allows beyond that.
+/// The maximum number of attempts after a broken output contract: one retry, even if the policy allows more.
 pub(super) const VALIDATION_ATTEMPTS: u32 = 2;
 
 pub(super) const INPUT_REQUIRED: bool = true;
@@ -36,10 +36,10 @@ pub(super) const MEMORY_MAX_TOKENS: u32 = 2_000;
 pub(super) const MEMORY_CATEGORIES: &[&str] =
     &["decision", "constraint", "gotcha", "style_rule", "pattern", "learning"];
 
-/// Failures that another attempt may cure, besides a broken contract.
+/// The classes of failure that another attempt may resolve, besides a broken contract.
 pub(super) const RETRIED: [ErrorClass; 7] = ErrorClass::CURABLE;
 
-/// What a stage is.
+/// The kind of a stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum StageType {
     #[default]
@@ -60,7 +60,7 @@ pub(super) enum SwdlOnFailure {
     Rollback,
 }
 
-/// What a stage may say.
+/// The values of `on_failure` of a stage.
 pub(super) const ON_FAILURE: &[(&str, SwdlOnFailure)] = &[
     ("halt", SwdlOnFailure::Halt),
     ("continue", SwdlOnFailure::Continue),
@@ -68,7 +68,7 @@ pub(super) const ON_FAILURE: &[(&str, SwdlOnFailure)] = &[
     ("rollback", SwdlOnFailure::Rollback),
 ];
 
-/// What the workflow may say for all of them.
+/// The values of `on_stage_failure`, for all stages.
 pub(super) const ON_STAGE_FAILURE: &[(&str, SwdlOnFailure)] = &[
     ("halt", SwdlOnFailure::Halt),
     ("continue", SwdlOnFailure::Continue),
@@ -77,7 +77,7 @@ pub(super) const ON_STAGE_FAILURE: &[(&str, SwdlOnFailure)] = &[
 
 pub(super) const GATE_KINDS: &[(&str, ())] = &[("manual_approval", ())];
 
-/// What a gate does when nobody decides in time.
+/// The action of a gate when nobody decides in time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum SwdlOnTimeout {
     #[default]
@@ -102,7 +102,7 @@ impl SwdlOnTimeout {
     }
 }
 
-/// How the outputs of a stage are told to those that follow; the first is the default.
+/// The formats in which the outputs of a stage are passed to its dependents; the first is the default.
 pub(super) const HANDOFF_FORMATS: &[(&str, &str)] =
     &[("structured", "structured"), ("markdown", "markdown"), ("raw", "raw")];
 
@@ -112,6 +112,6 @@ pub(super) const HOOKS: &[(&str, HookTiming)] = &[
     ("on_failure", HookTiming::Failure),
 ];
 
-/// What an artifact can be; the first is what does a stage.
+/// The kinds of artifact; the first is the worker of a stage.
 pub(super) const ARTIFACTS: &[&str] = &["agent", "skill", "mcp", "command"];
 pub(super) const CONTEXT_MODULE: &str = "ctx";

@@ -1,5 +1,5 @@
-//! SWDL: a list of stages, each done by an agent, decided by a person, or done once for each item of a list; with
-//! `${{ }}` between them and a file of overrides beside them.
+//! SWDL: a list of stages. Each is done by an agent, decided by a person, or done once for each item of a list.
+//! `${{ }}` passes values between them, and a file of overrides can change them.
 
 mod command;
 mod defaults;

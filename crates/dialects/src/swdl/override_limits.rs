@@ -1,5 +1,5 @@
-//! What overrides may not do: give a stage more than the workflow gives it. They come from another place than the
-//! workflow, and whoever read that has not read them.
+//! The limits of overrides: they may not give a stage more than the workflow gives it. They come from another file than
+//! the workflow, so a review of the workflow does not cover them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use crate::{
     yaml::YamlNode,
 };
 
-/// Refuses every stage that has more with the overrides than without.
+/// Refuses every stage that has more rights with the overrides than without.
 pub(super) fn check_widening(before: &SwdlWorkflow<'_>, after: &SwdlWorkflow<'_>, sink: &mut DiagnosticSink) {
     let stages = before.stages.iter().flatten();
     let known: BTreeMap<&StepId, &SwdlStage<'_>> = stages.map(|stage| (&stage.id, &**stage)).collect();
@@ -45,7 +45,7 @@ struct OverrideCheck<'s, 'a> {
 }
 
 impl<'a> OverrideCheck<'_, 'a> {
-    /// Says it at a field of the stage, which is in the file of the overrides.
+    /// Reports an error at a field of the stage, in the file of the overrides.
     fn refuse_field(&mut self, pointer: &str, message: String, hint: &str) {
         let node = self.stage.node.node_at(pointer);
         let node = find_replaced_node(node, self.stage.node.source()).unwrap_or(node);
@@ -73,8 +73,8 @@ impl<'a> OverrideCheck<'_, 'a> {
 
     fn check_call(&mut self, was: &SwdlStage<'_>) {
         if called_workflow(self.stage) != called_workflow(was) {
-            let message = format!("an override cannot change what `{}` calls", self.stage.id);
-            self.refuse_field("/x-skein/call", message, "only the workflow itself can say so");
+            let message = format!("an override cannot change the workflow that `{}` calls", self.stage.id);
+            self.refuse_field("/x-skein/call", message, "change it in the workflow itself");
         }
     }
 
@@ -83,20 +83,16 @@ impl<'a> OverrideCheck<'_, 'a> {
         let known: BTreeSet<&str> = old.approvers.iter().copied().collect();
         let more: Vec<&str> = gate.approvers.iter().filter(|name| !known.contains(*name)).copied().collect();
         if !old.approvers.is_empty() && gate.approvers.is_empty() {
-            let message = format!("an override cannot let anyone decide `{id}`");
-            self.refuse_field("/gate/approvers", message, "name some of those who may decide already");
+            let message = format!("an override cannot remove all approvers of `{id}`");
+            self.refuse_field("/gate/approvers", message, "name some of its present approvers");
         } else if !old.approvers.is_empty() && !more.is_empty() {
-            let message = format!("an override cannot let `{}` decide `{id}`", more.join("`, `"));
-            self.refuse_field(
-                "/gate/approvers",
-                message,
-                "it can only leave out some who may decide already",
-            );
+            let message = format!("an override cannot add the approver `{}` to `{id}`", more.join("`, `"));
+            self.refuse_field("/gate/approvers", message, "it can only remove approvers");
         }
         let opens = gate.on_timeout == SwdlOnTimeout::AutoApprove;
         if opens && old.on_timeout != SwdlOnTimeout::AutoApprove {
-            let message = format!("an override cannot let `{}` open by itself", self.stage.id);
-            self.refuse_field("/gate/on_timeout", message, "only the workflow itself can say so");
+            let message = format!("an override cannot let `{}` approve itself on timeout", self.stage.id);
+            self.refuse_field("/gate/on_timeout", message, "change it in the workflow itself");
             return;
         }
         let (now, then) = (gate_timeout(self.stage, gate), gate_timeout(was, old));
@@ -105,17 +101,18 @@ impl<'a> OverrideCheck<'_, 'a> {
             let verb = if opens { "open" } else { "wait for a decision" };
             let message = format!("an override cannot let `{}` {verb} {how} than {then}", self.stage.id);
             let pointer = if gate.timeout.is_some() { "/gate/timeout" } else { "/error_policy/timeout" };
-            self.refuse_field(pointer, message, "only the workflow itself can say so");
+            self.refuse_field(pointer, message, "change it in the workflow itself");
         }
     }
 }
 
-/// Returns true if a tool is only text that the agent is told, and gives it nothing to act with.
+/// Returns true if a tool is only text for the agent, and gives it no way to act.
 fn is_text_tool(tool: &str) -> bool {
     ["skill:", "command:"].iter().any(|sort| tool.starts_with(sort))
 }
 
-/// The first value in a node that is from another source than the workflow. Nodes nest as deep as sources may.
+/// Returns the first value in a node that comes from another source than the workflow. The depth of a source bounds the
+/// recursion.
 fn find_replaced_node<'a>(node: YamlNode<'a>, base: &Arc<SourceFile>) -> Option<YamlNode<'a>> {
     if !Arc::ptr_eq(node.source(), base) {
         return Some(node);
@@ -123,7 +120,7 @@ fn find_replaced_node<'a>(node: YamlNode<'a>, base: &Arc<SourceFile>) -> Option<
     node.fields().into_iter().flatten().find_map(|field| find_replaced_node(field.value, base))
 }
 
-/// The workflow that does a stage, where another does.
+/// Returns the workflow that a stage calls.
 fn called_workflow<'a>(stage: &SwdlStage<'a>) -> Option<&'a str> {
     match &stage.does {
         SwdlStageKind::Call(called) => called.workflow.node.raw_text(),
@@ -131,7 +128,7 @@ fn called_workflow<'a>(stage: &SwdlStage<'a>) -> Option<&'a str> {
     }
 }
 
-/// How long a gate waits for a decision.
+/// Returns the timeout of a gate.
 fn gate_timeout(stage: &SwdlStage<'_>, gate: &GateDef<'_>) -> Millis {
     let timeout = gate.timeout.or(stage.policy.timeout.map(|(_, timeout)| timeout));
     timeout.unwrap_or(defaults::GATE_TIMEOUT)

@@ -1,5 +1,5 @@
-//! The project's overrides: a file beside the workflow that replaces values of it. Owns which may be replaced and puts
-//! them over the tree; each value keeps its own file, so that what is said about one points there.
+//! The project's overrides: a file beside the workflow that replaces values of it. Owns the list of replaceable fields
+//! and merges the values into the tree. Each value keeps its own file, so that diagnostics about it point there.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,10 +16,11 @@ use crate::{
     yaml::{YamlField, YamlNode, YamlTree, parse_yaml},
 };
 
-/// What of a stage decides how it fits with the others.
+/// The fields of a stage that determine its place among the others.
 const PROTECTED: &[&str] = &["id", "depends_on", "type"];
 
-/// Puts the project's overrides over a workflow. Gives the number of its root before; none if nothing was replaced.
+/// Merges the project's overrides into a workflow. Returns the number of its previous root; None if nothing was
+/// replaced.
 pub(super) fn apply_overrides(
     tree: &mut YamlTree,
     sink: &mut DiagnosticSink,
@@ -34,7 +35,7 @@ pub(super) fn apply_overrides(
         found.and_then(|found| check_overrides(found, tree.root(), &mut own).then_some(found.number()));
     sink.extend(own.into_diagnostics());
     let (over, number) = (over?, allowed?);
-    // Numbers of the other tree count from where it is taken in.
+    // Adopting a tree shifts its node numbers.
     let root = over.root().number();
     let offset = tree.adopt_tree(over) - root;
     let base = tree.root().number();
@@ -44,14 +45,14 @@ pub(super) fn apply_overrides(
     Some(tree.set_root(merged))
 }
 
-/// What stands in a tree that its document, as it was before, does not say.
+/// Returns the values of a tree that differ from its document without overrides.
 pub(super) fn list_overridden(tree: &YamlTree, before: u32) -> Vec<OverriddenField> {
     let mut found = Vec::new();
     collect_overridden(tree.root(), Some(tree.node(before)), String::new(), tree.source(), &mut found);
     found
 }
 
-/// Nodes nest as deep as sources may.
+/// Collects replaced values. The depth of a source bounds the recursion.
 fn collect_overridden(
     node: YamlNode<'_>,
     before: Option<YamlNode<'_>>,
@@ -79,7 +80,7 @@ fn collect_overridden(
             found,
         );
     }
-    // A list is of the workflow or it is not; only stages are looked into, each by its id.
+    // A list is replaced as a whole. Only the list of stages is searched, each stage by its id.
     let mut olds = before.and_then(YamlNode::items).into_iter().flatten();
     for item in node.items().into_iter().flatten() {
         let (old, id) = (olds.next(), item.get("id").and_then(YamlNode::raw_text));
@@ -89,7 +90,7 @@ fn collect_overridden(
     }
 }
 
-/// Reads the file. One with nothing in it overrides nothing.
+/// Parses the file. An empty file overrides nothing.
 fn read_overrides(sink: &mut DiagnosticSink) -> Option<YamlTree> {
     let source = sink.source.clone();
     if let Some(diagnostic) = diagnose_size(&source) {
@@ -107,7 +108,7 @@ fn read_overrides(sink: &mut DiagnosticSink) -> Option<YamlTree> {
     tree
 }
 
-/// What the file has for a workflow.
+/// Returns the overrides of a workflow.
 fn find_workflow_overrides<'a>(
     over: &'a YamlTree,
     id: &str,
@@ -126,7 +127,7 @@ fn find_workflow_overrides<'a>(
     given.node.get(id).filter(|node| !node.is_null())
 }
 
-/// Whether everything that is replaced may be.
+/// True if all replaced fields may be replaced.
 fn check_overrides(over: YamlNode<'_>, root: YamlNode<'_>, sink: &mut DiagnosticSink) -> bool {
     let Some(mut fields) = FieldReader::from_node(over, "an override", sink) else { return false };
     let mut fine = true;
@@ -151,7 +152,7 @@ fn check_overrides(over: YamlNode<'_>, root: YamlNode<'_>, sink: &mut Diagnostic
     stages.fold(fine, |fine, stage| check_stage(stage, &known, sink) && fine)
 }
 
-/// Returns true if every variable that is replaced is one of the workflow: an override gives programs no others.
+/// Returns true if the workflow declares every variable that is replaced: an override adds no variables.
 fn check_env(over: YamlNode<'_>, root: YamlNode<'_>, sink: &mut DiagnosticSink) -> bool {
     let of_config = root.get("config").and_then(|config| config.get("env"));
     let given = over.get("config").and_then(|config| config.get("env")).and_then(YamlNode::fields);
@@ -160,13 +161,13 @@ fn check_env(over: YamlNode<'_>, root: YamlNode<'_>, sink: &mut DiagnosticSink) 
     for field in &added {
         sink.push(diagnose_protected(
             *field,
-            &format!("which variables there are, and the workflow has no `{}`", field.key),
+            &format!("the set of variables: the workflow has no `{}`", field.key),
         ));
     }
     added.is_empty()
 }
 
-/// The stages of a workflow. The first of each id counts.
+/// Returns the stages of a workflow by id. The first of each id counts.
 fn stages_by_id<'a>(root: YamlNode<'a>) -> BTreeMap<&'a str, u32> {
     let mut known = BTreeMap::new();
     for stage in root.get("stages").and_then(YamlNode::items).into_iter().flatten() {
@@ -190,7 +191,7 @@ fn check_stage(stage: YamlField<'_>, known: &BTreeMap<&str, u32>, sink: &mut Dia
     }
     let Some(fields) = stage.value.fields() else {
         let message =
-            format!("what replaces fields of `{}` is a mapping, found {}", stage.key, stage.value.describe());
+            format!("the override of `{}` is a mapping, found {}", stage.key, stage.value.describe());
         sink.push(Diagnostic::new(Code::WrongType, source, stage.value.first_line_span(), message));
         return false;
     };
@@ -207,7 +208,7 @@ fn diagnose_protected(field: YamlField<'_>, what: &str) -> Diagnostic {
     diagnostic.with_hint("change the workflow itself")
 }
 
-/// A list of stages with a mapping of stages by id over it.
+/// Merges a mapping of stages by id into a list of stages.
 fn merge_stages(tree: &mut YamlTree, list: u32, over: u32) -> u32 {
     let root = tree.root();
     let known: BTreeMap<String, u32> =

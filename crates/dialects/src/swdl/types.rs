@@ -10,7 +10,7 @@ use crate::{
     fields::FieldValue,
 };
 
-/// Arrays in arrays.
+/// The maximum depth of nested arrays.
 const DEPTH: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ const BASES: &[(&str, BaseType)] = &[
     ("context_module", BaseType::ContextModule),
 ];
 
-/// A type: one of the words, in as many arrays.
+/// A type: a base type, nested in arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ContractType {
     base: BaseType,
@@ -40,7 +40,7 @@ pub(super) struct ContractType {
 }
 
 impl ContractType {
-    /// Reads a type; what is none is reported.
+    /// Reads a type. Reports an invalid one.
     pub fn read(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<ContractType> {
         let text = given.read_non_empty_text(sink)?.value;
         let (base, arrays) = split_arrays(text);
@@ -54,7 +54,9 @@ impl ContractType {
         let names = || BASES.iter().map(|(name, _)| *name);
         sink.push(match find_closest_name(base, names()) {
             _ if arrays > DEPTH => diagnostic.with_hint(format!("arrays nest at most {DEPTH} deep")),
-            _ if base == "array" => diagnostic.with_hint("say of what, such as `array<string>`"),
+            _ if base == "array" => {
+                diagnostic.with_hint("give the type of its items, such as `array<string>`")
+            }
             Some(near) => {
                 let meant = text.replacen(base, near, 1);
                 let diagnostic = diagnostic.with_hint(format!("did you mean `{meant}`?"));
@@ -72,19 +74,19 @@ impl ContractType {
         None
     }
 
-    /// Whether a text is one.
+    /// True if a text is a type.
     pub fn is_type(text: &str) -> bool {
         let (base, arrays) = split_arrays(text);
         arrays <= DEPTH && BASES.iter().any(|(name, _)| *name == base)
     }
 
-    /// As it is written.
+    /// Returns the type in the notation of the source.
     pub fn name(self) -> String {
         let base = BASES.iter().find(|(_, base)| *base == self.base).map_or("", |(name, _)| name);
         format!("{}{base}{}", "array<".repeat(self.arrays), ">".repeat(self.arrays))
     }
 
-    /// What its values look like.
+    /// Returns the schema of its values.
     pub fn to_schema(self) -> Value {
         let base = match self.base {
             BaseType::Plain(name) => json!({"type": name}),
@@ -97,7 +99,7 @@ impl ContractType {
         (0..self.arrays).fold(base, |items, _| json!({"type": "array", "items": items}))
     }
 
-    /// The same, or null.
+    /// Returns the schema of its values or null.
     pub fn to_nullable_schema(self) -> Value {
         let mut schema = self.to_schema();
         if let Some(of) = schema.get_mut("type") {
@@ -107,7 +109,7 @@ impl ContractType {
     }
 }
 
-/// What is in the arrays, and how many of them there are.
+/// Returns the base type, and the number of arrays around it.
 fn split_arrays(text: &str) -> (&str, usize) {
     let mut base = text.trim();
     let mut arrays = 0;

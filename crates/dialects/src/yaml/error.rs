@@ -1,4 +1,4 @@
-//! What a YAML parser says, in words for whoever wrote the file.
+//! Explains errors of the YAML parser to the author of the file.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use skein_core::{expr::ExprSpan, limits};
 
 use crate::{code::Code, diagnostic::Diagnostic, source::SourceFile};
 
-/// YAML itself allows no longer key, so that a reader need not look far ahead.
+/// The maximum length of a key in YAML, which limits the parser's lookahead.
 const KEY_CHARACTERS: usize = 1024;
 
-/// The diagnostic for an error of the parser.
+/// Builds the diagnostic for an error of the parser.
 pub(super) fn diagnose_syntax(kind: &ErrorKind, source: &Arc<SourceFile>, span: ExprSpan) -> Diagnostic {
     if matches!(kind, ErrorKind::RecursionLimitExceeded) {
         let message = format!("this is nested more than {} levels deep", limits::YAML_DEPTH);
@@ -30,7 +30,7 @@ pub(super) fn diagnose_syntax(kind: &ErrorKind, source: &Arc<SourceFile>, span: 
     if hint.is_empty() { diagnostic } else { diagnostic.with_hint(hint) }
 }
 
-/// A key that is indented deeper than the key in the line before it, whose value is a text already.
+/// A key that is indented deeper than the key in the line before it, whose value is already a text.
 struct UnevenKey<'a> {
     key: &'a str,
     spaces: usize,
@@ -54,7 +54,7 @@ impl<'a> UnevenKey<'a> {
     }
 }
 
-/// The key of a line, the column in which it starts, and its value.
+/// Returns the key of a line, its column, and its value.
 fn parse_key_line(line: &str) -> Option<(&str, usize, &str)> {
     let start = line.find(|c: char| c != ' ' && c != '-')?;
     let (key, value) = line[start..].split_once(':')?;
@@ -62,7 +62,7 @@ fn parse_key_line(line: &str) -> Option<(&str, usize, &str)> {
     (is_key && (value.is_empty() || value.starts_with(' '))).then_some((key, start, value.trim()))
 }
 
-/// What is before an error in its line.
+/// The text before an error in its line.
 struct YamlErrorContext {
     begins_line: bool,
     far: bool,
@@ -77,7 +77,7 @@ impl YamlErrorContext {
     }
 }
 
-/// What is wrong and what to do, where no name of the source belongs into it.
+/// Returns message and hint of an error without names from the source.
 fn explain_error(kind: &ErrorKind, around: &YamlErrorContext) -> Option<(&'static str, &'static str)> {
     // table
     use ErrorKind as K;
@@ -89,8 +89,8 @@ fn explain_error(kind: &ErrorKind, around: &YamlErrorContext) -> Option<(&'stati
         K::TabAtBlockScalarStart => ("the text begins with a tab", "indent with spaces"),
         K::UnexpectedEofFlowSequence => ("a `[` is never closed", "close it with `]`"),
         K::UnexpectedEofFlowMapping => ("a `{` is never closed", "close it with `}`"),
-        K::UnexpectedEofImplicitFlowMapping => ("there is nothing before this `,`", "take the `,` out"),
-        K::MisplacedFlowCollectionEnd => ("this closes nothing", "take it out, or put the text in quotes"),
+        K::UnexpectedEofImplicitFlowMapping => ("there is nothing before this `,`", "remove the `,`"),
+        K::MisplacedFlowCollectionEnd => ("this closes nothing", "remove it, or put the text in quotes"),
         K::ExpectedFlowSequenceSeparator => ("a `,` or `]` is missing", ""),
         K::ExpectedFlowMappingSeparator => ("a `,` or `}` is missing", ""),
         K::InvalidIndentation | K::ExpectedBlockMappingKey | K::ExpectedBlockSequenceEntry
@@ -106,7 +106,7 @@ fn explain_error(kind: &ErrorKind, around: &YamlErrorContext) -> Option<(&'stati
         | K::ExpectedBlockSequenceEntry
         | K::ExpectedDocumentStart
         | K::InvalidDocumentEnd => {
-            ("a value has ended, and something follows it", "look at the quotes and brackets before this")
+            ("a value has ended, and something follows it", "check the quotes and brackets before this")
         }
         K::SimpleKeyExpected | K::InvalidSimpleKey => {
             ("a key and its `:` were expected here", "write `key: value`; quote a text that holds `: `")
@@ -126,7 +126,7 @@ fn explain_error(kind: &ErrorKind, around: &YamlErrorContext) -> Option<(&'stati
         }
         K::InvalidQuotedScalarIndent => (
             "a quote is not closed before a line that is not indented",
-            "close it, or indent the lines that the text goes on in",
+            "close it, or indent the lines that continue the text",
         ),
         K::InvalidTrailingSingleQuotedScalar => {
             ("something follows the closing quote", "write `''` for a quote inside of the text")
@@ -135,7 +135,7 @@ fn explain_error(kind: &ErrorKind, around: &YamlErrorContext) -> Option<(&'stati
             ("something follows the closing quote", "write `\\\"` for a quote inside of the text")
         }
         K::UnknownQuotedScalarEscape => (
-            "a `\\` in double quotes that is followed by no escape",
+            "a `\\` in double quotes without a valid escape",
             "write `\\\\` for the character itself, or use single quotes",
         ),
         K::InvalidQuotedScalarHexEscape
@@ -143,7 +143,7 @@ fn explain_error(kind: &ErrorKind, around: &YamlErrorContext) -> Option<(&'stati
         | K::InvalidLowSurrogate
         | K::MissingLowSurrogate
         | K::UnpairedLowSurrogate
-        | K::InvalidUnicodeEscape => ("an escape in double quotes that is no character", ""),
+        | K::InvalidUnicodeEscape => ("an escape in double quotes that is not a character", ""),
         K::MissingAnchorOrAliasName => {
             ("a name is missing after `&` or `*`", "quote a text that begins with one of them")
         }
@@ -161,7 +161,7 @@ fn explain_error(kind: &ErrorKind, around: &YamlErrorContext) -> Option<(&'stati
     })
 }
 
-/// The same, where a character of the source belongs into it.
+/// Returns message and hint of an error with a character from the source.
 fn explain_with_names(kind: &ErrorKind) -> (String, String) {
     match kind {
         ErrorKind::UnclosedFlowCollection { open } => {
@@ -173,7 +173,7 @@ fn explain_with_names(kind: &ErrorKind) -> (String, String) {
         }
         ErrorKind::UnexpectedCharacter { character } if character.is_control() => {
             let number = u32::from(*character);
-            let hint = format!("take it out, or write it as `\\u{number:04x}` in double quotes");
+            let hint = format!("remove it, or write it as `\\u{number:04x}` in double quotes");
             (format!("the character U+{number:04X} cannot be here"), hint)
         }
         ErrorKind::UnexpectedCharacter { character } => {

@@ -1,12 +1,12 @@
-//! Trees put over trees: each node keeps its own source, so that what is said about a value points to the file that it
-//! came from. Refuses to know which keys may be put over which.
+//! Merges trees. Each node keeps its own source, so that diagnostics about a value point to its file. Does not know
+//! which keys may be merged.
 
 use std::collections::BTreeMap;
 
 use super::node::{IndexRun, KeyLengths, YamlContent, YamlEntry, YamlText, YamlTree};
 
 impl YamlTree {
-    /// Takes in the nodes of another tree. Gives the number of its root in this one.
+    /// Adds the nodes of another tree. Returns the number of its root in this one.
     pub fn adopt_tree(&mut self, other: YamlTree) -> u32 {
         let (own, base) = (self.source().clone(), self.next_number());
         let number = |len: usize| u32::try_from(len).expect("sources are limited");
@@ -22,18 +22,18 @@ impl YamlTree {
             ..entry
         }));
         self.texts.extend(other.texts);
-        // Whatever is made from here on stands for something of the document.
+        // Nodes that are added from here on belong to the document.
         self.sources.push((self.next_number(), own));
         other.root + base
     }
 
-    /// One node over another: mappings are merged field by field, and anything else takes the other's place. Neither
-    /// is changed, because aliases may lead to them from elsewhere.
+    /// Merges a node over another: mappings are merged field by field, and any other value is replaced. Neither node is
+    /// changed, because aliases may refer to them.
     pub fn merge_nodes(&mut self, base: u32, over: u32) -> u32 {
         self.merge_nodes_with(base, over, &|_, _, _, _| None)
     }
 
-    /// The same, where some fields are put over others in their own way: `special` is given the key and both values.
+    /// Merges a node over another. `special` gets the key and both values, and may merge some fields in its own way.
     pub fn merge_nodes_with(
         &mut self,
         base: u32,
@@ -70,14 +70,14 @@ impl YamlTree {
         self.add_node(base, YamlContent::Map(IndexRun::from_start(start, &self.entries), lengths))
     }
 
-    /// A list with other items in it.
+    /// Adds a copy of a list with other items.
     pub fn with_items(&mut self, list: u32, items: Vec<u32>) -> u32 {
         let start = self.items.len();
         self.items.extend(items);
         self.add_node(list, YamlContent::List(IndexRun::from_start(start, &self.items)))
     }
 
-    /// Makes a node the document. Gives the number of the one before.
+    /// Sets the root. Returns the number of the previous one.
     pub fn set_root(&mut self, root: u32) -> u32 {
         std::mem::replace(&mut self.root, root)
     }
@@ -97,7 +97,7 @@ impl YamlTree {
     }
 }
 
-/// The same data behind so many items and entries, and so many texts.
+/// Shifts the indexes of a node's content by the numbers of items, entries and texts before it.
 fn shift_content(data: YamlContent, (items, entries): (u32, u32), texts: u32) -> YamlContent {
     match data {
         YamlContent::Scalar { text, plain } => YamlContent::Scalar { text: text.shift_by(texts), plain },

@@ -1,7 +1,7 @@
-//! YAML with places: one tree for every format.
+//! YAML with source places: one tree for every format.
 //!
-//! Owns what is accepted of YAML (1.2 with its core schema, one document, keys that are text, no tags, no merging; JSON
-//! is part of it) and how large it may be. Refuses to know what any key means.
+//! Owns the accepted subset of YAML (1.2 with its core schema, one document, keys that are text, no tags, no merge
+//! keys; JSON is part of it) and the size limits. Does not know the meaning of any key.
 
 mod error;
 mod merge;

@@ -1,4 +1,4 @@
-//! The tree and its nodes: what can be asked of each place. Refuses to report anything.
+//! The tree and its nodes: access to values and their places. Reports nothing.
 
 use std::{ops::Range, sync::Arc};
 
@@ -8,18 +8,18 @@ use skein_core::expr::ExprSpan;
 use super::scalar::{YamlScalar, resolve_scalar};
 use crate::source::SourceFile;
 
-/// A document, kept with its source. Nodes are numbered, and an alias is the number of its anchor's node, so that a
-/// tree is never larger than its file.
+/// A document with its source. Nodes are numbered, and an alias is the number of its anchor's node, so that a tree is
+/// never larger than its file.
 #[derive(Debug)]
 pub struct YamlTree {
     /// Each source, with the number of its first node; a node's source is the last that starts at or before it. A
-    /// document has one, and more once other trees have been merged into it.
+    /// document has one source, or more after merging other trees.
     pub(super) sources: Vec<(u32, Arc<SourceFile>)>,
     pub(super) nodes: Vec<(ExprSpan, YamlContent)>,
-    /// What all lists and mappings hold, each a run of these.
+    /// The contents of all lists; each list is a run of these. The same holds for `entries` of mappings.
     pub(super) items: Vec<u32>,
     pub(super) entries: Vec<YamlEntry>,
-    /// Texts that are not a part of their source.
+    /// Texts that do not occur verbatim in their source.
     pub(super) texts: Vec<Box<str>>,
     pub(super) root: u32,
 }
@@ -34,12 +34,12 @@ impl YamlTree {
         self.node(self.root)
     }
 
-    /// A node by the number that [`YamlNode::number`] gave.
+    /// Returns a node by the number that [`YamlNode::number`] returned.
     pub fn node(&self, number: u32) -> YamlNode<'_> {
         YamlNode { tree: self, number }
     }
 
-    /// Gives the field whose key stands at a place another name, so that it is read as that one.
+    /// Renames the field whose key is at a place.
     pub fn rename_key(&mut self, key: ExprSpan, name: &str) {
         let Some(at) = self.entries.iter().position(|entry| entry.key_span == key) else { return };
         self.entries[at].key = YamlText::Own(u32::try_from(self.texts.len()).expect("sources are limited"));
@@ -65,19 +65,19 @@ impl YamlTree {
     }
 }
 
-/// What a node holds.
+/// The content of a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum YamlContent {
     Scalar {
         text: YamlText,
-        /// Without quotes, so that it may mean a number.
+        /// True without quotes, so that it may be a number.
         plain: bool,
     },
     List(IndexRun),
     Map(IndexRun, KeyLengths),
 }
 
-/// Neighbours in one of the arrays of a tree.
+/// A contiguous run in one of the arrays of a tree.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct IndexRun {
     start: u32,
@@ -85,13 +85,13 @@ pub(super) struct IndexRun {
 }
 
 impl IndexRun {
-    /// Those from a place to the end.
+    /// The run from an index to the end.
     pub fn from_start<T>(start: usize, all: &[T]) -> IndexRun {
         let number = |at: usize| u32::try_from(at).expect("sources are limited");
         IndexRun { start: number(start), len: number(all.len() - start) }
     }
 
-    /// The same, behind so many others.
+    /// The same run, shifted.
     pub fn shift_by(self, by: u32) -> IndexRun {
         IndexRun { start: self.start + by, ..self }
     }
@@ -101,7 +101,8 @@ impl IndexRun {
     }
 }
 
-/// How long the keys of a mapping are, as bits: most keys that are not there are of another length than all that are.
+/// The lengths of the keys of a mapping, as bits. A lookup of an absent key nearly always ends here, because its length
+/// does not occur.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct KeyLengths(u32);
 
@@ -125,7 +126,7 @@ impl KeyLengths {
     }
 }
 
-/// One entry of a mapping. Its key stands in the source of its value.
+/// One entry of a mapping. Its key is in the source of its value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct YamlEntry {
     pub key: YamlText,
@@ -133,7 +134,7 @@ pub(super) struct YamlEntry {
     pub value: u32,
 }
 
-/// A scalar's text: a part of the source where it stands there as it is, which is nearly always.
+/// The text of a scalar: nearly always a part of the source.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum YamlText {
     Verbatim(ExprSpan),
@@ -148,7 +149,7 @@ pub struct YamlNode<'a> {
     number: u32,
 }
 
-/// One entry of a mapping. Its key stands in the source of its value.
+/// One entry of a mapping. Its key is in the source of its value.
 #[derive(Debug, Clone, Copy)]
 pub struct YamlField<'a> {
     pub key: &'a str,
@@ -174,12 +175,12 @@ impl<'a> YamlNode<'a> {
         &self.tree.nodes[self.number as usize].1
     }
 
-    /// Where it is. A collection's place can be many lines; [`YamlNode::mark`] is better to point at.
+    /// Returns its place. A collection can span many lines; [`YamlNode::first_line_span`] is better for diagnostics.
     pub fn span(self) -> ExprSpan {
         self.tree.nodes[self.number as usize].0
     }
 
-    /// Its first line, as a place to point at.
+    /// Returns the place of its first line, for diagnostics.
     pub fn first_line_span(self) -> ExprSpan {
         let span = self.span();
         let text = self.source().slice(span);
@@ -187,14 +188,14 @@ impl<'a> YamlNode<'a> {
         ExprSpan { start: span.start, end: span.start + ExprSpan::new(0, text[..end].trim_end().len()).end }
     }
 
-    /// What a scalar means; none for collections.
+    /// Returns the value of a scalar. None for collections.
     pub fn scalar(self) -> Option<YamlScalar<'a>> {
         let YamlContent::Scalar { text, plain } = *self.content() else { return None };
         let text = self.tree.text(text, self.source());
         Some(if plain { resolve_scalar(text) } else { YamlScalar::Text(text) })
     }
 
-    /// A scalar's text, whatever it means.
+    /// Returns the text of a scalar, without resolving its type.
     pub fn raw_text(self) -> Option<&'a str> {
         match *self.content() {
             YamlContent::Scalar { text, .. } => Some(self.tree.text(text, self.source())),
@@ -233,7 +234,7 @@ impl<'a> YamlNode<'a> {
         self.find_field(key).map(|(_, field)| field)
     }
 
-    /// A field, and which of the mapping's it is.
+    /// Returns a field and its index in the mapping.
     pub fn find_field(self, key: &str) -> Option<(usize, YamlField<'a>)> {
         let YamlContent::Map(run, lengths) = *self.content() else { return None };
         if !lengths.may_have(key) {
@@ -255,15 +256,15 @@ impl<'a> YamlNode<'a> {
         self.field(key).map(|field| field.value)
     }
 
-    /// What it would be as the one field of a mapping, written as it is written now: where it is in double quotes, its
-    /// key is, too, as JSON wants it.
+    /// Returns its source text as the only field of a mapping. If it is in double quotes, the key is, too, as JSON
+    /// requires.
     pub fn wrap_in_key(self, key: &str) -> String {
         let text = self.source().slice(self.span());
         let quote = if text.starts_with('"') { "\"" } else { "" };
         format!("{{{quote}{key}{quote}: {text}}}")
     }
 
-    /// In a few words, for messages: what it is.
+    /// Returns a short description for messages.
     pub fn describe(self) -> String {
         match self.scalar() {
             Some(YamlScalar::Null) => "nothing".to_owned(),
@@ -283,7 +284,7 @@ impl<'a> YamlNode<'a> {
         }
     }
 
-    /// The value as JSON. Its size is limited when the tree is made, its depth by the same.
+    /// Converts the value to JSON. The limits of the tree bound its size and depth.
     pub fn to_json(self) -> Value {
         if let Some(scalar) = self.scalar() {
             return match scalar {
@@ -303,7 +304,7 @@ impl<'a> YamlNode<'a> {
         )
     }
 
-    /// The node that a JSON pointer names from here, or the nearest one above it.
+    /// Returns the node at a JSON pointer, or the nearest one above it.
     pub fn node_at(self, pointer: &str) -> YamlNode<'a> {
         let mut node = self;
         for segment in pointer.split('/').skip(1) {
@@ -317,7 +318,7 @@ impl<'a> YamlNode<'a> {
         node
     }
 
-    /// Where a part of a scalar's text stands in the source; all of it where that cannot be told.
+    /// Returns the place of a part of a scalar's text; the first line if it is unknown.
     pub fn locate_part(self, part: ExprSpan) -> ExprSpan {
         let whole = self.span();
         let YamlContent::Scalar { text, .. } = *self.content() else { return self.first_line_span() };
@@ -336,7 +337,7 @@ impl<'a> YamlNode<'a> {
     }
 }
 
-/// Where a byte of a block scalar's text stands in its raw form, in which every line is indented.
+/// Returns the offset of a byte of a block scalar's text in its raw form, in which every line is indented.
 fn block_offset(text: &str, raw: &str, offset: usize) -> Option<usize> {
     let before = text.get(..offset)?;
     let line = before.matches('\n').count();
@@ -354,7 +355,7 @@ fn block_offset(text: &str, raw: &str, offset: usize) -> Option<usize> {
     None
 }
 
-/// Returns true if a text is an integer that 64 bits do not hold.
+/// Returns true if a text is an integer that does not fit in 64 bits.
 fn is_beyond_64_bits(text: &str) -> bool {
     text.len() > 19 && text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u64>().is_err()
 }

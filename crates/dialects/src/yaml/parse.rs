@@ -1,5 +1,4 @@
-//! From a parser's events to a tree: what is accepted of YAML, and the limits that keep a small file from being a
-//! large tree.
+//! Builds a tree from parser events: checks the accepted subset of YAML, and limits the size of the tree.
 
 use std::{
     borrow::Cow,
@@ -21,7 +20,7 @@ use crate::{
     source::SourceFile,
 };
 
-/// Reads the YAML, or JSON, in a part of a source. None if it cannot be read; the sink says why.
+/// Parses the YAML, or JSON, in a part of a source. Reports errors and returns None.
 pub fn parse_yaml(window: ExprSpan, sink: &mut DiagnosticSink) -> Option<YamlTree> {
     let source = sink.source.clone();
     let tree = match plain::parse_plain(window, &source) {
@@ -38,23 +37,23 @@ pub fn parse_yaml(window: ExprSpan, sink: &mut DiagnosticSink) -> Option<YamlTre
     let tree = tree.filter(|tree| !tree.root().is_null());
     if tree.is_none() {
         let start = ExprSpan { end: window.start, ..window };
-        sink.push(Diagnostic::new(Code::EmptySource, &source, start, "there is nothing in this file"));
+        sink.push(Diagnostic::new(Code::EmptySource, &source, start, "this file is empty"));
     }
     tree
 }
 
-/// A collection whose end has not come yet.
+/// A collection that has not ended yet.
 struct OpenCollection<'s> {
     number: u32,
     anchor: usize,
     sort: CollectionKind,
-    /// Where what is in it starts among what is in all that is open.
+    /// The index of its first item or entry among those of all open collections.
     start: usize,
-    /// In a mapping: the key that waits for its value.
+    /// In a mapping: the key whose value comes next.
     key: Option<(YamlText, ExprSpan)>,
-    /// In a mapping of many keys: where each first stood.
+    /// In a mapping of many keys: the first place of each.
     keys: HashMap<Cow<'s, str>, ExprSpan>,
-    /// Nodes in it when every alias is written out.
+    /// The number of nodes in it with all aliases expanded.
     size: usize,
 }
 
@@ -64,28 +63,28 @@ pub(super) enum CollectionKind {
     Map,
 }
 
-/// A mapping of no more keys is looked through, and has no table of them.
+/// The maximum number of keys for a linear search. Larger mappings get a hash table.
 const FEW: usize = 16;
 
 pub(super) struct YamlTreeBuilder<'s> {
     source: &'s Arc<SourceFile>,
     window: ExprSpan,
     sink: &'s mut DiagnosticSink,
-    /// What has ended. Of what is open, each collection has a node that says nothing yet.
+    /// The finished nodes. An open collection has an empty placeholder.
     tree: YamlTree,
-    /// What is in the collections that are open, the innermost last.
+    /// The items of the open lists, the innermost last. `entries` holds those of the mappings.
     items: Vec<u32>,
     entries: Vec<YamlEntry>,
     open: Vec<OpenCollection<'s>>,
-    /// The node of each anchor and its size; none while it is still open.
+    /// The node of each anchor and its size; None while it is still open.
     anchors: BTreeMap<usize, Option<(u32, usize)>>,
     root: Option<u32>,
     documents: usize,
-    /// Whether any node is there more than once.
+    /// True if any node is referenced more than once.
     aliases: bool,
-    /// Whether nothing is said about a key that is there twice, and it only breaks what is built.
+    /// True if a duplicate key is not reported and only sets `broken`.
     silent: bool,
-    /// Whether nothing more can be read.
+    /// True after an error that ends parsing.
     pub broken: bool,
 }
 
@@ -119,7 +118,7 @@ impl<'s> YamlTreeBuilder<'s> {
         }
     }
 
-    /// The same for one who asks another where there is anything to say.
+    /// Creates a builder that reports nothing: its caller parses again with the other parser to get diagnostics.
     pub fn new_silent(
         source: &'s Arc<SourceFile>,
         window: ExprSpan,
@@ -128,7 +127,7 @@ impl<'s> YamlTreeBuilder<'s> {
         YamlTreeBuilder { silent: true, ..YamlTreeBuilder::new(source, window, sink) }
     }
 
-    /// Whether there is nothing to say about what has been built.
+    /// True if there are no errors and no diagnostics so far.
     pub fn is_clean(&self) -> bool {
         !self.broken && self.sink.is_empty()
     }
@@ -166,7 +165,7 @@ impl<'s> YamlTreeBuilder<'s> {
                 }
                 None => {
                     self.refuse_tag(tag.as_deref(), at);
-                    // What was said to be text is not taken for a number as well.
+                    // A value that is tagged as text is not taken for a number as well.
                     let is_text = tag.is_some_and(|tag| tag.suffix() == "str");
                     let text = self.store_text(text.as_ref(), span);
                     self.add_scalar(text, style == ScalarStyle::Plain && !is_text, anchor, span);
@@ -203,7 +202,7 @@ impl<'s> YamlTreeBuilder<'s> {
         Diagnostic::new(code, self.source, span, message)
     }
 
-    /// Says why nothing more can be read.
+    /// Reports an error that ends parsing.
     fn fail(&mut self, code: Code, span: ExprSpan, message: impl Into<String>) {
         self.broken = true;
         let diagnostic = self.new_diagnostic(code, span, message);
@@ -224,7 +223,7 @@ impl<'s> YamlTreeBuilder<'s> {
         }
     }
 
-    /// A condition that begins with `!`, which YAML takes for a tag. It is refused too, but what it means is plain.
+    /// Reads a condition that begins with `!`, which YAML takes for a tag. It is refused, but its meaning is clear.
     fn read_negation(
         &mut self,
         tag: Option<&Tag>,
@@ -238,7 +237,7 @@ impl<'s> YamlTreeBuilder<'s> {
         }
         let span = ExprSpan { start: tag.start, end: scalar.end.max(tag.end) };
         let quoted = format!("'{}'", self.source.slice(span).trim_end().replace('\'', "''"));
-        let message = "text that begins with `!` is a tag here, and tags have no meaning";
+        let message = "text that begins with `!` is a tag in YAML, and tags are not supported";
         let diagnostic = self.new_diagnostic(Code::TagRefused, span, message).with_hint("put it in quotes");
         self.sink.push(diagnostic.with_fix(span, quoted));
         Some(span)
@@ -250,13 +249,13 @@ impl<'s> YamlTreeBuilder<'s> {
         }
         let place = at.tag_span().unwrap_or(at);
         let span = self.to_span(place.start, place.end);
-        let message = format!("the tag `{}` has no meaning here", self.source.slice(span).trim());
+        let message = format!("the tag `{}` is not supported", self.source.slice(span).trim());
         let hint = "leave it out; quote a value to make it text";
         let diagnostic = self.new_diagnostic(Code::TagRefused, span, message).with_hint(hint);
         self.sink.push(diagnostic);
     }
 
-    /// A scalar's text, which is nearly always a part of the source.
+    /// Returns the text of a scalar, which is nearly always a part of the source.
     fn store_text(&mut self, text: &str, span: ExprSpan) -> YamlText {
         let raw = self.source.slice(span);
         if raw == text {
@@ -287,21 +286,21 @@ impl<'s> YamlTreeBuilder<'s> {
         let source = self.source;
         let key = key_text(text, &self.tree, source);
         if plain && key == "<<" {
-            let hint = "write the fields out, or name one value with an anchor and an alias";
+            let hint = "write the fields out, or share one value with an anchor and an alias";
             let diagnostic = self
-                .new_diagnostic(Code::MergeRefused, span, "`<<` does not merge mappings here")
+                .new_diagnostic(Code::MergeRefused, span, "merge keys (`<<`) are not supported")
                 .with_hint(hint);
             self.sink.push(diagnostic);
         }
         if let Some(first) = self.find_duplicate_key(key.clone(), span) {
-            let message = format!("`{}` is here twice", shorten_key(&key));
+            let message = format!("`{}` is defined twice", shorten_key(&key));
             let diagnostic = self.new_diagnostic(Code::DuplicateKey, span, message);
             self.sink.push(diagnostic.with_label("again here").with_related(first, "first here"));
         }
         self.open.last_mut().expect("a key is inside a mapping").key = Some((text, span));
     }
 
-    /// Where the mapping that is open already has this key.
+    /// Returns the place of this key in the open mapping, if it has it.
     fn find_duplicate_key(&mut self, key: Cow<'s, str>, span: ExprSpan) -> Option<ExprSpan> {
         let open = self.open.last_mut().expect("a key is inside a mapping");
         let entries = &self.entries[open.start..];
@@ -313,7 +312,7 @@ impl<'s> YamlTreeBuilder<'s> {
             });
             return same.map(|entry| entry.key_span);
         }
-        // It is cheaper to look at all of them at the end.
+        // It is cheaper to check all keys at the end.
         if self.silent {
             return None;
         }
@@ -390,7 +389,7 @@ impl<'s> YamlTreeBuilder<'s> {
                 self.place_node(number, size, span);
             }
             None => {
-                let message = format!("`{}` is inside what it stands for", self.source.slice(span));
+                let message = format!("`{}` is inside its own anchor", self.source.slice(span));
                 self.fail(Code::UnknownAlias, span, message);
             }
         }
@@ -407,7 +406,7 @@ impl<'s> YamlTreeBuilder<'s> {
         }
     }
 
-    /// Puts a finished node where it belongs: into the collection that is open, or at the root.
+    /// Adds a finished node to the open collection, or makes it the root.
     fn place_node(&mut self, number: u32, size: usize, at: ExprSpan) {
         let Some(open) = self.open.last_mut() else {
             self.root = Some(number);
@@ -423,14 +422,14 @@ impl<'s> YamlTreeBuilder<'s> {
             }
         }
         if total > limits::YAML_NODES {
-            let written_out = if self.aliases { " with its aliases written out" } else { "" };
+            let written_out = if self.aliases { " with its aliases expanded" } else { "" };
             let message = format!("this has over {} values{written_out}", limits::YAML_NODES);
             self.fail(Code::TooManyNodes, at, message);
         }
     }
 }
 
-/// The text of a key, nearly always as it stands in the source.
+/// Returns the text of a key, nearly always borrowed from the source.
 fn key_text<'s>(key: YamlText, tree: &YamlTree, source: &'s SourceFile) -> Cow<'s, str> {
     match key {
         YamlText::Verbatim(span) => source.slice(span).into(),
@@ -438,12 +437,12 @@ fn key_text<'s>(key: YamlText, tree: &YamlTree, source: &'s SourceFile) -> Cow<'
     }
 }
 
-/// Whether many entries have a key twice. Of few, each has been compared with those before it.
+/// True if a large mapping has a duplicate key. In a small one, each key has been compared with those before it.
 fn has_duplicate_keys(entries: &[YamlEntry], tree: &YamlTree, source: &SourceFile) -> bool {
     if entries.len() <= FEW {
         return false;
     }
-    // Numbers are compared faster than texts, and the first bytes nearly always tell two keys apart.
+    // Comparing numbers is faster than comparing texts, and the first bytes nearly always differ.
     let head = |text: &str| text.bytes().take(8).fold(0, |head, byte| head << 8 | u64::from(byte));
     let keys = entries.iter().map(|entry| tree.text(entry.key, source));
     let mut keys: Vec<(u64, &str)> = keys.map(|key| (head(key), key)).collect();
@@ -451,7 +450,7 @@ fn has_duplicate_keys(entries: &[YamlEntry], tree: &YamlTree, source: &SourceFil
     keys.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// A key as a message shows it.
+/// Shortens a key for a message.
 fn shorten_key(key: &str) -> String {
     const MOST: usize = 60;
     match key.char_indices().nth(MOST) {

@@ -1,8 +1,8 @@
-//! A quick way through plain YAML: block mappings and lists, values of one line, and nothing that needs a second look.
+//! A fast path for plain YAML: block mappings and lists with values of one line.
 //!
-//! Most of a large source is such lines, and a parser for all of YAML looks at every character of them many times.
-//! Gives the very events that the parser would. Whatever is not surely plain, and whatever something would have to be
-//! said about, it refuses: then the parser reads all of it from the start, and what is said is always the parser's.
+//! Most of a large source is such lines, and a parser for all of YAML reads every character of them many times.
+//! Produces exactly the events of the parser. Gives up on anything that is not certainly plain and on anything that
+//! needs a diagnostic: then the parser reads everything from the start, so that all diagnostics come from the parser.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::{
 };
 use crate::{diagnostic::DiagnosticSink, source::SourceFile};
 
-/// The parser refuses keys that are much longer.
+/// The maximum length of a key here. The parser refuses keys that are much longer.
 const LONGEST_KEY: usize = 255;
 
-/// Reads the YAML in a part of a source. None if it is not all plain, or if there is something to say about it.
+/// Parses the YAML in a part of a source. None if it is not all plain, or if it needs a diagnostic.
 pub(super) fn parse_plain(window: ExprSpan, source: &Arc<SourceFile>) -> Option<YamlTree> {
     let mut sink = DiagnosticSink::new(source.clone());
     let mut builder = YamlTreeBuilder::new_silent(source, window, &mut sink);
@@ -26,11 +26,11 @@ pub(super) fn parse_plain(window: ExprSpan, source: &Arc<SourceFile>) -> Option<
     builder.into_tree().filter(|_| is_clean)
 }
 
-/// Reads all of a text. None if it is not plain; what has been built is then worth nothing.
+/// Reads a whole text. None if it is not plain; the contents of the builder are then useless.
 fn read_plain(text: &str, start: u32, builder: &mut YamlTreeBuilder<'_>) -> Option<()> {
     let bytes = text.as_bytes();
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n');
-    // Without a way out in the middle, many bytes are looked at together.
+    // Without an early exit inside of a chunk, the compiler can vectorize the loop.
     if !bytes.chunks(256).all(|some| some.iter().fold(true, |all, byte| all & is_plain(byte))) {
         return None;
     }
@@ -44,12 +44,12 @@ fn read_plain(text: &str, start: u32, builder: &mut YamlTreeBuilder<'_>) -> Opti
 struct PlainReader<'t, 'b, 's> {
     text: &'t str,
     bytes: &'t [u8],
-    /// Where the text starts in its source.
+    /// The offset of the text in its source.
     start: u32,
     at: usize,
-    /// The block collections around this place, by their columns.
+    /// The open block collections, outermost first.
     open: Vec<OpenBlock>,
-    /// Whether a key waits for a value on the lines below it.
+    /// True if a key expects its value on the lines below it.
     pending: bool,
     builder: &'b mut YamlTreeBuilder<'s>,
 }
@@ -62,7 +62,7 @@ struct OpenBlock {
 
 impl PlainReader<'_, '_, '_> {
     fn peek(&self) -> u8 {
-        // A text may end without a line break, which means the same.
+        // The end of the text counts as a line break.
         self.bytes.get(self.at).copied().unwrap_or(b'\n')
     }
 
@@ -90,7 +90,8 @@ impl PlainReader<'_, '_, '_> {
         self.at += rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1);
     }
 
-    /// Goes to the next line that holds something, and there to its beginning. Gives its column; none at the end.
+    /// Moves to the first character of the next line that is not blank or a comment. Returns its column; None at the
+    /// end.
     fn next_line(&mut self) -> Option<usize> {
         while self.at < self.bytes.len() {
             let line = self.at;
@@ -120,7 +121,7 @@ impl PlainReader<'_, '_, '_> {
         self.read_value()
     }
 
-    /// Closes what ends before this line, or opens what begins with it.
+    /// Closes the blocks that end before this line, or opens the one that begins with it.
     fn enter_block(&mut self, block: OpenBlock) -> Option<()> {
         let innermost = self.open.last().map(|open| open.column);
         let opens = match innermost {
@@ -166,7 +167,7 @@ impl PlainReader<'_, '_, '_> {
         Some(())
     }
 
-    /// Where the key that starts here ends, if this can be one.
+    /// Returns the end of the key that starts here, if it can be one.
     fn find_key_end(&self) -> Option<usize> {
         let rest = &self.bytes[self.at.min(self.bytes.len())..];
         let starts = rest.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
@@ -175,13 +176,13 @@ impl PlainReader<'_, '_, '_> {
         starts.then(length).filter(|length| *length <= LONGEST_KEY).map(|length| self.at + length)
     }
 
-    /// A key of a block mapping and what is on its line.
+    /// Reads a key of a block mapping and the rest of its line.
     fn read_entry(&mut self) -> Option<()> {
         let end = self.find_key_end().filter(|end| is_colon(self.bytes, *end))?;
         self.add_scalar(end, true);
         self.at = end + 1;
         self.skip_spaces();
-        // After the colon there is a space or nothing, so that what begins here is a comment.
+        // A space or the end of the line follows the colon, so a `#` here begins a comment.
         if matches!(self.peek(), b'\n' | b'#') {
             self.pending = true;
             self.skip_line();
@@ -190,7 +191,7 @@ impl PlainReader<'_, '_, '_> {
         self.read_value()
     }
 
-    /// A value on one line, with nothing but a comment after it.
+    /// Reads a value on one line, with only a comment after it.
     fn read_value(&mut self) -> Option<()> {
         match self.peek() {
             b'[' | b'{' => self.read_flow()?,
@@ -208,14 +209,14 @@ impl PlainReader<'_, '_, '_> {
         (is_over && self.builder.is_clean()).then_some(())
     }
 
-    /// The text from here, up to a place. Quotes are no part of it.
+    /// Adds the text from here to `end` as a scalar, without its quotes.
     fn add_scalar(&mut self, end: usize, plain: bool) {
         let from = std::mem::replace(&mut self.at, end);
         let text = if plain { self.to_span(from, end) } else { self.to_span(from + 1, end - 1) };
         self.builder.add_scalar(YamlText::Verbatim(text), plain, 0, self.to_span(from, end));
     }
 
-    /// Where unquoted text ends: at the end of the line, or at a comment.
+    /// Returns the end of unquoted text: the end of the line, or a comment.
     fn find_plain_end(&self) -> Option<usize> {
         let (mut at, mut end) = (self.at, self.at);
         loop {
@@ -232,13 +233,13 @@ impl PlainReader<'_, '_, '_> {
         }
     }
 
-    /// Text in quotes that stands there as it is.
+    /// Reads quoted text without escapes.
     fn read_quoted(&mut self) -> Option<()> {
         let quote = self.peek();
         let inside = &self.bytes[self.at + 1..];
         let length = inside.iter().position(|byte| *byte == quote || matches!(byte, b'\n' | b'\\'))?;
         let end = self.at + 1 + length + 1;
-        // Two single quotes are one.
+        // Two single quotes are an escape.
         if inside[length] != quote || self.bytes.get(end) == Some(&quote) {
             return None;
         }
@@ -246,7 +247,7 @@ impl PlainReader<'_, '_, '_> {
         Some(())
     }
 
-    /// A list or a mapping on one line. Recursion is bounded by the depth that the builder allows.
+    /// Reads a list or a mapping on one line. The builder's depth limit bounds the recursion.
     fn read_flow(&mut self) -> Option<()> {
         let (is_list, from) = (self.peek() == b'[', self.at);
         let close = if is_list { b']' } else { b'}' };
@@ -265,7 +266,7 @@ impl PlainReader<'_, '_, '_> {
                 _ => return None,
             }
             self.skip_spaces();
-            // A comma with nothing after it.
+            // Refuse a trailing comma.
             if self.peek() == close {
                 return None;
             }
@@ -299,12 +300,12 @@ impl PlainReader<'_, '_, '_> {
     }
 }
 
-/// Whether a colon ends a key here.
+/// True if a colon ends a key here.
 fn is_colon(bytes: &[u8], at: usize) -> bool {
     bytes.get(at) == Some(&b':') && matches!(bytes.get(at + 1), None | Some(b' ' | b'\n'))
 }
 
-/// What text without quotes can surely start with.
+/// True for characters that certainly start text without quotes.
 fn starts_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'/' | b'$' | b'(' | b')')
 }

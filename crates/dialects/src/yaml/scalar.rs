@@ -1,11 +1,11 @@
-//! What an unquoted scalar means in the core schema of YAML 1.2. `yes`, `no`, `on`, `1_000` and dates are text.
+//! Types of unquoted scalars in the core schema of YAML 1.2. `yes`, `no`, `on`, `1_000` and dates are text.
 
-/// A scalar's meaning.
+/// The typed value of a scalar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum YamlScalar<'a> {
     Null,
     Bool(bool),
-    /// From the smallest of 64 bits with a sign to the largest without, as JSON can hold it.
+    /// From `i64::MIN` to `u64::MAX`, as JSON can hold it.
     Int(i128),
     Float(f64),
     Text(&'a str),
@@ -21,7 +21,7 @@ pub fn resolve_scalar(text: &str) -> YamlScalar<'_> {
 }
 
 fn parse_number(text: &str) -> Option<YamlScalar<'_>> {
-    // Nearly all text ends here.
+    // Nearly all texts end here.
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
         return None;
     }
@@ -44,12 +44,12 @@ fn parse_number(text: &str) -> Option<YamlScalar<'_>> {
     None
 }
 
-/// An integer that JSON can hold. A larger one stays text, so that no digit of it is lost.
+/// Returns an integer that JSON can hold. A larger one stays text, so that no digit of it is lost.
 fn to_integer<'a>(value: i128) -> Option<YamlScalar<'a>> {
     (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&value).then_some(YamlScalar::Int(value))
 }
 
-/// Infinity and not-a-number have no place in a workflow and stay text.
+/// Parses a finite number. Infinity and NaN are useless in a workflow and stay text.
 fn parse_float(text: &str) -> Option<YamlScalar<'_>> {
     text.parse().ok().filter(|number: &f64| number.is_finite()).map(YamlScalar::Float)
 }

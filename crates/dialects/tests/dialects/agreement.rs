@@ -1,5 +1,5 @@
-//! Schemas and formats agree: examples are changed in many small ways, and what a format accepts, its schema does, too.
-//! Where a field may stand that nobody knows, both say the same.
+//! Checks that schemas and formats agree: changes examples in many small ways. If a format accepts a variant, its
+//! schema must accept it, too. Both must agree about unknown fields.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +12,7 @@ use skein_dialects::{Dialect, dialect_schema};
 
 use crate::{document, examples::Examples};
 
-/// A format, as its schema and the format itself judge it.
+/// A format: its own checks and its schema.
 struct Judges {
     dialect: Dialect,
     examples: Examples,
@@ -26,7 +26,7 @@ impl Judges {
         Judges { dialect, examples: Examples::of(dialect), validator }
     }
 
-    /// Every example, with those of its places of which none before had the like.
+    /// Returns every example, with its places. Places of a form that occurred before are left out.
     fn places(&self) -> Vec<(PathBuf, Value, Vec<String>)> {
         let mut seen = BTreeSet::new();
         let mut all = Vec::new();
@@ -48,13 +48,13 @@ impl Judges {
         self.examples.check_text(path, &text).is_valid()
     }
 
-    /// Whether the schema refuses what the format accepts.
+    /// True if the schema refuses a value that the format accepts.
     fn disagree(&self, path: &Path, value: &Value) -> bool {
         !self.validator.is_valid(value) && self.accepts(path, value)
     }
 }
 
-/// Every place in a value, as a pointer.
+/// Collects every place in a value, as a JSON pointer.
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     found.push(at.to_owned());
     let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
@@ -76,7 +76,7 @@ fn unknown_fields(dialect: Dialect) {
         for at in places {
             let mut changed = value.clone();
             let Some(Value::Object(fields)) = changed.pointer_mut(&at) else { continue };
-            // With another field it is a value like any other, and what is in it may be a path that leads nowhere.
+            // With another field it is an ordinary value, and its contents may be an invalid path.
             if fields.get("kind") == Some(&json!("literal")) {
                 continue;
             }

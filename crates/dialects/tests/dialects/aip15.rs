@@ -1,5 +1,5 @@
-//! What holds for AIP-15 and is no matter of one case: a file is what a program that says the same is, whatever its
-//! lines end in, and notes are for what nothing serves.
+//! Tests of AIP-15 beyond single cases: a file equals a program with the same definitions, line endings do not matter,
+//! and notes report triggers that are not served.
 
 use serde_json::json;
 use skein_core::{builder::*, plan::ContentHash};
@@ -156,7 +156,7 @@ fn lists_of_steps_nest_so_deep_and_no_deeper() {
     assert_eq!(codes(&nested(200)), ["SK0007"]);
 }
 
-/// A front matter with one step, which can be added to.
+/// Builds a front matter with one step and optional additions.
 fn small(name: &str, description: &str, top: &str, step: &str) -> String {
     format!(
         "---\nname: {name}\nid: small\ndescription: {description}\nversion: 1.0.0\ninputs: {{}}\noutputs: {{}}\n{top}\n\

@@ -1,10 +1,10 @@
-//! Every code has a page, and every page tells the truth: what it shows as wrong raises the code, and what it shows as
-//! right does not and has no errors.
+//! Checks that every code has a page with correct examples: the wrong example raises the code, and the right one does
+//! not and has no errors.
 //!
-//! An example is a fenced block under `## Wrong` or `## Right`. The word after its language, if there is one, is the
-//! format that it must be in; `params=` are the parameters of a run. Blocks beside it are the project: `file=` makes one
-//! another file, and `names=` a list of the agents, tools, actions, roles or domains that it defines. A block of plain `text` is
-//! only shown: for what a page cannot hold, there is a maker here.
+//! An example is a fenced block under `## Wrong` or `## Right`. The word after its language, if there is one, is its
+//! format; `params=` holds the parameters of a run. Blocks beside it are the project: `file=` defines another file, and
+//! `names=` a list of the agents, tools, actions, roles or domains of the project. A block of plain `text` is not run:
+//! this file builds the examples that a page cannot contain.
 
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path, sync::Arc};
 
@@ -15,12 +15,12 @@ use skein_dialects::{
     WorkflowReference, check_source, load_source, render,
 };
 
-/// Codes about other files than sources. Only the command line raises them, and its tests prove them.
+/// Codes about other files than sources. Only the command line raises them, and its tests cover them.
 const OF_THE_COMMAND_LINE: &[Code] = &[Code::BadConfiguration];
 
 type Make = fn() -> Outcome;
 
-/// What a page can only talk about, really made.
+/// Examples that a page cannot contain.
 const MADE: &[(Code, Make)] = &[
     (Code::CannotRead, || read(Err("no such file".to_owned()))),
     (Code::TooLarge, || read(Ok(padded(limits::SOURCE_BYTES + 1)))),
@@ -31,10 +31,10 @@ const MADE: &[(Code, Make)] = &[
     (Code::QuiteBig, || read(Ok(many(limits::STEPS_WARN + 1)))),
 ];
 
-/// What came of an example.
+/// The result of an example.
 struct Outcome {
     said: Vec<Diagnostic>,
-    /// Whether a run could start.
+    /// True if a run could start.
     runs: bool,
 }
 
@@ -73,14 +73,14 @@ fn read(bytes: Result<Vec<u8>, String>) -> Outcome {
 const HEAD: &str = "name: nightly\nversion: \"1\"\ntimeout: 1h\nsteps:\n";
 const STEP: &str = "{worker: CUSTOM, instructions: make, capabilities: [READ]}";
 
-/// A workflow of so many bytes.
+/// Builds a workflow of this size in bytes.
 fn padded(size: usize) -> Vec<u8> {
     let mut text = format!("{HEAD}  build: {STEP}\n# ");
     text.push_str(&"x".repeat(size - text.len()));
     text.into_bytes()
 }
 
-/// A workflow of so many steps.
+/// Builds a workflow with this number of steps.
 fn many(steps: usize) -> Vec<u8> {
     let mut text = HEAD.to_owned();
     for number in 0..steps {
@@ -89,7 +89,7 @@ fn many(steps: usize) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Workflows of which each calls the next, one more than may.
+/// Builds workflows that call one another, one level deeper than the limit.
 fn nested() -> Outcome {
     let depth = limits::CALL_DEPTH + 2;
     let call = |number: usize| match number {
@@ -103,7 +103,7 @@ fn nested() -> Outcome {
 
 const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
 
-/// The project around an example.
+/// The project of an example.
 #[derive(Default)]
 struct Around {
     files: BTreeMap<String, String>,
@@ -200,7 +200,7 @@ impl<'a> Fence<'a> {
         self.info.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
     }
 
-    /// Whether it is the example itself, and not a part of the project around it.
+    /// True if it is the example itself, and not a part of its project.
     fn is_main(&self) -> bool {
         self.option("file").is_none() && self.option("names").is_none()
     }
@@ -246,7 +246,7 @@ fn fences(text: &str) -> Vec<Fence<'_>> {
     found
 }
 
-/// Runs an example; none if it is only shown.
+/// Runs an example. None if it is only shown.
 fn run(fences: &[Fence<'_>]) -> Option<Outcome> {
     let main = fences.iter().find(|fence| fence.is_main()).expect("there is an example");
     if main.language() == "text" {
@@ -261,7 +261,7 @@ fn run(fences: &[Fence<'_>]) -> Option<Outcome> {
     Some(Outcome::of(report, params))
 }
 
-/// What is untrue on the page of a code.
+/// Returns an error about the page of a code.
 fn wrong_with(code: Code) -> Option<String> {
     let page = Page::of(code);
     if OF_THE_COMMAND_LINE.contains(&code) {

@@ -1,10 +1,10 @@
-//! More of one kind than anyone reads: some are shown, and how many are not is right wherever they were found.
+//! Tests the limit on diagnostics of one code: the number of omitted ones is correct, wherever they come from.
 
 use std::{fmt::Write, sync::Arc};
 
 use skein_dialects::{Project, SourceFile, WorkflowNotFound, WorkflowReference, check_source};
 
-/// A workflow of so many steps, each of which waits for one that is not there.
+/// Builds a workflow of steps that each depend on an unknown step.
 fn lost(steps: usize) -> String {
     let mut text = "name: lost\nversion: \"1\"\ntimeout: 1h\nsteps:\n".to_owned();
     for i in 0..steps {

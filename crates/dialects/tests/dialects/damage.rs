@@ -1,5 +1,4 @@
-//! Every case and every example, damaged in many small ways: whatever comes of it, it is said at a place that exists,
-//! and nothing breaks.
+//! Damages every case and every example in many small ways. Nothing panics, and every diagnostic has a valid place.
 
 use std::{
     fs,
@@ -9,7 +8,7 @@ use std::{
 
 use skein_dialects::{Project, SourceFile, WorkflowNotFound, WorkflowReference, check_source, render};
 
-/// What is put in the place of a value.
+/// The replacements of values.
 const ODD: &[&str] = &[
     "",
     "null",
@@ -43,7 +42,7 @@ const ODD: &[&str] = &[
     ": :",
 ];
 
-/// A project in which everything that is called is the same odd workflow.
+/// A project in which every called workflow is the same odd one.
 struct Odd(Arc<SourceFile>);
 
 impl Project for Odd {
@@ -79,7 +78,7 @@ fn sources() -> Vec<(String, String)> {
     found.iter().map(|path| (path.display().to_string(), text(path))).collect()
 }
 
-/// Checks a text and whether what is said about it can be shown.
+/// Checks a text, and that its diagnostics can be rendered.
 fn survives(text: &str, name: &str) {
     let source = SourceFile::new("a.yaml", text);
     let report =
@@ -97,13 +96,14 @@ fn survives(text: &str, name: &str) {
     }
 }
 
-/// A line with another value after its first colon or dash.
+/// Replaces the value after the first colon or dash of a line.
 fn replaced(line: &str, value: &str) -> String {
     let end = [": ", "- "].iter().filter_map(|mark| line.find(mark).map(|at| at + mark.len())).min();
     format!("{}{value}", &line[..end.unwrap_or(line.len())])
 }
 
-/// Some of so many places, others in each source: all of them in all would take too long, and fuzzing does that.
+/// Returns a sample of places, different ones in each source. All places would take too long; the fuzz targets cover
+/// them.
 fn some(number: usize, count: usize) -> impl Iterator<Item = usize> {
     (0..count).filter(move |at| (at + number).is_multiple_of(5))
 }
@@ -113,7 +113,7 @@ fn a_value_that_is_something_else() {
     for (number, (name, text)) in sources().into_iter().enumerate() {
         let lines: Vec<&str> = text.split('\n').collect();
         for at in some(number, lines.len()) {
-            // Each line meets one of them, and all lines together meet all.
+            // Each line gets one of the values, and all lines together get all of them.
             let value = ODD[(number + at * 7) % ODD.len()];
             let mut lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
             lines[at] = replaced(&lines[at], value);

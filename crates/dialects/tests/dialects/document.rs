@@ -1,4 +1,4 @@
-//! Sources as JSON, the way the formats read them.
+//! Reads sources as JSON, as the formats do.
 
 use std::{fs, path::Path};
 
@@ -6,14 +6,14 @@ use serde_json::Value;
 use skein_core::expr::ExprSpan;
 use skein_dialects::{DiagnosticSink, detect_dialect, load_source, yaml::parse_yaml};
 
-/// The fields of a source; of Markdown, those of its front matter. None if it is not one YAML document.
+/// Returns the fields of a source, or of the front matter in Markdown. None if it is not one YAML document.
 pub fn read(path: &Path) -> Option<Value> {
     let name = path.file_name()?.to_str()?;
     let source = load_source(name, fs::read(path).map_err(|error| error.to_string())).ok()?;
     if let Some(detected) = detect_dialect(&mut DiagnosticSink::new(source.clone())) {
         return Some(detected.tree.root().to_json());
     }
-    // None of the formats can still be YAML; Markdown of which nothing can be told is not.
+    // A source of unknown format can still be YAML; Markdown without usable front matter cannot.
     let start = if source.text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
     let window = ExprSpan::new(start, source.text.len());
     let tree =

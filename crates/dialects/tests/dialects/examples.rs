@@ -1,4 +1,4 @@
-//! The examples that people are shown are right, and show every field.
+//! Checks that the published examples are valid and use every field.
 
 use std::{
     collections::BTreeSet,
@@ -14,13 +14,13 @@ use skein_dialects::{
     dialect_schema, render,
 };
 
-/// The name of the file of overrides that a folder may have.
+/// The name of the file of overrides in a folder.
 const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
 
 /// The examples of a format, which may call one another: by path, or by id in a folder of that name.
 pub struct Examples {
     folder: PathBuf,
-    /// Where the one stands that is being checked.
+    /// The folder of the example that is being checked.
     here: PathBuf,
 }
 
@@ -30,12 +30,12 @@ impl Examples {
         Examples { here: folder.clone(), folder }
     }
 
-    /// Every source, called ones included.
+    /// Returns every source, including called ones.
     pub fn files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
         below(&self.folder, &mut files);
         files.retain(|path| path.file_name().is_some_and(|name| name != OVERRIDES));
-        // Resources of IOA that are no workflows.
+        // Resources of IOA that are not workflows.
         let other = |path: &Path| ["domains", "governance"].iter().any(|name| path.ends_with(name));
         files.retain(|path| !path.parent().is_some_and(other));
         files.sort();
@@ -47,7 +47,7 @@ impl Examples {
         check_source(source(path).expect("an example can be read"), self)
     }
 
-    /// Checks something else in the place of an example, without overrides.
+    /// Checks another text in the place of an example, without overrides.
     pub fn check_text(&self, path: &Path, text: &str) -> SourceReport {
         check_source(SourceFile::new(path.display().to_string(), text), self)
     }
@@ -64,7 +64,7 @@ fn below(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Beside workflows there are the tools, agents and settings that they need.
+/// True for workflows. The folders also hold the tools, agents and settings that they need.
 fn is_workflow(path: &Path) -> bool {
     let has = |ending: &str| path.extension().is_some_and(|found| found == ending);
     path.ends_with("WORKFLOW.md") || path.ends_with(OVERRIDES) || has("yaml") || has("yml") || has("json")
@@ -95,7 +95,7 @@ impl Project for Examples {
     }
 }
 
-/// Checks every example of a format; gives what each has besides errors, of which there are none.
+/// Checks that every example of a format is valid. Returns their reports.
 fn all_are_right(dialect: Dialect) -> Vec<(PathBuf, SourceReport)> {
     let mut examples = Examples::of(dialect);
     let files = examples.files();
@@ -119,12 +119,12 @@ fn said(report: &SourceReport) -> String {
         .join("\n")
 }
 
-/// The fields of an example, as JSON.
+/// Returns the fields of an example, as JSON.
 fn fields(path: &Path) -> Value {
     document::read(path).expect("an example can be read")
 }
 
-/// The names of all fields in a value.
+/// Collects the names of all fields in a value.
 fn keys(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
@@ -136,7 +136,7 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The names of all fields that a schema knows.
+/// Collects the names of all fields in a schema.
 fn known(schema: &Value, found: &mut BTreeSet<String>) {
     match schema {
         Value::Object(fields) => {
@@ -149,7 +149,7 @@ fn known(schema: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Every field that the schema of a format knows is in some example.
+/// Checks that every field of a format's schema occurs in some example.
 fn all_is_shown(dialect: Dialect) {
     let mut all = BTreeSet::new();
     known(&serde_json::from_str(dialect_schema(dialect)).expect("a schema is JSON"), &mut all);
@@ -177,7 +177,7 @@ fn agentcore_examples() {
     assert!(plain.count() >= 2, "some examples need no agent");
 }
 
-/// Every word that changes what a step does.
+/// Every word that changes the behaviour of a step.
 const AIP15_WORDS: &str = "tool branch parallel suspend approval map loop subworkflow manual webhook event schedule \
     literal cancel continue escalate fixed exponential auto always on-mutate per-step $end $item $index";
 
@@ -186,7 +186,7 @@ fn aip15_examples() {
     for (path, report) in all_are_right(Dialect::Aip15) {
         let folder = path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
         assert_eq!(fields(&path)["id"].as_str(), folder, "a workflow is in a folder of its id");
-        // Without a project around it, all there is to warn of is that the tools cannot be looked up.
+        // Without a project, the only warning is that the tools cannot be checked.
         let others = report.diagnostics.iter().any(|diagnostic| diagnostic.code.as_str() != "SK0702");
         assert!(!others, "{}", said(&report));
     }

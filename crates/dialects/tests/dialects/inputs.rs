@@ -1,13 +1,13 @@
-//! A folder of sources per format, each with a snapshot of what comes out: the IR of what is accepted, with its
-//! warnings, or the diagnostics of what is refused. Adding a case is adding a file; `UPDATE_SNAPSHOTS=1` writes what is
-//! missing or has changed.
+//! Runs a folder of sources per format, each with a snapshot of the result: the IR and the warnings of accepted
+//! sources, or the diagnostics of refused ones. To add a case, add a file; `UPDATE_SNAPSHOTS=1` writes missing and
+//! changed snapshots.
 
 use std::{fmt::Write, fs, path::Path};
 
 use crate::project::Folder;
 use skein_dialects::{Dialect, SourceReport, check_source, load_source, render};
 
-/// What a report looks like in a snapshot.
+/// Renders a report for a snapshot.
 fn shown(report: &SourceReport) -> String {
     let mut text = String::new();
     for diagnostic in &report.diagnostics {
@@ -35,7 +35,7 @@ fn cases(dialect: Dialect, sort: &str) -> Vec<std::path::PathBuf> {
     files
 }
 
-/// Runs every case of a folder; says which snapshots differ.
+/// Runs every case of a folder, and lists the snapshots that differ.
 fn run(dialect: Dialect, sort: &str, valid: bool) {
     let mut wrong = Vec::new();
     for path in cases(dialect, sort) {
@@ -97,7 +97,7 @@ fn ioa_refused() {
     run(Dialect::Ioa, "refused", false);
 }
 
-/// Without a project that defines names.
+/// Cases without a project that defines names.
 #[test]
 fn ioa_alone() {
     run(Dialect::Ioa, "alone", true);

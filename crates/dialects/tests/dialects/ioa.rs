@@ -1,4 +1,4 @@
-//! What IOA workflows become, where a snapshot would not show it.
+//! Tests the lowering of IOA workflows, where a snapshot would not show it.
 
 use skein_core::ir::{OutcomeAction, OutcomeEffect, RunStatus, Step, StepStatus, Workflow};
 use skein_dialects::{Code, SourceFile, SourceReport, check_source};

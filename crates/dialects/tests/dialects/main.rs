@@ -1,4 +1,4 @@
-//! The formats from outside: sources in, definitions or diagnostics out.
+//! Tests the formats through the public API: sources in, definitions or diagnostics out.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
 

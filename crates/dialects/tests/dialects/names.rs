@@ -1,4 +1,4 @@
-//! Names from sources: which can be one, and which would be a trap for whoever reads or stores them.
+//! Tests names in sources: valid ones, and those that would mislead a reader or a file system.
 
 use skein_dialects::{Code, SourceFile, check_source};
 
@@ -11,14 +11,14 @@ fn codes(text: String) -> Vec<Code> {
         .collect()
 }
 
-/// An AgentCore workflow whose steps have these names, written as JSON.
+/// Builds an AgentCore workflow with steps of these names, written as JSON.
 fn agentcore(names: &[&str]) -> String {
     let step = r#"{"worker": "CUSTOM", "instructions": "true", "capabilities": ["READ"]}"#;
     let steps: Vec<String> = names.iter().map(|name| format!("{}: {step}", quoted(name))).collect();
     format!(r#"{{"name": "x", "version": "1", "timeout": "1h", "steps": {{{}}}}}"#, steps.join(", "))
 }
 
-/// An IOA workflow whose steps have these names.
+/// Builds an IOA workflow with steps of these names.
 fn ioa(names: &[&str]) -> String {
     let step = |name: &&str| format!(r#"{{"name": {}, "agent": "a", "action": "b"}}"#, quoted(name));
     let steps: Vec<String> = names.iter().map(step).collect();

@@ -1,4 +1,4 @@
-//! Whatever a file of overrides says: what is accepted allows no more than the workflow does by itself.
+//! Tests overrides: an accepted file never allows more than the workflow does by itself.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -24,7 +24,7 @@ impl Project for Overrides {
     }
 }
 
-/// What a workflow allows, as far as it can be counted.
+/// The permissions of a workflow, as far as they can be compared.
 #[derive(Debug, PartialEq)]
 struct Allows {
     tools: BTreeSet<String>,
@@ -51,7 +51,7 @@ impl Allows {
         let WorkerSpec::Agent { tools, .. } = &work.worker else { panic!("an agent does it") };
         let GateSpec { approvers, on_timeout, timeout, .. } = &**gate;
         Allows {
-            // A skill and a command are text, and let nobody do anything.
+            // A skill and a command are only text and give no permissions.
             tools: tools.iter().filter(|tool| tool.starts_with("mcp:")).cloned().collect(),
             secrets: work.isolation.secrets.iter().cloned().collect(),
             network: !work.isolation.no_network,

@@ -1,4 +1,4 @@
-//! A project in a folder, as the tests have it.
+//! A project in a folder, for tests.
 
 use std::{
     fs,
@@ -8,9 +8,9 @@ use std::{
 
 use skein_dialects::{CatalogKind, Project, SourceFile, WorkflowNotFound, WorkflowReference};
 
-/// Called workflows are in `_called` below the folder of a case: by path, or by id in a folder of that name. What the
-/// project defines is in `_project`, in a folder of the case's name or, for all cases, right there: `overrides.yaml`, and
-/// `agents.txt`, `tools.txt`, `roles.txt` and `domains.txt` with a name in each line.
+/// A project. Called workflows are in `_called` below the folder of a case: by path, or by id in a folder of that name.
+/// The project's definitions are in `_project`, in a folder of the case's name or, for all cases, directly there:
+/// `overrides.yaml`, and `agents.txt`, `tools.txt`, `roles.txt` and `domains.txt` with one name per line.
 pub struct Folder {
     path: PathBuf,
     case: String,

@@ -1,5 +1,5 @@
-//! The JSON Schemas that editors are given: they accept what is accepted, refuse what is refused for its shape, say
-//! something about every field, and have the same definitions of what Skein adds.
+//! Tests the JSON Schemas for editors: they accept accepted sources, refuse sources of invalid form, describe every
+//! field, and share the definitions of Skein's extensions.
 
 use std::{
     collections::BTreeSet,
@@ -14,8 +14,8 @@ use skein_dialects::{Dialect, dialect_schema};
 
 const SHARED: &str = include_str!("../../schemas/x-skein.json");
 
-// Refused for what fields mean together, for other files, for what an expression says, or as YAML: more than a schema
-// can say.
+// Refused for reasons beyond a schema: relations between fields, other files, the contents of expressions, or YAML
+// syntax.
 
 const AGENTCORE: &[&str] = &[
     "call-in-a-circle.yaml",
@@ -159,7 +159,7 @@ fn validator(dialect: Dialect) -> Validator {
     jsonschema::draft202012::new(&document(dialect)).expect("a schema is one")
 }
 
-/// The cases of a format, of one sort.
+/// Returns the cases of a format, accepted or refused.
 fn inputs(dialect: Dialect, sort: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inputs").join(dialect.as_str()).join(sort);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
@@ -204,7 +204,7 @@ fn what_is_refused_for_its_shape_is_not() {
     }
 }
 
-/// Every schema inside a schema, with where it is.
+/// Collects every schema inside a schema, with its place.
 fn walk(value: &Value, at: &str, found: &mut Vec<(String, Value)>) {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! YAML that is hostile, broken or only unusual: what is said about it, and that nothing takes long or much.
+//! Tests hostile, broken and unusual YAML: its diagnostics, and limits on time and memory.
 
 use std::{fmt::Write, time::Instant};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use skein_core::{expr::ExprSpan, limits};
 use skein_dialects::{Code, DiagnosticSink, Dialect, SourceFile, check_source, detect_dialect, yaml};
 
-/// What a text holds, and what is said about it: code, line, column and message.
+/// Parses a text. Returns its value and its diagnostics: code, line, column and message.
 fn read(text: &str) -> (Option<Value>, Vec<String>) {
     let mut sink = DiagnosticSink::new(SourceFile::new("a.yaml", text));
     let tree = yaml::parse_yaml(ExprSpan::new(0, text.len()), &mut sink);
@@ -23,14 +23,14 @@ fn said(sink: DiagnosticSink) -> Vec<String> {
     line.collect()
 }
 
-/// What is accepted without a word.
+/// Asserts that texts are accepted without diagnostics.
 fn accepts(cases: &[(&str, Value)]) {
     for (text, value) in cases {
         assert_eq!(read(text), (Some(value.clone()), Vec::new()), "{text:?}");
     }
 }
 
-/// What is refused with one word.
+/// Asserts that texts are refused with one diagnostic.
 fn refuses(cases: &[(&str, &str)]) {
     for (text, expected) in cases {
         let (_, said) = read(text);
@@ -38,7 +38,7 @@ fn refuses(cases: &[(&str, &str)]) {
     }
 }
 
-/// What is refused with this code, and soon.
+/// Asserts that texts are refused with this code within a few seconds.
 fn refuses_soon(cases: &[(&str, String, Code)]) {
     for (name, text, code) in cases {
         let start = Instant::now();
@@ -54,7 +54,7 @@ fn aliases_that_grow_are_counted_and_not_written_out() {
     for (one, next) in ('a'..'j').zip('b'..='j') {
         writeln!(bomb, "{next}: &{next} [{}]", vec![format!("*{one}"); 9].join(", ")).unwrap();
     }
-    assert_eq!(read(&bomb).1, ["SK0006 6:12 this has over 100000 values with its aliases written out"]);
+    assert_eq!(read(&bomb).1, ["SK0006 6:12 this has over 100000 values with its aliases expanded"]);
     let chain: String = (1..10_000)
         .map(|i| format!("k{i}: &a{i} [*a{}]\n", i - 1))
         .fold("k0: &a0 x\n".to_owned(), |a, b| a + &b);
@@ -80,8 +80,8 @@ fn an_alias_is_what_its_anchor_is() {
     refuses(&[
         ("a: *x", "SK0012 1:4 there is no anchor `&x` before this"),
         ("- *.rs", "SK0012 1:3 there is no anchor `&.rs` before this"),
-        ("a: &x [*x]", "SK0012 1:8 `*x` is inside what it stands for"),
-        ("&x a: *x", "SK0012 1:7 `*x` is inside what it stands for"),
+        ("a: &x [*x]", "SK0012 1:8 `*x` is inside its own anchor"),
+        ("&x a: *x", "SK0012 1:7 `*x` is inside its own anchor"),
         ("a: &x 1\n*x : 2", "SK0011 2:1 a key must be text, and this is an alias"),
         ("a: &", "SK0004 1:4 this is not YAML: a name is missing after `&` or `*`"),
     ]);
@@ -105,7 +105,7 @@ fn what_is_nested_deeply_is_refused_and_not_followed() {
     ]);
 }
 
-/// Nested mappings, a list in brackets for each other level.
+/// Builds nested mappings, with a list in brackets at every other level.
 fn nested(levels: usize) -> String {
     let mut text = String::new();
     for level in 0..levels {
@@ -136,7 +136,7 @@ fn depth_is_limited_to_the_level() {
 
 #[test]
 fn values_are_limited_to_the_one() {
-    // The list itself is one.
+    // The list itself counts as one.
     let list = |values: usize| format!("[{}]", "a,".repeat(values - 1));
     for n in [limits::YAML_NODES - 1, limits::YAML_NODES] {
         assert_eq!(read(&list(n)).1, Vec::<String>::new());
@@ -200,35 +200,29 @@ fn a_key_is_there_once_however_it_is_written() {
         "? a\n: 1\n? a\n: 2",
     ] {
         let (_, said) = read(text);
-        assert!(said.len() == 1 && said[0].ends_with("is here twice"), "{text:?}: {said:?}");
+        assert!(said.len() == 1 && said[0].ends_with("is defined twice"), "{text:?}: {said:?}");
     }
-    // The first keys of a mapping and those after them are remembered in two ways.
+    // The first keys of a mapping and those after them are stored in two ways.
     let keys = |n: usize| -> String { (0..n).map(|i| format!("k{i}: v\n")).collect() };
     for (n, again) in [(15, "k0"), (16, "k0"), (16, "k15"), (17, "k16"), (40, "k3"), (40, "k39")] {
         let (_, said) = read(&format!("{}{again}: w\n", keys(n)));
-        assert_eq!(said, [format!("SK0005 {}:1 `{again}` is here twice", n + 1)]);
+        assert_eq!(said, [format!("SK0005 {}:1 `{again}` is defined twice", n + 1)]);
         assert_eq!(read(&format!("{}other: w\n", keys(n))).1, Vec::<String>::new());
     }
     let three = read("a: 1\na: 2\na: 3").1;
-    assert_eq!(three, ["SK0005 2:1 `a` is here twice", "SK0005 3:1 `a` is here twice"]);
+    assert_eq!(three, ["SK0005 2:1 `a` is defined twice", "SK0005 3:1 `a` is defined twice"]);
 }
 
 #[test]
 fn tags_and_merges_are_refused() {
     refuses(&[
-        ("a: !!str 5", "SK0008 1:4 the tag `!!str` has no meaning here"),
-        (
-            "a: !!python/object:os.system x",
-            "SK0008 1:4 the tag `!!python/object:os.system` has no meaning here",
-        ),
-        ("!!map\na: 1", "SK0008 1:1 the tag `!!map` has no meaning here"),
-        ("a: !local [1]", "SK0008 1:4 the tag `!local` has no meaning here"),
-        (
-            "a: !<tag:yaml.org,2002:str> 5",
-            "SK0008 1:4 the tag `!<tag:yaml.org,2002:str>` has no meaning here",
-        ),
+        ("a: !!str 5", "SK0008 1:4 the tag `!!str` is not supported"),
+        ("a: !!python/object:os.system x", "SK0008 1:4 the tag `!!python/object:os.system` is not supported"),
+        ("!!map\na: 1", "SK0008 1:1 the tag `!!map` is not supported"),
+        ("a: !local [1]", "SK0008 1:4 the tag `!local` is not supported"),
+        ("a: !<tag:yaml.org,2002:str> 5", "SK0008 1:4 the tag `!<tag:yaml.org,2002:str>` is not supported"),
         ("a: !unknown!x 1", "SK0004 1:4 this is not YAML: a tag that cannot be read"),
-        ("a: &x {b: 1}\nc:\n  <<: *x", "SK0009 3:3 `<<` does not merge mappings here"),
+        ("a: &x {b: 1}\nc:\n  <<: *x", "SK0009 3:3 merge keys (`<<`) are not supported"),
     ]);
     accepts(&[("\"<<\": 1", json!({"<<": 1}))]);
 }
@@ -277,10 +271,10 @@ fn a_file_is_one_document() {
         ("a: 1\n---\n", &format!("SK0010 2:1 {second}")),
         ("a: 1\n...\nb: 2", &format!("SK0010 3:1 {second}")),
         ("{\"a\":1}{\"b\":2}", "SK0004 1:8 this is not YAML: a value has ended, and something follows it"),
-        ("", "SK0013 1:1 there is nothing in this file"),
-        ("# nothing\n", "SK0013 1:1 there is nothing in this file"),
-        ("---\n", "SK0013 1:1 there is nothing in this file"),
-        ("null", "SK0013 1:1 there is nothing in this file"),
+        ("", "SK0013 1:1 this file is empty"),
+        ("# nothing\n", "SK0013 1:1 this file is empty"),
+        ("---\n", "SK0013 1:1 this file is empty"),
+        ("null", "SK0013 1:1 this file is empty"),
     ]);
 }
 
@@ -345,21 +339,18 @@ fn json_is_read_as_it_is() {
         ("{\n\t\"a\"\t:\t1\n}\n", json!({"a": 1})),
         (r#"{"":1}"#, json!({"": 1})),
     ]);
-    let escape = "this is not YAML: an escape in double quotes that is no character";
+    let escape = "this is not YAML: an escape in double quotes that is not a character";
     refuses(&[
         (r#"{"a":"\ud800"}"#, &format!("SK0004 1:6 {escape}")),
         (r#"{"a":"\udc00"}"#, &format!("SK0004 1:6 {escape}")),
         (r#"{"a":"\ud83d\u0041"}"#, &format!("SK0004 1:6 {escape}")),
         (r#"{"a":"\uZZZZ"}"#, &format!("SK0004 1:6 {escape}")),
-        (
-            r#"{"a":"\q"}"#,
-            "SK0004 1:6 this is not YAML: a `\\` in double quotes that is followed by no escape",
-        ),
-        (r#"{"a":1,"a":2}"#, "SK0005 1:8 `a` is here twice"),
+        (r#"{"a":"\q"}"#, "SK0004 1:6 this is not YAML: a `\\` in double quotes without a valid escape"),
+        (r#"{"a":1,"a":2}"#, "SK0005 1:8 `a` is defined twice"),
     ]);
 }
 
-/// The format of a text, or what is said about it.
+/// Returns the format of a text, or its diagnostics.
 fn format_of(text: &str) -> Result<Dialect, Vec<String>> {
     format_of_file("WORKFLOW.md", text)
 }
@@ -408,6 +399,6 @@ fn a_body_of_two_megabytes_is_too_large() {
 fn what_is_no_workflow_is_said_to_be_none() {
     for text in ["[1, 2]", "hello", "5", "{}", "a: 1"] {
         let said = format_of_file("a.yaml", text).unwrap_err();
-        assert_eq!(said, ["SK0016 1:1 this is none of the four formats"], "{text:?}");
+        assert_eq!(said, ["SK0016 1:1 this is not a workflow in any of the four formats"], "{text:?}");
     }
 }

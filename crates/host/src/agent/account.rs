@@ -1,8 +1,8 @@
-//! Accounts whose limit is reached: until when, for every run that works with one.
+//! The rate limits of agent accounts, shared by all runs that use the same account.
 //!
-//! Owns a small file for each in the state folder. A step that may wait is not started before that time, so that one answer
-//! is enough for all; those that wait go on one after another, in the order in which they came. Refuses to know the account
-//! itself: only a hash of what it is used by is kept.
+//! Owns one small file per account in the state folder. A step that may wait is not started before the limit ends, so
+//! one rate-limit answer is enough for all steps. Waiting steps continue one after another, in the order in which they
+//! arrived. Does not know the account itself: only a hash of the variables that it is used with is stored.
 
 use std::ffi::OsString;
 
@@ -17,20 +17,20 @@ use crate::workspace::{RootFolder, root::FilePathError};
 const FOLDER: &str = "accounts";
 const BYTES: u64 = 4 * 1024;
 
-/// An account, by what is used of it.
+/// An agent account, identified by a hash of its credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentAccount(String);
 
 #[derive(Debug, Serialize, Deserialize)]
 struct AccountLimit {
     until: Timestamp,
-    /// How many have been told to wait for it.
+    /// The number of callers that were told to wait for the limit.
     #[serde(default)]
     waiting: u64,
 }
 
 impl AgentAccount {
-    /// The account of an agent that is given these variables.
+    /// Returns the account of an agent that is given these variables.
     pub fn from_variables(worker: &str, given: &[(OsString, OsString)]) -> AgentAccount {
         let mut hash = blake3::Hasher::new();
         for (name, value) in given {
@@ -46,26 +46,26 @@ impl AgentAccount {
         format!("{FOLDER}/{}.json", self.0)
     }
 
-    /// Until when nothing can be had from it, if that is known and still to come.
+    /// Returns the time until which the account is limited, if that is known and in the future.
     pub fn limited_until(&self, state: &RootFolder, now: Timestamp) -> Option<Timestamp> {
         self.read_limit(state, now).map(|limit| limit.until)
     }
 
-    /// When it is the turn of one that comes now, if nothing can be had from it yet.
+    /// Adds a caller to the queue and returns its turn, if the account is limited now.
     pub fn reserve_turn(&self, state: &RootFolder, now: Timestamp) -> Option<Timestamp> {
         let limit = self.read_limit(state, now)?;
         Some(self.join_queue(state, limit.until, limit.waiting))
     }
 
-    /// Nothing can be had from it until then. When it is the turn of one that was told so.
+    /// Records that the account is limited until `until`, and returns the turn of the caller that got this answer.
     pub fn record_limit(&self, state: &RootFolder, until: Timestamp, now: Timestamp) -> Timestamp {
         let before = self.read_limit(state, now).map_or(0, |limit| limit.waiting);
         self.join_queue(state, until, before)
     }
 
-    /// It answered although it was said to be limited: nobody else has to wait for it.
+    /// Removes the limit: the account answered although it was recorded as limited, so nobody else has to wait for it.
     pub fn forget_limit(&self, state: &RootFolder) {
-        // If it stays, others wait for the time that it names.
+        // If the removal fails, other callers wait until the recorded time.
         let _ = state.remove(self.file_path());
     }
 
@@ -74,10 +74,11 @@ impl AgentAccount {
         serde_json::from_slice(&bytes).ok().filter(|limit: &AccountLimit| limit.until > now)
     }
 
-    /// One more waits, after so many others. Two that come at once may have the same turn, and then both ask.
+    /// Adds one caller to a queue of `before` others. Two callers that arrive at the same time may get the same turn;
+    /// then both ask.
     fn join_queue(&self, state: &RootFolder, until: Timestamp, before: u64) -> Timestamp {
         let limit = AccountLimit { until, waiting: before.saturating_add(1) };
-        // Who is not told finds out for itself.
+        // A caller that does not see the limit finds out from the service itself.
         let _ = self.write_limit(state, &limit);
         until.saturating_add(Millis(before.saturating_mul(limits::ACCOUNT_APART)))
     }
@@ -121,9 +122,9 @@ mod tests {
         let apart = i64::try_from(limits::ACCOUNT_APART).unwrap();
         assert_eq!(account.record_limit(&state, Timestamp(100), Timestamp(5)), Timestamp(100));
         assert_eq!(account.reserve_turn(&state, Timestamp(6)), Some(Timestamp(100 + apart)));
-        // One that was at work already, and is told the same.
+        // An attempt that was already working, and gets the same answer.
         assert_eq!(account.record_limit(&state, Timestamp(101), Timestamp(7)), Timestamp(101 + 2 * apart));
-        // The first asks again, and nothing can be had yet: it stays the first.
+        // The first one asks again and is still limited: it stays the first.
         assert_eq!(account.record_limit(&state, Timestamp(500), Timestamp(102)), Timestamp(500));
         assert_eq!(account.reserve_turn(&state, Timestamp(103)), Some(Timestamp(500 + apart)));
     }

@@ -1,7 +1,7 @@
-//! What is noted of an attempt's agent while it works, so that another can go on where it was cut off.
+//! The note about an attempt's agent, from which another attempt can continue an interrupted session.
 //!
-//! Owns the one file of it. It is on disk before anyone relies on it: which session, before the agent could have done much
-//! in it; what was spent, as often as it is told.
+//! Owns the file of the note. It is written before anyone relies on it: the session, before the agent could have done
+//! much in it; the cost, as often as the agent reports it.
 
 use serde::{Deserialize, Serialize};
 use skein_core::engine::Cost;
@@ -9,43 +9,43 @@ use skein_core::engine::Cost;
 use super::TokenUsage;
 use crate::workspace::{RootFolder, root::FilePathError};
 
-/// Its name in the folder of an attempt.
+/// The file's name in the folder of an attempt.
 const NAME: &str = "agent.json";
 const BYTES: u64 = 64 * 1024;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AgentNote {
-    /// Which agent it is.
+    /// The name of the agent.
     pub worker: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// The model that was asked for, or that answers.
+    /// The model that was requested, or that answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// What the attempt has spent, with what it took over from one before it.
+    /// The cost of the attempt, including the cost taken over from an earlier attempt.
     pub cost: Cost,
-    /// What the session has spent in all, where the agent counts that.
+    /// The session's total usage, if the agent reports it.
     pub total: TokenUsage,
-    /// The attempt has ended, and another goes on with the session.
+    /// True if the attempt has ended and another one continues its session.
     pub goes_on: bool,
 }
 
 impl AgentNote {
-    /// The note of the attempt with this folder. One that cannot be read says nothing.
+    /// Reads the note of the attempt with this folder. Returns `None` if it cannot be read.
     pub fn read(folder: &RootFolder) -> Option<AgentNote> {
         serde_json::from_slice(&folder.read_file(NAME, BYTES).ok()?).ok()
     }
 
-    /// Keeps it, so that it is there after a loss of power.
+    /// Writes the note, so that it survives a power loss.
     pub fn write(&self, folder: &RootFolder) -> Result<(), FilePathError> {
         folder.replace_file(NAME, &self.to_bytes())
     }
 
-    /// Keeps it, so that it is there after the process was killed.
+    /// Writes the note, so that it survives a kill of the process.
     pub fn write_unsynced(&self, folder: &RootFolder) -> Result<(), FilePathError> {
         let mut file = folder.create_file(NAME, false)?;
-        // What cannot be written now is written the next time, or at the end.
+        // A failed write is repeated with the next note, or at the end.
         let _ = std::io::Write::write_all(&mut file, &self.to_bytes());
         file.persist_unsynced()
     }

@@ -1,7 +1,8 @@
-//! Listening to an agent at work: its events become lines for people, and what must be known of it is noted at once.
+//! The output stream of a working agent: its events become lines for people, and important facts are recorded at once.
 //!
-//! Owns the way from the bytes of its standard output to what is shown, kept and decided while it goes on. Refuses to know
-//! which agent it is. What it prints that is no event stays as it is.
+//! Owns the path from the bytes of standard output to the lines that are shown, the files that are kept and the
+//! decisions made while the agent works. Does not know which agent it is. Output that is no event is passed through
+//! unchanged.
 
 use std::{
     collections::BTreeMap,
@@ -30,11 +31,11 @@ use crate::{
     workspace::RootFolder,
 };
 
-/// As much of an event as is shown.
+/// The maximum number of characters of an event that is shown.
 const SHOWN: usize = 2_000;
 const TOOL: usize = 200;
 
-/// Why an agent was stopped by us.
+/// The reason why Skein stopped an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentHalt {
     Failed(AgentFailure),
@@ -42,26 +43,26 @@ pub enum AgentHalt {
     Budget(RemainingBudget),
 }
 
-/// Asks for the end of the agent. May be called more than once.
+/// Requests the end of the agent. May be called more than once.
 pub type StopCallback = Box<dyn Fn() + Send>;
 
-/// What is needed to listen.
+/// The configuration of an agent stream.
 pub struct AgentStreamConfig {
     pub reader: Box<dyn AgentEventReader>,
     pub meter: CostMeter,
     pub note: AgentNote,
-    /// Where the note is kept.
+    /// The folder in which the note is kept.
     pub folder: RootFolder,
-    /// Where every event is kept as it came.
+    /// The file in which every event is kept as it arrived.
     pub events: Option<File>,
     pub max_turns: Option<u32>,
-    /// How long one command that it runs may take, and who is told when it is due.
+    /// The timeout of one command that the agent runs. The deadline is set in `due`.
     pub command_time: Option<Millis>,
     pub due: CommandDeadline,
     pub stop: StopCallback,
 }
 
-/// What was heard so far. One for the stream, and one for who asks in the end.
+/// The state of an agent's stream, shared by the output filters and the caller that asks for the result.
 #[derive(Clone)]
 pub struct AgentStream(Arc<Mutex<AgentStreamState>>);
 
@@ -71,19 +72,19 @@ struct AgentStreamState {
     until: Option<Timestamp>,
     halt: Option<AgentHalt>,
     kept: usize,
-    /// The commands that it runs, and since when.
+    /// The running commands, with their start times.
     commands: BTreeMap<String, Instant>,
 }
 
 impl std::fmt::Debug for AgentStreamConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listening").field("note", &self.note).finish_non_exhaustive()
+        f.debug_struct("AgentStreamConfig").field("note", &self.note).finish_non_exhaustive()
     }
 }
 
 impl std::fmt::Debug for AgentStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Ear")
+        f.write_str("AgentStream")
     }
 }
 
@@ -98,12 +99,12 @@ impl AgentStream {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For the stream of its standard output.
+    /// Returns the filter for standard output.
     pub fn output_filter(&self, redactor: Redactor) -> Box<dyn OutputFilter> {
         self.new_filter(redactor, AgentStreamState::handle_line)
     }
 
-    /// For the stream of its standard error.
+    /// Returns the filter for standard error.
     pub fn error_filter(&self, redactor: Redactor) -> Box<dyn OutputFilter> {
         self.new_filter(redactor, AgentStreamState::handle_error_line)
     }
@@ -113,7 +114,7 @@ impl AgentStream {
         Box::new(AgentStreamFilter { redactor, lines, clean, ear, hear })
     }
 
-    /// Why it was stopped by us, if it was.
+    /// Returns the reason why Skein stopped the agent, if it did.
     pub fn halt_reason(&self) -> Option<AgentHalt> {
         self.lock_state().halt.clone()
     }
@@ -122,7 +123,7 @@ impl AgentStream {
         self.lock_state().on.meter.cost()
     }
 
-    /// What it came to, now that the program has exited.
+    /// Returns the result of the agent, now that the program has exited.
     pub fn final_result(&self, status: i32, errors: &str) -> Result<AgentAnswer, AgentFailure> {
         let state = self.lock_state();
         state.on.reader.final_result(status, errors).map_err(|failure| {
@@ -131,16 +132,16 @@ impl AgentStream {
         })
     }
 
-    /// The attempt is over. Whether another is to go on with its session, or its session is not there.
+    /// Closes the attempt. `goes_on`: another attempt continues the session. `lost`: the session does not exist.
     pub fn close(&self, goes_on: bool, lost: bool) {
         let mut state = self.lock_state();
         state.record_cost();
         state.on.note.goes_on = goes_on;
         if lost {
-            // What it took over is told now, and not by who begins anew.
+            // The cost that was taken over is reported now, not by the attempt that starts a new session.
             (state.on.note.session, state.on.note.cost) = (None, Cost::default());
         }
-        // Without it, another attempt begins anew.
+        // If the write fails, the next attempt starts a new session.
         let _ = state.on.note.write(&state.on.folder);
     }
 }
@@ -176,7 +177,7 @@ impl AgentStreamState {
         }
         self.kept += bytes.len() + 1;
         if let Some(file) = &mut self.on.events {
-            // A log that cannot be written fails nobody.
+            // A failed write to the log does not fail the attempt.
             let _ = file.write_all(bytes).and_then(|()| file.write_all(b"\n"));
         }
     }
@@ -213,7 +214,7 @@ impl AgentStreamState {
             AgentEvent::Turn => {
                 self.turns += 1;
                 if let Some(most) = self.on.max_turns.filter(|most| self.turns > *most) {
-                    let message = format!("it was not done after {most} steps");
+                    let message = format!("the agent was not done after {most} steps");
                     self.halt_agent(
                         AgentHalt::Failed(AgentFailure::new(AgentFailureKind::Turns, message)),
                         out,
@@ -228,7 +229,7 @@ impl AgentStreamState {
         }
     }
 
-    /// A command begins or is over: the one that began first is the next that is due.
+    /// Records the start or end of a command. The command that started first has the next deadline.
     fn track_command(&mut self, id: String, begins: bool) {
         let Some(most) = self.on.command_time else { return };
         match begins {
@@ -242,7 +243,7 @@ impl AgentStreamState {
     fn record_session(&mut self, id: String) {
         if self.on.note.session.as_ref() != Some(&id) {
             self.on.note.session = Some(id);
-            // Without it, another attempt begins anew.
+            // If the write fails, the next attempt starts a new session.
             let _ = self.on.note.write(&self.on.folder);
         }
     }
@@ -264,7 +265,7 @@ impl AgentStreamState {
                 AgentHalt::Failed(failure) => failure.message.clone(),
                 AgentHalt::Budget(left) => format!("{} budget is spent", left.whose),
             };
-            push_line(out, &format!("[skein: it is stopped: {told}]"));
+            push_line(out, &format!("[skein: agent stopped: {told}]"));
             self.halt = Some(why);
             (self.on.stop)();
         }
@@ -276,7 +277,7 @@ fn push_line(out: &mut Vec<u8>, line: &str) {
     out.push(b'\n');
 }
 
-/// A result in one line: how it begins, and how many lines it has.
+/// Summarizes a result in one line: its first line and the number of further lines.
 fn summarize_result(text: &str) -> String {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let Some(first) = lines.next() else { return "nothing".to_owned() };
@@ -288,7 +289,7 @@ fn summarize_result(text: &str) -> String {
     }
 }
 
-/// The time in UTC, to the second.
+/// Returns the time of day in UTC, to the second.
 fn time_of_day() -> String {
     let now = format_utc(Clock::new().now());
     now.get(11..19).map(str::to_owned).unwrap_or(now)
@@ -301,10 +302,10 @@ fn truncate_text(text: &str, most: usize) -> String {
     }
 }
 
-/// What is done with a line.
+/// The function that handles one line of a stream.
 type LineHandler = fn(&mut AgentStreamState, &[u8], &mut Vec<u8>);
 
-/// One stream. Secrets are taken out first, so that no event has one.
+/// The filter of one stream. Secrets are redacted first, so that no event contains one.
 struct AgentStreamFilter {
     redactor: Redactor,
     lines: LineSplitter,

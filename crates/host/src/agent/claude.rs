@@ -18,15 +18,15 @@ use super::{
 #[derive(Debug)]
 pub struct ClaudeAdapter;
 
-/// What it must not do beside its work.
+/// Variables that turn off side activities of the agent.
 const QUIET: [(&str, &str); 6] = [
     ("DISABLE_AUTOUPDATER", "1"),
     ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
     ("DISABLE_TELEMETRY", "1"),
     ("DISABLE_ERROR_REPORTING", "1"),
-    // A command that takes too long would go on behind its back, and be waited for in the end.
+    // A command that takes too long would continue in the background, and be waited for at the end.
     ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
-    // Trying again is ours; this is for what passes within seconds.
+    // Skein retries by itself; this covers errors that pass within seconds.
     ("CLAUDE_CODE_MAX_RETRIES", "2"),
 ];
 
@@ -44,7 +44,7 @@ impl AgentAdapter for ClaudeAdapter {
     }
 
     fn login_hint(&self) -> &'static str {
-        "start `claude` and say `/login`, or set ANTHROPIC_API_KEY"
+        "start `claude` and enter `/login`, or set ANTHROPIC_API_KEY"
     }
 
     fn login_link(&self) -> LoginLink {
@@ -63,9 +63,9 @@ impl AgentAdapter for ClaudeAdapter {
     fn build_invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
         let mut call = AgentInvocation::default();
         call.args(["-p", "--output-format", "stream-json", "--verbose"]);
-        // Without these, what a turn used is known only when all is over.
+        // Without partial messages, the usage of a turn is known only at the end.
         call.arg("--include-partial-messages");
-        // Nothing of the repository that it works on tells it what to do or start.
+        // No file of the repository gives the agent instructions or starts programs.
         let sources = if request.home.path.is_none() { "user" } else { "" };
         call.args(["--setting-sources", sources, "--strict-mcp-config", "--disable-slash-commands"]);
         if let Some(model) = request.model {
@@ -79,20 +79,20 @@ impl AgentAdapter for ClaudeAdapter {
             call.args(["--max-turns", &most.to_string()]);
         }
         if let Some(most) = request.micro_usd {
-            // It knows its prices; we hear of money only in the end.
+            // The agent knows its prices; Skein learns the cost only at the end.
             call.args(["--max-budget-usd", &format!("{}.{:06}", most / 1_000_000, most % 1_000_000)]);
         }
         if let Some(schema) = request.schema {
             call.args(["--json-schema", &schema.to_string()]);
         }
         call.args(request.arguments);
-        // Those that take any number of words come last.
+        // Flags that take any number of values come last.
         let (tools, mut rules) = tool_flags(request.may);
         if !request.servers.is_empty() {
             let file = request.files.join("servers.json");
             call.arg("--mcp-config").arg(&file);
             call.files.push((file, servers_json(request.servers).to_string().into_bytes()));
-            // All tools of a server, and those of no other.
+            // All tools of these servers, and of no others.
             rules.extend(request.servers.iter().map(|(name, _)| format!(",mcp__{name}")));
             set_server_timeouts(&mut call, request.servers);
         }
@@ -117,7 +117,8 @@ impl AgentAdapter for ClaudeAdapter {
     }
 }
 
-/// It has one time for all servers: it waits no longer for one, and no longer until it asks its model.
+/// Sets the timeouts of the servers. Claude Code has one timeout for all servers, and it waits for them before it asks
+/// its model.
 fn set_server_timeouts(call: &mut AgentInvocation, servers: &[(&str, &ToolServer)]) {
     let most = servers.iter().map(|(_, server)| server.start_timeout().0).max().unwrap_or_default();
     call.set_variable("MCP_CONNECTION_NONBLOCKING", "0");
@@ -126,12 +127,12 @@ fn set_server_timeouts(call: &mut AgentInvocation, servers: &[(&str, &ToolServer
     }
 }
 
-/// `--tools` and `--allowedTools`. A tool that is not among the first does not exist for it; of those that do, nothing
-/// is done that no rule allows.
+/// Returns the values of `--tools` and `--allowedTools`. A tool that is not in the first list does not exist for the
+/// agent; a tool in it may do only what a rule allows.
 fn tool_flags(may: &AgentPermissions) -> (String, String) {
     let mut tools = vec!["Read", "Glob", "Grep", "Edit", "Write"];
     let mut rules: Vec<String> = ["Read", "Glob", "Grep"].map(str::to_owned).into();
-    // A rule for Edit holds for Write, too; one for Write would hold for every file there is.
+    // A rule for Edit applies to Write, too; a rule for Write would apply to every file.
     rules.push(format!("Edit(/{}/**)", may.back.display()));
     rules.extend(may.files.iter().map(|name| format!("Edit(/{}/{name})", may.folder.display())));
     if may.edit {
@@ -153,14 +154,14 @@ fn tool_flags(may: &AgentPermissions) -> (String, String) {
 
 #[derive(Default)]
 struct ClaudeReader {
-    /// The servers that it was to have.
+    /// The names of the requested servers.
     wanted: Vec<String>,
-    /// What each message used, by its id: it is told again and again, each time more of it.
+    /// The usage of each message, by its id. It is reported repeatedly and grows.
     messages: BTreeMap<String, TokenUsage>,
-    /// The message that is being written.
+    /// The id of the message that is being written.
     message: String,
     result: Option<Value>,
-    /// What it called the last error of its service.
+    /// The agent's name for the last error of its service.
     error: String,
 }
 
@@ -176,7 +177,7 @@ impl ClaudeReader {
         AgentEvent::Used(UsageTotal::Run(all))
     }
 
-    /// A piece of a message while it is written.
+    /// Reads a part of a message that is being written.
     fn read_stream_event(&mut self, event: &Value) -> Vec<AgentEvent> {
         match text_at(event, "/event/type") {
             "message_start" => {
@@ -212,7 +213,8 @@ impl ClaudeReader {
         parts.collect()
     }
 
-    /// A server that is not there now that the model is asked. One whose tools it could not list has none, and it goes on.
+    /// Finds a requested server that is missing when the model is asked. Claude Code itself continues without the tools
+    /// that a server could not list.
     fn find_missing_server(&self, init: &Value) -> Option<AgentFailure> {
         let all = |name: &str| init[name].as_array().map_or(&[][..], Vec::as_slice);
         self.wanted.iter().find_map(|name| {
@@ -223,8 +225,8 @@ impl ClaudeReader {
             let how = match server.map_or("unknown", |server| text_at(server, "/status")) {
                 "connected" if has_tools() => return None,
                 "connected" => "it lists no tools",
-                // It has waited for as long as it was told to.
-                "pending" => "it was not there in time",
+                // It has waited for the configured timeout.
+                "pending" => "it did not connect in time",
                 other => other,
             };
             Some(AgentFailure::unusable_server(name, how))
@@ -244,8 +246,8 @@ impl ClaudeReader {
             }
             "api_retry" => {
                 let status = number_at(event, "/error_status");
-                let message = format!("its service answers with {status}, and it tries again");
-                // A wrong key does not become right.
+                let message = format!("its service returned status {status}; it retries");
+                // A retry does not make a wrong key valid.
                 match status {
                     401 | 403 => {
                         vec![AgentEvent::Hopeless(AgentFailure::new(
@@ -279,7 +281,7 @@ impl ClaudeReader {
         heard.collect()
     }
 
-    /// The end knows best what was used, also by agents below it.
+    /// Reads the result, which has the most exact usage and includes subagents.
     fn read_result(&mut self, event: &Value) -> Vec<AgentEvent> {
         self.result = Some(event.clone());
         let Some(models) = event["model_usage_since_last_result"].as_object() else { return Vec::new() };
@@ -302,7 +304,7 @@ impl ClaudeReader {
             .map(|errors| errors.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("; "));
         let message = match result["result"].as_str() {
             Some(said) if !said.is_empty() => said.to_owned(),
-            _ => errors.filter(|errors| !errors.is_empty()).unwrap_or_else(|| "it failed".to_owned()),
+            _ => errors.filter(|errors| !errors.is_empty()).unwrap_or_else(|| "the agent failed".to_owned()),
         };
         if message.contains("No conversation found") {
             return AgentFailure::lost_session(message);
@@ -328,7 +330,7 @@ impl ClaudeReader {
     }
 }
 
-/// The text of a result, which may be in parts.
+/// Returns the text of a result, which may consist of parts.
 fn result_text(part: &Value) -> String {
     match &part["content"] {
         Value::String(text) => text.clone(),
@@ -365,14 +367,14 @@ impl AgentEventReader for ClaudeReader {
 
     fn final_result(&self, status: i32, errors: &str) -> Result<AgentAnswer, AgentFailure> {
         let Some(result) = &self.result else {
-            let message = super::last_line(errors).unwrap_or("it ended without saying what became of it");
+            let message = super::last_line(errors).unwrap_or("the agent exited without a final result");
             return Err(match status {
                 _ if message.contains("No conversation found") => AgentFailure::lost_session(message),
                 0 => AgentFailure::new(AgentFailureKind::NoEnd, message),
                 _ => AgentFailure::new(AgentFailureKind::Usage, message),
             });
         };
-        // It calls the outcome a success even when its service failed.
+        // Claude Code reports success even if its service failed.
         if result["is_error"] != Value::Bool(false) {
             return Err(self.parse_failure(result));
         }

@@ -1,6 +1,7 @@
 //! Codex: `codex exec --json`, with events as lines of JSON.
 //!
-//! What a turn used is told only at its end. Until then it is read from the file in which Codex keeps the session.
+//! The usage of a turn is reported only at its end. Until then it is read from the file in which Codex keeps the
+//! session.
 
 use std::{
     fs::{self, File},
@@ -23,13 +24,13 @@ use super::{
 #[derive(Debug)]
 pub struct CodexAdapter;
 
-/// Where its file is, below its home.
+/// The folder of the session files, below the agent's home.
 const SESSIONS: &str = "sessions";
-/// As many folders and files as are looked at to find it.
+/// The maximum number of folders and files that are searched for a session file.
 const LOOKED_AT: usize = 5_000;
-/// How often in a row it may try again by itself. It would wait longer from each to the next.
+/// The maximum number of consecutive retries by Codex itself. Its delay grows with each retry.
 const RECONNECTS: u32 = 2;
-/// A line of it is no longer than an event.
+/// The maximum length of a line in a session file: that of an event.
 const LINE: u64 = limits::AGENT_EVENT_BYTES as u64;
 
 impl AgentAdapter for CodexAdapter {
@@ -56,7 +57,7 @@ impl AgentAdapter for CodexAdapter {
         }
     }
 
-    /// Its sandbox does that, where it can have one.
+    /// Codex blocks the network with its own sandbox, where it can set one up.
     fn blocks_network(&self, may: &AgentPermissions) -> bool {
         may.sandbox
     }
@@ -65,7 +66,7 @@ impl AgentAdapter for CodexAdapter {
         schema.and_then(to_strict_schema).is_some() || may.is_read_only()
     }
 
-    /// What is installed is a script that starts the program, which would be in the way of every signal.
+    /// Replaces the installed script by the program that it starts: the script would intercept every signal.
     fn find_native_program(&self, found: PathBuf) -> PathBuf {
         find_vendored_program(&found).unwrap_or(found)
     }
@@ -82,9 +83,9 @@ impl AgentAdapter for CodexAdapter {
         for setting in [
             "check_for_update_on_startup=false",
             "analytics.enabled=false",
-            // Nothing of the repository that it works on tells it what to do.
+            // No file of the repository gives the agent instructions.
             "project_doc_max_bytes=0",
-            // Keys and tokens are not for the commands that it runs.
+            // Keys and tokens are not passed to the commands that the agent runs.
             "shell_environment_policy.ignore_default_excludes=false",
         ] {
             call.args(["-c", setting]);
@@ -126,11 +127,11 @@ impl AgentAdapter for CodexAdapter {
     }
 }
 
-/// `-s`, and what goes with it.
+/// Returns `-s` and the flags that belong to it.
 fn sandbox_flags(may: &AgentPermissions) -> Vec<String> {
     let mut words = vec!["-s".to_owned()];
     if !may.sandbox {
-        // Mounts are not allowed where rules keep what is written. The rules hold all the same.
+        // Codex needs mounts for its sandbox, which are not allowed under Landlock. The Landlock rules still apply.
         words.push("danger-full-access".to_owned());
         return words;
     }
@@ -142,14 +143,15 @@ fn sandbox_flags(may: &AgentPermissions) -> Vec<String> {
     words.extend(["--add-dir".to_owned(), may.back.display().to_string()]);
     let network = may.network && may.run != CommandPermission::Nothing;
     words.extend(["-c".to_owned(), format!("sandbox_workspace_write.network_access={network}")]);
-    // It would make a folder there, where nothing can be written.
+    // Codex would create a folder in /tmp, which is not writable.
     words.extend(["-c".to_owned(), "sandbox_workspace_write.exclude_slash_tmp=true".to_owned()]);
     words
 }
 
-/// A server as a table of its configuration. It is asked for, so that there is nothing to work with where it does not start.
+/// Renders a server as a table of the Codex configuration. The server is marked as required, so that Codex does not
+/// work without it.
 fn render_server_table(server: &ToolServer) -> String {
-    // What is quoted in JSON is quoted in TOML.
+    // A quoted JSON string is a quoted TOML string.
     let quoted = |text: &str| Value::from(text).to_string();
     let list = |words: &[String]| words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(",");
     let own = match &server.url {
@@ -165,13 +167,13 @@ fn render_server_table(server: &ToolServer) -> String {
             format!("command={program},args=[{arguments}],env={{{env}}},env_vars=[{secrets}]")
         }
     };
-    // A number with a point: it takes seconds.
+    // The timeout is in seconds, as a decimal number.
     let most = server.start_timeout().0;
     let most = format!("{}.{:03}", most / 1_000, most % 1_000);
     format!("{{{own},required=true,startup_timeout_sec={most},default_tools_approval_mode=\"approve\"}}")
 }
 
-/// The program that a script of this package starts.
+/// Finds the program that a script of this package starts.
 fn find_vendored_program(script: &Path) -> Option<PathBuf> {
     let script = fs::canonicalize(script).ok()?;
     let package = script.parent()?.parent()?;
@@ -185,7 +187,8 @@ fn find_vendored_program(script: &Path) -> Option<PathBuf> {
     places.iter().map(|place| place.join(&below)).find(|program| program.is_file())
 }
 
-/// The schema as its service takes it: every object is closed, and has all its properties. None: it cannot be said so.
+/// Converts the schema to the form that the service accepts: every object is closed and requires all its properties.
+/// Returns `None` if that is not possible.
 fn to_strict_schema(schema: &Value) -> Option<Value> {
     let mut schema = schema.clone();
     close_objects(&mut schema).then_some(schema).filter(|schema| schema["type"] == "object")
@@ -209,7 +212,7 @@ fn close_objects(schema: &mut Value) -> bool {
     } else if fields.get("type") == Some(&Value::from("object")) {
         return false;
     }
-    // A default has no place in an answer that has everything.
+    // A default is useless in an answer that has every property.
     fields.remove("default");
     fields.iter_mut().all(|(name, value)| match name.as_str() {
         "properties" | "$defs" | "definitions" => {
@@ -229,11 +232,11 @@ struct CodexReader {
     home: Option<PathBuf>,
     session: String,
     file: Option<BufReader<File>>,
-    /// Its last message.
+    /// The last message of the agent.
     said: String,
-    /// How the turn ended: None, it did not.
+    /// The result of the turn, or `None` if it has not ended.
     ended: Option<Result<(), String>>,
-    /// How often it has tried again in a row.
+    /// The number of consecutive retries.
     reconnects: u32,
 }
 
@@ -247,7 +250,7 @@ impl CodexReader {
         self.read_session_file().map(|spent| AgentEvent::Used(UsageTotal::Session(spent)))
     }
 
-    /// Reads on in the file of the session; what was spent in all, if there is news.
+    /// Reads new lines of the session file. Returns the session's total usage, if it was updated.
     fn read_session_file(&mut self) -> Option<TokenUsage> {
         if self.file.is_none() {
             let sessions = self.home.as_ref()?.join(SESSIONS);
@@ -260,7 +263,7 @@ impl CodexReader {
             let (at, mut line) = (file.stream_position().ok()?, String::new());
             let read = file.by_ref().take(LINE).read_line(&mut line);
             if !line.ends_with('\n') {
-                // The rest of it is not there yet.
+                // The rest of the line is not written yet.
                 let _ = file.seek(SeekFrom::Start(at));
                 break;
             }
@@ -277,7 +280,7 @@ impl CodexReader {
         last
     }
 
-    /// An error after which it tries again by itself. It waits as long as its service says, be it for hours.
+    /// Reads an error after which Codex retries by itself. It waits as long as its service says, even for hours.
     fn read_error(&mut self, message: &str) -> Vec<AgentEvent> {
         let Some(rest) = message.strip_prefix("Reconnecting") else {
             return vec![AgentEvent::Note(message.to_owned())];
@@ -336,7 +339,7 @@ impl CodexReader {
     }
 }
 
-/// It lets a command go on for as long as its model likes.
+/// Returns an event for the start or end of a command. Codex itself lets a command run as long as its model likes.
 fn command_event(item: &Value, over: bool) -> Option<AgentEvent> {
     let id = text_at(item, "/id").to_owned();
     let runs = text_at(item, "/type") == "command_execution";
@@ -346,7 +349,7 @@ fn command_event(item: &Value, over: bool) -> Option<AgentEvent> {
 fn parse_usage(usage: &Value) -> TokenUsage {
     let cached = number_at(usage, "/cached_input_tokens");
     TokenUsage {
-        // What was read from a cache is counted in what was read.
+        // The number of input tokens includes the cached ones.
         input: number_at(usage, "/input_tokens").saturating_sub(cached),
         cached,
         output: number_at(usage, "/output_tokens"),
@@ -354,7 +357,7 @@ fn parse_usage(usage: &Value) -> TokenUsage {
     }
 }
 
-/// The file of a session, newest folders first.
+/// Finds the file of a session, newest folders first.
 fn find_session_file(folder: &Path, session: &str, looked: &mut usize) -> Option<PathBuf> {
     let mut entries: Vec<PathBuf> =
         fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).take(LOOKED_AT).collect();
@@ -403,12 +406,12 @@ impl AgentEventReader for CodexReader {
             }
             Some(Err(message)) => Err(AgentFailure::from_message(message)),
             None => {
-                let message = super::last_line(errors).unwrap_or("it ended without saying what became of it");
+                let message = super::last_line(errors).unwrap_or("the agent exited without a final result");
                 Err(match status {
                     _ if errors.contains("no rollout found") => AgentFailure::lost_session(message),
                     2 => AgentFailure::new(AgentFailureKind::Usage, message),
                     0 => AgentFailure::new(AgentFailureKind::NoEnd, message),
-                    // It says on standard error why it did not begin.
+                    // The reason why it did not start is on standard error.
                     _ => AgentFailure::new(AgentFailureKind::from_message(errors), message),
                 })
             }

@@ -1,7 +1,7 @@
-//! What an attempt has spent so far, and whether it may spend more.
+//! The spending of an attempt, compared with its budgets.
 //!
-//! Owns how the totals that agents tell become the cost of one attempt. Money that nobody told and no price gives stays
-//! unknown.
+//! Owns the conversion of the totals that agents report to the cost of one attempt. A cost that no agent reports and no
+//! configured price determines stays unknown.
 
 use std::borrow::Cow;
 
@@ -10,24 +10,24 @@ use skein_core::engine::Cost;
 
 use super::{TokenUsage, UsageTotal};
 
-/// What a model's tokens cost, in dollars a million.
+/// The price of a model's tokens, in dollars per million.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelPrice {
     pub input: f64,
-    /// Read from a cache; as `input` where it is not said.
+    /// The price of cached input. The default is `input`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached: Option<f64>,
     pub output: f64,
 }
 
 impl ModelPrice {
-    /// In millionths of a dollar, of which a token's price in dollars a million is one.
+    /// Returns the price in millionths of a dollar: one token at one dollar per million costs one.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "money is rounded, and nobody has spent more than a float holds"
+        reason = "costs are rounded, and no cost exceeds the range of a float"
     )]
     fn price_usage(&self, spent: TokenUsage) -> u64 {
         let cached = self.cached.unwrap_or(self.input);
@@ -36,27 +36,27 @@ impl ModelPrice {
     }
 }
 
-/// What a budget leaves.
+/// The remaining part of a budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemainingBudget {
-    /// Whose budget it is, in words.
+    /// The owner of the budget, as words for a message.
     pub whose: Cow<'static, str>,
     pub tokens: Option<u64>,
     pub micro_usd: Option<u64>,
-    /// A person is asked, instead of the step failing.
+    /// True if a person is asked when the budget is spent. Otherwise the step fails.
     pub pause: bool,
 }
 
 #[derive(Debug, Default)]
 pub struct CostMeter {
-    /// What an attempt before this one spent and never told.
+    /// The cost of an earlier attempt that was never reported.
     carried: Cost,
-    /// What its session had spent when it began.
+    /// The session's usage when this attempt started.
     base: TokenUsage,
     price: Option<ModelPrice>,
     left: Vec<RemainingBudget>,
     run: TokenUsage,
-    /// What its session has spent in all, where the agent tells that.
+    /// The session's total usage, if the agent reports it.
     total: Option<TokenUsage>,
 }
 
@@ -80,7 +80,7 @@ impl CostMeter {
         }
     }
 
-    /// What this attempt has spent.
+    /// Returns the cost of this attempt.
     pub fn cost(&self) -> Cost {
         let told = self.run.micro_usd.or_else(|| self.price.map(|price| price.price_usage(self.run)));
         let mut cost = Cost { tokens: self.run.total_tokens(), micro_usd: told };
@@ -88,12 +88,12 @@ impl CostMeter {
         cost
     }
 
-    /// What its session has spent, for the one that goes on with it.
+    /// Returns the session's total usage, for the attempt that continues it.
     pub fn session_total(&self) -> TokenUsage {
         self.total.unwrap_or(self.base)
     }
 
-    /// The budget that is spent, if one is.
+    /// Returns the first budget that is spent, if any.
     pub fn find_spent_budget(&self) -> Option<&RemainingBudget> {
         let cost = self.cost();
         let spent = |left: &&RemainingBudget| {
@@ -103,7 +103,7 @@ impl CostMeter {
         self.left.iter().find(spent)
     }
 
-    /// What was spent so far, in few words. None: nothing is known.
+    /// Describes the cost so far in a few words. Returns `None` if nothing is known.
     pub fn describe_spending(&self) -> Option<String> {
         let cost = self.cost();
         let usd =

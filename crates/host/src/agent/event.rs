@@ -1,4 +1,4 @@
-//! What an agent lets us know, in words that are the same for all of them.
+//! The events of an agent, in a form that is the same for all agents.
 
 use skein_core::time::Timestamp;
 
@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use super::AgentFailure;
 
-/// Something that was heard from an agent at work.
+/// An event of a working agent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AgentEvent {
-    /// The session that it could go on with.
+    /// The session, which another attempt could continue.
     Session(String),
     Said(String),
-    /// It uses a tool: which, and on what.
+    /// The agent uses a tool: its name and its subject.
     Tool {
         name: String,
         on: String,
@@ -21,36 +21,36 @@ pub enum AgentEvent {
     Result(String),
     /// The model that answers.
     Model(String),
-    /// Something that a person may want to know.
+    /// A note for people.
     Note(String),
-    /// A command that it runs has begun, by its id, or is over.
+    /// A command started or ended, by its id.
     Begun(String),
     Over(String),
     Used(UsageTotal),
-    /// Another turn of its model.
+    /// The model starts another turn.
     Turn,
-    /// Nothing more can be had from its account until then.
+    /// The account is rate limited until this time.
     LimitedUntil(Timestamp),
-    /// It will come to nothing: it is better stopped than waited for.
+    /// The agent cannot succeed: it is better to stop it than to wait.
     Hopeless(AgentFailure),
 }
 
-/// What was spent, each time all of it.
+/// The total usage so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsageTotal {
     /// Since the program started.
     Run(TokenUsage),
-    /// Since its session began, in whichever program.
+    /// Since the session started, across programs.
     Session(TokenUsage),
 }
 
-/// Tokens by what they cost, and money in millionths where it is known.
+/// Tokens by price class, and the cost in millionths of a dollar if it is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct TokenUsage {
-    /// Read anew.
+    /// Input that was not cached.
     pub input: u64,
-    /// Read from a cache.
+    /// Input read from a cache.
     pub cached: u64,
     pub output: u64,
     pub micro_usd: Option<u64>,
@@ -71,7 +71,7 @@ impl TokenUsage {
         };
     }
 
-    /// What came on top of an earlier state.
+    /// Returns the usage since an earlier total.
     #[must_use]
     pub fn usage_since(&self, before: TokenUsage) -> TokenUsage {
         TokenUsage {
@@ -83,34 +83,34 @@ impl TokenUsage {
     }
 }
 
-/// What an agent gave in the end, by its own words.
+/// The final answer of an agent, as it reports it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AgentAnswer {
-    /// Its last message.
+    /// The last message.
     pub text: String,
-    /// Its answer as one value, where it was asked for that.
+    /// The answer as one value, if the agent was asked for one.
     pub value: Option<Value>,
 }
 
-/// Understands the events of one agent, from the first to the last.
+/// Reads the events of one agent, from the first to the last.
 pub trait AgentEventReader: Send {
     fn read_event(&mut self, event: &Value) -> Vec<AgentEvent>;
 
-    /// A line of its standard error. None: it is for people.
+    /// Reads a line of standard error. Returns `None` if the line is meant for people.
     fn read_error_line(&mut self, _line: &str) -> Option<Vec<AgentEvent>> {
         None
     }
 
-    /// Whether an event is too small to be kept.
+    /// True if an event is too small to be kept.
     fn is_noise(&self, _event: &Value) -> bool {
         false
     }
 
-    /// What it all came to, now that the program has exited. An exit status alone is never a success.
+    /// Returns the result, now that the program has exited. An exit status alone is never a success.
     fn final_result(&self, status: i32, errors: &str) -> Result<AgentAnswer, AgentFailure>;
 }
 
-/// A number at a path of an event; 0 where there is none.
+/// Returns the number at a path of an event, or 0 if there is none.
 pub(super) fn number_at(event: &Value, path: &str) -> u64 {
     event.pointer(path).and_then(Value::as_u64).unwrap_or(0)
 }
@@ -119,8 +119,8 @@ pub(super) fn text_at<'a>(event: &'a Value, path: &str) -> &'a str {
     event.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Dollars in millionths.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded before it is cut")]
+/// Converts dollars to millionths.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded before the cast")]
 pub(super) fn to_micro_usd(dollars: f64) -> Option<u64> {
     (dollars.is_finite() && (0.0..1e12).contains(&dollars)).then(|| (dollars * 1e6).round() as u64)
 }

@@ -1,7 +1,7 @@
-//! Why an agent failed, as the classes that a run's policies know.
+//! The failures of agents, mapped to the error classes that a run's policies use.
 //!
-//! Owns what status codes and the words of providers mean, for all agents alike. What an agent itself calls its errors
-//! is in its own file.
+//! Owns the meaning of status codes and provider messages, for all agents alike. The error names of one agent are in
+//! its own file.
 
 use skein_core::{
     engine::code,
@@ -11,17 +11,17 @@ use skein_core::{
 
 use crate::clock::Clock;
 
-/// A failure, and what may come of it.
+/// A failure of an agent, and the possible reactions to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentFailure {
     pub class: ErrorClass,
     pub code: Option<&'static str>,
     pub message: String,
-    /// When it makes sense to try again.
+    /// The time at which a retry makes sense.
     pub until: Option<Timestamp>,
-    /// Whether another attempt may go on with the same session.
+    /// True if another attempt may continue the same session.
     pub goes_on: bool,
-    /// The session that it was to go on with is not there.
+    /// True if the session that was to be continued does not exist.
     pub lost: bool,
 }
 
@@ -38,7 +38,7 @@ pub const SERVER: &str = "agent_server";
 pub const MAX_TURNS: &str = "max_steps";
 pub const BUDGET: &str = code::BUDGET;
 
-/// The words of providers that mean the same everywhere, in small letters, and what they mean.
+/// Phrases that mean the same for all providers, in lower case, and the kind of failure they indicate.
 const WORDS: [(&str, AgentFailureKind); 23] = [
     ("required mcp servers failed", AgentFailureKind::Server),
     ("insufficient_quota", AgentFailureKind::Billing),
@@ -65,12 +65,12 @@ const WORDS: [(&str, AgentFailureKind); 23] = [
     ("invalid_request_error", AgentFailureKind::Request),
 ];
 
-/// Whether a code says that the account is used up or the service is down, so that another agent could do the same.
+/// True if a code means that the account is used up or the service is down, so that another agent could take over.
 pub fn is_outage(code: &str) -> bool {
     matches!(code, LIMIT | BILLING | SERVICE)
 }
 
-/// What kind of failure it is, whoever tells it.
+/// The kind of a failure, independent of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentFailureKind {
     Limit,
@@ -80,14 +80,14 @@ pub enum AgentFailureKind {
     Context,
     Request,
     Service,
-    /// The program does not take its arguments.
+    /// The program rejects its arguments.
     Usage,
     Turns,
-    /// It has spent what it may.
+    /// The budget is spent.
     Budget,
-    /// It ended without saying that it is done.
+    /// The agent exited without reporting that it is done.
     NoEnd,
-    /// A server of tools that it was to have is not there.
+    /// A requested tool server is missing.
     Server,
 }
 
@@ -103,10 +103,10 @@ impl AgentFailureKind {
         }
     }
 
-    /// By the words of a message. What says nothing that is known may pass.
+    /// Determines the kind from a message. An unknown message counts as a transient service error.
     pub fn from_message(message: &str) -> AgentFailureKind {
         let message = message.to_lowercase();
-        // A number is a status only when it stands alone.
+        // A number is a status only if it stands alone.
         let says = |word: &str| match word.bytes().all(|byte| byte.is_ascii_digit()) {
             true => message.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| part == word),
             false => message.contains(word),
@@ -135,17 +135,17 @@ impl AgentFailureKind {
 impl AgentFailure {
     pub fn new(kind: AgentFailureKind, message: impl Into<String>) -> AgentFailure {
         let (class, code) = kind.error_class();
-        // What failed for reasons outside of the conversation can go on with it.
+        // After a failure outside of the conversation, the conversation can be continued.
         let goes_on = matches!(kind, AgentFailureKind::Limit | AgentFailureKind::Service);
         AgentFailure { class, code: Some(code), message: message.into(), until: None, goes_on, lost: false }
     }
 
-    /// By its words. A limit may say when it ends.
+    /// Creates a failure from a message, which may say when a limit ends.
     pub fn from_message(message: &str) -> AgentFailure {
         AgentFailure::with_parsed_wait(AgentFailureKind::from_message(message), message)
     }
 
-    /// A failure whose message may say when a limit ends.
+    /// Creates a failure of a known kind. The message may say when a limit ends.
     pub fn with_parsed_wait(kind: AgentFailureKind, message: impl Into<String>) -> AgentFailure {
         let failure = AgentFailure::new(kind, message);
         let wait = parse_wait(&failure.message).filter(|_| kind == AgentFailureKind::Limit);
@@ -156,17 +156,17 @@ impl AgentFailure {
         self.code == Some(kind.error_class().1)
     }
 
-    /// Whether it is that a budget is spent.
+    /// True if a budget is spent.
     pub fn is_budget_exceeded(&self) -> bool {
         self.code == Some(BUDGET)
     }
 
-    /// Work without the tools that were asked for would only seem to be done.
+    /// Creates the failure for a missing tool server: work without the requested tools would only seem to be done.
     pub fn unusable_server(name: &str, how: &str) -> AgentFailure {
         AgentFailure::new(AgentFailureKind::Server, format!("its server `mcp:{name}` cannot be used: {how}"))
     }
 
-    /// A session that cannot be gone on with.
+    /// Creates the failure for a session that cannot be continued.
     pub fn lost_session(message: impl Into<String>) -> AgentFailure {
         AgentFailure { lost: true, ..AgentFailure::new(AgentFailureKind::NoEnd, message) }
     }
@@ -177,7 +177,8 @@ impl AgentFailure {
     }
 }
 
-/// How long a message asks to wait, such as `try again in 2 hours 5 minutes` or `try again in 1.5s`, in milliseconds.
+/// Parses the wait that a message asks for, such as `try again in 2 hours 5 minutes` or `try again in 1.5s`, in
+/// milliseconds.
 pub fn parse_wait(message: &str) -> Option<u64> {
     let lower = message.to_lowercase();
     let after =
@@ -197,11 +198,11 @@ pub fn parse_wait(message: &str) -> Option<u64> {
         (total, found) = (total + count * each, true);
         rest = next.trim_start_matches([' ', ',']).trim_start_matches("and ");
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded before it is cut")]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded before the cast")]
     (found && (0.0..1e12).contains(&total)).then_some(total as u64)
 }
 
-/// A number and a unit at the beginning of a text, and what comes after them.
+/// Parses a number and a unit at the beginning of a text, and returns the rest.
 fn parse_length(text: &str) -> Option<(f64, &str, &str)> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let count = text[..digits].trim_end_matches('.').parse().ok()?;

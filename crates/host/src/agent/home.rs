@@ -1,8 +1,8 @@
-//! The home of an agent: where it keeps what it is configured by and what it remembers.
+//! The home of an agent: the folder of its configuration and its sessions.
 //!
-//! Owns that each step of a run has one of its own, empty at first, in which only the person's login is found. The login
-//! is a link to where the person has it, so that a token that is refreshed is theirs, too; where an agent puts a file in
-//! its place instead of writing through it, what it wrote is taken back. Refuses to know what is in any file.
+//! Owns one home per step of a run, empty at first except for the user's login. The login is a link to the user's own
+//! file, so that a refreshed token reaches the user, too. If an agent replaces the link by a file instead of writing
+//! through it, the file is copied back. Does not know the contents of any file.
 
 use std::{
     env, fs, io,
@@ -10,14 +10,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where an agent's configuration is.
+/// The folder of an agent's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentHome {
-    /// None: where the person has theirs, which is used as it is.
+    /// `None` means the user's own home, which is used as it is.
     pub path: Option<PathBuf>,
 }
 
-/// Where a person's login is, and where it belongs in a home.
+/// The location of a user's login, and its place in an agent's home.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoginLink {
     pub from: Option<PathBuf>,
@@ -25,7 +25,7 @@ pub struct LoginLink {
 }
 
 impl AgentHome {
-    /// The home of an agent at this place, ready to be used.
+    /// Creates or opens the home of an agent at this path, ready to be used.
     pub fn open(path: &Path, login: &LoginLink) -> io::Result<AgentHome> {
         let place = path.join(login.to);
         if let Some(folder) = place.parent() {
@@ -45,12 +45,12 @@ impl AgentHome {
         Ok(home)
     }
 
-    /// Where the person has it is where it is used.
+    /// Returns the user's own home.
     pub fn user_home() -> AgentHome {
         AgentHome { path: None }
     }
 
-    /// A login that took the place of the link goes to where the person has it.
+    /// Copies a login that replaced the link back to the user's file.
     pub fn restore_login(&self, login: &LoginLink) -> io::Result<()> {
         let (Some(path), Some(from)) = (&self.path, &login.from) else { return Ok(()) };
         let place = path.join(login.to);
@@ -78,7 +78,7 @@ fn remove_if_exists(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A folder of the person's: where a variable says, or below their home.
+/// Returns a folder of the user: the value of a variable, or a folder below their home.
 pub(super) fn user_folder(variable: &str, below: &str) -> Option<PathBuf> {
     let own = env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
     own.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(below))).filter(|path| path.is_absolute())
@@ -100,16 +100,16 @@ mod tests {
         let place = dir.path().join("home/in/auth.json");
         assert_eq!(fs::read_to_string(&place).unwrap(), "old");
         assert_eq!(fs::read_dir(dir.path().join("home")).unwrap().count(), 1);
-        // Written through.
+        // Written through the link.
         fs::write(&place, "new").unwrap();
         assert_eq!(fs::read_to_string(person.join("auth.json")).unwrap(), "new");
-        // Put in its place, as with a rename.
+        // Replaced, as with a rename.
         fs::remove_file(&place).unwrap();
         fs::write(&place, "newer").unwrap();
         home.restore_login(&login).unwrap();
         assert_eq!(fs::read_to_string(person.join("auth.json")).unwrap(), "newer");
         assert!(fs::symlink_metadata(&place).unwrap().is_symlink());
-        // Again, as by another life of the host.
+        // Opened again, as after a restart of the host.
         AgentHome::open(&dir.path().join("home"), &login).unwrap();
         assert_eq!(fs::read_to_string(&place).unwrap(), "newer");
     }

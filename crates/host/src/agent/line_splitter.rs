@@ -1,20 +1,20 @@
-//! A stream cut into lines, each of a bounded length.
+//! A splitter of a stream into lines of bounded length.
 //!
-//! Owns the limit. Refuses to hold more than one line, and to know what is in it.
+//! Owns the limit. Holds at most one line, and does not know its content.
 
 use skein_core::limits;
 
-/// A longer line is no event of any agent.
+/// The maximum length of a line. A longer line is no event of any agent.
 const LINE: usize = limits::AGENT_EVENT_BYTES;
 
 #[derive(Debug, Default)]
 pub struct LineSplitter {
     line: Vec<u8>,
-    /// The rest of a line that was too long is passed over.
+    /// True while the rest of a line that was too long is skipped.
     over: bool,
 }
 
-/// What a line was.
+/// A line of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum StreamLine<'a> {
     Whole(&'a [u8]),
@@ -32,7 +32,7 @@ impl LineSplitter {
         self.append_part(rest);
     }
 
-    /// The stream is over: its last line may have no end.
+    /// Ends the stream. The last line may have no line feed.
     pub fn finish(&mut self, mut each: impl FnMut(StreamLine<'_>)) {
         if self.over || !self.line.is_empty() {
             self.emit_line(&mut each);

@@ -1,8 +1,8 @@
-//! Coding agents: how a program that is one is started, understood while it works, and judged when it ends.
+//! Coding agents: how their programs are started, how their output is read, and how their result is judged.
 //!
-//! Owns the seam [`AgentAdapter`] and everything that is known of one program or another: its arguments, its variables, the
-//! events it prints, what it calls its errors. Refuses to know of runs and steps, and to start anything. To add an
-//! agent, write a file beside `claude`, name it in [`ALL`], and give it a row in [`skein_core::agents`].
+//! Owns the trait [`AgentAdapter`] and everything that is specific to one program: its arguments, its variables, the
+//! events it prints, its error names. Does not know runs and steps, and starts nothing. To add an agent, write a file
+//! beside `claude`, name it in [`ALL`], and add a row to [`skein_core::agents`].
 
 pub mod account;
 mod agent_note;
@@ -38,89 +38,89 @@ pub use self::{
     tool_server::ToolServer,
 };
 
-/// A program that is a coding agent.
+/// The adapter of a coding agent's program.
 pub trait AgentAdapter: fmt::Debug + Send + Sync {
-    /// What sources and `skein.toml` call it.
+    /// The name of the agent in sources and in `skein.toml`.
     fn agent_name(&self) -> &'static str;
-    /// The program, as it is usually installed.
+    /// The usual name of the program.
     fn program(&self) -> &'static str;
-    /// Variables of the host by which a person lends it an account. Nobody else is given them.
+    /// Variables of the host that hold the user's credentials for this agent. No other program is given them.
     fn credential_variables(&self) -> &'static [&'static str];
-    /// What a person does to log in, in words.
+    /// The instruction to log in, for messages.
     fn login_hint(&self) -> &'static str;
-    /// Where a person's login is kept.
+    /// The location of the user's login.
     fn login_link(&self) -> LoginLink;
-    /// How it is started.
+    /// Returns the arguments, variables and files to start the agent with.
     fn build_invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation;
-    /// Who understands what it prints. Without the servers of tools that were asked for, it is stopped.
+    /// Returns the reader of its output. It reports a failure if a requested tool server is missing.
     fn new_reader(&self, home: &AgentHome, servers: &[(&str, &ToolServer)]) -> Box<dyn AgentEventReader>;
-    /// What in the folder that it is to work in would tell it what to do, whatever it is told.
+    /// Finds a file in the working directory that would give the agent instructions, whatever Skein tells it.
     fn find_overriding_config(&self, _folder: &Path) -> Option<PathBuf> {
         None
     }
-    /// What a session has spent in all, where the agent keeps that on disk.
+    /// Reads the total usage of a session, if the agent keeps it on disk.
     fn read_session_usage(&self, _home: &AgentHome, _session: &str) -> Option<TokenUsage> {
         None
     }
-    /// The program itself, where the one that was found only starts it.
+    /// Returns the program itself, if the installed one only starts it.
     fn find_native_program(&self, found: PathBuf) -> PathBuf {
         found
     }
-    /// Whether what it answers in the end is its output, because it is made to answer so or can write no file.
+    /// True if the final answer is the output, because the agent is forced to answer so or can write no file.
     fn answer_is_output(&self, may: &AgentPermissions, schema: Option<&Value>) -> bool;
-    /// Whether what it may run is kept from the network. It needs one itself, to reach its model.
+    /// True if the commands of the agent have no network access. The agent itself needs it to reach its model.
     fn blocks_network(&self, may: &AgentPermissions) -> bool {
         may.run == permissions::CommandPermission::Nothing
     }
-    /// Whether it keeps what it runs in a sandbox of its own, in which it cannot write even what it was told to unless it may
-    /// write at all.
+    /// True if the agent runs its commands in a sandbox of its own. In it, a read-only agent cannot write even the
+    /// files that it was told to write.
     fn is_sandboxed(&self) -> bool {
         false
     }
-    /// Whether the id of a new session is ours to choose.
+    /// True if Skein chooses the id of a new session.
     fn accepts_session_id(&self) -> bool {
         false
     }
 }
 
-/// What is asked of an agent.
+/// The request to an agent.
 #[derive(Debug)]
 pub struct AgentRequest<'a> {
     pub model: Option<&'a str>,
     pub may: &'a AgentPermissions,
     pub session: AgentSession<'a>,
-    /// What its answer must look like, if it is to be one value.
+    /// The schema of the answer, if it is to be one value.
     pub schema: Option<&'a Value>,
     pub max_turns: Option<u32>,
-    /// How long one command that it runs may take.
+    /// The timeout of one command that the agent runs.
     pub command_time: Option<Millis>,
-    /// What it may spend, in millionths.
+    /// The maximum cost, in millionths of a dollar.
     pub micro_usd: Option<u64>,
-    /// Servers of tools that it is given, by name.
+    /// The tool servers of the agent, by name.
     pub servers: &'a [(&'a str, &'a ToolServer)],
     pub home: &'a AgentHome,
-    /// Where it works.
+    /// The working directory.
     pub folder: &'a Path,
-    /// A folder of ours that it may read, for files that only it needs.
+    /// A folder that the agent may read, for files that only it needs.
     pub files: &'a Path,
-    /// Further arguments, as the project says.
+    /// Further arguments from the project's configuration.
     pub arguments: &'a [String],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentSession<'a> {
-    /// A new one. Its id, if that is ours to choose.
+    /// A new session. Its id, if Skein chooses it.
     New(&'a str),
-    /// One that is there goes on.
+    /// An existing session to continue.
     Resume(&'a str),
 }
 
-/// How an agent is started. What it is to do comes on its standard input.
+/// The invocation of an agent. The prompt comes on its standard input.
 #[derive(Debug, Default)]
 pub struct AgentInvocation {
     pub arguments: Vec<OsString>,
     pub environment: Vec<(OsString, OsString)>,
-    /// Files that must be there when it starts, by their whole path. Folders on the way are made.
+    /// Files that must exist when the agent starts, by absolute path. Missing parent folders are created.
     pub files: Vec<(PathBuf, Vec<u8>)>,
 }
 
@@ -141,16 +141,16 @@ impl AgentInvocation {
     }
 }
 
-/// Every agent there is.
+/// All supported agents.
 pub const ALL: &[&dyn AgentAdapter] =
     &[&codex::CodexAdapter, &claude::ClaudeAdapter, &opencode::OpenCodeAdapter];
 
-/// The agent of a word.
+/// Finds the adapter of an agent's name.
 pub fn find_adapter(word: &str) -> Option<&'static dyn AgentAdapter> {
     ALL.iter().copied().find(|adapter| adapter.agent_name() == word)
 }
 
-/// The last line of a text that says something.
+/// Returns the last line of a text that is not blank.
 fn last_line(text: &str) -> Option<&str> {
     text.lines().rev().map(str::trim).find(|line| !line.is_empty())
 }

@@ -1,7 +1,7 @@
 //! OpenCode: `opencode run --format json`, with events as lines of JSON.
 //!
-//! It prints no event while it tries again, and tries some things for ever. So its log is asked for, too: it tells which
-//! session it is before any model is asked, and every error when it happens.
+//! OpenCode prints no event while it retries, and it retries some errors forever. So its log is read, too: the log
+//! names the session before any model is asked, and reports every error when it happens.
 
 mod servers;
 
@@ -25,7 +25,7 @@ use crate::clock::Clock;
 pub struct OpenCodeAdapter;
 
 const QUIET: [&str; 6] = [
-    // Nothing of the repository that it works on tells it what to do or start.
+    // No file of the repository gives the agent instructions or starts programs.
     "OPENCODE_DISABLE_PROJECT_CONFIG",
     "OPENCODE_DISABLE_CLAUDE_CODE",
     "OPENCODE_DISABLE_AUTOUPDATE",
@@ -33,11 +33,11 @@ const QUIET: [&str; 6] = [
     "OPENCODE_DISABLE_LSP_DOWNLOAD",
     "OPENCODE_DISABLE_DEFAULT_PLUGINS",
 ];
-/// What it obeys in the repository that it works on.
+/// The configuration files in a repository that OpenCode obeys.
 const CONTROL: [&str; 3] = [".opencode", "opencode.json", "opencode.jsonc"];
-/// Requests that were too long: it would ask for ever.
+/// The maximum number of requests that were too long. OpenCode would repeat them forever.
 const TOO_LONG: u32 = 2;
-/// How often in a row its service may fail or cut an answer off. It would wait longer from each to the next.
+/// The maximum number of consecutive failed or truncated answers. The delay of OpenCode grows with each one.
 const ERRORS: u32 = 2;
 
 impl AgentAdapter for OpenCodeAdapter {
@@ -63,10 +63,10 @@ impl AgentAdapter for OpenCodeAdapter {
         LoginLink { from, to: "data/opencode/auth.json" }
     }
 
-    /// A part of it reads these and runs the plugins that they name or hold, and no setting keeps it from that.
+    /// A part of OpenCode reads these files and runs the plugins that they name or contain. No setting prevents that.
     fn find_overriding_config(&self, folder: &Path) -> Option<PathBuf> {
         let whole = folder.canonicalize().ok()?;
-        // It looks as far up as the repository goes.
+        // OpenCode searches up to the root of the repository.
         let root = whole.ancestors().position(|at| at.join(".git").exists());
         let within = whole.ancestors().take(root.map_or(usize::MAX, |root| root + 1));
         within.flat_map(|at| CONTROL.map(|name| at.join(name))).find(|path| path.exists())
@@ -78,7 +78,7 @@ impl AgentAdapter for OpenCodeAdapter {
 
     fn build_invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
         let mut call = AgentInvocation::default();
-        // With a title, no model is asked for one.
+        // With a title, OpenCode does not ask a model for one.
         call.args(["run", "--format", "json", "--title", "skein", "--print-logs", "--log-level", "INFO"]);
         call.arg("--dir").arg(request.folder);
         if let Some(model) = request.model {
@@ -114,7 +114,7 @@ impl AgentAdapter for OpenCodeAdapter {
             {
                 call.set_variable(&format!("XDG_{name}_HOME"), home.join(below));
             }
-            // It looks for `.opencode` in the home folder, too.
+            // OpenCode also looks for `.opencode` in the home folder.
             call.set_variable("OPENCODE_TEST_HOME", home);
             call.files.extend(plugin_stub_files(&home.join("config/opencode")));
         }
@@ -126,7 +126,7 @@ impl AgentAdapter for OpenCodeAdapter {
     }
 }
 
-/// `permission`. Rules of one kind are tried in order, and the last that fits decides.
+/// Returns the value of `permission`. Rules of one kind are tried in order, and the last match decides.
 fn permission_rules(may: &AgentPermissions) -> Value {
     let mut all = Map::new();
     const DENIED: [&str; 10] =
@@ -159,14 +159,14 @@ fn permission_rules(may: &AgentPermissions) -> Value {
     Value::Object(all)
 }
 
-/// The end of a path. It is matched against a path from the repository, which begins nobody knows how.
+/// Returns the end of a path. OpenCode matches rules against paths relative to a repository with an unknown root.
 fn path_suffix(path: &Path) -> String {
     let parts: Vec<_> =
         path.components().rev().take(5).map(|part| part.as_os_str().to_string_lossy()).collect();
     parts.into_iter().rev().collect::<Vec<_>>().join("/")
 }
 
-/// A shell that ends what it runs. Its own limit is only one that its model may raise.
+/// Returns a shell script that ends its command after the timeout. The model may raise the timeout of OpenCode itself.
 fn timeout_shell(folder: &Path, most: Millis) -> (PathBuf, Vec<u8>) {
     let (seconds, rest) = (most.0 / 1_000, most.0 % 1_000);
     let script = format!(
@@ -174,11 +174,12 @@ fn timeout_shell(folder: &Path, most: Millis) -> (PathBuf, Vec<u8>) {
          command -v timeout >/dev/null || exec $shell \"$@\"\n\
          exec timeout -k 2 {seconds}.{rest:03} $shell \"$@\"\n"
     );
-    // It takes no other name for a shell.
+    // OpenCode accepts no other name for a shell.
     (folder.join("shell/bash"), script.into_bytes())
 }
 
-/// What makes it think that its folder has all that plugins need. It would fetch that from a registry of packages each time.
+/// Returns files that make OpenCode assume that its plugin dependencies are installed. Otherwise it would fetch them
+/// from a package registry each time.
 fn plugin_stub_files(folder: &Path) -> [(PathBuf, Vec<u8>); 2] {
     let lock = json!({"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}});
     [
@@ -192,7 +193,7 @@ struct OpenCodeReader {
     wanted: ExpectedServers,
     spent: TokenUsage,
     said: String,
-    /// Why the last step ended.
+    /// The reason why the last step ended.
     reason: String,
     too_long: u32,
     errors: u32,
@@ -218,11 +219,11 @@ impl OpenCodeReader {
         heard
     }
 
-    /// An error of its service, which it would try again after.
+    /// Handles an error of the service, after which OpenCode would retry.
     fn handle_service_error(&mut self, message: &str) -> Vec<AgentEvent> {
         self.errors += 1;
         let failure = AgentFailure::from_message(message);
-        // It gives up by itself after others.
+        // OpenCode gives up by itself after other errors.
         let waits = failure.has_kind(AgentFailureKind::Limit) || failure.has_kind(AgentFailureKind::Billing);
         match self.errors > ERRORS || waits {
             true => vec![AgentEvent::Hopeless(failure)],
@@ -255,7 +256,7 @@ fn parse_failure(error: &Value) -> AgentFailure {
     let kind = match (text_at(error, "/name"), data["statusCode"].as_u64()) {
         ("ContextOverflowError", _) => AgentFailureKind::Context,
         ("ProviderAuthError", _) => AgentFailureKind::Auth,
-        // A limit and an empty account have the same status.
+        // A rate limit and an empty account have the same status.
         (_, Some(429)) if text_at(data, "/responseBody").contains("insufficient_quota") => {
             AgentFailureKind::Billing
         }
@@ -270,7 +271,7 @@ fn parse_failure(error: &Value) -> AgentFailure {
     }
 }
 
-/// The value of a field in a line of its log. One with spaces in it stands in quotes.
+/// Returns the value of a field in a line of the log. A value with spaces is quoted.
 fn log_field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let after = line.split(&format!(" {name}=")).nth(1)?;
     match after.strip_prefix('"') {
@@ -279,7 +280,7 @@ fn log_field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     }
 }
 
-/// How long it is to wait, as the head of the answer says.
+/// Parses the wait that the headers of the answer ask for.
 fn parse_retry_after(data: &Value) -> Option<Millis> {
     let header = |name: &str| data["responseHeaders"][name].as_str()?.trim().parse::<u64>().ok();
     let told = header("retry-after-ms")
@@ -349,7 +350,7 @@ impl AgentEventReader for OpenCodeReader {
             (Some(told), "") => AgentFailure::new(AgentFailureKind::Usage, told),
             (_, reason) => AgentFailure::new(
                 AgentFailureKind::NoEnd,
-                format!("it ended without an answer, after `{reason}`"),
+                format!("the agent ended without an answer, after `{reason}`"),
             ),
         })
     }

@@ -1,51 +1,52 @@
-//! What an agent may do, in words that each turns into flags of its own.
+//! The permissions of an agent. Each adapter turns them into its own flags.
 //!
-//! The flags are what the agent itself keeps to; what the system lets it do is not decided here. What was measured of how
-//! far they hold:
+//! The agent itself enforces the flags; the sandbox of the system is not decided here. The measured effect of the
+//! flags:
 //!
 //! | | Claude Code | Codex | OpenCode |
 //! |---|---|---|---|
-//! | READ | no tool that writes elsewhere than where it was told to | sandbox: nothing is written, no network, any command | as Claude Code |
-//! | EDIT | writes below its folder only | sandbox: writes below its folder; commands cannot be told apart | writes below its folder only |
+//! | READ | no tool that writes outside of the permitted places | sandbox: nothing is written, no network, any command | as Claude Code |
+//! | EDIT | writes below its folder only | sandbox: writes below its folder; commands are not distinguished | writes below its folder only |
 //! | RUN_TESTS | the named commands, exactly | any command, in the sandbox | the named commands, exactly |
-//! | RUN_COMMANDS | any command, and only the sandbox holds it | any command, in the sandbox | any command, and only the sandbox holds it |
+//! | RUN_COMMANDS | any command, limited only by the sandbox | any command, in the sandbox | any command, limited only by the sandbox |
 
 use std::path::PathBuf;
 
 use skein_core::ir::WorkerCapability;
 
-/// What an agent may do.
+/// The permissions of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentPermissions {
     pub edit: bool,
     pub run: CommandPermission,
     pub network: bool,
-    /// Where it works.
+    /// The working directory.
     pub folder: PathBuf,
-    /// What it may write whatever else it may: what is in a folder of ours, and files of its own by their names.
+    /// The paths that are always writable: Skein's folder for the attempt's results, and files by their names.
     pub back: PathBuf,
     pub files: Vec<String>,
-    /// Whether a sandbox of its own can be built around its commands.
+    /// True if the agent can build a sandbox of its own around its commands.
     pub sandbox: bool,
 }
 
-/// Which commands an agent may run.
+/// The commands that an agent may run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum CommandPermission {
     #[default]
     Nothing,
-    /// These, word for word.
+    /// Exactly these.
     These(Vec<Vec<String>>),
     Anything,
 }
 
 impl AgentPermissions {
-    /// Whether it can change nothing by itself or by what it runs.
+    /// True if neither the agent nor its commands can change anything.
     pub fn is_read_only(&self) -> bool {
         !self.edit && self.run == CommandPermission::Nothing
     }
 
-    /// An agent for which nothing is named reads and edits. Where no tests are named, any command may be one.
+    /// Returns the permissions for these capabilities. An agent without capabilities reads and edits. If no test
+    /// commands are named, any command may be one.
     pub fn from_capabilities(capabilities: &[WorkerCapability], tests: &[Vec<String>]) -> AgentPermissions {
         let has = |capability| capabilities.contains(&capability);
         let run = match (has(WorkerCapability::RunCommands), has(WorkerCapability::RunTests), tests) {
@@ -63,14 +64,14 @@ impl AgentPermissions {
     }
 }
 
-/// What an agent's own flags keep it to, in words. None: it is no agent that has such flags.
+/// Describes the limits that an agent's own flags set. Returns `None` if the name is not that of an agent.
 pub fn describe_limits(word: &str, may: &AgentPermissions) -> Option<String> {
     let sandboxed = super::find_adapter(word)?.is_sandboxed();
     let writes = match (may.edit, sandboxed) {
         (false, true) if may.is_read_only() => "its sandbox writes nothing",
         (_, true) => "its sandbox writes below its folder",
         (true, false) => "it writes below its folder",
-        (false, false) => "it writes only what it gives",
+        (false, false) => "it writes only its results",
     };
     let runs = match (&may.run, sandboxed) {
         (CommandPermission::Nothing, false) => "runs nothing".to_owned(),
@@ -85,7 +86,7 @@ pub fn describe_limits(word: &str, may: &AgentPermissions) -> Option<String> {
     Some(format!("{writes} and {runs}"))
 }
 
-/// A command as one line of a shell.
+/// Formats a command as one line of a shell.
 pub(super) fn quote_command(words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     let quoted = words.iter().map(|word| match !word.is_empty() && word.chars().all(plain) {
@@ -95,7 +96,7 @@ pub(super) fn quote_command(words: &[String]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// For the tests of each.
+/// Builds permissions for the tests of the adapters.
 #[cfg(test)]
 pub(super) fn test_permissions(capabilities: &[WorkerCapability], tests: &[&[&str]]) -> AgentPermissions {
     let tests: Vec<Vec<String>> =

@@ -1,9 +1,9 @@
-//! The one way to write a JSON value, so that its hash is one too: keys sorted, no white space. And that hash.
+//! Canonical JSON (keys sorted, no white space), so that a value has exactly one hash, and that hash.
 
 use ring::digest;
 use serde_json::Value;
 
-/// A value on one line. Nests no deeper than what was parsed or made here.
+/// Returns a value on one line. It nests no deeper than a parsed value or one made here.
 pub fn to_canonical_json(value: &Value) -> String {
     let mut written = String::new();
     write_value(value, &mut written);
@@ -36,7 +36,7 @@ fn write_value(value: &Value, to: &mut String) {
     }
 }
 
-/// SHA-256 in hexadecimal.
+/// Returns the SHA-256 hash in hexadecimal.
 pub fn sha256_hex(bytes: &[u8]) -> String {
     let sum = digest::digest(&digest::SHA256, bytes);
     sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
@@ -54,7 +54,7 @@ mod tests {
         assert_eq!(to_canonical_json(&value), r#"{"\"":0.5,"a":true,"b":[1,{"a":"x y","z":null}]}"#);
     }
 
-    /// As `printf abc | sha256sum` has it.
+    /// The expected value is that of `printf abc | sha256sum`.
     #[test]
     fn the_hash_is_the_one_that_others_compute() {
         assert_eq!(sha256_hex(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

@@ -1,17 +1,17 @@
-//! The chain: each record holds its number and the hash of the one before it, and is hashed with both.
+//! The chain: each record holds its number and the hash of the previous record, and is hashed with both.
 //!
-//! Owns how a record gets its place and how a chain is checked, one record at a time and nothing of it kept.
+//! Owns how a record is appended and how a chain is checked, one record at a time without keeping any.
 
 use serde_json::{Map, Value};
 
 use super::{AuditEntry, canonical};
 
-/// What the first record has before it.
+/// The previous hash of the first record.
 const GENESIS: &str = "GENESIS";
-/// How the hashes are made.
+/// The name of the hash algorithm.
 const ALGORITHM: &str = "sha256";
 
-/// Where a chain ends: how many records it has, and the hash of the last.
+/// The end of a chain: the number of records, and the hash of the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditChain {
     pub count: u64,
@@ -24,21 +24,21 @@ impl Default for AuditChain {
     }
 }
 
-/// The first record of a chain that is not what was written.
+/// The first invalid record of a chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuditChainError {
     #[error("record {seq} cannot be read: {why}")]
     Unreadable { seq: u64, why: String },
-    #[error("record {seq} is not what was written: its hash does not fit")]
+    #[error("record {seq} was changed: its hash does not match")]
     Changed { seq: u64 },
-    #[error("record {seq} is missing: record {found} stands in its place")]
+    #[error("record {seq} is missing: record {found} is in its place")]
     Missing { seq: u64, found: u64 },
-    #[error("record {seq} does not follow the one before it, which was changed, or was put in its place")]
+    #[error("record {seq} does not link to the record before it: one of the two was changed or replaced")]
     Apart { seq: u64 },
 }
 
 impl AuditChainError {
-    /// The number of the record.
+    /// Returns the number of the record.
     pub fn seq(&self) -> u64 {
         match self {
             AuditChainError::Unreadable { seq, .. }
@@ -50,8 +50,8 @@ impl AuditChainError {
 }
 
 impl AuditChain {
-    /// The chain that ends with this record. One that cannot be read is followed all the same, by the hash of what is there:
-    /// runs do not stop because someone changed the past, and a check names that record.
+    /// Returns the chain that ends with this record. An unreadable record is continued, too, with the hash of its
+    /// bytes: a changed past does not stop runs, and a check names that record.
     pub fn from_last_record(seq: u64, line: &[u8]) -> AuditChain {
         let object = serde_json::from_slice::<Map<String, Value>>(line).unwrap_or_default();
         let hash = object.get("hash").and_then(Value::as_str);
@@ -61,7 +61,7 @@ impl AuditChain {
         }
     }
 
-    /// Gives an entry the next place. Gives its number and its line.
+    /// Appends an entry to the chain. Returns its number and its line.
     pub fn seal_entry(&mut self, entry: &AuditEntry) -> (u64, String) {
         let (seq, mut object) = (self.count, entry.to_object());
         object.insert("seq".to_owned(), seq.into());
@@ -74,7 +74,7 @@ impl AuditChain {
         (seq, canonical::to_canonical_json(&Value::Object(object)))
     }
 
-    /// Checks that a line is the next record, and gives it.
+    /// Checks that a line is the next record, and returns it.
     pub fn verify_next(&mut self, line: &[u8]) -> Result<Map<String, Value>, AuditChainError> {
         let seq = self.count;
         let unreadable = |why: String| AuditChainError::Unreadable { seq, why };
@@ -91,7 +91,7 @@ impl AuditChain {
         match object.get("seq").and_then(Value::as_u64) {
             Some(number) if number == seq => {}
             Some(found) => return Err(AuditChainError::Missing { seq, found }),
-            None => return Err(unreadable("it has no number".to_owned())),
+            None => return Err(unreadable("it has no sequence number".to_owned())),
         }
         if object.get("prevHash").and_then(Value::as_str) != Some(&self.head) {
             return Err(AuditChainError::Apart { seq });
@@ -102,7 +102,7 @@ impl AuditChain {
     }
 }
 
-/// The hash of a record without its hash.
+/// Hashes a record without its own hash.
 fn hash_record(object: &Map<String, Value>) -> String {
     canonical::sha256_hex(canonical::to_canonical_json(&Value::Object(object.clone())).as_bytes())
 }
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(AuditChain::from_last_record(2, lines[2].as_bytes()), whole, "it goes on where it ended");
     }
 
-    /// Every bit of every byte of every record.
+    /// Flips every bit of every byte of every record.
     #[test]
     fn whatever_is_flipped_names_its_record() {
         let lines = lines();
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(of(&[0, 2]).unwrap_err(), AuditChainError::Missing { seq: 1, found: 2 });
         assert_eq!(of(&[0, 0]).unwrap_err(), AuditChainError::Missing { seq: 1, found: 0 });
         assert_eq!(of(&[0, 1]).map(|chain| chain.count), Ok(2), "an end that is cut off is not seen");
-        // One that was written anew, with a hash that fits, no longer fits the next.
+        // A rewritten record with a valid hash of its own no longer matches the next record.
         let mut record: Map<String, Value> = serde_json::from_str(&lines[1]).unwrap();
         record.shift_remove("hash");
         record["actor"] = json!({"id": "eve"});

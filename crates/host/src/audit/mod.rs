@@ -1,8 +1,8 @@
-//! The audit: who allowed, refused, revealed or changed what, in records that follow one another by hash.
+//! The audit trail: who allowed, rejected, revealed or changed what, in records that are chained by hash.
 //!
-//! Owns the form of a record, which is that of AIP-7's governance schema, and how a chain of them is made and checked.
-//! Refuses to know where they are kept and when one is due: stores append them in the transaction of the journal's row
-//! that they tell of, so that neither can be there without the other.
+//! Owns the form of a record, which is that of AIP-7's governance schema, and how a chain of records is made and
+//! checked. Does not know where records are kept and when one is due: stores append a record in the transaction of the
+//! journal row that it describes, so that neither exists without the other.
 
 mod canonical;
 mod chain;
@@ -12,44 +12,44 @@ use skein_core::{engine::format_utc, time::Timestamp};
 
 pub use chain::{AuditChain, AuditChainError};
 
-/// What the records say that they are.
+/// The schema that the records name.
 const SCHEMA: &str = "agentgovernance/v1";
 const DOCTYPE: &str = "audit-event";
 
-/// The longest line that a record can have: what people say about a decision is in it.
+/// The maximum length of a record's line. A record contains the reasons that people give for a decision.
 pub const LINE_BYTES: u64 = 32 * 1024 * 1024;
 
-/// A record that has no place in the chain yet.
+/// A record before it is added to the chain.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AuditEntry {
     pub at: Timestamp,
     pub actor: AuditActor,
-    /// What was done: a noun, a dot and a verb.
+    /// The action: a noun, a dot and a verb.
     pub action: &'static str,
     pub subject: AuditSubject,
-    /// What it was done with, and what came of it; null where there is nothing to say.
+    /// The input and the result of the action, or null if there is none.
     pub input: Value,
     pub output: Value,
 }
 
-/// Who did it.
+/// The actor of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditActor {
     pub id: String,
     pub role: Option<&'static str>,
 }
 
-/// What it was done to.
+/// The subject of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditSubject {
     pub kind: &'static str,
     pub name: String,
-    /// Where: a run, or a run, a slash and the path of a step. None: no run was begun.
+    /// The location: a run, or a run, a slash and the path of a step. `None` if no run was started.
     pub path: Option<String>,
 }
 
 impl AuditActor {
-    /// A person, by the name that the system knows.
+    /// Creates a person, by their system user name.
     pub fn from_user(id: &str) -> AuditActor {
         AuditActor { id: id.to_owned(), role: None }
     }
@@ -60,7 +60,7 @@ impl AuditActor {
 }
 
 impl AuditEntry {
-    /// All but its place in the chain.
+    /// Returns the fields of the record, except for its place in the chain.
     fn to_object(&self) -> Map<String, Value> {
         let mut actor = json!({"id": self.actor.id});
         if let Some(role) = self.actor.role {
@@ -87,7 +87,8 @@ impl AuditEntry {
     }
 }
 
-/// What stands in a record for a value that it does not show: whoever has the value can tell that it was this one.
+/// Returns the replacement of a value that a record does not show: anyone who has the value can verify that it was this
+/// one.
 pub fn redact_to_hash(value: &Value) -> Value {
     json!({"$redacted": true, "sha256": canonical::sha256_hex(canonical::to_canonical_json(value).as_bytes())})
 }

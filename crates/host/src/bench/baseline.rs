@@ -1,4 +1,4 @@
-//! What the machine does when nobody is in between.
+//! The baseline: the speed of the machine without Skein.
 
 use std::{
     fs::{self, File},
@@ -12,10 +12,10 @@ use std::{
 
 use super::BenchError;
 
-/// About what one step adds to a journal.
+/// A row of about the size that one step adds to a journal.
 const ROW: [u8; 300] = [7; 300];
 
-/// So many commits of one small row by one writer, each synced as those of the journal are.
+/// Times `count` commits of one small row by one writer, each synced like those of the journal.
 pub fn time_commits(folder: &Path, count: usize) -> Result<Duration, BenchError> {
     let path = folder.join("commits.db");
     let db = rusqlite::Connection::open(&path)?;
@@ -32,7 +32,7 @@ pub fn time_commits(folder: &Path, count: usize) -> Result<Duration, BenchError>
     Ok(took)
 }
 
-/// So many small writes at the end of a file, each synced.
+/// Times `count` small appends to a file, each synced.
 pub fn time_syncs(folder: &Path, count: usize) -> Result<Duration, BenchError> {
     let path = folder.join("syncs");
     let mut file = File::create(&path)?;
@@ -46,7 +46,7 @@ pub fn time_syncs(folder: &Path, count: usize) -> Result<Duration, BenchError> {
     Ok(took)
 }
 
-/// So many processes that do nothing, so many at once.
+/// Times `count` processes that do nothing, `at_once` in parallel.
 pub fn time_spawns(count: usize, at_once: usize) -> Result<Duration, BenchError> {
     let next = AtomicUsize::new(0);
     let began = Instant::now();
@@ -66,7 +66,7 @@ pub fn time_spawns(count: usize, at_once: usize) -> Result<Duration, BenchError>
     Ok(began.elapsed())
 }
 
-/// The same by `make`; none where there is none.
+/// Times the same with `make`. Returns `None` if it is not installed.
 pub fn time_make(folder: &Path, count: usize, at_once: usize) -> Result<Option<Duration>, BenchError> {
     let targets: Vec<String> = (0..count).map(|n| format!("t{n}")).collect();
     let targets = targets.join(" ");

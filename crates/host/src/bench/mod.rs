@@ -1,7 +1,7 @@
-//! What this machine can do, and what the host makes of it: each as a time, measured in a folder that is given.
+//! Benchmarks of this machine and of the host on it. Each result is a time, measured in a given folder.
 //!
-//! Owns the work that is measured: plans of nothing but steps, hands that do nothing, and the same things done without a
-//! host. Refuses to know what is good enough, and how it is shown.
+//! Owns the work that is measured: synthetic plans, an executor that does nothing, and the same operations without a
+//! host. Does not know which result is good enough, and how results are shown.
 
 mod baseline;
 mod null_executor;
@@ -22,10 +22,10 @@ pub use runs::{build_run, time_functions, time_programs, time_runs};
 
 use crate::{executor::ExecutorError, host::ResumeError, store::StoreError, store::StoreOpenError};
 
-/// As many as there are steps: nobody does their work.
+/// A worker for every step: the steps do no work.
 const WORKERS: u32 = 10_000;
 
-/// Why something could not be measured.
+/// The reason why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     #[error(transparent)]

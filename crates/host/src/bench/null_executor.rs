@@ -1,4 +1,4 @@
-//! Hands that do nothing.
+//! An executor that does nothing.
 
 use std::sync::Arc;
 
@@ -12,25 +12,25 @@ use skein_core::{
 
 use crate::executor_api::{ActiveRun, AttemptReporter, Executor, PublicationReporter};
 
-/// What checks say.
-const NOT_YET: &str = "it is not done yet";
+/// The finding of every check.
+const NOT_YET: &str = "not done yet";
 
-/// Does nothing, and is done with it at once; or never. No check is ever content.
+/// Ends every attempt at once without doing anything, or never. No check ever passes.
 #[derive(Debug, Default)]
 pub struct NullExecutor {
     never: bool,
     begun: Vec<AttemptReporter>,
-    /// What every step gives.
+    /// The output of every step.
     output: Arc<Value>,
 }
 
 impl NullExecutor {
-    /// One who begins everything and ends nothing.
+    /// Creates an executor that starts every attempt and ends none.
     pub fn new_idle() -> NullExecutor {
         NullExecutor { never: true, ..NullExecutor::default() }
     }
 
-    /// One whose steps all give this.
+    /// Creates an executor whose steps all have this output.
     pub fn with_output(output: Value) -> NullExecutor {
         NullExecutor { output: Arc::new(output), ..NullExecutor::default() }
     }

@@ -1,4 +1,4 @@
-//! Plans whose shape is all there is to them.
+//! Synthetic plans of a given shape.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,16 +14,16 @@ use skein_core::{
     plan::{Plan, check_workflow},
 };
 
-/// Steps one after the other.
+/// Returns a chain of steps.
 pub fn chain_plan(length: usize) -> Plan {
     let after = |i: usize| if i == 0 { Vec::new() } else { vec![format!("s{}", i - 1)] };
     bind_plan((0..length).map(|i| command_step(&format!("s{i}"), after(i))).collect(), None)
 }
 
-/// The tool of the steps of [`functions`].
+/// The tool of the steps of [`function_plan`].
 pub(super) const TOOL: &str = "json.merge";
 
-/// Steps one after the other, each of which a function of Skein does: two small objects are put together.
+/// Returns a chain of steps, each of which merges two small objects with a builtin function.
 pub fn function_plan(length: usize) -> Plan {
     let values =
         Expr::literal(json!([{"a": 1, "b": "two"}, {"b": "three"}])).expect("values are an expression");
@@ -39,12 +39,12 @@ pub fn function_plan(length: usize) -> Plan {
     bind_plan((0..length).map(step).collect(), None)
 }
 
-/// What each of them gives.
+/// Returns the output of each of these steps.
 pub(super) fn merged_output() -> Value {
     json!({"value": {"a": 1, "b": "three"}})
 }
 
-/// A step, so many beside each other after it, and one after all of them.
+/// Returns a step, `width` parallel steps after it, and one step after all of them.
 pub fn fan_out_plan(width: usize) -> Plan {
     let mut steps = vec![command_step("first", Vec::new())];
     let names: Vec<String> = (0..width).map(|i| format!("s{i}")).collect();
@@ -53,12 +53,12 @@ pub fn fan_out_plan(width: usize) -> Plan {
     bind_plan(steps, None)
 }
 
-/// Steps that wait for nothing, so many of them at once.
+/// Returns independent steps, of which `at_once` run in parallel.
 pub fn parallel_plan(count: usize, at_once: u32) -> Plan {
     bind_plan((0..count).map(|i| command_step(&format!("s{i}"), Vec::new())).collect(), Some(at_once))
 }
 
-/// Two steps for each of so many items, four items at once.
+/// Returns two steps for each of `count` items, four items in parallel.
 pub fn items_plan(count: usize) -> Plan {
     let over = Expr::literal(vec![7; count]).expect("numbers are an expression");
     let inner = StepScope::new(
@@ -70,7 +70,7 @@ pub fn items_plan(count: usize) -> Plan {
     bind_plan(vec![Step::new(step_id("all"), StepKindSpec::Each(Box::new(each)))], None)
 }
 
-/// Steps beside each other, each done again and again because its check is never content.
+/// Returns parallel steps, each of which is repeated because its check never passes.
 pub fn checked_plan(count: usize) -> Plan {
     let again = |n: usize| {
         let mut step = command_step(&format!("s{n}"), Vec::new());
@@ -90,10 +90,10 @@ pub fn checked_plan(count: usize) -> Plan {
     bind_plan((0..count).map(again).collect(), None)
 }
 
-/// A step, and a gate after it that nobody opens.
+/// Returns a step, followed by a gate that nobody opens.
 pub fn gated_plan() -> Plan {
     let gate = GateSpec {
-        message: Expr::literal("May it go on?").expect("a text is an expression"),
+        message: Expr::literal("Continue?").expect("a text is an expression"),
         shows: Vec::new(),
         approvers: Vec::new(),
         quorum: 1,

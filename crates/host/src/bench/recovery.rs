@@ -1,4 +1,4 @@
-//! Runs that are left unfinished, and going on with them.
+//! Unfinished runs, and their recovery.
 
 use std::{
     path::Path,
@@ -15,14 +15,14 @@ use crate::{
     store::{RunSelection, SqliteStore, Store},
 };
 
-/// Runs that this process has and does not go on with.
+/// Runs that this process owns and does not continue.
 #[derive(Debug)]
 pub struct UnfinishedRuns {
     _host: Host,
 }
 
-/// Begins so many runs of a plan and brings them as far as they come by themselves. Whoever then kills this process
-/// leaves them unfinished. With `idle`, no step of them ends.
+/// Starts `count` runs of a plan and lets them advance as far as they can. If this process is then killed, they are
+/// left unfinished. With `idle`, no step of them ends.
 pub fn leave_unfinished(
     state: &Path,
     plan: &Plan,
@@ -48,7 +48,7 @@ pub fn leave_unfinished(
     Ok(UnfinishedRuns { _host: host })
 }
 
-/// How long it takes to go on with all that was left, to its end, where nobody has anything to do.
+/// Times the resume of all interrupted runs to their ends. Their steps do no work.
 pub fn time_resume(state: &Path) -> Result<(usize, Duration), BenchError> {
     let began = Instant::now();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(state)?);

@@ -1,4 +1,4 @@
-//! Runs of a plan, on a real journal.
+//! Timed runs of a plan on a real journal.
 
 use std::{
     collections::BTreeMap,
@@ -30,13 +30,14 @@ use crate::{
     store::{SqliteStore, Store},
 };
 
-/// How long so many runs of a plan take together, whose steps nobody does.
+/// Times `count` concurrent runs of a plan whose steps do no work.
 pub fn time_runs(state: &Path, plan: &Plan, count: usize) -> Result<Duration, BenchError> {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(state)?);
     time_host(store, Box::<NullExecutor>::default(), WORKERS, plan, count, state)
 }
 
-/// How long so many runs of [`super::functions`] take together: done by functions of Skein, or by nobody, who gives the same.
+/// Times `count` concurrent runs of [`super::of_functions`], executed by builtin functions or by an executor that only
+/// returns the same output.
 pub fn time_functions(state: &Path, plan: &Plan, count: usize, done: bool) -> Result<Duration, BenchError> {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(state)?);
     let hands: Box<dyn Executor> = match done {
@@ -46,7 +47,7 @@ pub fn time_functions(state: &Path, plan: &Plan, count: usize, done: bool) -> Re
     time_host(store, hands, WORKERS, plan, count, state)
 }
 
-/// How long one run takes whose steps are programs, so many at once.
+/// Times one run whose steps are programs, `at_once` in parallel.
 pub fn time_programs(state: &Path, plan: &Plan, at_once: u32) -> Result<Duration, BenchError> {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(state)?);
     let hands = Box::new(ProcessExecutor::new(state, Secrets::default(), None)?);
@@ -69,10 +70,10 @@ fn time_host(
     Ok(began.elapsed())
 }
 
-/// A run has ended, or why it did not end well.
+/// The end of a run, or the reason why it did not succeed.
 pub(super) type BenchRunResult = Result<(), String>;
 
-/// A host, and how its runs end.
+/// Starts a host, and returns it with a channel of the ends of its runs.
 pub(super) fn start_host(
     store: Arc<dyn Store>,
     hands: Box<dyn Executor>,
@@ -90,7 +91,7 @@ pub(super) fn start_host(
                 None => return,
             },
             HostEvent::Closed { .. } | HostEvent::Retries { .. } => return,
-            HostEvent::NoSpace { .. } => Err("there is no space left".to_owned()),
+            HostEvent::NoSpace { .. } => Err("the disk is full".to_owned()),
             HostEvent::Left { run } | HostEvent::Lost { run } => Err(format!("run {run} was lost")),
             HostEvent::SetAside { why, .. } | HostEvent::Broken { why } => Err(why.to_owned()),
         };
@@ -99,7 +100,7 @@ pub(super) fn start_host(
     (Host::new(store, hands, WorkerCapacity { workers }, watcher), ended)
 }
 
-/// Until so many runs have ended well.
+/// Waits until `count` runs have succeeded.
 pub(super) fn await_all(ended: &Receiver<BenchRunResult>, count: usize) -> Result<(), BenchError> {
     for _ in 0..count {
         let end = ended.recv().unwrap_or_else(|_| Err("the host has stopped".to_owned()));
@@ -108,7 +109,7 @@ pub(super) fn await_all(ended: &Receiver<BenchRunResult>, count: usize) -> Resul
     Ok(())
 }
 
-/// A tool that is a function of Skein, with the schemas that such a tool has.
+/// Returns a tool that is a builtin function, with the schemas of such a tool.
 fn merge_tool() -> ToolSettings {
     let object = || Schema::new(json!({"type": "object"}));
     ToolSettings {
@@ -120,7 +121,7 @@ fn merge_tool() -> ToolSettings {
     }
 }
 
-/// The run of this number. Its workspace is where the state folder is.
+/// Returns the run of this number. Its workspace is the parent of the state folder.
 pub fn build_run(number: usize, plan: &Plan, state: &Path) -> RunLaunch {
     let workspace = state.parent().unwrap_or(state);
     let run = RunId::new(format!("bench-{number}")).expect("letters and digits are a name");

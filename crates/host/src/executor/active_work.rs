@@ -1,4 +1,4 @@
-//! What is at work for runs now, and how it is stopped: before it has a process, while it has one, and where it has none.
+//! Work in progress for runs, and the way to stop it: before its process starts, during it, or when it has no process.
 
 use std::sync::Arc;
 
@@ -9,24 +9,25 @@ use crate::{
     process::{MarkedWork, ProcessHandle},
 };
 
-/// What is being done, and for which run.
+/// The key of a piece of work: its run, and its attempt or hook.
 pub type WorkKey = (RunId, MarkedWork);
 
 /// An attempt or a hook that has begun.
 pub enum ActiveWork {
-    /// Its program has not been started; whether it is still to be.
+    /// Its program has not been started. If `stopped`, it must not be started any more.
     Ahead { stopped: bool },
     Working {
         handle: ProcessHandle,
-        /// How it is to end, if someone asked for that: what is started after it for the same is not to go on either.
+        /// The requested way to end it. Programs that are started later for the same work end in the same way.
         ending: Option<fn(&ProcessHandle)>,
     },
-    /// It is done in this process.
+    /// It is executed inside the host process.
     Called(Arc<CancelToken>),
 }
 
 impl ActiveWork {
-    /// From now on it is stopped by this. It may have been called off before.
+    /// Attaches the process through which it is stopped from now on. Ends that process at once if a stop was requested
+    /// before.
     pub fn attach_process(&mut self, handle: ProcessHandle) {
         let ending = match self {
             ActiveWork::Ahead { stopped: true } => Some(ProcessHandle::stop as fn(&ProcessHandle)),

@@ -1,6 +1,6 @@
-//! What an agent is told beside its own instructions and its task: the skills that it may use, and the context pack.
+//! The text that an agent gets beside its own instructions and its task: its skills and the context pack.
 //!
-//! Owns the order of these and what is said in the log of what was left out. Never keeps a step from starting.
+//! Owns the order of these parts and the log notes about omitted ones. Never keeps a step from starting.
 
 use skein_core::{
     engine::AttemptRole,
@@ -13,25 +13,25 @@ use crate::{
     memory::{ContextModule, MemoryEntry, PackRequest, ProjectMemory, build_pack},
 };
 
-/// What a step asks to be told.
+/// The skills, context modules and memory that a step requests for its agent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AgentContextRequest {
     pub stage: String,
     pub modules: Vec<String>,
     pub memory: Option<ir::MemorySelection>,
-    /// References to skills and other things that it may use.
+    /// References to skills and other tools that it may use.
     pub tools: Vec<String>,
 }
 
 #[derive(Debug, Default)]
 pub struct AgentContext {
     pub text: Option<String>,
-    /// What was left out, a line each.
+    /// The omitted parts, one line each.
     pub notes: Vec<String>,
 }
 
 impl AgentContextRequest {
-    /// What the workflow says for all, and the step for itself. Only those who do the work are told.
+    /// Combines the workflow's context with the step's own. Only the main attempt of an agent gets one.
     pub fn from_step(
         workflow: &Workflow,
         step: &Step,
@@ -48,7 +48,7 @@ impl AgentContextRequest {
         modules.extend(own.modules);
         let mut seen = std::collections::BTreeSet::new();
         modules.retain(|module| seen.insert(module.clone()));
-        // What is done for each item of a stage is the stage's.
+        // The steps created for each item of a stage carry the label of the stage.
         let stage = step.labels.get("stage").and_then(|stage| stage.as_str());
         AgentContextRequest {
             stage: stage.unwrap_or(step.id.as_str()).to_owned(),
@@ -59,7 +59,7 @@ impl AgentContextRequest {
     }
 }
 
-/// Puts together what is told with a job.
+/// Builds the context text for an attempt.
 pub(super) fn build_agent_context(shared: &ExecutorContext, job: &AttemptSpec) -> AgentContext {
     let (wanted, around) = (&job.wanted, &job.about.surroundings);
     let mut notes = Vec::new();
@@ -69,10 +69,13 @@ pub(super) fn build_agent_context(shared: &ExecutorContext, job: &AttemptSpec) -
             (Some(skill), _) => parts.push(skill.render_instructions(tool)),
             (None, Some(_)) if job.uses_coding_agent() => {}
             (None, Some(_)) => {
-                notes.push(format!("`{tool}` is given to coding agents alone, and this is none"));
+                notes
+                    .push(format!("`{tool}` is available only to coding agents, and this worker is not one"));
             }
             (None, None) => {
-                notes.push(format!("`{tool}` is not here, so the agent is not told how to use it"));
+                notes.push(format!(
+                    "`{tool}` is not configured here, so the agent gets no instructions for it"
+                ));
             }
         }
     }
@@ -88,7 +91,7 @@ pub(super) fn build_agent_context(shared: &ExecutorContext, job: &AttemptSpec) -
     AgentContext { text: (!parts.is_empty()).then(|| parts.join("\n\n")), notes }
 }
 
-/// Everything that is remembered here. What cannot be read is not, and is named.
+/// Loads all entries of the project memory. Unreadable entries are skipped and named in `notes`.
 fn load_memories(shared: &ExecutorContext, notes: &mut Vec<String>) -> Vec<MemoryEntry> {
     match ProjectMemory::open(shared.state.path()).and_then(|memories| memories.load_all()) {
         Ok((all, unread)) => {
@@ -96,7 +99,7 @@ fn load_memories(shared: &ExecutorContext, notes: &mut Vec<String>) -> Vec<Memor
             all
         }
         Err(error) => {
-            notes.push(format!("what is remembered cannot be read: {error}"));
+            notes.push(format!("the project memory cannot be read: {error}"));
             Vec::new()
         }
     }

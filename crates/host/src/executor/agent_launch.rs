@@ -1,7 +1,7 @@
-//! A coding agent for an attempt: found, configured, listened to while it works, and judged when it ends.
+//! The coding agent of an attempt: finds and configures it, reads its stream, and judges its end.
 //!
-//! Owns what an attempt and an agent have to do with each other: which session it goes on with, what it may do and spend,
-//! and what its end means for the attempt. What is different from agent to agent is in [`crate::agent`].
+//! Owns the link between an attempt and its agent: the session to resume, permissions and budgets, and the meaning of
+//! the agent's end for the attempt. Everything that differs between agents is in [`crate::agent`].
 
 use std::{
     ffi::OsString,
@@ -48,7 +48,7 @@ use crate::{
     workspace::{RootFolder, RunDir},
 };
 
-/// An agent that works on an attempt.
+/// A coding agent that works on an attempt.
 #[derive(Debug)]
 pub struct AgentLaunch {
     adapter: &'static dyn AgentAdapter,
@@ -56,18 +56,18 @@ pub struct AgentLaunch {
     home: AgentHome,
     login: LoginLink,
     account: AgentAccount,
-    /// The state folder, which others look into.
+    /// The state folder, which is shared with other hosts.
     state: RootFolder,
 }
 
-/// What the host lends to agents, which nobody may read in what they print.
+/// The credentials that the host passes to agents. They are redacted from all output.
 pub fn host_credentials() -> Vec<SecretValue> {
     let names = agent::ALL.iter().flat_map(|adapter| adapter.credential_variables());
     let names = names.filter(|name| !name.ends_with("_URL"));
     names.filter_map(|name| SecretValue::new(&std::env::var(name).ok()?).ok()).collect()
 }
 
-/// Finds the agent of an attempt and fits the task to it. None: another kind of worker does it.
+/// Finds the coding agent of an attempt and adapts the task to it. Returns `None` if another kind of worker does it.
 pub fn prepare_agent_launch(
     shared: &Arc<ExecutorContext>,
     job: &AttemptSpec,
@@ -77,12 +77,12 @@ pub fn prepare_agent_launch(
 ) -> Result<Option<AgentLaunch>, AttemptEnd> {
     let Some(agent) = job.agent() else { return Ok(None) };
     let Some(word) = agent.worker.as_deref() else { return Ok(None) };
-    let adapter = agent::find_adapter(word)
-        .ok_or_else(|| non_retryable(format!("no agent here is called `{word}`")))?;
+    let adapter =
+        agent::find_adapter(word).ok_or_else(|| non_retryable(format!("unknown coding agent `{word}`")))?;
     if let Some(path) = adapter.find_overriding_config(around.folder) {
         return Err(non_retryable(format!(
-            "{word} obeys {} in the repository that it works on, and runs what it finds there; take it away, or let \
-             another agent do this",
+            "{word} loads {} from the repository it works on and runs the commands in it; remove that file, or use \
+             another agent",
             path.display()
         )));
     }
@@ -107,7 +107,7 @@ pub fn prepare_agent_launch(
     let sandbox = shared.sandbox_enforcement() != Some(SandboxEnforcement::WritesOnly);
     let hiring = AgentTaskBuilder { job, agent, adapter, program, home: &home, around, sandbox };
     let before = SessionCarryover::load(job, run, adapter, &home);
-    // A name for a session that nobody else has.
+    // A session id that no other session has.
     let fresh = format_uuid_v4(random::random_bytes());
     hiring.fit_task(task, &before, &fresh, given)?;
     if let Some(sandbox) = &mut task.sandbox {
@@ -125,14 +125,14 @@ pub fn prepare_agent_launch(
     Ok(Some(AgentLaunch { adapter, ear, home, login, account, state: shared.state.clone() }))
 }
 
-/// The account that a coding agent works with here. None: it is a program of the project's own.
+/// The account that a coding agent uses here. `None` for an agent that is a program of the project.
 pub fn find_account(job: &AttemptSpec, agent: &AgentSettings) -> Option<AgentAccount> {
     let (adapter, usual) = (agent::find_adapter(agent.worker.as_deref()?)?, AgentProgram::default());
     let program = job.about.programs.get(adapter.agent_name()).unwrap_or(&usual);
     Some(AgentAccount::from_variables(adapter.agent_name(), &agent_variables(adapter, program)))
 }
 
-/// A home of its own, or the person's.
+/// Opens the agent's own home folder, or the user's home if the agent inherits the user's configuration.
 fn open_home(
     job: &AttemptSpec,
     run: &RunDir,
@@ -145,10 +145,10 @@ fn open_home(
     }
     let place = run.agent_home(job.attempt.at, adapter.agent_name()).map_err(non_retryable)?;
     AgentHome::open(place.path(), login)
-        .map_err(|error| non_retryable(format!("its home cannot be made: {error}")))
+        .map_err(|error| non_retryable(format!("cannot create the agent's home folder: {error}")))
 }
 
-/// An agent that is found, and not yet at work.
+/// Builds the task of an agent that was found but not started.
 struct AgentTaskBuilder<'a> {
     job: &'a AttemptSpec,
     agent: &'a AgentSettings,
@@ -156,12 +156,12 @@ struct AgentTaskBuilder<'a> {
     program: &'a AgentProgram,
     home: &'a AgentHome,
     around: PromptContext<'a>,
-    /// Whether it can have a sandbox of its own.
+    /// True if the agent can use a sandbox of its own.
     sandbox: bool,
 }
 
 impl AgentTaskBuilder<'_> {
-    /// Makes the task one that this agent can be given. A new session would have the name that is `fresh`.
+    /// Adapts the task to this agent. A new session gets the id `fresh`.
     fn fit_task(
         &self,
         task: &mut ProcessSpec,
@@ -172,11 +172,11 @@ impl AgentTaskBuilder<'_> {
         let may = agent_permissions(self.job, self.around, self.sandbox);
         if !may.network && !self.adapter.blocks_network(&may) {
             let word = self.adapter.agent_name();
-            return Err(non_retryable(format!("nothing keeps the commands of {word} from the network")));
+            return Err(non_retryable(format!("network access of the commands of {word} cannot be blocked")));
         }
         if let Some((name, _)) = self.job.tool_servers().first().filter(|_| !may.network) {
             return Err(non_retryable(format!(
-                "nothing keeps the server `{name}` of its agent from the network"
+                "network access of the agent's tool server `{name}` cannot be blocked"
             )));
         }
         let schema = self.job.outputs.document().filter(|schema| schema["type"] == "object");
@@ -203,17 +203,17 @@ impl AgentTaskBuilder<'_> {
             prompt::build_prompt(self.job, self.agent, PromptContext { goes_on, answers, ..self.around });
         task.stdin = prompt.into_bytes().into();
         task.arguments = call.arguments;
-        // What the project says comes last, and so wins.
+        // The project's variables come last, so they take precedence.
         task.environment.extend(call.environment.into_iter().chain(given));
         task.program = find_agent_program(self.adapter, self.program, task).into();
-        // Until its servers are there, it may say nothing.
+        // The agent may print nothing until its tool servers are ready.
         let servers = self.job.tool_servers().iter().map(|(_, server)| server.start_timeout().0).max();
         task.start = task.start.or(Some(Millis(limits::AGENT_START + servers.unwrap_or_default())));
         task.idle = task.idle.or(Some(Millis(limits::AGENT_IDLE)));
         Ok(())
     }
 
-    /// Who listens to it. What is known of its session is on disk before it starts.
+    /// Opens the reader of the agent's stream. The session id is on disk before the agent starts.
     fn open_stream(
         &self,
         shared: &Arc<ExecutorContext>,
@@ -247,7 +247,7 @@ impl AgentTaskBuilder<'_> {
 
     fn model(&self) -> Option<&str> {
         let WorkerSpec::Agent { model, .. } = &self.job.worker else { return None };
-        // The step's own model is its own agent's.
+        // The step's own model applies only to its own agent, not to a substitute.
         let own = model.as_deref().filter(|_| self.job.relay.current_substitute().is_none());
         let usual =
             || self.job.usual_model.as_deref().filter(|_| takes_default_model(self.adapter.agent_name()));
@@ -258,12 +258,12 @@ impl AgentTaskBuilder<'_> {
 fn write_config_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     path.parent().map_or(Ok(()), fs::create_dir_all)?;
     fs::write(path, bytes)?;
-    // A script is there to be run.
+    // Scripts must be executable.
     let mode = if bytes.starts_with(b"#!") { 0o700 } else { 0o600 };
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// What the agent is given beside what every worker has: an account that the host lends, and what the project says.
+/// The agent's additional variables: credentials that the host passes, and variables that the project sets.
 fn agent_variables(adapter: &dyn AgentAdapter, program: &AgentProgram) -> Vec<(OsString, OsString)> {
     let lent = adapter.credential_variables().iter().filter(|name| !program.env.contains_key(**name));
     let lent = lent.filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
@@ -292,7 +292,7 @@ fn agent_permissions(job: &AttemptSpec, around: PromptContext<'_>, sandbox: bool
     }
 }
 
-/// The program itself. One that is not found is looked for again when it is started, which says why.
+/// Resolves the path of the program. An unresolved name is looked up again at start, which reports the error.
 fn find_agent_program(adapter: &dyn AgentAdapter, program: &AgentProgram, task: &ProcessSpec) -> OsString {
     let name = OsString::from(program.program.as_deref().unwrap_or(adapter.program()));
     let path = task.environment.iter().rev().find(|(name, _)| name == "PATH");
@@ -303,7 +303,7 @@ fn find_agent_program(adapter: &dyn AgentAdapter, program: &AgentProgram, task: 
     }
 }
 
-/// Asks for the end of the attempt's program, once it has one.
+/// Returns a callback that stops the attempt's program, once it has one.
 fn stop_callback(shared: &Arc<ExecutorContext>, job: &AttemptSpec) -> Box<dyn Fn() + Send> {
     let (shared, key) = (Arc::downgrade(shared), (job.run.clone(), MarkedWork::Attempt(job.attempt)));
     Box::new(move || {
@@ -313,10 +313,10 @@ fn stop_callback(shared: &Arc<ExecutorContext>, job: &AttemptSpec) -> Box<dyn Fn
     })
 }
 
-/// Both its streams are listened to.
+/// Attaches the agent's stream to both stdout and stderr.
 fn attach_stream(shared: &ExecutorContext, task: &mut ProcessSpec, ear: &AgentStream) {
     let (ear, redactor) = (ear.clone(), shared.redactor.new_stream());
-    // The first filter that is made is that of standard output.
+    // The first filter that is created is the one for stdout.
     let first = AtomicBool::new(true);
     task.filter = Some(Arc::new(move || match first.swap(false, Ordering::SeqCst) {
         true => ear.output_filter(redactor.new_stream()),
@@ -324,9 +324,9 @@ fn attach_stream(shared: &ExecutorContext, task: &mut ProcessSpec, ear: &AgentSt
     }));
 }
 
-/// Nothing can be had from its account before then.
+/// The end of an attempt whose account is rate-limited until then.
 fn blocked_by_quota(until: Timestamp) -> AttemptEnd {
-    let message = "its account has reached its limit".to_owned();
+    let message = "the agent's account has reached its limit".to_owned();
     AttemptEnd::Blocked { reason: HoldReason::Quota, until: Some(until), message }
 }
 
@@ -335,16 +335,16 @@ impl AgentLaunch {
         self.ear.cost()
     }
 
-    /// What the agent gave, or what its end means. None: what it means for any program.
+    /// Returns the agent's answer, or the end that it caused. `Err(None)` means that the rules for any program apply.
     pub fn judge(&self, ended: &ProcessReport, job: &AttemptSpec) -> Result<AgentAnswer, Option<AttemptEnd>> {
-        // A login that cannot be put back is still in the home, and put back the next time.
+        // If the login cannot be restored now, it stays in the home and is restored the next time.
         let _ = self.home.restore_login(&self.login);
         let told = match (self.ear.halt_reason(), &ended.how) {
             (Some(AgentHalt::Budget(left)), _) => return Err(Some(self.end_over_budget(&left))),
             (Some(AgentHalt::Failed(failure)), _) => Err(failure),
             (None, ProcessOutcome::Exited(status)) => self.ear.final_result(*status, &ended.tail),
             (None, how) => {
-                // It hung, and not because of what was said in its session.
+                // The agent hung. The content of its session is not the cause, so the session can be resumed.
                 self.ear.close(
                     matches!(
                         how,
@@ -374,7 +374,7 @@ impl AgentLaunch {
         }
     }
 
-    /// A budget is spent: a person is asked, or the step fails.
+    /// Ends the attempt because a budget is exceeded: holds the step for a person, or fails it.
     fn end_over_budget(&self, left: &RemainingBudget) -> AttemptEnd {
         self.ear.close(left.pause, false);
         let message = format!("{} budget is spent", left.whose);
@@ -392,7 +392,7 @@ impl AgentLaunch {
     fn end_after_failure(&self, failure: AgentFailure, job: &AttemptSpec) -> AttemptEnd {
         self.ear.close(failure.goes_on, failure.lost);
         if failure.lost {
-            // Without its session, it is the same as an attempt that was cut off.
+            // The session is lost, so the attempt counts as interrupted.
             return AttemptEnd::Interrupted;
         }
         let until = match failure.class {
@@ -407,8 +407,8 @@ impl AgentLaunch {
         }
     }
 
-    /// Everyone with the same account is told until when it is limited. One that does not wait for that may still be tried
-    /// again when it ends soon.
+    /// Records the limit for everyone who uses the same account. If the step does not wait for quotas, the attempt is
+    /// still retried after the limit if that is soon.
     fn record_limit(&self, until: Option<Timestamp>, job: &AttemptSpec) -> Option<Timestamp> {
         let now = Clock::new().now();
         let waits = job.waits || job.relay.has_alternatives();

@@ -1,4 +1,4 @@
-//! What an attempt takes of others and gives to them, as files of its workspace.
+//! The artifacts that an attempt takes from other steps and gives to them, as files of its workspace.
 
 use skein_core::{engine::AttemptEnd, ir::ErrorClass};
 
@@ -11,7 +11,7 @@ use crate::workspace::{
     ArtifactError, ArtifactLimits, ContextFolder, RootFolder, RunDir, find_step, root::FileIdentity,
 };
 
-/// The folders that are no part of what an attempt gives.
+/// The folders that are never part of an attempt's artifacts.
 pub(super) fn excluded_folders(
     shared: &ExecutorContext,
     context: Option<&ContextFolder>,
@@ -20,7 +20,7 @@ pub(super) fn excluded_folders(
     own.map(RootFolder::identity).collect::<Result<_, _>>().map_err(file_failure)
 }
 
-/// Keeps what an attempt gives. Why it cannot be had, where it cannot.
+/// Keeps the artifacts of an attempt, or returns the end that explains the failure.
 pub(super) fn keep_artifacts(
     shared: &ExecutorContext,
     run: &RunDir,
@@ -44,7 +44,7 @@ pub(super) fn keep_artifacts_excluding(
     run.keep_artifacts(job.attempt, from, &job.gives, without, limits).map(drop).map_err(artifact_failure)
 }
 
-/// Puts the artifacts of others into the workspace. What to say about them in the log.
+/// Copies the artifacts of other steps into the workspace. Returns notes for the log.
 pub(super) fn import_artifacts(
     run: &RunDir,
     folder: &RootFolder,
@@ -73,7 +73,7 @@ pub(super) fn import_artifacts(
     Ok(notes)
 }
 
-/// Space may come back; nothing else that is wrong with files mends itself.
+/// Only a full disk is worth a retry; other file errors do not resolve themselves.
 pub(super) fn artifact_failure(error: ArtifactError) -> AttemptEnd {
     match error.is_no_space() {
         true => failed_attempt(ErrorClass::Transient, error.to_string()),

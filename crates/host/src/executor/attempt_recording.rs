@@ -1,6 +1,6 @@
-//! Recording an attempt: what it was asked, and what came of it, before that is told to the run.
+//! Records an attempt: its request and its result, before the result is reported to the run.
 //!
-//! Owns when a workspace is looked at, and that each change in it is recorded once: by the attempt that ends first after it.
+//! Owns the time of workspace scans. Each change is recorded once: by the attempt that ends first after it.
 
 use std::path::{Path, PathBuf};
 
@@ -21,10 +21,10 @@ use crate::{
     workspace::{AttemptDir, RootFolder, RunDir},
 };
 
-/// The list of how the files of a workspace looked is smaller.
+/// The maximum size of the file with the signatures of a workspace's files.
 const SIGNS: u64 = 64 * 1024 * 1024;
 
-/// The places of the machine that no recording names.
+/// The paths of this machine, which are replaced by placeholders in a recording.
 pub(super) fn machine_places(shared: &ExecutorContext, job: &AttemptSpec) -> PathPlaceholders {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let about = &job.about;
@@ -37,7 +37,7 @@ pub(super) fn machine_places(shared: &ExecutorContext, job: &AttemptSpec) -> Pat
     PathPlaceholders::new(&named, job.run.as_str())
 }
 
-/// Which attempt of its recording a job is.
+/// The key of an attempt in its recording.
 pub(super) fn recording_key(job: &AttemptSpec, run: &RunDir) -> Result<RecordingKey, String> {
     let n = attempt_ordinal(run, job.attempt, job.mode).map_err(|error| error.to_string())?;
     Ok(RecordingKey {
@@ -51,23 +51,23 @@ pub(super) fn recording_key(job: &AttemptSpec, run: &RunDir) -> Result<Recording
     })
 }
 
-/// A request as it is recorded: without secrets and places.
+/// The request in its recorded form: without secrets and machine paths.
 pub(super) fn recorded_request(shared: &ExecutorContext, job: &AttemptSpec, key: &RecordingKey) -> Value {
     let request = machine_places(shared, job)
         .hide_in_value(&shared.redactor.redact_value(&recorded_request::build_request(job, key)));
     with_request_hash(request)
 }
 
-/// Where an attempt works.
+/// The folders of an attempt that is recorded.
 pub(super) struct RecordingContext<'a> {
     pub run: &'a RunDir,
     pub files: &'a AttemptDir,
-    /// None: it came to nothing before it had one.
+    /// `None` if the attempt failed before it had a workspace.
     pub folder: Option<&'a RootFolder>,
     pub mark: &'a ProcessMark,
 }
 
-/// Looks at the workspace before anything is done in it, if nobody has yet.
+/// Scans the workspace before the first attempt that works in it.
 pub(super) fn begin_recording(
     shared: &ExecutorContext,
     job: &AttemptSpec,
@@ -94,7 +94,7 @@ fn write_signs(kept: &RootFolder, name: &str, signs: &FileSignatures) -> Result<
         .map_err(|error| error.to_string())
 }
 
-/// What is in a workspace and is none of what its steps change: Skein writes it.
+/// The paths in a workspace that Skein writes itself, so they are not changes of a step.
 pub(super) fn excluded_paths(shared: &ExecutorContext, job: &AttemptSpec, tape: &Path) -> Vec<PathBuf> {
     let context = job.context.as_ref().map(|context| job.about.workspace.join(context));
     [shared.state.path().to_owned(), tape.to_owned()].into_iter().chain(context).collect()
@@ -114,7 +114,7 @@ fn build_scan<'a>(
     WorkspaceScan { folder, without, known: git.known_files(), also }
 }
 
-/// Records how an attempt ended. What cannot be recorded is marked, and told when the run is over.
+/// Records the end of an attempt. If that fails, the marker says so, and it is reported when the run ends.
 pub(super) fn record_end(
     shared: &ExecutorContext,
     job: &AttemptSpec,
@@ -122,7 +122,7 @@ pub(super) fn record_end(
     report: &AttemptReport,
 ) {
     let Some(path) = &job.about.record else { return };
-    // Nothing was asked of anyone.
+    // No worker was started in these cases.
     if matches!(report.end, AttemptEnd::Blocked { reason: HoldReason::Secret, .. } | AttemptEnd::Interrupted)
     {
         return;
@@ -131,7 +131,7 @@ pub(super) fn record_end(
         Ok(marker) => marker,
         Err(problem) => RecordingMarker { place: job.path.clone(), problem: Some(problem) },
     };
-    // Without it the recording is not whole, which replaying it tells.
+    // Without its marker the recording is incomplete, which a replay reports.
     let _ = marker.write(around.files.root());
 }
 
@@ -158,7 +158,7 @@ fn write_recording(
         Ok(apart) => (apart, None),
         Err(problem) => (Vec::new(), Some(problem)),
     };
-    // The names of files are for the worker to choose, too.
+    // Workers choose file names too, so the names are redacted.
     for (change, _) in changes.iter_mut().chain(&mut apart) {
         change.path = shared.redactor.redact_str(&change.path);
     }
@@ -205,7 +205,7 @@ fn find_changes(
     Ok((scan.collect_changes(&before, &now)?, now))
 }
 
-/// What an agent that writes nothing in its workspace gave.
+/// The files that a read-only agent wrote in its attempt folder.
 fn read_apart_files(job: &AttemptSpec, files: &AttemptDir) -> Result<RecordedFiles, String> {
     if !job.writes_in_attempt_folder() || job.gives.is_empty() {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! One attempt as those who do it need it: taken out of the run when it starts, because the run goes on meanwhile.
+//! The description of one attempt, copied out of the run when it starts, because the run continues meanwhile.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub struct AttemptSpec {
     /// The path of the step.
     pub path: String,
     pub worker: WorkerSpec,
-    /// The model of an agent for which nobody names one, as the format says.
+    /// The format's default model, for an agent without a model of its own.
     pub usual_model: Option<String>,
     pub given: Arc<AttemptInput>,
     pub mode: AttemptMode,
@@ -52,61 +52,61 @@ pub struct AttemptSpec {
     pub idle: Option<Millis>,
     pub start: Option<Millis>,
     pub isolation: IsolationSpec,
-    /// What must be so when it is done.
+    /// The evidence that the attempt must provide.
     pub evidence: Vec<Evidence>,
-    /// What was looked at of that after the attempt before it, if it is made because of that.
+    /// The evidence that did not hold in the previous attempt, if this one retries it.
     pub proofs: Vec<EvidenceResult>,
     pub keeping: WorkspacePolicy,
-    /// Whether it must be known who worked in which workspace.
+    /// True if the use of workspaces by attempts is tracked.
     pub watched: bool,
-    /// What it is given of others' artifacts.
+    /// The artifacts of other steps that it takes.
     pub takes: Vec<InputArtifact>,
     pub gives: Vec<OutputArtifact>,
-    /// What others could not merge, and it is to settle.
+    /// The merge conflicts of other steps that it must resolve.
     pub conflicts: Vec<MergeConflict>,
-    /// What the steps before it hand to it.
+    /// The results of earlier steps that are handed to it.
     pub handed: Vec<StepHandoff>,
-    /// What it asks to be told besides.
+    /// The further context that it requests.
     pub wanted: AgentContextRequest,
-    /// What its work came to, for whoever sums it up.
+    /// The result of the work, for the attempt that summarizes it.
     pub result: Option<Arc<Value>>,
-    /// What work that does not get nearer to its end is told.
+    /// The additional prompt for work that does not converge.
     pub overlay: Option<String>,
     /// The instructions that the source adds at this stage.
     pub stage_instructions: Option<String>,
-    /// What its output must look like.
+    /// The schema of its output.
     pub outputs: Schema,
-    /// What budgets leave to it.
+    /// The remaining budgets that apply to it.
     pub left: Vec<RemainingBudget>,
-    /// Whether it waits when its account has reached a limit.
+    /// True if it waits when its account has reached a limit.
     pub waits: bool,
     /// A person released its quota hold, so it starts although the account's limit is known.
     pub released: bool,
     /// The error of the attempt before it, if this one retries that.
     pub failed: Option<String>,
-    /// The check because of which this iteration is made.
+    /// The check that caused this iteration.
     pub last_check: Option<CheckRecord>,
     /// The commands that are tests, if the step names some.
     pub tests: Option<Vec<Vec<String>>>,
-    /// What a check is guarded by.
+    /// The convergence guard of a check.
     pub guard: Option<ConvergenceGuard>,
-    /// Where a checker writes what it decided.
+    /// The file where a checker writes its decision.
     pub decision_file: Option<String>,
     /// The folder in which steps of the run hand files to one another.
     pub context: Option<String>,
-    /// The run as it was, where something of it is needed.
+    /// The state of the run at the start, if something needs it.
     pub snapshot: Option<Box<RunStateSnapshot>>,
     /// The variables that the workflow declares.
     pub env: Arc<Value>,
-    /// Which try at the whole run it is of, and which of the instances with its path.
+    /// The number of the run's try, and the ordinal among the instances with the same path.
     pub whole: u32,
     pub round: u32,
-    /// Which of several agents does it.
+    /// The choice among several agents.
     pub relay: AgentFallback,
     pub about: Arc<RunSettings>,
 }
 
-/// A run as it was at some moment.
+/// The state of a run at one moment.
 #[derive(Debug)]
 pub struct RunStateSnapshot {
     pub plan: Plan,
@@ -207,7 +207,7 @@ impl AttemptSpec {
 }
 
 impl AttemptSpec {
-    /// The agent that does it, where an agent does.
+    /// The agent that does it, if an agent does.
     pub fn agent(&self) -> Option<&AgentSettings> {
         match &self.worker {
             WorkerSpec::Agent { .. } if self.relay.current_substitute().is_some() => {
@@ -220,12 +220,12 @@ impl AttemptSpec {
         }
     }
 
-    /// Whether a coding agent does it that is not a program of the project's own.
+    /// True if a coding agent does it, as opposed to an agent that is a program of the project.
     pub fn uses_coding_agent(&self) -> bool {
         self.agent().is_some_and(|agent| agent.worker.is_some())
     }
 
-    /// What its worker may do: what the step says, or else what the agent is for. None: it may read and edit.
+    /// The worker's capabilities: the step's, or else the agent's. Empty means that it may read and edit.
     pub fn capabilities(&self) -> &[WorkerCapability] {
         match &self.worker {
             WorkerSpec::Agent { capabilities, .. } | WorkerSpec::Script { capabilities, .. }
@@ -237,27 +237,27 @@ impl AttemptSpec {
         }
     }
 
-    /// Whether it may write nothing but what it is given to write.
+    /// True if it may write only its own files.
     pub fn is_read_only(&self) -> bool {
         let capabilities = self.capabilities();
         let chosen = matches!(self.worker, WorkerSpec::Agent { .. } | WorkerSpec::Script { .. });
-        // Who names none may read and edit. Whoever runs commands or tests leaves files by it.
+        // Without capabilities it may read and edit. A worker that runs commands or tests leaves files behind.
         chosen && !capabilities.is_empty() && capabilities.iter().all(|c| *c == WorkerCapability::Read)
     }
 
-    /// Whether its own files are in a folder of ours: coding agents make new files to change one, which nobody can in a
-    /// workspace that is only read.
+    /// True if its own files are in the attempt folder. Coding agents replace a file by creating a new one, which is
+    /// impossible in a read-only workspace.
     pub fn writes_in_attempt_folder(&self) -> bool {
         self.uses_coding_agent() && self.is_read_only()
     }
 
-    /// The files that it is to write, whatever it may do else.
+    /// The files that it must write, whatever its capabilities are.
     pub fn own_files(&self) -> impl Iterator<Item = &str> {
         let decision = self.decision_file.iter().filter(|_| self.attempt.role == AttemptRole::Check);
         decision.map(String::as_str).chain(self.gives.iter().map(|gives| gives.path.as_str()))
     }
 
-    /// The servers of tools that its agent is given. A program of the project's own takes none.
+    /// The tool servers of its agent. An agent that is a program of the project gets none.
     pub fn tool_servers(&self) -> Vec<(&str, &ToolServer)> {
         let named = self.wanted.tools.iter().filter(|_| self.uses_coding_agent());
         let named = named.filter_map(|tool| tool.strip_prefix(ToolServer::SORT));
@@ -265,25 +265,25 @@ impl AttemptSpec {
         found.map(|(name, server)| (name.as_str(), server)).collect()
     }
 
-    /// The tool that does it, where a tool does.
+    /// The tool that does it, if a tool does.
     pub fn tool(&self) -> Option<&ToolSettings> {
         self.about.tools.get(&ToolSettings::settings_key(&self.worker)?)
     }
 
-    /// The call by which it is done, where no program does it alone.
+    /// The remote or builtin call that does it, if no program does it alone.
     pub(super) fn remote_call<'a>(&'a self, shared: &'a ExecutorContext) -> Option<RemoteCall<'a>> {
         let tool = self.tool().filter(|tool| tool.is_remote_or_builtin())?;
         Some(RemoteCall { shared, job: self, tool })
     }
 }
 
-/// What is checked, summed up or undone is never tried in a workspace that is put back.
+/// Checks, summaries and undos never run in a restored workspace.
 fn workspace_policy(step: &Step, main: bool) -> WorkspacePolicy {
     let keeping = WorkspacePolicy::from_step(step);
     WorkspacePolicy { restores: keeping.restores && main, ..keeping }
 }
 
-/// What the budgets leave out of which an attempt is paid, of those that stop what spends them.
+/// The remaining budgets that pay for an attempt, without those that only warn.
 fn remaining_budgets(plan: &Plan, state: &RunState, attempt: AttemptId) -> Vec<RemainingBudget> {
     let purses = find_budgets(plan, state, attempt.at);
     let counted = purses.into_iter().filter(|purse| purse.budget.mode != BudgetMode::Warn);
@@ -296,14 +296,14 @@ fn remaining_budgets(plan: &Plan, state: &RunState, attempt: AttemptId) -> Vec<R
     left.collect()
 }
 
-/// Returns true if the last hold of a step was for a quota, and a person released it, not its time.
+/// True if the last hold of a step was for a quota and a person released it before its time was over.
 fn is_quota_released(state: &RunState, at: StepAt) -> bool {
     let last = state.openings.iter().rev().find(|opening| opening.at == at);
     let decided = last.filter(|last| last.kind == WaitpointKind::Hold(HoldReason::Quota));
     decided.and_then(|last| last.decided.as_ref()).is_some_and(|(by, _)| by != TIME)
 }
 
-/// Which of the instances with the same path an attempt is of: a composite that is tried again has new ones.
+/// The ordinal among the instances with the same path. A composite that is retried has new instances.
 fn instance_round(state: &RunState, names: &StepPaths, attempt: AttemptId) -> u32 {
     let InstanceIx(ix) = attempt.at.0;
     let path = names.instance_path(attempt.at.0);
@@ -312,7 +312,7 @@ fn instance_round(state: &RunState, names: &StepPaths, attempt: AttemptId) -> u3
     u32::try_from(same.count()).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-/// Why the attempt before this one failed, if it is made because of that.
+/// The error of the previous attempt, if this one retries it.
 fn previous_error(state: &RunState, attempt: AttemptId, mode: AttemptMode) -> Option<String> {
     let more = state
         .visit_state(attempt.at)
@@ -320,7 +320,7 @@ fn previous_error(state: &RunState, attempt: AttemptId, mode: AttemptMode) -> Op
     more.error.as_ref().map(|error| error.message.clone())
 }
 
-/// What was not proven of the attempt before this one.
+/// The evidence that did not hold in the previous attempt.
 fn unproven_evidence(state: &RunState, attempt: AttemptId, mode: AttemptMode) -> Vec<EvidenceResult> {
     let more = state
         .visit_state(attempt.at)
@@ -329,29 +329,29 @@ fn unproven_evidence(state: &RunState, attempt: AttemptId, mode: AttemptMode) ->
     proofs.filter(|proof| !proof.holds).cloned().collect()
 }
 
-/// What the format says is the model where nobody names one.
+/// The format's default model for a step.
 fn default_model(step: &Step) -> Option<&str> {
     step.labels.get("default_model")?.as_str()
 }
 
-/// Whether a coding agent has models of the usual name. Others would not know it.
+/// True if a coding agent knows the default model's name. Others do not.
 pub(super) fn takes_default_model(word: &str) -> bool {
     word == "CLAUDE_CODE"
 }
 
-/// The model of a step's agent for which nobody names one.
+/// The default model of a step's agent.
 pub fn default_agent_model<'a>(step: &'a Step, word: &str) -> Option<&'a str> {
     default_model(step).filter(|_| takes_default_model(word))
 }
 
-/// What the source says are tests of a step.
+/// The test commands that the source declares for a step.
 pub fn test_commands(step: &Step) -> Option<Vec<Vec<String>>> {
     serde_json::from_value(step.skein_extension("test_commands")?.clone()).ok()
 }
 
-/// Who does this part of a step's work.
+/// The worker for one role of a step, with its work spec.
 pub(crate) fn worker_for_role(step: &Step, role: AttemptRole) -> Result<(&WorkerSpec, &WorkSpec), String> {
-    let missing = || format!("`{}` has nobody to do its {}", step.id, role.as_str());
+    let missing = || format!("`{}` has no worker for its {}", step.id, role.as_str());
     if role == AttemptRole::Undo {
         let undo = step.undo.as_ref().ok_or_else(missing)?;
         return Ok((&undo.work.worker, &undo.work));

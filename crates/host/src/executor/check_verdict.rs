@@ -1,28 +1,28 @@
-//! What a checker said: its decision file, a line of its output, or its exit status.
+//! The verdict of a checker: from its decision file, a line of its output, or its exit status.
 //!
-//! Owns the forms in which a decision may be written. Refuses to guess: what is in none of them is undecided.
+//! Owns the accepted forms of a decision. Does not guess: any other form is undecided.
 
 use serde_json::Value;
 use skein_core::engine::{AttemptEnd, CheckFinding, CheckOutput};
 
-/// Reasons and fingerprints beyond these are dropped.
+/// The maximum number of reasons or fingerprints; further ones are dropped.
 const ITEMS: usize = 200;
 const ITEM_CHARACTERS: usize = 240;
-/// A line of output that is longer is no decision.
+/// The maximum length of a line that can be a JSON decision.
 const LINE_BYTES: usize = 10_000;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckVerdict {
-    /// None: nothing that can be read.
+    /// `None` if no decision could be read.
     pub finding: Option<CheckFinding>,
     pub reasons: Vec<String>,
     pub fingerprints: Vec<String>,
-    /// The end of its output, where that says more than its reasons.
+    /// The end of its output, if it says more than its reasons.
     pub output: Option<CheckOutput>,
 }
 
 impl CheckVerdict {
-    /// A decision in words, or none, with the end of the text that holds the words.
+    /// A decision in words, or none, with the end of the text that holds them.
     fn from_words(finding: Option<CheckFinding>, text: &str) -> CheckVerdict {
         let output = CheckOutput::new(None, text);
         CheckVerdict {
@@ -35,13 +35,13 @@ impl CheckVerdict {
     pub fn into_end(self) -> AttemptEnd {
         let CheckVerdict { finding, reasons, fingerprints, output } = self;
         let finding = finding.unwrap_or(CheckFinding::Undecided);
-        // Nobody goes on with work that is complete.
+        // Work that is complete is not continued, so its output is not needed.
         let output = output.filter(|_| finding != CheckFinding::Complete);
         AttemptEnd::Checked { finding, reasons, fingerprints, output }
     }
 }
 
-/// What an agent decided: the file first, then the end of what it said.
+/// Reads the decision of an agent: from the file first, then from the end of its output.
 pub fn read_agent_verdict(file: Option<&str>, said: &str, check: &str) -> CheckVerdict {
     if let Some(text) = file {
         return parse_decision_file(text, check);
@@ -54,8 +54,8 @@ pub fn read_agent_verdict(file: Option<&str>, said: &str, check: &str) -> CheckV
     json.unwrap_or_else(|| CheckVerdict::from_words(find_marker(said), said))
 }
 
-/// Reads the decision of a script: 0 complete, 1 incomplete, anything else is no decision. The file adds reasons, and its
-/// output goes with it.
+/// Reads the decision of a script: 0 is complete, 1 is incomplete, anything else is no decision. The file adds reasons;
+/// the output is kept with them.
 pub fn read_script_verdict(
     status: i32,
     file: Option<&str>,
@@ -74,13 +74,13 @@ pub fn read_script_verdict(
 
 fn parse_decision_file(text: &str, check: &str) -> CheckVerdict {
     match serde_json::from_str::<Value>(text.trim()) {
-        // JSON that is no decision for this check is not searched for words.
+        // JSON that is not a decision for this check is not searched for words.
         Ok(Value::Object(_)) => parse_json_decision(text, check).unwrap_or_default(),
         _ => CheckVerdict::from_words(find_marker(text), text),
     }
 }
 
-/// A decision as a JSON object. One for another check is none.
+/// Parses a decision as a JSON object. A decision for another check is ignored.
 fn parse_json_decision(text: &str, check: &str) -> Option<CheckVerdict> {
     let value: Value = serde_json::from_str(text.trim()).ok()?;
     let id = value.get("check_id").or_else(|| value.get("checkId"));
@@ -99,7 +99,7 @@ fn parse_json_decision(text: &str, check: &str) -> Option<CheckVerdict> {
     Some(CheckVerdict { finding: Some(finding), reasons, fingerprints, output: None })
 }
 
-/// Text or a list of texts: trimmed, cut, each once and in order.
+/// Reads a text or a list of texts: trimmed, truncated, without duplicates and in order.
 fn parse_texts(value: &Value) -> Vec<String> {
     let texts: Vec<&str> = match value {
         Value::String(text) => vec![text],
@@ -117,7 +117,7 @@ fn parse_texts(value: &Value) -> Vec<String> {
     items
 }
 
-/// A line that begins with a word of decision, looked for from the end.
+/// Finds the last line that begins with a decision word.
 fn find_marker(text: &str) -> Option<CheckFinding> {
     text.lines().rev().find_map(|line| {
         let line = line.trim().to_ascii_uppercase();

@@ -1,7 +1,7 @@
-//! Guards of a completion check: which files may be changed, and how many.
+//! Guards of a completion check: the files that may be changed, and their maximum number.
 //!
-//! Owns what makes work incomplete although its check is content. Refuses to know how the changed files are found
-//! ([`super::git`]).
+//! Owns the reasons that make work incomplete although its check passed. Does not know the way in which changed files
+//! are found ([`super::git`]).
 
 use std::path::Path;
 
@@ -14,23 +14,23 @@ use skein_core::{
 
 use crate::workspace::PathPattern;
 
-/// As many files outside as are named.
+/// The maximum number of outside files that become fingerprints.
 const NAMED: usize = 25;
-/// So many of them are named in words.
+/// The maximum number of outside files that are named in the reason.
 const NAMED_IN_REASON: usize = 5;
-/// Never counted: what steps hand to one another, the loop's own files, and git's.
+/// Never counted: the files that steps hand to one another, the loop's own files, and git's.
 const IGNORED: [&str; 3] = ["context/**", ".roboppi-loop/**", ".git/**"];
 
-/// What a check is guarded by.
+/// The convergence limits that guard a check.
 #[derive(Debug)]
 pub struct ConvergenceGuard {
     pub convergence: ConvergencePolicy,
-    /// What is not counted, beside what is written.
+    /// Ignored patterns, beside the state folder.
     ignored: Vec<String>,
 }
 
 impl ConvergenceGuard {
-    /// The guard of a check with these limits. None where it has no limits. Files of the context folder do not count.
+    /// The guard of a check, or `None` if it has no limits. Files of the context folder do not count.
     pub fn for_convergence(
         plan: &Plan,
         convergence: &ConvergencePolicy,
@@ -46,7 +46,7 @@ impl ConvergenceGuard {
         Some(ConvergenceGuard { convergence: convergence.clone(), ignored })
     }
 
-    /// What the files that were changed make of a finding.
+    /// Turns a finding into `Incomplete` if the changed files violate the limits.
     pub fn judge(&self, end: AttemptEnd, changed: &[String], state: Option<&Path>) -> AttemptEnd {
         let AttemptEnd::Checked { finding, reasons, fingerprints, output } = end else { return end };
         let (mut why, mut marks) = self.find_violations(changed, state);
@@ -57,12 +57,12 @@ impl ConvergenceGuard {
         marks.extend(fingerprints);
         why.truncate(limits::CHECK_NOTES);
         marks.truncate(limits::CHECK_NOTES);
-        // A person is still asked where the work cannot go on.
+        // A blocked check still asks a person.
         let finding = if finding == CheckFinding::Blocked { finding } else { CheckFinding::Incomplete };
         AttemptEnd::Checked { finding, reasons: why, fingerprints: marks, output }
     }
 
-    /// Reasons and fingerprints of what is not as it may be.
+    /// The reasons and fingerprints of all violations.
     fn find_violations(&self, changed: &[String], state: Option<&Path>) -> (Vec<String>, Vec<String>) {
         let read = |texts: &[String]| texts.iter().map(|text| PathPattern::new(text)).collect::<Vec<_>>();
         let mut ignored = read(&self.ignored);
@@ -91,7 +91,7 @@ impl ConvergenceGuard {
     }
 }
 
-/// Whether a folder is one within the workspace, and not all of it.
+/// True if a folder is inside the workspace, and not the whole workspace.
 fn is_subfolder(folder: &str) -> bool {
     !folder.trim_matches(['.', '/']).is_empty()
 }
@@ -100,7 +100,7 @@ fn file_fingerprint(path: &str) -> String {
     format!("scope:file:{path}").chars().take(limits::CHECK_NOTE_CHARS).collect()
 }
 
-/// Where the artifacts of others are put into the workspace, in all steps.
+/// The paths where artifacts of other steps are placed in the workspace, in all steps.
 fn imported_artifact_paths(plan: &Plan) -> Vec<String> {
     let mut names = Vec::new();
     for step in plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps) {

@@ -1,5 +1,5 @@
-//! What a worker's environment holds: the few variables that programs need, what the project passes on, what the
-//! workflow declares, the step's own secrets, and what Skein tells it. Nothing else of ours.
+//! The environment of a worker: the variables that programs need, those that the project passes on, those that the
+//! workflow declares, the step's own secrets, and Skein's own. Nothing else of the host's environment.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -20,17 +20,17 @@ use crate::{
     workspace::{AttemptDir, RunDir},
 };
 
-/// The variables of the host that every program of a run is given: without these hardly anything runs.
+/// The host variables that every program of a run gets: without these hardly any program runs.
 pub const NEEDED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "LC_ALL"];
 
-/// Returns true for variables of the host's environment that every worker gets.
+/// True for host variables that every worker gets.
 pub fn is_always_passed(name: &str) -> bool {
     NEEDED.contains(&name)
 }
 
 pub type WorkerEnvironment = Vec<(OsString, OsString)>;
 
-/// The host's few.
+/// The needed variables of the host.
 pub fn host_variables() -> WorkerEnvironment {
     let mut environment: WorkerEnvironment =
         NEEDED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect();
@@ -40,20 +40,22 @@ pub fn host_variables() -> WorkerEnvironment {
     environment
 }
 
-/// A search path without what is relative: that would be the workspace, whose programs nobody is to run by chance.
+/// A search path without relative entries. They would refer to the workspace, whose programs must not be run by
+/// accident.
 fn absolute_search_path(path: &OsStr) -> OsString {
     let parts: Vec<_> = std::env::split_paths(path).filter(|part| part.is_absolute()).collect();
     std::env::join_paths(parts).unwrap_or_default()
 }
 
-/// What everything that a run starts is given: the host's few, and what the workflow declares.
+/// The base environment of every program of a run: the host's variables, those that are passed on, and those of the
+/// workflow.
 pub fn base_environment(about: &RunSettings, declared: &Value) -> WorkerEnvironment {
     let mut environment = host_variables();
     for name in about.pass_env.iter().map(String::as_str) {
         environment.extend(std::env::var_os(name).map(|value| (name.into(), value)));
     }
     if let Value::Object(declared) = declared {
-        // A run that was begun by an older program may still declare others.
+        // A run that was started by an older version may still declare reserved ones.
         let allowed =
             declared.iter().filter(|(name, _)| reserved_variables::reservation_reason(name).is_none());
         environment.extend(allowed.map(|(name, value)| (name.into(), to_plain_text(value).into())));
@@ -61,7 +63,7 @@ pub fn base_environment(about: &RunSettings, declared: &Value) -> WorkerEnvironm
     environment
 }
 
-/// The secrets of a step, of its tool, and of the servers that its agent is given.
+/// The secrets of a step, of its tool, and of its agent's tool servers.
 fn secret_names(job: &AttemptSpec) -> Vec<String> {
     let of_tool = job.tool().into_iter().flat_map(|tool| &tool.secrets);
     let servers = job.tool_servers();
@@ -73,7 +75,7 @@ fn secret_names(job: &AttemptSpec) -> Vec<String> {
     own
 }
 
-/// Writes those secrets to files that are to be handed out so. Gives the variables that say where they are.
+/// Writes the secrets that are delivered as files. Returns the variables with their paths.
 pub fn write_secret_files(
     job: &AttemptSpec,
     run: &RunDir,

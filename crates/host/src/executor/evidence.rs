@@ -1,7 +1,7 @@
-//! Evidence: whether what a step must have come to is so, looked at when its worker says that it is done.
+//! Evidence: checks the required results of a step after its worker reports success.
 //!
-//! Owns how each piece is looked at, and what is remembered from before the step for that: nobody writes the schema that
-//! their own work is judged by. Refuses to decide what a missing piece means: that is the engine's.
+//! Owns the check of each piece, and the baseline from before the step: no worker may write the schema that judges its
+//! own work. Does not know the consequence of a missing piece: the engine decides that.
 
 use std::{
     collections::BTreeMap,
@@ -36,24 +36,24 @@ use crate::{
     },
 };
 
-/// What a command that proves something is not told: it gives nothing back.
+/// Variables that an evidence command does not get, because it returns no output.
 const OF_WORKER: [&str; 3] = ["SKEIN_OUTPUT", "SKEIN_ERROR", "SKEIN_INPUTS"];
 
-/// What is remembered from before a step.
+/// The baseline that is taken before a step.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EvidenceBaseline {
-    /// By the name of the file. Why not, where there was none.
+    /// By file name. The error, if the schema could not be read.
     schemas: BTreeMap<String, Result<Value, String>>,
     files: FileSurvey,
 }
 
-/// Where the proving is done.
+/// The environment in which evidence is checked.
 pub(super) struct EvidenceContext {
-    /// Where the step works, and where its own files are.
+    /// The folder where the step works, and the folder of its own files.
     folder: RootFolder,
     own_files: RootFolder,
-    /// What commands are given, and what they run behind.
+    /// The environment and the sandbox of evidence commands.
     environment: WorkerEnvironment,
     sandbox: Option<Sandbox>,
     files: AttemptDir,
@@ -62,7 +62,7 @@ pub(super) struct EvidenceContext {
 }
 
 impl EvidenceContext {
-    /// As the worker of a task works, before the task is fitted to an agent.
+    /// Takes them from the worker's task, before the task is adapted to an agent.
     pub fn from_task(
         task: &ProcessSpec,
         job: &AttemptSpec,
@@ -83,19 +83,19 @@ impl EvidenceContext {
     }
 }
 
-/// All that is needed to prove something once the worker has ended.
+/// The data to check the evidence after the worker has ended.
 pub(super) struct EvidenceCheck {
     evidence: Vec<Evidence>,
     before: EvidenceBaseline,
     ground: EvidenceContext,
-    /// The folders that are no part of what it does.
+    /// The folders that do not count as changes.
     without: Vec<FileIdentity>,
-    /// When its time is up.
+    /// The deadline of the attempt.
     due: Option<Instant>,
 }
 
 impl EvidenceCheck {
-    /// For an attempt that is about to begin. None: there is nothing to prove.
+    /// Prepares the check for an attempt that is about to begin. `None` if no evidence is required.
     pub fn prepare(
         job: &AttemptSpec,
         run: &RunDir,
@@ -111,7 +111,8 @@ impl EvidenceCheck {
         Ok(Some(EvidenceCheck { evidence, before, ground, without, due }))
     }
 
-    /// Looks at every piece. Commands come first: what they leave is looked at, too. None: it was stopped meanwhile.
+    /// Checks every piece. Commands run first, so that the files they leave are checked too. `None` if stopped
+    /// meanwhile.
     pub fn prove_all(
         &self,
         shared: &ExecutorContext,
@@ -142,7 +143,7 @@ impl EvidenceCheck {
         Some(proofs.into_values().collect())
     }
 
-    /// Whether a command ends well, and the end of what it printed.
+    /// Runs a command. Returns true if it exits with 0, and the end of its output. `None` if it was stopped.
     fn run_command(
         &self,
         shared: &ExecutorContext,
@@ -180,7 +181,7 @@ impl EvidenceCheck {
         }
     }
 
-    /// In the workspace, or where a worker leaves its files that cannot write there.
+    /// Opens a file in the workspace, or else in the folder where a read-only worker leaves its files.
     fn open_file(&self, path: &str) -> Result<FileOrFolder, FilePathError> {
         match self.ground.folder.open_existing(path) {
             Err(error) if error.is_missing() => self.ground.own_files.open_existing(path),
@@ -199,7 +200,7 @@ impl EvidenceCheck {
         let changed: Vec<String> =
             changed.into_iter().map(|(path, _)| path).filter(|path| pattern.matches(path)).collect();
         match changed.is_empty() {
-            true => (false, "nothing is".to_owned()),
+            true => (false, "no matching file has changed".to_owned()),
             false => (true, summarize_names(changed.into_iter())),
         }
     }
@@ -207,7 +208,7 @@ impl EvidenceCheck {
     fn check_schema(&self, path: &str, of: &str) -> Result<(), String> {
         let schema = match self.before.schemas.get(path) {
             Some(schema) => schema.clone()?,
-            None => return Err(format!("`{path}` was not there before the step")),
+            None => return Err(format!("`{path}` did not exist before the step")),
         };
         let root = match self.ground.folder.entry_kind(of) {
             Ok(None) => &self.ground.own_files,
@@ -219,7 +220,8 @@ impl EvidenceCheck {
 }
 
 impl EvidenceBaseline {
-    /// How it was before the first attempt at the step. Kept, so that every later one is compared with the same.
+    /// The baseline from before the first attempt of the step. It is kept, so that later attempts compare with the
+    /// same.
     fn load_or_take(
         job: &AttemptSpec,
         run: &RunDir,
@@ -257,7 +259,7 @@ fn read_json(root: &RootFolder, path: &str) -> Result<Value, String> {
     serde_json::from_slice(&bytes).map_err(|error| format!("`{path}` is not JSON: {error}"))
 }
 
-/// As much of a text as is kept, from its end.
+/// The end of a text, up to the length that is kept.
 fn keep_tail(text: &str) -> String {
     let text = text.trim();
     match text.char_indices().rev().nth(limits::FOUND_CHARS - 1) {

@@ -1,7 +1,7 @@
-//! What the attempts of a process share: where runs are kept, what was settled about them, and what is at work now.
+//! The context that all attempts of this process share: the state folder, run settings and work in progress.
 //!
-//! Owns that everything at work is known, can be called off, and is told once when it has ended. What one attempt does is
-//! its own.
+//! Owns the register of active work: each piece can be stopped, and its end is reported once. Does not know the content
+//! of an attempt.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,8 +41,8 @@ use crate::{
     },
 };
 
-/// What was settled about runs. Of many that are begun together it is often the same, and then it is read once, and the
-/// schemas of their tools are made ready once.
+/// The settings of runs. Runs that start together often have the same settings. These are then parsed once, and the
+/// schemas of their tools are compiled once.
 #[derive(Default)]
 pub(super) struct RunSettingsCache {
     pub(super) of: BTreeMap<RunId, Arc<RunSettings>>,
@@ -53,25 +53,25 @@ pub(super) struct ExecutorContext {
     pub(super) state: RootFolder,
     pub(super) mark: StateMark,
     pub(super) secrets: Secrets,
-    /// The program that starts workers in sandboxes. Without it there are none.
+    /// The program that starts workers in sandboxes. Without it there are no sandboxes.
     pub(super) launcher: Option<SandboxLauncher>,
     pub(super) redactor: Redactor,
     pub(super) lines: Option<OutputLineCallback>,
     pub(super) live: Mutex<BTreeMap<WorkKey, ActiveWork>>,
-    /// Held by who writes a context folder.
+    /// Held while a context folder is written.
     pub(super) telling: Mutex<()>,
     pub(super) contexts: Arc<ContextLocks>,
-    /// Runs whose folders are known to last.
+    /// Runs whose folders are synced to disk.
     pub(super) lasting: Mutex<BTreeSet<RunId>>,
-    /// What each run is known to have kept.
+    /// The sizes of each run's kept artifacts.
     pub(super) sizes: Mutex<BTreeMap<RunId, KeptSizes>>,
     pub(super) company: Arc<FolderOccupancy>,
     pub(super) trees: WorkspaceRegistry,
-    /// What was settled about each run that something was asked of, read once.
+    /// The settings of each run that has started something, parsed once.
     pub(super) abouts: Mutex<RunSettingsCache>,
-    /// Held by who looks at a workspace to record what was changed in it.
+    /// Held while a workspace is scanned for a recording.
     pub(super) taping: Mutex<()>,
-    /// Told when something of `live` is gone or called off.
+    /// Notified when an entry of `live` is removed or stopped.
     pub(super) left: Condvar,
 }
 
@@ -99,15 +99,15 @@ impl ExecutorContext {
         Ok(about)
     }
 
-    /// What was handed out as files is taken back, whoever left it.
+    /// Removes the secret files of runs, including those that an earlier host left.
     pub(super) fn remove_secrets(&self, runs: &[RunId]) {
         for run in runs.iter().filter_map(|run| RunDir::open(&self.state, run).ok()) {
-            // What cannot be removed goes with the run.
+            // Files that cannot be removed now are removed with the run.
             let _ = run.remove_all_secrets();
         }
     }
 
-    /// Takes secrets out of what attempts of runs left whose processes are gone.
+    /// Removes secrets from the files that attempts of dead processes left.
     pub(super) fn scrub_runs<'a>(&self, runs: impl Iterator<Item = &'a RunId>) {
         if !self.redactor.has_secrets() {
             return;
@@ -131,7 +131,7 @@ impl ExecutorContext {
         self.lasting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The folder of a run, synced the first time that it is asked for here.
+    /// The folder of a run, synced on first use in this process.
     pub(super) fn run_dir(&self, run: &RunId) -> Result<RunDir, FilePathError> {
         if self.synced_runs().contains(run) {
             return RunDir::create(&self.state, run);
@@ -141,12 +141,13 @@ impl ExecutorContext {
         Ok(folder)
     }
 
-    /// How much of a sandbox this machine enforces. None: nothing.
+    /// The degree of sandbox enforcement on this machine. `None` if there is none.
     pub(super) fn sandbox_enforcement(&self) -> Option<SandboxEnforcement> {
         self.launcher.as_ref()?.enforcement().as_ref().ok().copied()
     }
 
-    /// Writes the context folder of a run. What an earlier run left there goes first; one that goes on is not disturbed.
+    /// Writes the context folder of a run. The files of an earlier run are removed first; a run that is active is not
+    /// disturbed.
     pub(super) fn write_context_folder(
         &self,
         workspace: &RootFolder,
@@ -162,12 +163,12 @@ impl ExecutorContext {
         if let Some(holder) = holder {
             context.clear(&self.read_written_artifacts(&holder.id))?;
         }
-        // What people look into when a run is over is whole, whatever became of it meanwhile.
+        // The context folder of a finished run is written completely, because people read it.
         self.contexts.write_context(&context, story, is_others || story.state.end.is_some())?;
         Ok(context)
     }
 
-    /// The artifacts of the run that wrote a context folder; none if nothing of that run is kept here any more.
+    /// The artifacts of the run that wrote a context folder. Empty if that run is no longer kept here.
     fn read_written_artifacts(&self, run: &str) -> WrittenArtifacts {
         let kept = RunId::new(run).ok().and_then(|run| RunDir::open(&self.state, &run).ok());
         kept.and_then(|kept| WrittenArtifacts::read(&kept).ok()).unwrap_or_default()
@@ -183,7 +184,7 @@ impl ExecutorContext {
         Some(Box::new(move |line| lines(&run, attempt, line)))
     }
 
-    /// One attempt, from its beginning to its end.
+    /// Runs one attempt from start to end.
     pub(super) fn run_attempt(
         self: &Arc<ExecutorContext>,
         job: AttemptSpec,
@@ -206,7 +207,7 @@ impl ExecutorContext {
         }
     }
 
-    /// Runs the program, unless it was called off meanwhile.
+    /// Runs the program, unless it was stopped meanwhile.
     pub(super) fn run_prepared(
         &self,
         task: ProcessSpec,
@@ -225,7 +226,8 @@ impl ExecutorContext {
         self.finish_attempt(&key, report, finish);
     }
 
-    /// From now on it is stopped by this. It may have been called off before.
+    /// Attaches the process through which the work is stopped from now on. Stops it at once if that was requested
+    /// before.
     pub(super) fn attach_process(&self, key: &WorkKey, handle: ProcessHandle) {
         if let Some(live) = self.active_work().get_mut(key) {
             live.attach_process(handle);
@@ -236,13 +238,13 @@ impl ExecutorContext {
         matches!(self.active_work().get(key), Some(ActiveWork::Ahead { stopped: true }))
     }
 
-    /// Nothing of it is at work any more.
+    /// Removes work that has ended.
     pub(super) fn remove_work(&self, key: &WorkKey) {
         self.active_work().remove(key);
         self.left.notify_all();
     }
 
-    /// An attempt that came to nothing before it could use anything.
+    /// Finishes an attempt that ended before it could cost anything.
     pub(super) fn finish_without_cost(&self, key: &WorkKey, end: AttemptEnd, finish: AttemptReporter) {
         self.finish_attempt(key, AttemptReport::new(end, Cost::default()), finish);
     }
@@ -252,7 +254,7 @@ impl ExecutorContext {
         finish.report(self.redact_report(report));
     }
 
-    /// Asks for the end of something that has begun.
+    /// Requests the end of active work.
     pub(super) fn stop_work(&self, key: &WorkKey) {
         if let Some(live) = self.active_work().get_mut(key) {
             live.stop();
@@ -260,7 +262,7 @@ impl ExecutorContext {
         self.left.notify_all();
     }
 
-    /// Waits until something that has no program is called off. Whether it was.
+    /// Waits until work without a program is stopped. Returns true if it was.
     pub(super) fn wait_for_stop(&self, key: &WorkKey, within: Duration) -> bool {
         let goes_on = |live: &mut BTreeMap<WorkKey, ActiveWork>| {
             matches!(live.get(key), Some(ActiveWork::Ahead { stopped: false }))
@@ -273,7 +275,7 @@ impl ExecutorContext {
         self.taping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Secrets are taken out before anything is decided or kept.
+    /// Removes secrets from a report before it is used or stored.
     pub(super) fn redact_report(&self, report: AttemptReport) -> AttemptReport {
         let AttemptReport { end, cost, mut proofs, by } = report;
         for proof in &mut proofs {

@@ -1,8 +1,8 @@
-//! Several agents for one step: whose turn an attempt is, and when the next one takes over.
+//! Fallback agents of a step: chooses the agent of an attempt, and hands over to the next one.
 //!
-//! Owns the order, and a file in the folder of each attempt that says who had it and whether they gave it up. It is on disk
-//! before anyone works and before anything is told, so that after a crash it is known who is at work. Refuses to know how an
-//! agent is started: whoever has the turn is the agent of the job.
+//! Owns the order, and a file in each attempt's folder that says which agent had it and whether it gave up. The file is
+//! on disk before any agent works and before anything is reported, so that the agent is known after a crash. Does not
+//! know the way in which an agent is started: the chosen agent is the agent of the attempt spec.
 
 use serde::{Deserialize, Serialize};
 use skein_core::{
@@ -24,36 +24,36 @@ use crate::{
     workspace::{RootFolder, RunDir, root::FilePathError},
 };
 
-/// Its name in the folder of an attempt.
+/// The file name in the folder of an attempt.
 const NAME: &str = "relay.json";
 const BYTES: u64 = 64 * 1024;
 
-/// Who may do an attempt, one after another.
+/// The agents that may do an attempt, in order.
 #[derive(Debug, Default)]
 pub struct AgentFallback {
-    /// The names under which they are settled, the step's own agent first. Nobody: there is no other.
+    /// The keys of their settings, the step's own agent first. Empty if there is no other.
     order: Vec<String>,
     turn: usize,
-    /// Who has the turn, where that is not the step's own agent.
+    /// The agent whose turn it is, if it is not the step's own.
     instead: Option<AgentSettings>,
-    /// Who worked on it last, gave it up, and why.
+    /// The agent that worked on it last and gave it up, and the reason.
     before: Option<(String, String)>,
 }
 
-/// Who had an attempt.
+/// The agent of an attempt.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct FallbackRecord {
     agent: String,
-    /// They gave it up, and the next in the order has the turn.
+    /// It gave up, and it is the turn of the next agent.
     over: bool,
-    /// Whether they had begun.
+    /// True if it had begun.
     worked: bool,
     why: String,
 }
 
 impl FallbackRecord {
-    /// One that cannot be read says nothing.
+    /// A file that cannot be read counts as missing.
     fn read(folder: &RootFolder) -> Option<FallbackRecord> {
         serde_json::from_slice(&folder.read_file(NAME, BYTES).ok()?).ok()
     }
@@ -69,7 +69,7 @@ pub fn named_agents(step: &Step) -> Vec<String> {
     names.into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect()
 }
 
-/// Who an agent of that list is: a coding agent, or one that the project has a name for.
+/// Resolves an agent of that list: a coding agent, or an agent that the project configures.
 pub fn parse_agent_reference(text: &str) -> AgentReference<'_> {
     match agent::find_adapter(text) {
         Some(_) => AgentReference { name: None, program: Some(text) },
@@ -85,13 +85,13 @@ pub struct AgentReference<'a> {
 }
 
 impl AgentReference<'_> {
-    /// The name under which it is settled.
+    /// The key of its settings.
     pub fn settings_key(&self) -> String {
         AgentSettings::settings_key(self.name, self.program)
     }
 }
 
-/// Those of a list that come after the step's own agent, each once.
+/// The agents of a list that come after the step's own agent, without duplicates.
 pub fn fallback_agents<'a>(own: &str, names: &'a [String]) -> Vec<AgentReference<'a>> {
     let mut others: Vec<AgentReference<'a>> = Vec::new();
     for other in names.iter().map(|name| parse_agent_reference(name)) {
@@ -102,13 +102,13 @@ pub fn fallback_agents<'a>(own: &str, names: &'a [String]) -> Vec<AgentReference
     others
 }
 
-/// The name of an agent as people know it.
+/// The name of an agent that is shown to people.
 fn display_name(key: &str) -> &str {
     key.strip_prefix("any ").unwrap_or(key)
 }
 
 impl AgentFallback {
-    /// The step's own agent, and then who is named beside it. What an undo and a summary come to does not wait for others.
+    /// The step's own agent, then those named beside it. An undo and a summary have no fallback.
     pub fn from_step(step: &Step, worker: &WorkerSpec, role: AttemptRole) -> AgentFallback {
         let WorkerSpec::Agent { name, program, .. } = worker else { return AgentFallback::default() };
         let mut order = vec![AgentSettings::settings_key(name.as_deref(), program.as_deref())];
@@ -129,18 +129,18 @@ impl AgentFallback {
         self.order.get(self.turn + 1).map(|key| display_name(key))
     }
 
-    /// Who does it, where that is not the step's own agent.
+    /// The agent that does it, if it is not the step's own.
     pub fn current_substitute(&self) -> Option<&AgentSettings> {
         self.instead.as_ref()
     }
 
-    /// The same, by name.
+    /// The name of that agent.
     pub fn substitute_name(&self) -> Option<String> {
         self.instead.as_ref()?;
         self.order.get(self.turn).map(|key| display_name(key).to_owned())
     }
 
-    /// Who worked on it before, and why they gave it up.
+    /// The agent that worked on it before, and the reason why it gave up.
     pub fn previous_agent(&self) -> Option<(&str, &str)> {
         self.before.as_ref().map(|(who, why)| (who.as_str(), why.as_str()))
     }
@@ -154,7 +154,7 @@ impl AgentFallback {
     }
 }
 
-/// Finds out whose turn it is, by who had the attempts before this one.
+/// Determines whose turn it is, from the records of the previous attempts.
 pub fn choose_agent(job: &mut AttemptSpec, run: &RunDir, files: &RootFolder) -> Result<(), AttemptEnd> {
     if !job.relay.has_alternatives() {
         return Ok(());
@@ -165,7 +165,7 @@ pub fn choose_agent(job: &mut AttemptSpec, run: &RunDir, files: &RootFolder) -> 
     });
     let order = &job.relay.order;
     let at = |had: &FallbackRecord| order.iter().position(|key| *key == had.agent).unwrap_or(0);
-    // After the last of them the first has the turn again.
+    // After the last agent it is the first one's turn again.
     let turn = had.as_ref().map_or(0, |had| (at(had) + usize::from(had.over)) % order.len());
     let instead =
         (turn > 0).then(|| build_substitute(&job.about, order, turn)).transpose().map_err(non_retryable)?;
@@ -177,11 +177,11 @@ pub fn choose_agent(job: &mut AttemptSpec, run: &RunDir, files: &RootFolder) -> 
     Ok(())
 }
 
-/// Whoever takes over does what the step's own agent would: with its rights, and told what it is told, unless they have
-/// standing instructions of their own. Models are not taken over: they are another program's.
+/// Builds the settings of a substitute. It has the capabilities of the step's own agent, and its instructions unless
+/// the substitute has its own. Models are not inherited: they belong to another program.
 fn build_substitute(about: &RunSettings, order: &[String], turn: usize) -> Result<AgentSettings, String> {
     let find = |key: &String| {
-        about.agents.get(key).ok_or_else(|| format!("nobody here is the agent `{}`", display_name(key)))
+        about.agents.get(key).ok_or_else(|| format!("agent `{}` is not configured", display_name(key)))
     };
     let (own, other) = (find(&order[0])?, find(&order[turn])?);
     Ok(AgentSettings {
@@ -191,13 +191,13 @@ fn build_substitute(about: &RunSettings, order: &[String], turn: usize) -> Resul
     })
 }
 
-/// Whether another agent may do what this one failed at: its account is used up, or its service is down. A program that is
-/// not there, is not logged in or does not end well is something to look at, and nothing to go around.
+/// True if another agent may take over after this failure: the account is exhausted, or the service is down. A program
+/// that is missing, not logged in or failing needs a person's attention, so there is no fallback.
 fn allows_fallback(class: ErrorClass, code: Option<&str>) -> bool {
     matches!(class, ErrorClass::RateLimit | ErrorClass::Service) || code.is_some_and(agent::is_outage)
 }
 
-/// What an end means where others could take over.
+/// Replaces the end of an attempt with a handover if another agent can take over.
 pub fn apply_fallback(
     job: &AttemptSpec,
     files: &RootFolder,
@@ -213,33 +213,34 @@ pub fn apply_fallback(
     if let Some(end) = give_up_turn(job, files, &redactor.redact_str(&message), true) {
         return end;
     }
-    // Nobody is left. Who has something again first is waited for.
+    // No agent is left. The run waits for the account that is available first.
     let retry_at =
         if class == ErrorClass::RateLimit { earliest_retry(job, state, retry_at) } else { retry_at };
     AttemptEnd::Failed { class, code, message, retry_at }
 }
 
-/// Whoever has the turn gives it up. None: nobody comes after them, and the first is next.
+/// Gives up the turn of the present agent. `None` if no agent comes after it; the first one is next.
 pub fn give_up_turn(job: &AttemptSpec, files: &RootFolder, why: &str, worked: bool) -> Option<AttemptEnd> {
     let relay = &job.relay;
     let agent = relay.order.get(relay.turn)?;
     let had = FallbackRecord { agent: agent.clone(), over: true, worked, why: why.to_owned() };
     if let Err(error) = had.write(files) {
-        // It would be begun again by the same one.
+        // Without the record the same agent would start again.
         return Some(non_retryable(error));
     }
     let to = relay.next_agent()?.to_owned();
     Some(AttemptEnd::HandedOver { to, message: why.to_owned() })
 }
 
-/// What becomes of an attempt whose account is known to be used up: another takes over, or it waits. None: it is tried.
+/// Handles an account that is known to be exhausted: another agent takes over, or the attempt waits. `None`: it is
+/// tried.
 pub fn handle_account_limit(
     job: &AttemptSpec,
     state: &RootFolder,
     files: &RootFolder,
     until: Timestamp,
 ) -> Option<AttemptEnd> {
-    let message = "its account has reached its limit".to_owned();
+    let message = "the agent's account has reached its limit".to_owned();
     if (job.relay.has_next() || job.waits)
         && let Some(end) = give_up_turn(job, files, &message, false)
     {
@@ -249,7 +250,7 @@ pub fn handle_account_limit(
     job.waits.then_some(AttemptEnd::Blocked { reason: HoldReason::Quota, until, message })
 }
 
-/// When the first of those who may do it can be asked again, as far as that is known.
+/// The time when the first of the agents is available again, if known.
 fn earliest_retry(job: &AttemptSpec, state: &RootFolder, until: Option<Timestamp>) -> Option<Timestamp> {
     let (order, now) = (job.relay.order.iter(), Clock::new().now());
     let accounts = order.filter_map(|key| agent_launch::find_account(job, job.about.agents.get(key)?));

@@ -1,6 +1,6 @@
-//! Who works in which folder at the same time.
+//! Attempts that work in the same folder at the same time.
 //!
-//! Owns whether someone had a folder to themselves for as long as they worked there. Knows only who works for this
+//! Owns the answer to one question: was an attempt alone in its folder the whole time? Knows only the workers of this
 //! engine.
 
 use std::{
@@ -23,11 +23,11 @@ struct OccupancyState {
 struct FolderOccupant {
     number: u64,
     folder: PathBuf,
-    /// Whether someone else was in the same folder meanwhile.
+    /// True if another attempt was in the same folder meanwhile.
     met: bool,
 }
 
-/// From when someone begins to work in a folder until this is dropped.
+/// Marks a folder as occupied until it is dropped.
 #[derive(Debug)]
 pub(super) struct OccupancyGuard {
     company: Arc<FolderOccupancy>,

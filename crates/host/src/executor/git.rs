@@ -1,9 +1,9 @@
-//! Asking git, and which files of a workspace have changed.
+//! Runs git, and finds the changed files of a workspace.
 //!
-//! Owns that asking runs nothing of the workspace's: a repository can name programs for hooks, filters, differences and
-//! watching files, and whoever works there can write its configuration. [`GitRunner::ask`] is the one place where git is started: with
-//! settings in the place of those, without the person's configuration and environment, and by a file that no step can write. What
-//! the engine keeps by git itself is in a git folder of its own ([`super::tree`]).
+//! Owns the safety of git commands: they run no program of the workspace. A repository can name programs for hooks,
+//! filters, diffs and file monitoring, and a worker can write its configuration. [`GitRunner::run`] is the only place
+//! where git is started: with overriding settings, without the user's configuration and environment, and from a program
+//! file that no step can write. The engine's own snapshots are in a git folder of their own ([`super::worktree`]).
 
 use std::{
     collections::BTreeSet,
@@ -23,16 +23,16 @@ use crate::{
     workspace::{RootFolder, parse_git_config},
 };
 
-/// The file with settings of the person, where what git says is kept.
+/// The file with the user's settings, beside git's output.
 const PERSON: &str = "git-person.config";
-/// So much of what git says is read.
+/// The maximum number of bytes of git's output that are read.
 const SAID_BYTES: u64 = 48 * 1024 * 1024;
-/// Names of commits are shorter.
+/// The maximum length of a commit name.
 const REF_BYTES: usize = 255;
-/// More filters than this are not looked at, and then nothing is asked.
+/// The maximum number of filters in a repository. With more, no command is run.
 const FILTERS: usize = 100;
 
-/// Settings that stand above those of a repository and of the files that it includes.
+/// Settings that override those of a repository and of the files that it includes.
 const SAFE_SETTINGS: [&str; 16] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -52,32 +52,32 @@ const SAFE_SETTINGS: [&str; 16] = [
     "submodule.recurse=false",
 ];
 
-/// Asks git in one folder.
+/// Runs git in one folder.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GitRunner<'a> {
     pub folder: &'a Path,
-    /// Where what it says is kept.
+    /// The folder for its output.
     pub kept: &'a RootFolder,
     pub mark: &'a ProcessMark,
-    /// The longest that a question may take, where that is less than usual.
+    /// The time limit of a command, if it is shorter than the default.
     pub limit: Option<Millis>,
-    /// What asks, and is called off as a whole.
+    /// The token that cancels the calling work as a whole.
     pub call: Option<&'a Arc<CancelToken>>,
 }
 
-/// One question.
+/// One git command.
 pub(super) struct GitCommand<'a> {
-    /// What the files are called that hold what git says.
+    /// The base name of the files that hold its output.
     pub name: &'a str,
     pub arguments: Vec<OsString>,
     pub settings: WorkerEnvironment,
     pub stdin: Vec<u8>,
     pub limit: Millis,
-    /// What is taken out of what git says.
+    /// The filter that is applied to its output.
     pub filter: Option<OutputFilterFactory>,
-    /// So much of what it says is enough. None: all of it is needed.
+    /// The number of bytes of output that are enough. `None` if all output is needed.
     pub most: Option<u64>,
-    /// Whether the person's configuration is read. Only for questions about settings, by which nothing is run.
+    /// True to read the user's configuration. Only for queries of settings, which run no programs.
     pub reads_person: bool,
 }
 
@@ -96,33 +96,33 @@ impl<'a> GitCommand<'a> {
     }
 }
 
-/// What git said, and how it ended.
+/// The output and exit status of a git command.
 #[derive(Debug)]
 pub(super) struct GitOutput {
     pub status: i32,
     pub out: Vec<u8>,
-    /// How much it said that is not here.
+    /// The number of bytes that were not read.
     pub more: u64,
     pub tail: String,
 }
 
 impl GitOutput {
-    /// What it said, if it ended well.
+    /// The output, if git succeeded.
     pub fn into_stdout(self) -> Result<Vec<u8>, String> {
         match self.status {
             0 => Ok(self.out),
-            _ => Err(format!("git says: {}", self.tail.trim())),
+            _ => Err(format!("git failed: {}", self.tail.trim())),
         }
     }
 }
 
 impl<'a> GitRunner<'a> {
-    /// With as much time as is usual.
+    /// Creates a runner with the default time limit.
     pub fn new(folder: &'a Path, kept: &'a RootFolder, mark: &'a ProcessMark) -> GitRunner<'a> {
         GitRunner { folder, kept, mark, limit: None, call: None }
     }
 
-    /// What has changed since the last commit, file by file.
+    /// The changes since the last commit, file by file.
     pub fn status(&self) -> Result<Value, String> {
         let settings = self.filter_overrides()?;
         let arguments = ["status", "--porcelain=v1", "-z", "--no-renames", "--ignore-submodules=dirty"];
@@ -136,10 +136,13 @@ impl<'a> GitRunner<'a> {
         Ok(json!({"clean": files.is_empty(), "files": files}))
     }
 
-    /// The differences from a commit, as text.
+    /// The diff from a commit, as text.
     pub fn diff(&self, base: &str) -> Result<Value, String> {
         if !is_commit_name(base) {
-            return Err(format!("`{}` cannot name a commit", process::escape_for_terminal(base.as_bytes())));
+            return Err(format!(
+                "`{}` is not a valid commit name",
+                process::escape_for_terminal(base.as_bytes())
+            ));
         }
         let settings = self.filter_overrides()?;
         let arguments = [
@@ -150,19 +153,19 @@ impl<'a> GitRunner<'a> {
             "--no-ext-diff",
             "--no-textconv",
             "--submodule=short",
-            // Otherwise git starts another one in each submodule, without the settings of this one.
+            // Otherwise git starts another process in each submodule, without these settings.
             "--ignore-submodules=dirty",
         ];
         let arguments: Vec<&str> = arguments.into_iter().chain(["--end-of-options", base, "--"]).collect();
         let said =
             self.run(GitCommand { settings, ..GitCommand::new("git-diff", &arguments) })?.into_stdout()?;
         if said.len() > limits::VALUE_BYTES {
-            return Err(format!("the differences are more than {} bytes", limits::VALUE_BYTES));
+            return Err(format!("the diff is larger than {} bytes", limits::VALUE_BYTES));
         }
         Ok(json!({"diff": String::from_utf8_lossy(&said)}))
     }
 
-    /// The files that differ from what they are compared with, and those that git does not know yet.
+    /// The files that differ from the diff base, and the untracked files.
     pub fn changed_files(
         &self,
         workspace: &RootFolder,
@@ -193,19 +196,18 @@ impl<'a> GitRunner<'a> {
         Ok(files.into_iter().collect())
     }
 
-    /// The files that are worth keeping: those that git knows, and new ones that it is not told to ignore. None: it cannot
-    /// be asked here.
+    /// The files worth keeping: tracked files, and new files that are not ignored. `None` if git fails here.
     pub fn known_files(&self) -> Option<BTreeSet<String>> {
         let arguments = ["ls-files", "--cached", "--others", "--exclude-standard", "-z"];
         let said = self.run(GitCommand::new("git-known", &arguments)).ok()?.into_stdout().ok()?;
         Some(split_texts(&said).into_iter().collect())
     }
 
-    /// Settings that take the place of every filter that the repository names.
+    /// Settings that disable every filter of the repository.
     fn filter_overrides(&self) -> Result<WorkerEnvironment, String> {
         let arguments = ["config", "--name-only", "-z", "--get-regexp", r"^filter\."];
         let said = self.run(GitCommand::new("git-config", &arguments))?;
-        // 1: there is none.
+        // Status 1 means that there are none.
         let keys = if said.status == 1 { Vec::new() } else { split_texts(&said.into_stdout()?) };
         let drivers: BTreeSet<String> =
             keys.iter().filter_map(|key| key.rsplit_once('.').map(|(driver, _)| driver.to_owned())).collect();
@@ -225,7 +227,7 @@ impl<'a> GitRunner<'a> {
         Ok(settings)
     }
 
-    /// Asks, and waits for the answer.
+    /// Runs a command and waits for its end.
     pub fn run(&self, question: GitCommand<'_>) -> Result<GitOutput, String> {
         let (log, out) = (self.output_path(question.name, "log"), self.output_path(question.name, "out"));
         let program = trusted_programs::find_program("git")?;
@@ -251,11 +253,11 @@ impl<'a> GitRunner<'a> {
         };
         let stdout = ended.stdout.as_ref();
         if stdout.is_some_and(|stdout| stdout.problem.is_some() || (stdout.cut && question.most.is_none())) {
-            return Err("git said more than can be kept".to_owned());
+            return Err("git's output is too large to be stored".to_owned());
         }
         let (read, more) = self.read_stdout(question.name, question.most)?;
         if unfiltered {
-            // Names and contents of files are said as they are, also where a worker put a secret into them.
+            // The output holds names and contents of files unredacted, even if a worker put a secret into them.
             for file in [&out, &log] {
                 let _ = std::fs::remove_file(file);
             }
@@ -264,14 +266,14 @@ impl<'a> GitRunner<'a> {
         Ok(GitOutput { status, out, more, tail: ended.tail })
     }
 
-    /// The folder of the run, in which git keeps states of workspaces.
+    /// The folder of the run, where git keeps workspace snapshots.
     fn run_folder(&self) -> &Path {
         let run = self.mark.run.as_str();
         let is_run = |folder: &&Path| folder.file_name().is_some_and(|name| name == run);
         self.kept.path().ancestors().find(is_run).unwrap_or(self.kept.path())
     }
 
-    /// Only what git needs.
+    /// The minimal environment that git needs.
     fn git_environment(&self, program: &Path, reads_person: bool) -> Result<WorkerEnvironment, String> {
         let beside = program.parent().unwrap_or(Path::new("/usr/bin"));
         let path = std::env::join_paths([beside, Path::new("/usr/bin"), Path::new("/bin")]);
@@ -292,7 +294,7 @@ impl<'a> GitRunner<'a> {
             ("GIT_ATTR_NOSYSTEM", "1"),
             ("GIT_OPTIONAL_LOCKS", "0"),
             ("GIT_TERMINAL_PROMPT", "0"),
-            // What is missing is not fetched.
+            // Missing objects are not fetched.
             ("GIT_NO_LAZY_FETCH", "1"),
             ("GIT_ALLOW_PROTOCOL", "none"),
             ("LC_ALL", "C"),
@@ -301,8 +303,8 @@ impl<'a> GitRunner<'a> {
         Ok(environment)
     }
 
-    /// A file with what counts of the person's configuration: whose repositories are used, and what is ignored. Git runs
-    /// nothing by either.
+    /// Writes the relevant part of the user's configuration: trusted repositories and ignored files. Git runs no
+    /// programs because of either.
     fn write_user_config(&self) -> Result<OsString, String> {
         static TEXT: OnceLock<String> = OnceLock::new();
         let text = TEXT.get_or_init(read_user_config);
@@ -320,16 +322,16 @@ impl<'a> GitRunner<'a> {
         Ok(self.kept.path().join(PERSON).into())
     }
 
-    /// What git said: all of it, or the beginning and how much there is more.
+    /// Reads git's output: all of it, or the beginning and the number of remaining bytes.
     fn read_stdout(&self, name: &str, most: Option<u64>) -> Result<(Vec<u8>, u64), String> {
-        let unread = |error: &dyn std::fmt::Display| format!("what git said cannot be read: {error}");
+        let unread = |error: &dyn std::fmt::Display| format!("git's output cannot be read: {error}");
         let (file, mark) = match self.kept.open_file(format!("{name}.out")) {
             Ok(opened) => opened,
             Err(error) if error.is_missing() => return Ok((Vec::new(), 0)),
             Err(error) => return Err(unread(&error)),
         };
         if most.is_none() && mark.size > SAID_BYTES {
-            return Err("git said more than is read".to_owned());
+            return Err("git's output is too large to be read".to_owned());
         }
         let mut out = Vec::new();
         file.take(most.unwrap_or(SAID_BYTES)).read_to_end(&mut out).map_err(|error| unread(&error))?;
@@ -342,7 +344,7 @@ impl<'a> GitRunner<'a> {
     }
 }
 
-/// `safe.directory` and `core.excludesFile` of the person, as a configuration of their own.
+/// `safe.directory` and `core.excludesFile` of the user, as a configuration file of their own.
 fn read_user_config() -> String {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = absolute("HOME");
@@ -377,7 +379,7 @@ fn read_user_config() -> String {
     text
 }
 
-/// What is compared with: what the source says, what a file of the workspace says, or the last commit.
+/// The commit to compare with: from the source, from a file of the workspace, or the last commit.
 fn diff_base(workspace: &RootFolder, convergence: &ConvergencePolicy) -> Result<String, String> {
     let written = convergence.diff_base_ref.as_deref().map(str::trim).filter(|text| !text.is_empty());
     let base = match (written, convergence.diff_base_ref_file.as_deref()) {
@@ -395,12 +397,12 @@ fn diff_base(workspace: &RootFolder, convergence: &ConvergencePolicy) -> Result<
         true => Ok(base),
         false => {
             let shown = process::escape_for_terminal(base.as_bytes());
-            Err(format!("`{}` cannot name a commit", shown.chars().take(80).collect::<String>()))
+            Err(format!("`{}` is not a valid commit name", shown.chars().take(80).collect::<String>()))
         }
     }
 }
 
-/// Names with a zero after each.
+/// Splits a list of NUL-terminated names.
 pub(super) fn split_names(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|byte| *byte == 0).filter(|part| !part.is_empty())
 }
@@ -409,7 +411,7 @@ fn split_texts(bytes: &[u8]) -> Vec<String> {
     split_names(bytes).map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
 
-/// Whether a text can name a commit and nothing else.
+/// True if a text can be a commit name and nothing else.
 fn is_commit_name(text: &str) -> bool {
     text.len() <= REF_BYTES
         && !text.starts_with('-')

@@ -1,7 +1,6 @@
-//! What a step is told of those before it, in the form that they say: as values, as Markdown or as it is, with a summary and
-//! with what they printed.
+//! The results of earlier steps as an agent reads them: as values, Markdown or raw text, with a summary and a log.
 //!
-//! Values themselves are always given whole, in the file of the inputs; this is about what an agent reads.
+//! The values themselves are always complete in the inputs file; this module owns only the text for an agent.
 
 use serde_json::Value;
 use skein_core::{
@@ -18,15 +17,15 @@ use crate::{
     workspace::{AttemptDir, RunDir, find_step},
 };
 
-/// So much of the end of what a step printed is handed on.
+/// The maximum number of bytes from the end of a log that are handed on.
 const LOG: u64 = 256 * 1024;
 
-/// One step that another was told of.
+/// The results of one step that are handed to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepHandoff {
     pub from: StepId,
     pub format: HandoffFormat,
-    /// The inputs that are of it alone.
+    /// The inputs that read only this step.
     pub inputs: Vec<String>,
     pub summary: Option<String>,
     /// The attempt whose log is handed on.
@@ -40,7 +39,7 @@ pub enum HandoffFormat {
     Raw,
 }
 
-/// What the steps that a step waits for, or reads, hand to it.
+/// Collects the handoffs of the steps that a step depends on or reads.
 pub fn collect_handoffs(running: ActiveRun<'_>, step: &Step, attempt: AttemptId) -> Vec<StepHandoff> {
     let ActiveRun { plan, state, ledger, .. } = running;
     let reads: Vec<(&str, Vec<ExprRead<'_>>)> =
@@ -89,13 +88,13 @@ fn step_at<'a>(plan: &'a Plan, state: &RunState, at: skein_core::engine::StepAt)
 }
 
 impl StepHandoff {
-    /// Whether there is anything to say that the inputs do not.
+    /// True if there is content beyond the inputs.
     fn has_content(&self) -> bool {
         let other = self.format != HandoffFormat::Structured && !self.inputs.is_empty();
         other || self.summary.is_some() || self.log.is_some()
     }
 
-    /// Whether an input is told in another form than as a value.
+    /// True if an input is presented in another form than as a value.
     pub fn formats_input(&self, input: &str) -> bool {
         self.format != HandoffFormat::Structured && self.inputs.iter().any(|own| own == input)
     }
@@ -104,14 +103,14 @@ impl StepHandoff {
         format!("{}.log", self.from)
     }
 
-    /// Where the log is that the worker may read, if there is one.
+    /// The path of the log that the worker may read, if it exists.
     pub fn find_log(&self, files: &AttemptDir) -> Option<std::path::PathBuf> {
         let path = files.handed_path().join(self.log_name());
         (self.log.is_some() && path.is_file()).then_some(path)
     }
 }
 
-/// Puts the logs that are handed on where the worker can read them. One that is not there any more is left out.
+/// Copies the logs to the place where the worker can read them. A missing log is skipped.
 pub fn copy_logs(handed: &[StepHandoff], run: &RunDir, files: &AttemptDir) {
     for one in handed {
         let Some(attempt) = one.log else { continue };
@@ -123,7 +122,7 @@ pub fn copy_logs(handed: &[StepHandoff], run: &RunDir, files: &AttemptDir) {
     }
 }
 
-/// A value as a person would write it down.
+/// Renders a value as Markdown.
 pub fn render_markdown(value: &Value) -> String {
     let one = |value: &Value| match value {
         Value::String(text) => text.replace('\n', "\n  "),

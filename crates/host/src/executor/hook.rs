@@ -1,4 +1,4 @@
-//! A hook: a program that is run, or someone who is told, when a run begins or ends. How it goes never changes the run.
+//! Hooks: run a program or send a message when a run begins or ends. Their result never changes the run.
 
 use std::{
     ffi::OsString,
@@ -30,12 +30,12 @@ use crate::{
     workspace::RootFolder,
 };
 
-/// What a note on the desktop is shown by, and what it needs to find the desktop.
+/// The program that shows a desktop notification, and the variables that it needs to find the desktop.
 const DESKTOP: &str = "notify-send";
 const DESKTOP_NEEDS: [&str; 4] =
     ["DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"];
 
-/// What a hook needs, taken out of the run when it is wanted.
+/// The data of a hook, copied out of the run when it starts.
 struct HookSpec {
     run: RunId,
     number: u32,
@@ -49,15 +49,15 @@ enum HookOperation {
     Tell(NotifyChannel, ChannelMessage),
 }
 
-/// What an act comes to.
+/// A hook that is ready to be executed.
 enum PreparedHook {
-    /// A program, which is watched like any other.
+    /// A program, supervised like any other.
     Start(Box<ProcessSpec>),
-    /// Nothing that could be stopped: it ends by itself, and soon.
+    /// A message that is sent in process. It cannot be stopped, but ends soon by itself.
     Say(Box<(NotifyChannel, ChannelMessage)>),
 }
 
-/// Does the hook of a number; it is told when it has ended, and why it did not do well.
+/// Runs the hook with this number, and reports its end and the reason of a failure.
 pub(super) fn run_hook(
     shared: &Arc<ExecutorContext>,
     running: ActiveRun<'_>,
@@ -69,7 +69,7 @@ pub(super) fn run_hook(
         Err(why) => return published.report(Some(shared.redactor.redact_str(&why))),
     };
     if hook.about.replay.is_some() {
-        // It would be a program; what it did is none of what a step works with.
+        // A replay starts no programs. The effects of a hook are not inputs of any step.
         return published.report(None);
     }
     let shared = Arc::clone(shared);
@@ -79,7 +79,7 @@ pub(super) fn run_hook(
         let task = match hook.prepare(&shared) {
             Ok(PreparedHook::Start(task)) => *task,
             Ok(PreparedHook::Say(said)) => {
-                // The host may end meanwhile: whoever goes on with the run says it again.
+                // The host may end meanwhile: the host that resumes the run sends the message again.
                 shared.remove_work(&key);
                 let said = send_message(&shared, &said.0, &said.1);
                 return published
@@ -94,11 +94,11 @@ pub(super) fn run_hook(
         shared.remove_work(&key);
         published.report(failure_message(&ended).map(|why| shared.redactor.redact_str(&why)));
     };
-    // Without a thread it is dropped, and so told that nobody did it.
+    // If no thread can be spawned, the reporter is dropped, which reports that the hook was not run.
     let _ = std::thread::Builder::new().name("hook".into()).spawn(body);
 }
 
-/// Tells someone by network or by file.
+/// Sends a message over the network or to a file.
 pub(super) fn send_message(
     shared: &ExecutorContext,
     channel: &NotifyChannel,
@@ -128,7 +128,9 @@ pub(super) fn send_message(
         ),
         NotifyChannel::File(path) => notify::append_line(path, &message.to_value())
             .map_err(|error| format!("{} cannot be written: {error}", path.display())),
-        NotifyChannel::Desktop | NotifyChannel::Command(_) => Err("it is told by a program".to_owned()),
+        NotifyChannel::Desktop | NotifyChannel::Command(_) => {
+            Err("this channel is notified through a program".to_owned())
+        }
     }
 }
 
@@ -143,7 +145,7 @@ impl HookSpec {
                 let Some(told) = about.surroundings.channels.get(&channel) else {
                     let name = channel.split(':').next().unwrap_or_default();
                     return Err(format!(
-                        "nobody was told on `{channel}`; `[channels.{name}]` in skein.toml says how to"
+                        "no message was sent to `{channel}`: `[channels.{name}]` is missing in skein.toml"
                     ));
                 };
                 HookOperation::Tell(
@@ -167,7 +169,7 @@ impl HookSpec {
                 grant: HookGrant::Workspace,
             },
             HookOperation::Tell(channel, message) => {
-                // What is told leaves the machine, perhaps.
+                // The message may leave the machine.
                 let message = redact_message(shared, message);
                 match find_channel_program(&self.about, channel, &message) {
                     Some(words) => words?,
@@ -180,7 +182,7 @@ impl HookSpec {
 
     fn build_task(&self, shared: &ExecutorContext, words: HookProgram) -> Result<ProcessSpec, String> {
         if words.arguments.iter().any(|argument| argument.contains('\0')) {
-            return Err("one of its arguments holds a zero byte, which no argument can".to_owned());
+            return Err("one of its arguments contains a NUL byte".to_owned());
         }
         let about = &self.about;
         let grants = about.workspace_grants(shared.state.path());
@@ -204,7 +206,7 @@ impl HookSpec {
     }
 }
 
-/// Puts the program of a hook or a channel into its sandbox. It must be as it was when the run began.
+/// Puts the program of a hook or a channel into its sandbox. The program must be unchanged since the run began.
 pub(super) fn sandbox_hook(
     shared: &ExecutorContext,
     about: &RunSettings,
@@ -227,7 +229,7 @@ pub(super) fn sandbox_hook(
     Ok(())
 }
 
-/// A program that is run for a hook, or that tells someone.
+/// A program that is run for a hook or a channel.
 pub(super) struct HookProgram {
     program: PathBuf,
     arguments: Vec<String>,
@@ -238,7 +240,7 @@ pub(super) struct HookProgram {
 }
 
 impl HookProgram {
-    /// With its own variables only.
+    /// Builds the task, with its own variables only.
     pub fn into_task(self, folder: &Path, log: PathBuf, mark: ProcessMark) -> ProcessSpec {
         let mut task = ProcessSpec::new(self.program, folder, log, mark);
         task.arguments = self.arguments.into_iter().map(Into::into).collect();
@@ -249,7 +251,7 @@ impl HookProgram {
     }
 }
 
-/// The program that tells someone on a channel. None: no program does.
+/// The program that sends a message to a channel. `None` if the channel needs no program.
 pub(super) fn find_channel_program(
     about: &RunSettings,
     channel: &NotifyChannel,
@@ -296,7 +298,7 @@ pub(super) fn redact_message(shared: &ExecutorContext, message: &ChannelMessage)
     }
 }
 
-/// A path is from the project on; a name is looked up where programs are.
+/// Resolves a path relative to the project; a bare name is looked up in `PATH`.
 fn resolve_program(about: &RunSettings, program: &str) -> PathBuf {
     match program.contains('/') {
         true => about.project.join(program),

@@ -1,4 +1,4 @@
-//! What is told of a run when it begins or ends: in words for people, and whole for programs.
+//! The message about a run that begins or ends: a text for people and a complete body for programs.
 
 use serde_json::{Value, json};
 use skein_core::{
@@ -9,7 +9,7 @@ use skein_core::{
 use super::worker_command::to_plain_text;
 use crate::{executor_api::ActiveRun, notify::ChannelMessage};
 
-/// The message of a hook. The workflow may say what its text is.
+/// Builds the message of a hook. The workflow may define its text.
 pub fn build_hook_message(
     running: ActiveRun<'_>,
     number: u32,
@@ -62,9 +62,9 @@ fn end_status(state: &RunState) -> RunStatus {
 
 fn status_phrase(status: RunStatus) -> &'static str {
     match status {
-        RunStatus::Running | RunStatus::Queued | RunStatus::Waiting => "has begun",
+        RunStatus::Running | RunStatus::Queued | RunStatus::Waiting => "started",
         RunStatus::Succeeded => "succeeded",
-        RunStatus::TimedOut => "ran out of time",
+        RunStatus::TimedOut => "timed out",
         RunStatus::Undone => "failed and was undone",
         RunStatus::UndoFailed => "failed and could not be undone",
         RunStatus::Cancelled => "was cancelled",

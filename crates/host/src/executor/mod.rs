@@ -1,7 +1,7 @@
-//! The crew: does what runs want in earnest, by starting programs.
+//! The executor: runs the attempts and hooks of runs by starting programs.
 //!
-//! Owns the way from an attempt to a process and back: what it is given, what it may see, what its end means. Refuses
-//! to decide what follows, and to watch processes itself ([`crate::worker`]). Read `attempt` next.
+//! Owns the path from an attempt to a process and back: its inputs, its permissions and the meaning of its end. Does
+//! not know the next step of a run, and does not supervise processes itself ([`crate::process`]). Read `attempt` next.
 
 mod active_work;
 mod agent_context;
@@ -89,12 +89,12 @@ use crate::{
     workspace::{ContextLocks, RootFolder, RunDir, has_files, root::FilePathError},
 };
 
-/// How long what an earlier life left may take to end.
+/// The time that processes left by an earlier host get to end.
 const GRACE: Millis = Millis(limits::STOP_GRACE_DEFAULT);
-/// How long what is killed may take to be gone.
+/// The time to wait until killed processes are gone.
 const LEAVING: Duration = Duration::from_secs(5);
 
-/// Told the last line that a worker printed, safe to show.
+/// Receives the last line that a worker printed, safe to show.
 pub type OutputLineCallback = Arc<dyn Fn(&RunId, AttemptId, &str) + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +103,7 @@ pub enum ExecutorError {
     Unsynced(FilePathError),
     #[error(transparent)]
     Path(#[from] FilePathError),
-    #[error("the state folder cannot be looked at: {0}")]
+    #[error("cannot read the state folder: {0}")]
     Io(#[from] io::Error),
     #[error(transparent)]
     Secrets(#[from] TooManySecrets),
@@ -112,18 +112,18 @@ pub enum ExecutorError {
 pub struct ProcessExecutor {
     shared: Arc<ExecutorContext>,
     telemetry: TelemetrySender,
-    /// Who takes away the files of runs that are over.
+    /// Threads that remove the files of finished runs.
     removing: Vec<JoinHandle<()>>,
 }
 
 impl fmt::Debug for ProcessExecutor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Crew").field("state", &self.shared.state).finish_non_exhaustive()
+        f.debug_struct("ProcessExecutor").field("state", &self.shared.state).finish_non_exhaustive()
     }
 }
 
 impl ProcessExecutor {
-    /// For the runs that are kept in a state folder.
+    /// Creates the executor for the runs in a state folder.
     pub fn new(
         state: &Path,
         secrets: Secrets,
@@ -131,7 +131,7 @@ impl ProcessExecutor {
     ) -> Result<ProcessExecutor, ExecutorError> {
         let lent = agent_launch::host_credentials();
         let redactor = Redactor::new(secrets.iter().chain(&lent))?;
-        // Sandboxes are about real paths.
+        // Sandbox rules refer to real paths.
         let state = std::fs::canonicalize(state)?;
         let (root, mark) = (RootFolder::open(&state)?, StateMark::from_directory(&state)?);
         RunDir::make_runs_folder(&root).map_err(ExecutorError::Unsynced)?;
@@ -160,7 +160,7 @@ impl ProcessExecutor {
         })
     }
 
-    /// Starts workers in sandboxes, by a program that begins with [`crate::sandbox::enter`].
+    /// Starts workers in sandboxes, through a program that begins with [`crate::sandbox::enter`].
     pub fn with_launcher(mut self, launcher: SandboxLauncher) -> ProcessExecutor {
         trusted_programs::use_launcher(&launcher);
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
@@ -169,7 +169,7 @@ impl ProcessExecutor {
         self
     }
 
-    /// Which context folders its runs write, so that one can be had before a run begins.
+    /// The locks of the context folders that its runs write. A context folder can be locked before its run begins.
     pub fn contexts(&self) -> Arc<ContextLocks> {
         Arc::clone(&self.shared.contexts)
     }
@@ -202,7 +202,7 @@ impl Executor for ProcessExecutor {
         self.shared.active_work().insert(key.clone(), ActiveWork::Ahead { stopped: false });
         let shared = Arc::clone(&self.shared);
         let body = move || shared.run_attempt(job, key, finish);
-        // Without a thread the attempt is dropped, and so told to be lost.
+        // If no thread can be spawned, the attempt's reporter is dropped, which reports the attempt as lost.
         let _ = std::thread::Builder::new().name("attempt".into()).spawn(body);
     }
 
@@ -233,13 +233,14 @@ impl Executor for ProcessExecutor {
     fn reap_orphans(&mut self, runs: &[RunId]) {
         let state = &self.shared.state;
         self.shared.remove_secrets(runs);
-        // Without its folder a run has no records, and the marks in the environment must do.
+        // A run without its folder has no process records. Its processes are then found only by the marks in their
+        // environment.
         let folders = runs.iter().filter_map(|run| RunDir::open(state, run).ok());
         let records: Vec<ProcessRecord> =
             folders.flat_map(|run| process::find_records(run.path())).map(|(_, record)| record).collect();
         let runs: BTreeSet<&RunId> = runs.iter().collect();
         process::reap_leftovers(&self.shared.mark, &records, |mark| runs.contains(&mark.run), GRACE);
-        // Whoever was killed could not do it.
+        // A killed host could not scrub these files itself.
         self.shared.scrub_runs(runs.iter().copied());
     }
 
@@ -257,7 +258,7 @@ impl Executor for ProcessExecutor {
 }
 
 impl Drop for ProcessExecutor {
-    /// Nothing outlives the host that it could still end.
+    /// Ends everything that the host can still end, so that nothing outlives it.
     fn drop(&mut self) {
         self.telemetry.finish();
         for thread in self.removing.drain(..) {
@@ -266,7 +267,7 @@ impl Drop for ProcessExecutor {
         let mut live = self.shared.active_work();
         live.values_mut().for_each(ActiveWork::kill);
         self.shared.left.notify_all();
-        // Who ends them does so in this process, which may be about to end, too.
+        // The threads that end them belong to this process, which may be about to exit.
         let _ = self.shared.left.wait_timeout_while(live, LEAVING, |live| !live.is_empty());
     }
 }

@@ -1,8 +1,8 @@
-//! Programs that files of the project name: hooks, commands of channels, drivers of tools, agents of the project's own.
+//! Pinned programs, which project files name: hooks, channel commands, tool drivers, the project's own agents.
 //!
-//! Owns that a run starts the program that was there when it began. A step of the run may be able to write the file, and the
-//! program may be granted more than the step. So its content is hashed when the run begins, compared whenever it is started,
-//! and in its sandbox a copy that no step can reach takes the place of the file.
+//! Owns the guarantee that a run starts the program that existed when it began. A step of the run may be able to write
+//! the file, and the program may have more permissions than the step. So its content is hashed when the run begins and
+//! compared at every start, and in its sandbox a copy that no step can reach covers the file.
 
 use std::{
     collections::BTreeSet,
@@ -23,20 +23,21 @@ use crate::{
     workspace::{RunDir, root::FilePathError},
 };
 
-/// Programs that run the file that their first argument names.
+/// Programs that run the file named by their first argument.
 const INTERPRETERS: [&str; 14] = [
     "sh", "bash", "dash", "zsh", "ksh", "python", "python3", "node", "deno", "bun", "ruby", "perl", "php",
     "lua",
 ];
 
-/// The content of a program's file when the run began. None: there was no file.
+/// The content hash of a program's file when the run began. `None` if there was no file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PinnedProgram(Option<ContentHash>);
 
 impl RunSettings {
-    /// Pins every program that the run may start and that its steps could write, with the programs of these hooks, seen from
-    /// the project and from these folders in which steps work. Says which cannot be pinned.
+    /// Pins every program that the run may start and that its steps could write, including the programs of these hooks,
+    /// resolved from the project and from these working folders of steps. Returns the problems with programs that
+    /// cannot be pinned.
     pub fn pin_programs(
         &mut self,
         hooks: impl IntoIterator<Item = String>,
@@ -70,7 +71,7 @@ impl RunSettings {
         problems
     }
 
-    /// The files that a command runs and that are where steps may write.
+    /// The files that a command runs and that steps may write.
     fn named_files(&self, words: &[OsString], folder: &Path) -> Vec<PathBuf> {
         let bases = [self.project.as_path(), self.workspace.as_path(), folder];
         let mut paths: Vec<PathBuf> = program_words(words)
@@ -88,8 +89,7 @@ impl RunSettings {
         roots.into_iter().any(|root| real.starts_with(root) || path.starts_with(root))
     }
 
-    /// Checks that the files that a command runs are as they were when the run began, and returns the copies that take
-    /// their place.
+    /// Checks that the files that a command runs are unchanged since the run began. Returns the copies that cover them.
     pub(super) fn check_pinned(
         &self,
         run: &RunDir,
@@ -120,7 +120,7 @@ impl RunSettings {
     }
 }
 
-/// The words of a command that name the file it runs: the program, and what an interpreter is to run.
+/// The words of a command that name the files it runs: the program, and the script of an interpreter.
 fn program_words(words: &[OsString]) -> impl Iterator<Item = &OsString> {
     let program = words.first().filter(|word| word.as_encoded_bytes().contains(&b'/'));
     let name = words.first().and_then(|word| Path::new(word).file_name());
@@ -129,7 +129,7 @@ fn program_words(words: &[OsString]) -> impl Iterator<Item = &OsString> {
     program.into_iter().chain(script)
 }
 
-/// The content of a program's file. None: there is no file.
+/// Reads a program's file. `None` if there is no file.
 fn read_program(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let Ok(found) = fs::metadata(path) else { return Ok(None) };
     if !found.is_file() {
@@ -137,7 +137,7 @@ fn read_program(path: &Path) -> Result<Option<Vec<u8>>, String> {
     }
     if found.len() > limits::PROGRAM_BYTES {
         return Err(format!(
-            "`{}` has {} bytes, and a program inside of the project has at most {}; install it elsewhere",
+            "`{}` has {} bytes; a program inside the project may have at most {}; install it elsewhere",
             path.display(),
             found.len(),
             limits::PROGRAM_BYTES
@@ -147,14 +147,14 @@ fn read_program(path: &Path) -> Result<Option<Vec<u8>>, String> {
     Ok(Some(bytes))
 }
 
-/// Keeps a copy of a program where no step reaches it, to take the place of its file.
+/// Keeps a copy of a program that no step can reach, to cover its file in sandboxes.
 fn copy_program(
     run: &RunDir,
     path: &Path,
     hash: ContentHash,
     bytes: &[u8],
 ) -> Result<SandboxCover, FilePathError> {
-    // Attempts that start at once must have the same file: a sandbox notices one that is replaced.
+    // Attempts that start at the same time must use the same file: a sandbox detects a replaced one.
     static COPYING: Mutex<()> = Mutex::new(());
     let _one = COPYING.lock().unwrap_or_else(PoisonError::into_inner);
     let (kept, name) = (run.programs_folder()?, hash.to_string());

@@ -1,4 +1,4 @@
-//! Publishing: what is made known outside a run, beside its steps.
+//! Publishes the context folder and the output files of a run, beside its steps.
 
 use std::{sync::Arc, thread::JoinHandle};
 
@@ -12,7 +12,7 @@ use crate::{
     workspace::{GivenFile, GivenOutcome, PathTokens, RunDir, has_files, with_root_parameter},
 };
 
-/// Files are written in a thread of their own; it is told when they are.
+/// Writes a publication on a thread of its own, and reports its end.
 pub(super) fn publish_item(
     shared: &Arc<ExecutorContext>,
     running: ActiveRun<'_>,
@@ -32,11 +32,11 @@ pub(super) fn publish_item(
             .and_then(|run_dir| write_publication(&shared, &run_dir, &about, &snapshot, item));
         published.report(done.err());
     };
-    // Without a thread it is dropped, and so told that nobody did it.
+    // If no thread can be spawned, the reporter is dropped, which reports that the publication was not done.
     let _ = std::thread::Builder::new().name("publish".into()).spawn(body);
 }
 
-/// What was not given back. It is told, and changes nothing about how the run ended.
+/// Returns an error that names the missing files. It is reported, and does not change the end of the run.
 fn check_all_given(given: &[GivenFile]) -> Result<(), String> {
     let why = |one: &GivenFile| match &one.end {
         Ok(GivenOutcome::Written(_)) => None,
@@ -47,7 +47,7 @@ fn check_all_given(given: &[GivenFile]) -> Result<(), String> {
     if told.is_empty() { Ok(()) } else { Err(told.join("; ")) }
 }
 
-/// Stages the files of a run that is begun as another was.
+/// Stages the input files of a run that is started again from another.
 pub(super) fn stage_run_files(
     shared: &ExecutorContext,
     run: &RunId,
@@ -68,11 +68,11 @@ pub(super) fn stage_run_files(
     Ok(plan.definition.plan_with_parameters(with_root_parameter(&plan.parameters, &root)))
 }
 
-/// A run that is over needs its files no more.
+/// Removes the files of a run that is over.
 pub(super) fn remove_run_files(shared: &Arc<ExecutorContext>, run: &RunId) -> Option<JoinHandle<()>> {
     let (shared, run) = (Arc::clone(shared), run.clone());
     let body = move || {
-        // What stays goes with the run.
+        // Remaining files are removed with the run.
         let _ = RunDir::open(&shared.state, &run).and_then(|folder| folder.remove_files());
     };
     std::thread::Builder::new().name("files".into()).spawn(body).ok()
@@ -98,12 +98,12 @@ fn write_publication(
             told.map(drop).map_err(|error| error.to_string())
         }
         Publication::Files => {
-            // The day on which it began: done again after a crash, the files go where they went.
+            // Uses the start time of the run, so that a repetition after a crash writes to the same paths.
             let at = snapshot.state.instances.first().map_or(snapshot.state.now, |root| root.started);
             let tokens = PathTokens { run: start.run.clone(), workflow: workflow.id.clone(), at };
             let given = run.give_files(&workspace, &workflow.files_out, &tokens);
             check_all_given(&given.map_err(|error| error.to_string())?)
         }
-        Publication::Hook(_) | Publication::Retry => Err("nobody here does this".to_owned()),
+        Publication::Hook(_) | Publication::Retry => Err("this item is not published here".to_owned()),
     }
 }

@@ -1,7 +1,7 @@
-//! What is asked of a worker, in a form that is the same on every machine.
+//! The request to a worker, in a form that is the same on every machine.
 //!
-//! Owns what counts as asking for the same. How often it was tried, what an agent is told of earlier tries, and who does it in
-//! the end is none of it.
+//! Owns the definition of equal requests. The number of tries, the text about earlier tries and the agent that finally
+//! does it are not part of it.
 
 use serde_json::{Map, Value, json};
 use skein_core::ir::WorkerSpec;
@@ -9,7 +9,7 @@ use skein_core::ir::WorkerSpec;
 use super::{attempt_spec::AttemptSpec, run_settings::AgentSettings, worker_command::to_plain_text};
 use crate::recording::RecordingKey;
 
-/// The request of a job.
+/// Builds the request of an attempt.
 pub fn build_request(job: &AttemptSpec, key: &RecordingKey) -> Value {
     let mut request = Map::new();
     let mut put = |name: &str, value: Value| {
@@ -50,12 +50,12 @@ pub fn build_request(job: &AttemptSpec, key: &RecordingKey) -> Value {
     Value::Object(request)
 }
 
-/// A text as its lines, which differ one by one.
+/// Splits a text into its lines, so that a diff shows single lines.
 fn split_lines(text: &str) -> Value {
     text.lines().map(Value::from).collect()
 }
 
-/// Who is asked: whom the step names, whoever does it.
+/// Describes the worker that the step names, whichever worker does it in the end.
 fn describe_worker(job: &AttemptSpec) -> Value {
     match &job.worker {
         WorkerSpec::Script { text, .. } => {
@@ -77,7 +77,7 @@ fn describe_worker(job: &AttemptSpec) -> Value {
     }
 }
 
-/// What an agent is to do, or the arguments of a command.
+/// The instructions of an agent, or the arguments of a command.
 fn describe_instructions(job: &AttemptSpec) -> Value {
     match &job.worker {
         WorkerSpec::Agent { .. } => {

@@ -1,6 +1,6 @@
-//! Replaying an attempt: what was recorded of it happens again, and no program is started.
+//! Replays an attempt from its recording, without starting a program.
 //!
-//! Owns that nothing is made up: what was not recorded, or was asked in other words, is a failure that says so.
+//! Owns the strictness of a replay: an attempt that was not recorded, or has another request, fails with that reason.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -27,10 +27,10 @@ use crate::{
 
 /// The code of an attempt that cannot be replayed.
 pub const REPLAY: &str = "replay";
-/// How long one that was stopped when it was recorded waits for that.
+/// The time that an attempt with a recorded stop waits for a stop.
 const STOPPED: Duration = Duration::from_secs(10);
 
-/// Does an attempt from a recording.
+/// Runs an attempt from a recording.
 pub(super) fn replay_attempt(
     shared: &Arc<ExecutorContext>,
     job: &AttemptSpec,
@@ -55,13 +55,13 @@ pub(super) fn replay_attempt(
     }
 }
 
-/// Trying again would come to the same.
+/// A failure that a retry would repeat.
 fn replay_failure(message: String) -> AttemptEnd {
     let code = Some(REPLAY.to_owned());
     AttemptEnd::Failed { class: ErrorClass::Fatal, code, message: truncate_message(message), retry_at: None }
 }
 
-/// What was recorded of an attempt, if it is asked for the same.
+/// Finds the recording of an attempt, if its request is the same.
 fn find_recording(
     shared: &ExecutorContext,
     job: &AttemptSpec,
@@ -78,14 +78,14 @@ fn find_recording(
             match (diff_requests(&entry.request, &asked), &entry.result.not_whole) {
                 (None, None) => return Ok((run, files, key, entry)),
                 (Some(differs), _) => format!(
-                    "`{}` is asked for something else than was recorded (- recorded, + asked now):\n{differs}",
+                    "the request to `{}` differs from the recorded one (- recorded, + now):\n{differs}",
                     job.path
                 ),
-                (None, Some(why)) => format!("`{}` was not recorded whole: {why}", job.path),
+                (None, Some(why)) => format!("`{}` was not recorded completely: {why}", job.path),
             }
         }
         Ok(None) => format!(
-            "`{}` is asked for its {} {} of visit {} and iteration {}, which was not recorded",
+            "`{}` needs {} attempt {} of visit {} and iteration {}, which was not recorded",
             job.path,
             key.role.as_str(),
             key.n,
@@ -99,7 +99,7 @@ fn find_recording(
     Err(problem)
 }
 
-/// What was done then is done again.
+/// Applies the recorded changes, and returns the recorded end.
 fn apply_recording(
     shared: &Arc<ExecutorContext>,
     job: &AttemptSpec,
@@ -130,7 +130,7 @@ fn apply_recording(
     for (kind, changes, to) in kinds {
         for change in changes {
             if change.is_foreign(to, &without) {
-                return Err(format!("`{}` is none of what a step may change", change.path));
+                return Err(format!("`{}` is not a file that a step may change", change.path));
             }
             let bytes = match change.what {
                 crate::recording::RecordedChangeKind::Removed => Vec::new(),
@@ -150,10 +150,12 @@ fn apply_recording(
     Ok(end)
 }
 
-/// One that was stopped is stopped again, by whatever did so.
+/// Waits for the stop of an attempt that was also stopped when it was recorded.
 fn await_recorded_stop(shared: &ExecutorContext, doing: &WorkKey) -> AttemptEnd {
     match shared.wait_for_stop(doing, STOPPED) {
         true => AttemptEnd::Stopped,
-        false => replay_failure("it was stopped when it was recorded, and nothing stops it now".to_owned()),
+        false => replay_failure(
+            "it was stopped when it was recorded, but nothing stopped it during the replay".to_owned(),
+        ),
     }
 }

@@ -1,5 +1,5 @@
-//! What surrounds the work of a run, as it was settled when it was begun: who hears of it, and what its agents are told
-//! besides their instructions.
+//! The resources of a run, fixed when it begins: notification channels, and the material for its agents beside their
+//! instructions.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunResources {
-    /// How people are told, by what hooks call it.
+    /// Notification channels, by the names that hooks use.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub channels: BTreeMap<String, NotifyChannel>,
     /// Context modules, by their references such as `ctx:rules`.
@@ -19,21 +19,21 @@ pub struct RunResources {
     /// Skills, by their references such as `skill:search`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub skills: BTreeMap<String, AgentSkill>,
-    /// Servers of tools, by name.
+    /// Tool servers, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub servers: BTreeMap<String, ToolServer>,
-    /// Who asks to be told of what happens in the run.
+    /// Subscriptions to the events of the run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub telemetry: Vec<TelemetrySubscription>,
 }
 
-/// A channel that asks for some of the events of a run.
+/// A channel that subscribes to some of the events of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TelemetrySubscription {
     pub name: String,
     pub channel: NotifyChannel,
-    /// Names without their domain, classes, or `*`.
+    /// Event names without their domain, event classes, or `*`.
     pub events: Vec<String>,
 }
 
@@ -50,7 +50,7 @@ impl RunResources {
     }
 }
 
-/// Something that an agent is told how to do, with files that it may read.
+/// A skill: instructions for an agent, with files that it may read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentSkill {
@@ -59,7 +59,7 @@ pub struct AgentSkill {
 }
 
 impl AgentSkill {
-    /// What the agent is told of it.
+    /// The text about it in the prompt.
     pub(super) fn render_instructions(&self, name: &str) -> String {
         let short = name.split_once(':').map_or(name, |(_, name)| name);
         format!("# Skill: {short}\n\nIts files are in {}.\n\n{}", self.folder.display(), self.text.trim())

@@ -1,5 +1,5 @@
-//! What was settled about a run when it was begun, so that whoever goes on with it does as it was told: where it
-//! works, what it may reach, and who its agents and tools are. Kept with the run; changes to a project change nothing.
+//! The settings of a run, fixed when it begins, so that a resumed run behaves the same: its folders, its permissions,
+//! its agents and tools. They are stored with the run; later changes to the project do not affect it.
 
 use std::{
     collections::BTreeMap,
@@ -30,83 +30,83 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSettings {
-    /// The file it was read from, as people are shown it.
+    /// The source file, as it is shown to people.
     pub source: String,
     pub project: PathBuf,
     pub workspace: PathBuf,
-    /// Folders beyond those in which steps may work.
+    /// Additional folders in which steps may work.
     #[serde(default)]
     pub roots: Vec<PathBuf>,
-    /// Who began it.
+    /// The user who started it.
     pub user: String,
     #[serde(default)]
     pub agents: BTreeMap<String, AgentSettings>,
-    /// How the programs that are agents are started here.
+    /// The way coding agents are started here.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub programs: BTreeMap<String, AgentProgram>,
-    /// The commands that are tests.
+    /// The test commands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub test_commands: Vec<Vec<String>>,
-    /// What models cost, by the name of each.
+    /// The prices of models, by model name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub prices: BTreeMap<String, ModelPrice>,
     #[serde(default)]
     pub tools: BTreeMap<String, ToolSettings>,
-    /// Who hears of it, and what its agents are told.
+    /// Notification channels, and material for agents.
     #[serde(default, skip_serializing_if = "RunResources::is_empty")]
     pub surroundings: RunResources,
     #[serde(default)]
     pub secrets: BTreeMap<String, secret::SecretSource>,
-    /// How those are handed out that the project describes.
+    /// The delivery of the secrets that the project describes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub handing: BTreeMap<String, SecretDelivery>,
-    /// Variables of the host's environment that workers are given beyond the few they need.
+    /// Host variables that workers get beyond the needed ones.
     #[serde(default)]
     pub pass_env: Vec<String>,
-    /// Beyond its workspace, what a step that may edit may write.
+    /// Additional paths that an editing step may write.
     #[serde(default)]
     pub writes: Vec<PathBuf>,
-    /// Where the system cannot keep steps to what they may do, they are not kept to it.
+    /// If the system cannot enforce the limits of steps, steps run without enforcement.
     #[serde(default)]
     pub allow_unenforced: bool,
-    /// Programs inside of the project that the run may start, as they were when it was begun.
+    /// Programs inside the project that the run may start, with their content when it began.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pinned: BTreeMap<PathBuf, PinnedProgram>,
-    /// The members of each role, as the project said when the run was begun. None: the run is older than that.
+    /// The members of each role when the run began. `None` for a run from before this field existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roles: Option<BTreeMap<String, Vec<String>>>,
-    /// The files of the project by which Skein decides what runs may do.
+    /// The project files that define the permissions of runs.
     #[serde(default, skip_serializing_if = "DefinitionFiles::is_empty")]
     pub definitions: DefinitionFiles,
-    /// What was allowed beyond the usual when it was begun.
+    /// Exceptions that were allowed when the run began.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<RunOverride>,
-    /// The state folder when the run was begun, so that a project that was moved is found again.
+    /// The state folder when the run began, so that a moved project is found again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
-    /// The context folder of this run, in place of the one that its workflow names.
+    /// The context folder of this run, instead of the one that its workflow names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// Warnings about the workflow when it was begun, as diagnostics in JSON.
+    /// The warnings about the workflow when the run began, as diagnostics in JSON.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Value>,
-    /// Where what its workers do is recorded.
+    /// The path of the recording that is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<PathBuf>,
-    /// The recording from which it is done again. No program is started for it.
+    /// The recording that is replayed. No program is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<PathBuf>,
 }
 
-/// The files of a project that say what runs of it may do: its configuration, its workflows, and the definitions of tools,
-/// drivers, agents, policies and secrets. No step changes them unless its workflow names them.
+/// The project files that define the permissions of runs: its configuration, its workflows, and the definitions of
+/// tools, drivers, agents, policies and secrets. No step may change them unless its workflow names them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DefinitionFiles {
-    /// Patterns that hold for any folder of a project.
+    /// Patterns that apply to any folder of a project.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<String>,
-    /// The files that this run was read from, from the project's folder on.
+    /// The source files of this run, relative to the project folder.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<String>,
 }
@@ -117,16 +117,17 @@ impl DefinitionFiles {
     }
 }
 
-/// How a secret that the project describes is handed out in a run.
+/// The delivery of a secret that the project describes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecretDelivery {
-    /// Why a step may have it, any one of these: a tool, a workflow, or what whoever began the run is. None: anyone may.
+    /// The grants, each of which allows a step to have it: a tool, a workflow, or the role or name of the user who
+    /// started the run. Empty means that any step may have it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub granted: Vec<SecretGrant>,
-    /// As a variable of the environment.
+    /// As an environment variable.
     pub env: bool,
-    /// As a file, whose path is in a variable with `_FILE` at its end.
+    /// As a file, whose path is in a variable with the suffix `_FILE`.
     pub file: bool,
 }
 
@@ -136,29 +137,29 @@ pub struct SecretDelivery {
 pub enum SecretGrant {
     Tool(String),
     Workflow(String),
-    /// Of whoever began the run, who has it.
+    /// The role of the user who started the run.
     Role(String),
     User(String),
 }
 
-/// Something that was allowed or replaced for a run.
+/// An exception that was allowed, or a value that was replaced, for a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunOverride {
-    /// What it is called where it is said, such as `allow-root`.
+    /// The name of the option, such as `allow-root`.
     pub name: String,
-    /// What it was used for.
+    /// The uses of the exception.
     pub used: Value,
 }
 
-/// Who an agent is: a coding agent that is known, or a program of the project's own.
+/// The settings of an agent: a known coding agent, or a program of the project.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentSettings {
-    /// The coding agent. None: the command is.
+    /// The coding agent. `None` if `command` is the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// A program and its arguments. What it is to do comes on its standard input.
+    /// A program and its arguments. It reads its prompt from stdin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -169,24 +170,24 @@ pub struct AgentSettings {
     pub instructions: Option<String>,
 }
 
-/// How a coding agent is started.
+/// The way a coding agent is started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentProgram {
-    /// Another program than the usual one, by its name or whole path.
+    /// A program that replaces the default one, by name or absolute path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// The person's own configuration is used as it is.
+    /// Uses the user's own configuration unchanged.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub inherit_config: bool,
 }
 
 impl AgentSettings {
-    /// The name under which an agent is settled. A coding agent without a name is none of those that have one.
+    /// The key of an agent's settings. A coding agent without a name never shares the settings of a named one.
     pub fn settings_key(name: Option<&str>, program: Option<&str>) -> String {
         match (name, program) {
             (Some(name), _) => name.to_owned(),
@@ -195,65 +196,64 @@ impl AgentSettings {
     }
 }
 
-/// A tool that is a program, with JSON in on standard input and JSON out on standard output; a function of our own; or a
-/// server.
+/// A tool: a program with JSON on stdin and stdout, a builtin function, or a server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolSettings {
-    /// The tool itself: its id and its version.
+    /// The id and the version of the tool.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub id: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// What it changes, as its file says.
+    /// The things that it changes, as its file declares.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mutates: Vec<String>,
-    /// The driver that was chosen.
+    /// The chosen driver.
     pub driver: String,
-    /// A program and the arguments that are always the same.
+    /// A program and its fixed arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// What does it in this process, in place of a program.
+    /// The builtin function that implements it, instead of a program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<BuiltinFunction>,
-    /// The server that does it, in place of a program or as one.
+    /// The server that implements it, instead of a program or started as one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteTool>,
-    /// Whom it may ask over the network.
+    /// The network access of the tool.
     #[serde(default, skip_serializing_if = "NetworkAccess::has_no_hosts")]
     pub reach: NetworkAccess,
-    /// The arguments that values of the input fill in.
+    /// The arguments that are filled with input values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<CallText>,
     #[serde(default)]
     pub inputs: Schema,
     #[serde(default)]
     pub outputs: Schema,
-    /// What the driver calls inputs that the tool knows under another name.
+    /// The driver's names of inputs that have another name in the tool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub renames: BTreeMap<String, String>,
-    /// What of the output is left out.
+    /// The output fields that are dropped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drop_outputs: Vec<String>,
-    /// What an exit status means, as an error code; `ok` is none.
+    /// The error codes of exit statuses; `ok` means no error.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub exit_codes: BTreeMap<i32, String>,
-    /// Secrets that its program is given beside those of the step.
+    /// The secrets of its program, beside those of the step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,
-    /// The longest that the driver lets it take.
+    /// The time limit of the driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Millis>,
 }
 
 impl ToolSettings {
-    /// Whether it is a server, or someone else outside, and no program that does it alone.
+    /// True if it is a server or a builtin function, so that no program does it alone.
     pub fn is_remote_or_builtin(&self) -> bool {
         self.remote.is_some() || self.function.is_some()
     }
 
-    /// The name under which a tool is settled, or whatever tool does an action. One that only one driver may provide is
-    /// another tool. None: the worker is no tool.
+    /// The key of a tool's settings, or of any tool for an action. A tool that is pinned to a driver has its own key.
+    /// `None` if the worker is not a tool.
     pub fn settings_key(worker: &WorkerSpec) -> Option<String> {
         let (name, pinned) = match worker {
             WorkerSpec::Tool { tool, pinned } => (tool.clone(), pinned),
@@ -268,12 +268,12 @@ impl ToolSettings {
 }
 
 impl RunSettings {
-    /// Where the steps of the run may work, with this state folder.
+    /// The folders in which the steps of the run may work, with this state folder.
     pub fn workspace_grants(&self, state: &Path) -> Result<FolderGrants, GrantError> {
         FolderGrants::new(&self.project, &self.workspace, &self.roots, Some(state))
     }
 
-    /// Returns true if the agents and tools of a step have the same settings in both.
+    /// True if the agents and tools of a step have the same settings in both.
     pub fn has_same_step_settings(&self, other: &RunSettings, step: &Step) -> bool {
         let roles = [AttemptRole::Main, AttemptRole::Check, AttemptRole::Summary, AttemptRole::Undo];
         let workers = roles.iter().filter_map(|role| worker_for_role(step, *role).ok());
@@ -292,18 +292,18 @@ impl RunSettings {
         })
     }
 
-    /// The context folder of a run, from its workspace. None: its format has none.
+    /// The context folder of a run, relative to its workspace. `None` if its format has none.
     pub fn context_directory<'a>(&'a self, plan: &'a Plan) -> Option<&'a str> {
         let named = plan.definition.root().workflow.context.directory.as_deref()?;
         Some(self.context.as_deref().unwrap_or(named))
     }
 
     pub fn to_json(&self) -> Value {
-        serde_json::to_value(self).expect("what was settled serialises to JSON")
+        serde_json::to_value(self).expect("run settings serialise to JSON")
     }
 
     pub fn from_json(value: &Value) -> Result<RunSettings, String> {
         RunSettings::deserialize(value)
-            .map_err(|error| format!("what was settled about the run cannot be read: {error}"))
+            .map_err(|error| format!("the settings of the run cannot be read: {error}"))
     }
 }

@@ -1,6 +1,6 @@
-//! From what a step may do to the sandbox of its worker.
+//! Builds the sandbox spec of a worker from the permissions of its step.
 //!
-//! Owns what each capability lets a worker write, and what no worker sees. Refuses to build sandboxes.
+//! Owns the paths that each capability may write, and the paths that no worker may see. Does not create sandboxes.
 
 use std::path::{Path, PathBuf};
 
@@ -22,13 +22,13 @@ use crate::{
     },
 };
 
-/// How far a worker may write.
+/// The extent of a worker's write access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriteAccess {
-    /// What it is given to write, and nothing else.
+    /// Only its own files.
     Given,
     Workspace,
-    /// Tools do what they are for, wherever that is.
+    /// Tools may write anywhere.
     Anywhere,
 }
 
@@ -43,21 +43,21 @@ impl WriteAccess {
     }
 }
 
-/// The places of one attempt.
+/// The paths of one attempt.
 pub(super) struct AttemptPaths<'a> {
     pub run: &'a RunDir,
     pub files: &'a AttemptDir,
-    /// Where it works.
+    /// The folder where it works.
     pub folder: &'a RootFolder,
     /// The context folder.
     pub context: Option<&'a Path>,
-    /// The tree that its folder is in, if that is its own.
+    /// The worktree that contains its folder, if it has its own.
     pub own: Option<worktree::WorktreeSandboxPaths>,
-    /// What it may look at besides.
+    /// Further paths that it may read.
     pub beside: Vec<PathBuf>,
 }
 
-/// The sandbox of an attempt, and the names of files that were made in its workspace so that it may write them.
+/// The sandbox of an attempt, and the names of the files that were created in its workspace so that it can write them.
 pub(super) fn build_sandbox(
     shared: &ExecutorContext,
     job: &AttemptSpec,
@@ -75,7 +75,7 @@ pub(super) fn build_sandbox(
         shows: vec![places.files.root().sandbox_place()?],
         scratch: Some(places.files.make_scratch()?.sandbox_place()?),
         directory: Some(places.folder.sandbox_place()?),
-        // An agent must reach its model.
+        // A coding agent must reach its model.
         no_network: job.isolation.no_network && !job.uses_coding_agent(),
         optional: job.about.allow_unenforced,
         ..SandboxSpec::default()
@@ -96,7 +96,7 @@ pub(super) fn build_sandbox(
             allow_writes(&mut spec, job.about.writes.iter().filter(|path| path.exists()))?;
             show_roots(&mut spec, &job.about)?;
             show_paths(&mut spec, protected_paths(shared, job, places)?)?;
-            // What is recorded is ours to write.
+            // Only the host writes the recording.
             let record = job.about.record.as_ref().filter(|tape| tape.starts_with(places.folder.path()));
             show_paths(&mut spec, record)?;
         }
@@ -115,9 +115,9 @@ pub(super) fn build_sandbox(
 /// The grant of a program that the engine starts beside the steps of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HookGrant {
-    /// Write in the run's workspace, and reach the network.
+    /// May write the run's workspace and use the network.
     Workspace,
-    /// Write nothing, and speak to the desktop of the person who started the run.
+    /// May write nothing, and may connect to the desktop of the user who started the run.
     Desktop,
 }
 
@@ -151,14 +151,14 @@ pub(super) fn build_hook_sandbox(
     Ok(Some(Sandbox { launcher, spec }))
 }
 
-/// The socket by which programs speak to the desktop.
+/// The socket of the desktop's message bus.
 fn find_desktop_socket() -> Option<PathBuf> {
     let address = std::env::var("DBUS_SESSION_BUS_ADDRESS").ok()?;
     let path = address.split(';').find_map(|one| one.strip_prefix("unix:path="))?;
     Some(PathBuf::from(path.split(',').next().unwrap_or(path)))
 }
 
-/// Lets a sandbox show places that are there.
+/// Shows existing paths in a sandbox.
 fn show_paths(
     spec: &mut SandboxSpec,
     paths: impl IntoIterator<Item = impl AsRef<Path>>,
@@ -167,7 +167,7 @@ fn show_paths(
     Ok(())
 }
 
-/// Lets a program in a sandbox write places that are there.
+/// Makes existing paths writable in a sandbox.
 fn allow_writes(
     spec: &mut SandboxSpec,
     paths: impl IntoIterator<Item = impl AsRef<Path>>,
@@ -176,7 +176,7 @@ fn allow_writes(
     Ok(())
 }
 
-/// The places of those paths where something is, by their real paths.
+/// The places of existing paths, by their real paths.
 fn find_places(
     paths: impl IntoIterator<Item = impl AsRef<Path>>,
 ) -> Result<Vec<SandboxPlace>, FilePathError> {
@@ -190,8 +190,8 @@ fn find_places(
     Ok(places)
 }
 
-/// The engine's own places, which no program of a run sees: the state folder, its inbox, and the list of state folders that
-/// this user made, by which a forged one would be accepted.
+/// The engine's own places, which no program of a run may see: the state folder, its inbox, and the registry of this
+/// user's state folders, with which a forged state folder would be accepted.
 fn engine_places(shared: &ExecutorContext) -> Result<Vec<SandboxPlace>, FilePathError> {
     let mut places = vec![shared.state.sandbox_place()?];
     places.append(&mut find_places([DecisionInbox::new(shared.state.path()).folder()])?);
@@ -199,14 +199,14 @@ fn engine_places(shared: &ExecutorContext) -> Result<Vec<SandboxPlace>, FilePath
     Ok(places)
 }
 
-/// Shows the folders of the run that would be hidden with the folders around them.
+/// Shows the run's folders that are below folders hidden in every sandbox.
 fn show_roots(spec: &mut SandboxSpec, about: &RunSettings) -> Result<(), FilePathError> {
-    // A place that is both written and shown is shown.
+    // A place that is both writable and shown is only shown.
     let written: Vec<PathBuf> = spec.writes.iter().map(|place| place.path.clone()).collect();
     show_paths(spec, shared_roots(about).iter().filter(|root| !written.contains(root)))
 }
 
-/// The folders of the run that would be hidden with the folders around them that every sandbox has for itself.
+/// The run's folders that are below folders that every sandbox replaces with its own.
 fn shared_roots(about: &RunSettings) -> Vec<PathBuf> {
     let project = [&about.project, &about.workspace].into_iter().cloned();
     let roots = project.chain(about.roots.iter().map(|root| about.project.join(root)));
@@ -217,7 +217,7 @@ fn shared_roots(about: &RunSettings) -> Vec<PathBuf> {
     roots
 }
 
-/// A tree of its own is among what is hidden. Its git folder is for the step that works there; others have no use for it.
+/// Shows a step worktree, which is in the hidden state folder. Its git folder is only for the step that works there.
 fn show_worktree(
     spec: &mut SandboxSpec,
     own: &worktree::WorktreeSandboxPaths,
@@ -237,8 +237,8 @@ fn show_worktree(
     }
 }
 
-/// Gives an agent what it needs beyond other workers: its home, its login and its program. It sees nothing else of what the
-/// person has set up for agents.
+/// Grants an agent its additional paths: its home, its login and its program. It sees no other part of the user's agent
+/// configuration.
 pub(super) fn grant_agent_places(
     spec: &mut SandboxSpec,
     home: &AgentHome,
@@ -259,7 +259,7 @@ pub(super) fn grant_agent_places(
         if own {
             allow_writes(spec, [login])?;
         }
-        // One that is installed there must be found.
+        // An agent that is installed there must be found.
         if !program.starts_with(&folder) {
             spec.hides.append(&mut find_places([folder])?);
         }
@@ -267,8 +267,8 @@ pub(super) fn grant_agent_places(
     allow_writes(spec, &home.path)
 }
 
-/// Shows the folders of a program and of a search path, and this program, where they are below folders that every sandbox
-/// has for itself.
+/// Shows the folders of a program and of the search path, and the current executable, if they are below folders that
+/// every sandbox replaces with its own.
 pub(super) fn show_programs(
     spec: &mut SandboxSpec,
     program: &Path,
@@ -289,7 +289,7 @@ fn real_path(path: PathBuf) -> Option<PathBuf> {
     std::fs::canonicalize(path).ok()
 }
 
-/// What is protected and is there.
+/// The existing protected paths.
 fn protected_paths(
     shared: &ExecutorContext,
     job: &AttemptSpec,
@@ -301,7 +301,7 @@ fn protected_paths(
     protect::protected_places(job, places.folder, &without)
 }
 
-/// The sandbox of a command that proves something: it writes what the step may, and nothing of what the step gives.
+/// The sandbox of an evidence command: it may write the same paths as the step, except the step's outputs.
 pub(super) fn evidence_sandbox(
     sandbox: &Sandbox,
     job: &AttemptSpec,
@@ -315,12 +315,12 @@ pub(super) fn evidence_sandbox(
     Ok(sandbox)
 }
 
-/// Whether something of the workspace itself is there. A link may lead anywhere.
+/// True if a file or folder of the workspace itself is there. A link may lead anywhere.
 fn is_file_or_folder(name: &str, folder: &RootFolder) -> bool {
     folder.entry_kind(name).is_ok_and(|thing| matches!(thing, Some(EntryKind::File | EntryKind::Folder)))
 }
 
-/// Only what is there can be written where nothing new can be made.
+/// Creates the files that the worker must write: in a read-only workspace it can only write existing files.
 fn create_own_files(job: &AttemptSpec, folder: &RootFolder) -> Result<Vec<String>, FilePathError> {
     let mut made = Vec::new();
     for name in job.own_files() {
@@ -328,7 +328,7 @@ fn create_own_files(job: &AttemptSpec, folder: &RootFolder) -> Result<Vec<String
             create_own_file(name, folder)?;
             made.push(name.to_owned());
         } else if job.mode != AttemptMode::Fresh && is_empty(name, folder) {
-            // It was made for the attempt that was interrupted.
+            // It was created for the interrupted attempt.
             made.push(name.to_owned());
         }
     }
@@ -355,7 +355,7 @@ fn is_empty(name: &str, folder: &RootFolder) -> bool {
     }
 }
 
-/// Takes away what was made for it and is still empty: it was not given.
+/// Removes the created files that are still empty: the worker did not write them.
 pub(super) fn remove_empty_files(made: &[String], folder: &RootFolder) -> Result<(), FilePathError> {
     for name in made.iter().filter(|name| is_empty(name, folder)) {
         folder.remove(name)?;

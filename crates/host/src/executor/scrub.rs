@@ -1,7 +1,8 @@
-//! What workers left in the state folder, without secrets.
+//! Removes secrets from the files that workers left in the state folder.
 //!
-//! A worker writes its output and its error as files, and what it put in the place of protected files is kept to look at.
-//! All of that may hold secrets that it was given. Artifacts are not touched: they are files of the worker's own.
+//! A worker writes its output and its error as files, and files that it put in the place of protected ones are kept for
+//! people. All of these may contain secrets that it was given. Artifacts are not changed: they are the worker's own
+//! files.
 
 use std::{io::Read, io::Write, path::Path};
 
@@ -15,12 +16,12 @@ use crate::{
 
 use super::protect::DISPLACED;
 
-/// A folder with more in it is removed as a whole.
+/// The maximum number of entries. A larger folder is removed as a whole.
 const ENTRIES: usize = 100_000;
-/// Bytes that are read at once.
+/// The number of bytes that are read at once.
 const CHUNK: usize = 64 * 1024;
 
-/// Takes secrets out of what an attempt left. What cannot be read or written again is removed.
+/// Removes secrets from the files that an attempt left. Files that cannot be read or rewritten are removed.
 pub(super) fn scrub_attempt(files: &AttemptDir, redactor: &Redactor) {
     if !redactor.has_secrets() {
         return;
@@ -49,7 +50,7 @@ fn scrub_folder(root: &RootFolder, name: &Path, redactor: &Redactor) -> Result<(
             match entry.thing {
                 EntryKind::Folder => todo.push(folder.open_folder(&entry.name)?),
                 EntryKind::File => scrub_file(&folder, Path::new(&entry.name), redactor)?,
-                // Where a link leads to is a text of the worker's own.
+                // The target of a link is a text that the worker chose.
                 EntryKind::Link => drop(folder.remove(&entry.name)?),
                 _ => {}
             }
@@ -58,7 +59,7 @@ fn scrub_folder(root: &RootFolder, name: &Path, redactor: &Redactor) -> Result<(
     Ok(())
 }
 
-/// Puts a file without secrets in the place of one that has some. Other names of the same file keep what it holds.
+/// Replaces a file that contains secrets by one without them. Other hard links of the file keep the old content.
 fn scrub_file(folder: &RootFolder, name: &Path, redactor: &Redactor) -> Result<(), FilePathError> {
     let failed = |error| FilePathError::new(folder.path(), name, error);
     let (mut file, mark) = folder.open_file(name)?;

@@ -1,6 +1,6 @@
-//! What one attempt of an agent leaves to the next: its session, and what it spent and never told.
+//! The carryover between attempts of an agent: its session, and unreported costs.
 //!
-//! Owns which attempts go on with a session. Refuses to know what is said in it.
+//! Owns the choice of attempts that resume a session. Does not know the content of a session.
 
 use skein_core::engine::{AttemptId, AttemptMode, Cost};
 
@@ -10,14 +10,14 @@ use crate::{
     workspace::RunDir,
 };
 
-/// What an attempt takes over from the one before it.
+/// The data that an attempt takes over from the previous one.
 #[derive(Debug, Default)]
 pub struct SessionCarryover {
-    /// The session that it goes on with.
+    /// The session to resume.
     pub session: Option<String>,
-    /// What was spent and never told to the run.
+    /// Costs that were never reported to the run.
     pub carried: Cost,
-    /// What the session had spent in all.
+    /// The total usage of the session.
     pub total: TokenUsage,
 }
 
@@ -36,7 +36,7 @@ impl SessionCarryover {
         if interrupted
             && let Some(now) = session.as_ref().and_then(|session| adapter.read_session_usage(home, session))
         {
-            // It may have spent more than it lived to tell.
+            // An interrupted agent may have spent more than it reported.
             carried.add(Cost { tokens: now.usage_since(total).total_tokens(), micro_usd: None });
             total = now;
         }
@@ -52,7 +52,7 @@ impl SessionCarryover {
     }
 }
 
-/// Whether there is a session with which its agent can go on.
+/// True if its agent can resume a session.
 pub fn has_session(job: &AttemptSpec, run: &RunDir) -> bool {
     let worker = job.agent().and_then(|agent| agent.worker.as_deref());
     read_last_note(job, run)
@@ -60,12 +60,12 @@ pub fn has_session(job: &AttemptSpec, run: &RunDir) -> bool {
         .is_some_and(|(note, worker)| resumable_session(job, &note, worker).is_some())
 }
 
-/// A session is one agent's own; whoever takes over begins anew.
+/// The session of a note, if the same agent can resume it. An agent that takes over starts a new one.
 fn resumable_session(job: &AttemptSpec, note: &AgentNote, worker: &str) -> Option<String> {
     note.session.clone().filter(|_| note.worker == worker && job.relay.previous_agent().is_none())
 }
 
-/// What is noted of the agent of the attempt before.
+/// The note about the agent of the previous attempt.
 fn read_last_note(job: &AttemptSpec, run: &RunDir) -> Option<AgentNote> {
     (1..job.attempt.attempt).rev().find_map(|attempt| {
         let folder = run.find_attempt(AttemptId { attempt, ..job.attempt }).ok()??;

@@ -1,6 +1,6 @@
-//! What is added to the instructions of work that does not get any nearer to its end.
+//! The additional instructions for work that does not converge.
 //!
-//! Owns the words. What checks said stands in them as data.
+//! Owns their wording. The results of checks appear in them as data.
 
 use std::fmt::Write;
 
@@ -8,12 +8,12 @@ use skein_core::ir::ConvergencePolicy;
 
 use crate::workspace::CheckRecord;
 
-/// As much of each as is told.
+/// The maximum number of listed items of each kind.
 const PATHS: usize = 12;
 const FINGERPRINTS: usize = 20;
 const REASONS: usize = 12;
 
-/// The text that a prompt gets at a stage. None at the first.
+/// The additional prompt text of a stage. `None` for the first stage.
 pub fn stage_prompt(
     convergence: &ConvergencePolicy,
     stage: u32,
@@ -41,10 +41,10 @@ pub fn stage_prompt(
     Some(text.trim_end().to_owned())
 }
 
-/// A variable of the environment holds no more.
+/// The maximum size of an environment variable.
 const VARIABLE: usize = 100_000;
 
-/// The instructions that a source adds at a stage, for workers that are not told in a prompt.
+/// The instructions that a source adds at a stage, for workers without a prompt.
 pub fn stage_instructions(convergence: &ConvergencePolicy, stage: u32) -> Option<String> {
     let added = convergence.stages.iter().filter(|added| added.stage == stage);
     let texts: Vec<&str> =

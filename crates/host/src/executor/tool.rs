@@ -1,6 +1,6 @@
-//! A tool's call: its arguments filled in, what it is given and gives checked, its own words for a failure understood.
+//! Calls of tools: fills in arguments, checks inputs and outputs, and interprets error codes.
 //!
-//! Owns what a program that is a tool may print. A value fills a part of one argument and is never split.
+//! Owns the accepted output of a tool program. A value fills a part of one argument and is never split.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -18,22 +18,22 @@ use crate::clock::Clock;
 
 const INPUT_INVALID: &str = "input_invalid";
 const OUTPUT_INVALID: &str = "output_invalid";
-/// What a driver calls an exit status that is no failure.
+/// The driver's word for an exit status that is not a failure.
 const FINE: &str = "ok";
 
-/// Whether the tool takes what it is given.
+/// Checks the inputs against the tool's schema.
 pub fn check_inputs(tool: &ToolSettings, inputs: &Value) -> Result<(), AttemptEnd> {
     let checked = tool.inputs.check(inputs);
     checked.map_err(|error| {
         failed_call(
             ErrorClass::Validation,
             INPUT_INVALID,
-            format!("the tool does not take this input: {error}"),
+            format!("the input does not match the schema of the tool: {error}"),
         )
     })
 }
 
-/// The inputs under the names that the driver has for them.
+/// The inputs under the driver's names.
 pub fn rename_inputs<'a>(tool: &ToolSettings, inputs: &'a Value) -> Cow<'a, Value> {
     let Some(fields) = inputs.as_object().filter(|_| !tool.renames.is_empty()) else {
         return Cow::Borrowed(inputs);
@@ -50,14 +50,14 @@ pub fn build_command(tool: &ToolSettings, inputs: &Value) -> Result<Vec<String>,
         let word =
             tool_call::fill_text(argument, values, str::to_owned).map_err(|unfilled| unfilled.to_string())?;
         if word.contains('\0') {
-            return Err("an input holds a zero byte, which no argument can".to_owned());
+            return Err("an input contains a NUL byte, which an argument cannot hold".to_owned());
         }
         words.push(word);
     }
     Ok(words)
 }
 
-/// What became of a call that ended with a status. `usual` is how it failed where it does not say more.
+/// Determines the end of a call from its exit status and output. `usual` is the failure if the tool does not say more.
 pub fn judge_exit(
     tool: &ToolSettings,
     status: i32,
@@ -89,7 +89,7 @@ pub fn judge_exit(
     )
 }
 
-/// What a tool gives, if it is what it says that it gives.
+/// Checks the output of a tool against its schema.
 pub fn check_output(tool: &ToolSettings, mut output: Value) -> AttemptEnd {
     if let Some(fields) = output.as_object_mut() {
         fields.retain(|name, _| !tool.drop_outputs.contains(name));
@@ -97,26 +97,26 @@ pub fn check_output(tool: &ToolSettings, mut output: Value) -> AttemptEnd {
     match tool.outputs.check(&output) {
         Ok(()) => AttemptEnd::Succeeded { output: Arc::new(output) },
         Err(error) => {
-            let message = format!("the tool gave something else than it says: {error}");
+            let message = format!("the output does not match the schema of the tool: {error}");
             failed_call(ErrorClass::Validation, OUTPUT_INVALID, message)
         }
     }
 }
 
-/// A tool's own envelope of an error.
+/// Parses a tool's own error envelope.
 fn parse_refusal(value: &Value) -> AttemptEnd {
     let error = &value["error"];
     let code = error["code"].as_str().filter(|code| code.len() <= limits::ID_BYTES).map(str::to_owned);
     let class = classify_code(code.as_deref().unwrap_or_default(), error["retryable"] == Value::Bool(true));
     let message = error["message"].as_str().or(error.as_str());
-    let message = message.unwrap_or("the tool refused, and did not say why").to_owned();
-    // Nobody is waited for longer than that by his own word.
+    let message = message.unwrap_or("the tool refused and gave no reason").to_owned();
+    // The requested delay is capped.
     let wait = error["retry_after_ms"].as_u64().map(|wait| Millis(wait.min(limits::RETRY_AFTER)));
     let retry_at = wait.map(|wait| Clock::new().now().saturating_add(wait));
     AttemptEnd::Failed { class, code, message: truncate_message(message), retry_at }
 }
 
-/// What a standard code means. One of the tool's own can be tried again only if it says so.
+/// The class of a standard code. A code of the tool's own is retried only if the tool says so.
 fn classify_code(code: &str, retryable: bool) -> ErrorClass {
     match code {
         "rate_limited" => ErrorClass::RateLimit,
@@ -191,7 +191,7 @@ mod tests {
         let words = build_command(&tool, &json!({"to": "a b; rm -rf $(x)"})).unwrap();
         assert_eq!(words, ["prog", "-v", "--to=a b; rm -rf $(x)", "7"]);
         assert!(build_command(&tool, &json!({})).unwrap_err().contains("`to`"));
-        assert!(build_command(&tool, &json!({"to": "a\0b"})).unwrap_err().contains("zero byte"));
+        assert!(build_command(&tool, &json!({"to": "a\0b"})).unwrap_err().contains("NUL byte"));
         assert_eq!(build_command(&tool, &json!({"to": 5, "n": null})).unwrap()[2..], ["--to=5", "7"]);
     }
 

@@ -1,7 +1,7 @@
-//! The programs that the engine runs for itself, such as git: files that no step can write.
+//! Programs that the engine runs for itself, such as git: files that no step can write.
 //!
-//! A process has one set of places that its steps may write, which grows with the runs that it goes on with. Programs are
-//! looked up once for each such set, so that what a step does to the search path's folders later changes nothing.
+//! A process has one set of paths that its steps may write, which grows with the runs that it resumes. Programs are
+//! looked up once for each such set, so that later changes by a step to folders of the search path have no effect.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,9 +18,9 @@ use crate::{
 
 #[derive(Debug)]
 struct TrustedPrograms {
-    /// The program that starts them in sandboxes. None: they are started without.
+    /// The program that starts them in sandboxes. `None` if they are started without a sandbox.
     launcher: Option<SandboxLauncher>,
-    /// Folders that steps of this process may write, and the projects that they belong to.
+    /// The folders that steps of this process may write, and their projects.
     writable: BTreeSet<PathBuf>,
     found: BTreeMap<String, Result<PathBuf, String>>,
 }
@@ -32,14 +32,14 @@ fn lock_programs() -> MutexGuard<'static, TrustedPrograms> {
     PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on the engine's programs are started in sandboxes.
+/// Starts the engine's programs in sandboxes from now on.
 pub(super) fn use_launcher(launcher: &SandboxLauncher) {
     lock_programs().launcher = Some(launcher.clone());
 }
 
-/// The sandbox of a program that the engine runs for itself: it reads, writes in one folder of the engine's, and reaches
-/// nobody. Where the machine cannot enforce that, the program runs without: it is one that no step can write, and is told
-/// to run nothing else.
+/// The sandbox of a program that the engine runs for itself: it reads, writes in one folder of the engine, and has no
+/// network. If the machine cannot enforce that, the program runs without a sandbox: no step can write it, and its
+/// settings keep it from running other programs.
 pub(super) fn build_engine_sandbox(folder: &Path, own: &Path) -> Result<Option<Sandbox>, String> {
     let Some(launcher) = lock_programs().launcher.clone() else { return Ok(None) };
     let place = |path: &Path| {
@@ -57,7 +57,7 @@ pub(super) fn build_engine_sandbox(folder: &Path, own: &Path) -> Result<Option<S
     Ok(Some(Sandbox { launcher, spec }))
 }
 
-/// Notes what the steps of a run may write. What was found before is looked up again if that is more.
+/// Adds the paths that the steps of a run may write. If there are new ones, programs are looked up again.
 pub(super) fn note_writable(about: &RunSettings) {
     let places = [&about.project, &about.workspace].into_iter().chain(&about.roots).chain(&about.writes);
     let mut programs = lock_programs();

@@ -1,7 +1,8 @@
-//! From a worker to a program: what is started, and what it reads.
+//! The command line of a worker: the program to start, and its stdin.
 //!
-//! Owns how the text of a source becomes an argument vector. A script is one argument of a shell that nothing is pasted
-//! into; everything else is a program with its arguments. Which one a coding agent is, `hire` knows.
+//! Owns the translation of a source's text into an argument vector. A script is one argument of a shell, and nothing is
+//! pasted into it; everything else is a program with its arguments. The program of a coding agent is chosen in
+//! `agent_launch`.
 
 use std::ffi::OsString;
 
@@ -10,7 +11,7 @@ pub(super) use skein_core::tool_call::to_plain_text;
 
 use super::{attempt_spec::AttemptSpec, run_settings::AgentSettings, tool};
 
-/// The shell of scripts, which stops at the first command that fails.
+/// The shell for scripts, which stops at the first failing command.
 const SHELL: [&str; 3] = ["bash", "-e", "-c"];
 
 #[derive(Debug)]
@@ -21,19 +22,19 @@ pub struct WorkerCommand {
     pub speaks: ResultProtocol,
 }
 
-/// Where a worker says what it gives.
+/// The way a worker reports its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultProtocol {
-    /// In the file that it is told of.
+    /// In its output file.
     File,
-    /// The same, and a checker also in words.
+    /// In its output file; a checker also in words.
     Words,
-    /// As one JSON value on its standard output.
+    /// As one JSON value on stdout.
     Json,
 }
 
 impl WorkerCommand {
-    /// `prompt` is what an agent is told.
+    /// Builds the command of an attempt. `prompt` builds the text for an agent.
     pub fn from_spec(
         job: &AttemptSpec,
         prompt: impl FnOnce(&AgentSettings) -> String,
@@ -53,7 +54,7 @@ impl WorkerCommand {
             }
             WorkerSpec::Agent { name, program, .. } => {
                 let named = || name.as_deref().or(program.as_deref()).unwrap_or_default();
-                let agent = job.agent().ok_or_else(|| format!("nobody here is the agent `{}`", named()))?;
+                let agent = job.agent().ok_or_else(|| format!("agent `{}` is not configured", named()))?;
                 let words: Vec<OsString> = match &agent.worker {
                     Some(worker) => vec![worker.into()],
                     None => agent.command.iter().map(OsString::from).collect(),
@@ -61,9 +62,9 @@ impl WorkerCommand {
                 WorkerCommand::new(words, prompt(agent).into_bytes(), ResultProtocol::Words)
             }
             WorkerSpec::Tool { tool: name, .. } | WorkerSpec::Action { action: name, .. } => {
-                let found = job.tool().ok_or_else(|| format!("no tool here does `{name}`"))?;
+                let found = job.tool().ok_or_else(|| format!("no tool is configured for `{name}`"))?;
                 if found.is_remote_or_builtin() {
-                    // Whoever asks gives it its input.
+                    // The remote call passes the input.
                     let words = found.command.iter().map(OsString::from).chain([OsString::new()]);
                     return WorkerCommand::new(words, Vec::new(), ResultProtocol::Json);
                 }

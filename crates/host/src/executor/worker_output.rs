@@ -1,7 +1,7 @@
-//! What a worker gave back: its output, its error, and what these make of how it ended.
+//! The results of a worker: its output file, its error file, and the failure that they explain.
 //!
-//! Owns how the end of a process becomes the end of an attempt. Evidence decides: exit status, files, declared
-//! artifacts. What the text claims never does.
+//! Owns the translation of a process end into an attempt end. Evidence decides: exit status, files, declared artifacts.
+//! Claims in a text never do.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -14,7 +14,7 @@ use crate::{
     workspace::{AttemptDir, RootFolder},
 };
 
-/// What a failing worker may say of why.
+/// The error that a failing worker may report.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct WorkerErrorReport {
@@ -23,17 +23,18 @@ struct WorkerErrorReport {
     message: Option<String>,
 }
 
-/// Longer messages are cut.
+/// The maximum length of a message. Longer ones are truncated.
 const MESSAGE: usize = 4_000;
 
-/// What programs print who may not write somewhere, and what to do about it.
+/// The message of programs that hit a read-only path, and the hint that is added to it.
 const READ_ONLY: &str = "Read-only file system";
-const SANDBOX_HINT: &str = "a step writes what its capabilities let it; `writes` in skein.toml names more";
+const SANDBOX_HINT: &str =
+    "a step may write only what its capabilities allow; `writes` in skein.toml allows more paths";
 
 /// The error code of a failed attempt whose worker named a class that does not exist, and no code.
 const UNKNOWN_CLASS: &str = "unknown_error_class";
 
-/// The classes as they are listed for people. AgentCore's names and its prefix `RETRYABLE_` are accepted as well.
+/// The class names that are shown to people. AgentCore's names and its prefix `RETRYABLE_` are accepted as well.
 const CLASSES: &str = "transient, rate_limit, network, service, agent_error, validation, external, governance, \
                        non_retryable, fatal";
 
@@ -56,7 +57,7 @@ fn parse_error_class(word: &str) -> Option<ErrorClass> {
     })
 }
 
-/// How an attempt ended that did not do well.
+/// The end of an attempt that failed.
 pub fn classify_failure(
     ended: &ProcessReport,
     back: &RootFolder,
@@ -71,7 +72,7 @@ pub fn classify_failure(
         }
         _ => {}
     }
-    // Before anything is cut: the beginning of a secret is not known for one.
+    // Redaction comes before truncation: a truncated secret would not be recognized.
     let said = read_error_report(back, redactor);
     let own = || match &ended.how {
         ProcessOutcome::Exited(_) => usual,
@@ -83,7 +84,7 @@ pub fn classify_failure(
         | ProcessOutcome::Stopped => ErrorClass::NonRetryable,
     };
     let told = || {
-        // The system's message does not say whose sandbox it is.
+        // The system's message does not mention the sandbox.
         let hint = (sandboxed && ended.tail.contains(READ_ONLY)).then_some(SANDBOX_HINT);
         let hint = hint.or(ended.how.hint()).map(|hint| format!(" ({hint})")).unwrap_or_default();
         let last = ended.tail.lines().rev().find(|line| !line.trim().is_empty());
@@ -95,7 +96,7 @@ pub fn classify_failure(
     let (class, code, message) = match said.class.as_deref().map(|word| (word, parse_error_class(word))) {
         None => (own(), code, message),
         Some((_, Some(class))) => (class, code, message),
-        // A retry would only repeat the mistake, and guessing could retry what must not be.
+        // A retry would only repeat the mistake, and a guessed class could cause a wrong retry.
         Some((word, None)) => {
             let code = code.or_else(|| Some(UNKNOWN_CLASS.to_owned()));
             (ErrorClass::NonRetryable, code, unknown_class_message(word, &message))
@@ -116,7 +117,7 @@ pub fn truncate_message(text: String) -> String {
     if text.len() <= MESSAGE { text } else { text.chars().take(MESSAGE).collect() }
 }
 
-/// What the worker wrote about its failure. What cannot be read says nothing.
+/// The worker's error file. A file that cannot be read counts as empty.
 fn read_error_report(back: &RootFolder, redactor: &Redactor) -> WorkerErrorReport {
     let bytes = back.read_file(AttemptDir::ERROR, limits::VALUE_BYTES as u64).unwrap_or_default();
     let WorkerErrorReport { class, code, message } = serde_json::from_slice(&bytes).unwrap_or_default();
@@ -124,7 +125,7 @@ fn read_error_report(back: &RootFolder, redactor: &Redactor) -> WorkerErrorRepor
     WorkerErrorReport { class: clean(class), code: clean(code), message: clean(message) }
 }
 
-/// What the worker wrote as its output: a JSON object, or lines of `key=value`. Nothing written is null.
+/// The worker's output file: a JSON object, or lines of `key=value`. Null if there is none.
 pub fn read_output(back: &RootFolder, redactor: &Redactor) -> Result<Value, String> {
     let bytes = match back.read_file(AttemptDir::OUTPUT, limits::VALUE_BYTES as u64) {
         Ok(bytes) => bytes,
@@ -155,7 +156,7 @@ fn parse_output(text: &str, redactor: &Redactor) -> Result<Value, String> {
     Ok(Value::Object(object))
 }
 
-/// The first few of many names, and how many more there are.
+/// The first few of many names, and the number of the others.
 pub fn summarize_names(names: impl ExactSizeIterator<Item = String>) -> String {
     const NAMED: usize = 10;
     let more = names.len().saturating_sub(NAMED);

@@ -1,8 +1,8 @@
-//! What the audit tells of a run, as its journal has it: decisions of people and of time, tools that change something,
-//! secrets that are handed out or refused, what was allowed beyond the usual, and who ended or tampered.
+//! Audit records derived from the journal of a run: decisions by people and by timeouts, tools that change something,
+//! secrets that are handed out or refused, overrides, and who cancelled or tampered.
 //!
-//! Owns which events are told and how. Each record follows from one event, the plan and what was settled about the run, and
-//! is appended with the row of that event. Most events are none of these, and cost nothing.
+//! Owns which events are audited and their form. Each record follows from one event, the plan and the run settings, and
+//! is appended with the row of that event. Most events lead to no record, and cost nothing.
 
 use serde_json::{Value, json};
 use skein_core::{
@@ -23,7 +23,7 @@ use crate::{
     recording::TIME,
 };
 
-/// What a record tells of, before it is known when and of which event.
+/// An audit record before its time and event number are known.
 struct AuditDraft {
     actor: AuditActor,
     action: &'static str,
@@ -32,7 +32,7 @@ struct AuditDraft {
     output: Value,
 }
 
-/// The records of an event, with its number. The names have been fed with it.
+/// Returns the audit records of an event, with its number. The names must already include the event.
 pub(super) fn audit_event(running: ActiveRun<'_>, number: u64, record: &JournalRecord) -> Vec<AuditEntry> {
     let told = draft_entries(running, &record.event);
     let entry = |mut told: AuditDraft| {
@@ -43,7 +43,7 @@ pub(super) fn audit_event(running: ActiveRun<'_>, number: u64, record: &JournalR
     told.into_iter().map(entry).collect()
 }
 
-/// The record of a decision that was refused. No event tells of it.
+/// Returns the audit record of a refused decision, for which there is no event.
 pub(super) fn audit_refused_decision(
     running: ActiveRun<'_>,
     now: Timestamp,
@@ -79,7 +79,7 @@ fn draft_entries(running: ActiveRun<'_>, event: &Event) -> Vec<AuditDraft> {
         Event::Decided { opening, decision, by, reason, .. } => {
             draft_decision(running, *opening, *decision, by, reason.as_deref()).into_iter().collect()
         }
-        // One of several who have to say so.
+        // One of several required approvals.
         Event::Approved { opening, by, reason } => {
             draft_decision(running, *opening, Verdict::Approve, by, reason.as_deref()).into_iter().collect()
         }
@@ -114,7 +114,7 @@ fn draft_entries(running: ActiveRun<'_>, event: &Event) -> Vec<AuditDraft> {
     }
 }
 
-/// Whoever began the run, for what it does by itself.
+/// The actor for operations of the run itself: the user who started it.
 fn run_actor(running: ActiveRun<'_>) -> AuditActor {
     AuditActor::with_role(running.about["user"].as_str().unwrap_or_default(), "run")
 }
@@ -181,7 +181,7 @@ fn draft_decision(
     Some(draft_for_step(running, at, actor, action, kind, input))
 }
 
-/// A gate that ended because nobody answered it.
+/// Drafts the record of a gate that ended because nobody answered it.
 fn draft_gate_expiry(
     running: ActiveRun<'_>,
     at: StepAt,
@@ -195,7 +195,7 @@ fn draft_gate_expiry(
     vec![draft_for_step(running, at, time_actor(), "gate.expire", "gate", json!({}))]
 }
 
-/// What was allowed or replaced when the run was begun.
+/// Drafts the records of overrides that were set when the run was started.
 fn draft_overrides(running: ActiveRun<'_>) -> Vec<AuditDraft> {
     let all = running.about["overrides"].as_array().into_iter().flatten();
     let told = |one: &Value| {
@@ -207,13 +207,13 @@ fn draft_overrides(running: ActiveRun<'_>) -> Vec<AuditDraft> {
     all.map(told).collect()
 }
 
-/// The work of an attempt, and who does it.
+/// Returns the worker and work of an attempt.
 fn find_attempt_work(running: ActiveRun<'_>, attempt: AttemptId) -> Option<(&WorkerSpec, &WorkSpec)> {
     let scope = running.plan.definition.scope(running.names.scope(attempt.at.0));
     executor::worker_of(scope.step(attempt.at.1), attempt.role).ok()
 }
 
-/// The tool that does it as it was settled, where a tool does.
+/// Returns the settings of the tool that does the work, if a tool does.
 fn find_tool<'a>(running: ActiveRun<'a>, worker: &WorkerSpec) -> Option<&'a Value> {
     running.about["tools"].get(&ToolSettings::settings_key(worker)?)
 }
@@ -238,7 +238,7 @@ fn draft_attempt_start(
     told
 }
 
-/// A call of a tool that changes something.
+/// Drafts the record of a call of a tool that changes something.
 fn draft_tool_call(
     running: ActiveRun<'_>,
     attempt: AttemptId,
@@ -253,7 +253,7 @@ fn draft_tool_call(
     Some(told)
 }
 
-/// The secrets that an attempt is handed. A function of our own, and one that is replayed, is handed none.
+/// Drafts the records of secrets that an attempt receives. Built-in functions and replayed attempts receive none.
 fn draft_secret_reveals<'a>(
     running: ActiveRun<'a>,
     attempt: AttemptId,
@@ -278,7 +278,7 @@ fn draft_secret_reveals<'a>(
     })
 }
 
-/// Why a worker may have a secret: the first reason that is one for it.
+/// Returns the first reason that grants the worker a secret.
 fn find_grant_reason(handing: &Value, context: &Value) -> String {
     let all = handing["granted"].as_array().into_iter().flatten();
     let mut reasons = all.filter_map(|one| one.as_object()?.iter().next());
@@ -294,7 +294,7 @@ fn find_grant_reason(handing: &Value, context: &Value) -> String {
     )
 }
 
-/// For what a secret is handed out.
+/// Builds the context in which a secret is handed out.
 fn build_reveal_context(
     running: ActiveRun<'_>,
     attempt: AttemptId,
@@ -317,7 +317,7 @@ fn build_reveal_context(
     context
 }
 
-/// How a call that changes something ended. What was said about it is in the journal.
+/// Drafts the record of the end of a tool call that changes something. The details are in the journal.
 fn draft_attempt_end(running: ActiveRun<'_>, attempt: AttemptId, end: &AttemptEnd) -> Vec<AuditDraft> {
     let call = find_attempt_work(running, attempt)
         .and_then(|(worker, _)| find_tool(running, worker))

@@ -1,8 +1,8 @@
-//! Dead letters: steps that failed for good, as the journal tells of them.
+//! Dead letters: steps that failed permanently, derived from the journal.
 //!
-//! Owns which end of a step is one: its work was tried at least once, and no further try is to come. A gate that was
-//! rejected, a step that never began, one that was cancelled and one whose conflict another settles are none; neither is
-//! a composite, whose letter is that of the step inside it.
+//! Owns the decision which ends of a step are dead letters: its work was attempted at least once, and no further
+//! attempt follows. A rejected gate, a step that never started, a cancelled one and one whose conflict a resolver
+//! handles are not; neither is a composite, because the step inside it has its own dead letter.
 
 use skein_core::{
     engine::{Event, JournalRecord, Publication, StepOutcome},
@@ -11,7 +11,7 @@ use skein_core::{
 
 use crate::{executor_api::ActiveRun, store::DeadLetterRow};
 
-/// The dead letter that a record tells of, if it does. The ledger has been fed with it.
+/// Returns the dead letter that a record creates, if any. The ledger must already include the record.
 pub(super) fn find_dead_letter(
     running: ActiveRun<'_>,
     number: u64,
@@ -41,7 +41,7 @@ pub(super) fn find_dead_letter(
     })
 }
 
-/// Whether a record says that the whole run is tried again, so that nobody need care; or that it is not, after all.
+/// Returns true if a record says that the whole run is retried, which settles its dead letters; false if that failed.
 pub(super) fn find_retry_decision(record: &JournalRecord) -> Option<bool> {
     match &record.event {
         Event::RunDecided { retry: Some(_), .. } => Some(true),

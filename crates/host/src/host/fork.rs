@@ -1,7 +1,7 @@
-//! Fork: a new run, of the same plan or of one that was read again, that begins with results of one that is over.
+//! Fork: a new run, of the same plan or of a reloaded one, that reuses results of a run that is over.
 //!
-//! Owns what a fork needs of the old run beside its journal: copies of the artifacts that its steps may take. Which
-//! results are reused is the core's to choose.
+//! Owns what a fork needs from the old run in addition to its journal: copies of the artifacts that its steps may use.
+//! The core chooses which results are reused.
 
 use std::path::Path;
 
@@ -29,9 +29,9 @@ pub enum ForkError {
     NoFork(#[from] ForkRefusal),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("what the steps gave cannot be copied: {0}")]
+    #[error("the artifacts of the reused steps cannot be copied: {0}")]
     Artifacts(#[from] ArtifactError),
-    #[error("what `{step}` gave is not there any more")]
+    #[error("the artifacts of `{step}` no longer exist")]
     Gone { step: String },
 }
 
@@ -41,7 +41,7 @@ impl From<FilePathError> for ForkError {
     }
 }
 
-/// Makes ready a fork of a run from a step. Its folder has all that it takes over; the run itself is not there yet.
+/// Prepares a fork of a run from a step. Creates its folder with all that it reuses; the run itself does not exist yet.
 pub fn prepare_fork(
     store: &dyn Store,
     state: &Path,
@@ -65,7 +65,7 @@ pub struct ReloadFork<'a> {
 }
 
 impl<'a> ReloadFork<'a> {
-    /// Compares the run with another plan and with what is settled about that. A step that is named is done again.
+    /// Compares the run with another plan and its run settings. A step named in `from` is run again.
     pub fn new(
         store: &dyn Store,
         row: &'a RunRow,
@@ -78,19 +78,19 @@ impl<'a> ReloadFork<'a> {
         Ok(ReloadFork { row, past, plan, fork })
     }
 
-    /// Makes the fork ready. None: it would do nothing.
+    /// Prepares the launch of the fork. None: it would have nothing to run.
     pub fn prepare_launch(&self, state: &Path, run: RunId) -> Result<Option<RunLaunch>, ForkError> {
         let Some((first, _)) = self.fork.again.first() else { return Ok(None) };
         prepare_fork_launch(state, &self.past, self.row, self.plan.clone(), &self.fork, first, run).map(Some)
     }
 }
 
-/// The parameters of a run, as it was given them.
+/// The parameters that a run was started with.
 pub fn read_run_parameters(store: &dyn Store, row: &RunRow) -> Result<Value, StoreError> {
     Ok((*RunLoader::new(store).load_plan(row)?.parameters).clone())
 }
 
-/// A run that begins with what a fork takes over. All of that is in its folder.
+/// Prepares a run that starts with the reused results. All of their artifacts are in its folder.
 fn prepare_fork_launch(
     state: &Path,
     past: &ReusableResults,
@@ -102,7 +102,7 @@ fn prepare_fork_launch(
 ) -> Result<RunLaunch, ForkError> {
     let state = RootFolder::open(state)?;
     if let Err(error) = copy_artifacts(&state, past, &row.run, &run, fork) {
-        // A folder without a run is nobody's; if it cannot go either, that is not what went wrong.
+        // A folder without a run is unused; a failure to remove it is not the error to report.
         let _ = RunDir::remove(&state, &run);
         return Err(error);
     }
@@ -128,7 +128,7 @@ fn load_reusable_results(store: &dyn Store, row: &RunRow) -> Result<ReusableResu
     }
 }
 
-/// Copies what the steps that are reused gave.
+/// Copies the artifacts of the reused steps.
 fn copy_artifacts(
     state: &RootFolder,
     past: &ReusableResults,
@@ -161,7 +161,7 @@ fn copy_artifacts(
     Ok(())
 }
 
-/// Whether an attempt kept something that others may take.
+/// True if an attempt kept artifacts that other steps may use.
 fn has_artifacts(past: &ReusableResults, attempt: AttemptId, outcome: StepOutcome) -> bool {
     let instance = past.state().instance(attempt.at.0);
     let step = past.plan().definition.scope(instance.scope).step(attempt.at.1);

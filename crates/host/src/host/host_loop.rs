@@ -1,4 +1,4 @@
-//! The loop: waits for something to be said, lets each run that it concerns decide, and does what they then want.
+//! The loop: waits for messages, lets each affected run decide, and performs the resulting actions.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -27,17 +27,17 @@ use crate::{
     store::{AppendError, JournalAppend, Store, StoreNotice},
 };
 
-/// So much is heard before anything is done about it, so that one busy run does not keep the others waiting.
+/// The maximum number of messages handled per turn, so that one busy run does not keep the others waiting.
 const HEARD_AT_ONCE: usize = 4_096;
-/// With a deadline ahead, the clock is looked at this often: it may have been set, or the machine may have slept.
+/// The interval of clock checks while a deadline is pending: the clock may be set, or the machine may sleep.
 const LOOK: Duration = Duration::from_secs(10);
-/// How soon an append for which there was no space is tried again.
+/// The delay before an append that failed on a full disk is retried.
 const NO_SPACE: Millis = Millis::from_secs(1);
 
 #[derive(Debug)]
 enum LoopControl {
     On,
-    /// The journal is broken, or nobody wants anything more.
+    /// The journal is broken, or the host was told to stop.
     Stop,
 }
 
@@ -51,16 +51,16 @@ pub(super) struct HostLoop {
     pub by_id: BTreeMap<RunId, OwnedRunKey>,
     keys: u64,
     wakes: BTreeSet<(Timestamp, OwnedRunKey)>,
-    /// Runs that are over and are to be retried, and when.
+    /// Runs that are over and will be retried, with the time of the retry.
     pub retries: BTreeSet<(Timestamp, OwnedRunKey)>,
-    /// Runs about which something was said in this turn.
+    /// Runs that have new messages in this turn.
     touched: BTreeSet<OwnedRunKey>,
-    /// Runs that could do more with more workers, in turn.
+    /// Runs that could use more workers, in order.
     hungry: VecDeque<OwnedRunKey>,
     capacity: u32,
     pub busy: u32,
     pub keeper: SnapshotWriter,
-    /// Rows that were decided in this turn, and how many are on their way to the disk.
+    /// Rows decided in this turn, and the number of appends in flight.
     rows: Vec<(OwnedRunKey, JournalAppend)>,
     in_flight: usize,
 }
@@ -129,7 +129,7 @@ impl HostLoop {
         LoopControl::On
     }
 
-    /// The rows of this turn go to the disk. For a single one there is nothing better to do than to write it.
+    /// Submits the rows of this turn. If there is only one row to append, the loop writes it on its own thread.
     fn submit_appends(&mut self) {
         let alone = self.in_flight == 0 && self.rows.len() == 1;
         for (key, append) in std::mem::take(&mut self.rows) {
@@ -167,7 +167,7 @@ impl HostLoop {
                 let _ = reply.send(self.resume_runs(&runs));
             }
             HostMessage::Input { run, input, reply } => {
-                // Of a run that is not owned here the reply is dropped, which says so.
+                // If the run is not owned here, the reply is dropped, which tells the caller.
                 if let Some(key) = self.by_id.get(&run).copied() {
                     self.queue_input(key, input, Some(AnswerRecipient::Here(reply)));
                 }
@@ -190,7 +190,7 @@ impl HostLoop {
             HostMessage::Notice(StoreNotice::Requests) => self.read_requests(),
             HostMessage::Notice(StoreNotice::Lost(claim)) => {
                 let key = self.by_id.get(&claim.run).copied();
-                // Old news of a run that was claimed again is none.
+                // An old notice about a run that was claimed again is ignored.
                 if let Some(key) = key
                     && self.runs.get(&key).is_some_and(|owned| owned.claim == claim)
                 {
@@ -218,7 +218,7 @@ impl HostLoop {
         }
     }
 
-    /// Appends a row again for which there was no space, now with the space that is kept back: a cancel waits behind it.
+    /// Retries an append that failed on a full disk, now with the reserved space, because a cancel waits behind it.
     fn append_urgently(&mut self, key: OwnedRunKey) {
         let Some(owned) = self.runs.get_mut(&key) else { return };
         owned.full = false;
@@ -240,7 +240,7 @@ impl HostLoop {
         key
     }
 
-    /// Runs whose deadline has come are told so.
+    /// Queues a wake input for each run whose deadline has passed.
     fn wake_due_runs(&mut self) {
         if self.wakes.is_empty() {
             return;
@@ -255,7 +255,7 @@ impl HostLoop {
             owned.wake = None;
             match owned.appending.clone() {
                 Some(append) if std::mem::take(&mut owned.full) => self.queue_append(key, append),
-                // While an append is in flight, the time waits to be told with what else comes meanwhile.
+                // While an append is in flight, the wake input is queued with other inputs.
                 _ => {
                     owned.due = None;
                     self.queue_input(key, RunInput::Wake, None);
@@ -264,7 +264,7 @@ impl HostLoop {
         }
     }
 
-    /// Lets a run decide what was said to it, and does what it wants until nothing is left to do.
+    /// Lets a run decide its queued inputs, if no append is in flight.
     fn drive_run(&mut self, key: OwnedRunKey) {
         let Some(owned) = self.runs.get_mut(&key) else { return };
         if owned.appending.is_none() && owned.has_queued_inputs() {
@@ -272,7 +272,7 @@ impl HostLoop {
         }
     }
 
-    /// What a run may take at once. Where others wait for workers it waits for its turn.
+    /// The number of workers that a run may take at once. Zero if others wait for workers: it must wait for its turn.
     pub fn worker_grant(&self) -> u32 {
         if self.hungry.is_empty() { self.capacity.saturating_sub(self.busy) } else { 0 }
     }
@@ -287,7 +287,7 @@ impl HostLoop {
         }
     }
 
-    /// A run that could do more with more workers waits for its turn.
+    /// Queues a run that could use more workers.
     pub fn queue_for_workers(&mut self, key: OwnedRunKey) {
         if let Some(owned) = self.runs.get_mut(&key)
             && owned.driver.state().wants_workers()
@@ -297,7 +297,7 @@ impl HostLoop {
         }
     }
 
-    /// A row has been decided: its workers are taken, and it is written at the end of the turn.
+    /// Takes the workers of a decided row, which is written at the end of the turn.
     fn append_with_workers(&mut self, key: OwnedRunKey, append: JournalAppend) {
         if let Some(owned) = self.runs.get_mut(&key) {
             self.busy += owned.take_workers(&append.batch);
@@ -317,7 +317,7 @@ impl HostLoop {
         let Some(owned) = self.runs.get_mut(&key) else { return LoopControl::On };
         match result {
             Ok(()) => self.finish_append(key),
-            // A cancel that came while the row was on its way to the disk.
+            // A cancel arrived while the append was in flight.
             Err(AppendError::NoSpace) if owned.is_cancel_blocked() => self.append_urgently(key),
             Err(AppendError::NoSpace) => {
                 (self.watcher)(HostEvent::NoSpace { run: owned.run() });
@@ -334,7 +334,7 @@ impl HostLoop {
         LoopControl::On
     }
 
-    /// The row in flight is there to stay.
+    /// Completes the append in flight, which is durable now.
     pub fn finish_append(&mut self, key: OwnedRunKey) {
         let Some(owned) = self.runs.get_mut(&key) else { return };
         let append = owned.appending.take();
@@ -343,7 +343,7 @@ impl HostLoop {
             (self.watcher)(HostEvent::Row { running: owned.run_context(), batch: &append.batch });
             self.hands.observe_batch(owned.run_context(), &append.batch);
         }
-        // The wait for space may have taken the place of what the run waits for.
+        // The wait for disk space may have replaced the wake-up that the run wants.
         let due = owned.due;
         self.schedule_wake(key, due);
         self.snapshot_if_grown(key);
@@ -351,13 +351,13 @@ impl HostLoop {
         self.touched.insert(key);
     }
 
-    /// Answers go out, what is wanted is done, and a run that wants nothing more is let go.
+    /// Sends answers, performs the wanted actions, and gives up a run that is over.
     fn flush_run(&mut self, key: OwnedRunKey) {
         let Some(owned) = self.runs.get_mut(&key) else { return };
         let now = self.clock.now();
         while let Some(InputAnswer { asker, result, refused }) = owned.poll_answer(now) {
             if let Some(entry) = refused {
-                // The refusal stands also where there is no space for the record of it.
+                // The refusal is valid even if there is no space to record it.
                 let _ = self.store.append_audit(&[entry]);
             }
             match asker {
@@ -365,7 +365,7 @@ impl HostLoop {
                     let _ = reply.send(result);
                 }
                 Some(AnswerRecipient::Request(letter)) => {
-                    // The letter stays, and is answered when it is seen again.
+                    // If this fails, the request stays, and is answered when it is read again.
                     let _ = self.store.answer_request(letter, &RequestAnswer::from(&result).to_bytes());
                 }
                 None => {}
@@ -391,7 +391,7 @@ impl HostLoop {
                 let finish = AttemptReporter::new(self.to.clone(), key, attempt);
                 self.hands.start_attempt(owned.run_context(), attempt, &task, finish);
             }
-            // One that was called off in the row that started it never began, and nobody else can say that it stopped.
+            // An attempt cancelled in the row that started it never ran, so only the loop can report that it stopped.
             DriverAction::Stop(attempt) if owned.ahead.remove(&attempt) => {
                 AttemptReporter::new(self.to.clone(), key, attempt)
                     .report(AttemptReport::new(AttemptEnd::Stopped, Cost::default()));
@@ -418,7 +418,7 @@ impl HostLoop {
         self.wakes.extend(at.map(|at| (at, key)));
     }
 
-    /// Workers that are free go to runs that want them, one run after the other.
+    /// Grants free workers to the runs that want them, one run after the other.
     fn grant_workers(&mut self) {
         for _ in 0..self.hungry.len() {
             let free = self.capacity.saturating_sub(self.busy);
@@ -440,7 +440,7 @@ impl HostLoop {
     }
 
     pub fn read_requests(&mut self) {
-        // What cannot be read now is looked for again at the next notice.
+        // Requests that cannot be read now are read again at the next notice.
         let Ok(letters) = self.store.pending_requests() else { return };
         for received in letters {
             let Some(key) = self.by_id.get(&received.run).copied() else { continue };

@@ -1,4 +1,4 @@
-//! Begin and resume: how runs come to be owned here.
+//! Launch and resume: the ways in which this process comes to own runs.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl HostLoop {
-    /// A run comes to be with the row that starts it, so that whoever dies in between has begun nothing.
+    /// Creates and starts runs. A run is created with its start row, so that a crash in between starts nothing.
     pub(super) fn launch_runs(&mut self, begin: Vec<RunLaunch>) -> Result<(), StoreError> {
         // Runs of one definition share its stored form.
         let mut frozen: BTreeMap<ContentHash, Arc<[u8]>> = BTreeMap::new();
@@ -82,12 +82,12 @@ impl HostLoop {
         let store = Arc::clone(&self.store);
         let mut recall = RunLoader::new(&*store);
         let adopted = claims.into_iter().map(|claim| self.adopt_run(claim?, &mut recall)).collect();
-        // What was said to them while nobody listened.
+        // Requests that arrived while no process owned the runs.
         self.read_requests();
         adopted
     }
 
-    /// Takes over a run that was claimed, and returns how many events it has.
+    /// Takes over a claimed run and returns the number of its events.
     pub(super) fn adopt_run(
         &mut self,
         claim: RunClaim,
@@ -97,7 +97,7 @@ impl HostLoop {
             Ok(mut owned) => {
                 let events = owned.driver.state().events;
                 owned.queue_input(RunInput::Recover, None);
-                // What became due while nobody had it comes before whatever is said to it now.
+                // Deadlines that passed while no process owned it are handled before new inputs.
                 owned.queue_input(RunInput::Wake, None);
                 self.insert_run(owned);
                 Ok(events)

@@ -1,6 +1,6 @@
-//! Reading runs back: from the last snapshot that fits the journal, else from the beginning of it.
+//! Loads runs: from the last snapshot that matches the journal, or else from its beginning.
 //!
-//! Owns that both give the same. A snapshot is only a cache, so whatever is wrong with one means that it is not used.
+//! Owns that both give the same result. A snapshot is only a cache, so one with any fault is not used.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -16,24 +16,24 @@ use crate::{
     workspace::Ledger,
 };
 
-/// Reads runs of one store back. Those of one definition share it.
+/// Loads runs of one store. Runs of one definition share it.
 pub struct RunLoader<'a> {
     store: &'a dyn Store,
     definitions: BTreeMap<ContentHash, Arc<PlanDefinition>>,
 }
 
-/// A run as its journal tells it.
+/// A run as its journal describes it.
 #[derive(Debug)]
 pub struct LoadedRun {
     pub driver: Driver,
     pub ledger: Ledger,
-    /// How many of its events were in the snapshot that was used.
+    /// The number of its events in the snapshot that was used.
     pub snapshot: u64,
 }
 
 impl fmt::Debug for RunLoader<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recall").field("definitions", &self.definitions.keys()).finish_non_exhaustive()
+        f.debug_struct("RunLoader").field("definitions", &self.definitions.keys()).finish_non_exhaustive()
     }
 }
 
@@ -46,7 +46,7 @@ impl<'a> RunLoader<'a> {
         self.store.find_run(run)?.ok_or_else(|| StoreError::Unknown(run.clone()))
     }
 
-    /// The plan of a run, with the parameters that its journal begins with.
+    /// Loads the plan of a run, with the parameters that its journal begins with.
     pub fn load_plan(&mut self, row: &RunRow) -> Result<Plan, StoreError> {
         let mut plan = self.load_bare_plan(row)?;
         self.store.read_journal(&row.run, 0, &mut |batch| {
@@ -59,7 +59,7 @@ impl<'a> RunLoader<'a> {
         Ok(plan)
     }
 
-    /// The run as it is now.
+    /// Loads the run in its present state.
     pub fn load_run(&mut self, row: &RunRow) -> Result<LoadedRun, StoreError> {
         let plan = self.load_bare_plan(row)?;
         match self.load_from_snapshot(row, &plan) {
@@ -74,7 +74,7 @@ impl<'a> RunLoader<'a> {
         let snapshot = state.events;
         let driver = Driver::from_state(plan, state, chain)?;
         let mut recalled = LoadedRun { driver, ledger, snapshot };
-        // The last row that it holds says whether it is of this journal.
+        // The last row in the snapshot tells if it belongs to this journal.
         let (mut fits, mut seen) = (false, false);
         let read = self.store.read_journal(&row.run, snapshot.checked_sub(1)?, &mut |batch| {
             fits = match std::mem::replace(&mut seen, true) {
@@ -102,7 +102,7 @@ impl<'a> RunLoader<'a> {
         }
     }
 
-    /// The plan without its parameters.
+    /// Loads the plan without its parameters.
     fn load_bare_plan(&mut self, row: &RunRow) -> Result<Plan, StoreError> {
         let definition = match self.definitions.get(&row.definition) {
             Some(known) => Arc::clone(known),

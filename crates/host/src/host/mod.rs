@@ -1,8 +1,8 @@
-//! The host: the runs that this process owns, and the one loop that moves them.
+//! The host: the runs that this process owns, and the loop that drives them.
 //!
-//! Owns the order of things in a process: everything that is said to its runs comes in one queue, each run's inputs
-//! are decided together into its next append, and nothing is done before that append is durable. Refuses to know how
-//! work is done ([`Executor`]) and how runs are kept ([`Store`]). Read `turn` next, then `owned`.
+//! Owns the order of operations in a process: all messages to its runs arrive in one queue, the inputs of each run are
+//! decided together into its next append, and nothing is done before that append is durable. Does not know how work is
+//! done ([`Executor`]) or how runs are stored ([`Store`]). Read `host_loop` next, then `owned_run`.
 
 mod audit;
 mod dead_letter;
@@ -47,11 +47,11 @@ pub use load_run::{LoadedRun, RunLoader};
 pub use request::RequestAnswer;
 pub use snapshot::RunSnapshot;
 
-/// A run that this process owns, for as long as it does.
+/// The key of a run that this process owns, valid as long as it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OwnedRunKey(u64);
 
-/// Everything that can be said to the loop.
+/// A message to the loop.
 #[derive(Debug)]
 pub(crate) enum HostMessage {
     Begin {
@@ -67,7 +67,7 @@ pub(crate) enum HostMessage {
         input: RunInput,
         reply: Sender<Result<(), Refusal>>,
     },
-    /// Let go of runs as they are, whatever is at work.
+    /// Releases runs as they are, even if workers are running.
     Leave {
         runs: Vec<RunId>,
         reply: Sender<()>,
@@ -90,21 +90,21 @@ pub(crate) enum HostMessage {
     Stop,
 }
 
-/// A run to begin.
+/// A run to start.
 #[derive(Debug)]
 pub struct RunLaunch {
     pub plan: Plan,
     pub start: RunStart,
-    /// What those who work for it need to know.
+    /// The run settings, which the executor needs.
     pub about: serde_json::Value,
-    /// What it takes over from the run that it was forked from.
+    /// The results that it reuses from the run that it was forked from.
     pub reused: Vec<ReusedResult>,
-    /// The dead letters that it does again, and who wants that.
+    /// The dead letters that it repeats, and who requested that.
     pub settles: Vec<(DeadLetterId, DeadLetterSettlement)>,
 }
 
 impl RunLaunch {
-    /// A run that comes from no other.
+    /// Creates the launch of a run that is not a fork.
     pub fn new(plan: Plan, start: RunStart, about: serde_json::Value) -> RunLaunch {
         RunLaunch { plan, start, about, reused: Vec::new(), settles: Vec::new() }
     }
@@ -114,45 +114,45 @@ impl RunLaunch {
 pub enum ResumeError {
     #[error(transparent)]
     Claim(#[from] ClaimError),
-    /// It cannot be read, and has been set aside.
+    /// It cannot be read, and was quarantined.
     #[error("it was set aside: {0}")]
     SetAside(String),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What is told of runs as it happens.
+/// An event about runs, reported as it happens.
 #[derive(Debug)]
 pub enum HostEvent<'a> {
     /// A row is durable.
     Row { running: ActiveRun<'a>, batch: &'a Arc<JournalBatch> },
-    /// The run failed, and another begins that retries it.
+    /// The run failed, and another run starts as its retry.
     Retries { run: &'a RunId, by: &'a RunId },
-    /// Nothing of the run is wanted any more.
+    /// The run is over and wants nothing any more.
     Closed { run: &'a RunId },
-    /// Someone else has it now.
+    /// Another process owns it now.
     Lost { run: &'a RunId },
     /// Another process asked for its workers to be stopped. It can be resumed.
     Left { run: &'a RunId },
-    /// Its state makes no sense; it goes no further.
+    /// Its state is inconsistent, and it was quarantined.
     SetAside { run: &'a RunId, why: &'a str },
-    /// There is no space for the journal. What runs goes on; nothing is recorded until there is.
+    /// The disk is full. Running work continues; nothing is recorded until there is space.
     NoSpace { run: &'a RunId },
     /// The journal cannot be written any more. The host has stopped.
     Broken { why: &'a str },
 }
 
-/// Who is told. Called by the loop: whatever takes long belongs elsewhere.
+/// The callback for host events. The loop calls it, so it must be quick.
 pub type HostWatcher = Box<dyn FnMut(HostEvent<'_>) + Send>;
 
-/// How much may be done at once.
+/// The limits on concurrent work.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerCapacity {
-    /// Workers over all runs.
+    /// The maximum number of workers over all runs.
     pub workers: u32,
 }
 
-/// A handle on the loop, which ends when the last handle is gone.
+/// A handle to the loop, which ends when the handle is dropped.
 pub struct Host {
     to: Sender<HostMessage>,
     thread: Option<JoinHandle<()>>,
@@ -174,7 +174,7 @@ impl Host {
         let (to, inbox) = channel();
         let notices = to.clone();
         store.watch(Arc::new(move |notice| {
-            // A loop that has ended wants no news.
+            // A loop that has ended needs no notices.
             let _ = notices.send(HostMessage::Notice(notice));
         }));
         let inner = host_loop::HostLoop::new(store, hands, Clock::new(), capacity, watcher, to.clone());
@@ -183,15 +183,15 @@ impl Host {
         Host { to, thread: Some(thread.expect("a thread can be started")) }
     }
 
-    /// Begins runs, all of them or none. What becomes of them is told to the watcher.
+    /// Starts runs, all of them or none. The watcher is told their progress.
     pub fn launch_runs(&self, begin: Vec<RunLaunch>) -> Result<(), StoreError> {
         let (reply, answer) = channel();
         self.send_message(HostMessage::Begin { begin, reply });
         answer.recv().unwrap_or_else(|_| Err(host_stopped_error()))
     }
 
-    /// Resumes runs that no living process owns. Returns how many events each had when it was claimed: another process may
-    /// have appended some since the caller last read the run.
+    /// Resumes runs that no living process owns. Returns the number of events that each had when it was claimed:
+    /// another process may have appended some since the caller last read the run.
     pub fn resume_runs(&self, runs: Vec<RunId>) -> Vec<Result<u64, ResumeError>> {
         let count = runs.len();
         let (reply, answer) = channel();
@@ -199,28 +199,28 @@ impl Host {
         answer.recv().unwrap_or_else(|_| (0..count).map(|_| Err(host_stopped_error().into())).collect())
     }
 
-    /// Says something to a run that is owned here. None: it is not, or the host has stopped.
+    /// Sends an input to a run and waits for the answer. None: the run is not owned here, or the host has stopped.
     pub fn send_input(&self, run: &RunId, input: RunInput) -> Option<Result<(), Refusal>> {
         let (reply, answer) = channel();
         self.send_message(HostMessage::Input { run: run.clone(), input, reply });
         answer.recv().ok()
     }
 
-    /// Passes an input to a run that is owned here, and does not wait until it is decided. For callers that must not
-    /// block whatever the loop and its disk are doing.
+    /// Sends an input to a run that is owned here without waiting for the decision. For callers that must not block
+    /// whatever the loop and its disk are doing.
     pub fn post_input(&self, run: &RunId, input: RunInput) {
         let (reply, _) = channel();
         self.send_message(HostMessage::Input { run: run.clone(), input, reply });
     }
 
-    /// Lets go of runs: their workers are ended and not waited for, and they can be resumed.
+    /// Releases runs: their workers are stopped and not waited for, and the runs can be resumed.
     pub fn leave_runs(&self, runs: &[RunId]) {
         let (reply, done) = channel();
         self.send_message(HostMessage::Leave { runs: runs.to_vec(), reply });
         let _ = done.recv();
     }
 
-    /// Lets go of runs as [`Host::leave`] does, and returns whether the loop did so in time.
+    /// Releases runs as [`Host::leave_runs`] does. Returns false if the loop did not do so in time.
     pub fn leave_runs_within(&self, runs: &[RunId], within: Duration) -> bool {
         let (reply, done) = channel();
         self.send_message(HostMessage::Leave { runs: runs.to_vec(), reply });
@@ -228,7 +228,7 @@ impl Host {
     }
 
     fn send_message(&self, said: HostMessage) {
-        // A loop that has ended has told the watcher why.
+        // A loop that has ended has told the watcher the reason.
         let _ = self.to.send(said);
     }
 }
@@ -246,10 +246,10 @@ fn host_stopped_error() -> StoreError {
     StoreError::Failed("the host has stopped".to_owned())
 }
 
-/// A name for a new run: short enough to be typed, and not used before.
+/// Returns a random id for a new run, short enough to be typed.
 pub fn new_run_id() -> RunId {
     const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-    // A name that is taken is refused.
+    // The store refuses an id that is taken.
     let bytes = random::random_bytes::<10>();
     let text: String = bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect();
     RunId::new(text).expect("letters and digits are a name")

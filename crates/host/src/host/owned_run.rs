@@ -1,4 +1,4 @@
-//! A run that is owned here: its driver, what waits to be decided, and who waits for an answer.
+//! A run that is owned here: its driver, its queued inputs, and the callers that wait for answers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ use crate::{
     workspace::Ledger,
 };
 
-/// Who waits for an answer.
+/// The recipient of an answer.
 #[derive(Debug)]
 pub(super) enum AnswerRecipient {
     Here(Sender<Result<(), Refusal>>),
@@ -34,10 +34,10 @@ pub(super) enum AnswerRecipient {
 /// The answer to an input.
 #[derive(Debug)]
 pub(super) struct InputAnswer {
-    /// None: nobody waits for the answer, or it went out with the append.
+    /// None: nobody waits for the answer, or it was stored with the append.
     pub asker: Option<AnswerRecipient>,
     pub result: Result<(), Refusal>,
-    /// The record of a person's decision that was refused.
+    /// The audit record of a person's decision that was refused.
     pub refused: Option<AuditEntry>,
 }
 
@@ -55,36 +55,36 @@ pub(super) struct OwnedRun {
     pub claim: RunClaim,
     pub driver: Driver,
     pub about: Arc<serde_json::Value>,
-    /// The paths of its steps, kept up with its instances.
+    /// The paths of its steps, updated with its instances.
     names: StepPaths,
-    /// What the journal tells beyond the state.
+    /// Facts from the journal that are not in the state.
     ledger: Ledger,
     queue: Vec<(InputToken, RunInput)>,
     asked: BTreeMap<InputToken, AnswerRecipient>,
     /// Decisions of people that have no answer yet.
     decisions: BTreeMap<InputToken, QueuedDecision>,
     tokens: u64,
-    /// The append in flight, to be given again if there was no space for it.
+    /// The append in flight, to be retried if the disk was full.
     pub appending: Option<JournalAppend>,
-    /// The head as it was last stored.
+    /// The run head as it was last stored.
     head: Option<RunHead>,
-    /// What is open, as it was last stored.
+    /// The open waitpoints as they were last stored.
     open: BTreeSet<Waitpoint>,
-    /// When it is looked at again.
+    /// The time at which the loop wakes it.
     pub wake: Option<Timestamp>,
-    /// When it wants to be told the time.
+    /// The time at which the run itself wants to be woken.
     pub due: Option<Timestamp>,
-    /// There was no space for the append in flight.
+    /// True if the append in flight failed on a full disk.
     pub full: bool,
-    /// Workers that it has.
+    /// The number of workers that it has.
     pub busy: u32,
-    /// Attempts of the append in flight, whose workers have been taken and not yet put to work.
+    /// Attempts of the append in flight, whose workers are taken but not started yet.
     pub ahead: BTreeSet<AttemptId>,
-    /// Whether it stands in line for more.
+    /// True if it is queued for more workers.
     pub hungry: bool,
-    /// Whether the row in flight lets go of the run.
+    /// True if the row in flight releases the run.
     pub let_go: bool,
-    /// How many events were in it when a snapshot was last made.
+    /// The number of its events when a snapshot was last taken.
     pub snapshot: u64,
 }
 
@@ -150,27 +150,27 @@ impl OwnedRun {
         !self.queue.is_empty()
     }
 
-    /// Whether a cancel waits to be decided.
+    /// True if a cancel waits to be decided.
     pub fn has_queued_cancel(&self) -> bool {
         self.queue.iter().any(|(_, input)| matches!(input, RunInput::Cancel { .. }))
     }
 
-    /// Whether a cancel waits behind a row that may not use the space that is kept back.
+    /// True if a cancel waits behind a row that may not use the reserved space.
     pub fn is_cancel_blocked(&self) -> bool {
         self.has_queued_cancel() && self.appending.as_ref().is_some_and(|append| !append.urgent)
     }
 
-    /// Whether this letter is being decided already.
+    /// True if this request is already being decided.
     pub fn has_request(&self, letter: InboxRequestId) -> bool {
         self.asked.values().any(|asker| matches!(asker, AnswerRecipient::Request(id) if *id == letter))
             || self.appending.iter().flat_map(|append| &append.answers).any(|(id, _)| *id == letter)
     }
 
-    /// Decides what is queued, with so many workers to be had, and gives what is to be appended.
+    /// Decides the queued inputs, with `grant` workers available, and returns the row to append.
     pub fn decide(&mut self, now: Timestamp, grant: u32) -> Option<JournalAppend> {
         let last = self.queue.len().saturating_sub(1);
         for (i, (token, input)) in self.queue.drain(..).enumerate() {
-            // The grant is for all of them together.
+            // The grant is for all inputs together.
             let grant = if i == last { grant } else { 0 };
             self.driver.push_input(token, TimedInput { at: now, grant, input });
         }
@@ -200,7 +200,7 @@ impl OwnedRun {
         Some(append)
     }
 
-    /// Takes a worker for each attempt that a row starts, and says how many.
+    /// Takes a worker for each attempt that a row starts, and returns their number.
     pub fn take_workers(&mut self, batch: &JournalBatch) -> u32 {
         let mut taken = 0;
         for record in &batch.records {
@@ -213,12 +213,12 @@ impl OwnedRun {
         taken
     }
 
-    /// What lists show of it.
+    /// The list entry of the run.
     pub fn current_head(&self) -> RunHead {
         build_run_head(self.driver.plan(), self.driver.state())
     }
 
-    /// The head, if it is not what was stored last.
+    /// Returns the run head if it differs from the stored one.
     fn take_changed_head(&mut self) -> Option<RunHead> {
         let state = self.driver.state();
         let (status, closed) = (state.status(), state.phase == RunPhase::Closed);
@@ -229,13 +229,13 @@ impl OwnedRun {
         self.head.clone()
     }
 
-    /// Whether the run is being brought to its end, for which space is kept back.
+    /// True if the run is being ended, for which disk space is reserved.
     fn is_ending(&self) -> bool {
         let state = self.driver.state();
         state.cancel.is_some() || state.end.is_some()
     }
 
-    /// All that is open, if that is not what was stored last.
+    /// Returns all open waitpoints if they differ from the stored ones.
     fn take_changed_waitpoints(&mut self, batch: &JournalBatch) -> Option<Vec<WaitpointRow>> {
         let state = self.driver.state();
         let before = self.open.len();
@@ -266,7 +266,7 @@ impl OwnedRun {
         .collect()
     }
 
-    /// The answers to letters that go with the append.
+    /// Takes the answers to requests that are stored with the append.
     fn take_answers(&mut self) -> Vec<(InboxRequestId, Vec<u8>)> {
         let mut answers = Vec::new();
         for (token, result) in self.driver.undelivered_answers() {
@@ -278,7 +278,7 @@ impl OwnedRun {
         answers
     }
 
-    /// The records of refused decisions whose answers wait for the append.
+    /// Takes the audit records of refused decisions whose answers wait for the append.
     fn take_refusal_entries(&mut self, now: Timestamp) -> Vec<AuditEntry> {
         let mut entries = Vec::new();
         for (token, result) in self.driver.undelivered_answers() {
@@ -289,7 +289,7 @@ impl OwnedRun {
         entries
     }
 
-    /// An answer that is due now.
+    /// Returns an answer that is due now.
     pub fn poll_answer(&mut self, now: Timestamp) -> Option<InputAnswer> {
         let (token, result) = self.driver.poll_answer()?;
         let attempt = self.decisions.remove(&token).zip(result.as_ref().err());
@@ -300,7 +300,7 @@ impl OwnedRun {
     }
 }
 
-/// What lists show of a run.
+/// Builds the list entry of a run.
 fn build_run_head(plan: &Plan, state: &RunState) -> RunHead {
     let workflow = &plan.definition.root().workflow;
     let status = state.status();

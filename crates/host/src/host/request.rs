@@ -1,15 +1,15 @@
-//! Letters: inputs from other processes, and their answers, as the store keeps them.
+//! Requests: inputs from other processes, and their answers, as the store keeps them.
 
 use serde::{Deserialize, Serialize};
 use skein_core::engine::{Refusal, RunInput};
 
-/// What is answered to a letter.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestAnswer {
     Done,
     Refused(Refusal),
-    /// The letter cannot be read.
+    /// The request cannot be read.
     Unreadable(String),
 }
 
@@ -28,7 +28,7 @@ impl RequestAnswer {
     }
 }
 
-/// Reads a letter. Only what people and programs may say from outside is let in; what the host itself says is not.
+/// Parses a request. Accepts only inputs that people and programs may send; those of the host itself are refused.
 pub(super) fn parse_request(body: &[u8]) -> Result<RunInput, String> {
     let input: RunInput = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     match input {
@@ -37,6 +37,6 @@ pub(super) fn parse_request(body: &[u8]) -> Result<RunInput, String> {
         | RunInput::Cancel { .. }
         | RunInput::RetryUndo { .. }
         | RunInput::Tampered { .. } => Ok(input),
-        _ => Err("this is not for others to say".to_owned()),
+        _ => Err("this input is not accepted from outside the host".to_owned()),
     }
 }

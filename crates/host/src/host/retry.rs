@@ -1,7 +1,7 @@
-//! Retry of a whole run: when it is due, a new run that is linked to the one that failed begins.
+//! Retry of a whole run: when it is due, a new run starts that is linked to the failed one.
 //!
-//! Owns when, under which name, and that it happens once: the name follows from the run's own, so whoever does this again
-//! after a crash finds the run that was made before.
+//! Owns the time, the name, and that it happens once: the name is derived from the failed run's name, so that a process
+//! that repeats this after a crash finds the run that was created before.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ use super::{
 };
 use crate::store::{ClaimError, RunRow};
 
-/// How the end of a retry that is not wanted begins.
+/// The prefix of the failure text of a retry that a person cancelled.
 pub(super) const CALLED_OFF: &str = "called off by ";
 
 impl HostLoop {
-    /// A run is to be retried: not before its time.
+    /// Schedules the retry of a run.
     pub(super) fn schedule_retry(&mut self, key: OwnedRunKey) {
         let Some(owned) = self.runs.get(&key) else { return };
         let due = owned.driver.state().end.as_ref().and_then(|end| end.retry);
         self.retries.insert((due.unwrap_or(Timestamp(0)), key));
     }
 
-    /// Begins the runs that are due.
+    /// Starts the retries that are due.
     pub(super) fn start_due_retries(&mut self) {
         if self.retries.is_empty() {
             return;
@@ -42,7 +42,7 @@ impl HostLoop {
         }
     }
 
-    /// Whoever cancels a run that is over and waits to be retried does not want it retried. Whether that was so.
+    /// Cancels the pending retry of a run that is over. Returns false if there was none.
     pub(super) fn cancel_retry(&mut self, key: OwnedRunKey, by: &str) -> bool {
         let before = self.retries.len();
         self.retries.retain(|(_, of)| *of != key);
@@ -73,7 +73,7 @@ impl HostLoop {
         Ok(())
     }
 
-    /// The run was made before a crash. It goes on here, if nobody else has it; whether it does.
+    /// Takes over a run that was created before a crash. Returns false if it is over or another process owns it.
     fn adopt_existing_retry(&mut self, row: &RunRow, begin: &RunLaunch) -> Result<bool, String> {
         if row.definition != begin.plan.definition.hash() {
             return Err(format!("there is another run `{}` already", row.run));
@@ -108,7 +108,7 @@ impl HostLoop {
                 let _ = reply.send(Ok(()));
             }
             Some(AnswerRecipient::Request(letter)) => {
-                // The letter stays, and is answered when it is seen again.
+                // If this fails, the request stays, and is answered when it is read again.
                 let _ = self.store.answer_request(letter, &super::RequestAnswer::Done.to_bytes());
             }
             None => {}
@@ -116,10 +116,10 @@ impl HostLoop {
     }
 }
 
-/// The run that retries this one: the same workflow and parameters, as the next try.
+/// Builds the run that retries this one: the same workflow and parameters, as the next attempt.
 fn build_retry_launch(owned: &OwnedRun) -> Result<RunLaunch, String> {
     let state = owned.driver.state();
-    let start = state.start.as_ref().ok_or("the run has not begun")?;
+    let start = state.start.as_ref().ok_or("the run has not started")?;
     let parameters = state.home_instance(InstanceIx::ROOT).input.clone();
     let plan = owned.driver.plan().definition.bind((*parameters).clone());
     let plan = plan.map_err(|problems| problems.first().map(|p| p.message.clone()).unwrap_or_default())?;
@@ -128,13 +128,13 @@ fn build_retry_launch(owned: &OwnedRun) -> Result<RunLaunch, String> {
         retry_of: Some(start.run.clone()),
         attempt: start.attempt.saturating_add(1),
         context: start.context.clone(),
-        // All of it is tried again, whatever it began with.
+        // All of it is run again, whatever results it reused.
         forked_from: None,
     };
     Ok(RunLaunch::new(plan, start, (*owned.about).clone()))
 }
 
-/// The first run's name and which try it is.
+/// Returns the first run's name with the number of the attempt.
 fn derive_retry_id(run: &RunId, attempt: u32) -> Result<RunId, String> {
     let own = format!("-{attempt}");
     let first = run.as_str().strip_suffix(own.as_str()).filter(|_| attempt > 1).unwrap_or(run.as_str());

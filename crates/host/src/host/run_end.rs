@@ -1,4 +1,4 @@
-//! How runs go: they are over, set aside, taken by someone else, or left.
+//! The ways in which the host gives up a run: closed, quarantined, lost to another process, or released.
 
 use skein_core::ids::RunId;
 
@@ -9,7 +9,7 @@ impl HostLoop {
         self.snapshot_on_leave(key);
         if let Some(owned) = self.drop_run(key) {
             if !owned.let_go {
-                // Whoever cannot let go of a run that is over holds nothing.
+                // A failed release is harmless: the run is over.
                 let _ = self.store.release_runs(std::slice::from_ref(&owned.claim));
             }
             (self.watcher)(HostEvent::Closed { run: owned.run() });
@@ -41,7 +41,7 @@ impl HostLoop {
         }
     }
 
-    /// Lets go of a run because another process asked for it.
+    /// Releases a run because another process asked for it.
     pub(super) fn leave_on_request(&mut self, run: &RunId) {
         if self.by_id.contains_key(run) {
             self.leave_runs(std::slice::from_ref(run));
@@ -49,7 +49,7 @@ impl HostLoop {
         }
     }
 
-    /// Nothing of the run goes on here.
+    /// Drops a run and stops its attempts.
     pub(super) fn drop_run(&mut self, key: OwnedRunKey) -> Option<OwnedRun> {
         self.schedule_wake(key, None);
         self.retries.retain(|(_, of)| *of != key);

@@ -1,9 +1,9 @@
-//! Hurrying: in a replay nobody waits for what is known to come.
+//! Skips delays in a replay, because the result of the wait is recorded.
 
 use super::{host_loop::HostLoop, owned_run::OwnedRun};
 
 impl HostLoop {
-    /// Where all is replayed, a pause before something is tried again is over at once: what comes of it is known.
+    /// If every run is a replay and only waits for retries, moves the clock forward to the next one.
     pub(super) fn skip_replay_delays(&self) {
         let waits = |owned: &OwnedRun| {
             let replayed = owned.about.get("replay").is_some();

@@ -1,7 +1,7 @@
-//! Snapshots: the state of a long run as it was after some row, so that having it again takes less than all its rows.
+//! Snapshots: the state of a long run after some row, so that loading it does not need all its rows.
 //!
-//! Owns their form, when one is made, and the thread that writes them. A snapshot is a cache and nothing else: it is
-//! bound to the run, to a row of its journal and to this version of the code, and its bytes carry their own hash.
+//! Owns their format, the decision when to take one, and the thread that writes them. A snapshot is only a cache: it is
+//! bound to the run, to a row of its journal and to this version of the code, and its bytes include their own hash.
 
 use std::{
     sync::Arc,
@@ -18,14 +18,14 @@ use skein_core::{
 use super::{OwnedRunKey, host_loop::HostLoop, owned_run::OwnedRun};
 use crate::{store::Store, workspace::Ledger};
 
-/// A state of another release, or of code that comes to other states, is of no use.
+/// A state of another release, or of code that computes other states, cannot be used.
 const FORM: (&str, u32) = (env!("CARGO_PKG_VERSION"), STATE_VERSION);
-/// Before so many events are new, reading them takes no time that anyone notices.
+/// The number of new events below which reading them takes no noticeable time.
 const EVENTS: u64 = 2_000;
-/// A snapshot is made when the journal is longer by so much of what the last one holds: all of them together then cost
-/// no more than a few times the last.
+/// A snapshot is taken when the journal has grown by this fraction (one in `GROWN`) of the events in the last one. All
+/// snapshots together then cost no more than a few times the last one.
 const GROWN: u64 = 4;
-/// One that is larger than this is not kept.
+/// The maximum size of a snapshot.
 const BYTES: usize = 64 * 1024 * 1024;
 const HASH: usize = 32;
 
@@ -42,7 +42,7 @@ pub struct RunSnapshot {
 }
 
 impl RunSnapshot {
-    /// Of a run with nothing in flight to its journal.
+    /// Takes a snapshot of a run with no append in flight.
     pub fn new(run: &RunId, driver: &Driver, ledger: &Ledger) -> RunSnapshot {
         RunSnapshot {
             form: (FORM.0.to_owned(), FORM.1),
@@ -53,7 +53,7 @@ impl RunSnapshot {
         }
     }
 
-    /// None: it is too large to be kept.
+    /// Serialises the snapshot with its hash. None: it is too large to be kept.
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
         let mut bytes = vec![0; HASH];
         serde_json::to_writer(&mut bytes, self).ok()?;
@@ -62,7 +62,7 @@ impl RunSnapshot {
         (bytes.len() <= BYTES).then_some(bytes)
     }
 
-    /// None: it is not what was written, or not of this run or this version.
+    /// Parses a snapshot. None: it is damaged, or of another run or version.
     pub(super) fn parse(bytes: &[u8], run: &RunId) -> Option<RunSnapshot> {
         let (hash, json) = bytes.split_at_checked(HASH)?;
         if ContentHash::hash_bytes(json).0 != *hash {
@@ -74,7 +74,7 @@ impl RunSnapshot {
     }
 }
 
-/// Writes one snapshot at a time, aside from the loop.
+/// Writes one snapshot at a time, on a thread beside the loop.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotWriter(Option<JoinHandle<()>>);
 
@@ -94,7 +94,7 @@ impl SnapshotWriter {
 }
 
 impl Drop for SnapshotWriter {
-    /// Nothing of the store is in use once the loop has ended.
+    /// Waits for the thread, so that the store is not in use once the loop has ended.
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {
             let _ = thread.join();
@@ -103,13 +103,13 @@ impl Drop for SnapshotWriter {
 }
 
 impl HostLoop {
-    /// Keeps a snapshot of a run that has become much longer.
+    /// Takes a snapshot of a run that has grown much since the last one.
     pub(super) fn snapshot_if_grown(&mut self, key: OwnedRunKey) {
         let grown = |owned: &OwnedRun| EVENTS.max(owned.snapshot / GROWN);
         self.snapshot_past_threshold(key, grown);
     }
 
-    /// Keeps a snapshot of a long run that goes from here.
+    /// Takes a snapshot of a long run that leaves this process.
     pub(super) fn snapshot_on_leave(&mut self, key: OwnedRunKey) {
         self.snapshot_past_threshold(key, |_| EVENTS);
     }
@@ -117,7 +117,7 @@ impl HostLoop {
     fn snapshot_past_threshold(&mut self, key: OwnedRunKey, new: impl Fn(&OwnedRun) -> u64) {
         let Some(owned) = self.runs.get_mut(&key) else { return };
         let events = owned.driver.state().events;
-        // What is being appended is in the state and not in the journal.
+        // The state includes an append in flight, which is not yet in the journal.
         if events < owned.snapshot + new(owned) || owned.appending.is_some() || !self.keeper.is_free() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Which addresses are those of the public internet. What is not known to be one is none.
+//! The addresses of the public internet. An address that is not known to be public counts as private.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -26,14 +26,14 @@ fn is_public_v6(v6: Ipv6Addr) -> bool {
     let parts = v6.segments();
     let inner = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match parts {
-        // An address of the other family within one of this.
+        // An IPv4 address inside of an IPv6 address.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
             is_public_v4(inner(high, low))
         }
         [0x2002, high, low, ..] => is_public_v4(inner(high, low)),
         // Tunnels and documentation.
         [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, ..] => false,
-        // All that is given out to the public begins like this.
+        // All globally assigned addresses start with these bits.
         [first, ..] => first & 0xe000 == 0x2000,
     }
 }

@@ -1,6 +1,6 @@
-//! A connection that can be cut by someone else while it is waited for.
+//! A connection that another thread can close while a request waits for it.
 //!
-//! Owns the sockets of requests. Refuses to know what goes over them; encryption is put on top.
+//! Owns the sockets of requests. Does not know their content; encryption is put on top.
 
 use std::{
     io::{self, Read, Write},
@@ -16,7 +16,7 @@ use ureq::{
 
 use crate::cancel_token::CancelToken;
 
-/// Opens connections that are cut when something is called off.
+/// Opens connections that are closed when a token is cancelled.
 #[derive(Debug)]
 pub struct CancellableConnector {
     pub stop: Option<Arc<CancelToken>>,
@@ -34,7 +34,7 @@ impl Connector<()> for CancellableConnector {
         let whole = details.timeout.not_zero().map(|time| *time);
         let mut last = Error::HostNotFound;
         for (tried, address) in details.addrs.iter().enumerate() {
-            // Each of those that are left may take the same part of the time that is left.
+            // The remaining time is divided equally among the remaining addresses.
             let left = whole.map(|whole| whole.saturating_sub(begun.elapsed()));
             let shares = u32::try_from(details.addrs.len() - tried).unwrap_or(1);
             let time = left.map(|left| (left / shares).max(Duration::from_millis(10)));
@@ -65,7 +65,7 @@ impl CancellableConnector {
         if let Some(stop) = &self.stop {
             let known = Arc::downgrade(&stream);
             stop.call_on_cancel(move || {
-                // One that is closed already needs no cutting.
+                // A closed connection needs no shutdown.
                 let _ = known.upgrade().map(|stream| stream.shutdown(Shutdown::Both));
             });
         }
@@ -82,7 +82,7 @@ pub struct CancellableSocket {
 
 impl std::fmt::Debug for CancellableSocket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Socket").field("stream", &self.stream).finish_non_exhaustive()
+        f.debug_struct("CancellableSocket").field("stream", &self.stream).finish_non_exhaustive()
     }
 }
 
@@ -114,7 +114,7 @@ impl Transport for CancellableSocket {
     }
 
     fn is_open(&mut self) -> bool {
-        // Whatever comes without being asked for is the end of it.
+        // Input without a request means that the connection is at its end.
         let mut one = [0];
         let quiet = self.stream.set_nonblocking(true).is_ok()
             && matches!(self.stream.peek(&mut one), Err(error) if error.kind() == io::ErrorKind::WouldBlock);

@@ -1,8 +1,8 @@
-//! The one way out to the network over HTTP: a request is sent, and an answer comes back within limits.
+//! The HTTP client: sends a request and reads the answer within limits. All HTTP traffic goes through it.
 //!
-//! Owns what may be reached: the hosts that the caller names, at addresses of the public internet unless private ones are
-//! granted. An answer is read up to a limit, the whole takes no longer than it may and can be called off, a redirect is
-//! followed only to the same place, and no proxy of the environment is asked. Refuses to know what is sent and why.
+//! Owns what may be reached: the hosts that the caller names, at addresses of the public internet unless private ones
+//! are granted. An answer is read up to a limit. A request has a timeout and can be cancelled. A redirect is followed
+//! only within the same origin, and proxies from the environment are not used. Does not know what is sent and why.
 
 mod address;
 mod connector;
@@ -30,7 +30,7 @@ pub use network_access::{NetworkAccess, PrivateAccess};
 use self::{address::is_public, connector::CancellableConnector, network_access::UrlOrigin};
 use crate::cancel_token::CancelToken;
 
-/// How much later than its time a request may be told to be over.
+/// The maximum delay after a request's timeout before its caller gives up.
 const LATE: Duration = Duration::from_secs(5);
 
 /// A request.
@@ -40,25 +40,25 @@ pub struct HttpRequest {
     pub url: String,
     pub headers: Vec<(String, String)>,
     pub body: Option<Vec<u8>>,
-    /// How long all of it may take.
+    /// The timeout of the whole request.
     pub time: Duration,
-    /// How much of the answer is read.
+    /// The maximum number of bytes of the answer.
     pub most: u64,
-    /// How often a redirect to the same place is followed. Where it is never, one is an answer.
+    /// The maximum number of redirects within the same origin. With 0, a redirect is returned as the answer.
     pub redirects: u8,
 }
 
 impl std::fmt::Debug for HttpRequest {
-    /// Without what may hold secrets.
+    /// Omits the fields that may hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Call").field("method", &self.method).finish_non_exhaustive()
+        f.debug_struct("HttpRequest").field("method", &self.method).finish_non_exhaustive()
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpResponse {
     pub status: u16,
-    /// Names are in small letters.
+    /// Names are in lower case.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
@@ -73,7 +73,7 @@ fn find_header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a st
     headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
 }
 
-/// An answer whose body is still to be read.
+/// A response whose body has not been read yet.
 #[derive(Debug)]
 pub struct StreamingResponse {
     pub status: u16,
@@ -87,7 +87,7 @@ impl StreamingResponse {
         find_header(&self.headers, name)
     }
 
-    /// What comes, in pieces; each as soon as it is there.
+    /// Reads the body in chunks, each as soon as it arrives, until `each` returns false.
     pub fn read_chunks(self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), HttpError> {
         let limit = self.limit;
         let mut reader = self.body.into_with_config().limit(limit.1).reader();
@@ -111,14 +111,14 @@ impl StreamingResponse {
     }
 }
 
-/// Why there is no answer. Never holds the address, which may be a secret.
+/// The reason why there is no answer. Never contains the address, which may be a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     #[error("its address is not a URL that begins with `https://`")]
     NotAUrl,
     #[error("its address is not encrypted; use `https://`, or grant `private` addresses")]
     Plain,
-    #[error("its host may not be asked")]
+    #[error("its host is not allowed")]
     Host,
     #[error("its host has only private addresses, which are not granted")]
     Private,
@@ -128,29 +128,29 @@ pub enum HttpError {
     Time(Duration),
     #[error("its answer is longer than {0} bytes")]
     Long(u64),
-    #[error("it redirects to another place, where nobody is asked")]
+    #[error("it redirects to another origin, which is not followed")]
     Elsewhere,
     #[error("it redirects more than {0} times")]
     Redirects(u8),
-    #[error("it was called off")]
+    #[error("it was cancelled")]
     Stopped,
     #[error("it cannot be reached: {0}")]
     Failed(String),
 }
 
 impl HttpError {
-    /// Whether the same request may do better later.
+    /// True if the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(self, HttpError::Unknown | HttpError::Time(_) | HttpError::Failed(_))
     }
 }
 
-/// Sends a request, and reads what is answered. Any status is an answer.
+/// Sends a request and reads the answer. Any status is an answer.
 pub fn send_request(reach: &NetworkAccess, call: &HttpRequest) -> Result<HttpResponse, HttpError> {
     HttpClient::new(reach.clone(), None).open_response(call)?.read_whole()
 }
 
-/// The same, so that it can be called off while it looks up a name or waits for anyone.
+/// Sends a request that can be cancelled, also while it resolves a name or waits for the server.
 pub fn send_cancellable(
     reach: &NetworkAccess,
     call: &HttpRequest,
@@ -163,15 +163,15 @@ pub fn send_cancellable(
     });
     let (client, call, time) =
         (HttpClient::new(reach.clone(), Some(Arc::clone(stop))), call.clone(), call.time);
-    // Where the caller has gone, nobody listens; it ends with its connection, or by its time.
+    // If the caller has gone, nobody receives the answer; the thread ends with its connection or by its timeout.
     let body = move || drop(tell.send(client.open_response(&call).and_then(StreamingResponse::read_whole)));
     let begun = thread::Builder::new().name("request".to_owned()).spawn(body);
     begun.map_err(|error| HttpError::Failed(error.to_string()))?;
-    // It keeps to its time by itself; whoever does not is not waited for.
+    // The request has its own timeout; the caller does not wait much longer for one that misses it.
     told.recv_timeout(time.saturating_add(LATE)).unwrap_or(Err(HttpError::Time(time)))
 }
 
-/// Someone who sends several requests, perhaps over one connection.
+/// A client for several requests, perhaps over one connection.
 #[derive(Debug, Clone)]
 pub struct HttpClient {
     reach: NetworkAccess,
@@ -192,7 +192,7 @@ impl HttpClient {
         HttpClient { reach, agent: Agent::with_parts(config, connector, resolver) }
     }
 
-    /// Sends a request, and follows where it is sent on to within the same place.
+    /// Sends a request, and follows redirects within the same origin.
     pub fn open_response(&self, call: &HttpRequest) -> Result<StreamingResponse, HttpError> {
         let until = Instant::now() + call.time;
         let mut uri: Uri = call.url.parse().map_err(|_| HttpError::NotAUrl)?;
@@ -244,14 +244,14 @@ impl HttpClient {
     }
 }
 
-/// Where a redirect leads to that may be followed.
+/// Returns the target of a redirect that may be followed.
 fn redirect_target(
     uri: &Uri,
     call: &HttpRequest,
     answer: &StreamingResponse,
 ) -> Result<Option<Uri>, HttpError> {
     let follows = match answer.status {
-        // What asks for something else than was asked for is for those who only read.
+        // These statuses may change the method, so they are followed only for reads.
         301..=303 => matches!(call.method.as_str(), "GET" | "HEAD"),
         307 | 308 => true,
         _ => false,
@@ -289,7 +289,7 @@ fn classify_error(error: ureq::Error, (time, most): (Duration, u64)) -> HttpErro
     }
 }
 
-/// Looks names up, and passes over the addresses that may not be asked. What is connected to is what was looked at.
+/// Resolves names and skips addresses that are not permitted. The connection uses the addresses that were checked.
 #[derive(Debug)]
 struct GuardedResolver {
     private: PrivateAccess,

@@ -1,4 +1,4 @@
-//! What a request may reach.
+//! The hosts that requests may reach.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use ureq::http::{Uri, uri::Scheme};
 
 use super::HttpError;
 
-/// What a request may reach. Nobody, unless it says more.
+/// The hosts that requests may reach. The default is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkAccess {
-    /// The hosts that may be asked, by their names; `*.example.org` is all below one, and `*` all.
+    /// The permitted host names. `*.example.org` permits all subdomains, and `*` all hosts.
     pub hosts: Vec<String>,
     #[serde(default)]
     pub private: PrivateAccess,
 }
 
-/// Which places within this machine and this network may be asked, and without encryption.
+/// The private addresses of this machine and this network that may be reached, also without encryption.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PrivateAccess {
     #[default]
     None,
-    /// Hosts, or hosts with ports, as they stand in addresses.
+    /// Hosts, or hosts with ports, as they are written in URLs.
     Only(Vec<String>),
     All,
 }
@@ -55,7 +55,7 @@ fn default_port(uri: &Uri) -> Option<u16> {
     if *scheme == Scheme::HTTPS { Some(443) } else { Some(80) }
 }
 
-/// Where a request goes: the way, the host and the port.
+/// The origin of a URL: scheme, host and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UrlOrigin {
     scheme: String,
@@ -65,7 +65,7 @@ pub(super) struct UrlOrigin {
 
 impl UrlOrigin {
     pub fn from_uri(uri: &Uri) -> Option<UrlOrigin> {
-        // A name and a password in an address would be sent along.
+        // A user name and a password in a URL would be sent along.
         let plain = uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
         let host = uri.host().filter(|host| plain && !host.is_empty())?.to_ascii_lowercase();
         let port = uri.port_u16().or_else(|| default_port(uri))?;
@@ -80,7 +80,7 @@ impl fmt::Display for UrlOrigin {
 }
 
 impl NetworkAccess {
-    /// Any host, and whether private ones too.
+    /// Permits any host, and private addresses if `private` is true.
     pub fn any_host(private: bool) -> NetworkAccess {
         NetworkAccess { hosts: vec!["*".to_owned()], private: private.into() }
     }
@@ -89,7 +89,7 @@ impl NetworkAccess {
         self.hosts.is_empty()
     }
 
-    /// Whether the address itself is one that may be asked.
+    /// Checks that a URI may be requested.
     pub fn check_uri(&self, uri: &Uri) -> Result<(), HttpError> {
         UrlOrigin::from_uri(uri).ok_or(HttpError::NotAUrl)?;
         let host = uri.host().ok_or(HttpError::NotAUrl)?;
@@ -104,13 +104,13 @@ impl NetworkAccess {
         }
     }
 
-    /// Whether an address is one that may be asked, before anything is.
+    /// Checks that a URL may be requested, before anything is sent.
     pub fn check_url(&self, url: &str) -> Result<(), HttpError> {
         self.check_uri(&url.parse().map_err(|_| HttpError::NotAUrl)?)
     }
 }
 
-/// Whether a name of a list is that of a host.
+/// True if an entry of the list matches a host.
 fn host_matches(one: &str, host: &str) -> bool {
     match one.strip_prefix('*') {
         Some("") => true,
@@ -149,7 +149,7 @@ mod tests {
             "https://badexample.net/",
             "https://example.org.evil/",
         ] {
-            assert!(said(&some, other).unwrap().contains("may not be asked"), "{other}");
+            assert!(said(&some, other).unwrap().contains("not allowed"), "{other}");
         }
     }
 

@@ -1,6 +1,7 @@
-//! What an agent is told beside its instructions, within budgets: modules of text, and what is remembered.
+//! The context pack of an agent: the texts it is given beside its instructions, within budgets.
 //!
-//! Pure: the same modules and memories give the same pack. What does not fit is left out and named; nothing here fails.
+//! Pure: the same modules and memories produce the same pack. Parts that do not fit are left out and named in a note;
+//! nothing here fails.
 
 use std::{collections::BTreeSet, fmt::Write};
 
@@ -10,24 +11,24 @@ use skein_core::ir;
 use super::{MemoryEntry, MemoryKind};
 use crate::workspace::PathPattern;
 
-/// A token is about so many bytes of text.
+/// The approximate number of bytes per token.
 const TOKEN: usize = 4;
-/// What a module may fill that does not say.
+/// The default budget of a module.
 pub const MODULE_TOKENS: u32 = 2_000;
-/// From where on a memory is told without saying how sure it is, and below what it is hardly.
+/// From `SURE` on, a memory is given without its confidence; below `UNSURE`, it is marked as low.
 const SURE: f64 = 0.85;
 const UNSURE: f64 = 0.6;
 
-/// A context module: a text, and which memories belong to it.
+/// A context module: a text, and a selection of memories.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ContextModule {
     pub text: String,
     pub max_tokens: u32,
-    /// The stages that are told it. None: all.
+    /// The stages that get the module. Empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workflow_stages: Vec<String>,
-    /// The memories that it brings along: of these kinds, as sure as this, about these files.
+    /// The selection of memories: by kind, by minimum confidence and by file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub memory_types: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,24 +50,24 @@ impl Default for ContextModule {
     }
 }
 
-/// What a stage asks to be told.
+/// The context that a stage requests.
 #[derive(Debug, Clone, Copy)]
 pub struct PackRequest<'a> {
     pub stage: &'a str,
-    /// In order, with what each is; none if the project has none of that name.
+    /// The modules in order; `None` if the project has none of that name.
     pub modules: &'a [(&'a str, Option<&'a ContextModule>)],
     pub memory: Option<&'a ir::MemorySelection>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ContextPack {
-    /// None: there is nothing to tell.
+    /// `None` if there is no context.
     pub text: Option<String>,
-    /// What was left out, a line each.
+    /// The parts that were left out, one line each.
     pub notes: Vec<String>,
 }
 
-/// Puts together what a stage is told.
+/// Builds the context pack of a stage.
 pub fn build_pack(asked: PackRequest<'_>, memories: &[MemoryEntry]) -> ContextPack {
     let mut packing = PackBuilder { asked, memories, chosen: BTreeSet::new(), notes: Vec::new() };
     let texts: Vec<String> =
@@ -81,7 +82,7 @@ pub fn build_pack(asked: PackRequest<'_>, memories: &[MemoryEntry]) -> ContextPa
 struct PackBuilder<'a> {
     asked: PackRequest<'a>,
     memories: &'a [MemoryEntry],
-    /// By their places.
+    /// The indices of the chosen memories.
     chosen: BTreeSet<usize>,
     notes: Vec<String>,
 }
@@ -89,7 +90,7 @@ struct PackBuilder<'a> {
 impl PackBuilder<'_> {
     fn add_module(&mut self, name: &str, module: Option<&ContextModule>) -> Option<String> {
         let Some(module) = module else {
-            self.notes.push(format!("there is no context module `{name}`, so it is not told"));
+            self.notes.push(format!("context module `{name}` not found; it is left out"));
             return None;
         };
         let stages = &module.workflow_stages;
@@ -102,7 +103,7 @@ impl PackBuilder<'_> {
         let kept = truncate_text(text, room);
         if kept.len() < text.len() {
             self.notes.push(format!(
-                "the context module `{name}` has about {} tokens, and {} of them are told",
+                "the context module `{name}` has about {} tokens and is cut to {}",
                 estimate_tokens(text.len()),
                 estimate_tokens(kept.len())
             ));
@@ -116,7 +117,7 @@ impl PackBuilder<'_> {
         (!kept.is_empty()).then(|| format!("## {short}\n\n{kept}"))
     }
 
-    /// What the workflow or the stage itself asks to be remembered.
+    /// Adds the memories that the workflow or the stage itself requests.
     fn add_requested_memories(&mut self) {
         let Some(asked) = self.asked.memory else { return };
         let takes = |memory: &MemoryEntry| {
@@ -125,10 +126,10 @@ impl PackBuilder<'_> {
                 && memory.scope == asked.scope
                 && (kinds.is_empty() || kinds.iter().any(|kind| kind == memory.kind.as_str()))
         };
-        self.choose_memories("what is remembered", token_bytes(asked.max_tokens), takes);
+        self.choose_memories("the memory selection", token_bytes(asked.max_tokens), takes);
     }
 
-    /// Chooses the surest first, then the newest, until there is no room.
+    /// Chooses memories by confidence, then by age (newest first), until the budget is used up.
     fn choose_memories(&mut self, whose: &str, mut room: usize, takes: impl Fn(&MemoryEntry) -> bool) {
         let stage = self.asked.stage;
         let fits = |memory: &MemoryEntry| {
@@ -156,13 +157,13 @@ impl PackBuilder<'_> {
         }
         if left > 0 {
             self.notes.push(match left {
-                1 => format!("1 memory does not fit into the budget of {whose}, and is not told"),
-                _ => format!("{left} memories do not fit into the budget of {whose}, and are not told"),
+                1 => format!("1 memory does not fit into the budget of {whose} and is left out"),
+                _ => format!("{left} memories do not fit into the budget of {whose} and are left out"),
             });
         }
     }
 
-    /// The memories that were chosen, by kind.
+    /// Renders the chosen memories by kind.
     fn render_memories(&self) -> Option<String> {
         let mut text = String::new();
         for kind in MemoryKind::ALL {
@@ -178,7 +179,7 @@ impl PackBuilder<'_> {
 }
 
 impl ContextModule {
-    /// Whether it brings memories along.
+    /// True if the module selects memories.
     fn selects_memories(&self) -> bool {
         !self.memory_types.is_empty() || self.min_confidence.is_some() || !self.file_patterns.is_empty()
     }
@@ -195,7 +196,7 @@ impl ContextModule {
     }
 }
 
-/// A memory in a line or more of a list.
+/// Renders a memory as an item of a list.
 fn render_memory(memory: &MemoryEntry) -> String {
     let sure = match memory.confidence {
         SURE.. => "",
@@ -209,12 +210,12 @@ fn token_bytes(tokens: u32) -> usize {
     usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(TOKEN)
 }
 
-/// About how many tokens so many bytes are.
+/// Estimates the number of tokens of a text with this many bytes.
 pub fn estimate_tokens(bytes: usize) -> usize {
     bytes.div_ceil(TOKEN)
 }
 
-/// The beginning of a text: whole paragraphs if there are any, else whole lines, else whole characters.
+/// Truncates a text: to whole paragraphs if there are any, else to whole lines, else to whole characters.
 fn truncate_text(text: &str, room: usize) -> &str {
     if text.len() <= room {
         return text;
@@ -278,7 +279,7 @@ mod tests {
         let wanted = "# Context Pack\n\n## Decisions\n\n- new sure\n\n## Gotchas\n\n- old sure\n- middling [medium \
                       confidence]\n\n## Learnings\n\n- low one [low confidence]";
         assert_eq!((whole.text.as_deref(), whole.notes.len()), (Some(wanted), 0));
-        // Room for two lines of ten bytes and their ends, and no more.
+        // Room for two lines of ten bytes with their line feeds.
         let few = packed(&[], Some(&asks(6)), &all);
         let text = few.text.unwrap();
         assert!(
@@ -287,7 +288,7 @@ mod tests {
         );
         assert_eq!(
             few.notes,
-            ["2 memories do not fit into the budget of what is remembered, and are not told"]
+            ["2 memories do not fit into the budget of the memory selection and are left out"]
         );
         let only = ir::MemorySelection { categories: vec!["decision".into()], ..asks(500) };
         assert!(!packed(&[], Some(&only), &all).text.unwrap().contains("Gotchas"));
@@ -302,7 +303,7 @@ mod tests {
         };
         let pack = packed(&[("ctx:rules", Some(&long))], None, &[]);
         assert_eq!(pack.text.as_deref(), Some("# Context Pack\n\n## rules\n\nOne.\n\nTwo two two."));
-        assert_eq!(pack.notes, ["the context module `ctx:rules` has about 7 tokens, and 5 of them are told"]);
+        assert_eq!(pack.notes, ["the context module `ctx:rules` has about 7 tokens and is cut to 5"]);
         let other = ContextModule { workflow_stages: vec!["ship".into()], ..long };
         let pack = packed(&[("ctx:rules", Some(&other))], None, &[]);
         assert_eq!((pack.text, pack.notes.len()), (None, 1));

@@ -1,7 +1,8 @@
-//! What a project remembers from run to run: short texts of a kind, with how sure they are.
+//! The memory of a project across runs: short texts with a kind and a confidence.
 //!
-//! Owns where they are kept (`memory/<id>.json` in the state folder, each file whole or not there) and which may be told
-//! to agents. Refuses to decide what is worth remembering: people do, and what agents propose is only a candidate.
+//! Owns where memories are kept (`memory/<id>.json` in the state folder, each file complete or absent) and which of
+//! them may be given to agents. Does not decide what is worth remembering: people do, and a proposal of an agent is
+//! only a candidate.
 
 mod context_pack;
 
@@ -18,10 +19,10 @@ use crate::{
 };
 
 const FOLDER: &str = "memory";
-/// More than a memory can fill.
+/// The maximum size of a file, which is more than a memory can fill.
 const FILE: u64 = 64 * 1024;
 
-/// What a memory is.
+/// The kind of a memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryKind {
@@ -29,7 +30,7 @@ pub enum MemoryKind {
     Constraint,
     Gotcha,
     StyleRule,
-    /// A way of solving something that recurs.
+    /// A solution of a recurring problem.
     Pattern,
     Learning,
 }
@@ -67,14 +68,14 @@ impl MemoryKind {
     }
 }
 
-/// How far a memory is trusted. Only the middle two are told to agents.
+/// The trust in a memory. Only active and stable memories are given to agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryStatus {
-    /// An agent proposed it, and nobody has agreed.
+    /// Proposed by an agent, not approved yet.
     Candidate,
     Active,
-    /// It has stood for long.
+    /// Valid for a long time.
     Stable,
     Retired,
 }
@@ -97,7 +98,7 @@ impl MemoryStatus {
     }
 }
 
-/// One thing that is remembered.
+/// One memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryEntry {
@@ -107,19 +108,19 @@ pub struct MemoryEntry {
     pub text: String,
     /// From 0 to 1.
     pub confidence: f64,
-    /// The project that it is about; `current` is the one that it is kept with.
+    /// The project that it is about; `current` is the project that it is stored with.
     pub scope: String,
     pub status: MemoryStatus,
     /// The files that it is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
-    /// The stages that it is for. None: all.
+    /// The stages that it is for. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<String>,
     pub created_at: Timestamp,
-    /// Who said so: a person, or the run that it was learnt from.
+    /// The author: a person, or the run that it was learned from.
     pub by: String,
-    /// Who agreed, if an agent proposed it.
+    /// The person who approved it, if an agent proposed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approved_by: Option<String>,
 }
@@ -132,18 +133,18 @@ pub enum MemoryError {
     Unknown(String),
     #[error("the memory `{id}` cannot be read: {why}")]
     Unreadable { id: String, why: String },
-    #[error("there are {most} memories, and no more can be kept; retire some and remove their files")]
+    #[error("the limit of {most} memories is reached; retire some and remove their files")]
     Full { most: usize },
 }
 
-/// The memories that are kept in a state folder.
+/// The memories in a state folder.
 #[derive(Debug)]
 pub struct ProjectMemory {
     folder: RootFolder,
 }
 
 impl ProjectMemory {
-    /// Those of a state folder, which need not have any yet.
+    /// Opens the memories of a state folder, which may have none yet.
     pub fn open(state: &Path) -> Result<ProjectMemory, MemoryError> {
         Ok(ProjectMemory { folder: RootFolder::open(state)?.make_folders(FOLDER, true)? })
     }
@@ -152,13 +153,13 @@ impl ProjectMemory {
         random::random_hex::<6>()
     }
 
-    /// The id of what a run proposed, by its place in the list: always the same.
+    /// Returns the id of a run's proposal, which is always the same for the same position in the list.
     pub fn proposal_id(run: &RunId, number: usize) -> String {
         let hash = blake3::hash(format!("{run} {number}").as_bytes());
         hash.to_hex()[..12].to_owned()
     }
 
-    /// Keeps a memory, a new one or one that has changed. It is on the disk when this returns.
+    /// Stores a new or changed memory. It is on disk when this returns.
     pub fn save_memory(&self, memory: &MemoryEntry) -> Result<(), MemoryError> {
         let name = file_name(&memory.id).ok_or_else(|| MemoryError::Unknown(memory.id.clone()))?;
         let is_new = self.folder.entry_kind(&name)?.is_none();
@@ -169,7 +170,7 @@ impl ProjectMemory {
         Ok(self.folder.replace_file(name, escape_invisible(&text).as_bytes())?)
     }
 
-    /// A memory by its id, or by how its id begins where only one does.
+    /// Finds a memory by its id, or by a unique prefix of its id.
     pub fn find_memory(&self, id: &str) -> Result<MemoryEntry, MemoryError> {
         let unknown = || MemoryError::Unknown(id.to_owned());
         let names = self.list_ids()?;
@@ -181,13 +182,13 @@ impl ProjectMemory {
         }
     }
 
-    /// All of them, oldest first, and why some cannot be read.
+    /// Loads all memories, oldest first, and the errors of those that cannot be read.
     pub fn load_all(&self) -> Result<(Vec<MemoryEntry>, Vec<MemoryError>), MemoryError> {
         let (mut all, mut unread) = (Vec::new(), Vec::new());
         for id in self.list_ids()? {
             match self.read_memory(&id) {
                 Ok(memory) => all.push(memory),
-                // Another process may have taken it away meanwhile.
+                // Another process may have removed it meanwhile.
                 Err(MemoryError::Unknown(_)) => {}
                 Err(error) => unread.push(error),
             }
@@ -214,12 +215,12 @@ impl ProjectMemory {
             serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
         match memory.id == id {
             true => Ok(memory),
-            false => Err(unreadable(format!("it says that it is `{}`", memory.id))),
+            false => Err(unreadable(format!("its id is `{}`", memory.id))),
         }
     }
 }
 
-/// The file of a memory. Only what can be an id leads to one.
+/// Returns the file name of a memory, or `None` if the id is not valid.
 fn file_name(id: &str) -> Option<String> {
     let good = (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
     good.then(|| format!("{id}.json"))

@@ -1,4 +1,4 @@
-//! A file that gets a line for each message.
+//! A notification file, which gets one line per message.
 
 use std::{
     fs::File,
@@ -9,9 +9,9 @@ use std::{
 use rustix::fs::{Mode, OFlags, open};
 use serde_json::Value;
 
-/// Adds a line. One that an earlier crash left half is ended first, so that this one is whole.
+/// Appends a line. A partial line that a crash left is ended first, so that this one is complete.
 pub fn append_line(path: &Path, message: &Value) -> io::Result<()> {
-    // Never waits for whoever might read a pipe.
+    // Does not block if the path is a pipe.
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
     if !file.metadata()?.is_file() {

@@ -1,7 +1,8 @@
-//! Telling people and other programs of a run: what a channel is, and what is said on it.
+//! Notifications: the channels on which people and other programs are told of a run, and the messages on them.
 //!
-//! Owns the kinds of channels, the form of a message on each, and the delivery by network and by file. Channels that
-//! are programs are started by the crew. Whoever is told may be told twice, after a crash, and knows it by the id.
+//! Owns the kinds of channels, the form of a message on each, and the delivery by network and by file. The executor
+//! starts channels that are programs. After a crash a message may be delivered twice; the receiver recognizes it by its
+//! id.
 
 mod file;
 mod webhook;
@@ -11,13 +12,13 @@ use serde_json::{Value, json};
 
 pub use self::{file::append_line, webhook::send_webhook};
 
-/// A way to tell someone, as the project says it.
+/// A notification channel, as the project configures it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum NotifyChannel {
-    /// A note on the desktop of whoever runs Skein.
+    /// A notification on the desktop of the user who runs Skein.
     Desktop,
-    /// A program and its arguments, which is given the message on its standard input.
+    /// A program and its arguments. It gets the message on its standard input.
     Command(Vec<String>),
     /// A request to a server, signed if there is a key.
     Webhook {
@@ -28,17 +29,17 @@ pub enum NotifyChannel {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         private: bool,
     },
-    /// A server that understands what Slack does.
+    /// A server that accepts messages in the form of Slack.
     Slack {
         url: ChannelUrl,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         private: bool,
     },
-    /// A file that gets a line for each message.
+    /// A file that gets one line per message.
     File(std::path::PathBuf),
 }
 
-/// The address of a server: as it is, or the name of the secret that it is.
+/// The URL of a server: the text itself, or the name of the secret that contains it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ChannelUrl {
@@ -46,22 +47,22 @@ pub enum ChannelUrl {
     Secret(String),
 }
 
-/// One thing that is told.
+/// One message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChannelMessage {
-    /// The same each time it is told.
+    /// The same for each delivery of the message.
     pub id: String,
-    /// For a person, in a line or two.
+    /// A line or two for a person.
     pub title: String,
     pub text: String,
-    /// Where on the channel, such as a room.
+    /// The target on the channel, such as a room.
     pub target: Option<String>,
-    /// All of it, for programs.
+    /// The complete data, for programs.
     pub body: Value,
 }
 
 impl ChannelMessage {
-    /// What a program is given.
+    /// Returns the message for programs.
     pub fn to_value(&self) -> Value {
         let mut value = json!({"id": self.id, "title": self.title, "text": self.text});
         if let Some(target) = &self.target {
@@ -73,7 +74,7 @@ impl ChannelMessage {
         value
     }
 
-    /// What Slack and those like it understand. Nothing in a text is a command or a mention to them.
+    /// Returns the message in the form of Slack. The text cannot contain commands or mentions.
     pub fn to_slack_value(&self) -> Value {
         let text = format!("*{}*\n{}", escape_slack(&self.title), escape_slack(&self.text));
         match &self.target {
@@ -83,7 +84,7 @@ impl ChannelMessage {
     }
 }
 
-/// The three characters that mean something in their texts.
+/// Escapes the three special characters of Slack texts.
 fn escape_slack(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

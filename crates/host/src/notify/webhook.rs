@@ -1,7 +1,7 @@
-//! A message to a server, signed so that it can tell who sent it and when.
+//! A message to a server, signed so that the server can verify its sender and time.
 //!
-//! The headers are those of Standard Webhooks: `webhook-id`, `webhook-timestamp` and `webhook-signature`, which is `v1,`
-//! and the HMAC-SHA256 of `id.timestamp.body` in base64.
+//! The headers are those of Standard Webhooks: `webhook-id`, `webhook-timestamp` and `webhook-signature`. The signature
+//! is `v1,` and the HMAC-SHA256 of `id.timestamp.body` in base64.
 
 use std::{
     thread,
@@ -14,12 +14,12 @@ use skein_core::{limits, time::Timestamp};
 
 use crate::http::{self, HttpError, HttpRequest, HttpResponse, NetworkAccess};
 
-/// How often a server that is not there, or too busy, is asked, and how long is waited before each time but the first.
+/// The delays before the retries, if a server is unavailable or too busy.
 const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
-/// How much of an answer is read, to say why it is no good.
+/// The maximum number of bytes of an answer.
 const ANSWER: u64 = 64 * 1024;
 
-/// Sends a message, or says why it was not taken.
+/// Sends a message, or returns the reason why it was not accepted.
 pub fn send_webhook(
     url: &str,
     private: bool,

@@ -1,9 +1,8 @@
-//! The children this process started for attempts, told apart from those it inherited.
+//! The children that this process started for attempts, as distinct from those that it inherited.
 //!
-//! Owns the list of them and the moment of starting one. It makes this process the one that inherits the orphans of its
-//! workers, and answers the question that everything else hangs on: is this child of ours an orphan, or does a
-//! supervisor wait for it? A child is on the list before anyone can take it for an orphan, and is waited for before it
-//! is taken off.
+//! Owns the list of them and their start. It makes this process the subreaper of its workers and decides the question
+//! that everything else depends on: is this child an orphan, or does a supervisor wait for it? A child is on the list
+//! before it can be taken for an orphan, and is waited for before it is removed.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +22,7 @@ use super::{
     process_table::{self, ProcessEntry, ProcessIdentity},
 };
 
-/// Held for reading while a child is started, for writing while it is decided who is an orphan.
+/// Locked for reading while a child is started, and for writing while orphans are identified.
 static STARTING: RwLock<()> = RwLock::new(());
 static KNOWN: Mutex<BTreeMap<i32, SupervisedChild>> = Mutex::new(BTreeMap::new());
 
@@ -32,11 +31,11 @@ static KNOWN: Mutex<BTreeMap<i32, SupervisedChild>> = Mutex::new(BTreeMap::new()
 pub struct SupervisedChild {
     pub start: u64,
     pub mark: ProcessMark,
-    /// Tells it apart from a later child with the same number.
+    /// Distinguishes it from a later child with the same pid.
     serial: u64,
 }
 
-/// A place on the list, until it is dropped. To be dropped after the child was waited for.
+/// An entry on the list, removed on drop. Drop it after the child was waited for.
 #[derive(Debug)]
 pub struct ChildRegistration {
     pub seen: ProcessIdentity,
@@ -47,8 +46,8 @@ fn lock_children() -> MutexGuard<'static, BTreeMap<i32, SupervisedChild>> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on, orphans of our descendants become our children. Where the system cannot do that, they are still found by
-/// their marks as long as their parents live.
+/// Makes orphaned descendants become children of this process. If the system does not support that, they are still
+/// found by their marks as long as their parents live.
 pub fn become_subreaper() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -56,8 +55,8 @@ pub fn become_subreaper() {
     });
 }
 
-/// Whether whoever started this process had the ends of children ignored. Then nobody would be told of them, and their
-/// numbers would be given to others while we still mean them.
+/// True if the parent of this process had SIGCHLD ignored. Then exits of children are not reported, and their pids
+/// could be reused while the engine still refers to them.
 pub fn ignores_child_exits() -> bool {
     static IGNORED: OnceLock<bool> = OnceLock::new();
     const SIGCHLD: u64 = 1 << (17 - 1);
@@ -69,7 +68,7 @@ pub fn ignores_child_exits() -> bool {
     *IGNORED.get_or_init(|| read().unwrap_or(false))
 }
 
-/// The marks this process carries as the worker of another engine.
+/// The marks that this process carries as the worker of another engine.
 fn read_own_marks() -> Vec<ProcessMark> {
     std::env::var_os(VARIABLE)
         .map(|value| super::mark::parse_marks(value.as_encoded_bytes()))
@@ -84,7 +83,7 @@ pub fn spawn_child(command: &mut Command, mark: &ProcessMark) -> io::Result<(Chi
     let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let child = command.spawn()?;
     let pid = child.id().cast_signed();
-    // It has not been waited for, so it is there, ended or not.
+    // It has not been waited for, so it still has an entry, even if it has ended.
     let start = process_table::read_process(pid).map_or(0, |entry| entry.seen.start);
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     lock_children().insert(pid, SupervisedChild { start, mark: mark.clone(), serial });
@@ -100,12 +99,12 @@ impl Drop for ChildRegistration {
     }
 }
 
-/// All that supervisors wait for now.
+/// The children that supervisors wait for now.
 pub fn supervised_children() -> BTreeMap<i32, SupervisedChild> {
     lock_children().clone()
 }
 
-/// Whether there are children of ours that nobody waits for. Quick; says yes when it cannot tell.
+/// True if this process may have children that no supervisor waits for. Quick; returns true in doubt.
 pub fn may_have_orphans(us: i32) -> bool {
     match process_table::read_adopted_children(us) {
         Some(adopted) if adopted.is_empty() => false,
@@ -117,14 +116,14 @@ pub fn may_have_orphans(us: i32) -> bool {
     }
 }
 
-/// Whether this is an orphan now, and not a child that someone is starting or waiting for.
+/// True if this is an orphan now, and not a child that is being started or waited for.
 fn is_orphan(entry: &ProcessEntry, us: i32) -> bool {
     let now =
         process_table::read_process(entry.seen.pid).filter(|now| now.seen == entry.seen && now.parent == us);
     now.is_some() && !lock_children().contains_key(&entry.seen.pid)
 }
 
-/// Those of the candidates that are orphans.
+/// Returns the candidates that are orphans.
 pub fn filter_orphans(candidates: Vec<&ProcessEntry>, us: i32) -> Vec<&ProcessEntry> {
     if candidates.is_empty() {
         return candidates;
@@ -133,7 +132,7 @@ pub fn filter_orphans(candidates: Vec<&ProcessEntry>, us: i32) -> Vec<&ProcessEn
     candidates.into_iter().filter(|entry| is_orphan(entry, us)).collect()
 }
 
-/// Takes an orphan that has ended out of the list of processes. Nobody else would.
+/// Waits for an orphan that has ended, to remove its entry. No other code would.
 pub fn reap_orphan(entry: &ProcessEntry, us: i32) {
     let _none_starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
     if let (true, Some(pid)) = (is_orphan(entry, us), Pid::from_raw(entry.seen.pid)) {

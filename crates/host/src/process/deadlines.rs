@@ -1,6 +1,6 @@
-//! When a process that runs is to be stopped.
+//! The deadlines of a running process.
 //!
-//! Owns the deadlines, by a clock that does not jump. Stops nobody.
+//! Owns the deadlines, on a monotonic clock. Stops no process.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -16,12 +16,12 @@ pub struct ProcessDeadlines {
     total: Option<(Instant, Millis)>,
     start: Option<(Instant, Millis)>,
     idle: Option<Millis>,
-    /// Since when it is silent.
+    /// The start of the present silence.
     since: Instant,
     command: CommandDeadline,
 }
 
-/// When the command that a worker runs is due, if it runs one. Who understands what the worker prints sets it.
+/// The deadline of the command that a worker is running, if any. Set by the code that parses the worker's output.
 #[derive(Debug, Clone, Default)]
 pub struct CommandDeadline(Arc<Mutex<Option<(Instant, Millis)>>>);
 
@@ -41,7 +41,7 @@ pub fn to_duration(length: Millis) -> Duration {
 
 impl ProcessDeadlines {
     pub fn new(task: &ProcessSpec, began: Instant) -> ProcessDeadlines {
-        // What no clock can reach is no limit.
+        // A limit beyond the clock's range is no limit.
         let at = |limit: Millis| Some((began.checked_add(to_duration(limit))?, limit));
         ProcessDeadlines {
             total: task.limit.and_then(at),
@@ -52,20 +52,20 @@ impl ProcessDeadlines {
         }
     }
 
-    /// The first deadline.
+    /// The earliest deadline.
     pub fn next_deadline(&self) -> Option<(Instant, ExceededLimit)> {
         let total = self.total.map(|(at, limit)| (at, ExceededLimit::Total(limit)));
         let start = self.start.map(|(at, limit)| (at, ExceededLimit::Start(limit)));
         let silence = |limit: Millis| {
             Some((self.since.checked_add(to_duration(limit))?, ExceededLimit::Silence(limit)))
         };
-        // What it takes to start is not silence, where that has a limit of its own.
+        // Starting up does not count as silence if it has a limit of its own.
         let silence = self.idle.filter(|_| start.is_none()).and_then(silence);
         let command = self.command.get().map(|(at, limit)| (at, ExceededLimit::Command(limit)));
         [total, start, silence, command].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
-    /// It printed something.
+    /// Records that the process printed something.
     pub fn note_output(&mut self, now: Instant) {
         self.start = None;
         self.since = now;

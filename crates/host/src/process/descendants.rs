@@ -1,7 +1,7 @@
-//! Ending everything below this process, whoever started it, for who is about to end.
+//! Kills all descendants of this process before it exits, whoever started them.
 //!
-//! Owns that nothing below survives, also what was orphaned, left its group or never carried a mark: what is orphaned
-//! becomes a child of this process, and a child cannot hide. Leaves alone what a supervisor waits for.
+//! Owns that no descendant survives, also those that were orphaned, left their group or never carried a mark: an orphan
+//! becomes a child of this process, and a child cannot hide. Leaves alone the processes that a supervisor waits for.
 
 use std::{
     os::fd::OwnedFd,
@@ -15,11 +15,11 @@ use rustix::{
 
 use super::{children, process_table::ProcessTable};
 
-/// What hangs in the system for longer is left to it.
+/// A process that hangs in the kernel for longer is left to it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Kills every child of this process, and what becomes its child by that, until there is none. Only for a process that
-/// called [`adopt`](super::adopt) before it started anything.
+/// Kills every child of this process, and those that become its children by that, until there are none. Only for a
+/// process that called [`become_subreaper`](super::become_subreaper) before it started anything.
 pub fn kill_descendants() {
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
@@ -35,7 +35,7 @@ pub fn kill_descendants() {
     }
 }
 
-/// The number of a child is its own until it is waited for.
+/// Kills a child. Its process id is not reused until it is waited for.
 fn kill_child(pid: Pid, until: Instant) {
     let held = pidfd_open(pid, PidfdFlags::empty());
     let _ = kill_process(pid, Signal::KILL);

@@ -1,6 +1,6 @@
-//! Finding all processes of one attempt, also those that left its group, its session and its parents.
+//! Finds all processes of one attempt, also those that left its group, its session and its parents.
 //!
-//! Owns the rule for whose an orphan is. Signals nobody.
+//! Owns the rule that assigns orphans to attempts. Sends no signals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,23 +13,23 @@ use super::{
     process_table::{self, FamilyBoundary, ProcessEntry, ProcessIdentity, ProcessTable},
 };
 
-/// How many processes of one attempt are remembered between looks.
+/// The maximum number of processes of one attempt that are remembered between searches.
 const REMEMBERED: usize = 4096;
 
 /// The processes of an attempt.
 #[derive(Debug)]
 pub struct ProcessFamily {
     us: i32,
-    /// The one that was started. Until it is waited for, its number and its group's are its own.
+    /// The process that was started. Until it is waited for, its pid and group id are not reused.
     child: ProcessIdentity,
     mark: ProcessMark,
-    /// The pipes its output comes through.
+    /// The inode numbers of its output pipes.
     pipes: Vec<u64>,
-    /// Those that were found to belong to it, so that they still do when their parents are gone.
+    /// The processes that were found to belong to it, so that they still do when their parents are gone.
     remembered: BTreeSet<ProcessIdentity>,
 }
 
-/// What an orphan looks like from an attempt.
+/// An orphan with the marks that it carries.
 struct OrphanSuspect<'a> {
     entry: &'a ProcessEntry,
     marks: Vec<ProcessMark>,
@@ -41,12 +41,12 @@ impl ProcessFamily {
         ProcessFamily { us, child, mark, pipes, remembered: BTreeSet::new() }
     }
 
-    /// Whether there can be anyone left once the child has ended: its children are ours then. Quick.
+    /// True if there can be members left after the child has ended: they are then children of the engine. Quick.
     pub fn may_have_members(&self) -> bool {
         children::may_have_orphans(self.us)
     }
 
-    /// All of them that live now. Orphans that have ended are buried on the way.
+    /// Returns all living members. Orphans that have ended are reaped on the way.
     pub fn find_members(&mut self) -> Vec<ProcessEntry> {
         let table = ProcessTable::read().with_adopted(self.us);
         let Some(home) = table.get(self.us) else { return Vec::new() };
@@ -83,7 +83,7 @@ impl ProcessFamily {
         table.find_family(roots, &outside).into_iter().filter(|entry| entry.live).cloned().collect()
     }
 
-    /// A child of ours that is where we are may be someone else's, who waits for it.
+    /// True unless another part of the engine may wait for it: a child in the engine's own group and session.
     fn may_reap(&self, entry: &ProcessEntry, home: &ProcessEntry) -> bool {
         entry.group != home.group || entry.session != home.session || self.remembered.contains(&entry.seen)
     }
@@ -114,8 +114,8 @@ impl OrphanSuspect<'_> {
         known.values().any(|other| other.mark != *mine && self.marks.contains(&other.mark))
     }
 
-    /// It hid where it comes from. Then it is of whichever attempt is the last that can have started it: so it is ended
-    /// in the end, and never while the attempt that it may belong to goes on.
+    /// True if it hid its origin and only the attempt of `child` can have started it. Thus it is killed in the end, and
+    /// never while another attempt that it may belong to is running.
     fn can_only_belong_to(&self, child: ProcessIdentity, known: &BTreeMap<i32, SupervisedChild>) -> bool {
         let started = self.entry.seen.start;
         let another = known.iter().any(|(pid, other)| *pid != child.pid && other.start <= started);

@@ -1,10 +1,10 @@
-//! What a worker printed, on disk: the beginning and the end of it, however much it was.
+//! The log of a worker's output on disk: its beginning and its end, however much there is.
 //!
-//! Owns the two limits and the line that says what was cut between them. Refuses to hold a log in memory, to fail an
-//! attempt because of its log, and to know what the bytes mean.
+//! Owns the two limits and the line that reports what was cut between them. Never holds a log in memory and never fails
+//! an attempt because of its log. Does not know the meaning of the bytes.
 //!
-//! The beginning goes to the log itself. What comes after goes round and round in a second file beside it, which is
-//! put behind the first when the attempt ends, or by [`mend`] when the engine did not live to see it.
+//! The beginning goes to the log itself. The rest goes to a ring buffer in a second file beside it, which is appended
+//! to the log when the attempt ends, or by [`repair_log`] if the engine died before.
 
 use std::{
     ffi::OsString,
@@ -17,7 +17,7 @@ use std::{
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use skein_core::limits;
 
-/// How much is kept of the beginning and of the end.
+/// The number of bytes kept of the beginning and of the end.
 #[derive(Debug, Clone, Copy)]
 pub struct LogRetention {
     pub head: u64,
@@ -29,33 +29,33 @@ impl LogRetention {
         LogRetention { head: limits::LOG_BYTES as u64 / 4, tail: limits::LOG_BYTES as u64 / 4 * 3 };
 }
 
-/// What became of a log.
+/// The result of writing a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogReport {
-    /// What was printed.
+    /// The number of bytes printed.
     pub bytes: u64,
-    /// What of it is in the file, beside the lines that say what is not.
+    /// The number of those bytes that are in the file, without the lines that report cuts.
     pub kept: u64,
-    /// Some is missing.
+    /// True if some bytes are missing.
     pub cut: bool,
-    /// Why the log could not be written, if it could not.
+    /// The reason why the log could not be written, if it could not.
     pub problem: Option<String>,
 }
 
-/// A log being written. Nothing it does can fail for the one who writes.
+/// A log being written. Errors are recorded in the report and never returned to the writer.
 #[derive(Debug)]
 pub struct WorkerLog {
     path: PathBuf,
     keep: LogRetention,
     head: Option<File>,
     ring: Option<LogRing>,
-    /// What was given, and what of it is in the head.
+    /// The number of bytes given, and of those in the head.
     bytes: u64,
     in_head: u64,
     problem: Option<String>,
 }
 
-/// A path beside another.
+/// Appends a suffix to the file name of a path.
 pub fn append_suffix(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(ending);
@@ -63,15 +63,15 @@ pub fn append_suffix(path: &Path, ending: &str) -> PathBuf {
 }
 
 const RING: &str = ".tail";
-/// What a log has of the disk from the beginning.
+/// The disk space that a log reserves from the beginning.
 const ROOM: u64 = 4096;
 
-/// A new file for us alone, never through a link.
+/// Creates a private file, never through a link.
 fn create_private_file(path: &Path) -> io::Result<File> {
     private_file_options(true).open(path)
 }
 
-/// How a file is opened that is ours alone, and made where there is none.
+/// Returns options for a private file, which is created if there is none.
 pub fn private_file_options(empty: bool) -> OpenOptions {
     let nofollow = OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
@@ -83,7 +83,7 @@ impl WorkerLog {
     pub fn create(path: &Path, keep: LogRetention) -> WorkerLog {
         let (head, problem) = match create_private_file(path) {
             Ok(file) => {
-                // Room to say that there was none, should the disk fill up. Where it cannot be had, it is done without.
+                // Reserves space for the closing line in case the disk fills up. A failure is ignored.
                 let _ = fallocate(&file, FallocateFlags::KEEP_SIZE, 0, ROOM);
                 (Some(file), None)
             }
@@ -132,7 +132,7 @@ impl WorkerLog {
         self.ring.as_mut().map_or(Ok(()), |ring| ring.write(bytes))
     }
 
-    /// Puts the end behind the beginning.
+    /// Appends the end to the beginning.
     pub fn finish(mut self) -> LogReport {
         let ring = self.ring.take();
         let in_ring = ring.as_ref().map_or(0, |ring| ring.through.min(ring.size));
@@ -142,7 +142,7 @@ impl WorkerLog {
             match joined {
                 Ok(()) => kept += in_ring,
                 Err(error) => {
-                    let why = format!("the end of the log {} cannot be kept: {error}", self.path.display());
+                    let why = format!("the end of the log {} cannot be added: {error}", self.path.display());
                     self.problem.get_or_insert(why);
                 }
             }
@@ -151,14 +151,14 @@ impl WorkerLog {
             }
         }
         if in_ring > 0 {
-            // What cannot be removed is harmless, and `mend` would only join it again.
+            // A file that cannot be removed is harmless: `repair_log` would only append it again.
             let _ = fs::remove_file(append_suffix(&self.path, RING));
         }
         LogReport { bytes: self.bytes, kept, cut: kept < self.bytes, problem: self.problem }
     }
 }
 
-/// Says at the end of a log why there is no more of it. On a full disk that takes the place of its last bytes.
+/// Writes the reason why a log ends early. On a full disk it overwrites the last bytes.
 fn write_closing_line(log: &mut File, problem: &str) {
     let line = format!("\n[skein: the log ends here: {problem}]\n");
     let end = log.seek(SeekFrom::End(0)).unwrap_or(0);
@@ -167,24 +167,24 @@ fn write_closing_line(log: &mut File, problem: &str) {
     }
 }
 
-/// The last bytes of a stream, in a file that does not grow beyond them. Behind them it says how many there were, and how
-/// many are in the log already.
+/// The last bytes of a stream, in a file of bounded size. A trailer holds the number of bytes that passed through, and
+/// the number of bytes in the log.
 #[derive(Debug)]
 struct LogRing {
     file: File,
     head: u64,
     size: u64,
-    /// All that went through.
+    /// The number of bytes that passed through.
     through: u64,
 }
 
-/// What the count is mixed with, so that a file that is no ring is not taken for one.
+/// Combined with the numbers of the trailer, so that another file is not mistaken for a ring.
 const STATE: usize = 32;
 const SEAL: u64 = 0x736b_6569_6e2d_7265;
 
 impl LogRing {
     fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        // Of a piece longer than the ring only its end would stay.
+        // Only the end of a piece longer than the ring would remain.
         if let Some(skip) = (bytes.len() as u64).checked_sub(self.size) {
             self.through += skip;
             bytes = &bytes[usize::try_from(skip).unwrap_or(0)..];
@@ -205,7 +205,7 @@ impl LogRing {
         self.file.write_all_at(&state, self.size)
     }
 
-    /// A ring that someone else left.
+    /// Opens a ring that an earlier process left.
     fn open(path: &Path) -> io::Result<Option<LogRing>> {
         let nofollow = OFlags::NOFOLLOW.bits().cast_signed();
         let mut file = match OpenOptions::new().read(true).custom_flags(nofollow).open(path) {
@@ -223,7 +223,7 @@ impl LogRing {
         Ok(sound.then_some(LogRing { file, head, size, through }))
     }
 
-    /// Appends what is in the ring, in order, and before it how much is not. It may have been begun before.
+    /// Appends the content of the ring, in order, after a line with the number of cut bytes. Can be repeated.
     fn append_to_log(mut self, log: &mut File) -> io::Result<()> {
         log.set_len(self.head)?;
         log.seek(SeekFrom::End(0))?;
@@ -240,7 +240,7 @@ impl LogRing {
     }
 }
 
-/// Puts a log together whose engine died over it. A whole log is left as it is.
+/// Repairs a log whose engine died while it was written. A complete log is left as it is.
 pub fn repair_log(path: &Path) -> io::Result<()> {
     let aside = append_suffix(path, RING);
     if let Some(ring) = LogRing::open(&aside)? {
@@ -260,7 +260,7 @@ mod tests {
 
     const SMALL: LogRetention = LogRetention { head: 10, tail: 20 };
 
-    /// Numbers, so that each byte tells its place.
+    /// Letters in sequence, so that each byte shows its position.
     fn stream(length: usize) -> Vec<u8> {
         (0..length).map(|n| b'a' + u8::try_from(n % 26).expect("a letter")).collect()
     }
@@ -301,7 +301,7 @@ mod tests {
             all.chunks(7).for_each(|piece| log.write(piece));
             drop(log);
             if length > 10 {
-                // It died while it put the log together.
+                // It died while it appended the ring.
                 let mut half = OpenOptions::new().append(true).open(&path).expect("the log");
                 half.write_all(b"half of the end").expect("it can be written");
             }

@@ -1,7 +1,7 @@
-//! Who a process belongs to: a mark in its environment that its children inherit.
+//! The mark that assigns a process to an attempt: an environment variable that its children inherit.
 //!
-//! Owns the variable `SKEIN_MARK` and how it is read. Refuses to trust it with more than ending a process: a worker can
-//! forge a mark, and gains nothing but its own end.
+//! Owns the variable `SKEIN_MARK` and its format. Trusts a mark with nothing but ending a process: a worker can forge a
+//! mark, and gains nothing but its own end.
 
 use std::{collections::BTreeSet, fmt, fs, io, os::unix::fs::MetadataExt, path::Path, str::FromStr};
 
@@ -13,15 +13,15 @@ use super::process_table;
 
 /// The variable that carries the mark.
 pub const VARIABLE: &str = "SKEIN_MARK";
-/// Engines started by workers of engines: how many marks are kept, the nearest first.
+/// The maximum number of marks of nested engines, the nearest first. Engines can be started by workers of engines.
 const NESTED: usize = 8;
 
-/// One state directory among all of this machine.
+/// The identifier of a state directory, unique on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct StateMark(String);
 
-/// What a process works for.
+/// The run and work that a process belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct ProcessMark {
@@ -38,13 +38,13 @@ pub enum MarkedWork {
     Hook(u32),
 }
 
-/// A text that is no mark.
+/// A text that is not a mark.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is not a mark of Skein", super::escape_for_terminal(.0.as_bytes()))]
+#[error("`{}` is not a Skein process mark", super::escape_for_terminal(.0.as_bytes()))]
 pub struct MarkError(pub String);
 
 impl StateMark {
-    /// A mark of one's own: 1 to 64 ASCII letters, digits, `-` and `_`.
+    /// Creates a mark from text: 1 to 64 ASCII letters, digits, `-` and `_`.
     pub fn new(text: &str) -> Result<StateMark, MarkError> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
         if (1..=64).contains(&text.len()) && text.bytes().all(plain) {
@@ -54,8 +54,8 @@ impl StateMark {
         }
     }
 
-    /// The mark of a directory: the same by whatever path it is reached, for as long as the machine runs, which is as
-    /// long as a process can live.
+    /// Returns the mark of a directory. It is the same by whatever path the directory is reached, until the machine is
+    /// rebooted, which is as long as a process can live.
     pub fn from_directory(directory: &Path) -> io::Result<StateMark> {
         let about = fs::metadata(directory)?;
         let mut hasher = blake3::Hasher::new();
@@ -111,7 +111,7 @@ impl FromStr for ProcessMark {
     type Err = MarkError;
     fn from_str(text: &str) -> Result<ProcessMark, MarkError> {
         let read = || {
-            // None of the three can hold a slash.
+            // None of the three parts can contain a slash.
             let mut parts = text.split('/');
             let state = StateMark::new(parts.next()?).ok()?;
             let run = RunId::new(parts.next()?).ok()?;
@@ -136,38 +136,39 @@ impl TryFrom<String> for ProcessMark {
 }
 
 impl ProcessMark {
-    /// What the variable holds for a child of ours: its mark, and those that we carry ourselves as the worker of another
-    /// engine, so that the other engine still knows our children when we are gone.
+    /// Returns the value of the variable for a child of this process: the child's mark, and those that this process
+    /// carries as the worker of another engine, so that the other engine still recognises the children when this
+    /// process is gone.
     pub(super) fn variable_value(&self, ours: &[ProcessMark]) -> String {
         let all = std::iter::once(self).chain(ours).take(NESTED);
         all.map(ProcessMark::to_string).collect::<Vec<_>>().join("//")
     }
 }
 
-/// The marks in the value of the variable. What is no mark is left out.
+/// Parses the marks in the value of the variable. Invalid ones are skipped.
 pub fn parse_marks(value: &[u8]) -> Vec<ProcessMark> {
     let Ok(text) = std::str::from_utf8(value) else { return Vec::new() };
     text.split("//").take(NESTED).filter_map(|mark| mark.parse().ok()).collect()
 }
 
-/// The marks that a process carries. None for one that wiped its environment, that we may not look into, or that
-/// has ended.
+/// Returns the marks that a process carries. Empty for a process that cleared its environment, that this process may
+/// not inspect, or that has ended.
 pub fn read_marks(pid: i32) -> Vec<ProcessMark> {
     let environment = process_table::read_environment(pid).unwrap_or_default();
     process_table::find_variable(&environment, VARIABLE).map(parse_marks).unwrap_or_default()
 }
 
-/// What this process works for, if it or one above it is a worker of this state directory.
+/// Returns the mark of this process, if it or one of its ancestors is a worker of this state directory.
 pub fn find_worker_mark(state: &StateMark) -> Option<ProcessMark> {
     own_ancestry().into_iter().flat_map(read_marks).find(|mark| mark.state == *state)
 }
 
-/// The same, whatever state directory it is a worker of: in its sandbox it does not see that one.
+/// Returns the same for any state directory: a process in a sandbox does not see the state directory of its engine.
 pub fn find_any_worker_mark() -> Option<ProcessMark> {
     own_ancestry().into_iter().flat_map(read_marks).next()
 }
 
-/// This process and all above it.
+/// Returns the pids of this process and all its ancestors.
 pub(crate) fn own_ancestry() -> BTreeSet<i32> {
     process_table::ProcessTable::read().ancestry(getpid().as_raw_nonzero().get())
 }

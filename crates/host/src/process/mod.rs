@@ -1,11 +1,11 @@
-//! Workers: the processes that do the work of attempts, and nothing of them left behind.
+//! Processes: starts and supervises the programs that do the work of attempts, and leaves none of them behind.
 //!
-//! Owns starting a program, feeding it, keeping what it prints, noticing how it ended, and ending it with everything
-//! it started, also after the engine itself was killed. Refuses to know what the work is for: outputs, retries and
-//! the journal are the host's. [`start`] is where to begin; [`reap`] is for what an earlier life of the engine left.
+//! Owns starting a program, feeding its input, keeping its output, detecting its end, and ending it with everything it
+//! started, also after the engine itself was killed. Does not know the purpose of the work: outputs, retries and the
+//! journal belong to the host. Start reading at [`start`]; [`reap`] handles the processes that an earlier engine left.
 //!
-//! One rule for the rest of the process: only this module starts children in a process group of their own. A child
-//! of ours in a foreign group or session that this module did not start is the orphan of an attempt.
+//! One rule for the rest of the engine: only this module starts children in a process group of their own. A child of
+//! the engine in a foreign group or session that this module did not start is the orphan of an attempt.
 
 mod children;
 mod deadlines;

@@ -1,6 +1,6 @@
-//! Whether the system has killed something because memory ran out.
+//! Counts of processes that the kernel killed because memory ran out.
 //!
-//! Owns reading the counters. Says only that it happened, not to whom: that is a guess of who asks.
+//! Owns reading the counters. They only say that it happened, not to which process: the caller guesses that.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use super::process_table::read_system_file;
 
 const LATELY: Duration = Duration::from_secs(1);
 
-/// The counter of our own part of the machine, where there is one.
+/// The counter of the engine's own cgroup, if there is one.
 fn find_own_counter() -> Option<&'static PathBuf> {
     static OWN: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {
@@ -32,13 +32,13 @@ fn parse_kill_count(text: &[u8]) -> Option<u64> {
         .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
-/// How many processes were killed for their memory up to now.
+/// The number of processes that were killed for memory so far.
 pub fn count_oom_kills() -> u64 {
     let own = find_own_counter().and_then(|file| parse_kill_count(&read_system_file(file, 1024)?));
     own.or_else(|| parse_kill_count(&read_system_file("/proc/vmstat", 16 * 1024)?)).unwrap_or(0)
 }
 
-/// The same as it was lately. To read the counter takes longer than to start a process.
+/// The same number, at most a second old. Reading the counter takes longer than starting a process.
 pub fn recent_oom_kills() -> u64 {
     static LAST: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,6 @@
-//! How a process ended, in words a person understands.
+//! The outcome of a process, with messages for people.
 //!
-//! Owns telling the ends apart and what to do about each. Refuses to judge: whether an exit status is a failure is for
-//! who knows the work.
+//! Owns the distinction of outcomes and the hints for each. Does not judge which exit statuses are failures.
 
 use std::{
     fmt,
@@ -19,26 +18,26 @@ use skein_core::time::Millis;
 
 use super::{LogReport, escape_for_terminal};
 
-/// What is left of an attempt's process when nothing of it runs any more.
+/// The report about an attempt's process after no part of it runs any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessReport {
     pub how: ProcessOutcome,
     pub took: Millis,
-    /// Processes that it left running, and that were ended for it.
+    /// Processes that it left running, and that the supervisor ended.
     pub leaked: Vec<LeakedProcess>,
-    /// Its output was still held open by a process that is none of its own. What that one prints is not kept.
+    /// True if a foreign process still held its output open. The output of that process is not kept.
     pub held: bool,
     pub log: LogReport,
-    /// The file with its standard output alone, if one was asked for.
+    /// The file with its standard output alone, if one was requested.
     pub stdout: Option<LogReport>,
     /// The last lines it printed, safe to show, for error messages.
     pub tail: String,
-    /// More of the end of what it printed, safe to show, for the worker that goes on with it.
+    /// More of the end of its output, safe to show, for the worker that continues its work.
     pub recent: String,
 }
 
 impl ProcessReport {
-    /// An attempt that never had a process.
+    /// Returns the report of an attempt that never had a process.
     pub fn without_process(how: ProcessOutcome, began: Instant) -> ProcessReport {
         let took = Millis(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
         ProcessReport {
@@ -54,13 +53,13 @@ impl ProcessReport {
     }
 }
 
-/// A process that outlived the one that was to do the work.
+/// A process that outlived the one that was started for the work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeakedProcess {
     pub pid: i32,
     /// The name of its program, safe to show.
     pub name: String,
-    /// It could not be ended either: it hangs in the system.
+    /// True if it could not be ended either: it hangs in the kernel.
     pub alive: bool,
 }
 
@@ -72,45 +71,45 @@ pub enum ProcessOutcome {
         core: bool,
         oom: bool,
     },
-    /// There is no such program. Why, in words.
+    /// There is no such program. Holds the message.
     NotFound(String),
     NotExecutable(String),
-    /// The system cannot run the file: another machine's, no program at all, or a script without its interpreter.
+    /// The system cannot run the file: it is for another machine, not a program, or a script without its interpreter.
     WrongFormat {
         program: String,
         interpreter: Option<String>,
     },
     CannotStart(StartRefusal),
     TimedOut(ExceededLimit),
-    /// It was asked to end, and did or was made to.
+    /// It was asked to exit, and exited or was killed.
     Stopped,
 }
 
-/// Which limit was reached.
+/// The limit that was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExceededLimit {
-    /// It took too long in all.
+    /// The total run time.
     Total(Millis),
-    /// It printed nothing for too long.
+    /// The time without output.
     Silence(Millis),
-    /// It never printed anything.
+    /// The time until the first output.
     Start(Millis),
-    /// One command that it ran took too long.
+    /// The run time of one command that it ran.
     Command(Millis),
 }
 
-/// Why the system did not start a program that is there.
+/// The reason why the system did not start an existing program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartRefusal {
     Files,
     Processes,
     Memory,
     Arguments,
-    /// The program is being written.
+    /// The program file is being written.
     Busy,
-    /// Its end could not be seen.
+    /// Its exit could not be observed.
     Unseen,
-    /// The directory to work in cannot be used.
+    /// The working directory cannot be used.
     Directory(String),
     Other(String),
 }
@@ -141,10 +140,10 @@ fn signal_name(signal: i32) -> &'static str {
 impl fmt::Display for ExceededLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ExceededLimit::Total(limit) => write!(f, "it was not done after {limit}"),
+            ExceededLimit::Total(limit) => write!(f, "it exceeded its timeout of {limit}"),
             ExceededLimit::Silence(limit) => write!(f, "it printed nothing for {limit}"),
             ExceededLimit::Start(limit) => write!(f, "it printed nothing in its first {limit}"),
-            ExceededLimit::Command(limit) => write!(f, "a command that it ran was not done after {limit}"),
+            ExceededLimit::Command(limit) => write!(f, "a command exceeded its timeout of {limit}"),
         }
     }
 }
@@ -152,13 +151,13 @@ impl fmt::Display for ExceededLimit {
 impl fmt::Display for StartRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StartRefusal::Files => f.write_str("too many files are open here"),
+            StartRefusal::Files => f.write_str("too many open files"),
             StartRefusal::Processes => f.write_str("the system allows no more processes"),
             StartRefusal::Memory => f.write_str("there is not enough memory"),
             StartRefusal::Arguments => f.write_str("its arguments and environment are too long"),
             StartRefusal::Busy => f.write_str("its file is being written at this moment"),
             StartRefusal::Unseen => {
-                f.write_str("its end could not be seen, because ends of children are ignored here")
+                f.write_str("its exit cannot be observed, because SIGCHLD is ignored in this process")
             }
             StartRefusal::Directory(why) | StartRefusal::Other(why) => f.write_str(why),
         }
@@ -166,7 +165,7 @@ impl fmt::Display for StartRefusal {
 }
 
 impl ProcessOutcome {
-    /// What happened, as a sentence about the program.
+    /// A sentence about the outcome, with the program as its subject.
     pub fn message(&self) -> String {
         match self {
             ProcessOutcome::Exited(0) => "it ended with exit status 0".to_owned(),
@@ -176,7 +175,7 @@ impl ProcessOutcome {
             }
             ProcessOutcome::Signal { signal, core, .. } => {
                 let core = if *core { " and left a core dump" } else { "" };
-                format!("it was ended by {} (signal {signal}){core}", signal_name(*signal))
+                format!("it was killed by {} (signal {signal}){core}", signal_name(*signal))
             }
             ProcessOutcome::NotFound(why) | ProcessOutcome::NotExecutable(why) => why.clone(),
             ProcessOutcome::WrongFormat { program, interpreter: Some(interpreter) } => {
@@ -191,7 +190,7 @@ impl ProcessOutcome {
         }
     }
 
-    /// What to do about it, where that can be said.
+    /// Advice for the user, if there is any.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             ProcessOutcome::Exited(126) => {
@@ -209,10 +208,10 @@ impl ProcessOutcome {
             ProcessOutcome::Signal { .. } => "something outside Skein ended it",
             ProcessOutcome::NotFound(_) => "install it, correct its name, or write its path in full",
             ProcessOutcome::NotExecutable(_) => {
-                "make it executable (chmod +x), or name the program that is to run it"
+                "make it executable (chmod +x), or name the interpreter that runs it"
             }
             ProcessOutcome::WrongFormat { interpreter: Some(_), .. } => {
-                "install what it needs, or correct its first line"
+                "install the interpreter, or correct the script's first line"
             }
             ProcessOutcome::WrongFormat { .. } => {
                 "it may be built for another kind of machine, or be a script without a `#!` line"
@@ -226,7 +225,7 @@ impl ProcessOutcome {
                 "it may wait for input, a login or the network"
             }
             ProcessOutcome::TimedOut(ExceededLimit::Command(_)) => {
-                "its log names the command; allow commands more time, or name a shorter one"
+                "its log names the command; allow commands more time, or use a shorter one"
             }
         })
     }
@@ -242,8 +241,8 @@ impl StartRefusal {
                 "raise the limit of processes (ulimit -u), or let fewer workers run at once"
             }
             StartRefusal::Memory => "let fewer workers run at once",
-            StartRefusal::Arguments => "hand long values over in a file or on standard input",
-            StartRefusal::Busy => "try again when it is installed",
+            StartRefusal::Arguments => "pass long values in a file or on standard input",
+            StartRefusal::Busy => "try again when its installation has finished",
             StartRefusal::Unseen => "start Skein without the signal SIGCHLD ignored",
             StartRefusal::Directory(_) => "check that it exists and may be entered",
             StartRefusal::Other(_) => return None,
@@ -251,13 +250,13 @@ impl StartRefusal {
     }
 }
 
-/// What the system meant when it would not start a program.
+/// Classifies the error of the system for a program that could not be started.
 pub fn classify_start_error(error: &io::Error, program: &Path, directory: &Path) -> ProcessOutcome {
     let Some(errno) = Errno::from_io_error(error) else {
         return ProcessOutcome::CannotStart(StartRefusal::Other(error.to_string()));
     };
     let path = escape_for_terminal(program.as_os_str().as_encoded_bytes());
-    let not_executable = || ProcessOutcome::NotExecutable(format!("`{path}` may not be executed"));
+    let not_executable = || ProcessOutcome::NotExecutable(format!("`{path}` is not executable"));
     match errno {
         Errno::MFILE | Errno::NFILE => ProcessOutcome::CannotStart(StartRefusal::Files),
         Errno::AGAIN => ProcessOutcome::CannotStart(StartRefusal::Processes),
@@ -265,7 +264,7 @@ pub fn classify_start_error(error: &io::Error, program: &Path, directory: &Path)
         Errno::TOOBIG => ProcessOutcome::CannotStart(StartRefusal::Arguments),
         Errno::TXTBSY => ProcessOutcome::CannotStart(StartRefusal::Busy),
         Errno::NOEXEC => ProcessOutcome::WrongFormat { program: path, interpreter: None },
-        // The system says the same of the directory and of the program.
+        // The system reports the same errors for the directory and for the program.
         _ if access(directory, Access::EXEC_OK).is_err() || !directory.is_dir() => {
             let place = escape_for_terminal(directory.as_os_str().as_encoded_bytes());
             let why = format!("its directory `{place}` cannot be used: {}", plain_error_text(error));
@@ -282,13 +281,13 @@ pub fn classify_start_error(error: &io::Error, program: &Path, directory: &Path)
     }
 }
 
-/// An error of the system without its number.
+/// Returns the text of a system error without its number.
 fn plain_error_text(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
-/// Who is to run a script, as its first line says.
+/// Returns the interpreter named in the first line of a script.
 fn read_interpreter(script: &Path) -> Option<String> {
     let mut first = Vec::new();
     File::open(script).ok()?.take(256).read_to_end(&mut first).ok()?;
@@ -311,7 +310,7 @@ mod tests {
             ProcessOutcome::Signal { signal: 11, core: true, oom: false },
             ProcessOutcome::Signal { signal: 40, core: false, oom: false },
             ProcessOutcome::NotFound("the program `x` was not found in /bin".to_owned()),
-            ProcessOutcome::NotExecutable("`/x` may not be executed".to_owned()),
+            ProcessOutcome::NotExecutable("`/x` is not executable".to_owned()),
             ProcessOutcome::WrongFormat { program: "/x".to_owned(), interpreter: None },
             ProcessOutcome::WrongFormat {
                 program: "/x".to_owned(),
@@ -348,7 +347,7 @@ mod tests {
             ),
             "{silent:?}"
         );
-        assert_eq!(all[4].message(), "it was ended by SIGSEGV (signal 11) and left a core dump");
+        assert_eq!(all[4].message(), "it was killed by SIGSEGV (signal 11) and left a core dump");
         assert_eq!(all[20].message(), "it was stopped: it printed nothing in its first 1m30s");
     }
 

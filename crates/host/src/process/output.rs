@@ -1,6 +1,6 @@
-//! What a worker prints, on its way: through the filters, into the files, past who looks on.
+//! The output of a worker on its way through the filters, into the files and to the progress callback.
 //!
-//! Owns that way. Refuses to hold more than a piece of it at a time.
+//! Owns that path. Never holds more than a piece of the output at a time.
 
 use std::{
     fmt, mem,
@@ -15,10 +15,10 @@ use super::{
     recent_output::RecentOutput,
 };
 
-/// Who looks on is told at most this often.
+/// The minimum interval between progress reports.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
-/// Which stream a piece came from.
+/// The stream that a piece came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputStream {
     /// Standard output alone.
@@ -34,14 +34,14 @@ pub struct ProcessOutput {
     filtered: Vec<u8>,
     recent: RecentOutput,
     tell: Option<ProgressCallback>,
-    /// When it may be told again, and whether there is something to tell.
+    /// The earliest time of the next report, and whether there is something to report.
     next: Option<Instant>,
     news: bool,
 }
 
 impl fmt::Debug for ProcessOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Output").field("log", &self.log).finish_non_exhaustive()
+        f.debug_struct("ProcessOutput").field("log", &self.log).finish_non_exhaustive()
     }
 }
 
@@ -80,7 +80,7 @@ impl ProcessOutput {
         self.news |= bytes.contains(&b'\n');
     }
 
-    /// When there is something to tell.
+    /// The time of the next report, if there is something to report.
     pub fn progress_due(&self, now: Instant) -> Option<Instant> {
         (self.news && self.tell.is_some()).then(|| self.next.unwrap_or(now))
     }
@@ -99,7 +99,7 @@ impl ProcessOutput {
         }
     }
 
-    /// The end of all streams: what is in the log, in the other file, and the last that was printed.
+    /// Ends all streams. Returns the reports of the log and of the standard output file, and the recent output.
     pub fn finish(mut self) -> (LogReport, Option<LogReport>, RecentOutput) {
         for (stream, mut filter) in
             [OutputStream::Out, OutputStream::Both].into_iter().zip(self.filters.take().into_iter().flatten())

@@ -1,7 +1,7 @@
-//! A note of each process, for the engine's next life: beside its log, or where its task says.
+//! Records of processes for a later engine process, stored beside the log or in the folder that the spec names.
 //!
-//! Owns the file and the one decision that keeps a recycled number safe: whether the process that has a number now is
-//! the one in the note. Not synced: after a crash of the machine there is no process to find.
+//! Owns the file and the decision that protects against reused pids: is the process with this pid the recorded one? Not
+//! synced: after a crash of the machine there is no process to find.
 
 use std::{
     collections::BTreeSet,
@@ -20,19 +20,19 @@ use super::{
 };
 
 const ENDING: &str = ".pid";
-/// No note is longer.
+/// The maximum size of a record.
 const BYTES: u64 = 16 * 1024;
-/// How deep below the directory of the runs notes are looked for.
+/// The maximum depth below the directory of the runs at which records are searched.
 const DEPTH: usize = 8;
 
-/// The life of a machine and the space of its process numbers.
+/// The boot of the machine and the pid namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PidNamespace {
     pub boot: String,
     pub namespace: String,
 }
 
-/// What a note says.
+/// The content of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessRecord {
     pub mark: ProcessMark,
@@ -43,7 +43,7 @@ pub struct ProcessRecord {
 }
 
 impl PidNamespace {
-    /// Where this process is. None where the system does not say, and then no note can be trusted.
+    /// The namespace of this process. None if the system does not provide it, and then no record can be trusted.
     pub fn current() -> Option<&'static PidNamespace> {
         static HERE: OnceLock<Option<PidNamespace>> = OnceLock::new();
         let read = || {
@@ -57,7 +57,7 @@ impl PidNamespace {
 
 impl ProcessRecord {
     pub fn new(seen: ProcessIdentity, mark: ProcessMark) -> Option<ProcessRecord> {
-        // Who works for runs leads no new session.
+        // A process that works for runs never starts a new session, so the session is read once.
         static SESSION: OnceLock<Option<i32>> = OnceLock::new();
         let here = PidNamespace::current()?.clone();
         let session = SESSION.get_or_init(|| Some(process_table::read_own_process()?.session));
@@ -73,22 +73,22 @@ impl ProcessRecord {
     fn read_file(path: &Path) -> Option<ProcessRecord> {
         let mut bytes = Vec::new();
         File::open(path).ok()?.take(BYTES).read_to_end(&mut bytes).ok()?;
-        // What follows the first line is of one that was longer.
+        // Bytes after the first line are left over from a longer record.
         serde_json::from_slice(bytes.split(|byte| *byte == b'\n').next()?).ok()
     }
 
-    /// Whether this is the process of the note, and not a later one that was given its number.
+    /// True if this is the recorded process, and not a later one with the same pid.
     pub fn matches(&self, here: &PidNamespace, entry: &ProcessEntry) -> bool {
         self.here == *here && self.seen == entry.seen
     }
 }
 
-/// Writes over the beginning of a note. A file system that sees one emptied and filled again would write it to the disk.
+/// Overwrites the beginning of a record. Some file systems would flush a file that is truncated and refilled.
 fn overwrite_start(path: &Path, bytes: &[u8]) -> io::Result<()> {
     private_file_options(false).open(path)?.write_all(bytes)
 }
 
-/// A note that says something until this is dropped.
+/// A record that is valid until this is dropped.
 #[derive(Debug)]
 pub struct ProcessRecordGuard {
     path: PathBuf,
@@ -96,7 +96,7 @@ pub struct ProcessRecordGuard {
 }
 
 impl ProcessRecordGuard {
-    /// Leaves a note of a task's process. Without one it is still found by its mark.
+    /// Writes the record of a process. Without one the process is still found by its mark.
     pub fn write_record(task: &ProcessSpec, seen: ProcessIdentity) -> Option<ProcessRecordGuard> {
         let record = ProcessRecord::new(seen, task.mark.clone())?;
         let Some(folder) = &task.notes else {
@@ -120,16 +120,16 @@ impl ProcessRecordGuard {
 
 impl Drop for ProcessRecordGuard {
     fn drop(&mut self) {
-        // What cannot be taken back names a process that is gone.
+        // A record that cannot be cleared names a process that is gone.
         let _ = match self.slot {
-            // Files that come and go with each process cost more than the process.
+            // Creating and deleting a file for each process costs more than the process.
             Some(_) => overwrite_start(&self.path, b"\n"),
             None => fs::remove_file(&self.path),
         };
     }
 }
 
-/// A number that no other process of ours has while it is there.
+/// A number that no other process of this engine uses while it exists.
 #[derive(Debug)]
 struct RecordSlot(u32);
 
@@ -151,7 +151,7 @@ impl Drop for RecordSlot {
     }
 }
 
-/// The notes beneath a directory that are still there, each with its place.
+/// Returns the valid records below a directory, each with its path.
 pub fn find_records(directory: &Path) -> Vec<(PathBuf, ProcessRecord)> {
     let mut found = Vec::new();
     let mut next = vec![(directory.to_owned(), 0)];
@@ -219,7 +219,7 @@ mod tests {
         assert!(found().is_empty());
     }
 
-    /// C3: over random cases, a process is the one of a note only if number, start, boot and namespace are all the same.
+    /// C3: over random cases, a process matches a record only if pid, start time, boot and namespace are all the same.
     #[test]
     fn a_recycled_number_is_never_taken_for_the_process() {
         let mut seed: u64 = 11;

@@ -1,7 +1,6 @@
-//! What to start: all that a supervisor must know of one attempt.
+//! The specification of a process: all that a supervisor needs to run it for an attempt.
 //!
-//! Owns the words of the request and how output is changed on its way. Nothing is inherited: what is not here, the
-//! program does not get.
+//! Owns the fields of the request and the filtering of output. Nothing is inherited: the program gets only these.
 
 use std::{ffi::OsString, fmt, os::fd::OwnedFd, path::PathBuf, sync::Arc};
 
@@ -10,21 +9,21 @@ use skein_core::{limits, time::Millis};
 use super::{ProcessMark, deadlines::CommandDeadline};
 use crate::sandbox::Sandbox;
 
-/// Changes output before anyone sees it, for instance to take secrets out of it. It sees each byte of one stream once
-/// and in order, and may keep some back until it knows more.
+/// Changes output before it is written or shown, for instance to redact secrets. It receives each byte of one stream
+/// once and in order, and may hold some back until it knows more.
 pub trait OutputFilter: Send {
     fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>);
-    /// The stream is over: gives what was kept back.
+    /// Ends the stream and returns the bytes that were held back.
     fn finish(&mut self, out: &mut Vec<u8>);
 }
 
-/// Makes a filter for each stream, so that what is cut across pieces of one is not mixed with the other.
+/// Creates a filter for each stream, so that a value split across pieces of one is not mixed with the other.
 pub type OutputFilterFactory = Arc<dyn Fn() -> Box<dyn OutputFilter> + Send + Sync>;
 
-/// Told the last whole line now and then, safe to show. Called by the supervisor, so it must not wait for anything.
+/// Called from time to time with the last complete line, safe to show. The supervisor calls it, so it must not block.
 pub type ProgressCallback = Box<dyn FnMut(&str) + Send>;
 
-/// Its ends of two pipes, of which the other ends are with who speaks with it.
+/// The process's ends of two pipes. The code that talks to it has the other ends.
 #[derive(Debug)]
 pub struct DialogPipes {
     pub stdin: OwnedFd,
@@ -33,42 +32,42 @@ pub struct DialogPipes {
 
 /// A program to run for an attempt.
 pub struct ProcessSpec {
-    /// In full, or a name to look up in the `PATH` of the environment below. Never taken from the directory.
+    /// An absolute path, or a name to look up in the `PATH` of `environment`. Never found in the working directory.
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
     /// The sandbox it runs in.
     pub sandbox: Option<Sandbox>,
-    /// Where it works.
+    /// The working directory.
     pub directory: PathBuf,
-    /// All of its environment, beside the mark.
+    /// The complete environment, except for the mark.
     pub environment: Vec<(OsString, OsString)>,
-    /// What it can read. The end of it comes after it.
+    /// The standard input, followed by end of file.
     pub stdin: Arc<[u8]>,
-    /// Someone speaks with it, on its standard input and output. Neither is then fed or kept here.
+    /// Pipes for a dialog on its standard input and output. `stdin` is then not fed, and standard output is not logged.
     pub talk: Option<DialogPipes>,
-    /// Where both its streams go, in the order they were written.
+    /// The log of both streams, in the order they were written.
     pub log: PathBuf,
-    /// Where its standard output goes a second time, alone. The order in the log is then the order of arrival.
+    /// A second file for standard output alone. The order in the log is then the order of arrival.
     pub stdout: Option<PathBuf>,
     pub mark: ProcessMark,
-    /// A folder for the note of its process, if that is not to be beside the log.
+    /// The folder for the process record, if it is not to be beside the log.
     pub notes: Option<PathBuf>,
-    /// How long it may take in all, be silent, and take until it first prints something.
+    /// Timeouts: in total, of silence, and until the first output.
     pub limit: Option<Millis>,
     pub idle: Option<Millis>,
     pub start: Option<Millis>,
-    /// When the command that it runs is due.
+    /// The deadline of the command that it is running.
     pub command: CommandDeadline,
-    /// Between asking it to end and ending it.
+    /// The time between SIGTERM and SIGKILL.
     pub grace: Millis,
-    /// What its log begins with: what people should know of how it was started.
+    /// The first lines of its log: notes for people about how it was started.
     pub preface: Vec<String>,
     pub filter: Option<OutputFilterFactory>,
     pub tell: Option<ProgressCallback>,
 }
 
 impl ProcessSpec {
-    /// A program without arguments, environment, input or limits.
+    /// Creates the spec of a program without arguments, environment, input or limits.
     pub fn new(
         program: impl Into<PathBuf>,
         directory: impl Into<PathBuf>,
@@ -100,9 +99,9 @@ impl ProcessSpec {
 }
 
 impl fmt::Debug for ProcessSpec {
-    /// Without the environment and the input, which may hold secrets.
+    /// Omits the environment and the input, which may contain secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task")
+        f.debug_struct("ProcessSpec")
             .field("program", &self.program)
             .field("directory", &self.directory)
             .field("log", &self.log)

@@ -1,8 +1,8 @@
-//! The processes of this machine as `/proc` shows them, and who of them belongs together.
+//! The processes of this machine as `/proc` shows them, and the relations between them.
 //!
-//! Owns reading a process's line and following links between processes. Refuses to know attempts and marks, and
-//! signals nobody. What it says is true only at the moment of reading: a pid means a process only together with the
-//! time it started ([`ProcessIdentity`]).
+//! Owns reading the entry of a process and following links between processes. Does not know attempts and marks, and
+//! sends no signals. Its data are true only at the moment of reading: a pid identifies a process only together with its
+//! start time ([`ProcessIdentity`]).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,29 +14,29 @@ use std::{
 use rustix::process::getpid;
 use serde::{Deserialize, Serialize};
 
-/// A process, told apart from later ones with the same number by when it started, in ticks since the machine did.
+/// A process, distinguished from later ones with the same pid by its start time, in ticks since boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessIdentity {
     pub pid: i32,
     pub start: u64,
 }
 
-/// What is known of one process.
+/// The entry of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessEntry {
     pub seen: ProcessIdentity,
     pub parent: i32,
     pub group: i32,
     pub session: i32,
-    /// It can still do something. What is not live only waits for its parent to look.
+    /// True if it can still run. Otherwise it is a zombie that waits for its parent.
     pub live: bool,
     /// The name of its program, at most 15 bytes, chosen by the process itself.
     pub name: Vec<u8>,
 }
 
-/// Reads a line of `/proc/PID/stat`.
+/// Parses a line of `/proc/PID/stat`.
 pub fn parse_stat(line: &[u8]) -> Option<ProcessEntry> {
-    // The name is in brackets and may hold anything, brackets and spaces too.
+    // The name is in parentheses and may contain anything, also parentheses and spaces.
     let open = line.iter().position(|b| *b == b'(')?;
     let close = line.iter().rposition(|b| *b == b')')?;
     let pid = std::str::from_utf8(line.get(..open)?).ok()?.trim().parse().ok()?;
@@ -44,7 +44,7 @@ pub fn parse_stat(line: &[u8]) -> Option<ProcessEntry> {
     let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let number = |n: usize| fields.get(n)?.parse::<i32>().ok();
-    // A main thread that ended before the others looks dead, and is not.
+    // A main thread that ended before the others looks dead, but the process is not.
     let ended = matches!(*fields.first()?, "Z" | "X" | "x") && number(17)? <= 1;
     Some(ProcessEntry {
         seen: ProcessIdentity { pid, start: fields.get(19)?.parse().ok()? },
@@ -56,7 +56,7 @@ pub fn parse_stat(line: &[u8]) -> Option<ProcessEntry> {
     })
 }
 
-/// A file of the system, in as few calls as can be if it is no longer than expected.
+/// Reads a system file, in as few calls as possible if it is no longer than expected.
 pub fn read_system_file(path: impl AsRef<Path>, expected: usize) -> Option<Vec<u8>> {
     let mut file = File::open(path).ok()?;
     let mut bytes = Vec::with_capacity(expected);
@@ -64,37 +64,37 @@ pub fn read_system_file(path: impl AsRef<Path>, expected: usize) -> Option<Vec<u
     Some(bytes)
 }
 
-/// One process, if it exists now.
+/// Reads the entry of a process, if it exists now.
 pub fn read_process(pid: i32) -> Option<ProcessEntry> {
     parse_stat(&read_system_file(format!("/proc/{pid}/stat"), 1024)?)
 }
 
-/// The parent that a file in the form of `/proc/PID/stat` names.
+/// Returns the parent from a file in the format of `/proc/PID/stat`.
 pub fn read_parent(file: &Path) -> Option<i32> {
     Some(parse_stat(&read_system_file(file, 1024)?)?.parent)
 }
 
-/// This process itself. Its group and its session are 0 where who leads them is outside the space of its numbers.
+/// The entry of this process. Its group and session are 0 if their leaders are outside of its pid namespace.
 pub fn read_own_process() -> Option<ProcessEntry> {
     read_process(getpid().as_raw_nonzero().get())
 }
 
-/// The group of this process, unless who leads it is outside.
+/// The group of this process, unless its leader is outside of the pid namespace.
 pub fn own_group() -> Option<i32> {
     read_own_process().map(|entry| entry.group).filter(|group| *group > 0)
 }
 
-/// What the environment of a process held when its program began, if we may see it.
+/// Returns the environment of a process at the start of its program, if this process may read it.
 pub fn read_environment(pid: i32) -> Option<Vec<u8>> {
     read_system_file(format!("/proc/{pid}/environ"), 4096)
 }
 
-/// One variable of such an environment.
+/// Returns one variable of such an environment.
 pub fn find_variable<'a>(environment: &'a [u8], name: &str) -> Option<&'a [u8]> {
     environment.split(|b| *b == 0).find_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
-/// Whether a process has a pipe open.
+/// True if a process has a pipe open.
 pub fn holds_pipe(pid: i32, pipe: u64) -> bool {
     let wanted = format!("pipe:[{pipe}]");
     let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
@@ -102,28 +102,28 @@ pub fn holds_pipe(pid: i32, pipe: u64) -> bool {
         .any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target.as_os_str() == wanted.as_str()))
 }
 
-/// The children that were handed to this process because their parents ended, and those its first thread started.
-/// None where the system does not tell.
+/// Returns the children that this process adopted because their parents ended, and those that its first thread started.
+/// None if the system does not provide the list.
 pub fn read_adopted_children(us: i32) -> Option<Vec<i32>> {
     let list = read_system_file(format!("/proc/{us}/task/{us}/children"), 1024)?;
     let list = String::from_utf8(list).ok()?;
     Some(list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect())
 }
 
-/// How often to ask again for what was handed to us. One that is faster than this is met at the next look.
+/// The maximum number of reads of the adopted children. Anything faster than this is found at the next search.
 const ADOPTED_ROUNDS: usize = 100;
 
-/// Every process there was, by number.
+/// All processes at the time of reading, by pid.
 #[derive(Debug, Default)]
 pub struct ProcessTable(BTreeMap<i32, ProcessEntry>);
 
-/// What is not part of a family, however it is linked to it.
+/// The limits of a family: processes that are not part of it, however they are linked to it.
 #[derive(Debug, Default)]
 pub struct FamilyBoundary {
-    /// Not these, and nothing through them.
+    /// Excluded processes; links through them are not followed either.
     pub pids: BTreeSet<i32>,
-    /// The session the family was born in. Any other session one of it is in was made by one of it. Without it,
-    /// sessions do not count.
+    /// The session in which the family began. A member created any other session that a member is in. If none, sessions
+    /// are not followed.
     pub session: Option<i32>,
 }
 
@@ -138,9 +138,10 @@ impl ProcessTable {
         ProcessTable(entries.into_iter().map(|entry| (entry.seen.pid, entry)).collect())
     }
 
-    /// Reading all takes a while. What was handed to this process meanwhile is read too, until there is nothing new: so
-    /// nothing is missed because its parent ended at the wrong moment. Children are handed on before the end of their
-    /// parent shows, so when all that is listed has been read, either one of a line is seen alive or the line is over.
+    /// Adds the processes that this process adopted during the read, which takes a while, until there is nothing new.
+    /// So nothing is missed because its parent ended at the wrong moment. Children are passed on before the end of
+    /// their parent shows. So when all listed ones have been read, either a member of each lineage was seen alive or
+    /// the lineage has ended.
     pub fn with_adopted(mut self, us: i32) -> ProcessTable {
         for _ in 0..ADOPTED_ROUNDS {
             let mut fresh = read_adopted_children(us).unwrap_or_default();
@@ -157,7 +158,7 @@ impl ProcessTable {
         self.0.get(&pid)
     }
 
-    /// The same process, not another one of its number.
+    /// Returns the entry if it is the same process, and not another one with its pid.
     pub fn find_same(&self, seen: ProcessIdentity) -> Option<&ProcessEntry> {
         self.get(seen.pid).filter(|entry| entry.seen == seen)
     }
@@ -166,7 +167,7 @@ impl ProcessTable {
         self.0.values()
     }
 
-    /// A process and all above it.
+    /// Returns the pids of a process and all its ancestors.
     pub fn ancestry(&self, pid: i32) -> BTreeSet<i32> {
         let mut line = BTreeSet::new();
         let mut at = pid;
@@ -176,8 +177,7 @@ impl ProcessTable {
         line
     }
 
-    /// The roots, what they started, what is in a group that one of these leads, and in a session that one of them
-    /// made.
+    /// Returns the roots, their descendants, and members of groups that these lead and of sessions that they created.
     pub fn find_family(
         &self,
         roots: impl IntoIterator<Item = i32>,
@@ -201,7 +201,7 @@ impl ProcessTable {
     }
 }
 
-/// The links of a table, the other way round.
+/// The links of a table in the opposite direction.
 #[derive(Debug, Default)]
 struct ProcessLinks {
     children: BTreeMap<i32, Vec<i32>>,
@@ -214,7 +214,7 @@ impl ProcessLinks {
         let mut links = ProcessLinks::default();
         for ProcessEntry { seen: ProcessIdentity { pid, .. }, parent, group, session, .. } in table.iter() {
             links.children.entry(*parent).or_default().push(*pid);
-            // The kernel's own threads are all in group and session 0.
+            // Kernel threads are all in group and session 0.
             if *group > 0 {
                 links.groups.entry(*group).or_default().push(*pid);
             }
@@ -257,7 +257,7 @@ mod tests {
         assert!(read.live);
     }
 
-    /// So it is in a container whose command was started from outside.
+    /// As in a container whose command was started from outside.
     #[test]
     fn a_session_may_be_led_from_outside() {
         let line = b"7 (skein) S 1 0 0 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 777 1 2 3\n";
@@ -294,7 +294,8 @@ mod tests {
 
     #[test]
     fn a_family_follows_parents_groups_and_sessions_it_made() {
-        // 10 is the engine in session 5, 20 its child; 21 left by a session, 22 shares it though its parent is us.
+        // 10 is the engine in session 5, 20 its child; 21 left by creating a session, and 22 shares it although its
+        // parent is 10.
         let table = ProcessTable::from_entries([
             entry(10, 5, 10, 5),
             entry(20, 10, 20, 5),

@@ -1,8 +1,8 @@
-//! Finding a program by its name.
+//! Lookup of programs by name.
 //!
-//! Owns the rule that a program is never taken from the place it is going to work in: a file called `git` in a
-//! repository must not become the `git` that is run there. A program that the engine runs for itself must besides be a
-//! file that no step and no other user can write. Refuses to know what the program is for.
+//! Owns the rule that a program is never taken from the folder it is going to work in: a file called `git` in a
+//! repository must not become the `git` that is run there. A program that the engine runs for itself must also be a
+//! file that no step and no other user can write. Does not know the purpose of the program.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -13,7 +13,7 @@ use std::{
 
 use rustix::fs::{Access, access};
 
-/// Why there is no program of a name.
+/// The reason why a program was not found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramLookupError {
     /// It is in none of the directories of the search path.
@@ -21,21 +21,21 @@ pub enum ProgramLookupError {
     Nowhere {
         name: OsString,
         looked: Vec<PathBuf>,
-        /// Directories and files that were passed over, because the work is done there.
+        /// Directories and files that were skipped, because steps work there.
         skipped: Vec<PathBuf>,
     },
-    /// A path that is neither a name nor begins at the root.
-    #[error("`{}` is a path relative to nothing in particular; write it in full", .0.display())]
+    /// A path that is neither a plain name nor absolute.
+    #[error("`{}` is a relative path; write the absolute path", .0.display())]
     Relative(PathBuf),
-    /// It is inside the place it would work in.
-    #[error("`{}` is inside `{}`, where the work is done, so it is not trusted to do it", program.display(), root.display())]
+    /// It is inside the folder it would work in.
+    #[error("`{}` is not trusted: it is inside `{}`, and steps work there", program.display(), root.display())]
     Inside { program: PathBuf, root: PathBuf },
     #[error("program not found: `{}`", .0.display())]
     Missing(PathBuf),
     #[error("`{}` is not a file that can be executed", .0.display())]
     NotExecutable(PathBuf),
-    /// Someone could put another program in its place.
-    #[error("`{}` is not run by the engine: {why}", program.display())]
+    /// Someone could replace it with another program.
+    #[error("`{}` is not trusted: {why}", program.display())]
     Untrusted { program: PathBuf, why: String },
 }
 
@@ -49,15 +49,14 @@ fn describe_places(looked: &[PathBuf], skipped: &[PathBuf]) -> String {
         }
     }
     if let [first, ..] = skipped {
-        let _ = write!(text, " (not looked at, because the work is done there: {}", first.display());
+        let _ = write!(text, " (skipped, because steps work there: {}", first.display());
         text.push_str(if skipped.len() > 1 { " and others)" } else { ")" });
     }
     text
 }
 
-/// Finds a program in a search path (directories with `:` between them), or checks one that is given in full. Neither it
-/// nor what it is a link to may be beneath a forbidden root. Parts of the search path that do not begin at the root are not
-/// looked at.
+/// Finds a program in a search path (directories separated by `:`), or checks an absolute path. Neither the path nor
+/// the target of a link may be below a forbidden root. Relative entries of the search path are skipped.
 pub fn find_program(
     name: &OsStr,
     path: &OsStr,
@@ -66,8 +65,9 @@ pub fn find_program(
     search_path(name, path, forbidden, &check_program)
 }
 
-/// Finds a program that the engine runs for itself: the file itself, all links resolved. It is not beneath a forbidden root, nor
-/// in a place that belongs to a project by its nature, and neither it nor a folder above it can be written by everyone.
+/// Finds a program that the engine runs for itself and returns its file with all links resolved. It must not be below a
+/// forbidden root nor in a folder that typically belongs to a project, and neither it nor a folder above it may be
+/// world-writable.
 pub fn find_trusted_program(
     name: &OsStr,
     path: &OsStr,
@@ -84,18 +84,18 @@ pub fn find_trusted_program(
     })
 }
 
-/// Why someone could put another program in the place of this one.
+/// Returns the reason why someone could replace this program, if there is one.
 fn distrust_reason(program: &Path) -> Option<String> {
     let open = |path: &&Path| path.metadata().is_ok_and(|meta| meta.mode() & 0o002 != 0);
     if let Some(open) = program.ancestors().find(open) {
-        return Some(format!("every user may write `{}`", open.display()));
+        return Some(format!("every user can write to `{}`", open.display()));
     }
     let folder = program.parent()?;
     if folder.ends_with("node_modules/.bin") {
         return Some(format!("`{}` belongs to a project", folder.display()));
     }
     let environment = folder.parent().filter(|above| above.join("pyvenv.cfg").exists())?;
-    Some(format!("`{}` is a virtual environment of Python", environment.display()))
+    Some(format!("`{}` is a Python virtual environment", environment.display()))
 }
 
 type ProgramCheck<'a> = &'a dyn Fn(&Path, &[PathBuf]) -> Result<PathBuf, ProgramLookupError>;
@@ -106,7 +106,7 @@ fn search_path(
     forbidden: &[PathBuf],
     check: ProgramCheck<'_>,
 ) -> Result<PathBuf, ProgramLookupError> {
-    // What does not exist cannot contain anything.
+    // A folder that does not exist cannot contain anything.
     let roots: Vec<PathBuf> = forbidden.iter().filter_map(|root| root.canonicalize().ok()).collect();
     if name.as_bytes().contains(&b'/') {
         return check(Path::new(name), &roots);
@@ -115,7 +115,7 @@ fn search_path(
     let usable =
         !name.is_empty() && !matches!(name.as_bytes(), b"." | b"..") && !name.as_bytes().contains(&0);
     for place in std::env::split_paths(path).filter(|place| usable && place.is_absolute()) {
-        // Most folders have no such program, and where they lead to need not be known.
+        // Most folders have no such program, and then their links need not be resolved.
         let program = place.join(name);
         if program.symlink_metadata().is_err() {
             looked.push(place);
@@ -153,10 +153,10 @@ fn check_program(program: &Path, roots: &[PathBuf]) -> Result<PathBuf, ProgramLo
     }
 }
 
-/// The root that a path, or what it leads to, is beneath.
+/// Returns the root that a path, or the target of a link, is below.
 fn find_enclosing_root<'a>(path: &Path, roots: &'a [PathBuf]) -> Option<&'a Path> {
     let real = path.canonicalize().ok();
-    // The directory a link is in counts too: who can write there can change the link.
+    // The directory of a link counts too: a process that can write there can change the link.
     let place = path.parent().and_then(|parent| parent.canonicalize().ok());
     let beneath = |root: &Path| [&real, &place].into_iter().flatten().any(|at| at.starts_with(root));
     roots.iter().map(PathBuf::as_path).find(|root| beneath(root))
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn the_engine_runs_no_program_that_others_can_replace() {
-        // Temporary folders are where everyone may write, which is what must not be; the checkout may be in one.
+        // Temporary folders are world-writable and so cannot be used here; the checkout may be in one.
         let is_private = |folder: &PathBuf| {
             folder
                 .ancestors()
@@ -256,8 +256,8 @@ mod tests {
         let path = places(&["open", "node_modules/.bin", "venv/bin", "late", "good"]);
         assert_eq!(find("tool", &path), Ok(tool("good").canonicalize().expect("it is there")));
         for (bad, why) in [
-            ("open", "every user may write"),
-            ("late", "every user may write"),
+            ("open", "every user can write to"),
+            ("late", "every user can write to"),
             ("node_modules/.bin", "belongs to a project"),
             ("venv/bin", "virtual environment"),
         ] {

@@ -1,7 +1,7 @@
-//! What an earlier life of the engine left running, and ending it.
+//! Finds and ends the processes that an earlier engine process left running.
 //!
-//! Owns finding it by mark and by note, and the care never to touch anything else. Refuses to know which attempts are
-//! over: who asks says which marks are meant.
+//! Owns finding them by mark and by process record, and never touching anything else. Does not know which attempts are
+//! over: the caller says which marks are meant.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,28 +21,28 @@ use super::{
     termination::ProcessTermination,
 };
 
-/// A process that was left.
+/// A process that was left running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftoverProcess {
     pub pid: i32,
-    /// When it started, in ticks since the machine did.
+    /// Its start time, in ticks since boot.
     pub start: u64,
     /// The name of its program, safe to show.
     pub name: String,
-    /// What it worked for.
+    /// The run and work that it belongs to.
     pub mark: ProcessMark,
 }
 
-/// What became of what was left.
+/// The result of reaping.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReapReport {
     pub ended: Vec<LeftoverProcess>,
-    /// These could not be ended: they hang in the system.
+    /// Processes that could not be ended: they hang in the kernel.
     pub left: Vec<LeftoverProcess>,
 }
 
-/// Processes that carry a mark of this state directory, or are the one of a note, and all they started, where the mark is
-/// one of those meant. Never this process or one above it.
+/// Finds processes that carry a mark of this state directory or match a process record, and all they started, if
+/// `belongs` accepts the mark. Never this process or one of its ancestors.
 pub fn find_leftovers(
     state: &StateMark,
     records: &[ProcessRecord],
@@ -92,7 +92,7 @@ fn find_marked(
     live.filter(|(entry, _)| entry.live).collect()
 }
 
-/// The process of a note, if it is the same one, with its group and what it started.
+/// Returns the process of a record, if it is still the same one, with its group and descendants.
 fn find_recorded(table: &ProcessTable, record: &ProcessRecord, ours: &BTreeSet<i32>) -> Vec<i32> {
     let Some(here) = PidNamespace::current() else { return Vec::new() };
     let Some(entry) = table.get(record.seen.pid).filter(|entry| record.matches(here, entry)) else {
@@ -102,7 +102,7 @@ fn find_recorded(table: &ProcessTable, record: &ProcessRecord, ours: &BTreeSet<i
     table.find_family([entry.seen.pid], &outside).iter().map(|entry| entry.seen.pid).collect()
 }
 
-/// Ends what was left: asks, waits for the grace, kills, and returns when all of it is gone or nothing more can be done.
+/// Ends leftovers: sends SIGTERM, waits for the grace period, kills, and returns when nothing more can be done.
 pub fn reap_leftovers(
     state: &StateMark,
     records: &[ProcessRecord],
@@ -133,7 +133,7 @@ pub fn reap_leftovers(
     reaped
 }
 
-/// What is left now, with those that were found before though what led to them is gone.
+/// Returns the remaining processes, including earlier finds whose mark or record can no longer be read.
 fn find_remaining(
     state: &StateMark,
     records: &[ProcessRecord],

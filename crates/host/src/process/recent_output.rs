@@ -1,18 +1,18 @@
-//! The last of what a worker printed, for a live display and for error messages.
+//! The most recent output of a worker, for a live display and for error messages.
 //!
-//! Owns a few kibibytes. Refuses to grow, whatever the stream does.
+//! Owns a few kibibytes. Never grows, whatever the stream does.
 
 use skein_core::limits;
 
 use super::escape_for_terminal;
 
-/// How much is looked back at.
+/// The number of bytes kept.
 const BYTES: usize = 8 * 1024;
-/// How much of it an error message shows.
+/// The part that an error message shows.
 const TAIL_LINES: usize = 12;
 const TAIL_BYTES: usize = 2 * 1024;
 const LINE_BYTES: usize = 512;
-/// The most of it that another worker is told.
+/// The maximum that is passed to another worker.
 const RECENT_BYTES: usize = limits::CHECK_OUTPUT_BYTES;
 
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub struct RecentOutput {
     bytes: Vec<u8>,
 }
 
-/// The last so many bytes, from the beginning of a character where there is one.
+/// Returns the last `most` bytes, starting at the beginning of a character if possible.
 fn last_bytes(bytes: &[u8], most: usize) -> &[u8] {
     let mut from = bytes.len().saturating_sub(most);
     let near = bytes.len().min(from + 3);
@@ -38,7 +38,7 @@ impl RecentOutput {
         self.bytes.extend_from_slice(piece);
     }
 
-    /// The last whole line that says something.
+    /// The last complete line that is not blank.
     pub fn last_line(&self) -> Option<String> {
         let end = self.bytes.iter().rposition(|b| *b == b'\n')?;
         let mut lines = self.bytes[..end].rsplit(|b| *b == b'\n');
@@ -49,7 +49,7 @@ impl RecentOutput {
         Some(line)
     }
 
-    /// The last whole lines within a few kibibytes, safe to show.
+    /// The last complete lines within a few kibibytes, safe to show.
     pub fn recent_lines(&self) -> String {
         let all = self.bytes.trim_ascii_end();
         let mut bytes = last_bytes(all, RECENT_BYTES);

@@ -1,6 +1,6 @@
-//! Starting a child with exactly what its task says, and the ends of its pipes that are ours.
+//! Starts a child exactly as its spec says, and keeps the engine's ends of its pipes.
 //!
-//! Owns the moment of starting. Refuses to run code of ours between fork and exec.
+//! Owns the start. Runs no code of the engine between fork and exec.
 
 use std::{
     ffi::OsStr,
@@ -27,17 +27,17 @@ use super::{
     program,
 };
 
-/// Descriptors that workers leave for the journal and everything else.
+/// The number of file descriptors that workers leave for the journal and everything else.
 const RESERVE: u64 = 64;
 
-/// A child that runs, or has run already, and that only its supervisor waits for.
+/// A child that runs or has already exited, and that only its supervisor waits for.
 #[derive(Debug)]
 pub struct SpawnedProcess {
     pub listed: ChildRegistration,
     pub pidfd: OwnedFd,
     pub stdin: Option<OwnedFd>,
     pub outputs: Vec<(OutputStream, PipeReader)>,
-    /// The numbers of its output's pipes.
+    /// The inode numbers of its output pipes.
     pub pipes: Vec<u64>,
 }
 
@@ -45,7 +45,7 @@ pub fn spawn_process(task: &mut ProcessSpec) -> Result<SpawnedProcess, ProcessOu
     if children::ignores_child_exits() {
         return Err(ProcessOutcome::CannotStart(StartRefusal::Unseen));
     }
-    // Ours must be closed when its own are, or who speaks with it would wait for ever.
+    // The engine's copies must be closed with the child's, or the other side of the dialog would wait forever.
     let talk = task.talk.take();
     let task = &*task;
     let program = resolve_program(task)?;
@@ -61,7 +61,7 @@ pub fn spawn_process(task: &mut ProcessSpec) -> Result<SpawnedProcess, ProcessOu
     let mut command = build_command(task, &program)?;
     command.current_dir(&task.directory).process_group(0).stdin(stdin).stdout(stdout).stderr(stderr);
     let (mut child, listed) = children::spawn_child(&mut command, &task.mark).map_err(refused)?;
-    // The other ends of the pipes are in there.
+    // The command holds the other ends of the pipes.
     drop(command);
     let stdin = child.stdin.take().map(OwnedFd::from);
     let ready = stdin.as_ref().map_or(Ok(()), set_nonblocking);
@@ -69,7 +69,7 @@ pub fn spawn_process(task: &mut ProcessSpec) -> Result<SpawnedProcess, ProcessOu
     match ready.and_then(|()| Ok(pidfd_open(pid, PidfdFlags::empty())?)) {
         Ok(pidfd) => Ok(SpawnedProcess { listed, pidfd, stdin, outputs, pipes }),
         Err(error) => {
-            // Nobody could watch it, so it must not run.
+            // It could not be supervised, so it must not run.
             let _ = kill_process_group(pid, Signal::KILL);
             let _ = child.wait();
             Err(refused(error))
@@ -77,7 +77,7 @@ pub fn spawn_process(task: &mut ProcessSpec) -> Result<SpawnedProcess, ProcessOu
     }
 }
 
-/// The command that starts the program, in its sandbox if it has one.
+/// Builds the command that starts the program, in its sandbox if it has one.
 fn build_command(task: &ProcessSpec, program: &Path) -> Result<Command, ProcessOutcome> {
     let Some(sandbox) = &task.sandbox else {
         let mut command = Command::new(program);
@@ -98,7 +98,7 @@ fn set_nonblocking(fd: &impl AsFd) -> io::Result<()> {
 
 type OutputPipes = (Vec<(OutputStream, PipeReader)>, PipeWriter, PipeWriter);
 
-/// One pipe for both streams keeps their order; two keep them apart.
+/// Opens the output pipes. One pipe for both streams keeps their order; two keep them apart.
 fn open_pipes(apart: bool) -> io::Result<OutputPipes> {
     let (both, stderr) = io::pipe()?;
     check_descriptor_limit([both.as_raw_fd(), stderr.as_raw_fd()])?;
@@ -112,8 +112,8 @@ fn open_pipes(apart: bool) -> io::Result<OutputPipes> {
     Ok((vec![(OutputStream::Out, out), (OutputStream::Both, both)], stdout, stderr))
 }
 
-/// A new descriptor has the lowest number that is free, so there are about as many left as there are numbers above it. One
-/// may have taken the place of another that was closed just now; two rarely have.
+/// Fails if too few file descriptors are left. A new descriptor gets the lowest free number, so about as many are left
+/// as there are numbers above it. One may have taken the place of another that was closed just now; two rarely have.
 fn check_descriptor_limit(new: [RawFd; 2]) -> io::Result<()> {
     let number = new.into_iter().max().and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
     match getrlimit(Resource::Nofile).current {

@@ -1,6 +1,6 @@
-//! Starting an attempt's process under a supervisor of its own, and a handle to stop it by.
+//! Starts an attempt's process under a supervisor of its own, and returns a handle to stop it.
 //!
-//! Owns the thread and how it is woken. What the thread does is in `process`.
+//! Owns the thread and its wake-up. The work of the thread is in `supervisor`.
 
 use std::{
     fmt,
@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{ProcessOutcome, ProcessReport, ProcessSpec, StartRefusal, supervisor};
 
-/// What is wanted of a supervisor.
+/// A request to a supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StopRequest {
     Nothing = 0,
@@ -25,7 +25,7 @@ pub enum StopRequest {
     Kill = 2,
 }
 
-/// How a supervisor is told, and tells what it started.
+/// The channel to a supervisor: stop requests in one direction, the pid of its process in the other.
 #[derive(Debug)]
 pub struct StopSignal {
     wish: AtomicU8,
@@ -42,7 +42,7 @@ impl StopSignal {
     fn request(&self, wish: StopRequest) {
         self.wish.fetch_max(wish as u8, Ordering::SeqCst);
         if let Some(fd) = &self.fd {
-            // Full only when it rings already.
+            // The write fails only if the counter is full, and then the supervisor wakes anyway.
             let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
         }
     }
@@ -51,7 +51,7 @@ impl StopSignal {
         self.fd.as_ref()
     }
 
-    /// What is wanted now. The bell is quiet until someone wants more.
+    /// Returns the present request and resets the wake-up until the next one.
     pub fn take_request(&self) -> StopRequest {
         if let Some(fd) = &self.fd {
             let _ = rustix::io::read(fd, &mut [0_u8; 8]);
@@ -72,40 +72,40 @@ impl StopSignal {
     }
 }
 
-/// A process that was started. Dropping it changes nothing.
+/// A handle to a started process. Dropping it changes nothing.
 #[derive(Debug, Clone)]
 pub struct ProcessHandle {
     bell: Arc<StopSignal>,
 }
 
 impl ProcessHandle {
-    /// Asks the process and all it started to end, and ends what is still there after its grace. What has ended before
-    /// it heard of this is not stopped but ended.
+    /// Asks the process and all it started to exit, and kills what remains after the grace period. A process that exits
+    /// before the request arrives counts as exited, not as stopped.
     pub fn stop(&self) {
         self.bell.request(StopRequest::Stop);
     }
 
-    /// Ends it without asking.
+    /// Kills the process without a grace period.
     pub fn kill(&self) {
         self.bell.request(StopRequest::Kill);
     }
 
-    /// The number of the process, once there is one. For people: it may have ended.
+    /// The pid of the process, once there is one. For display only: the process may have ended.
     pub fn pid(&self) -> Option<i32> {
         Some(self.bell.pid.load(Ordering::SeqCst)).filter(|pid| *pid > 0)
     }
 }
 
-/// Called once with how it ended.
+/// Called once with the outcome.
 type ExitCallback = Box<dyn FnOnce(ProcessReport) + Send>;
 
-/// The one who is to be told, wherever it has to be told from.
+/// A callback that is called once, from whichever thread gets there.
 #[derive(Clone)]
 struct OnceCallback(Arc<Mutex<Option<ExitCallback>>>);
 
 impl fmt::Debug for OnceCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Once")
+        f.write_str("OnceCallback")
     }
 }
 
@@ -118,16 +118,16 @@ impl OnceCallback {
     }
 }
 
-/// Starts a program and watches it until nothing of it is left. `handle` is given what it can be stopped by, before
-/// there is a process.
+/// Starts a program and supervises it until no process of it is left. `handle` receives the handle to stop it, before
+/// the process exists.
 pub fn run_process(task: ProcessSpec, handle: impl FnOnce(ProcessHandle)) -> ProcessReport {
     let (began, bell) = (Instant::now(), Arc::new(StopSignal::new()));
     handle(ProcessHandle { bell: Arc::clone(&bell) });
     supervise(task, &bell, began)
 }
 
-/// The same on a thread of its own, from which `done` is called with how it ended. It is called on this one, before
-/// this returns, only when not even a thread can be had.
+/// Does the same on a thread of its own, from which `done` is called with the outcome. If no thread can be created,
+/// `done` is called on this one before this returns.
 pub fn start_process(task: ProcessSpec, done: impl FnOnce(ProcessReport) + Send + 'static) -> ProcessHandle {
     let (began, bell) = (Instant::now(), Arc::new(StopSignal::new()));
     let once = OnceCallback(Arc::new(Mutex::new(Some(Box::new(done)))));

@@ -1,7 +1,7 @@
-//! Watching one process from its start until nothing of it is left.
+//! Supervises one process from its start until no process of it is left.
 //!
 //! Owns the loop that waits for everything at once: output, room for input, the end of the process, its deadlines, and
-//! someone who wants it stopped. Nothing in it can block on the worker, and it wakes only when there is something to do.
+//! stop requests. Nothing in it can block on the worker, and it wakes only when there is something to do.
 //!
 //! ```text
 //! Running --ended--> Settling --all gone--> Over
@@ -39,18 +39,18 @@ use super::{
     termination::{ProcessTermination, open_pidfds},
 };
 
-/// How long what the process started may take to end after it.
+/// The time that processes started by the process have to exit after it.
 const SETTLE: Duration = Duration::from_millis(500);
-/// How long what it left behind is asked before it is killed.
+/// The grace period of processes that it left behind, between SIGTERM and SIGKILL.
 const LEFT_GRACE: Duration = Duration::from_secs(2);
-/// The size of a read, and how many of them are done before everything else is looked at. Together they are as much
-/// as a pipe can hold.
+/// The size of a read, and the maximum number of reads before everything else is checked. Together they are as much as
+/// a pipe can hold.
 const PIECE: usize = 16 * 1024;
 const PIECES: usize = 64;
 
 enum SupervisionStage {
     Running,
-    /// It ended; what it started has until then. Some of that is held, to wait for its end.
+    /// The process ended; its descendants have until this time. Some of them are held as pidfds, to wait for their end.
     Settling(Instant, Vec<OwnedFd>),
     Ending(Box<ProcessTermination>),
     Over,
@@ -64,9 +64,9 @@ struct ProcessSupervisor<'a> {
     family: ProcessFamily,
     stage: SupervisionStage,
     limits: ProcessDeadlines,
-    /// What is to be written, and how much of it was.
+    /// The input, and the number of bytes already written.
     input: (Arc<[u8]>, usize),
-    /// How it ended or why it is made to, whichever was known first.
+    /// The outcome of the process or the reason for stopping it, whichever was known first.
     how: Option<ProcessOutcome>,
     ended: bool,
     leaked: Vec<LeakedProcess>,
@@ -74,7 +74,7 @@ struct ProcessSupervisor<'a> {
     buffer: Vec<u8>,
 }
 
-/// Which of the things waited for has happened.
+/// The events that poll reported.
 #[derive(Default)]
 struct PollReadiness {
     bell: bool,
@@ -126,7 +126,7 @@ pub fn supervise(mut task: ProcessSpec, bell: &StopSignal, began: Instant) -> Pr
 }
 
 impl SupervisionStage {
-    /// Ends that are waited for beside that of the process itself.
+    /// The pidfds that are polled in addition to that of the process itself.
     fn held_pidfds(&self) -> &[OwnedFd] {
         match self {
             SupervisionStage::Settling(_, held) => held,
@@ -135,10 +135,10 @@ impl SupervisionStage {
         }
     }
 
-    /// These of them have come.
+    /// Drops the pidfds whose processes have exited.
     fn drop_exited(&mut self, ended: &[bool], now: Instant) {
         match self {
-            // It looks at each step, and holds anew what is still there.
+            // Each step checks again, and holds the remaining processes anew.
             SupervisionStage::Settling(_, held) => held.clear(),
             SupervisionStage::Ending(ending) => ending.drop_exited(ended, now),
             SupervisionStage::Running | SupervisionStage::Over => {}
@@ -166,7 +166,7 @@ impl ProcessSupervisor<'_> {
                 self.write_stdin();
             }
             let now = Instant::now();
-            // Its own end comes before anything that is wanted of it.
+            // The exit of the process is handled before any stop request.
             if ready.ended {
                 self.handle_exit(now);
             }
@@ -179,11 +179,11 @@ impl ProcessSupervisor<'_> {
         }
     }
 
-    /// Waits until something happens or is due.
+    /// Waits until an event occurs or a deadline is due.
     fn wait_for_events(&self, now: Instant) -> PollReadiness {
         let mut polled = Vec::with_capacity(8);
         let bell = add_poll(&mut polled, self.bell.fd(), PollFlags::IN);
-        // What has ended would wake us for ever.
+        // An exited process would wake the loop forever.
         let child = (!self.ended).then_some(&self.spawned.pidfd);
         let ended = add_poll(&mut polled, child, PollFlags::IN);
         let stdin = add_poll(&mut polled, self.spawned.stdin.as_ref(), PollFlags::OUT);
@@ -239,7 +239,7 @@ impl ProcessSupervisor<'_> {
         }
     }
 
-    /// Reads what there is, but not so long that nothing else gets its turn.
+    /// Reads the available output, but not so long that nothing else gets its turn.
     fn read_outputs(&mut self, ready: &PollReadiness) {
         let mut ready = ready.outputs.iter();
         let (buffer, output, limits) = (&mut self.buffer, &mut self.output, &mut self.limits);
@@ -270,7 +270,7 @@ impl ProcessSupervisor<'_> {
         });
     }
 
-    /// Writes what there is room for. Who does not want more is not an error.
+    /// Writes as much input as fits. A process that closes its input is not an error.
     fn write_stdin(&mut self) {
         let Some(stdin) = &self.spawned.stdin else { return };
         let (bytes, written) = (&self.input.0, &mut self.input.1);
@@ -290,13 +290,13 @@ impl ProcessSupervisor<'_> {
         }
     }
 
-    /// How the process ended, if it did. It stays where it is, so that its number and its group stay its own.
+    /// Returns the outcome if the process has exited. It remains a zombie, so that its pid and group id are not reused.
     fn peek_exit(&self) -> Option<ProcessOutcome> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::PidFd(self.spawned.pidfd.as_fd()), options) {
             Ok(status) => Some(self.classify_exit(status?)),
             Err(Errno::INTR) => None,
-            // Someone else has waited for it.
+            // Another thread has waited for it.
             Err(_) => Some(ProcessOutcome::CannotStart(StartRefusal::Unseen)),
         }
     }
@@ -308,7 +308,7 @@ impl ProcessSupervisor<'_> {
         self.how.get_or_insert(how);
         if matches!(self.stage, SupervisionStage::Running) {
             self.stage = SupervisionStage::Settling(now + SETTLE, Vec::new());
-            // Its last words may be in the pipe still.
+            // Its last output may still be in the pipe.
             self.read_all_outputs();
         }
     }
@@ -336,7 +336,7 @@ impl ProcessSupervisor<'_> {
         }
     }
 
-    /// It is made to end, unless it has ended by itself.
+    /// Starts to stop the process, unless it has already exited.
     fn begin_stop(&mut self, why: ProcessOutcome, now: Instant) {
         if self.peek_exit().is_some() {
             return self.handle_exit(now);
@@ -345,7 +345,7 @@ impl ProcessSupervisor<'_> {
         self.begin_termination(to_duration(self.task.grace), now);
     }
 
-    /// The process has ended. Is that all?
+    /// Called after the process has exited: checks for remaining descendants.
     fn settle_leftovers(&mut self, until: Instant, now: Instant) {
         let quiet = self.spawned.outputs.is_empty();
         if quiet && !self.family.may_have_members() {
@@ -366,14 +366,14 @@ impl ProcessSupervisor<'_> {
         }
     }
 
-    /// Everything of it is to end.
+    /// Starts to terminate the process and all its descendants.
     fn begin_termination(&mut self, grace: Duration, now: Instant) {
         let group = self.spawned.listed.seen.pid;
         self.stage = SupervisionStage::Ending(Box::new(ProcessTermination::new(Some(group), grace, now)));
         self.advance(now);
     }
 
-    /// These could not be ended.
+    /// Records the processes that could not be terminated.
     fn record_survivors(&mut self, left: &[ProcessEntry]) {
         for entry in left {
             match self.leaked.iter_mut().find(|leaked| leaked.pid == entry.seen.pid) {
@@ -384,7 +384,7 @@ impl ProcessSupervisor<'_> {
     }
 
     fn finish(mut self, began: Instant) -> ProcessReport {
-        // The second time finds the end of a pipe that was full.
+        // The second read finds the end of a pipe that was full.
         self.read_all_outputs();
         self.read_all_outputs();
         let held = !self.spawned.outputs.is_empty();

@@ -1,14 +1,14 @@
-//! Bytes of unknown origin made safe to look at in a terminal.
+//! Escapes bytes of unknown origin, so that they are safe to print on a terminal.
 //!
-//! Owns the one rule for what a terminal may be sent: letters, new lines and tabs. Everything that could move the
-//! cursor, colour, hide, reorder or answer back is written out instead. Refuses to change what is stored.
+//! Owns the one rule for what is sent to a terminal: visible characters, new lines and tabs. Everything that could move
+//! the cursor, colour, hide, reorder or make the terminal reply is escaped. Does not change what is stored.
 
 use std::fmt::Write;
 
-/// Escapes a stream that comes in pieces. A character cut by the border of a piece is put together again.
+/// Escapes a stream that comes in pieces. A character that is split between pieces is joined again.
 #[derive(Debug, Default)]
 pub struct TerminalEscaper {
-    /// The beginning of a character, at most three bytes.
+    /// The beginning of an incomplete character, at most three bytes.
     cut: Vec<u8>,
 }
 
@@ -22,7 +22,7 @@ impl TerminalEscaper {
         self.escape_bytes(&whole, out);
     }
 
-    /// The end of the stream: a character that was never finished is shown as its bytes.
+    /// Ends the stream. An incomplete character is shown as its bytes.
     pub fn finish(&mut self, out: &mut String) {
         push_hex(&std::mem::take(&mut self.cut), out);
     }
@@ -70,14 +70,14 @@ fn push_text(good: &str, out: &mut String) {
     }
 }
 
-/// Characters without a shape of their own that change what is around them: directions, joiners, separators, tags.
+/// True for invisible characters that change the text around them: directions, joiners, separators, tags.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
         | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
         | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The bytes as a terminal may have them.
+/// Returns the bytes as text that is safe for a terminal.
 pub fn escape_for_terminal(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     let mut escape = TerminalEscaper::default();
@@ -119,7 +119,7 @@ mod tests {
         let mut seed = 7;
         for round in 0..2_000_usize {
             let mut bytes: Vec<u8> = (0..round % 97).map(|_| noise(&mut seed)).collect();
-            // Half of them near what is dangerous.
+            // Half of them are close to dangerous sequences.
             if round % 2 == 0 {
                 for chunk in bytes.chunks_mut(3) {
                     chunk[0] = [0x1b, 0xe2, 0xc2, 0x9b, 0x80][usize::from(chunk[0]) % 5];

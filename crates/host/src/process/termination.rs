@@ -1,8 +1,8 @@
-//! Ending processes: asking first, then not asking.
+//! Termination of processes: SIGTERM first, then SIGKILL.
 //!
-//! Owns the order of signals and the care that each reaches the process it is meant for. Refuses to know who the
-//! processes are and how they are found; it is told anew each time it looks. It never sleeps: it says when to look again
-//! and which ends are worth waking up for.
+//! Owns the order of signals and ensures that each reaches the intended process. Does not know which processes they are
+//! or how they are found; a finder supplies them at each step. It never sleeps: it returns the time of the next step
+//! and the pidfds to poll.
 
 use std::{
     collections::BTreeSet,
@@ -14,32 +14,32 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, p
 
 use super::process_table::{self, ProcessEntry, ProcessIdentity};
 
-/// How long killed processes may take to be gone.
+/// The time that killed processes have to disappear.
 const GIVE_UP: Duration = Duration::from_secs(10);
-/// How soon to look again after killing: something may have been started meanwhile.
+/// The delay before the next check after killing: something may have been started meanwhile.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How often to look for new ones while the old ones are being stopped.
+/// The maximum number of searches for new processes while the known ones are being stopped.
 const ROUNDS: usize = 20;
-/// How many ends are waited for at once. Descriptors are for workers.
+/// The maximum number of pidfds held at once. Descriptors are needed for workers.
 const HELD: usize = 16;
 
 #[derive(Debug)]
 pub struct ProcessTermination {
-    /// The group of a child that has not been waited for, whose number is therefore its own.
+    /// The group of a child that has not been waited for, whose id therefore cannot be reused.
     group: Option<i32>,
-    /// When asking is over.
+    /// The end of the grace period.
     patience: Instant,
-    /// When killing is over, once it has begun.
+    /// The end of killing, once it has begun.
     give_up: Option<Instant>,
     asked: BTreeSet<ProcessIdentity>,
     held: Vec<OwnedFd>,
     wake: Instant,
 }
 
-/// Finds what is to be ended and lives.
+/// Finds the living processes to terminate.
 pub type ProcessFinder<'a> = &'a mut dyn FnMut() -> Vec<ProcessEntry>;
 
-/// The process, pinned: what has the number now is what was seen, and stays so.
+/// Opens a pidfd, if the process with this pid is still the one that was seen.
 fn open_pidfd(seen: ProcessIdentity) -> Option<OwnedFd> {
     let pidfd = pidfd_open(Pid::from_raw(seen.pid)?, PidfdFlags::empty()).ok()?;
     let now = process_table::read_process(seen.pid)?;
@@ -54,7 +54,7 @@ fn send_signals(seen: ProcessIdentity, signals: &[Signal]) {
     }
 }
 
-/// Some of these, to wait for their ends.
+/// Opens pidfds for some of these processes, to wait for their ends.
 pub fn open_pidfds(found: &[ProcessEntry]) -> Vec<OwnedFd> {
     found.iter().filter_map(|entry| open_pidfd(entry.seen)).take(HELD).collect()
 }
@@ -72,7 +72,7 @@ impl ProcessTermination {
         }
     }
 
-    /// No more asking.
+    /// Ends the grace period.
     pub fn skip_grace(&mut self, now: Instant) {
         self.patience = self.patience.min(now);
         self.wake = now;
@@ -82,12 +82,12 @@ impl ProcessTermination {
         self.wake
     }
 
-    /// Ends that are worth waking up for.
+    /// The pidfds that are worth waking up for.
     pub fn held_pidfds(&self) -> &[OwnedFd] {
         &self.held
     }
 
-    /// These of the held have ended.
+    /// Drops the held pidfds whose processes have exited.
     pub fn drop_exited(&mut self, ended: &[bool], now: Instant) {
         let mut ended = ended.iter();
         self.held.retain(|_| !ended.next().is_some_and(|ended| *ended));
@@ -96,7 +96,7 @@ impl ProcessTermination {
         }
     }
 
-    /// Goes on, if it is time to. Says who is left when there is nothing more to be done.
+    /// Takes the next step if it is due. Returns the remaining processes when nothing more can be done.
     pub fn advance(&mut self, now: Instant, find: ProcessFinder<'_>) -> Option<Vec<ProcessEntry>> {
         if now < self.wake {
             return None;
@@ -124,12 +124,12 @@ impl ProcessTermination {
         }
     }
 
-    /// Asks each once: many programs take a second request for impatience.
+    /// Sends SIGTERM to each process once: many programs take a second one for impatience.
     fn ask_to_exit(&mut self, found: &[ProcessEntry]) {
         let first = self.asked.is_empty();
         for entry in found {
             if self.asked.insert(entry.seen) && !(first && self.group == Some(entry.group)) {
-                // One that is suspended hears nothing before it goes on.
+                // A suspended process handles no signal before it is continued.
                 send_signals(entry.seen, &[Signal::TERM, Signal::CONT]);
             }
         }
@@ -139,8 +139,8 @@ impl ProcessTermination {
         }
     }
 
-    /// Stops all before it kills any. What is stopped starts nothing, and while it is there its children can be told to be
-    /// its own.
+    /// Stops all processes before it kills any. A stopped process starts nothing, and while it exists its children can
+    /// be recognised as its own.
     fn kill_all(&self, mut found: Vec<ProcessEntry>, find: ProcessFinder<'_>) -> Vec<ProcessEntry> {
         self.signal_group(Signal::KILL);
         let mut stopped = BTreeSet::new();
@@ -160,7 +160,7 @@ impl ProcessTermination {
     fn hold_pidfds(&mut self, found: &[ProcessEntry], now: Instant) {
         self.held = open_pidfds(found);
         if self.held.is_empty() {
-            // All gone already, or there is no descriptor to wait with.
+            // All are gone already, or there is no free descriptor to wait with.
             self.wake = self.wake.min(now + AGAIN);
         }
     }
@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// C3, for real: the number is right, the start is not.
+    /// C3, with a real process: the pid is right, the start time is not.
     #[test]
     fn a_number_that_belongs_to_another_now_is_not_signalled() {
         let mut innocent = Command::new("sleep").arg("1000").spawn().expect("a process");

@@ -1,7 +1,7 @@
-//! What people and the world outside said to a run: gates, holds and waits, in the order in which each step asked.
+//! Recorded decisions: the answers to gates, holds and waits of a run, in the order in which each step asked.
 //!
-//! Owns which of them are recorded. What only this machine asked for is not: an interruption, a secret that was missing, a
-//! time that had to come.
+//! Owns which answers are recorded. Waits of this machine alone are not recorded: an interruption, a missing secret, a
+//! scheduled time.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,20 +17,20 @@ use skein_core::{
 
 use super::{DECISIONS, ENTRY_BYTES, Recording, RecordingError};
 
-/// Who the engine names when a time decided.
+/// The actor that the engine names if a timeout decided.
 pub(crate) const TIME: &str = "system:timeout";
 
 /// One question and its answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedDecision {
-    /// Which try at the whole run, from 1.
+    /// The number of the try of the whole run, from 1.
     #[serde(rename = "try", default = "first", skip_serializing_if = "is_first")]
     pub whole: u32,
     /// The path of the step that asked.
     pub step: String,
     pub answer: RecordedAnswer,
-    /// Those who approved before, where several had to.
+    /// The earlier approvers, if several approvals were needed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,7 +43,7 @@ fn first() -> u32 {
     1
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it so")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_first(whole: &u32) -> bool {
     *whole == 1
 }
@@ -57,11 +57,11 @@ pub enum RecordedAnswer {
         name: SignalName,
         payload: Arc<Value>,
     },
-    /// Nobody answered: its time came, or the run ended before.
+    /// No answer: the timeout came, or the run ended before.
     Nobody,
 }
 
-/// Whether an event asks something that is recorded, and where.
+/// Returns the waitpoint that an event opens, if its answer is recorded, and its step.
 pub fn recorded_waitpoint(event: &Event) -> Option<(skein_core::engine::StepAt, Waitpoint)> {
     match event {
         Event::Opened { at, opening, .. } => Some((*at, *opening)),
@@ -72,7 +72,7 @@ pub fn recorded_waitpoint(event: &Event) -> Option<(skein_core::engine::StepAt, 
     }
 }
 
-/// Whether a hold for this reason is recorded. No time releases what governance holds.
+/// True if a hold for this reason is recorded. No timeout releases a hold of governance.
 pub fn is_recorded_hold(reason: HoldReason, timed: bool) -> bool {
     match reason {
         HoldReason::Interruption | HoldReason::Secret => false,
@@ -81,7 +81,7 @@ pub fn is_recorded_hold(reason: HoldReason, timed: bool) -> bool {
     }
 }
 
-/// What was asked and answered in a run, by its journal.
+/// Collects the questions and answers of a run from its journal.
 pub fn collect_decisions<'a>(
     plan: &Plan,
     records: impl Iterator<Item = &'a JournalRecord>,
@@ -128,18 +128,18 @@ pub fn collect_decisions<'a>(
 }
 
 impl Recording {
-    /// Keeps all that was decided in one try, in place of what was known of it.
+    /// Stores all decisions of one try, in place of its earlier ones.
     pub fn write_decisions(&self, decided: Vec<RecordedDecision>) -> Result<(), RecordingError> {
         let Some(whole) = decided.first().map(|one| one.whole) else { return Ok(()) };
         let mut all = self.read_decisions()?;
         all.retain(|one| one.whole != whole);
         all.extend(decided);
-        // Those of one step stay in their order.
+        // The decisions of one step stay in their order.
         all.sort_by(|a, b| (a.whole, &a.step).cmp(&(b.whole, &b.step)));
         self.write_json(DECISIONS, &serde_json::to_value(all).expect("decisions are JSON"))
     }
 
-    /// What was decided, of each step in the order in which it asked.
+    /// Reads the decisions. Those of each step are in the order in which it asked.
     pub fn read_decisions(&self) -> Result<Vec<RecordedDecision>, RecordingError> {
         let bytes = match self.root.read_file(DECISIONS, ENTRY_BYTES) {
             Err(error) if error.is_missing() => return Ok(Vec::new()),

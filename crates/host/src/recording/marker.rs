@@ -1,6 +1,6 @@
-//! Which attempts of a run are recorded or were replayed, as a file in the folder of each.
+//! The marker of a recorded or replayed attempt: a file in the folder of the attempt.
 //!
-//! Owns the count: an attempt that was interrupted came to no end, and is none of those that are recorded.
+//! Owns the count: an interrupted attempt has no end and is not counted as recorded.
 
 use serde::{Deserialize, Serialize};
 use skein_core::engine::{AttemptId, AttemptMode};
@@ -12,9 +12,9 @@ const BYTES: u64 = 1024 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordingMarker {
-    /// Its place in the recording.
+    /// The attempt's place in the recording.
     pub place: String,
-    /// Why it is not recorded whole, or cannot be replayed.
+    /// The reason why it is not completely recorded, or cannot be replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -29,14 +29,14 @@ impl RecordingMarker {
     }
 }
 
-/// Which of the attempts that came to an end this one is, from 1.
+/// Returns the number of this attempt among those that ended, from 1.
 pub fn attempt_ordinal(run: &RunDir, attempt: AttemptId, mode: AttemptMode) -> Result<u32, FilePathError> {
     let mut n = 1;
     for before in 1..attempt.attempt {
         let Some(folder) = run.find_attempt(AttemptId { attempt: before, ..attempt })? else { continue };
         let interrupted = matches!(mode, AttemptMode::Rerun | AttemptMode::Resume | AttemptMode::Restore);
         if interrupted && before + 1 == attempt.attempt {
-            // Its end was written down here, and never told to the run.
+            // The end was written here, but never reported to the run.
             folder.root().remove(NAME)?;
         }
         n += u32::from(RecordingMarker::read(folder.root()).is_some());
@@ -44,7 +44,7 @@ pub fn attempt_ordinal(run: &RunDir, attempt: AttemptId, mode: AttemptMode) -> R
     Ok(n)
 }
 
-/// All of a run.
+/// Reads all markers of a run.
 pub fn read_markers(run: &RunDir) -> Result<Vec<RecordingMarker>, FilePathError> {
     let mut all = Vec::new();
     for attempt in run.list_attempts()? {

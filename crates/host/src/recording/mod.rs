@@ -1,14 +1,14 @@
-//! A recording: what the workers of a run were asked, and what came of it, as files that a team keeps with its workflow.
+//! A recording: the requests to the workers of a run and their results, as files that a team keeps with its workflow.
 //!
-//! Owns the layout and its words. Refuses to know how work is asked for or done. Everything in it is sorted and without
-//! times, ids and paths of the machine, so that recording the same again changes nothing.
+//! Owns the layout and its names. Does not know how work is requested or done. Everything in it is sorted and free of
+//! times, ids and paths of the machine, so that recording the same run again changes nothing.
 //!
 //! ```text
-//! recording.json                     which workflow it is of
-//! decisions.json                     what people decided, and the signals that came
+//! recording.json                     the workflow of the recording
+//! decisions.json                     decisions of people, and received signals
 //! steps/<path>/<role>-<visit>.<iteration>.<n>.json      one request and its result
 //! steps/<path>/<role>-<visit>.<iteration>.<n>.files/    the files that it changed in its workspace
-//! steps/<path>/<role>-<visit>.<iteration>.<n>.apart/    the files that it gave elsewhere
+//! steps/<path>/<role>-<visit>.<iteration>.<n>.apart/    the result files outside of its workspace
 //! try-<n>/steps/…                    the same for a run that was retried as a whole
 //! ```
 
@@ -47,33 +47,33 @@ use crate::workspace::{
 const ABOUT: &str = "recording.json";
 const DECISIONS: &str = "decisions.json";
 const STEPS: &str = "steps";
-/// The name of its hash in a request.
+/// The name of the hash in a request.
 const HASH: &str = "hash";
 /// The layout that this version reads and writes.
 const FORMAT: u64 = 1;
-/// One request and its result are smaller.
+/// The maximum size of one request and its result.
 const ENTRY_BYTES: u64 = 16 * 1024 * 1024;
-/// No more is looked through.
+/// The maximum number of entries that are listed.
 const ENTRIES: usize = 100_000;
 
-/// Which attempt it is, in words that are the same in every run of a workflow.
+/// The identity of an attempt, which is the same in every run of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordingKey {
-    /// Which try at the whole run, from 1.
+    /// The number of the try of the whole run, from 1.
     pub whole: u32,
     /// The path of the step.
     pub path: String,
-    /// Which instance with that path, from 1: a composite that was tried again has others.
+    /// The number of the instance with that path, from 1: a retry of a composite step creates another one.
     pub round: u32,
     pub role: AttemptRole,
     pub visit: u32,
     pub iteration: u32,
-    /// Which of the attempts that came to an end, from 1.
+    /// The number of the attempt among those that ended, from 1.
     pub n: u32,
 }
 
 impl RecordingKey {
-    /// The file of it, without its ending.
+    /// Returns the path of the attempt's file, without its extension.
     pub fn file_stem(&self) -> String {
         let whole = if self.whole > 1 { format!("try-{}/", self.whole) } else { String::new() };
         let round = if self.round > 1 { format!("-round{}", self.round) } else { String::new() };
@@ -90,7 +90,7 @@ pub struct RecordingEntry {
     pub result: RecordedResult,
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedResult {
@@ -99,27 +99,27 @@ pub struct RecordedResult {
     pub cost: Cost,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// What was found of the step's evidence.
+    /// The results of the step's evidence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proofs: Vec<EvidenceResult>,
-    /// What it changed in its workspace.
+    /// The changed files in the workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<RecordedChange>,
-    /// What it gave in a folder of ours.
+    /// The result files outside of the workspace, in a folder of Skein.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub apart: Vec<RecordedChange>,
-    /// Why the files are not here.
+    /// The reason why the files are missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_whole: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
-    #[error("`{0}` is no recording: there is no `recording.json` in it")]
+    #[error("`{0}` is not a recording: it has no `recording.json`")]
     None(PathBuf),
-    #[error("`{0}` is not empty and no recording; name a folder of its own")]
+    #[error("`{0}` is not empty and not a recording; choose an empty folder")]
     Others(PathBuf),
-    #[error("`{path}` is a recording of the form {form}, and this version knows {FORMAT}")]
+    #[error("`{path}` is a recording of format {form}, and this version reads format {FORMAT}")]
     Form { path: PathBuf, form: u64 },
     #[error("`{0}` cannot be read: {1}")]
     Wrong(String, String),
@@ -136,7 +136,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// One that is there.
+    /// Opens an existing recording.
     pub fn open(path: &Path) -> Result<Recording, RecordingError> {
         let about = path.join(ABOUT);
         let bytes = fs::read(&about).map_err(|_| RecordingError::None(path.to_owned()))?;
@@ -148,7 +148,8 @@ impl Recording {
         }
     }
 
-    /// A new one, in place of one that was there. Anything else that is there stays, and is no place for one.
+    /// Creates a recording and replaces an earlier one. Other files stay; a folder that has only other files is
+    /// rejected.
     pub fn create(path: &Path, workflow: &Value) -> Result<Recording, RecordingError> {
         let io = |error| RecordingError::Io(path.to_owned(), error);
         fs::create_dir_all(path).map_err(io)?;
@@ -172,7 +173,7 @@ impl Recording {
         self.root.path()
     }
 
-    /// What was recorded of an attempt. None: nothing.
+    /// Reads the record of an attempt, or `None` if there is none.
     pub fn read_entry(&self, key: &RecordingKey) -> Result<Option<RecordingEntry>, RecordingError> {
         let name = format!("{}.json", key.file_stem());
         let bytes = match self.root.read_file(&name, ENTRY_BYTES) {
@@ -183,7 +184,7 @@ impl Recording {
         entry.map(Some).map_err(|error| RecordingError::Wrong(name, error.to_string()))
     }
 
-    /// A file that goes with an attempt.
+    /// Reads a file that belongs to an attempt.
     pub fn read_file(
         &self,
         key: &RecordingKey,
@@ -193,7 +194,7 @@ impl Recording {
         Ok(self.root.read_file(kind.file_path(key, path), workspace_scan::FILE_BYTES)?)
     }
 
-    /// Keeps an attempt in place of what was there of it.
+    /// Stores an attempt and replaces its earlier record.
     pub fn write_entry(
         &self,
         key: &RecordingKey,
@@ -225,7 +226,7 @@ impl Recording {
         Ok(self.root.replace_file(name, escape_invisible(&text).as_bytes())?)
     }
 
-    /// Every attempt that is recorded, by its place.
+    /// Lists the places of all recorded attempts.
     pub fn list_entries(&self) -> Result<Vec<String>, RecordingError> {
         let mut found = Vec::new();
         let mut open = vec![PathBuf::new()];
@@ -254,12 +255,12 @@ impl Recording {
     }
 }
 
-/// Where a file of an attempt belongs.
+/// The place to which a file of an attempt belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordedFileKind {
-    /// In its workspace.
+    /// The workspace of the attempt.
     Files,
-    /// In a folder of ours.
+    /// A folder of Skein.
     Apart,
 }
 
@@ -277,7 +278,7 @@ impl RecordedFileKind {
     }
 }
 
-/// An end without times: whatever was waited for is over when it is replayed.
+/// Returns an end without times: in a replay every wait is over.
 pub fn strip_times(end: AttemptEnd) -> AttemptEnd {
     let past = |time: Option<Timestamp>| time.map(|_| Timestamp(0));
     match end {
@@ -291,7 +292,7 @@ pub fn strip_times(end: AttemptEnd) -> AttemptEnd {
     }
 }
 
-/// A request with a hash of all that is in it.
+/// Adds a hash of the whole request to it.
 pub fn with_request_hash(mut request: Value) -> Value {
     let text = serde_json::to_string(&sort_json(&request)).expect("it is JSON");
     let hash = blake3::hash(text.as_bytes()).to_hex();
@@ -301,7 +302,7 @@ pub fn with_request_hash(mut request: Value) -> Value {
     request
 }
 
-/// A value whose names are in order, however deep.
+/// Returns a value with sorted names at every depth.
 pub fn sort_json(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -363,7 +364,7 @@ mod tests {
         assert_eq!(tape.list_entries().unwrap(), ["steps/x/main-1.2.3"]);
         let text = fs::read_to_string(path.join("steps/x/main-1.2.3.json")).unwrap();
         assert!(text.find("\"a\"").unwrap() < text.find("\"b\"").unwrap(), "{text}");
-        // Recorded again, nothing of before is left.
+        // A new recording contains nothing of the earlier one.
         fs::write(path.join("README.md"), "ours").unwrap();
         let again = Recording::create(&path, &json!({"id": "w"})).unwrap();
         assert!(again.list_entries().unwrap().is_empty() && path.join("README.md").exists());

@@ -1,20 +1,20 @@
-//! Places and names of this machine and this run, in a recording: each has a word that stands for it.
+//! Placeholders in a recording for paths of this machine and the id of this run.
 
 use std::path::Path;
 
 use serde_json::Value;
 
-/// What is hidden, by the words that stand for it. What holds another comes before it.
+/// The replaced texts with their placeholders. A longer text comes before a shorter one that it may contain.
 #[derive(Debug, Clone)]
 pub struct PathPlaceholders(Vec<(String, String)>);
 
 impl PathPlaceholders {
-    /// In the order of names: of two that are the same place the first has the word.
+    /// Creates the placeholders in the order of the names: of two equal paths, the first gets the placeholder.
     pub fn new(all: &[(&str, &Path)], run: &str) -> PathPlaceholders {
         let mut pairs: Vec<(String, String)> = Vec::new();
         let texts = all.iter().filter_map(|(name, path)| Some((*name, path.to_str()?)));
         for (name, text) in texts.chain([("run", run)]) {
-            // A root is in everything.
+            // The root path is a part of every path.
             if text.len() > 1 && !pairs.iter().any(|(known, _)| known == text) {
                 pairs.push((text.to_owned(), format!("<skein:{name}>")));
             }
@@ -31,7 +31,7 @@ impl PathPlaceholders {
         self.0.iter().fold(text.to_owned(), |text, (place, word)| text.replace(word, place))
     }
 
-    /// A value with all its texts changed.
+    /// Returns a value with all its texts replaced.
     pub fn hide_in_value(&self, value: &Value) -> Value {
         map_texts(value, &|text| self.hide_in_text(text))
     }
@@ -40,7 +40,7 @@ impl PathPlaceholders {
         map_texts(value, &|text| self.show_in_text(text))
     }
 
-    /// What a file holds, if that is text; else as it is.
+    /// Replaces texts in the content of a file. Content that is not UTF-8 stays as it is.
     pub fn hide_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
         String::from_utf8(bytes)
             .map_or_else(|error| error.into_bytes(), |text| self.hide_in_text(&text).into_bytes())

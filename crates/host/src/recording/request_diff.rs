@@ -1,13 +1,13 @@
-//! What is different between two requests, in a few lines.
+//! The difference between two requests, in a few lines.
 
 use serde_json::Value;
 
-/// No more lines than this are told.
+/// The maximum number of lines.
 const LINES: usize = 12;
-/// No more of one value than this is shown.
+/// The maximum number of characters of one value.
 const WIDEST: usize = 160;
 
-/// Where the request that is made differs from the one that was recorded. None: it does not.
+/// Describes the difference between the recorded request and the new one. Returns `None` if they are equal.
 pub fn diff_requests(recorded: &Value, asked: &Value) -> Option<String> {
     let mut lines = Vec::new();
     compare_values("", recorded, asked, &mut lines);
@@ -29,7 +29,7 @@ fn compare_values(path: &str, recorded: &Value, asked: &Value, lines: &mut Vec<S
             let mut names: Vec<&String> = before.keys().chain(now.keys()).collect();
             names.sort();
             names.dedup();
-            // That it differs says nothing.
+            // A different hash is not informative.
             names.retain(|name| !path.is_empty() || *name != super::HASH);
             for name in names {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
@@ -38,7 +38,7 @@ fn compare_values(path: &str, recorded: &Value, asked: &Value, lines: &mut Vec<S
                 compare_values(&path, &value(before), &value(now), lines);
             }
         }
-        // A text is a list of its lines.
+        // A text is recorded as a list of its lines.
         (Value::Array(before), Value::Array(now)) => {
             let same = before.iter().zip(now).take_while(|(a, b)| a == b).count();
             let ends = before[same..].iter().rev().zip(now[same..].iter().rev());

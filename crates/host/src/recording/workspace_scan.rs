@@ -1,7 +1,7 @@
-//! The files of a workspace: how they look, and which of them are not as they were.
+//! The files of a workspace: their signatures, and the changes between two scans.
 //!
-//! Owns what of a workspace is recorded and how much. Links, sockets and empty folders are not, and neither is what git
-//! knows to ignore, if git was asked.
+//! Owns which files of a workspace are recorded, and how much. Links, sockets and empty folders are not recorded, and
+//! neither are files that git ignores, if git was asked.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,12 +17,12 @@ use crate::workspace::{
     root::{EntryKind, FilePathError},
 };
 
-/// So many files are looked at.
+/// The maximum number of files that are scanned.
 const FILES: usize = 100_000;
-/// So much of one file, and of all that one attempt changed, is kept.
+/// The maximum size of one file, and of all files that one attempt changed.
 pub const FILE_BYTES: u64 = 16 * 1024 * 1024;
 const ALL_BYTES: u64 = 64 * 1024 * 1024;
-/// What git itself keeps is never recorded.
+/// The folder of git itself is never recorded.
 const GIT: &str = ".git";
 
 /// A change to a file.
@@ -37,28 +37,28 @@ pub struct RecordedChange {
 #[serde(rename_all = "snake_case")]
 pub enum RecordedChangeKind {
     File,
-    /// A file that can be run.
+    /// An executable file.
     Program,
     Removed,
 }
 
-/// Changes, and what each file holds.
+/// Changes, with the contents of the files.
 pub type RecordedFiles = Vec<(RecordedChange, Vec<u8>)>;
 
-/// How files looked, by their paths: what changes when they do.
+/// The signatures of files by path. A signature changes when its file changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FileSignatures(BTreeMap<String, String>);
 
-/// Looks at a workspace.
+/// A scan of a workspace.
 #[derive(Debug)]
 pub struct WorkspaceScan<'a> {
     pub folder: &'a RootFolder,
-    /// Folders and files that are none of its own.
+    /// Excluded folders and files.
     pub without: Vec<PathBuf>,
-    /// What git says is worth keeping. None: nobody asked.
+    /// The files that git does not ignore. `None` if git was not asked.
     pub known: Option<BTreeSet<String>>,
-    /// What is kept whatever git says.
+    /// Files that are recorded even if git ignores them.
     pub also: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ impl WorkspaceScan<'_> {
         Ok(FileSignatures(signs))
     }
 
-    /// A file, or all that is in a folder. What is gone meanwhile is gone.
+    /// Adds a file, or all files in a folder. Files that have disappeared meanwhile are skipped.
     fn walk_files(&self, name: &str, signs: &mut BTreeMap<String, String>) -> Result<(), String> {
         let mut open = vec![name.trim_end_matches('/').to_owned()];
         while let Some(name) = open.pop() {
@@ -87,14 +87,14 @@ impl WorkspaceScan<'_> {
             let Ok(about) = fs::symlink_metadata(&path) else { continue };
             if about.is_file() {
                 if signs.len() >= FILES {
-                    return Err(format!("there are more than {FILES} files in its workspace"));
+                    return Err(format!("the workspace has more than {FILES} files"));
                 }
                 signs.insert(name, file_signature(&about));
             } else if about.is_dir() {
                 let folder =
                     if name.is_empty() { Ok(self.folder.clone()) } else { self.folder.open_folder(&name) };
                 let Ok(entries) = folder.and_then(|folder| folder.list_entries(FILES)) else { continue };
-                // A name that is no text cannot be written down.
+                // A name that is not UTF-8 cannot be recorded.
                 let names = entries.iter().filter_map(|entry| entry.name.to_str());
                 let whole =
                     |inner: &str| if name.is_empty() { inner.to_owned() } else { format!("{name}/{inner}") };
@@ -108,7 +108,7 @@ impl WorkspaceScan<'_> {
         is_left_out(self.folder, path, &self.without)
     }
 
-    /// What is different now, and what those files hold.
+    /// Returns the changes, with the contents of the files.
     pub fn collect_changes(
         &self,
         before: &FileSignatures,
@@ -116,7 +116,7 @@ impl WorkspaceScan<'_> {
     ) -> Result<RecordedFiles, String> {
         let mut changes = Vec::new();
         for path in before.0.keys().filter(|path| !now.0.contains_key(*path)) {
-            // One that git has begun to ignore is still there.
+            // A file that git has begun to ignore still exists.
             if self.folder.entry_kind(path).is_ok_and(|thing| thing.is_none()) {
                 changes.push((
                     RecordedChange { path: path.clone(), what: RecordedChangeKind::Removed },
@@ -140,13 +140,13 @@ impl WorkspaceScan<'_> {
             let about =
                 fs::symlink_metadata(self.folder.path().join(path)).map_err(|error| error.to_string())?;
             let most =
-                "record a smaller part of it, with git to say what is not kept, or in a workspace of its own";
+                "exclude files from the recording with `.gitignore`, or use a workspace with fewer files";
             if about.len() > FILE_BYTES {
                 return Err(format!("`{path}` is larger than {} MiB; {most}", FILE_BYTES >> 20));
             }
             all += about.len();
             if all > ALL_BYTES {
-                return Err(format!("it changed more than {} MiB of files; {most}", ALL_BYTES >> 20));
+                return Err(format!("more than {} MiB of files changed; {most}", ALL_BYTES >> 20));
             }
             let bytes = self.folder.read_file(path, FILE_BYTES).map_err(|error| error.to_string())?;
             let what = if about.mode() & 0o111 == 0 {
@@ -159,7 +159,7 @@ impl WorkspaceScan<'_> {
         Ok(())
     }
 
-    /// All that is there of these names.
+    /// Returns all files of this scan.
     pub fn collect_all(&self) -> Result<RecordedFiles, String> {
         self.collect_changes(&FileSignatures::default(), &self.read_signatures()?)
     }
@@ -184,12 +184,12 @@ fn file_signature(about: &fs::Metadata) -> String {
 }
 
 impl RecordedChange {
-    /// Whether it is to something that is never recorded: whoever wrote that down wants more than to replay.
+    /// True if the path is one that is never recorded. Such an entry was not written by a recording.
     pub fn is_foreign(&self, folder: &RootFolder, without: &[PathBuf]) -> bool {
         is_left_out(folder, &folder.path().join(&self.path), without)
     }
 
-    /// Does to a folder what was done to another.
+    /// Applies the change to another folder.
     pub fn apply(&self, folder: &RootFolder, bytes: &[u8]) -> Result<(), FilePathError> {
         if self.what == RecordedChangeKind::Removed {
             return folder.remove(&self.path).map(drop);

@@ -1,9 +1,9 @@
-//! Keeps secrets out of what is written: logs, journal, answers.
+//! Redaction: keeps secrets out of everything that is written, such as logs, journal and answers.
 //!
-//! Owns that no form of a secret (see `forms`) passes, wherever a stream is cut, in one pass and with no more held
-//! back than what could still become one. Refuses to know where the text goes. Secrets have a least length, so that
-//! text which has nothing to do with them passes unchanged. Not found: forms that are none of ours (reversed, folded
-//! into lines, compressed, encrypted).
+//! Owns the guarantee that no form of a secret (see `secret_forms`) passes, wherever a stream is split. It works in one
+//! pass and holds back only bytes that could still become a secret. Does not know where the text goes. Secrets have a
+//! minimum length, so that unrelated text passes unchanged. Other forms are not found (reversed, folded into lines,
+//! compressed, encrypted).
 
 mod secret_forms;
 mod value;
@@ -20,36 +20,36 @@ use skein_core::limits;
 
 use crate::secret::SecretValue;
 
-/// What is written in place of a secret.
+/// The replacement of a secret.
 const STARS: &[u8] = b"***";
 
-/// Takes a stream apart into what may be shown and what may not.
+/// Removes secrets from a stream.
 #[derive(Clone)]
 pub struct Redactor {
-    /// None where there are no secrets.
+    /// `None` if there are no secrets.
     forms: Option<Arc<SecretForms>>,
-    /// How far into a form the stream is.
+    /// The automaton's state, which is the position in a form.
     state: StateID,
-    /// What has come and not gone out: it could be the beginning of a form.
+    /// Bytes that were received and not yet emitted: they could be the beginning of a form.
     held: VecDeque<u8>,
-    /// Where in the stream `held` begins, and where it ends.
+    /// The positions of the start and end of `held` in the stream.
     from: u64,
     to: u64,
-    /// Parts of the stream that are secret, in order, apart from one another.
+    /// Secret ranges of the stream, in order and not adjacent.
     secret: VecDeque<Range<u64>>,
-    /// Where the last stars that were written end.
+    /// The end of the last secret that was replaced.
     hidden: Option<u64>,
 }
 
-/// Finds any form at any place, byte by byte.
+/// Finds any form at any position, byte by byte.
 struct SecretForms {
     automaton: NFA,
     start: StateID,
-    /// How long a beginning each state stands for; other states stand for none.
+    /// The length of the prefix that each state represents; other states represent none.
     depth: HashMap<StateID, usize>,
 }
 
-/// What is held may be the beginning of a secret.
+/// Prints only the number of held bytes, which may be the beginning of a secret.
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let forms = self.forms.as_ref().map_or(0, |forms| forms.automaton.patterns_len());
@@ -72,7 +72,7 @@ impl SecretForms {
         Some(SecretForms { automaton, start, depth })
     }
 
-    /// The longest form that ends here.
+    /// Returns the length of the longest form that ends here.
     fn longest_match(&self, state: StateID) -> usize {
         if !self.automaton.is_match(state) {
             return 0;
@@ -83,9 +83,9 @@ impl SecretForms {
     }
 }
 
-/// There are too many secrets, or they are too long together.
+/// The secrets are too many, or too long together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there are too many secrets, or they are too long, to keep them out of what is written")]
+#[error("there are too many secrets, or they are too long, to redact them in logs and outputs")]
 pub struct TooManySecrets;
 
 impl Redactor {
@@ -108,12 +108,12 @@ impl Redactor {
         Ok(Redactor::from_forms(forms))
     }
 
-    /// Whether there is anything to take out.
+    /// True if there are secrets to remove.
     pub fn has_secrets(&self) -> bool {
         self.forms.is_some()
     }
 
-    /// For another stream, with the same secrets.
+    /// Creates a redactor for another stream, with the same secrets.
     pub fn new_stream(&self) -> Redactor {
         Redactor::from_forms(self.forms.clone())
     }
@@ -130,13 +130,13 @@ impl Redactor {
         }
     }
 
-    /// Takes the next bytes, and gives out all that can be told to be no secret.
+    /// Takes the next bytes, and emits all bytes that cannot be a part of a secret.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         let Some(forms) = self.forms.clone() else {
             out.extend_from_slice(bytes);
             return;
         };
-        // However much comes at once, little is held.
+        // Even if many bytes arrive at once, few are held.
         for bytes in bytes.chunks(64 * 1024) {
             for byte in bytes {
                 self.state = forms.automaton.next_state(Anchored::No, self.state, *byte);
@@ -152,13 +152,13 @@ impl Redactor {
         }
     }
 
-    /// The stream has ended. The redactor can be used for another.
+    /// Ends the stream. The redactor can be used for another one.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         self.emit_until(self.to, out);
         *self = self.new_stream();
     }
 
-    /// Ranges come in the order of their ends; a longer one takes in those before it.
+    /// Marks a range as secret. Ranges come in the order of their ends; a longer one absorbs earlier ones.
     fn mark_secret(&mut self, mut found: Range<u64>) {
         while let Some(last) = self.secret.pop_back() {
             if last.end < found.start {
@@ -170,12 +170,12 @@ impl Redactor {
         self.secret.push_back(found);
     }
 
-    /// Gives out everything before this place. What begins before it is known by now.
+    /// Emits everything before this position. All secrets that start before it are known by now.
     fn emit_until(&mut self, until: u64, out: &mut Vec<u8>) {
         while let Some(secret) = self.secret.front().cloned().filter(|secret| secret.start < until) {
             self.secret.pop_front();
             self.emit_plain(secret.start, out);
-            // Its beginning may have gone out as stars already.
+            // The beginning may have been replaced already.
             if self.hidden.is_none_or(|hidden| hidden < secret.start) {
                 out.extend_from_slice(STARS);
             }
@@ -197,13 +197,13 @@ impl Redactor {
         self.from += count as u64;
     }
 
-    /// A text without its secrets.
+    /// Returns a text without its secrets.
     pub fn redact_str(&self, text: &str) -> String {
         let mut out = Vec::with_capacity(text.len());
         let mut stream = self.new_stream();
         stream.push(text.as_bytes(), &mut out);
         stream.finish(&mut out);
-        // Forms are text, so that what is left is text too.
+        // Forms are text, so the rest is text, too.
         String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }
 }

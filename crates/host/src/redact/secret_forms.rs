@@ -1,7 +1,7 @@
-//! The forms in which a secret can stand in text.
+//! The forms in which a secret can occur in text.
 //!
-//! Owns which encodings are looked for: the text itself and its lines, base64 at each of the three places a byte can
-//! have in it, percent encoding, JSON text (also inside JSON text) and hexadecimal. Refuses to know how they are found.
+//! Owns which encodings are searched for: the text itself and its lines, base64 at each of the three alignments,
+//! percent encoding, JSON text (also inside of JSON text) and hexadecimal. Does not know how they are found.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use skein_core::limits;
 const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Every form of a secret, each at least as long as the shortest secret.
+/// Returns every form of a secret, each at least as long as the shortest permitted secret.
 pub(super) fn secret_forms(secret: &str) -> BTreeSet<Vec<u8>> {
     let mut forms = BTreeSet::new();
     add_forms(secret, &mut forms);
-    // A key is often printed line by line, with something before each.
+    // A key is often printed line by line, with a prefix on each line.
     if secret.contains('\n') {
         for line in secret.lines().map(str::trim) {
             add_forms(line, &mut forms);
@@ -38,8 +38,8 @@ fn add_forms(secret: &str, forms: &mut BTreeSet<Vec<u8>>) {
     forms.extend([hex(false), hex(true)]);
 }
 
-/// What a secret makes of the text around it is not known, so of each alignment only the characters count that the
-/// secret alone decides. A secret that is encoded alone is found whole, with its padding.
+/// The text around a secret is not known, so only the characters that the secret alone determines are used for each
+/// alignment. A secret that is encoded alone is found completely, with its padding.
 fn add_base64(secret: &[u8], alphabet: &[u8; 64], forms: &mut BTreeSet<Vec<u8>>) {
     for before in 0..3 {
         let mut bytes = vec![0; before];
@@ -56,7 +56,7 @@ fn add_base64(secret: &[u8], alphabet: &[u8; 64], forms: &mut BTreeSet<Vec<u8>>)
     }
 }
 
-/// Base64 without padding.
+/// Encodes base64 without padding.
 fn encode_sextets(bytes: &[u8], alphabet: &[u8; 64]) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes.len() * 4 / 3 + 2);
     for chunk in bytes.chunks(3) {
@@ -69,7 +69,7 @@ fn encode_sextets(bytes: &[u8], alphabet: &[u8; 64]) -> Vec<u8> {
     text
 }
 
-/// Encoders differ in what they leave as it is, and in the case of their digits.
+/// Encoders differ in the characters that they leave as they are, and in the case of their digits.
 fn add_percent(secret: &[u8], forms: &mut BTreeSet<Vec<u8>>) {
     const KEPT: [&[u8]; 6] =
         [b"", b"-._~", b"-_.!~*'()", b"*-._", b"-._~!$&'()*+,;=:@", b"-._~!$&'()*+,;=:@/?"];
@@ -92,11 +92,11 @@ fn add_percent(secret: &[u8], forms: &mut BTreeSet<Vec<u8>>) {
     }
 }
 
-/// Which characters a writer of JSON escapes besides those it must.
+/// The characters that a JSON writer escapes besides the required ones.
 #[derive(Clone, Copy)]
 struct JsonEscapes {
     slash: bool,
-    /// What could end a script in a page.
+    /// Characters that could end a script in an HTML page.
     html: bool,
     ascii_only: bool,
     upper: bool,

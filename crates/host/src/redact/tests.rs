@@ -1,4 +1,4 @@
-//! Whatever the secret and wherever the stream is cut, nothing of it passes and nothing else is touched.
+//! For every secret and every split of the stream, no secret passes and nothing else changes.
 
 use serde_json::json;
 
@@ -96,7 +96,7 @@ const ALPHABETS: [&str; 4] = [
     "0123456789",
 ];
 
-/// Encoders that are written anew here, so that they cannot share a mistake with the forms.
+/// Independent encoders, so that they cannot share a mistake with the forms.
 fn encodings(before: &[u8], secret: &str, after: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let url: String = secret
         .bytes()
@@ -133,7 +133,7 @@ fn encodings(before: &[u8], secret: &str, after: &[u8]) -> Vec<(&'static str, Ve
     ]
 }
 
-/// What of an encoded text only the secret decides.
+/// Returns the part of an encoded text that only the secret determines.
 fn core<'a>(name: &str, encoded: &'a [u8], before: usize, secret: usize) -> &'a [u8] {
     if !name.starts_with("base64") {
         return encoded;
@@ -178,7 +178,7 @@ fn no_form_survives_any_chunking() {
         for (name, part) in &hidden {
             assert!(!contains(&shown, part), "seed {seed}: {name} of a secret passed");
         }
-        // What went through once goes through again unchanged.
+        // Redacted text contains no secret.
         for secret in &secrets {
             assert!(!contains(&shown, secret.as_bytes()), "seed {seed}");
         }
@@ -193,7 +193,7 @@ fn text_without_secrets_is_not_touched() {
         let secrets: Vec<String> = (0..3).map(|_| dice.text(&letters, 20)).collect();
         let redactor = redactor(&secrets.iter().map(String::as_str).collect::<Vec<_>>());
         let mut bytes: Vec<u8> = (0..dice.roll(5_000)).map(|_| dice.roll(256) as u8).collect();
-        // Almost a secret, again and again.
+        // Almost a secret, repeatedly.
         for secret in &secrets {
             bytes.extend(&secret.as_bytes()[..19]);
             bytes.push(b' ');
@@ -221,7 +221,7 @@ fn more_than_can_be_looked_for_is_refused() {
     assert_eq!(Redactor::new(&secrets).unwrap_err(), TooManySecrets);
 }
 
-/// The forms that the documentation lists, each with texts that are of that form.
+/// The forms that the documentation lists, each with texts of that form.
 fn documented_forms(secret: &str) -> Vec<(&'static str, bool, Vec<String>)> {
     let bytes = secret.as_bytes();
     let hex = |bytes: &[u8], between: &str| {
@@ -294,7 +294,7 @@ fn documented_forms(secret: &str) -> Vec<(&'static str, bool, Vec<String>)> {
             vec![standard(standard(bytes).as_bytes()), all.replace('%', "%25")],
         ),
         ("hexadecimal with separators", false, vec![hex(bytes, ":"), hex(bytes, " ")]),
-        // Encoded elsewhere: they stand for encodings that nobody here writes.
+        // Encoded elsewhere: they represent encodings that this test does not implement.
         ("Base32, Base85", false, vec!["ORUGKIDTMVRXEZLU".to_owned()]),
         (
             "HTML entities, quoted-printable, escapes of C or the shell",

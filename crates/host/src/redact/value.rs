@@ -1,4 +1,4 @@
-//! Values without their secrets, in their texts, their names and their numbers.
+//! Redaction of values: in their texts, names and numbers.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::Redactor;
 
 impl Redactor {
-    /// The same of a value that others have, too. Where there are no secrets it stays theirs.
+    /// Redacts a shared value. Without secrets the same value is returned.
     pub fn redact_shared(&self, value: Arc<Value>) -> Arc<Value> {
         if self.forms.is_none() {
             return value;
@@ -15,7 +15,7 @@ impl Redactor {
         Arc::new(self.redact_value(&value))
     }
 
-    /// A value without secrets. Its shape stays, but a number that is a secret becomes text.
+    /// Returns a value without secrets. Its shape is kept, but a number that is a secret becomes text.
     pub fn redact_value(&self, value: &Value) -> Value {
         if self.forms.is_none() {
             return value.clone();
@@ -41,7 +41,7 @@ impl Redactor {
     }
 }
 
-/// Two names that were different stay two.
+/// Returns a name that is not taken yet, so that different names stay different.
 fn unique_name(taken: &Map<String, Value>, name: String) -> String {
     if !taken.contains_key(&name) {
         return name;

@@ -1,7 +1,7 @@
-//! The `/dev` of a sandbox: the few devices that every program needs, terminals of its own, and shared memory of its own.
+//! The `/dev` of a sandbox: the few devices that every program needs, and its own terminals and shared memory.
 //!
-//! None of them leads to the person's terminal, a disk or another machine. `/dev/tty` stands for the terminal that controls
-//! the session of the process that opens it; a worker's session has none.
+//! None of the devices leads to the user's terminal, a disk or another machine. `/dev/tty` is the controlling terminal
+//! of the session of the process that opens it; a worker's session has none.
 
 use std::{io, os::fd::OwnedFd, path::Path};
 
@@ -16,10 +16,10 @@ use super::{
     view::{attach_mount, clone_descriptor, clone_tree, new_filesystem},
 };
 
-/// Devices that are the same for everyone.
+/// Devices that are the same for all processes.
 const NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// So many copies of `/dev` are tried.
+/// The maximum number of copies of `/dev` that are tried.
 const COPIES: usize = 100;
 
 const LINKS: [(&str, &str); 5] = [
@@ -30,7 +30,7 @@ const LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-/// Devices of the machine, held so that they can be put into another `/dev`.
+/// Devices of the machine, held so that they can be mounted in another `/dev`.
 #[derive(Debug)]
 pub(super) struct DeviceNodes(Vec<(&'static str, OwnedFd)>);
 
@@ -59,13 +59,13 @@ impl DeviceNodes {
         let terminals = new_filesystem("devpts", &[("mode", "0620"), ("ptmxmode", "0666")]);
         match terminals {
             Ok(terminals) => with_context("pts", attach_mount(&terminals, Path::new("/dev/pts"))),
-            // Some containers have no terminals to give. Programs that want one say so.
+            // Some containers provide no terminals. Programs that need one report that.
             Err(error) if is_refusal(&error) => Ok(()),
             Err(error) => with_context("making pts", Err(error)),
         }
     }
 
-    /// Mounts a new `/dev` with places for everything that belongs there.
+    /// Mounts a new `/dev` with mount points for all devices.
     fn make_dev(&self) -> io::Result<OwnedFd> {
         let dev = with_context("making it", new_filesystem("tmpfs", &[("mode", "0755"), ("size", "64k")]))?;
         with_context("attaching it first", attach_mount(&dev, Path::new("/dev")))?;
@@ -84,9 +84,9 @@ impl DeviceNodes {
 
 /// Covers the new `/dev` with a copy of it that is read-only.
 ///
-/// A mount is copied instead of made read-only itself because the kernel refuses that for a mount that it counts as being
-/// written. Under load it does so now and then for a mount that nobody wrote to, and for as long as that mount exists, so that
-/// another copy is made then.
+/// The mount is copied instead of being made read-only itself, because the kernel refuses that for a mount that it
+/// counts as being written. Under load it sometimes does so for a mount that nobody wrote to, and for as long as that
+/// mount exists. Then another copy is made.
 fn cover_read_only(filled: &OwnedFd) -> io::Result<()> {
     for _ in 0..COPIES {
         let copy = with_context("copying it", clone_descriptor(filled))?;
@@ -101,7 +101,7 @@ fn cover_read_only(filled: &OwnedFd) -> io::Result<()> {
     with_context("making it read-only", Err(Errno::BUSY.into()))
 }
 
-/// Says in an error what was being done.
+/// Adds the operation to an error.
 fn with_context<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
     result.map_err(|error| io::Error::new(error.kind(), format!("{what}: {error}")))
 }

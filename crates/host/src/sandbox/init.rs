@@ -1,5 +1,5 @@
-//! The first process inside of a sandbox: it builds the worker's view, gives up its privileges, starts the worker and reaps
-//! orphans. Where the machine has no process namespaces it becomes the worker.
+//! The first process inside of a sandbox: it builds the worker's view, gives up its privileges, starts the worker and
+//! reaps orphans. If the machine has no process namespaces, it becomes the worker.
 
 use std::{
     ffi::OsString,
@@ -29,9 +29,9 @@ use super::{
 };
 use crate::process::{MARK_VARIABLE, ProcessOutcome, StartRefusal, classify_start_error, read_parent};
 
-/// How long what the worker started may take to end after it.
+/// The time that processes which the worker started have to end after it.
 const SETTLE: Duration = Duration::from_millis(500);
-/// How long what it left behind is asked to end before it is killed.
+/// The time between the request to end and the kill of processes that the worker left behind.
 const LEFT_GRACE: Duration = Duration::from_secs(2);
 
 /// The file in which a worker reports why it failed.
@@ -80,7 +80,7 @@ impl WorkerEnd {
 pub(super) struct LaunchFailure(ProcessOutcome);
 
 impl LaunchFailure {
-    /// A failure that a retry would meet again.
+    /// A failure that would happen again in a retry.
     pub fn permanent(why: impl Into<String>) -> LaunchFailure {
         LaunchFailure(ProcessOutcome::NotExecutable(why.into()))
     }
@@ -100,7 +100,7 @@ impl LaunchFailure {
         if let Some((_, file)) = environment.iter().rev().find(|(name, _)| name == ERROR_FILE) {
             let class =
                 if matches!(self.0, ProcessOutcome::CannotStart(_)) { "transient" } else { "non_retryable" };
-            // The log has it too.
+            // The message is in the log, too.
             let _ = fs::write(file, json!({"class": class, "message": message}).to_string());
         }
         ExitCode::from(CANNOT_RUN)
@@ -111,10 +111,10 @@ impl LaunchFailure {
 pub(super) fn run_init(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     close_fds::set_fds_cloexec(3, &[]);
     let mut environment = receive_environment();
-    // Processes of a worker are found by it.
+    // The mark by which the processes of a worker are found.
     environment.extend(std::env::var_os(MARK_VARIABLE).map(|mark| (MARK_VARIABLE.into(), mark)));
     let Some(request) = LaunchRequest::receive() else {
-        return LaunchFailure::permanent("the sandbox got no request").report(&environment);
+        return LaunchFailure::permanent("sandbox init received no launch request").report(&environment);
     };
     match start_worker(&request, arguments, &environment) {
         Ok(code) => code,
@@ -165,11 +165,11 @@ fn start_worker(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes the kernel end this process when the monitor ends. The kernel says 0 for a parent in another namespace, so the
-/// check asks `/proc`, which is still the engine's.
+/// Makes the kernel end this process when the monitor ends. For a parent in another namespace the kernel returns 0, so
+/// the check reads `/proc`, which is still the engine's.
 fn end_with_monitor(monitor: i32) -> Result<(), LaunchFailure> {
     set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|error| LaunchFailure::temporary("cannot follow the monitor's end", error.into()))?;
+        .map_err(|error| LaunchFailure::temporary("cannot set the parent death signal", error.into()))?;
     match read_parent(Path::new("/proc/self/stat")) {
         Some(parent) if parent == monitor => Ok(()),
         _ => Err(LaunchFailure::permanent("the monitor ended before the worker started")),
@@ -210,7 +210,7 @@ fn give_up_privileges(spec: &SandboxSpec) -> Result<(), LaunchFailure> {
         .map_err(|error| LaunchFailure::temporary("cannot filter system calls", io::Error::other(error)))
 }
 
-/// Says in the log what is not enforced, or refuses to go on.
+/// Reports in the log what is not enforced, or fails.
 fn announce_enforcement(
     confined: Result<SandboxEnforcement, LaunchFailure>,
     spec: &SandboxSpec,
@@ -219,13 +219,13 @@ fn announce_enforcement(
         Ok(SandboxEnforcement::Full) => {}
         Ok(SandboxEnforcement::WritesOnly) => {
             if let Some(open) = landlock::writable_hidden_place(spec) {
-                eprintln!("[skein: the worker can reach {}; `--state` can be elsewhere]", open.display());
+                eprintln!("[skein: the worker can reach {}; use another `--state`]", open.display());
             }
         }
-        // A sandbox that was begun and is not whole is no sandbox that this machine cannot enforce: another worker may
+        // A sandbox that was started and is incomplete is not one that this machine cannot enforce: another worker may
         // have moved a folder meanwhile.
         Err(failure) if spec.optional && failure.is_permanent() => {
-            eprintln!("[skein: the worker is not confined: {}]", failure.0.message());
+            eprintln!("[skein: the worker runs without a sandbox: {}]", failure.0.message());
         }
         Err(failure) => return Err(failure),
     }
@@ -239,7 +239,7 @@ fn enter_directory(spec: &SandboxSpec) -> Result<(), LaunchFailure> {
     entered.map_err(|error| LaunchFailure::temporary("cannot enter the working directory", error))
 }
 
-/// Lets go of the worker's streams.
+/// Closes the worker's streams in this process.
 pub(super) fn release_stdio() {
     if let Ok(null) = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         let _ = rustix::stdio::dup2_stdin(&null);
@@ -248,7 +248,7 @@ pub(super) fn release_stdio() {
     }
 }
 
-/// Reaps every process that ends, until the worker has.
+/// Reaps every process that ends, until the worker ends.
 fn reap_until(worker: Pid) -> WorkerEnd {
     loop {
         match wait(WaitOptions::empty()) {
@@ -261,7 +261,8 @@ fn reap_until(worker: Pid) -> WorkerEnd {
     }
 }
 
-/// Waits for what the worker left running, then asks it to end. The kernel kills what is left when this process ends.
+/// Waits for processes that the worker left running, then asks them to end. When this process ends, the kernel kills
+/// the rest.
 fn end_remaining() {
     if matches!(wait(WaitOptions::NOHANG), Err(Errno::CHILD)) {
         return;

@@ -1,6 +1,6 @@
-//! Rules of Landlock: the second choice for machines on which nobody may create namespaces, as in many containers.
+//! Landlock rules: the fallback for machines on which namespaces cannot be created, such as many containers.
 //!
-//! Owns which part of a sandbox such rules can enforce. They allow, and cannot take back below what they allow.
+//! Owns which part of a sandbox such rules can enforce. They grant access, and cannot revoke it below a granted folder.
 
 use std::{io, os::fd::OwnedFd, path::Path};
 
@@ -13,13 +13,13 @@ use rustix::fs::{FileType, fstat};
 
 use super::{SandboxSpec, place::resolve_path, view::SandboxViewError};
 
-/// The first version in which a file cannot be emptied by a program that may not write it.
+/// The first version that prevents a program without write access from truncating a file.
 const NEEDED: ABI = ABI::V3;
 
-/// Devices that every program writes to. Terminals are not among them: the person's is one.
+/// Devices that every program writes to. Terminals are not among them, because the user's terminal is one.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/shm"];
 
-/// The first hidden place that the worker can reach all the same, because it may write around it.
+/// Returns the first hidden place that the worker can still reach, because it may write to a folder above it.
 pub(super) fn writable_hidden_place(spec: &SandboxSpec) -> Option<&Path> {
     let hidden = spec.hides.iter().map(|place| place.path.as_path());
     let mut within = hidden.filter(|hidden| {
@@ -28,11 +28,11 @@ pub(super) fn writable_hidden_place(spec: &SandboxSpec) -> Option<&Path> {
     within.next()
 }
 
-/// Confines what this process and its children write.
+/// Restricts the writes of this process and its children.
 pub(super) fn restrict_writes(spec: &SandboxSpec) -> Result<(), SandboxViewError> {
     let unsupported = |why: &str| Err(SandboxViewError::Unsupported(why.to_owned()));
     if spec.no_network {
-        return unsupported("Landlock alone does not keep a program from every network");
+        return unsupported("Landlock alone cannot block all network access");
     }
     if spec.writes_everywhere {
         return Ok(());
@@ -44,13 +44,13 @@ pub(super) fn restrict_writes(spec: &SandboxSpec) -> Result<(), SandboxViewError
     }
 }
 
-/// Opens everything that may be written. A path that leads elsewhere than it did for the engine is refused.
+/// Opens everything that may be written. A path that leads elsewhere than it did for the engine is rejected.
 fn open_places(spec: &SandboxSpec) -> Result<Vec<OwnedFd>, SandboxViewError> {
     let mut opened = Vec::new();
     for place in spec.writes.iter().chain(&spec.scratch) {
         match place.open() {
             Ok(descriptor) => opened.push(descriptor),
-            // Nothing can be made where nothing is, so there is nothing to allow.
+            // Nothing can be created at a missing path, so there is nothing to allow.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 return Err(SandboxViewError::Failed(format!("opening {}", place.path.display()), error));
@@ -72,14 +72,15 @@ fn apply_rules(places: &[OwnedFd]) -> Result<RulesetStatus, RulesetError> {
     Ok(ruleset.restrict_self()?.ruleset)
 }
 
-/// Of a file, only what can be done to a file.
+/// Returns the access rights that apply: for a file, only those of files.
 fn access_for(place: &OwnedFd, writing: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
     let is_folder = fstat(place).is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir());
     if is_folder { writing } else { writing & AccessFs::from_file(NEEDED) }
 }
 
-/// Keeps this process and its children from abstract sockets of programs outside of the sandbox, and from signalling them,
-/// where the kernel can. A worker with a network shares the namespace of abstract sockets with its user.
+/// Prevents this process and its children from connecting to abstract sockets outside of the sandbox, and from
+/// signalling processes there, if the kernel supports that. A worker with network access shares the namespace of
+/// abstract sockets with its user.
 pub(super) fn restrict_scope() {
     let scoped = || -> Result<(), RulesetError> {
         let ruleset = Ruleset::default()
@@ -88,6 +89,6 @@ pub(super) fn restrict_scope() {
         ruleset.create()?.restrict_self()?;
         Ok(())
     };
-    // An older kernel leaves them open: docs/security.md says so.
+    // An older kernel does not restrict them, as docs/security.md says.
     let _ = scoped();
 }

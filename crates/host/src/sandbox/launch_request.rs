@@ -1,8 +1,8 @@
-//! The message by which the engine tells the monitor, and the monitor init, what to start.
+//! The message that tells the monitor, and then init, what to start.
 //!
-//! Owns its form: variables with names of our own, so that nothing in the worker's environment (`LD_PRELOAD`, `GCONV_PATH`)
-//! has a meaning for the processes that build the sandbox. The environment, and not the arguments, because every user of a
-//! machine can read those.
+//! Owns its form: variables with names of Skein's own, so that nothing in the worker's environment (`LD_PRELOAD`,
+//! `GCONV_PATH`) affects the processes that build the sandbox. It uses the environment instead of arguments, because
+//! every user of a machine can read arguments.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -15,25 +15,25 @@ use serde::{Deserialize, Serialize};
 
 use super::SandboxSpec;
 
-/// Holds the request as JSON.
+/// The variable that contains the request as JSON.
 const REQUEST: &str = "SKEIN_SANDBOX";
-/// Begins the name of each variable that holds one of the worker's, as `NAME=value`.
+/// The prefix of the variables that contain those of the worker, as `NAME=value`.
 const WORKER_VARIABLE: &str = "SKEIN_SANDBOX_ENV_";
 
-/// What to start, beside the program and its arguments.
+/// The request, except for the program and its arguments.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LaunchRequest {
     pub spec: SandboxSpec,
-    /// The process that the receiver ends with.
+    /// The process with which the receiver ends.
     pub parent: i32,
-    /// Only says how much of a sandbox can be enforced here.
+    /// True if the request only asks how much of a sandbox can be enforced here.
     pub probe: bool,
-    /// Where init reports how the worker ended: the number of a descriptor.
+    /// The number of the descriptor on which init reports how the worker ended.
     pub report: Option<i32>,
-    /// The engine runs as root, who owns files of the kernel.
+    /// True if the engine runs as root, who owns files of the kernel.
     pub is_root: bool,
-    /// Why init finds itself in no namespaces of its own.
+    /// The reason why init has no namespaces of its own.
     pub no_namespaces: Option<String>,
 }
 
@@ -43,13 +43,13 @@ impl LaunchRequest {
         LaunchRequest { spec, parent, probe, report: None, is_root: getuid().is_root(), no_namespaces: None }
     }
 
-    /// Puts the request into the environment of a command. None where a path is not text.
+    /// Puts the request into the environment of a command. Returns `None` if a path is not UTF-8.
     pub fn write_to(&self, command: &mut Command) -> Option<()> {
         command.env(REQUEST, serde_json::to_string(self).ok()?);
         Some(())
     }
 
-    /// The request that this process was started with.
+    /// Returns the request with which this process was started.
     pub fn receive() -> Option<LaunchRequest> {
         serde_json::from_str(std::env::var_os(REQUEST)?.to_str()?).ok()
     }
@@ -65,7 +65,7 @@ pub(super) fn put_environment(command: &mut Command, environment: &[(OsString, O
     }
 }
 
-/// The worker's environment, in the order in which it was put.
+/// Returns the worker's environment, in its original order.
 pub(super) fn receive_environment() -> Vec<(OsString, OsString)> {
     let numbered = std::env::vars_os().filter_map(|(name, text)| {
         let number: usize = name.to_str()?.strip_prefix(WORKER_VARIABLE)?.parse().ok()?;

@@ -1,7 +1,7 @@
-//! Starting a program in a sandbox, seen from the engine.
+//! Starts a program in a sandbox, from the engine's side.
 //!
-//! Owns that the program which builds the sandbox is ours: it is started through an open descriptor, so that a worker that
-//! replaces the file, or a folder above it, changes nothing.
+//! Owns the guarantee that the program which builds the sandbox is Skein itself: it is started through an open
+//! descriptor, so that a worker that replaces the file, or a folder above it, has no effect.
 
 use std::{
     ffi::OsString,
@@ -20,16 +20,16 @@ use super::{
 };
 use crate::process::escape_for_terminal;
 
-/// The program that builds sandboxes: one that begins with [`super::enter`].
+/// The program that builds sandboxes: one that starts with [`super::enter_sandbox`].
 #[derive(Debug, Clone)]
 pub struct SandboxLauncher {
     program: Arc<File>,
-    /// The part of a sandbox that this machine enforces, once that was tried.
+    /// The part of a sandbox that this machine enforces, once it was probed.
     enforced: Arc<OnceLock<Result<SandboxEnforcement, String>>>,
 }
 
 impl SandboxLauncher {
-    /// Uses the program that this process runs, also when its file was replaced meanwhile.
+    /// Uses the program of this process, even if its file was replaced meanwhile.
     pub fn this_program() -> io::Result<SandboxLauncher> {
         SandboxLauncher::open(Path::new("/proc/self/exe"))
     }
@@ -38,14 +38,15 @@ impl SandboxLauncher {
         Ok(SandboxLauncher { program: Arc::new(File::open(program)?), enforced: Arc::default() })
     }
 
-    /// A command with an empty environment. Descriptors are inherited by nobody, so it finds three.
+    /// Creates a command with an empty environment. Descriptors are not inherited, so it starts with three.
     fn new_command(&self) -> Command {
         let mut command = Command::new(descriptor_path(&*self.program));
         command.arg0("skein").env_clear();
         command
     }
 
-    /// Returns the part of a sandbox that this machine enforces, or the reason why it enforces nothing. Tries it once, by building one.
+    /// Returns the part of a sandbox that this machine enforces, or the reason why it enforces nothing. Probes it once,
+    /// by building a sandbox.
     pub fn enforcement(&self) -> &Result<SandboxEnforcement, String> {
         self.enforced.get_or_init(|| self.probe())
     }
@@ -53,16 +54,16 @@ impl SandboxLauncher {
     fn probe(&self) -> Result<SandboxEnforcement, String> {
         let mut command = self.new_command();
         let request = LaunchRequest::new(SandboxSpec::default(), true);
-        request.write_to(&mut command).ok_or("a sandbox cannot be asked for")?;
+        request.write_to(&mut command).ok_or("the sandbox request cannot be encoded")?;
         let asked = command.arg(MONITOR_ARGUMENT).arg("-").current_dir("/").stdin(Stdio::null()).output();
-        let done = asked.map_err(|error| format!("the sandbox launcher does not start: {error}"))?;
+        let done = asked.map_err(|error| format!("cannot start the sandbox launcher: {error}"))?;
         serde_json::from_slice(&done.stdout)
             .unwrap_or_else(|_| Err(escape_for_terminal(done.stderr.trim_ascii())))
     }
 }
 
 impl Sandbox {
-    /// The command that starts a program in this sandbox. None where a path of the sandbox is not text.
+    /// Returns the command that starts a program in this sandbox, or `None` if a path of the sandbox is not UTF-8.
     pub fn build_command(
         &self,
         program: &Path,

@@ -1,6 +1,7 @@
-//! The sandbox around every program that runs for a workflow. The kernel enforces it, not the program's good will.
+//! The sandbox around every program that runs for a workflow. The kernel enforces it, without the program's
+//! cooperation.
 //!
-//! Owns the description of a sandbox ([`SandboxSpec`]) and the way a program is started inside one. Refuses to know steps
+//! Owns the description of a sandbox ([`SandboxSpec`]) and the way a program is started inside one. Does not know steps
 //! and capabilities. A sandbox has three processes:
 //!
 //! ```text
@@ -9,9 +10,9 @@
 //! ```
 //!
 //! The *monitor* leaves the engine's namespaces, starts init and reports how the worker ended. *Init* is process 1 of a
-//! process namespace: it builds the worker's view of the file system, gives up every privilege, starts the worker and reaps
-//! orphans. When init ends, the kernel ends everything in its namespace; init ends with the monitor and the monitor with the
-//! engine, so no process of a worker outlives any of them.
+//! process namespace: it builds the worker's view of the file system, gives up every privilege, starts the worker and
+//! reaps orphans. When init ends, the kernel ends everything in its namespace; init ends with the monitor and the
+//! monitor with the engine, so no process of a worker outlives any of them.
 
 mod devices;
 mod init;
@@ -32,11 +33,11 @@ use serde::{Deserialize, Serialize};
 pub use launcher::SandboxLauncher;
 pub use place::{SandboxCover, SandboxPlace};
 
-/// The first argument of a process that this program starts itself as. What follows is the worker's program and arguments.
+/// The first argument with which this program starts itself. The worker's program and arguments follow it.
 pub const MONITOR_ARGUMENT: &str = "__sandbox";
 pub const INIT_ARGUMENT: &str = "__sandbox-init";
 
-/// The description of a sandbox. A program in it reads everything else that its user may read.
+/// The description of a sandbox. A program in it can read everything else that its user may read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SandboxSpec {
@@ -46,28 +47,28 @@ pub struct SandboxSpec {
     pub writes_everywhere: bool,
     /// Files and folders that are empty for the program.
     pub hides: Vec<SandboxPlace>,
-    /// Files and folders that the program sees and cannot write, also inside of hidden ones.
+    /// Files and folders that the program can read and not write, also inside of hidden ones.
     pub shows: Vec<SandboxPlace>,
-    /// Files that others take the place of.
+    /// Files that are replaced by others.
     pub covers: Vec<SandboxCover>,
     /// The folder that is `/tmp` and `/var/tmp` for the program. Without one, these are small and kept in memory.
     pub scratch: Option<SandboxPlace>,
     /// The working directory.
     pub directory: Option<SandboxPlace>,
     pub no_network: bool,
-    /// The program sees `/tmp` and `/run` of the machine, for programs that only read, and without a network.
+    /// The program sees `/tmp` and `/run` of the machine. For programs that only read and have no network.
     pub keeps_shared_folders: bool,
-    /// Where this machine cannot enforce the sandbox, the program runs without one.
+    /// If this machine cannot enforce the sandbox, the program runs without one.
     pub optional: bool,
 }
 
-/// How much of a sandbox this machine can enforce.
+/// The part of a sandbox that this machine can enforce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SandboxEnforcement {
     #[serde(rename = "all")]
     Full,
-    /// Only writes are confined. A worker can read what should be hidden, and can change what is hidden or protected inside
-    /// of a folder that it may write.
+    /// Only writes are restricted. A worker can read hidden files, and can change hidden or protected files inside of a
+    /// folder that it may write.
     #[serde(rename = "writes")]
     WritesOnly,
 }
@@ -79,8 +80,8 @@ pub struct Sandbox {
     pub spec: SandboxSpec,
 }
 
-/// Whether a path is below a folder that every sandbox has for itself. What a program in a sandbox is to find there must be
-/// shown to it.
+/// Returns true if a path is below a folder that every sandbox replaces by its own. A program in a sandbox finds a file
+/// there only if the sandbox shows it.
 pub fn is_replaced_folder(path: &Path) -> bool {
     view::SHARED.iter().any(|folder| path.starts_with(folder))
 }

@@ -24,7 +24,7 @@ use super::{
     privileges,
 };
 
-/// Signals that are meant for the worker. The monitor must live to report how the worker takes them.
+/// Signals that are meant for the worker. The monitor must survive them to report how the worker reacts.
 const PASSED_OVER: [i32; 7] = [
     signal_hook::consts::SIGTERM,
     signal_hook::consts::SIGINT,
@@ -35,16 +35,16 @@ const PASSED_OVER: [i32; 7] = [
     signal_hook::consts::SIGALRM,
 ];
 
-/// The user and the group `nobody` of most systems.
+/// The number of the user and the group `nobody` on most systems.
 const NOBODY: u32 = 65_534;
 
 /// Runs a program in a sandbox and ends as the program did.
 pub(super) fn run_monitor(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    // Three descriptors are the worker's. Whatever else was inherited ends here.
+    // Three descriptors belong to the worker. All other inherited ones are closed on exec.
     close_fds::set_fds_cloexec(3, &[]);
     let _ = rustix::thread::set_name(c"skein-monitor");
     let Some(request) = LaunchRequest::receive() else {
-        return LaunchFailure::permanent("the sandbox launcher got no request")
+        return LaunchFailure::permanent("the sandbox launcher received no launch request")
             .report(&receive_environment());
     };
     match launch_init(request, arguments) {
@@ -71,16 +71,16 @@ fn launch_init(
         Ok(_) => WorkerEnd::parse(&line),
         Err(_) => None,
     };
-    // Without a report init became the worker, or could not start it.
+    // Without a report, init became the worker or could not start it.
     Ok(end_as(end.unwrap_or_else(|| WorkerEnd::from_status(status))))
 }
 
-/// Leaves the engine's namespaces. Must be done while there is one thread.
+/// Leaves the engine's namespaces. Must be called while the process has only one thread.
 fn enter_namespaces(no_network: bool) -> Result<(), String> {
     let mut flags = UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC;
     flags.set(UnshareFlags::NEWNET, no_network);
     let held = capabilities(None).map_err(|error| format!("reading capabilities: {error}"))?.effective;
-    // The kernel lets nobody give root away, also to a namespace, without this one.
+    // Without this capability, the kernel does not allow root to be mapped into a user namespace.
     let own_users = !held.contains(CapabilitySet::SYS_ADMIN) || held.contains(CapabilitySet::SETFCAP);
     flags.set(UnshareFlags::NEWUSER, own_users);
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
@@ -100,24 +100,24 @@ fn enter_namespaces(no_network: bool) -> Result<(), String> {
     privileges::keep_across_exec().map_err(|error| format!("keeping capabilities for init: {error}"))
 }
 
-/// The number of a user or group inside of the sandbox. Root is `nobody` there: without capabilities it is an ordinary user
-/// who owns root's files, and programs that find themselves to be root try what only root can do. Nor could an agent build
-/// a sandbox of its own as a root that has no capabilities.
+/// Returns the number of a user or group inside of the sandbox. Root becomes `nobody` there: without capabilities it is
+/// an ordinary user who owns root's files, and programs that run as root try operations that only root can do. An agent
+/// could not build a sandbox of its own as a root without capabilities, either.
 fn inner_id(id: u32) -> u32 {
     if id == 0 { NOBODY } else { id }
 }
 
-/// Makes the kernel end this process when its parent ends. The parent may have ended before.
+/// Makes the kernel end this process when its parent ends, and checks that the parent has not ended before.
 fn end_with_parent(parent: i32) -> Result<(), LaunchFailure> {
     set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|error| LaunchFailure::temporary("cannot follow the engine's end", error.into()))?;
+        .map_err(|error| LaunchFailure::temporary("cannot set the parent death signal", error.into()))?;
     match getppid().map(|pid| pid.as_raw_nonzero().get()) {
         Some(now) if now == parent => Ok(()),
         _ => Err(LaunchFailure::permanent("the engine ended before its worker started")),
     }
 }
 
-/// Handlers are reset in programs that are started; ignored signals would stay ignored.
+/// Installs handlers instead of ignoring the signals: handlers are reset on exec, ignored signals stay ignored.
 fn catch_signals() -> io::Result<()> {
     for signal in PASSED_OVER {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
@@ -130,7 +130,7 @@ fn start_init(
     arguments: impl Iterator<Item = OsString>,
 ) -> io::Result<(Child, io::PipeReader)> {
     let (reader, writer) = io::pipe()?;
-    // The only other thread that could start a program meanwhile does not exist.
+    // No other thread exists that could start a program meanwhile and inherit the descriptor.
     fcntl_setfd(&writer, FdFlags::empty())?;
     request.report = Some(writer.as_raw_fd());
     request.parent = own_pid();
@@ -148,7 +148,7 @@ fn end_as(end: WorkerEnd) -> ExitCode {
         WorkerEnd::Exited(code) => return ExitCode::from(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
         WorkerEnd::Signalled(signal) => signal,
     };
-    // The worker may have left a core file; this process has nothing to show.
+    // The worker may have left a core file; one of this process would be useless.
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let _ = setrlimit(Resource::Core, none);
     let _ = signal_hook::low_level::emulate_default_handler(signal);

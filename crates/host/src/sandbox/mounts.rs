@@ -1,6 +1,6 @@
-//! The mounts of this process as `/proc` lists them, and making them read-only.
+//! The mounts of this process as `/proc` lists them, and functions to make them read-only.
 //!
-//! Owns reading that list. Refuses to know what a sandbox is for.
+//! Owns the parsing of that list. Does not know the purpose of a sandbox.
 
 use std::{
     collections::BTreeMap,
@@ -32,12 +32,12 @@ const BUSY_DELAY: Duration = Duration::from_millis(1);
 pub(super) struct MountEntry {
     id: u64,
     pub at: PathBuf,
-    /// Flags that are kept when it is mounted again: a process that may not remove a flag must repeat it.
+    /// Flags that are kept in a remount: a process that may not clear a flag must repeat it.
     pub flags: MountFlags,
     pub kind: String,
 }
 
-/// Lists every mount that can be reached by its path. Of several at one path that is the last.
+/// Lists every mount that can be reached by its path. Of several mounts at one path, that is the last.
 pub(super) fn list_mounts() -> io::Result<Vec<MountEntry>> {
     let list = fs::read("/proc/self/mountinfo")?;
     let mounts = list.split(|b| *b == b'\n').filter_map(parse_mount);
@@ -45,7 +45,7 @@ pub(super) fn list_mounts() -> io::Result<Vec<MountEntry>> {
     Ok(last.into_values().collect())
 }
 
-/// One line: `36 35 98:0 /root /at rw,nosuid shared:1 - ext4 /dev/sda rw`.
+/// Parses one line: `36 35 98:0 /root /at rw,nosuid shared:1 - ext4 /dev/sda rw`.
 fn parse_mount(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|b| *b == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
@@ -68,7 +68,7 @@ fn parse_flag(word: &[u8]) -> Option<MountFlags> {
     })
 }
 
-/// Blanks and the like are written as three octal digits.
+/// Unescapes a field, in which blanks and similar characters are three octal digits.
 fn unescape_field(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -96,14 +96,14 @@ impl MountEntry {
     /// Makes the mount read-only.
     pub fn make_read_only(&self) -> io::Result<()> {
         match remount_read_only(&self.at, self.flags) {
-            // It cannot be reached by its path: another is over it, it was removed or moved, or this user may not look
-            // there. `is_reachable_and_writable` tells the difference when everything is in place.
+            // It cannot be reached by its path: another mount covers it, it was removed or moved, or this user has no
+            // access. `is_reachable_and_writable` distinguishes these cases when everything is in place.
             Ok(()) | Err(Errno::NOENT | Errno::ACCESS | Errno::NOTDIR | Errno::INVAL) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Whether a program could still write through this mount by its path.
+    /// Returns true if a program could still write through this mount by its path.
     pub fn is_reachable_and_writable(&self) -> bool {
         !self.flags.contains(MountFlags::RDONLY)
             && resolve_path(&self.at).is_ok_and(|found| {
@@ -113,12 +113,12 @@ impl MountEntry {
     }
 }
 
-/// Makes the mount that a descriptor is the root of read-only, whatever its path is now.
+/// Makes the mount whose root is this descriptor read-only, whatever its path is now.
 pub(super) fn make_read_only(root: &(impl AsFd + AsRawFd)) -> io::Result<()> {
     make_read_only_by(root, remount_read_only)
 }
 
-/// The same without a second try where the kernel counts the mount as being written.
+/// Like [`make_read_only`], but without a retry if the kernel counts the mount as being written.
 pub(super) fn try_make_read_only(root: &(impl AsFd + AsRawFd)) -> io::Result<()> {
     make_read_only_by(root, remount_once)
 }
@@ -139,7 +139,8 @@ fn remount_once(path: &Path, flags: MountFlags) -> Result<(), Errno> {
     mount_remount(path, MountFlags::BIND | MountFlags::RDONLY | flags, "")
 }
 
-/// Makes a mount read-only. For a moment after something was made in it, the kernel may still count that as being written.
+/// Makes a mount read-only. For a moment after a file was created in it, the kernel may still count it as being
+/// written.
 fn remount_read_only(path: &Path, flags: MountFlags) -> Result<(), Errno> {
     for _ in 0..BUSY_RETRIES {
         match remount_once(path, flags) {

@@ -1,7 +1,7 @@
-//! A file or folder that a sandbox is about: its path, and which one it is.
+//! A file or folder in the description of a sandbox: its path and its identity.
 //!
-//! Owns that a path means the same thing to the launcher as it did to the engine. A worker of another step can rename folders
-//! and plant links between the two; then the path leads elsewhere, and nothing is bound.
+//! Owns the guarantee that a path means the same to the launcher as to the engine. A worker of another step can rename
+//! folders and plant links between the two; then the path leads elsewhere, and nothing is mounted.
 
 use std::{
     io,
@@ -15,10 +15,10 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-/// How often a path is resolved again because a folder on the way was moved meanwhile.
+/// The maximum number of retries because a folder on the path was moved meanwhile.
 const RETRIES: u32 = 100;
 
-/// A path without links, and the identity of what the engine found there.
+/// A path without links, and the identity of the file that the engine found there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SandboxPlace {
@@ -27,7 +27,7 @@ pub struct SandboxPlace {
     inode: u64,
 }
 
-/// A file that takes the place of the one at a path, which cannot be written there.
+/// A file that replaces the one at a path. The replacement is read-only there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SandboxCover {
@@ -36,19 +36,19 @@ pub struct SandboxCover {
 }
 
 impl SandboxPlace {
-    /// The place at a path that has no links in it.
+    /// Returns the place at a path that has no links in it.
     pub fn find(path: &Path) -> io::Result<SandboxPlace> {
         let found = resolve_path(path)?;
         SandboxPlace::from_descriptor(path, &found)
     }
 
-    /// The place of something that is held open.
+    /// Returns the place of an open descriptor.
     pub fn from_descriptor(path: &Path, descriptor: impl std::os::fd::AsFd) -> io::Result<SandboxPlace> {
         let stat = fstat(descriptor)?;
         Ok(SandboxPlace { path: path.to_owned(), device: stat.st_dev, inode: stat.st_ino })
     }
 
-    /// Opens the place as a bare descriptor, if the path still leads to what was found.
+    /// Opens the place as a bare descriptor, if the path still leads to the same file.
     pub(super) fn open(&self) -> io::Result<OwnedFd> {
         let found = resolve_path(&self.path)?;
         let stat = fstat(&found)?;
@@ -60,7 +60,7 @@ impl SandboxPlace {
     }
 }
 
-/// Opens a path from the root on. No part of it may be a link.
+/// Opens a path from the root. No part of it may be a link.
 pub(super) fn resolve_path(path: &Path) -> io::Result<OwnedFd> {
     let below = path.strip_prefix("/").map_err(|_| io::Error::from(Errno::INVAL))?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -81,12 +81,12 @@ pub(super) fn resolve_path(path: &Path) -> io::Result<OwnedFd> {
     Err(Errno::AGAIN.into())
 }
 
-/// The path of a descriptor of this process, for calls that take no descriptor.
+/// Returns the path of a descriptor of this process, for calls that accept no descriptor.
 pub(super) fn descriptor_path(descriptor: &impl std::os::fd::AsRawFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))
 }
 
-/// Whether something is at a path of this process' view, links not followed.
+/// Returns true if a path exists in the view of this process, without following links.
 pub(super) fn path_exists(path: &Path) -> bool {
     rustix::fs::statat(CWD, path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }

@@ -1,4 +1,4 @@
-//! Privileges in the namespaces of a sandbox: init has them to build it, and gives them up for good.
+//! Privileges in the namespaces of a sandbox: init needs them to build it, and then drops them permanently.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use rustix::{
     },
 };
 
-/// Lets the program that this process starts next have its capabilities. Only root would have them otherwise.
+/// Passes the capabilities of this process to the program that it starts next. Otherwise only root would have them.
 pub(super) fn keep_across_exec() -> io::Result<()> {
     let held = capabilities(None)?;
     set_capabilities(None, CapabilitySets { inheritable: held.permitted, ..held })?;
@@ -21,7 +21,7 @@ pub(super) fn keep_across_exec() -> io::Result<()> {
     Ok(())
 }
 
-/// Drops all capabilities, so that no program that is started has any, also as root.
+/// Drops all capabilities, so that no started program has any, not even as root.
 pub(super) fn drop_capabilities() -> io::Result<()> {
     if !capabilities(None)?.permitted.is_empty() {
         empty_bounding_set()?;
@@ -35,9 +35,9 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
 fn empty_bounding_set() -> io::Result<()> {
     for bit in 0..u64::BITS {
         match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << bit)) {
-            // The kernel knows no more.
+            // The kernel has no more capabilities.
             Err(Errno::INVAL) => break,
-            // May have been given up before, and without the right to give up more there is nothing to fear from it.
+            // It may have been dropped before. A process without the right to drop it cannot use it either.
             Ok(()) | Err(Errno::PERM) => {}
             Err(error) => return Err(error.into()),
         }

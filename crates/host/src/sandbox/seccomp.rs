@@ -1,7 +1,7 @@
-//! System calls that no worker needs, refused by a filter of the kernel.
+//! System calls that no worker needs, blocked by a seccomp filter.
 //!
-//! Owns the two lists: calls that change the machine or have led out of sandboxes, and kinds of sockets. Programs may still
-//! create namespaces, because agents build sandboxes of their own.
+//! Owns the two lists: calls that change the machine or have been used to escape from sandboxes, and kinds of sockets.
+//! Programs may still create namespaces, because agents build sandboxes of their own.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use seccompiler::{
     SeccompRule, apply_filter, sock_filter,
 };
 
-/// Calls that are refused whatever their arguments are: as container engines refuse them, with `io_uring`, which could open
-/// sockets past this filter.
+/// Calls that are blocked whatever their arguments are: those that container engines block, and `io_uring`, which could
+/// open sockets past this filter.
 const REFUSED: &[libc::c_long] = &[
     libc::SYS_acct,
     libc::SYS_add_key,
@@ -55,14 +55,14 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_modify_ldt,
 ];
 
-/// Requests to a terminal that type into it or control a console.
+/// Terminal requests that inject input or control a console.
 const REFUSED_REQUESTS: [libc::c_ulong; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 
-/// Numbers of system calls from here on belong to another interface of the same processor, which the lists do not cover.
+/// The first system call number of another interface of the same processor (x32), which the lists do not cover.
 const OTHER_INTERFACE: u32 = 0x4000_0000;
 
-/// Applies the filter to this process and all that it will start. Without a network there are no local sockets either:
-/// a filter sees the kind of a socket, not the path that it is connected to. Pairs of sockets stay.
+/// Applies the filter to this process and all programs that it starts. Without network access, local sockets are
+/// blocked, too: a filter sees the kind of a socket, not the path that it is connected to. Socket pairs stay allowed.
 pub(super) fn apply_seccomp(no_network: bool) -> Result<(), Error> {
     apply_filter(&build_program(no_network)?)
 }
@@ -80,7 +80,7 @@ fn build_program(no_network: bool) -> Result<BpfProgram, Error> {
     Ok(refuse_other_interface().into_iter().chain(known).collect())
 }
 
-/// Refuses every socket but local ones, those of the Internet, and those that ask for network interfaces.
+/// Blocks every socket except local ones, Internet ones, and those that query network interfaces.
 fn socket_rules(no_network: bool) -> Result<Vec<SeccompRule>, Error> {
     let families: &[i32] =
         if no_network { &[AF_INET, AF_INET6, AF_NETLINK] } else { &[AF_INET, AF_INET6, AF_NETLINK, AF_UNIX] };
@@ -94,7 +94,8 @@ fn to_argument(value: i32) -> u64 {
     u64::from(value.cast_unsigned())
 }
 
-/// A rule that matches where all of these do: (argument, comparison, value), of which the kernel looks at 32 bits.
+/// Creates a rule that matches if all conditions do: (argument, comparison, value), of which the kernel compares 32
+/// bits.
 fn new_rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, Error> {
     let conditions = conditions.iter().map(|(argument, comparison, value)| {
         SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, comparison.clone(), *value)

@@ -1,12 +1,13 @@
 //! The view of the file system that a worker has.
 //!
-//! Owns the order of things: what is to be seen or written is held first, then everything becomes read-only, then `/dev`,
-//! `/proc`, `/run` and `/tmp` are replaced by ones of the sandbox's own, and then what was held is put back, outer folders
-//! before inner ones. Other processes see nothing of this, and it ends with the last process that has this view. It needs
-//! no privileges: a user who has none gets them over namespaces of their own, and loses them when the program starts.
+//! Owns the order of operations. First, everything that is to be shown or writable is opened. Then everything becomes
+//! read-only. Then `/dev`, `/proc`, `/run` and `/tmp` are replaced by the sandbox's own. Then the opened places are
+//! mounted, outer folders before inner ones. Other processes are not affected, and the view ends with the last process
+//! in it. No privileges are needed: a user gets them in namespaces of their own, and loses them when the program
+//! starts.
 //!
-//! Every path is resolved without following links and compared with what the engine found there ([`super::place`]), and is
-//! then used by descriptor, so that nobody can lead it elsewhere in between.
+//! Every path is resolved without following links, compared with the file that the engine found there
+//! ([`super::place`]), and then used by descriptor, so that nobody can redirect it in between.
 
 use std::{
     fs, io,
@@ -30,18 +31,18 @@ use super::{
     place::{path_exists, resolve_path},
 };
 
-/// Folders that many programs share, among them sockets of programs that do what they are asked. Each sandbox has its own.
+/// Folders that many programs share, with sockets of programs that execute requests. Each sandbox has its own.
 const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
 const RUNTIME: [&str; 2] = ["/run", "/var/run"];
 pub(super) const SHARED: [&str; 5] = ["/tmp", "/var/tmp", "/run", "/var/run", "/dev"];
 
-/// Links in `/run` by which some systems find their programs.
+/// Links in `/run` through which some systems find their programs.
 const RUNTIME_LINKS: [&str; 3] = ["current-system", "booted-system", "opengl-driver"];
 
-/// The file that says how names of hosts are resolved. On many systems it is a link into `/run`.
+/// The resolver configuration for host names. On many systems it is a link into `/run`.
 const RESOLVER: &str = "/etc/resolv.conf";
 
-/// Files of `/proc` by which root changes or reads the machine, and folders of such files.
+/// Files and folders of `/proc` with which root can change or read the machine.
 const KERNEL_READ_ONLY: [&str; 5] =
     ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"];
 const KERNEL_HIDDEN: [&str; 12] = [
@@ -59,15 +60,15 @@ const KERNEL_HIDDEN: [&str; 12] = [
     "/proc/vmallocinfo",
 ];
 
-/// As many sockets of other programs are hidden.
+/// The maximum number of sockets of other programs that are hidden.
 const MOST_SOCKETS: usize = 256;
 
 /// The reason why nothing is enforced.
 #[derive(Debug)]
 pub(super) enum SandboxViewError {
-    /// This machine lets nobody build one. Nothing was changed.
+    /// This machine does not allow a view to be built. Nothing was changed.
     Unsupported(String),
-    /// It was begun and is not whole.
+    /// The view was started and is incomplete.
     Failed(String, io::Error),
 }
 
@@ -93,11 +94,11 @@ enum LayerTreatment {
     Writable(OwnedFd),
 }
 
-/// Everything that is held before the view changes.
+/// Everything that is opened before the view changes.
 struct PreparedPlaces<'a> {
     devices: DeviceNodes,
     layers: Vec<ViewLayer<'a>>,
-    /// A copy for each folder that it takes the place of.
+    /// One clone of the scratch folder for each folder that it replaces.
     scratch: Vec<OwnedFd>,
     resolver: Option<(PathBuf, OwnedFd)>,
     runtime_links: Vec<(&'static str, PathBuf)>,
@@ -158,15 +159,15 @@ impl<'a> PreparedPlaces<'a> {
         })
     }
 
-    /// Hides sockets of other programs that have a path outside of the folders that are replaced anyway. Those that are
-    /// made later are not hidden, which docs/security.md says.
+    /// Hides sockets of other programs that are outside of the replaced folders. Sockets that are created later are not
+    /// hidden, as docs/security.md says.
     fn hide_sockets(&self, spec: &SandboxSpec) {
         let own = |path: &Path| {
             spec.writes.iter().chain(&spec.shows).any(|place| path.starts_with(&place.path))
                 && !spec.writes_everywhere
         };
         for path in self.sockets.iter().filter(|path| !own(path) && path_exists(path)) {
-            // One that this user cannot reach needs no hiding.
+            // A socket that this user cannot reach need not be hidden.
             let _ = cover_file(path);
         }
     }
@@ -177,8 +178,8 @@ fn read_runtime_links() -> Vec<(&'static str, PathBuf)> {
     RUNTIME_LINKS.into_iter().filter_map(read).collect()
 }
 
-/// The paths of sockets that programs of this machine listen on, without links. The kernel lists them as they were bound: a
-/// socket that was bound by a relative path, or was renamed, is not found.
+/// Lists the paths, without links, of sockets on which programs of this machine listen. The kernel lists them as they
+/// were bound: a socket that was bound by a relative path, or was renamed, is not found.
 fn list_foreign_sockets() -> Vec<PathBuf> {
     let list = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let bound = list.lines().filter_map(|line| Some(&line[line.find(" /")? + 1..]));
@@ -194,13 +195,13 @@ fn is_within(path: &Path, folders: &[&str]) -> bool {
     folders.iter().any(|folder| path.starts_with(folder))
 }
 
-/// Whether a path is below a folder that is the sandbox's own.
+/// Returns true if a path is below a folder that the sandbox replaces.
 fn is_replaced(path: &Path, spec: &SandboxSpec) -> bool {
     path.starts_with("/dev") || !spec.keeps_shared_folders && is_within(path, &SHARED)
 }
 
-/// Makes everything read-only, or the kernel's own files where the program may write everywhere. Processes are not files:
-/// `/proc` is treated by itself.
+/// Makes everything read-only, or only the kernel's files if the program may write everywhere. `/proc` is handled
+/// separately, since processes are not files.
 fn protect_all(spec: &SandboxSpec) -> Result<(), SandboxViewError> {
     for mount in mounts::list_mounts().context(|| "listing mounts".to_owned())? {
         if is_protected(&mount, spec) {
@@ -214,7 +215,7 @@ fn is_protected(mount: &MountEntry, spec: &SandboxSpec) -> bool {
     mount.kind != "proc" && (!spec.writes_everywhere || mount.at.starts_with("/sys"))
 }
 
-/// Gives the sandbox folders of its own in place of those that all programs of a machine share.
+/// Gives the sandbox its own folders in place of those that all programs of a machine share.
 fn replace_shared(
     held: &PreparedPlaces<'_>,
     spec: &SandboxSpec,
@@ -237,22 +238,22 @@ fn replace_shared(
     Ok(())
 }
 
-/// Whether a folder is there, and not a link to another one.
+/// Returns true if the folder exists and is not a link.
 fn is_folder(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| found.is_dir())
 }
 
-/// Shows the processes of the sandbox alone.
+/// Mounts a `/proc` that shows only the processes of the sandbox.
 fn mount_proc(is_root: bool) -> io::Result<()> {
     match new_filesystem("proc", &[]) {
         Ok(processes) => attach_mount(&processes, Path::new("/proc"))?,
-        // In a container whose own `/proc` is not whole, the kernel lets nobody have a whole one. The container's shows
-        // processes of the same container, which a worker can neither signal nor look into.
+        // In a container whose own `/proc` is incomplete, the kernel does not allow a complete one. The container's
+        // `/proc` shows processes of the same container, which a worker can neither signal nor inspect.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => {}
         Err(error) => return Err(error),
     }
-    // Root owns these files, with or without capabilities. For everybody else masks would only keep agents from building
-    // sandboxes of their own: the kernel mounts `/proc` for nobody who does not see it whole.
+    // Root owns these files, with or without capabilities. For other users masks would only prevent agents from
+    // building sandboxes of their own: the kernel mounts `/proc` only for processes that see it completely.
     if is_root { mask_kernel_files() } else { Ok(()) }
 }
 
@@ -300,14 +301,14 @@ impl ViewLayer<'_> {
     }
 }
 
-/// Puts a tree at its path, which may have to be made in a folder of the sandbox's own.
+/// Mounts a tree at its path, which may have to be created in a folder of the sandbox.
 fn attach_tree(tree: &OwnedFd, at: &Path, read_only: bool) -> io::Result<()> {
     make_mount_point(at, is_directory(tree)?)?;
     attach_mount(tree, at)?;
     if read_only { mounts::make_read_only(tree) } else { Ok(()) }
 }
 
-/// Puts an empty folder or file over a place, if it can still be seen.
+/// Mounts an empty folder or file over a place, if it is still visible.
 fn hide_place(at: &Path, found: &OwnedFd) -> io::Result<()> {
     if !path_exists(at) {
         return Ok(());
@@ -322,14 +323,14 @@ fn is_directory(descriptor: &OwnedFd) -> io::Result<bool> {
     Ok(FileType::from_raw_mode(fstat(descriptor)?.st_mode).is_dir())
 }
 
-/// Puts an empty file over another one.
+/// Mounts an empty file over another one.
 fn cover_file(at: &Path) -> io::Result<()> {
     let nothing = clone_tree(Path::new("/dev/null"))?;
     attach_mount(&nothing, at)?;
     mounts::make_read_only(&nothing)
 }
 
-/// Makes the folders above a path and an empty folder or file at it, where they are not there. Follows no links.
+/// Creates missing folders above a path, and an empty folder or file at it. Follows no links.
 fn make_mount_point(at: &Path, is_directory: bool) -> io::Result<()> {
     if path_exists(at) {
         return Ok(());
@@ -359,7 +360,7 @@ fn make_mount_point(at: &Path, is_directory: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes what is shown or hidden read-only, now that it is complete.
+/// Makes the shown and hidden places read-only, now that they are complete.
 fn seal_layers(layers: &[ViewLayer<'_>]) -> Result<(), SandboxViewError> {
     for layer in layers {
         if let LayerTreatment::Shown(tree) = &layer.treatment {
@@ -375,7 +376,7 @@ fn seal_layers(layers: &[ViewLayer<'_>]) -> Result<(), SandboxViewError> {
     Ok(())
 }
 
-/// Looks once more at what was built: whatever happened meanwhile, nothing else can be written.
+/// Checks the finished view: whatever happened meanwhile, nothing else is writable.
 fn verify_view(spec: &SandboxSpec, layers: &[ViewLayer<'_>]) -> Result<(), SandboxViewError> {
     for mount in mounts::list_mounts().context(|| "listing mounts".to_owned())? {
         let layer = layers.iter().rev().find(|layer| mount.at.starts_with(layer.at));
@@ -391,7 +392,7 @@ fn verify_view(spec: &SandboxSpec, layers: &[ViewLayer<'_>]) -> Result<(), Sandb
     Ok(())
 }
 
-/// A new file system that nobody sees yet.
+/// Creates a file system that is not mounted yet.
 pub(super) fn new_filesystem(kind: &str, options: &[(&str, &str)]) -> io::Result<OwnedFd> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (name, value) in options {
@@ -399,18 +400,18 @@ pub(super) fn new_filesystem(kind: &str, options: &[(&str, &str)]) -> io::Result
     }
     fsconfig_create(&context)?;
     let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    // Programs are run from folders of temporary files, and devices of terminals are devices.
+    // Programs are executed from temporary folders, and terminals are devices.
     attributes.set(MountAttrFlags::MOUNT_ATTR_NOEXEC, kind != "tmpfs");
     attributes.set(MountAttrFlags::MOUNT_ATTR_NODEV, kind != "devpts");
     Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// A copy of what is mounted at a path and below. No part of the path may be a link.
+/// Clones the mounts at a path and below. No part of the path may be a link.
 pub(super) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
     clone_descriptor(&resolve_path(path)?)
 }
 
-/// A copy of what is mounted at the place of a descriptor and below.
+/// Clones the mounts at a descriptor and below.
 pub(super) fn clone_descriptor(descriptor: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -419,7 +420,7 @@ pub(super) fn clone_descriptor(descriptor: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(open_tree(descriptor, "", flags)?)
 }
 
-/// Puts a tree over a path of this process' view.
+/// Mounts a tree over a path in the view of this process.
 pub(super) fn attach_mount(tree: &OwnedFd, at: &Path) -> io::Result<()> {
     let target = resolve_path(at)?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;

@@ -1,4 +1,4 @@
-//! What is added to a journal in one transaction, and how that can end.
+//! An append to a journal in one transaction, and its possible failures.
 
 use std::sync::Arc;
 
@@ -7,41 +7,41 @@ use skein_core::engine::JournalBatch;
 use super::{DeadLetterRow, InboxRequestId, RunClaim, RunHead, WaitpointRow};
 use crate::audit::AuditEntry;
 
-/// One row for a run's journal, with what changes beside it in the same transaction.
+/// One row for a run's journal, with the other changes of the same transaction.
 #[derive(Debug, Clone)]
 pub struct JournalAppend {
     pub claim: RunClaim,
     pub batch: Arc<JournalBatch>,
-    /// The head, where it changed.
+    /// The run head, if it changed.
     pub head: Option<RunHead>,
-    /// All that is open now, where that changed.
+    /// All open waitpoints, if they changed.
     pub open: Option<Vec<WaitpointRow>>,
-    /// Steps that failed for good with this row.
+    /// Steps that failed permanently with this row.
     pub dead: Vec<DeadLetterRow>,
-    /// Whether the dead letters of the run are seen to by a retry of the whole, where that changed.
+    /// True if a retry of the whole run settles its dead letters, false if it no longer does. None if unchanged.
     pub retried: Option<bool>,
-    /// What of this row is told in the audit.
+    /// Audit records for this row.
     pub audit: Vec<AuditEntry>,
-    /// Answers to letters that this row depends on.
+    /// Answers to requests that depend on this row.
     pub answers: Vec<(InboxRequestId, Vec<u8>)>,
-    /// It may use the space that is kept back for when there is no other: a cancel, and what ends a run.
+    /// True if the append may use the reserved disk space: a cancel, and the rows that end a run.
     pub urgent: bool,
-    /// Nothing follows it: with this row the run is let go of.
+    /// True for the last row of the run. The run is released with it.
     pub last: bool,
 }
 
-/// Called once, from any thread, when an append is durable or never will be. Others wait for it, so it is quick.
+/// Called once, from any thread, when an append is durable or has failed. Must be quick, because other writers wait.
 pub type AppendCallback = Box<dyn FnOnce(Result<(), AppendError>) + Send>;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// Someone else owns the run now, or has appended what this owner does not know of.
-    #[error("the run belongs to someone else now")]
+    /// Another process owns the run now, or has appended rows that this owner does not know.
+    #[error("another process owns the run now")]
     Lost,
-    /// There is no space. Nothing was written; it may be tried again when there is.
-    #[error("there is no space left for the journal")]
+    /// The disk is full. Nothing was written; the append can be retried when there is space.
+    #[error("disk full: no space left for the journal")]
     NoSpace,
-    /// The disk failed under the journal. What was acknowledged stands; nothing more may be.
+    /// Writing the journal failed on the disk. Acknowledged rows are safe; nothing more is acknowledged.
     #[error("the journal cannot be written: {0}")]
     Broken(String),
 }

@@ -1,7 +1,7 @@
-//! Large values, kept by their content.
+//! Large values, addressed by their content.
 //!
-//! A value is written aside, synced and renamed, so that a name is there with all of its bytes or not at all. What is
-//! read is checked against its name. Refuses to know who uses a value.
+//! A value is written to a staging file, synced and renamed, so that a name exists with all of its bytes or not at all.
+//! A value that is read is checked against its name. Does not know who uses a value.
 
 use std::{
     fs::{self, File},
@@ -28,12 +28,12 @@ impl BlobStore {
         BlobStore { dir, aside }
     }
 
-    /// Keeps bytes, durable when this returns.
+    /// Stores bytes, durable when this returns.
     pub fn put(&self, bytes: &[u8]) -> Result<ContentHash, StoreError> {
         let hash = ContentHash::hash_bytes(bytes);
         let path = self.blob_path(hash);
         let kept = match read_plain_file(&path) {
-            // Whoever renamed it may not have synced the directory yet.
+            // The process that renamed it may not have synced the directory yet.
             Ok(there) if there == bytes => path.parent().map_or(Ok(()), sync_directory),
             _ => self.write_blob(&path, bytes),
         };
@@ -47,7 +47,7 @@ impl BlobStore {
             _ => StoreError::Failed(format!("`{}`: {error}", path.display())),
         })?;
         if ContentHash::hash_bytes(&bytes) != hash {
-            return Err(StoreError::Damaged(format!("`{}` is not what was written", path.display())));
+            return Err(StoreError::Damaged(format!("`{}` is damaged: hash mismatch", path.display())));
         }
         Ok(bytes)
     }
@@ -67,11 +67,11 @@ impl BlobStore {
     }
 }
 
-/// Reads a plain file: a pipe in its place is not waited for.
+/// Reads a regular file. Other kinds are refused, because reading a pipe could block.
 fn read_plain_file(path: &Path) -> io::Result<Vec<u8>> {
     match fs::symlink_metadata(path)?.is_file() {
         true => fs::read(path),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a plain file")),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Dead letters as a store knows them: what they say, their names, and what was done about them.
+//! Dead letters in the store: their contents, identifiers and settlements.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use super::StoreError;
 use serde::{Deserialize, Serialize};
 use skein_core::{engine::AttemptId, ids::RunId, ir::ErrorClass, time::Timestamp};
 
-/// A step that failed for good, written with the row of the journal that says so.
+/// A step that failed permanently, written with the journal row that records the failure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeadLetterRow {
-    /// The number of the event that tells of it.
+    /// The number of the event that recorded the failure.
     pub number: u64,
     /// The path of the step.
     pub step: String,
@@ -18,15 +18,14 @@ pub struct DeadLetterRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     pub message: String,
-    /// How often it was tried in that visit.
+    /// The number of attempts in that visit of the step.
     pub attempts: u32,
-    /// The last of those.
+    /// The last of these attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
     pub at: Timestamp,
 }
 
-/// A dead letter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeadLetter {
     pub run: RunId,
@@ -40,18 +39,18 @@ impl DeadLetter {
     }
 }
 
-/// Which dead letters are asked for.
+/// A selection of dead letters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeadLetterSelection {
-    /// The newest that nobody has seen to, at most so many.
+    /// The newest unsettled ones, at most this many.
     Open(u32),
-    /// The newest, at most so many.
+    /// The newest, at most this many.
     Newest(u32),
-    /// All of a run.
+    /// All dead letters of a run.
     InRun(RunId),
 }
 
-/// The name of a dead letter: its run, a dot, and the number of the event that tells of it.
+/// The identifier of a dead letter: its run, a dot, and the number of the event that recorded the failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetterId {
     pub run: RunId,
@@ -64,12 +63,12 @@ impl fmt::Display for DeadLetterId {
     }
 }
 
-/// What was done about a dead letter.
+/// The resolution of a dead letter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeadLetterSettlement {
     pub how: SettlementKind,
-    /// Who wanted that; nobody, where the run itself did.
+    /// The person who requested it; none if the run settled it by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,21 +78,21 @@ pub struct DeadLetterSettlement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SettlementKind {
-    /// Someone wants to hear no more of it; perhaps why.
+    /// Dropped by a person, with an optional reason.
     Dropped(Option<String>),
-    /// This run does it again.
+    /// This run repeats the step.
     Rerun(RunId),
-    /// The whole run is tried again.
+    /// The whole run is retried.
     Retried,
 }
 
 impl DeadLetterSettlement {
-    /// Because the whole run is tried again.
+    /// The settlement by a retry of the whole run.
     pub const RETRIED: DeadLetterSettlement =
         DeadLetterSettlement { how: SettlementKind::Retried, by: None, at: None };
 }
 
-/// A dead letter that someone has seen to cannot be seen to again.
+/// The error for settling a dead letter that is already settled.
 pub(super) fn already_settled_error(id: &DeadLetterId, settled: &DeadLetterSettlement) -> StoreError {
     StoreError::Failed(format!("the dead letter `{id}` {settled}"))
 }
@@ -102,11 +101,11 @@ impl fmt::Display for DeadLetterSettlement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.how {
             SettlementKind::Dropped(_) => write!(f, "was dropped")?,
-            SettlementKind::Rerun(run) => write!(f, "is done again by run {run}")?,
-            SettlementKind::Retried => write!(f, "was left to the retry of its run")?,
+            SettlementKind::Rerun(run) => write!(f, "is rerun by run {run}")?,
+            SettlementKind::Retried => write!(f, "is covered by the retry of its run")?,
         }
         if let Some(by) = &self.by {
-            write!(f, ", as {by} wanted")?;
+            write!(f, ", requested by {by}")?;
         }
         if let SettlementKind::Dropped(Some(reason)) = &self.how {
             write!(f, ": {reason}")?;

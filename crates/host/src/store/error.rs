@@ -1,4 +1,4 @@
-//! Why a store says no.
+//! Errors of a store.
 
 use skein_core::ids::RunId;
 
@@ -18,13 +18,13 @@ pub enum ClaimError {
 pub enum StoreError {
     #[error("there is no run `{0}`")]
     Unknown(RunId),
-    /// What is stored is not what was written.
+    /// The stored bytes are not the bytes that were written.
     #[error("{0}")]
     Damaged(String),
-    /// Written by a later version of Skein.
+    /// The data was written by a later version of Skein.
     #[error("{0}")]
     Newer(String),
-    #[error("there is no space left for the journal; free some, and try again")]
+    #[error("disk full: no space left for the journal; free some space and try again")]
     NoSpace,
     #[error("{0}")]
     Failed(String),

@@ -1,7 +1,7 @@
-//! A store whose appends fail when a test says so.
+//! A store whose appends fail on request of a test.
 //!
-//! Counts the appends of all runs, from 1. What it does not fail goes to the store it wraps. A hook before and after
-//! each append is where a test kills the process.
+//! Counts the appends of all runs, from 1. Appends that do not fail go to the wrapped store. A hook runs before and
+//! after each append, so that a test can kill the process there.
 
 use std::{
     fmt,
@@ -25,19 +25,19 @@ use super::{
 /// Called with the number of an append.
 pub type AppendHook = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// Which appends fail, and how.
+/// The appends that fail, and their error.
 #[derive(Debug, Clone)]
 pub struct AppendFailure {
-    /// The first that fails.
+    /// The number of the first append that fails.
     pub at: u64,
-    /// Whether all after it fail too.
+    /// True if all later appends fail too.
     pub onwards: bool,
-    /// Whether the row is written all the same: the disk had it when it said that it had not.
+    /// True if the row is written although an error is returned: the disk had it when it reported a failure.
     pub written: bool,
     pub error: AppendError,
 }
 
-/// Wraps a store.
+/// A wrapper around a store.
 pub struct FailingStore {
     inner: Arc<dyn Store>,
     count: AtomicU64,
@@ -48,7 +48,7 @@ pub struct FailingStore {
 
 impl fmt::Debug for FailingStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Failing")
+        f.debug_struct("FailingStore")
             .field("inner", &self.inner)
             .field("failure", &self.failure)
             .finish_non_exhaustive()
@@ -72,17 +72,17 @@ impl FailingStore {
         FailingStore { failure: Some(failure), ..self }
     }
 
-    /// Called before an append is given to the store.
+    /// Sets the hook that runs before an append is given to the wrapped store.
     pub fn with_before_hook(self, hook: AppendHook) -> FailingStore {
         FailingStore { before: hook, ..self }
     }
 
-    /// Called when an append has ended, before who asked for it is told.
+    /// Sets the hook that runs when an append has ended, before the caller's callback.
     pub fn with_after_hook(self, hook: AppendHook) -> FailingStore {
         FailingStore { after: hook, ..self }
     }
 
-    /// How many appends were asked for.
+    /// The number of appends so far.
     pub fn append_count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
@@ -93,7 +93,7 @@ impl FailingStore {
 }
 
 impl Store for FailingStore {
-    /// Counts as an append where it is one.
+    /// Counts as an append if it writes a journal row.
     fn create_runs(&self, new: &[NewRun]) -> Result<Vec<RunClaim>, StoreError> {
         if new.iter().all(|new| new.first.is_none()) {
             return self.inner.create_runs(new);

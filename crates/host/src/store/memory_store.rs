@@ -1,7 +1,7 @@
-//! Runs kept in memory, for tests: the same promises as on disk, but for the one about the end of the process.
+//! Runs kept in memory, for tests: the same guarantees as on disk, except that nothing survives the process.
 //!
-//! A [`MemoryStore`] is one owner. [`another`](Memory::another) gives one more that shares what is kept, as another process
-//! would, and [`kill`](Memory::kill) ends one without a word.
+//! A [`MemoryStore`] is one owner. [`add_owner`](MemoryStore::add_owner) returns another one that shares the stored
+//! runs, like another process, and [`kill`](MemoryStore::kill) ends one abruptly.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -21,7 +21,7 @@ use super::{
     WaitpointRow, dead_letter::already_settled_error, request::request_limit_error,
 };
 
-/// One owner of runs that are kept in memory. It dies when it is dropped.
+/// One owner of runs that are kept in memory. Dropping it counts as its death.
 #[derive(Debug)]
 pub struct MemoryStore {
     id: u64,
@@ -31,13 +31,13 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct MemoryStoreShared {
     state: Mutex<MemoryStoreState>,
-    /// Something was answered.
+    /// Signalled when a request was answered.
     answered: Condvar,
 }
 
 #[derive(Default)]
 struct MemoryStoreState {
-    /// Owners so far; each has the number that was next.
+    /// The number of owners so far, which is the id of the next one.
     owners: u64,
     dead: HashSet<u64>,
     watchers: HashMap<u64, NoticeCallback>,
@@ -66,7 +66,7 @@ struct MemoryRun {
 }
 
 impl MemoryRun {
-    /// The claim that counts.
+    /// Returns the valid claim.
     fn current_claim(&self) -> RunClaim {
         RunClaim { run: self.run.clone(), epoch: self.epoch }
     }
@@ -80,7 +80,7 @@ struct SentRequest {
 
 impl fmt::Debug for MemoryStoreState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State").field("runs", &self.keys.keys()).finish_non_exhaustive()
+        f.debug_struct("MemoryStoreState").field("runs", &self.keys.keys()).finish_non_exhaustive()
     }
 }
 
@@ -118,7 +118,7 @@ impl MemoryStoreState {
         }
     }
 
-    /// A run that is not there yet, owned by this one.
+    /// Inserts a new run, owned by `me`.
     fn insert_run(&mut self, new: &NewRun, me: u64) -> RunClaim {
         self.definitions.entry(new.definition).or_insert_with(|| Arc::clone(&new.frozen));
         let key = self.runs.len();
@@ -147,7 +147,7 @@ impl MemoryStoreState {
         }
     }
 
-    /// The first answer stands. Whether there is such a letter.
+    /// Stores an answer unless there is one. Returns false if there is no such request.
     fn store_answer(&mut self, letter: InboxRequestId, answer: &[u8]) -> bool {
         let found = self.letters.get_mut(&letter);
         found.map(|sent| sent.answer.get_or_insert_with(|| answer.to_vec())).is_some()
@@ -156,7 +156,7 @@ impl MemoryStoreState {
     fn append(&mut self, append: &JournalAppend, me: u64) -> Result<(), AppendError> {
         let (RunClaim { run, epoch }, batch) = (&append.claim, &append.batch);
         if batch.records.is_empty() {
-            return Err(AppendError::Broken("a row without an event is no row".into()));
+            return Err(AppendError::Broken("a journal row must have at least one event".into()));
         }
         if self.dead.contains(&me) {
             return Err(AppendError::Broken("this owner was killed".into()));
@@ -219,7 +219,7 @@ impl MemoryStore {
         MemoryStore::join_shared(Arc::default())
     }
 
-    /// One more owner of what this one keeps.
+    /// Adds an owner that shares this store.
     pub fn add_owner(&self) -> MemoryStore {
         MemoryStore::join_shared(Arc::clone(&self.shared))
     }
@@ -232,14 +232,14 @@ impl MemoryStore {
         MemoryStore { id, shared }
     }
 
-    /// Ends this owner: what it has is up for others, and nothing it does counts any more.
+    /// Ends this owner: its runs can be claimed by others, and nothing it does counts any more.
     pub fn kill(&self) {
         let mut state = self.lock_state();
         state.dead.insert(self.id);
         state.watchers.remove(&self.id);
     }
 
-    /// Takes a run from an owner that lives, which must then find out by itself.
+    /// Takes a run from a living owner, which is left to find out by itself.
     pub fn force_claim(&self, run: &RunId) -> Result<RunClaim, ClaimError> {
         self.take_run(run, true)
     }
@@ -278,7 +278,7 @@ impl Drop for MemoryStore {
     }
 }
 
-/// Tells an owner, if there is one that listens. Not while the state is locked.
+/// Notifies an owner if it has a watcher, after the lock on the state is released.
 fn notify_owner(state: MutexGuard<'_, MemoryStoreState>, owner: Option<u64>, notice: StoreNotice) {
     let notify = owner.and_then(|owner| state.watchers.get(&owner).cloned());
     drop(state);
@@ -438,7 +438,7 @@ impl Store for MemoryStore {
     fn answer_request(&self, letter: InboxRequestId, answer: &[u8]) -> Result<(), StoreError> {
         let known = self.lock_state().store_answer(letter, answer);
         self.shared.answered.notify_all();
-        known.then_some(()).ok_or_else(|| StoreError::Failed(format!("there is no letter {}", letter.0)))
+        known.then_some(()).ok_or_else(|| StoreError::Failed(format!("there is no request {}", letter.0)))
     }
 
     fn wait_for_answer(
@@ -450,7 +450,7 @@ impl Store for MemoryStore {
         let mut state = self.lock_state();
         loop {
             match state.letters.get(&letter) {
-                None => return Err(StoreError::Failed(format!("there is no letter {}", letter.0))),
+                None => return Err(StoreError::Failed(format!("there is no request {}", letter.0))),
                 Some(SentRequest { answer: Some(answer), .. }) => return Ok(Some(answer.clone())),
                 Some(_) => {}
             }
@@ -466,7 +466,7 @@ impl Store for MemoryStore {
     fn watch(&self, notify: NoticeCallback) {
         let mut state = self.lock_state();
         state.watchers.insert(self.id, notify);
-        // What came before is told too.
+        // Requests that arrived earlier are reported too.
         let mine =
             |sent: &SentRequest| state.get_run(&sent.run).is_some_and(|run| run.owner == Some(self.id));
         if state.letters.values().any(|sent| sent.answer.is_none() && mine(sent)) {

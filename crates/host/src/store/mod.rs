@@ -1,9 +1,9 @@
-//! Where runs are kept: their journals, who owns them, and what is said to them from outside.
+//! The store of runs: their journals, their owners, and the requests sent to them from outside.
 //!
-//! Owns the promise that an acknowledged append survives, that a run has one owner at a time, and that an owner who is
-//! no longer one finds out at its next append. Refuses to know what events mean: rows, letters and answers are bytes
-//! with a place, and what is shown in lists ([`RunHead`]) or told in the audit is handed in by who knows. One small trait, so that a store
-//! shared by many machines can take the place of the one on this disk; `conformance` says what any of them must do.
+//! Owns three guarantees: an acknowledged append survives, a run has one owner at a time, and an owner that lost its
+//! run learns so at its next append. Does not know the meaning of events: rows, requests and answers are bytes with a
+//! position, and the caller supplies the list entries ([`RunHead`]) and audit records. The trait is small, so that a
+//! store shared by many machines can replace the one on this disk; the `conformance` tests check every implementation.
 
 mod append;
 mod blobs;
@@ -40,35 +40,35 @@ pub use sqlite::{
     inspect_file_system, is_shortened,
 };
 
-/// A record of the audit as it is kept.
+/// An audit record as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredAuditRecord {
-    /// Its place.
+    /// The position in the audit.
     pub seq: u64,
     pub line: Vec<u8>,
 }
 
-/// Keeps runs. Every method may be called from any thread.
+/// A store of runs. Every method may be called from any thread.
 pub trait Store: Send + Sync + fmt::Debug {
-    /// New runs, owned here, with the first rows of their journals: all of them or none.
+    /// Creates runs owned by this process, with the first rows of their journals: all of them or none.
     fn create_runs(&self, new: &[NewRun]) -> Result<Vec<RunClaim>, StoreError>;
 
-    /// Takes runs that nobody who lives has, those that can be had together.
+    /// Claims runs that have no living owner. Each claim succeeds or fails on its own.
     fn claim_runs(&self, runs: &[RunId]) -> Result<Vec<Result<RunClaim, ClaimError>>, StoreError>;
 
-    /// Lets runs go, all of them or none. A claim that is over is let go of already.
+    /// Releases runs, all of them or none. A claim that has already ended counts as released.
     fn release_runs(&self, claims: &[RunClaim]) -> Result<(), StoreError>;
 
-    /// Adds a row to the journal of a run. Rows of one run are given one at a time.
+    /// Appends a row to the journal of a run. The caller gives the rows of one run one at a time.
     fn append(&self, append: JournalAppend, done: AppendCallback);
 
-    /// The same for who has nothing else to do until it is there: it may be written before this returns.
+    /// Appends like `append`, for a caller that only waits for the row: it may be written before this returns.
     fn append_and_wait(&self, append: JournalAppend, done: AppendCallback) {
         self.append(append, done);
     }
 
-    /// The rows of a run from the one that holds or follows this event, until `each` has enough. Each is checked
-    /// against the one before it.
+    /// Reads the rows of a run, starting with the row that contains or follows event `from`, until `each` returns
+    /// false. Each row is checked against the previous one.
     fn read_journal(
         &self,
         run: &RunId,
@@ -78,69 +78,68 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     fn find_run(&self, run: &RunId) -> Result<Option<RunRow>, StoreError>;
 
-    /// Newest first.
+    /// Returns the selected runs, newest first.
     fn select_runs(&self, which: RunSelection) -> Result<Vec<RunRow>, StoreError>;
 
-    /// The newest runs, at most so many: all, or those that `wanted` takes.
+    /// Returns the newest runs, at most `limit`: all of them, or those that `wanted` accepts.
     fn list_runs(&self, limit: u32, wanted: Option<&dyn Fn(&RunHead) -> bool>)
     -> Result<RunList, StoreError>;
 
-    /// Dead letters, newest first.
+    /// Returns dead letters, newest first.
     fn list_dead_letters(&self, which: &DeadLetterSelection) -> Result<Vec<DeadLetter>, StoreError>;
 
-    /// A dead letter is seen to. Gives how it was before, if it had been; that stands.
+    /// Settles a dead letter. Returns the earlier settlement if there was one; the earlier one is kept.
     fn settle_dead_letter(
         &self,
         id: &DeadLetterId,
         settled: &DeadLetterSettlement,
     ) -> Result<Option<DeadLetterSettlement>, StoreError>;
 
-    /// The frozen definition of a hash.
+    /// Returns the frozen definition with this hash.
     fn read_definition(&self, hash: ContentHash) -> Result<Vec<u8>, StoreError>;
 
-    /// Says something to a run, and wakes its owner. At most [`MAX_PENDING_REQUESTS`] may wait.
+    /// Sends a request to a run and wakes its owner. At most [`MAX_PENDING_REQUESTS`] may be pending.
     fn send_request(&self, run: &RunId, body: &[u8]) -> Result<InboxRequestId, StoreError>;
 
-    /// Letters to runs that are owned here, which have no answer, oldest first.
+    /// Returns the unanswered requests to runs owned by this process, oldest first.
     fn pending_requests(&self) -> Result<Vec<InboxRequest>, StoreError>;
 
-    /// Answers a letter that led to nothing that is appended. The first answer stands.
+    /// Answers a request that led to no append. The first answer is kept.
     fn answer_request(&self, letter: InboxRequestId, answer: &[u8]) -> Result<(), StoreError>;
 
-    /// Waits for the answer to a letter that was sent here, at most so long.
+    /// Waits at most `within` for the answer to a request that this process sent.
     fn wait_for_answer(
         &self,
         letter: InboxRequestId,
         within: Duration,
     ) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Who is told when something happens to runs that are owned here, also of letters that came before. Replaces who
-    /// was told before. One that holds the store itself would keep it for ever.
+    /// Sets the callback for notices about runs owned by this process, including requests that arrived earlier.
+    /// Replaces the previous callback. A callback that owns the store itself would keep it alive forever.
     fn watch(&self, notify: NoticeCallback);
 
-    /// Adds records to the audit of what led to no row of a journal.
+    /// Appends audit records for operations that led to no journal row.
     fn append_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError>;
 
-    /// The records of the audit from this one on, in order, until `each` has enough. They are given as they are kept, and it
-    /// is for who reads them to check them.
+    /// Reads the audit records from `from` on, in order, until `each` returns false. They are returned as stored; the
+    /// reader must check them.
     fn read_audit(
         &self,
         from: u64,
         each: &mut dyn FnMut(StoredAuditRecord) -> bool,
     ) -> Result<(), StoreError>;
 
-    /// Sets a run aside, whoever owns it: its journal or its state is broken. The claim to it ends, and the first
-    /// reason stays.
+    /// Quarantines a run, whoever owns it, because its journal or its state is broken. The claim to it ends, and the
+    /// first reason is kept.
     fn quarantine(&self, run: &RunId, why: &str) -> Result<(), StoreError>;
 
-    /// Keeps a state of a run in place of the one that was kept before. It is a cache: it need not survive, and where it
-    /// cannot be kept there is none.
+    /// Replaces the snapshot of a run's state. A cache: it need not survive, and failures to write it are ignored.
     fn keep_snapshot(&self, run: &RunId, bytes: &[u8]);
 
-    /// What was kept last of a run, if it is there. It may be damaged, or older than the journal.
+    /// Returns the last snapshot of a run, if there is one. It may be damaged, or older than the journal.
     fn read_snapshot(&self, run: &RunId) -> Option<Vec<u8>>;
 
-    /// Keeps bytes by their content, durable when this returns.
+    /// Stores bytes by their content hash, durable when this returns.
     fn put_blob(&self, bytes: &[u8]) -> Result<ContentHash, StoreError>;
 
     fn get_blob(&self, blob: ContentHash) -> Result<Vec<u8>, StoreError>;

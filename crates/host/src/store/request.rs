@@ -1,4 +1,4 @@
-//! What is said to runs from outside, and what owners are told.
+//! Requests to runs from outside, and notices to their owners.
 
 use std::sync::Arc;
 
@@ -7,30 +7,30 @@ use skein_core::ids::RunId;
 
 use super::{RunClaim, StoreError};
 
-/// How many letters to one run may wait for an answer, and how long each may be.
+/// The maximum number of unanswered requests per run, and the maximum size of each.
 pub const MAX_PENDING_REQUESTS: usize = 1_000;
 pub const MAX_REQUEST_BYTES: usize = 4 * 1024 * 1024;
 
-/// Why a letter is not taken, if there are so many already.
+/// Returns an error if the run has too many pending requests or the request is too long.
 pub(super) fn request_limit_error(run: &RunId, waiting: usize, bytes: usize) -> Option<StoreError> {
     if waiting >= MAX_PENDING_REQUESTS {
         let why =
-            format!("{waiting} requests to run `{run}` wait already; try again when its owner has answered");
+            format!("{waiting} requests to run `{run}` are pending; try again once its owner has answered");
         return Some(StoreError::Failed(why));
     }
     (bytes > MAX_REQUEST_BYTES).then(|| {
         StoreError::Failed(format!(
-            "a request to a run can have {MAX_REQUEST_BYTES} bytes, and this has {bytes}"
+            "a request to a run is limited to {MAX_REQUEST_BYTES} bytes; this one has {bytes}"
         ))
     })
 }
 
-/// Names something said to a run from outside.
+/// The identifier of a request to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InboxRequestId(pub u64);
 
-/// Something said to a run, for its owner to decide and answer.
+/// A request to a run, which its owner decides and answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InboxRequest {
     pub id: InboxRequestId,
@@ -38,16 +38,16 @@ pub struct InboxRequest {
     pub body: Vec<u8>,
 }
 
-/// What an owner is told of what others did.
+/// A notice to an owner about what another process did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreNotice {
-    /// There may be letters for runs that are owned here.
+    /// There may be requests for runs owned by this process.
     Requests,
-    /// A run that was owned here is owned by someone else. One that was claimed again since is not.
+    /// Another process owns a run that this process owned. Not sent for a run that was claimed again since.
     Lost(RunClaim),
     /// A person asks this process to stop working on a run.
     Leave(RunId),
 }
 
-/// Called from any thread, and soon after what it tells of.
+/// Called from any thread, soon after the reported change.
 pub type NoticeCallback = Arc<dyn Fn(StoreNotice) + Send + Sync>;

@@ -1,4 +1,4 @@
-//! Runs as a store knows them: their row, who owns them, and how they are asked for.
+//! Runs in the store: their rows, owners and selections.
 
 use std::sync::Arc;
 
@@ -17,31 +17,31 @@ use skein_core::{
 #[derive(Debug, Clone)]
 pub struct NewRun {
     pub run: RunId,
-    /// The frozen definition, kept once however many runs use it.
+    /// The frozen definition, stored once for all runs that use it.
     pub definition: ContentHash,
     pub frozen: Arc<[u8]>,
-    /// What the host must know to go on with it: workspace, roots, who started it. Not the store's to read, but for
-    /// the paths of a project that was moved (`sqlite::relocation`).
+    /// The run settings, which the host needs to resume the run: workspace, roots, who started it. The store does not
+    /// read them, except for the paths of a project that was moved (`sqlite::relocation`).
     pub about: serde_json::Value,
     pub head: RunHead,
-    /// The first row of its journal, so that no run is there without the start that was asked for.
+    /// The first row of its journal, so that no run exists without its start event.
     pub first: Option<Arc<JournalBatch>>,
     pub open: Vec<WaitpointRow>,
-    /// What of its first row is told in the audit.
+    /// Audit records for its first row.
     pub audit: Vec<AuditEntry>,
-    /// The dead letters that this run does again. Nothing is written if someone has seen to one already.
+    /// The dead letters that this run repeats. Nothing is written if one of them is already settled.
     pub settles: Vec<(DeadLetterId, DeadLetterSettlement)>,
 }
 
-/// The right to append to a run. It ends when someone else claims the run, which the owner learns at its next append.
+/// The right to append to a run. It ends when another process claims the run; the owner learns that at its next append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunClaim {
     pub run: RunId,
-    /// One more with each claim.
+    /// Increases by one with each claim.
     pub epoch: u64,
 }
 
-/// What lists of runs show, written with the append that changed it.
+/// The list entry of a run, written with the append that changed it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunHead {
@@ -55,17 +55,17 @@ pub struct RunHead {
     pub started_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Timestamp>,
-    /// Nothing is wanted any more.
+    /// True if the run wants nothing to be running any more.
     #[serde(default)]
     pub closed: bool,
-    /// The run whose results it began with.
+    /// The run whose results it reused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkOrigin>,
     #[serde(default, skip_serializing_if = "Cost::is_zero")]
     pub cost: Cost,
 }
 
-/// A gate, hold or wait that is open.
+/// An open gate, hold or wait.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WaitpointRow {
@@ -77,20 +77,20 @@ pub struct WaitpointRow {
     pub since: Timestamp,
 }
 
-/// Who has a run.
+/// The owner of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunOwner {
-    /// Nobody, and nobody should: it was left on purpose, or it is over.
+    /// No owner, and none is needed: the run was released on purpose, or it has ended.
     Nobody,
     /// This process.
     Here,
-    /// Another process, which lives.
+    /// Another process, which is alive.
     Other(String),
     /// A process that died.
     Dead(String),
 }
 
-/// A run as it is listed.
+/// A run with its stored details, as lists show it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRow {
     pub run: RunId,
@@ -99,11 +99,11 @@ pub struct RunRow {
     pub head: RunHead,
     pub owner: RunOwner,
     pub open: Vec<WaitpointRow>,
-    /// Why it was set aside, if it was.
+    /// The reason for the quarantine, if the run is quarantined.
     pub quarantined: Option<String>,
 }
 
-/// Runs of a list that is cut off, newest first.
+/// A limited list of runs, newest first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunList {
     pub rows: Vec<RunRow>,
@@ -111,13 +111,13 @@ pub struct RunList {
     pub more: u64,
 }
 
-/// Which runs are asked for.
+/// A selection of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunSelection {
-    /// The newest, at most so many.
+    /// The newest, at most this many.
     Newest(u32),
-    /// Those that are not closed and not set aside.
+    /// Runs that are neither closed nor quarantined.
     Unfinished,
-    /// Those of them whose owner died.
+    /// Unfinished runs whose owner died.
     Orphaned,
 }

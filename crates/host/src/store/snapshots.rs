@@ -1,4 +1,4 @@
-//! States of long runs, one file for each: a cache, so nothing here is synced and nothing here fails.
+//! Snapshots of the states of long runs, one file for each: a cache, so nothing is synced and errors are ignored.
 
 use std::{fs, path::PathBuf, sync::Arc};
 
@@ -18,7 +18,7 @@ impl SnapshotStore {
     }
 
     pub fn write_snapshot(&self, run: &RunId, bytes: &[u8]) {
-        // Without it, there is more to read the next time.
+        // Without a snapshot, more of the journal is read the next time.
         let _ =
             make_dir(&self.dir).and_then(|_| self.aside.write_file(&self.snapshot_path(run), bytes, false));
     }
@@ -29,7 +29,7 @@ impl SnapshotStore {
         fs::read(path).ok()
     }
 
-    /// By the hash of its name: names may be as long as those of files, or differ in nothing but case.
+    /// Returns the path, named by the hash of the run's id: ids can be as long as file names, or differ only in case.
     fn snapshot_path(&self, run: &RunId) -> PathBuf {
         self.dir.join(ContentHash::hash_bytes(run.as_str().as_bytes()).to_string())
     }

@@ -1,4 +1,4 @@
-//! Files that are written aside and then renamed, so that a name is there with all of its bytes or not at all.
+//! Files that are written to a staging folder and renamed, so that a name exists with all of its bytes or not at all.
 
 use std::{
     fs::{self, DirBuilder, OpenOptions},
@@ -8,11 +8,11 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Where files are until they are whole.
+/// The folder that holds files until they are complete.
 #[derive(Debug)]
 pub struct StagingFolder {
     dir: PathBuf,
-    /// Whose unfinished files are whose.
+    /// The prefix of this owner's unfinished files.
     owner: String,
     next: AtomicU64,
 }
@@ -22,7 +22,7 @@ impl StagingFolder {
         StagingFolder { dir, owner: owner.into(), next: AtomicU64::new(0) }
     }
 
-    /// Removes what owners that are gone did not finish.
+    /// Removes the unfinished files of owners that are no longer alive.
     pub fn sweep(&self, lives: impl Fn(&str) -> bool) -> io::Result<()> {
         make_dir(&self.dir)?;
         for entry in fs::read_dir(&self.dir)? {
@@ -36,7 +36,7 @@ impl StagingFolder {
         Ok(())
     }
 
-    /// Writes a file in place of any that was there, and syncs what is in it if that is asked for.
+    /// Writes a file, replacing any that exists, and syncs its content if `synced` is set.
     pub fn write_file(&self, path: &Path, bytes: &[u8], synced: bool) -> io::Result<()> {
         let next = self.next.fetch_add(1, Ordering::Relaxed);
         let aside = self.dir.join(format!("{}.{next}", self.owner));
@@ -54,7 +54,7 @@ fn write_new_file(path: &Path, bytes: &[u8], synced: bool) -> io::Result<()> {
     if synced { file.sync_all() } else { Ok(()) }
 }
 
-/// Whether it had to be made.
+/// Creates a directory. Returns true if it did not exist.
 pub fn make_dir(path: &Path) -> io::Result<bool> {
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => Ok(true),

@@ -1,22 +1,22 @@
-//! Files that decide what a program does. What a run makes is data, and never becomes one of these by our hand.
+//! Files that control a program. The results of a run are data, and Skein never creates such a file from them.
 
 use std::path::Path;
 
 use skein_core::agents;
 
-/// Where in a workspace they are that a worker does not change, unless it is told to protect other files.
+/// Returns the control files in a workspace, which a worker must not change unless a step configures other files.
 pub(crate) fn control_files() -> Vec<&'static str> {
     let agents =
         agents::KNOWN.iter().flat_map(|agent| [agent.folder].into_iter().chain(agent.files.iter().copied()));
-    // Git reads its configuration and finds its hooks where `commondir` says. Repositories that are somewhere else, and what
-    // their configuration names, are found by a scan: `repositories`.
+    // Git reads its configuration and finds its hooks in the folder that `commondir` names. Repositories elsewhere, and
+    // the files that their configuration names, are found by a scan: `repositories`.
     [".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".husky"]
         .into_iter()
         .chain(agents)
         .collect()
 }
 
-/// Whose own file a path is or is in.
+/// Returns the program that owns a path or a folder above it.
 pub(crate) fn owner(path: &Path) -> Option<&'static str> {
     path.iter().find_map(|part| part.to_str().and_then(agents::find_folder_owner))
 }

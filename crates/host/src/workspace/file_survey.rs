@@ -1,7 +1,7 @@
-//! What the files of a folder are like, so that it can be told later which of them are not any more.
+//! A survey of the files in a folder, from which later changes can be determined.
 //!
-//! Owns how files are found by patterns and told apart: by what they hold, not by when they were written. No link is
-//! followed, and nothing that could block or answer back is opened. Refuses to know why anyone asks.
+//! Owns how files are found by patterns and compared: by content, not by time. No link is followed, and no special file
+//! that could block is opened. Does not know why a survey is made.
 
 use std::{
     collections::BTreeMap,
@@ -18,21 +18,21 @@ use super::{
     root::{EntryKind, FileIdentity, FilePathError, PathProblem},
 };
 
-/// Names that are looked at, and bytes that are read. Whoever wants more is told so.
+/// The numbers of names and bytes that may still be read. Exceeding them is an error.
 #[derive(Debug)]
 struct SurveyBudget {
     names: usize,
     bytes: u64,
 }
 
-/// Files by their paths.
+/// Files by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FileSurvey {
     files: BTreeMap<String, SurveyedFile>,
 }
 
-/// What something is like that is no folder.
+/// The description of an entry that is not a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum SurveyedFile {
@@ -47,7 +47,7 @@ pub enum SurveyedFile {
     Other,
 }
 
-/// What became of a path.
+/// The change of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathChange {
     New,
@@ -56,7 +56,7 @@ pub enum PathChange {
 }
 
 impl FileSurvey {
-    /// What the patterns mean in a folder, without some folders in it.
+    /// Scans the files in a folder that match the patterns, except for some folders in it.
     pub fn scan_folder(
         root: &RootFolder,
         patterns: &[PathPattern],
@@ -78,7 +78,7 @@ impl FileSurvey {
         self.files.get(path)
     }
 
-    /// What is different in a later one, in the order of paths.
+    /// Returns the differences of a later survey, in the order of paths.
     pub fn compare_with(&self, later: &FileSurvey) -> Vec<(String, PathChange)> {
         let gone = self.files.keys().filter(|path| !later.files.contains_key(*path));
         let mut all: Vec<_> = gone.map(|path| (path.clone(), PathChange::Gone)).collect();
@@ -111,11 +111,11 @@ impl SurveyWalk<'_> {
             match self.root.entry_kind(&way)? {
                 Some(EntryKind::Folder) => {}
                 None => return Ok(()),
-                // Whatever else stands in the way decides what is found behind it.
+                // Any other entry on the path determines what is found behind it.
                 Some(thing) => return self.note_file(&way, thing),
             }
         }
-        // One folder is open at a time, however deep they are inside one another.
+        // One folder is open at a time, however deeply they are nested.
         let mut todo = vec![way];
         while let Some(folder) = todo.pop() {
             self.search_folder(&folder, pattern, &mut todo)?;
@@ -132,7 +132,7 @@ impl SurveyWalk<'_> {
         let folder = match self.root.open_folder(if at.as_os_str().is_empty() { Path::new(".") } else { at })
         {
             Ok(folder) => folder,
-            // Gone again.
+            // It was removed meanwhile.
             Err(error) if error.is_missing() => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -144,7 +144,7 @@ impl SurveyWalk<'_> {
         for entry in entries {
             let path = at.join(&entry.name);
             match entry.thing {
-                // What git does is no work, unless someone names it.
+                // The files of git are not work, unless a pattern names them.
                 EntryKind::Folder if entry.name == ".git" && !pattern.is_whole() => {}
                 EntryKind::Folder if pattern.depth().is_some_and(|depth| path.iter().count() > depth) => {}
                 EntryKind::Folder => todo.push(path),

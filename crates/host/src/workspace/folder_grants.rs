@@ -1,6 +1,6 @@
-//! Which folders work may happen in: the project, the run's workspace, and what someone granted.
+//! The folders in which work may happen: the project, the run's workspace, and granted roots.
 //!
-//! Owns the answer to "may this step work there". Refuses to know who granted it: roots come from the command line and
+//! Owns the answer to "may this step work there". Does not know who granted it: roots come from the command line and
 //! from `skein.toml`.
 
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub struct FolderGrants {
     workspace: PathBuf,
     /// The project, the run's workspace, and every granted root.
     allowed: Vec<PathBuf>,
-    /// Where Skein keeps its own files. Nobody works there.
+    /// Skein's own state folder. No step works there.
     state: Option<PathBuf>,
 }
 
@@ -37,7 +37,7 @@ pub enum GrantError {
 }
 
 impl FolderGrants {
-    /// The folders of a run. Relative roots start in the project, as those of `skein.toml` do.
+    /// Resolves the folders of a run. Relative roots start in the project, like those of `skein.toml`.
     pub fn new(
         project: &Path,
         workspace: &Path,
@@ -54,12 +54,12 @@ impl FolderGrants {
         Ok(FolderGrants { workspace, allowed, state })
     }
 
-    /// The run's own workspace.
+    /// Returns the run's own workspace.
     pub fn workspace(&self) -> &Path {
         &self.workspace
     }
 
-    /// The folder of a step: what it names, from the run's workspace on, if that was granted.
+    /// Opens the folder of a step: the named one, relative to the run's workspace, if it is granted.
     pub fn open_folder(&self, given: Option<&str>) -> Result<RootFolder, GrantError> {
         let given = given.unwrap_or(".");
         if given.is_empty() || given.contains('\0') {
@@ -74,13 +74,13 @@ impl FolderGrants {
             let project = self.allowed[0].clone();
             return Err(GrantError::NotGranted { given: given.to_owned(), real, project });
         };
-        // A real path has no links. If one appears now, what it leads to is not what was looked at.
+        // A real path has no links. If one appears now, it leads to a folder that was not checked.
         let below = real.strip_prefix(allowed).unwrap_or(Path::new(""));
         let root = RootFolder::open(allowed)?;
         Ok(if below.as_os_str().is_empty() { root } else { root.open_folder(below)? })
     }
 
-    /// The same, made where it is a folder of the workspace that is not there yet.
+    /// Opens the folder of a step, and creates it if it is a missing folder of the workspace.
     pub fn make_folder(&self, given: Option<&str>) -> Result<RootFolder, GrantError> {
         match (self.open_folder(given), given) {
             (Err(error), Some(name)) if error.is_missing() => {
@@ -90,7 +90,7 @@ impl FolderGrants {
         }
     }
 
-    /// Whether a step may work there, once the folder has been made.
+    /// Checks that a step may work in a folder, which may be missing in the workspace.
     pub fn check_folder(&self, given: Option<&str>) -> Result<(), GrantError> {
         match (self.open_folder(given), given) {
             (Err(error), Some(name)) if error.is_missing() => self.open_workspace(name).map(drop),
@@ -98,7 +98,7 @@ impl FolderGrants {
         }
     }
 
-    /// The workspace, for a name that stays in it and out of our own files.
+    /// Opens the workspace for a name that stays in it and outside of Skein's own files.
     fn open_workspace(&self, name: &str) -> Result<RootFolder, GrantError> {
         let root = RootFolder::open(&self.workspace)?;
         let whole = self.workspace.join(root.normalize_name(name)?);
@@ -195,7 +195,7 @@ mod tests {
         let grants = place.grants("project", &["../repo-a"]);
         assert_eq!(folder(&grants, "../repo-a/src"), Ok(place.at("repo-a/src")));
         assert!(folder(&grants, "../repo-b").is_err());
-        // A folder whose name begins like a granted one is another.
+        // A folder whose name starts like a granted one is another folder.
         fs::create_dir(place.at("repo-abc")).unwrap();
         assert!(folder(&grants, "../repo-abc").is_err());
     }

@@ -40,28 +40,28 @@ const HARMLESS_KEYS: [(&str, &[&str]); 11] = [
 ];
 
 impl GitConfigEntry {
-    /// Whether git runs no program and writes nowhere else because of this entry.
+    /// True if this entry makes git neither run a program nor write elsewhere.
     fn is_harmless(&self) -> bool {
         HARMLESS_KEYS
             .iter()
             .any(|(section, keys)| *section == self.section && keys.contains(&self.key.as_str()))
     }
 
-    /// Whether the entry is `core.worktree`, which tells git where to write files.
+    /// True if the entry is `core.worktree`, which tells git where to write files.
     pub fn is_worktree(&self) -> bool {
         self.section == "core" && self.key == "worktree"
     }
 }
 
-/// Whether a configuration has, besides entries that `accepts` takes, only entries by which git runs no program.
+/// True if a configuration has only entries by which git runs no program, besides those that `accepts` permits.
 pub(crate) fn is_harmless_config(bytes: &[u8], accepts: impl Fn(&GitConfigEntry) -> bool) -> bool {
     let (entries, complete) = parse_git_config(bytes);
-    // Git writes no values that go on in the next line; whoever does may hope that they are read in another way.
+    // Git does not write values that continue on the next line; they may be an attempt to be parsed differently.
     let continued = bytes.windows(2).any(|pair| pair == b"\\\n" || pair == b"\\\r");
     complete && !continued && entries.iter().all(|entry| entry.is_harmless() || accepts(entry))
 }
 
-/// The entries of a configuration file up to the first syntax error, and whether there was none.
+/// Returns the entries of a configuration file up to the first syntax error, and true if there was none.
 pub(crate) fn parse_git_config(bytes: &[u8]) -> (Vec<GitConfigEntry>, bool) {
     let text = String::from_utf8_lossy(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)).into_owned();
     let text = text.replace("\r\n", "\n");
@@ -103,7 +103,7 @@ impl GitConfigParser<'_> {
         loop {
             match self.rest.next()? {
                 ']' => {
-                    // `[section.subsection]` is the old way to write one.
+                    // `[section.subsection]` is the old syntax.
                     let (section, subsection) = name.split_once('.').unwrap_or((&name, ""));
                     return Some((section.to_owned(), subsection.to_owned()));
                 }

@@ -1,6 +1,6 @@
-//! Workspaces: where work happens, and how files go in and out without a name leading astray.
+//! Workspaces: the folders in which work happens, and safe copies of files in and out of them.
 //!
-//! Owns the folders of runs and everything that is copied between them. Refuses to know processes and journals. Read
+//! Owns the folders of runs and everything that is copied between them. Does not know processes and journals. Read
 //! [`root`] first: every name goes through it.
 
 mod artifact;

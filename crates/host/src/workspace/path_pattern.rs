@@ -1,13 +1,13 @@
-//! Patterns of paths, as convergence control writes them.
+//! Path patterns, as convergence control uses them.
 //!
-//! Without a wildcard a pattern is a path and all below it. `*` is anything within one name, `**` anything at all, `?`
-//! one character of a name.
+//! Without a wildcard, a pattern matches a path and everything below it. `*` matches anything within one name, `**`
+//! anything at all, `?` one character of a name.
 
-/// A pattern that has been read.
+/// A parsed pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathPattern {
     parts: Vec<PatternPart>,
-    /// Whether what is below counts, too.
+    /// True if everything below a matching path matches, too.
     below: bool,
 }
 
@@ -42,12 +42,12 @@ impl PathPattern {
         PathPattern { parts, below: false }
     }
 
-    /// A pattern that is one path and all below it, whatever characters are in the path.
+    /// Creates a pattern for one path and everything below it, whatever characters are in the path.
     pub fn from_literal(path: &str) -> PathPattern {
         PathPattern { parts: path.chars().map(PatternPart::Char).collect(), below: true }
     }
 
-    /// The pattern as it is written.
+    /// Returns the text of the pattern.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         for part in &self.parts {
@@ -61,7 +61,7 @@ impl PathPattern {
         text
     }
 
-    /// The path below which everything is that the pattern can mean.
+    /// Returns the path that contains everything that the pattern can match.
     pub fn literal_prefix(&self) -> String {
         let literal: String = self
             .parts
@@ -78,19 +78,19 @@ impl PathPattern {
         }
     }
 
-    /// Whether it means all that is below where it starts.
+    /// True if it matches everything below its literal prefix.
     pub fn is_whole(&self) -> bool {
         let (start, parts) = (self.literal_prefix().chars().count(), self.parts.as_slice());
         self.below || start > 0 && matches!(parts[start..], [PatternPart::Char('/'), PatternPart::Any])
     }
 
-    /// The number of folders that everything it means is in. None: it means things at any depth.
+    /// Returns the number of folders above everything that it matches, or `None` if it matches at any depth.
     pub fn depth(&self) -> Option<usize> {
         let deep = self.below || self.parts.contains(&PatternPart::Any);
         (!deep).then(|| self.parts.iter().filter(|part| **part == PatternPart::Char('/')).count())
     }
 
-    /// Whether a path is what the pattern means. Takes as long as both are long, whatever they are.
+    /// True if a path matches. The time is proportional to the lengths of both, for any pattern.
     pub fn matches(&self, path: &str) -> bool {
         let path = normalize_path(path);
         let mut at = vec![false; self.parts.len() + 1];
@@ -114,11 +114,11 @@ impl PathPattern {
             self.skip_stars(&mut next);
             at = next;
         }
-        // No path at all means the whole workspace.
+        // An empty path means the whole workspace.
         at[end] || self.below && self.parts.is_empty()
     }
 
-    /// Stars may stand for nothing.
+    /// Skips stars, which may match nothing.
     fn skip_stars(&self, at: &mut [bool]) {
         for (i, part) in self.parts.iter().enumerate() {
             if at[i] && matches!(part, PatternPart::Name | PatternPart::Any) {
@@ -128,7 +128,7 @@ impl PathPattern {
     }
 }
 
-/// A path with one kind of slash, that begins with a name.
+/// Returns a path with forward slashes that starts with a name.
 fn normalize_path(text: &str) -> String {
     let text = text.trim().replace('\\', "/");
     let mut rest = text.as_str();
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Many stars make other matchers try everything.
+    /// Many stars make a backtracking matcher slow.
     #[test]
     fn a_wild_pattern_takes_no_longer() {
         let pattern = PathPattern::new(&"*a**".repeat(200));

@@ -1,8 +1,8 @@
 //! The git repositories in a workspace, and the files by which each of them can make git run a program.
 //!
-//! Owns how repositories are found: `.git` folders, files and links at any depth, folders that are bare repositories, the
-//! repositories of submodules and linked worktrees, and what configuration names (`core.hooksPath`, `include.path`). One
-//! walk over the tree, level by level, with a limit. Refuses to judge what is found.
+//! Owns how repositories are found: `.git` folders, files and links at any depth, folders that are bare repositories,
+//! the repositories of submodules and linked worktrees, and files that configuration names (`core.hooksPath`,
+//! `include.path`). One walk over the tree, level by level, with a limit. Does not judge the repositories.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -21,21 +21,21 @@ use super::{
     root::{EntryKind, FileIdentity, FilePathError, FolderEntry, FolderLifetime, PathProblem, RootFolder},
 };
 
-/// Larger configuration files are not searched for what they name.
+/// The maximum size of a configuration file that is parsed.
 const CONFIG_BYTES: u64 = 1024 * 1024;
-/// Files that one configuration may include, directly or through others.
+/// The maximum number of files that one configuration may include, directly or through others.
 const INCLUDED_FILES: usize = 64;
 
-/// In each git folder: the files that decide which programs git runs. A rebase that is not finished may have `exec` lines.
+/// The files in each git folder that determine which programs git runs. An unfinished rebase may have `exec` lines.
 const GIT_FOLDER_FILES: [&str; 5] =
     ["config", "config.worktree", "commondir", "hooks", "rebase-merge/git-rebase-todo"];
-/// The same in the folder that a repository keeps for a linked worktree. `gitdir` says where that worktree is.
+/// The same in the folder of a linked worktree. `gitdir` names the location of that worktree.
 const LINKED_WORKTREE_FILES: [&str; 6] =
     ["config", "config.worktree", "commondir", "gitdir", "hooks", "rebase-merge/git-rebase-todo"];
 /// Entries that together make a folder a repository.
 const BARE_PARTS: [&str; 4] = ["HEAD", "objects", "refs", "commondir"];
 
-/// Hooks by the names that git runs them by.
+/// The names of the hooks that git runs.
 const HOOK_NAMES: [&str; 28] = [
     "applypatch-msg",
     "pre-applypatch",
@@ -67,17 +67,17 @@ const HOOK_NAMES: [&str; 28] = [
     "post-index-change",
 ];
 
-/// What makes a path a repository.
+/// The property that makes a path a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum GitPlace {
     /// A folder `.git`.
     Folder(FolderLifetime),
-    /// A folder of another name that git takes for a repository when someone works in it.
+    /// A folder of another name that git treats as a repository if it is the working directory.
     Bare(FolderLifetime),
-    /// A file `.git`, which says where the git folder is.
+    /// A file `.git`, which names the location of the git folder.
     File,
-    /// Anything else that is called `.git`.
+    /// Anything else that is named `.git`.
     Other,
 }
 
@@ -89,21 +89,21 @@ pub(crate) struct RepositoryScan {
     pub places: BTreeMap<String, GitPlace>,
     /// Git folders of submodules and linked worktrees, inside of others.
     pub linked: BTreeSet<String>,
-    /// Files and folders in git folders that decide what git runs.
+    /// Files and folders in git folders that determine what git runs.
     pub control: BTreeSet<String>,
     /// Files and folders of the workspace that a configuration names: hooks and included files.
     pub named: BTreeSet<String>,
-    /// Parts of bare repositories, whether or not the others are there.
+    /// Parts of bare repositories, whether or not the other parts exist.
     pub parts: BTreeSet<String>,
-    /// Repositories whose paths are not text. They cannot be checked.
+    /// Repositories whose paths are not UTF-8. They cannot be checked.
     pub unreadable: BTreeSet<String>,
-    /// The depth to which all names were looked at, if there were too many to look at all.
+    /// The depth to which all names were scanned, if there were too many to scan all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub complete_depth: Option<usize>,
 }
 
 impl RepositoryScan {
-    /// Finds the repositories in a folder, without those in some folders of it.
+    /// Finds the repositories in a folder, except for those in some folders of it.
     pub fn scan_folder(root: &RootFolder, without: &[FileIdentity]) -> Result<RepositoryScan, FilePathError> {
         RepositoryScan::scan_limited(root, without, limits::REPOSITORY_NAMES)
     }
@@ -120,7 +120,7 @@ impl RepositoryScan {
         Ok(scan)
     }
 
-    /// Finds only what configuration names: that of the workspace, of a repository around it, and of the person.
+    /// Finds only files that configuration names: that of the workspace, of an enclosing repository, and of the user.
     pub fn named_by_configuration(root: &RootFolder) -> BTreeSet<String> {
         let mut scan = RepositoryScan::default();
         for config in find_outer_configs(root.path()) {
@@ -129,12 +129,12 @@ impl RepositoryScan {
         scan.named
     }
 
-    /// Whether the search came as deep as this path.
+    /// Returns true if the search reached the depth of this path.
     pub fn covers_path(&self, path: &str) -> bool {
         self.complete_depth.is_none_or(|depth| Path::new(path).components().count() <= depth)
     }
 
-    /// The place that a path is in: the longest that is the path or a folder around it.
+    /// Returns the place that contains a path: the longest that is the path or a folder above it.
     pub fn find_place(&self, path: &str) -> Option<(&str, GitPlace)> {
         let around = Path::new(path).ancestors();
         around
@@ -142,7 +142,8 @@ impl RepositoryScan {
             .find_map(|path| self.places.get_key_value(path).map(|(path, place)| (path.as_str(), *place)))
     }
 
-    /// Notes what a configuration file names below the workspace. `top` is the folder that hooks are relative to.
+    /// Records files below the workspace that a configuration file names. `top` is the folder that hooks are relative
+    /// to.
     fn read_config(&mut self, root: &RootFolder, config: &Path, top: Option<&Path>, read: &mut usize) {
         if *read == INCLUDED_FILES {
             return;
@@ -167,7 +168,7 @@ impl RepositoryScan {
 
     fn note_hooks(&mut self, root: &RootFolder, folder: &Path) {
         match relative_path(root.path(), folder) {
-            // Not the whole workspace, but what would be a hook in it.
+            // Not the whole workspace, but the names that would be hooks in it.
             Some(name) if name.is_empty() => self.named.extend(HOOK_NAMES.map(str::to_owned)),
             Some(name) => drop(self.named.insert(name)),
             None => {}
@@ -179,14 +180,14 @@ impl RepositoryScan {
 struct RepositorySearch<'a> {
     root: &'a RootFolder,
     without: &'a [FileIdentity],
-    /// Names that may still be looked at.
+    /// The number of names that may still be read.
     names: usize,
     scan: RepositoryScan,
 }
 
 impl RepositorySearch<'_> {
     fn walk_tree(&mut self) -> Result<(), FilePathError> {
-        // Level by level, so that a limit is reached at one depth everywhere.
+        // Level by level, so that the limit is reached at one depth everywhere.
         let mut todo = VecDeque::from([(PathBuf::new(), 0)]);
         while let Some((folder, depth)) = todo.pop_front() {
             match self.visit_folder(&folder, depth, &mut todo) {
@@ -222,7 +223,7 @@ impl RepositorySearch<'_> {
         Ok(())
     }
 
-    /// What is in a folder. None: it is gone or may not be read, by whoever works there either.
+    /// Lists a folder. Returns `None` if it is gone or cannot be read, which holds for a worker there, too.
     fn list_folder(
         &mut self,
         path: &Path,
@@ -257,7 +258,7 @@ impl RepositorySearch<'_> {
         self.note_git_folder(path, path)
     }
 
-    /// Something that is called `.git`.
+    /// Records an entry named `.git`.
     fn note_git(&mut self, path: &Path, thing: EntryKind) -> Result<(), FilePathError> {
         let place = match thing {
             EntryKind::Folder => match self.root.open_folder(path).and_then(|folder| folder.lifetime()) {
@@ -289,14 +290,14 @@ impl RepositorySearch<'_> {
         self.scan.control.extend(paths);
     }
 
-    /// A git folder with the git folders in it. `top` is where its files are checked out.
+    /// Records a git folder with the git folders in it. `top` is the folder of its checked out files.
     fn note_git_folder(&mut self, path: &Path, top: &Path) -> Result<(), FilePathError> {
         let mut todo = vec![path.to_owned()];
         while let Some(folder) = todo.pop() {
             self.note_control(&folder, &GIT_FOLDER_FILES);
             let top = (folder == path).then(|| self.root.path().join(top));
             for config in ["config", "config.worktree"] {
-                // Of links in the way it is noted that they are there.
+                // Links on the path are recorded as links.
                 if let Ok(config) = self.root.normalize_name(folder.join(config)) {
                     let config = self.root.path().join(config);
                     self.scan.read_config(self.root, &config, top.as_deref(), &mut 0);
@@ -306,7 +307,7 @@ impl RepositorySearch<'_> {
                 self.note_control(&entry, &LINKED_WORKTREE_FILES);
                 self.scan.linked.extend(entry.to_str().map(str::to_owned));
             }
-            // Names of submodules may have slashes in them.
+            // Names of submodules may contain slashes.
             let mut modules = self.list_subfolders(&folder.join("modules"))?;
             while let Some(module) = modules.pop() {
                 match self.root.entry_kind(module.join("HEAD")) {
@@ -321,7 +322,7 @@ impl RepositorySearch<'_> {
         Ok(())
     }
 
-    /// The folders in a folder, if it is one.
+    /// Lists the folders in a folder, if it is one.
     fn list_subfolders(&mut self, path: &Path) -> Result<Vec<PathBuf>, FilePathError> {
         let Some((entries, _)) = self.list_folder(path)? else { return Ok(Vec::new()) };
         let folders = entries.into_iter().filter(|entry| entry.thing == EntryKind::Folder);
@@ -329,7 +330,7 @@ impl RepositorySearch<'_> {
     }
 }
 
-/// Where in a workspace the git folder is by now, also inside of other git folders.
+/// Finds the present path of a git folder in a workspace, also inside of other git folders.
 pub(crate) fn find_git_folder(
     root: &RootFolder,
     wanted: FolderLifetime,
@@ -341,7 +342,7 @@ pub(crate) fn find_git_folder(
         let name = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
         let Ok(folder) = root.open_folder(name) else { continue };
         let Ok(lifetime) = folder.lifetime() else { continue };
-        // Numbers of folders are given again, so it must look like one as well.
+        // Inode numbers are reused, so it must look like a git folder as well.
         if lifetime == wanted && matches!(folder.entry_kind("HEAD"), Ok(Some(_))) {
             return Some(path);
         }
@@ -356,7 +357,8 @@ pub(crate) fn find_git_folder(
     None
 }
 
-/// The path below a folder that a text means which git reads relative to another folder of it. None: it is outside.
+/// Resolves a path that git reads relative to another folder. Returns its path below the root, or `None` if it is
+/// outside.
 pub(crate) fn resolve_below(root: &Path, from: &Path, text: &str) -> Option<String> {
     relative_path(root, &absolute_path(&root.join(from), text))
 }
@@ -367,7 +369,7 @@ struct OuterGitConfig {
     top: Option<PathBuf>,
 }
 
-/// Configuration that holds for the workspace and is not in it: the person's, and that of a repository around it.
+/// Finds configuration outside of the workspace that applies to it: the user's, and that of an enclosing repository.
 fn find_outer_configs(workspace: &Path) -> Vec<OuterGitConfig> {
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     let settings = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -388,7 +390,7 @@ fn find_outer_configs(workspace: &Path) -> Vec<OuterGitConfig> {
     configs
 }
 
-/// The folder with the configuration of the repository whose files are in a folder.
+/// Returns the folder with the configuration of the repository whose files are in a folder.
 fn find_config_folder(top: &Path) -> Option<PathBuf> {
     let git = top.join(".git");
     let folder = match read_file(&git) {
@@ -404,7 +406,7 @@ fn find_config_folder(top: &Path) -> Option<PathBuf> {
     }
 }
 
-/// A regular file that is not too large. Opening a pipe does not wait for its other end.
+/// Reads a regular file that is not too large. Opening a pipe does not wait for its other end.
 fn read_file(path: &Path) -> Option<Vec<u8>> {
     let flags = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
@@ -414,7 +416,7 @@ fn read_file(path: &Path) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A path as git writes one, without what changes nothing.
+/// Normalizes a path as git writes it.
 fn absolute_path(from: &Path, text: &str) -> PathBuf {
     let home =
         text.strip_prefix("~/").and_then(|rest| Some(PathBuf::from(std::env::var_os("HOME")?).join(rest)));

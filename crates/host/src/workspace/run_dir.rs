@@ -1,28 +1,28 @@
-//! Where the files of a run are: `runs/<run>/…` in the state folder.
+//! The layout of a run's files: `runs/<run>/…` in the state folder.
 //!
-//! Owns the layout. Every path is made of ids, which are safe by construction; no other text is ever joined to one.
-//! Refuses to know what the files hold.
+//! Owns the layout. Every path consists of ids, which are safe by construction; no other text is ever joined to one.
+//! Does not know what the files contain.
 //!
 //! ```text
 //! runs/<run>/
 //!   attempts/<attempt>/   log stdout.log inputs.json observation.json agent.json relay.json tape.json events.jsonl
 //!                         before.json workspace.json changes.diff conflicts.json
-//!     back/               output error: what the worker may write
-//!     handed/             what steps before it printed, where they hand that on
-//!     tmp/                where it leaves what it needs only while it works
-//!   artifacts/<attempt>/  what an attempt gave, complete or not there
-//!   homes/<step>/<agent>/ what an agent of a step is configured by and remembers
-//!   hooks/<number>/       log: what a hook printed
-//!   programs/<hash>       programs of the project that the run started, as they were when it began
-//!   before/               what files were like before a step, and what was protected of them
-//!   telemetry.jsonl       what was told of a run of IOA; telemetry-failed.jsonl what could not be
-//!   files/                what the workflow took from its workspace and gives back to it
-//!   trees/<step>.<visit>/ note.json files/: a tree that a step works in alone
-//!   git/<folder>/         states of a workspace
-//!   notes/                which processes work for it
-//!   secrets/<attempt>/    secrets as files, while an attempt is at work
-//!   pending/              what is not complete
-//!   tape/                 how the files of its workspaces looked, for a run that is recorded
+//!     back/               output error: files that the worker may write
+//!     handed/             the output of earlier steps that pass it on
+//!     tmp/                temporary files of the worker
+//!   artifacts/<attempt>/  the artifacts of an attempt, complete or absent
+//!   homes/<step>/<agent>/ the configuration and sessions of a step's agent
+//!   hooks/<number>/       log: the output of a hook
+//!   programs/<hash>       copies of the project's programs that the run uses, made when it started
+//!   before/               the state of files before a step, and copies of protected files
+//!   telemetry.jsonl       the exported telemetry of an IOA run; telemetry-failed.jsonl what could not be exported
+//!   files/                files that the workflow takes from its workspace and gives back to it
+//!   trees/<step>.<visit>/ note.json files/: a worktree of one step
+//!   git/<folder>/         snapshots of a workspace
+//!   notes/                the processes that work for the run
+//!   secrets/<attempt>/    secrets as files, while an attempt is active
+//!   pending/              incomplete files
+//!   tape/                 the signatures of its workspaces' files, for a run that is recorded
 //! ```
 
 use std::{
@@ -66,21 +66,21 @@ pub struct AttemptDir {
 }
 
 impl RunDir {
-    /// The folder of a run in the state folder, made where it is not there yet. Only its owner may enter it.
+    /// Opens the folder of a run in the state folder, and creates it if necessary. Only its owner may enter it.
     pub fn create(state: &RootFolder, run: &RunId) -> Result<RunDir, FilePathError> {
         let there = none_if_missing(state.open_folder(run_folder(run)))?;
         let root = there.map_or_else(|| state.make_folders(run_folder(run), true), Ok)?;
         Ok(RunDir { root })
     }
 
-    /// Makes the folder that those of all runs are in. It lasts when this returns.
+    /// Creates the folder that contains those of all runs. It is durable when this returns.
     pub fn make_runs_folder(state: &RootFolder) -> Result<(), FilePathError> {
         state.make_folders_unsynced(RUNS, true)?;
         state.sync()
     }
 
-    /// The folder of a run, made where it is not there yet. It lasts when this returns, whoever made it: one that was
-    /// killed may not have synced it.
+    /// Opens the folder of a run, and creates it if necessary. It is durable when this returns, whoever created it: a
+    /// process that was killed may not have synced it.
     pub fn create_synced(state: &RootFolder, run: &RunId) -> Result<RunDir, FilePathError> {
         let runs = state.make_folders(RUNS, true)?;
         let root = runs.make_folders_unsynced(run.as_str(), true)?;
@@ -88,12 +88,12 @@ impl RunDir {
         Ok(RunDir { root })
     }
 
-    /// The folder of a run that has one.
+    /// Opens the existing folder of a run.
     pub fn open(state: &RootFolder, run: &RunId) -> Result<RunDir, FilePathError> {
         Ok(RunDir { root: state.open_folder(run_folder(run))? })
     }
 
-    /// Removes all files of a run. Whether there were any.
+    /// Removes all files of a run. Returns true if there were any.
     pub fn remove(state: &RootFolder, run: &RunId) -> Result<bool, FilePathError> {
         state.remove(run_folder(run))
     }
@@ -102,30 +102,30 @@ impl RunDir {
         self.root.path()
     }
 
-    /// A file of ours right in it.
+    /// Reads a file directly in the folder.
     pub fn read_file(&self, name: &str, most: u64) -> Result<Vec<u8>, FilePathError> {
         self.root.read_file(name, most)
     }
 
-    /// Where the folder of a run is, for those who only look into it.
+    /// Returns the path of a run's folder, for callers that only read it.
     pub fn run_path(state: &Path, run: &RunId) -> PathBuf {
         state.join(run_folder(run))
     }
 
-    /// Where the log of an attempt is, below the folder of its run.
+    /// Returns the path of an attempt's log, below the folder of its run.
     pub fn log_path(folder: &Path, attempt: AttemptId) -> PathBuf {
         folder.join(attempt_path(ATTEMPTS, attempt)).join(AttemptDir::LOG)
     }
 
-    /// Where what an attempt changed is told, below the folder of its run.
+    /// Returns the path of an attempt's changes, below the folder of its run.
     pub fn changes_path(folder: &Path, attempt: AttemptId) -> PathBuf {
         folder.join(attempt_path(ATTEMPTS, attempt)).join(AttemptDir::CHANGES)
     }
 
-    /// The name of the diff of a run in one workspace, in the folder of its states.
+    /// The name of the diff of a run in one workspace, in the folder of its snapshots.
     pub(crate) const CHANGES: &str = "changes.diff";
 
-    /// The files that tell what a run changed, one for each of its workspaces, below the folder of the run.
+    /// Lists the diffs of a run, one for each of its workspaces, below the folder of the run.
     pub fn list_run_changes(folder: &Path) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder.join(GIT)).into_iter().flatten().flatten();
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.path().join(Self::CHANGES)).collect();
@@ -134,23 +134,23 @@ impl RunDir {
         files
     }
 
-    /// The path of an attempt's prompt, below the folder of its run.
+    /// Returns the path of an attempt's prompt, below the folder of its run.
     pub fn prompt_path(folder: &Path, attempt: AttemptId) -> PathBuf {
         folder.join(attempt_path(ATTEMPTS, attempt)).join(AttemptDir::PROMPT)
     }
 
-    /// Where the workflow's files are, below the folder of its run.
+    /// Returns the path of the workflow's files, below the folder of its run.
     pub fn files_path(folder: &Path) -> PathBuf {
         folder.join(FILES)
     }
 
-    /// Where the notes are of the processes that work for it.
+    /// Returns the path of the notes about the processes that work for the run.
     pub fn notes_path(&self) -> PathBuf {
         self.root.path().join(NOTES)
     }
 
-    /// A new folder for an attempt. It may not last, and need not: an attempt that was cut off is never gone on with, and
-    /// the next one has a folder of its own. One that is there is of a row that was lost, and nothing of it counts.
+    /// Creates the folder of an attempt. It is not durable and need not be: an interrupted attempt is never continued,
+    /// and the next one has its own folder. An existing folder belongs to a lost row and is removed.
     pub fn create_attempt(&self, attempt: AttemptId) -> Result<AttemptDir, FilePathError> {
         let name = attempt_path(ATTEMPTS, attempt);
         if none_if_missing(self.root.open_folder(&name))?.is_some() {
@@ -161,35 +161,35 @@ impl RunDir {
         Ok(AttemptDir { root })
     }
 
-    /// The folder of an attempt that has one.
+    /// Opens the existing folder of an attempt.
     pub fn find_attempt(&self, attempt: AttemptId) -> Result<Option<AttemptDir>, FilePathError> {
         none_if_missing(self.root.open_folder(attempt_path(ATTEMPTS, attempt)))
             .map(|root| root.map(|root| AttemptDir { root }))
     }
 
-    /// How the files of its workspaces looked.
+    /// Returns the folder with the signatures of its workspaces' files.
     pub fn recording_folder(&self) -> Result<RootFolder, FilePathError> {
         self.root.make_folders(TAPE, true)
     }
 
-    /// What an attempt gave. None: nothing was kept of it, or not completely.
+    /// Returns the artifacts of an attempt, or `None` if they were not kept, or not completely.
     pub(super) fn find_artifacts(&self, attempt: AttemptId) -> Result<Option<RootFolder>, FilePathError> {
         none_if_missing(self.root.open_folder(attempt_path(ARTIFACTS, attempt)))
     }
 
-    /// The attempts of which something is kept.
+    /// Lists the attempts with kept artifacts.
     pub(super) fn list_kept_attempts(&self) -> Result<Vec<AttemptId>, FilePathError> {
         let Some(folder) = none_if_missing(self.root.open_folder(ARTIFACTS))? else { return Ok(Vec::new()) };
         let names = folder.list_entries(usize::MAX)?;
         Ok(names.iter().filter_map(|entry| entry.name.to_str()?.parse().ok()).collect())
     }
 
-    /// Forgets what an attempt gave: a later one has given it again.
+    /// Removes the artifacts of an attempt: a later one has produced them again.
     pub fn remove_artifacts(&self, attempt: AttemptId) -> Result<bool, FilePathError> {
         self.root.remove(attempt_path(ARTIFACTS, attempt))
     }
 
-    /// What an attempt gave that was cut off is what this one gives.
+    /// Moves the artifacts of an interrupted attempt to this one.
     pub(crate) fn pass_artifacts(&self, from: AttemptId, to: AttemptId) -> Result<(), FilePathError> {
         if self.find_artifacts(from)?.is_none() || self.find_artifacts(to)?.is_some() {
             return Ok(());
@@ -197,17 +197,17 @@ impl RunDir {
         self.root.move_new(attempt_path(ARTIFACTS, from), attempt_path(ARTIFACTS, to))
     }
 
-    /// An empty folder in which what an attempt gave is put together.
+    /// Creates an empty folder in which the artifacts of an attempt are assembled.
     pub(super) fn begin_artifacts(&self, attempt: AttemptId) -> Result<RootFolder, FilePathError> {
         self.root.remove(attempt_path(PENDING, attempt))?;
         self.root.make_folders_unsynced(attempt_path(PENDING, attempt), true)
     }
 
-    /// It is complete: from now on it is what the attempt gave.
+    /// Completes the artifacts: from now on they are those of the attempt.
     pub(super) fn finish_artifacts(&self, attempt: AttemptId) -> Result<(), FilePathError> {
         self.root.make_folders_unsynced(ARTIFACTS, true)?;
         self.root.move_new(attempt_path(PENDING, attempt), attempt_path(ARTIFACTS, attempt))?;
-        // Another attempt may have made the folder of all, and not have come to sync it.
+        // Another attempt may have created the parent folder without syncing it yet.
         self.root.sync()
     }
 
@@ -215,22 +215,22 @@ impl RunDir {
         self.root.remove(attempt_path(PENDING, attempt))
     }
 
-    /// The folder in which an attempt is given secrets as files, made where it is not there yet.
+    /// Returns the folder with secret files of an attempt, and creates it if necessary.
     pub(crate) fn secrets_folder(&self, attempt: AttemptId) -> Result<RootFolder, FilePathError> {
         self.root.make_folders_unsynced(attempt_path(SECRETS, attempt), true)
     }
 
-    /// An attempt that is over has none of them any more.
+    /// Removes the secret files of an attempt that has ended.
     pub(crate) fn remove_secrets(&self, attempt: AttemptId) -> Result<bool, FilePathError> {
         self.root.remove(attempt_path(SECRETS, attempt))
     }
 
-    /// Nor has any, when nothing of the run is at work.
+    /// Removes all secret files, when no attempt of the run is active.
     pub(crate) fn remove_all_secrets(&self) -> Result<bool, FilePathError> {
         self.root.remove(SECRETS)
     }
 
-    /// The scratch folder of the workflow's files. None: there is none, or none any more.
+    /// Returns the scratch folder of the workflow's files, or `None` if it does not exist.
     pub fn find_files(&self) -> Result<Option<RootFolder>, FilePathError> {
         none_if_missing(self.root.open_folder(FILES))
     }
@@ -240,57 +240,57 @@ impl RunDir {
         self.root.make_folders(FILES, true)
     }
 
-    /// Removes the scratch folder, once what was to be given back is.
+    /// Removes the scratch folder, after the files were given back.
     pub fn remove_files(&self) -> Result<bool, FilePathError> {
         self.root.remove(FILES)
     }
 
-    /// The folder of a hook, made where it is not there yet.
+    /// Returns the folder of a hook, and creates it if necessary.
     pub fn hook_folder(&self, number: u32) -> Result<RootFolder, FilePathError> {
         self.root.make_folders(Path::new(HOOKS).join(number.to_string()), true)
     }
 
-    /// The folder of programs that the run was begun with, made where it is not there yet.
+    /// Returns the folder with the programs of the run, and creates it if necessary.
     pub fn programs_folder(&self) -> Result<RootFolder, FilePathError> {
         self.root.make_folders_unsynced(PROGRAMS, true)
     }
 
-    /// The home of a step's agent, made where it is not there yet.
+    /// Returns the home of a step's agent, and creates it if necessary.
     pub fn agent_home(&self, at: StepAt, agent: &str) -> Result<RootFolder, FilePathError> {
         let StepAt(InstanceIx(instance), step) = at;
         self.root.make_folders(Path::new(HOMES).join(format!("{instance}.{step}")).join(agent), true)
     }
 
-    /// What is remembered of how it was before steps began.
+    /// Returns the folder with the state of files before steps.
     pub fn baseline_folder(&self) -> Result<RootFolder, FilePathError> {
         self.root.make_folders_unsynced(BEFORE, true)
     }
 
-    /// The folder of a tree that a step works in alone, made where it is not there yet. Each visit has another.
+    /// Returns the folder of a step's worktree, and creates it if necessary. Each visit has another one.
     pub fn worktree_folder(&self, attempt: AttemptId) -> Result<RootFolder, FilePathError> {
         let StepAt(InstanceIx(instance), step) = attempt.at;
         let name = format!("{instance}.{step}.{}", attempt.visit);
         self.root.make_folders(Path::new(TREES).join(name), true)
     }
 
-    /// The folders of all such trees, below the folder of a run.
+    /// Returns the folder of all worktrees, below the folder of a run.
     pub fn worktrees_path(folder: &Path) -> PathBuf {
         folder.join(TREES)
     }
 
-    /// Where states of a folder are kept. None: none are.
+    /// Returns the snapshot repository of a folder, or `None` if there is none.
     pub(crate) fn find_snapshot_repo(&self, name: &str) -> Result<Option<RootFolder>, FilePathError> {
         none_if_missing(self.root.open_folder(Path::new(GIT).join(name)))
     }
 
-    /// An empty folder in which such a place is put together.
+    /// Creates an empty folder in which a snapshot repository is assembled.
     pub(crate) fn begin_snapshot_repo(&self, name: &str) -> Result<RootFolder, FilePathError> {
         let pending = Path::new(PENDING).join(name);
         self.root.remove(&pending)?;
         self.root.make_folders(pending, true)
     }
 
-    /// It is complete.
+    /// Completes the snapshot repository.
     pub(crate) fn finish_snapshot_repo(&self, name: &str) -> Result<RootFolder, FilePathError> {
         self.root.make_folders(GIT, true)?;
         let place = Path::new(GIT).join(name);
@@ -298,7 +298,7 @@ impl RunDir {
         self.root.open_folder(place)
     }
 
-    /// An empty folder for files on their way into a workspace.
+    /// Creates an empty folder for files that are being moved into a workspace.
     pub(crate) fn begin_put(&self) -> Result<RootFolder, FilePathError> {
         self.finish_put()?;
         self.root.make_folders_unsynced(Path::new(PENDING).join(PUT), true)
@@ -308,7 +308,7 @@ impl RunDir {
         self.root.remove(Path::new(PENDING).join(PUT)).map(drop)
     }
 
-    /// Every attempt that has a folder, in the order of their names.
+    /// Lists every attempt that has a folder, in the order of names.
     pub(crate) fn list_attempts(&self) -> Result<Vec<AttemptId>, FilePathError> {
         let Some(folder) = none_if_missing(self.root.open_folder(ATTEMPTS))? else { return Ok(Vec::new()) };
         let names = folder.list_entries(usize::MAX)?;
@@ -327,69 +327,69 @@ impl AttemptDir {
     const HANDED: &str = "handed";
     const SCRATCH: &str = "tmp";
     const EVENTS: &str = "events.jsonl";
-    /// What an attempt found in its workspace and left there.
+    /// The state of the workspace before and after an attempt.
     pub(crate) const WORKSPACE: &str = "workspace.json";
-    /// Its prompt.
+    /// The prompt.
     pub(crate) const PROMPT: &str = "prompt";
-    /// What it changed.
+    /// The changes of the attempt.
     pub(crate) const CHANGES: &str = "changes.diff";
-    /// What the attempt before it changed.
+    /// The changes of the previous attempt.
     pub(crate) const EARLIER: &str = "earlier.diff";
-    /// What others could not merge, and it is to settle.
+    /// The merge conflicts of other steps, for a conflict resolver.
     pub(crate) const CONFLICTS: &str = "conflicts.json";
 
-    /// To read and replace files of it by name.
+    /// Returns the folder, for access to files by name.
     pub fn root(&self) -> &RootFolder {
         &self.root
     }
 
-    /// Both its streams, for people to read.
+    /// Returns the path of the log of both streams, for people.
     pub fn log_path(&self) -> PathBuf {
         self.root.path().join(Self::LOG)
     }
 
-    /// Its standard output alone.
+    /// Returns the path of standard output alone.
     pub fn stdout_path(&self) -> PathBuf {
         self.root.path().join(Self::STDOUT)
     }
 
-    /// Every event of an agent, as it came.
+    /// Returns the path of the agent's events, as they arrived.
     pub fn events_path(&self) -> PathBuf {
         self.root.path().join(Self::EVENTS)
     }
 
-    /// `SKEIN_INPUTS`.
+    /// The path of `SKEIN_INPUTS`.
     pub fn inputs_path(&self) -> PathBuf {
         self.root.path().join(Self::INPUTS)
     }
 
-    /// The one folder of ours in which the worker may write. What it made of it is read through this.
+    /// Opens the only folder of Skein in which the worker may write. Its results are read through this.
     pub fn worker_output(&self) -> Result<RootFolder, FilePathError> {
         self.root.open_folder(Self::BACK)
     }
 
-    /// The last bytes of what it printed, or of what it printed on its standard output alone.
+    /// Reads the last bytes of the log, or of standard output alone.
     pub fn read_tail(&self, stdout: bool, most: u64) -> Result<Vec<u8>, FilePathError> {
         let (mut file, _) = self.root.open_file(if stdout { Self::STDOUT } else { Self::LOG })?;
         let mut bytes = Vec::new();
-        // One that cannot be read to its end is told as far as it can.
+        // A file that cannot be read to its end is returned as far as it can be read.
         let length = file.metadata().map_or(0, |metadata| metadata.len());
         let _ = file.seek(SeekFrom::Start(length.saturating_sub(most)));
         let _ = file.take(most).read_to_end(&mut bytes);
         Ok(bytes)
     }
 
-    /// Where the files of other steps are that it may read.
+    /// Returns the path of the files of other steps that it may read.
     pub fn handed_path(&self) -> PathBuf {
         self.root.path().join(Self::HANDED)
     }
 
-    /// Gives it a file of another step to read.
+    /// Passes a file of another step to the attempt.
     pub fn hand_file(&self, name: &str, bytes: &[u8]) -> Result<(), FilePathError> {
         self.root.make_folders_unsynced(Self::HANDED, true)?.write_new(name, bytes)
     }
 
-    /// `TMPDIR` of a worker that may not write elsewhere.
+    /// Creates `TMPDIR` for a worker that may not write elsewhere.
     pub fn make_scratch(&self) -> Result<RootFolder, FilePathError> {
         self.root.make_folders_unsynced(Self::SCRATCH, true)
     }
@@ -398,22 +398,22 @@ impl AttemptDir {
         self.root.remove(Self::SCRATCH)
     }
 
-    /// `SKEIN_CHANGES`.
+    /// The path of `SKEIN_CHANGES`.
     pub fn earlier_changes_path(&self) -> PathBuf {
         self.root.path().join(Self::EARLIER)
     }
 
-    /// `SKEIN_CONFLICTS`.
+    /// The path of `SKEIN_CONFLICTS`.
     pub fn conflicts_path(&self) -> PathBuf {
         self.root.path().join(Self::CONFLICTS)
     }
 
-    /// `SKEIN_OUTPUT`.
+    /// The path of `SKEIN_OUTPUT`.
     pub fn output_path(&self) -> PathBuf {
         self.root.path().join(Self::BACK).join(Self::OUTPUT)
     }
 
-    /// `SKEIN_ERROR`.
+    /// The path of `SKEIN_ERROR`.
     pub fn error_path(&self) -> PathBuf {
         self.root.path().join(Self::BACK).join(Self::ERROR)
     }
@@ -463,7 +463,7 @@ mod tests {
         assert_eq!(files.output_path(), dir.path().join("runs/one/attempts/0.3.1.2.check.1/back/output"));
         fs::write(files.output_path(), "a=1").unwrap();
         assert_eq!(files.worker_output().unwrap().read_file("output", 10).unwrap(), b"a=1");
-        // Again, as after a crash that took the row with it: what was given then is not given now.
+        // Created again, as after a crash that lost the row: the earlier output does not count.
         RunDir::create(&state, &one).unwrap().create_attempt(attempt).unwrap();
         let again = run.find_attempt(attempt).unwrap().unwrap();
         assert!(again.worker_output().unwrap().read_file("output", 10).unwrap_err().is_missing());
@@ -490,7 +490,7 @@ mod tests {
         assert!(files.read_tail(false, 10).unwrap_err().is_missing());
     }
 
-    /// A run's id can be any name; none of them is a place.
+    /// A run's id can be any name; none of them is a path.
     #[test]
     fn removing_a_run_cannot_remove_anything_else() {
         let dir = tempfile::tempdir().unwrap();

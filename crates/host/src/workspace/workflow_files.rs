@@ -1,6 +1,6 @@
 //! Files that a workflow takes from its workspace before it starts and gives back after it has ended.
 //!
-//! Owns the scratch folder of a run: each file in it is called by its key. Refuses to know how the workflow finds it
+//! Owns the scratch folder of a run, in which each file is named by its key. Does not know how the workflow finds it
 //! and what a missing file means for the run.
 
 use std::{
@@ -25,15 +25,15 @@ use super::{
     root::{FilePathError, PathProblem},
 };
 
-/// The parameter by which a workflow is told where its files are. Whatever a caller gives in its place does not count.
+/// The parameter that contains the path of the workflow's files. A value from the caller is ignored.
 pub const ROOT_PARAMETER: &str = "_workflowFsRoot";
 
-/// Whether a workflow takes or gives files.
+/// True if a workflow takes or gives files.
 pub fn has_files(workflow: &Workflow) -> bool {
     !workflow.files_in.is_empty() || !workflow.files_out.is_empty()
 }
 
-/// Parameters that say where the files are.
+/// Returns the parameters with the path of the files.
 pub fn with_root_parameter(parameters: &Value, root: &Path) -> Arc<Value> {
     let mut parameters = parameters.clone();
     if let Some(object) = parameters.as_object_mut() {
@@ -43,17 +43,17 @@ pub fn with_root_parameter(parameters: &Value, root: &Path) -> Arc<Value> {
     Arc::new(parameters)
 }
 
-/// What stands for itself in the paths of files.
+/// The values of the tokens in the paths of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathTokens {
     pub run: RunId,
     pub workflow: WorkflowId,
-    /// The day of this time in UTC.
+    /// The token is the day of this time in UTC.
     pub at: Timestamp,
 }
 
 impl PathTokens {
-    /// A path with its tokens filled in, once: what they are filled with is not looked at again.
+    /// Replaces the tokens in a path once: inserted values are not replaced again.
     pub fn fill_path(&self, path: &str) -> String {
         let day = format_utc(self.at);
         let day = day.split('T').next().unwrap_or_default();
@@ -80,11 +80,11 @@ pub struct StagingError {
     pub error: FilePathError,
 }
 
-/// What became of a file that a workflow gives.
+/// The outcome for a file that a workflow gives back.
 #[derive(Debug)]
 pub struct GivenFile {
     pub key: String,
-    /// Where in the workspace it is to be.
+    /// The target path in the workspace.
     pub path: String,
     pub end: Result<GivenOutcome, FilePathError>,
 }
@@ -92,12 +92,13 @@ pub struct GivenFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GivenOutcome {
     Written(KeptFile),
-    /// The run made no such file.
+    /// The run created no such file.
     NotMade,
 }
 
 impl RunDir {
-    /// A fresh scratch folder with the files that the workflow takes. Called again before the start, it is made anew.
+    /// Creates a new scratch folder with the files that the workflow takes. A repeated call before the start creates it
+    /// anew.
     pub fn stage_files(
         &self,
         workspace: &RootFolder,
@@ -114,7 +115,7 @@ impl RunDir {
         Ok(scratch)
     }
 
-    /// Puts the files that the run made into the workspace. One that cannot be put there keeps none of the others.
+    /// Copies the files that the run created into the workspace. A failure for one file does not affect the others.
     pub fn give_files(
         &self,
         workspace: &RootFolder,
@@ -159,7 +160,7 @@ fn copy_file(
     let (Some(parent), Some(leaf)) = (path.parent(), path.file_name()) else {
         return Err(FilePathError::new(to.path(), &path, PathProblem::Empty));
     };
-    // Looked at first, so that no folder is made for a file that is not there.
+    // Opened first, so that no folder is created for a missing file.
     from.open_file(name)?;
     let folder = if parent.as_os_str().is_empty() { to.clone() } else { to.make_folders(parent, false)? };
     artifact::copy_single_file(from, name, &folder, Path::new(leaf), limits::ARTIFACT_BYTES)
@@ -249,7 +250,7 @@ mod tests {
         let given =
             place.give(&[("result", "out/<isoDate>/r.md"), ("other", "out/o.md"), ("data", ".git/config")]);
         let said = |path: &str, word: &str| (path.to_owned(), word.to_owned());
-        let own = "it is one of Git's own files, which decide what that program does";
+        let own = "it is one of Git's own files, which control that program";
         let expected =
             [said(".git/config", own), said("out/o.md", "not made"), said("out/2023-11-14/r.md", "written")];
         assert_eq!(given, expected);

@@ -1,4 +1,4 @@
-//! Runs that are taken over: what there is of them decides what can be gone on with.
+//! Resumed runs: the stored data determines whether a run can be continued.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use skein_host::{
     store::{MemoryStore, NewRun, RunHead, Store},
 };
 
-/// Everything that is begun succeeds at once.
+/// An executor whose attempts succeed at once.
 #[derive(Debug)]
 struct Quick;
 
@@ -62,7 +62,7 @@ fn run() -> RunId {
     RunId::new("one").unwrap()
 }
 
-/// Runs come to be with their first row. One without it has no parameters, and cannot be gone on with.
+/// Runs are created with their first row. One without it has no parameters, and cannot be resumed.
 #[test]
 fn a_run_of_which_nothing_was_recorded_is_set_aside() {
     let (store, plan) = (Arc::new(MemoryStore::new()), plan());
@@ -99,7 +99,7 @@ fn a_run_of_which_nothing_was_recorded_is_set_aside() {
     assert!(store.find_run(&run()).unwrap().unwrap().quarantined.is_some());
 }
 
-/// With no workers a run is begun and durable, and nothing of it is at work.
+/// Without workers a run is started and durable, and none of its attempts is active.
 #[test]
 fn a_run_that_was_begun_without_workers_goes_on_with_some() {
     let store = Arc::new(MemoryStore::new());

@@ -1,4 +1,4 @@
-//! Chance that can be had again.
+//! Reproducible pseudo-random numbers.
 
 /// Small numbers from a seed.
 pub struct Dice(pub u64);

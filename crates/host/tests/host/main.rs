@@ -1,4 +1,4 @@
-//! What the host does to the world, tried on the real one.
+//! Tests of the host's effects on the real system.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
 

@@ -1,4 +1,4 @@
-//! Runs that are retried as a whole: once, whatever happens in between.
+//! Runs that are retried as a whole: exactly once, whatever happens in between.
 
 use std::{
     sync::{Arc, mpsc},
@@ -23,10 +23,10 @@ use skein_host::{
     store::{DeadLetterSelection, DeadLetterSettlement, MemoryStore, Store},
 };
 
-/// A test that waits so long has failed.
+/// The maximum time that a test waits.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Fails whatever it is asked to do.
+/// An executor whose attempts all fail.
 #[derive(Debug)]
 struct Unlucky;
 
@@ -58,7 +58,7 @@ impl Executor for Unlucky {
     fn forget_run(&mut self, _: &RunId) {}
 }
 
-/// A workflow that is tried twice.
+/// A workflow with two attempts.
 fn plan(delay: u64) -> Plan {
     let retry = Some(RetryDefinition::fixed(2).with_initial_ms(delay));
     let definition = WorkflowDefinition { retry, ..WorkflowDefinition::new("again", "Fails.") };
@@ -71,7 +71,7 @@ fn id(run: &str) -> RunId {
     RunId::new(run).unwrap()
 }
 
-/// What a watcher heard that matters here.
+/// The notifications that matter here.
 #[derive(Debug, PartialEq)]
 enum Heard {
     Decided(String),
@@ -125,7 +125,7 @@ impl Trial {
         all
     }
 
-    /// The run as its journal tells it, and how often it was started.
+    /// Returns the run's state from its journal, and the number of its starts.
     fn recalled(&self, run: &str, plan: &Plan) -> (RunState, usize) {
         let (mut state, mut starts) = (RunState::new(), 0);
         self.store
@@ -163,7 +163,7 @@ fn a_run_that_failed_begins_again_as_another() {
     assert!(state.instances[0].started >= due);
     // The second was the last.
     assert!(trial.store.find_run(&id("r-3")).unwrap().is_none());
-    // What the first failed by was left to it, and what it failed by itself is for people.
+    // The first run's dead letters are settled by the retry; those of the second are for people.
     let dead = |which| trial.store.list_dead_letters(&which).unwrap();
     let open = dead(DeadLetterSelection::Open(9));
     assert_eq!(open.iter().map(|dead| dead.run.as_str()).collect::<Vec<_>>(), ["r-2"]);
@@ -174,7 +174,7 @@ fn a_run_that_failed_begins_again_as_another() {
     );
 }
 
-/// Whoever made it died as soon as its beginning was recorded.
+/// The process that created it died as soon as its start was recorded.
 #[test]
 fn a_run_that_was_made_before_a_crash_goes_on_after_it() {
     let (store, plan) = (MemoryStore::new(), plan(20));
@@ -191,13 +191,13 @@ fn a_run_that_was_made_before_a_crash_goes_on_after_it() {
     is_second(&state);
 }
 
-/// The run had ended when the one it retries was found to be still waiting for it.
+/// The retry had ended when the original run was found to be still waiting for it.
 #[test]
 fn a_run_that_was_retried_is_not_retried_again() {
     let (store, plan) = (MemoryStore::new(), plan(20));
     let before = Trial::new(store.add_owner());
     before.begin("r-2", &plan);
-    // Its own retry is the last of this trial.
+    // Its own retry is the last one of this trial.
     before.until(&Heard::Closed("r-2-2".into()));
     let events = before.recalled("r-2", &plan).0.events;
     let trial = Trial::new(store);
@@ -218,6 +218,6 @@ fn whoever_cancels_a_run_that_waits_to_be_retried_calls_that_off() {
     assert_eq!(state.status(), RunStatus::Failed);
     assert!(state.end.as_ref().and_then(|end| end.retry).is_some_and(|due| due > Timestamp(0)));
     assert!(trial.store.find_run(&id("r-2")).unwrap().is_none());
-    // Nobody tries it again, so it is listed.
+    // Nobody retries it, so it is listed.
     assert_eq!(trial.store.list_dead_letters(&DeadLetterSelection::Open(9)).unwrap().len(), 1);
 }

@@ -8,10 +8,10 @@ use skein_core::{
 
 use super::{AcceptResult, Acceptor, ensure, state::AcceptorStepPhase};
 
-/// What arrival comes to.
+/// The result of an arrival.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AcceptorArrival {
-    /// It is to be done.
+    /// The step may start.
     Ready,
     TooMany,
     SkippedByCondition,
@@ -19,7 +19,7 @@ pub enum AcceptorArrival {
 }
 
 impl Acceptor {
-    /// Whether new things may start in an instance: neither it nor anything around it has stopped.
+    /// Checks that new work may start in an instance: neither it nor an enclosing instance has stopped.
     pub(super) fn check_going(&self, ix: InstanceIx) -> AcceptResult {
         let inst = self.instance(ix)?;
         ensure!(inst.ended.is_none(), "the instance has ended");
@@ -29,24 +29,24 @@ impl Acceptor {
         self.check_parents_going(ix)
     }
 
-    /// Whether everything around an instance goes on, or at least lets what is at work come to its end.
+    /// Checks that every enclosing instance continues, or at least drains (lets running steps finish).
     fn check_parents_going(&self, ix: InstanceIx) -> AcceptResult {
         let Some(parent) = self.instance(ix)?.parent else { return Ok(()) };
         let around = self.instance(parent.0)?;
-        ensure!(around.ended.is_none() && !around.began_undo, "what is around it has ended");
+        ensure!(around.ended.is_none() && !around.began_undo, "an outer instance has ended");
         let stopped = around.is_halted() || around.must_halt.is_some();
-        ensure!(!stopped || self.is_draining(parent.0), "what is around it is halted");
+        ensure!(!stopped || self.is_draining(parent.0), "an outer instance is halted");
         self.check_parents_going(parent.0)
     }
 
-    /// Whether the step could arrive now, as far as order goes.
+    /// Checks that order allows the step to arrive now.
     pub(super) fn check_reachable(&self, at: StepAt) -> AcceptResult {
         let StepAt(ix, step) = at;
         let entry = self.scope_entry(ix);
         let inst = self.instance(ix)?;
         match entry.scope.shape {
             ScopeShape::Routed { .. } => {
-                ensure!(inst.cursor == Some(CursorRoute::Step(step)), "the cursor is elsewhere");
+                ensure!(inst.cursor == Some(CursorRoute::Step(step)), "the cursor is at another step");
                 let st = self.step_state(at)?;
                 ensure!(
                     matches!(st.at, AcceptorStepPhase::Pending | AcceptorStepPhase::Over),
@@ -60,7 +60,7 @@ impl Acceptor {
                 );
                 for id in &entry.step(step).after {
                     let Some(needed) = entry.by_id.get(id) else { continue };
-                    // Who settles conflicts waits for an end, and for no particular one.
+                    // A conflict resolver waits for any end of the steps whose conflicts it resolves.
                     let settles = self.find_conflict_resolver(StepAt(ix, *needed)) == Some(step);
                     let satisfied = inst.steps[*needed as usize].at == AcceptorStepPhase::Over
                         && inst.steps[*needed as usize]
@@ -73,7 +73,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// What arriving now comes to.
+    /// Returns the result of an arrival at this moment.
     pub(super) fn evaluate_arrival(&self, at: StepAt) -> Result<AcceptorArrival, String> {
         self.check_reachable(at)?;
         let home = self.instance(at.0)?.home;
@@ -92,7 +92,7 @@ impl Acceptor {
         })
     }
 
-    /// Lets the step arrive if it has not, so that it may do something.
+    /// Makes the step arrive if it has not arrived yet, so that it may act.
     pub(super) fn ensure_arrived(&mut self, at: StepAt) -> AcceptResult {
         let inst = self.instance(at.0)?;
         let again = inst.cursor == Some(CursorRoute::Step(at.1))
@@ -107,7 +107,7 @@ impl Acceptor {
         }
     }
 
-    /// Counts an execution and opens a visit.
+    /// Counts an execution and starts a visit.
     pub(super) fn count_execution(&mut self, at: StepAt) -> AcceptResult {
         let home = self.instance(at.0)?.home;
         self.instance_mut(home)?.executed += 1;
@@ -117,7 +117,7 @@ impl Acceptor {
 
     pub(super) fn accept_step_ready(&mut self, at: StepAt) -> AcceptResult {
         let st = self.step_state(at)?;
-        // It may be said again of one that goes on.
+        // A step in a cycle may become ready again.
         ensure!(
             matches!(st.at, AcceptorStepPhase::Pending | AcceptorStepPhase::Over),
             "the step has arrived already"
@@ -125,19 +125,19 @@ impl Acceptor {
         self.check_going(at.0)?;
         ensure!(
             self.evaluate_arrival(at)? == AcceptorArrival::Ready,
-            "the step is not to be done: {:?}",
+            "the arrival does not make it ready: {:?}",
             self.evaluate_arrival(at)?
         );
         self.count_execution(at)
     }
 
-    /// Whether a skip is right.
+    /// Checks that a skip is justified.
     pub(super) fn check_skip(&mut self, at: StepAt, skip: SkipReason, output: &Value) -> AcceptResult {
         self.check_going(at.0)?;
         match skip {
             SkipReason::Condition => {
                 let declared = self.scope_entry(at.0).step(at.1).outputs.default_object();
-                ensure!(*output == declared, "it gives what is declared for when it gives nothing");
+                ensure!(*output == declared, "a skipped step outputs its declared defaults");
                 ensure!(
                     self.evaluate_arrival(at)? == AcceptorArrival::SkippedByCondition,
                     "its condition is not false"
@@ -145,7 +145,7 @@ impl Acceptor {
                 self.count_execution(at)?;
             }
             SkipReason::Upstream(needed) => {
-                ensure!(output.is_null(), "a step that never arrived gives nothing");
+                ensure!(output.is_null(), "a step that never arrived has no output");
                 ensure!(
                     self.step_state(at)?.at == AcceptorStepPhase::Pending,
                     "the step has arrived already"
@@ -154,7 +154,7 @@ impl Acceptor {
                 let depends = entry.step(at.1).after.iter().any(|id| entry.by_id.get(id) == Some(&needed));
                 ensure!(depends, "the step does not depend on that one");
                 let settles = self.find_conflict_resolver(StepAt(at.0, needed)) == Some(at.1);
-                ensure!(!settles, "who settles conflicts is not skipped because of them");
+                ensure!(!settles, "a conflict resolver is not skipped by a conflict");
                 let of = self.step_state(StepAt(at.0, needed))?;
                 let blocks =
                     of.at == AcceptorStepPhase::Over && of.effect.is_some_and(|effect| !effect.satisfies);
@@ -164,7 +164,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Whether one more of this instance's steps may be at work.
+    /// Takes a slot for the step, if the concurrency limit of its instance allows one more.
     pub(super) fn take_slot(&mut self, at: StepAt) -> AcceptResult {
         if self.step_state(at)?.slot {
             return Ok(());
@@ -173,13 +173,13 @@ impl Acceptor {
         let taken = self.instance(at.0)?.steps.iter().filter(|st| st.slot).count();
         ensure!(
             most.is_none_or(|most| taken < most as usize),
-            "{taken} steps are at work, and no more may be"
+            "{taken} steps are running, which is the limit"
         );
         self.step_state_mut(at)?.slot = true;
         Ok(())
     }
 
-    /// Whether a first event of this role may come: main before all else.
+    /// True if the next attempt is the first of the visit; that one always has the main role.
     pub(super) fn is_first_attempt(&self, at: StepAt) -> bool {
         self.step_state(at).is_ok_and(|st| !st.given && st.role == AttemptRole::Main)
     }

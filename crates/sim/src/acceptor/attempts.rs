@@ -1,4 +1,4 @@
-//! Attempts: when one may start, be stopped and end, and what its step says next.
+//! Attempts: the rules for starting, stopping and ending one, and for the next action of its step.
 
 use std::sync::Arc;
 
@@ -44,10 +44,10 @@ impl Acceptor {
         let step = Arc::clone(&self.scope_entry(at.0).scope.steps[at.1 as usize]);
         if self.is_first_attempt(at) {
             ensure!(mode == AttemptMode::Fresh, "the first attempt of a visit is fresh");
-            let Some(given) = given else { return Err("the first attempt is not given anything".into()) };
+            let Some(given) = given else { return Err("the first attempt has no inputs".into()) };
             let inputs =
                 self.evaluate_inputs(at, &step).map_err(|code| format!("its inputs are wrong: {code}"))?;
-            ensure!(given.inputs == inputs, "it is given {} instead of {inputs}", given.inputs);
+            ensure!(given.inputs == inputs, "its inputs are {} instead of {inputs}", given.inputs);
             self.check_deadline(&step, deadline)?;
             self.step_state_mut(at)?.deadline = deadline;
         }
@@ -61,14 +61,14 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Whether a step that has arrived may start an attempt now.
+    /// Checks that a step that has arrived may start an attempt now.
     fn may_start(&self, at: StepAt) -> AcceptResult {
         let st = self.step_state(at)?;
         let drains = self.is_draining(at.0) && st.given;
         if !drains {
             self.check_going(at.0)?;
         }
-        ensure!(st.stop.is_none(), "the step was told to stop");
+        ensure!(st.stop.is_none(), "the step was asked to stop");
         let policy = &self.step_definition(at)?.policy;
         if (policy.approval.is_some() || policy.denied.is_some()) && !st.given {
             ensure!(st.approved, "nobody has approved it");
@@ -77,9 +77,9 @@ impl Acceptor {
             AcceptorStepPhase::Ready => Ok(()),
             AcceptorStepPhase::Retrying(due) if *due <= self.now => Ok(()),
             AcceptorStepPhase::Between => {
-                // What goes on may do so without saying so first.
+                // A step may continue without a separate `StepGoesOn` event.
                 let goes = AllowedFollowUp::GoOn { role: st.role, iteration: st.iteration };
-                ensure!(st.may.contains(&goes), "the step is not to go on: {:?}", st.may);
+                ensure!(st.may.contains(&goes), "the step may not continue: {:?}", st.may);
                 Ok(())
             }
             other => Err(format!("the step is not ready: {other:?}")),
@@ -89,7 +89,7 @@ impl Acceptor {
     fn check_deadline(&self, step: &Step, deadline: Option<Timestamp>) -> AcceptResult {
         let own = step.policy.timeout.filter(|_| step.policy.timeout_per == TimeoutScope::Step);
         let right = own.map(|timeout| self.now.saturating_add(timeout));
-        ensure!(deadline == right, "its time should be up at {right:?}");
+        ensure!(deadline == right, "its deadline should be {right:?}");
         Ok(())
     }
 
@@ -101,7 +101,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Which budget keeps a step's next main attempt from starting.
+    /// Returns the mode of the first spent budget that prevents the next main attempt of a step.
     pub(super) fn spent_budget_mode(&self, at: StepAt) -> Result<Option<BudgetMode>, String> {
         let mut spent = self.list_budgets(at)?.into_iter().filter(|(owner, budget, spent)| {
             budget.mode != BudgetMode::Warn && self.is_spent(*owner, budget, *spent)
@@ -119,7 +119,8 @@ impl Acceptor {
                 .is_some_and(|most| over(most, spent.micro_usd.unwrap_or(0), from.micro_usd.unwrap_or(0)))
     }
 
-    /// Only who approves a hold for budget renews budgets: those that are spent and pause, or all that pause.
+    /// Checks the grants of a decision. Only a person who approves a budget hold renews budgets: the spent ones with
+    /// mode `pause`, or all of that mode if none is spent.
     pub(super) fn check_budget_grants(
         &mut self,
         opening: Waitpoint,
@@ -129,7 +130,7 @@ impl Acceptor {
     ) -> AcceptResult {
         let open = self.openings.iter().find(|open| open.number == opening);
         let (at, what) =
-            open.map(|open| (open.at, open.what)).ok_or("nothing was opened with this number")?;
+            open.map(|open| (open.at, open.what)).ok_or("there is no waitpoint with this number")?;
         let person = decision == Verdict::Approve && !by.starts_with("system:");
         let mut right = Vec::new();
         if what == AcceptorWaitpointKind::Hold(HoldReason::Budget) && person {
@@ -145,7 +146,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// The budgets that a step is paid out of, the nearest first, and what was spent of each.
+    /// The budgets that apply to a step, nearest first, with the cost counted against each.
     fn list_budgets(&self, at: StepAt) -> Result<Vec<(BudgetOwner, &Budget, Cost)>, String> {
         let mut budgets = vec![(
             BudgetOwner::Step(at),
@@ -170,7 +171,7 @@ impl Acceptor {
         Ok(budgets.into_iter().filter_map(|(owner, budget, spent)| Some((owner, budget?, spent))).collect())
     }
 
-    /// What a step is given, or the code of what is wrong with it.
+    /// Evaluates the inputs of a step, or returns an error code.
     pub(super) fn evaluate_inputs(&self, at: StepAt, step: &Step) -> Result<Value, &'static str> {
         let mut given = json!({});
         for binding in &step.inputs {
@@ -190,39 +191,39 @@ impl Acceptor {
         let now = self.now;
         let st = self.step_state_mut(at)?;
         ensure!(st.is_live() && !st.overdue, "the step is over, or overdue already");
-        ensure!(st.deadline.is_some_and(|due| due <= now), "its time is not up");
+        ensure!(st.deadline.is_some_and(|due| due <= now), "its deadline has not passed");
         st.overdue = true;
         Ok(())
     }
 
     pub(super) fn accept_stop_asked(&mut self, id: AttemptId, why: AttemptStopReason) -> AcceptResult {
-        ensure!(id.role != AttemptRole::Undo, "an undo is not stopped");
+        ensure!(id.role != AttemptRole::Undo, "an undo cannot be stopped");
         let now = self.now;
         let halted = self.is_halted_around(id.at.0)?;
         let st = self.step_state_mut(id.at)?;
         ensure!(st.live == Some(id), "the attempt is not in flight");
-        ensure!(st.stop.is_none(), "it was told to stop already");
+        ensure!(st.stop.is_none(), "it was asked to stop already");
         match why {
-            AttemptStopReason::Halted => ensure!(halted, "nothing has stopped around it"),
-            AttemptStopReason::Timeout => ensure!(st.is_late(now), "its time is not up"),
+            AttemptStopReason::Halted => ensure!(halted, "no outer instance has stopped"),
+            AttemptStopReason::Timeout => ensure!(st.is_late(now), "its deadline has not passed"),
         }
         st.stop = Some(why);
         Ok(())
     }
 
-    /// Nothing succeeds without all of its evidence.
+    /// Checks that a success comes with all of its evidence.
     pub(super) fn check_evidence(
         &self,
         id: AttemptId,
         end: &AttemptEnd,
         proofs: &[EvidenceResult],
     ) -> AcceptResult {
-        ensure!(id.role == AttemptRole::Main || proofs.is_empty(), "only work is proven");
+        ensure!(id.role == AttemptRole::Main || proofs.is_empty(), "only a main attempt has evidence");
         if let (AttemptRole::Main, AttemptEnd::Succeeded { .. }) = (id.role, end)
             && let StepKindSpec::Work(work) = &self.step_definition(id.at)?.kind
         {
             let holds = proofs.iter().filter(|proof| proof.holds).count();
-            ensure!(holds == work.evidence.len() && holds == proofs.len(), "a success that is not proven");
+            ensure!(holds == work.evidence.len() && holds == proofs.len(), "a success without its evidence");
         }
         Ok(())
     }
@@ -267,21 +268,21 @@ impl Acceptor {
         match &st.at {
             AcceptorStepPhase::Between => {
                 let goes = AllowedFollowUp::GoOn { role: next.role, iteration: next.iteration };
-                ensure!(st.may.contains(&goes), "the step is not to do that next: {:?}", st.may);
+                ensure!(st.may.contains(&goes), "the step may not do that next: {:?}", st.may);
             }
             AcceptorStepPhase::Retrying(due) => {
-                ensure!(*due <= now, "it is not time to try again");
+                ensure!(*due <= now, "the retry is not due yet");
                 ensure!(
                     next.role == AttemptRole::Main && next.iteration == st.iteration,
-                    "a retry is main again"
+                    "a retry has the main role"
                 );
             }
             AcceptorStepPhase::Ready => {
-                ensure!(st.released, "it goes on already");
+                ensure!(st.released, "no hold was released");
                 let same = next.role == st.role && next.iteration == st.iteration;
-                ensure!(same, "after a hold a step goes on where it stopped");
+                ensure!(same, "after a hold a step continues where it stopped");
             }
-            other => return Err(format!("nothing ended that it could go on from: {other:?}")),
+            other => return Err(format!("the step cannot continue from {other:?}")),
         }
         ensure!(next.stage == st.stall.2, "the stage is {}", st.stall.2);
         st.advance_to_role(next.role, next.iteration, fresh);
@@ -327,7 +328,7 @@ impl Acceptor {
     }
 }
 
-/// Whether a retry is due when the back-off says. Which retry it is can be counted from the last fresh iteration or
+/// Checks that the due time of a retry matches the back-off. The retry may be counted from the last fresh iteration or
 /// from the start.
 pub fn check_retry_due(
     backoff: &Backoff,
@@ -345,7 +346,7 @@ pub fn check_retry_due(
 }
 
 impl AcceptorStep {
-    /// Moves on to a role of an iteration.
+    /// Advances to a role of an iteration.
     pub fn advance_to_role(&mut self, role: AttemptRole, iteration: u32, fresh: bool) {
         if iteration != self.iteration {
             self.numbers.clear();
@@ -357,12 +358,12 @@ impl AcceptorStep {
         self.iteration = iteration;
     }
 
-    /// Whether this end is among those that may follow.
+    /// True if the step may end with this outcome now.
     pub fn may_end(&self, outcome: StepOutcome) -> bool {
         self.may.contains(&AllowedFollowUp::End(outcome))
     }
 
-    /// Whether its own time is up.
+    /// True if the outcome is a timeout and the step's own deadline has passed.
     pub fn may_end_timed_out(&self, outcome: StepOutcome, now: Timestamp) -> bool {
         outcome == StepOutcome::Failed(ErrorClass::Timeout) && self.is_late(now)
     }

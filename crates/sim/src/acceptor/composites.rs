@@ -1,4 +1,4 @@
-//! Composites: their parts, in which order they may begin, and what they come to.
+//! Composites: their parts, the order in which the parts may begin, and their results.
 
 use std::sync::Arc;
 
@@ -23,16 +23,16 @@ use super::{
     state::{AcceptorInstance, AcceptorStepPhase},
 };
 
-/// What a composite comes to: an output, or a class and a code.
+/// The result of a composite: an output, or a class and a code.
 type AcceptorCompositeResult = Result<Value, (Option<ErrorClass>, Option<&'static str>)>;
 
 impl Acceptor {
     pub(super) fn accept_step_expanded(&mut self, at: StepAt, items: &Value) -> AcceptResult {
         self.ensure_arrived(at)?;
         let StepKindSpec::Each(each) = &self.step_definition(at)?.kind else {
-            return Err("only an each has items".into());
+            return Err("only an `each` has items".into());
         };
-        let over = self.evaluate_expr(at.0, &each.over).map_err(|e| format!("its list is an error: {e}"))?;
+        let over = self.evaluate_expr(at.0, &each.over).map_err(|e| format!("its list has no value: {e}"))?;
         ensure!(over.is_array() && over == *items, "its items are {over}");
         self.step_state_mut(at)?.items = Some(over);
         Ok(())
@@ -49,28 +49,28 @@ impl Acceptor {
             step.kind,
             StepKindSpec::Parallel(_) | StepKindSpec::Each(_) | StepKindSpec::Loop(_) | StepKindSpec::Call(_)
         );
-        ensure!(composite, "there is nothing inside");
+        ensure!(composite, "it is not a composite");
         let first = self.step_state(at)?.tries == 0;
         if first {
             let own = step.policy.timeout.filter(|_| step.policy.timeout_per == TimeoutScope::Step);
             let right = own.map(|timeout| self.now.saturating_add(timeout));
-            ensure!(deadline == right, "its time should be up at {right:?}");
+            ensure!(deadline == right, "its deadline should be {right:?}");
             self.step_state_mut(at)?.deadline = deadline;
         }
         self.enter_composite(at)
     }
 
-    /// Goes inside, for the first time or again.
+    /// Enters a composite, for the first time or for a retry.
     fn enter_composite(&mut self, at: StepAt) -> AcceptResult {
         let now = self.now;
         match &self.step_state(at)?.at {
             AcceptorStepPhase::Ready => {}
             AcceptorStepPhase::Retrying(due) => {
-                ensure!(*due <= now, "it is not time to try again");
+                ensure!(*due <= now, "the retry is not due yet");
                 let walk = self.walks.get(&UndoWalk::Composite(at));
-                ensure!(walk.is_none_or(|walk| walk.over && !walk.failed), "the last try is not undone");
+                ensure!(walk.is_none_or(|walk| walk.over && !walk.failed), "the last try was not undone");
                 let call = matches!(self.step_definition(at)?.kind, StepKindSpec::Call(_));
-                ensure!(call || self.undo_targets_under(at).is_empty(), "the last try is not undone");
+                ensure!(call || self.undo_targets_under(at).is_empty(), "the last try was not undone");
             }
             other => return Err(format!("the step is not ready: {other:?}")),
         }
@@ -89,7 +89,7 @@ impl Acceptor {
         env: &Value,
         deadline: Option<Timestamp>,
     ) -> AcceptResult {
-        // A composite that is left to come to its end goes on inside.
+        // A composite that drains still starts instances inside.
         if self.step_state(parent)?.at != AcceptorStepPhase::Inside || !self.is_draining(parent.0) {
             self.check_going(parent.0)?;
         }
@@ -116,7 +116,7 @@ impl Acceptor {
         let home = if part == InstancePart::Call { ix } else { self.instance(parent.0)?.home };
         let entry = self.plan.definition.scope(scope);
         let right = entry.scope.timeout.map(|timeout| self.now.saturating_add(timeout));
-        ensure!(deadline == right, "its time should be up at {right:?}");
+        ensure!(deadline == right, "its deadline should be {right:?}");
         let mut inst = AcceptorInstance::new(scope, home, entry.scope.steps.len());
         inst.cursor =
             matches!(entry.scope.shape, ScopeShape::Routed { .. }).then_some(CursorRoute::Step(entry.start));
@@ -146,7 +146,7 @@ impl Acceptor {
     fn may_begin_item(&mut self, at: StepAt, each: &EachSpec, i: u32) -> Result<(Value, u32), String> {
         if self.step_state(at)?.items.is_none() {
             let over =
-                self.evaluate_expr(at.0, &each.over).map_err(|e| format!("its list is an error: {e}"))?;
+                self.evaluate_expr(at.0, &each.over).map_err(|e| format!("its list has no value: {e}"))?;
             self.step_state_mut(at)?.items = Some(over);
         }
         let children = self.child_instances(at)?;
@@ -154,7 +154,7 @@ impl Acceptor {
         let open = children.iter().filter(|child| child.ended.is_none()).count();
         ensure!(
             each.parallelism.is_none_or(|most| open < most as usize),
-            "{open} items are open, the most there may be"
+            "{open} items are open, which is the limit"
         );
         let failed =
             each.errors == EachErrorPolicy::FailFast && children.iter().any(|child| has_failed(child));
@@ -167,7 +167,7 @@ impl Acceptor {
     fn may_begin_pass(&self, at: StepAt, of: &LoopSpec, pass: u32) -> AcceptResult {
         let children = self.child_instances(at)?;
         ensure!(pass as usize == children.len() + 1, "the next pass is {}", children.len() + 1);
-        ensure!(pass <= of.max, "there may be {} passes", of.max);
+        ensure!(pass <= of.max, "the limit is {} passes", of.max);
         ensure!(children.iter().all(|child| has_succeeded(child)), "the pass before it has not succeeded");
         if pass > 1 || of.test == LoopTest::First {
             let goes_on = match self.evaluate_condition(at.0, &of.condition) {
@@ -180,20 +180,20 @@ impl Acceptor {
     }
 
     fn may_call(&self, at: StepAt, step: &Step, _call: &CallSpec, input: Option<&Value>) -> AcceptResult {
-        ensure!(self.step_state(at)?.children.is_empty(), "it has called already");
+        ensure!(self.step_state(at)?.children.is_empty(), "its call has begun already");
         let mut given =
             self.evaluate_inputs(at, step).map_err(|code| format!("its inputs are wrong: {code}"))?;
         let called = self.plan.definition.workflow_containing(self.scope_entry(at.0).inner_scope(at.1, 0));
         called.workflow.inputs.fill_defaults(&mut given);
-        ensure!(called.workflow.inputs.check(&given).is_ok(), "its inputs do not fit");
-        ensure!(input == Some(&given), "it should be given {given}");
+        ensure!(called.workflow.inputs.check(&given).is_ok(), "its inputs do not match the schema");
+        ensure!(input == Some(&given), "its input should be {given}");
         Ok(())
     }
 
-    /// What the children of the present try come to.
+    /// Returns the combined result of the children of the current try.
     fn evaluate_composite(&self, at: StepAt, step: &Step) -> Result<AcceptorCompositeResult, String> {
         let children = self.child_instances(at)?;
-        ensure!(children.iter().all(|child| child.ended.is_some()), "something inside is not over");
+        ensure!(children.iter().all(|child| child.ended.is_some()), "an inner instance has not ended");
         Ok(match &step.kind {
             StepKindSpec::Parallel(of) => match find_first_failure(&children) {
                 Some(class) => Err((class, None)),
@@ -229,7 +229,7 @@ impl Acceptor {
         let all = children.len() == items.len();
         match (each.errors, failure) {
             (EachErrorPolicy::FailFast, Some(class)) => return Ok(Err((class, None))),
-            // One that was stopped on the way fails with what failed before.
+            // An each that was stopped before all items began fails with the earlier failure.
             (EachErrorPolicy::Finish, Some(class)) if all || self.check_going(at.0).is_err() => {
                 return Ok(Err((class, None)));
             }
@@ -239,7 +239,7 @@ impl Acceptor {
             return Ok(Ok(children.iter().map(|child| instance_output(child)).collect()));
         }
         let good = children.iter().filter(|child| has_succeeded(child)).count();
-        // How an item's failure is shown is not the acceptor's matter.
+        // The acceptor does not check the details of a failed item.
         Ok(Ok(json!({"succeeded": good, "failed": children.len() - good})))
     }
 
@@ -257,9 +257,9 @@ impl Acceptor {
         }
         match self.evaluate_condition(at.0, &of.condition) {
             Ok(false) => Ok(Ok(children.last().map_or(Value::Null, |child| instance_output(child)))),
-            Ok(true) if children.len() < of.max as usize => Err("the loop goes on".into()),
+            Ok(true) if children.len() < of.max as usize => Err("the loop continues".into()),
             Ok(true) => Ok(Err((Some(ErrorClass::NonRetryable), Some("loop_max_iterations")))),
-            Err(error) if children.is_empty() && error.is_not_yet() => Err("the loop goes on".into()),
+            Err(error) if children.is_empty() && error.is_not_yet() => Err("the loop continues".into()),
             Err(_) => Ok(Err((Some(ErrorClass::Validation), Some("condition")))),
         }
     }
@@ -280,7 +280,7 @@ impl Acceptor {
                     called.workflow.inputs.check(&given).is_err()
                 }
             };
-            ensure!(wrong, "it has not called");
+            ensure!(wrong, "its call has not begun");
             return Ok(Err((Some(ErrorClass::Validation), None)));
         };
         Ok(if has_succeeded(child) { Ok(instance_output(child)) } else { Err((failure_class(child), None)) })
@@ -292,7 +292,7 @@ impl Acceptor {
         due: Timestamp,
         error: &ExecutionError,
     ) -> AcceptResult {
-        // What is drained comes to its end like anything else, with all its tries.
+        // A draining composite runs to its end with all its tries.
         if !self.is_draining(at.0) {
             self.check_going(at.0)?;
         }
@@ -324,7 +324,7 @@ impl Acceptor {
     ) -> AcceptResult {
         let now = self.now;
         let children = self.child_instances(at)?;
-        ensure!(children.iter().all(|child| child.ended.is_some()), "something inside is not over");
+        ensure!(children.iter().all(|child| child.ended.is_some()), "an inner instance has not ended");
         if self.step_state(at)?.may_end_timed_out(outcome, now) {
             return Ok(());
         }
@@ -335,7 +335,7 @@ impl Acceptor {
         }
         match self.evaluate_composite(at, step)? {
             Ok(right) => {
-                ensure!(outcome == StepOutcome::Succeeded, "nothing in it failed");
+                ensure!(outcome == StepOutcome::Succeeded, "nothing inside failed");
                 let collects =
                     matches!(&step.kind, StepKindSpec::Each(each) if each.errors == EachErrorPolicy::Collect);
                 let same = if collects {
@@ -346,7 +346,7 @@ impl Acceptor {
                 ensure!(same, "its output is {right}");
             }
             Err((class, right)) => {
-                let StepOutcome::Failed(said) = outcome else { return Err("something in it failed".into()) };
+                let StepOutcome::Failed(said) = outcome else { return Err("something inside failed".into()) };
                 ensure!(class.is_none_or(|class| class == said), "it failed with {class:?}");
                 ensure!(right.is_none_or(|right| code == Some(right)), "the code should be {right:?}");
                 let hopeless = self.child_instances(at)?.is_empty();
@@ -380,9 +380,9 @@ fn collect_lane_outputs(of: &ParallelSpec, children: &[&AcceptorInstance]) -> Va
     all
 }
 
-/// The class of the first failure in time, if there was one; the class is not known where no error says it.
+/// The class of the first failure in time, if there was one. The class is unknown if no error states it.
 fn find_first_failure(children: &[&AcceptorInstance]) -> Option<Option<ErrorClass>> {
-    // One that was stopped because another failed is not what went wrong, unless nothing else did.
+    // A child that was stopped because another one failed is not the cause, unless it is the only failure.
     let own =
         |child: &&&AcceptorInstance| has_failed(child) && child.halts.first() != Some(&HaltReason::Outer);
     let any_own = children.iter().any(|child| own(&child));

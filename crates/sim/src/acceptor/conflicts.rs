@@ -1,4 +1,4 @@
-//! Conflicts that a step settles: whose they are, and what the ends of both do.
+//! Merge conflicts with a conflict resolver: the steps they belong to, and the effects of both ends.
 
 use skein_core::{
     engine::{SkipReason, StepAt, StepOutcome},
@@ -8,7 +8,7 @@ use skein_core::{
 use super::{Acceptor, state::AcceptorStepPhase, step_ends::find_effect};
 
 impl Acceptor {
-    /// The step that settles what this one cannot merge, by name in the plan.
+    /// The index of the step that resolves this step's merge conflicts, by its name in the plan.
     pub(super) fn find_conflict_resolver(&self, at: StepAt) -> Option<u32> {
         let entry = self.scope_entry(at.0);
         let by = entry.step(at.1).policy.settled_by.as_ref()?;
@@ -26,7 +26,7 @@ impl Acceptor {
         !self.steps_resolved_by(at).is_empty()
     }
 
-    /// The steps whose conflicts this one has to settle.
+    /// The steps whose conflicts this one has to resolve.
     pub(super) fn unresolved_conflicts(&self, at: StepAt) -> Result<Vec<StepAt>, String> {
         let mut unsettled = Vec::new();
         for of in self.steps_resolved_by(at) {
@@ -38,7 +38,7 @@ impl Acceptor {
         Ok(unsettled)
     }
 
-    /// What this end does, and to whom a conflict goes.
+    /// Returns the effect of this end, and the step that has to resolve its conflict, if any.
     pub(super) fn determine_effect(
         &self,
         at: StepAt,
@@ -59,7 +59,7 @@ impl Acceptor {
         Ok((self.plain_effect(at, outcome)?, None))
     }
 
-    /// What an end does that goes to nobody else.
+    /// Returns the effect of an end whose conflict is not passed to a resolver.
     pub(super) fn plain_effect(&self, at: StepAt, outcome: StepOutcome) -> Result<OutcomeEffect, String> {
         let plain = find_effect(&self.scope_entry(at.0).step(at.1).policy.effects, outcome);
         let unsettled = self.unresolved_conflicts(at)?;

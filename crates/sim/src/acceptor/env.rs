@@ -1,4 +1,4 @@
-//! What expressions read, from the acceptor's own notes.
+//! The values that expressions read, from the acceptor's own bookkeeping.
 
 use std::borrow::Cow;
 
@@ -58,7 +58,7 @@ impl Acceptor {
         expr.eval_bool(&AcceptorEnv { book: self, instance })
     }
 
-    /// The instance around, in the same workflow.
+    /// The enclosing instance in the same workflow.
     fn outer_instance(&self, ix: InstanceIx) -> Option<InstanceIx> {
         let inst = &self.instances[ix.0 as usize];
         if inst.home == ix { None } else { inst.parent.map(|parent| parent.0) }
@@ -145,7 +145,7 @@ impl AcceptorEnv<'_> {
         let inst = &self.book.instances[ix.0 as usize];
         let words = &self.book.plan.definition.workflow_containing(inst.scope).workflow.words;
         let Some(outcome) = st.outcome else {
-            // What was never reached in something that has ended is shown as skipped.
+            // A step that was never reached in an ended instance reads as skipped.
             let skipped = part == StepProperty::Status && inst.ended.is_some();
             return if skipped {
                 found_value(words.step_word(StepStatus::Skipped, false).into())

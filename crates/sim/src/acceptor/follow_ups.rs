@@ -1,4 +1,4 @@
-//! What may follow an attempt: retry, hold, the next role or iteration, or the end.
+//! The allowed follow-ups of an attempt: retry, hold, the next role or iteration, or the end.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use super::{
     state::{AcceptorStep, AcceptorStepPhase, AllowedFollowUp},
 };
 
-/// Whether a policy allows another attempt after this many tries.
+/// True if a policy allows another attempt after this many tries.
 pub fn allows_retry(retry: &StepRetry, tries: u32, class: ErrorClass, code: Option<&str>) -> bool {
     let most = retry.attempts.get(&class).copied().unwrap_or(0);
     tries < most && !code.is_some_and(|code| retry.never.iter().any(|never| never == code))
 }
 
 impl Acceptor {
-    /// Notes the end of an attempt of main, check or summary, and what may follow it.
+    /// Records the end of a main, check or summary attempt, and the actions that may follow it.
     pub(super) fn note_attempt_end(
         &mut self,
         at: StepAt,
@@ -41,11 +41,11 @@ impl Acceptor {
             AttemptRole::Main => allowed_after_main(st, &step, work, end),
             AttemptRole::Check => allowed_after_check(st, &step, work, end),
             AttemptRole::Summary => allowed_after_summary(st, end),
-            AttemptRole::Undo => return Err("an undo does not go on".into()),
+            AttemptRole::Undo => return Err("an undo has no follow-up".into()),
         };
         match st.stop {
             Some(why) => {
-                // Only a success that leaves nothing to do counts after a stop was asked; a summary is no duty.
+                // After a stop request only a success with nothing left to do counts; a summary is optional.
                 let sums_up = may
                     .iter()
                     .any(|may| matches!(may, AllowedFollowUp::GoOn { role: AttemptRole::Summary, .. }));
@@ -57,7 +57,7 @@ impl Acceptor {
                     StepOutcome::Cancelled
                 };
                 may.push(AllowedFollowUp::End(cut));
-                // A step whose time was up may be halted as well.
+                // A step that timed out may be halted as well.
                 may.extend(halted.then_some(AllowedFollowUp::End(StepOutcome::Cancelled)));
             }
             None if halted => may.push(AllowedFollowUp::End(StepOutcome::Cancelled)),
@@ -213,7 +213,7 @@ fn allowed_after_check(
     }
 }
 
-/// After a check that says incomplete.
+/// Returns the follow-ups allowed after a check that finds the work incomplete.
 fn allowed_when_incomplete(
     st: &mut AcceptorStep,
     check: &CompletionCheck,

@@ -14,7 +14,7 @@ use skein_core::{
 use super::{AcceptResult, Acceptor, ensure, state::AcceptorStepPhase};
 
 impl Acceptor {
-    /// Whether an instance that was stopped lets what is at work come to its end.
+    /// True if a stopped instance lets its running steps finish.
     pub(super) fn is_draining(&self, ix: InstanceIx) -> bool {
         let inst = &self.instances[ix.0 as usize];
         let failed = inst.halts.iter().all(|halt| matches!(halt, HaltReason::Failed { .. }));
@@ -23,7 +23,7 @@ impl Acceptor {
             && self.scope_entry(ix).scope.siblings == SiblingPolicy::Drain
     }
 
-    /// Whether this instance or one around it has been halted.
+    /// True if this instance or an enclosing one has been halted.
     pub(super) fn is_halted_around(&self, ix: InstanceIx) -> Result<bool, String> {
         let inst = self.instance(ix)?;
         match inst.parent {
@@ -33,7 +33,7 @@ impl Acceptor {
         }
     }
 
-    /// Whether a step around this instance, or a workflow around it, is out of time.
+    /// True if the deadline of an enclosing step or workflow has passed.
     fn is_overdue_around(&self, ix: InstanceIx) -> Result<bool, String> {
         let Some(parent) = self.instance(ix)?.parent else { return Ok(false) };
         let late = self.step_state(parent)?.is_late(self.now)
@@ -61,27 +61,27 @@ impl Acceptor {
                 let asks = effect.map(|effect| effect.then);
                 ensure!(
                     asks.is_some_and(|then| then != OutcomeAction::GoOn),
-                    "that step does not halt anything"
+                    "that step does not halt the instance"
                 );
                 ensure!(
                     !home || undo == (asks == Some(OutcomeAction::Undo)),
-                    "whether it is undone is not what was said"
+                    "the undo flag contradicts the step's effect"
                 );
             }
             HaltReason::TimedOut => {
                 let around = self.is_overdue_around(ix)?;
-                ensure!(around || inst.deadline.is_some_and(|due| due <= now), "its time is not up");
-                ensure!(!home || !first || undo == policy.on_timeout, "undo on timeout is not what was said");
+                ensure!(around || inst.deadline.is_some_and(|due| due <= now), "its deadline has not passed");
+                ensure!(!home || !first || undo == policy.on_timeout, "the undo flag contradicts the policy");
             }
             HaltReason::Cancelled { .. } => {
-                ensure!(self.may_cancel(ix), "nobody cancels it");
-                ensure!(!home || !first || undo == policy.on_cancel, "undo on cancel is not what was said");
+                ensure!(self.may_cancel(ix), "nothing requests a cancel");
+                ensure!(!home || !first || undo == policy.on_cancel, "the undo flag contradicts the policy");
             }
-            HaltReason::Outer => ensure!(self.may_stop(ix)?, "nothing around it stopped"),
+            HaltReason::Outer => ensure!(self.may_stop(ix)?, "no outer instance stopped"),
             HaltReason::Limit { .. } => {
                 let most = self.plan.definition.workflow_containing(inst.scope).workflow.scope.max_steps;
-                ensure!(home && most.is_some_and(|most| inst.executed >= most), "there may be more steps");
-                ensure!(!first || undo == policy.on_timeout, "undo at a limit is not what was said");
+                ensure!(home && most.is_some_and(|most| inst.executed >= most), "the limit is not reached");
+                ensure!(!first || undo == policy.on_timeout, "the undo flag contradicts the policy");
             }
         }
         let inst = self.instance_mut(ix)?;
@@ -91,7 +91,8 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Someone asked for it, or a gate or wait in the same workflow is over its time.
+    /// True if a cancel was requested, or a gate or wait in the same workflow is past its deadline and cancels on
+    /// timeout.
     fn may_cancel(&self, ix: InstanceIx) -> bool {
         let late = |open: &super::state::AcceptorWaitpoint| {
             self.instance(open.at.0).is_ok_and(|inst| inst.home == ix)
@@ -117,7 +118,7 @@ impl Acceptor {
 
     pub(super) fn accept_instance_ended(&mut self, ix: InstanceIx, end: &InstanceEnd) -> AcceptResult {
         let inst = self.instance(ix)?;
-        // A walk that is done again ends the instance anew.
+        // A retried undo walk ends the instance again.
         ensure!(inst.ended.is_none() || self.status.is_some(), "the instance has ended already");
         self.may_be_over(ix)?;
         self.check_instance_end(ix, end.status, &end.output, end.degraded)?;
@@ -128,10 +129,10 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Whether nothing in an instance is live, and it came to its end or was stopped.
+    /// Checks that nothing in an instance is live, and that it reached its end or was stopped.
     pub(super) fn may_be_over(&self, ix: InstanceIx) -> AcceptResult {
         let inst = self.instance(ix)?;
-        ensure!(inst.must_halt.is_none(), "it was to be halted");
+        ensure!(inst.must_halt.is_none(), "the instance must be halted first");
         for (i, st) in inst.steps.iter().enumerate() {
             let over = !st.is_live() || (inst.is_halted() && st.is_unstarted());
             ensure!(over, "step {i} is still {:?}", st.at);
@@ -152,13 +153,13 @@ impl Acceptor {
             let left = self.undo_targets_in(ix);
             ensure!(
                 walk.is_some_and(|walk| walk.over) || left.is_empty(),
-                "what was completed is to be undone"
+                "completed steps must be undone first"
             );
         }
         Ok(())
     }
 
-    /// Whether a status follows from what happened.
+    /// Checks that a status follows from the history of the instance.
     pub(super) fn check_instance_end(
         &self,
         ix: InstanceIx,
@@ -175,7 +176,7 @@ impl Acceptor {
             Some(HaltReason::TimedOut) => RunStatus::TimedOut,
             Some(HaltReason::Cancelled { .. } | HaltReason::Outer) => RunStatus::Cancelled,
         };
-        // Halted again for another reason: any of them may show.
+        // After several halts for different reasons, any of the reasons may determine the status.
         let several = inst.halts.len() > 1;
         let right = match plain {
             _ if stuck => status == RunStatus::UndoFailed,
@@ -199,7 +200,7 @@ impl Acceptor {
         let scope = Arc::clone(&self.scope_entry(ix).scope);
         let failed = if self.undo_result(ix).1 { RunStatus::UndoFailed } else { RunStatus::Failed };
         if inst.worst == Worst::Failed {
-            ensure!(status == failed, "a step failed it, and it ends as {status}");
+            ensure!(status == failed, "a step failed it, but it ends as {status}");
             return Ok(());
         }
         let gives = match &scope.result {
@@ -208,19 +209,19 @@ impl Acceptor {
         };
         match gives {
             Ok(gives) if scope.outputs.check(&gives).is_ok() => {
-                ensure!(status == RunStatus::Succeeded, "nothing failed it, and it ends as {status}");
-                ensure!(gives == *output, "it gives {gives}, not {output}");
+                ensure!(status == RunStatus::Succeeded, "nothing failed it, but it ends as {status}");
+                ensure!(gives == *output, "its output should be {gives}, not {output}");
                 ensure!(
                     degraded == (inst.worst == Worst::Degraded),
-                    "whether it is degraded is not what its steps say"
+                    "the degraded flag does not match its steps"
                 );
             }
-            _ => ensure!(status == failed, "what it gives is wrong, and it ends as {status}"),
+            _ => ensure!(status == failed, "its output is invalid, but it ends as {status}"),
         }
         Ok(())
     }
 
-    /// Whether something named is waited for: a decision, a signal, a time, a worker that runs.
+    /// True if the run waits for a named thing: a decision, a signal, a time, or a running worker.
     pub(super) fn waits_for_something(&self) -> bool {
         self.instances.iter().filter(|inst| inst.ended.is_none()).flat_map(|inst| &inst.steps).any(|st| {
             matches!(
@@ -234,11 +235,11 @@ impl Acceptor {
         }) || self.walks.values().any(|walk| walk.live.is_some())
     }
 
-    /// Whether a step may end as cancelled: something around it stopped, or it cancels its workflow itself.
+    /// Checks that a step may end as cancelled: an enclosing instance stopped, or the step cancels its workflow itself.
     pub(super) fn may_end_cancelled(&self, at: StepAt) -> AcceptResult {
         ensure!(self.step_state(at)?.is_live(), "it has not started");
         let own = self.may_cancel(self.instance(at.0)?.home);
-        ensure!(own || self.check_going(at.0).is_err(), "nothing around it stopped");
+        ensure!(own || self.check_going(at.0).is_err(), "no outer instance stopped");
         Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! Results of another run: only before anything else, where a step could have ended so, and none that the run failed by.
+//! Results reused from another run: allowed only before any other event, only if the step could have ended that way,
+//! and never for a step that failed its run.
 
 use skein_core::{
     engine::{
@@ -15,7 +16,7 @@ use super::{
 impl Acceptor {
     pub(super) fn accept_instance_reused(&mut self, reused: &InstanceReused) -> AcceptResult {
         let InstanceReused { parent, part, input, env, why, end } = reused;
-        ensure!(self.reuses, "a run takes over results before it does anything, or never");
+        ensure!(self.reuses, "a run reuses results only before its first other event");
         if self.step_state(*parent)?.at != AcceptorStepPhase::Inside {
             self.check_is_next(*parent)?;
             self.count_execution(*parent)?;
@@ -50,10 +51,10 @@ impl Acceptor {
 
     pub(super) fn accept_step_reused(&mut self, reused: &StepReused) -> AcceptResult {
         let StepReused { at, outcome, output, error, effect, route, items, settler, .. } = reused;
-        ensure!(self.reuses, "a run takes over results before it does anything, or never");
+        ensure!(self.reuses, "a run reuses results only before its first other event");
         self.check_reuse(reused)?;
         if at.0 == InstanceIx::ROOT {
-            ensure!(is_reusable_end(*outcome, *effect), "the run failed by it, or it was cancelled");
+            ensure!(is_reusable_end(*outcome, *effect), "the step failed its run or was cancelled");
         }
         if self.step_state(*at)?.at != AcceptorStepPhase::Inside {
             self.check_is_next(*at)?;
@@ -77,23 +78,24 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Whether such an end does that. Who settles conflicts comes after them, so that they are known by then.
+    /// Checks that a reused end has the right effect. A conflict resolver is reused after the steps whose conflicts it
+    /// resolves, so their ends are known by then.
     fn check_reuse(&self, reused: &StepReused) -> AcceptResult {
         let StepReused { at, outcome, effect, settler, .. } = reused;
         if *outcome == StepOutcome::Cancelled {
             return Ok(());
         }
         if let Some(by) = settler {
-            ensure!(self.find_conflict_resolver(*at) == Some(*by), "somebody else settles its conflicts");
-            ensure!(*effect == OutcomeEffect::GO_ON, "a conflict that is settled does not count");
+            ensure!(self.find_conflict_resolver(*at) == Some(*by), "another step resolves its conflicts");
+            ensure!(*effect == OutcomeEffect::GO_ON, "a resolved conflict must not affect the run");
             return Ok(());
         }
         let right = self.plain_effect(*at, *outcome)?;
-        ensure!(*effect == right, "the table says {right:?}");
+        ensure!(*effect == right, "the effect should be {right:?}");
         Ok(())
     }
 
-    /// Whether the step could be the next to have a result.
+    /// Checks that the step can be the next one to have a result.
     fn check_is_next(&self, at: StepAt) -> AcceptResult {
         let inst = self.instance(at.0)?;
         match inst.cursor {
@@ -107,7 +109,7 @@ impl Acceptor {
     }
 }
 
-/// Whether a run goes on after this and does not fail by it.
+/// True if a run continues after this end and does not fail because of it.
 fn is_reusable_end(outcome: StepOutcome, effect: OutcomeEffect) -> bool {
     outcome != StepOutcome::Cancelled && effect.then == OutcomeAction::GoOn && effect.verdict != Worst::Failed
 }

@@ -1,4 +1,4 @@
-//! The run as a whole: how it starts, how it is decided, what is published, when it is closed.
+//! The run as a whole: its start, its decision, its publications and its close.
 
 use std::collections::BTreeSet;
 
@@ -16,17 +16,17 @@ impl Acceptor {
         let Event::RunStarted { start, definition, parameters, env, deadline, publish } = event else {
             return Ok(());
         };
-        ensure!(*definition == self.plan.definition.hash(), "it is another plan");
-        ensure!(*parameters == self.plan.parameters, "it is given other parameters");
+        ensure!(*definition == self.plan.definition.hash(), "the plan is another one");
+        ensure!(*parameters == self.plan.parameters, "the parameters differ from the plan's");
         let definition = self.plan.definition.clone();
         let root = definition.root();
         let entry = definition.scope(root.root);
         let right = entry.scope.timeout.map(|timeout| self.now.saturating_add(timeout));
-        ensure!(*deadline == right, "its time should be up at {right:?}");
+        ensure!(*deadline == right, "its deadline should be {right:?}");
         let hooks = self.list_hooks(HookTiming::Start);
         ensure!(
             publish.iter().copied().collect::<BTreeSet<_>>() == hooks,
-            "what starts is to be told to {hooks:?}"
+            "the start is to be published to {hooks:?}"
         );
         let mut inst = AcceptorInstance::new(root.root, InstanceIx::ROOT, entry.scope.steps.len());
         inst.cursor =
@@ -45,7 +45,7 @@ impl Acceptor {
         let mut right = json!({});
         for (name, expr) in &definition.root().workflow.env {
             right[name.as_str()] =
-                self.evaluate_expr(InstanceIx::ROOT, expr).map_err(|e| format!("an env is wrong: {e}"))?;
+                self.evaluate_expr(InstanceIx::ROOT, expr).map_err(|e| format!("an env failed: {e}"))?;
         }
         let none = definition.root().workflow.env.is_empty() && env.is_null();
         ensure!(none || right == *env, "its env should be {right}");
@@ -94,26 +94,26 @@ impl Acceptor {
         let other = self.list_hooks(if good { HookTiming::Failure } else { HookTiming::Success });
         for item in publish {
             match item {
-                Publication::Hook(_) => ensure!(!other.contains(item), "that hook is for another end"),
+                Publication::Hook(_) => ensure!(!other.contains(item), "that hook is for another status"),
                 Publication::Retry => ensure!(retry.is_some(), "there is no retry"),
                 Publication::Files | Publication::Context => {}
             }
         }
-        // A run that someone cancelled is no failure that anyone must be told of.
+        // A run that a person cancelled is not a failure, so its failure hooks need not be published.
         let told = hooks.iter().all(|hook| publish.contains(hook));
-        ensure!(told || status == RunStatus::Cancelled || self.status.is_some(), "{hooks:?} are to be told");
+        ensure!(told || status == RunStatus::Cancelled || self.status.is_some(), "{hooks:?} are missing");
         if retry.is_some() {
             self.may_retry_run(status)?;
-            ensure!(publish.contains(&Publication::Retry), "a retry is to be published");
+            ensure!(publish.contains(&Publication::Retry), "the retry must be published");
         } else if self.status.is_none() {
-            ensure!(self.may_retry_run(status).is_err(), "a run with attempts left is to be retried");
+            ensure!(self.may_retry_run(status).is_err(), "a run with attempts left must be retried");
         }
         Ok(())
     }
 
     fn may_retry_run(&self, status: RunStatus) -> AcceptResult {
         let policy = &self.plan.definition.root().workflow.scope.retry;
-        let Some(policy) = policy else { return Err("the run is not retried".into()) };
+        let Some(policy) = policy else { return Err("the run has no retry policy".into()) };
         let attempt = self.start.as_ref().map_or(1, |start| start.attempt);
         ensure!(attempt < policy.attempts, "there are no attempts left");
         let kind = matches!(status, RunStatus::Failed | RunStatus::Undone)

@@ -1,4 +1,4 @@
-//! What is noted of a run: instances, steps, openings and walks, as plain data.
+//! The acceptor's bookkeeping of a run: instances, steps, waitpoints and undo walks, as plain data.
 
 use std::collections::BTreeMap;
 
@@ -13,51 +13,51 @@ use skein_core::{
     time::Timestamp,
 };
 
-/// An instance.
+/// An instance of a scope.
 #[derive(Debug)]
 pub struct AcceptorInstance {
     pub scope: ScopeIx,
     pub parent: Option<StepAt>,
     pub part: Option<InstancePart>,
-    /// The instance of the workflow that it belongs to.
+    /// The root instance of the workflow that this instance belongs to.
     pub home: InstanceIx,
     pub item: Option<(Value, u32)>,
     pub deadline: Option<Timestamp>,
     pub halts: Vec<HaltReason>,
     pub undo_asked: bool,
-    /// A step ended with an effect that halts it; nothing may start before that is said.
+    /// The step whose effect halts this instance; nothing may start before the halt event.
     pub must_halt: Option<u32>,
     pub began_undo: bool,
     pub ended: Option<InstanceEnd>,
     pub steps: Vec<AcceptorStep>,
-    /// In a routed scope, where the cursor is.
+    /// The position of the cursor, in a routed scope.
     pub cursor: Option<CursorRoute>,
     pub last_output: Value,
-    /// The worst verdict of its steps so far.
+    /// The worst impact of its steps so far.
     pub worst: RunImpact,
-    /// When it ended, in events.
+    /// The number of events when it ended.
     pub ended_as: u64,
-    /// Only in a home.
+    /// Set only in the root instance of a workflow.
     pub input: Value,
     pub env: Value,
     pub executed: u32,
 }
 
-/// Where a visit of a step is.
+/// The phase of a step's visit.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AcceptorStepPhase {
-    /// It has not arrived.
+    /// The step has not arrived.
     Pending,
-    /// It may start, or go on.
+    /// The step may start or continue.
     Ready,
     /// An attempt is in flight.
     Working,
-    /// An attempt ended, and what follows has not been said.
+    /// An attempt ended, and no event has stated what follows.
     Between,
     Retrying(Timestamp),
     Held(Waitpoint),
     Open(Waitpoint),
-    /// A composite, inside.
+    /// A composite whose inner instances run.
     Inside,
     Over,
 }
@@ -69,7 +69,7 @@ pub struct AcceptorStep {
     pub visit: u32,
     pub slot: bool,
     pub live: Option<AttemptId>,
-    /// A hold was released, and it has not been said how the step goes on.
+    /// A hold was released, and no event has stated how the step continues.
     pub released: bool,
     pub stop: Option<AttemptStopReason>,
     /// Attempts of this iteration by role.
@@ -85,31 +85,31 @@ pub struct AcceptorStep {
     pub given: bool,
     pub deadline: Option<Timestamp>,
     pub overdue: bool,
-    /// What may follow the attempt or the hold that just ended.
+    /// The actions that may follow the attempt or the hold that just ended.
     pub may: Vec<AllowedFollowUp>,
     pub result: Value,
-    /// The last finding was that a person is needed.
+    /// True if the last finding was that a person is needed.
     pub blocked: bool,
     pub decided: Option<(Verdict, String, Option<String>)>,
     pub signal: Option<(Value, Value)>,
     pub items: Option<Value>,
-    /// The instances of the present try of a composite.
+    /// The instances of the current try of a composite.
     pub children: Vec<InstanceIx>,
     pub outcome: Option<StepOutcome>,
     pub effect: Option<OutcomeEffect>,
     pub output: Value,
     pub error: Option<ExecutionError>,
-    /// Its last attempt was done, and did not fit.
+    /// True if its last attempt finished but could not be merged.
     pub unmerged: bool,
-    /// What it could not merge goes to this step.
+    /// The step that resolves its merge conflict.
     pub settler: Option<u32>,
     pub spent: Cost,
     pub completed: Vec<AcceptorCompletion>,
-    /// It was cut off while an attempt was in flight.
+    /// True if the step was interrupted while an attempt was in flight.
     pub cut_off: bool,
 }
 
-/// A visit that succeeded, and its place among all that did.
+/// A visit that succeeded, and its position among all successful visits.
 #[derive(Debug, Clone)]
 pub struct AcceptorCompletion {
     pub visit: u32,
@@ -117,7 +117,7 @@ pub struct AcceptorCompletion {
     pub undone: bool,
 }
 
-/// Something that may follow.
+/// An action that may follow.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AllowedFollowUp {
     Retry { class: ErrorClass, not_before: Option<Timestamp> },
@@ -126,17 +126,17 @@ pub enum AllowedFollowUp {
     End(StepOutcome),
 }
 
-/// Something that waits for an answer.
+/// A gate, wait or hold.
 #[derive(Debug)]
 pub struct AcceptorWaitpoint {
     pub number: Waitpoint,
     pub at: StepAt,
     pub what: AcceptorWaitpointKind,
-    /// What a hold goes on with.
+    /// The role and iteration with which a hold continues.
     pub next: Option<(AttemptRole, u32)>,
     pub deadline: Option<Timestamp>,
     pub escalated: usize,
-    /// How many different people have to approve, and who did.
+    /// The number of different people who have to approve; `approvals` lists those who did.
     pub quorum: u32,
     pub approvals: Vec<String>,
     pub closed: bool,
@@ -149,11 +149,11 @@ pub enum AcceptorWaitpointKind {
     Hold(HoldReason),
 }
 
-/// A walk over what is undone.
+/// An undo walk.
 #[derive(Debug)]
 pub struct AcceptorWalk {
     pub targets: Vec<UndoTarget>,
-    /// How many of them are behind it.
+    /// The number of targets that the walk has handled.
     pub done: usize,
     pub failed: bool,
     pub attempts: u32,
@@ -161,7 +161,7 @@ pub struct AcceptorWalk {
     pub interruptions: u32,
     pub live: Option<AttemptId>,
     pub last: Option<AttemptEnd>,
-    /// It was said that it goes on, and it has not.
+    /// A `StepGoesOn` event was seen, and the next attempt has not started.
     pub goes_on: bool,
     pub due: Option<Timestamp>,
     pub over: bool,
@@ -207,7 +207,7 @@ impl AcceptorStep {
         }
     }
 
-    /// A new visit; what earlier ones left for readers stays.
+    /// Starts a new visit and keeps the values of earlier visits that expressions can read.
     pub fn start_visit(&mut self) {
         let kept = AcceptorStep::new();
         let before = std::mem::replace(self, kept);
@@ -225,7 +225,7 @@ impl AcceptorStep {
         !matches!(self.at, AcceptorStepPhase::Pending | AcceptorStepPhase::Over)
     }
 
-    /// It is ready, or was, and has not done anything.
+    /// True if the step has not arrived, or is ready and has done nothing.
     pub fn is_unstarted(&self) -> bool {
         self.at == AcceptorStepPhase::Pending
             || (self.at == AcceptorStepPhase::Ready && !self.given && self.children.is_empty())

@@ -1,4 +1,4 @@
-//! Ends of steps: whether the outcome, its effect and the route follow.
+//! Ends of steps: checks of the outcome, its effect and the route.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use super::{
     state::{AcceptorCompletion, AcceptorStepPhase, AcceptorWaitpointKind},
 };
 
-/// Where the cursor goes after a step that ended well, if not to the step's next.
+/// The position of the cursor after a step that ended well, if it is not the step's `next`.
 type RouteOverride = Option<CursorRoute>;
 
 impl Acceptor {
     pub(super) fn accept_step_ended(&mut self, event: &Event) -> AcceptResult {
         let Event::StepEnded { at, outcome, output, error, effect, route, settler } = event else {
-            return Err("it is no end of a step".into());
+            return Err("not the end of a step".into());
         };
         let (at, outcome, effect, error) = (*at, *outcome, *effect, error.as_ref());
         ensure!(self.instance(at.0)?.ended.is_none(), "the instance has ended");
@@ -34,13 +34,13 @@ impl Acceptor {
         let detour = self.check_outcome(at, outcome, output, error)?;
         let code = error.and_then(|error| error.code.as_deref());
         let (right, by) = self.determine_effect(at, outcome, code)?;
-        ensure!(effect == right, "the table says {right:?}");
-        ensure!(*settler == by, "its conflict goes to {by:?}");
+        ensure!(effect == right, "the effect should be {right:?}");
+        ensure!(*settler == by, "its conflict resolver is {by:?}");
         if by.is_some() {
-            ensure!(**output == self.step_state(at)?.result, "what it gave is kept");
+            ensure!(**output == self.step_state(at)?.result, "its output must be kept");
         } else if effect.satisfies && matches!(outcome, StepOutcome::Failed(_) | StepOutcome::Exhausted) {
             let declared = self.scope_entry(at.0).step(at.1).outputs.default_object();
-            ensure!(**output == declared, "a failure that satisfies gives the declared defaults");
+            ensure!(**output == declared, "a failure that satisfies outputs the defaults");
         }
         self.check_route(at, effect, *route, detour)?;
         self.note_step_end(at, outcome, output, error, effect, by)
@@ -94,7 +94,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Whether the cursor goes where it should, and moves it.
+    /// Checks the route of the cursor, and moves the cursor.
     fn check_route(
         &mut self,
         at: StepAt,
@@ -109,7 +109,7 @@ impl Acceptor {
         }
         let stops = effect.then != OutcomeAction::GoOn || inst.is_halted() || !effect.satisfies;
         if stops || self.check_going(at.0).is_err() {
-            ensure!(!matches!(route, Some(CursorRoute::Step(_))), "the cursor cannot go on");
+            ensure!(!matches!(route, Some(CursorRoute::Step(_))), "the cursor cannot advance");
             self.instance_mut(at.0)?.cursor = Some(CursorRoute::End);
             return Ok(());
         }
@@ -119,7 +119,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Whether the outcome follows. Gives the detour that comes with it.
+    /// Checks that the outcome follows from the history. Returns the detour that comes with it.
     fn check_outcome(
         &mut self,
         at: StepAt,
@@ -135,7 +135,7 @@ impl Acceptor {
         match outcome {
             StepOutcome::Skipped(skip) => return self.check_skip(at, skip, output).map(|()| None),
             StepOutcome::Cancelled => return self.may_end_cancelled(at).map(|()| None),
-            // A hold was rejected, whatever it held.
+            // A hold was rejected, regardless of its reason.
             StepOutcome::Rejected if self.step_state(at)?.may_end(outcome) => return Ok(None),
             _ => {}
         }
@@ -164,7 +164,7 @@ impl Acceptor {
                     ensure!(failed, "a condition of the branch is an error");
                     return Ok(None);
                 };
-                ensure!(outcome == StepOutcome::Succeeded && output.is_null(), "a branch gives nothing");
+                ensure!(outcome == StepOutcome::Succeeded && output.is_null(), "a branch has no output");
                 Ok(Some(self.resolve_target(at, target)))
             }
             StepKindSpec::Parallel(_)
@@ -176,7 +176,7 @@ impl Acceptor {
         }
     }
 
-    /// Whether the step arrives only to end. If it has not arrived and is not to end so, it arrives.
+    /// True if the step ends on arrival. A step that has not arrived and does not end on arrival arrives here.
     fn arrives_only_to_end(
         &mut self,
         at: StepAt,
@@ -191,7 +191,7 @@ impl Acceptor {
         }
         self.check_going(at.0)?;
         match self.evaluate_arrival(at)? {
-            AcceptorArrival::TooMany => Err("it is one step too many".into()),
+            AcceptorArrival::TooMany => Err("the step limit is reached".into()),
             AcceptorArrival::BadCondition => {
                 let right =
                     outcome == StepOutcome::Failed(ErrorClass::Validation) && code == Some("condition");
@@ -242,10 +242,10 @@ impl Acceptor {
             && outcome == StepOutcome::Failed(ErrorClass::Validation)
         {
             let wrong = self.evaluate_inputs(at, step).err();
-            // Optional inputs that are missing may have to fit as well.
+            // Missing optional inputs may have to match the schema as well.
             let unclear = wrong.is_none() && code == Some("input_invalid");
             let worker = wrong.is_none() && code == Some("expression");
-            ensure!(wrong == code || unclear || worker, "what is wrong with its inputs is {wrong:?}");
+            ensure!(wrong == code || unclear || worker, "the code of its inputs is {wrong:?}");
             return Ok(());
         }
         let budget = outcome == StepOutcome::Failed(ErrorClass::NonRetryable) && code == Some("budget");
@@ -255,7 +255,7 @@ impl Acceptor {
         );
         ensure!(
             budget && before_main && self.spent_budget_mode(at)? == Some(BudgetMode::Stop),
-            "it cannot end so: {:?} {:?}",
+            "it cannot end this way: {:?} {:?}",
             st.at,
             st.may
         );
@@ -279,7 +279,7 @@ impl Acceptor {
                 return Ok(None);
             }
             (None, GateTimeout::Go(target), true) => {
-                ensure!(outcome == StepOutcome::Succeeded, "a gate that goes on succeeds");
+                ensure!(outcome == StepOutcome::Succeeded, "a gate that continues succeeds");
                 return Ok(Some(self.resolve_target(at, target)));
             }
             _ => return Err("nobody has decided".into()),
@@ -318,12 +318,12 @@ impl Acceptor {
             (None, WaitTimeout::Go(target), true) => (StepOutcome::Succeeded, None, Some(target)),
             _ => return Err("no signal came".into()),
         };
-        ensure!(outcome == right, "that makes it {right:?}");
+        ensure!(outcome == right, "the outcome should be {right:?}");
         ensure!(said.is_none_or(|said| said == *output), "its output should be the signal");
         Ok(target.map(|target| self.resolve_target(at, target)))
     }
 
-    /// Whether everybody was asked about what governance holds, and the time of the last is up.
+    /// True if every level of a governance hold was asked and the deadline of the last level has passed.
     fn is_unanswered(&self, at: StepAt, step: &Step) -> bool {
         let AcceptorStepPhase::Held(number) =
             self.step_state(at).map_or(AcceptorStepPhase::Pending, |st| st.at.clone())
@@ -358,7 +358,7 @@ fn to_route(next: RouteTargetIx) -> CursorRoute {
     }
 }
 
-/// The row of the table for an outcome.
+/// The effect that the table defines for an outcome.
 pub(super) fn find_effect(effects: &OutcomeEffects, outcome: StepOutcome) -> OutcomeEffect {
     match outcome {
         StepOutcome::Succeeded => effects.succeeded,

@@ -1,4 +1,4 @@
-//! Histories that the rules allow, and the same ones with one thing changed.
+//! Histories that the rules allow, and the same histories with one change.
 
 mod plain;
 mod reuse;
@@ -21,10 +21,10 @@ use skein_core::{
 use super::Acceptor;
 use crate::test_kit::*;
 
-/// A history as it is written down: each event and its time.
+/// A history: each event with its time.
 pub type History = Vec<(Timestamp, Event)>;
 
-/// Writes a history. Time passes only when it is told to.
+/// Writes a history. Time passes only on request.
 pub struct Pen {
     plan: Plan,
     now: Timestamp,
@@ -139,7 +139,7 @@ pub fn judge(plan: &Plan, history: &[(Timestamp, Event)]) -> Result<(), String> 
     acceptor.check_finished()
 }
 
-/// The history with something changed must be refused, for this reason.
+/// Asserts that the changed history is rejected for this reason.
 pub fn refused(of: &(Plan, History), why: &str, change: impl FnOnce(&mut History)) {
     let (plan, mut history) = (of.0.clone(), of.1.clone());
     change(&mut history);
@@ -149,7 +149,7 @@ pub fn refused(of: &(Plan, History), why: &str, change: impl FnOnce(&mut History
     }
 }
 
-/// Where the `n`th event of this sort is.
+/// The index of the `n`th event that matches.
 pub fn find(history: &History, n: usize, is: impl Fn(&Event) -> bool) -> usize {
     let found = history.iter().enumerate().filter(|(_, (_, event))| is(event)).nth(n);
     found.map(|(i, _)| i).unwrap()

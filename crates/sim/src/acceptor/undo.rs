@@ -1,4 +1,4 @@
-//! Undo: which visits a walk must take, in which order, and how each ends.
+//! Undo: the visits that a walk must cover, their order, and how each one ends.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl Acceptor {
         }
     }
 
-    /// What was completed and not undone in the instances that `belongs` accepts, last first.
+    /// The visits that were completed and not undone in the instances that `belongs` accepts, last first.
     fn list_undo_targets(&self, belongs: impl Fn(InstanceIx) -> bool) -> Vec<UndoTarget> {
         let mut all = Vec::new();
         for ix in (0..self.instances.len()).filter_map(|ix| u32::try_from(ix).ok().map(InstanceIx)) {
@@ -52,7 +52,8 @@ impl Acceptor {
         all.into_iter().map(|(_, target)| target).collect()
     }
 
-    /// In a workflow, with lanes, items and passes, and with the calls that are undone by what is inside them.
+    /// The undo targets of a workflow, including lanes, items and passes, and calls that are undone through their own
+    /// steps.
     pub(super) fn undo_targets_in(&self, home: InstanceIx) -> Vec<UndoTarget> {
         self.list_undo_targets(|mut ix| {
             while self.instances[ix.0 as usize].home != home {
@@ -65,8 +66,8 @@ impl Acceptor {
         })
     }
 
-    /// Returns true if undoing what is around an instance undoes what is inside it. A call must have succeeded, without an undo
-    /// of its own.
+    /// True if undoing the enclosing workflow also undoes the steps inside an instance. A call must have succeeded and
+    /// must not have its own undo.
     fn is_undone_through(&self, ix: InstanceIx, parent: StepAt) -> bool {
         let inst = &self.instances[ix.0 as usize];
         let is_call = inst.home == ix;
@@ -74,7 +75,7 @@ impl Acceptor {
         !is_call || succeeded && self.scope_entry(parent.0).step(parent.1).undo.is_none()
     }
 
-    /// Inside a composite, likewise.
+    /// The undo targets inside a composite, by the same rules.
     pub(super) fn undo_targets_under(&self, at: StepAt) -> Vec<UndoTarget> {
         let under = |mut ix: InstanceIx| {
             loop {
@@ -111,7 +112,7 @@ impl Acceptor {
                 let st = self.step_state(at)?;
                 ensure!(
                     matches!(st.at, AcceptorStepPhase::Inside | AcceptorStepPhase::Retrying(_)),
-                    "the composite is not to be tried again"
+                    "the composite is not retried"
                 );
                 ensure!(
                     !matches!(self.step_definition(at)?.kind, StepKindSpec::Call(_)),
@@ -119,7 +120,7 @@ impl Acceptor {
                 );
                 for child in &st.children {
                     let over = self.instances[child.0 as usize].ended.is_some();
-                    ensure!(over, "something inside is not over");
+                    ensure!(over, "an inner instance has not ended");
                 }
                 self.undo_targets_under(at)
             }
@@ -129,11 +130,11 @@ impl Acceptor {
         {
             right.insert(0, first);
         }
-        ensure!(right == targets, "what is to be undone is {right:?}");
+        ensure!(right == targets, "the undo targets are {right:?}");
         for at in uncertain {
             ensure!(
                 self.step_definition(*at)?.undo.is_some(),
-                "what has no undo cannot be listed as uncertain"
+                "a step without an undo cannot be listed as uncertain"
             );
         }
         if let UndoWalk::Workflow(home) = of {
@@ -160,7 +161,7 @@ impl Acceptor {
         let inst = self.instance(home)?;
         ensure!(inst.home == home, "only a workflow is undone");
         let again = self.status == Some(RunStatus::UndoFailed);
-        ensure!((inst.is_halted() && inst.undo_asked) || again, "nothing asks for undo");
+        ensure!((inst.is_halted() && inst.undo_asked) || again, "no undo was requested");
         let before = self.walks.get(&UndoWalk::Workflow(home));
         ensure!(before.is_none_or(|walk| walk.over && walk.failed), "it was undone already");
         for inst in self.instances.iter().filter(|inst| inst.home == home) {
@@ -170,7 +171,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// The step whose failure began it, where the policy takes it first and so does this walk.
+    /// The step whose failure began the undo, if the policy undoes it first and this walk does so.
     fn find_failed_target(&self, home: InstanceIx, targets: &[UndoTarget]) -> Option<UndoTarget> {
         let inst = self.instance(home).ok()?;
         let policy = &self.plan.definition.workflow_containing(inst.scope).workflow.scope.undo;
@@ -202,10 +203,10 @@ impl Acceptor {
         ensure!(walk.live.is_none(), "another undo is in flight");
         ensure!(id.attempt == walk.attempts + 1, "the number is {}", walk.attempts + 1);
         match (&walk.last, walk.due) {
-            // Its time had come, also when the clock was set back since.
+            // The retry was due, even if the clock was set back since.
             _ if std::mem::take(&mut walk.goes_on) => {}
             (None | Some(AttemptEnd::Interrupted), _) => {}
-            (Some(_), Some(due)) => ensure!(due <= now, "it is not time to try again"),
+            (Some(_), Some(due)) => ensure!(due <= now, "the retry is not due yet"),
             (Some(_), None) => return Err("the undo has ended".into()),
         }
         walk.attempts += 1;
@@ -214,14 +215,14 @@ impl Acceptor {
         Ok(())
     }
 
-    /// An undo that was interrupted, or whose time to be tried again has come.
+    /// Accepts that an undo continues after an interruption, or because its retry is due.
     pub(super) fn accept_undo_goes_on(&mut self, at: StepAt) -> AcceptResult {
         let now = self.now;
         let walk = self.walk_mut(at)?;
         ensure!(walk.live.is_none(), "an undo is in flight");
         let interrupted = matches!(walk.last, Some(AttemptEnd::Interrupted));
         let due = walk.due.is_some_and(|due| due <= now);
-        ensure!((interrupted || due) && !walk.goes_on, "nothing ended that it could go on from");
+        ensure!((interrupted || due) && !walk.goes_on, "the undo is neither interrupted nor due");
         walk.goes_on = true;
         Ok(())
     }
@@ -287,7 +288,7 @@ impl Acceptor {
                 ensure!(class == error.class, "it failed with {class:?}");
                 ensure!(!allows_retry(&undo.retry, walk.tries, class, code), "the policy retries this");
             }
-            // Inputs that cannot be worked out fail it without an attempt.
+            // If the inputs of an undo cannot be evaluated, the undo fails without an attempt.
             None => ensure!(walk.last.is_none() || interrupted, "its undo has not failed"),
         }
         walk.failed = true;
@@ -306,13 +307,13 @@ impl Acceptor {
         ensure!(!walk.over, "the walk has ended already");
         ensure!(walk.live.is_none(), "an undo is in flight");
         let stops = walk.failed && policy.if_one_fails == UndoFailurePolicy::Stop;
-        ensure!(walk.done == walk.targets.len() || stops, "not all is undone");
-        ensure!(clean != walk.failed, "whether it is clean is not what its undos say");
+        ensure!(walk.done == walk.targets.len() || stops, "not all targets are undone");
+        ensure!(clean != walk.failed, "the clean flag does not match its undos");
         walk.over = true;
         Ok(())
     }
 
-    /// Whether anything of a workflow was undone, and whether something could not be.
+    /// Returns two flags: some step of a workflow was undone; some step could not be undone.
     pub(super) fn undo_result(&self, home: InstanceIx) -> (bool, bool) {
         match self.walks.get(&UndoWalk::Workflow(home)) {
             Some(walk) => (walk.done > 0, walk.failed),
@@ -335,16 +336,16 @@ impl AcceptorWalk {
     }
 }
 
-/// The class and code of a failed undo, and when it may be tried again.
+/// The class and code of a failed undo, and the earliest time of a retry.
 fn classify_undo_failure(end: Option<&AttemptEnd>) -> Option<(ErrorClass, Option<&str>, Option<Timestamp>)> {
     match end? {
         AttemptEnd::Failed { class, code, retry_at, .. } => Some((*class, code.as_deref(), *retry_at)),
         AttemptEnd::TimedOut => Some((ErrorClass::Timeout, None, None)),
-        // Nobody is there to take an undo over.
+        // An undo has no fallback worker.
         AttemptEnd::Stopped | AttemptEnd::HandedOver { .. } | AttemptEnd::Unmerged { .. } => {
             Some((ErrorClass::Transient, Some("stopped"), None))
         }
-        // Nobody is asked about an undo.
+        // An undo is never held for a person.
         AttemptEnd::Blocked { .. } => Some((ErrorClass::NonRetryable, Some("stopped"), None)),
         AttemptEnd::Succeeded { .. } | AttemptEnd::Checked { .. } | AttemptEnd::Interrupted => None,
     }

@@ -1,4 +1,4 @@
-//! Gates, waits, holds and signals: what is open, and who may close it.
+//! Gates, waits, holds and signals: the open waitpoints, and the actors that may close them.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{
 
 const BY_TIME: &str = "system:timeout";
 
-/// Who may release a hold for a reason, and how many of them have to.
+/// The people who may release a hold for a reason, and the number of approvals it needs.
 fn find_releasers(policy: &StepPolicy, reason: HoldReason) -> (Vec<Approver>, u32) {
     let first = policy.approval.as_ref().filter(|approval| approval.reason() == reason);
     let quorum = first.map_or(1, |first| first.quorum);
@@ -39,7 +39,7 @@ impl Acceptor {
         what: AcceptorWaitpointKind,
         deadline: Option<Timestamp>,
     ) -> AcceptResult {
-        ensure!(self.openings.iter().all(|open| open.number != number), "an opening has this number");
+        ensure!(self.openings.iter().all(|open| open.number != number), "another waitpoint has this number");
         self.openings.push(AcceptorWaitpoint {
             number,
             at,
@@ -56,7 +56,7 @@ impl Acceptor {
 
     fn find_waitpoint(&mut self, number: Waitpoint) -> Result<&mut AcceptorWaitpoint, String> {
         let found = self.openings.iter_mut().find(|open| open.number == number);
-        found.ok_or_else(|| "nothing was opened with this number".to_owned())
+        found.ok_or_else(|| "there is no waitpoint with this number".to_owned())
     }
 
     pub(super) fn accept_step_held(
@@ -75,37 +75,37 @@ impl Acceptor {
         let step = Arc::clone(&self.scope_entry(at.0).scope.steps[at.1 as usize]);
         let spent = self.spent_budget_mode(at)?.is_some();
         let right = find_releasers(&step.policy, reason);
-        ensure!(asked == (&right.0[..], right.1), "others are to be asked: {right:?}");
+        ensure!(asked == (&right.0[..], right.1), "the approvers should be {right:?}");
         if reason == HoldReason::Governance {
             let timeout = step.policy.escalation.first().and_then(|level| level.timeout);
             ensure!(
                 until == timeout.map(|timeout| self.now.saturating_add(timeout)),
-                "its level has another time"
+                "the deadline is not that of its level"
             );
         }
         let st = self.step_state_mut(at)?;
         let (role, iteration) = (st.role, st.iteration);
         let follows = st.may.iter().any(|may| match may {
-            // The time of what governance holds is that of the level.
+            // The deadline of a governance hold is that of its escalation level.
             AllowedFollowUp::Hold { reason: other, until: time } => {
                 *other == reason && (*time == until || reason == HoldReason::Governance)
             }
             _ => false,
         });
         match st.at {
-            // The host may hold what is ready, for any reason; of its own accord only approval and budget do.
+            // The host may hold a ready step for any reason. The engine itself holds one only for approval or budget.
             AcceptorStepPhase::Ready | AcceptorStepPhase::Retrying(_) => {}
             AcceptorStepPhase::Between if reason == HoldReason::Budget && !follows => {
                 ensure!(spent, "no budget is spent")
             }
-            AcceptorStepPhase::Between => ensure!(follows, "the step is not to be held so: {:?}", st.may),
+            AcceptorStepPhase::Between => ensure!(follows, "the step may not be held now: {:?}", st.may),
             ref other => return Err(format!("the step cannot be held: {other:?}")),
         }
         if !st.blocked {
             let same = next.iteration == iteration && (next.role == role || next.role == AttemptRole::Main);
             let onward =
                 st.may.contains(&AllowedFollowUp::GoOn { role: next.role, iteration: next.iteration });
-            ensure!(same || onward, "it should go on where it stopped");
+            ensure!(same || onward, "it should continue where it stopped");
         }
         st.at = AcceptorStepPhase::Held(opening);
         st.slot = false;
@@ -128,14 +128,14 @@ impl Acceptor {
         ensure!(self.step_state(at)?.at == AcceptorStepPhase::Ready, "the step was opened already");
         let (what, timeout) = match &self.step_definition(at)?.kind {
             StepKindSpec::Gate(gate) => {
-                ensure!(asked == (&gate.approvers[..], gate.quorum), "others are to be asked");
+                ensure!(asked == (&gate.approvers[..], gate.quorum), "the approvers are wrong");
                 (AcceptorWaitpointKind::Gate, gate.timeout)
             }
             StepKindSpec::Wait(wait) => (AcceptorWaitpointKind::Wait, wait.timeout),
             _ => return Err("only a gate or a wait opens".into()),
         };
         let right = timeout.map(|timeout| self.now.saturating_add(timeout));
-        ensure!(deadline == right, "its time should be up at {right:?}");
+        ensure!(deadline == right, "its deadline should be {right:?}");
         self.step_state_mut(at)?.at = AcceptorStepPhase::Open(opening);
         self.open_waitpoint(opening, at, what, deadline)?;
         self.find_waitpoint(opening)?.quorum = asked.1;
@@ -152,15 +152,15 @@ impl Acceptor {
         let AcceptorWaitpoint { at, what, escalated, deadline: due, closed, .. } =
             *self.find_waitpoint(opening)?;
         ensure!(!closed, "it was decided already");
-        ensure!(due.is_some_and(|due| due <= now), "its time is not up");
+        ensure!(due.is_some_and(|due| due <= now), "its deadline has not passed");
         if what == AcceptorWaitpointKind::Hold(HoldReason::Governance) {
             let step = self.step_definition(at)?;
             let Some(level) = step.policy.escalation.get(escalated + 1) else {
-                return Err("there is nobody else to ask".into());
+                return Err("there is no further level".into());
             };
-            ensure!(approvers == level.approvers, "others are to be asked");
+            ensure!(approvers == level.approvers, "the approvers are wrong");
             let right = level.timeout.map(|timeout| now.saturating_add(timeout));
-            ensure!(deadline == right, "its time should be up at {right:?}");
+            ensure!(deadline == right, "its deadline should be {right:?}");
             let open = self.find_waitpoint(opening)?;
             (open.escalated, open.deadline) = (escalated + 1, deadline);
             return Ok(());
@@ -172,21 +172,21 @@ impl Acceptor {
             return Err("it does not escalate".into());
         };
         let right = if to.is_empty() { &gate.approvers } else { to };
-        ensure!(approvers == right, "others are to be asked");
-        ensure!(!approvers.is_empty(), "an escalation opens nothing to everyone");
+        ensure!(approvers == right, "the approvers are wrong");
+        ensure!(!approvers.is_empty(), "an escalation must name approvers");
         ensure!(escalated == 0, "it was escalated already");
-        ensure!(deadline.is_some_and(|deadline| deadline > now), "it has to be open for as long again");
+        ensure!(deadline.is_some_and(|deadline| deadline > now), "the new deadline must be later");
         let open = self.find_waitpoint(opening)?;
         (open.escalated, open.deadline) = (1, deadline);
         Ok(())
     }
 
-    /// One of several who have to approve did.
+    /// Accepts one of several required approvals.
     pub(super) fn accept_approved(&mut self, opening: Waitpoint, by: &str) -> AcceptResult {
         let open = self.find_waitpoint(opening)?;
         ensure!(!open.closed, "it was decided already");
         ensure!(open.what != AcceptorWaitpointKind::Wait, "a wait is not approved");
-        ensure!(!open.approvals.iter().any(|who| who == by), "nobody approves twice");
+        ensure!(!open.approvals.iter().any(|who| who == by), "the same person approved twice");
         open.approvals.push(by.to_owned());
         ensure!(open.approvals.len() < open.quorum as usize, "the last approval decides");
         Ok(())
@@ -203,12 +203,12 @@ impl Acceptor {
         let open = self.find_waitpoint(opening)?;
         ensure!(!open.closed, "it was decided already");
         if by == BY_TIME {
-            ensure!(open.deadline.is_some_and(|due| due <= now), "its time is not up");
+            ensure!(open.deadline.is_some_and(|due| due <= now), "its deadline has not passed");
             let governed = open.what == AcceptorWaitpointKind::Hold(HoldReason::Governance);
-            ensure!(!governed, "no time releases what governance holds");
+            ensure!(!governed, "a timeout releases no governance hold");
         } else if decision == Verdict::Approve {
-            ensure!(!open.approvals.iter().any(|who| who == by), "nobody approves twice");
-            ensure!(open.approvals.len() + 1 == open.quorum as usize, "others have to approve as well");
+            ensure!(!open.approvals.iter().any(|who| who == by), "the same person approved twice");
+            ensure!(open.approvals.len() + 1 == open.quorum as usize, "more approvals are needed");
         }
         open.closed = true;
         let (at, what, next) = (open.at, open.what, open.next);
@@ -269,7 +269,7 @@ impl Acceptor {
         ensure!(self.plan.definition.signals.contains(name), "no step waits for that signal");
         ensure!(self.kept.len() < limits::KEPT_SIGNALS, "too many signals are kept");
         let wanted = self.openings.iter().any(|open| !open.closed && self.waits_for_signal(open, name));
-        ensure!(!wanted, "a wait that is open names it");
+        ensure!(!wanted, "an open wait takes it");
         self.kept.push((name.clone(), (**payload).clone()));
         Ok(())
     }
@@ -290,7 +290,7 @@ impl Acceptor {
         kept: bool,
     ) -> AcceptResult {
         let found = self.openings.iter().find(|open| open.number == opening);
-        let open = found.ok_or("nothing was opened with this number")?;
+        let open = found.ok_or("there is no waitpoint with this number")?;
         ensure!(!open.closed, "it took a signal already");
         ensure!(self.waits_for_signal(open, name), "nothing open there waits for that signal");
         let at = open.at;
@@ -298,7 +298,7 @@ impl Acceptor {
             let oldest = self.kept.iter().position(|(kept, _)| kept == name);
             let Some(oldest) = oldest else { return Err("no such signal was kept".into()) };
             let (_, held) = self.kept.remove(oldest);
-            ensure!(held == **payload, "an older one was kept");
+            ensure!(held == **payload, "an older signal was kept");
         }
         self.find_waitpoint(opening)?.closed = true;
         let st = self.step_state_mut(at)?;

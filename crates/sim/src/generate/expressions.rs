@@ -1,7 +1,7 @@
 //! Expressions of generated workflows: conditions, lists, bindings and literals.
 //!
-//! Owns what may be read where. Refuses to read what the plan's check would refuse: only inputs that are declared,
-//! steps that come before, and items inside an each.
+//! Owns the rules for readable values. Reads only what the plan's check accepts: declared inputs, steps that come
+//! before, and items inside an each.
 
 use serde_json::{Value, json};
 use skein_core::{expr::Expr, ir::InputBinding};
@@ -10,7 +10,7 @@ use super::{WorkflowGenerator, pool, scope::ReadableScope};
 use crate::generate::pool::StepOutputShape;
 
 impl WorkflowGenerator {
-    /// Something that is true or false, and now and then an error.
+    /// Draws a condition that is true or false, and sometimes an error.
     pub(super) fn draw_condition(&mut self, readable: &ReadableScope) -> Expr {
         if self.rng.chance_percent(4) {
             return pool::parse_condition("$input.none < 3".into());
@@ -28,7 +28,7 @@ impl WorkflowGenerator {
         pool::parse_condition(text)
     }
 
-    /// A condition that is true more often than not, so that what it guards happens.
+    /// Draws a condition that is usually true, so that the guarded step usually runs.
     pub(super) fn draw_likely_condition(&mut self, readable: &ReadableScope) -> Expr {
         match self.rng.next_below(4) {
             0 => pool::parse_condition("$input.n >= 1".into()),
@@ -62,7 +62,7 @@ impl WorkflowGenerator {
                 0 => format!("$steps.{id}.flag"),
                 1 => format!("!$steps.{id}.flag"),
                 2 => format!("$steps.{id}.word {equal} 'a'"),
-                // Without equality, so that a missing number is an error now and then.
+                // Without equality, so that a missing number is sometimes an error.
                 3 => format!("$steps.{id}.n {sign} {n}"),
                 _ => format!("$steps.{id}.n {equal} {n}"),
             },
@@ -77,7 +77,7 @@ impl WorkflowGenerator {
         }
     }
 
-    /// A value to hand on.
+    /// Draws a value for a binding.
     fn draw_value(&mut self, readable: &ReadableScope) -> Value {
         if readable.item && self.rng.chance_percent(40) {
             return json!(self.rng.pick(&["$item", "$index"]));
@@ -120,10 +120,10 @@ impl WorkflowGenerator {
             .collect()
     }
 
-    /// What a called workflow is given: mostly what it asks for.
+    /// Draws the inputs of a called workflow: usually valid ones.
     pub(super) fn draw_call_bindings(&mut self) -> Vec<InputBinding> {
         let n = match self.rng.next_below(12) {
-            // What that is can only be seen in a run.
+            // The type of this input is known only in a run.
             0 => json!("$input.odd"),
             1..6 => json!("$input.n"),
             _ => json!(self.rng.next_below(4)),
@@ -136,7 +136,7 @@ impl WorkflowGenerator {
         bindings
     }
 
-    /// What an each goes over: literal lists, input lists, and now and then something that is no list.
+    /// Draws the list of an each: literal lists, input lists, and sometimes a value that is not a list.
     pub(super) fn draw_list(&mut self) -> Expr {
         match self.rng.next_below(10) {
             0 => pool::parse_value(&json!("$input.odd")),

@@ -1,4 +1,4 @@
-//! What generated steps do: each of the eight kinds with all that it can have.
+//! The kinds of generated steps: each of the eight kinds with all its options.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::{
     scope::{ReadableScope, ScopeSkeleton, add_inner_steps},
 };
 
-/// The signals that waits name.
+/// The signals that waits wait for.
 pub const SIGNALS: [&str; 3] = ["paid", "shipped", "merged"];
 
 pub fn step_id(text: &str) -> StepId {
@@ -57,7 +57,7 @@ impl WorkflowGenerator {
         let kind = self.draw_kind(skeleton, i, readable, depth);
         let mut step = Step::new(id, kind);
         step.after = skeleton.after[i].iter().map(|j| pool::nth_step_id(skeleton.base + j)).collect();
-        // A branch routes by its arms alone.
+        // A branch routes only by its arms.
         if kind_name != StepKindName::Branch {
             step.next = skeleton.next[i].map(|to| skeleton.resolve_target(to));
             if self.rng.chance_percent(20) {
@@ -220,7 +220,7 @@ impl WorkflowGenerator {
         }
     }
 
-    /// How long a gate or wait stays open. Longer than any answer that comes takes.
+    /// Draws the timeout of a gate or wait, which is longer than any answer takes.
     fn draw_waitpoint_timeout(&mut self) -> Option<Millis> {
         self.rng.chance_percent(75).then(|| Millis::from_mins(self.rng.next_between(2, 30)))
     }

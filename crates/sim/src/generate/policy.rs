@@ -1,4 +1,4 @@
-//! Policies of generated steps and scopes: tables like those of the formats, and mixtures of everything.
+//! Policies of generated steps and scopes: effect tables like those of the formats, and random mixtures.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ const ALL: [OutcomeEffect; 7] = [
     OutcomeEffect::SKIP_DEPENDENTS,
     OutcomeEffect::BLOCK,
 ];
-/// Classes that composites may be tried again for: none that the engine itself gives without trying.
+/// The classes for which composites may be retried: none that the engine itself produces without a try.
 const TRIED_AGAIN: [ErrorClass; 5] = [
     ErrorClass::Transient,
     ErrorClass::Network,
@@ -103,7 +103,7 @@ impl WorkflowGenerator {
         policy.keeps_slot = self.rng.chance_percent(40);
     }
 
-    /// Who is asked about what governance holds, and for how long.
+    /// Draws the escalation levels of a governance hold: approvers and timeouts.
     fn draw_escalation(&mut self) -> Vec<EscalationLevel> {
         let rng = &mut self.rng;
         let levels = rng.next_u32_between(1, 3);
@@ -124,7 +124,7 @@ impl WorkflowGenerator {
 
     fn draw_retry(&mut self, classes: &[ErrorClass]) -> StepRetry {
         let mut attempts = BTreeMap::new();
-        // Mostly a few classes alike, sometimes each with a number of its own.
+        // Usually a few classes have the same number, sometimes each has its own.
         let most = self.rng.next_u32_between(2, 4);
         for class in classes {
             if self.rng.chance_percent(60) {
@@ -177,11 +177,11 @@ impl WorkflowGenerator {
         }
     }
 
-    /// Any effect for any outcome; only success mostly goes on, or nothing else would ever happen.
+    /// Draws any effect for any outcome. Only success usually continues, because otherwise nothing else would happen.
     fn draw_mixed_effects(&mut self) -> OutcomeEffects {
         let mut failed_by_class = BTreeMap::new();
         if self.rng.chance_percent(40) {
-            // A timeout has a row of its own.
+            // A timeout has its own row.
             let class = *self.rng.pick(&TRIED_AGAIN);
             failed_by_class.insert(class, *self.rng.pick(&ALL));
         }
@@ -229,7 +229,7 @@ impl WorkflowGenerator {
         }))
     }
 
-    /// What any scope may have.
+    /// Draws the policies that any scope may have.
     pub(super) fn draw_scope_policies(&mut self, scope: &mut StepScope) {
         scope.concurrency = match self.rng.next_below(10) {
             0..5 => Some(1),
@@ -246,7 +246,7 @@ impl WorkflowGenerator {
         }
     }
 
-    /// What only the root of a workflow has.
+    /// Draws the policies that only the root of a workflow has.
     pub(super) fn draw_root_policies(&mut self, scope: &mut StepScope) {
         if scope.max_steps.is_none() && self.rng.chance_percent(10) {
             scope.max_steps = Some(self.rng.next_u32_between(2, 12));
@@ -281,7 +281,7 @@ pub fn draw_budget(rng: &mut Rng) -> Budget {
     Budget { micro_usd, tokens, mode }
 }
 
-/// How many have to approve: mostly one.
+/// Draws the number of required approvals: usually one.
 pub fn draw_quorum(rng: &mut Rng) -> u32 {
     if rng.chance_percent(75) { 1 } else { rng.next_u32_between(2, 3) }
 }
@@ -290,7 +290,7 @@ pub fn draw_approvers(rng: &mut Rng) -> Vec<Approver> {
     if rng.chance_percent(50) { draw_named_approvers(rng) } else { Vec::new() }
 }
 
-/// At least one: an escalation that names nobody asks nobody.
+/// Draws at least one approver: an escalation without approvers asks nobody.
 pub fn draw_named_approvers(rng: &mut Rng) -> Vec<Approver> {
     match rng.chance_percent(50) {
         true => vec![Approver::Role("lead".into())],

@@ -1,6 +1,6 @@
-//! Things that many generated workflows share: names, schemas that are compiled once, expressions parsed once.
+//! Values that many generated workflows share: names, schemas compiled once, and expressions parsed once.
 //!
-//! Owns the caches that make generation cheap. Refuses to decide anything.
+//! Owns the caches that make generation cheap. Makes no decisions.
 
 use std::{cell::RefCell, collections::BTreeMap};
 
@@ -11,16 +11,16 @@ use skein_core::{
     ir::Schema,
 };
 
-/// What a step gives, as far as those that read it care.
+/// The shape of a step's output, as its readers see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepOutputShape {
-    /// `{n, flag, word, list}`; what is not required may be missing.
+    /// `{n, flag, word, list}`; fields that are not required may be missing.
     Fields,
     /// `{decision, reason, approver}`.
     Decision,
     /// `{eventName, eventPayload}`.
     Signal,
-    /// Something without known fields.
+    /// A value without known fields.
     Whole,
     Nothing,
 }
@@ -52,14 +52,14 @@ fn parse_cached(key: String, parse: impl FnOnce(&str) -> Expr) -> Expr {
     })
 }
 
-/// A condition or path, in the spelling that has `$`.
+/// Parses a condition or path in the syntax that uses `$`.
 pub fn parse_condition(text: String) -> Expr {
     parse_cached(text, |text| {
         aip15::parse_condition(text).unwrap_or_else(|e| panic!("generated condition `{text}`: {e}"))
     })
 }
 
-/// A condition in the spelling that knows statuses and `env`.
+/// Parses a condition in the syntax that has statuses and `env`.
 pub fn parse_status_condition(text: String) -> Expr {
     parse_cached(text, |text| {
         swdl::parse_condition(text, swdl::SwdlExprScope::FanOut)
@@ -67,14 +67,14 @@ pub fn parse_status_condition(text: String) -> Expr {
     })
 }
 
-/// A value in which strings that start with `$` are paths.
+/// Parses a value in which strings that start with `$` are paths.
 pub fn parse_value(value: &Value) -> Expr {
     parse_cached(value.to_string(), |_| {
         aip15::parse_value(value).unwrap_or_else(|e| panic!("generated value {value}: {e}"))
     })
 }
 
-/// Numbers of the schemas of the pool.
+/// Indices of the schemas in the pool.
 pub const ANY_FIELDS: usize = 0;
 pub const NEEDS_N: usize = 1;
 pub const DEFAULTS: usize = 2;
@@ -107,7 +107,7 @@ fn compile_schemas() -> Vec<Schema> {
         json!({"type": "object"}),
     ];
     let schemas: Vec<Schema> = documents.into_iter().map(Schema::new).collect();
-    // Copies of a compiled schema share the validator.
+    // Clones of a compiled schema share the validator.
     schemas.iter().for_each(|schema| schema.compile().expect("the pool's schemas are schemas"));
     schemas
 }

@@ -1,6 +1,6 @@
-//! Scopes of generated workflows: which steps there are, how they follow one another, what each may read.
+//! Scopes of generated workflows: their steps, the order of the steps, and the values that each step may read.
 //!
-//! Owns order and routes. Every step of a routed scope can be reached, and a step reads only what can be before it.
+//! Owns order and routes. Every step of a routed scope is reachable, and a step reads only steps that can precede it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -13,14 +13,14 @@ use skein_core::{
 use super::{GeneratorStyle, WorkflowGenerator, pool, pool::StepOutputShape};
 use crate::rng::Rng;
 
-/// A step that others may read.
+/// A step that other steps may read.
 #[derive(Debug, Clone)]
 pub struct ReadableStep {
     pub id: StepId,
     pub gives: StepOutputShape,
 }
 
-/// What an expression may read.
+/// The values that an expression may read.
 #[derive(Debug, Clone)]
 pub struct ReadableScope {
     pub seen: Vec<ReadableStep>,
@@ -37,10 +37,10 @@ impl ReadableScope {
     }
 }
 
-/// Where a cursor goes; `None` is the end.
+/// The target of a cursor; `None` is the end.
 pub type CursorTarget = Option<usize>;
 
-/// How the steps of a scope follow one another, before what they do is drawn.
+/// The order of the steps of a scope, before their contents are drawn.
 pub struct ScopeSkeleton {
     pub base: usize,
     pub routed: bool,
@@ -50,7 +50,7 @@ pub struct ScopeSkeleton {
     pub next: Vec<Option<CursorTarget>>,
     /// The arms of a branch, its default last; of a gate the approval, rejection and timeout; of a wait the timeout.
     pub detours: Vec<Vec<Option<CursorTarget>>>,
-    /// Who settles what each cannot merge.
+    /// The conflict resolver of each step, if it has one.
     pub settled: Vec<Option<usize>>,
 }
 
@@ -72,7 +72,7 @@ impl ScopeSkeleton {
         all
     }
 
-    /// For each step, those that can come at any time after it, as bits.
+    /// For each step, the steps that can come at any time after it, as a bit set.
     fn find_reachable(&self) -> Vec<u64> {
         let following = self.find_following();
         let mut reach: Vec<u64> = (0..self.kinds.len())
@@ -105,7 +105,7 @@ impl ScopeSkeleton {
         reach.count_ones() as usize >= self.kinds.len() && (0..self.kinds.len()).all(|i| reach >> i & 1 == 1)
     }
 
-    /// Goes through all steps in order, whatever else it does.
+    /// Changes the routes so that the cursor can go through all steps in order.
     fn straighten(&mut self) {
         let count = self.kinds.len();
         for i in 0..count {
@@ -218,7 +218,8 @@ impl WorkflowGenerator {
         skeleton
     }
 
-    /// Some work settles what other work cannot merge. It comes right after that, and before whoever waits for it.
+    /// Makes some work steps resolve the conflicts of other work steps. A resolver comes right after those steps, and
+    /// before the steps that depend on them.
     fn draw_conflict_resolvers(&mut self, skeleton: &mut ScopeSkeleton) {
         let following = skeleton.find_following();
         for by in 1..skeleton.kinds.len() {
@@ -285,8 +286,9 @@ impl WorkflowGenerator {
                 skeleton.next[i] = Some(self.draw_cursor_target(skeleton, i));
             }
         }
-        // A detour of a gate or a wait counts only where its timeout goes there; that is decided now, so that
-        // what can be reached is known.
+        // A detour of a gate or a wait counts only if its timeout uses it. That is decided here, so that the reachable
+        // steps
+        // are known.
         for i in 0..skeleton.kinds.len() {
             let goes = self.rng.chance_percent(15);
             if matches!(skeleton.kinds[i], StepKindName::Gate | StepKindName::Wait)
@@ -301,7 +303,7 @@ impl WorkflowGenerator {
         }
     }
 
-    /// Forward, to the end, or back where that is allowed.
+    /// Draws a target: forward, the end, or backward if cycles are allowed.
     fn draw_cursor_target(&mut self, skeleton: &ScopeSkeleton, from: usize) -> CursorTarget {
         let count = skeleton.kinds.len();
         if skeleton.cycles && self.rng.chance_percent(35) {
@@ -312,7 +314,7 @@ impl WorkflowGenerator {
     }
 }
 
-/// For each step, those that can come before it, as bits.
+/// For each step, the steps that can come before it, as a bit set.
 fn find_predecessors(skeleton: &ScopeSkeleton) -> Vec<u64> {
     let count = skeleton.kinds.len();
     let mut before = vec![0_u64; count];
@@ -346,7 +348,7 @@ fn kind_output_shape(kind: StepKindName) -> StepOutputShape {
     }
 }
 
-/// Steps inside lanes and passes, which can be read from outside.
+/// Adds the steps inside lanes and passes, which can be read from outside.
 pub fn add_inner_steps(kind: &StepKindSpec, seen: &mut Vec<ReadableStep>) {
     if matches!(kind, StepKindSpec::Each(_)) {
         return;

@@ -1,4 +1,4 @@
-//! Whether generated workflows are valid, small, and varied.
+//! Generated workflows are valid, small, and varied.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Parallel, each, loop and call: instances inside a step, and trying it all again.
+//! Parallel, each, loop and call: instances inside a step, and retries of the whole step.
 
 use std::collections::BTreeMap;
 
@@ -21,20 +21,20 @@ use super::{
     undo::allows_retry,
 };
 
-/// One try at a composite.
+/// The result of one try of a composite.
 enum ModelCompositeTry<'a> {
     Done(Result<(Value, bool), ModelFailure>, CompletionLog<'a>),
-    /// Not to be tried again, whatever the policy.
+    /// Must not be retried, regardless of the policy.
     Hopeless(ModelFailure),
     Waiting,
     Stops(ModelStopReason, CompletionLog<'a>),
 }
 
-/// A visit of a composite: how often each of its parts has begun.
+/// A visit of a composite, with the number of times each of its parts has begun.
 struct ModelCompositeVisit {
     step: u32,
     begun: BTreeMap<InstancePart, u32>,
-    /// Something inside the try at hand was degraded.
+    /// True if a part of the current try was degraded.
     degraded: bool,
 }
 
@@ -107,7 +107,7 @@ impl<'a> ModelEvaluator<'a> {
             };
             let retry = &it.policy.retry;
             if fault.class.is_none() && !retry.attempts.is_empty() {
-                return Err(TimingRace("whether to try again depends on a class that is not known"));
+                return Err(TimingRace("whether to retry depends on a class that is not known"));
             }
             if !fault.class.is_some_and(|class| allows_retry(retry, tries, class, fault.code.as_deref())) {
                 return Ok(doing
@@ -115,12 +115,12 @@ impl<'a> ModelEvaluator<'a> {
             }
             let walked = self.run_undo_walk(None, &log, UndoFailurePolicy::GoOn)?;
             if walked.failed {
-                return Err(TimingRace("what follows when a try cannot be undone"));
+                return Err(TimingRace("a try cannot be undone"));
             }
         }
     }
 
-    /// A new instance inside the step.
+    /// Evaluates a new instance inside the step.
     fn enter_instance(
         &mut self,
         frame: &ModelFrame<'_, 'a>,
@@ -208,7 +208,7 @@ impl<'a> ModelEvaluator<'a> {
             let one = self.enter_instance(frame, doing, InstancePart::Item(i), Some((item, i)), company)?;
             match one {
                 ModelInstanceResult::Waiting if company && !room => {
-                    return Err(TimingRace("an item that waits keeps others out"));
+                    return Err(TimingRace("an item that waits blocks other items"));
                 }
                 ModelInstanceResult::Waiting if !company => return Ok(ModelCompositeTry::Waiting),
                 ModelInstanceResult::Waiting => done.waits = true,
@@ -313,20 +313,20 @@ impl<'a> ModelEvaluator<'a> {
         let mut log = CompletionLog::empty();
         let result = match whole.status {
             RunStatus::Succeeded => {
-                // A call without an undo of its own is undone by what is inside it.
+                // A call without its own undo is undone through the steps inside it.
                 if it.undo.is_none() {
                     log = whole.log;
                 }
                 Ok((whole.output, whole.unclear))
             }
-            RunStatus::UndoFailed => return Err(TimingRace("what a call gives that could not undo itself")),
+            RunStatus::UndoFailed => return Err(TimingRace("the output of a call whose undo failed")),
             _ => Err(whole.fault),
         };
         Ok(ModelCompositeTry::Done(result, log))
     }
 }
 
-/// What came of the items of an each.
+/// The results of the items of an each.
 struct ModelItemResults<'a> {
     results: Vec<Result<Value, ModelFailure>>,
     logs: Vec<CompletionLog<'a>>,
@@ -348,7 +348,7 @@ impl<'a> ModelItemResults<'a> {
                 log,
             );
         };
-        // Whose failure came first is not known when they are at work at the same time.
+        // If the items run concurrently, the order of their failures is unknown.
         let alike = !company || faults.all(|fault| fault == first);
         ModelCompositeTry::Done(Err(if alike { first.clone() } else { ModelFailure::unknown() }), log)
     }

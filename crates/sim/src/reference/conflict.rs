@@ -1,4 +1,4 @@
-//! What does not fit: it goes to the step that settles it, and counts as a failure only if that does not succeed.
+//! Merge conflicts: the conflict resolver handles them, and they count as failures only if it does not succeed.
 
 use skein_core::{
     ir::{ErrorClass, OutcomeEffect, ScopeShape},
@@ -10,14 +10,14 @@ use super::{
     frame::{ModelFrame, ModelVisitEnd, find_effect},
 };
 
-/// The step that settles what another cannot merge.
+/// The step that resolves the merge conflicts of another.
 pub fn find_conflict_resolver(entry: &ScopeEntry, step: u32) -> Option<u32> {
     let by = entry.step(step).policy.settled_by.as_ref()?;
     let found = (0u32..).zip(&entry.scope.steps).find(|(_, other)| other.id == *by);
     found.map(|(i, _)| i)
 }
 
-/// The steps whose conflicts this one settles.
+/// The steps whose conflicts this one resolves.
 fn steps_resolved_by(entry: &ScopeEntry, step: u32) -> Vec<u32> {
     (0..entry.len()).filter(|of| find_conflict_resolver(entry, *of) == Some(step)).collect()
 }
@@ -34,7 +34,7 @@ impl<'a> ModelEvaluator<'a> {
             && self.unresolved_conflicts(frame, step).is_empty()
     }
 
-    /// What an end does, and whether its conflict goes on to another.
+    /// Returns the effect of an end. The flag is true if its conflict is passed to the resolver.
     pub(super) fn determine_effect(
         &self,
         frame: &ModelFrame<'_, 'a>,

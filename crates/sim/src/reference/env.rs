@@ -1,4 +1,4 @@
-//! What expressions read during an evaluation.
+//! The values that expressions read during an evaluation.
 
 use std::{borrow::Cow, rc::Rc};
 
@@ -13,7 +13,7 @@ use super::{
     frame::{ModelFrame, ModelFrameRecord, ModelStep},
 };
 
-/// An instance, for expressions.
+/// An instance, as the environment of an expression.
 struct ModelEnv<'e, 'f, 'a> {
     eval: &'e ModelEvaluator<'a>,
     frame: &'e ModelFrame<'f, 'a>,
@@ -40,7 +40,7 @@ impl<'a> ModelEvaluator<'a> {
 
     fn check_unambiguous(&self) -> Result<(), TimingRace> {
         if self.unclear.get() {
-            Err(TimingRace("an expression reads what the rules leave open"))
+            Err(TimingRace("an expression reads a value that is left open"))
         } else {
             Ok(())
         }
@@ -100,8 +100,8 @@ impl ModelEnv<'_, '_, '_> {
         }
     }
 
-    /// The step that is meant. A scope whose step is at work and has made none is one that has not been yet; one
-    /// that will never be reads as nothing.
+    /// Returns the step at a relative path. If the path leads through a scope that has no instance, the lookup is
+    /// `NotYet` while its step is running and `Absent` otherwise.
     fn descend(
         &self,
         frame: &ModelFrame<'_, '_>,
@@ -125,7 +125,7 @@ impl ModelEnv<'_, '_, '_> {
 
     fn read_part(&self, known: &ModelStep, part: StepProperty) -> RootLookup<'static> {
         match part {
-            // A step that the cursor has not come to reads as nothing.
+            // A step that the cursor has not reached reads as absent.
             StepProperty::Output if !known.ended => RootLookup::Absent,
             StepProperty::Output => {
                 self.eval.unclear.set(self.eval.unclear.get() || known.unclear);

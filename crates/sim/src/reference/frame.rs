@@ -1,4 +1,4 @@
-//! Where the evaluation is: workflow instances, scope instances, and what is known of their steps.
+//! The state of an evaluation: workflow instances, scope instances, and the known results of their steps.
 
 use std::{
     cell::{Cell, RefCell},
@@ -22,7 +22,7 @@ pub struct ModelWorkflow<'a> {
     pub input: Value,
     pub env: Value,
     pub executed: Cell<u32>,
-    /// Something outside it may be at work at the same time.
+    /// True if something outside it may run at the same time.
     pub accompanied: bool,
 }
 
@@ -33,32 +33,32 @@ pub struct ModelFrame<'f, 'a> {
     pub outer: Option<&'f ModelFrame<'f, 'a>>,
     pub home: &'f ModelWorkflow<'a>,
     pub item: Option<(Value, u32)>,
-    /// Something else of the same workflow may be at work at the same time.
+    /// True if something else in the same workflow may run at the same time.
     pub concurrent: Cell<bool>,
     pub steps: RefCell<Vec<ModelStep>>,
     /// The last instance of each scope inside a step.
     pub inner: RefCell<BTreeMap<(u32, u32), Rc<ModelFrameRecord>>>,
 }
 
-/// What remains of an instance for those that read its steps.
+/// The remains of an instance, for expressions that read its steps.
 #[derive(Debug)]
 pub struct ModelFrameRecord {
     pub steps: Vec<ModelStep>,
     pub inner: BTreeMap<(u32, u32), Rc<ModelFrameRecord>>,
 }
 
-/// What is known of a step of an instance.
+/// The known state of a step of an instance.
 #[derive(Debug, Clone)]
 pub struct ModelStep {
     pub status: StepStatus,
     pub or: Option<StepStatus>,
     pub own_failure: bool,
     pub output: Value,
-    /// The rules leave the output open.
+    /// True if the rules leave the output open.
     pub unclear: bool,
-    /// What it could not merge, another is to settle.
+    /// True if its merge conflict is passed to its resolver.
     pub handed_on: bool,
-    /// It has ended at least once.
+    /// True if it has ended at least once.
     pub ended: bool,
     pub at_work: bool,
     pub attempts: u32,
@@ -94,12 +94,12 @@ pub struct ModelCompletion<'a> {
     pub visit: u32,
 }
 
-/// What was completed, as far as its order is known.
+/// The completed visits, with as much of their order as is known.
 #[derive(Debug, Clone)]
 pub enum CompletionLog<'a> {
     One(ModelCompletion<'a>),
     InOrder(Vec<CompletionLog<'a>>),
-    /// At the same time.
+    /// Completed concurrently.
     AnyOrder(Vec<CompletionLog<'a>>),
 }
 
@@ -117,12 +117,12 @@ impl<'a> CompletionLog<'a> {
         }
     }
 
-    /// First completed first, if that is known.
+    /// Appends the completed visits, first completed first, if that order is known.
     pub fn flatten_into(&self, into: &mut Vec<ModelCompletion<'a>>) -> Result<(), TimingRace> {
         match self {
             CompletionLog::One(one) => into.push(one.clone()),
             CompletionLog::AnyOrder(all) if all.iter().filter(|log| !log.is_empty()).count() > 1 => {
-                return Err(TimingRace("what was completed at the same time is to be undone"));
+                return Err(TimingRace("steps that completed concurrently are to be undone"));
             }
             CompletionLog::InOrder(all) | CompletionLog::AnyOrder(all) => {
                 all.iter().try_for_each(|log| log.flatten_into(into))?
@@ -132,12 +132,13 @@ impl<'a> CompletionLog<'a> {
     }
 }
 
-/// What became of a visit of a step.
+/// The result of a visit of a step.
 pub enum ModelVisitResult<'a> {
     Ended(ModelVisitEnd<'a>),
     /// It waits, and nobody will answer.
     Waiting,
-    /// It stops its workflow. What was completed inside it before, and whether it gave its slot back on the way.
+    /// It stops its workflow. `inside` holds the visits completed inside it, and `yielded` is true if it gave its slot
+    /// back.
     Stops {
         why: ModelStopReason,
         inside: CompletionLog<'a>,
@@ -145,15 +146,15 @@ pub enum ModelVisitResult<'a> {
     },
 }
 
-/// Why something inside stops the workflow around it.
+/// The reason why a step stops the workflow around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelStopReason {
     Cancel,
-    /// One step too many.
+    /// The step limit is exceeded.
     Limit,
 }
 
-/// What arrival comes to.
+/// The result of an arrival.
 pub enum ModelArrival<'a> {
     Ready,
     Over(Box<ModelVisitEnd<'a>>),
@@ -165,18 +166,18 @@ pub struct ModelVisitEnd<'a> {
     pub ending: ModelOutcome,
     pub output: Value,
     pub unclear: bool,
-    /// It was done and did not fit what others changed.
+    /// True if the work finished but could not be merged with other changes.
     pub unmerged: bool,
-    /// Where a cursor goes, if not to the step's next.
+    /// The target of the cursor, if it is not the step's `next`.
     pub route: Option<RouteTargetIx>,
-    /// What was completed inside.
+    /// The visits completed inside it.
     pub inside: CompletionLog<'a>,
     pub iterations: u32,
     pub attempts: u32,
     pub spent: Cost,
-    /// It gave its slot back on the way.
+    /// True if it gave its slot back during the visit.
     pub yielded: bool,
-    /// Something inside it succeeded and says that something failed.
+    /// True if an instance inside it succeeded but is degraded.
     pub degraded: bool,
 }
 
@@ -206,13 +207,13 @@ impl<'a> ModelVisitEnd<'a> {
     }
 }
 
-/// What became of an instance.
+/// The result of an instance.
 pub enum ModelInstanceResult<'a> {
     Ended {
         result: Result<Value, ModelFailure>,
         degraded: bool,
         log: CompletionLog<'a>,
-        /// The step whose failure halted it, and whether that asks for undo.
+        /// The step whose failure halted it. The flag is true if the effect asks for undo.
         halted: Option<(u32, bool)>,
         unclear: bool,
     },
@@ -244,7 +245,7 @@ impl<'f, 'a> ModelFrame<'f, 'a> {
         eval.definition.scope(self.scope)
     }
 
-    /// Notes how a visit ended and what that shows.
+    /// Records the end of a visit and the status that it shows.
     pub fn note_visit_end(&self, step: u32, end: &ModelVisitEnd<'a>, effect: OutcomeEffect) {
         let mut steps = self.steps.borrow_mut();
         let known = &mut steps[step as usize];
@@ -270,7 +271,8 @@ impl<'f, 'a> ModelFrame<'f, 'a> {
         (known.status, known.or) = (status, or);
     }
 
-    /// Steps that were never reached are skipped in what has ended, and pending in what waits.
+    /// Closes a frame. Steps that were never reached become skipped in an ended instance, and stay pending in a waiting
+    /// one.
     pub fn close_frame(&self, eval: &mut ModelEvaluator<'a>, waits: bool) -> Rc<ModelFrameRecord> {
         let entry = self.scope_entry(eval);
         let mut steps = self.steps.borrow_mut();
@@ -292,7 +294,7 @@ impl<'f, 'a> ModelFrame<'f, 'a> {
     }
 }
 
-/// The canonical status of an ending, its effect aside.
+/// The canonical status of an outcome, before its effect.
 fn shown_status(ending: &ModelOutcome) -> StepStatus {
     match ending {
         ModelOutcome::Succeeded => StepStatus::Succeeded,
@@ -303,7 +305,8 @@ fn shown_status(ending: &ModelOutcome) -> StepStatus {
     }
 }
 
-/// The row of the table that an ending has. None: it depends on a class that the rules leave open.
+/// The effect that the table defines for an outcome. Returns an error if it depends on a class that the rules leave
+/// open.
 pub fn find_effect(effects: &OutcomeEffects, ending: &ModelOutcome) -> Result<OutcomeEffect, TimingRace> {
     Ok(match ending {
         ModelOutcome::Succeeded => effects.succeeded,
@@ -327,7 +330,7 @@ pub fn find_effect(effects: &OutcomeEffects, ending: &ModelOutcome) -> Result<Ou
     })
 }
 
-/// The verdict of an instance so far, and the first failure that counts against it.
+/// The verdict of an instance so far, and the first failure that counts.
 #[derive(Default)]
 pub struct VerdictTally {
     pub worst: RunImpact,

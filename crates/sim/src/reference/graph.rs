@@ -1,5 +1,5 @@
-//! Graphs: steps wait for what they depend on. Steps that are not related may be at work at the same time, so that
-//! whatever depends on their order is a race, unless only one may be at work at once and it never steps back.
+//! Graphs: steps wait for their dependencies. Unrelated steps may run at the same time, so a result that depends on
+//! their order is a race, unless only one step may run at once and it never gives its slot back.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,15 @@ use super::{
 
 /// The evaluation of one graph instance.
 struct ModelGraph<'a> {
-    /// For each step, all that come before it by dependencies.
+    /// For each step, all its direct and indirect dependencies.
     before: Vec<BTreeSet<u32>>,
-    /// Everything so far happened one after another.
+    /// True if all steps so far ran one after another.
     in_order: bool,
-    /// Whether each step that ended satisfies.
+    /// For each step that ended, whether it satisfies its dependents.
     ended: Vec<Option<bool>>,
     arrived: Vec<bool>,
-    /// The place of each among the ends, and of the last end that each waited for; none waited for is 0.
+    /// The position of each step among the ends, and the position of the last end that each step waited for (0 if
+    /// none).
     order: Vec<usize>,
     since: Vec<usize>,
     waiting: bool,
@@ -45,15 +46,15 @@ impl ModelGraph<'_> {
         (0..self.step_count()).all(|other| self.are_related(step, other))
     }
 
-    /// Whether one that was ready before this step is declared after it. Who gets a slot that the end of what this
-    /// step waited for made free is left open.
+    /// True if a step declared after this one became ready earlier. The rules leave open which of them gets the slot
+    /// that became free when a dependency of this step ended.
     fn overtakes(&self, step: u32) -> bool {
         let since = self.since[step as usize];
         (0..self.ended.len()).any(|i| self.arrived[i] && self.ended[i].is_none() && self.since[i] < since)
     }
 
-    /// Whether something that is not related to this step is still to come or at work. What was skipped on the way may have
-    /// let one arrive that comes after it.
+    /// True if a step that is unrelated to this one is still to come or running. A skipped step in between may have let
+    /// a later step arrive.
     fn has_open_others(&self, step: u32) -> bool {
         let open = |other: u32| other != step && self.ended[other as usize].is_none();
         let beside = |other: u32| !self.are_related(step, other) || self.arrived[other as usize];
@@ -80,7 +81,7 @@ impl<'a> ModelEvaluator<'a> {
             tally: VerdictTally::default(),
             log: Vec::new(),
         };
-        // These do something on arrival, whoever is at work.
+        // These act on arrival, regardless of running steps.
         let unslotted = |step: u32| {
             let step = entry.step(step);
             matches!(step.kind, StepKindSpec::Gate(_) | StepKindSpec::Wait(_))
@@ -112,7 +113,7 @@ impl<'a> ModelEvaluator<'a> {
         self.conclude_instance(frame, graph.tally, (Value::Null, false), log)
     }
 
-    /// Lets everything arrive that can, in order of declaration.
+    /// Lets every step arrive that can, in order of declaration.
     fn process_arrivals(
         &mut self,
         frame: &ModelFrame<'_, 'a>,
@@ -127,7 +128,7 @@ impl<'a> ModelEvaluator<'a> {
                 }
                 let depends = list_dependencies(frame.scope_entry(self), step);
                 let entry = frame.scope_entry(self);
-                // Who settles conflicts waits for any end of those whose they are.
+                // A conflict resolver waits for any end of the steps whose conflicts it resolves.
                 let over = |d: &u32| match graph.ended[*d as usize] {
                     Some(false) if find_conflict_resolver(entry, *d) == Some(step) => Some(true),
                     ended => ended,
@@ -174,7 +175,7 @@ impl<'a> ModelEvaluator<'a> {
         frame.concurrent.set(company);
         match visit {
             ModelVisitResult::Ended(end) => {
-                // A slot that was given back may have let another go first.
+                // A slot that was given back may have let another step go first.
                 graph.in_order &= !(end.yielded && graph.has_open_others(step));
                 self.note_graph_end(frame, graph, step, end, false)
             }
@@ -182,7 +183,7 @@ impl<'a> ModelEvaluator<'a> {
                 let composite = !entry.step(step).kind.inner_scopes().is_empty()
                     || matches!(entry.step(step).kind, StepKindSpec::Call(_));
                 if composite && entry.scope.concurrency.is_some() && graph.has_open_others(step) {
-                    return Err(TimingRace("who waits keeps a slot that others need"));
+                    return Err(TimingRace("a waiting step keeps a slot that others need"));
                 }
                 graph.in_order &= !graph.has_open_others(step);
                 graph.waiting = true;
@@ -193,7 +194,7 @@ impl<'a> ModelEvaluator<'a> {
                 graph.in_order &= !(yielded && graph.has_open_others(step));
                 if frame.concurrent.get() || graph.waiting || (graph.has_open_others(step) && !graph.in_order)
                 {
-                    return Err(TimingRace("a cancel meets others at work"));
+                    return Err(TimingRace("a cancel while other steps run"));
                 }
                 frame.set_status(step, StepStatus::Cancelled, None);
                 graph.log.push((step, inside));
@@ -203,7 +204,7 @@ impl<'a> ModelEvaluator<'a> {
         }
     }
 
-    /// Notes the end of a step. Something is given back when that halts the instance.
+    /// Records the end of a step. Returns a result if that end halts the instance.
     fn note_graph_end(
         &mut self,
         frame: &ModelFrame<'_, 'a>,
@@ -218,7 +219,7 @@ impl<'a> ModelEvaluator<'a> {
             let others = list_dependencies(frame.scope_entry(self), by);
             let own = |d: &u32| find_conflict_resolver(frame.scope_entry(self), *d) != Some(by);
             if others.iter().any(|d| own(d) && graph.ended[*d as usize] != Some(true)) {
-                return Err(TimingRace("who settles a conflict may be skipped before it is there"));
+                return Err(TimingRace("a resolver may be skipped before the conflict exists"));
             }
         }
         let (effect, log) = self.note_step_end(frame, step, &mut end)?;
@@ -231,11 +232,11 @@ impl<'a> ModelEvaluator<'a> {
         }
         let others = graph.has_open_others(step);
         if others && (!graph.in_order || on_arrival) {
-            return Err(TimingRace("a failure meets others at work"));
+            return Err(TimingRace("a failure while other steps run"));
         }
-        // One that is in order comes after all that ended; otherwise unrelated ones must not have been there at all.
+        // In order, the failure comes after all other ends. Otherwise there must be no unrelated steps at all.
         if !graph.in_order && !graph.is_alone(step) {
-            return Err(TimingRace("a failure may have come before what ended"));
+            return Err(TimingRace("a failure may have come before other ends"));
         }
         mark_unstarted(frame, graph);
         let fault = match end.ending {
@@ -254,7 +255,7 @@ impl<'a> ModelEvaluator<'a> {
     }
 }
 
-/// Steps that wait for a slot when all stops have not started, and yet they waited.
+/// Marks the steps that waited for a slot when the instance stopped: they waited but did not start.
 fn mark_unstarted(frame: &ModelFrame<'_, '_>, graph: &ModelGraph<'_>) {
     for step in 0..graph.step_count() {
         let i = step as usize;
@@ -267,7 +268,7 @@ fn mark_unstarted(frame: &ModelFrame<'_, '_>, graph: &ModelGraph<'_>) {
     }
 }
 
-/// What was completed, in the order that is known.
+/// The completed visits, in the order that is known.
 fn take_ordered_log<'a>(graph: &mut ModelGraph<'a>) -> CompletionLog<'a> {
     let log = std::mem::take(&mut graph.log);
     let full: Vec<u32> = log.iter().filter(|(_, log)| !log.is_empty()).map(|(step, _)| *step).collect();
@@ -280,7 +281,7 @@ fn list_dependencies(entry: &skein_core::plan::ScopeEntry, step: u32) -> Vec<u32
     entry.step(step).after.iter().filter_map(|id| entry.by_id.get(id).copied()).collect()
 }
 
-/// For each step, all that come before it. A graph has no cycles, so that as many rounds as steps suffice.
+/// For each step, all its direct and indirect dependencies. A graph has no cycles, so one round per step is enough.
 fn find_predecessors(entry: &skein_core::plan::ScopeEntry) -> Vec<BTreeSet<u32>> {
     let count = entry.scope.steps.len();
     let mut before = vec![BTreeSet::new(); count];

@@ -1,4 +1,4 @@
-//! Routed scopes: one cursor, one step after another. Nothing here happens at the same time as anything else.
+//! Routed scopes: one cursor visits one step after another. No two steps run at the same time.
 
 use serde_json::Value;
 use skein_core::{

@@ -1,4 +1,4 @@
-//! The reference on generated workflows. What each rule gives is in `rules`.
+//! The reference on generated workflows. `rules` tests each rule.
 
 mod rules;
 

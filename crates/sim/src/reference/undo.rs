@@ -1,4 +1,4 @@
-//! Undo: the walk over what was completed, last first.
+//! Undo: the walk over the completed visits, last first.
 
 use skein_core::{
     engine::{AttemptEnd, AttemptRole},
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::outcome::AttemptIdentity;
 
-/// What a walk did.
+/// The result of an undo walk.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ModelWalkResult {
     pub undone: u32,
@@ -49,9 +49,9 @@ impl<'a> ModelEvaluator<'a> {
         Ok(walked)
     }
 
-    /// Whether it worked in the end.
+    /// Undoes a visit, with retries. Returns true if the undo succeeded in the end.
     fn undo_visit(&mut self, target: &ModelCompletion<'a>) -> Result<bool, TimingRace> {
-        let Some(undo) = &target.step.undo else { return Err(TimingRace("nothing to undo it with")) };
+        let Some(undo) = &target.step.undo else { return Err(TimingRace("the step has no undo")) };
         let mut attempt = 1;
         loop {
             let who = AttemptIdentity {
@@ -78,7 +78,7 @@ impl<'a> ModelEvaluator<'a> {
     }
 }
 
-/// Whether a policy allows another attempt after this many tries.
+/// True if a policy allows another attempt after this many tries.
 pub fn allows_retry(retry: &StepRetry, tries: u32, class: ErrorClass, code: Option<&str>) -> bool {
     let most = retry.attempts.get(&class).copied().unwrap_or(0);
     tries < most && !code.is_some_and(|code| retry.never.iter().any(|never| never == code))

@@ -1,4 +1,4 @@
-//! Gates, waits and holds: who answers, and what becomes of those that nobody answers.
+//! Gates, waits and holds: their answers, and their results without an answer.
 
 use serde_json::{Value, json};
 use skein_core::{
@@ -12,18 +12,18 @@ use super::{
 };
 use crate::outcome::{WaitpointIdentity, allowed_actors};
 
-/// What became of a hold.
+/// The result of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelHoldResult {
     Released,
     Rejected,
-    /// Nobody of any level answered in time.
+    /// No level answered in time.
     Late,
     ForEver,
 }
 
 impl<'a> ModelEvaluator<'a> {
-    /// Asks as the `nth` opening of a visit.
+    /// Evaluates a hold as the `nth` waitpoint of a visit.
     pub(super) fn evaluate_hold(
         &self,
         frame: &ModelFrame<'_, 'a>,
@@ -118,7 +118,7 @@ impl<'a> ModelEvaluator<'a> {
         }
         let entry = frame.scope_entry(self);
         let late = |decision| {
-            // The rules do not give a reason for what a timeout decides.
+            // The rules define no reason for a decision by timeout.
             let end = self.end_decided_gate(frame, gate, decision, super::ANYTHING.into(), "system:timeout");
             ModelVisitResult::Ended(ModelVisitEnd { unclear: end.ending != ModelOutcome::Succeeded, ..end })
         };

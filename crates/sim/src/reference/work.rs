@@ -17,7 +17,7 @@ use super::{
 };
 use crate::outcome::AttemptIdentity;
 
-/// One visit of a step that works.
+/// One visit of a work step.
 struct ModelWorkVisit<'a> {
     step: u32,
     it: &'a Step,
@@ -25,33 +25,33 @@ struct ModelWorkVisit<'a> {
     work: &'a WorkSpec,
     visit: u32,
     iteration: u32,
-    /// Attempts of this iteration: main, check.
+    /// The number of attempts in this iteration: main, check.
     attempts: (u32, u32),
     started: u32,
     tries: u32,
     openings: u32,
-    /// Its cost when its own budget was last renewed.
+    /// The cost of the step when its own budget was last renewed.
     renewed: Cost,
     given: bool,
     undecided: u32,
     stall: ModelStall,
     spent: Cost,
     yielded: bool,
-    /// The last attempt was done, and did not fit.
+    /// True if the last attempt finished but could not be merged.
     unmerged: bool,
     output: Value,
 }
 
-/// How the check's findings repeat.
+/// The repetition of the check's findings.
 struct ModelStall {
     last: Option<(bool, Vec<String>)>,
     count: u32,
     stage: u32,
-    /// An undecided check came between two findings.
+    /// True if an undecided check came between two findings.
     broken: bool,
 }
 
-/// What a visit does next.
+/// The next action of a visit.
 enum ModelNextAction<'a> {
     Main,
     Check,
@@ -170,7 +170,7 @@ impl<'a> ModelEvaluator<'a> {
         let given = if doing.given { Ok(Value::Null) } else { self.evaluate_inputs(frame, doing.it)? };
         if let Some(mode) = self.spent_budget_mode(frame, doing)? {
             if given.is_err() {
-                return Err(TimingRace("whether inputs or budgets are looked at first"));
+                return Err(TimingRace("whether inputs or budgets are checked first"));
             }
             if mode == BudgetMode::Stop {
                 return Ok(doing.end_failed(ModelFailure::new(ErrorClass::NonRetryable, "budget")));
@@ -231,7 +231,7 @@ impl<'a> ModelEvaluator<'a> {
         }
     }
 
-    /// An attempt of main or check that neither succeeded nor found anything.
+    /// Handles a main or check attempt that neither succeeded nor produced a finding.
     fn handle_bad_end(
         &mut self,
         frame: &ModelFrame<'_, 'a>,
@@ -252,11 +252,11 @@ impl<'a> ModelEvaluator<'a> {
                 let code = Some("stopped".to_owned());
                 self.handle_failure(frame, doing, ErrorClass::Transient, code, false, same)
             }
-            // Whether releasing it also releases a budget that is spent is not for the reference to say.
+            // The rules leave open if a release of this hold also renews a spent budget.
             AttemptEnd::Blocked { reason: HoldReason::Budget, .. } if self.has_budget(doing) => {
-                return Err(TimingRace("a budget that somebody else keeps"));
+                return Err(TimingRace("a budget that the worker reports"));
             }
-            // The same once more, by another, and no try is used up.
+            // The same attempt again, by the fallback worker. It does not count as a try.
             AttemptEnd::HandedOver { .. } => same,
             AttemptEnd::Blocked { reason, until, .. } => {
                 self.evaluate_work_hold(frame, doing, reason, until.is_some(), same)
@@ -265,7 +265,7 @@ impl<'a> ModelEvaluator<'a> {
         })
     }
 
-    /// `same` is where a hold would go on.
+    /// Handles a failure. `same` is the action with which a hold would continue.
     fn handle_failure(
         &mut self,
         frame: &ModelFrame<'_, 'a>,
@@ -319,7 +319,7 @@ impl<'a> ModelEvaluator<'a> {
         doing.undecided = 0;
         match finding {
             CheckFinding::Complete => Ok(doing.complete_work()),
-            // Without a next iteration there is nothing to be released for.
+            // After the last iteration, a release would have nothing to continue with.
             CheckFinding::Blocked if !doing.is_last_iteration() => {
                 match self.evaluate_work_hold(frame, doing, HoldReason::Blocked, false, ModelNextAction::Main)
                 {
@@ -337,7 +337,7 @@ impl<'a> ModelEvaluator<'a> {
         around || doing.policy.budget.is_some() || self.definition.root().workflow.budget.is_some()
     }
 
-    /// Which mode of budget stops the next attempt, if one does.
+    /// The mode of the budget that stops the next attempt, if any.
     fn spent_budget_mode(
         &mut self,
         frame: &ModelFrame<'_, 'a>,
@@ -358,13 +358,13 @@ impl<'a> ModelEvaluator<'a> {
             spent.map(|(budget, _)| budget.mode).filter(|mode| *mode != BudgetMode::Warn).collect();
         match modes.first() {
             Some(first) if modes.iter().any(|mode| mode != first) => {
-                Err(TimingRace("two budgets are spent and say different things"))
+                Err(TimingRace("two spent budgets have different modes"))
             }
             first => Ok(first.copied()),
         }
     }
 
-    /// A person approved that more is spent: whatever pauses and is spent counts anew from here.
+    /// Renews budgets after an approval by a person: each spent budget with mode `pause` counts from the current cost.
     fn renew_budgets(&mut self, doing: &mut ModelWorkVisit<'a>) {
         let renews = |budget: &Budget, spent: Cost, renewed: &mut Cost| {
             if budget.mode == BudgetMode::Pause && is_spent(budget, cost_since(spent, *renewed)) {
@@ -382,7 +382,7 @@ impl<'a> ModelEvaluator<'a> {
         }
     }
 
-    /// What a step is given, as one object.
+    /// Evaluates the inputs of a step as one object.
     pub(super) fn evaluate_inputs(
         &mut self,
         frame: &ModelFrame<'_, 'a>,
@@ -399,7 +399,7 @@ impl<'a> ModelEvaluator<'a> {
             }
             if binding.schema.check(&value).is_err() {
                 if value.is_null() {
-                    return Err(TimingRace("whether an optional input that is missing must fit"));
+                    return Err(TimingRace("whether a missing optional input must match"));
                 }
                 return Ok(Err(ModelFailure::validation("input_invalid")));
             }
@@ -416,7 +416,7 @@ impl<'a> ModelEvaluator<'a> {
     }
 }
 
-/// Returns the cost after a renewal.
+/// Returns the cost since a renewal.
 fn cost_since(spent: Cost, renewed: Cost) -> Cost {
     let micro_usd = spent.micro_usd.map(|now| now - renewed.micro_usd.unwrap_or(0));
     Cost { tokens: spent.tokens - renewed.tokens, micro_usd }
@@ -464,7 +464,7 @@ impl<'a> ModelWorkVisit<'a> {
         self.work.check.as_ref().is_none_or(|check| self.iteration >= check.max_iterations)
     }
 
-    /// The next iteration, or the end after the last.
+    /// Returns the next iteration, or the end after the last one.
     fn next_iteration(&mut self) -> ModelNextAction<'a> {
         let Some(check) = &self.work.check else { return self.end_failed(ModelFailure::unknown()) };
         if self.iteration >= check.max_iterations {
@@ -483,13 +483,13 @@ impl<'a> ModelWorkVisit<'a> {
     }
 }
 
-/// Whether the output of work that is not complete counts is left open.
+/// The end of incomplete work. The rules leave open if its output counts.
 fn unfinished_end<'a>(ending: ModelOutcome) -> ModelVisitEnd<'a> {
     ModelVisitEnd { unclear: true, ..ModelVisitEnd::new(ending) }
 }
 
 impl ModelStall {
-    /// Counts a finding; true when that fails the step.
+    /// Counts a finding. Returns true if it exhausts the step.
     fn count_finding(
         &mut self,
         by: &ConvergencePolicy,

@@ -1,4 +1,4 @@
-//! Whole workflows: the run and calls, how they end, and what every step goes through on arrival.
+//! Whole workflows: the run and its calls, their ends, and the arrival of every step.
 
 use serde_json::{Value, json};
 use skein_core::{
@@ -15,14 +15,14 @@ use super::{
 };
 use crate::paths::InstancePathPair;
 
-/// How a workflow ended.
+/// The result of a workflow.
 pub struct ModelWorkflowResult<'a> {
     pub status: RunStatus,
     pub output: Value,
     pub fault: ModelFailure,
     pub degraded: bool,
     pub unclear: bool,
-    /// The steps of a success that its caller can undo.
+    /// The steps of a successful call that its caller can undo.
     pub log: CompletionLog<'a>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> ModelEvaluator<'a> {
         let root = self.definition.root();
         let whole = self.evaluate_workflow(root, input, InstancePathPair::default(), false)?;
         let (status, output, degraded) = match whole {
-            None if self.has_timeouts() => return Err(TimingRace("what waits for ever runs out of time")),
+            None if self.has_timeouts() => return Err(TimingRace("a run that waits may reach a timeout")),
             None => (RunStatus::Waiting, Value::Null, false),
             Some(whole) if whole.unclear => (whole.status, super::ANYTHING.into(), whole.degraded),
             Some(whole) => (whole.status, whole.output, whole.degraded),
@@ -41,7 +41,7 @@ impl<'a> ModelEvaluator<'a> {
         Ok(ExpectedRun { status, output, degraded, steps, undone })
     }
 
-    /// Even a time that no run takes passes when one waits for ever.
+    /// True if the plan has any timeout. Even a very long timeout passes in a run that waits forever.
     fn has_timeouts(&self) -> bool {
         let of_step = |step: &std::sync::Arc<skein_core::ir::Step>| {
             step.policy.timeout_per == skein_core::ir::TimeoutScope::Step && step.policy.timeout.is_some()
@@ -50,7 +50,7 @@ impl<'a> ModelEvaluator<'a> {
         scopes.any(|entry| entry.scope.timeout.is_some() || entry.scope.steps.iter().any(of_step))
     }
 
-    /// Runs a workflow to its end, undo included. None: it waits for ever.
+    /// Evaluates a workflow to its end, including undo. Returns `None` if it waits forever.
     pub(super) fn evaluate_workflow(
         &mut self,
         entry: &'a WorkflowEntry,
@@ -105,7 +105,7 @@ impl<'a> ModelEvaluator<'a> {
                 let fault = ModelFailure::new(ErrorClass::NonRetryable, "cancelled");
                 (RunStatus::Cancelled, policy.on_cancel, fault)
             }
-            // The rules give it a code and no class.
+            // The rules define a code and no class for it.
             ModelStopReason::Limit => {
                 let fault = ModelFailure { class: None, code: Some("max_steps".to_owned()) };
                 (RunStatus::Failed, policy.on_timeout, fault)
@@ -147,14 +147,14 @@ impl<'a> ModelEvaluator<'a> {
         })
     }
 
-    /// Runs a scope instance to its end.
+    /// Evaluates a scope instance to its end.
     pub(super) fn evaluate_instance(
         &mut self,
         frame: &ModelFrame<'_, 'a>,
     ) -> Result<ModelInstanceResult<'a>, TimingRace> {
         let scope = &frame.scope_entry(self).scope;
         if scope.timeout.is_some_and(|timeout| timeout < NEVER_DUE) {
-            return Err(TimingRace("a scope may run out of time"));
+            return Err(TimingRace("a scope may time out"));
         }
         match scope.shape {
             ScopeShape::Graph => self.evaluate_graph(frame),
@@ -162,7 +162,7 @@ impl<'a> ModelEvaluator<'a> {
         }
     }
 
-    /// An instance that came to its end by itself.
+    /// Ends an instance that was not stopped.
     pub(super) fn conclude_instance(
         &mut self,
         frame: &ModelFrame<'_, 'a>,
@@ -187,7 +187,7 @@ impl<'a> ModelEvaluator<'a> {
         Ok(ModelInstanceResult::Ended { result, degraded, log, halted: None, unclear })
     }
 
-    /// What happens to a step on arrival, before anything is done: the count, then the condition.
+    /// Evaluates the arrival of a step: first the step limit, then the condition.
     pub(super) fn evaluate_arrival(
         &mut self,
         frame: &ModelFrame<'_, 'a>,
@@ -197,7 +197,7 @@ impl<'a> ModelEvaluator<'a> {
         let home = frame.home;
         if home.entry.workflow.scope.max_steps.is_some_and(|max| home.executed.get() >= max) {
             if frame.concurrent.get() || !alone {
-                return Err(TimingRace("which of several steps is one too many"));
+                return Err(TimingRace("which of several steps exceeds the limit"));
             }
             return Ok(ModelArrival::TooMany);
         }
@@ -228,7 +228,7 @@ impl<'a> ModelEvaluator<'a> {
         })
     }
 
-    /// What a step does once it has arrived.
+    /// Evaluates a step that has arrived.
     pub(super) fn perform_step(
         &mut self,
         frame: &ModelFrame<'_, 'a>,
@@ -238,7 +238,7 @@ impl<'a> ModelEvaluator<'a> {
         if it.policy.timeout_per == skein_core::ir::TimeoutScope::Step
             && it.policy.timeout.is_some_and(|timeout| timeout < NEVER_DUE)
         {
-            return Err(TimingRace("a step may run out of time"));
+            return Err(TimingRace("a step may time out"));
         }
         match &it.kind {
             StepKindSpec::Work(work) => self.evaluate_work(frame, step, work),
@@ -252,7 +252,7 @@ impl<'a> ModelEvaluator<'a> {
         }
     }
 
-    /// Notes an end: its effect, and what of it can be undone.
+    /// Records the end of a step. Returns its effect and the completed visits that can be undone.
     pub(super) fn note_step_end(
         &mut self,
         frame: &ModelFrame<'_, 'a>,

@@ -1,4 +1,4 @@
-//! The host dies, and comes back with nothing but its journal.
+//! Crashes: the host dies, and restarts with only its journal.
 
 use skein_core::{
     engine::{Driver, RunInput, RunPhase},
@@ -9,7 +9,7 @@ use super::{SimulatedWorld, WorldEvent};
 use crate::{faults::InjectedFault, script::DriverMove};
 
 impl SimulatedWorld {
-    /// The host dies and comes back.
+    /// Kills the host and restarts it.
     pub(super) fn crash_host(&mut self, row_lost: bool) {
         self.moves.push(DriverMove::Crash { row_lost });
         self.appending = false;
@@ -20,7 +20,7 @@ impl SimulatedWorld {
                 self.schedule_event(after, WorldEvent::Late(attempt, report));
             }
         }
-        // What was on its way inside the host is gone; what people will say is not.
+        // Events inside the host are lost; future inputs of people are not.
         self.queue.retain(|_, what| {
             let published = matches!(what, WorldEvent::Say(RunInput::Published { .. }));
             matches!(what, WorldEvent::Say(_) | WorldEvent::Decide(_) | WorldEvent::Late(..)) && !published

@@ -1,4 +1,4 @@
-//! Whatever can go wrong at any moment.
+//! Faults that can strike at any moment.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::SimulatedWorld;
 use crate::{faults::InjectedFault, nonsense};
 
 impl SimulatedWorld {
-    /// More signals than are kept for waits to come.
+    /// Sends more signals than are kept for later waits.
     pub(super) fn flood_signals(&mut self) {
         let Some(name) = self.plan.definition.signals.first().cloned() else { return };
         for n in 0..=limits::KEPT_SIGNALS {
@@ -17,7 +17,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// Nonsense before the run has begun.
+    /// Sends nonsense before the run has started.
     pub(super) fn inject_faults_before_start(&mut self) {
         if self.faults.strikes(InjectedFault::Nonsense) {
             let input = nonsense::draw_input_before_start(self.faults.rng());
@@ -25,7 +25,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// Whatever can go wrong at any moment.
+    /// Injects the faults that can strike at any moment.
     pub(super) fn inject_faults(&mut self) {
         if self.faults.strikes(InjectedFault::EarlyWake) {
             self.send_input(RunInput::Wake, false);
@@ -81,7 +81,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// A run that ended with something not undone can be told to try again.
+    /// Requests a retry of the undo, if a run ended with steps that were not undone.
     pub(super) fn retry_undo(&mut self) -> bool {
         if !self.faults.can_strike(InjectedFault::RetryUndo) || !self.faults.strikes(InjectedFault::RetryUndo)
         {

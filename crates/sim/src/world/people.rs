@@ -1,4 +1,4 @@
-//! People: they see what is open, answer or not, and send signals.
+//! People: they see open waitpoints, answer or not, and send signals.
 
 use skein_core::{
     engine::{DecisionActor, Event, RunInput, Verdict, Waitpoint, WaitpointKind},
@@ -18,7 +18,7 @@ impl SimulatedWorld {
             let (by, reason) = (by.clone(), answer.reason.clone());
             RunInput::Decide { opening, decision, by, reason }
         };
-        // All but the last of those who have to approve; somebody says it twice now and then.
+        // All required approvers but the last; sometimes one approves twice.
         let last = people.pop().unwrap_or_else(|| outcome::allowed_actor(&[]));
         let before = if answer.decision == Verdict::Approve { people.len() } else { people.len() / 2 };
         for by in &people[..before] {
@@ -41,7 +41,7 @@ impl SimulatedWorld {
         self.send_input(first, true);
     }
 
-    /// People see what was opened, and answer or not.
+    /// Schedules the reactions of people to an opened waitpoint.
     pub(super) fn schedule_reactions(&mut self, event: &Event) {
         match event {
             Event::Opened { at, opening, .. } => {
@@ -67,7 +67,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// People look again at what is open.
+    /// Schedules answers to all open waitpoints again.
     pub(super) fn reschedule_waitpoints(&mut self) {
         let open: Vec<(Waitpoint, WaitpointKind)> = (0..)
             .map(Waitpoint)

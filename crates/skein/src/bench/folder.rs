@@ -1,4 +1,4 @@
-//! The folder in which is measured: where runs are kept, because it is that disk that counts, and gone afterwards.
+//! The folder for measurements: on the disk where runs are kept, because that disk is measured, and removed afterwards.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -9,24 +9,24 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-/// A folder that goes with this value. Who has it holds its lock, so what a process left that was killed is told from
-/// what one has that lives.
+/// A folder that is removed when this value is dropped. Its owner holds a lock, which distinguishes it from a folder
+/// that a killed process left.
 #[derive(Debug)]
 pub struct BenchFolder {
     path: PathBuf,
     _lock: File,
 }
 
-/// Why there is none.
+/// The reason why the folder cannot be created.
 #[derive(Debug)]
 pub enum BenchFolderError {
-    /// Another process measures here.
+    /// Another process is measuring here.
     Taken,
     Io(PathBuf, io::Error),
 }
 
 impl BenchFolder {
-    /// In the state folder, or beside where that would be.
+    /// Creates the folder in the state folder, or next to the path where that would be.
     pub fn new(state: &Path) -> Result<BenchFolder, BenchFolderError> {
         let state = std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
         let path = match state.is_dir() {
@@ -48,7 +48,7 @@ impl BenchFolder {
     }
 }
 
-/// An empty folder, and its lock.
+/// Creates or empties the folder, and locks it.
 fn lock_empty_folder(path: &Path) -> io::Result<File> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -70,7 +70,7 @@ fn lock_empty_folder(path: &Path) -> io::Result<File> {
 
 impl Drop for BenchFolder {
     fn drop(&mut self) {
-        // What cannot be removed now is when the next one is made.
+        // Files that cannot be removed now are removed when the next folder is created.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

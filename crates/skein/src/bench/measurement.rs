@@ -1,22 +1,22 @@
-//! One thing that was measured: what, how much, beside which limit, and whether that is good enough.
+//! One measurement: its name, its figure, the baseline, and the goal.
 
 use serde_json::{Value, json};
 
-/// What a figure is. Figures are seconds, or bytes.
+/// The unit of a figure. Figures are stored as seconds or bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BenchUnit {
     /// Shown as a time.
     Time,
-    /// The time for one, shown as how many there are in a second.
+    /// The time for one operation, shown as operations per second.
     Rate,
     Bytes,
 }
 
-/// What is good enough: at least that of a rate, at most that of anything else.
+/// The goal of a measurement: a minimum for a rate, a maximum for anything else.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum BenchGoal {
     Figure(f64),
-    /// So many times the limit.
+    /// A multiple of the baseline.
     Ratio(f64),
 }
 
@@ -26,7 +26,7 @@ pub struct BenchMeasurement {
     name: String,
     figure: f64,
     unit: BenchUnit,
-    /// What the machine needs for what this is made of.
+    /// The time that the machine itself needs for the underlying operation.
     limit: Option<(&'static str, f64)>,
     goal: BenchGoal,
 }
@@ -43,7 +43,7 @@ impl BenchMeasurement {
         BenchMeasurement { id, name, figure, unit, limit, goal }
     }
 
-    /// How the figure is to the limit. Of rates it is the other way round than of the times for one.
+    /// Returns the ratio of the figure to the baseline. For rates, it is the ratio of the rates, not of the times.
     fn ratio(&self) -> Option<f64> {
         self.limit.map(|(_, limit)| self.unit.convert_figure(self.figure) / self.unit.convert_figure(limit))
     }
@@ -58,7 +58,7 @@ impl BenchMeasurement {
         is.is_some_and(|is| if self.unit == BenchUnit::Rate { is >= most } else { is <= most })
     }
 
-    /// What, measured, limit, ratio, goal and whether it is met.
+    /// Returns the cells of the table: name, figure, baseline, ratio, goal, and met or missed.
     pub fn table_cells(&self) -> [String; 6] {
         let limit = self.limit.map(|(of, limit)| format!("{of} {}", self.unit.format_figure(limit)));
         let ratio = self.ratio().map(|ratio| format!("{ratio:.2}"));
@@ -86,7 +86,7 @@ impl BenchMeasurement {
 }
 
 impl BenchUnit {
-    /// For people.
+    /// Formats a figure for people.
     pub fn format_figure(self, figure: f64) -> String {
         match self {
             BenchUnit::Time if figure < 0.001 => format!("{:.0} µs", figure * 1e6),
@@ -97,7 +97,7 @@ impl BenchUnit {
         }
     }
 
-    /// For programs: milliseconds, a second, megabytes.
+    /// Converts a figure for programs: milliseconds, operations per second, megabytes.
     pub fn convert_figure(self, figure: f64) -> f64 {
         match self {
             BenchUnit::Time => figure * 1e3,
@@ -115,7 +115,7 @@ impl BenchUnit {
     }
 }
 
-/// A whole number, in groups of three.
+/// Formats a whole number with separators for thousands.
 fn group_thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let groups: Vec<&str> =
@@ -144,7 +144,7 @@ mod tests {
         assert!(line(BenchUnit::Time, 3.0, BenchGoal::Ratio(1.5)).is_met());
         assert!(!line(BenchUnit::Time, 3.1, BenchGoal::Ratio(1.5)).is_met());
         assert!(line(BenchUnit::Time, 0.5, BenchGoal::Figure(0.5)).is_met());
-        // Twice as fast as the limit.
+        // Twice as fast as the baseline.
         assert!(line(BenchUnit::Rate, 1.0, BenchGoal::Ratio(2.0)).is_met());
         assert!(!line(BenchUnit::Rate, 1.1, BenchGoal::Ratio(2.0)).is_met());
         let missed = line(BenchUnit::Rate, 0.5, BenchGoal::Figure(0.25));

@@ -1,7 +1,8 @@
-//! Measuring Skein on this machine, beside what the machine itself can do in the same minute.
+//! Benchmarks of Skein on this machine, compared with the machine's own speed in the same minute.
 //!
-//! Owns what is measured, how often, and the goals. The work is `skein_host::bench`'s, or that of this same program as a
-//! process of its own. What is loaded now is loaded for both, so the ratios say more than the times.
+//! Owns the list of measurements, their number of rounds, and the goals. The work is done by `skein_host::bench`, or by
+//! this program in a process of its own. Other load on the machine affects both sides, so the ratios mean more than the
+//! times.
 
 mod folder;
 mod measurement;
@@ -27,10 +28,10 @@ pub use self::{
 
 type BenchResult<T> = Result<T, BenchError>;
 
-/// How much is measured.
+/// The sizes of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct BenchScale {
-    /// The best of so many counts.
+    /// The number of rounds; the best counts.
     rounds: usize,
     chain: usize,
     width: usize,
@@ -39,19 +40,19 @@ pub struct BenchScale {
 }
 
 impl BenchScale {
-    /// What the goals are about.
+    /// The sizes that the goals refer to.
     pub const FULL: BenchScale =
         BenchScale { rounds: 5, chain: 100, width: 1_000, runs: 1_000, workers: 200 };
-    /// Enough to see that everything can be measured.
+    /// Small sizes to check that everything can be measured.
     pub const QUICK: BenchScale = BenchScale { rounds: 1, chain: 10, width: 20, runs: 20, workers: 10 };
 }
 
-/// How many workers are at work at once.
+/// Numbers of concurrent workers.
 const AT_ONCE: [u32; 2] = [2, 16];
-/// The steps of each of many runs.
+/// The number of steps of each of many runs.
 const SHORT: usize = 10;
 
-/// What the machine does when nobody is in between: seconds for one.
+/// The speed of the machine without Skein: seconds per operation.
 #[derive(Debug)]
 struct MachineBaseline {
     commit: f64,
@@ -62,14 +63,14 @@ struct MachineBaseline {
     spawns: [f64; 2],
 }
 
-/// Measures everything in a folder that is emptied from time to time.
+/// Makes all measurements in a folder that is emptied now and then.
 pub fn measure_all(folder: &Path, sizes: &BenchScale) -> BenchResult<BenchReport> {
     let mut lines = Vec::new();
     let mut machine = MachineBaseline::measure(folder, sizes)?;
     let (chain, fan_out, short) =
         (bench::chain_plan(sizes.chain), bench::fan_out_plan(sizes.width), bench::chain_plan(SHORT));
     let [mut step, mut fan, mut all] = [f64::INFINITY; 3];
-    // In turns, so that what else the machine does meanwhile harms both alike.
+    // Alternates, so that other load on the machine affects both alike.
     for _ in 0..sizes.rounds {
         machine.measure_commits(folder, sizes)?;
         step = step.min(seconds_each(
@@ -111,7 +112,7 @@ pub fn measure_all(folder: &Path, sizes: &BenchScale) -> BenchResult<BenchReport
     Ok(BenchReport { machine: machine.baseline_rows(), lines })
 }
 
-/// Runs whose steps functions of Skein do, beside the same runs whose steps nobody does.
+/// Measures runs whose steps are built-in functions, compared with the same runs under an executor that does nothing.
 fn measure_functions(folder: &Path, sizes: &BenchScale) -> BenchResult<BenchMeasurement> {
     let plan = bench::of_functions(SHORT);
     let [mut done, mut nobody] = [f64::INFINITY; 2];
@@ -124,11 +125,11 @@ fn measure_functions(folder: &Path, sizes: &BenchScale) -> BenchResult<BenchMeas
         done = done.min(each(true)?);
     }
     let name = format!("{} runs of {SHORT} steps that are functions", sizes.runs);
-    let limit = Some(("the same, done by nobody,", nobody));
+    let limit = Some(("the same without execution,", nobody));
     Ok(BenchMeasurement::new("functions", name, done, BenchUnit::Rate, limit, BenchGoal::Ratio(0.8)))
 }
 
-/// One run whose steps each start a process that does nothing.
+/// Measures one run whose steps each start a process that does nothing.
 fn measure_workers(
     folder: &Path,
     sizes: &BenchScale,
@@ -188,7 +189,7 @@ impl MachineBaseline {
         Ok(())
     }
 
-    /// What it does, and how often in a second; none: it cannot.
+    /// Returns the id and name of each baseline, and its seconds per operation; none: not available.
     fn baseline_rows(&self) -> Vec<(&'static str, &'static str, Option<f64>)> {
         vec![
             ("commits", "synced commits", Some(self.commit)),
@@ -202,19 +203,19 @@ impl MachineBaseline {
     }
 }
 
-/// Does something with a state folder of its own. It is removed when all has been measured: file systems are slow to make
-/// files where many have just been removed.
+/// Calls a function with a new state folder. The folder is removed after all measurements: file systems are slow to
+/// create files where many have just been removed.
 fn with_state_folder<T>(folder: &Path, what: impl FnOnce(&Path) -> BenchResult<T>) -> BenchResult<T> {
     what(&unused_path(folder, "state")?)
 }
 
-/// The path of something that is not there yet.
+/// Returns a path that does not exist yet.
 fn unused_path(folder: &Path, name: &str) -> BenchResult<PathBuf> {
     let number = fs::read_dir(folder)?.count();
     Ok(folder.join(format!("{name}-{number}")))
 }
 
-/// Seconds for one of so many.
+/// Returns the seconds per operation.
 fn seconds_each(took: Duration, count: usize) -> f64 {
     took.as_secs_f64() / count as f64
 }

@@ -1,4 +1,4 @@
-//! All that was measured, as a table or as JSON.
+//! The report of all measurements, as a table or as JSON.
 
 use serde_json::{Map, Value, json};
 
@@ -7,13 +7,13 @@ use crate::output::Paint;
 
 #[derive(Debug)]
 pub struct BenchReport {
-    /// What the machine does: a name for programs, one for people, and seconds for one of it.
+    /// The baselines of the machine: an id for programs, a name for people, and seconds per operation.
     pub(super) machine: Vec<(&'static str, &'static str, Option<f64>)>,
     pub(super) lines: Vec<BenchMeasurement>,
 }
 
 impl BenchReport {
-    /// Whether all goals are met.
+    /// Returns true if all goals are met.
     pub fn is_met(&self) -> bool {
         self.lines.iter().all(BenchMeasurement::is_met)
     }
@@ -31,7 +31,8 @@ impl BenchReport {
         let mut text = paint.title("This machine") + "\n";
         let width = self.machine.iter().map(|(_, name, _)| name.chars().count()).max().unwrap_or_default();
         for (_, name, figure) in &self.machine {
-            let shown = figure.map_or("not there".to_owned(), |figure| BenchUnit::Rate.format_figure(figure));
+            let shown =
+                figure.map_or("not available".to_owned(), |figure| BenchUnit::Rate.format_figure(figure));
             text.push_str(&format!("  {name:width$}  {shown:>18}\n"));
         }
         text.push_str(&format!("\n{}\n", paint.title("Skein")));

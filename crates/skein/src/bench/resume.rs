@@ -1,4 +1,4 @@
-//! Runs whose process was killed, and how long it takes to go on with all of them.
+//! Benchmark of resuming: runs whose process was killed, and the time to resume all of them.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -20,12 +20,12 @@ use super::{
 };
 use crate::exit::Exit;
 
-/// What is left unfinished in each run.
+/// The kind of work that is left unfinished in each run.
 const GATE: &str = "gate";
 const STEP: &str = "step";
-/// Said by the process that is to be killed.
+/// The line that the process prints before it is killed.
 const READY: &str = "ready";
-/// How often all this is done.
+/// The number of rounds.
 const ROUNDS: usize = 3;
 
 pub fn measure_resume(folder: &Path, sizes: &BenchScale, commit: f64) -> BenchResult<[BenchMeasurement; 2]> {
@@ -36,21 +36,21 @@ pub fn measure_resume(folder: &Path, sizes: &BenchScale, commit: f64) -> BenchRe
     }
     let (limit, goal) = (Some(("one commit", commit)), BenchGoal::Figure(2.0));
     let name = format!("`resume --all` of {} runs at a gate", sizes.runs);
-    let other = format!("going on with {} runs of one step", sizes.runs);
+    let other = format!("resuming {} runs of one step", sizes.runs);
     Ok([
         BenchMeasurement::new("resume_gates", name, waiting, BenchUnit::Time, limit, goal),
         BenchMeasurement::new("resume_steps", other, steps, BenchUnit::Time, limit, goal),
     ])
 }
 
-/// This same program.
+/// Returns a command that starts this program.
 pub fn skein_command() -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.stdin(Stdio::null()).env_remove("SKEIN_STATE");
     Ok(command)
 }
 
-/// The same for a state folder that is listed beside it, and not among those of the person.
+/// Returns the same for a state folder that is registered beside it, and not among those of the user.
 fn skein_command_for(state: &Path) -> io::Result<Command> {
     let mut command = skein_command()?;
     if let Some(beside) = state.parent() {
@@ -59,7 +59,7 @@ fn skein_command_for(state: &Path) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Begins runs and waits to be killed, or for the end of who asked for it.
+/// Starts runs and waits to be killed, or for the end of the parent process.
 pub fn leave_runs(state: &Path, what: &str, runs: usize) -> BenchResult<()> {
     StateRegistry::from_environment().admit(state).map_err(|error| BenchError::Failed(error.to_string()))?;
     let left = match what {
@@ -73,7 +73,7 @@ pub fn leave_runs(state: &Path, what: &str, runs: usize) -> BenchResult<()> {
     Ok(())
 }
 
-/// Leaves runs in a state folder whose owner was killed.
+/// Creates runs in a state folder whose owner was killed.
 fn orphan_runs(state: &Path, what: &str, runs: usize) -> BenchResult<()> {
     let mut command = skein_command_for(state)?;
     command.arg("bench").args(["--leave", what, "--runs", &runs.to_string(), "--state"]).arg(state);
@@ -93,7 +93,7 @@ fn read_first_line(child: &mut Child) -> io::Result<String> {
     Ok(line)
 }
 
-/// The whole command, which finds all runs at a gate, has them, and leaves them again.
+/// Measures the whole command, which finds all runs at a gate, claims them, and releases them again.
 fn resume_waiting(state: &Path, runs: usize) -> BenchResult<f64> {
     orphan_runs(state, GATE, runs)?;
     let mut command = skein_command_for(state)?;
@@ -105,17 +105,18 @@ fn resume_waiting(state: &Path, runs: usize) -> BenchResult<f64> {
     let resumed = printed["runs"].as_array().map_or(0, Vec::len);
     if resumed != runs || done.status.code() != Some(Exit::Waiting as i32) {
         let told = String::from_utf8_lossy(&done.stderr).into_owned();
-        return Err(BenchError::Failed(format!("{resumed} of {runs} runs were gone on with: {told}")));
+        return Err(BenchError::Failed(format!("{resumed} of {runs} runs were resumed: {told}")));
     }
     Ok(took)
 }
 
-/// Here, with nobody to do the work: the store is opened, all runs are had, and each does its step and ends.
+/// Measures in this process, with an executor that does nothing: opens the store, claims all runs, and completes the
+/// step of each.
 fn finish_steps(state: &Path, runs: usize) -> BenchResult<f64> {
     orphan_runs(state, STEP, runs)?;
     let (finished, took) = bench::time_resume(state)?;
     match finished == runs {
         true => Ok(took.as_secs_f64()),
-        false => Err(BenchError::Failed(format!("{finished} of {runs} runs were gone on with"))),
+        false => Err(BenchError::Failed(format!("{finished} of {runs} runs were resumed"))),
     }
 }

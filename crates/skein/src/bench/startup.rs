@@ -1,4 +1,5 @@
-//! How long it takes from the start of `skein run` to the start of the first step, and how much memory it has then.
+//! Benchmark of startup: the time from the start of `skein run` to the start of the first step, and the peak memory
+//! until then.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -20,7 +21,7 @@ use super::{
     measurement::{BenchGoal, BenchMeasurement, BenchUnit},
 };
 
-/// A step that says that it has begun, and waits.
+/// A workflow with a step that reports its start, and waits.
 const SOURCE: &str = "name: start\nversion: \"1\"\ntimeout: 10m\nsteps:\n  first:\n    worker: CUSTOM\n    \
                       capabilities: [READ, EDIT]\n    instructions: 'echo > begun; read -r go < go || true'\n";
 /// Longer than any machine takes.
@@ -40,7 +41,7 @@ pub fn measure_startup(folder: &Path, rounds: usize, spawn: f64) -> BenchResult<
         BenchMeasurement::new("start", name, time, BenchUnit::Time, limit, BenchGoal::Figure(0.015)),
         BenchMeasurement::new(
             "memory",
-            "most memory until then".to_owned(),
+            "peak memory until then".to_owned(),
             memory,
             BenchUnit::Bytes,
             None,
@@ -49,7 +50,7 @@ pub fn measure_startup(folder: &Path, rounds: usize, spawn: f64) -> BenchResult<
     ])
 }
 
-/// Seconds and bytes.
+/// Returns seconds and bytes.
 fn measure_first_step(project: &Path) -> BenchResult<(f64, f64)> {
     fs::write(project.join("start.yaml"), SOURCE)?;
     fs::write(project.join("skein.toml"), "")?;
@@ -60,7 +61,7 @@ fn measure_first_step(project: &Path) -> BenchResult<(f64, f64)> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let measured = wait_for_step(&mut child, &begun).map(|()| began.elapsed().as_secs_f64());
     let measured = measured.and_then(|took| Ok((took, read_peak_memory(child.id())?)));
-    // The step goes on, or there is none and the command ends by itself.
+    // Releases the step; if it has not started, the command ends by itself.
     go.write_all(b"\n")?;
     if measured.is_err() {
         child.kill()?;
@@ -74,28 +75,28 @@ fn measure_first_step(project: &Path) -> BenchResult<(f64, f64)> {
     }
 }
 
-/// Until the step has begun.
+/// Waits until the step has started.
 fn wait_for_step(child: &mut Child, begun: &File) -> BenchResult<()> {
     let Some(out) = &child.stdout else { return Ok(()) };
     let mut polled = [PollFd::new(begun, PollFlags::IN), PollFd::new(out, PollFlags::IN)];
     poll(&mut polled, Some(&PATIENCE)).map_err(io::Error::from)?;
     match polled[0].revents().is_empty() {
         false => Ok(()),
-        true => Err(BenchError::Failed("the step of a run never began".to_owned())),
+        true => Err(BenchError::Failed("the step of a run did not start".to_owned())),
     }
 }
 
-/// The most memory that a process ever had, in bytes.
+/// Returns the peak memory of a process, in bytes.
 fn read_peak_memory(pid: u32) -> BenchResult<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok());
     kib.map(|kib| kib * 1024.0).ok_or_else(|| {
-        BenchError::Failed("the system does not tell how much memory a process has".to_owned())
+        BenchError::Failed("the system does not report the peak memory of a process".to_owned())
     })
 }
 
-/// Open at both ends, so that it waits for nobody.
+/// Creates a named pipe that is open at both ends, so that opening it waits for nobody.
 fn create_pipe(path: &Path) -> io::Result<File> {
     mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)?;
     OpenOptions::new().read(true).write(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)

@@ -1,8 +1,8 @@
-//! `skein memory capture`: an agent looks back at a run that is over, and proposes what is worth remembering of it.
+//! `skein memory capture`: an agent reviews an ended run, and proposes facts that are worth remembering.
 //!
-//! The review is a run of its own, so that it has a journal, limits, logs and a bill like every other; what it is called
-//! follows from the run that it looks at, so that whoever asks again gets what there is. Owns what becomes of its answer:
-//! candidates, each once, which are told to nobody until a person approves them.
+//! The review is a run of its own, so that it has a journal, limits, logs and costs like every other run. Its id is
+//! derived from the id of the reviewed run, so that a repeated request returns the existing review. Owns the handling
+//! of the proposals: each is stored once as a candidate, and agents do not see it until a person approves it.
 
 mod run_digest;
 
@@ -44,38 +44,38 @@ use crate::{
 
 /// The workflow of a review.
 const REVIEW: &str = include_str!("review.yaml");
-/// What one may propose at most.
+/// The maximum number of proposals of a review, and the maximum length of their texts.
 const PROPOSALS: usize = 20;
 const TEXT: usize = 1_000;
-/// What a review may spend where the project does not say.
+/// The token budget of a review if the project sets none.
 const TOKENS: u64 = 200_000;
-/// As often as a run is looked at.
+/// The maximum number of reviews of a run.
 const REVIEWS: u32 = 100;
 
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct CaptureArguments {
-    /// The run, by its id or how that begins. It must be over.
+    /// Id of an ended run, or a unique prefix of it.
     run: String,
-    /// Who looks back at it; `reviewer` of `[memory]` in `skein.toml` unless told otherwise.
+    /// Agent that reviews the run; default: `reviewer` of `[memory]` in `skein.toml`.
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// Look once more, where that was done before.
+    /// Review the run again if it was reviewed before.
     #[arg(long)]
     again: bool,
 }
 
-/// What came of it.
+/// The result of a review.
 #[derive(Debug)]
 pub struct CaptureOutcome {
-    /// The run that was looked at, and the one that did.
+    /// The run that was reviewed, and the run that is the review.
     pub of: RunId,
     pub by: RunId,
     pub exit: Exit,
     pub memories: Vec<MemoryEntry>,
 }
 
-/// Looks back at a run, or takes what was found before.
+/// Reviews a run, or returns the proposals of an earlier review.
 pub fn capture_memories(
     arguments: &CaptureArguments,
     state: Option<&Path>,
@@ -83,7 +83,7 @@ pub fn capture_memories(
 ) -> Result<CaptureOutcome, Exit> {
     let (state, row) = StateHandle::open_run(state, &arguments.run, output)?;
     if !row.head.closed {
-        let message = format!("run `{}` is not over, and only what is over can be looked back at", row.run);
+        let message = format!("run `{}` has not ended, and only ended runs can be reviewed", row.run);
         return Err(output.refuse(Exit::Refused, &message, None));
     }
     let (exit, by) = match find_latest_review(&state, &row.run, output)? {
@@ -109,12 +109,12 @@ pub fn capture_memories(
     Ok(CaptureOutcome { of: row.run, by, exit, memories })
 }
 
-/// Programs read one value, which is what is remembered.
+/// Returns true for formats of programs, which read one value: the proposals.
 fn is_quiet(output: CliOutput) -> bool {
     output.format != OutputFormat::Human
 }
 
-/// The last review of a run.
+/// The latest review of a run.
 enum LatestReview {
     None,
     Open(RunRow),
@@ -140,7 +140,7 @@ fn find_latest_review(state: &StateHandle, run: &RunId, output: CliOutput) -> Re
     for number in 1..=REVIEWS {
         let Some(row) = find_review_row(state, run, number, output)? else { break };
         if let (false, RunOwner::Other(_)) = (row.head.closed, &row.owner) {
-            let message = format!("run `{run}` is being looked at, by run `{}`", row.run);
+            let message = format!("run `{run}` is already being reviewed by run `{}`", row.run);
             let hint = format!("`skein runs {} --follow` shows it", row.run);
             return Err(output.refuse(Exit::Refused, &message, Some(&hint)));
         }
@@ -149,18 +149,18 @@ fn find_latest_review(state: &StateHandle, run: &RunId, output: CliOutput) -> Re
     Ok(last)
 }
 
-/// What the next review of a run is called.
+/// Returns the id of the next review of a run.
 fn next_review_id(state: &StateHandle, run: &RunId, output: CliOutput) -> Result<RunId, Exit> {
     for number in 1..=REVIEWS {
         if let (None, Some(id)) = (find_review_row(state, run, number, output)?, review_run_id(run, number)) {
             return Ok(id);
         }
     }
-    let message = format!("run `{run}` has been looked at {REVIEWS} times, and that is enough");
+    let message = format!("run `{run}` has been reviewed {REVIEWS} times, which is the maximum");
     Err(output.refuse(Exit::Refused, &message, None))
 }
 
-/// Begins a review, and shows it to its end.
+/// Starts a review, and shows it until it ends.
 fn run_review(
     arguments: &CaptureArguments,
     state: &StateHandle,
@@ -174,8 +174,8 @@ fn run_review(
     })?;
     let named = arguments.agent.as_ref().or(project.config.memory.reviewer.as_ref());
     let Some(agent) = named else {
-        let hint = "name one by `--agent NAME`, or by `reviewer` of `[memory]` in skein.toml";
-        return Err(output.refuse(Exit::Usage, "nobody is named who could look back at a run", Some(hint)));
+        let hint = "name one with `--agent NAME`, or set `reviewer` of `[memory]` in skein.toml";
+        return Err(output.refuse(Exit::Usage, "no agent is configured to review runs", Some(hint)));
     };
     let (before, past) = state.load_run(row, output)?;
     let told = run_digest::digest_run(&*state.store, &row.run, state.run_folder(&row.run), (&before, &past));
@@ -209,14 +209,18 @@ fn prepare_review(
 
 fn review_budget(project: &DiskProject) -> Budget {
     let own = &project.config.memory;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "what is negative is nothing")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a negative amount becomes zero"
+    )]
     let micro_usd = own.usd.map(|usd| (usd * 1e6) as u64);
     Budget { micro_usd, tokens: Some(own.tokens.unwrap_or(TOKENS)), mode: BudgetMode::Stop }
 }
 
-/// The review as it is run: by this agent, which only reads, within this budget, with an answer of this form.
+/// Plans the review: by this agent, read-only, within this budget, with an answer of this schema.
 fn plan_review(agent: &str, budget: Budget, told: Value) -> Result<Plan, String> {
-    let wrong = || "the workflow of a review is wrong".to_owned();
+    let wrong = || "the built-in workflow of reviews is invalid".to_owned();
     let report = check_source(SourceFile::new("memory capture", REVIEW), &());
     let mut workflow: Workflow = report.workflow.as_deref().cloned().ok_or_else(wrong)?;
     let step: &mut Step = workflow.scope.steps.first_mut().map(Arc::make_mut).ok_or_else(wrong)?;
@@ -230,7 +234,7 @@ fn plan_review(agent: &str, budget: Budget, told: Value) -> Result<Plan, String>
     definition.bind(json!({"run": told})).map_err(|_| wrong())
 }
 
-/// What an answer must look like.
+/// Returns the schema of an answer.
 fn answer_schema() -> Value {
     let texts = json!({"type": "array", "maxItems": 20, "items": {"type": "string", "maxLength": 200}});
     let memory = json!({
@@ -253,8 +257,8 @@ fn answer_schema() -> Value {
     })
 }
 
-/// Keeps what a review proposed, each once, however often it is asked for. What is known already, or was retired, is not
-/// proposed again.
+/// Stores the proposals of a review, each once, however often they are requested. A memory that is already known, or
+/// was retired, is not proposed again.
 fn store_proposals(
     state: &StateHandle,
     of: &RunId,
@@ -287,7 +291,7 @@ fn store_proposals(
     Ok(kept)
 }
 
-/// What was proposed, as it is kept. None: it says nothing.
+/// Converts a proposal to a memory. None: it has no text.
 fn parse_candidate(value: &Value, id: String, of: &RunId) -> Option<MemoryEntry> {
     let kind = MemoryKind::ALL.into_iter().find(|kind| value["type"] == kind.as_str())?;
     let text = value["text"].as_str()?.trim();

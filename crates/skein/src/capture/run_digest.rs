@@ -1,6 +1,6 @@
-//! How a run went, as much of it as whoever looks back at it can read: what its steps came to, and the ends of their logs.
+//! A digest of a run for its reviewer: the results of its steps, and the ends of their logs.
 //!
-//! Owns what is left out of a long one. What is here was written by others, and has been redacted before it was kept.
+//! Owns the shortening of long runs. The contents are untrusted, and were redacted before they were stored.
 
 use std::{cmp::Reverse, collections::BTreeMap, path::PathBuf};
 
@@ -19,13 +19,13 @@ use crate::{
     watch,
 };
 
-/// What all steps together may fill, in bytes of JSON.
+/// The maximum size of all steps together, in bytes of JSON.
 const MOST: usize = 48 * 1024;
-/// What of one value and of one log is told.
+/// The maximum size of one value and of one log.
 const VALUE: usize = 2 * 1024;
 const LOG: usize = 1536;
 
-/// A run that is over, for a reader.
+/// Returns the digest of an ended run.
 pub fn digest_run(
     store: &dyn Store,
     run: &RunId,
@@ -39,7 +39,7 @@ pub fn digest_run(
     let last: BTreeMap<&str, AttemptId> = last.map(|log| (log.step.as_str(), log.attempt)).collect();
     let view = view::view_run(plan, state);
     let mut steps: Vec<&StepView> = view.steps.iter().filter(|step| !step.superseded).collect();
-    // What went wrong teaches most, so it is told first.
+    // Failed steps come first, because they teach most.
     steps.sort_by_key(|step| Reverse(step.error.is_some()));
     let (mut told, mut size) = (Vec::new(), 0);
     for step in steps.iter().filter(|step| step.status != StepStatus::Pending) {
@@ -73,7 +73,7 @@ fn digest_step(step: &StepView, log: Option<&str>) -> Value {
     })
 }
 
-/// A value, or the beginning of it as text.
+/// Returns a value, or its beginning as text.
 fn truncate_value(value: &Value) -> Value {
     let text = value.to_string();
     match text.len() <= VALUE {
@@ -82,7 +82,7 @@ fn truncate_value(value: &Value) -> Value {
     }
 }
 
-/// The end of a text.
+/// Returns the end of a text.
 fn text_tail(text: &str, most: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(most))..]
 }

@@ -1,7 +1,7 @@
-//! The catalog of a project: everything that a workflow can name, and where each is described.
+//! The catalog of a project: all entries that a workflow can name, and the files that define them.
 //!
-//! Owns how a name finds what it means: one rule for every sort. Files are read when something of their sort is first
-//! asked for, and once. Refuses to judge a file; a broken one is still found by its folder.
+//! Owns the lookup of names: one rule for every kind. Files are read once, when an entry of their kind is first
+//! requested. Does not check files; an invalid one is still found by its folder.
 
 mod reader;
 mod uses;
@@ -16,12 +16,12 @@ pub use uses::{CatalogUse, CatalogUses};
 
 use crate::project::DiskProject;
 
-/// One thing that can be named.
+/// An entry that can be named.
 #[derive(Debug, Clone)]
 pub struct CatalogEntry {
     pub sort: CatalogKind,
     pub name: String,
-    /// What its file or folder is called, where that is something else.
+    /// The name of its file or folder, if it differs.
     pub also: Option<String>,
     pub version: Option<String>,
     pub description: Option<String>,
@@ -29,29 +29,29 @@ pub struct CatalogEntry {
     pub kind: Option<String>,
     pub path: PathBuf,
     pub at: SourcePosition,
-    /// What else it names.
+    /// Other entries that it names.
     pub names: Vec<(CatalogKind, String)>,
 }
 
 impl CatalogEntry {
-    /// The first number of its version.
+    /// Returns the first number of its version.
     pub fn major_version(&self) -> Option<&str> {
         self.version.as_deref().and_then(|version| version.split('.').next())
     }
 
-    /// Where it is described, for people.
+    /// Returns the place of its definition, for people.
     pub fn location(&self, project: &DiskProject) -> String {
         format!("{}:{}", project.display_path(&self.path), self.at.line)
     }
 }
 
-/// Everything of one sort.
+/// All entries of one kind.
 #[derive(Debug, Default)]
 pub struct CatalogShelf {
-    /// By name; of one name the newest first.
+    /// Sorted by name; the newest of a name first.
     entries: Vec<CatalogEntry>,
     by_name: BTreeMap<String, Vec<usize>>,
-    /// By what each names.
+    /// Indexes of entries by the names that they refer to.
     naming: BTreeMap<(CatalogKind, String), Vec<usize>>,
 }
 
@@ -85,7 +85,7 @@ impl CatalogShelf {
         &self.entries
     }
 
-    /// Everything that a name can mean, the newest first. `id@major` asks for one major version.
+    /// Finds all entries that match a name, the newest first. `id@major` selects one major version.
     pub fn find_all(&self, name: &str) -> Vec<&CatalogEntry> {
         let sort = self.entries.first().map_or(CatalogKind::Tool, |entry| entry.sort);
         let major = has_versions(sort).then(|| name.rsplit_once('@')).flatten().map(|(_, major)| major);
@@ -94,14 +94,14 @@ impl CatalogShelf {
         found.filter(|entry| major.is_none_or(|major| entry.major_version() == Some(major))).collect()
     }
 
-    /// What a name means: the newest that it can.
+    /// Finds the newest entry that matches a name.
     pub fn find_newest(&self, name: &str) -> Option<&CatalogEntry> {
         self.find_all(name)
             .into_iter()
             .max_by_key(|entry| (parse_version_numbers(entry.version.as_deref()), Reverse(&entry.path)))
     }
 
-    /// Those that name something of another sort.
+    /// Returns the entries that refer to an entry of another kind.
     pub fn find_referring<'a>(
         &'a self,
         sort: CatalogKind,
@@ -112,7 +112,7 @@ impl CatalogShelf {
         numbers.iter().map(|number| &self.entries[*number])
     }
 
-    /// Every name that would be found, those with a major version included.
+    /// Returns all names that would be found, including those with a major version.
     pub fn known_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for entry in &self.entries {
@@ -125,7 +125,7 @@ impl CatalogShelf {
         names
     }
 
-    /// Two that are the same by name and major version: which one is meant cannot be told.
+    /// Returns pairs with the same name and major version, which are ambiguous.
     pub fn find_duplicates(&self) -> Vec<(&CatalogEntry, &CatalogEntry)> {
         let same =
             |a: &CatalogEntry, b: &CatalogEntry| a.name == b.name && a.major_version() == b.major_version();
@@ -134,7 +134,7 @@ impl CatalogShelf {
     }
 }
 
-/// What is known by id and major version.
+/// Returns true for kinds that are identified by id and major version.
 fn has_versions(sort: CatalogKind) -> bool {
     matches!(
         sort,
@@ -146,8 +146,8 @@ fn has_versions(sort: CatalogKind) -> bool {
     )
 }
 
-/// A name as it is looked up. A reference into a package ends with the id, a path to a file with its folder; the colon of
-/// an action cannot be in the name of every folder.
+/// Normalises a name for the lookup. A reference into a package ends with the id, a path to a file with its folder; a
+/// colon of an action is replaced, because some file systems do not allow it in folder names.
 fn normalize_name(sort: CatalogKind, name: &str) -> String {
     if !has_versions(sort) {
         return name.to_owned();
@@ -158,14 +158,14 @@ fn normalize_name(sort: CatalogKind, name: &str) -> String {
     if sort == CatalogKind::Action { name.replace(':', "-") } else { name.to_owned() }
 }
 
-/// A version to compare by. What is none comes before all that are.
+/// Parses a version for comparison. A text that is not a version sorts before all versions.
 fn parse_version_numbers(version: Option<&str>) -> Option<[u64; 3]> {
     let plain = version?.split(['-', '+']).next()?;
     let mut numbers = plain.split('.').map(|number| number.parse().ok());
     Some([numbers.next()??, numbers.next()??, numbers.next()??])
 }
 
-/// All sorts, each read when it is first asked for.
+/// All kinds, each read when it is first requested.
 #[derive(Debug, Default)]
 pub struct Catalog {
     shelves: BTreeMap<CatalogKind, OnceCell<CatalogShelf>>,

@@ -1,6 +1,6 @@
-//! Where the things of each sort are described, in a project's folders and in `skein.toml`.
+//! Locations of the definitions of each kind, in a project's folders and in `skein.toml`.
 //!
-//! Owns the folders. Nothing is followed deeper than a sort's own folder, and a folder with too much in it is cut off.
+//! Owns the folders. Reads no deeper than the folder of a kind, and only a limited number of entries of a folder.
 
 use std::{
     collections::BTreeSet,
@@ -14,32 +14,32 @@ use skein_dialects::{CatalogKind, SourcePosition, read_catalog_card, read_secret
 use super::CatalogEntry;
 use crate::{config, mcp_servers, project::DiskProject};
 
-/// No more of one folder is read than this.
+/// Maximum number of entries that are read from one folder.
 const MOST: usize = 10_000;
-/// What a collection of SkillMeat is known by.
+/// The file that identifies a collection of SkillMeat.
 const COLLECTION: &str = "collection.toml";
 
-/// The places in a project where things of a sort are described.
+/// Folders in a project that contain definitions of a kind.
 struct DefinitionPlace {
     folders: &'static [&'static str],
     form: DefinitionForm,
 }
 
-/// The names of files that describe things.
+/// The layout of definitions in a folder.
 #[derive(Clone, Copy)]
 enum DefinitionForm {
-    /// Each thing has a folder, with a file of this name in it.
+    /// Each entry has a folder, which contains a file of this name.
     Folder(&'static str),
-    /// Each thing is a Markdown file.
+    /// Each entry is a Markdown file.
     Markdown,
-    /// Each thing is a resource of IOA of this kind.
+    /// Each entry is a resource of IOA of this kind.
     Resource(&'static str),
 }
 
-/// The endings of files of resources.
+/// The extensions of resource files.
 const RESOURCES: [&str; 2] = ["yaml", "yml"];
 
-/// The places of a sort. Those that are in `skein.toml` alone have none.
+/// Returns the places of a kind. Kinds that are only defined in `skein.toml` have none.
 fn definition_places(sort: CatalogKind) -> &'static [DefinitionPlace] {
     use DefinitionForm::{Folder, Markdown, Resource};
     match sort {
@@ -68,11 +68,11 @@ fn definition_places(sort: CatalogKind) -> &'static [DefinitionPlace] {
     }
 }
 
-/// The sorts that agents are only told, and that decide nothing.
+/// The kinds that only add text for agents, and grant nothing.
 const TOLD: [CatalogKind; 2] = [CatalogKind::Skill, CatalogKind::Context];
 
-/// Patterns of the files that describe what runs of a project may do, beside its workflows and secrets. A folder with a
-/// dot is Skein's as a whole; others may hold code as well.
+/// Returns patterns of the files that define what runs of a project may do, besides its workflows and secrets. A folder
+/// with a leading dot is covered as a whole; others may also contain code.
 pub fn definition_patterns(project: &DiskProject) -> Vec<String> {
     let sorts = CatalogKind::ALL.into_iter().filter(|sort| !TOLD.contains(sort));
     let mut own = Vec::new();
@@ -97,7 +97,7 @@ pub fn definition_patterns(project: &DiskProject) -> Vec<String> {
     own
 }
 
-/// Everything of a sort.
+/// Reads all entries of a kind.
 pub fn read_entries(project: &DiskProject, sort: CatalogKind) -> Vec<CatalogEntry> {
     let reader = CatalogReader { project, sort };
     let mut found = match sort {
@@ -124,7 +124,7 @@ struct CatalogReader<'a> {
 }
 
 impl CatalogReader<'_> {
-    /// Workflows are called as their files are.
+    /// Workflows have the names of their files.
     fn read_workflows(&self) -> Vec<CatalogEntry> {
         let all = self.project.workflows().iter();
         let entry = |named: &crate::project::NamedWorkflow| CatalogEntry {
@@ -135,7 +135,7 @@ impl CatalogReader<'_> {
         all.map(entry).collect()
     }
 
-    /// Things that have a folder each, with a file of this name in it.
+    /// Reads entries that have a folder each, which contains a file of this name.
     fn read_definition_folders(&self, folders: &[&str], file: &str) -> Vec<CatalogEntry> {
         let mut found = Vec::new();
         for folder in self.resolve_folders(folders).iter().flat_map(|folder| list_folder(folder)) {
@@ -147,7 +147,7 @@ impl CatalogReader<'_> {
         found
     }
 
-    /// Files that are called as what they describe.
+    /// Reads files that have the name of their entry.
     fn read_definition_files(&self, folders: &[&str], endings: &[&str]) -> Vec<CatalogEntry> {
         let files = self.resolve_folders(folders).into_iter().flat_map(|folder| list_folder(&folder));
         let stem = |path: &Path| path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned);
@@ -157,7 +157,7 @@ impl CatalogReader<'_> {
         files.filter_map(|path| Some(self.read_entry(&path, &stem(&path)?))).collect()
     }
 
-    /// Resources of IOA of one kind. A file that does not say its kind is taken for it.
+    /// Reads resources of IOA of one kind. A file without a kind is accepted.
     fn read_resources(&self, folders: &[&str], kind: &str) -> Vec<CatalogEntry> {
         let all = self.read_definition_files(folders, &RESOURCES).into_iter();
         all.filter(|entry| entry.kind.as_deref().is_none_or(|found| found == kind))
@@ -165,7 +165,7 @@ impl CatalogReader<'_> {
             .collect()
     }
 
-    /// Secrets that are described, and those that only `skein.toml` has.
+    /// Reads secrets that are declared, and those that are only in `skein.toml`.
     fn read_secrets(&self) -> Vec<CatalogEntry> {
         let mut found = Vec::new();
         for path in self.project.secret_files() {
@@ -190,7 +190,7 @@ impl CatalogReader<'_> {
         found.into_iter().chain(own).collect()
     }
 
-    /// What `skein.toml` has in a table.
+    /// Reads the entries of a table in `skein.toml`.
     fn read_settings<'n>(&self, table: &str, names: impl Iterator<Item = &'n String>) -> Vec<CatalogEntry> {
         let path = self.project.root.join(config::NAME);
         let text = self.project.read_source(&path).map(|source| source.text.clone()).unwrap_or_default();
@@ -199,7 +199,7 @@ impl CatalogReader<'_> {
             .collect()
     }
 
-    /// Something of which no more than its name and its place is known.
+    /// Returns an entry of which only the name and the place are known.
     fn plain_entry(&self, name: String, path: &Path, line: usize) -> CatalogEntry {
         CatalogEntry {
             sort: self.sort,
@@ -214,7 +214,7 @@ impl CatalogReader<'_> {
         }
     }
 
-    /// Servers of tools: of `skein.toml`, and of another file where that counts.
+    /// Reads MCP servers: from `skein.toml`, and from `.mcp.json` if that is used.
     fn read_servers(&self) -> Vec<CatalogEntry> {
         let mut found = self.read_settings("mcp", self.project.config.mcp.keys());
         let path = self.project.root.join(mcp_servers::FILE);
@@ -243,7 +243,8 @@ impl CatalogReader<'_> {
         }
     }
 
-    /// The project's own folders, then those of its collection. A folder that leads out of the project is no folder of it.
+    /// Returns the project's own folders, then those of its collection. A folder that a link leads out of the project
+    /// is skipped.
     fn resolve_folders(&self, names: &[&str]) -> Vec<PathBuf> {
         let mut seen = BTreeSet::new();
         let root = &self.project.root;
@@ -257,13 +258,13 @@ impl CatalogReader<'_> {
     }
 }
 
-/// The folder of things that projects share, where it is one.
+/// Returns the folder of shared definitions, if it is a collection.
 pub(crate) fn find_collection(project: &DiskProject) -> Option<PathBuf> {
     let folder = named_collection(project);
     folder.join(COLLECTION).is_file().then_some(folder)
 }
 
-/// The folder that `skein.toml` names for things that projects share, or `collection`.
+/// Returns the folder for shared definitions that `skein.toml` names, or `collection`.
 fn named_collection(project: &DiskProject) -> PathBuf {
     let named = project.config.collection.as_deref().unwrap_or("collection");
     let home = std::env::var_os("HOME").map(PathBuf::from);
@@ -273,7 +274,7 @@ fn named_collection(project: &DiskProject) -> PathBuf {
     }
 }
 
-/// What is in a folder, in order.
+/// Returns the entries of a folder, sorted.
 fn list_folder(folder: &Path) -> Vec<PathBuf> {
     let read = fs::read_dir(folder).into_iter().flatten().take(MOST);
     let mut found: Vec<PathBuf> = read.filter_map(Result::ok).map(|entry| entry.path()).collect();
@@ -281,7 +282,7 @@ fn list_folder(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The line of a table of `skein.toml`, or of a field of it; the first where it is written otherwise.
+/// Finds the line of a table in `skein.toml`, or of a key in it; the first line if it is written differently.
 fn find_setting_line(text: &str, table: &str, name: &str) -> usize {
     let heads = [format!("[{table}.{name}]"), format!("[{table}.\"{name}\"]")];
     let mut inside = false;

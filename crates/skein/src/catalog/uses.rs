@@ -1,4 +1,4 @@
-//! Who uses what: the steps of the project's workflows, and the files of a catalog that name one another.
+//! Uses of catalog entries: by the steps of the project's workflows, and by other entries of the catalog.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,26 +8,26 @@ use skein_dialects::{CatalogKind, SourceReport, check_source};
 use super::{CatalogEntry, has_versions, normalize_name};
 use crate::{project::DiskProject, source_search};
 
-/// One place where something is named.
+/// One place that names an entry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CatalogUse {
-    /// What names it: a workflow, or something else of the catalog.
+    /// The kind of the user: a workflow, or another entry of the catalog.
     pub sort: CatalogKind,
     pub by: String,
     pub step: Option<String>,
-    /// The file, as people are shown it.
+    /// The file, as shown to people.
     pub file: String,
     pub line: usize,
-    /// The one major version that is meant.
+    /// The major version that is named, if any.
     major: Option<String>,
 }
 
-/// All uses, by what is used.
+/// All uses, by the entry that is used.
 #[derive(Debug, Default)]
 pub struct CatalogUses(BTreeMap<(CatalogKind, String), BTreeSet<CatalogUse>>);
 
 impl CatalogUses {
-    /// Looks at every workflow below the project's root, and at everything in its catalog.
+    /// Collects the uses in all workflows below the project's root, and in all entries of its catalog.
     pub fn collect_uses(project: &DiskProject) -> CatalogUses {
         let mut uses = CatalogUses::default();
         for sort in [
@@ -84,7 +84,7 @@ impl CatalogUses {
     }
 }
 
-/// One workflow, from its first step to its last.
+/// Collects the uses of one workflow.
 struct WorkflowUseCollector<'a> {
     uses: &'a mut CatalogUses,
     report: &'a SourceReport,

@@ -1,5 +1,5 @@
-//! `skein audit`: who allowed, refused, revealed or changed what; whether those records are as they were written; and all of
-//! them for someone else to keep.
+//! `skein audit`: lists the records of permissions, refusals, revealed secrets and changes, verifies them, and exports
+//! them.
 
 use std::{
     fs::File,
@@ -29,32 +29,33 @@ use crate::{
 pub struct AuditArguments {
     #[command(subcommand)]
     what: Option<AuditCommand>,
-    /// Only those of this run, by its id or how that begins.
+    /// Show only records of this run (id or prefix).
     #[arg(long, value_name = "RUN")]
     run: Option<String>,
-    /// Only what this one did.
+    /// Show only records of this actor.
     #[arg(long, value_name = "WHO")]
     actor: Option<String>,
-    /// Only these actions, such as `gate.approve`, or `gate` for all of them.
+    /// Show only these actions, such as `gate.approve`, or `gate` for all of them.
     #[arg(long, value_name = "ACTION")]
     action: Option<String>,
-    /// Only from then on: a date such as 2026-11-16, a time such as 2026-11-16T08:00:00Z, or how long ago, such as 24h.
+    /// Show only records since then: a date such as 2026-11-16, a time such as 2026-11-16T08:00:00Z, or a duration
+    /// before now such as 24h.
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 enum AuditCommand {
-    /// Checks that all records are there, as they were written and in their order.
+    /// Verify that all records are present, unchanged and in order.
     Verify(AuditVerifyArguments),
-    /// Prints all records, a line of JSON each.
+    /// Print all records, one line of JSON each.
     Export,
 }
 
 #[derive(Debug, Args)]
 #[group(skip)]
 struct AuditVerifyArguments {
-    /// What was exported; the records that are kept here unless told otherwise.
+    /// Exported file to verify; default: the records in the state folder.
     file: Option<PathBuf>,
 }
 
@@ -68,12 +69,12 @@ pub fn run(arguments: &AuditArguments, state: Option<&Path>, output: CliOutput) 
     done.unwrap_or_else(|exit| exit)
 }
 
-/// Which records are asked for.
+/// Selects records.
 struct AuditFilter<'a> {
     run: Option<&'a str>,
     actor: Option<&'a str>,
     action: Option<&'a str>,
-    /// Times in UTC, all written in one way, come one after the other as their letters do.
+    /// Times in UTC of one format, which can be compared as text.
     since: Option<String>,
 }
 
@@ -98,7 +99,7 @@ impl<'a> AuditFilter<'a> {
     }
 }
 
-/// Reads what is kept, one record after the other, until `each` has enough.
+/// Reads the stored records one by one, until `each` returns false.
 fn for_each_record(
     state: &StateHandle,
     output: CliOutput,
@@ -115,7 +116,7 @@ fn list_records(arguments: &AuditArguments, given: Option<&Path>, output: CliOut
     }
     if let Some(state) = StateHandle::open_existing(given, output)? {
         for_each_record(&state, output, &mut |noted| {
-            // One that cannot be read is for `verify` to name.
+            // An unreadable record is left to `verify` to report.
             let record: Value = serde_json::from_slice(&noted.line).unwrap_or_default();
             if filter.matches_record(&record) {
                 let comma = if count > 0 { "," } else { "" };
@@ -137,7 +138,7 @@ fn list_records(arguments: &AuditArguments, given: Option<&Path>, output: CliOut
     Ok(Exit::Done)
 }
 
-/// A record for people: when, who, what, to what, and why.
+/// Renders a record for people: time, actor, action, subject, and reason.
 fn render_record(record: &Value, output: CliOutput) -> String {
     let text = |value: &Value| one_line(value.as_str().unwrap_or("?"));
     let (actor, subject) = (&record["actor"], &record["subject"]);
@@ -177,7 +178,7 @@ fn verify_store(given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
     Ok(report_verdict(&chain, broken, output))
 }
 
-/// A record that is kept under another number than its own is not where it was put.
+/// Verifies a record, and that it is stored under its own number.
 fn check_record(
     chain: &mut AuditChain,
     noted: StoredAuditRecord,
@@ -193,7 +194,7 @@ fn verify_file(file: &Path, output: CliOutput) -> Result<Exit, Exit> {
     let told = |error: std::io::Error| {
         output.refuse(Exit::Refused, &format!("`{}` cannot be read: {error}", file.display()), None)
     };
-    // Nobody waits for a pipe that nothing comes through.
+    // Opening must not block on a named pipe.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let opened = File::from(open(file, flags, Mode::empty()).map_err(|error| told(error.into()))?);
     if !opened.metadata().map_err(told)?.is_file() {
@@ -212,10 +213,11 @@ fn verify_file(file: &Path, output: CliOutput) -> Result<Exit, Exit> {
                 let why = format!("its line has more than {LINE_BYTES} bytes");
                 Err(AuditChainError::Unreadable { seq: chain.count, why })
             }
-            // What the last line ends with was exported with it.
-            None => {
-                Err(AuditChainError::Unreadable { seq: chain.count, why: "its line has no end".to_owned() })
-            }
+            // An export ends every line with a newline, also the last.
+            None => Err(AuditChainError::Unreadable {
+                seq: chain.count,
+                why: "its line has no newline".to_owned(),
+            }),
             Some(line) => chain.verify_next(line),
         };
         if let Err(broken) = followed {
@@ -235,12 +237,12 @@ fn report_verdict(chain: &AuditChain, broken: Option<AuditChainError>, output: C
     match broken {
         None if output.is_json() => Exit::Done,
         None => {
-            output.print_text(&format!("{count} records, whole\nhead {head}\n"));
+            output.print_text(&format!("{count} records, intact\nhead {head}\n"));
             Exit::Done
         }
         Some(_) if output.is_json() => Exit::Failed,
         Some(broken) => {
-            let before = format!("the {count} before it are whole");
+            let before = format!("the {count} before it are intact");
             output.refuse(Exit::Failed, &format!("{broken}; {before}"), None)
         }
     }

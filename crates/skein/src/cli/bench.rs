@@ -1,4 +1,4 @@
-//! `skein bench`: how fast Skein is here, beside what the machine can do.
+//! `skein bench`: measures the speed of Skein, compared with that of the machine.
 
 use std::path::{Path, PathBuf};
 
@@ -19,13 +19,13 @@ use crate::{
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct BenchArguments {
-    /// Less of everything, to see that it works; its figures mean little.
+    /// Measure less, to check that it works; the figures mean little.
     #[arg(long)]
     quick: bool,
-    /// End with exit status 4 if a goal is missed.
+    /// Exit with status 4 if a goal is missed.
     #[arg(long)]
     check: bool,
-    /// This is the process that begins runs and is killed.
+    /// Internal: start runs and wait to be killed.
     #[arg(long, hide = true, requires = "runs")]
     leave: Option<String>,
     #[arg(long, hide = true)]
@@ -46,11 +46,12 @@ pub fn run(arguments: &BenchArguments, given: Option<&Path>, output: CliOutput) 
 
 fn run_measurements(arguments: &BenchArguments, state: &Path, output: CliOutput) -> Result<Exit, Exit> {
     let folder = BenchFolder::new(state).map_err(|error| refuse_folder(&error, output))?;
-    tidy_up_when_stopped(folder.path().to_owned())
-        .map_err(|error| output.refuse(Exit::Broken, &format!("signals cannot be heard: {error}"), None))?;
+    tidy_up_when_stopped(folder.path().to_owned()).map_err(|error| {
+        output.refuse(Exit::Broken, &format!("cannot install signal handlers: {error}"), None)
+    })?;
     let sizes = if arguments.quick { BenchScale::QUICK } else { BenchScale::FULL };
     let report = bench::measure_all(folder.path(), &sizes)
-        .map_err(|error| output.refuse(Exit::Store, &format!("this cannot be measured: {error}"), None))?;
+        .map_err(|error| output.refuse(Exit::Store, &format!("the benchmark failed: {error}"), None))?;
     match output.is_json() {
         true => output.print_json(&report.to_json()),
         false => output.print_text(&report.render_text(output.paint)),
@@ -62,7 +63,7 @@ fn refuse_folder(error: &BenchFolderError, output: CliOutput) -> Exit {
     match error {
         BenchFolderError::Taken => output.refuse(
             Exit::Refused,
-            "another process measures here, and two at once would only measure each other",
+            "another benchmark is running here, and two at once would disturb each other",
             Some("try again when it has ended"),
         ),
         BenchFolderError::Io(path, error) => {
@@ -73,12 +74,12 @@ fn refuse_folder(error: &BenchFolderError, output: CliOutput) -> Exit {
     }
 }
 
-/// Nothing is left behind by who is stopped at the terminal, either.
+/// Removes the folder also when the command is stopped by a signal.
 fn tidy_up_when_stopped(folder: PathBuf) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let body = move || {
         if signals.forever().next().is_some() {
-            // Others still write in it, until the process has ended.
+            // Other threads write to it until the process has ended, so removal is tried twice.
             let _ = std::fs::remove_dir_all(&folder).or_else(|_| std::fs::remove_dir_all(&folder));
             std::process::exit(i32::from(Exit::Stopped as u8));
         }

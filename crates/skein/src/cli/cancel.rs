@@ -1,4 +1,4 @@
-//! `skein cancel`: ends a run early, and undoes what its workflow says is to be undone then.
+//! `skein cancel`: ends a run early, and runs the undo steps of its workflow.
 
 use std::path::Path;
 
@@ -23,9 +23,9 @@ use crate::{
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct CancelArguments {
-    /// The run, by its id or how that begins.
+    /// Run id, or a unique prefix of it.
     run: String,
-    /// Why, for those who look at the run.
+    /// Reason, recorded with the cancellation.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
@@ -45,7 +45,7 @@ fn cancel_run(arguments: &CancelArguments, given: Option<&Path>, output: CliOutp
     let exit = match taken {
         InputDelivery::ByOwner => {
             print_human(
-                &format!("run {run} is told to stop; `skein runs {run} --follow` shows it\n"),
+                &format!("run {run} was told to stop; `skein runs {run} --follow` shows it\n"),
                 output,
             );
             Exit::Done
@@ -62,7 +62,7 @@ fn cancel_run(arguments: &CancelArguments, given: Option<&Path>, output: CliOutp
     Ok(exit)
 }
 
-/// Stops the workers of a run whose state folder cannot be opened, such as on a disk without any space.
+/// Stops the workers of a run whose state folder cannot be opened, such as on a full disk.
 fn stop_unopened(exit: Exit, arguments: &CancelArguments, given: Option<&Path>, output: CliOutput) {
     if exit != Exit::Store {
         return;
@@ -70,7 +70,7 @@ fn stop_unopened(exit: Exit, arguments: &CancelArguments, given: Option<&Path>, 
     if let Ok(run) = RunId::new(&arguments.run)
         && SqliteStore::ask_all_to_leave(&StateHandle::locate(given), &run) > 0
     {
-        output.warn(&format!("whoever has run `{run}` was told to stop its workers and to leave it"));
+        output.warn(&format!("the owner of run `{run}` was told to stop its workers and to release it"));
     }
 }
 
@@ -80,10 +80,10 @@ fn print_human(text: &str, output: CliOutput) {
     }
 }
 
-/// Nobody has the run, so it is brought to its end here. Nothing goes forward in it any more.
+/// Finishes the cancellation in this process, because no other process owns the run. No new steps are started.
 fn finish_cancel(state: &StateHandle, row: &RunRow, output: CliOutput) -> Result<Exit, Exit> {
     let about = send_input::read_run_settings(row, output)?;
-    // Without its secrets a step that undoes something is held, and says so.
+    // Without its secrets an undo step is held, and reports that.
     let secrets = Secrets::load(&about.secrets).unwrap_or_default();
     let (plan, _) = state.load_run(row, output)?;
     let own = HostSession::new(state, secrets, host_session::read_max_workers(&about.project), output)?;
@@ -91,7 +91,7 @@ fn finish_cancel(state: &StateHandle, row: &RunRow, output: CliOutput) -> Result
     let before = own.resume_run(&row.run, output)?;
     let kept = state.run_folder(&row.run);
     let (store, workspace) = (&*state.store as &dyn Store, about.workspace.as_path());
-    // One object is printed at the end, and it is not the run's.
+    // One object is printed at the end, and it is not that of the run.
     let quiet = output.is_json();
     let (waits, had, ask, warnings) = (false, false, None, &about.warnings[..]);
     let follow = FollowRequest {

@@ -1,4 +1,4 @@
-//! `skein catalog`: everything that a workflow of the project can name, where it is described, and who uses it.
+//! `skein catalog`: lists all entries that workflows of the project can name, their definitions, and their uses.
 
 use std::fmt::Write;
 
@@ -18,10 +18,10 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub struct CatalogArguments {
-    /// What to list: workflows, agents, tools, drivers, actions, routines, skills, contexts, domains, governance, roles
-    /// or secrets. All of them if it is left out.
+    /// Kind to list: workflows, agents, tools, drivers, actions, routines, skills, contexts, domains, governance, roles
+    /// or secrets; default: all.
     kind: Option<String>,
-    /// What to show, by its name.
+    /// Name of the entry to show.
     name: Option<String>,
 }
 
@@ -35,13 +35,14 @@ pub fn run(arguments: &CatalogArguments, output: CliOutput) -> Exit {
         (None, _) => list_entries(&project, &CatalogKind::ALL, output),
         (Some((_, Some(sort))), None) => list_entries(&project, &[sort], output),
         (Some((_, Some(sort))), Some(name)) => show_entry(&project, &[sort], name, output),
-        // A name alone is looked up in every sort.
+        // A name alone is looked up in all kinds.
         (Some((name, None)), None) => show_entry(&project, &CatalogKind::ALL, name, output),
         (Some((kind, None)), Some(_)) => {
             let words = CatalogKind::ALL.iter().map(|sort| sort.singular_and_plural().1);
             let hint = find_closest_name(kind, words.clone()).map(|near| format!("did you mean `{near}`?"));
-            let hint = hint.unwrap_or_else(|| format!("there are {}", words.collect::<Vec<_>>().join(", ")));
-            output.refuse(Exit::Usage, &format!("a catalog holds no `{kind}`"), Some(&hint))
+            let hint =
+                hint.unwrap_or_else(|| format!("known kinds: {}", words.collect::<Vec<_>>().join(", ")));
+            output.refuse(Exit::Usage, &format!("unknown kind `{kind}`"), Some(&hint))
         }
     }
 }
@@ -137,7 +138,7 @@ fn refuse_missing(project: &DiskProject, sorts: &[CatalogKind], name: &str, outp
     let what = if let [only] = sorts { only.singular_and_plural().0 } else { "name" };
     let hint = find_closest_name(name, known.iter().map(String::as_str))
         .map(|near| format!("did you mean `{near}`?"));
-    let hint = hint.unwrap_or_else(|| "`skein catalog` lists what there is".to_owned());
+    let hint = hint.unwrap_or_else(|| "`skein catalog` lists all entries".to_owned());
     output.refuse(Exit::Refused, &format!("there is no {what} `{name}` in the project"), Some(&hint))
 }
 

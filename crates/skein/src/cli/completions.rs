@@ -1,4 +1,4 @@
-//! `skein completions`: what a shell needs to complete our commands.
+//! `skein completions`: prints the completion script of a shell.
 
 use clap::{Args, CommandFactory};
 use clap_complete::{Shell, generate};

@@ -1,4 +1,4 @@
-//! `skein approve` and `skein reject`: a person answers a gate or a hold.
+//! `skein approve` and `skein reject`: a person decides at a gate or a hold.
 
 use std::path::Path;
 
@@ -26,11 +26,11 @@ use crate::{
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct DecideArguments {
-    /// The run, by its id or how that begins.
+    /// Run id, or a unique prefix of it.
     run: String,
-    /// The path of the step; the only one that waits for a decision unless told otherwise.
+    /// Path of the step; default: the only step that waits for a decision.
     step: Option<String>,
-    /// Why, for those who look at the run.
+    /// Reason, recorded with the decision.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
@@ -78,14 +78,14 @@ fn submit_decision(
         output.print_json(&object);
     } else {
         let others = others.and_then(|others| others.approval_progress());
-        let others = others.map_or(String::new(), |far| format!(": {far}, and others have to"));
+        let others = others.map_or(String::new(), |far| format!(": {far}, more approvals are needed"));
         let then = describe_delivery(&row, &taken);
         output.print_text(&format!("{done} `{}` of run {}{others}{then}\n", open.step, row.run));
     }
     Ok(Exit::Done)
 }
 
-/// What is still open because others have to approve as well.
+/// Returns the waitpoint if it is still open because more approvals are needed.
 fn find_open_approvals(
     state: &StateHandle,
     row: &RunRow,
@@ -99,23 +99,23 @@ fn find_open_approvals(
     Ok(view::view_waitpoint(&replayed, &StepPaths::from_state(&plan.definition, &replayed), opening))
 }
 
-/// What became of the run of which something was said.
+/// Returns the state of a run after an input, as JSON.
 pub fn delivery_to_json(state: &StateHandle, row: &RunRow, taken: &InputDelivery) -> serde_json::Value {
     let status = state.store.find_run(&row.run).ok().flatten().map_or(row.head.status, |row| row.head.status);
     let next = (*taken == InputDelivery::Here).then(|| format!("{} resume {}", command_prefix(), row.run));
     json!({"run_id": row.run, "status": status, "next": next})
 }
 
-/// The same in words, at the end of a sentence.
+/// Returns the same as text, for the end of a sentence.
 pub fn describe_delivery(row: &RunRow, taken: &InputDelivery) -> String {
     match taken {
         InputDelivery::ByOwner => String::new(),
-        InputDelivery::Here => format!("; nobody goes on with it now, `skein resume {}` does", row.run),
+        InputDelivery::Here => format!("; no process is executing it, `skein resume {}` resumes it", row.run),
         InputDelivery::AndEnded => ", which ended it".to_owned(),
     }
 }
 
-/// The gate or hold that is meant.
+/// Finds the selected gate or hold.
 fn find_waitpoint(
     state: &StateHandle,
     row: &RunRow,
@@ -138,7 +138,7 @@ fn find_waitpoint(
     Err(output.refuse(Exit::Usage, &message, Some(&format!("name one of {}", steps.join(", ")))))
 }
 
-/// Why a step cannot be decided: it was, it waits for something else, or there is none.
+/// Refuses a step that cannot be decided: it was already, it waits for something else, or it does not exist.
 fn refuse_not_open(
     state: &StateHandle,
     row: &RunRow,
@@ -159,7 +159,7 @@ fn refuse_not_open(
             let hint = did_you_mean(step, open.iter().map(|open| open.step.as_str()));
             let all = || open.iter().take(5).map(|open| format!("`{}`", open.step)).collect::<Vec<_>>();
             let hint =
-                hint.or_else(|| (!open.is_empty()).then(|| format!("what waits is {}", all().join(", "))));
+                hint.or_else(|| (!open.is_empty()).then(|| format!("steps that wait: {}", all().join(", "))));
             (format!("no step `{step}` of run `{}` waits for a decision", row.run), hint)
         }
     };

@@ -1,4 +1,4 @@
-//! `skein demo`: shows in a minute what durable means, with nothing installed.
+//! `skein demo`: demonstrates durable execution in a minute, with nothing installed.
 
 use std::path::PathBuf;
 
@@ -16,10 +16,10 @@ pub struct DemoArguments {
     /// Answer the gate without asking, also on a terminal.
     #[arg(long)]
     yes: bool,
-    /// Leave the folder when it is over.
+    /// Keep the folder afterwards.
     #[arg(long)]
     keep: bool,
-    /// The folder to play in, which is left when it is over; a temporary one unless told otherwise.
+    /// Folder for the demo, which is kept afterwards; default: a temporary folder.
     #[arg(long = "in", value_name = "DIR")]
     folder: Option<PathBuf>,
 }

@@ -1,6 +1,6 @@
-//! Leaving a run to a process in the background: ourselves again, as `resume`, in a session of its own.
+//! Detaching: leaves a run to a background process, which is this program with `resume`, in a session of its own.
 //!
-//! The run is begun and durable before that process exists, so that nothing is lost if it never does.
+//! The run is started and durable before that process exists, so that nothing is lost if it fails to start.
 
 use std::{
     fs::OpenOptions,
@@ -32,10 +32,10 @@ use crate::{
     state::{StateHandle, refuse_store_error},
 };
 
-/// What the process in the background prints, in the folder of the run.
+/// The file with the output of the background process, in the folder of the run.
 const PRINTED: &str = "output.log";
 
-/// Begins a run here, durable and with nothing at work, and leaves it to nobody.
+/// Starts a run durably, without starting any work, and releases it.
 pub fn begin_queued(state: &StateHandle, begin: RunLaunch, output: CliOutput) -> Result<(), Exit> {
     let run = begin.start.run.clone();
     let own = HostSession::new(state, Secrets::default(), 0, output)?;
@@ -44,7 +44,7 @@ pub fn begin_queued(state: &StateHandle, begin: RunLaunch, output: CliOutput) ->
     Ok(())
 }
 
-/// Begins a run here, and leaves it to a process in the background.
+/// Starts a run, and leaves it to a background process.
 pub fn begin_detached(
     state: &StateHandle,
     begin: RunLaunch,
@@ -52,7 +52,7 @@ pub fn begin_detached(
     output: CliOutput,
 ) -> Result<Exit, Exit> {
     let run = begin.start.run.clone();
-    // One whose folder is in use waits in the background; one whose folder is nested could never start.
+    // A run whose context folder is in use waits in the background; one whose folder is nested could never start.
     match context::hold_context(&ContextLocks::default(), state, &run, &begin.plan, about) {
         Err(taken @ ContextHoldError::Nested(_)) => return Err(taken.refuse(output)),
         Err(taken @ ContextHoldError::InUse(_)) => context::warn_queued(&run, &taken, output),
@@ -62,7 +62,7 @@ pub fn begin_detached(
     detach_run(state, &run, &about.warnings, output)
 }
 
-/// Leaves a run that nobody has to a process in the background. The warnings about its workflow are part of the JSON.
+/// Leaves a run without an owner to a background process. The warnings about its workflow are part of the JSON.
 pub fn detach_run(
     state: &StateHandle,
     run: &RunId,
@@ -70,7 +70,7 @@ pub fn detach_run(
     output: CliOutput,
 ) -> Result<Exit, Exit> {
     let row = state.store.find_run(run).map_err(|error| refuse_store_error(&error, output))?;
-    // What could not be undone is tried again.
+    // A failed undo is tried again.
     let over = row.is_some_and(|row| row.head.closed && row.head.status != RunStatus::UndoFailed);
     let printed = if over { None } else { Some(start_background(state, run, output)?) };
     if output.is_json() {
@@ -81,7 +81,7 @@ pub fn detach_run(
         output.print_json(&object);
         return Ok(Exit::Done);
     }
-    output.print_text(&format!("run {run} goes on in the background\n"));
+    output.print_text(&format!("run {run} continues in the background\n"));
     let rows = [
         format!("{} runs {run} --follow", command_prefix()),
         format!("{} logs {run} --follow", command_prefix()),
@@ -91,22 +91,22 @@ pub fn detach_run(
     Ok(Exit::Done)
 }
 
-/// Starts the process, and waits until it has the run.
+/// Starts the process, and waits until it owns the run.
 fn start_background(state: &StateHandle, run: &RunId, output: CliOutput) -> Result<PathBuf, Exit> {
     let printed =
         create_run_folder(state, run).map_err(|why| output.refuse(Exit::Store, &why, None))?.join(PRINTED);
     let begun = spawn_background(&state.path, run, &printed);
-    let hint = format!("the run is kept; `skein resume {run}` goes on with it");
+    let hint = format!("the run is kept; `skein resume {run}` resumes it");
     match begun {
         Ok(true) => Ok(printed),
         Ok(false) => {
             let said = std::fs::read_to_string(&printed).unwrap_or_default();
             let said = said.trim().strip_prefix("error: ").unwrap_or(said.trim());
-            let message = format!("the process in the background did not take the run: {said}");
+            let message = format!("the background process did not claim the run: {said}");
             Err(output.refuse(Exit::Refused, &message, Some(&hint)))
         }
         Err(error) => {
-            let message = format!("no process can be started in the background: {error}");
+            let message = format!("cannot start a background process: {error}");
             Err(output.refuse(Exit::Refused, &message, Some(&hint)))
         }
     }
@@ -118,7 +118,8 @@ fn create_run_folder(state: &StateHandle, run: &RunId) -> Result<PathBuf, String
     Ok(folder.path().to_owned())
 }
 
-/// Whether it says that it has the run. It says so on its standard input, where nothing is ever to be read.
+/// Returns true if the process reports that it owns the run. It reports that on its standard input, which is otherwise
+/// unused.
 fn spawn_background(state: &Path, run: &RunId, printed: &Path) -> io::Result<bool> {
     let to = OpenOptions::new().append(true).create(true).mode(0o600).open(printed)?;
     let (mut ours, theirs) = UnixStream::pair()?;
@@ -126,24 +127,24 @@ fn spawn_background(state: &Path, run: &RunId, printed: &Path) -> io::Result<boo
     command.arg("--state").arg(state).args(["resume", run.as_str(), "--detached"]);
     command.stdin(OwnedFd::from(theirs)).stdout(Stdio::from(to.try_clone()?)).stderr(to);
     let mut child = command.spawn()?;
-    // Our end of what it was given is closed with this.
+    // Closes our copy of the process's end of the socket.
     drop(command);
     if matches!(ours.read(&mut [0]), Ok(1)) {
-        // It outlives us, and is nobody's to wait for.
+        // The process outlives this one, and is not waited for.
         return Ok(true);
     }
     child.wait()?;
     Ok(false)
 }
 
-/// A session of its own, which no terminal takes down with it.
+/// Starts a session of its own, so that closing the terminal does not end the process.
 pub fn begin_session() {
-    // Who leads a session already has one.
+    // A session leader already has a session of its own.
     let _ = rustix::process::setsid();
 }
 
-/// Tells whoever started this process that it has the run.
+/// Tells the parent process that this process owns the run.
 pub fn notify_parent() {
-    // Someone who does not listen needs not to know.
+    // A parent that has ended is ignored.
     let _ = rustix::io::write(io::stdin().as_fd(), b"!");
 }

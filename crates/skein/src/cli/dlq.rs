@@ -1,4 +1,4 @@
-//! `skein dlq`: the dead letters, which are steps that failed for good and that nobody has seen to.
+//! `skein dlq`: the dead letters, which are steps that failed permanently and were not handled yet.
 
 use std::path::{Path, PathBuf};
 
@@ -30,28 +30,28 @@ use crate::{
 pub struct DlqArguments {
     #[command(subcommand)]
     what: Option<DlqCommand>,
-    /// Also those that were dropped or done again.
+    /// Include dead letters that were dropped or rerun.
     #[arg(long)]
     all: bool,
-    /// So many at most.
+    /// Maximum number of dead letters.
     #[arg(long, value_name = "COUNT", default_value = "50")]
     limit: u32,
 }
 
 #[derive(Debug, Subcommand)]
 enum DlqCommand {
-    /// Shows one of them: what went wrong, the end of its log, and what can be done.
+    /// Show a dead letter: its error, the end of its log, and the next commands.
     Show(DeadLetterIdArgument),
-    /// Does the step again, in a fork of its run.
+    /// Run the step again, in a fork of its run.
     Rerun(DlqRerunArguments),
-    /// Takes one off the list; that it was there stays recorded.
+    /// Remove a dead letter from the list; it stays recorded.
     Drop(DlqDropArguments),
 }
 
 #[derive(Debug, Args)]
 #[group(skip)]
 struct DeadLetterIdArgument {
-    /// The dead letter, as `dlq` lists it; or its run, where that has only one.
+    /// Id of the dead letter as listed by `dlq`, or its run if that has only one.
     id: String,
 }
 
@@ -69,13 +69,13 @@ struct DlqRerunArguments {
 struct DlqDropArguments {
     #[command(flatten)]
     named: DeadLetterIdArgument,
-    /// Why, for those who look later.
+    /// Reason, recorded with the dead letter.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
 
 impl DlqArguments {
-    /// Whether it runs something, and can print a line for each event of that.
+    /// Returns true if the command runs steps, and so can print a line for each event.
     pub fn is_rerun(&self) -> bool {
         matches!(self.what, Some(DlqCommand::Rerun(_)))
     }
@@ -178,7 +178,7 @@ fn settlement_to_json(settled: &DeadLetterSettlement) -> Value {
     })
 }
 
-/// The dead letter that someone means.
+/// Finds the selected dead letter.
 fn find_dead_letter(
     named: &DeadLetterIdArgument,
     given: Option<&Path>,
@@ -196,12 +196,12 @@ fn find_dead_letter(
         .map_err(|error| refuse_store_error(&error, output))?;
     let ids: Vec<String> = letters.iter().map(|dead| dead.id().to_string()).collect();
     letters.retain(|dead| number.is_none_or(|number| number == dead.row.number));
-    // One that is open is rather meant than one that was seen to.
+    // An open dead letter is preferred to settled ones.
     if letters.len() > 1 && letters.iter().filter(|dead| dead.settled.is_none()).count() == 1 {
         letters.retain(|dead| dead.settled.is_none());
     }
     let hint = match &ids[..] {
-        [] => "`skein dlq` lists those that there are".to_owned(),
+        [] => "`skein dlq` lists all of them".to_owned(),
         ids => format!("it has {}", ids.join(", ")),
     };
     match (letters.pop(), letters.is_empty()) {
@@ -257,7 +257,7 @@ fn show_dead_letter(
     Ok(Exit::Done)
 }
 
-/// What makes sense now, as it can be pasted.
+/// Returns the commands that make sense now, ready to be pasted.
 fn next_commands(row: &RunRow, dead: &DeadLetter) -> Vec<String> {
     let (run, id) = (quote_shell_word(dead.run.as_str()), quote_shell_word(&dead.id().to_string()));
     let mut next = vec![format!("{} logs {run} {}", command_prefix(), quote_shell_word(&dead.row.step))];
@@ -275,17 +275,13 @@ fn next_commands(row: &RunRow, dead: &DeadLetter) -> Vec<String> {
     next
 }
 
-/// Someone has seen to it already.
+/// Refuses a dead letter that is already settled.
 fn refuse_settled(dead: &DeadLetter, output: CliOutput) -> Result<(), Exit> {
     match &dead.settled {
         None => Ok(()),
         Some(settled) => {
             let message = format!("the dead letter `{}` {settled}", dead.id());
-            Err(output.refuse(
-                Exit::Refused,
-                &message,
-                Some("`skein dlq --all` lists those that were seen to"),
-            ))
+            Err(output.refuse(Exit::Refused, &message, Some("`skein dlq --all` lists settled ones, too")))
         }
     }
 }
@@ -300,7 +296,7 @@ fn rerun_dead_letter(
     let outer = outermost_step(&dead.row.step);
     if outer != dead.row.step && output.format == crate::output::OutputFormat::Human {
         output.print_text(&format!(
-            "{} is inside of {outer}, which is done again as a whole.\n",
+            "{} is inside of {outer}, which is run again as a whole.\n",
             one_line(&dead.row.step)
         ));
     }
@@ -325,7 +321,7 @@ fn drop_dead_letter(
     if output.is_json() {
         output.print_json(&dead_letter_to_json(&dead, Some(&state.path)));
     } else {
-        output.print_text(&format!("{} is off the list\n", dead.id()));
+        output.print_text(&format!("dropped {}\n", dead.id()));
     }
     Ok(Exit::Done)
 }

@@ -1,4 +1,4 @@
-//! `skein doctor`: what there is here to run workflows with, and what stands in the way.
+//! `skein doctor`: checks the setup of this machine for running workflows.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::{doctor, exit::Exit, output::CliOutput, project::DiskProject, state};
 
 #[derive(Debug, clap::Args)]
 pub struct DoctorArguments {
-    /// Accept a state folder that was copied, restored or made by an older version
+    /// Accept a state folder that was copied, restored or created by an older version
     #[arg(long)]
     trust_state: bool,
 }
@@ -22,7 +22,7 @@ pub fn run(arguments: &DoctorArguments, given: Option<&Path>, output: CliOutput)
     doctor::run_checks(given, output)
 }
 
-/// Takes the state folder as one of this user's own from now on.
+/// Registers the state folder as one of this user's own.
 fn trust_state_folder(given: Option<&Path>) -> Result<(), String> {
     let path = given.map_or_else(|| DiskProject::current_root().join(state::NAME), Path::to_owned);
     state::check_link(given, &path)?;

@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct EventsArguments {
-    /// The run, by its id or how that begins; the newest unless told otherwise, as for `-`.
+    /// Run id, or a unique prefix of it; default, and for `-`: the newest run.
     run: Option<String>,
 }
 
@@ -52,7 +52,7 @@ fn print_events(arguments: &EventsArguments, given: Option<&Path>, output: CliOu
     Ok(Exit::Done)
 }
 
-/// One object, written as it is read: a journal can be long.
+/// Prints one object, written while it is read, because a journal can be long.
 fn print_json(state: &StateHandle, row: &RunRow, plan: Plan, output: CliOutput) -> Result<(), Exit> {
     let mut jsonl = JsonlEncoder::new(plan);
     let run = serde_json::to_string(&row.run).expect("a name is text");

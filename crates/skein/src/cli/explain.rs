@@ -1,4 +1,4 @@
-//! `skein explain`: the page of a code.
+//! `skein explain`: prints the page of a code.
 
 use clap::Args;
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::{exit::Exit, output::CliOutput};
 
 #[derive(Debug, Args)]
 pub struct ExplainArguments {
-    /// Such as SK0101, or only 101; without one, all codes are listed.
+    /// Code such as SK0101, or only 101; default: list all codes.
     code: Option<String>,
 }
 
@@ -29,13 +29,13 @@ pub fn run(arguments: &ExplainArguments, output: CliOutput) -> Exit {
     Exit::Done
 }
 
-/// A code, or only its number.
+/// Parses a code, or only its number.
 fn parse_code(text: &str) -> Option<Code> {
     let number = text.parse::<u16>().ok().map(|number| format!("SK{number:04}"));
     number.as_deref().unwrap_or(text).parse().ok()
 }
 
-/// What a code is about, in a line.
+/// Returns the title of a code.
 fn code_title(code: Code) -> &'static str {
     let line = code.page().lines().next().unwrap_or_default();
     line.split_once(": ").map_or(line, |(_, title)| title)

@@ -1,4 +1,4 @@
-//! `skein fork`: a new run that goes on from a step, or with the workflow as it is now, with results of one that is over.
+//! `skein fork`: starts a new run from a step of an ended run, or with the present workflow, and reuses its results.
 
 use std::path::Path;
 
@@ -31,16 +31,16 @@ use crate::{
     state::{StateHandle, refuse_store_error},
 };
 
-/// So many steps are named.
+/// Maximum number of steps that are named.
 const NAMED: usize = 10;
 
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct ForkArguments {
-    /// The run, by its id or how that begins.
+    /// Run id, or a unique prefix of it.
     run: String,
-    /// The first step that is done again, with all that comes after it.
-    #[arg(long, value_name = "STEP", required_unless_present = "preview_reload")]
+    /// First step to run again, with all steps after it.
+    #[arg(long, value_name = "STEP", required_unless_present = "reload")]
     from: Option<String>,
     #[command(flatten)]
     reload: reload::ReloadArguments,
@@ -57,7 +57,7 @@ pub fn run(arguments: &ForkArguments, state: Option<&Path>, output: CliOutput) -
     forked.unwrap_or_else(|exit| exit)
 }
 
-/// Forks a run with the workflow and the configuration as they are now.
+/// Forks a run with the present workflow and configuration.
 fn fork_reloaded(
     state: &StateHandle,
     row: &RunRow,
@@ -104,8 +104,9 @@ fn fork_reloaded(
 
 fn refuse_unchanged(row: &RunRow, output: CliOutput) -> Exit {
     let run = &row.run;
-    let message = format!("nothing to do: no step changed since run `{run}`, and all of its results stand");
-    let hint = format!("`skein fork {run} --reload --from STEP` does a step again");
+    let message =
+        format!("nothing to do: no step changed since run `{run}`, and all of its results are still valid");
+    let hint = format!("`skein fork {run} --reload --from STEP` runs a step again");
     output.refuse(Exit::Refused, &message, Some(&hint))
 }
 
@@ -117,12 +118,12 @@ pub fn fork_run(
     how: &Stay,
     output: CliOutput,
 ) -> Result<Exit, Exit> {
-    // What people decided at gates is taken over, which is for people to do.
+    // Decisions at gates are taken over, which only a person may do.
     send_input::require_person(state, &row.run, "fork the run", output)?;
     check_forkable(row, output)?;
     let mut about = send_input::read_run_settings(row, output)?;
     about.user = current_user();
-    // What is recorded is another run.
+    // The recording belongs to the original run.
     about.record = None;
     let run = new_run_id();
     let (begin, fork) = prepare(&*state.store, &state.path, row, from, run.clone())
@@ -141,7 +142,7 @@ pub fn fork_run(
     ended
 }
 
-/// The dead letters of a run that a fork of it sees to: those of steps that are done again.
+/// Returns the dead letters of a run that its fork settles: those of steps that are run again.
 fn collect_settlements(
     state: &StateHandle,
     row: &RunRow,
@@ -155,20 +156,20 @@ fn collect_settlements(
     Ok(open.map(|dead| (dead.id(), settle_now(SettlementKind::Rerun(by.clone())))).collect())
 }
 
-/// What someone at this terminal did about a dead letter, now.
+/// Returns a settlement by the current user, now.
 pub fn settle_now(how: SettlementKind) -> DeadLetterSettlement {
     DeadLetterSettlement { how, by: Some(current_user()), at: Some(Clock::new().now()) }
 }
 
-/// The folder of a run that never came to be goes.
+/// Removes the folder of a run that was not started.
 fn remove_run_folder(state: &StateHandle, run: &RunId) {
     if let (Ok(None), Ok(root)) = (state.store.find_run(run), RootFolder::open(&state.path)) {
-        // Nobody looks for what is left of it.
+        // A folder that cannot be removed does no harm.
         let _ = RunDir::remove(&root, run);
     }
 }
 
-/// Says no to a run that goes on: two would work in one workspace.
+/// Refuses a run that has not ended: two runs would work in one workspace.
 fn check_forkable(row: &RunRow, output: CliOutput) -> Result<(), Exit> {
     let run = &row.run;
     crate::state::refuse_shortened(row, output)?;
@@ -177,7 +178,7 @@ fn check_forkable(row: &RunRow, output: CliOutput) -> Result<(), Exit> {
         return Err(output.refuse(
             Exit::Refused,
             &message,
-            Some(&format!("`skein events {run}` tells what happened")),
+            Some(&format!("`skein events {run}` shows what happened")),
         ));
     }
     if !row.head.closed {
@@ -188,8 +189,8 @@ fn check_forkable(row: &RunRow, output: CliOutput) -> Result<(), Exit> {
 
 fn refuse_not_over(row: &RunRow, output: CliOutput) -> Exit {
     let run = &row.run;
-    let message = format!("run `{run}` is not over, and a fork would work in the same workspace");
-    let hint = format!("`skein resume {run}` brings it to its end, `skein cancel {run}` ends it");
+    let message = format!("run `{run}` has not ended, and a fork would work in the same workspace");
+    let hint = format!("`skein resume {run}` finishes it, `skein cancel {run}` cancels it");
     output.refuse(Exit::Refused, &message, Some(&hint))
 }
 
@@ -204,11 +205,11 @@ pub fn refuse_fork(row: &RunRow, error: &ForkError, output: CliOutput) -> Exit {
         }
         ForkError::NoFork(inside @ ForkRefusal::Inside { outer, .. }) => (
             inside.to_string(),
-            Some(format!("`skein fork {run} --from {outer}` does all of `{outer}` again")),
+            Some(format!("`skein fork {run} --from {outer}` runs all of `{outer}` again")),
         ),
         ForkError::NoFork(ForkRefusal::Never { step }) => {
-            let message = format!("run `{run}` never came to `{step}`, so nothing comes before it");
-            (message, Some(format!("`skein runs {run}` shows where it went")))
+            let message = format!("run `{run}` never reached `{step}`, so there are no results before it");
+            (message, Some(format!("`skein runs {run}` shows its steps")))
         }
         ForkError::Store(error) => return refuse_store_error(error, output),
         ForkError::Artifacts(_) | ForkError::Gone { .. } => (
@@ -222,17 +223,17 @@ pub fn refuse_fork(row: &RunRow, error: &ForkError, output: CliOutput) -> Exit {
     output.refuse(Exit::Refused, &message, hint.as_deref())
 }
 
-/// What is reused, what is not, and what nobody turns back.
+/// Describes the reused steps, those that are run again, and that the workspace is not restored.
 fn describe_fork(row: &RunRow, from: &str, fork: &ForkSeed, workspace: &str) -> String {
     let mut text = match &fork.steps[..] {
-        [] => format!("Nothing of run {} comes before {from}: all is done again.\n", row.run),
-        steps => format!("Reused of run {}: {}.\n", row.run, list_steps(steps)),
+        [] => format!("Run {} has no results before {from}: all steps run again.\n", row.run),
+        steps => format!("Reused from run {}: {}.\n", row.run, list_steps(steps)),
     };
     for (step, why) in fork.again.iter().take(NAMED) {
-        text += &format!("Done again: {step}, because {}.\n", reload::describe_reason(*why));
+        text += &format!("Run again: {step}, because {}.\n", reload::describe_reason(*why));
     }
     if fork.again.len() > NAMED {
-        text += &format!("Done again: {} more.\n", fork.again.len() - NAMED);
+        text += &format!("Run again: {} more.\n", fork.again.len() - NAMED);
     }
     text += &format!("The workspace is left as it is: {workspace}\n");
     clean_lines(&text)

@@ -1,4 +1,4 @@
-//! `skein graph`: the steps of a workflow, drawn.
+//! `skein graph`: draws the steps of a workflow.
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -9,10 +9,10 @@ use crate::{draw, exit::Exit, output::CliOutput};
 
 #[derive(Debug, Args)]
 pub struct GraphArguments {
-    /// A file, or the name of a workflow of the project.
+    /// File, or name of a workflow of the project.
     workflow: String,
-    /// The language of the drawing.
-    #[arg(long = "as", value_enum, default_value = "draw_ascii")]
+    /// Language of the drawing.
+    #[arg(long = "as", value_enum, default_value = "ascii")]
     language: GraphLanguage,
 }
 

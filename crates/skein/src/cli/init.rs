@@ -1,4 +1,4 @@
-//! `skein init`: the first files of a project, which run as they are. What is there already stays as it is.
+//! `skein init`: writes the first files of a project, which run without changes. Existing files are kept.
 
 use std::{
     fs::{self, OpenOptions},
@@ -13,10 +13,10 @@ use crate::{config, exit::Exit, output::CliOutput};
 
 #[derive(Debug, Args)]
 pub struct InitArguments {
-    /// Where the files go; it is made if there is none.
+    /// Folder for the files; created if it does not exist.
     #[arg(default_value = ".")]
     folder: PathBuf,
-    /// The format of the workflow.
+    /// Format of the workflow.
     #[arg(long, value_enum, default_value = "agentcore")]
     kind: TemplateFormat,
 }
@@ -29,7 +29,7 @@ enum TemplateFormat {
     Swdl,
 }
 
-/// A file: where it goes in the project, and what is in it.
+/// A file: its path in the project, and its contents.
 type TemplateFile = (&'static str, &'static str);
 
 macro_rules! template {
@@ -38,11 +38,11 @@ macro_rules! template {
     };
 }
 
-/// The same for every format.
+/// The configuration, which is the same for every format.
 const CONFIG: TemplateFile = (config::NAME, template!("skein.toml"));
 
 impl TemplateFormat {
-    /// The workflow first, and then what it needs.
+    /// Returns the workflow first, and then the files that it needs.
     fn template_files(self) -> &'static [TemplateFile] {
         match self {
             TemplateFormat::Agentcore => {
@@ -82,7 +82,7 @@ pub fn run(arguments: &InitArguments, output: CliOutput) -> Exit {
     Exit::Done
 }
 
-/// A file as someone here would name it.
+/// Formats the path of a file relative to the current folder.
 fn display_path(folder: &Path, name: &str) -> String {
     folder
         .join(name)
@@ -92,7 +92,7 @@ fn display_path(folder: &Path, name: &str) -> String {
         .to_string()
 }
 
-/// What makes sense now, as it would be typed.
+/// Returns the commands that make sense now, ready to be typed.
 fn next_commands(folder: &Path) -> Vec<String> {
     let there =
         (folder != Path::new(".")).then(|| format!("cd {}", quote_path(&folder.display().to_string())));
@@ -100,13 +100,13 @@ fn next_commands(folder: &Path) -> Vec<String> {
     there.into_iter().chain(commands).collect()
 }
 
-/// A word as a shell takes it for one.
+/// Quotes a path so that a shell takes it as one word.
 pub fn quote_path(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "/._-+@%:,=".contains(c);
     if !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
         return word.to_owned();
     }
-    // What begins with a dash would be taken for a flag.
+    // A path with a leading dash would be taken for a flag.
     let dot = if word.starts_with('-') { "./" } else { "" };
     format!("'{dot}{}'", word.replace('\'', r"'\''"))
 }
@@ -120,17 +120,17 @@ fn write_project(folder: &Path, files: &[TemplateFile], output: CliOutput) -> Re
         .collect();
     if !there.is_empty() {
         let message = match &there[..] {
-            [one] => format!("{one} is there already, and nothing was written"),
-            several => format!("{} are there already, and nothing was written", several.join(" and ")),
+            [one] => format!("{one} already exists; nothing was written"),
+            several => format!("{} already exist; nothing was written", several.join(" and ")),
         };
-        let hint = "name another folder, such as `skein init hello`, or move what is there away";
+        let hint = "name another folder, such as `skein init hello`, or move the existing files away";
         return Err(output.refuse(Exit::Refused, &message, Some(hint)));
     }
     let mut written = Vec::new();
     for (name, text) in files {
         let path = folder.join(name);
         if let Err(error) = create_file(&path, text) {
-            // Half a project would be in the way of the next try.
+            // An incomplete project would prevent the next attempt.
             written.iter().for_each(|path: &PathBuf| drop(fs::remove_file(path)));
             let message = format!("`{}` cannot be written: {error}", display_path(folder, name));
             return Err(output.refuse(
@@ -144,7 +144,7 @@ fn write_project(folder: &Path, files: &[TemplateFile], output: CliOutput) -> Re
     Ok(())
 }
 
-/// Makes a file, and never takes one that is there.
+/// Creates a file, and never overwrites an existing one.
 pub fn create_file(path: &Path, text: &str) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;

@@ -1,4 +1,4 @@
-//! `skein list`: the workflows of the project.
+//! `skein list`: lists the workflows of the project.
 
 use serde_json::json;
 use skein_dialects::{SourceReport, check_source};

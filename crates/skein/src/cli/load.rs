@@ -1,4 +1,4 @@
-//! From what a person typed to a checked workflow, or to the exit that says why not.
+//! Loading of the workflow that a person named: a checked workflow, or the exit status after an error message.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use skein_dialects::{Diagnostic, SourceReport, check_source, render};
 
 use crate::{config, exit::Exit, output::CliOutput, project::DiskProject};
 
-/// A workflow that was found, and the project it is in.
+/// A workflow that was found, and the project that it is used in.
 #[derive(Debug)]
 pub struct LoadedWorkflow {
     pub project: DiskProject,
@@ -26,7 +26,7 @@ pub fn load_workflow(text: &str, output: CliOutput) -> Result<LoadedWorkflow, Ex
     Ok(LoadedWorkflow { report: check_source(source, &project), project })
 }
 
-/// The file of a workflow, by path or name.
+/// Finds the file of a workflow by path or name.
 pub fn find_workflow_file(project: &DiskProject, text: &str, output: CliOutput) -> Result<PathBuf, Exit> {
     project.locate_workflow(text).map_err(|missing| {
         let hint = did_you_mean(text, missing.known.iter().map(String::as_str));
@@ -35,23 +35,23 @@ pub fn find_workflow_file(project: &DiskProject, text: &str, output: CliOutput) 
     })
 }
 
-/// The project of this command.
+/// Opens the project of this command.
 pub fn open_project(output: CliOutput) -> Result<DiskProject, Exit> {
     DiskProject::open(DiskProject::current_root()).map_err(|error| refuse_invalid(&[*error], output))
 }
 
-/// A warning for a workflow that is in another project, whose configuration is not read.
+/// Returns a warning for a workflow in another project, whose configuration is not read.
 pub fn other_project_warning(project: &DiskProject, file: &Path) -> Option<String> {
     let other = DiskProject::find_other_root(&project.root, file)?;
     Some(format!(
-        "`{}` is not read, because the project is `{}`; to take the other one, add `--project {}`",
+        "`{}` is not read, because the project is `{}`; to use the other one, add `--project {}`",
         project.display_path(&other.join(config::NAME)),
         project.root.display(),
         project.display_path(&other)
     ))
 }
 
-/// Says what is wrong with a source that cannot be used.
+/// Reports the diagnostics of a source that cannot be used.
 pub fn refuse_invalid(diagnostics: &[Diagnostic], output: CliOutput) -> Exit {
     if output.is_json() {
         let objects: Vec<_> = diagnostics.iter().map(render::render_json).collect();

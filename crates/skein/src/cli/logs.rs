@@ -1,4 +1,4 @@
-//! `skein logs`: what the workers of a run printed or changed, attempt by attempt, without what a terminal would obey.
+//! `skein logs`: the output or the changes of a run's workers, attempt by attempt, without terminal control sequences.
 
 use std::{
     io::{self, Write},
@@ -26,11 +26,11 @@ use crate::{
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct LogsArguments {
-    /// The run, by its id or how that begins; the newest unless told otherwise, as for `-`.
+    /// Run id, or a unique prefix of it; default, and for `-`: the newest run.
     run: Option<String>,
-    /// The path of a step; all of them unless told otherwise.
+    /// Path of a step; default: all steps.
     step: Option<String>,
-    /// Only this attempt of the step and what checked it, from 1 in the order in which they were started.
+    /// Show only this attempt of the step and its checks, counted from 1 in starting order.
     #[arg(long, value_name = "NUMBER", requires = "step")]
     attempt: Option<u32>,
     /// Show the changes of the run, or of each attempt of a step, instead of the output.
@@ -39,10 +39,10 @@ pub struct LogsArguments {
     /// Show the prompt of each attempt instead of its output.
     #[arg(long, conflicts_with_all = ["follow", "changes"])]
     prompt: bool,
-    /// Show what is printed until the run is over or left.
+    /// Show new output until the run ends or is interrupted.
     #[arg(long)]
     follow: bool,
-    /// To the byte, with all that a terminal would obey.
+    /// Print the output byte for byte, with terminal control sequences.
     #[arg(long)]
     raw: bool,
 }
@@ -62,15 +62,15 @@ fn show_logs(arguments: &LogsArguments, given: Option<&Path>, output: CliOutput)
     };
     let mut logs = AttemptLogs::new(&plan, state.run_folder(&row.run), meant, which);
     let follow = arguments.follow && !output.is_json();
-    // Before the first look, so that nothing is missed in between.
+    // Watches before the first read, so that nothing is missed in between.
     let changes = FileChangeWatcher::watch_journal(&state.path)
-        .map_err(|error| output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None))?;
+        .map_err(|error| output.refuse(Exit::Broken, &format!("cannot watch for changes: {error}"), None))?;
     let mut over = read_journal(&state, &row, &mut logs, output)?;
     check_query(&logs, &LogQuery { plan: &plan, row: &row, meant }, !follow || over, output)?;
     if arguments.prompt && !logs.all.is_empty() && !logs.all.iter().any(|log| log.file.is_file()) {
         let what = arguments.step.as_deref().map_or("this run".to_owned(), |step| format!("`{step}`"));
-        let hint = "prompts are kept of agents and scripts; tools and commands have inputs alone";
-        return Err(output.refuse(Exit::Refused, &format!("no prompt of {what} is kept"), Some(hint)));
+        let hint = "only agents and scripts have prompts; tools and commands have only inputs";
+        return Err(output.refuse(Exit::Refused, &format!("there is no prompt of {what}"), Some(hint)));
     }
     if output.is_json() {
         let objects: Vec<_> = logs.all.iter().map(AttemptLogReader::to_json).collect();
@@ -95,11 +95,11 @@ fn show_logs(arguments: &LogsArguments, given: Option<&Path>, output: CliOutput)
     Ok(Exit::Done)
 }
 
-/// One diff of all that a run changed.
+/// Prints one diff of all changes of a run.
 fn show_run_changes(kept: &Path, raw: bool, output: CliOutput) -> Result<Exit, Exit> {
     let files = RunDir::list_run_changes(kept);
     if files.is_empty() {
-        output.print_text("Nothing that git would show was changed.\n");
+        output.print_text("No changes that git would show.\n");
     }
     for file in files {
         let text = std::fs::read(&file).map_err(|error| {
@@ -114,7 +114,7 @@ fn show_run_changes(kept: &Path, raw: bool, output: CliOutput) -> Result<Exit, E
     Ok(Exit::Done)
 }
 
-/// Prints what all attempts of a run printed so far, each under its name.
+/// Prints the output of all attempts of a run so far, each under its name.
 pub fn show_all_logs(state: &StateHandle, row: &RunRow, plan: &Plan, output: CliOutput) -> Result<(), Exit> {
     let mut logs = AttemptLogs::new(
         plan,
@@ -126,14 +126,14 @@ pub fn show_all_logs(state: &StateHandle, row: &RunRow, plan: &Plan, output: Cli
     LogPrinter { output, raw: false, titled: true, last: None, whole: true }.print_logs(&mut logs)
 }
 
-/// Reads on in the journal. Whether nothing more is to come.
+/// Reads the new part of the journal. Returns true if no more events will follow.
 fn read_journal(
     state: &StateHandle,
     row: &RunRow,
     logs: &mut AttemptLogs<'_>,
     output: CliOutput,
 ) -> Result<bool, Exit> {
-    // The row first: what ends a run is in the journal before its row says so.
+    // Reads the row first: the event that ends a run is in the journal before the row is closed.
     let row = state.store.find_run(&row.run).map_err(|error| refuse_store_error(&error, output))?;
     let lives = |row: &RunRow| {
         !row.head.closed
@@ -146,14 +146,14 @@ fn read_journal(
     Ok(!row.as_ref().is_some_and(lives))
 }
 
-/// What is looked for, and in which run.
+/// The attempts that are requested, and their run.
 struct LogQuery<'a> {
     plan: &'a Plan,
     row: &'a RunRow,
     meant: AttemptSelector<'a>,
 }
 
-/// Says no to a step or an attempt that there is not, and, where none is to come, to what there was never.
+/// Refuses a step or an attempt that does not exist, and, if no more events will follow, one that never started.
 fn check_query(
     logs: &AttemptLogs<'_>,
     looked: &LogQuery<'_>,
@@ -177,22 +177,22 @@ fn check_query(
             refuse(format!("there is no step `{step}`"), did_you_mean(step, names))
         }
         (true, None, _) if last && logs.reused.contains(step) => {
-            let from = from.map(|from| format!("`skein logs {from} {step}` shows what it printed there"));
-            refuse(format!("`{step}` was not done here: its result was reused"), from)
+            let from = from.map(|from| format!("`skein logs {from} {step}` shows its output there"));
+            refuse(format!("`{step}` did not run here: its result was reused"), from)
         }
-        (true, None, _) if last => refuse(format!("nothing of `{step}` has been started"), None),
+        (true, None, _) if last => refuse(format!("`{step}` has not been started"), None),
         _ => Ok(()),
     }
 }
 
-/// Where logs are shown.
+/// Prints logs.
 struct LogPrinter {
     output: CliOutput,
     raw: bool,
-    /// Whether each attempt is named above what it printed.
+    /// True if each attempt is named above its output.
     titled: bool,
     last: Option<AttemptId>,
-    /// Whether the last line has its end.
+    /// True if the last line was terminated.
     whole: bool,
 }
 
@@ -217,7 +217,7 @@ impl LogPrinter {
                     written = out.write_all(bytes);
                 }
             })?;
-            // A reader that left wants no more.
+            // A closed pipe is not an error.
             return written.and_then(|()| out.flush()).or_else(|error| {
                 match crate::output::is_broken_pipe(&error) {
                     true => Ok(()),

@@ -1,4 +1,4 @@
-//! `skein memory`: what a project remembers from run to run, and tells agents.
+//! `skein memory`: the facts that a project remembers between runs, and that agents see.
 
 use std::path::Path;
 
@@ -33,41 +33,41 @@ pub struct MemoryArguments {
 
 #[derive(Debug, Subcommand)]
 enum MemoryCommand {
-    /// Remembers something.
+    /// Add a memory.
     Add(MemoryAddArguments),
-    /// Lists what is remembered.
+    /// List memories.
     List(MemoryListArguments),
-    /// Shows one memory.
+    /// Show a memory.
     Show(MemoryIdArgument),
-    /// Lets an agent look back at a run, and keeps what it proposes as candidates.
+    /// Have an agent review a run, and store its proposals as candidates.
     Capture(capture::CaptureArguments),
-    /// Agrees with a candidate: from now on it is told.
+    /// Approve a candidate, so that agents see it.
     Approve(MemoryIdArgument),
-    /// Forgets one: it is kept, and told to nobody any more.
+    /// Retire a memory: it is kept, but agents no longer see it.
     Retire(MemoryIdArgument),
 }
 
 #[derive(Debug, Args)]
 #[group(skip)]
 struct MemoryAddArguments {
-    /// What is to be remembered, in a sentence or two.
+    /// Text to remember, in a sentence or two.
     text: String,
-    /// What it is.
+    /// Type of the memory.
     #[arg(long = "type", value_name = "TYPE", value_parser = kinds())]
     kind: MemoryKind,
-    /// How sure it is, from 0 to 1.
+    /// Confidence, from 0 to 1.
     #[arg(long, default_value_t = 0.9)]
     confidence: f64,
-    /// The project that it is about.
+    /// Project that it is about.
     #[arg(long, default_value = "current")]
     scope: String,
-    /// A file that it is about.
+    /// File that it is about.
     #[arg(long = "file", value_name = "PATH")]
     files: Vec<String>,
-    /// A stage that it is for; all unless told otherwise.
+    /// Stage that it is for; default: all stages.
     #[arg(long = "stage", value_name = "ID")]
     stages: Vec<String>,
-    /// It has stood for long.
+    /// Mark it as long established.
     #[arg(long)]
     stable: bool,
 }
@@ -75,10 +75,10 @@ struct MemoryAddArguments {
 #[derive(Debug, Args)]
 #[group(skip)]
 struct MemoryListArguments {
-    /// Only those of a type.
+    /// List only memories of this type.
     #[arg(long = "type", value_name = "TYPE", value_parser = kinds())]
     kind: Option<MemoryKind>,
-    /// Also those that are retired.
+    /// Include retired memories.
     #[arg(long)]
     all: bool,
 }
@@ -86,7 +86,7 @@ struct MemoryListArguments {
 #[derive(Debug, Args)]
 #[group(skip)]
 struct MemoryIdArgument {
-    /// The memory, or how its id begins.
+    /// Id of the memory, or a prefix of it.
     id: String,
 }
 
@@ -117,7 +117,7 @@ fn add_memory(add: &MemoryAddArguments, state: Option<&Path>, output: CliOutput)
     let usage = |message: &str| Err(output.refuse(Exit::Usage, message, None));
     let text = add.text.trim();
     if text.is_empty() {
-        return usage("a memory that says nothing cannot be kept");
+        return usage("the text of a memory must not be empty");
     }
     if text.len() > limits::MEMORY_BYTES {
         return usage(&format!(
@@ -127,7 +127,7 @@ fn add_memory(add: &MemoryAddArguments, state: Option<&Path>, output: CliOutput)
         ));
     }
     if !(0.0..=1.0).contains(&add.confidence) {
-        return usage(&format!("a confidence is from 0 to 1, not {}", add.confidence));
+        return usage(&format!("the confidence must be from 0 to 1, not {}", add.confidence));
     }
     let state = StateHandle::open(state, &DiskProject::current_root(), output)?;
     let memory = MemoryEntry {
@@ -163,7 +163,7 @@ fn list_memories(list: &MemoryListArguments, given: Option<&Path>, output: CliOu
     if output.is_json() {
         output.print_json(&json!({"memories": all.iter().map(memory_to_json).collect::<Vec<Value>>()}));
     } else if all.is_empty() {
-        output.print_text("Nothing is remembered.\n");
+        output.print_text("No memories.\n");
     } else {
         output.print_text(&all.iter().map(|memory| render_line(memory, output)).collect::<String>());
     }
@@ -191,7 +191,7 @@ fn approve_memory(named: &MemoryIdArgument, state: Option<&Path>, output: CliOut
     Ok(())
 }
 
-/// What an agent proposes is shown, and told to nobody.
+/// Shows the proposals of an agent; other agents do not see them yet.
 fn run_capture(
     arguments: &capture::CaptureArguments,
     state: Option<&Path>,
@@ -208,9 +208,9 @@ fn run_capture(
         let mut text: String = memories.iter().map(|memory| render_line(memory, output)).collect();
         text += match memories.iter().any(|memory| memory.status == MemoryStatus::Candidate) {
             true => {
-                "Candidates are told to nobody; `skein memory approve ID` agrees with one, `skein memory retire ID` does not.\n"
+                "Agents do not see candidates; `skein memory approve ID` accepts one, `skein memory retire ID` rejects it.\n"
             }
-            false if memories.is_empty() => "Nothing new is proposed.\n",
+            false if memories.is_empty() => "No new proposals.\n",
             false => "",
         };
         output.print_text(&text);
@@ -230,13 +230,13 @@ fn find_memory(
     Ok((memories, memory))
 }
 
-/// What workers remember would be told to the next as if a person had said it.
+/// Refuses workers: later agents would take their memories for those of a person.
 fn require_person(output: CliOutput) -> Result<(), Exit> {
     match process::find_any_worker_mark() {
         None => Ok(()),
         Some(mark) => {
             let message =
-                format!("this is a worker of run {}, and only people outside of runs do this", mark.run);
+                format!("this is a worker of run {}, and only people outside of runs can do this", mark.run);
             Err(output.refuse(Exit::Refused, &message, None))
         }
     }

@@ -1,4 +1,4 @@
-//! The command line: what can be asked, and who answers. One file a command.
+//! The command line: the commands and their arguments. One file per command.
 
 mod audit;
 mod bench;
@@ -46,81 +46,81 @@ use crate::{
     output::{CliOutput, OutputFormat, is_broken_pipe},
 };
 
-/// Checks, plans and runs workflows whose steps are done by coding agents, tools, commands and people.
+/// Check, plan and run workflows whose steps are done by coding agents, tools, commands and people.
 #[derive(Debug, Parser)]
 #[command(name = "skein", version, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     command: CliCommand,
-    /// For people, or one JSON value for programs; or a line of JSON for each event of a run.
+    /// Output for people, one JSON value, or one line of JSON for each event of a run.
     #[arg(long, global = true, value_enum, default_value = "human")]
     format: OutputFormat,
-    /// Where runs are kept; `.skein` in the project unless told otherwise.
+    /// State folder; default: `.skein` in the project.
     #[arg(long, global = true, value_name = "DIR", env = "SKEIN_STATE")]
     state: Option<PathBuf>,
-    /// The folder from which the project is looked for, instead of the current one.
+    /// Folder where the search for the project starts; default: the current folder.
     #[arg(long, global = true, value_name = "DIR")]
     project: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
-    /// Checks workflows and says what is wrong, where, and what to do.
+    /// Check workflows, and report each problem with its place and a hint.
     Validate(validate::ValidateArguments),
-    /// Shows what a run would do, before anything is spent.
+    /// Show what a run would do, without running anything.
     Plan(plan::PlanArguments),
-    /// Does the work of a workflow, and shows it.
+    /// Run a workflow.
     Run(run::RunArguments),
-    /// Lists the runs, or shows one of them.
+    /// List runs, or show one.
     Runs(runs::RunsArguments),
-    /// Shows what the workers of a run printed.
+    /// Show the output of a run's workers.
     Logs(logs::LogsArguments),
-    /// Shows what happened in a run, event by event.
+    /// Show the events of a run.
     Events(events::EventsArguments),
-    /// Says yes at a gate or a hold.
+    /// Approve a gate or a held step.
     Approve(decide::DecideArguments),
-    /// Says no at a gate or a hold.
+    /// Reject a gate or a held step.
     Reject(decide::DecideArguments),
-    /// Tells a run of something that happened outside.
+    /// Send a signal to a run.
     Signal(signal::SignalArguments),
-    /// Ends a run early.
+    /// Cancel a run.
     Cancel(cancel::CancelArguments),
-    /// Goes on with runs that were left, or whose process died.
+    /// Resume interrupted runs.
     Resume(resume::ResumeArguments),
-    /// Begins a new run with the results of another, from a step of it on.
+    /// Start a new run from a step of another run, and reuse its results.
     Fork(fork::ForkArguments),
-    /// Lists steps that failed for good, and does them again or drops them.
+    /// List steps that failed permanently, and rerun or drop them.
     Dlq(dlq::DlqArguments),
-    /// Lists who allowed, refused, revealed or changed what, and checks those records.
+    /// List and verify the audit records.
     Audit(audit::AuditArguments),
-    /// Keeps what a project remembers from run to run, and tells agents.
+    /// Manage what a project remembers between runs.
     Memory(memory::MemoryArguments),
-    /// Draws the steps of a workflow.
+    /// Draw the steps of a workflow.
     Graph(graph::GraphArguments),
-    /// Prints the JSON Schema of a format, for editors.
+    /// Print the JSON Schema of a format, for editors.
     Schema(schema::SchemaArguments),
-    /// Explains a code, with a wrong and a right example.
+    /// Explain a code, with a wrong and a right example.
     Explain(explain::ExplainArguments),
-    /// Lists the workflows of the project.
+    /// List the workflows of the project.
     List,
-    /// Lists what workflows of the project can name, where it is described, and who uses it.
+    /// List all names that workflows can use, with their definitions and uses.
     Catalog(catalog::CatalogArguments),
-    /// Shows one workflow: what it takes, does and gives.
+    /// Show a workflow: its inputs, outputs and steps.
     Show(show::ShowArguments),
-    /// Writes a workflow to begin with, which runs as it is.
+    /// Create a first workflow, which runs without changes.
     Init(init::InitArguments),
-    /// Shows what it means that nothing is lost: a run that is killed half way, and goes on.
+    /// Demonstrate recovery: a run is killed halfway and resumed.
     Demo(demo::DemoArguments),
-    /// Looks at what there is here to run workflows with, and at what stands in the way.
+    /// Check this machine's setup.
     Doctor(doctor::DoctorArguments),
-    /// Measures how fast Skein is here, beside what the machine can do.
+    /// Measure the speed of Skein, compared with that of the machine.
     Bench(bench::BenchArguments),
-    /// Prints completions for a shell.
+    /// Print completions for a shell.
     Completions(completions::CompletionsArguments),
 }
 
 impl CliCommand {
-    /// Whether it can print a line of JSON for each event.
+    /// Returns true if the command can print a line of JSON for each event.
     fn prints_json_lines(&self) -> bool {
         match self {
             CliCommand::Run(_) | CliCommand::Resume(_) | CliCommand::Fork(_) | CliCommand::Events(_) => true,
@@ -131,7 +131,7 @@ impl CliCommand {
     }
 }
 
-/// What to say of arguments that could not be read; help and version are what was asked for.
+/// Reports arguments that could not be parsed. Help and version are no errors.
 fn refuse_arguments(error: &clap::Error) -> Exit {
     if !error.use_stderr() {
         return print_clap_error(error, Exit::Done);
@@ -150,14 +150,14 @@ fn print_clap_error(error: &clap::Error, exit: Exit) -> Exit {
     }
 }
 
-/// Whether programs are meant to read the answer, told without understanding the rest.
+/// Returns true if the arguments ask for JSON, without parsing the rest.
 fn asks_for_json(arguments: impl Iterator<Item = OsString>) -> bool {
     let arguments: Vec<OsString> = arguments.take_while(|argument| argument != "--").collect();
     let apart = arguments.windows(2).any(|pair| pair[0] == "--format" && pair[1] == "json");
     apart || arguments.iter().any(|argument| argument == "--format=json")
 }
 
-/// The first paragraph as the message; a tip, or else how the command is used, as the hint.
+/// Returns the first paragraph as the message; a tip, or else the usage of the command, as the hint.
 fn split_clap_message(text: &str) -> (String, Option<String>) {
     let mut paragraphs = text.split("\n\n").map(|lines| {
         lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
@@ -169,7 +169,7 @@ fn split_clap_message(text: &str) -> (String, Option<String>) {
     (message.strip_prefix("error: ").unwrap_or(&message).to_owned(), tip.or_else(usage))
 }
 
-/// Reads the arguments and does what they say.
+/// Parses the arguments and runs the command.
 pub fn run() -> Exit {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -181,7 +181,7 @@ pub fn run() -> Exit {
         return output.refuse(Exit::Usage, "this command does not print lines of JSON", Some(hint));
     }
     if let Some(folder) = cli.project.as_deref().filter(|folder| !folder.is_dir()) {
-        let message = format!("`--project {}` names no folder", folder.display());
+        let message = format!("`--project {}` is not a folder", folder.display());
         return output.refuse(Exit::Usage, &message, None);
     }
     invocation::remember_flags(cli.state.as_deref(), cli.project.as_deref());

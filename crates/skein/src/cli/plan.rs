@@ -1,4 +1,4 @@
-//! `skein plan`: what a run would do.
+//! `skein plan`: shows what a run would do.
 
 use std::path::{Path, PathBuf};
 
@@ -29,12 +29,12 @@ use crate::{
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct PlanArguments {
-    /// A file, or the name of a workflow of the project.
+    /// File, or name of a workflow of the project.
     pub workflow: String,
-    /// A parameter, read by its declared type.
+    /// Parameter, parsed by its declared type.
     #[arg(long = "param", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
-    /// A JSON object of parameters.
+    /// File with a JSON object of parameters.
     #[arg(long = "params", value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -52,7 +52,7 @@ pub fn run(arguments: &PlanArguments, output: CliOutput) -> Exit {
 fn build_plan_view(arguments: &PlanArguments, output: CliOutput) -> Result<(LoadedWorkflow, PlanView), Exit> {
     let (loaded, plan) = bind_workflow(arguments, |_| Ok(None), output)?;
     let enforced = enforcement::machine_enforcement();
-    // Where no tool is described at all, one warning says so, and not every step.
+    // If no tools are defined at all, one warning reports that instead of one for every step.
     let found = match loaded.project.shelf(CatalogKind::Tool).entries() {
         [] => ToolResolutions::default(),
         _ => ToolResolutions::resolve_plan(&plan, &loaded.project),
@@ -63,15 +63,15 @@ fn build_plan_view(arguments: &PlanArguments, output: CliOutput) -> Result<(Load
     Ok((loaded, view))
 }
 
-/// Why steps cannot have the worktrees that they want.
+/// Returns the reason why steps cannot have the worktrees that they request.
 fn check_worktrees(plan: &Plan, project: &Path) -> Option<String> {
     let mut steps = plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
     let wanted = steps.any(|step| matches!(&step.kind, StepKindSpec::Work(work) if work.isolation.worktree));
     (wanted && !is_repository(project))
-        .then(|| "cannot be had: the project is in no git repository".to_owned())
+        .then(|| "not available: the project is not in a git repository".to_owned())
 }
 
-/// The workflow that was named, with the parameters that were given. One that takes or gives files is told where they are.
+/// Loads the named workflow and binds the given parameters. A workflow with files gets the folder of its files.
 pub fn bind_workflow(
     arguments: &PlanArguments,
     root: impl FnOnce(&DiskProject) -> Result<Option<PathBuf>, Exit>,
@@ -96,7 +96,7 @@ pub fn bind_workflow(
     Ok((loaded, plan))
 }
 
-/// Parameters with the place of the files. Where there is no run, nothing is said of it that need not be.
+/// Adds the folder of the files to the parameters. Without a run, it is added only if the schema requires it.
 fn add_files_root(given: Value, root: Option<PathBuf>, schema: &Schema) -> Value {
     let needed = schema.required_properties().any(|name| name == ROOT_PARAMETER);
     match root.or_else(|| needed.then(|| PathBuf::from("the run's own folder"))) {
@@ -121,7 +121,7 @@ fn refuse_undeclared(given: &Value, workflow: &Workflow, output: CliOutput) -> R
     Err(output.refuse(Exit::Usage, &message, Some(&hint)))
 }
 
-/// Says what is wrong with the parameters.
+/// Reports problems with the parameters.
 pub fn refuse_parameters(
     problems: &[PlanProblem],
     given: &Value,
@@ -131,14 +131,14 @@ pub fn refuse_parameters(
     let told: Vec<String> = problems.iter().map(describe_problem).collect();
     let hint = problems.iter().find_map(|problem| problem.hint.clone());
     let missing = problems.iter().find(|problem| problem.code == ProblemCode::MissingParameter);
-    let give = missing.map(|problem| format!("give it with `--param {}=VALUE`", parameter_name(problem)));
+    let give = missing.map(|problem| format!("set it with `--param {}=VALUE`", parameter_name(problem)));
     let as_json = || {
         problems.iter().find_map(|problem| parameters::suggest_json(parameter_name(problem), given, schema))
     };
     output.refuse(Exit::Usage, &told.join("; "), hint.or(give).or_else(as_json).as_deref())
 }
 
-/// A value that does not fit is told with the parameter that it was given for.
+/// Describes a problem. A value of the wrong type is reported with the name of its parameter.
 fn describe_problem(problem: &PlanProblem) -> String {
     match (problem.code, parameter_name(problem)) {
         (ProblemCode::BadParameter, name) if !name.is_empty() => {
@@ -148,12 +148,12 @@ fn describe_problem(problem: &PlanProblem) -> String {
     }
 }
 
-/// The parameter that a problem is about, or a value within it.
+/// Returns the parameter that a problem is about, or a value within it.
 fn parameter_name(problem: &PlanProblem) -> &str {
     problem.at.field.strip_prefix("parameters.").unwrap_or_default()
 }
 
-/// A value that the project has put in the place of the workflow's, and where it says so.
+/// Returns a value that the project has put in the place of the workflow's, and the place of its definition.
 fn override_to_json(one: &OverriddenField) -> Value {
     let at = one.source.position(one.span.start);
     json!({

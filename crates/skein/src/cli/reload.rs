@@ -1,6 +1,7 @@
-//! `skein fork --reload`: a fork with the workflow and the configuration as they are now.
+//! `skein fork --reload`: a fork with the present workflow and configuration.
 //!
-//! Owns reading both again and telling what is reused and what runs. Which results stand is the core's to choose.
+//! Owns reading both again and describing the reused steps and those that run. The core decides which results are
+//! reused.
 
 use std::path::PathBuf;
 
@@ -36,21 +37,21 @@ use crate::{
 #[derive(Debug, Default, clap::Args)]
 #[group(skip)]
 pub struct ReloadArguments {
-    /// Use the workflow and skein.toml as they are now, and reuse the results of steps that did not change.
+    /// Use the present workflow and skein.toml, and reuse the results of unchanged steps.
     #[arg(long)]
     pub reload: bool,
-    /// The file of the workflow, where it is not the one that the run was begun with.
-    #[arg(long, value_name = "FILE", requires = "preview_reload")]
+    /// Workflow file, if it is not the one of the run.
+    #[arg(long, value_name = "FILE", requires = "reload")]
     workflow: Option<String>,
-    /// A parameter that has another value than in the run.
-    #[arg(long = "param", value_name = "NAME=VALUE", requires = "preview_reload")]
+    /// Parameter with another value than in the run.
+    #[arg(long = "param", value_name = "NAME=VALUE", requires = "reload")]
     parameters: Vec<String>,
-    /// Only show what would be reused and what would run.
-    #[arg(long, requires = "preview_reload")]
+    /// Only show which steps would be reused and which would run.
+    #[arg(long, requires = "reload")]
     pub plan: bool,
 }
 
-/// A run beside the workflow as it is now.
+/// A comparison of a run with the present workflow.
 pub struct ReloadPreview<'a> {
     pub about: RunSettings,
     pub plan: Plan,
@@ -86,7 +87,7 @@ pub fn preview_reload<'a>(
     Ok(ReloadPreview { about, plan, fork })
 }
 
-/// The file that was named, or else the one that the run was begun with, wherever this is called.
+/// Returns the file that was named, or else the one of the run, independent of the current folder.
 fn find_source(before: &RunSettings, arguments: &ReloadArguments) -> String {
     let own = before.project.join(&before.source);
     match &arguments.workflow {
@@ -96,14 +97,14 @@ fn find_source(before: &RunSettings, arguments: &ReloadArguments) -> String {
     }
 }
 
-/// Folders that were allowed on the command line when the run was begun.
+/// Returns the folders that were allowed on the command line when the run was started.
 fn find_allowed_roots(before: &RunSettings) -> Vec<PathBuf> {
     let named = before.overrides.iter().filter(|one| one.name == "allow-root");
     let paths = named.filter_map(|one| one.used.as_array()).flatten();
     paths.filter_map(Value::as_str).map(PathBuf::from).collect()
 }
 
-/// The workflow with the parameters of the run. Those that it does not have any more are left out.
+/// Binds the parameters of the run to the workflow. Parameters that it no longer declares are left out.
 fn bind_reloaded(
     state: &StateHandle,
     row: &RunRow,
@@ -132,7 +133,7 @@ fn bind_reloaded(
     definition.bind(given.clone()).map_err(|problems| refuse_parameters(&problems, &given, schema, output))
 }
 
-/// The parameter that a workflow does not have.
+/// Returns the parameter that a workflow does not declare.
 fn unknown_parameter(problem: &PlanProblem) -> Option<&str> {
     let field = problem.at.field.strip_prefix("parameters.");
     field.filter(|_| problem.code == ProblemCode::UnknownParameter)
@@ -155,7 +156,7 @@ impl ReloadPreview<'_> {
         })
     }
 
-    /// The same for people.
+    /// Returns the same for people.
     pub fn render_text(&self, row: &RunRow, output: CliOutput) -> String {
         let hash: String = self.plan.hash.to_string().chars().take(12).collect();
         let mut text = format!("Run {} with {} as it is now, plan {hash}\n", row.run, self.about.source);
@@ -167,25 +168,25 @@ impl ReloadPreview<'_> {
         let ForkSeed { steps, again, removed, .. } = &self.fork.fork;
         steps.iter().for_each(|step| line("reused", step, ""));
         again.iter().for_each(|(step, why)| line("runs", step, describe_reason(*why)));
-        removed.iter().for_each(|step| line("removed", step, "the workflow has it no more"));
+        removed.iter().for_each(|step| line("removed", step, "it is no longer in the workflow"));
         text += &format!("The workspace is left as it is: {}\n", self.about.workspace.display());
         text
     }
 }
 
-/// The reason to run a step, in words.
+/// Returns the reason to run a step, as text.
 pub fn describe_reason(why: RerunReason) -> &'static str {
     match why {
         RerunReason::Undone => "it was undone",
-        RerunReason::Failed => "the run failed by it",
+        RerunReason::Failed => "it made the run fail",
         RerunReason::Cancelled => "it was cancelled",
-        RerunReason::Conflict => "what it could not merge is settled again",
-        RerunReason::After => "it comes after one that is done again",
+        RerunReason::Conflict => "its merge conflict is resolved again",
+        RerunReason::After => "it comes after a step that runs again",
         RerunReason::Changed => "its definition changed",
         RerunReason::Inputs => "its inputs changed",
-        RerunReason::Settings => "its agent or tool is set up in another way",
+        RerunReason::Settings => "the settings of its agent or tool changed",
         RerunReason::New => "it is new",
         RerunReason::NotDone => "it had not ended",
-        RerunReason::Asked => "it was named",
+        RerunReason::Asked => "it was requested",
     }
 }

@@ -1,4 +1,4 @@
-//! `skein resume`: goes on with runs that nobody has, because they were left or because who had them died.
+//! `skein resume`: resumes runs without an owner, because they were released or because their process died.
 
 use std::path::Path;
 
@@ -28,22 +28,22 @@ use crate::{
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct ResumeArguments {
-    /// The run, by its id or how that begins; the only one there is unless told otherwise.
+    /// Run id, or a unique prefix of it; default: the only interrupted run.
     #[arg(conflicts_with = "all")]
     run: Option<String>,
-    /// All runs that were left or whose process died.
+    /// Resume all interrupted runs.
     #[arg(long)]
     all: bool,
-    /// Leave a run when it waits for a person or a signal.
+    /// Exit when a run waits for a person or a signal.
     #[arg(long)]
     no_wait: bool,
-    /// Leave the run to a process in the background.
+    /// Leave the run to a background process.
     #[arg(long, conflicts_with_all = ["all", "no_wait"])]
     detach: bool,
-    /// Go on with a run whose journal lost rows that were acknowledged. Steps whose end was in them are done again.
+    /// Resume a run whose journal lost acknowledged rows. Steps whose end was lost run again.
     #[arg(long, requires = "run", conflicts_with = "all")]
     accept_shortened_journal: bool,
-    /// This is the process in the background.
+    /// Internal: this is the background process.
     #[arg(long, hide = true)]
     detached: bool,
 }
@@ -72,7 +72,7 @@ fn resume_run(arguments: &ResumeArguments, given: Option<&Path>, output: CliOutp
     take_over_run(&state, &row, &stay, output)
 }
 
-/// Accepts that the journal of a run is shortened, and returns the run as it is from now on.
+/// Accepts that the journal of a run is shortened, and returns the run in its new state.
 fn accept_shortened(state: &StateHandle, row: &RunRow, output: CliOutput) -> Result<RunRow, Exit> {
     let run = &row.run;
     send_input::require_person(state, run, "accept a shortened journal", output)?;
@@ -80,7 +80,7 @@ fn accept_shortened(state: &StateHandle, row: &RunRow, output: CliOutput) -> Res
     match state.store.accept_shortened(run).map_err(|error| refuse_store_error(&error, output))? {
         None => Err(refuse(&format!("the journal of run `{run}` is not shortened"))),
         Some(false) => Err(refuse(&format!(
-            "nothing is left of run `{run}` to go on with; it is not listed any more, start it again with `skein run`"
+            "run `{run}` has no events left to resume from; it is no longer listed, start it again with `skein run`"
         ))),
         Some(true) => {
             let now = state.store.find_run(run).map_err(|error| refuse_store_error(&error, output))?;
@@ -89,17 +89,17 @@ fn accept_shortened(state: &StateHandle, row: &RunRow, output: CliOutput) -> Res
     }
 }
 
-/// How a run that is taken up is stayed with.
+/// Options for following a resumed run.
 #[derive(Debug)]
 pub struct ResumeOptions {
     pub waits: bool,
-    /// Whether nothing is printed that programs would read.
+    /// True if no output for programs is printed.
     pub quiet: bool,
-    /// Whether this is a process in the background.
+    /// True if this is a background process.
     pub detached: bool,
 }
 
-/// Goes on with a run that nobody has.
+/// Resumes a run without an owner.
 pub fn take_over_run(
     state: &StateHandle,
     row: &RunRow,
@@ -126,10 +126,10 @@ pub fn take_over_run(
             }
             context::hold_context_when_free(&own.contexts, state, &row.run, (&plan, &about), output)?;
         }
-        // One that has been at work does not wait in line again.
+        // A run that has already worked is not queued again.
         Err(taken) => return Err(taken.refuse(output)),
     }
-    // Whoever had the folder until now may have had the run, and brought it to its end.
+    // The previous holder of the folder may have owned this run, and finished it.
     let now = state.store.find_run(&row.run).map_err(|error| refuse_store_error(&error, output))?;
     check_resumable(now.as_ref().unwrap_or(row), output)?;
     own.handle_signals(vec![row.run.clone()], &current_user(), output)?;
@@ -137,7 +137,7 @@ pub fn take_over_run(
     if row.head.closed {
         request_undo_retry(state, row, output)?;
     }
-    // Another process may have had the run, and left it, since it was read.
+    // Another process may have owned and released the run since it was read.
     let before = own.resume_run(&row.run, output)?;
     if stay.detached {
         detach::notify_parent();
@@ -147,7 +147,7 @@ pub fn take_over_run(
     Ok(follow_to_end(state, &own, going, output))
 }
 
-/// Leaves a run that waits for its context folder, and shows programs how it is.
+/// Leaves a run that waits for its context folder, and prints its state for programs.
 fn leave_queued(
     state: &StateHandle,
     row: &RunRow,
@@ -162,13 +162,13 @@ fn leave_queued(
     Ok(Exit::Waiting)
 }
 
-/// The plan of a run, whose journal can be read.
+/// Loads the plan of a run, and checks that its journal can be read.
 fn load_plan(state: &StateHandle, row: &RunRow) -> Result<Plan, StoreError> {
     Ok(RunLoader::new(&*state.store).load_run(row)?.driver.into_parts().0)
 }
 
-/// What to say of a journal that cannot be read. One that is damaged is taken all the same: so what the run left running is
-/// ended, and it is set aside.
+/// Reports a journal that cannot be read. A run with a damaged journal is claimed all the same: that ends the processes
+/// that it left, and quarantines it.
 fn refuse_unreadable(own: &HostSession, row: &RunRow, error: &StoreError, output: CliOutput) -> Exit {
     let taken = match error {
         StoreError::Damaged(_) => own.resume_run(&row.run, output).map(drop),
@@ -177,15 +177,15 @@ fn refuse_unreadable(own: &HostSession, row: &RunRow, error: &StoreError, output
     taken.err().unwrap_or_else(|| refuse_store_error(error, output))
 }
 
-/// What could not be undone when the run ended is to be tried again: said to it before it is taken, as it hears nothing
-/// once it is over.
+/// Requests to retry the undo steps that failed when the run ended. The request is sent before the run is claimed,
+/// because an ended run does not read its inbox.
 fn request_undo_retry(state: &StateHandle, row: &RunRow, output: CliOutput) -> Result<(), Exit> {
     let input = RunInput::RetryUndo { by: current_user() };
     let body = serde_json::to_vec(&input).expect("an input serialises to JSON");
     state.store.send_request(&row.run, &body).map(drop).map_err(|error| refuse_store_error(&error, output))
 }
 
-/// Runs that can be gone on with.
+/// Lists the runs that can be resumed.
 pub fn list_resumable_runs(state: &StateHandle, output: CliOutput) -> Result<Vec<RunRow>, Exit> {
     let unfinished = state
         .store
@@ -195,9 +195,9 @@ pub fn list_resumable_runs(state: &StateHandle, output: CliOutput) -> Result<Vec
     Ok(unfinished.into_iter().filter(nobodys).collect())
 }
 
-/// The one that can be gone on with.
+/// Finds the only run that can be resumed.
 fn find_only_resumable(given: Option<&Path>, output: CliOutput) -> Result<(StateHandle, RunRow), Exit> {
-    let nothing = || output.refuse(Exit::Refused, "there is nothing to go on with", None);
+    let nothing = || output.refuse(Exit::Refused, "there is no run to resume", None);
     let state = StateHandle::open_existing(given, output)?.ok_or_else(nothing)?;
     let left = list_resumable_runs(&state, output)?;
     match &left[..] {
@@ -206,14 +206,14 @@ fn find_only_resumable(given: Option<&Path>, output: CliOutput) -> Result<(State
         several => {
             let named: Vec<String> = several.iter().take(5).map(|row| format!("`{}`", row.run)).collect();
             let more = if several.len() > named.len() { ", …" } else { "" };
-            let message = format!("{} runs were left: {}{more}", several.len(), named.join(", "));
-            let hint = "name one of them, or go on with all by `--all`";
+            let message = format!("{} runs can be resumed: {}{more}", several.len(), named.join(", "));
+            let hint = "name one of them, or resume all with `--all`";
             Err(output.refuse(Exit::Usage, &message, Some(hint)))
         }
     }
 }
 
-/// Says no to what is over, and to what someone has.
+/// Refuses a run that has ended, or that another process owns.
 fn check_resumable(row: &RunRow, output: CliOutput) -> Result<(), Exit> {
     let run = &row.run;
     refuse_shortened(row, output)?;
@@ -231,20 +231,20 @@ fn check_resumable(row: &RunRow, output: CliOutput) -> Result<(), Exit> {
     }
 }
 
-/// A run that this process owns from now on.
+/// A run that this process owns.
 #[derive(Debug)]
 pub struct SessionRun<'a> {
     pub run: &'a RunId,
     pub plan: Plan,
     pub about: &'a RunSettings,
-    /// So many events are known already.
+    /// The number of events that are already known.
     pub before: u64,
     pub waits: bool,
-    /// Whether nothing is printed that programs would read.
+    /// True if no output for programs is printed.
     pub quiet: bool,
 }
 
-/// Shows a run that is owned here until it is over or left, and whatever run retries it.
+/// Shows a run of this process until it ends or is released, and the runs that retry it.
 pub fn follow_to_end(
     state: &StateHandle,
     own: &HostSession,

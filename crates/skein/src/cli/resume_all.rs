@@ -1,5 +1,4 @@
-//! `skein resume --all`: goes on with every run that was left or whose process died, with a line for each event that
-//! matters.
+//! `skein resume --all`: resumes all interrupted runs, with a line for each event that matters.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +34,7 @@ use crate::{
     watch::{self, DiskSpaceWarning, FollowEnd, FollowEvent},
 };
 
-/// One of the runs that are gone on with.
+/// One of the resumed runs.
 struct ResumedRun {
     plan: Plan,
     state: RunState,
@@ -48,8 +47,8 @@ struct ResumedRun {
 
 pub fn run(given: Option<&Path>, waits: bool, output: CliOutput) -> Result<Exit, Exit> {
     if output.format == OutputFormat::Jsonl {
-        let message = "events of several runs are not told apart in lines of JSON";
-        return Err(output.refuse(Exit::Usage, message, Some("name one run, or ask for `--format json`")));
+        let message = "lines of JSON do not distinguish the events of several runs";
+        return Err(output.refuse(Exit::Usage, message, Some("name one run, or use `--format json`")));
     }
     let state = StateHandle::open_existing(given, output)?;
     let shortened = state.as_ref().map_or(Ok(false), |state| warn_shortened(state, output))?;
@@ -57,7 +56,7 @@ pub fn run(given: Option<&Path>, waits: bool, output: CliOutput) -> Result<Exit,
     let (Some(state), false) = (state, rows.is_empty()) else {
         match output.is_json() {
             true => output.print_json(&json!({"runs": []})),
-            false => output.print_text("There is nothing to go on with.\n"),
+            false => output.print_text("There are no runs to resume.\n"),
         }
         return Ok(if shortened { Exit::Store } else { Exit::Done });
     };
@@ -81,15 +80,15 @@ pub fn run(given: Option<&Path>, waits: bool, output: CliOutput) -> Result<Exit,
     Ok(worst_exit(&own, &all, worst, output))
 }
 
-/// The runs that are gone on with.
+/// The resumed runs, and the host that owns them.
 struct AdoptedRuns {
     own: HostSession,
     all: BTreeMap<RunId, ResumedRun>,
-    /// What is to be said at the end of those that are not.
+    /// The exit status for runs that could not be resumed.
     worst: Option<Exit>,
 }
 
-/// Takes over those that can be had; each that cannot is told, and harms no other.
+/// Claims the runs that can be resumed. Each of the others is reported, and does not affect the rest.
 fn adopt_runs(state: &StateHandle, rows: &[RunRow], output: CliOutput) -> Result<AdoptedRuns, Exit> {
     let (mut secrets, mut found, mut workers, mut worst) = (BTreeMap::new(), Vec::new(), 0, None);
     let (mut recall, mut projects) = (RunLoader::new(&*state.store), BTreeSet::new());
@@ -118,7 +117,7 @@ fn adopt_runs(state: &StateHandle, rows: &[RunRow], output: CliOutput) -> Result
                     continue;
                 }
             },
-            // Taken all the same: what it left running is ended, and it is set aside.
+            // Claimed all the same: that ends the processes that it left, and quarantines it.
             Err(StoreError::Damaged(_)) => {}
             Err(error) => {
                 report_skipped(&run, &error.to_string(), &mut worst, output);
@@ -128,7 +127,7 @@ fn adopt_runs(state: &StateHandle, rows: &[RunRow], output: CliOutput) -> Result
         runs.push(run);
     }
     own.handle_signals(all.keys().cloned().collect(), &current_user(), output)?;
-    // All of them are of one state folder, and mostly of one project.
+    // All of them are in one state folder, and usually of one project.
     if let Some(project) = projects.first() {
         inbox::receive_decisions(state, project, output);
     }
@@ -136,7 +135,7 @@ fn adopt_runs(state: &StateHandle, rows: &[RunRow], output: CliOutput) -> Result
         match result {
             Ok(events) => {
                 print_entry(run, "", "resumed", TimelineLevel::Info, output);
-                // Another process may have had the run, and left it, since it was read.
+                // Another process may have owned and released the run since it was read.
                 if let Some(one) = all.get_mut(run) {
                     one.catch_up(state, run, events);
                 }
@@ -156,26 +155,26 @@ fn adopt_runs(state: &StateHandle, rows: &[RunRow], output: CliOutput) -> Result
 }
 
 fn report_skipped(run: &RunId, why: &str, worst: &mut Option<Exit>, output: CliOutput) {
-    output.warn(&format!("run {run} is left: {why}"));
+    output.warn(&format!("run {run} is skipped: {why}"));
     worst.get_or_insert(Exit::Refused);
 }
 
-/// What was settled about a run, if it can be gone on with beside those that have these secrets.
+/// Returns the settings of a run, if it can be resumed together with runs that use these secrets.
 fn load_run_settings(
     row: &RunRow,
     secrets: &BTreeMap<String, secret::SecretSource>,
 ) -> Result<RunSettings, String> {
     let about = RunSettings::from_json(&row.about)?;
     if let Some(name) = find_secret_clash(secrets, &about.secrets) {
-        let (run, why) = (&row.run, "comes from elsewhere than that of another run");
-        return Err(format!("its secret `{name}` {why}; `skein resume {run}` goes on with it"));
+        let (run, why) = (&row.run, "has another source than in another run");
+        return Err(format!("its secret `{name}` {why}; `skein resume {run}` resumes it"));
     }
     let loaded = Secrets::load(&about.secrets);
     loaded.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
     Ok(about)
 }
 
-/// A secret of the same name that is not the same.
+/// Returns a secret with the same name but another source.
 fn find_secret_clash<'a>(
     known: &BTreeMap<String, secret::SecretSource>,
     new: &'a BTreeMap<String, secret::SecretSource>,
@@ -195,7 +194,7 @@ impl ResumedRun {
         }
     }
 
-    /// A run as it was left. What happened before is not told again, and only people are told what happens then.
+    /// Loads a run in its present state. Past events are not shown again; new events are shown only to people.
     fn load_run(
         recall: &mut RunLoader<'_>,
         state: &StateHandle,
@@ -214,10 +213,10 @@ impl ResumedRun {
         Ok(one)
     }
 
-    /// Takes the rows up to the one that ends with this event, without telling of them.
+    /// Applies the rows up to the one that ends with this event, without showing them.
     fn catch_up(&mut self, state: &StateHandle, run: &RunId, events: u64) {
         if self.state.events < events {
-            // A row that cannot be read was seen by the host, which has the run.
+            // If a row cannot be read, the host, which owns the run, reports it.
             let _ = state.store.read_journal(run, self.state.events, &mut |batch| {
                 self.apply_batch(&batch);
                 self.state.events < events
@@ -263,7 +262,7 @@ fn handle_follow_event(
             FollowEvent::Over(over) => {
                 one.over.get_or_insert_with(|| over.clone());
                 match over {
-                    FollowEnd::Lost => output.warn(&format!("another process has run {run} now")),
+                    FollowEnd::Lost => output.warn(&format!("another process owns run {run} now")),
                     FollowEnd::SetAside(why) => output.warn(&format!("run {run} was set aside: {why}")),
                     FollowEnd::Broken(why) => output.warn(why),
                     FollowEnd::Closed | FollowEnd::Waits | FollowEnd::Left => {}
@@ -301,7 +300,7 @@ fn leave_waiting_runs(own: &HostSession, all: &mut BTreeMap<RunId, ResumedRun>) 
     }
 }
 
-/// The worst of them.
+/// Returns the most severe exit status of all runs.
 fn worst_exit(
     own: &HostSession,
     all: &BTreeMap<RunId, ResumedRun>,

@@ -1,4 +1,4 @@
-//! `skein run`: does the work of a workflow, shows it, and loses nothing.
+//! `skein run`: runs a workflow durably, and shows its progress.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -42,42 +42,42 @@ use crate::{
 pub struct RunArguments {
     #[command(flatten)]
     what: plan::PlanArguments,
-    /// The folder to work in; the project unless told otherwise.
+    /// Folder to work in; default: the project.
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
-    /// A folder beyond the project in which steps may work.
+    /// Folder outside the project in which steps may work.
     #[arg(long = "allow-root", value_name = "DIR")]
     allow_root: Vec<PathBuf>,
-    /// The context folder of this run, in the workspace, in place of the one that the workflow names.
+    /// Context folder of this run, relative to the workspace; default: the one that the workflow names.
     #[arg(long, value_name = "DIR")]
     context: Option<PathBuf>,
-    /// Record what the workers do in this folder, to be replayed.
+    /// Record the work of the workers in this folder, for a replay.
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// Do again what is recorded in this folder, without starting anything.
+    /// Replay the recording in this folder, without starting anything.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["record", "detach"])]
     replay: Option<PathBuf>,
     #[command(flatten)]
     how: AttachOptions,
 }
 
-/// How long a run that is begun is stayed with.
+/// Options for following a started run.
 #[derive(Debug, Default, Args)]
 #[group(skip)]
 pub struct AttachOptions {
-    /// Leave the run when it waits for a person or a signal.
+    /// Exit when the run waits for a person or a signal.
     #[arg(long)]
     no_wait: bool,
-    /// Leave the run to a process in the background.
+    /// Leave the run to a background process.
     #[arg(long, conflicts_with = "no_wait")]
     detach: bool,
-    /// Whether nothing is printed that programs would read.
+    /// True if no output for programs is printed.
     #[arg(skip)]
     quiet: bool,
 }
 
 impl AttachOptions {
-    /// Stays with it to its end; without a word for programs, where another value is what they read.
+    /// Follows the run until it ends; quiet if programs read another value.
     pub fn with_quiet(quiet: bool) -> AttachOptions {
         AttachOptions { quiet, ..AttachOptions::default() }
     }
@@ -110,7 +110,7 @@ fn begin_run(arguments: &RunArguments, state: Option<&Path>, output: CliOutput) 
     start_run(&state, begin, &about, workers, &arguments.how, output)
 }
 
-/// Begins a run, and shows it to its end or leaves it.
+/// Starts a run, and shows it until it ends, or leaves it.
 pub fn start_run(
     state: &StateHandle,
     begin: RunLaunch,
@@ -142,7 +142,7 @@ pub fn start_run(
     Ok(follow_to_end(state, &own, going, output))
 }
 
-/// Begins a run that cannot start yet, and goes on with it when it can.
+/// Starts a run that has to wait for its context folder, and continues it when the folder is free.
 fn start_queued_run(
     state: &StateHandle,
     begin: RunLaunch,
@@ -182,7 +182,7 @@ fn build_run_settings(
     about.context =
         arguments.context.as_deref().map(|folder| parse_context_folder(folder, plan, output)).transpose()?;
     about.warnings = print_warnings(&loaded.report.diagnostics, output);
-    // What was recorded before goes only when all else is there.
+    // An older recording is removed only after everything else has succeeded.
     about.record = arguments
         .record
         .as_deref()
@@ -191,7 +191,7 @@ fn build_run_settings(
     Ok(about)
 }
 
-/// The context folder that was asked for, as a path within the workspace.
+/// Returns the requested context folder as a path within the workspace.
 fn parse_context_folder(folder: &Path, plan: &Plan, output: CliOutput) -> Result<String, Exit> {
     let refuse = |message: &str| Err(output.refuse(Exit::Usage, message, None));
     if plan.definition.root().workflow.context.directory.is_none() {
@@ -201,9 +201,7 @@ fn parse_context_folder(folder: &Path, plan: &Plan, output: CliOutput) -> Result
     let is_named = folder.components().any(|part| matches!(part, Component::Normal(_)));
     match folder.to_str().filter(|_| is_below && is_named) {
         Some(folder) => Ok(folder.to_owned()),
-        None => refuse(
-            "`--context` is a folder of the workspace, as a path from there and not the workspace itself",
-        ),
+        None => refuse("`--context` must be a folder inside of the workspace, as a path relative to it"),
     }
 }
 
@@ -216,7 +214,7 @@ fn print_warnings(diagnostics: &[Diagnostic], output: CliOutput) -> Vec<Value> {
     warnings.map(render::render_json).collect()
 }
 
-/// Says why a run does not begin, and notes who asked for a secret that is for others.
+/// Reports why a run is not started, and records refused secrets in the audit.
 pub fn refuse_unprepared(no: &RunPreparationError, state: &StateHandle, output: CliOutput) -> Exit {
     let (user, now) = (current_user(), Clock::default().now());
     let entries: Vec<_> = no.refused.iter().map(|refused| refused.to_audit_entry(&user, now)).collect();

@@ -1,4 +1,4 @@
-//! `skein runs`: the runs that are kept, or one of them, as they are or as they go on.
+//! `skein runs`: lists the runs, or shows one, once or continuously.
 
 use std::{
     collections::BTreeMap,
@@ -39,25 +39,25 @@ use crate::{
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct RunsArguments {
-    /// The run, by its id or how that begins, or `-` for the newest; all unless told otherwise.
+    /// Run id, a unique prefix of it, or `-` for the newest run; default: list all runs.
     run: Option<String>,
-    /// Show what happens until the run is over; without a run, each that changes.
+    /// Show events until the run ends; without a run, show each run that changes.
     #[arg(long)]
     pub follow: bool,
-    /// Also show what the workers of the run printed.
+    /// Also show the output of the run's workers.
     #[arg(long, requires = "run", conflicts_with = "follow")]
     logs: bool,
-    /// So many runs at most.
+    /// Maximum number of runs.
     #[arg(long, value_name = "COUNT", default_value = "50", conflicts_with = "run")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-    /// Only runs of this status, such as `failed`, also in the words of their format. May be given several times.
+    /// List only runs with this status, such as `failed`, or a status of their format. Can be repeated.
     #[arg(long, value_name = "STATUS", conflicts_with = "run")]
     status: Vec<String>,
-    /// Only runs of this workflow, by its id.
+    /// List only runs of this workflow, by its id.
     #[arg(long, value_name = "ID", conflicts_with = "run")]
     workflow: Option<String>,
-    /// Only runs that began since then: a date, a time, or how long ago, such as 24h.
+    /// List only runs that were started since then: a date, a time, or a duration before now such as 24h.
     #[arg(long, value_name = "WHEN", conflicts_with = "run")]
     since: Option<String>,
 }
@@ -85,7 +85,7 @@ fn list_runs(arguments: &RunsArguments, given: Option<&Path>, output: CliOutput)
     } else if rows.is_empty() && filter.has_conditions() {
         output.print_text("No runs match.\n");
     } else if rows.is_empty() {
-        output.print_text("No runs yet; `skein run FILE` begins one.\n");
+        output.print_text("No runs yet; `skein run FILE` starts one.\n");
     } else {
         output.print_text(&render_table(&rows, output));
         if more > 0 {
@@ -97,10 +97,10 @@ fn list_runs(arguments: &RunsArguments, given: Option<&Path>, output: CliOutput)
     Ok(if shortened { Exit::Store } else { Exit::Done })
 }
 
-/// The runs to list.
+/// Selects the runs to list.
 struct RunFilter<'a> {
     arguments: &'a RunsArguments,
-    /// As the times of runs are written, so that letters tell which is earlier.
+    /// In the format of the times of runs, so that they can be compared as text.
     since: Option<String>,
 }
 
@@ -111,7 +111,7 @@ impl<'a> RunFilter<'a> {
         Ok(RunFilter { arguments, since })
     }
 
-    /// Returns true if it leaves any run out.
+    /// Returns true if the filter excludes any run.
     fn has_conditions(&self) -> bool {
         let RunsArguments { status, workflow, .. } = self.arguments;
         !status.is_empty() || workflow.is_some() || self.since.is_some()
@@ -136,18 +136,18 @@ impl<'a> RunFilter<'a> {
     }
 }
 
-/// Prints each run that changes, until someone stops it.
+/// Prints each run that changes, until it is interrupted.
 fn follow_changes(
     state: &StateHandle,
     newest: impl Fn(&StateHandle) -> Result<Vec<RunRow>, Exit>,
     output: CliOutput,
 ) -> Result<Exit, Exit> {
     let changes = FileChangeWatcher::watch_journal(&state.path)
-        .map_err(|error| output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None))?;
+        .map_err(|error| output.refuse(Exit::Broken, &format!("cannot watch for changes: {error}"), None))?;
     let mut seen: BTreeMap<RunId, (RunHead, RunOwner)> = BTreeMap::new();
     loop {
         let mut rows = newest(state)?;
-        // The oldest first: what is new is below.
+        // The oldest first, so that new runs are at the bottom.
         rows.reverse();
         let known: BTreeMap<RunId, (RunHead, RunOwner)> =
             rows.iter().map(|row| (row.run.clone(), (row.head.clone(), row.owner.clone()))).collect();
@@ -198,12 +198,12 @@ fn row_to_json(row: &RunRow) -> Value {
     object
 }
 
-/// Whether it could go on, and nobody who lives has it.
+/// Returns true if the run can be resumed and no living process owns it.
 fn is_left(row: &RunRow) -> bool {
     !row.head.closed && row.quarantined.is_none() && matches!(row.owner, RunOwner::Nobody | RunOwner::Dead(_))
 }
 
-/// The least width of the column for statuses.
+/// The minimum width of the column for statuses.
 const STATUS_WIDTH: usize = 11;
 
 fn render_table(rows: &[RunRow], output: CliOutput) -> String {
@@ -225,7 +225,7 @@ fn render_row(row: &RunRow, width: usize, status_width: usize, output: CliOutput
     let version = row.head.version.as_ref().map_or(String::new(), |version| format!(" {version}"));
     let aside = match (&row.quarantined, &row.owner) {
         (Some(why), _) => format!("  {}", one_line(why)),
-        (None, RunOwner::Dead(_)) => "  its process died".to_owned(),
+        (None, RunOwner::Dead(_)) => "  interrupted".to_owned(),
         (None, _) if is_left(row) => "  left".to_owned(),
         (None, _) => String::new(),
     };
@@ -260,7 +260,7 @@ fn inspect_run<'a>(
     })
 }
 
-/// A run that is looked at.
+/// A run that is shown.
 struct InspectedRun<'a> {
     plan: Plan,
     kept: PathBuf,
@@ -328,12 +328,12 @@ fn show_run(run: &str, with_logs: bool, given: Option<&Path>, output: CliOutput)
         output.print_text("\n");
         logs::show_all_logs(&state, &row, &watched.plan, output)?;
     }
-    // What is shown of a journal that is damaged is only as far as it can be read.
+    // A damaged journal is shown as far as it can be read, and then reported.
     whole.map_err(|error| refuse_store_error(&error, output))?;
     Ok(Exit::Done)
 }
 
-/// The attempts of a run, and who did them.
+/// Reads the attempts of a run, and their agents.
 fn read_attempts<'a>(
     state: &StateHandle,
     row: &RunRow,
@@ -346,7 +346,7 @@ fn read_attempts<'a>(
     Ok(logs)
 }
 
-/// The reason why a queued run does not start.
+/// Returns the reason why a queued run does not start.
 fn explain_queued(state: &StateHandle, row: &RunRow, plan: &Plan) -> Option<String> {
     (row.head.status == RunStatus::Queued).then(|| context::explain_queued(state, row, plan)).flatten()
 }
@@ -374,7 +374,7 @@ fn follow_one(run: &str, given: Option<&Path>, output: CliOutput) -> Result<Exit
     let (state, row) = StateHandle::open_run_or_newest(given, Some(run), output)?;
     let watched = inspect_run(&state, &row, output)?;
     let told = follow_run::follow_journal(&state, &row.run, output)
-        .map_err(|error| output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None))?;
+        .map_err(|error| output.refuse(Exit::Broken, &format!("cannot watch for changes: {error}"), None))?;
     match watch::watch_run(watched.follow_request(), &told, &|| None, output).over {
         FollowEnd::Broken(why) => Err(output.refuse(Exit::Store, &why, None)),
         _ => Ok(Exit::Done),

@@ -1,4 +1,4 @@
-//! `skein schema`: the JSON Schema of a format.
+//! `skein schema`: prints the JSON Schema of a format.
 
 use clap::{Args, ValueEnum};
 use skein_dialects::{Dialect, dialect_schema};

@@ -1,4 +1,4 @@
-//! `skein show`: one workflow, what it takes, does and gives.
+//! `skein show`: shows one workflow, with its inputs, outputs and steps.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::{exit::Exit, output::CliOutput};
 
 #[derive(Debug, Args)]
 pub struct ShowArguments {
-    /// A file, or the name of a workflow of the project.
+    /// File, or name of a workflow of the project.
     workflow: String,
 }
 
@@ -39,8 +39,8 @@ fn render_workflow(workflow: &Workflow, dialect: &str, output: CliOutput) -> Str
     if let Some(description) = &workflow.description {
         let _ = writeln!(text, "{}", description.trim());
     }
-    render_section(&mut text, "Takes", &describe_fields(&workflow.inputs));
-    render_section(&mut text, "Gives", &describe_fields(&workflow.scope.outputs));
+    render_section(&mut text, "Inputs", &describe_fields(&workflow.inputs));
+    render_section(&mut text, "Outputs", &describe_fields(&workflow.scope.outputs));
     let steps = workflow.scope.steps.iter().map(|step| {
         let about = step.description.as_deref().or(step.name.as_deref());
         (
@@ -52,7 +52,7 @@ fn render_workflow(workflow: &Workflow, dialect: &str, output: CliOutput) -> Str
     text
 }
 
-/// The fields of an object and what each must be.
+/// Describes the fields of an object and the type of each.
 fn describe_fields(schema: &Schema) -> Vec<(String, String)> {
     let required: Vec<&str> = schema.required_properties().collect();
     let field = |(name, property): (&String, &serde_json::Value)| {
@@ -61,7 +61,7 @@ fn describe_fields(schema: &Schema) -> Vec<(String, String)> {
             Some(other) => other.to_string(),
             None => "anything".to_owned(),
         };
-        let default = property.get("default").map(|value| format!(", {value} if not given"));
+        let default = property.get("default").map(|value| format!(", default {value}"));
         let must = if required.contains(&name.as_str()) { ", required" } else { "" };
         let about = property.get("description").and_then(|text| text.as_str());
         let about = about.map(|text| format!(": {}", text.trim())).unwrap_or_default();

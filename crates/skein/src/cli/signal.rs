@@ -1,4 +1,4 @@
-//! `skein signal`: tells a run of something that happened outside.
+//! `skein signal`: sends a signal to a run.
 
 use std::{path::Path, sync::Arc};
 
@@ -18,14 +18,14 @@ use crate::{exit::Exit, output::CliOutput, send_input, state::StateHandle};
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct SignalArguments {
-    /// The run, by its id or how that begins.
+    /// Run id, or a unique prefix of it.
     run: String,
-    /// The name of what happened.
+    /// Name of the signal.
     event: String,
-    /// What comes with it, as JSON.
+    /// Payload, as JSON.
     #[arg(long, value_name = "JSON")]
     payload: Option<String>,
-    /// The one step that it is for; all that wait for it unless told otherwise.
+    /// Path of the step to receive it; default: all steps that wait for it.
     #[arg(long, value_name = "PATH")]
     step: Option<String>,
 }
@@ -51,7 +51,7 @@ fn send_signal(arguments: &SignalArguments, given: Option<&Path>, output: CliOut
         output.print_json(&object);
     } else {
         output.print_text(&format!(
-            "told run {} of `{}`{}\n",
+            "run {} was sent `{}`{}\n",
             row.run,
             arguments.event,
             describe_delivery(&row, &taken)
@@ -68,7 +68,7 @@ fn parse_payload(text: Option<&str>, output: CliOutput) -> Result<Value, Exit> {
     })
 }
 
-/// The signal, if some step of the workflow waits for it at some time.
+/// Finds the signal, if any step of the workflow waits for it.
 fn find_signal(
     state: &StateHandle,
     row: &RunRow,
@@ -87,7 +87,7 @@ fn find_signal(
     })
 }
 
-/// The step of a path that waits for a signal.
+/// Finds the step with this path that waits for a signal.
 fn find_waiting_step(
     state: &StateHandle,
     row: &RunRow,

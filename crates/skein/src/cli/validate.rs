@@ -1,4 +1,4 @@
-//! `skein validate`: everything that is wrong or unwise in some workflows.
+//! `skein validate`: reports all errors and warnings of workflows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,10 +19,10 @@ use crate::{catalog_check, exit::Exit, output::CliOutput, project::DiskProject, 
 
 #[derive(Debug, Args)]
 pub struct ValidateArguments {
-    /// Files, names of workflows, or folders whose workflows, tools, drivers, actions and routines are all checked.
+    /// Files, names of workflows, or folders in which all workflows, tools, drivers, actions and routines are checked.
     #[arg(required = true, value_name = "PATH|NAME")]
     paths: Vec<PathBuf>,
-    /// Warnings count as errors.
+    /// Treat warnings as errors.
     #[arg(long)]
     strict: bool,
 }
@@ -59,14 +59,14 @@ struct ValidationResults {
     /// The root of the project of this command.
     root: PathBuf,
     files: usize,
-    /// The files of folders that are not workflows.
+    /// The number of files in folders that are not workflows.
     skipped: usize,
     diagnostics: Vec<Diagnostic>,
-    /// Code, file, place and message of each.
+    /// Code, file, place and message of each diagnostic.
     said: BTreeSet<(&'static str, String, u32, String)>,
-    /// By their roots. None: what is wrong with it has been said, and nothing in it can be judged.
+    /// Projects by their roots. None: the project is invalid, which was reported, and its files cannot be checked.
     projects: BTreeMap<PathBuf, Option<Rc<DiskProject>>>,
-    /// What is described twice, by project and sort, and by file.
+    /// Duplicate definitions, by project and kind, and by file.
     twins: BTreeMap<(PathBuf, CatalogKind), BTreeMap<String, Vec<Diagnostic>>>,
 }
 
@@ -79,7 +79,7 @@ impl ValidationResults {
         ValidationResults { root: DiskProject::current_root(), ..ValidationResults::default() }
     }
 
-    /// A file, or the workflow of this name.
+    /// Adds a file, or the workflow of this name.
     fn add_named(&mut self, path: &Path, output: CliOutput) {
         let root = self.root.clone();
         let Some(project) = self.find_project(root) else { return };
@@ -94,7 +94,7 @@ impl ValidationResults {
 
     /// Checks one file. A file of a folder that is not a workflow is skipped and counted.
     fn add_file(&mut self, path: &Path, of_folder: bool) {
-        // A folder that is searched may hold other projects, each with its own names.
+        // A folder may contain other projects, each with its own names.
         let other = of_folder.then(|| DiskProject::find_other_root(&self.root, path)).flatten();
         let root = other.unwrap_or_else(|| self.root.clone());
         let Some(project) = self.find_project(root) else { return };
@@ -119,14 +119,14 @@ impl ValidationResults {
         std::mem::take(&mut report.diagnostics)
             .into_iter()
             .for_each(|diagnostic| self.add_diagnostic(diagnostic));
-        // A person waits for the program to end, and to take a large plan apart is work for nothing. Of a folder,
-        // there could be thousands.
+        // Leaks the report of a single file: freeing a large plan would only delay the end of the program. A folder
+        // could contain thousands of files, so their reports are freed.
         if !of_folder {
             std::mem::forget(report);
         }
     }
 
-    /// A file that describes what workflows name, and whether another describes the same.
+    /// Checks a definition that workflows can name, and whether another file defines the same.
     fn add_definition(&mut self, project: &DiskProject, sort: CatalogKind, source: Arc<SourceFile>) {
         self.files += 1;
         let twins = self.twins.entry((project.root.clone(), sort)).or_insert_with(|| {
@@ -144,14 +144,14 @@ impl ValidationResults {
         wrong.into_iter().chain(twins).for_each(|diagnostic| self.add_diagnostic(diagnostic));
     }
 
-    /// A folder that was not looked into could hold anything.
+    /// Reports a folder that could not be searched, because it could contain anything.
     fn add_missed_folder(&mut self, folder: &Path, why: String) {
         if let Err(diagnostic) = load_source(&folder.display().to_string(), Err(why)) {
             self.add_diagnostic(diagnostic);
         }
     }
 
-    /// A workflow that another calls is checked with both; what is wrong with it is said once.
+    /// Adds a diagnostic. A workflow that another one calls is checked twice; its diagnostics are reported once.
     fn add_diagnostic(&mut self, diagnostic: Diagnostic) {
         let place = diagnostic.primary_label();
         let key = (
@@ -165,7 +165,7 @@ impl ValidationResults {
         }
     }
 
-    /// The project of a root, opened once however many files it has.
+    /// Returns the project with this root, opened once however many files it has.
     fn find_project(&mut self, root: PathBuf) -> Option<Rc<DiskProject>> {
         if let Some(known) = self.projects.get(&root) {
             return known.clone();
@@ -189,7 +189,7 @@ impl ValidationResults {
         self.count_severity(Severity::Warning)
     }
 
-    /// How many there are, with those that are not shown.
+    /// Returns the number of diagnostics, including those that are not shown.
     fn count_severity(&self, severity: Severity) -> usize {
         let such = self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == severity);
         such.map(|diagnostic| diagnostic.count).sum()
@@ -206,7 +206,7 @@ impl ValidationResults {
         format!("{verdict}: {}{}\n", parts.join(", "), self.describe_skipped("; "))
     }
 
-    /// The part of the summary about skipped files, after a separator; nothing where none was skipped.
+    /// Returns the part of the summary about skipped files, after a separator; empty if none was skipped.
     fn describe_skipped(&self, separator: &str) -> String {
         match self.skipped {
             0 => String::new(),

@@ -1,4 +1,4 @@
-//! The folder of the demonstration: a project of its own, temporary unless someone wants it.
+//! The folder of the demonstration: a project of its own, temporary unless it is to be kept.
 
 use std::{
     fs::{self, DirBuilder},
@@ -17,15 +17,15 @@ macro_rules! template {
     };
 }
 
-/// Each file of the project, and what is in it.
+/// The files of the project, with their contents.
 const FILES: [(&str, &str); 3] = [template!("demo.yaml"), template!("agree.yaml"), template!("skein.toml")];
 
-/// Makes the folder, with the project in it.
+/// Creates the folder, with the project in it.
 pub fn create_demo_folder(wanted: Option<&Path>) -> Result<PathBuf, DemoError> {
     let folder = wanted
         .map_or_else(|| std::env::temp_dir().join(format!("skein-demo-{}", new_run_id())), Path::to_owned);
     let failed = |error| {
-        DemoError::Refused(Exit::Refused, format!("`{}` cannot be made: {error}", folder.display()), None)
+        DemoError::Refused(Exit::Refused, format!("`{}` cannot be created: {error}", folder.display()), None)
     };
     if wanted.is_some() && folder.exists() {
         let mut entries = fs::read_dir(&folder).map_err(failed)?;

@@ -1,8 +1,8 @@
-//! `skein demo`: a small workflow that is killed half way and goes on, so that one sees what durable means.
+//! `skein demo`: a small workflow that is killed halfway and resumed, to demonstrate durable execution.
 //!
-//! Owns the story. Whatever is shown is what other commands really print; whatever is claimed is judged by `judge`
-//! first, and one claim that does not hold makes all of it fail. `troupe` has the processes, `files` the folder, `tell` the
-//! words.
+//! Owns the sequence of acts. All output is that of the real commands; `verify` checks every claim before it is made,
+//! and one claim that does not hold fails the demonstration. `processes` starts the processes, `files` creates the
+//! folder, `narration` has the texts.
 
 mod files;
 mod narration;
@@ -28,24 +28,24 @@ use crate::{exit::Exit, output::CliOutput, prompt, state};
 
 /// The gate of the workflow.
 const GATE: &str = "ask/agree";
-/// What the kill is, as a signal.
+/// The number of the signal that kills.
 const SIGKILL: i32 = 9;
 
-/// What someone wants of it.
+/// The options of the demonstration.
 #[derive(Debug)]
 pub struct DemoOptions {
-    /// The gate is answered here, also on a terminal.
+    /// Answers the gate automatically, also on a terminal.
     pub yes: bool,
     pub keep: bool,
     pub folder: Option<PathBuf>,
 }
 
-/// Why it did not go as it should.
+/// The reason why the demonstration failed.
 #[derive(Debug)]
 pub enum DemoError {
     Stopped,
     Refused(Exit, String, Option<&'static str>),
-    /// Something did not happen as promised.
+    /// A claim did not hold.
     Broken(String),
 }
 
@@ -55,11 +55,11 @@ impl DemoError {
     }
 
     fn from_io(error: &io::Error) -> DemoError {
-        DemoError::Broken(format!("the system says no: {error}"))
+        DemoError::Broken(format!("system error: {error}"))
     }
 }
 
-/// Plays it from start to end.
+/// Runs the demonstration from start to end.
 pub fn run_demo(wishes: &DemoOptions, output: CliOutput) -> Exit {
     let troupe = DemoProcesses::new(output.is_json()).map_err(|error| DemoError::from_io(&error));
     let made = troupe.and_then(|troupe| Ok((troupe, files::create_demo_folder(wishes.folder.as_deref())?)));
@@ -97,18 +97,18 @@ fn report_error(trouble: DemoError, folder: Option<&Path>, output: CliOutput) ->
         }
         DemoError::Refused(exit, why, hint) => output.refuse(exit, &why, hint),
         DemoError::Broken(why) => {
-            let message = format!("the demonstration did not go as it should: {why}");
-            let hint = folder.map(|folder| format!("everything about it is in `{}`", folder.display()));
+            let message = format!("the demonstration failed: {why}");
+            let hint = folder.map(|folder| format!("its files are in `{}`", folder.display()));
             output.refuse(Exit::Broken, &message, hint.as_deref())
         }
     }
 }
 
-/// The demonstration, while it is played.
+/// The demonstration while it runs.
 struct DemoSession {
     folder: PathBuf,
     troupe: DemoProcesses,
-    /// Whether the person at the terminal decides at the gate.
+    /// True if the person at the terminal decides at the gate.
     asks: bool,
     kept: bool,
     tell: DemoNarrator,
@@ -118,7 +118,7 @@ struct DemoSession {
 struct KilledRun {
     run: String,
     engine: u32,
-    /// What had been started by then.
+    /// The workers that had been started by then.
     starts: Vec<WorkerStart>,
 }
 
@@ -152,11 +152,11 @@ impl DemoSession {
         }
     }
 
-    /// Runs it, and kills the engine when the step that takes long is at work.
+    /// Runs the workflow, and kills the engine while the long step is working.
     fn kill_engine(&mut self) -> Result<KilledRun, DemoError> {
         self.tell.print_blank();
         self.tell.print_act(narration::KILL);
-        // There must be a journal before it can be listened to. Nobody may have it open once others have it.
+        // The journal must exist before it can be followed. It is closed again before other processes open it.
         let place = self.folder.join(state::NAME);
         state::admit_folder(None, &place).map_err(|why| DemoError::Refused(Exit::Refused, why, None))?;
         let store = SqliteStore::open(place);
@@ -180,7 +180,7 @@ impl DemoSession {
         Ok(killed)
     }
 
-    /// Until the worker that is to be cut off is in the middle of its work; the run.
+    /// Waits until the worker that will be cut off is in the middle of its work. Returns the run.
     fn wait_until_middle(&mut self, engine: u32, rows: u32) -> Result<String, DemoError> {
         let row = self.wait_for_line(engine, rows, |row| row["run_id"].is_string())?;
         let run = row["run_id"].as_str().unwrap_or_default().to_owned();
@@ -188,7 +188,7 @@ impl DemoSession {
         let events = self.troupe.start_listener(&["runs", &run, "--follow"], "jsonl")?;
         self.wait_for_line(engine, events, is_cut_start)?;
         self.troupe.kill_process(events)?;
-        // The start is recorded before there is a process.
+        // The start is recorded before the process exists.
         self.troupe.watch_folder()?;
         let until = patience_deadline();
         while !verify::is_cut_begun(&self.folder).map_err(DemoError::Broken)? {
@@ -197,19 +197,19 @@ impl DemoSession {
         Ok(run)
     }
 
-    /// What others see of a run whose engine is gone.
+    /// Checks how other commands show a run whose engine was killed.
     fn check_left_run(&mut self, killed: &KilledRun) -> Result<(), DemoError> {
         let list = self.troupe.query_json(&["runs"])?;
         let row = &list["runs"][0];
         if row["left"] != true || row["status"] != "running" {
-            return Err(DemoError::broken(format!("the run is not shown as left: {row}")));
+            return Err(DemoError::broken(format!("the run is not shown as interrupted: {row}")));
         }
         self.run_command("runs", false)?;
         self.tell.print_engine_gone(killed.engine, &self.troupe.find_workers());
         Ok(())
     }
 
-    /// Goes on, until a person is asked.
+    /// Resumes the run, until a person is asked.
     fn resume_run(&mut self, killed: &KilledRun) -> Result<Vec<WorkerStart>, DemoError> {
         self.tell.print_act(narration::GO_ON);
         match self.run_command(&format!("resume {} --no-wait", killed.run), false)? {
@@ -226,7 +226,7 @@ impl DemoSession {
         Ok(starts)
     }
 
-    /// The gate, and what follows. Whether it was opened.
+    /// Decides at the gate and finishes the run. Returns true if the gate was approved.
     fn decide_gate(&mut self, run: &str, starts: &[WorkerStart]) -> Result<bool, DemoError> {
         self.tell.print_act(if self.asks { narration::YOU_DECIDE } else { narration::DECIDE });
         if !self.asks {
@@ -245,7 +245,7 @@ impl DemoSession {
         Ok(approved)
     }
 
-    /// The last look, and what to say of it all.
+    /// Checks the result, and prints the closing text.
     fn finish_demo(mut self, killed: &KilledRun, approved: bool) -> Result<(), DemoError> {
         let run = &killed.run;
         let result = self.troupe.query_json(&["runs", run])?;
@@ -268,7 +268,7 @@ impl DemoSession {
         Ok(())
     }
 
-    /// The next line of a listener that is meant. The engine must live meanwhile.
+    /// Waits for the next matching line of a listener. The engine must stay alive meanwhile.
     fn wait_for_line(
         &self,
         engine: u32,
@@ -284,7 +284,7 @@ impl DemoSession {
         }
     }
 
-    /// A command as one would type it, and what it prints; its exit status.
+    /// Runs a command as a user would type it, and shows its output. Returns its exit status.
     fn run_command(&mut self, line: &str, asks: bool) -> Result<Option<i32>, DemoError> {
         self.tell.print_command(&format!("skein {line}"));
         let words: Vec<&str> = line.split(' ').collect();
@@ -293,12 +293,12 @@ impl DemoSession {
     }
 }
 
-/// Whether a run that is shown has lines that are drawn again and again, which a kill leaves as they are.
+/// Returns true if the display of a run has lines that are redrawn, which a kill leaves unfinished.
 fn is_live_display(output: CliOutput) -> bool {
     !output.is_json() && io::stdout().is_terminal()
 }
 
-/// Whether an event is the start of the worker that is to be cut off.
+/// Returns true if an event is the start of the worker that will be cut off.
 fn is_cut_start(event: &Value) -> bool {
     let attempt = event["event"]["attempt_started"]["attempt"].as_str();
     let attempt = attempt.and_then(|text| text.parse::<AttemptId>().ok());
@@ -309,7 +309,7 @@ fn is_cut_start(event: &Value) -> bool {
 fn check_engine_alive(heard: &DemoEvent, engine: u32) -> Result<(), DemoError> {
     match heard {
         DemoEvent::Ended(pid) if *pid == engine => {
-            Err(DemoError::broken("the run was over before it could be killed"))
+            Err(DemoError::broken("the run ended before it could be killed"))
         }
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! What the demonstration says: short, and only what is so. The commands themselves print the rest.
+//! The texts of the demonstration: short, and only verified claims. The commands themselves print the rest.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use skein_host::process::LeftoverProcess;
 use super::{KilledRun, verify::WorkerStart};
 use crate::{cli::quote_path, output::CliOutput};
 
-/// The acts: a title, and what is about to happen.
+/// The acts: a title, and an announcement.
 pub const WORKFLOW: (&str, &str) = (
     "1 of 4: a workflow",
-    "Two steps run side by side, one fails at first, one is repeated until a check is content, and a\n\
-     person has the last word. Each is a few lines of bash, and writes to `work.log` when it is started.",
+    "Two steps run side by side, one fails at first, one is repeated until a check passes, and a\n\
+     person decides at the end. Each is a few lines of bash, and writes to `work.log` when it is started.",
 );
 pub const KILL: (&str, &str) = (
     "2 of 4: the engine dies",
@@ -19,21 +19,21 @@ pub const KILL: (&str, &str) = (
      warning, no clean-up.",
 );
 pub const GO_ON: (&str, &str) = (
-    "3 of 4: it goes on",
-    "What is left of the worker is ended first. What was done stays done; only what was cut off is done\n\
-     again, and its worker is told so.",
+    "3 of 4: it resumes",
+    "The worker that is still running is ended first. Finished steps stay finished; only the interrupted\n\
+     one runs again, and its worker is told so.",
 );
 pub const YOU_DECIDE: (&str, &str) = (
     "4 of 4: a person decides",
-    "Nobody has the run now: it waits on disk, with no process at all. The person is you: `y` or `n`.",
+    "The run waits on disk now, without any process. The person is you: `y` or `n`.",
 );
 pub const DECIDE: (&str, &str) = (
     "4 of 4: a person decides",
-    "Nobody has the run now: it waits on disk, with no process at all. It can be answered from any\n\
-     terminal, and by no worker.",
+    "The run waits on disk now, without any process. A person can decide from any\n\
+     terminal, and a worker cannot.",
 );
 
-/// Says it to people; programs are told nothing until the end.
+/// Prints the texts for people; programs get one value at the end.
 #[derive(Debug, Clone, Copy)]
 pub struct DemoNarrator(pub CliOutput);
 
@@ -46,7 +46,7 @@ impl DemoNarrator {
         self.print_human("\n");
     }
 
-    /// A command, as one would type it.
+    /// Prints a command, as a user would type it.
     pub fn print_command(self, line: &str) {
         self.print_human(&format!("{}\n", self.0.paint.name(&format!("$ {line}"))));
     }
@@ -55,19 +55,21 @@ impl DemoNarrator {
         self.print_command(&format!("cd {}", quote_path(&folder.display().to_string())));
     }
 
-    /// The engine is gone; its workers may not be.
+    /// Reports that the engine is gone, and the workers that are still running.
     pub fn print_engine_gone(self, engine: u32, left: &[LeftoverProcess]) {
         let left = match left {
             [] => String::new(),
-            some => format!("\nIts worker does not know, and works on: {}.", list_processes(some)),
+            some => format!("\nIts worker is still running: {}.", list_processes(some)),
         };
-        self.print_human(&format!("\nProcess {engine} is gone, and the journal knows that.{left}\n\n"));
+        self.print_human(&format!(
+            "\nProcess {engine} is gone, and the run is shown as interrupted.{left}\n\n"
+        ));
     }
 
     pub fn print_starts(self, before: &[WorkerStart], after: &[WorkerStart]) {
         self.print_human(&format!(
-            "\nWhat the workers wrote themselves:\n  before the kill  {}\n  after it         {}\n\
-             `draft`, `tests` and `lint` were done, and were not done again: they have no line after the kill.\n\n",
+            "\nThe log of the workers themselves:\n  before the kill  {}\n  after it         {}\n\
+             `draft`, `tests` and `lint` had finished, and did not run again: they have no line after the kill.\n\n",
             list_starts(before),
             list_starts(after)
         ));
@@ -75,34 +77,34 @@ impl DemoNarrator {
 
     pub fn print_outcome(self, approved: bool, attempts: usize) {
         let published =
-            if approved { "`publish` was done once." } else { "You said no, and `publish` was not done." };
+            if approved { "`publish` ran once." } else { "You rejected it, and `publish` did not run." };
         self.print_human(&format!(
             "\n{published} The journal has one end for each of {attempts} attempts, also for the one\n\
-             that was cut off. Had any of this not been so, this command would have failed.\n"
+             that was interrupted. If any of this were not true, this command would have failed.\n"
         ));
     }
 
-    /// Where the files are, and what to try.
+    /// Prints the place of the files, and commands to try.
     pub fn print_next(self, killed: &KilledRun, folder: Option<&Path>) {
         let row = |command: String, what: &'static str| (command, what);
         let rows = match folder {
             Some(folder) => vec![
                 row(
                     format!("cd {}", quote_path(&folder.display().to_string())),
-                    "all of it is here, also the journal",
+                    "all files, including the journal",
                 ),
-                row("cat demo.yaml agree.yaml".to_owned(), "what was run, in two formats"),
-                row(format!("skein events {}", killed.run), "what happened, event by event"),
-                row(format!("skein runs {}", killed.run), "each step, and how it went"),
+                row("cat demo.yaml agree.yaml".to_owned(), "the workflows, in two formats"),
+                row(format!("skein events {}", killed.run), "the events of the run"),
+                row(format!("skein runs {}", killed.run), "each step and its result"),
                 row(
                     "skein run demo.yaml".to_owned(),
-                    "again; kill it wherever you like, then `skein resume`",
+                    "run it again; kill it at any point, then `skein resume`",
                 ),
             ],
             None => vec![
-                row("skein demo --keep".to_owned(), "the same, and its folder stays; this one is removed"),
-                row("skein init hello".to_owned(), "a workflow of your own to begin with"),
-                row("skein doctor".to_owned(), "whether this machine has all that it takes"),
+                row("skein demo --keep".to_owned(), "the same, and keep its folder; this one is removed"),
+                row("skein init hello".to_owned(), "create a first workflow of your own"),
+                row("skein doctor".to_owned(), "check this machine's setup"),
             ],
         };
         let width = rows.iter().map(|(command, _)| command.chars().count()).max().unwrap_or_default();

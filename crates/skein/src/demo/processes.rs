@@ -1,7 +1,7 @@
-//! The processes of the demonstration: ourselves, as other commands, started, heard and ended.
+//! The processes of the demonstration: this program with other commands, started, observed and ended.
 //!
-//! Owns that nothing of them outlives it, whatever happens, workers included. Opens no store: who shares a state folder
-//! with a process above it is taken for a worker, and may neither ask nor decide.
+//! Owns the guarantee that no process outlives it, including workers. Opens no store: a process that shares a state
+//! folder with a parent process is taken for a worker, and may neither prompt nor decide.
 
 use std::{
     collections::BTreeMap,
@@ -27,19 +27,19 @@ use skein_host::process::{self, LeftoverProcess, StateMark};
 use super::DemoError;
 use crate::{file_changes::FileChangeWatcher, state};
 
-/// Longer than anything but a person may take.
+/// Time limit of everything except people.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What happens while others are at work.
+/// An event of the demonstration.
 #[derive(Debug)]
 pub enum DemoEvent {
-    /// What a process printed as JSON.
+    /// A JSON value that a process printed.
     Value(u32, Value),
-    /// A process has ended. It is not yet waited for.
+    /// A process has ended. It is not reaped yet.
     Ended(u32),
-    /// Something was written in the folder.
+    /// A file was written in the folder.
     Written,
-    /// Someone wants it to stop.
+    /// A signal asks to stop.
     Stop,
 }
 
@@ -47,7 +47,7 @@ pub enum DemoEvent {
 pub struct DemoProcesses {
     folder: PathBuf,
     program: PathBuf,
-    /// Whether what the commands print is not to be seen.
+    /// True if the output of the commands is hidden.
     quiet: bool,
     tell: Sender<DemoEvent>,
     heard: Receiver<DemoEvent>,
@@ -55,7 +55,7 @@ pub struct DemoProcesses {
 }
 
 impl DemoProcesses {
-    /// From now on whoever wants it to stop is heard, and whatever is orphaned below is ours.
+    /// Starts to handle signals, and becomes the parent of orphaned descendants.
     pub fn new(quiet: bool) -> io::Result<DemoProcesses> {
         process::become_subreaper();
         let (tell, heard) = channel();
@@ -68,7 +68,7 @@ impl DemoProcesses {
         Ok(DemoProcesses { folder: PathBuf::new(), program, quiet, tell, heard, alive: BTreeMap::new() })
     }
 
-    /// The folder that all of them work in.
+    /// Sets the working directory of the processes.
     pub fn set_folder(&mut self, folder: &Path) {
         self.folder = folder.to_owned();
     }
@@ -79,7 +79,7 @@ impl DemoProcesses {
         command
     }
 
-    /// Starts a command that is seen, as it would be at a terminal.
+    /// Starts a command whose output is shown, as at a terminal.
     pub fn start_command(&mut self, words: &[&str], asks: bool) -> Result<u32, DemoError> {
         let mut command = self.build_command(words);
         if asks {
@@ -91,7 +91,7 @@ impl DemoProcesses {
         self.spawn_process(command).map(|(pid, _)| pid)
     }
 
-    /// Starts a command that prints JSON; each value is heard.
+    /// Starts a command that prints JSON; each value becomes an event.
     pub fn start_listener(&mut self, words: &[&str], format: &str) -> Result<u32, DemoError> {
         let mut command = self.build_command(words);
         command.args(["--format", format]).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -126,7 +126,7 @@ impl DemoProcesses {
         Ok((pid, printed))
     }
 
-    /// What a command that ends at once prints as JSON.
+    /// Returns the JSON value that a short command prints.
     pub fn query_json(&mut self, words: &[&str]) -> Result<Value, DemoError> {
         let (pid, until) = (self.start_listener(words, "json")?, patience_deadline());
         loop {
@@ -140,7 +140,7 @@ impl DemoProcesses {
         }
     }
 
-    /// Tells of whatever is written in a folder from now on.
+    /// Sends an event for each write in the folder from now on.
     pub fn watch_folder(&self) -> Result<(), DemoError> {
         let changes = FileChangeWatcher::new().map_err(|error| DemoError::from_io(&error))?;
         changes.add_folder(&self.folder);
@@ -153,19 +153,19 @@ impl DemoProcesses {
         spawn_thread("written", each).map_err(|error| DemoError::from_io(&error))
     }
 
-    /// The next that happens until then. Someone who wants it to stop is obeyed.
+    /// Returns the next event until the deadline. A signal to stop is returned as an error.
     pub fn next_event(&self, until: Instant) -> Result<DemoEvent, DemoError> {
         match self.heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(DemoEvent::Stop) => Err(DemoError::Stopped),
             Ok(heard) => Ok(heard),
             Err(RecvTimeoutError::Timeout) => {
-                Err(DemoError::broken("what should happen did not, within a minute"))
+                Err(DemoError::broken("an expected event did not happen within a minute"))
             }
-            Err(RecvTimeoutError::Disconnected) => Err(DemoError::broken("nothing can be heard")),
+            Err(RecvTimeoutError::Disconnected) => Err(DemoError::broken("the channel of events is closed")),
         }
     }
 
-    /// Until a command ends. A person may take their time.
+    /// Waits until a command ends. There is no time limit for people.
     pub fn wait_for_end(&mut self, pid: u32, asks: bool) -> Result<ExitStatus, DemoError> {
         let until = patience_deadline();
         loop {
@@ -179,7 +179,7 @@ impl DemoProcesses {
         }
     }
 
-    /// Kills a process of ours, and says how it ended.
+    /// Kills a process, and returns its exit status.
     pub fn kill_process(&mut self, pid: u32) -> Result<ExitStatus, DemoError> {
         if let Some(child) = self.alive.get_mut(&pid) {
             child.kill().map_err(|error| DemoError::from_io(&error))?;
@@ -189,11 +189,11 @@ impl DemoProcesses {
 
     fn wait_process(&mut self, pid: u32) -> Result<ExitStatus, DemoError> {
         let child = self.alive.remove(&pid);
-        let mut child = child.ok_or_else(|| DemoError::broken(format!("process {pid} is nobody's")))?;
+        let mut child = child.ok_or_else(|| DemoError::broken(format!("process {pid} is not known")))?;
         child.wait().map_err(|error| DemoError::from_io(&error))
     }
 
-    /// Workers of runs in the folder that live.
+    /// Finds living workers of runs in the folder.
     pub fn find_workers(&self) -> Vec<LeftoverProcess> {
         let mark = StateMark::from_directory(&self.folder.join(state::NAME)).ok();
         mark.map(|mark| process::find_leftovers(&mark, &[], |_| true)).unwrap_or_default()
@@ -210,7 +210,7 @@ impl Drop for DemoProcesses {
     }
 }
 
-/// Until when something must have happened that happens now.
+/// Returns the deadline for an event that is expected now.
 pub fn patience_deadline() -> Instant {
     Instant::now() + PATIENCE
 }

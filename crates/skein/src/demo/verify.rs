@@ -1,21 +1,21 @@
-//! Whether what was promised happened: judged by what the workers themselves wrote, and by the journal.
+//! Verification of the demonstration: by the lines that the workers wrote themselves, and by the journal.
 //!
-//! Owns what the demonstration must have done before and after the engine was killed. Asks nobody how it went.
+//! Owns the expected starts of workers before and after the engine was killed. Does not rely on any report of success.
 
 use std::{collections::BTreeMap, fmt, fs, io, path::Path};
 
 use serde_json::Value;
 
-/// The steps that have workers, in the order in which they come.
+/// The steps that have workers, in their order.
 const STEPS: [&str; 5] = ["draft", "tests", "lint", "polish", "publish"];
 
-/// Where workers write, in the folder of the demonstration.
+/// The files that workers write, in the folder of the demonstration.
 const LOGS: [&str; 3] = ["work.log", "tests/work.log", "lint/work.log"];
 
 /// The step and the round in which the engine is killed.
 pub const CUT: (&str, u32) = ("polish", 2);
 
-/// Where the worker that is to be cut off writes what it has done, and how much of that is the middle of its work.
+/// The progress file of the worker that will be cut off, and the number of lines at the middle of its work.
 const STROKES: &str = "strokes.txt";
 const MIDDLE: usize = 3;
 
@@ -49,7 +49,7 @@ impl fmt::Display for WorkerStart {
     }
 }
 
-/// Everything that workers have written so far.
+/// Reads all lines that workers have written so far.
 pub fn read_starts(folder: &Path) -> Result<Vec<WorkerStart>, String> {
     let mut starts = Vec::new();
     for log in LOGS {
@@ -71,13 +71,13 @@ fn worker_start(step: &str, round: u32, attempt: u32) -> WorkerStart {
     WorkerStart { step: step.to_owned(), round, attempt }
 }
 
-/// Whether the worker that is to be cut off is in the middle of its work.
+/// Returns true if the worker that will be cut off is in the middle of its work.
 pub fn is_cut_begun(folder: &Path) -> Result<bool, String> {
     let strokes = fs::read_to_string(folder.join(STROKES)).unwrap_or_default();
     Ok(strokes.lines().count() >= MIDDLE && read_starts(folder)?.contains(&worker_start(CUT.0, CUT.1, 1)))
 }
 
-/// What must have been started when the engine is killed.
+/// Returns the starts that are expected when the engine is killed.
 fn expected_before_kill() -> Vec<WorkerStart> {
     let parallel = [worker_start("tests", 1, 1), worker_start("lint", 1, 1), worker_start("lint", 1, 2)];
     [worker_start("draft", 1, 1)]
@@ -87,13 +87,13 @@ fn expected_before_kill() -> Vec<WorkerStart> {
         .collect()
 }
 
-/// Judges the log at the moment of the kill.
+/// Checks the log at the moment of the kill.
 pub fn check_before_kill(found: &[WorkerStart]) -> Result<(), String> {
     compare_starts(found, &expected_before_kill(), "when the engine was killed")
 }
 
-/// Judges the whole log when the run waits again: what was done is not done again, what was cut off is. Gives what was
-/// started since.
+/// Checks the whole log when the run waits again: finished steps were not repeated, the interrupted one was. Returns
+/// the new starts.
 pub fn check_after_kill(earlier: &[WorkerStart], found: &[WorkerStart]) -> Result<Vec<WorkerStart>, String> {
     check_new_starts(
         earlier,
@@ -103,7 +103,7 @@ pub fn check_after_kill(earlier: &[WorkerStart], found: &[WorkerStart]) -> Resul
     )
 }
 
-/// Judges the whole log at the end.
+/// Checks the whole log at the end.
 pub fn check_at_end(
     earlier: &[WorkerStart],
     found: &[WorkerStart],
@@ -129,7 +129,7 @@ fn check_new_starts(
     rest.sort();
     let done = |one: &&WorkerStart| earlier.iter().any(|other| other.step == one.step) && one.step != CUT.0;
     if let Some(again) = rest.iter().find(done) {
-        return Err(format!("`{}` was done, and was done again {when}", again.step));
+        return Err(format!("`{}` had finished, and ran again {when}", again.step));
     }
     compare_starts(&rest, expected, when)?;
     Ok(rest)
@@ -151,8 +151,8 @@ fn compare_starts(found: &[WorkerStart], expected: &[WorkerStart], when: &str) -
     }
 }
 
-/// Judges the journal: every attempt that began has one end, one of them was cut off, and two steps were at work at the
-/// same time. Gives how many attempts there were.
+/// Checks the journal: every attempt has exactly one end, one attempt was interrupted, and two steps ran at the same
+/// time. Returns the number of attempts.
 pub fn check_journal(events: &[Value]) -> Result<usize, String> {
     let (begun, mut ended) =
         (find_attempt_events(events, "attempt_started"), find_attempt_events(events, "attempt_ended"));
@@ -167,7 +167,7 @@ pub fn check_journal(events: &[Value]) -> Result<usize, String> {
     }
     let cut = events.iter().filter(|event| event["event"]["attempt_ended"]["end"] == "interrupted").count();
     if cut != 1 {
-        return Err(format!("{cut} attempts were cut off, and not one"));
+        return Err(format!("{cut} attempts were interrupted instead of one"));
     }
     let first = |name: &str, step: &str| {
         let at = |(at, _): &(usize, &str)| events[*at]["path"] == step;
@@ -176,12 +176,12 @@ pub fn check_journal(events: &[Value]) -> Result<usize, String> {
     let (tests, lint) = (first("attempt_started", "tests"), first("attempt_started", "lint"));
     let over = first("attempt_ended", "tests").min(first("attempt_ended", "lint"));
     if tests.max(lint) > over {
-        return Err("`tests` and `lint` were not at work at the same time".to_owned());
+        return Err("`tests` and `lint` did not run at the same time".to_owned());
     }
     Ok(begun.len())
 }
 
-/// The attempts of events of a name, and where those are.
+/// Returns the attempts of events with a name, and their indexes.
 fn find_attempt_events<'a>(events: &'a [Value], name: &str) -> Vec<(usize, &'a str)> {
     let attempt = |event: &'a Value| event["event"].get(name)?.get("attempt")?.as_str();
     events.iter().enumerate().filter_map(|(at, event)| Some((at, attempt(event)?))).collect()
@@ -217,7 +217,7 @@ mod tests {
                 let found: Vec<WorkerStart> =
                     resumed().into_iter().chain([worker_start(step, 1, attempt)]).collect();
                 let why = check_after_kill(&expected_before_kill(), &found).unwrap_err();
-                assert_eq!(why, format!("`{step}` was done, and was done again after the kill"));
+                assert_eq!(why, format!("`{step}` had finished, and ran again after the kill"));
             }
         }
         let found: Vec<WorkerStart> = resumed().into_iter().chain([worker_start("polish", 1, 1)]).collect();
@@ -266,11 +266,11 @@ mod tests {
         assert_eq!(then([tests(), lint(), linted(), tested()], &[cut()]), Ok(3));
         assert_eq!(then([lint(), tests(), linted(), tested()], &[cut()]), Ok(3));
         for apart in [[tests(), tested(), lint(), linted()], [lint(), linted(), tests(), tested()]] {
-            assert!(then(apart, &[cut()]).unwrap_err().contains("not at work at the same time"));
+            assert!(then(apart, &[cut()]).unwrap_err().contains("did not run at the same time"));
         }
         let good = || [tests(), lint(), linted(), tested()];
         assert!(then(good(), &[]).unwrap_err().contains("attempt c has no end"));
         assert!(then(good(), &[cut(), tested()]).unwrap_err().contains("attempt a ended twice"));
-        assert!(then(good(), &[ended("polish", "c")]).unwrap_err().contains("0 attempts were cut off"));
+        assert!(then(good(), &[ended("polish", "c")]).unwrap_err().contains("0 attempts were interrupted"));
     }
 }

@@ -1,5 +1,5 @@
-//! Coding agents: which are here, of which version, and whether someone has logged in. None of them is given anything to
-//! do, and no key or login is read: a file is there or not, a variable is set or not.
+//! Checks of coding agents: whether they are installed, their version, and their login. No agent is given any work, and
+//! no key or login is read: only the existence of files and variables is tested.
 
 use std::{env, path::PathBuf};
 
@@ -11,20 +11,20 @@ use super::{
 };
 use crate::config::ProjectConfig;
 
-/// An agent that comes as a program.
+/// An agent that is an installed program.
 struct AgentInstallation {
     program: &'static str,
-    /// How workflows and skein.toml name it.
+    /// Its name in workflows and skein.toml.
     worker: &'static str,
-    /// The file that a login leaves.
+    /// The file that a login creates.
     login: Option<PathBuf>,
-    /// Variables that do instead of a login.
+    /// Environment variables that replace a login.
     keys: &'static [&'static str],
-    /// How to log in.
+    /// A hint on logging in.
     hint: &'static str,
 }
 
-/// The agents that Skein has an adapter for.
+/// Returns the agents that Skein has an adapter for.
 fn known_agents() -> Vec<AgentInstallation> {
     let known = agent::ALL.iter().map(|adapter| AgentInstallation {
         program: adapter.program(),
@@ -59,7 +59,7 @@ pub fn check_agents(answers: &ProgramStatuses, config: Option<&ProjectConfig>) -
 }
 
 impl AgentInstallation {
-    /// Where skein.toml asks for it, if it does.
+    /// Returns the setting of skein.toml that uses it, if any.
     fn find_setting(&self, config: Option<&ProjectConfig>) -> Option<String> {
         let config = config?;
         let is = |worker: &Option<String>| worker.as_deref() == Some(self.worker);
@@ -74,16 +74,16 @@ impl AgentInstallation {
         let name = self.program;
         match (answer, asked) {
             (ProgramStatus::Missing(_), None) => {
-                DoctorFinding::ok(name, "not here, and skein.toml does not ask for it")
+                DoctorFinding::ok(name, "not installed, and not used by skein.toml")
             }
             (ProgramStatus::Missing(why), Some(asked)) => DoctorFinding::problem(
                 name,
-                format!("{asked} in skein.toml asks for it: {why}"),
+                format!("{asked} in skein.toml uses it: {why}"),
                 "install it, or name another",
             ),
             (ProgramStatus::Failed { path, why }, _) => {
-                let message = format!("{} was asked for its version, and {why}", path.display());
-                let hint = format!("see what `{name} --version` says; it has {DEADLINE}");
+                let message = format!("cannot get the version of {}: {why}", path.display());
+                let hint = format!("check `{name} --version`; its time limit is {DEADLINE}");
                 DoctorFinding::warning(name, message, hint)
             }
             (ProgramStatus::Said { path, line }, _) => {
@@ -93,7 +93,7 @@ impl AgentInstallation {
     }
 
     fn check_login(&self, about: &str) -> DoctorFinding {
-        // An address says where to ask, and not who does.
+        // A URL is an address, not a credential.
         let set = |name: &&&str| {
             !name.ends_with("_URL") && env::var_os(name).is_some_and(|value| !value.is_empty())
         };
@@ -106,7 +106,7 @@ impl AgentInstallation {
         }
         let place = match place {
             Some(place) => format!("no {}", place.display()),
-            None => "there is no HOME".to_owned(),
+            None => "HOME is not set".to_owned(),
         };
         DoctorFinding::warning(self.program, format!("{about}; not logged in: {place}"), self.hint)
     }

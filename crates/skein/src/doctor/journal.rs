@@ -1,4 +1,4 @@
-//! The journal: its version, whether it is whole, and the runs in it that nobody has or that were set aside.
+//! Checks of the journal: its version, its integrity, and its interrupted or quarantined runs.
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
@@ -10,16 +10,16 @@ use skein_host::{
 
 use super::{DoctorFinding, format_bytes, state::StateLocation};
 
-/// A look at a database takes no longer.
+/// Time limit of a check of a database.
 const TIME: Duration = Duration::from_secs(10);
-/// So many runs are looked through for those that were set aside.
+/// Maximum number of runs that are searched for quarantined ones.
 const LOOKED_AT: u32 = 10_000;
-/// The journals of so many unfinished runs are read to their end.
+/// Maximum number of unfinished runs whose journals are read completely.
 const READ: usize = 100;
-/// So many are named.
+/// Maximum number of runs that are named.
 const NAMED: usize = 3;
 
-/// What was found, and when the newest run was started.
+/// Returns the findings, and the time when the newest run was started.
 pub fn check_journal(home: &StateLocation) -> (Vec<DoctorFinding>, Option<Timestamp>) {
     if !home.has_journal() {
         return (vec![DoctorFinding::ok("runs", "none yet")], None);
@@ -30,7 +30,8 @@ pub fn check_journal(home: &StateLocation) -> (Vec<DoctorFinding>, Option<Timest
     let store = match SqliteStore::open(&home.path) {
         Ok(store) => store,
         Err(error) => {
-            let hint = "no command that needs it can work; what is said above about the folder may be why";
+            let hint =
+                "no command that needs it can work; the findings about the folder above may explain it";
             return (vec![DoctorFinding::problem("open", error.to_string(), hint)], None);
         }
     };
@@ -53,13 +54,13 @@ fn unreadable_finding(error: &StoreError) -> DoctorFinding {
     DoctorFinding::problem("read", error.to_string(), BACKUP)
 }
 
-const BACKUP: &str = "keep a copy of the folder before anything else is done with it";
+const BACKUP: &str = "back up the folder before doing anything else with it";
 
 fn integrity_finding(checked: &DatabaseCheck) -> DoctorFinding {
     let about = format!("format {}, {}", checked.version, format_bytes(checked.bytes));
     match &checked.faults[..] {
-        [] if checked.all => DoctorFinding::ok("database", format!("{about}, whole")),
-        [] => DoctorFinding::ok("database", format!("{about}; there was no time to look at all of it")),
+        [] if checked.all => DoctorFinding::ok("database", format!("{about}, intact")),
+        [] => DoctorFinding::ok("database", format!("{about}; there was no time to check all of it")),
         faults => {
             DoctorFinding::problem("database", format!("{about}, damaged: {}", faults.join("; ")), BACKUP)
         }
@@ -76,27 +77,19 @@ fn check_runs(
     let left: Vec<&RunRow> =
         unfinished.iter().filter(|row| !matches!(row.owner, RunOwner::Other(_) | RunOwner::Here)).collect();
     let at_work = unfinished.len() - left.len();
-    findings.push(DoctorFinding::ok("runs", format!("{} kept, {at_work} at work", all.len())));
+    findings.push(DoctorFinding::ok("runs", format!("{} in total, {at_work} running", all.len())));
     if !left.is_empty() {
-        let message = format!("{} that nobody goes on with: {}", left.len(), name_runs(&left));
-        findings.push(DoctorFinding::warning(
-            "left",
-            message,
-            "`skein resume --all` goes on with all of them",
-        ));
+        let message = format!("{} interrupted: {}", left.len(), name_runs(&left));
+        findings.push(DoctorFinding::warning("left", message, "`skein resume --all` resumes all of them"));
     }
     let is_aside = |row: &&RunRow| row.quarantined.as_ref().is_some_and(|why| !is_shortened(why));
     let aside: Vec<&RunRow> = all.iter().filter(is_aside).collect();
     if let [first, ..] = &aside[..] {
-        let message = format!(
-            "{} set aside because something about them is broken: {}",
-            aside.len(),
-            name_runs(&aside)
-        );
+        let message = format!("{} set aside because they are damaged: {}", aside.len(), name_runs(&aside));
         findings.push(DoctorFinding::warning(
             "set aside",
             message,
-            format!("`skein runs {}` says why", first.run),
+            format!("`skein runs {}` shows why", first.run),
         ));
     }
     findings.extend(check_shortened(store)?);
@@ -113,20 +106,20 @@ fn name_runs(rows: &[&RunRow]) -> String {
     named.join(", ")
 }
 
-/// Runs whose acknowledged rows are gone.
+/// Reports runs that lost acknowledged rows.
 fn check_shortened(store: &SqliteStore) -> Result<Option<DoctorFinding>, StoreError> {
     let all = store.list_shortened()?;
     let Some((first, _)) = all.first() else { return Ok(None) };
     let told: Vec<String> = all.iter().take(NAMED).map(|(run, why)| format!("run {run}: {why}")).collect();
     let more = if all.len() > NAMED { "; …" } else { "" };
     let hint = format!(
-        "put a copy of the folder back that has all of it, or let steps be done again with \
+        "restore a complete copy of the folder, or repeat the lost steps with \
          `skein resume {first} --accept-shortened-journal`"
     );
     Ok(Some(DoctorFinding::problem("shortened", format!("{}{more}", told.join("; ")), hint)))
 }
 
-/// Journals that cannot be read to their end. Each row is checked against the one before it.
+/// Reports journals that cannot be read to their end. Each row is verified against the one before it.
 fn check_readable(store: &SqliteStore, rows: &[RunRow]) -> Vec<DoctorFinding> {
     let read = |row: &RunRow| {
         store.read_journal(&row.run, 0, &mut |_| true).err().map(|error| (row.run.clone(), error))
@@ -137,7 +130,7 @@ fn check_readable(store: &SqliteStore, rows: &[RunRow]) -> Vec<DoctorFinding> {
     rows.iter().take(READ).filter_map(read).map(told).collect()
 }
 
-/// What runs that nobody has left running.
+/// Reports processes that interrupted runs left running.
 fn check_leftover_processes(path: &Path, left: &[&RunRow]) -> Option<DoctorFinding> {
     let mark = StateMark::from_directory(path).ok()?;
     let runs: BTreeSet<&RunId> = left.iter().map(|row| &row.run).collect();
@@ -152,7 +145,7 @@ fn check_leftover_processes(path: &Path, left: &[&RunRow]) -> Option<DoctorFindi
     Some(DoctorFinding::warning(
         "processes",
         message,
-        "`skein resume --all` ends them, and goes on with their runs",
+        "`skein resume --all` ends them, and resumes their runs",
     ))
 }
 
@@ -218,7 +211,7 @@ mod tests {
             let faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
             integrity_finding(&DatabaseCheck { version: 1, bytes: 2048, faults, all })
         };
-        assert_eq!(of(&[], true), DoctorFinding::ok("database", "format 1, 2.0 KiB, whole"));
+        assert_eq!(of(&[], true), DoctorFinding::ok("database", "format 1, 2.0 KiB, intact"));
         assert!(of(&[], false).message.contains("no time"));
         let bad = of(&["row 3 missing from index"], true);
         assert!(bad.level == DoctorLevel::Problem && bad.message.contains("damaged: row 3"), "{bad:?}");

@@ -1,4 +1,4 @@
-//! What the system allows, which calls its kernel has, and whether its clock can be right.
+//! Checks of the system: its resource limits, the system calls of its kernel, and its clock.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,14 +9,14 @@ use skein_host::kernel_features;
 use super::DoctorFinding;
 use crate::config::ProjectConfig;
 
-/// What a worker takes of open files while it is watched, at most, and what is needed beside all of them.
+/// The maximum number of open files of a running worker, and the number that is needed besides.
 const FILES_EACH: u64 = 8;
 const FILES: u64 = 64;
-/// Fewer processes than this are soon used up by one agent and what it builds.
+/// Fewer processes than this are soon used up by one agent and its builds.
 const PROCESSES: u64 = 256;
-/// The first of January 2026: before it there was no Skein.
+/// The first of January 2026: Skein did not exist before.
 const FIRST: Timestamp = Timestamp(1_767_225_600_000);
-/// Clocks of two processes may be so far apart.
+/// Tolerated difference between the clocks of two processes.
 const SLACK: i64 = 60_000;
 
 pub fn check_limits(config: Option<&ProjectConfig>, newest: Option<Timestamp>) -> Vec<DoctorFinding> {
@@ -37,7 +37,7 @@ fn current_time() -> Timestamp {
 
 fn check_open_files(allowed: Option<u64>, workers: u64) -> DoctorFinding {
     let needed = FILES + FILES_EACH * workers;
-    let Some(allowed) = allowed else { return DoctorFinding::ok("open files", "without a limit") };
+    let Some(allowed) = allowed else { return DoctorFinding::ok("open files", "unlimited") };
     let message = format!("{allowed} allowed, about {needed} needed for {workers} workers at once");
     if allowed < needed {
         return DoctorFinding::problem(
@@ -51,7 +51,7 @@ fn check_open_files(allowed: Option<u64>, workers: u64) -> DoctorFinding {
 
 fn check_processes(allowed: Option<u64>) -> DoctorFinding {
     match allowed {
-        None => DoctorFinding::ok("processes", "without a limit"),
+        None => DoctorFinding::ok("processes", "unlimited"),
         Some(allowed) if allowed < PROCESSES => {
             let message = format!("{allowed} allowed for this user");
             DoctorFinding::warning("processes", message, format!("`ulimit -u` with {PROCESSES} or more"))
@@ -61,18 +61,18 @@ fn check_processes(allowed: Option<u64>) -> DoctorFinding {
 }
 
 fn check_clock(now: Timestamp, newest: Option<Timestamp>) -> DoctorFinding {
-    let hint = "set the clock; deadlines and gates are kept in its time";
+    let hint = "set the clock; deadlines and gates depend on it";
     if now < FIRST {
         return DoctorFinding::problem(
             "clock",
-            format!("it says {}, which cannot be", format_utc(now)),
+            format!("it shows {}, which is impossible", format_utc(now)),
             hint,
         );
     }
     match newest {
         Some(newest) if newest.0 > now.0.saturating_add(SLACK) => {
             let message =
-                format!("it says {}, and a run was started at {}", format_utc(now), format_utc(newest));
+                format!("it shows {}, but a run was started at {}", format_utc(now), format_utc(newest));
             DoctorFinding::warning("clock", message, hint)
         }
         _ => DoctorFinding::ok("clock", format_utc(now)),
@@ -81,9 +81,9 @@ fn check_clock(now: Timestamp, newest: Option<Timestamp>) -> DoctorFinding {
 
 fn syscall_finding(call: &kernel_features::KernelFeature) -> DoctorFinding {
     match &call.missing {
-        None => DoctorFinding::ok(call.name, format!("there: {}", call.purpose)),
+        None => DoctorFinding::ok(call.name, format!("available: {}", call.purpose)),
         Some(why) => {
-            let message = format!("cannot be used ({why}), so that not: {}", call.purpose);
+            let message = format!("not available ({why}); needed because {}", call.purpose);
             DoctorFinding::problem(call.name, message, "Linux 5.6 or later has it; a container may forbid it")
         }
     }

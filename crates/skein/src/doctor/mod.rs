@@ -1,7 +1,7 @@
-//! `skein doctor`: what there is here to run workflows with, and what stands in the way.
+//! `skein doctor`: checks the setup of this machine for running workflows.
 //!
-//! Owns the findings and how they are told. Each file beside this looks at one thing and tells what it found; none of
-//! them changes anything that stays, prints, or waits without an end. No value of a secret is ever in a finding.
+//! Owns the findings and their output. Each module checks one area and returns its findings; none of them prints, makes
+//! lasting changes, or waits without a limit. Findings never contain the value of a secret.
 
 mod agents;
 mod journal;
@@ -21,7 +21,7 @@ use unicode_width::UnicodeWidthStr;
 use self::{programs::VersionProbes, project::ProjectFindings, state::StateLocation};
 use crate::{exit::Exit, live::one_line, output::CliOutput};
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DoctorLevel {
     Ok,
@@ -39,14 +39,14 @@ impl DoctorLevel {
     }
 }
 
-/// What was found out about one thing.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DoctorFinding {
-    /// What it is about.
+    /// The subject of the check.
     pub name: String,
     pub level: DoctorLevel,
     pub message: String,
-    /// What to do about it.
+    /// A hint on fixing it.
     pub hint: Option<String>,
 }
 
@@ -72,10 +72,10 @@ impl DoctorFinding {
     }
 }
 
-/// What belongs together.
+/// The findings of one area, with its title.
 type DoctorSection = (&'static str, Vec<DoctorFinding>);
 
-/// Looks at everything, and tells it.
+/// Runs all checks, and prints the findings.
 pub fn run_checks(given: Option<&Path>, output: CliOutput) -> Exit {
     let areas = collect_sections(given, output);
     let worst = areas.iter().flat_map(|(_, findings)| findings).map(|finding| finding.level).max();
@@ -94,7 +94,7 @@ fn collect_sections(given: Option<&Path>, output: CliOutput) -> Vec<DoctorSectio
     about_state.extend(sync::check_sync(&home));
     let (about_journal, newest) = journal::check_journal(&home);
     let config = project.as_ref().map(|project| &project.config);
-    // All programs are asked at once, and each has its own time.
+    // All programs are started at once, each with its own time limit.
     let probes = VersionProbes::start_all(&root, programs::version_queries(config));
     let answers = probes.wait_all();
     vec![
@@ -148,14 +148,14 @@ fn render_finding(finding: &DoctorFinding, width: usize, output: CliOutput) -> S
 fn render_summary(problems: usize, warnings: usize) -> String {
     let many = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
     match (problems, warnings) {
-        (0, 0) => "All is well.\n".to_owned(),
-        (0, warnings) => format!("Nothing stands in the way; {}.\n", many(warnings, "warning")),
+        (0, 0) => "No problems found.\n".to_owned(),
+        (0, warnings) => format!("No problems found; {}.\n", many(warnings, "warning")),
         (problems, 0) => format!("{}.\n", many(problems, "problem")),
         (problems, warnings) => format!("{}, {}.\n", many(problems, "problem"), many(warnings, "warning")),
     }
 }
 
-/// So many bytes, as a person says it.
+/// Formats a number of bytes for people.
 fn format_bytes(n: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let (mut n, mut unit) = (n as f64, 0);
@@ -169,7 +169,7 @@ fn format_bytes(n: u64) -> String {
     }
 }
 
-/// A file of our own for a moment, gone when this is dropped.
+/// A temporary file, removed when this is dropped.
 struct TrialFile(PathBuf);
 
 impl TrialFile {
@@ -199,8 +199,8 @@ mod tests {
 
     #[test]
     fn the_last_line_counts_what_was_found() {
-        assert_eq!(render_summary(0, 0), "All is well.\n");
-        assert_eq!(render_summary(0, 1), "Nothing stands in the way; 1 warning.\n");
+        assert_eq!(render_summary(0, 0), "No problems found.\n");
+        assert_eq!(render_summary(0, 1), "No problems found; 1 warning.\n");
         assert_eq!(render_summary(2, 1), "2 problems, 1 warning.\n");
         assert_eq!(render_summary(1, 0), "1 problem.\n");
     }

@@ -1,5 +1,5 @@
-//! Other programs: whether they are here, and what they answer. Each is watched as a worker is, with a deadline, so that one
-//! that hangs or leaves something running does neither to us.
+//! Checks of other programs: whether they are installed, and their versions. Each is watched like a worker, with a time
+//! limit, so that a program that hangs or leaves processes running does no harm.
 
 use std::{
     collections::BTreeMap,
@@ -15,24 +15,24 @@ use skein_host::{host::new_run_id, process};
 use super::{DoctorFinding, agents};
 use crate::{config::ProjectConfig, probe::ProgramProbe};
 
-/// How long a program may take to say its version.
+/// Time limit of a program to print its version.
 pub const DEADLINE: Millis = Millis::from_secs(5);
 
-/// What is asked of a program.
+/// A query for the version of a program.
 #[derive(Debug, Clone)]
 pub struct VersionQuery {
-    /// What the answer is known by.
+    /// The key of the answer.
     pub key: &'static str,
     pub program: String,
     pub arguments: &'static [&'static str],
 }
 
-/// What came of it.
+/// The result of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProgramStatus {
-    /// It is not here. Why.
+    /// It is not installed, with the reason.
     Missing(String),
-    /// Its first line.
+    /// The first line of its output.
     Said {
         path: PathBuf,
         line: String,
@@ -52,7 +52,7 @@ pub struct VersionProbes {
     waiting: Vec<(&'static str, PathBuf, ProgramProbe)>,
 }
 
-/// Everything that is asked.
+/// Returns all queries.
 pub fn version_queries(config: Option<&ProjectConfig>) -> Vec<VersionQuery> {
     let plain = |key, arguments| VersionQuery { key, program: key.to_owned(), arguments };
     let mut wanted = vec![plain("git", &["--version"][..]), plain("bash", &["--version"][..])];
@@ -61,14 +61,14 @@ pub fn version_queries(config: Option<&ProjectConfig>) -> Vec<VersionQuery> {
 }
 
 impl VersionProbes {
-    /// Starts all of them. A program is never taken from the project.
+    /// Starts all of them. A program inside of the project is never used.
     pub fn start_all(project: &Path, wanted: Vec<VersionQuery>) -> VersionProbes {
         let folder = std::env::temp_dir().join(format!("skein-doctor-{}", new_run_id()));
         let mut probes = VersionProbes { folder, answers: BTreeMap::new(), waiting: Vec::new() };
         let made = DirBuilder::new().mode(0o700).create(&probes.folder);
         let path = std::env::var_os("PATH").unwrap_or_default();
         for one in wanted {
-            // The engine runs git for itself.
+            // The engine itself runs git, so only a trusted one counts.
             let find =
                 if one.program == "git" { process::find_trusted_program } else { process::find_program };
             let found = find(OsStr::new(&one.program), &path, &[project.to_owned()]);
@@ -77,7 +77,7 @@ impl VersionProbes {
                     drop(probes.answers.insert(one.key, ProgramStatus::Missing(error.to_string())))
                 }
                 (Ok(path), Err(error)) => {
-                    let why = format!("`{}` cannot be made: {error}", probes.folder.display());
+                    let why = format!("`{}` cannot be created: {error}", probes.folder.display());
                     probes.answers.insert(one.key, ProgramStatus::Failed { path, why });
                 }
                 (Ok(path), Ok(())) => probes.start_probe(&one, path),
@@ -112,19 +112,18 @@ impl Drop for VersionProbes {
     }
 }
 
-/// Programs that workflows need without naming them.
+/// Checks the programs that workflows need without naming them.
 pub fn check_programs(answers: &ProgramStatuses) -> Vec<DoctorFinding> {
     let one = |key: &'static str, what: &str, needed: bool| {
         let (message, hint) = match answers.get(key) {
             Some(ProgramStatus::Said { path, line }) => {
                 return DoctorFinding::ok(key, format!("{line}, {}", path.display()));
             }
-            Some(ProgramStatus::Failed { path, why }) => (
-                format!("{} does not work: {why}", path.display()),
-                format!("see what `{key} --version` says"),
-            ),
+            Some(ProgramStatus::Failed { path, why }) => {
+                (format!("{} does not work: {why}", path.display()), format!("check `{key} --version`"))
+            }
             Some(ProgramStatus::Missing(why)) => (why.clone(), format!("install it: {what}")),
-            None => ("it was not asked for".to_owned(), String::new()),
+            None => ("it was not checked".to_owned(), String::new()),
         };
         if needed {
             DoctorFinding::problem(key, message, hint)
@@ -133,7 +132,7 @@ pub fn check_programs(answers: &ProgramStatuses) -> Vec<DoctorFinding> {
         }
     };
     vec![
-        one("bash", "scripts of steps are run by it", true),
-        one("git", "worktrees of steps and changes of files are seen by it", false),
+        one("bash", "it runs the scripts of steps", true),
+        one("git", "it provides worktrees and finds changed files", false),
     ]
 }

@@ -1,4 +1,4 @@
-//! The project: where it begins, whether what it says is right, and whether what it names is there.
+//! Checks of the project: its root, the validity of its configuration, and the existence of everything that it names.
 
 use std::{
     collections::BTreeMap,
@@ -13,9 +13,9 @@ use crate::{
     project::DiskProject,
 };
 
-/// What a look at the project found.
+/// The project and the findings about it.
 pub struct ProjectFindings {
-    /// None if what it says is wrong.
+    /// None if its configuration is invalid.
     pub project: Option<DiskProject>,
     pub root: PathBuf,
     pub findings: Vec<DoctorFinding>,
@@ -43,12 +43,12 @@ pub fn check_project() -> ProjectFindings {
     ProjectFindings { project, root, findings }
 }
 
-/// Where it is, and why there.
+/// Reports the root, and the reason for choosing it.
 fn root_finding(root: &Path) -> DoctorFinding {
     let why = if root.join(config::NAME).is_file() {
-        "because a skein.toml is there"
+        "because it contains a skein.toml"
     } else if root.join(".git").exists() {
-        "because a .git is there"
+        "because it contains a .git"
     } else {
         "the current folder, because there is no skein.toml and no .git above"
     };
@@ -58,7 +58,7 @@ fn root_finding(root: &Path) -> DoctorFinding {
 fn check_config(project: &DiskProject) -> Vec<DoctorFinding> {
     let config = &project.config;
     let file = project.root.join(config::NAME);
-    let message = if file.is_file() { "right, as far as its form goes" } else { "none, and none is needed" };
+    let message = if file.is_file() { "valid" } else { "none; it is optional" };
     let mut findings = vec![DoctorFinding::ok(config::NAME, message)];
     findings.extend(check_secrets(project));
     for root in &config.roots {
@@ -67,7 +67,7 @@ fn check_config(project: &DiskProject) -> Vec<DoctorFinding> {
             findings.push(DoctorFinding::warning(
                 "roots",
                 message,
-                "correct it, or take it out of skein.toml",
+                "correct it, or remove it from skein.toml",
             ));
         }
     }
@@ -75,7 +75,7 @@ fn check_config(project: &DiskProject) -> Vec<DoctorFinding> {
     findings
 }
 
-/// Whether each can be had. A value is read, and forgotten at once.
+/// Checks that each secret is available. A value is read, and dropped at once.
 fn check_secrets(project: &DiskProject) -> Vec<DoctorFinding> {
     let from = |secret: &config::SecretSourceConfig| match secret {
         config::SecretSourceConfig::Env(variable) => SecretSource::Env(variable.clone()),
@@ -84,10 +84,10 @@ fn check_secrets(project: &DiskProject) -> Vec<DoctorFinding> {
     let one = |(name, secret): (&String, &config::SecretSourceConfig)| {
         let alone = BTreeMap::from([(name.clone(), from(secret))]);
         match Secrets::load(&alone) {
-            Ok(_) => DoctorFinding::ok("secrets", format!("`{name}` can be had from {}", from(secret))),
+            Ok(_) => DoctorFinding::ok("secrets", format!("`{name}` is available from {}", from(secret))),
             Err(errors) => {
                 let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
-                let hint = format!("steps that ask for `{name}` are refused until it can be had");
+                let hint = format!("steps that use `{name}` are refused until it is available");
                 DoctorFinding::warning("secrets", told.join("; "), hint)
             }
         }
@@ -95,10 +95,12 @@ fn check_secrets(project: &DiskProject) -> Vec<DoctorFinding> {
     project.config.secrets.iter().map(one).collect()
 }
 
-/// An agent that nobody is.
+/// Reports an agent without a program.
 fn check_agent(name: &str, agent: &config::AgentConfig, config: &ProjectConfig) -> Option<DoctorFinding> {
     let message = match agent.worker.as_ref().or(config.default_worker.as_ref()) {
-        None => format!("nobody is the agent `{name}`: it has no `worker`, and there is no `default_worker`"),
+        None => {
+            format!("agent `{name}` is not configured: it has no `worker`, and there is no `default_worker`")
+        }
         Some(worker) if worker == "CUSTOM" && agent.command.is_empty() => {
             format!("the agent `{name}` is CUSTOM and has no `command`")
         }
@@ -107,6 +109,6 @@ fn check_agent(name: &str, agent: &config::AgentConfig, config: &ProjectConfig) 
     Some(DoctorFinding::warning(
         "agents",
         message,
-        format!("say in `[agents.{name}]` of skein.toml who it is"),
+        format!("configure it in `[agents.{name}]` of skein.toml"),
     ))
 }

@@ -1,4 +1,4 @@
-//! The sandbox: whether this machine can enforce what workers may do. It is tried, not looked up.
+//! Checks of the sandbox: tests whether this machine can enforce the restrictions of workers.
 
 use rustix::process::getuid;
 use skein_host::sandbox::SandboxEnforcement;
@@ -14,7 +14,7 @@ pub fn check_sandbox(config: Option<&ProjectConfig>) -> Vec<DoctorFinding> {
     if getuid().is_root() {
         findings.push(DoctorFinding::warning(
             NAME,
-            "Skein runs as root: what a worker may write, it writes as root",
+            "Skein runs as root, so workers write files as root",
             "run Skein as an ordinary user; inside of a sandbox root has no capabilities and is called `nobody`",
         ));
     }
@@ -24,12 +24,12 @@ pub fn check_sandbox(config: Option<&ProjectConfig>) -> Vec<DoctorFinding> {
 fn enforcement_finding(enforced: &Result<SandboxEnforcement, String>, allowed: bool) -> DoctorFinding {
     match enforced {
         Ok(SandboxEnforcement::Full) => {
-            DoctorFinding::ok(NAME, "tried: the kernel enforces what steps write, see and reach")
+            DoctorFinding::ok(NAME, "tested: the kernel enforces what steps write, see and reach")
         }
         Ok(SandboxEnforcement::WritesOnly) => DoctorFinding::warning(
             NAME,
-            "tried: Landlock confines what steps write; a worker can reach the state folder, so gates and `network: none` are refused",
-            "let users have name spaces: `user.max_user_namespaces`, `kernel.apparmor_restrict_unprivileged_userns`, or the container",
+            "tested: Landlock restricts what steps write; a worker can reach the state folder, so gates and `network: none` are refused",
+            "let users create namespaces: `user.max_user_namespaces`, `kernel.apparmor_restrict_unprivileged_userns`, or the container",
         ),
         Err(why) if allowed => DoctorFinding::warning(
             NAME,

@@ -1,5 +1,5 @@
-//! The state folder: where it is and why there, what it is on, whether it can be written, how much room there is, and
-//! who else may look into it.
+//! Checks of the state folder: its place and the reason for it, its file system, whether it is writable, its free
+//! space, and its permissions.
 
 use std::{
     fs,
@@ -12,17 +12,17 @@ use skein_host::store::{FileSystem, StateRegistry, inspect_file_system};
 use super::{DoctorFinding, TrialFile, format_bytes};
 use crate::state::{DATABASE, NAME, acceptance_hint, check_link};
 
-/// Below this there is a problem, and below that a warning.
+/// The limits of free space for a problem and for a warning.
 const LEAST: u64 = 64 << 20;
 const LITTLE: u64 = 1 << 30;
 
-/// Where runs are kept.
+/// The place of the state folder.
 pub struct StateLocation {
     pub path: PathBuf,
     why: &'static str,
-    /// The folder itself, or the nearest above that is there.
+    /// The folder itself, or the nearest existing folder above it.
     pub there: PathBuf,
-    /// As it was named, if it was.
+    /// The path as given by the user, if any.
     given: Option<PathBuf>,
 }
 
@@ -30,10 +30,10 @@ impl StateLocation {
     pub fn locate(given: Option<&Path>, root: &Path) -> StateLocation {
         let (path, why) = match given {
             Some(given) if std::env::var_os("SKEIN_STATE").is_some_and(|said| said == given.as_os_str()) => {
-                (given.to_owned(), "as SKEIN_STATE says")
+                (given.to_owned(), "set by SKEIN_STATE")
             }
-            Some(given) => (given.to_owned(), "as `--state` says"),
-            None => (root.join(NAME), "in the project (`--state` or SKEIN_STATE would change that)"),
+            Some(given) => (given.to_owned(), "set by `--state`"),
+            None => (root.join(NAME), "in the project (change it with `--state` or SKEIN_STATE)"),
         };
         let whole = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
         let there = whole.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/")).to_owned();
@@ -44,7 +44,7 @@ impl StateLocation {
         self.path.is_dir()
     }
 
-    /// Whether this user made it on this machine or accepted it. Otherwise why it is refused.
+    /// Checks that this user created it on this machine or accepted it. Err: the reason why it is refused.
     pub fn check_trust(&self) -> Result<(), String> {
         check_link(self.given.as_deref(), &self.path)?;
         StateRegistry::from_environment().check(&self.path).map_err(|error| error.to_string())
@@ -54,14 +54,14 @@ impl StateLocation {
         acceptance_hint(self.given.as_deref())
     }
 
-    /// Whether it was ever used.
+    /// Returns true if it was ever used.
     pub fn has_journal(&self) -> bool {
         self.path.join(DATABASE).exists()
     }
 }
 
 pub fn check_state_folder(home: &StateLocation) -> Vec<DoctorFinding> {
-    let none = if home.is_present() { "" } else { "; not there yet, the first run makes it" };
+    let none = if home.is_present() { "" } else { "; it does not exist yet, the first run creates it" };
     let mut findings =
         vec![DoctorFinding::ok("place", format!("{}, {}{none}", home.path.display(), home.why))];
     if home.path.exists() && !home.is_present() {
@@ -79,7 +79,7 @@ pub fn check_state_folder(home: &StateLocation) -> Vec<DoctorFinding> {
             check_writable(home, &found),
         ]),
         Err(error) => {
-            let message = format!("`{}` cannot be looked at: {error}", home.there.display());
+            let message = format!("`{}` cannot be inspected: {error}", home.there.display());
             findings.push(DoctorFinding::problem("file system", message, ELSEWHERE));
         }
     }
@@ -94,12 +94,12 @@ const ELSEWHERE: &str = "choose a folder on a local disk with `--state DIR` or S
 fn file_system_finding(found: &FileSystem) -> DoctorFinding {
     let kind = &found.kind;
     if found.network {
-        let message = format!("{kind}, where locks and syncs cannot be relied on: it is refused");
+        let message = format!("{kind}, where locks and syncs are not reliable: it is refused");
         return DoctorFinding::problem("file system", message, ELSEWHERE);
     }
     if found.memory {
         let message =
-            format!("{kind}, which is memory: it survives `kill -9`, but not the end of the machine");
+            format!("{kind}, which is in memory: it survives `kill -9`, but not a restart of the machine");
         return DoctorFinding::warning("file system", message, ELSEWHERE);
     }
     DoctorFinding::ok("file system", kind)
@@ -111,14 +111,14 @@ fn check_free_space(found: &FileSystem) -> DoctorFinding {
         ..LEAST => DoctorFinding::problem(
             "space",
             message,
-            "make room: a run that cannot write its journal stands still",
+            "free some space: a run that cannot write its journal is paused",
         ),
-        LEAST..LITTLE => DoctorFinding::warning("space", message, "make room before long runs"),
+        LEAST..LITTLE => DoctorFinding::warning("space", message, "free some space before long runs"),
         LITTLE.. => DoctorFinding::ok("space", message),
     }
 }
 
-/// A file is made, and removed again.
+/// Tests it by creating a file, which is removed again.
 fn check_writable(home: &StateLocation, found: &FileSystem) -> DoctorFinding {
     if found.read_only {
         let message = format!("no, `{}` is mounted read-only", home.there.display());
@@ -132,7 +132,7 @@ fn check_writable(home: &StateLocation, found: &FileSystem) -> DoctorFinding {
     match fs::OpenOptions::new().write(true).create_new(true).open(&trial.0) {
         Ok(_) => DoctorFinding::ok("writable", "yes"),
         Err(error) => {
-            let message = format!("no, in `{}` nothing can be made: {error}", home.there.display());
+            let message = format!("no, cannot create a file in `{}`: {error}", home.there.display());
             DoctorFinding::problem(
                 "writable",
                 message,
@@ -142,7 +142,7 @@ fn check_writable(home: &StateLocation, found: &FileSystem) -> DoctorFinding {
     }
 }
 
-/// Who else may look into it, or change it.
+/// Reports other users who can read or change it.
 fn check_permissions(home: &StateLocation) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let me = rustix::process::geteuid().as_raw();
@@ -164,15 +164,15 @@ fn check_permissions(home: &StateLocation) -> Vec<DoctorFinding> {
             findings.push(DoctorFinding::problem(
                 "permissions",
                 message,
-                format!("look at what is in it, then {hint}"),
+                format!("inspect its contents, then {hint}"),
             ));
         } else if mode & 0o077 != 0 {
-            let message = format!("others may read {what} ({mode:03o}), with all that workers printed");
+            let message = format!("others may read {what} ({mode:03o}), including the output of workers");
             findings.push(DoctorFinding::warning("permissions", message, hint));
         }
     }
     if findings.is_empty() {
-        findings.push(DoctorFinding::ok("permissions", "only you may look into it"));
+        findings.push(DoctorFinding::ok("permissions", "only you can read it"));
     }
     findings
 }

@@ -1,4 +1,4 @@
-//! How long it takes until something is on the disk, measured where the journal is, and what that means for runs.
+//! Measurement of the time of a sync to disk, at the place of the journal, and its effect on runs.
 
 use std::{
     fs::OpenOptions,
@@ -8,18 +8,18 @@ use std::{
 
 use super::{DoctorFinding, TrialFile, state::StateLocation};
 
-/// So many syncs are measured, or as many as there is time for.
+/// The number of syncs that are measured, and the time limit for all of them.
 const TIMES: usize = 24;
 const TIME: Duration = Duration::from_secs(2);
-/// About what one event of a run takes.
+/// The approximate size of one event of a run.
 const PIECE: usize = 4096;
-/// A sync that takes longer is felt.
+/// A slower sync is noticeable.
 const SLOW: Duration = Duration::from_millis(30);
-/// No disk is that fast: it is a promise of something between us and the disk.
+/// No disk is this fast: a layer above the disk reports syncs too early.
 const INCREDIBLE: Duration = Duration::from_micros(10);
 
 pub fn check_sync(home: &StateLocation) -> Option<DoctorFinding> {
-    // Where nothing can be written, that is told already.
+    // A folder that is not writable is reported elsewhere.
     let mut taken = measure_syncs(home).ok().filter(|taken| !taken.is_empty())?;
     taken.sort();
     let (middle, slowest) = (taken[taken.len() / 2], taken[taken.len() - 1]);
@@ -42,7 +42,7 @@ fn measure_syncs(home: &StateLocation) -> io::Result<Vec<Duration>> {
 fn sync_finding(middle: Duration, slowest: Duration) -> DoctorFinding {
     let steps = (1.0 / middle.as_secs_f64().max(1e-6)).round();
     let message = format!(
-        "{} each, at worst {}: a run does about {steps:.0} steps a second one after another, and many runs share a sync",
+        "{} each, at worst {}: a run does about {steps:.0} consecutive steps per second, and runs share syncs",
         format_duration(middle),
         format_duration(slowest)
     );
@@ -54,7 +54,8 @@ fn sync_finding(middle: Duration, slowest: Duration) -> DoctorFinding {
         );
     }
     if middle < INCREDIBLE {
-        let hint = "something says \"done\" before the disk has it; a power failure could lose what was acknowledged";
+        let hint =
+            "a sync is reported before the disk has the data; a power failure could lose acknowledged events";
         return DoctorFinding::warning("sync", message, hint);
     }
     DoctorFinding::ok("sync", message)
@@ -77,7 +78,9 @@ mod tests {
             (DoctorLevel::Warning, DoctorLevel::Ok, DoctorLevel::Warning)
         );
         assert!(
-            of(500).message.starts_with("0.50 ms each, at worst 50 ms: a run does about 2000 steps"),
+            of(500)
+                .message
+                .starts_with("0.50 ms each, at worst 50 ms: a run does about 2000 consecutive steps"),
             "{:?}",
             of(500)
         );

@@ -1,4 +1,4 @@
-//! The terminal: whether there is one, how wide it is, whether there is colour, and whether it shows what we draw with.
+//! Checks of the terminal: its size, its colours, and its character encoding.
 
 use std::{
     env,
@@ -10,7 +10,7 @@ use rustix::termios::tcgetwinsize;
 use super::DoctorFinding;
 use crate::output::CliOutput;
 
-/// Fewer columns cut most lines.
+/// With fewer columns, most lines are cut.
 const NARROW: u16 = 60;
 
 pub fn check_terminal(output: CliOutput) -> Vec<DoctorFinding> {
@@ -21,17 +21,21 @@ fn check_size() -> DoctorFinding {
     if !io::stdout().is_terminal() {
         return DoctorFinding::ok(
             "size",
-            "standard output is no terminal: a run is shown line by line, and nobody is asked",
+            "standard output is not a terminal: a run is shown line by line, without prompts",
         );
     }
     match tcgetwinsize(io::stdout()) {
-        Ok(size) if size.ws_col == 0 => DoctorFinding::ok("size", "not known: a run is shown line by line"),
+        Ok(size) if size.ws_col == 0 => DoctorFinding::ok("size", "unknown: a run is shown line by line"),
         Ok(size) if size.ws_col < NARROW => {
             let message = format!("{} columns, {} rows", size.ws_col, size.ws_row);
-            DoctorFinding::warning("size", message, format!("with {NARROW} columns or more, less is cut"))
+            DoctorFinding::warning(
+                "size",
+                message,
+                format!("use at least {NARROW} columns to see whole lines"),
+            )
         }
         Ok(size) => DoctorFinding::ok("size", format!("{} columns, {} rows", size.ws_col, size.ws_row)),
-        Err(error) => DoctorFinding::ok("size", format!("not known: {error}")),
+        Err(error) => DoctorFinding::ok("size", format!("unknown: {error}")),
     }
 }
 
@@ -41,12 +45,12 @@ fn check_colour(output: CliOutput) -> DoctorFinding {
         true => "on",
         false if set("NO_COLOR") => "off, because NO_COLOR is set",
         false if env::var_os("TERM").is_some_and(|term| term == "dumb") => "off, because TERM is `dumb`",
-        false => "off, because standard output is no terminal",
+        false => "off, because standard output is not a terminal",
     };
     DoctorFinding::ok("colour", message)
 }
 
-/// The first of these that is set counts.
+/// Reports the encoding. The first of these variables that is set counts.
 fn check_encoding() -> DoctorFinding {
     let named = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|name| {
         let value = env::var(name).ok().filter(|value| !value.is_empty())?;

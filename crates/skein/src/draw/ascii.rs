@@ -1,4 +1,4 @@
-//! A drawing for a terminal: one line a step, rails from each to those that follow it.
+//! A drawing for a terminal: one line per step, with rails from each step to its successors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use skein_core::{
 use super::{index::GraphIndex, rails};
 use crate::output::Paint;
 
-/// As many names as are worth reading in one line.
+/// The maximum number of names in one line.
 const NAMED: usize = 8;
 
-/// The whole graph; what is inside a step stands below it, indented.
+/// Draws the whole graph; the contents of a step are indented below it.
 pub fn draw_ascii(graph: &GraphView, paint: Paint) -> String {
     let index = GraphIndex::new(graph);
     let (back, bundles) = (BTreeSet::new(), BTreeMap::new());
@@ -32,7 +32,7 @@ struct AsciiDrawing<'a> {
     index: &'a GraphIndex<'a>,
     paint: Paint,
     lines: Vec<String>,
-    /// Edges to an earlier step, which are told and not drawn.
+    /// Edges to an earlier step, which are described in text and not drawn.
     back: BTreeSet<(usize, usize)>,
     /// Steps that are drawn as one, by the first of them.
     bundles: BTreeMap<usize, Vec<usize>>,
@@ -65,7 +65,8 @@ impl AsciiDrawing<'_> {
         }
     }
 
-    /// Steps of which nothing but the name differs: they follow the same, the same follow them, and they hold nothing.
+    /// Bundles steps that differ only in their names: they have the same predecessors and successors, and contain
+    /// nothing.
     fn bundle_steps(&self, order: &[usize]) -> BTreeMap<usize, Vec<usize>> {
         let mut sources: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for node in order {
@@ -84,8 +85,8 @@ impl AsciiDrawing<'_> {
         bundles
     }
 
-    /// Every node after those with an edge to it, else in the order of the plan. Of a circle, one comes first that leads
-    /// to all of it.
+    /// Sorts the nodes topologically, else in the order of the plan. A cycle starts with a node that leads to all of
+    /// it.
     fn sort_nodes(&self, group: usize) -> Vec<usize> {
         let nodes = &self.index.members[group];
         let mut waiting: BTreeMap<usize, usize> = nodes.iter().map(|node| (*node, 0)).collect();
@@ -109,7 +110,8 @@ impl AsciiDrawing<'_> {
         order
     }
 
-    /// A node that none leads to but those that it leads to itself: the last from which something new can be reached.
+    /// Finds a node that is reached only from nodes that it reaches itself: the last from which something new can be
+    /// reached.
     fn find_cycle_entry(&self, waiting: &BTreeMap<usize, usize>) -> Option<usize> {
         let (mut reached, mut last) = (BTreeSet::new(), None);
         for node in waiting.keys() {
@@ -136,7 +138,7 @@ impl AsciiDrawing<'_> {
         self.draw_inner(node, &format!("{indent}{}", row.below));
     }
 
-    /// Where there are too many rails: each step and those that follow it.
+    /// Draws each step with the names of its successors, if there are too many rails.
     fn draw_listed(&mut self, node: usize, indent: &str) {
         let then = match self.list_names(&self.index.targets(node)) {
             names if names.is_empty() => names,
@@ -158,13 +160,13 @@ impl AsciiDrawing<'_> {
         }
     }
 
-    /// What a node is called among those beside it.
+    /// Returns the name of a node within its group.
     fn short_name(&self, node: usize) -> &str {
         let id = &self.index.graph.nodes[node].id;
         id.rsplit('/').next().unwrap_or(id).trim_start_matches('$')
     }
 
-    /// The names of some nodes, as many as are worth reading.
+    /// Returns the names of some nodes, up to the maximum.
     fn list_names(&self, nodes: &[usize]) -> String {
         let names = nodes.iter().take(NAMED).map(|node| self.short_name(*node));
         let names = names.collect::<Vec<_>>().join(", ");
@@ -201,7 +203,7 @@ impl AsciiDrawing<'_> {
         format!("{name}{}{}", self.paint.faint(&kind), self.paint.faint(&routes))
     }
 
-    /// Where a step leads under which condition, or back to.
+    /// Describes the edges of a step that have a condition or lead back.
     fn describe_routes(&self, node: usize) -> Vec<String> {
         let told = |(to, label): &(usize, Option<&str>)| match label {
             Some(label) => Some(format!("{label} → {}", self.short_name(*to))),

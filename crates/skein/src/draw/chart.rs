@@ -1,4 +1,4 @@
-//! The walk over a graph that every drawing language needs; each says only how its lines look.
+//! The traversal of a graph for all drawing languages; each language only formats its lines.
 
 use std::fmt::Write;
 
@@ -6,14 +6,14 @@ use skein_core::view::{GraphNode, GraphView};
 
 use super::index::GraphIndex;
 
-/// How a language writes things. Nodes and groups are named by their numbers.
+/// The syntax of a language. Nodes and groups are named by their numbers.
 pub trait ChartLanguage {
     fn header(&self) -> &'static str;
     fn node_line(&self, number: usize, node: &GraphNode) -> String;
     fn group_start(&self, group: usize, label: &str) -> String;
     fn group_end(&self) -> &'static str;
     fn edge_line(&self, from: usize, to: usize, label: Option<&str>) -> String;
-    /// From a step to what is inside it, or to the workflow that it calls: a group, and its first node.
+    /// The line from a step to its contents, or to the workflow that it calls: a group, and its first node.
     fn containment_line(&self, node: usize, group: usize, first: usize) -> String;
     fn footer(&self) -> &'static str;
 }
@@ -22,7 +22,7 @@ pub fn draw_chart(graph: &GraphView, language: &dyn ChartLanguage) -> String {
     let index = GraphIndex::new(graph);
     let mut chart = ChartWriter { index: &index, language, depth: 1, text: language.header().to_owned() };
     for (number, group) in index.workflows.iter().enumerate() {
-        // The workflow itself needs no box around it.
+        // The root workflow needs no box around it.
         if number == 0 {
             index.members[*group].iter().for_each(|node| chart.write_node(*node));
         } else {

@@ -1,4 +1,4 @@
-//! Graphviz's language.
+//! The language of Graphviz.
 
 use skein_core::{
     ir::StepKindName,

@@ -1,4 +1,5 @@
-//! A graph with its ways looked up once: what is in each group, inside each node, and after each node.
+//! A graph with its relations indexed: the members of each group, the groups inside each node, and the edges of each
+//! node.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +11,9 @@ pub struct GraphIndex<'a> {
     pub members: Vec<Vec<usize>>,
     /// The groups inside each node.
     pub inside: Vec<Vec<usize>>,
-    /// The edges from each node: where to, and when.
+    /// The edges from each node: the target, and the condition.
     pub edges: Vec<Vec<(usize, Option<&'a str>)>>,
-    /// The groups that are whole workflows, the first of all first.
+    /// The groups that are whole workflows, the root first.
     pub workflows: Vec<usize>,
 }
 
@@ -44,7 +45,7 @@ impl<'a> GraphIndex<'a> {
         index
     }
 
-    /// The nodes that a node leads to, each once.
+    /// Returns the nodes that a node leads to, each once.
     pub fn targets(&self, node: usize) -> Vec<usize> {
         let mut targets: Vec<usize> = self.edges[node].iter().map(|(to, _)| *to).collect();
         targets.sort_unstable();

@@ -1,4 +1,4 @@
-//! Mermaid: what Markdown viewers draw.
+//! The language of Mermaid, which Markdown viewers draw.
 
 use skein_core::{
     ir::StepKindName,
@@ -51,7 +51,7 @@ impl ChartLanguage for MermaidLanguage {
     }
 }
 
-/// A label is text, whatever it holds.
+/// Escapes a label, so that it is always text.
 fn escape_label(label: &str) -> String {
     let mut text = String::new();
     for c in label.chars() {

@@ -1,19 +1,19 @@
 //! Rails: a graph as rows of text, each edge a rail that runs down from one step to another.
 //!
-//! Owns which column each rail is in and the characters where rails meet. Refuses to know what a step is.
+//! Owns the column of each rail and the characters where rails meet. Does not know what a step is.
 
-/// The rows of a drawing: what is drawn, and the node that stands on the row, if one does.
+/// A row of a drawing: its text, and the node on it, if any.
 pub struct RailRow {
     pub rails: String,
-    /// What stands in further lines of the same row.
+    /// The text of further lines of the same row.
     pub below: String,
     pub node: Option<usize>,
-    /// The node above, if this row only leads from it to the next in the same column. Where there are further lines of
-    /// that node's row, those do.
+    /// The node above, if this row only connects it to the next node in the same column. If that node's row has further
+    /// lines, they make the connection.
     pub links: Option<usize>,
 }
 
-/// More rails side by side than this cannot be followed by eye.
+/// Maximum number of rails side by side that can be followed by eye.
 const WIDEST: usize = 24;
 
 /// Draws nodes in an order in which every edge leads down. None if it would be too wide to read.
@@ -22,7 +22,7 @@ pub fn draw_rails(order: &[usize], targets: impl Fn(usize) -> Vec<usize>) -> Opt
     for node in order {
         let column = rails.join_rails(*node);
         let targets = targets(*node);
-        // Asked before they are drawn, so that a step that many follow costs no more than it must.
+        // Checked before they are drawn, so that a step with many successors costs little.
         if rails.columns.len() + targets.len() > WIDEST + 1 {
             return None;
         }
@@ -33,15 +33,15 @@ pub fn draw_rails(order: &[usize], targets: impl Fn(usize) -> Vec<usize>) -> Opt
 }
 
 struct RailLayout {
-    /// Where the rail in each column leads.
+    /// The target of the rail in each column.
     columns: Vec<Option<usize>>,
     rows: Vec<RailRow>,
-    /// Where the node stands on the last row, if one does.
+    /// The column and the node on the last row, if any.
     last: Option<(usize, usize)>,
 }
 
 impl RailLayout {
-    /// Joins all rails that lead to a node; gives the column in which it stands.
+    /// Joins all rails that lead to a node. Returns the column of the node.
     fn join_rails(&mut self, node: usize) -> usize {
         let here: Vec<usize> = (0..self.columns.len()).filter(|i| self.columns[*i] == Some(node)).collect();
         let Some((column, others)) = here.split_first() else { return self.find_free_column(0) };
@@ -50,7 +50,7 @@ impl RailLayout {
             others.iter().for_each(|other| self.columns[*other] = None);
             self.trim_columns();
         } else if let Some((_, above)) = self.last.filter(|(last, _)| last == column) {
-            // Without it, two that follow one another would look like two that have nothing to do with one another.
+            // Without this row, two consecutive steps would look like two unrelated steps.
             let rail = |leads: &Option<usize>| if leads.is_some() { "│ " } else { "  " };
             let rails = self.columns.iter().map(rail).collect();
             self.rows.push(RailRow { rails, below: String::new(), node: None, links: Some(above) });
@@ -97,14 +97,14 @@ impl RailLayout {
         self.trim_columns();
     }
 
-    /// Columns at the end that are free are no columns.
+    /// Removes free columns at the end.
     fn trim_columns(&mut self) {
         while self.columns.last() == Some(&None) {
             self.columns.pop();
         }
     }
 
-    /// A row in which the rails of some columns join or leave the one in `column`, over the others.
+    /// Draws a row in which the rails of some columns join or leave the one in `column`, across the others.
     fn draw_junction(&mut self, column: usize, others: &[usize], [start, middle, end]: [char; 3]) {
         let last = others.iter().copied().max().unwrap_or(column);
         let mut rails = String::new();

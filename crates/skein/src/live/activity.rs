@@ -1,6 +1,6 @@
-//! What goes on now: the attempts that are at work, how long for, what they said last, and who is waited for.
+//! The current activity: the running attempts with their durations and last lines, and the open waitpoints.
 //!
-//! Kept up to date by events, so that what is drawn costs as much as its few lines and not as the run.
+//! Updated by events, so that drawing costs as much as its few lines and does not grow with the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,10 +22,10 @@ use super::{
 };
 use crate::output::Paint;
 
-/// A terminal that is narrower is shown names first.
+/// A narrower terminal gets shorter lines.
 const WIDE: usize = 60;
 
-/// What is kept of a line that a worker said: no terminal shows more.
+/// The number of characters that are kept of a worker's line: no terminal shows more.
 const SAID: usize = 1_000;
 
 #[derive(Debug, Default)]
@@ -33,11 +33,11 @@ pub(super) struct ActivityArea {
     running: BTreeMap<AttemptId, LiveAttempt>,
     /// The same, the oldest first.
     by_start: BTreeSet<(Timestamp, AttemptId)>,
-    /// Those of which nobody has been told that they are slow.
+    /// Those that have not been reported as slow.
     untold: BTreeSet<(Timestamp, AttemptId)>,
-    /// Gates, waits and holds, the oldest first. Some may be closed by now.
+    /// Gates, waits and holds, the oldest first. Some may be closed already.
     open: BTreeSet<Waitpoint>,
-    /// The attempt that ended last, and how long it took.
+    /// The attempt that ended last, and its duration.
     ended: Option<(AttemptId, Millis)>,
 }
 
@@ -45,11 +45,11 @@ pub(super) struct ActivityArea {
 struct LiveAttempt {
     since: Timestamp,
     said: String,
-    /// When it is ended, if it has not stopped by then.
+    /// The time when it is killed, if it has not stopped by then.
     killed_at: Option<Timestamp>,
 }
 
-/// What is drawn, and for whom.
+/// The inputs of a drawing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DrawContext<'a> {
     pub(super) state: &'a RunState,
@@ -61,7 +61,7 @@ pub(super) struct DrawContext<'a> {
 }
 
 impl ActivityArea {
-    /// Takes an event that the state has in it.
+    /// Applies an event that is already part of the state.
     pub(super) fn apply_record(&mut self, record: &JournalRecord) {
         match &record.event {
             Event::AttemptStarted { attempt, .. } => {
@@ -89,7 +89,7 @@ impl ActivityArea {
         }
     }
 
-    /// What a worker said last. One that is not at work has nothing to say.
+    /// Sets the last line of a worker. Ignored if it is not running.
     pub(super) fn set_last_line(&mut self, attempt: AttemptId, line: &str) {
         if let Some(running) = self.running.get_mut(&attempt) {
             running.said.clear();
@@ -101,7 +101,7 @@ impl ActivityArea {
         self.ended
     }
 
-    /// Attempts that have become slow since this was asked last.
+    /// Returns the attempts that have become slow since the last call.
     pub(super) fn take_newly_slow(&mut self, now: Timestamp, slow: Millis) -> Vec<(AttemptId, Millis)> {
         let mut found = Vec::new();
         while let Some((since, attempt)) = self.untold.first().copied() {
@@ -115,7 +115,7 @@ impl ActivityArea {
         found
     }
 
-    /// The oldest gate or hold that is open. Waits are not for people, and a limit of an account ends by itself.
+    /// Returns the oldest open gate or hold. Waits are not for people, and a hold for an account limit ends by itself.
     pub(super) fn find_open_question(&self, state: &RunState) -> Option<Waitpoint> {
         let asks = |opening: &&Waitpoint| {
             let opening = state.waitpoint(**opening).filter(|opening| !opening.closed);
@@ -128,7 +128,7 @@ impl ActivityArea {
         self.open.iter().find(asks).copied().filter(|_| state.end.is_none())
     }
 
-    /// The lines to draw: what runs, what waits if there is room, and a line that counts.
+    /// Returns the lines to draw: running attempts, waitpoints if there is room, and a line of counts.
     pub(super) fn draw_lines(&mut self, draw: DrawContext<'_>) -> Vec<String> {
         let most = draw.room.lines.saturating_sub(1);
         let all = self.running.len() + count_waiting(draw.state);
@@ -147,7 +147,7 @@ impl ActivityArea {
         lines
     }
 
-    /// Makes the first so many openings such as are open. Each is looked at once after it closed, not with each drawing.
+    /// Removes closed waitpoints from the first ones. Each is checked once after it was closed, not with each drawing.
     fn forget_closed(&mut self, state: &RunState, first: usize) {
         let closed = |opening: &&Waitpoint| state.waitpoint(**opening).is_none_or(|opening| opening.closed);
         let mut open = 0;
@@ -176,7 +176,7 @@ impl ActivityArea {
             text += &format!(" ({aside})");
         }
         if let Some(killed_at) = self.running.get(&attempt).and_then(|running| running.killed_at) {
-            text += &format!(" (ended in {})", format_elapsed(killed_at.duration_since(draw.now)));
+            text += &format!(" (killed in {})", format_elapsed(killed_at.duration_since(draw.now)));
         }
         if let Some(running) = self.running.get(&attempt).filter(|running| !running.said.is_empty()) {
             text += &format!(": {}", running.said);
@@ -208,7 +208,7 @@ impl ActivityArea {
     }
 }
 
-/// How many steps wait for someone.
+/// Returns the number of steps that wait for input.
 fn count_waiting(state: &RunState) -> usize {
     [StepPhase::Gated, StepPhase::Waiting, StepPhase::Held]
         .iter()
@@ -220,7 +220,7 @@ fn render_waitpoint(draw: DrawContext<'_>, opening: Waitpoint) -> Option<String>
     let opening = draw.state.waitpoint(opening)?;
     let length = draw.now.duration_since(opening.opened);
     let mut text = draw.names.step_path(opening.at);
-    // A hold ends by itself.
+    // A hold ends by itself at its deadline.
     if let (WaitpointKind::Hold(_), Some(deadline)) = (opening.kind, opening.deadline) {
         text += &format!(" ({} left)", format_elapsed(deadline.duration_since(draw.now)));
     }
@@ -231,7 +231,7 @@ fn render_waitpoint(draw: DrawContext<'_>, opening: Waitpoint) -> Option<String>
     Some(render_line(draw, LineTone::Asks, "waiting", length, &text))
 }
 
-/// Which attempt it is, where it is not the first.
+/// Returns the number of an attempt, if it is not the first.
 pub(super) fn describe_attempt(attempt: AttemptId) -> Option<String> {
     let again = (attempt.attempt > 1).then(|| format!("attempt {}", attempt.attempt));
     let round = (attempt.iteration > 1).then(|| format!("iteration {}", attempt.iteration));
@@ -240,7 +240,7 @@ pub(super) fn describe_attempt(attempt: AttemptId) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// One drawn line: it fits, whatever the text is.
+/// Renders one line, cut to the width of the terminal.
 fn render_line(draw: DrawContext<'_>, tone: LineTone, word: &str, length: Millis, text: &str) -> String {
     let text = clean_text(text);
     if draw.room.columns < WIDE {

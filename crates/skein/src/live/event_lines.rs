@@ -1,4 +1,4 @@
-//! What is said of an event: at most one line, and below it what a person needs to answer or to understand it.
+//! The lines of an event: at most one, and below it the details that a person needs to decide or to understand it.
 
 use serde_json::Value;
 use skein_core::{
@@ -20,11 +20,11 @@ use super::{
 };
 use crate::output::Paint;
 
-/// So much is shown of what a gate shows.
+/// Maximum number of lines and columns of a gate's content.
 const SHOWN: usize = 40;
 const SHOWN_COLUMNS: usize = 500;
 
-/// An event that has just been folded in, with everything that a line may need.
+/// Renders an event that has just been applied, with all that a line may need.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EventRenderer<'a> {
     pub(super) plan: &'a Plan,
@@ -32,12 +32,13 @@ pub(super) struct EventRenderer<'a> {
     pub(super) names: &'a StepPaths,
     pub(super) paint: Paint,
     pub(super) workspace: Option<&'a str>,
-    /// The attempt that ended last, and how long it took.
+    /// The attempt that ended last, and its duration.
     pub(super) ended: Option<(AttemptId, Millis)>,
 }
 
 impl EventRenderer<'_> {
-    /// The lines of an event; none when it is not worth one. The entry is the timeline's, which has most of the words.
+    /// Returns the lines of an event; empty if it is not worth one. Most of the text comes from the entry of the
+    /// timeline.
     pub(super) fn render_event(&self, record: &JournalRecord, entry: Option<TimelineEntry>) -> String {
         match &record.event {
             Event::RunStarted { start, .. } => self.started_line(start).render_line(self.paint),
@@ -83,10 +84,10 @@ impl EventRenderer<'_> {
                 Some(self.retry_line(*at, &format_until(now, *due), &error))
             }
             Event::StepEnded { at, route, .. } => Some(self.step_ended_line(*at, *route)),
-            // What is inside of it was not done here either.
+            // Only the outermost reused step has a line; its contents were not run here either.
             Event::StepReused(reused) if reused.at.0 == InstanceIx::ROOT => {
                 let TimelineEntry { path, text, .. } = entry?;
-                // The word of the line says it already.
+                // The word of the line already says it.
                 let text = text.strip_prefix("reused: ").unwrap_or(&text).to_owned();
                 Some(StyledLine { path, text, ..StyledLine::new(LineTone::Plain, "reused") })
             }
@@ -118,7 +119,7 @@ impl EventRenderer<'_> {
         }
     }
 
-    /// Where a run is that someone goes on with, and what it waits for.
+    /// Returns the title of a resumed run, and its open waitpoints.
     pub(super) fn render_resumed(&self) -> String {
         let Some(start) = &self.state.start else { return String::new() };
         let (text, word) = (self.run_title(start), "resumed");
@@ -128,7 +129,7 @@ impl EventRenderer<'_> {
         shown
     }
 
-    /// Which workflow and run it is, and where.
+    /// Returns the workflow, the run and the workspace.
     fn run_title(&self, start: &RunStart) -> String {
         let workflow = &self.plan.definition.root().workflow;
         let mut text = format!("{}", workflow.id);
@@ -146,7 +147,7 @@ impl EventRenderer<'_> {
     fn started_line(&self, start: &RunStart) -> StyledLine {
         let mut text = self.run_title(start);
         if let Some(before) = &start.retry_of {
-            text += &format!("; try {} of {before}", start.attempt);
+            text += &format!("; attempt {} of {before}", start.attempt);
         }
         if let Some(ForkOrigin { run, step }) = &start.forked_from {
             text += &format!("; forked from {run} at {step}");
@@ -154,12 +155,12 @@ impl EventRenderer<'_> {
         StyledLine { text, ..StyledLine::new(LineTone::Good, "started") }
     }
 
-    /// How long the attempt took that ended last, if it was of this step.
+    /// Returns the duration of the last attempt, if it was of this step.
     fn attempt_duration(&self, at: StepAt) -> Option<Millis> {
         self.ended.filter(|(attempt, _)| attempt.at == at).map(|(_, took)| took)
     }
 
-    /// An attempt in place of one that was interrupted.
+    /// Returns the line of an attempt that replaces an interrupted one.
     fn restart_line(&self, attempt: AttemptId, mode: AttemptMode) -> Option<StyledLine> {
         let word = match mode {
             AttemptMode::Fresh | AttemptMode::Again => return None,
@@ -168,7 +169,7 @@ impl EventRenderer<'_> {
             AttemptMode::Restore => "restored",
         };
         let what = role_phrase(attempt.role);
-        let text = format!("{what} was interrupted, because Skein stopped under it");
+        let text = format!("{what} was interrupted because Skein stopped");
         let aside = describe_attempt(attempt).unwrap_or_default();
         Some(StyledLine {
             path: self.names.step_path(attempt.at),
@@ -186,7 +187,7 @@ impl EventRenderer<'_> {
         output: Option<&CheckOutput>,
     ) -> Option<StyledLine> {
         let word = match finding {
-            // What comes of these is an event of its own.
+            // The consequences of these are events of their own.
             CheckFinding::Complete | CheckFinding::Blocked => return None,
             CheckFinding::Incomplete => "incomplete",
             CheckFinding::Undecided => "undecided",
@@ -217,7 +218,7 @@ impl EventRenderer<'_> {
             Some((attempt, _)) => format!("{} failed", role_phrase(attempt.role)),
             None => "it failed".to_owned(),
         };
-        let text = format!("{what}, again {when}: {}", describe_error(error, &path));
+        let text = format!("{what}, retry {when}: {}", describe_error(error, &path));
         StyledLine {
             path,
             text,
@@ -239,7 +240,7 @@ impl EventRenderer<'_> {
         let aside: Vec<String> = count_phrases(&step).into_iter().chain(cost).collect();
         let settler = self.state.visit_state(at).and_then(|more| more.settler);
         if let Some(settler) = settler {
-            text += &format!("; {} settles it", self.names.step_path(StepAt(at.0, settler)));
+            text += &format!("; {} resolves it", self.names.step_path(StepAt(at.0, settler)));
         }
         StyledLine {
             took: step.duration_ms.map(Millis),
@@ -255,7 +256,7 @@ impl EventRenderer<'_> {
         }
     }
 
-    /// What is waited for, who may answer, and with which command.
+    /// Returns the open waitpoint, its approvers, and the commands that answer it.
     fn render_waitpoint(&self, opening: Waitpoint) -> Option<String> {
         let opening = view::view_waitpoint(self.state, self.names, opening)?;
         let why = view::view_step(self.plan, self.state, self.names, opening.at).why;
@@ -274,7 +275,7 @@ impl EventRenderer<'_> {
         Some(shown)
     }
 
-    /// What a gate shows those who decide.
+    /// Returns the content that a gate shows to the people who decide.
     pub(super) fn render_gate_content(&self, opening: Waitpoint) -> String {
         let Some(opening) = view::view_waitpoint(self.state, self.names, opening) else {
             return String::new();
@@ -297,7 +298,7 @@ impl EventRenderer<'_> {
         lines.concat()
     }
 
-    /// A question whose answer is typed behind it.
+    /// Returns a prompt; the answer is typed after it.
     pub(super) fn render_question(&self, opening: Waitpoint, columns: usize) -> String {
         let opening = self.state.waitpoint(opening);
         let step = opening.map_or(String::new(), |opening| clean_text(&self.names.step_path(opening.at)));
@@ -321,7 +322,7 @@ impl EventRenderer<'_> {
             text += ", degraded";
         }
         if let Some(due) = retry {
-            text += &format!("; a new run tries again {}", format_until(now, due));
+            text += &format!("; a new run retries it {}", format_until(now, due));
         }
         let took = self.state.instances.first().map(|root| now.duration_since(root.started));
         StyledLine {
@@ -337,14 +338,14 @@ impl EventRenderer<'_> {
 
 fn role_phrase(role: AttemptRole) -> &'static str {
     match role {
-        AttemptRole::Main => "the attempt before",
+        AttemptRole::Main => "the previous attempt",
         AttemptRole::Check => "its check",
         AttemptRole::Summary => "its summary",
         AttemptRole::Undo => "its undo",
     }
 }
 
-/// How often it was done, where that is not once.
+/// Returns the numbers of visits, iterations and attempts that are not one.
 fn count_phrases(step: &StepView) -> Vec<String> {
     let visit = (step.visits > 1).then(|| format!("visit {}", step.visits));
     let round = match (step.kind, step.iterations) {
@@ -357,7 +358,7 @@ fn count_phrases(step: &StepView) -> Vec<String> {
     visit.into_iter().chain(round).chain(again).collect()
 }
 
-/// Whether something of it went wrong, whatever it counts as. What was settled did not.
+/// Returns true if a part of the step failed, even if its status is another. A resolved conflict is not a failure.
 pub(super) fn has_failed(step: &StepView) -> bool {
     match step.status {
         _ if step.settled_by.is_some() => false,
@@ -367,7 +368,7 @@ pub(super) fn has_failed(step: &StepView) -> bool {
     }
 }
 
-/// Why a step ended as it did, after its name; empty when it succeeded.
+/// Returns the reason for the status of a step; empty if it succeeded.
 pub(super) fn ending_reason(step: &StepView) -> String {
     match &step.error {
         Some(error) if step.status == StepStatus::Skipped => {
@@ -382,13 +383,13 @@ pub(super) fn ending_reason(step: &StepView) -> String {
     }
 }
 
-/// The word for a class of errors.
+/// Returns the word for a class of errors.
 pub(crate) fn error_class_word(class: ErrorClass) -> String {
     let class = serde_json::to_value(class).unwrap_or_default();
     status_word(class.as_str().unwrap_or_default())
 }
 
-/// An error, its class, and where it began if that is elsewhere.
+/// Describes an error, its class, and its origin if that is another step.
 pub(super) fn describe_error(error: &ErrorView, path: &str) -> String {
     let class = error_class_word(error.class);
     let code = error.code.as_ref().filter(|code| **code != class);

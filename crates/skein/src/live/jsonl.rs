@@ -3,9 +3,9 @@
 //! | field | holds |
 //! |---|---|
 //! | `seq` | the number of the event in the run, from 0, without gaps |
-//! | `at` | when it was decided, in UTC to the millisecond |
-//! | `path` | the step that it is about, or the lane, item, pass or call; empty for the run as a whole |
-//! | `event` | an object with one field, which is the name of the event, or a text if the event says nothing more |
+//! | `at` | the time of the event, in UTC to the millisecond |
+//! | `path` | the step of the event, or the lane, item, pass or call; empty for the run as a whole |
+//! | `event` | an object with one field, which is the name of the event, or a string if the event has no data |
 
 use serde::Serialize;
 use skein_core::{
@@ -17,14 +17,14 @@ use skein_core::{
 
 use super::row_cursor::JournalRowCursor;
 
-/// A run that is written as lines of JSON.
+/// Encoder of a run as lines of JSON.
 pub(crate) struct JsonlEncoder {
     plan: Plan,
     rows: JournalRowCursor,
     names: StepPaths,
-    /// How many instances have begun.
+    /// The number of instances that have started.
     instances: u32,
-    /// The step of each opening.
+    /// The step of each waitpoint.
     openings: Vec<StepAt>,
 }
 
@@ -36,7 +36,7 @@ struct JsonlLine<'a> {
     event: &'a Event,
 }
 
-/// What an event is about.
+/// The subject of an event.
 enum JsonlSubject {
     Run,
     Instance(InstanceIx),
@@ -49,7 +49,7 @@ impl JsonlEncoder {
         JsonlEncoder { plan, rows: JournalRowCursor::new(), names, instances: 0, openings: Vec::new() }
     }
 
-    /// The lines of the next row of the run's journal, with their ends.
+    /// Returns the lines of the next row of the run's journal, each with a newline.
     pub(crate) fn encode_row(&mut self, batch: &JournalBatch) -> Result<String, JournalError> {
         self.rows.accept_row(&self.plan, batch)?;
         let mut lines = String::new();
@@ -121,7 +121,7 @@ impl JsonlEncoder {
     }
 }
 
-/// A time in UTC, to the millisecond.
+/// Formats a time in UTC, to the millisecond.
 fn format_utc_millis(time: Timestamp) -> String {
     let whole = format_utc(time);
     format!("{}.{:03}Z", whole.trim_end_matches('Z'), time.0.rem_euclid(1_000))

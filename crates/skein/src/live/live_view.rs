@@ -1,4 +1,4 @@
-//! A run that is shown while it goes on.
+//! The live display of a run.
 
 use std::{collections::BTreeMap, io, path::PathBuf};
 
@@ -23,44 +23,44 @@ use super::{
 };
 use crate::output::Paint;
 
-/// The end of an attempt's log, if it has one.
+/// Returns the end of an attempt's log, if it has one.
 pub(crate) type LogTailFn = Box<dyn Fn(AttemptId) -> Option<String>>;
 
-/// What steps left.
+/// Returns the worktrees that steps left.
 pub(crate) type WorktreeListFn = Box<dyn Fn() -> Vec<(String, PathBuf)>>;
 
-/// What is shown, and how.
+/// The options of the display.
 pub(crate) struct LiveOptions {
     pub(crate) paint: Paint,
     /// The folder that the run works in.
     pub(crate) workspace: Option<String>,
-    /// Where its logs and artifacts are.
+    /// The folder of its logs and artifacts.
     pub(crate) kept: Option<String>,
-    /// Where steps left trees of their own: the step and the folder of each.
+    /// Returns the worktrees that steps left: the step and the folder of each.
     pub(crate) trees: WorktreeListFn,
     /// An attempt that takes longer is slow.
     pub(crate) slow: Millis,
     pub(crate) tail: LogTailFn,
-    /// Whether some other process goes on with it.
+    /// True if another process owns the run.
     pub(crate) had: bool,
 }
 
 impl LiveOptions {
-    /// An attempt is slow after a minute, unless told otherwise.
+    /// An attempt is slow after a minute by default.
     pub(crate) const SLOW: Millis = Millis::from_mins(1);
 }
 
-/// A run that is shown while it goes on. Lines are kept until [`tick`](Live::tick) or [`finish`](Live::finish), so that
-/// whoever has many rows gives them all and shows them once.
+/// The live display of a run. Lines are kept until [`tick`](LiveView::tick) or [`finish`](LiveView::finish), so that a
+/// caller can pass many rows and show them at once.
 pub(crate) struct LiveView<S> {
     plan: Plan,
     state: RunState,
     timeline: Timeline,
     rows: JournalRowCursor,
     area: ActivityArea,
-    /// The last attempt of each step that went wrong; what succeeded afterwards is not here.
+    /// The last failed attempt of each step, unless the step succeeded afterwards.
     wrong: BTreeMap<StepAt, AttemptId>,
-    /// What is asked at the terminal.
+    /// The waitpoint that is prompted for at the terminal.
     asked: Option<Waitpoint>,
     now: Timestamp,
     options: LiveOptions,
@@ -83,12 +83,12 @@ impl<S: TerminalSurface> LiveView<S> {
         }
     }
 
-    /// What the rows so far add up to.
+    /// Returns the state after the rows so far.
     pub(crate) fn state(&self) -> &RunState {
         &self.state
     }
 
-    /// The next row of the run's journal. Nothing of a row that is not the next is shown.
+    /// Shows the next row of the run's journal. A row that is not the next is refused, and not shown.
     pub(crate) fn show_row(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
         self.rows.accept_row(&self.plan, batch)?;
         for record in &batch.records {
@@ -97,7 +97,7 @@ impl<S: TerminalSurface> LiveView<S> {
         Ok(())
     }
 
-    /// The same for a row of which nothing is shown, because it has been before.
+    /// Applies a row without showing it, because it was shown before.
     pub(crate) fn load_row(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
         self.rows.accept_row(&self.plan, batch)?;
         for record in &batch.records {
@@ -106,12 +106,12 @@ impl<S: TerminalSurface> LiveView<S> {
         Ok(())
     }
 
-    /// It is this late.
+    /// Advances the time of the display.
     pub(crate) fn advance_time(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
     }
 
-    /// Says where a run is that someone goes on with, and what it waits for.
+    /// Shows the title of a resumed run, and its open waitpoints.
     pub(crate) fn show_resumed(&mut self) {
         let lines = self.event_renderer().render_resumed();
         self.screen.print_lines(&lines);
@@ -151,20 +151,20 @@ impl<S: TerminalSurface> LiveView<S> {
         }
     }
 
-    /// The attempt because of which a step ended as it did. One of an earlier visit has nothing to do with it.
+    /// Returns the attempt that made a step fail. An attempt of an earlier visit does not count.
     fn find_failed_attempt(&self, at: StepAt) -> Option<AttemptId> {
         let visit = self.state.step(at).visit;
         self.wrong.get(&at).copied().filter(|attempt| attempt.visit == visit)
     }
 
-    /// Remembers what went wrong, so that its log can be shown.
+    /// Remembers failed attempts, so that their logs can be shown.
     fn note_failure(&mut self, event: &Event) {
         match event {
             Event::AttemptEnded { attempt, end, .. } => {
                 let bad = match end {
                     AttemptEnd::Failed { .. } | AttemptEnd::TimedOut => true,
                     AttemptEnd::Checked { finding, .. } => *finding != CheckFinding::Complete,
-                    // What it printed has nothing to do with what others changed.
+                    // The log of an unmerged attempt does not explain the changes of other steps.
                     AttemptEnd::Succeeded { .. }
                     | AttemptEnd::Unmerged { .. }
                     | AttemptEnd::Stopped
@@ -188,12 +188,12 @@ impl<S: TerminalSurface> LiveView<S> {
         }
     }
 
-    /// What a worker said last.
+    /// Sets the last line of a worker.
     pub(crate) fn show_output(&mut self, attempt: AttemptId, last_line: &str) {
         self.area.set_last_line(attempt, &last_visible_part(last_line));
     }
 
-    /// Shows what there is to show at this time. Errors are those of all writes since it was called last.
+    /// Draws the display at this time. Returns the first error of all writes since the last call.
     pub(crate) fn tick(&mut self, now: Timestamp) -> io::Result<()> {
         self.advance_time(now);
         let Some(room) = self.screen.room() else {
@@ -201,7 +201,7 @@ impl<S: TerminalSurface> LiveView<S> {
             return self.screen.draw_lines(Vec::new());
         };
         if let Some(opening) = self.asked {
-            // What is drawn again and again would hide what is typed.
+            // Redrawn lines would hide the typed text.
             let question = self.event_renderer().render_question(opening, room.columns);
             return self.screen.draw_lines(vec![question]);
         }
@@ -218,7 +218,7 @@ impl<S: TerminalSurface> LiveView<S> {
         self.screen.draw_lines(lines)
     }
 
-    /// Asks the oldest question that is open, until someone answers it, here or elsewhere.
+    /// Prompts for the oldest open gate or hold, until it is decided, here or elsewhere.
     pub(crate) fn ask_question(&mut self) {
         let is_open = |opening: &Waitpoint| self.state.waitpoint(*opening).is_some_and(|it| !it.closed);
         if self.state.end.is_none() && self.asked.as_ref().is_some_and(is_open) {
@@ -229,38 +229,38 @@ impl<S: TerminalSurface> LiveView<S> {
         let shows = self.event_renderer().render_gate_content(opening);
         self.screen.print_lines(&shows);
         if self.screen.room().is_none() {
-            // Where nothing can be drawn, the question stays above its answer.
+            // If nothing can be drawn, the prompt stays above its answer.
             let question = self.event_renderer().render_question(opening, usize::MAX);
             self.screen.print_lines(&indent_line(&question));
         }
     }
 
-    /// What was asked last, to which someone has just typed an answer. It is asked until it is closed.
+    /// Returns the prompted waitpoint, for which an answer was just typed. It is prompted for until it is closed.
     pub(crate) fn take_answered(&mut self) -> Option<Waitpoint> {
         self.screen.forget_drawn();
         self.asked
     }
 
-    /// A line for whoever is at the terminal.
+    /// Shows a line to the person at the terminal.
     pub(crate) fn show_message(&mut self, text: &str) {
         self.screen.print_lines(&indent_line(&clean_text(text)));
     }
 
-    /// Where nothing is drawn again, a slow attempt has a line, once.
+    /// Prints a line for a slow attempt, once, if nothing is drawn.
     fn print_slow(&mut self) {
         for (attempt, length) in self.area.take_newly_slow(self.now, self.options.slow) {
             let line = StyledLine {
                 took: Some(length),
                 path: self.timeline.step_paths().step_path(attempt.at),
                 aside: describe_attempt(attempt).unwrap_or_default(),
-                text: "still at work".to_owned(),
+                text: "still running".to_owned(),
                 ..StyledLine::new(LineTone::Care, "SLOW")
             };
             self.screen.print_lines(&line.render_line(self.options.paint));
         }
     }
 
-    /// Leaves only the lines that stay, and says how it all went.
+    /// Removes the drawn lines, and returns the summary.
     pub(crate) fn finish(&mut self) -> io::Result<String> {
         self.screen.draw_lines(Vec::new())?;
         let view = view::view_run(&self.plan, &self.state);

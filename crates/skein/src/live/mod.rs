@@ -1,8 +1,8 @@
-//! A run as it is shown while it goes on and when it ends.
+//! The display of a run while it runs and when it ends.
 //!
-//! Owns what is said of each event, the few lines that show what runs now, and the summary. Refuses to know stores,
-//! processes, clocks and threads: it is given rows of a journal, the last lines of workers and the time, and whoever
-//! gives them owns the loop. Read `show` first, then `lines`.
+//! Owns the lines of each event, the few lines that show the current activity, and the summary. Does not know stores,
+//! processes, clocks and threads: the caller owns the loop, and passes rows of a journal, the last lines of workers and
+//! the time. Read `live_view` first, then `event_lines`.
 
 mod activity;
 mod event_lines;
@@ -29,23 +29,23 @@ use skein_core::{ir::RunStatus, view::StepView};
 use self::style::{LineTone, status_word};
 use crate::output::Paint;
 
-/// What others wrote, on one line and with nothing that a terminal would obey.
+/// Returns untrusted text on one line, without terminal control characters.
 pub(crate) fn one_line(words: &str) -> String {
     text::clean_text(words)
 }
 
-/// The status of a run in the word of its format, padded to a number of columns.
+/// Returns the status of a run in the word of its format, padded to a number of columns.
 pub(crate) fn paint_run_status(status: RunStatus, native: &str, columns: usize, paint: Paint) -> String {
     LineTone::from_run_status(status).paint_text(paint, &format!("{:columns$}", status_word(native)))
 }
 
-/// The status of a step in the word of its format, padded to a number of columns.
+/// Returns the status of a step in the word of its format, padded to a number of columns.
 pub(crate) fn paint_step_status(step: &StepView, columns: usize, paint: Paint) -> String {
     LineTone::from_step_status(step.status)
         .paint_text(paint, &format!("{:>columns$}", status_word(&step.native_status)))
 }
 
-/// The end of a log, each line with a mark before it.
+/// Returns the end of a log, each line with a mark before it.
 pub(crate) fn render_log_end(paint: Paint, log: Option<&str>) -> String {
     summary::render_log_lines(paint, log).iter().map(|line| format!("          {line}\n")).collect()
 }

@@ -1,4 +1,4 @@
-//! Commands that a person may want next, as they can be pasted.
+//! Commands that a person may want next, ready to be pasted.
 
 use skein_core::{
     ir::{RunStatus, StepStatus},
@@ -8,14 +8,14 @@ use skein_core::{
 use super::text::{outermost_step, quote_shell_word};
 use crate::invocation::command_prefix;
 
-/// So many answers are offered at most.
+/// Maximum number of answers that are offered.
 const ANSWERS: usize = 5;
 
 fn build_command(verb: &str, run: &str, rest: &str) -> String {
     format!("{} {verb} {} {}", command_prefix(), quote_shell_word(run), quote_shell_word(rest))
 }
 
-/// What answers a gate, a wait or a hold.
+/// Returns the commands that answer a gate, a wait or a hold.
 pub(super) fn answer_commands(run: &str, opening: &WaitpointView) -> Vec<String> {
     match opening.kind {
         WaitpointViewKind::Gate | WaitpointViewKind::Hold => {
@@ -27,7 +27,7 @@ pub(super) fn answer_commands(run: &str, opening: &WaitpointView) -> Vec<String>
     }
 }
 
-/// What makes sense now, the likeliest first. Of a run that someone has, other things do than of one that was left.
+/// Returns the commands that make sense now, the likeliest first. They depend on whether another process owns the run.
 pub(super) fn next_commands(view: &RunView, had: bool) -> Vec<String> {
     let Some(run) = view.run_id.as_deref() else { return Vec::new() };
     if view.quarantine.is_some() {
@@ -38,19 +38,19 @@ pub(super) fn next_commands(view: &RunView, had: bool) -> Vec<String> {
         RunStatus::Queued | RunStatus::Running | RunStatus::Waiting | RunStatus::Undoing => {
             let openings = view.waiting_for.iter().flat_map(|opening| answer_commands(run, opening));
             let mut commands: Vec<String> = openings.take(ANSWERS).collect();
-            // Whoever has it goes on with it.
+            // A run with an owner is followed, one without is resumed.
             let more = if had { "runs --follow" } else { "resume" };
             commands.push(format!("{} {more} {}", command_prefix(), quote_shell_word(run)));
             commands
         }
-        // What could not be undone is tried again by that.
+        // Resuming retries the failed undo steps.
         RunStatus::UndoFailed => log_commands(view, run)
             .into_iter()
             .chain([format!("{} resume {}", command_prefix(), quote_shell_word(run))])
             .collect(),
         RunStatus::Failed | RunStatus::TimedOut | RunStatus::Cancelled | RunStatus::Undone => {
             let mut commands = log_commands(view, run);
-            // One that is tried again by itself is not over.
+            // A run that will be retried automatically needs no fork.
             commands.extend(fork_command(view, run).filter(|_| view.retry_at.is_none()));
             if view.steps.iter().filter(|step| is_dead_letter(step)).count() > 1 {
                 commands.push(format!("{} dlq", command_prefix()));
@@ -60,7 +60,7 @@ pub(super) fn next_commands(view: &RunView, had: bool) -> Vec<String> {
     }
 }
 
-/// Whether a step failed for good after it had been tried.
+/// Returns true if a step failed permanently after it had been started.
 fn is_dead_letter(step: &StepView) -> bool {
     matches!(step.status, StepStatus::Failed | StepStatus::TimedOut)
         && step.kind == "work"
@@ -69,7 +69,7 @@ fn is_dead_letter(step: &StepView) -> bool {
         && !step.reused
 }
 
-/// Going on from what went wrong, with the results of what came before it.
+/// Returns the command that forks the run from the failed step, and reuses the results before it.
 fn fork_command(view: &RunView, run: &str) -> Option<String> {
     let error = view.error.as_ref().and_then(|error| error.step.as_deref());
     let of = |statuses: &[StepStatus]| {
@@ -78,7 +78,7 @@ fn fork_command(view: &RunView, run: &str) -> Option<String> {
     };
     let failed = || of(&[StepStatus::Failed, StepStatus::TimedOut, StepStatus::Incomplete]);
     let path = error.or_else(failed).or_else(|| of(&[StepStatus::Cancelled]))?;
-    // Who said no is not asked again.
+    // A rejected gate is not asked again.
     let is_rejected = |step: &StepView| {
         step.path == path && step.why.as_ref().is_some_and(|why| why.reason == StepReason::Rejected)
     };
@@ -93,7 +93,7 @@ fn fork_command(view: &RunView, run: &str) -> Option<String> {
     ))
 }
 
-/// Looking at what failed.
+/// Returns the commands that show the logs of failed steps.
 fn log_commands(view: &RunView, run: &str) -> Vec<String> {
     let failed = |step: &&StepView| {
         let bad = matches!(step.status, StepStatus::Failed | StepStatus::TimedOut | StepStatus::Incomplete);

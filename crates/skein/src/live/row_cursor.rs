@@ -1,11 +1,11 @@
-//! Whether rows are those of this run: each follows the one before it, and the first begins a run of this plan.
+//! Verification that rows belong to a run: each follows the one before it, and the first starts a run of this plan.
 
 use skein_core::{
     engine::{Event, JournalBatch, JournalError},
     plan::{ContentHash, Plan},
 };
 
-/// How far a journal has been read.
+/// The position in a journal.
 #[derive(Debug)]
 pub(super) struct JournalRowCursor {
     events: u64,
@@ -17,7 +17,7 @@ impl JournalRowCursor {
         JournalRowCursor { events: 0, chain: ContentHash::ZERO }
     }
 
-    /// Takes the next row, or says why it is not the next.
+    /// Accepts the next row, or returns the reason why it is not the next.
     pub(super) fn accept_row(&mut self, plan: &Plan, batch: &JournalBatch) -> Result<(), JournalError> {
         batch.check(self.events, self.chain)?;
         let begins = match batch.records.first().map(|record| &record.event) {

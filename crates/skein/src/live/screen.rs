@@ -1,35 +1,35 @@
-//! What has been written: lines that stay, and below them a few that are drawn again and again.
+//! The screen: permanent lines, and below them a few lines that are redrawn.
 //!
-//! Owns the cursor. A drawn line never wraps when it is drawn; when the terminal became narrower since, it is taken to
-//! have been wrapped by it, as terminals do.
+//! Owns the cursor. A line never wraps when it is drawn; if the terminal has become narrower since, it is assumed to
+//! have wrapped the line, as terminals do.
 
 use std::io;
 
 use super::text::text_width;
 
-/// How large a terminal is, in characters.
+/// The size of a terminal, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TerminalSize {
     pub(crate) columns: u16,
     pub(crate) rows: u16,
 }
 
-/// Where a run is shown.
+/// The output on which a run is shown.
 pub(crate) trait TerminalSurface {
-    /// Writes all of the text, and lets it be seen.
+    /// Writes and flushes the text.
     fn write(&mut self, text: &str) -> io::Result<()>;
 
-    /// The size at this moment; none where there is no terminal, or its size is not known.
+    /// Returns the present size; none if there is no terminal, or its size is unknown.
     fn size(&self) -> Option<TerminalSize>;
 }
 
-/// A terminal that is smaller has no room for lines that are drawn again.
+/// A smaller terminal has no room for redrawn lines.
 const LEAST: TerminalSize = TerminalSize { columns: 10, rows: 2 };
 
-/// So many columns stay free, because a terminal shows `^C` where the cursor is.
+/// Columns that stay free, because a terminal shows `^C` at the cursor.
 const FREE: u16 = 3;
 
-/// So many bytes wait at most until they are written.
+/// Maximum number of bytes that are buffered.
 const MOST: usize = 64 * 1024;
 
 #[derive(Debug)]
@@ -37,14 +37,14 @@ pub(super) struct LiveScreen<S> {
     surface: S,
     /// Lines that are not yet written.
     fresh: String,
-    /// The lines that were drawn last, and the size for which.
+    /// The lines that were drawn last, and the size of the terminal then.
     drawn: Vec<String>,
     size: Option<TerminalSize>,
-    /// The first error of a write that nobody has been told of.
+    /// The first write error that was not returned yet.
     failed: Option<io::Error>,
 }
 
-/// The room for lines that are drawn again.
+/// The room for redrawn lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ScreenRoom {
     pub(super) columns: usize,
@@ -56,19 +56,19 @@ impl<S: TerminalSurface> LiveScreen<S> {
         LiveScreen { surface, fresh: String::new(), drawn: Vec::new(), size: None, failed: None }
     }
 
-    /// The size that counts, if there is one.
+    /// Returns the size of the terminal if it is large enough.
     fn usable_size(&self) -> Option<TerminalSize> {
         self.surface.size().filter(|size| size.columns >= LEAST.columns && size.rows >= LEAST.rows)
     }
 
-    /// The room there is now.
+    /// Returns the present room.
     pub(super) fn room(&self) -> Option<ScreenRoom> {
         let size = self.usable_size()?;
         let lines = usize::from(size.rows / 3).clamp(1, 10);
         Some(ScreenRoom { columns: usize::from(size.columns - FREE), lines })
     }
 
-    /// Lines that stay, with their ends.
+    /// Prints permanent lines, each with a newline.
     pub(super) fn print_lines(&mut self, lines: &str) {
         self.fresh.push_str(lines);
         if self.fresh.len() > MOST {
@@ -76,12 +76,12 @@ impl<S: TerminalSurface> LiveScreen<S> {
         }
     }
 
-    /// What was drawn has become lines that stay, because someone typed the end of the last.
+    /// Makes the drawn lines permanent, because a person typed a newline after the last.
     pub(super) fn forget_drawn(&mut self) {
         self.drawn.clear();
     }
 
-    /// Writes what is fresh and draws these lines below it, in place of those that are there.
+    /// Writes the new permanent lines and draws these lines below, in place of the present ones.
     pub(super) fn draw_lines(&mut self, lines: Vec<String>) -> io::Result<()> {
         let same = self.fresh.is_empty() && self.drawn == lines && self.size == self.usable_size();
         if !same {
@@ -104,12 +104,12 @@ impl<S: TerminalSurface> LiveScreen<S> {
         }
     }
 
-    /// Takes the cursor to where the drawn lines begin and clears from there on.
+    /// Returns the sequence that moves the cursor to the start of the drawn lines and clears from there.
     fn erase_sequence(&self) -> String {
         if self.drawn.is_empty() {
             return String::new();
         }
-        // Too small to be drawn on is still a size.
+        // A size that is too small for drawing is still a size.
         let size = self.surface.size().filter(|size| size.columns > 0).or(self.size);
         let columns = size.map_or(usize::MAX, |size| usize::from(size.columns));
         let rows = |line: &String| text_width(&strip_colours(line)).div_ceil(columns).max(1);
@@ -120,7 +120,7 @@ impl<S: TerminalSurface> LiveScreen<S> {
     }
 }
 
-/// A line of ours without its colours.
+/// Returns one of our lines without its colours.
 fn strip_colours(line: &str) -> String {
     let mut shown = String::new();
     let mut parts = line.split("\u{1b}[");

@@ -1,4 +1,4 @@
-//! The form of a line: a word that says how it went, how long it took, what it is about.
+//! The form of a line: a status word, a duration, the step, and a text.
 
 use anstyle::{AnsiColor, Style};
 use skein_core::{
@@ -9,19 +9,19 @@ use skein_core::{
 use super::text::{clean_text, format_duration};
 use crate::output::Paint;
 
-/// How many columns come before the text of a line.
+/// The number of columns before the text of a line.
 pub(super) const INDENT: usize = WORD + 13;
 
-/// How many columns the word has.
+/// The number of columns of the word.
 pub(super) const WORD: usize = 12;
 
-/// How much a person should care, as a colour.
+/// The importance of a line, shown as a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineTone {
     Good,
     Bad,
     Care,
-    /// Someone is asked.
+    /// A person is asked.
     Asks,
     Faint,
     Plain,
@@ -64,12 +64,12 @@ impl LineTone {
     }
 }
 
-/// A status as people write it.
+/// Returns a status as people write it.
 pub(super) fn status_word(status: &str) -> String {
     status.replace('_', " ")
 }
 
-/// What a line says.
+/// The parts of a line.
 #[derive(Debug)]
 pub(super) struct StyledLine {
     pub(super) tone: LineTone,
@@ -77,7 +77,7 @@ pub(super) struct StyledLine {
     pub(super) took: Option<Millis>,
     /// The step; empty for the run.
     pub(super) path: String,
-    /// What belongs to the step, such as its attempt.
+    /// Details of the step, such as its attempt.
     pub(super) aside: String,
     pub(super) text: String,
 }
@@ -88,7 +88,7 @@ impl StyledLine {
         StyledLine { tone, word: word.into(), took: None, path, aside, text }
     }
 
-    /// The line with its end. What others wrote is made harmless here, before our own colours come to it.
+    /// Renders the line with a newline. Untrusted text is sanitised here, before our own colours are added.
     pub(super) fn render_line(&self, paint: Paint) -> String {
         let word = self.tone.paint_text(paint, &format!("{:>WORD$}", self.word));
         let length = match self.took {
@@ -111,7 +111,7 @@ impl StyledLine {
     }
 }
 
-/// A line that belongs to the one above it.
+/// Returns a line that belongs to the one above it.
 pub(super) fn indent_line(text: &str) -> String {
     format!("{:INDENT$}{text}\n", "")
 }

@@ -1,5 +1,5 @@
-//! How a run went, when it ended or was left: what failed and why, what did not run because of it, what was taken
-//! back, and what to do next.
+//! The summary of a run that ended or was interrupted: the failures and their reasons, the steps that did not run
+//! because of them, the undone steps, and the next commands.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -19,16 +19,16 @@ use super::{
 };
 use crate::{conditions::run_conditions, output::Paint};
 
-/// So many failures, and so many reasons for not running, are listed.
+/// Maximum number of listed failures, and of listed reasons for not running.
 const LISTED: usize = 10;
 
-/// So many steps are named for each reason.
+/// Maximum number of steps that are named for each reason.
 const NAMED: usize = 5;
 
-/// So many logs are shown again.
+/// Maximum number of logs that are shown again.
 const LOGS: usize = 5;
 
-/// So much of a log is shown.
+/// Maximum size of the shown part of a log.
 const LOG_LINES: usize = 20;
 const LOG_COLUMNS: usize = 500;
 
@@ -36,16 +36,16 @@ pub(super) struct RunSummaryText<'a> {
     pub(super) view: &'a RunView,
     pub(super) state: &'a RunState,
     pub(super) now: Timestamp,
-    /// The attempts whose logs say why a step failed.
+    /// The attempts whose logs explain why a step failed.
     pub(super) logs: BTreeMap<StepAt, AttemptId>,
     pub(super) options: &'a LiveOptions,
 }
 
-/// The end of a log, line by line, each with a mark before it.
+/// Returns the last lines of a log, each with a mark before it.
 pub(super) fn render_log_lines(paint: Paint, log: Option<&str>) -> Vec<String> {
     let lines: Vec<&str> = log.unwrap_or_default().trim_end().lines().collect();
     let end = &lines[lines.len().saturating_sub(LOG_LINES)..];
-    // The start of a line is kept: it may be code.
+    // The indentation of a line is kept, because it may be code.
     let shown = |line: &&str| {
         let indent = line.len() - line.trim_start_matches(' ').len();
         cut_to_width(&format!("{:indent$}{}", "", clean_text(line), indent = indent.min(40)), LOG_COLUMNS)
@@ -66,7 +66,7 @@ impl RunSummaryText<'_> {
         self.write_waiting(&mut page);
         self.write_undo(&mut page);
         if let Some(kept) = &self.options.kept {
-            page.write_row("Kept in", &clean_text(kept));
+            page.write_row("Logs", &clean_text(kept));
         }
         self.write_worktrees(&mut page);
         for (i, command) in next_commands::next_commands(self.view, self.options.had).iter().enumerate() {
@@ -75,7 +75,7 @@ impl RunSummaryText<'_> {
         page.text
     }
 
-    /// Trees whose changes are nowhere else.
+    /// Lists worktrees with unmerged changes.
     fn write_worktrees(&self, page: &mut SummaryPage) {
         let trees = if self.state.end.is_some() { (self.options.trees)() } else { Vec::new() };
         for (i, (step, folder)) in trees.iter().take(LISTED).enumerate() {
@@ -87,7 +87,7 @@ impl RunSummaryText<'_> {
         }
     }
 
-    /// The status, how long it took, and which run it is.
+    /// Returns the status, the duration, and the workflow and run.
     fn render_head(&self) -> String {
         let view = self.view;
         let (tone, status) = match view.quarantine {
@@ -108,13 +108,13 @@ impl RunSummaryText<'_> {
         format!("{status}{degraded}{length}: {which}")
     }
 
-    /// "8 succeeded, 1 failed, 2 skipped", and what it cost.
+    /// Returns the counts of steps, such as "8 succeeded, 1 failed, 2 skipped", and the cost.
     fn render_counts(&self) -> String {
         let mut by_status: BTreeMap<(StepStatus, &str), usize> = BTreeMap::new();
         let (settled, others): (Vec<&StepView>, Vec<&StepView>) =
             self.view.steps.iter().partition(|step| step.settled_by.is_some());
         others.iter().for_each(|step| *by_status.entry((step.status, &step.native_status)).or_default() += 1);
-        // Those that ended first, in the order in which people ask.
+        // Ended steps first, by their importance to people.
         let ended = [
             StepStatus::Succeeded,
             StepStatus::Failed,
@@ -138,19 +138,21 @@ impl RunSummaryText<'_> {
             LineTone::from_step_status(*status)
                 .paint_text(self.options.paint, &format!("{n} {}", status_word(native)))
         });
-        let settled = Some(settled.len()).filter(|n| *n > 0).map(|n| format!("{n} settled"));
+        let settled = Some(settled.len()).filter(|n| *n > 0).map(|n| format!("{n} resolved"));
         let counted: Vec<String> = counted.chain(settled).collect();
         let counted = if counted.is_empty() { "no steps".to_owned() } else { counted.join(", ") };
         let cost = format_cost(self.state.spent).map_or(String::new(), |spent| format!("; {spent}"));
         let reused = self.view.steps.iter().filter(|step| step.reused).count();
         let reused = match &self.view.forked_from {
-            Some(from) if reused > 0 => format!("; {reused} reused of run {}", clean_text(from.run.as_str())),
+            Some(from) if reused > 0 => {
+                format!("; {reused} reused from run {}", clean_text(from.run.as_str()))
+            }
             _ => String::new(),
         };
         format!("{counted}{reused}{cost}")
     }
 
-    /// What is wrong with the run itself, where no step says it.
+    /// Writes the error of the run itself, if no step contains it.
     fn write_error(&self, page: &mut SummaryPage) {
         if let Some(message) = &self.view.quarantine {
             return page.write_row("Broken", &clean_text(message));
@@ -168,14 +170,14 @@ impl RunSummaryText<'_> {
             page.write_row("Error", &clean_text(&describe_error(error, "")));
         }
         if let Some(due) = &self.view.retry_at {
-            page.write_row("Again", &format!("as a new run, due at {due}"));
+            page.write_row("Retry", &format!("as a new run, due at {due}"));
         }
     }
 
     fn write_failures(&self, page: &mut SummaryPage) {
         let bad: Vec<&StepView> = self.view.steps.iter().filter(|step| has_failed(step)).collect();
         let listed: std::collections::BTreeSet<&str> = bad.iter().map(|step| step.path.as_str()).collect();
-        // What failed because of something inside it says nothing new.
+        // A step that failed because of a step inside it adds nothing.
         let begun_inside = |step: &StepView| {
             let origin = step.error.as_ref().and_then(|error| error.step.as_deref());
             origin.is_some_and(|origin| origin != step.path && listed.contains(origin))
@@ -196,24 +198,24 @@ impl RunSummaryText<'_> {
         page.write_more(roots.len(), LISTED);
     }
 
-    /// What could not be merged and was settled by others.
+    /// Lists merge conflicts that other steps resolved.
     fn write_settled(&self, page: &mut SummaryPage) {
         let settled = self.view.steps.iter().filter_map(|step| Some((step, step.settled_by.as_ref()?)));
         let settled: Vec<(&StepView, &String)> = settled.collect();
         if settled.is_empty() {
             return;
         }
-        page.write_title(LineTone::Care, "Settled");
+        page.write_title(LineTone::Care, "Resolved");
         for (step, by) in settled.iter().take(LISTED) {
             page.write_item(
                 &step.path,
-                &format!("its changes did not fit those of others, and {by} settled it"),
+                &format!("its changes conflicted with those of others, and {by} resolved it"),
             );
         }
         page.write_more(settled.len(), LISTED);
     }
 
-    /// Steps that did not run, or were cut short, because of something that went wrong; by reason.
+    /// Lists steps that did not run, or were stopped, because of a failure; by reason.
     fn write_not_run(&self, page: &mut SummaryPage) {
         if self.view.status == RunStatus::Succeeded && !self.view.steps.iter().any(has_failed) {
             return;
@@ -231,7 +233,7 @@ impl RunSummaryText<'_> {
         if reasons.is_empty() {
             return;
         }
-        page.write_title(LineTone::Faint, "Did not run, or not to the end");
+        page.write_title(LineTone::Faint, "Did not run, or did not finish");
         for (reason, steps) in reasons.iter().take(LISTED) {
             page.write_item(&list_steps(steps), reason);
         }
@@ -265,7 +267,7 @@ impl RunSummaryText<'_> {
         ];
         for (title, steps) in rows.into_iter().filter(|(_, steps)| !steps.is_empty()) {
             let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
-            let aside = if title == "Uncertain" { ": cut off, possibly with an effect" } else { "" };
+            let aside = if title == "Uncertain" { ": interrupted, may have taken effect" } else { "" };
             page.write_row(title, &format!("{}{aside}", clean_text(&list_steps(&steps))));
         }
         for UndoFailureView { step, error } in undo.failed.iter().take(LISTED) {
@@ -275,7 +277,7 @@ impl RunSummaryText<'_> {
     }
 }
 
-/// How long the whole took.
+/// Formats the duration of the run.
 fn format_length(length: Millis) -> String {
     if length < Millis::from_mins(1) {
         return format!("{}.{:03}s", length.0 / 1_000, length.0 % 1_000);
@@ -288,14 +290,14 @@ fn capitalize(word: &str) -> String {
     chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// Whether something that went wrong kept the step from its end. A condition or a route is no such thing.
+/// Returns true if a failure prevented the step from finishing. A condition or a route does not count.
 fn was_cut_short(step: &StepView) -> bool {
     let Some(why) = &step.why else { return false };
     let late = matches!(step.status, StepStatus::Skipped | StepStatus::Cancelled) && !has_failed(step);
     late && !matches!(why.reason, StepReason::Condition | StepReason::NotRouted)
 }
 
-/// The first few of many.
+/// Returns the first few names of many.
 fn list_steps(steps: &[&str]) -> String {
     let few = &steps[..steps.len().min(NAMED)];
     match steps.len().saturating_sub(few.len()) {

@@ -1,4 +1,4 @@
-//! Text that is safe to show and fits: without what a terminal would obey, cut by columns, quoted for a shell.
+//! Text that is safe to show and fits: without terminal control characters, cut by columns, quoted for a shell.
 
 use skein_core::{
     engine::Cost,
@@ -9,19 +9,19 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::output::{Paint, sanitize_text};
 
-/// What others wrote, on one line and with nothing that a terminal would obey.
+/// Returns untrusted text on one line, without terminal control characters.
 pub(super) fn clean_text(text: &str) -> String {
     let text =
         strip_escapes(text).replace("\r\n", " ").replace(['\r', '\n', '\t', '\u{2028}', '\u{2029}'], " ");
     sanitize_text(text.trim(), Paint(false))
 }
 
-/// What a line shows after all that was written over: a worker draws its progress by returning to the start.
+/// Returns the part of a line that stays visible: a worker draws its progress by returning to the start of the line.
 pub(super) fn last_visible_part(line: &str) -> String {
     line.rsplit(['\r', '\n']).map(clean_text).find(|part| !part.is_empty()).unwrap_or_default()
 }
 
-/// The text without colours, titles and movements of the cursor. What is left of a broken one is made harmless later.
+/// Returns the text without colours, titles and cursor movements. The rest of a broken sequence is sanitised later.
 fn strip_escapes(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -33,7 +33,7 @@ fn strip_escapes(text: &str) -> String {
     shown
 }
 
-/// What follows an escape sequence, whose first character is gone.
+/// Returns the text after an escape sequence, whose first character is already removed.
 fn skip_escape(rest: &str) -> &str {
     let end = match rest.chars().next() {
         Some('[') => rest[1..].find(|c: char| ('@'..='~').contains(&c)).map(|end| end + 2),
@@ -48,20 +48,20 @@ fn skip_escape(rest: &str) -> &str {
     &rest[end.unwrap_or(rest.len())..]
 }
 
-/// How many columns a character takes.
+/// Returns the number of columns of a character.
 fn char_width(c: char) -> usize {
-    // It makes the character before it a wide one.
+    // The variation selector makes the character before it a wide one.
     if c == '\u{fe0f}' { 1 } else { c.width().unwrap_or(0) }
 }
 
-/// How many columns a text takes.
+/// Returns the number of columns of a text.
 pub(super) fn text_width(text: &str) -> usize {
     text.chars().map(char_width).sum()
 }
 
-/// As much of the text as fits, with a sign that there is more.
+/// Returns as much of the text as fits, with a mark if there is more.
 pub(super) fn cut_to_width(text: &str, most: usize) -> String {
-    // Marks that take no column could go on for ever.
+    // Marks of no width could be endless, so the number of characters is limited, too.
     let chars = most.saturating_mul(4);
     if text_width(text) <= most && text.chars().nth(chars).is_none() {
         return text.to_owned();
@@ -79,7 +79,7 @@ pub(super) fn cut_to_width(text: &str, most: usize) -> String {
     shown
 }
 
-/// How long something took, to the millisecond where that can matter; nine columns, or more after a hundred hours.
+/// Formats a duration, to the millisecond below one hour; nine columns, or more after a hundred hours.
 pub(crate) fn format_duration(length: Millis) -> String {
     let shown = match length < Millis::from_hours(1) {
         true => format!("{}.{:03}s", length.0 / 1_000, length.0 % 1_000),
@@ -88,7 +88,7 @@ pub(crate) fn format_duration(length: Millis) -> String {
     format!("{shown:>9}")
 }
 
-/// How long something has taken so far, to the second.
+/// Formats an elapsed time, to the second.
 pub(super) fn format_elapsed(length: Millis) -> String {
     let seconds = length.0 / 1_000;
     let (hours, minutes, seconds) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
@@ -99,7 +99,7 @@ pub(super) fn format_elapsed(length: Millis) -> String {
     }
 }
 
-/// How long until then, in words that go after "again".
+/// Formats the time until then, for use after "retry".
 pub(super) fn format_until(now: Timestamp, then: Timestamp) -> String {
     match then.duration_since(now) {
         Millis(0) => "at once".to_owned(),
@@ -108,7 +108,7 @@ pub(super) fn format_until(now: Timestamp, then: Timestamp) -> String {
     }
 }
 
-/// What was spent; none if nothing is known of it.
+/// Formats a cost; none if it is unknown.
 pub(crate) fn format_cost(cost: Cost) -> Option<String> {
     let usd = cost.micro_usd.map(|micro| match micro {
         1..10_000 => format!("${:.4}", micro as f64 / 1e6),
@@ -119,19 +119,19 @@ pub(crate) fn format_cost(cost: Cost) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// "1 step", "2 steps".
+/// Formats a count, such as "1 step" or "2 steps".
 pub(super) fn format_count(n: usize, one: &str) -> String {
     let many = if n == 1 { "" } else { "s" };
     format!("{} {one}{many}", group_digits(n as u64))
 }
 
-/// The step of the workflow itself that a path leads into.
+/// Returns the step of the root workflow that contains a path.
 pub(crate) fn outermost_step(path: &str) -> &str {
     let first = path.split('/').next().unwrap_or(path);
     if first == path { path } else { first.split(['[', '#']).next().unwrap_or(first) }
 }
 
-/// A word as a shell takes it for what it is.
+/// Quotes a word for a shell, if necessary.
 pub(crate) fn quote_shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

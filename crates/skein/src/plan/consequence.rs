@@ -1,4 +1,4 @@
-//! What happens when a step does not simply succeed: a word for programs, words for people.
+//! The consequences of outcomes other than success: a word for programs, a text for people.
 
 use std::fmt;
 
@@ -19,14 +19,14 @@ pub enum OutcomeConsequence {
     Cancel,
     Reject,
     Approve,
-    /// To a step, or to the end.
+    /// Continue at a step, or at the end.
     Go(String),
-    /// These are asked.
+    /// These people are asked.
     Escalate(Vec<String>),
 }
 
 impl OutcomeConsequence {
-    /// Of an outcome that is no success.
+    /// Returns the consequence of an outcome that is not a success.
     pub fn from_effect(effect: OutcomeEffect) -> OutcomeConsequence {
         match effect {
             OutcomeEffect { then: OutcomeAction::Abort, .. } => OutcomeConsequence::Stop,
@@ -38,7 +38,7 @@ impl OutcomeConsequence {
         }
     }
 
-    /// Of a gate that nobody decides in time.
+    /// Returns the consequence of a gate that nobody decides in time.
     pub fn from_gate_timeout(gate: &GateSpec, expired: OutcomeEffect) -> OutcomeConsequence {
         match &gate.on_timeout {
             GateTimeout::Expire => OutcomeConsequence::from_effect(expired),
@@ -52,7 +52,7 @@ impl OutcomeConsequence {
         }
     }
 
-    /// Of a wait whose signal does not come in time.
+    /// Returns the consequence of a wait whose signal does not arrive in time.
     pub fn from_wait_timeout(timeout: &WaitTimeout, expired: OutcomeEffect) -> OutcomeConsequence {
         match timeout {
             WaitTimeout::Expire => OutcomeConsequence::from_effect(expired),
@@ -69,19 +69,19 @@ impl fmt::Display for OutcomeConsequence {
             OutcomeConsequence::Stop => "the run stops",
             OutcomeConsequence::StopAndUndo => "the run stops and is undone",
             OutcomeConsequence::CountAsSkipped => "it counts as skipped",
-            OutcomeConsequence::GoOn => "the run goes on",
-            OutcomeConsequence::SkipDependents => "what depends on it is skipped",
-            OutcomeConsequence::SkipDependentsAndFail => "what depends on it is skipped, and the run fails",
+            OutcomeConsequence::GoOn => "the run continues",
+            OutcomeConsequence::SkipDependents => "its dependents are skipped",
+            OutcomeConsequence::SkipDependentsAndFail => "its dependents are skipped, and the run fails",
             OutcomeConsequence::Cancel => "the run is cancelled",
             OutcomeConsequence::Reject => "it counts as rejected",
-            OutcomeConsequence::Approve => "it opens by itself",
+            OutcomeConsequence::Approve => "it is approved automatically",
             OutcomeConsequence::Go(to) => return write!(f, "it goes to {to}"),
             OutcomeConsequence::Escalate(to) if to.is_empty() => {
-                "it waits for as long again, nobody may decide then, and the run is cancelled"
+                "it waits for the same time again, when nobody may decide, and the run is cancelled"
             }
             OutcomeConsequence::Escalate(to) => {
                 let others = join_words(to, "or");
-                return write!(f, "it asks {others} for as long again, then the run is cancelled");
+                return write!(f, "it asks {others} for the same time again, then the run is cancelled");
             }
         })
     }

@@ -1,4 +1,4 @@
-//! What a run may use: worked out from the plan where it can be, assumed and labelled where it cannot.
+//! The estimated use of a run: computed from the plan where possible, otherwise based on listed assumptions.
 
 use serde::Serialize;
 use skein_core::{ir::WorkerSpec, plan::PlanDefinition};
@@ -9,17 +9,17 @@ use crate::config;
 
 #[derive(Debug, Serialize)]
 pub struct CostEstimate {
-    /// How many times an agent may be started, retries and iterations included. None: there is no upper bound.
+    /// The maximum number of starts of an agent, including retries and iterations. None: there is no upper bound.
     pub agent_starts_at_most: Option<u64>,
-    /// Of those, what comes with each item of a list whose length is not known.
+    /// Additional starts for each item of a list whose length is unknown.
     pub per_item: Vec<ItemEstimate>,
-    /// Without what comes with items.
+    /// Excludes the additional starts for items.
     pub tokens_at_most: Option<u64>,
-    /// None where a list of unknown length or no price makes it unknown.
+    /// None if a list of unknown length or a missing price makes it unknown.
     pub usd_at_most: Option<f64>,
-    /// What the numbers rest on.
+    /// The assumptions behind the numbers.
     pub assumes: Vec<String>,
-    /// What cannot be told before the run; shown with what else is not known.
+    /// Values that are not known before the run; shown with the other unknowns.
     #[serde(skip)]
     pub unknown: Vec<String>,
 }
@@ -80,7 +80,7 @@ fn list_assumptions(definition: &PlanDefinition, config: &config::EstimateConfig
 fn list_unknowns(endless: bool, per_item: &[ItemEstimate], no_price: bool) -> Vec<String> {
     let mut unknown = Vec::new();
     if endless {
-        unknown.push("how often steps that are routed to again will run".to_owned());
+        unknown.push("how often steps that routes lead back to will run".to_owned());
     }
     unknown.extend(per_item.iter().map(|item| format!("how many items `{}` will have", item.step)));
     if no_price {

@@ -1,4 +1,4 @@
-//! What there is to say about one step of a plan, a line each.
+//! The facts about one step of a plan, one line each.
 
 use skein_core::{
     ir::{Budget, BudgetMode, StepKindName, TimeoutScope},
@@ -14,10 +14,10 @@ use super::{
     wording::join_words,
 };
 
-/// More than this of one value is not shown in a line.
+/// The maximum length of a value in a line.
 const WIDEST: usize = 100;
 
-/// The first line of a text, and no more of it than can be read at a glance.
+/// Returns the first line of a text, shortened if necessary.
 pub fn shorten_text(text: &str) -> String {
     let mut lines = text.trim().lines();
     let line = lines.next().unwrap_or_default().trim_end();
@@ -25,7 +25,7 @@ pub fn shorten_text(text: &str) -> String {
     if cut.len() < line.len() || lines.next().is_some() { format!("{cut}…") } else { cut }
 }
 
-/// Who does it comes first, then what it waits for, what it is given and leaves, and how it may end.
+/// Describes a step: first its worker, then its dependencies, its inputs and outputs, and its possible endings.
 pub fn describe_step(step: &PlanStepView) -> Vec<String> {
     let mut facts = vec![describe_action(step)];
     facts.extend(step.work.iter().flat_map(describe_driver));
@@ -34,7 +34,7 @@ pub fn describe_step(step: &PlanStepView) -> Vec<String> {
     facts.extend((!step.after.is_empty()).then(|| format!("after {}", list_few(&step.after, "and"))));
     facts.extend(step.when.as_ref().map(|when| format!("only if {}", shorten_text(when))));
     facts.extend((!step.settles.is_empty()).then(|| {
-        format!("only if what {} changed does not fit, to settle that", list_few(&step.settles, "or"))
+        format!("only if the changes of {} conflict, to resolve that", list_few(&step.settles, "or"))
     }));
     facts.extend(step.gate.iter().flat_map(describe_gate));
     facts.extend(step.inputs.iter().map(describe_input));
@@ -49,12 +49,12 @@ pub fn describe_step(step: &PlanStepView) -> Vec<String> {
     facts
 }
 
-/// Who does it, and who takes over from them.
+/// Describes the agents of a step in the order in which they take over.
 fn describe_fallbacks(agents: &[FallbackAgentView]) -> Vec<String> {
     let line = |(i, agent): (usize, &FallbackAgentView)| {
         let who = match i {
             0 => agent.by.clone(),
-            _ => format!("if that one is used up or down, {}", agent.by),
+            _ => format!("if that one is out of quota or unavailable, {}", agent.by),
         };
         let model = agent.model.as_ref().map(|model| format!(" with {model}")).unwrap_or_default();
         let kept = agent.kept_to.as_ref().map(|kept| format!(": {kept}")).unwrap_or_default();
@@ -63,7 +63,7 @@ fn describe_fallbacks(agents: &[FallbackAgentView]) -> Vec<String> {
     agents.iter().enumerate().map(line).collect()
 }
 
-/// The first of many names.
+/// Returns the first of many names.
 pub fn list_few(names: &[String], last: &str) -> String {
     const MOST: usize = 8;
     match names.len() {
@@ -100,7 +100,7 @@ fn describe_action(step: &PlanStepView) -> String {
             StepKindName::Parallel => format!("runs {} lanes side by side", step.inside.len()),
             StepKindName::Each => "runs the steps below for each item".to_owned(),
             StepKindName::Loop => "repeats the steps below".to_owned(),
-            _ => "chooses where to go on".to_owned(),
+            _ => "chooses the next step".to_owned(),
         },
     }
 }
@@ -114,7 +114,7 @@ fn describe_permissions(work: &WorkView) -> String {
     format!("may {}", join_words(&work.may, "and"))
 }
 
-/// Which driver does it and why, and why each of the others does not.
+/// Describes the chosen driver with the reason, and the reason against each of the others.
 fn describe_driver(work: &WorkView) -> Vec<String> {
     let Some(found) = &work.provided else { return Vec::new() };
     let chosen = found.driver.as_ref().map(|driver| {
@@ -123,9 +123,9 @@ fn describe_driver(work: &WorkView) -> Vec<String> {
         format!("done by the driver {}{tool}: {}", driver.id, driver.why)
     });
     let refused = found.refused.as_ref().filter(|_| found.passed_over.is_empty());
-    let refused = refused.map(|refused| format!("nobody can do it: {}", refused.message));
+    let refused = refused.map(|refused| format!("it cannot run: {}", refused.message));
     let none =
-        (found.driver.is_none() && !found.passed_over.is_empty()).then(|| "no driver can do it".to_owned());
+        (found.driver.is_none() && !found.passed_over.is_empty()).then(|| "no driver can run it".to_owned());
     let others =
         found.passed_over.iter().map(|other| format!("passes over {}, which {}", other.id, other.why));
     chosen.into_iter().chain(refused).chain(none).chain(others).collect()
@@ -134,7 +134,7 @@ fn describe_driver(work: &WorkView) -> Vec<String> {
 fn describe_gate(gate: &GateView) -> Vec<String> {
     let shows = gate.shows.iter().map(|shown| format!("shows {}", shorten_text(shown)));
     let late = gate.timeout_ms.map(|ms| format!("after {}, {}", format_length(ms), gate.on_timeout));
-    let late = late.unwrap_or_else(|| "waits as long as it takes".to_owned());
+    let late = late.unwrap_or_else(|| "waits without a timeout".to_owned());
     shows.chain([format!("if rejected, {}; {late}", gate.on_reject)]).collect()
 }
 
@@ -156,7 +156,7 @@ fn describe_input(input: &InputView) -> String {
     }
 }
 
-/// What the work is given, leaves, and may reach.
+/// Describes the inputs of the work, its outputs, and its access.
 fn describe_access(work: &WorkView) -> Vec<String> {
     let mut facts = Vec::new();
     facts.extend(work.takes.iter().map(|take| match take.name == take.artifact {
@@ -172,7 +172,7 @@ fn describe_access(work: &WorkView) -> Vec<String> {
     );
     let memory = work.memory_tokens.map(|n| format!("up to {} tokens of memory", group_digits(n.into())));
     let told: Vec<String> = work.told.iter().cloned().chain(memory).collect();
-    facts.extend((!told.is_empty()).then(|| format!("is told {}", list_few(&told, "and"))));
+    facts.extend((!told.is_empty()).then(|| format!("is given {}", list_few(&told, "and"))));
     facts.extend(work.secrets.iter().map(|secret| match &secret.from {
         Some(from) => format!("is given the secret {} from {from}", secret.name),
         None => format!("is given the secret {}", secret.name),
@@ -183,22 +183,22 @@ fn describe_access(work: &WorkView) -> Vec<String> {
         false => "works in a worktree of its own".to_owned(),
     }));
     let settled = work.settled_by.as_ref();
-    facts.extend(settled.map(|by| format!("if its changes do not fit those of others, {by} settles it")));
+    facts.extend(settled.map(|by| format!("if its changes conflict with those of others, {by} resolves it")));
     facts.extend(
         (!work.protects.is_empty()).then(|| format!("must not change {}", list_few(&work.protects, "or"))),
     );
     facts.extend((!work.unprotects.is_empty()).then(|| {
         format!("may change {}, which Skein otherwise protects", list_few(&work.unprotects, "and"))
     }));
-    facts.extend(work.evidence.iter().map(|proof| format!("is done only if {proof}")));
-    facts.extend((!work.network).then(|| "has no network".to_owned()));
+    facts.extend(work.evidence.iter().map(|proof| format!("succeeds only if {proof}")));
+    facts.extend((!work.network).then(|| "has no network access".to_owned()));
     facts
 }
 
-/// What another attempt finds, where that is not simply what the last one left.
+/// Describes the workspace of another attempt, if it is not simply the one that the last attempt left.
 fn describe_retry(work: &WorkView) -> Option<String> {
     let text = match work.on_retry? {
-        "reset" => "another attempt finds the workspace as it was before",
+        "reset" => "another attempt finds the workspace restored",
         _ => "another attempt is told what the last one changed",
     };
     Some(text.to_owned())
@@ -208,11 +208,11 @@ fn describe_check(work: &WorkView) -> Vec<String> {
     let check = work.check.as_ref().map(|check| {
         format!("until {} says complete, at most {} times", shorten_text(&check.by), check.iterations)
     });
-    let summary = work.summary_by.as_ref().map(|by| format!("summed up by {by}"));
+    let summary = work.summary_by.as_ref().map(|by| format!("summarised by {by}"));
     check.into_iter().chain(summary).collect()
 }
 
-/// The limits of what a step spends, and their effects.
+/// Describes the spending limits of a step, and their effects.
 fn describe_spending(step: &PlanStepView) -> Vec<String> {
     let steps = step.work.as_ref().and_then(|work| work.max_steps);
     let steps = steps.map(|most| format!("at most {} agent steps an attempt", group_digits(most.into())));
@@ -220,24 +220,24 @@ fn describe_spending(step: &PlanStepView) -> Vec<String> {
     steps.into_iter().chain(step.budget.as_ref().map(describe_budget)).chain(quota).collect()
 }
 
-/// A budget, and what happens when it is spent.
+/// Describes a budget, and the effect of exceeding it.
 pub fn describe_budget(budget: &Budget) -> String {
     let usd = budget.micro_usd.map(|usd| format!("${:.2}", usd as f64 / 1e6));
     let tokens = budget.tokens.map(|tokens| format!("{} tokens", group_digits(tokens)));
     let most: Vec<String> = usd.into_iter().chain(tokens).collect();
     let then = match budget.mode {
-        BudgetMode::Warn => "which stops nothing",
-        BudgetMode::Pause => "then a person is asked for as much again",
+        BudgetMode::Warn => "then a warning is printed",
+        BudgetMode::Pause => "then a person is asked for the same amount again",
         BudgetMode::Stop => "then it fails",
     };
     format!("a budget of {}, {then}", most.join(" and "))
 }
 
-/// How long it may take, how often it is tried, and what its failure does. A gate has said so already.
+/// Describes the timeout of a step, its attempts, and the effect of its failure. A gate describes these itself.
 fn describe_ending(step: &PlanStepView) -> Option<String> {
     if let Some(wait) = &step.wait {
         let late = wait.timeout_ms.map(|ms| format!("after {}, {}", format_length(ms), wait.on_timeout));
-        return Some(late.unwrap_or_else(|| "waits as long as it takes".to_owned()));
+        return Some(late.unwrap_or_else(|| "waits without a timeout".to_owned()));
     }
     if matches!(step.kind, StepKindName::Branch | StepKindName::Gate) {
         return None;
@@ -248,13 +248,13 @@ fn describe_ending(step: &PlanStepView) -> Option<String> {
         _ => "",
     };
     let time = step.timeout_ms.map(|ms| format!("at most {}{per}", format_length(ms)));
-    // What is inside a step has timeouts of its own.
+    // The steps inside a composite have timeouts of their own.
     let time = time.or_else(|| step.work.is_some().then(|| "no timeout".to_owned()));
     let tries = (step.attempts > 1).then(|| format!("up to {} attempts", step.attempts));
     let bounds: Vec<String> = time.into_iter().chain(tries).collect();
     let bounds = if bounds.is_empty() { String::new() } else { format!("{}; ", bounds.join(", ")) };
     let late = match step.timeout_ms {
-        Some(_) if step.on_timeout != step.on_failure => format!("; if it is late, {}", step.on_timeout),
+        Some(_) if step.on_timeout != step.on_failure => format!("; if it times out, {}", step.on_timeout),
         _ => String::new(),
     };
     Some(format!("{bounds}if it fails, {}{late}", step.on_failure))

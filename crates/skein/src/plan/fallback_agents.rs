@@ -1,4 +1,4 @@
-//! Who takes over from whom, and what each is kept to.
+//! Fallback agents: the order in which agents take over, and the limits of each.
 
 use serde::Serialize;
 use skein_core::ir::{Step, WorkerCapability, WorkerSpec};
@@ -20,12 +20,12 @@ pub struct FallbackAgentView {
     pub by: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// What its own flags keep it to, inside of the wall.
+    /// The limits that its own flags set, inside of the sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept_to: Option<String>,
 }
 
-/// All who may do the work of a step, in their order. Nobody where there is only one.
+/// Returns all agents of a step, in their order. Empty if there is only one.
 pub fn build_fallback_views(
     step: &Step,
     worker: &WorkerSpec,
@@ -60,7 +60,7 @@ pub fn build_fallback_views(
     [first].into_iter().chain(others.iter().map(view)).collect()
 }
 
-/// An agent of the list as a worker, to be put into the same words as others.
+/// Returns an agent of the list as a worker, so that it is described like others.
 fn agent_worker(named: AgentReference<'_>, rights: &[WorkerCapability]) -> WorkerSpec {
     WorkerSpec::Agent {
         name: named.name.map(str::to_owned),
@@ -83,7 +83,7 @@ fn describe_flags(
     permissions::describe_limits(named.program.or(known).or(config.default_worker.as_deref())?, may)
 }
 
-/// What the step says are tests, or else the project.
+/// Returns the test commands of the step, or else those of the project.
 fn find_test_commands(step: &Step, config: &ProjectConfig) -> Vec<Vec<String>> {
     tests_of(step).unwrap_or_else(|| config.test_commands.clone())
 }

@@ -1,4 +1,5 @@
-//! Hooks of a run: the programs that are started beside it, the people who are told, and what those programs may do.
+//! The hooks of a run: the programs that are started beside it, the people who are notified, and the permissions of
+//! these programs.
 
 use serde::Serialize;
 use skein_core::ir::{HookAction, HookTiming, Workflow, WorkflowHook};
@@ -13,9 +14,9 @@ use crate::config::{ChannelConfig, ProjectConfig};
 #[derive(Debug, Serialize)]
 pub struct HookView {
     pub when: HookTiming,
-    /// The command, or who is told.
+    /// The command, or the recipient.
     pub does: String,
-    /// The grant of the program that is started for it. None: no program is.
+    /// The grant of the program that is started for it. None: no program is started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub may: Option<HookGrantView>,
 }
@@ -23,10 +24,10 @@ pub struct HookView {
 /// The permissions of the program of a hook.
 #[derive(Debug, Serialize)]
 pub struct HookGrantView {
-    /// The places that it writes, in words.
+    /// The places that it writes, as text.
     pub writes: Vec<&'static str>,
     pub network: bool,
-    /// The variables that it is given if the host has them.
+    /// The variables that it gets if the host has them.
     pub environment: Vec<String>,
 }
 
@@ -72,7 +73,7 @@ impl HookGrantView {
             [] => "writes nothing".to_owned(),
             places => format!("writes in {}", join_words(places, "and")),
         };
-        let network = if self.network { "has a network" } else { "has no network" };
+        let network = if self.network { "has network access" } else { "has no network access" };
         format!("; it {writes}, {network}, and is given {}", join_words(&self.environment, "and"))
     }
 }
@@ -87,9 +88,9 @@ fn describe_action(action: &HookAction, config: &ProjectConfig) -> String {
         HookAction::Notify { channel, .. } => match config.find_channel(channel) {
             Some((_, found)) => {
                 let kind = found.kind.as_deref().unwrap_or("nothing yet");
-                format!("tells {} by {kind}", shorten_text(channel))
+                format!("notifies {} by {kind}", shorten_text(channel))
             }
-            None => format!("tells nobody: skein.toml has no channel for {}", shorten_text(channel)),
+            None => format!("notifies nobody: skein.toml has no channel for {}", shorten_text(channel)),
         },
     }
 }

@@ -1,7 +1,7 @@
-//! What a person should see before a run: who does what, when, with which permissions, and what it may cost.
+//! The view of a plan before a run: the worker, order and permissions of each step, and the possible cost.
 //!
-//! Owns the view of a plan, which is also its JSON, and its text. Everything in it comes from the plan itself; what is
-//! not known is named as such.
+//! Owns the view of a plan, which is also its JSON, and its text. Everything in it comes from the plan itself; unknown
+//! values are listed as such.
 
 mod consequence;
 mod estimate;
@@ -38,23 +38,23 @@ use crate::{config::ProjectConfig, resolve::ToolResolutions};
 pub struct PlanView {
     pub workflow: PlanWorkflowView,
     pub parameters: Value,
-    /// Parameters that were given and that the workflow does not declare. They are passed on as they are.
+    /// Parameters that were given and that the workflow does not declare. They are passed on unchanged.
     pub undeclared: Vec<String>,
     pub batches: Vec<PlanBatch>,
     pub longest_path: LongestPath,
     pub limits: PlanLimits,
-    /// What is done beside it, and who is told.
+    /// Programs that are started beside the run, and people who are notified.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<HookView>,
     pub estimate: CostEstimate,
     pub confined: ConfinementView,
-    /// Why steps cannot have worktrees here that want them.
+    /// The reason why steps cannot have the worktrees that they request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_worktrees: Option<String>,
-    /// Variables that scripts use, that are set here, and that steps are not given.
+    /// Variables that scripts use, that are set here, and that steps do not get.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_passed: Vec<MissingVariable>,
-    /// What cannot be told before the run.
+    /// Values that are not known before the run.
     pub unknown: Vec<String>,
 }
 
@@ -65,11 +65,11 @@ pub struct PlanWorkflowView {
     pub version: Option<String>,
     pub description: Option<String>,
     pub dialect: String,
-    /// Of the workflow with everything it calls, and these parameters.
+    /// The hash of the workflow with everything it calls, and these parameters.
     pub hash: String,
 }
 
-/// Steps that can start when those before have ended.
+/// Steps that can start when the steps of earlier batches have ended.
 #[derive(Debug, Serialize)]
 pub struct PlanBatch {
     pub number: usize,
@@ -86,11 +86,11 @@ pub enum BatchKind {
     Sequential,
 }
 
-/// The way that can take longest. Gates and waits count as nothing.
+/// The path that can take longest. Gates and waits count as zero.
 #[derive(Debug, Serialize)]
 pub struct LongestPath {
     pub steps: Vec<String>,
-    /// If every step on it takes its whole timeout, once. None: one of them has none.
+    /// The time if every step on it takes its whole timeout, once. None: one of them has no timeout.
     pub time_ms: Option<u64>,
     /// Steps on it that have no timeout.
     pub without_timeout: Vec<String>,
@@ -104,19 +104,20 @@ pub struct PlanLimits {
     pub budget: Option<Budget>,
 }
 
-/// Whether steps are kept to what they may do.
+/// The confinement of steps to their permissions.
 #[derive(Debug, Serialize)]
 pub struct ConfinementView {
-    /// How far the system keeps them to it, here.
+    /// The level of enforcement on this machine.
     pub enforced: Option<SandboxEnforcement>,
-    /// Why it does not.
+    /// The reason why there is no enforcement.
     pub why: Option<String>,
-    /// They are started all the same.
+    /// True if steps are started without enforcement.
     pub allowed: bool,
 }
 
 impl PlanView {
-    /// `found`: who does the work of tools here. `enforced`: how much of a sandbox this machine enforces, or why nothing.
+    /// Builds the view. `found`: the drivers of the plan's tools. `enforced`: the sandbox enforcement of this machine,
+    /// or the reason why there is none.
     pub fn from_plan(
         plan: &Plan,
         config: &ProjectConfig,
@@ -178,7 +179,7 @@ fn find_undeclared(plan: &Plan) -> Vec<String> {
     given.filter(|name| !declared.contains(name)).cloned().collect()
 }
 
-/// What cannot be told: about costs, and about secrets that the project does not name.
+/// Returns the unknown values: of the costs, and of secrets that the project does not configure.
 fn list_unknowns(estimate: &CostEstimate, batches: &[PlanBatch]) -> Vec<String> {
     let mut secrets = BTreeSet::new();
     let mut open: Vec<&PlanBatch> = batches.iter().collect();
@@ -191,22 +192,22 @@ fn list_unknowns(estimate: &CostEstimate, batches: &[PlanBatch]) -> Vec<String> 
     }
     let secrets = secrets
         .into_iter()
-        .map(|name| format!("where the secret `{name}` is: `[secrets]` in skein.toml does not say"));
+        .map(|name| format!("the source of the secret `{name}`: `[secrets]` in skein.toml does not set it"));
     estimate.unknown.iter().cloned().chain(secrets).collect()
 }
 
-/// Looks at a plan from its first step to its last.
+/// Builds the view of a plan from its first step to its last.
 struct PlanViewBuilder<'a> {
     definition: &'a PlanDefinition,
     config: &'a ProjectConfig,
     found: &'a ToolResolutions,
-    /// The step under which each called workflow has been shown. Each is shown once, since calls of calls can be more
-    /// than anyone could read.
+    /// The step under which each called workflow has been shown. Each is shown once, since nested calls can be too many
+    /// to read.
     called: BTreeMap<ScopeIx, String>,
 }
 
 impl PlanViewBuilder<'_> {
-    /// The batches of a scope. Recursion is bounded by the limits on nesting and calls.
+    /// Returns the batches of a scope. Recursion is bounded by the limits on nesting and calls.
     fn build_batches(&mut self, scope: ScopeIx) -> Vec<PlanBatch> {
         let routed = self.definition.scope(scope).is_routed();
         let mut shown = Vec::new();
@@ -224,13 +225,13 @@ fn batch_kind(routed: bool, steps: &[PlanStepView]) -> BatchKind {
         [only] if only.gate.is_some() => BatchKind::Gate,
         [only] if only.when.is_some() => BatchKind::Conditional,
         [_] => BatchKind::Sequential,
-        // One cursor goes through a routed scope: of several, one is chosen.
+        // One cursor moves through a routed scope: it chooses one of several steps.
         _ if routed => BatchKind::Conditional,
         _ => BatchKind::Parallel,
     }
 }
 
-/// The lanes of a parallel step, the items of an each, the passes of a loop, the workflow of a call.
+/// The lanes of a parallel step, the items of an each, the passes of a loop, or the workflow of a call.
 #[derive(Debug, Serialize)]
 pub struct InnerBatches {
     pub label: String,

@@ -1,4 +1,4 @@
-//! What a plan says of who is asked before a step, and of who may let go on what a rule stops.
+//! The text of a plan about approvals before a step, and about the release of steps that a rule stops.
 
 use super::{
     step::{EscalationLevelView, PlanStepView},
@@ -6,7 +6,7 @@ use super::{
     wording::join_words,
 };
 
-/// Which rule holds, and what follows from it.
+/// Describes the rule that applies to a step, and its effect.
 pub fn describe_rules(step: &PlanStepView) -> Vec<String> {
     let ruling = step
         .ruling
@@ -18,11 +18,11 @@ pub fn describe_rules(step: &PlanStepView) -> Vec<String> {
         .map(|who| format!("asks {} before it starts", describe_approvers(who, step.quorum)));
     let denied = step.denied.as_ref().map(|_| "may not start".to_owned());
     let levels: Vec<String> = step.escalates_to.iter().enumerate().map(describe_level).collect();
-    let levels = (!levels.is_empty()).then(|| format!("what governance stops, {}", levels.join(", ")));
+    let levels = (!levels.is_empty()).then(|| format!("if governance stops it, {}", levels.join(", ")));
     ruling.into_iter().chain(asks).chain(denied).chain(levels).collect()
 }
 
-/// Who is asked, and how many of them.
+/// Describes the approvers, and the number of them that is needed.
 pub fn describe_approvers(who: &[String], quorum: u32) -> String {
     match (who, quorum) {
         ([], 1) => "a person".to_owned(),

@@ -1,4 +1,4 @@
-//! One step of a plan as people see it.
+//! One step of a plan, as people see it.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -36,10 +36,10 @@ pub struct PlanStepView {
     pub description: Option<String>,
     pub kind: StepKindName,
     pub after: Vec<String>,
-    /// What must be true, or it is skipped.
+    /// The condition of the step; if it is false, the step is skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
-    /// The steps whose conflicts it settles. It is skipped where there are none.
+    /// The steps whose conflicts it resolves. It is skipped if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub settles: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,13 +51,13 @@ pub struct PlanStepView {
     /// The workflow that it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<String>,
-    /// The step under which the inside of that workflow is shown, if it is not this one.
+    /// The step under which the steps of that workflow are shown, if it is not this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shown_under: Option<String>,
     pub inputs: Vec<InputView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Whether the timeout is for each attempt, or for all of them together.
+    /// The scope of the timeout: each attempt, or all of them together.
     pub timeout_per: TimeoutScope,
     pub attempts: u32,
     /// The limit of its cost.
@@ -66,52 +66,52 @@ pub struct PlanStepView {
     /// `wait`: it waits while the account of its agent is limited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<&'static str>,
-    /// Who is asked before it starts; nobody named means anyone.
+    /// The approvers before it starts; empty means anyone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks_first: Option<Vec<String>>,
-    /// How many of them have to approve, where one does not do.
+    /// The number of approvals that are needed, if it is more than one.
     #[serde(skip_serializing_if = "is_one")]
     pub quorum: u32,
-    /// Why it may not start at all.
+    /// The reason why it may not start at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub denied: Option<String>,
-    /// Who is asked about what governance holds, one after the other.
+    /// The approvers of a step that governance holds, level by level.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub escalates_to: Vec<EscalationLevelView>,
-    /// Which class of approval holds, who says so, and what follows.
+    /// The approval class that applies, its source, and its effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ruling: Option<ApprovalRuling>,
-    /// What each end that is no success does.
+    /// The consequences of outcomes other than success.
     pub on_failure: OutcomeConsequence,
     pub on_timeout: OutcomeConsequence,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undo: Option<String>,
-    /// Where the cursor goes, and when.
+    /// The targets of the cursor, with their conditions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<RouteView>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inside: Vec<InnerBatches>,
 }
 
-/// Who does it, what they may do and reach, what they are given and leave.
+/// The worker, its permissions and access, its inputs and outputs.
 #[derive(Debug, Serialize)]
 pub struct WorkView {
     pub by: String,
-    /// Which driver does the work of a tool, and why the others do not.
+    /// The chosen driver of a tool, and the reasons against the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provided: Option<ToolResolution>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// What it may do; none named where the worker's own settings say.
+    /// The capabilities; empty if the worker's own settings determine them.
     pub may: Vec<&'static str>,
-    /// The most steps that its agent may take in one attempt.
+    /// The maximum number of steps of its agent in one attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_steps: Option<u32>,
     pub tools: Vec<String>,
-    /// The servers among them, and how each is started or where it is asked.
+    /// The MCP servers among the tools, with the command or the URL of each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ServerView>,
-    /// Context modules that its agent is told, and how many tokens of what is remembered.
+    /// Context modules that its agent gets, and the maximum tokens of memories.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub told: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,37 +119,37 @@ pub struct WorkView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
     pub worktree: bool,
-    /// Whether what is changed there is not merged.
+    /// True if its changes are not merged.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stays: bool,
-    /// The step that settles it when its changes do not fit those of others.
+    /// The step that resolves conflicts of its changes with those of others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled_by: Option<String>,
-    /// What becomes of the workspace before it is tried again, if it is not kept as it is.
+    /// The treatment of the workspace before another attempt, if it is not kept unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_retry: Option<&'static str>,
     pub network: bool,
     pub secrets: Vec<SecretView>,
-    /// What it must leave as it is.
+    /// Files that it must not change.
     pub protects: Vec<String>,
     /// Protected files that it may change all the same.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unprotects: Vec<String>,
-    /// What must be so before it counts as done.
+    /// Conditions that must hold before it counts as done.
     pub evidence: Vec<String>,
     pub takes: Vec<ArtifactInputView>,
     pub gives: Vec<ArtifactOutputView>,
-    /// Who decides whether it is complete, and how often it may be done again.
+    /// The worker that decides whether it is complete, and the maximum number of iterations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub check: Option<CheckView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary_by: Option<String>,
-    /// All who may do it, in their order, where there are several.
+    /// All agents that may do it, in their order, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<FallbackAgentView>,
 }
 
-/// Who is asked on one level, and for how long.
+/// The approvers on one level, and their time limit.
 #[derive(Debug, Serialize)]
 pub struct EscalationLevelView {
     pub approvers: Vec<String>,
@@ -164,12 +164,12 @@ fn build_level_view(level: &EscalationLevel) -> EscalationLevelView {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_one(quorum: &u32) -> bool {
     *quorum == 1
 }
 
-/// An input, with its value if that is known before the run, or what it is worked out from.
+/// An input, with its value if that is known before the run, or its expression.
 #[derive(Debug, Serialize)]
 pub struct InputView {
     pub name: String,
@@ -188,7 +188,7 @@ pub struct ServerView {
 #[derive(Debug, Serialize)]
 pub struct SecretView {
     pub name: String,
-    /// None: the project does not say.
+    /// None: the project does not set it.
     pub from: Option<String>,
 }
 
@@ -218,9 +218,9 @@ pub struct CheckView {
 pub struct GateView {
     pub message: String,
     pub shows: Vec<String>,
-    /// Any one of them; nobody named means anyone.
+    /// Any one of them can decide; empty means anyone.
     pub approvers: Vec<String>,
-    /// How many of them have to approve, where one does not do.
+    /// The number of approvals that are needed, if it is more than one.
     #[serde(skip_serializing_if = "is_one")]
     pub quorum: u32,
     pub timeout_ms: Option<u64>,
@@ -356,7 +356,7 @@ fn waits_for_account(step: &Step) -> bool {
     has_agent && step.policy.holds.contains_key(&ErrorClass::RateLimit)
 }
 
-/// The servers of tools that the configuration describes.
+/// Returns the MCP servers that the configuration defines.
 fn build_server_views(worker: &WorkerSpec, config: &ProjectConfig) -> Vec<ServerView> {
     let named = list_tools(worker)
         .into_iter()
@@ -420,7 +420,8 @@ fn build_wait_view(step: &Step) -> Option<WaitView> {
     })
 }
 
-/// Where a step leads that does not simply go on. What a gate does when it is late or rejected is told there.
+/// Returns the targets of a step that does not simply continue. The view of a gate contains its targets for timeout and
+/// rejection.
 fn build_route_views(step: &Step) -> Vec<RouteView> {
     let route = |when: &str, next| RouteView { when: when.to_owned(), next: render_target(next) };
     match &step.kind {

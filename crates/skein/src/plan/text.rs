@@ -14,7 +14,7 @@ use super::{
 };
 use crate::output::Paint;
 
-/// The whole plan.
+/// Renders the whole plan.
 pub fn render_plan(view: &PlanView, paint: Paint) -> String {
     let mut page = PlanPage { paint, text: String::new() };
     page.write_head(view);
@@ -23,10 +23,10 @@ pub fn render_plan(view: &PlanView, paint: Paint) -> String {
     page.text
 }
 
-/// Names of more columns have a line of their own.
+/// A name with more columns gets a line of its own.
 const WIDEST: usize = 28;
 
-/// How many columns the names of some steps take, as far as others stand beside them.
+/// Returns the width of the column of names, limited to the maximum.
 fn name_width<'a>(steps: impl IntoIterator<Item = &'a PlanStepView>) -> usize {
     steps.into_iter().map(|step| step.id.width()).max().unwrap_or_default().min(WIDEST)
 }
@@ -65,7 +65,7 @@ impl PlanPage {
 
     fn write_batches(&mut self, batches: &[PlanBatch], depth: usize) {
         let indent = " ".repeat(depth);
-        // One step after nothing and before nothing needs no heading inside another.
+        // A single step inside another step needs no heading.
         if let ([PlanBatch { sort: BatchKind::Sequential, steps, .. }], 1..) = (batches, depth) {
             return steps.iter().for_each(|step| self.write_step(step, depth, name_width([step])));
         }
@@ -131,7 +131,7 @@ impl PlanPage {
         }
         for name in &view.undeclared {
             let title = self.paint.warning(&format!("{:12}", "Undeclared"));
-            self.write_line(&format!("{title}  the parameter `{name}`; it is passed on as it is"));
+            self.write_line(&format!("{title}  the parameter `{name}`; it is passed on unchanged"));
         }
         for what in &view.unknown {
             self.write_row("Unknown", what);
@@ -154,13 +154,13 @@ fn describe_confinement(confined: &ConfinementView) -> String {
             )
         }
         (None, why, allowed) => {
-            let then = if allowed { "are not kept to what they may do" } else { "are refused" };
+            let then = if allowed { "are not confined" } else { "are refused" };
             format!("no: {}; steps {then}", why.as_deref().unwrap_or_default())
         }
     }
 }
 
-/// Steps in a row; of a long one, how it begins and ends.
+/// Renders a path of steps; of a long one, only its beginning and end.
 fn render_path(steps: &[String]) -> String {
     const ENDS: usize = 6;
     if steps.len() <= 2 * ENDS {
@@ -203,7 +203,7 @@ fn describe_estimate(estimate: &CostEstimate) -> String {
     let starts = match estimate.agent_starts_at_most {
         Some(1) => "at most 1 agent start".to_owned(),
         Some(starts) => format!("at most {} agent starts", group_digits(starts)),
-        None => "no upper bound of agent starts".to_owned(),
+        None => "no upper bound on agent starts".to_owned(),
     };
     let each =
         |n: u64, item: &ItemEstimate| format!(" and {} for each item of {}", group_digits(n), item.step);

@@ -1,4 +1,4 @@
-//! How parts of a workflow are put into words: workers, expressions, targets, what a failure does.
+//! The wording of parts of a workflow: workers, expressions, targets, approvers.
 
 use skein_core::{
     expr::{Expr, ExprNode, LiteralValue, ReferenceRoot, StepProperty},
@@ -8,7 +8,7 @@ use skein_host::executor::default_agent_model;
 
 use crate::config::{self, ProjectConfig};
 
-/// Who does a piece of work, as far as the workflow and the project say.
+/// Describes a worker, as far as the workflow and the project define it.
 pub fn describe_worker(worker: &WorkerSpec, config: &ProjectConfig) -> String {
     match worker {
         WorkerSpec::Agent { name: Some(name), program, .. } => {
@@ -34,7 +34,7 @@ pub fn describe_worker(worker: &WorkerSpec, config: &ProjectConfig) -> String {
     }
 }
 
-/// What a step is, for one that has neither name nor description.
+/// Describes a step that has neither name nor description.
 pub fn describe_kind(kind: &StepKindSpec) -> String {
     match kind {
         StepKindSpec::Work(work) => describe_worker(&work.worker, &ProjectConfig::default()),
@@ -51,7 +51,7 @@ pub fn describe_kind(kind: &StepKindSpec) -> String {
     }
 }
 
-/// One argument of a command; quoted where it would read as several.
+/// Renders one argument of a command; quoted if it would read as several.
 pub fn render_argument(argument: &Expr) -> String {
     match argument.as_literal().and_then(LiteralValue::as_str) {
         Some(text) if !text.is_empty() && !text.contains(char::is_whitespace) => text.to_owned(),
@@ -59,12 +59,12 @@ pub fn render_argument(argument: &Expr) -> String {
     }
 }
 
-/// The model of the step, then that of the agent, then the usual one where the agent has such models.
+/// Returns the model of the step, else that of the agent, else the default of the agent's program, if it has one.
 pub fn resolve_model(step: &Step, worker: &WorkerSpec, config: &ProjectConfig) -> Option<String> {
     let WorkerSpec::Agent { name, model, program, .. } = worker else { return None };
     let agent = name.as_ref().and_then(|name| config.agents.get(name));
     let program = program.as_ref().or(agent.and_then(|agent| agent.worker.as_ref()));
-    // Who nobody describes here is nobody's to guess.
+    // The program of an agent that is not configured is unknown.
     let program = program.or(config.default_worker.as_ref().filter(|_| agent.is_some() || name.is_none()));
     let known = model.as_ref().or(agent.and_then(|agent| agent.model.as_ref()));
     known.cloned().or_else(|| default_agent_model(step, program?).map(str::to_owned))
@@ -90,7 +90,7 @@ pub fn list_tools(worker: &WorkerSpec) -> Vec<String> {
     }
 }
 
-/// Where a secret comes from, if the project says.
+/// Describes the source of a secret, if the project sets it.
 pub fn describe_secret_source(name: &str, config: &ProjectConfig) -> Option<String> {
     config.find_secret(name).map(|secret| match secret {
         config::SecretSourceConfig::Env(variable) => format!("the environment variable {variable}"),
@@ -98,7 +98,7 @@ pub fn describe_secret_source(name: &str, config: &ProjectConfig) -> Option<Stri
     })
 }
 
-/// An expression as it was written; what was not written as one, as JSON.
+/// Renders an expression as it was written, or as JSON if it has no source text.
 pub fn render_expression(expr: &Expr) -> String {
     match expr.node() {
         _ if !expr.source().trim().is_empty() => expr.source().trim().to_owned(),
@@ -120,7 +120,7 @@ pub fn render_expression(expr: &Expr) -> String {
     }
 }
 
-/// Where a reference starts, in words that every format's readers know.
+/// Renders the root of a reference, in words that readers of every format know.
 fn render_reference(root: &ReferenceRoot) -> String {
     let part = |part: &StepProperty| match part {
         StepProperty::Output => "output",
@@ -139,7 +139,7 @@ fn render_reference(root: &ReferenceRoot) -> String {
     }
 }
 
-/// An expression that gives text, for people.
+/// Renders an expression that gives text, for people.
 pub fn render_prose(expr: &Expr) -> String {
     match expr.as_literal().and_then(LiteralValue::as_str) {
         Some(text) => text.trim().to_owned(),
@@ -162,7 +162,7 @@ pub fn render_target(target: &RouteTarget) -> String {
     }
 }
 
-/// `a`, `a and b`, `a, b and c`.
+/// Joins words: `a`, `a and b`, `a, b and c`.
 pub fn join_words(words: &[impl AsRef<str>], last: &str) -> String {
     let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
     match &words[..] {

@@ -1,4 +1,4 @@
-//! Sixth phase: how the driver that was chosen is called.
+//! Sixth phase: binds the call of the chosen driver.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use skein_host::{
 use super::{DriverCandidate, capability::find_program};
 use crate::config::ProjectConfig;
 
-/// A code that every driver has for a login that is no longer good.
+/// The code that every driver has for an expired login.
 const AUTH_REQUIRED: &str = "auth_required";
 
 pub(super) fn bind_tool(candidate: DriverCandidate<'_>, config: &ProjectConfig) -> executor::ToolSettings {
@@ -53,7 +53,8 @@ pub(super) fn bind_tool(candidate: DriverCandidate<'_>, config: &ProjectConfig) 
     }
 }
 
-/// Whom a driver may ask: the hosts that it names, and of the private ones those that the project grants.
+/// Returns the network access of a driver: the hosts that it names, and of the private ones those that the project
+/// grants.
 pub(super) fn driver_reach(driver: &Aip15Driver, config: &ProjectConfig) -> NetworkAccess {
     NetworkAccess {
         hosts: driver.egress.clone(),
@@ -61,8 +62,8 @@ pub(super) fn driver_reach(driver: &Aip15Driver, config: &ProjectConfig) -> Netw
     }
 }
 
-/// The program and the arguments that are always the same. It was found a moment ago; what is gone since is said when it is
-/// started.
+/// Returns the program and its constant arguments. The program was found a moment ago; if it has disappeared since,
+/// starting it reports that.
 fn driver_command(candidate: DriverCandidate<'_>) -> Vec<String> {
     let driver = &candidate.found.driver;
     let (bin, rest) = match (driver.kind, &driver.mcp) {
@@ -119,7 +120,7 @@ fn convert_expired(expired: &LoginExpiry) -> Option<remote::LoginExpirySign> {
 }
 
 impl DriverCandidate<'_> {
-    /// Every secret that its call has a place for.
+    /// Returns all secrets that its call refers to.
     pub(super) fn referenced_secrets(&self) -> Vec<String> {
         let (driver, mut found) = (&self.found.driver, Vec::new());
         let mut add = |text: &CallText| skein_core::tool_call::collect_text_secrets(text, &mut found);

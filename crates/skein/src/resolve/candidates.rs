@@ -1,4 +1,4 @@
-//! Who of those that offer a tool may do it, and who of those is best.
+//! The drivers that may provide a tool, and the best of them.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::{
 };
 
 impl DriverResolver<'_> {
-    /// First phase: who offers this tool in this version, to this step.
+    /// First phase: finds the drivers that offer this tool in this version, for the inputs of this step.
     pub(super) fn find_candidates<'t>(
         &'t self,
         tool: &'t Aip15Tool,
@@ -29,7 +29,7 @@ impl DriverResolver<'_> {
         found
     }
 
-    /// Second and third phase: who can do it here, and who may.
+    /// Second and third phase: keeps the drivers that work here, and that the policy allows.
     pub(super) fn keep_usable<'t>(
         &self,
         candidates: Vec<DriverCandidate<'t>>,
@@ -75,7 +75,7 @@ fn find_mismatch(candidate: DriverCandidate<'_>, wanted: DriverRequest<'_>) -> O
         return Some(format!("is for other versions of the tool than {}", tool.version));
     }
     if tool.forbid.contains(&found.driver.id) {
-        return Some("may not provide it, as the tool says".to_owned());
+        return Some("is forbidden by the tool".to_owned());
     }
     let kind = found.driver.kind;
     if !tool.require_kind.is_empty() && !tool.require_kind.contains(&kind) {
@@ -85,7 +85,7 @@ fn find_mismatch(candidate: DriverCandidate<'_>, wanted: DriverRequest<'_>) -> O
     wanted.inputs.iter().find(dropped).map(|input| format!("does not take the input `{input}`"))
 }
 
-/// Fourth phase: who the step asks for.
+/// Fourth phase: keeps the driver that the step is pinned to.
 pub(super) fn keep_pinned<'t>(
     candidates: Vec<DriverCandidate<'t>>,
     pinned: Option<&str>,
@@ -99,7 +99,7 @@ pub(super) fn keep_pinned<'t>(
     kept
 }
 
-/// Fifth phase: who is best, and what made it so.
+/// Fifth phase: chooses the best driver. Returns it with the reason.
 pub(super) fn choose_best<'t>(
     mut candidates: Vec<DriverCandidate<'t>>,
     passed_over: &mut Vec<PassedOverDriver>,
@@ -125,11 +125,11 @@ pub(super) fn choose_best<'t>(
     }));
     let why = rest
         .first()
-        .map_or("it is the only one that can".to_owned(), |next| explain_ranking(&first, next, preferred));
+        .map_or("it is the only usable one".to_owned(), |next| explain_ranking(&first, next, preferred));
     Some((first, why))
 }
 
-/// What puts one before another.
+/// Returns the reason why one driver ranks before another.
 fn explain_ranking(
     first: &DriverCandidate<'_>,
     next: &DriverCandidate<'_>,
@@ -139,7 +139,7 @@ fn explain_ranking(
         return "the tool prefers it".to_owned();
     }
     if first.cost().total_cmp(&next.cost()).is_ne() {
-        return format!("it costs {} a call, and the other {}", first.cost(), next.cost());
+        return format!("it costs {} per call, and the other {}", first.cost(), next.cost());
     }
     let kind = |kind: DriverKind| kind.as_str();
     if first.kind() != next.kind() {

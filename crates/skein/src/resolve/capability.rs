@@ -1,6 +1,6 @@
-//! Whether a driver can do anything here: its kind, its system, its program, its version, a login, and whether it is well.
+//! Checks whether a driver can work here: its kind, platform, program, version, login and health.
 //!
-//! Owns what is asked of a driver's own programs. Each is asked once, with a deadline, and never by a shell.
+//! Owns the queries to a driver's own programs. Each is started once, with a time limit, and never through a shell.
 
 use std::{
     ffi::OsStr,
@@ -25,15 +25,15 @@ use skein_host::{
 use super::{DriverCandidate, DriverResolver, LoadedDriver, bind};
 use crate::probe::{ProbeOutput, ProgramProbe};
 
-/// Why a driver that asks others over the network cannot.
-const NOBODY: &str = "names no host in `network.egress`, so it may ask nobody";
+/// The reason against a driver that needs the network and has no access.
+const NOBODY: &str = "names no host in `network.egress`, so it has no network access";
 
 impl DriverResolver<'_> {
-    /// Second phase. Err: why it cannot.
+    /// Second phase. Err: the reason why the driver cannot work.
     pub(super) fn check_capable(&self, candidate: DriverCandidate<'_>) -> Result<(), String> {
         let offer = candidate.offer;
         if let Some(function) = &offer.transform {
-            return Err(format!("changes a value by the function `{function}`, which only an SDK has"));
+            return Err(format!("changes a value with the function `{function}`, which only an SDK has"));
         }
         match candidate.kind() {
             DriverKind::Builtin => drop(self.find_function(candidate)?),
@@ -59,24 +59,24 @@ impl DriverResolver<'_> {
         match driver.kind {
             DriverKind::Cli | DriverKind::Builtin | DriverKind::Http | DriverKind::Mcp => {}
             DriverKind::Sdk => {
-                return Err("is of the kind sdk: code of others does not run in this engine".to_owned());
+                return Err("is of the kind sdk: this engine does not run third-party code".to_owned());
             }
         }
         if !matches_platform(&driver.os, &[std::env::consts::OS, os_name()])
             || !matches_platform(&driver.arch, &[std::env::consts::ARCH, arch_name()])
         {
-            return Err("is for another system".to_owned());
+            return Err("does not support this platform".to_owned());
         }
         let there =
             |bin: &str| find_program(bin, &found.folder).map_err(|why| format!("cannot be used: {why}"));
         match (driver.kind, &driver.mcp) {
             (DriverKind::Cli, _) => drop(there(driver.bin.as_deref().unwrap_or_default())?),
-            (DriverKind::Mcp, None) => return Err("does not say which `server` it speaks with".to_owned()),
+            (DriverKind::Mcp, None) => return Err("does not name its `server`".to_owned()),
             (DriverKind::Mcp, Some(McpServer::Program { path, .. })) => drop(there(path)?),
             (DriverKind::Mcp, Some(McpServer::Url { url, .. })) => self.check_reachable(driver, url)?,
             (DriverKind::Mcp, Some(McpServer::Other(kind))) => {
                 return Err(format!(
-                    "has a server of the kind {kind}, which is not started here; `binary` and `remote` are"
+                    "has a server of the kind {kind}, which is not supported; `binary` and `remote` are"
                 ));
             }
             (DriverKind::Builtin | DriverKind::Sdk | DriverKind::Http, _) => {}
@@ -90,12 +90,12 @@ impl DriverResolver<'_> {
         self.check_health(driver, found)
     }
 
-    /// The function of a builtin driver: what it says, or else the tool's own id.
+    /// Returns the function of a builtin driver: the one that it names, or else the one with the tool's id.
     fn find_function(&self, candidate: DriverCandidate<'_>) -> Result<BuiltinFunction, String> {
         let name = candidate.offer.function.as_deref().unwrap_or(&candidate.tool.id);
         let function = BuiltinFunction::from_name(name).ok_or_else(|| {
             let known: Vec<&str> = BuiltinFunction::ALL.iter().map(|function| function.name()).collect();
-            format!("names the function `{name}`, which there is not; there are {}", known.join(", "))
+            format!("names the unknown function `{name}`; known functions: {}", known.join(", "))
         })?;
         if function == BuiltinFunction::HttpGet && candidate.found.driver.egress.is_empty() {
             return Err(NOBODY.to_owned());
@@ -103,20 +103,20 @@ impl DriverResolver<'_> {
         Ok(function)
     }
 
-    /// Whether the request of an http driver is one that can be made.
+    /// Checks that the request of an http driver can be made.
     fn check_request(&self, candidate: DriverCandidate<'_>) -> Result<(), String> {
         let driver = &candidate.found.driver;
         let Some(call) = &candidate.offer.http else {
-            return Err("does not say in `metadata.http` what is sent for this tool".to_owned());
+            return Err("does not define the request for this tool in `metadata.http`".to_owned());
         };
         if driver.http.streams || call.streams {
-            return Err("streams its answers, which this version does not read".to_owned());
+            return Err("streams its responses, which this version does not support".to_owned());
         }
         let base = driver.http.base_url.as_ref().ok_or("has no `base_url`")?;
         self.check_reachable(driver, base)
     }
 
-    /// Whether an address may be asked. One that is a secret is looked at when it is.
+    /// Checks that an address may be used. A secret address is checked when it is used.
     fn check_reachable(&self, driver: &Aip15Driver, address: &CallText) -> Result<(), String> {
         if driver.egress.is_empty() {
             return Err(NOBODY.to_owned());
@@ -125,17 +125,17 @@ impl DriverResolver<'_> {
         let allowed = bind::driver_reach(driver, self.config).check_url(url);
         allowed.map_err(|error| match error {
             HttpError::Host => {
-                "may not ask the host of its address: `network.egress` does not name it".to_owned()
+                "may not reach the host of its address: `network.egress` does not name it".to_owned()
             }
             HttpError::Plain => {
-                "has an address that is not encrypted; `private` of `[drivers]` in skein.toml can grant it"
+                "has an address that is not encrypted; `private` of `[drivers]` in skein.toml can allow it"
                     .to_owned()
             }
-            other => format!("cannot be asked: {other}"),
+            other => format!("cannot be reached: {other}"),
         })
     }
 
-    /// Whether somebody has logged in: a variable that the tool would be given, or a file.
+    /// Checks for a login: a variable that the tool would get, or a file.
     fn check_login(&self, auth: &DriverAuth) -> Result<(), String> {
         if auth.env.is_empty() && auth.paths.is_empty() {
             return Ok(());
@@ -154,7 +154,7 @@ impl DriverResolver<'_> {
             auth.env.first().map(|name| format!("`{name}` in `[secrets]` or `pass_env` of skein.toml")),
         );
         let ways = if ways.is_empty() { auth.paths.join(" or ") } else { ways.join(", or ") };
-        Err(format!("has no login: {ways} would give it one"))
+        Err(format!("has no login; provide one with {ways}"))
     }
 
     fn check_health(&self, driver: &Aip15Driver, found: &LoadedDriver) -> Result<(), String> {
@@ -184,7 +184,7 @@ impl DriverResolver<'_> {
                 }
             }
         };
-        Err(format!("is not well: {why}"))
+        Err(format!("failed its health check: {why}"))
     }
 }
 
@@ -192,7 +192,7 @@ fn matches_platform(needed: &[String], here: &[&str]) -> bool {
     needed.is_empty() || needed.iter().any(|one| here.contains(&one.as_str()))
 }
 
-/// What drivers call this system.
+/// Returns the name that drivers use for this operating system.
 fn os_name() -> &'static str {
     match std::env::consts::OS {
         "macos" => "darwin",
@@ -208,7 +208,7 @@ fn arch_name() -> &'static str {
     }
 }
 
-/// A path is from the driver's own folder; a name is looked up where the engine finds programs.
+/// Finds a program. A path is relative to the driver's own folder; a name is looked up in PATH.
 pub(super) fn find_program(bin: &str, folder: &Path) -> Result<PathBuf, String> {
     let whole = if bin.contains('/') { folder.join(bin) } else { PathBuf::from(bin) };
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -217,18 +217,18 @@ pub(super) fn find_program(bin: &str, folder: &Path) -> Result<PathBuf, String> 
 
 fn check_version(check: &VersionCheck, found: &LoadedDriver) -> Result<(), String> {
     let answer = query_program(&check.command, &found.folder, check.timeout);
-    let answer = answer.map_err(|why| format!("does not say its version: {why}"))?;
+    let answer = answer.map_err(|why| format!("did not report its version: {why}"))?;
     let said = answer.text.split_once(check.before.as_str()).map_or(answer.text.as_str(), |(_, after)| after);
     let Some(version) = parse_first_version(said) else {
-        return Err(format!("does not say its version, but `{}`", answer.first_line()));
+        return Err(format!("did not report its version: it printed `{}`", answer.first_line()));
     };
     match check.range.contains(&version) {
         true => Ok(()),
-        false => Err(format!("has the version {version}, and {} is needed", check.written)),
+        false => Err(format!("has the version {version}, but {} is required", check.written)),
     }
 }
 
-/// The first number in a text, with what belongs to it.
+/// Returns the first version number in a text.
 fn parse_first_version(text: &str) -> Option<String> {
     let start = text.find(|c: char| c.is_ascii_digit())?;
     let version: String = text[start..].chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
@@ -236,7 +236,7 @@ fn parse_first_version(text: &str) -> Option<String> {
     Some(parts.join("."))
 }
 
-/// Asks a program of a driver. What it prints goes to a folder that is gone afterwards.
+/// Runs a program of a driver. Its output goes to a folder that is removed afterwards.
 fn query_program(command: &[String], folder: &Path, limit: Millis) -> Result<ProbeOutput, String> {
     let (name, arguments) = command.split_first().ok_or("its command is empty")?;
     let program = find_program(name, folder)?;
@@ -244,11 +244,11 @@ fn query_program(command: &[String], folder: &Path, limit: Millis) -> Result<Pro
     DirBuilder::new()
         .mode(0o700)
         .create(&place)
-        .map_err(|error| format!("`{}` cannot be made: {error}", place.display()))?;
+        .map_err(|error| format!("`{}` cannot be created: {error}", place.display()))?;
     let answer =
         ProgramProbe::start(&place, "said", &program, arguments.iter().map(Into::into).collect(), limit)
             .wait_for_output();
-    // What is left there is nobody's any more.
+    // A folder that cannot be removed does no harm.
     let _ = std::fs::remove_dir_all(&place);
     answer
 }

@@ -1,7 +1,7 @@
-//! Which driver does the work of a tool here, and why the others do not.
+//! Resolution of tools: the choice of the driver that provides a tool, with the reasons against the others.
 //!
-//! Owns the six phases of a choice: who offers it, who can, who may, who is asked for, who is best, and how it is called.
-//! What was found out about a driver is found out once. Refuses to run anything but what a driver asks to be checked by.
+//! Owns the six phases of a choice: candidates, capability, policy, pin, rank, and binding. The result of a capability
+//! check is reused. Runs only the programs that a driver declares for checks.
 
 mod bind;
 mod candidates;
@@ -29,9 +29,9 @@ pub struct DriverResolver<'a> {
     config: &'a ProjectConfig,
     all: Vec<LoadedDriver>,
     offers: DriverOffers,
-    /// Files that are no drivers, and why.
+    /// Invalid driver files, with the reason.
     unread: Vec<String>,
-    /// What was found out about drivers, by id.
+    /// Results of capability checks, by the id of the driver.
     capable: RefCell<BTreeMap<String, Result<(), String>>>,
 }
 
@@ -42,24 +42,24 @@ struct LoadedDriver {
     folder: PathBuf,
 }
 
-/// What a step wants done.
+/// A step's request for a tool.
 #[derive(Debug, Clone, Copy)]
 pub struct DriverRequest<'a> {
     /// A tool, or an action that tools implement.
     pub sort: CatalogKind,
     pub name: &'a str,
     pub pinned: Option<&'a str>,
-    /// The names of the inputs that it gives.
+    /// The names of the inputs that the step passes.
     pub inputs: &'a [&'a str],
 }
 
-/// What came of it.
+/// The result of a resolution.
 #[derive(Debug, Clone, Serialize)]
 pub struct ToolResolution {
-    /// None: nobody can do it.
+    /// None: no driver can provide it.
     pub driver: Option<ChosenDriver>,
     pub passed_over: Vec<PassedOverDriver>,
-    /// Why nobody can, as a code and in words.
+    /// The reason why no driver can, as a code and a text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<ResolutionRefusal>,
     #[serde(skip)]
@@ -141,7 +141,7 @@ impl<'a> DriverResolver<'a> {
         DriverResolver { project, config: &project.config, all, offers, unread, capable: RefCell::default() }
     }
 
-    /// Who does it, and why.
+    /// Chooses the driver for a request, with the reasons.
     pub fn resolve_tool(&self, wanted: DriverRequest<'_>) -> ToolResolution {
         let tools = match self.load_tools(wanted) {
             Ok(tools) => tools,
@@ -178,7 +178,7 @@ impl<'a> DriverResolver<'a> {
         }
     }
 
-    /// The tool that is named, or those that implement the action; with their files.
+    /// Loads the named tool, or the tools that implement the action, with their files.
     fn load_tools(&self, wanted: DriverRequest<'_>) -> Result<Vec<(Aip15Tool, PathBuf)>, ResolutionRefusal> {
         let shelf = self.project.shelf(CatalogKind::Tool);
         let refused = |message: String| ResolutionRefusal { code: "no_route", message };
@@ -190,11 +190,11 @@ impl<'a> DriverResolver<'a> {
             let name = wanted.name;
             return Err(refused(match wanted.sort {
                 CatalogKind::Action => format!(
-                    "no tool here implements the action `{name}`; a `.tools/ID/TOOL.md` with `implements: {name}` would"
+                    "no tool here implements the action `{name}`; add a `.tools/ID/TOOL.md` with `implements: {name}`"
                 ),
                 _ => {
                     let name = name.rsplit('/').next().unwrap_or(name);
-                    format!("there is no tool `{name}` here; `.tools/{name}/TOOL.md` would describe it")
+                    format!("there is no tool `{name}`; define it in `.tools/{name}/TOOL.md`")
                 }
             }));
         }
@@ -223,14 +223,14 @@ impl<'a> DriverResolver<'a> {
             let message = match own {
                 Some(passed) => format!("the step is pinned to the driver `{pinned}`, which {}", passed.why),
                 None => format!(
-                    "the step is pinned to the driver `{pinned}`, and no such driver provides the {one} `{name}`"
+                    "the step is pinned to the driver `{pinned}`, but no such driver provides the {one} `{name}`"
                 ),
             };
             return ResolutionRefusal { code: "pinned_provider_unavailable", message };
         }
         let message = match why.is_empty() {
             true => format!(
-                "no driver provides the {one} `{name}`; a `.drivers/NAME/DRIVER.md` that names it in `implements` would"
+                "no driver provides the {one} `{name}`; add a `.drivers/NAME/DRIVER.md` that names it in `implements`"
             ),
             false => format!("no driver can provide the {one} `{name}`: {}", why.join("; ")),
         };
@@ -238,7 +238,7 @@ impl<'a> DriverResolver<'a> {
     }
 }
 
-/// The first of some diagnostics, in one line.
+/// Returns the first of some diagnostics, in one line.
 fn describe_diagnostics(diagnostics: &[skein_dialects::Diagnostic]) -> String {
     let Some(diagnostic) = diagnostics.first() else { return String::new() };
     let place = diagnostic.primary_label();

@@ -1,4 +1,4 @@
-//! Which drivers offer which tools, so that a thousand tools are not each looked for in a thousand drivers.
+//! Index of the tools that drivers offer, so that a thousand tools are not each searched in a thousand drivers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use skein_dialects::Aip15Tool;
 
 use super::LoadedDriver;
 
-/// A driver and the entry of its `implements`, by their numbers.
+/// The indexes of a driver and of an entry of its `implements`.
 type OfferIndex = (usize, usize);
 
 /// Entries by the tool that they name: by its id, or by the path of its file.
@@ -32,7 +32,7 @@ impl DriverOffers {
 
     fn add_offer(&mut self, named: &str, folder: &Path, place: OfferIndex) {
         if named.ends_with(".md") {
-            // One that leads nowhere is about no tool.
+            // A path that does not exist names no tool.
             if let Ok(path) = folder.join(named).canonicalize() {
                 self.by_path.entry(path).or_default().push(place);
             }
@@ -45,7 +45,7 @@ impl DriverOffers {
         self.by_id.entry(id.to_owned()).or_default().push((major, place));
     }
 
-    /// The entries about a tool, in the order of the drivers.
+    /// Returns the entries for a tool, in the order of the drivers.
     pub fn find_offers(&self, tool: &Aip15Tool, path: &Path) -> BTreeSet<OfferIndex> {
         let own = tool.version.split('.').next();
         let fits = |major: &Option<String>| major.is_none() || major.as_deref() == own;

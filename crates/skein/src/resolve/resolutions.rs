@@ -1,6 +1,6 @@
-//! What a plan wants of tools, and who does each.
+//! The tools that a plan needs, and the driver of each.
 //!
-//! A tool that several steps name is chosen for once, with all the inputs that any of them gives: what was chosen stays for
+//! A tool that several steps name is resolved once, with all the inputs that any of them passes: the choice holds for
 //! the whole run.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use crate::project::DiskProject;
 /// A tool or an action, and the driver that a step is pinned to.
 type ResolutionKey = (CatalogKind, String, Option<String>);
 
-/// Who does what a plan wants, by what it names.
+/// The resolutions of a plan, by the tool or action.
 #[derive(Debug, Default)]
 pub struct ToolResolutions(BTreeMap<ResolutionKey, ToolResolution>);
 
@@ -41,7 +41,7 @@ impl ToolResolutions {
         ToolResolutions(wants.into_iter().map(resolve).collect())
     }
 
-    /// Who does the work of a worker; none where that is no tool.
+    /// Returns the resolution of a worker; none if it is not a tool.
     pub fn find_resolution(&self, worker: &WorkerSpec) -> Option<&ToolResolution> {
         self.0.get(&worker_key(worker)?)
     }

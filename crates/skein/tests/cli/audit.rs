@@ -1,5 +1,4 @@
-//! The audit from outside: what is recorded of runs, how it is listed, checked and exported, and what is found when it was
-//! changed.
+//! The audit log from outside: its records, how they are listed, checked and exported, and the detection of changes.
 
 use std::fs;
 
@@ -11,7 +10,7 @@ use crate::{
     kept::Project,
 };
 
-/// A gate, then a tool that changes something and is given a secret.
+/// A gate, then a tool that changes something and gets a secret.
 fn project() -> Project {
     let project = Project::new();
     let approval = "mutates: [external:bank]\napproval: on-mutate\nidempotent: true\n";
@@ -35,7 +34,7 @@ const STEPS: &str = "  - { id: sign-off, kind: approval, prompt: \"Pay?\", appro
 ";
 
 impl Project {
-    /// The records, after a filter.
+    /// The records that match a filter.
     fn audit(&self, filter: &str) -> Vec<Value> {
         let found = self.json(&format!("audit {filter}"), 0);
         found["records"].as_array().unwrap().clone()
@@ -46,7 +45,7 @@ fn actions(records: &[Value]) -> Vec<&str> {
     records.iter().map(|record| record["action"].as_str().unwrap()).collect()
 }
 
-/// A run that is killed in the middle of its tool, and goes on.
+/// A run that is killed in the middle of its tool, and resumed.
 fn paid(project: &Project) -> String {
     let run = project.left("pay.md");
     project.ends(&format!("approve {run} sign-off --reason it-fits"), 0);
@@ -88,14 +87,14 @@ fn what_people_and_tools_did_is_recorded_once_also_across_a_kill() {
     assert_eq!(call["actor"]["role"], "run");
     assert_eq!((&call["subject"]["ref"], &call["input"]["driver"]), (&json!("pay"), &json!("bank")));
     assert_eq!(call["input"]["mutates"], json!(["external:bank"]));
-    // As `printf '{"amount":7}' | sha256sum` has it.
+    // The output of `printf '{"amount":7}' | sha256sum`.
     let hash = "fb6632bd6651ff35747457d7d6aab3f5d91ff8521f5a79f7382c412da5ef081b";
     assert_eq!(call["input"]["inputs"], json!({"$redacted": true, "sha256": hash}));
     assert_eq!(records[3]["subject"]["ref"], "bank-token");
     assert_eq!(records[3]["input"]["context"], json!({"workflow": "pay", "run": run, "tool": "pay"}));
     assert_eq!(records[4]["output"], json!({"end": "interrupted"}));
     assert_eq!(records[7]["output"], json!({"end": "succeeded"}));
-    // Each tells of an event of the journal that is about it.
+    // Each record refers to an event of the journal that is about it.
     let events = project.events(&run);
     for record in &records {
         let event = &events[record["input"]["event"].as_u64().unwrap() as usize]["event"];
@@ -125,7 +124,7 @@ fn records_are_listed_by_run_actor_action_and_time() {
     assert_eq!(project.audit("--actor nobody-here").len(), 0);
     assert_eq!(project.audit("--since 2020-01-01").len(), 9);
     assert_eq!(project.audit("--since 2999-01-01T00:00:00Z").len(), 0);
-    assert!(project.ends("audit --since yesterday", 2).contains("`yesterday` is no time"));
+    assert!(project.ends("audit --since yesterday", 2).contains("`yesterday` is not a valid time"));
     let shown = project.ends("audit --action run", 0);
     assert!(shown.contains(&format!("{me} run.cancel run {other} in {other}: enough")), "{shown}");
     let tool = project.ends("audit --action tool.end", 0);
@@ -139,14 +138,14 @@ fn an_export_is_checked_and_what_was_changed_in_it_is_named() {
     let whole = project.json("audit verify", 0);
     assert_eq!((&whole["whole"], &whole["records"]), (&json!(true), &json!(8)));
     let head = whole["head"].as_str().unwrap().to_owned();
-    assert_eq!(project.ends("audit verify", 0), format!("8 records, whole\nhead {head}\n"));
+    assert_eq!(project.ends("audit verify", 0), format!("8 records, intact\nhead {head}\n"));
     let export = project.ends("audit export", 0);
     project.folder.write("all.jsonl", &export);
     assert_eq!(project.json("audit verify all.jsonl", 0), whole);
     let starts: Vec<usize> =
         std::iter::once(0).chain(export.match_indices('\n').map(|(at, _)| at + 1)).collect();
     for record in 0..8 {
-        // Here and there in a line, and its end.
+        // Some positions in a line, and its end.
         let (from, to) = (starts[record], starts[record + 1]);
         for at in (from..to).step_by(101).chain([to - 1]) {
             let mut changed = export.clone().into_bytes();
@@ -164,7 +163,7 @@ fn an_export_is_checked_and_what_was_changed_in_it_is_named() {
     project.folder.write("gap.jsonl", format!("{}\n{}\n", lines[0], lines[2]));
     let told = project.ends("audit verify gap.jsonl", 4);
     assert!(
-        told.contains("record 1 is missing: record 2 stands in its place; the 1 before it are whole"),
+        told.contains("record 1 is missing: record 2 is in its place; the 1 before it are intact"),
         "{told}"
     );
     project.pipe("pipe");
@@ -175,7 +174,7 @@ fn an_export_is_checked_and_what_was_changed_in_it_is_named() {
     }
 }
 
-/// A gate that opens by itself, with a message that the project put in the place of the workflow's.
+/// A gate that opens by itself, with a message that the project overrides.
 const GATE: &str = "workflow: {id: opens, name: Opens}\nstages:\n  - id: gate\n    name: Gate\n    type: gate\n    gate: {timeout: 1s, \
                     on_timeout: auto_approve, message: Go on?}\n";
 const OVERRIDES: &str = "overrides:\n  opens:\n    stages:\n      gate:\n        gate: {message: May it?}\n";
@@ -207,7 +206,7 @@ fn what_is_allowed_beyond_the_usual_is_recorded_with_the_run_that_uses_it() {
     assert_eq!(gates[0]["actor"], json!({"id": "system:timeout", "role": "system"}));
 }
 
-/// What time decides is time's doing, whatever comes of it.
+/// A decision by timeout is recorded with the timeout as its actor, regardless of its result.
 #[test]
 fn what_a_time_decided_is_recorded_as_its_doing() {
     let project = Project::new();

@@ -1,4 +1,4 @@
-//! Nothing that a worker writes widens what anyone may do: the files that grant something are out of its reach.
+//! No file that a worker writes extends anyone's permissions: the files that grant something are out of its reach.
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
@@ -20,7 +20,7 @@ fn flow(more: &str, script: &str) -> String {
     )
 }
 
-/// The step of a workflow of one step, as it ended.
+/// The result of the step of a workflow with one step.
 fn step_in(system: fn(&Command) -> Command, project: &Project, more: &str, script: &str) -> Value {
     project.folder.write("flow.yaml", flow(more, script));
     let done = run(&mut system(&project.command("run flow.yaml --format json")));
@@ -29,7 +29,7 @@ fn step_in(system: fn(&Command) -> Command, project: &Project, more: &str, scrip
     result["steps"][0].clone()
 }
 
-/// Files by which Skein decides what runs may do.
+/// Files that define what runs may do.
 const DEFINITIONS: &[&str] = &[
     "skein.toml",
     ".skillmeat-workflow-overrides.yaml",
@@ -54,7 +54,7 @@ const DEFINITIONS: &[&str] = &[
     "collection/agents/a.md",
 ];
 
-/// Files of the same folders that decide nothing.
+/// Files of the same folders that define nothing.
 const OTHERS: &[&str] = &["agents/main.py", "workflows/notes.txt", "docs/skein.toml.md", "skills/a/SKILL.md"];
 
 #[test]
@@ -98,7 +98,7 @@ fn files_beside_definitions_are_free() {
     assert!(OTHERS.iter().all(|file| project.read(file) == "x\n"));
 }
 
-/// Where nothing can be mounted, a change is found and undone.
+/// If nothing can be mounted, a change is found and reverted.
 #[test]
 fn without_namespaces_changed_definitions_are_put_back() {
     let project = Project::new();
@@ -111,7 +111,7 @@ fn without_namespaces_changed_definitions_are_put_back() {
     assert!(project.path("flow.yaml").exists() && !project.path(".tools/y").exists(), "{step}");
 }
 
-/// A step whose workspace is another folder, or a folder around the project, reaches them no better.
+/// A step whose workspace is another folder, or a folder around the project, cannot reach them either.
 #[test]
 fn definitions_are_protected_from_other_workspaces() {
     let project = Project::new();
@@ -164,7 +164,7 @@ fn a_workflow_that_names_definitions_may_change_them() {
     assert!(plan.contains("\"unprotects\":[\"workflows/new.yaml\",\".tools/a\"]"), "{plan}");
 }
 
-/// An artifact is named by the workflow itself.
+/// The workflow itself names the artifact.
 #[test]
 fn a_definition_that_is_a_declared_artifact_may_be_written() {
     let project = Project::new();
@@ -176,7 +176,7 @@ fn a_definition_that_is_a_declared_artifact_may_be_written() {
     assert_eq!(step["error"]["code"], "protected", "{step}");
 }
 
-/// A step adds to what its workflow protects, and an empty list takes nothing away.
+/// A step adds to the protected files of its workflow, and an empty list removes nothing.
 #[test]
 fn an_empty_list_of_a_step_opens_nothing() {
     let project = Project::new();
@@ -189,7 +189,7 @@ fn an_empty_list_of_a_step_opens_nothing() {
     project.json("run flow.yaml", 0);
 }
 
-/// Whoever is given a role during a run does not have it there, and whoever lost it does not either.
+/// A role that is granted during a run does not count in it, and neither does one that was lost.
 #[test]
 fn roles_count_that_were_there_when_the_run_began_and_are_still() {
     let project = Project::new();
@@ -216,12 +216,15 @@ fn a_plan_says_who_an_escalation_asks() {
         on_timeout: escalate, next: $end }\n";
     project.folder.write("asks.md", workflow("asks", steps));
     let plan = project.ends("plan asks.md", 0);
-    assert!(plan.contains("it asks role owners for as long again, then the run is cancelled"), "{plan}");
+    assert!(
+        plan.contains("it asks role owners for the same time again, then the run is cancelled"),
+        "{plan}"
+    );
     let plan = project.json("plan asks.md", 0).to_string();
     assert!(plan.contains("{\"escalate\":[\"role owners\"]}"), "{plan}");
 }
 
-/// After its escalation a gate is open to those who were asked before, and to nobody else.
+/// After its escalation a gate is open to its earlier approvers, and to nobody else.
 #[test]
 fn an_escalated_gate_is_not_open_to_everyone() {
     let project = Project::new();
@@ -257,7 +260,7 @@ fn with_tools(steps: &str) -> Project {
     project
 }
 
-/// Every kind of step that is not a tool itself, with `ASKS` where its class of approval stands.
+/// Every kind of step that is not a tool itself, with `ASKS` in place of its approval class.
 const COMPOSITES: &[(&str, &str)] = &[
     ("map", "  - { id: it, kind: map, ASKS, over: [1], steps: [WRITE] }\n"),
     (
@@ -300,7 +303,7 @@ fn approval_that_cannot_be_judged_is_refused() {
             let project = with_tools(&steps.replace("ASKS", &format!("approval: {class}")));
             let said = project.ends("validate .workflows/one/WORKFLOW.md", 3);
             assert!(
-                said.contains("SK0206") && said.contains("cannot be told before it starts"),
+                said.contains("SK0206") && said.contains("it is not known before the start"),
                 "{kind}: {said}"
             );
         }
@@ -308,10 +311,10 @@ fn approval_that_cannot_be_judged_is_refused() {
     let undo = "  - { id: make, kind: tool, tool: sleep, inputs: { ms: 1 }, compensation: unmake, next: $end }\n  \
         - { id: unmake, kind: tool, tool: sleep, inputs: { ms: 1 }, approval: always }\n";
     let said = with_tools(undo).ends("validate .workflows/one/WORKFLOW.md", 3);
-    assert!(said.contains("nobody is asked before a step that only undoes another"), "{said}");
+    assert!(said.contains("a step that only undoes another cannot require approval"), "{said}");
 }
 
-/// A workflow of SWDL with these variables, whose only stage shows what it was given.
+/// A SWDL workflow with these variables, whose only stage prints its environment.
 fn with_variables(env: &str) -> Project {
     let project = Project::new();
     project.folder.write(
@@ -368,7 +371,7 @@ fn overrides_cannot_add_variables() {
     assert!(project.read("seen").contains("RELEASE=2\n"), "{}", project.read("seen"));
 }
 
-/// Programs of hooks and channels get the environment of steps, and a plan says what they may do.
+/// Programs of hooks and channels get the environment of steps, and a plan shows their permissions.
 #[test]
 fn programs_of_channels_get_the_environment_of_steps() {
     let project = Project::new();
@@ -404,7 +407,7 @@ fn programs_of_channels_get_the_environment_of_steps() {
         project.read("told")
     );
     let plan = project.ends("plan w.yaml", 0);
-    let may = "it writes in the workspace, has a network, and is given PATH, HOME, USER, LOGNAME, TMPDIR, TZ, LANG, LC_ALL, PASSED, RELEASE";
+    let may = "it writes in the workspace, has network access, and is given PATH, HOME, USER, LOGNAME, TMPDIR, TZ, LANG, LC_ALL, PASSED, RELEASE";
     assert_eq!(plan.matches(may).count(), 2, "{plan}");
     let plan = project.json("plan w.yaml", 0);
     assert_eq!(plan["hooks"][1]["may"]["writes"][0], "the workspace");
@@ -412,7 +415,8 @@ fn programs_of_channels_get_the_environment_of_steps() {
     assert!(plan["hooks"][2].get("may").is_none(), "{plan}");
 }
 
-/// Another user of the machine, in these groups. None where the tests may not be anybody else.
+/// Runs a command as another user of the machine, in these groups. Returns `None` if the tests may not act as another
+/// user.
 pub fn another_user(project: &Project, uid: u32, gid: u32, line: &str) -> Option<Done> {
     if !getuid().is_root() {
         eprintln!("not root, so nobody else can be played");
@@ -430,7 +434,7 @@ pub fn another_user(project: &Project, uid: u32, gid: u32, line: &str) -> Option
     Some(run(command.env("HOME", "/nonexistent").env_remove("XDG_STATE_HOME").env_remove("SKEIN_STATE")))
 }
 
-/// The records of the audit, each as its actor and its action.
+/// The actor and the action of each audit record.
 fn audited(project: &Project, of: &str) -> Vec<(String, String)> {
     let records = project.json(&format!("audit {of}"), 0);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -441,7 +445,7 @@ fn audited(project: &Project, of: &str) -> Vec<(String, String)> {
 pub const NOBODY: u32 = 65_534;
 const DAEMON: u32 = 1;
 
-/// The owner of the state folder runs it, and somebody else, who has the role, decides.
+/// The owner of the state folder runs the workflow, and another user with the role decides.
 #[test]
 fn another_user_who_has_the_role_approves() {
     let project = Project::new();
@@ -478,7 +482,7 @@ fn another_user_who_has_the_role_approves() {
     );
 }
 
-/// A decision for a run that nobody has is kept until its owner goes on with it.
+/// A decision for a run without an owner process is stored until its owner resumes the run.
 #[test]
 fn a_decision_of_another_user_waits_for_the_owner() {
     let project = Project::new();
@@ -486,13 +490,13 @@ fn a_decision_of_another_user_waits_for_the_owner() {
     let run = project.left("asks.md");
     let Some(left) = another_user(&project, NOBODY, NOBODY, &format!("reject {run} agree")) else { return };
     assert_eq!(left.code, 6, "{}{}", left.out, left.err);
-    assert!(left.out.contains("it is taken when the owner of the state folder goes on"), "{}", left.out);
+    assert!(left.out.contains("it is applied when the owner of the state folder resumes"), "{}", left.out);
     let result = project.json(&format!("resume {run}"), 0);
     assert_eq!(result["status"], "succeeded", "a rejection goes to the end: {result}");
     assert_eq!(audited(&project, &format!("--run {run}")), [("nobody".to_owned(), "gate.reject".to_owned())]);
 }
 
-/// Without a group nobody else can leave anything, and a file of the owner's own in the inbox counts for nothing.
+/// Without a group, no other user can leave a request, and a file of the owner in the inbox is ignored.
 #[test]
 fn an_inbox_is_for_a_group_and_never_for_the_owner() {
     let project = Project::new();
@@ -510,7 +514,7 @@ fn an_inbox_is_for_a_group_and_never_for_the_owner() {
         assert!(begun.elapsed() < std::time::Duration::from_secs(60), "nobody answers");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    assert!(fs::read_to_string(answer).unwrap().contains("left by the owner of the state folder"));
+    assert!(fs::read_to_string(answer).unwrap().contains("from the owner of the state folder"));
     assert_eq!(project.status(&run), "waiting");
     project.ends(&format!("cancel {run}"), 0);
     going.end();
@@ -523,7 +527,7 @@ fn an_inbox_is_for_a_group_and_never_for_the_owner() {
     }
 }
 
-/// In a user namespace anyone has any name: what is asked for there is refused, and recorded.
+/// In a user namespace anyone can have any name: requests from there are refused, and recorded.
 #[test]
 fn nobody_poses_as_another_by_a_user_namespace() {
     let project = Project::new();
@@ -543,7 +547,7 @@ fn nobody_poses_as_another_by_a_user_namespace() {
     project.ends(&format!("approve {run}"), 0);
 }
 
-/// A container is a user namespace as a whole: a state folder that was made in it is decided about in it.
+/// A container is a user namespace as a whole: decisions about a state folder that was created in it are made in it.
 #[test]
 fn a_state_folder_is_decided_about_in_the_namespace_it_was_made_in() {
     let project = Project::new();

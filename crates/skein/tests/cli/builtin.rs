@@ -1,4 +1,4 @@
-//! Tools that are functions of Skein itself: what they do, what they refuse, and that they end as other steps do.
+//! Built-in tools: their results, their errors, and that they end like other steps.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use crate::{
     session::{Folder, run},
 };
 
-/// A project with a tool for each function, all of one driver.
+/// A project with a tool for each built-in function, all of one driver.
 fn project(steps: &str) -> Project {
     let project = Project::new();
     let names = [
@@ -66,7 +66,7 @@ fn functions_read_write_put_together_and_take_out() {
     assert_eq!(output("there"), json!({"exists": false, "kind": null}));
     let run = result["run_id"].as_str().unwrap();
     project.ended_once(run);
-    // No process was there to leave anything.
+    // No process existed that could leave files.
     assert!(!project.path(&format!(".skein/runs/{run}/attempts")).exists());
 }
 
@@ -89,7 +89,7 @@ fn functions_say_what_git_sees() {
     assert!(diff.contains("-one") && diff.contains("+two"), "{diff}");
 }
 
-/// A repository names programs for many occasions, and none is run because the engine asks git about it.
+/// A repository names programs for many occasions, and none of them runs when the engine calls git.
 #[test]
 fn nothing_is_run_that_a_repository_or_its_submodules_name() {
     let steps = "  - { id: status, kind: tool, tool: git.status }
@@ -172,13 +172,13 @@ fn nothing_is_run_that_a_repository_or_its_submodules_name() {
         names.filter(|name| name != ".git").collect::<Vec<_>>()
     };
     assert_eq!(left(), [] as [std::ffi::OsString; 0]);
-    // They would have been run by a person's git.
+    // A person's git would have run them.
     let mut person = Command::new("git");
     let _ = person.current_dir(&project.folder.0).args(["status"]).output();
     assert!(!left().is_empty(), "the traps work");
 }
 
-/// Programs that the engine runs for itself come from where no step can write.
+/// Programs that the engine runs for itself come from folders that no step can write.
 #[test]
 fn git_and_the_shell_are_not_taken_from_where_steps_or_everyone_can_write() {
     let fake = |folder: &std::path::Path| {
@@ -218,13 +218,13 @@ fn git_and_the_shell_are_not_taken_from_where_steps_or_everyone_can_write() {
             let done = run(&mut alone);
             assert!(done.code != 0 && !place.join("trap").exists(), "{}{}", done.out, done.err);
             let said = format!("{}{}", done.out, done.err);
-            let why = ["the work is done", "every user may write", "belongs to a project"];
+            let why = ["steps work there", "every user can write to", "belongs to a project"];
             assert!(why.iter().any(|why| said.contains(why)), "{}: {said}", place.display());
         }
     }
 }
 
-/// The code that a run of one step fails with.
+/// The code and message with which a run of one step fails.
 fn fails(step: &str) -> (String, String) {
     let project = project(&format!("  - {{ id: only, kind: tool, {step} }}\n"));
     project.folder.write("big.txt", vec![b'x'; 3 << 20]);
@@ -282,7 +282,7 @@ fn a_function_that_there_is_not_is_refused_before_the_run() {
         "kind: builtin\nimplements: [{ tool: sleep, metadata: { builtin: { function: shell.run } } }]\n";
     project.folder.write(".drivers/own/DRIVER.md", driver("own", about));
     let said = project.ends("run one", 5);
-    assert!(said.contains("`shell.run`, which there is not") && said.contains("files.read"), "{said}");
+    assert!(said.contains("the unknown function `shell.run`") && said.contains("files.read"), "{said}");
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn a_sleep_is_late_and_can_be_cancelled() {
     project.ended_once(&run);
 }
 
-/// What was cut off is done again, as any tool is that changes nothing.
+/// An interrupted call is repeated, like that of any tool that changes nothing.
 #[test]
 fn a_function_that_was_cut_off_is_done_again() {
     let project = project("  - { id: only, kind: tool, tool: sleep, inputs: { ms: 600000 } }\n");

@@ -1,4 +1,4 @@
-//! Looking back at a run: an agent proposes what is worth remembering, and nobody is told before a person agrees.
+//! `skein capture`: an agent reviews a run and proposes memories, and no agent gets one before a person accepts it.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -8,11 +8,11 @@ use crate::{
     kept::Project,
 };
 
-/// A run that fails for a reason that its log tells, and an agent that remembers nothing.
+/// A run that fails for a reason in its log, and an agent without memories.
 const SHIP: &str = "workflow: {id: w, name: W}\ncontext: {memory: {}}\nstages:\n  - {id: look, name: Look, roles: {primary: \"agent:clerk\"}, \
     outputs: {note: {type: string}}}\n  - id: ship\n    name: Ship\n    depends_on: [look]\n    roles: {primary: \"agent:clerk\"}\n    \
     error_policy: {retry: {max_attempts: 1}}\n";
-/// `clerk` keeps what it is told, and fails at `ship`; `reviewer` keeps what it is told in its log and gives `gives`.
+/// `clerk` stores its prompt, and fails at `ship`; `reviewer` prints its prompt to its log and outputs `gives`.
 const AGENTS: &str = r#"[agents.clerk]
 worker = "CUSTOM"
 command = ["sh", "-c", "cat > told-$SKEIN_STEP; echo '{\"note\": \"fine\"}' > $SKEIN_OUTPUT; test $SKEIN_STEP = look || { echo the harbour is shut; exit 1; }"]
@@ -33,7 +33,7 @@ fn gives(project: &Project, memories: &[Value]) {
     project.folder.write("gives.json", json!({"memories": memories}).to_string());
 }
 
-/// A project with a run that failed.
+/// A project with a failed run.
 fn failed() -> (Project, String) {
     let project = Project::new();
     project.folder.write("skein.toml", AGENTS).write("w.yaml", SHIP);
@@ -52,7 +52,7 @@ fn what_an_agent_proposes_is_told_only_when_a_person_agrees() {
         assert_eq!((&memory["status"], &memory["by"]), (&json!("candidate"), &json!(run)), "{memory}");
         assert_eq!((&memory["type"], &memory["files"]), (&json!("gotcha"), &json!(["harbour.txt"])));
     }
-    // It was told how the run went, as data; and it could change nothing.
+    // The reviewer got the history of the run, as data, and could change nothing.
     let review = captured["run_id"].as_str().unwrap();
     let log = project.ends(&format!("logs {review}"), 0);
     for says in [
@@ -64,7 +64,7 @@ fn what_an_agent_proposes_is_told_only_when_a_person_agrees() {
         assert!(log.contains(says), "{says}: {log}");
     }
     assert!(!project.path("meddled").exists());
-    // Candidates are told to nobody.
+    // No agent gets a candidate.
     project.ends("run w.yaml", 4);
     assert!(!project.read("told-look").contains("harbour shuts"));
     let (good, bad) = (memories[0]["id"].as_str().unwrap(), memories[1]["id"].as_str().unwrap());
@@ -77,7 +77,7 @@ fn what_an_agent_proposes_is_told_only_when_a_person_agrees() {
     assert!(told.contains("The harbour shuts at six.") && !told.contains("Nobody needs"), "{told}");
 }
 
-/// Whoever asks again gets what there is, and pays nothing; what was retired is not proposed again.
+/// A repeated review returns the existing proposals at no cost; retired ones are not proposed again.
 #[test]
 fn asking_again_changes_nothing() {
     let (project, run) = failed();
@@ -99,13 +99,10 @@ fn asking_again_changes_nothing() {
         again["memories"].as_array().unwrap().iter().map(|memory| &memory["text"]).collect();
     assert_eq!(texts, [&json!("Three.")]);
     let shown = project.ends(&format!("memory capture {run}"), 0);
-    assert!(
-        shown.contains("Three.") && shown.contains("`skein memory approve ID` agrees with one"),
-        "{shown}"
-    );
+    assert!(shown.contains("Three.") && shown.contains("`skein memory approve ID` accepts one"), "{shown}");
 }
 
-/// An answer that is not of the form that was asked for is none.
+/// An answer of the wrong form does not count.
 #[test]
 fn a_wrong_answer_is_remembered_by_nobody() {
     let (project, run) = failed();
@@ -129,7 +126,7 @@ fn what_cannot_be_looked_back_at_is_refused() {
     let waiting = project.left("asks.md");
     let config = AGENTS.replace("reviewer = \"reviewer\"", "");
     for (line, config, code, says) in [
-        (format!("memory capture {waiting}"), AGENTS, 5, "is not over"),
+        (format!("memory capture {waiting}"), AGENTS, 5, "has not ended"),
         ("memory capture nothing".to_owned(), AGENTS, 5, "there is no run `nothing`"),
         (format!("memory capture {run}"), config.as_str(), 2, "`--agent NAME`"),
         (format!("memory capture {run} --agent reviewr"), AGENTS, 5, "did you mean `reviewer`?"),
@@ -141,7 +138,7 @@ fn what_cannot_be_looked_back_at_is_refused() {
     }
 }
 
-/// A review that dies goes on when it is asked for again, and proposes each thing once.
+/// A killed review is resumed when it is requested again, and proposes each memory once.
 #[test]
 fn a_review_that_was_killed_goes_on() {
     let (project, run) = failed();
@@ -162,7 +159,7 @@ fn a_review_that_was_killed_goes_on() {
     assert_eq!(project.json("memory list", 0)["memories"].as_array().unwrap().len(), 1);
 }
 
-/// What a worker proposes for itself would cost money that nobody wanted to spend.
+/// A review that a worker starts would cost money that nobody agreed to spend.
 #[test]
 fn a_worker_cannot_look_back() {
     let (project, run) = failed();
@@ -179,7 +176,7 @@ fn a_worker_cannot_look_back() {
 }
 
 alone! {
-    /// A real agent with a model behind it.
+    /// A real agent with a scripted model.
     fn a_coding_agent_looks_back() {
         let (project, run) = failed();
         let answer = json!({"memories": [proposal("The harbour shuts at six.")]});
@@ -194,7 +191,7 @@ alone! {
         assert_eq!(captured["memories"][0]["status"], "candidate");
         let asked = model.asked().body;
         assert!(
-            asked.contains("You look back at a run that is over") && asked.contains("the harbour is shut"),
+            asked.contains("You review a run that has ended") && asked.contains("the harbour is shut"),
             "{asked}"
         );
         assert!(!asked.contains("\"name\":\"Bash\""), "it only reads");

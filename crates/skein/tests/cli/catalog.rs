@@ -1,8 +1,8 @@
-//! The catalog: what a project defines, where, and who uses it; names that mean nothing; files that are wrong.
+//! The catalog: the definitions of a project, their files and their users; unknown names; invalid files.
 
 use crate::session::{Folder, Session, run, skein};
 
-/// A TOOL.md with some more fields.
+/// A TOOL.md with additional fields.
 pub fn tool(id: &str, more: &str) -> String {
     format!(
         "---\nname: {id}\nid: {id}\ndescription: Does {id}.\nversion: 1.0.0\ninputs: {{ type: object }}\n\
@@ -10,7 +10,7 @@ pub fn tool(id: &str, more: &str) -> String {
     )
 }
 
-/// A DRIVER.md whose fields beside its name are these.
+/// A DRIVER.md with these fields besides its name.
 pub fn driver(id: &str, more: &str) -> String {
     format!("---\nname: {id}\nid: {id}\ndescription: Drives {id}.\nversion: 1.0.0\n{more}---\n")
 }
@@ -28,7 +28,7 @@ const IOA: &str = "apiVersion: ioa.dev/v0.2\nkind: Workflow\nmetadata:\n  name: 
 const SWDL: &str = "workflow: {id: notes, name: Notes}\ncontext: {global_modules: [\"ctx:rules\"]}\nstages:\n  - id: write\n    \
                     name: Write\n    roles: {primary: \"agent:writer\", tools: [\"skill:search\"]}\n";
 
-/// A project with something of every sort.
+/// A project with a definition of every kind.
 fn shop() -> Folder {
     let folder = Folder::new();
     folder
@@ -87,7 +87,7 @@ fn names_that_mean_nothing_are_errors_where_the_project_has_some_and_warnings_wh
     folder.write("alone.md", step("action: \"mail:sned\""));
     let mut session = Session::within(&folder.0);
     session.skein("validate pin.md", 3).skein("validate major.md", 3).skein("validate alone.md", 3);
-    // Outside of a project with such folders nothing can be said, and that is said once.
+    // Outside a project with such folders nothing can be checked, and one message says so.
     let bare = Folder::new();
     let many = "  - { id: first, kind: tool, tool: one, pinned_provider: x }\n  - { id: second, kind: tool, tool: two, pinned_provider: y }\n";
     bare.write("alone.md", workflow("alone", many));
@@ -115,7 +115,7 @@ fn files_of_the_catalog_are_checked_where_they_are_wrong() {
     session.is("catalog-wrong");
 }
 
-/// An agent that only a resource or a shared collection describes can be run, where the project says by whom.
+/// An agent that only a resource or a shared collection describes can run if the project maps it to a worker.
 #[test]
 fn agents_of_every_folder_are_known_to_runs() {
     let folder = shop();

@@ -1,4 +1,4 @@
-//! `skein.toml`: the page that describes it, and the environment that steps are given.
+//! `skein.toml`: its documentation page, and the environment of steps.
 
 use std::fs;
 
@@ -26,7 +26,7 @@ fn every_example_of_the_configuration_page_is_read() {
     }
 }
 
-/// A name that is nothing like any is refused with all that there are, so the program itself says what the page must have.
+/// An unknown setting is refused with a list of all settings, so the program itself defines what the page must contain.
 #[test]
 fn every_setting_is_on_the_configuration_page() {
     let page = page();
@@ -45,7 +45,7 @@ fn every_setting_is_on_the_configuration_page() {
         let project = Project::new();
         project.folder.write("skein.toml", format!("{table}\nqqqqqqqqqqqqqqqqqqqqqqqq = 1\n"));
         let said = project.ends("validate held.yaml", 3);
-        let known = said.split_once("what can be here is ").unwrap_or_else(|| panic!("{table}: {said}")).1;
+        let known = said.split_once("expected one of ").unwrap_or_else(|| panic!("{table}: {said}")).1;
         let known = known.lines().next().unwrap();
         for name in known.split(", ").map(str::trim) {
             let written =
@@ -88,7 +88,7 @@ fn a_variable_that_is_not_passed_is_told() {
     assert!(!ran.err.contains("is not passed"), "{}", ran.err);
     let id = project.json("runs", 0)["runs"][0]["run_id"].as_str().unwrap().to_owned();
     assert!(project.ends(&format!("logs {id} build"), 0).contains(" set here "));
-    // Nobody who does not have it set is told of it.
+    // Without the variable in the environment there is no message.
     project.folder.write("skein.toml", "");
     assert!(!project.ends("plan flow.yaml", 0).contains("is not passed"));
 }

@@ -1,4 +1,4 @@
-//! Two runs never write one context folder: the second is queued while the first goes on.
+//! Two runs never write the same context folder: the second is queued while the first runs.
 
 use rustix::process::Signal;
 
@@ -21,24 +21,24 @@ fn a_second_run_in_the_same_context_folder_is_queued() {
     let before = project.read("context/first/_meta.json");
     assert!(!before.is_empty());
     let told = project.ends("run other.yaml --no-wait", 6);
-    assert!(told.contains(&format!("queued: run {run} is at work with the context folder")), "{told}");
+    assert!(told.contains(&format!("queued: run {run} is using the context folder")), "{told}");
     assert!(told.contains(&format!("skein cancel {run}")) && told.contains("--context DIR"), "{told}");
     let queued = project.json("runs", 0)["runs"][0].clone();
     assert_eq!(queued["status"], "queued");
     let second = queued["run_id"].as_str().unwrap();
     let shown = project.json(&format!("runs {second}"), 0);
     let why = shown["queued_because"].as_str().unwrap();
-    assert!(why.contains(&format!("run {run} is at work")), "{why}");
+    assert!(why.contains(&format!("run {run} is using")), "{why}");
     assert!(project.ends(&format!("runs {second}"), 0).contains("Queued: run"));
     assert_eq!(project.json(&format!("resume {second} --no-wait"), 6)["status"], "queued");
-    // In a folder of its own it starts at once.
+    // With its own folder it starts at once.
     project.ends("run other.yaml --context apart/second", 0);
     assert!(project.path("apart/second/_workflow.json").exists());
     // Two more wait, one of them in the background.
     let waits = project.begin("run other.yaml");
     let detached = project.json("run other.yaml --detach", 0);
     assert_eq!(project.status(detached["run_id"].as_str().unwrap()), "queued");
-    // One with a folder of its own is no hindrance, nor is one that has none.
+    // A run with its own folder does not block others, nor does one without a folder.
     project.ends("run apart.yaml", 0);
     project.ends("run asks.md --no-wait", 6);
     assert_eq!(project.read("context/first/_meta.json"), before, "the first keeps its folder");
@@ -71,7 +71,7 @@ fn a_context_folder_inside_of_or_around_that_of_another_run_is_refused() {
     project.begun();
     for (line, how) in [("run inside.yaml", "inside of"), ("run around.yaml", "around")] {
         let no = project.ends(line, 5);
-        assert!(no.contains(&format!("is {how} `")) && no.contains("context folder of another run"), "{no}");
+        assert!(no.contains(&format!("is {how} `")) && no.contains("folder of another active run"), "{no}");
     }
     assert_eq!(project.json("runs", 0)["runs"].as_array().unwrap().len(), 1, "nothing was begun");
     project.go();
@@ -79,7 +79,7 @@ fn a_context_folder_inside_of_or_around_that_of_another_run_is_refused() {
     project.ends("run inside.yaml", 0);
 }
 
-/// A run that was killed holds nothing. When it goes on, it has the folder again, unless another is at work there.
+/// A killed run holds no folder. When it resumes, it takes the folder again, unless another run uses it.
 #[test]
 fn a_context_folder_is_free_when_its_run_was_killed() {
     let project = project();
@@ -93,9 +93,9 @@ fn a_context_folder_is_free_when_its_run_was_killed() {
     let second = other.run();
     project.begun();
     let no = project.ends(&format!("resume {run}"), 5);
-    assert!(no.contains(&format!("run {second} is at work with the context folder")), "{no}");
+    assert!(no.contains(&format!("run {second} is using the context folder")), "{no}");
     let no = project.ends("resume --all", 5);
-    assert!(no.contains(&format!("run {run} is left: run {second} is at work")), "{no}");
+    assert!(no.contains(&format!("run {run} is skipped: run {second} is using")), "{no}");
     project.go();
     assert_eq!(other.end().0, Some(0));
     let resumed = project.begin(&format!("resume {run} --format jsonl"));
@@ -112,11 +112,11 @@ fn a_run_without_a_context_folder_takes_no_other() {
     assert!(no.contains("`--context` is for workflows of AgentCore"), "{no}");
     for folder in ["/tmp/x", "../x", "."] {
         let no = project.ends(&format!("run other.yaml --context {folder}"), 2);
-        assert!(no.contains("a folder of the workspace"), "{no}");
+        assert!(no.contains("a folder inside of the workspace"), "{no}");
     }
 }
 
-/// Notes of a person in the folder of a step, and an artifact that somebody changed.
+/// Notes of a person in the folder of a step, and an artifact that a person changed.
 #[test]
 fn a_context_folder_is_cleared_only_of_what_a_run_wrote() {
     let project = project();

@@ -1,5 +1,5 @@
-//! Processes that end when they should not, and those that do not end when they should: engines that are killed, signalled or
-//! lose their terminal, and workers that fork, hide, flood and do not listen.
+//! Processes that end too early or not at all: engines that are killed, signalled or lose their terminal, and workers
+//! that fork, hide, flood their output and ignore signals.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::{
     session::{skein, without_name_spaces, wrapped},
 };
 
-/// A project whose second step begins with this.
+/// A project whose second step starts with this script.
 fn project(begins: &str) -> Project {
     let project = Project::new();
     project
@@ -28,11 +28,11 @@ fn pids(project: &Project, name: &str) -> Vec<String> {
     project.read(name).lines().map(|pid| project.outer_pid(pid)).collect()
 }
 
-/// Children in the group, in a session of their own, and of a parent that is gone.
+/// Child processes in the group, in their own session, and of a parent that has exited.
 const CHILDREN: &str = "sleep 1000 & echo $! >> kids; setsid sleep 1001 & echo $! >> kids; \
     (setsid sh -c \"echo \\$\\$ >> kids; exec sleep 1002\" &); until [ $(wc -l < kids) -ge 3 ]; do sleep 0.01; done;";
 
-/// C3: whatever a worker started ends with the engine, however that ends.
+/// C3: all processes that a worker started end with the engine, for any end of the engine.
 #[test]
 fn a_killed_engine_leaves_nothing_behind() {
     let hidden = "(env -i setsid sh -c \"echo \\$\\$ >> kids; exec sleep 1003 <&- >&- 2>&-\" &); \
@@ -55,7 +55,7 @@ fn a_killed_engine_leaves_nothing_behind() {
     project.ended_once(&run);
 }
 
-/// C3: where there are no name spaces, nothing that the killed engine left is there when the step is done again.
+/// C3: without namespaces, no process of the killed engine is left when the step runs again.
 #[test]
 fn a_killed_engine_leaves_nothing_behind_once_it_is_resumed() {
     let project = project(CHILDREN);
@@ -77,7 +77,7 @@ fn a_killed_engine_leaves_nothing_behind_once_it_is_resumed() {
     project.ended_once(&run);
 }
 
-/// C2: a worker that hides what it starts: another session, no parent, no environment, no pipes.
+/// C2: a worker hides its processes: another session, no parent, no environment, no pipes.
 #[test]
 fn what_a_worker_hides_is_ended_with_its_step() {
     let hiding = "(env -i setsid sh -c \"echo \\$\\$ >> kids; exec sleep 1003 <&- >&- 2>&-\" &); \
@@ -93,8 +93,8 @@ fn what_a_worker_hides_is_ended_with_its_step() {
     assert!(code == Some(0) || code == Some(4), "{lines}{errors}");
 }
 
-/// A machine that goes down and a terminal that closes say nothing about a run: it is left, nothing of it lives on, and
-/// it can be gone on with.
+/// A shutdown of the machine or a closed terminal does not end a run: it is interrupted, none of its processes lives
+/// on, and it can be resumed.
 #[test]
 fn a_run_that_is_terminated_is_left_and_can_be_resumed() {
     for signal in [Signal::TERM, Signal::HUP] {
@@ -141,7 +141,7 @@ fn a_terminal_that_closes_leaves_the_run() {
     assert_eq!(resumed.end().0, Some(0));
 }
 
-/// C1: whoever does not listen is killed after the grace, with its children.
+/// C1: a worker that ignores the stop request is killed after the grace period, with its children.
 #[test]
 fn a_worker_that_ignores_being_told_to_stop_is_killed() {
     let project = project(&format!("trap \"\" TERM INT HUP; {CHILDREN}"));
@@ -156,7 +156,7 @@ fn a_worker_that_ignores_being_told_to_stop_is_killed() {
     project.ended_once(&run);
 }
 
-/// C4: however much a worker prints, the engine stays small, and what is kept has its beginning and its end.
+/// C4: for any amount of output, the memory of the engine stays small, and the log has the beginning and the end.
 #[test]
 fn a_worker_that_floods_its_output_does_not_grow_the_engine() {
     let flood = "echo $$ > begun; cat go >/dev/null; echo the-beginning; head -c 300000000 /dev/zero | tr \"\\\\0\" x; \
@@ -183,7 +183,7 @@ fn a_worker_that_floods_its_output_does_not_grow_the_engine() {
     assert!(log.len() < 80_000_000, "{}", log.len());
 }
 
-/// A9: of many who would go on with a run that was left, one does.
+/// A9: of many processes that resume an interrupted run, exactly one gets it.
 #[test]
 fn of_many_who_resume_a_run_one_has_it() {
     let project = Project::new();
@@ -196,7 +196,7 @@ fn of_many_who_resume_a_run_one_has_it() {
     project.begun();
     project.go();
     let ends: Vec<_> = racing.into_iter().map(|going| going.end()).collect();
-    // One that comes as the run ends may still see how it ended.
+    // One that comes while the run ends may still report that end.
     assert!(ends.iter().any(|end| end.0 == Some(0)), "{ends:?}");
     assert!(ends.iter().all(|end| end.0 == Some(0) || end.0 == Some(5)), "{ends:?}");
     let begun = ends.iter().filter(|end| end.1.contains("\"attempt_started\"")).count();
@@ -205,14 +205,14 @@ fn of_many_who_resume_a_run_one_has_it() {
     project.ended_once(&run);
 }
 
-/// Whether the worker could be let go: it listens.
+/// Lets the worker continue. Returns true if the worker reads the pipe.
 fn went(project: &Project) -> bool {
     let now = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let pipe = fs::OpenOptions::new().write(true).custom_flags(now).open(project.path("go"));
     pipe.and_then(|mut pipe| pipe.write_all(b"go\n")).is_ok()
 }
 
-/// What is said to a run in the instant in which it ends is answered, yes or no.
+/// A request to a run at the moment it ends gets an answer, yes or no.
 #[test]
 fn what_is_said_to_a_run_as_it_ends_is_answered() {
     let mut answers = [0, 0];
@@ -223,7 +223,7 @@ fn what_is_said_to_a_run_as_it_ends_is_answered() {
         let worker = project.begun();
         let saying = project.begin(&format!("cancel {run}"));
         if n % 2 == 0 {
-            // The owner may be done before it hears of this, or have ended the worker.
+            // The owner may be done before it gets the request, or have ended the worker.
             until("it neither goes on nor ends", || !lives(&worker) || went(&project));
         }
         let (code, lines, errors) = saying.end();
@@ -241,7 +241,7 @@ fn what_is_said_to_a_run_as_it_ends_is_answered() {
     assert!(answers[0] >= 6, "{answers:?}");
 }
 
-/// Every start is durable before its process exists: whoever sees the worker finds it in the journal.
+/// Every start is durable before its process exists: the journal has the start of every visible worker.
 #[test]
 fn a_start_is_recorded_before_its_process_exists() {
     let project = Project::new();
@@ -257,7 +257,7 @@ fn a_start_is_recorded_before_its_process_exists() {
     assert_eq!(going.end().0, Some(0));
 }
 
-/// A run does what it was begun with, whatever happens to its file meanwhile, also after a crash.
+/// A run uses the definition with which it started, regardless of later changes to its file, also after a crash.
 #[test]
 fn a_run_does_what_it_was_begun_with() {
     let project = Project::new();
@@ -275,8 +275,8 @@ fn a_run_does_what_it_was_begun_with() {
     assert_eq!(project.read("done.txt"), "first\nslow\n");
 }
 
-/// Several processes resume one run at once: one has it, and the others are refused or find it at its next gate. None waits
-/// for events that happened before it had the run.
+/// Several processes resume one run at once: one gets it, and the others are refused or find it at its next gate. None
+/// waits for events that happened before it got the run.
 #[test]
 fn several_that_resume_a_run_at_once_all_end() {
     use crate::kept::GATED;
@@ -303,8 +303,9 @@ fn several_that_resume_a_run_at_once_all_end() {
     assert!(had >= 8, "one of each has it: {had}");
 }
 
-/// One that read the run before another had it, and has it after that left it, sees what the other did. `strace` delays the
-/// first lock of each of its threads, so that it reads, and claims the run a second and a half later.
+/// A process that read the run before another one owned it, and owns it afterwards, sees the changes of the other.
+/// `strace` delays the first lock of each of its threads, so that it claims the run a second and a half after it read
+/// it.
 #[test]
 fn one_that_read_a_run_before_another_had_it_does_not_wait_for_ever() {
     use std::{process::Command, thread::sleep, time::Duration};

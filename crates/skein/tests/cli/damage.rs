@@ -1,4 +1,4 @@
-//! What is stored is not what was written: one run is set aside and named, the others go on (A7, A8).
+//! Damaged stored data: the affected run is quarantined and named, the others continue (A7, A8).
 
 use std::{fs, path::Path};
 
@@ -9,20 +9,21 @@ use rustix::{
 
 use crate::kept::{Project, lives};
 
-/// Where a text is in a file: in the journal, and perhaps where a page was written before.
+/// The positions of a text in a file: in the journal, and perhaps in an older copy of a page.
 fn places(bytes: &[u8], text: &str) -> Vec<usize> {
     let all = bytes.windows(text.len()).enumerate().filter(|(_, it)| *it == text.as_bytes());
     all.map(|(at, _)| at).collect()
 }
 
-/// All that is stored in one file: nobody has the database, so its log was moved into it.
+/// Removes the log files, so that all data is in one file. No process has the database open, so its log is already in
+/// it.
 fn settle(project: &Project) {
     for name in ["skein.db-wal", "skein.db-shm"] {
         fs::remove_file(project.path(".skein").join(name)).expect("it is there");
     }
 }
 
-/// Flips a bit where the journal has this text.
+/// Flips a bit in each occurrence of this text in the journal.
 fn flip(project: &Project, text: &str) {
     settle(project);
     let path = project.path(".skein/skein.db");
@@ -55,12 +56,12 @@ fn a_damaged_run_is_set_aside_and_the_others_go_on() {
     let list = project.ends("runs", 0);
     assert!(list.contains("set aside") && list.contains("is damaged"), "{list}");
     assert_eq!(project.json(&format!("runs {good}"), 0)["status"], "succeeded");
-    // From then on it is refused, and nothing is begun in it.
+    // From then on the run refuses all commands, and nothing starts in it.
     for line in [format!("resume {bad}"), format!("approve {bad}"), format!("cancel {bad}")] {
         let no = project.ends(&line, 5);
         assert!(no.contains("set aside") || no.contains("nothing in run"), "{line}: {no}");
     }
-    assert!(project.ends("resume --all", 0).contains("nothing to go on with"));
+    assert!(project.ends("resume --all", 0).contains("no runs to resume"));
     assert_eq!(project.read("done.txt"), "draft\ndraft\npublish\n");
 }
 
@@ -78,7 +79,7 @@ fn a_damaged_run_is_named_wherever_it_is_looked_at() {
     assert!(project.ends("runs", 0).contains("set aside"), "by `resume`");
 }
 
-/// What a damaged run left running is ended all the same.
+/// Processes that a damaged run left running are ended all the same.
 #[test]
 fn what_a_damaged_run_left_running_is_ended() {
     for line in ["resume", "resume --all"] {
@@ -88,7 +89,7 @@ fn what_a_damaged_run_left_running_is_ended() {
         let worker = project.begun();
         going.signal(Signal::KILL);
         going.end();
-        // Whoever looks moves the log of the one that was killed into the database.
+        // The next reader moves the log of the killed process into the database.
         project.ends("runs", 0);
         settle(&project);
         let path = project.path(".skein/skein.db");
@@ -102,7 +103,7 @@ fn what_a_damaged_run_left_running_is_ended() {
     }
 }
 
-/// Any page of the database may be damaged: it is said so, nothing panics and nothing hangs.
+/// Any page of the database may be damaged: the damage is reported, nothing panics and nothing hangs.
 #[test]
 fn a_damaged_page_is_told_and_breaks_nothing_else() {
     let project = Project::new();
@@ -135,7 +136,7 @@ fn a_damaged_page_is_told_and_breaks_nothing_else() {
     assert!(told >= 4, "{told}");
 }
 
-/// A run that was killed while its second step was at work, and its worker.
+/// A run that was killed during its second step, and its worker.
 fn killed() -> (Project, String) {
     let project = Project::new();
     let going = project.begin("run held.yaml --format jsonl");
@@ -150,7 +151,7 @@ fn log(project: &Project) -> Vec<u8> {
     fs::read(project.path(".skein/skein.db-wal")).expect("it is there")
 }
 
-/// A write that was cut off was never acknowledged: what was acknowledged before it stands, and the run goes on from there.
+/// An incomplete write was never acknowledged: all acknowledged rows are safe, and the run resumes from there.
 #[test]
 fn a_log_that_ends_in_the_middle_of_a_write_loses_nothing() {
     for more in [1, 24, 2000, 4200] {
@@ -168,7 +169,7 @@ fn a_log_that_ends_in_the_middle_of_a_write_loses_nothing() {
     }
 }
 
-/// Nothing of a run whose acknowledged rows are gone is done, wherever someone asks for it.
+/// Asserts that every command refuses a run whose acknowledged rows are lost.
 fn is_refused(project: &Project, run: &str) {
     let done = project.read("done.txt");
     for line in [
@@ -191,8 +192,8 @@ fn is_refused(project: &Project, run: &str) {
     assert_eq!(project.read("done.txt"), done, "nothing is done again");
 }
 
-/// SQLite drops all of its log from the first damaged frame on. Rows that were acknowledged are missed, and no step is done
-/// again without a person's word.
+/// SQLite drops all of its log from the first damaged frame on. The loss of acknowledged rows is detected, and no step
+/// is repeated without the consent of a person.
 #[test]
 fn a_flipped_bit_in_the_log_is_noticed() {
     for part in [0, 2, 3] {
@@ -203,7 +204,7 @@ fn a_flipped_bit_in_the_log_is_noticed() {
         bytes[32 + frame * 4120 + 24 + 100] ^= 1;
         fs::write(project.path(".skein/skein.db-wal"), bytes).unwrap();
         is_refused(&project, &run);
-        // Others are not harmed.
+        // Other runs are not affected.
         let other = project.left("asks.md");
         project.ends(&format!("cancel {other}"), 0);
         is_refused(&project, &run);
@@ -227,7 +228,7 @@ fn a_log_that_was_cut_or_removed_is_noticed() {
     }
 }
 
-/// With a person's word the run goes on from what is left, and what was in the lost rows is done again.
+/// With the consent of a person the run continues from the remaining rows, and the steps of the lost rows run again.
 #[test]
 fn a_person_can_go_on_with_a_shortened_journal() {
     let (project, run) = killed();
@@ -249,7 +250,7 @@ fn a_person_can_go_on_with_a_shortened_journal() {
     assert!(whole.contains("is not shortened"), "{whole}");
 }
 
-/// A run that had ended is not taken for one that has not, when an older copy of the database is put back.
+/// A run that had ended is not treated as unfinished when an older copy of the database is restored.
 #[test]
 fn an_older_copy_of_the_database_is_noticed() {
     let project = Project::new();
@@ -266,13 +267,13 @@ fn an_older_copy_of_the_database_is_noticed() {
     is_refused(&project, &run);
     is_refused(&project, &later);
     let gone = project.ends(&format!("resume {later} --accept-shortened-journal"), 5);
-    assert!(gone.contains("nothing is left of run"), "{gone}");
+    assert!(gone.contains("has no events left to resume from"), "{gone}");
     assert!(!project.ends("runs", 8).contains(&later));
     project.json(&format!("resume {run} --accept-shortened-journal --no-wait"), 6);
     project.ends("runs", 0);
 }
 
-/// The same for one that was emptied: the runs that were in it are named.
+/// The same for an emptied database: the runs that were in it are named.
 #[test]
 fn a_database_that_was_emptied_is_noticed() {
     let project = Project::new();
@@ -284,7 +285,7 @@ fn a_database_that_was_emptied_is_noticed() {
     is_refused(&project, &run);
 }
 
-/// The log is removed under a run: what it writes from then on would be lost with it.
+/// The log is removed during a run: all later writes would be lost with it.
 #[test]
 fn a_log_that_is_removed_under_a_run_ends_it() {
     let project = Project::new();
@@ -296,10 +297,10 @@ fn a_log_that_is_removed_under_a_run_ends_it() {
     let (code, lines, errors) = going.end();
     assert_eq!(code, Some(8), "{lines}{errors}");
     assert!(!lines.contains("run_decided"), "nothing is told that is not kept: {lines}");
-    assert!(errors.contains("was moved or removed under this process"), "{errors}");
+    assert!(errors.contains("was moved or removed while in use"), "{errors}");
 }
 
-/// Pipes, links, folders and sockets in place of the files of the state folder are refused, and not waited for.
+/// Pipes, links, folders and sockets in place of the files of the state folder are refused at once.
 #[test]
 fn what_is_no_plain_file_is_refused_in_the_state_folder() {
     let files =
@@ -338,13 +339,13 @@ fn what_is_no_plain_file_is_refused_in_the_state_folder() {
         fs::remove_file(&path).unwrap();
         fs::rename(&kept, &path).unwrap();
     }
-    // One that pretends to be an owner is none.
+    // A pipe in place of an owner's lock is not an owner.
     let pipe = project.path(".skein/owners/0000-1-0000.lock");
     mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
     project.ends("runs", 0);
 }
 
-/// A8: what a newer version wrote is refused, and not a byte of it is touched.
+/// A8: data of a newer version is refused, and not a byte of it changes.
 #[test]
 fn a_newer_journal_is_refused_and_left_as_it_is() {
     let project = Project::new();
@@ -352,7 +353,7 @@ fn a_newer_journal_is_refused_and_left_as_it_is() {
     settle(&project);
     let path = project.path(".skein/skein.db");
     let mut bytes = fs::read(&path).unwrap();
-    // The version of the tables, as the file format of SQLite has it.
+    // The version of the tables, by the file format of SQLite.
     bytes[60..64].copy_from_slice(&99_u32.to_be_bytes());
     fs::write(&path, &bytes).unwrap();
     for line in ["runs", "run asks.md", "resume --all", "events x", "approve x"] {

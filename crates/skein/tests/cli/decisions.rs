@@ -1,4 +1,4 @@
-//! Gates and signals: said from another process to a run that someone has, and to one that nobody has.
+//! Gates and signals: sent from another process to a run with an owner process, and to one without.
 
 use std::{
     io::Write,
@@ -54,7 +54,7 @@ fn a_rejection_ends_a_run_that_nobody_has() {
     let run_is = project.json(&format!("runs {run}"), 0);
     assert_eq!(run_is["status"], "failed");
     assert!(project.ends(&format!("resume {run}"), 5).contains("is over"));
-    assert!(project.ends("resume", 5).contains("nothing to go on with"));
+    assert!(project.ends("resume", 5).contains("no run to resume"));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_step_that_does_not_wait_is_named() {
     assert_eq!(error["error"]["message"], "there is no run `nothing` in the state folder `.skein`");
 }
 
-/// The roles of the project say who may decide.
+/// The roles of the project define who may decide.
 #[test]
 fn who_may_not_decide_is_refused() {
     let project = Project::new();
@@ -114,7 +114,7 @@ fn a_signal_that_comes_before_its_wait_is_kept() {
     assert!(project.ends(&format!("signal {run} go.now"), 5).contains("is over"));
 }
 
-/// Of two who decide at once, one is told that it was decided already.
+/// Of two simultaneous decisions, one is refused because the gate was decided already.
 #[test]
 fn a_gate_is_decided_once() {
     let project = Project::new();
@@ -158,20 +158,20 @@ fn a_gate_that_is_asked_here_may_be_answered_elsewhere() {
     assert_eq!(going.end().0, Some(0));
 }
 
-/// A deadline that passes while nobody has the run is kept before anything that is said later.
+/// A deadline that passes while no process owns the run takes effect before any later decision.
 #[test]
 fn a_gate_whose_time_is_up_is_not_approved() {
     let project = Project::new();
     project.folder.write("asks.md", crate::kept::ASKS.replacen("timeout_ms: 300000", "timeout_ms: 6000", 1));
     let begun = Instant::now();
     let run = project.left("asks.md");
-    // This is about time: the gate is open for six seconds.
+    // This depends on real time: the gate is open for six seconds.
     std::thread::sleep(Duration::from_millis(6_500).saturating_sub(begun.elapsed()));
     project.ends(&format!("approve {run} agree"), 5);
     assert_eq!(project.status(&run), "cancelled");
 }
 
-/// An owner that dies with a letter in its inbox: whoever wrote it sees to it.
+/// An owner dies with a request in its inbox: the process that sent it handles the request itself.
 #[test]
 fn a_decision_survives_an_owner_that_dies_before_it_answers() {
     let project = Project::new();

@@ -1,4 +1,4 @@
-//! `skein demo`: from start to end, with and without someone at a terminal, and stopped in between.
+//! `skein demo`: from start to end, with and without a terminal, and stopped in between.
 
 use std::{fs, io::Write, path::Path};
 
@@ -10,7 +10,7 @@ use crate::{
     session::{Folder, run, skein},
 };
 
-/// The processes that work in a folder.
+/// The processes whose working directory is below a folder.
 fn at_work_in(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir("/proc").expect("it is there").filter_map(Result::ok);
     let works = |path: &Path| fs::read_link(path.join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder));
@@ -25,7 +25,7 @@ fn at_work_in(folder: &Path) -> Vec<String> {
 fn nobody_is_needed() {
     let folder = Folder::new();
     let mut command = skein(&folder.0);
-    // A state folder of someone else is none of its business.
+    // The demo ignores an existing state folder of the user.
     let done = run(command.arg("demo").env("TMPDIR", &folder.0).env("SKEIN_STATE", folder.0.join("state")));
     assert_eq!((done.code, done.err.as_str()), (0, ""), "{}", done.out);
     let order = [
@@ -37,7 +37,7 @@ fn nobody_is_needed() {
         "polish: iteration 1 of 5\n",
         "$ kill -9 ",
         "$ skein runs\n",
-        "its process died",
+        "interrupted",
         "3 of 4",
         " --no-wait\n",
         "rerun             polish (iteration 2, attempt 2)",
@@ -49,7 +49,7 @@ fn nobody_is_needed() {
         "approved `ask/agree`",
         "$ skein resume ",
         "SUCCEEDED [",
-        "`publish` was done once.",
+        "`publish` ran once.",
         "skein demo --keep",
     ];
     let mut rest = done.out.as_str();
@@ -90,7 +90,7 @@ fn what_it_claims_can_be_checked_afterwards() {
 
 #[test]
 fn who_is_at_the_terminal_decides() {
-    for (answer, said) in [("y", "`publish` was done once."), ("n not today", "`publish` was not done.")] {
+    for (answer, said) in [("y", "`publish` ran once."), ("n not today", "`publish` did not run.")] {
         let folder = Folder::new();
         let (going, mut stdin) = at_a_terminal(&folder, "demo --in here");
         going.until("The person is you");
@@ -109,11 +109,11 @@ fn at_a_terminal_it_can_be_left_to_itself() {
     let folder = Folder::new();
     let (going, _stdin) = at_a_terminal(&folder, "demo --in here --yes");
     going.until("skein approve");
-    going.until("was done once");
+    going.until("ran once");
     assert_eq!(going.end().0, Some(0));
 }
 
-/// Whatever it has started by then, engines and workers, is ended with it.
+/// All processes that it has started by then, engines and workers, are ended with it.
 #[test]
 fn nothing_is_left_when_it_is_stopped() {
     let cases = [("draft", Signal::TERM), ("kill -9", Signal::INT), ("rerun", Signal::HUP)];
@@ -140,7 +140,9 @@ fn a_place_that_cannot_be_had_is_told() {
     let error: Value = serde_json::from_str(&done.out).expect("it is JSON");
     assert_eq!(done.code, 5);
     assert!(
-        error["error"]["message"].as_str().is_some_and(|message| message.contains("`file` cannot be made")),
+        error["error"]["message"]
+            .as_str()
+            .is_some_and(|message| message.contains("`file` cannot be created")),
         "{error}"
     );
 }

@@ -1,6 +1,6 @@
-//! Disks that are full, cannot be synced, cannot be written, or are gone: what someone at the command line sees of it.
+//! Disks that are full, cannot be synced, are read-only, or are gone, as seen at the command line.
 //!
-//! Small disks are mounted in a namespace of their own, where nobody else sees them; `strace` makes calls fail.
+//! Small disks are mounted in a private namespace, where nobody else sees them; `strace` makes system calls fail.
 
 use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, process::Command};
 
@@ -11,8 +11,8 @@ use crate::{
     session::{Done, run, skein, state_home},
 };
 
-/// Runs a script where file systems can be mounted, in the folder of the project; `$SKEIN` is the program, and `disk` an
-/// empty folder.
+/// Runs a script in a namespace where file systems can be mounted, in the folder of the project; `$SKEIN` is the
+/// program, and `disk` an empty folder.
 fn in_namespace(project: &Project, script: &str) -> Done {
     fs::create_dir_all(project.path("disk")).expect("a folder can be made");
     let spaces: &[&str] =
@@ -31,7 +31,7 @@ fn in_namespace(project: &Project, script: &str) -> Done {
     done
 }
 
-/// A5: nothing begins that could not be kept, and it is said so.
+/// A5: no run starts that could not be stored, and the reason is reported.
 #[test]
 fn a_run_on_a_full_disk_does_not_begin() {
     let project = Project::new();
@@ -47,7 +47,7 @@ fn a_run_on_a_full_disk_does_not_begin() {
         $SKEIN --state disk/s run asks.md --no-wait >/dev/null || echo left $?\n";
     let done = in_namespace(&project, script);
     assert_eq!(
-        done.out.matches("there is no space left for the journal; free some").count(),
+        done.out.matches("disk full: no space left for the journal; free some").count(),
         3,
         "{}",
         done.out
@@ -63,8 +63,8 @@ fn a_run_on_a_full_disk_does_not_begin() {
     assert_eq!(project.read("done.txt"), "", "nobody has worked");
 }
 
-/// A5: the disk fills up under a run. It says so once, waits, and goes on by itself when there is space; what its worker
-/// printed meanwhile is cut, and marked.
+/// A5: the disk fills up during a run. The run reports it once, waits, and continues by itself when there is space; the
+/// output of its worker in between is cut, and marked.
 #[test]
 fn a_run_whose_disk_fills_up_goes_on_when_there_is_space() {
     let project = Project::new();
@@ -77,7 +77,7 @@ fn a_run_whose_disk_fills_up_goes_on_when_there_is_space() {
         cat begun >/dev/null\n\
         dd if=/dev/zero of=disk/fill bs=4k 2>/dev/null || true\n\
         echo > go\n\
-        until grep -q 'no space left' err; do sleep 0.01; done\n\
+        until grep -q 'disk full' err; do sleep 0.01; done\n\
         grep -c step_ended out\n\
         rm disk/fill\n\
         wait $run && echo exit $?\n\
@@ -88,8 +88,8 @@ fn a_run_whose_disk_fills_up_goes_on_when_there_is_space() {
         $SKEIN --state disk/s logs $id slow | tail -n 1\n";
     let done = in_namespace(&project, script);
     assert!(done.out.starts_with("1\nexit 0\n"), "nothing was told that was not kept: {}", done.out);
-    assert_eq!(done.out.matches("there is no space left for the journal").count(), 1, "{}", done.out);
-    assert_eq!(done.out.matches("there is space for the journal again").count(), 1, "{}", done.out);
+    assert_eq!(done.out.matches("the run is paused until space is available").count(), 1, "{}", done.out);
+    assert_eq!(done.out.matches("disk space is available again").count(), 1, "{}", done.out);
     assert!(done.out.contains("SUCCEEDED"), "{}", done.out);
     assert_eq!(project.read("done.txt"), "first\nslow\nthird\n", "each was done once");
     let last = done.out.lines().last().unwrap_or_default();
@@ -99,7 +99,7 @@ fn a_run_whose_disk_fills_up_goes_on_when_there_is_space() {
     assert_eq!(told.lines().count(), events["events"].as_array().unwrap().len(), "all of it was told");
 }
 
-/// A5: space is kept back, so that a run can be cancelled when there is no other.
+/// A5: space is reserved, so that a run can be cancelled on a full disk.
 #[test]
 fn a_run_is_cancelled_on_a_full_disk() {
     let project = Project::new();
@@ -115,16 +115,16 @@ fn a_run_is_cancelled_on_a_full_disk() {
     assert_eq!(project.read("done.txt"), "first\n");
 }
 
-/// The same once a row was refused for lack of space, which is when people reach for it: the row that waits is written with
-/// the space that is kept back, and the cancel after it.
+/// The same after a row was refused for lack of space, which is when people use it: the waiting row is written to the
+/// reserved space, and the cancel after it.
 #[test]
 fn a_run_is_cancelled_and_left_after_a_row_found_no_space() {
     let third = "  third:\n    worker: CUSTOM\n    depends_on: [slow]\n    capabilities: [READ, EDIT]\n    \
         instructions: echo third >> done.txt\n";
-    // Someone who takes all space that comes free: what is kept back is of no use then.
+    // Another program takes all space that becomes free, so that the reserved space does not help.
     let greedy = "(while test -d disk/s; do dd if=/dev/zero of=disk/fill2 bs=4k oflag=append conv=notrunc \
         2>/dev/null || true; done) & greedy=$!\n";
-    // A cancel that found space for itself is no end yet: that has to be recorded, too, and waits for space.
+    // A cancel that found space is not the end yet: the end has to be recorded, too, and waits for space.
     let by_another = "if $SKEIN --state disk/s cancel $id 2>&1; then echo cancel 0; kill $greedy; greedy=; \
         rm -f disk/fill disk/fill2; else echo cancel $?; fi\n";
     let cases = [
@@ -147,7 +147,7 @@ fn a_run_is_cancelled_and_left_after_a_row_found_no_space() {
             id=$(grep run_started out | tr '{{,' '\\n\\n' | grep '^.run.:' | head -1 | cut -d: -f2 | tr -d '\"')\n\
             dd if=/dev/zero of=disk/fill bs=4k 2>/dev/null || true\n\
             echo > go\n\
-            n=0; until grep -q 'no space left' err; do sleep 0.01; n=$((n+1)); test $n -lt 3000; done\n\
+            n=0; until grep -q 'disk full' err; do sleep 0.01; n=$((n+1)); test $n -lt 3000; done\n\
             greedy=\n{before}\
             began=$(date +%s)\n{how}\
             code=0; wait $run || code=$?; echo exit $code\n\
@@ -165,7 +165,7 @@ fn a_run_is_cancelled_and_left_after_a_row_found_no_space() {
             assert!(done.out.contains("exit 4\n") && done.out.contains("CANCELLED"), "{}", done.out);
         } else if how == by_another {
             // There may not even be space to open the state folder.
-            let told = ["has stopped its workers and left it", "was told to stop its workers"];
+            let told = ["has stopped its workers and released it", "was told to stop its workers"];
             assert!(told.iter().any(|told| done.out.contains(told)), "{}", done.out);
             assert!(done.out.contains("cancel 8\n") && done.out.contains("exit 130\n"), "{}", done.out);
         }
@@ -173,7 +173,7 @@ fn a_run_is_cancelled_and_left_after_a_row_found_no_space() {
     }
 }
 
-/// Signals do not wait for the loop: here another process keeps the turn at writing, and the loop waits for it.
+/// Signals do not wait for the loop: here another process holds the write lock, and the loop waits for it.
 #[test]
 fn a_process_whose_loop_does_not_answer_can_be_left() {
     use rustix::{
@@ -188,7 +188,7 @@ fn a_process_whose_loop_does_not_answer_can_be_left() {
         let turn = fs::File::open(project.path(".skein/now.lock")).expect("it is there");
         flock(&turn, FlockOperation::LockExclusive).expect("it can be had");
         project.go();
-        // The worker ends, and its end waits for the turn.
+        // The worker ends, and the record of its end waits for the write lock.
         while crate::kept::lives(&worker) {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
@@ -209,7 +209,7 @@ fn a_process_whose_loop_does_not_answer_can_be_left() {
     }
 }
 
-/// A5: an artifact for which there is no space is the step's failure, with words, and not the run's ruin.
+/// A5: an artifact for which there is no space fails its step, with a reason, and not the run.
 #[test]
 fn an_artifact_that_does_not_fit_fails_its_step() {
     let project = Project::new();
@@ -230,7 +230,7 @@ fn an_artifact_that_does_not_fit_fails_its_step() {
     assert!(done.out.contains("used 1"), "nothing half done is left: {}", done.out);
 }
 
-/// A11: refused with what to do, and nothing is touched.
+/// A11: refused with a hint, and nothing changes.
 #[test]
 fn a_state_folder_that_cannot_be_written_is_refused() {
     let project = Project::new();
@@ -247,7 +247,7 @@ fn a_state_folder_that_cannot_be_written_is_refused() {
     assert_eq!(done.out.matches("--state DIR").count(), 5, "{}", done.out);
 }
 
-/// A11: a folder that others may write to, and a database that leads elsewhere, are not used.
+/// A11: a folder that others may write to, and a database that is a link, are not used.
 #[test]
 fn a_state_folder_that_is_not_safe_is_refused() {
     let project = Project::new();
@@ -269,8 +269,8 @@ fn a_state_folder_that_is_not_safe_is_refused() {
     assert_eq!(fs::read(project.path("elsewhere.db")).unwrap(), before);
 }
 
-/// A6: each sync of a run fails in turn. The run ends at once, says so, and has told of nothing that is not kept; it is
-/// never tried again, and `resume` goes on.
+/// A6: each sync of a run fails in turn. The run ends at once, reports it, and has reported no event that is not
+/// stored; the sync is never repeated, and `resume` continues the run.
 #[test]
 fn a_sync_that_fails_ends_the_run_and_nothing_was_told_that_is_lost() {
     let stopped = each_sync_fails(Some(".skein/skein.db-wal"));
@@ -278,12 +278,13 @@ fn a_sync_that_fails_ends_the_run_and_nothing_was_told_that_is_lost() {
     each_sync_fails(None);
 }
 
-/// Each sync of a file in turn, or of any. How many runs were stopped after they had begun.
+/// Makes each sync of one file, or of any file, fail in turn. Returns the number of runs that were stopped after they
+/// had started.
 fn each_sync_fails(only: Option<&str>) -> usize {
     let mut stopped = 0;
     for nth in 1.. {
         let project = Project::new();
-        // What is made once is made before.
+        // Files that are created once are created before.
         project.left("asks.md");
         project.folder.write("gated.yaml", GATED.replace("GATE: May this go out?", "Look at it."));
         let mut command = Command::new("strace");
@@ -309,7 +310,7 @@ fn each_sync_fails(only: Option<&str>) -> usize {
         if done.code == 0 {
             break;
         }
-        // A folder of a step that cannot be synced is that step's failure, which is kept.
+        // A failed sync of a step's folder fails that step, and the failure is recorded.
         if only.is_none() && done.code == 4 && done.out.contains("Input/output error") {
             continue;
         }
@@ -317,13 +318,13 @@ fn each_sync_fails(only: Option<&str>) -> usize {
         assert!(done.err.contains("error: the journal cannot be written: "), "sync {nth}: {}", done.err);
         if let Some(id) = begun {
             stopped += 1;
-            assert!(done.err.contains("what was acknowledged stands; `skein resume`"), "{}", done.err);
-            // Each thread has its own n-th sync: the step may have failed by one just before the journal did by another.
+            assert!(done.err.contains("acknowledged events are safe; run `skein resume`"), "{}", done.err);
+            // Each thread has its own n-th sync: one may fail the step just before another fails the journal.
             if only.is_none() && project.status(&id) == "failed" {
                 assert!(project.ends(&format!("events {id}"), 0).contains("Input/output error"));
                 continue;
             }
-            // The last of it may be there, though nobody was told.
+            // The last event may be stored, although it was not reported.
             if project.status(&id) != "succeeded" {
                 project.json(&format!("resume {id}"), 0);
             }
@@ -335,7 +336,7 @@ fn each_sync_fails(only: Option<&str>) -> usize {
     stopped
 }
 
-/// The folder goes away under a run, or another takes its place: what the run writes then is nowhere, so it ends.
+/// The state folder disappears or is replaced during a run: its writes would be lost, so the run ends.
 #[test]
 fn a_state_folder_that_is_gone_or_replaced_ends_the_run() {
     for replaced in [false, true] {
@@ -351,20 +352,20 @@ fn a_state_folder_that_is_gone_or_replaced_ends_the_run() {
         let (code, lines, errors) = going.end();
         assert_eq!(code, Some(8), "{lines}{errors}");
         assert!(!lines.contains("run_decided"), "nothing is told that is not kept: {lines}");
-        assert!(errors.contains("was moved or removed under this process"), "{errors}");
+        assert!(errors.contains("was moved or removed while in use"), "{errors}");
         assert!(!crate::kept::lives(&worker));
         if replaced {
             assert_eq!(project.json("runs", 0)["runs"].as_array().unwrap().len(), 1);
         }
         let _ = fs::remove_dir_all(project.path(".skein"));
         fs::rename(project.path("away"), project.path(".skein")).unwrap();
-        // It is where it was, so that the run goes on.
+        // The folder is back in its place, so that the run can continue.
         let status = project.status(&run);
         assert!(status == "running" || status == "succeeded", "{status}");
     }
 }
 
-/// Output that cannot be written is an error, and no reason to leave a run.
+/// Output that cannot be written is an error, but does not interrupt a run.
 #[test]
 fn a_run_goes_on_when_its_output_cannot_be_written() {
     for format in ["human", "json", "jsonl"] {
@@ -383,7 +384,7 @@ fn a_run_goes_on_when_its_output_cannot_be_written() {
     }
 }
 
-/// A reader that leaves early does not change what a run comes to.
+/// A reader that closes the pipe early does not change the result of a run.
 #[test]
 fn a_run_goes_on_when_nobody_reads_it() {
     for format in ["human", "json", "jsonl"] {

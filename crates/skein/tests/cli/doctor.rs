@@ -1,4 +1,4 @@
-//! `skein doctor`: what it says of machines and projects that are well, and of those that are not.
+//! `skein doctor`: its findings on healthy and broken machines and projects.
 
 use std::{
     fs::{self, Permissions},
@@ -14,7 +14,7 @@ use crate::{
     session::{Folder, run, skein, state_home, without_name_spaces},
 };
 
-/// The program in a project with a home of its own, where nobody has logged in.
+/// The program in a project with a separate home without logins.
 fn doctor(folder: &Folder) -> Command {
     let home = folder.0.join("home");
     fs::create_dir_all(&home).expect("a folder can be made");
@@ -38,7 +38,7 @@ fn findings(command: &mut Command, code: i32) -> Value {
     serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {}", done.out))
 }
 
-/// What was found out about something: how bad, what, and what to do.
+/// The severity, the text and the hint of a finding.
 fn about<'a>(found: &'a Value, area: &str, name: &str) -> (&'a str, &'a str, &'a str) {
     let all = found["findings"].as_array().expect("it is a list");
     let one = all.iter().find(|one| one["area"] == area && one["name"] == name);
@@ -47,7 +47,7 @@ fn about<'a>(found: &'a Value, area: &str, name: &str) -> (&'a str, &'a str, &'a
     (text("level"), text("message"), text("hint"))
 }
 
-/// A program that is found before all others, and not in the project. The folder that it is in, and where to look.
+/// A program that comes first in the search path and is outside the project. Returns its folder and the search path.
 fn program(name: &str, script: &str) -> (Folder, String) {
     let programs = Folder::new();
     executable(&programs, name, script);
@@ -65,7 +65,7 @@ fn a_project_that_is_well() {
     let project = Project::new();
     let before = findings(&mut doctor(&project.folder), 0);
     assert_eq!(before["healthy"], true);
-    assert!(about(&before, "state", "place").1.contains("not there yet"), "{before:#}");
+    assert!(about(&before, "state", "place").1.contains("it does not exist yet"), "{before:#}");
     assert_eq!(about(&before, "journal", "runs").1, "none yet");
     assert!(!project.path(".skein").exists(), "who only looks makes nothing");
     project.left("gated.yaml");
@@ -89,11 +89,11 @@ fn a_project_that_is_well() {
     ] {
         assert_eq!(about(&found, area, name).0, "ok", "{area} {name}: {found:#}");
     }
-    assert!(about(&found, "state", "sync").1.contains("steps a second"));
-    assert!(about(&found, "journal", "database").1.ends_with("whole"));
+    assert!(about(&found, "state", "sync").1.contains("steps per second"));
+    assert!(about(&found, "journal", "database").1.ends_with("intact"));
     let (level, message, hint) = about(&found, "journal", "left");
     assert!(
-        level == "warning" && message.starts_with("1 that nobody") && hint.contains("skein resume --all")
+        level == "warning" && message.starts_with("1 interrupted") && hint.contains("skein resume --all")
     );
     for agent in ["claude", "codex", "opencode"] {
         about(&found, "agents", agent);
@@ -101,11 +101,7 @@ fn a_project_that_is_well() {
     about(&found, "sandbox", "confinement");
     let text = run(skein(&project.folder.0).arg("doctor"));
     assert_eq!(text.code, 0, "{}", text.out);
-    assert!(
-        text.out.contains("Project\n  ok") && text.out.contains("Nothing stands in the way"),
-        "{}",
-        text.out
-    );
+    assert!(text.out.contains("Project\n  ok") && text.out.contains("No problems found"), "{}", text.out);
     assert!(
         fs::read_dir(&project.folder.0)
             .unwrap()
@@ -113,7 +109,7 @@ fn a_project_that_is_well() {
     );
 }
 
-/// Root may write wherever the mode forbids it, so the disk itself must say no.
+/// Root may write regardless of the mode, so the disk itself must be read-only.
 #[test]
 fn a_state_folder_that_cannot_be_written() {
     let project = Project::new();
@@ -185,7 +181,7 @@ fn an_agent_is_logged_in_or_not() {
     folder.write("home/.claude/.credentials.json", "{}");
     let found = ask(&mut doctor(&folder));
     assert!(about(&found, "agents", "claude").1.ends_with("logged in"), "{found:#}");
-    // One in the project is not trusted, and one that skein.toml asks for must be there.
+    // A program in the project is not trusted, and one that skein.toml requires must exist.
     folder.write("skein.toml", "default_worker = \"CODEX_CLI\"\n");
     executable(&folder, "programs/codex", "#!/bin/sh\necho 1\n");
     let inside = format!("{}:/usr/bin:/bin", folder.0.join("programs").display());
@@ -220,7 +216,7 @@ fn secrets_are_looked_for_and_never_shown() {
     assert!(!text.contains("hunter2") && !text.contains("tiny!"), "{text}");
 }
 
-/// A run whose engine died, and a process of its worker that lives, because there are no name spaces to end with it.
+/// A run whose engine died, and a process of its worker that lives on, because there was no namespace to end with it.
 #[test]
 fn what_a_dead_engine_left() {
     let project = Project::new();

@@ -1,7 +1,7 @@
-//! The README and the page of the command line: what they show is what the program prints.
+//! The README and the page on the command line: their sessions show the real output of the program.
 //!
-//! A block that begins with `$ skein` is a session at the root of the repository, and a block of Mermaid is the drawing
-//! of the example that the README is about. `UPDATE_SNAPSHOTS=1` writes the blocks anew.
+//! A block that begins with `$ skein` is a session at the root of the repository, and a Mermaid block is the graph of
+//! the README's example. `UPDATE_SNAPSHOTS=1` rewrites the blocks.
 
 use std::fs;
 
@@ -9,9 +9,9 @@ use crate::session::{Folder, repository, run, skein};
 
 const DRAWN: &str = "graph examples/agentcore/word-count.yaml --as mermaid";
 
-/// What a command prints, and its exit status where it is not 0.
+/// The output of a command, and its exit status if it is not 0.
 fn printed(line: &str) -> String {
-    // Whoever has tried an example here has runs of their own.
+    // A user who tried an example here has their own runs.
     let nothing = Folder::new();
     let state = nothing.0.join(".skein");
     let mut command = skein(repository());
@@ -22,7 +22,7 @@ fn printed(line: &str) -> String {
     shown.replace(state.to_str().expect("it is text"), "/home/ada/notes/.skein").trim_end().to_owned()
 }
 
-/// A block as it should be: its first line is the word after the fence.
+/// The expected content of a block: its first line is the word after the fence.
 fn block(text: &str) -> String {
     let (word, inside) = text.split_once('\n').unwrap_or((text, ""));
     if word == "mermaid" {
@@ -59,7 +59,7 @@ fn the_page_of_the_command_line_shows_what_is_printed() {
     check("docs/cli.md", 8);
 }
 
-/// Every command has a section of its own on the page.
+/// Every command has its own section on the page.
 #[test]
 fn every_command_is_on_the_page() {
     let page = fs::read_to_string(repository().join("docs/cli.md")).expect("the page is there");

@@ -1,10 +1,10 @@
-//! How steps end that do not end well, in the words that someone reads (C6, C7, C11).
+//! Steps that do not end well, in the words of the output (C6, C7, C11).
 
 use std::process::Command;
 
 use crate::session::{Folder, run, skein};
 
-/// What is told of one step that does this, given so many descriptors, and how the command ends.
+/// The exit status and the output of one step with this script and this limit on descriptors.
 fn told(script: &str, descriptors: u32) -> (i32, String) {
     let folder = Folder::new();
     let source = format!(
@@ -31,7 +31,7 @@ fn what_is_no_file_is_not_taken_and_nothing_hangs() {
         ("mkfifo out.txt", "it is a named pipe; only regular files and folders can be used"),
         ("ln -s /etc/passwd out.txt", "is a symbolic link, and those are not followed here"),
         ("ln -s /dev/zero out.txt", "is a symbolic link, and those are not followed here"),
-        ("truncate -s 2G out.txt", "it has 2147483648 bytes, and at most 1073741824 are taken"),
+        ("truncate -s 2G out.txt", "it has 2147483648 bytes, and the limit is 1073741824"),
     ] {
         let (code, text) = told(script, 512);
         assert!(code == 4 && text.contains("the artifact `out`") && text.contains(says), "{script}: {text}");
@@ -47,8 +47,8 @@ fn each_bad_end_has_its_words() {
     for (script, says) in [
         ("exit 3", "it failed with exit status 3"),
         ("exit 137", "137 often means that something in it was killed"),
-        ("kill -9 $$", "it was ended by SIGKILL (signal 9)"),
-        ("kill -SEGV $$", "it was ended by SIGSEGV (signal 11) (it crashed"),
+        ("kill -9 $$", "it was killed by SIGKILL (signal 9)"),
+        ("kill -SEGV $$", "it was killed by SIGSEGV (signal 11) (it crashed"),
         ("no-such-program", "no-such-program: command not found"),
         ("touch x; ./x", "126 often means that a shell found the command but could not execute it"),
     ] {
@@ -57,18 +57,18 @@ fn each_bad_end_has_its_words() {
     }
 }
 
-/// A journal that cannot be written would be worse than a run that does not begin.
+/// A journal that cannot be written would be worse than a run that does not start.
 #[test]
 fn a_run_with_too_few_descriptors_does_not_begin() {
     for descriptors in [32, 64, 96] {
         let (code, text) = told("echo hello > out.txt", descriptors);
         assert_eq!(code, 5, "{descriptors}: {text}");
-        assert!(text.contains(&format!("may have {descriptors} files open at once")), "{text}");
+        assert!(text.contains(&format!("the limit of open files is {descriptors}")), "{text}");
         assert!(text.contains("ulimit -n"), "{text}");
     }
 }
 
-/// With few descriptors, fewer steps work at once, and none fails for want of them.
+/// With few descriptors, fewer steps run at once, and none fails for lack of them.
 #[test]
 fn steps_wait_for_descriptors() {
     let folder = Folder::new();

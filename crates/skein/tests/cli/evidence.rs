@@ -1,4 +1,4 @@
-//! "Done" that is proven: steps that say they are done, and what must be so before that counts.
+//! Evidence: steps that claim to be done, and the conditions that must hold before that counts.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::kept::{Project, lives};
 
-/// One step with this evidence, whose worker does this.
+/// A workflow of one step with this evidence and this worker script.
 fn flow(script: &str, evidence: &str) -> String {
     let lines: String = script.lines().map(|line| format!("      {}\n", line.trim())).collect();
     format!(
@@ -16,7 +16,7 @@ fn flow(script: &str, evidence: &str) -> String {
     )
 }
 
-/// What becomes of that step.
+/// The result of that step.
 fn step(project: &Project, script: &str, evidence: &str, code: i32) -> Value {
     project.folder.write("flow.yaml", flow(script, evidence));
     project.json("run flow.yaml", code)["steps"][0].clone()
@@ -27,7 +27,7 @@ fn holds(step: &Value) -> Vec<bool> {
     proofs.iter().map(|proof| proof["holds"] == true).collect()
 }
 
-/// The same evidence in every format, of scripts, agents and tools.
+/// The same evidence in every format, for scripts, agents and tools.
 #[test]
 fn every_format_and_worker_is_held_to_it() {
     let agentcore = flow("if test -e allowed; then echo x > out.txt; fi", "[{file: out.txt}]");
@@ -62,8 +62,8 @@ fn every_format_and_worker_is_held_to_it() {
     }
 }
 
-/// A schema that takes for ever to check is an error of its step, and stops nothing else: the check runs where all runs of
-/// the process are moved.
+/// A schema that takes too long to check fails its step and blocks nothing else, although the check runs on the thread
+/// that drives all runs of the process.
 #[test]
 fn a_value_that_is_too_expensive_to_check_fails_its_step() {
     let arm = |name: &str| {
@@ -90,7 +90,7 @@ fn a_value_that_is_too_expensive_to_check_fails_its_step() {
     let not = project.json("run d.md", 4);
     let said = not["steps"][0]["error"]["message"].as_str().unwrap_or_default().to_owned();
     assert!(said.contains("schema too expensive to check in detail: more than 1000000 steps"), "{not}");
-    // The same for what a run is begun with.
+    // The same for the parameters of a run.
     let flow = flow.replace("inputs: { type: object }", &format!("inputs: {schema}"));
     project.folder.write("e.md", flow).write("given.json", format!("{{\"v\": {value}}}"));
     let told = project.ends("run e.md --params given.json", 2);
@@ -105,7 +105,7 @@ const TOOL: &str = "---\nname: Write\nid: write\ndescription: Writes.\nversion: 
 const DRIVER: &str = "---\nname: Pen\nid: pen\ndescription: A pen.\nversion: 1.0.0\nkind: cli\nbin: ./pen.sh\n\
     implements:\n  - tool: write\n    version: ^1.0.0\n    metadata: { cli: { argv: [write] } }\n---\n";
 
-/// A worker is judged by how it was before it began: by the schema and the files of then.
+/// A worker is judged by the schema and the files as they were before it started.
 #[test]
 fn what_it_is_judged_by_is_not_its_own() {
     let project = Project::new();
@@ -118,12 +118,12 @@ fn what_it_is_judged_by_is_not_its_own() {
     assert_eq!(holds(&step(&project, "echo '{\"n\": 1}' > out.json", fits, 0)), [true]);
     let changed = "[{changed: \"src/*.txt\"}]";
     let same = step(&project, "echo 'as it was' > src/there.txt; echo x > src/other.md", changed, 4);
-    assert_eq!(same["evidence"][0]["found"], "nothing is", "{same}");
+    assert_eq!(same["evidence"][0]["found"], "no matching file has changed", "{same}");
     let done = step(&project, "echo new > src/there.txt", changed, 0);
     assert_eq!(done["evidence"][0]["found"], "src/there.txt", "{done}");
 }
 
-/// A command gets its words as they are, and writes no more than the step may, and nothing of what the step gives.
+/// A command gets its arguments unchanged, cannot write more than the step may, and cannot write the step's outputs.
 #[test]
 fn a_command_is_behind_the_wall_and_is_no_shell() {
     let project = Project::new();
@@ -149,36 +149,33 @@ fn a_command_that_takes_too_long_proves_nothing() {
     );
     let step = project.json("run flow.yaml", 4)["steps"][0].clone();
     assert_eq!(step["error"]["code"], "evidence", "{step}");
-    assert!(step["error"]["message"].as_str().unwrap().contains("it was not done after"), "{step}");
+    assert!(step["error"]["message"].as_str().unwrap().contains("it exceeded its timeout of"), "{step}");
 }
 
-/// What is proven is shown, in all the places where a step is.
+/// Evidence is shown everywhere a step is shown.
 #[test]
 fn proofs_are_shown() {
     let project = Project::new();
     let evidence = "[{command: [\"true\"]}, {file: out.txt}]";
     project.folder.write("flow.yaml", flow("echo x > out.txt", evidence));
     let plan = project.ends("plan flow.yaml", 0);
-    assert!(
-        plan.contains("is done only if `true` ends well") && plan.contains("`out.txt` is there"),
-        "{plan}"
-    );
+    assert!(plan.contains("succeeds only if `true` succeeds") && plan.contains("`out.txt` exists"), "{plan}");
     let told = project.ends("run flow.yaml", 0);
-    assert!(told.contains("proven") && told.contains("`true` ends well; `out.txt` is there"), "{told}");
+    assert!(told.contains("proven") && told.contains("`true` succeeds; `out.txt` exists"), "{told}");
     let run = project.json("runs", 0)["runs"][0]["run_id"].as_str().unwrap().to_owned();
     let shown = project.ends(&format!("runs {run}"), 0);
-    assert!(shown.contains("proven that `out.txt` is there"), "{shown}");
+    assert!(shown.contains("proven that `out.txt` exists"), "{shown}");
     let meta: Value = serde_json::from_str(&project.read("context/it/_meta.json")).unwrap();
-    assert_eq!(meta["evidence"][1], json!({"what": "`out.txt` is there", "holds": true, "found": "2 bytes"}));
+    assert_eq!(meta["evidence"][1], json!({"what": "`out.txt` exists", "holds": true, "found": "2 bytes"}));
     let events = project.events(&run);
     let ended = events.iter().find_map(|event| event["event"].get("attempt_ended")).unwrap();
-    assert_eq!(ended["proofs"][0]["what"], "`true` ends well", "{ended}");
+    assert_eq!(ended["proofs"][0]["what"], "`true` succeeds", "{ended}");
 }
 
-/// What waits in a proof: its worker has ended, and nothing says that it succeeded.
+/// Evidence that waits: its worker has ended, and no success is recorded yet.
 const WAITS: &str = "[{command: [sh, -c, \"echo $$ > begun; cat go > went\"]}, {changed: out.txt}]";
 
-/// An engine that is killed between the end of a worker and the end of its proofs: no success without proof.
+/// The engine is killed between the end of a worker and the end of its evidence checks: no success without evidence.
 #[test]
 fn a_killed_engine_proves_again() {
     let project = Project::new();

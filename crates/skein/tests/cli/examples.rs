@@ -2,7 +2,7 @@
 
 use crate::session::Session;
 
-/// An example of each format and what it must be given.
+/// An example of each format and its required parameters.
 const EXAMPLES: [(&str, &str, &str); 4] = [
     ("agentcore", "examples/agentcore/feature.yaml", ""),
     (
@@ -74,7 +74,7 @@ fn shown() {
     session.is("show");
 }
 
-/// What every format's reader should get right of all that we show people.
+/// All published examples are valid.
 #[test]
 fn all_are_valid() {
     Session::here().skein("validate examples", 0).is("validate-examples");

@@ -1,4 +1,4 @@
-//! Files that are no sources: missing, folders, pipes, devices, empty, not text, too large.
+//! Files that are not sources: missing, folders, pipes, devices, empty, not text, too large.
 
 use std::process::Command;
 
@@ -24,7 +24,7 @@ fn whatever_a_path_leads_to_is_told_and_never_waited_for() {
     session.is("files");
 }
 
-/// A folder is searched without opening what is no file and without following links, which may lead in circles.
+/// A folder is searched without opening special files and without following links, which may form cycles.
 #[test]
 fn a_folder_of_pipes_and_links() {
     let folder = Folder::new();

@@ -1,4 +1,5 @@
-//! Forks and dead letters from outside: what is done again, what is not, and what stays when the first run goes.
+//! Forks and dead letters from outside: the steps that run again, the reused steps, and the effects of removing the
+//! first run.
 
 use std::{fs, path::Path};
 
@@ -10,7 +11,7 @@ use crate::{
     session::{repository, skein},
 };
 
-/// Fails at `build` until there is a file `ok`, having been tried twice.
+/// Fails at `build`, after two attempts, until there is a file `ok`.
 const FLOW: &str = r#"name: flow
 version: "1"
 timeout: 10m
@@ -45,7 +46,7 @@ fn project() -> Project {
     project
 }
 
-/// A run of the flow that failed; its id.
+/// The id of a failed run of the flow.
 fn failed(project: &Project) -> String {
     let result = project.json("run flow.yaml", 4);
     result["run_id"].as_str().unwrap().to_owned()
@@ -82,11 +83,11 @@ fn a_fork_does_a_step_and_what_comes_after_it() {
     assert_eq!(listed["runs"][0]["forked_from"]["run"], json!(run));
     assert!(project.ends("runs", 0).contains(&format!("forked from {run}")));
     let shown = project.ends(&format!("runs {forked}"), 0);
-    assert!(shown.contains("reused") && shown.contains(&format!("2 reused of run {run}")), "{shown}");
+    assert!(shown.contains("reused") && shown.contains(&format!("2 reused from run {run}")), "{shown}");
     project.ended_once(forked);
 }
 
-/// The fork has its own copy of everything: the first run can go, and it can be forked in turn.
+/// The fork has its own copy of everything: the first run can be removed, and the fork can be forked in turn.
 #[test]
 fn a_fork_needs_nothing_of_the_run_it_comes_from() {
     let project = project();
@@ -101,9 +102,9 @@ fn a_fork_needs_nothing_of_the_run_it_comes_from() {
     fs::remove_file(project.path("done.txt")).unwrap();
     project.json(&format!("fork {second} --from ship"), 0);
     assert_eq!(project.read("done.txt"), "build\nship\n", "what failed is done again, too");
-    // What the first gave is gone, so nothing can be forked that needs it.
+    // The outputs of the first run are gone, so no fork that needs them is possible.
     let refused = project.ends(&format!("fork {run} --from build"), 5);
-    assert!(refused.contains("what `plan` gave is not there any more"), "{refused}");
+    assert!(refused.contains("the artifacts of `plan` no longer exist"), "{refused}");
     let left: Vec<_> = fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "no folder is left of it: {left:?}");
 }
@@ -120,13 +121,13 @@ fn a_fork_is_refused_where_there_is_none() {
     refused(&format!("fork {run} --from nothing"), "it can be forked from plan, beside, build, ship");
     refused("fork none --from build", "there is no run `none`");
     let waiting = project.left("gated.yaml");
-    refused(&format!("fork {waiting} --from publish"), "is not over");
+    refused(&format!("fork {waiting} --from publish"), "has not ended");
     let error = project.json(&format!("fork {run} --from biuld"), 5);
     assert_eq!(error["error"]["hint"], "did you mean `build`?");
     assert_eq!(project.skein(&format!("fork {run}")).code, 2);
 }
 
-/// A run of the flow that succeeded; its id.
+/// The id of a successful run of the flow.
 fn succeeded(project: &Project) -> String {
     project.folder.write("ok", "");
     let run = project.json("run flow.yaml", 0)["run_id"].as_str().unwrap().to_owned();
@@ -134,8 +135,7 @@ fn succeeded(project: &Project) -> String {
     run
 }
 
-/// With `--reload` the workflow is read again. Steps are known by their ids: one is put before all others, so that all numbers
-/// change.
+/// With `--reload` the workflow is read again. Steps are identified by their ids: a new first step changes all numbers.
 #[test]
 fn a_reloaded_fork_reuses_steps_that_did_not_change() {
     let project = project();
@@ -174,10 +174,13 @@ fn a_reloaded_fork_reuses_steps_that_did_not_change() {
     let refused = project.ends(&format!("fork {forked} --reload"), 5);
     assert!(refused.contains("no step changed since run"), "{refused}");
     let named = project.ends(&format!("fork {forked} --reload --from ship --plan"), 0);
-    assert!(named.contains("reused    build") && named.contains("runs      ship: it was named"), "{named}");
+    assert!(
+        named.contains("reused    build") && named.contains("runs      ship: it was requested"),
+        "{named}"
+    );
 }
 
-/// What failed runs again, and a step that the workflow has no more is named.
+/// The failed step runs again, and a step that was removed from the workflow is named.
 #[test]
 fn a_reloaded_fork_of_a_failed_run_repairs_it() {
     let project = project();
@@ -188,21 +191,21 @@ fn a_reloaded_fork_of_a_failed_run_repairs_it() {
     let shown = project.ends(&format!("fork {run} --reload"), 0);
     for line in [
         "reused    plan",
-        "runs      build: the run failed by it",
+        "runs      build: it made the run fail",
         "runs      send: it is new",
-        "removed   ship: the workflow has it no more",
+        "removed   ship: it is no longer in the workflow",
     ] {
         assert!(shown.contains(line), "{line}: {shown}");
     }
     let mut done: Vec<String> = project.read("done.txt").lines().map(str::to_owned).collect();
     done.sort();
     assert_eq!(done, ["beside", "build", "build", "build", "plan", "ship"], "twice and once more");
-    // A source that is not valid is told, and nothing begins.
+    // An invalid source is reported, and nothing starts.
     project.folder.write("flow.yaml", "name: flow\n");
     assert!(project.ends(&format!("fork {run} --reload"), 3).contains("flow.yaml"));
 }
 
-/// An agent that is set up in another way, and a parameter of another value: only who has to do with them runs.
+/// With a changed agent configuration or parameter, only the steps that use it run again.
 #[test]
 fn a_reloaded_fork_minds_agents_and_parameters() {
     let project = Project::new();
@@ -231,7 +234,7 @@ fn a_reloaded_fork_minds_agents_and_parameters() {
         runs(" --param to=land"),
         json!([{"step": "two", "because": "settings"}, {"step": "three", "because": "inputs"}])
     );
-    // A parameter that nobody has any more is left out.
+    // A parameter that no longer exists is left out.
     project.folder.write("w.yaml", flow.replace("    old: {type: string, default: x}\n", ""));
     project.ends(&format!("fork {run} --reload"), 0);
     assert!(project.read("done.txt").ends_with("robert\n"), "{}", project.read("done.txt"));
@@ -239,7 +242,7 @@ fn a_reloaded_fork_minds_agents_and_parameters() {
     assert_eq!(wrong.code, 2, "{}", wrong.err);
 }
 
-/// A composite is reused or done again as a whole, and a cursor goes on only from where it has been.
+/// A composite is reused or repeated as a whole, and a cursor continues only from a step that it has reached.
 #[test]
 fn a_fork_of_composites_and_routes() {
     let swdl = Project { folder: copy("swdl") };
@@ -256,7 +259,7 @@ fn a_fork_of_composites_and_routes() {
     assert_eq!(reused(&forked), all.iter().copied().filter(|path| *path != "write").collect::<Vec<_>>());
     let inside = all.iter().find(|path| path.contains('/')).expect("a harbour is sounded");
     let said = swdl.ends(&format!("fork {run} --from {inside}"), 5);
-    assert!(said.contains(&format!("`skein fork {run} --from sound` does all of `sound` again")), "{said}");
+    assert!(said.contains(&format!("`skein fork {run} --from sound` runs all of `sound` again")), "{said}");
 
     let aip15 = Project { folder: copy("aip15") };
     aip15.folder.write("shelves/mug", "5\n").write("shelves/pen", "2\n");
@@ -265,13 +268,13 @@ fn a_fork_of_composites_and_routes() {
     let steps = order["steps"].as_array().unwrap();
     let never = steps.iter().find(|step| step["why"]["reason"] == "not_routed").expect("a branch chooses");
     let said = aip15.ends(&format!("fork {run} --from {}", never["path"].as_str().unwrap()), 5);
-    assert!(said.contains("never came to"), "{said}");
+    assert!(said.contains("never reached"), "{said}");
     let root = |step: &&Value| !step["path"].as_str().unwrap().contains('/') && step["status"] == "succeeded";
     let last = steps.iter().rfind(root).unwrap()["path"].as_str().unwrap();
     let forked = aip15.json(&format!("fork {run} --from {last}"), 0);
     assert_eq!(forked["outputs"], order["outputs"]);
     assert!(!reused(&forked).is_empty() && !reused(&forked).contains(&last.to_owned()), "{forked}");
-    // What was undone is done again, and undone again.
+    // Undone steps run again, and are undone again.
     let undone = aip15.json("run ship-order --param things=[\"mug\",\"pen\"] --param to=nowhere", 4);
     let from =
         undone["error"]["step"].as_str().expect("a step failed").split(['/', '[']).next().unwrap().to_owned();
@@ -280,7 +283,7 @@ fn a_fork_of_composites_and_routes() {
     assert_eq!(forked["undo"]["undone"], undone["undo"]["undone"]);
 }
 
-/// What was decided at a gate is taken over, with who decided, and is asked nobody again.
+/// The decision at a gate is reused, with the person who decided, and nobody is asked again.
 #[test]
 fn a_fork_takes_over_what_was_decided() {
     let project = project();
@@ -293,7 +296,7 @@ fn a_fork_takes_over_what_was_decided() {
     assert!(reused["decided_by"].is_string() && reused["outcome"] == "succeeded", "{line}");
     assert_eq!(forked.end().0, Some(0));
     assert_eq!(project.read("done.txt"), "draft\npublish\npublish\n");
-    // From the gate on, it is asked again; and the run can be left there.
+    // A fork from the gate asks again, and the run can be left there.
     let asks = project.json(&format!("fork {run} --from sign-off --no-wait"), 6);
     assert_eq!(asks["waiting_for"][0]["step"], "sign-off");
     assert_eq!(step(&asks, "draft")["reused"], true);
@@ -326,7 +329,7 @@ fn a_step_that_failed_for_good_is_a_dead_letter() {
     let id = letter["id"].as_str().unwrap();
     let line = project.ends("dlq", 0);
     assert!(line.starts_with(id) && line.contains("transient, 2 attempts: it failed"), "{line}");
-    // By its name, and by its run, which has no other.
+    // By its name, and by its run, which has only this one.
     for named in [id, &run] {
         let shown = project.ends(&format!("dlq show {named}"), 0);
         for part in ["transient, after 2 attempts", "│ not ok", &format!("skein dlq rerun {id}")] {
@@ -352,8 +355,8 @@ fn a_dead_letter_is_done_again_once() {
     let all = project.json("dlq --all", 0);
     assert_eq!(all["dead_letters"][0]["settled"]["run_id"], result["run_id"]);
     let refused = project.ends(&format!("dlq rerun {run}"), 5);
-    assert!(refused.contains("is done again by run"), "{refused}");
-    // A fork by hand sees to it, too.
+    assert!(refused.contains("is rerun by run"), "{refused}");
+    // A manual fork handles the dead letter, too.
     fs::remove_file(project.path("ok")).unwrap();
     let second = failed(&project);
     assert_eq!(project.json("dlq", 0)["dead_letters"][0]["run_id"], json!(second));
@@ -374,14 +377,14 @@ fn a_dead_letter_that_is_dropped_stays_recorded() {
     );
     assert_eq!(project.ends("dlq", 0), "No dead letters.\n");
     let all = project.ends("dlq --all", 0);
-    assert!(all.contains("(was dropped, as ") && all.contains("wanted: known)"), "{all}");
+    assert!(all.contains("(was dropped, requested by ") && all.contains(": known)"), "{all}");
     for line in ["drop", "rerun"] {
         let refused = project.ends(&format!("dlq {line} {run}"), 5);
         assert!(refused.contains("was dropped"), "{refused}");
     }
 }
 
-/// The page shows what is done with its own example: each line below a command is part of what that prints.
+/// The page shows the output of its own example: each line below a command is part of the output.
 #[test]
 fn the_page_of_forks_shows_what_is_printed() {
     let page = fs::read_to_string(repository().join("docs/forks.md")).unwrap();
@@ -417,7 +420,7 @@ fn named(text: &str, runs: &[String]) -> String {
     names.fold(text.to_owned(), |text, (name, run)| text.replace(name, run))
 }
 
-/// What a command prints, and its exit status where it is not 0.
+/// The output of a command, and its exit status if it is not 0.
 fn typed(project: &Project, line: &str) -> String {
     let Some(arguments) = line.strip_prefix("skein ") else {
         let (name, made) = (line.strip_prefix("touch ").expect("only files are made"), "");

@@ -1,4 +1,4 @@
-//! The pages of the four formats: every row names what proves it, and that exists; every field of a format is on its page.
+//! The pages of the four formats: every row names an existing proof, and every field of a format is on its page.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -10,7 +10,7 @@ use crate::{
     session::repository,
 };
 
-/// A format and how many rows its page has at least.
+/// A format and the minimum number of rows on its page.
 const PAGES: [(&str, usize); 4] = [("agentcore", 60), ("aip15", 80), ("ioa", 50), ("swdl", 70)];
 
 fn page(format: &str) -> String {
@@ -18,7 +18,7 @@ fn page(format: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The rows of all tables whose last column says what proves them, each as its cells.
+/// The cells of all table rows whose last column names a proof.
 fn rows(page: &str) -> Vec<Vec<&str>> {
     let mut rows = Vec::new();
     let mut proving = false;
@@ -37,7 +37,7 @@ fn rows(page: &str) -> Vec<Vec<&str>> {
     rows
 }
 
-/// An input file below those of the formats, or a file of the repository.
+/// True if the name is an input file of the dialect tests or a file of the repository.
 fn is_there(name: &str) -> bool {
     let inputs = repository().join("crates/dialects/tests/inputs");
     [inputs.as_path(), repository()].into_iter().any(|folder: &Path| folder.join(name).is_file())
@@ -67,7 +67,7 @@ fn every_row_is_proven_by_something_that_exists() {
     }
 }
 
-/// The names of all fields that a schema knows, without those of Skein's own blocks.
+/// Collects the names of all fields in a schema, without those of Skein's extension blocks.
 fn fields(schema: &Value, found: &mut BTreeSet<String>) {
     match schema {
         Value::Object(parts) => {

@@ -1,11 +1,11 @@
-//! What agents are given by name: servers of tools, commands, skills and context modules; and names that lead nowhere or
-//! elsewhere.
+//! Resources that agents get by name: MCP servers, commands, skills and context modules; and names that are unknown or
+//! lead outside the project.
 
 use std::{fs, os::unix::fs::symlink};
 
 use crate::kept::Project;
 
-/// Keeps what it is told in `told`, and nothing else.
+/// Stores its prompt in `told`, and does nothing else.
 const CLERK: &str = "[agents.clerk]\nworker = \"CUSTOM\"\ncommand = [\"sh\", \"-c\", \"cat > told\"]\n";
 
 fn stage(more: &str) -> String {
@@ -32,16 +32,19 @@ fn a_server_that_is_not_there_is_refused_with_the_nearest() {
     let said = near.ends("validate w.yaml", 3);
     assert!(said.contains("SK0701") && said.contains("there is no server `tickts` in the project"), "{said}");
     assert!(said.contains("did you mean `tickets`?") && said.contains("w.yaml:7:20"), "{said}");
-    // Where there is none at all, nothing can be checked, and nothing is begun either.
+    // Without any server nothing can be checked, and nothing starts either.
     let none = project("", &naming("mcp:tickets"));
     let said = none.ends("validate w.yaml", 0);
     assert!(said.contains("SK0702") && said.contains("`[mcp.NAME]` in `skein.toml`"), "{said}");
     let said = none.ends("run w.yaml", 5);
-    assert!(said.contains("there is no server `mcp:tickets` here; `[mcp.tickets]` in skein.toml"), "{said}");
+    assert!(
+        said.contains("server `mcp:tickets` is not configured; add `[mcp.tickets]` to skein.toml"),
+        "{said}"
+    );
     assert!(none.json("runs", 0)["runs"].as_array().unwrap().is_empty());
 }
 
-/// Who can change a file of the repository must not start programs by it.
+/// A person who can change a file of the repository must not be able to start programs with it.
 #[test]
 fn a_repository_attaches_no_server_by_itself() {
     let listed = r#"{"mcpServers": {"tickets": {"command": "cat", "args": ["-u"]},
@@ -49,27 +52,30 @@ fn a_repository_attaches_no_server_by_itself() {
     let alone = project("", &naming("mcp:tickets"));
     alone.folder.write(".mcp.json", listed);
     let said = alone.ends("run w.yaml", 5);
-    assert!(said.contains("those of .mcp.json count only with `mcp_json = true` in skein.toml"), "{said}");
-    // The setting stands before the first table.
+    assert!(said.contains("those of .mcp.json are used only with `mcp_json = true` in skein.toml"), "{said}");
+    // The setting must precede the first table.
     alone.folder.write("skein.toml", format!("mcp_json = true\n{CLERK}"));
     alone.ends("run w.yaml", 0);
     let shown = alone.json("catalog server tickets", 0);
     assert!(shown.to_string().contains(".mcp.json"), "{shown}");
     alone.folder.write("w.yaml", naming("mcp:loud"));
     let said = alone.ends("run w.yaml", 5);
-    assert!(said.contains("is given variables or headers in .mcp.json"), "{said}");
+    assert!(said.contains("uses variables or headers in .mcp.json"), "{said}");
 }
 
 #[test]
 fn a_server_that_is_half_described_is_refused() {
     for (config, says) in [
         ("[mcp.t]\nenv = { A = \"b\" }\n", "needs a `command` or a `url`"),
-        ("[mcp.t]\ncommand = [\"cat\"]\nurl = \"https://x\"\n", "can be only one of them"),
-        ("[mcp.t]\nurl = \"ftp://x\"\n", "begins with neither"),
-        ("[mcp.t]\nurl = \"https://x\"\nsecrets = [\"K\"]\n", "has a `url`, and so no environment"),
+        ("[mcp.t]\ncommand = [\"cat\"]\nurl = \"https://x\"\n", "only one is allowed"),
+        ("[mcp.t]\nurl = \"ftp://x\"\n", "starts with neither"),
+        (
+            "[mcp.t]\nurl = \"https://x\"\nsecrets = [\"K\"]\n",
+            "has a `url`, and so cannot have an environment",
+        ),
         ("[mcp.t]\ncommand = [\"cat\"]\nbearer = \"K\"\n", "no `url` to send it to"),
         ("[mcp.t]\ncommand = [\"no-such-program-here\"]\n", "cannot be started"),
-        ("[mcp.t]\ncommand = [\"cat\"]\nstart_timeout_ms = 1800001\n", "beyond 30m, which is the most"),
+        ("[mcp.t]\ncommand = [\"cat\"]\nstart_timeout_ms = 1800001\n", "above the maximum of 30m"),
         ("[mcp.t]\ncommand = [\"cat\"]\nsecrets = [\"K\"]\n", "there is no secret `K`"),
         ("[mcp.t]\ncomand = [\"cat\"]\n", "did you mean `command`?"),
     ] {
@@ -80,10 +86,10 @@ fn a_server_that_is_half_described_is_refused() {
     }
     let odd = project("[mcp.\"a.b\"]\ncommand = [\"cat\"]\n", &naming("mcp:a.b"));
     let said = odd.ends("run w.yaml", 5);
-    assert!(said.contains("has a name that no tool can carry"), "{said}");
+    assert!(said.contains("has an invalid name"), "{said}");
 }
 
-/// A program of the project's own has no configuration that a server could be put in.
+/// A custom program has no configuration to which a server could be added.
 #[test]
 fn a_program_of_ones_own_is_given_no_server() {
     let project = project(TICKETS, &naming("mcp:tickets"));
@@ -91,7 +97,10 @@ fn a_program_of_ones_own_is_given_no_server() {
     let plan = project.ends("plan w.yaml", 0);
     assert!(plan.contains("has the server tickets: cat"), "{plan}");
     let log = project.ends(&format!("logs {run}"), 0);
-    assert!(log.contains("`mcp:tickets` is given to coding agents alone, and this is none"), "{log}");
+    assert!(
+        log.contains("`mcp:tickets` is available only to coding agents, and this worker is not one"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -113,7 +122,7 @@ fn what_an_agent_is_not_told_is_a_warning_with_the_nearest() {
     project.folder.write("context/rules.md", "Be kind.\n").write("skills/tides/SKILL.md", "Look.\n");
     let said = project.ends("validate w.yaml", 0);
     for says in [
-        "there is no context module `rulse` in the project, so its agent is not told of it",
+        "there is no context module `rulse` in the project, so it is not passed to the agent",
         "did you mean `rules`?",
         "there is no skill `tidess` in the project",
         "did you mean `tides`?",
@@ -151,7 +160,7 @@ fn a_name_leads_nowhere_else() {
     assert!(!project.read("told").contains("Nobody is told."));
 }
 
-/// A file can only narrow what an agent may do. To let it do more is for the project.
+/// A file can only narrow the permissions of an agent. Only the project can extend them.
 #[test]
 fn the_tools_of_an_agents_file_narrow_what_it_may_do() {
     let agent = "[agents.clerk]\nworker = \"CUSTOM\"\ncommand = [\"sh\", \"-c\", \"touch wrote || true\"]\n";
@@ -163,7 +172,7 @@ fn the_tools_of_an_agents_file_narrow_what_it_may_do() {
         project.folder.write("agents/clerk.md", format!("---\nname: clerk\ntools: {tools}\n---\nWrite.\n"));
         project.ends("run w.yaml", 0);
         assert_eq!(project.path("wrote").exists(), wrote, "{tools}");
-        // What the project itself says stands.
+        // The project's own settings take precedence.
         let said = if wrote { "\"READ\"" } else { "\"READ\", \"EDIT\"" };
         let _ = fs::remove_file(project.path("wrote"));
         project.folder.write("skein.toml", format!("{agent}capabilities = [{said}]\n"));
@@ -172,7 +181,7 @@ fn the_tools_of_an_agents_file_narrow_what_it_may_do() {
     }
 }
 
-/// What is done for each item of a stage is told what the stage is.
+/// The worker of each item gets the context modules that select the stage.
 #[test]
 fn the_items_of_a_stage_are_told_what_is_for_the_stage() {
     let project = Project::new();

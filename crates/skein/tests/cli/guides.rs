@@ -1,10 +1,10 @@
-//! Pages that guide through an example: what they type is typed, in a copy of the examples, and what they show is what comes.
+//! Guide pages: their commands are typed in a copy of the examples, and the page must show the real output.
 //!
-//! A block of `console` is a session: lines that begin with `$ ` are given to a shell, one after the other, and what they print
-//! stands below each. `cd` and `export` hold for what follows on the page. RUN is the run that was begun last. Names, folders, times,
-//! durations and hashes are those of the page. `UPDATE_SNAPSHOTS=1` writes the blocks anew.
+//! A `console` block is a session: lines that begin with `$ ` are run by a shell, one after the other, and their output
+//! is below each. `cd` and `export` apply to the rest of the page. RUN is the run that was started last. Names,
+//! folders, times, durations and hashes are replaced by those of the page. `UPDATE_SNAPSHOTS=1` rewrites the blocks.
 //!
-//! A block with `file=PATH` behind its language is the file at that path of the repository, or a part of it.
+//! A block with `file=PATH` after its language is the file at that path of the repository, or a part of it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,7 +36,7 @@ impl Reader {
         runs["runs"][0]["run_id"].as_str().map(str::to_owned)
     }
 
-    /// What a line prints, as the page shows it.
+    /// The output of a line, in the form of the page.
     fn types(&mut self, line: &str, copy: &Path) -> String {
         if let Some(folder) = line.strip_prefix("cd ") {
             self.folder = copy.join(folder);
@@ -68,7 +68,7 @@ impl Reader {
     }
 }
 
-/// Without times, durations and hashes, which are others each time.
+/// Replaces times, durations and hashes, which differ each time.
 fn lasting(text: &str) -> String {
     let words = |line: &str| {
         let word = |word: &str| {
@@ -80,7 +80,7 @@ fn lasting(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", words(line).trim_end())).collect()
 }
 
-/// Replaces a time, such as `2026-11-18T00:13:13Z` or that with a comma.
+/// Replaces a time, such as `2026-11-18T00:13:13Z`, with or without a comma.
 fn fixed_time(word: &str) -> Option<String> {
     let time = word.trim_end_matches(',');
     let is_time = time.len() == 20 && time.ends_with('Z') && time.contains('T');
@@ -98,20 +98,20 @@ fn fixed_duration(word: &str) -> Option<String> {
     measured.then(|| format!("{:>width$}{}", "0.050", &word[at..]))
 }
 
-/// Replaces the delay before a retry, such as `706ms:`, which is drawn by chance.
+/// Replaces the random delay before a retry, such as `706ms:`.
 fn fixed_delay(word: &str) -> Option<String> {
     let delay = word.strip_suffix("ms:")?;
     delay.bytes().all(|byte| byte.is_ascii_digit()).then(|| "500ms:".to_owned())
 }
 
-/// Replaces the shortened hash of a plan, such as `b5ae50abc59b`, which any change of the engine's form of a plan alters.
+/// Replaces the shortened hash of a plan, such as `b5ae50abc59b`, which changes with the engine's form of a plan.
 fn fixed_plan(word: &str) -> Option<String> {
     let hash = word.trim_end_matches(',');
     let hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     (hash.len() == 12 && hash.bytes().all(hex)).then(|| format!("…{}", &word[12..]))
 }
 
-/// A word with `…` in the place of a hash.
+/// Replaces a hash in a word by `…`.
 fn hidden(word: &str) -> String {
     let bytes = word.as_bytes();
     let hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -180,7 +180,8 @@ fn workflows_below(folder: &Path) -> Vec<String> {
     found
 }
 
-/// Follows the guide to a format: its sessions, its files, and that it shows every workflow made for it.
+/// Follows the guide to a format: runs its sessions, compares its files, and checks that it shows every workflow made
+/// for it.
 fn follow_guide(format: &str) {
     let page = format!("docs/guide/{format}.md");
     follow(&page);
@@ -217,7 +218,7 @@ fn the_page_of_the_environment_shows_its_script_and_what_is_printed() {
     assert!(shown.contains("examples/guide/environment/weigh.sh"), "{shown:?}");
 }
 
-/// A state folder with a waiting run is backed up, restored to another place, accepted, and its run goes on to the end.
+/// A state folder with a waiting run is backed up, restored to another place, accepted, and its run resumes to the end.
 #[test]
 fn the_page_on_operating_backs_up_restores_and_resumes() {
     follow("docs/operate.md");

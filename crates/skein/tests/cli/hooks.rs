@@ -1,4 +1,4 @@
-//! Who hears of a run: hooks on channels of every kind, servers that are busy, secrets, and engines that are killed meanwhile.
+//! Hooks: channels of every kind, busy servers, secrets, and engines that are killed in between.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use crate::{
     session::{Folder, run},
 };
 
-/// A run that succeeds, or fails where it is told to, and tells on `say` of each moment.
+/// A run that succeeds, or fails on request, with hooks on the channel `say` for each moment.
 fn project(channel: &str, config: &str) -> Project {
     let project = Project::new();
     let own = format!(
@@ -38,7 +38,7 @@ fn project(channel: &str, config: &str) -> Project {
     project
 }
 
-/// The messages of a file by run and hook: a hook may take its time while the run goes on.
+/// The messages of a file, sorted by run and hook, because a hook may take a while as the run continues.
 fn lines(text: &str) -> Vec<Value> {
     let mut all: Vec<Value> =
         text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
@@ -52,7 +52,7 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-/// A server on loopback that answers with these, then well.
+/// A server on loopback that sends these answers, then successes.
 fn server(answers: &'static [&'static str]) -> Server {
     let count = AtomicUsize::new(0);
     Server::new(move |_| {
@@ -75,7 +75,7 @@ fn a_file_gets_a_line_for_each_moment() {
     let run = done["run_id"].as_str().unwrap();
     assert_eq!(told[0]["id"], format!("{run}.hook.0"));
     assert_eq!((&told[0]["event"], &told[0]["status"]), (&"start".into(), &"running".into()));
-    assert_eq!(told[0]["title"], "Ship it has begun");
+    assert_eq!(told[0]["title"], "Ship it started");
     assert_eq!((&told[1]["event"], &told[1]["text"]), (&"complete".into(), &"for Ada".into()));
     assert_eq!(told[1]["native_status"], "success");
     assert_eq!(of_failed[1]["run_id"], failed["run_id"]);
@@ -99,7 +99,7 @@ fn a_command_reads_the_message() {
 #[test]
 fn the_desktop_is_told_by_its_own_program() {
     let project = project("desktop", "[channels.desktop]\nkind = \"desktop\"\n");
-    // Programs are never taken from the workspace, nor from where everyone can write.
+    // Programs are never taken from the workspace, nor from folders that everyone can write.
     let bin = Folder::for_programs();
     bin.write("notify-send", "#!/bin/sh\nprintf '%s\\n' \"$@\"; (: > shown.txt) 2>/dev/null && echo wrote\n");
     fs::set_permissions(bin.0.join("notify-send"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -110,11 +110,11 @@ fn the_desktop_is_told_by_its_own_program() {
     let log = |number: u32| project.read(&format!(".skein/runs/{run}/hooks/{number}/log"));
     let shown = log(0) + &log(1);
     assert!(!shown.contains("wrote"), "it may write nothing: {shown}");
-    assert!(shown.contains("--app-name=Skein\n--\nShip it has begun\nRun "), "{shown}");
+    assert!(shown.contains("--app-name=Skein\n--\nShip it started\nRun "), "{shown}");
     assert!(shown.contains("--app-name=Skein\n--\nShip it succeeded\nfor Ada\n"), "{shown}");
 }
 
-/// A run whose step does this before its hook `scripts/tag.sh` is run, and a channel's command is.
+/// A run whose step executes a script before the hook `scripts/tag.sh` and the command of a channel run.
 fn hooked(step: &str, hook: &str) -> Project {
     let project = Project::new();
     project.folder.write(
@@ -138,7 +138,8 @@ fn hooked(step: &str, hook: &str) -> Project {
     project
 }
 
-/// A step may write the files of the project, and a hook is one: it is what it was when the run began, or it is not run.
+/// A step may write the files of the project, including hooks: a hook runs as it was at the start of the run, or not at
+/// all.
 #[test]
 fn a_hook_that_a_step_rewrote_is_not_run() {
     let evil = "for f in tag page; do echo 'touch evil' > scripts/$f.sh; done";
@@ -162,7 +163,7 @@ fn a_hook_that_a_step_rewrote_is_not_run() {
             assert!(!project.path(file).exists(), "{file}: {told}");
         }
     }
-    // A program that was not there when the run began is none of the run's.
+    // A program that did not exist at the start of the run is not part of the run.
     let project = hooked("mv aside scripts", "touch tagged");
     fs::rename(project.path("scripts"), project.path("aside")).unwrap();
     let done = project.skein("run w.yaml");
@@ -170,7 +171,7 @@ fn a_hook_that_a_step_rewrote_is_not_run() {
     assert!(!project.path("tagged").exists());
 }
 
-/// A hook is in a sandbox: it writes in the workspace, and sees no state folder, no other processes and no terminal.
+/// A hook runs in a sandbox: it writes in the workspace, and sees no state folder, no other processes and no terminal.
 #[test]
 fn a_hook_writes_in_the_workspace_alone() {
     let outside = Folder::new();
@@ -205,7 +206,7 @@ fn a_webhook_is_signed_and_sent_again_to_a_server_that_is_busy() {
         .env("TEST_KEY", key));
     assert_eq!(done.code, 0, "{}{}", done.out, done.err);
     let asked: Vec<Asked> = (0..3).map(|_| server.next()).collect();
-    // The two moments may be told side by side; the first that was told was refused.
+    // The two messages may be sent concurrently; the first request was refused.
     let ids: Vec<&str> = asked.iter().map(|asked| asked.header("webhook-id")).collect();
     assert_eq!(ids.iter().filter(|id| **id == ids[0]).count(), 2, "{ids:?}");
     for one in &asked {
@@ -220,7 +221,7 @@ fn a_webhook_is_signed_and_sent_again_to_a_server_that_is_busy() {
     assert_eq!(ended.json()["text"], "for ***");
 }
 
-/// As another program computes it.
+/// The signature, computed by another program.
 fn hmac(key: &str, text: &str) -> String {
     let script = "import base64, hashlib, hmac, sys\n\
         print(base64.b64encode(hmac.new(sys.argv[1].encode(), sys.argv[2].encode(), hashlib.sha256).digest()).decode())";
@@ -240,12 +241,12 @@ fn slack_is_told_in_its_own_form_at_an_address_that_is_a_secret() {
     assert_eq!(done.code, 0, "{}{}", done.out, done.err);
     let both: Vec<Value> = (0..2).map(|_| server.next().json()).collect();
     let begun = both.iter().filter(|one| one["channel"] == "#ships").filter_map(|one| one["text"].as_str());
-    assert!(begun.into_iter().any(|text| text.starts_with("*Ship it has begun*\nRun ")), "{both:?}");
+    assert!(begun.into_iter().any(|text| text.starts_with("*Ship it started*\nRun ")), "{both:?}");
 }
 
 const MOVED: &str = "302 Found\r\nlocation: http://127.0.0.1:1/elsewhere\r\n";
 
-/// None of these changes how the run ends; each is told once, and no address or secret is in what is told.
+/// No failed delivery changes the end of the run; each is reported once, without addresses or secrets.
 #[test]
 fn what_cannot_be_told_is_said_once() {
     let server = server(&[MOVED, MOVED]);

@@ -1,4 +1,4 @@
-//! `skein init`: what it writes is valid and runs as it is, and nothing that is there is touched.
+//! `skein init`: its files are valid and run unchanged, and existing files are not changed.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use crate::session::{Folder, Session, run, skein};
 
 const KINDS: [&str; 4] = ["agentcore", "aip15", "ioa", "swdl"];
 
-/// A folder with nothing in it but bash, to look programs up in.
+/// A folder that contains only bash, as the search path.
 fn only_bash(folder: &Folder) -> PathBuf {
     let programs = folder.0.join("programs");
     let places = std::env::var("PATH").expect("there is a PATH");

@@ -1,7 +1,7 @@
-//! Runs from outside: a project whose steps can be waited for, and `skein` in several processes at once.
+//! Runs from outside: a project with steps that tests can wait for, and `skein` in several processes at once.
 //!
-//! Nothing here waits for a length of time: a step tells through a pipe that it has begun, and is let go through another; a
-//! run is followed by its events.
+//! Nothing here waits for a fixed time: a step reports through a pipe that it has started, and continues after a
+//! message through another; a run is followed by its events.
 
 use std::{
     fs::{File, OpenOptions},
@@ -26,7 +26,7 @@ use crate::session::{Done, Folder, as_it_is, run, skein};
 /// Longer than anything here may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A step whose worker says that it has begun, and goes on when it is let go.
+/// A step whose worker reports that it has started, and then waits for permission to continue.
 pub const HELD: &str = r#"name: held
 version: "1"
 timeout: 10m
@@ -42,7 +42,7 @@ steps:
     instructions: 'echo $$ > begun; cat go; echo slow >> done.txt'
 "#;
 
-/// A gate, then a wait for a signal. Nobody works.
+/// A gate, then a wait for a signal, without workers.
 pub const ASKS: &str = "---\nname: Asks\nid: asks\ndescription: Asks, then waits.\nversion: 1.0.0\n\
     inputs: { type: object }\noutputs: { type: object }\nstart: agree\nsuspendable: true\n\
     timeout_ms: 600000\nsteps:\n  - { id: agree, kind: approval, prompt: \"May it go on?\", \
@@ -87,12 +87,12 @@ impl Project {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// Until a worker says that it has begun; the number of its process, or whatever it says.
+    /// Waits until a worker reports that it has started. Returns its process id, or whatever it wrote.
     pub fn begun(&self) -> String {
         let path = self.path("begun");
         let said = within("the worker does not begin", move || {
             let mut said = String::new();
-            // One that said so before may still have the pipe open, and says nothing more.
+            // A worker that has reported before may still have the pipe open, and writes nothing more.
             while said.is_empty() {
                 let pipe = File::open(&path).expect("it is a pipe");
                 BufReader::new(pipe).read_line(&mut said).expect("it is text");
@@ -102,13 +102,13 @@ impl Project {
         if said.parse::<u32>().is_ok() { self.outer_pid(&said) } else { said }
     }
 
-    /// The number that a process of a worker has outside of its sandbox; that of no process, if it has ended.
+    /// The process id of a worker's process outside its sandbox; the id of no process if it has ended.
     pub fn outer_pid(&self, inner: &str) -> String {
         let found = self.processes().into_iter().find(|(_, within)| within == inner);
         found.map_or_else(|| "0".to_owned(), |(outer, _)| outer)
     }
 
-    /// The processes that work in the folder of the project: their numbers here and in their sandbox.
+    /// The processes that work in the folder of the project: their ids here and in their sandbox.
     pub fn processes(&self) -> Vec<(String, String)> {
         let numbers = std::fs::read_dir("/proc").expect("there is /proc").flatten();
         let numbers = numbers.filter_map(|entry| entry.file_name().into_string().ok());
@@ -126,7 +126,7 @@ impl Project {
             .collect()
     }
 
-    /// Lets the worker go on.
+    /// Lets the worker continue.
     pub fn go(&self) {
         let path = self.path("go");
         within("the worker does not go on", move || {
@@ -135,12 +135,12 @@ impl Project {
         });
     }
 
-    /// One command, to its end.
+    /// Runs one command to its end.
     pub fn skein(&self, line: &str) -> Done {
         run(self.command(line).stdin(Stdio::null()))
     }
 
-    /// The same, which ends so, and what it printed.
+    /// Runs one command, asserts its exit status, and returns its output.
     pub fn ends(&self, line: &str, code: i32) -> String {
         let done = self.skein(line);
         assert_eq!(done.code, code, "`skein {line}`:\n{}{}", done.out, done.err);
@@ -159,7 +159,7 @@ impl Project {
         command
     }
 
-    /// A command that goes on while others are given, followed line by line.
+    /// Starts a command that runs in parallel and is followed line by line.
     pub fn begin(&self, line: &str) -> Going {
         self.begin_as(&self.command(line))
     }
@@ -170,7 +170,7 @@ impl Project {
         Going::new(child)
     }
 
-    /// A run that was begun by `run --no-wait` and is left at its first question; its id.
+    /// The id of a run that was started by `run --no-wait` and left at its first question.
     pub fn left(&self, file: &str) -> String {
         let result = self.json(&format!("run {file} --no-wait"), 6);
         result["run_id"].as_str().expect("it has an id").to_owned()
@@ -185,7 +185,7 @@ impl Project {
         self.json(&format!("runs {run}"), 0)["status"].as_str().expect("it is text").to_owned()
     }
 
-    /// Each attempt of a run ended once, and each step too.
+    /// Asserts that each attempt and each step of a run ended once.
     pub fn ended_once(&self, run: &str) {
         let events = self.events(run);
         for (begun, over, key) in
@@ -208,14 +208,14 @@ impl Project {
     }
 }
 
-/// What must happen soon, in a thread that can be given up on.
+/// Runs something that must finish soon, in a thread that can be abandoned.
 fn within<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'static) -> T {
     let (to, from) = channel();
     std::thread::spawn(move || to.send(body()));
     from.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what}"))
 }
 
-/// A command that goes on.
+/// A running command.
 pub struct Going {
     child: Child,
     lines: Receiver<String>,
@@ -246,7 +246,7 @@ impl Going {
         Going { child, lines, errors, reader: Some(reader) }
     }
 
-    /// The next line that has this in it.
+    /// Reads lines until one contains this text, and returns it.
     pub fn until(&self, part: &str) -> String {
         let mut before = String::new();
         loop {
@@ -272,7 +272,7 @@ impl Going {
         kill_process(pid, signal).expect("it can be signalled");
     }
 
-    /// Its exit status, what was not read of its output, and its errors. None: it was ended by a signal.
+    /// Waits for the end. Returns the exit status (`None` after a signal), the unread output, and the errors.
     pub fn end(mut self) -> (Option<i32>, String, String) {
         let rest: Vec<String> = {
             let mut rest = Vec::new();
@@ -295,7 +295,7 @@ impl Drop for Going {
     }
 }
 
-/// `script`, which every Linux has, gives a program a terminal.
+/// Runs a program at a terminal with `script`, which every Linux has.
 pub fn at_a_terminal(folder: &Folder, line: &str) -> (Going, ChildStdin) {
     let line = format!("stty rows 30 cols 120; exec {} {line}", env!("CARGO_BIN_EXE_skein"));
     let mut command = Command::new("script");
@@ -309,7 +309,7 @@ pub fn at_a_terminal(folder: &Folder, line: &str) -> (Going, ChildStdin) {
     (Going::new(child), stdin)
 }
 
-/// Until something holds.
+/// Waits until a condition holds.
 pub fn until(what: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
@@ -318,7 +318,7 @@ pub fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Whether a process can still do something.
+/// True if a process exists and is not a zombie.
 pub fn lives(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))

@@ -1,4 +1,4 @@
-//! Workflows of thousands of steps: every command ends soon, and no drawing is wider than can be read.
+//! Workflows with thousands of steps: every command ends soon, and no graph is wider than can be read.
 
 use std::{
     fmt::Write,
@@ -51,7 +51,7 @@ fn fans_are_drawn_while_they_can_be_followed() {
     session.is("fans");
 }
 
-/// A command that takes a second look at each variable of a script would not end.
+/// A command with quadratic time in the variables of a script would not end.
 #[test]
 fn a_script_with_tens_of_thousands_of_variables_is_planned() {
     let folder = Folder::new();

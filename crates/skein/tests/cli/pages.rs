@@ -1,4 +1,4 @@
-//! `explain`, `schema`, `completions`, help: pages that are ours to the letter.
+//! `explain`, `schema`, `completions` and help: pages that are compared verbatim.
 
 use serde_json::Value;
 

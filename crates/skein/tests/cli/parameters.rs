@@ -1,4 +1,4 @@
-//! `--param` and `--params`: types, what is missing, what is too much.
+//! `--param` and `--params`: types, missing parameters, unknown parameters.
 
 use crate::session::{Folder, Session};
 

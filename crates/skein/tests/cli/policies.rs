@@ -1,4 +1,4 @@
-//! Who is asked before a step and who may not start it: classes, policies, quorums and the governance of IOA, seen by what runs do.
+//! Approvals and denials before a step: classes, policies, quorums and the governance of IOA, as seen in runs.
 
 use std::{fs, path::Path};
 
@@ -11,7 +11,7 @@ use crate::{
     session::repository,
 };
 
-/// A project with one step, which writes a file by a tool that says so.
+/// A project with one step, which writes a file by a tool with these fields.
 fn project(step: &str, of_tool: &str) -> Project {
     let project = Project::new();
     let more = format!("mutates: [\"workspace:out\"]\n{of_tool}");
@@ -34,8 +34,8 @@ fn planned(project: &Project) -> Value {
     plan["batches"][0]["steps"][0].clone()
 }
 
-/// Lets another user of this system decide about a run while its owner goes on with it. The exit status of the owner's
-/// process; none where the tests may not be anybody else.
+/// Lets another user of this system decide about a run while its owner resumes it. Returns the exit status of the
+/// owner's process, or `None` if the tests may not act as another user.
 fn by_another(project: &Project, run: &str, line: &str) -> Option<Option<i32>> {
     let going = project.begin(&format!("resume {run} --format jsonl"));
     let Some(done) = another_user(project, NOBODY, NOBODY, line) else {
@@ -130,7 +130,7 @@ fn a_quorum_needs_different_people() {
     assert_eq!(said["approvals"], serde_json::json!({"given": 1, "needed": 2}), "{said}");
     assert_eq!(said["status"], "waiting");
     let again = project.ends(&format!("approve {run}"), 5);
-    assert!(again.contains("approved it already") && again.contains("1 of 2 approvals"), "{again}");
+    assert!(again.contains("already approved it") && again.contains("1 of 2 approvals"), "{again}");
     assert!(project.ends(&format!("runs {run}"), 0).contains("(1 of 2 approvals)"));
     assert!(!project.path("out.txt").exists());
     let Some(ended) = by_another(&project, &run, &format!("approve {run} --reason fine")) else { return };
@@ -153,7 +153,7 @@ fn one_of_several_rejects_for_all() {
     assert!(project.ends("plan ship.yaml", 0).contains("waits for 2 people to approve"));
     let run = project.left("ship.yaml");
     let said = project.ends(&format!("approve {run}"), 0);
-    assert!(said.contains("1 of 2 approvals, and others have to"), "{said}");
+    assert!(said.contains("1 of 2 approvals, more approvals are needed"), "{said}");
     let Some(ended) = by_another(&project, &run, &format!("reject {run}")) else { return };
     assert_eq!((ended, project.status(&run).as_str()), (Some(4), "failed"));
 }
@@ -164,13 +164,13 @@ fn a_policy_that_is_not_there_is_told() {
     let warned = project.ends("validate .workflows/one", 0);
     assert!(warned.contains("SK0702") && warned.contains(".policies/ID/POLICY.md"), "{warned}");
     let refused = project.ends("run one", 5);
-    assert!(refused.contains("there is no policy `wrting`, which the step asks for"), "{refused}");
+    assert!(refused.contains("there is no policy `wrting`, which the step requires"), "{refused}");
     project
         .folder
         .write(".policies/writing/POLICY.md", rule("match: { action: tool.call }\ndecision: allow\n"));
     let wrong = project.ends("validate .workflows/one", 3);
     assert!(wrong.contains("SK0701") && wrong.contains("did you mean `writing`?"), "{wrong}");
-    // So it is of one that the project asks for, at its place.
+    // The same for a policy that the project requires, with its position.
     project.folder.write("skein.toml", "[approval]\nat_least = \"policy:writin\"\n");
     let wrong = project.ends("validate gated.yaml", 3);
     assert!(wrong.contains("skein.toml:2:") && wrong.contains("did you mean `writing`?"), "{wrong}");
@@ -199,7 +199,7 @@ fn a_project_asks_at_least_so_much_whatever_the_format() {
         "{plan}"
     );
     project.folder.write("skein.toml", asks("sometimes"));
-    assert!(project.ends("plan gated.yaml", 3).contains("here cannot be `sometimes`"));
+    assert!(project.ends("plan gated.yaml", 3).contains("unknown value `sometimes`"));
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn files_that_are_wrong_are_refused() {
     assert!(listed.contains("writing") && listed.contains("care"), "{listed}");
 }
 
-/// A copy of the example, in which nothing ran.
+/// A copy of the example without runs.
 fn lent() -> Project {
     let project = Project::new();
     copy(&repository().join("examples/ioa/governed"), &project.folder.0);
@@ -250,7 +250,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The example up to its gate, which is approved.
+/// Runs the example past its gate, which is approved.
 fn on_its_way(project: &Project) -> String {
     let run = project.left("loan.yaml");
     assert_eq!(
@@ -284,7 +284,7 @@ fn what_governance_stops_goes_on_when_somebody_says_so() {
         ),
         "{shown}"
     );
-    // Who is not in the role that the resource names may not.
+    // A person without the role that the resource names may not approve.
     let config = project.read("skein.toml");
     project
         .folder
@@ -342,7 +342,7 @@ fn a_gate_that_opens_itself_needs_the_permission_of_the_project() {
     assert_eq!(project.json("run ship.yaml", 0)["status"], "succeeded");
 }
 
-/// What the page shows is a project, and its plan is as the page says.
+/// The page shows a project, and its plan is as the page says.
 #[test]
 fn the_page_on_policies_tells_the_truth() {
     let page = fs::read_to_string(repository().join("docs/policies.md")).unwrap();

@@ -64,13 +64,13 @@ fn called_workflows_are_found_from_the_file() {
     folder.write("flows/caller.yaml", CALLER).write("flows/parts/part.yaml", GOOD).write("other/x.txt", "");
     let mut session = Session::within(&folder.0);
     session.skein("plan flows/caller.yaml", 0);
-    // What is called twice is shown once, and again is said where.
+    // A workflow that is called twice is shown once, and the second call refers to it.
     let again = "  again:\n    depends_on: [other]\n    workflow: parts/part.yaml\n";
     folder.write("flows/twice.yaml", format!("{CALLER}{again}"));
     session.skein("plan flows/twice.yaml", 0).skein("plan flows/twice.yaml --format json", 0);
     session.is("called");
     Session::within(&folder.0.join("other")).skein("plan ../flows/caller.yaml", 0).is("called-from-beside");
-    // A plan is the same plan from wherever it is looked at.
+    // A plan is the same from any working directory.
     let hash = |folder: &std::path::Path, file: &str| {
         let done =
             crate::session::run(crate::session::skein(folder).args(["plan", file, "--format", "json"]));
@@ -85,7 +85,7 @@ fn called_workflows_are_found_from_the_file() {
     assert_eq!((done.code, done.err.as_str()), (0, ""));
 }
 
-/// The project is where the command is given, and never the folder of the workflow.
+/// The project is found from the working directory, never from the folder of the workflow.
 #[test]
 fn the_project_is_found_from_the_current_folder() {
     let folder = Folder::new();
@@ -98,11 +98,11 @@ fn the_project_is_found_from_the_current_folder() {
         assert_eq!(done.code, code, "{line}: {}{}", done.out, done.err);
         done
     };
-    // Without a mark the current folder is the project, so that a run leaves nothing beside the workflow.
+    // Without a marker the working directory is the project, so that a run leaves nothing beside the workflow.
     ends("", &format!("run {in_workflows}"), 0);
     assert!(folder.0.join(".skein").is_dir() && !folder.0.join(".workflows/one/.skein").exists());
     assert!(ends("", "runs - --format json", 0).out.contains("\"succeeded\""));
-    // Another project: its configuration is not read, which is said.
+    // Another project: its configuration is not read, and a message says so.
     let plan = ends("", "plan inner/letter.yaml", 0);
     assert!(plan.err.contains("`inner/skein.toml` is not read"), "{}", plan.err);
     assert!(!plan.out.contains("CODEX_CLI"), "{}", plan.out);
@@ -113,7 +113,7 @@ fn the_project_is_found_from_the_current_folder() {
         assert!(plan.out.contains("CODEX_CLI") && plan.err.is_empty(), "{line}: {}{}", plan.out, plan.err);
     }
     ends("", "plan inner/letter.yaml --project nowhere", 2);
-    // A folder that is searched may hold projects, each with its own names.
+    // A searched folder may contain projects, each with its own names.
     assert_eq!(ends("", "validate .", 0).err, "");
 }
 
@@ -210,7 +210,7 @@ fn overrides_are_found_beside_the_configuration() {
     session.is("overrides");
 }
 
-/// A name is looked up and a file is read once, however many steps call it.
+/// A name is looked up once and a file is read once, for any number of calls.
 #[test]
 fn thousands_of_calls() {
     let folder = Folder::new();
@@ -229,7 +229,7 @@ fn thousands_of_calls() {
     assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{:?}", begun.elapsed());
 }
 
-/// A journal that came with a repository is not obeyed.
+/// A journal that came with a repository is not trusted.
 #[test]
 fn a_state_folder_that_came_with_a_repository_is_refused_until_it_is_accepted() {
     let theirs = Project::new();
@@ -248,14 +248,14 @@ fn a_state_folder_that_came_with_a_repository_is_refused_until_it_is_accepted() 
     ] {
         let done = mine.skein(line);
         assert_eq!(done.code, 5, "`{line}`: {}{}", done.out, done.err);
-        assert!(done.err.contains("was not made by this user on this machine"), "{}", done.err);
+        assert!(done.err.contains("was not created by this user on this machine"), "{}", done.err);
         assert!(done.err.contains("skein doctor --trust-state"), "{}", done.err);
     }
     let found = mine.skein("doctor");
-    assert!(found.out.contains("was not made by this user on this machine"), "{}", found.out);
+    assert!(found.out.contains("was not created by this user on this machine"), "{}", found.out);
     mine.skein("doctor --trust-state");
     assert!(mine.ends("runs", 0).contains(&run));
-    // A copy with the id of one that is known is a copy.
+    // A copy with the id of a known state folder is detected as a copy.
     let again = Project::new();
     let mut copied = std::process::Command::new("cp");
     assert!(copied.arg("-a").arg(mine.path(".skein")).arg(again.path(".skein")).status().unwrap().success());
@@ -282,7 +282,7 @@ fn a_link_to_the_state_of_another_project_is_refused() {
     assert!(mine.ends("run gated.yaml --no-wait", 5).contains("is a symbolic link"));
 }
 
-/// Without a home there is nowhere to list state folders: they must be for this user alone.
+/// Without a home there is no place to list state folders: they must be private to this user.
 #[test]
 fn without_a_home_a_state_folder_must_be_private() {
     use std::os::unix::fs::PermissionsExt;
@@ -300,7 +300,7 @@ fn without_a_home_a_state_folder_must_be_private() {
     assert!(refused.err.contains("mode 0755"), "{}", refused.err);
 }
 
-/// A run goes on in a project that was moved with its state folder: nothing leads back to where it was.
+/// A run resumes in a project that was moved with its state folder: nothing refers to the old place.
 #[test]
 fn a_run_goes_on_in_a_project_that_was_moved() {
     let project = Project::new();

@@ -7,7 +7,7 @@ use crate::{
     session::repository,
 };
 
-const TITLE: &str = "## What it promises";
+const TITLE: &str = "## Guarantees";
 
 #[test]
 fn every_promise_has_tests_and_they_exist() {

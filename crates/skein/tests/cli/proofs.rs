@@ -1,4 +1,4 @@
-//! What documents name as proof: tests by the name of their function, and input files by their path.
+//! Proofs that documents name: tests by the name of their function, and input files by their path.
 
 use std::{
     collections::BTreeSet,
@@ -19,7 +19,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The names of all functions that are marked as tests, or named as one for each agent.
+/// The names of all functions that are marked as tests, or declared as one for each agent.
 pub fn tests() -> BTreeSet<String> {
     let mut files = Vec::new();
     sources(&repository().join("crates"), &mut files);
@@ -44,7 +44,7 @@ pub fn tests() -> BTreeSet<String> {
     names
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 pub fn named(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }

@@ -18,7 +18,7 @@ fn variables(text: &str) -> BTreeSet<String> {
     text.match_indices("SKEIN_").map(|(at, _)| text[at..at + end(&text[at..])].to_owned()).collect()
 }
 
-/// The Rust sources below a folder, without those of tests.
+/// Appends the Rust sources below a folder, without those of tests.
 fn sources(folder: &Path, into: &mut String) {
     for entry in fs::read_dir(folder).expect("the folder is there") {
         let path = entry.expect("it can be listed").path();
@@ -43,7 +43,8 @@ fn every_variable_is_on_the_page_of_the_environment() {
     assert_eq!(variables(&page("environment.md")), used, "the page and the sources name the same variables");
 }
 
-/// A state folder with runs of all formats, with a gate, hooks, evidence, artifacts, files and a run in the background.
+/// Creates a state folder with runs of all formats, with a gate, hooks, evidence, artifacts, files and a run in the
+/// background.
 fn used_state(examples: &Path, state: &Path) {
     let guide = examples.join("guide");
     let of = |folder: &Path, line: &str, code: i32| {

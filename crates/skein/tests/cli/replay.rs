@@ -1,4 +1,4 @@
-//! Recordings: what a run did is done again from files, without its programs, and nothing is made up.
+//! Recordings: a run is replayed from files, without its programs, and nothing is invented.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +35,7 @@ steps:
       - {from: make, artifact: made, as: in}
 "#;
 
-/// A project with that workflow and what it needs.
+/// A project with that workflow and its files.
 fn taped() -> Project {
     let project = Project::new();
     project.folder.write("flow.yaml", FLOW).write("old.txt", "old\n");
@@ -45,7 +45,7 @@ fn taped() -> Project {
     project
 }
 
-/// Every file below a folder and what it holds.
+/// Every file below a folder with its content.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut open = vec![folder.to_owned()];
@@ -63,7 +63,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// A line of arguments that replays what another project recorded.
+/// The arguments that replay the recording of another project.
 fn from(project: &Project) -> String {
     format!("--replay {}", project.path("tape").display())
 }
@@ -79,7 +79,7 @@ fn what_was_recorded_happens_again_without_its_programs() {
     assert_eq!(again["replayed"]["attempts"], 2, "{again}");
     assert_eq!((&again["replayed"]["differs"], &again["replayed"]["unasked"]), (&json!([]), &json!([])));
     assert_eq!(again["steps"][0]["outputs"], json!({"n": 7}));
-    // The tree is the same, wherever it is.
+    // The files are the same, in any folder.
     assert_eq!(two.read("made.txt"), "made\nmade\n");
     assert_eq!(two.read("where.txt"), format!("at {}\n", fs::canonicalize(two.path("")).unwrap().display()));
     assert!(!two.path("old.txt").exists());
@@ -88,12 +88,12 @@ fn what_was_recorded_happens_again_without_its_programs() {
     );
     assert_eq!(mode & 0o111, 0o111);
     assert_eq!(two.read("ctx/make/made/made.txt"), "made\n", "artifacts are kept as ever");
-    // People are told what it is.
+    // The output says that it is a replay.
     let told = two.ends(&format!("run flow.yaml {}", from(&one)), 0);
     assert!(told.contains("nothing was started or spent"), "{told}");
 }
 
-/// Two recordings of the same are the same, byte for byte, and name nothing of the machine.
+/// Two recordings of the same run are identical, byte for byte, and name nothing of the machine.
 #[test]
 fn a_recording_is_the_same_each_time() {
     let (one, two) = (taped(), taped());
@@ -106,7 +106,7 @@ fn a_recording_is_the_same_each_time() {
     for (path, bytes) in &first {
         assert!(!String::from_utf8_lossy(bytes).contains(here.trim_end_matches('/')), "{}", path.display());
     }
-    // Recorded again, it takes the place of what was there.
+    // A new recording replaces the old one.
     one.folder.write("old.txt", "old\n");
     fs::remove_file(one.path("made.txt")).unwrap();
     one.json("run flow.yaml --record tape", 0);
@@ -119,17 +119,20 @@ fn a_changed_request_is_refused_with_the_difference() {
     one.json("run flow.yaml --record tape", 0);
     two.folder.write("flow.yaml", FLOW.replace("rm old.txt", "rm -f old.txt"));
     let told = two.ends(&format!("run flow.yaml {}", from(&one)), 4);
-    for part in
-        ["`make` is asked for something else", "worker.script, from 3 on:", "- rm old.txt", "+ rm -f old.txt"]
-    {
+    for part in [
+        "the request to `make` differs from the recorded one",
+        "worker.script, from 3 on:",
+        "- rm old.txt",
+        "+ rm -f old.txt",
+    ] {
         assert!(told.contains(part), "{part}: {told}");
     }
     assert!(!two.path("made.txt").exists(), "nothing is done that was not asked for");
-    // What comes after it was recorded and is not asked for.
-    assert!(told.contains("recorded and not asked for: ") && told.contains("steps/use/main-1.1.1"), "{told}");
+    // The later attempts were recorded and are not requested.
+    assert!(told.contains("recorded but not used: ") && told.contains("steps/use/main-1.1.1"), "{told}");
 }
 
-/// A failure that a workflow goes on after is one all the same.
+/// A failure after which a workflow continues is still a failure.
 #[test]
 fn what_was_not_recorded_is_named_even_if_the_run_goes_on() {
     let (one, two) = (taped(), taped());
@@ -139,7 +142,7 @@ fn what_was_not_recorded_is_named_even_if_the_run_goes_on() {
     let result = two.json(&format!("run flow.yaml {}", from(&one)), 4);
     let differs = result["replayed"]["differs"].to_string();
     assert!(
-        differs.contains("`more` is asked for its main 1") && differs.contains("was not recorded"),
+        differs.contains("`more` needs main attempt 1") && differs.contains("was not recorded"),
         "{differs}"
     );
 }
@@ -162,11 +165,11 @@ fn a_secret_is_never_in_a_recording() {
     for (path, bytes) in &recorded {
         assert!(!String::from_utf8_lossy(bytes).contains("hunter2"), "{}", path.display());
     }
-    // And without it, the same can be replayed.
+    // Without it, the same recording can be replayed.
     project.ends("run flow.yaml --replay tape", 0);
 }
 
-/// The engine is killed under a step: what is recorded is what would have been without that.
+/// The engine is killed during a step: the recording is the same as without the kill.
 #[test]
 fn a_recording_of_a_killed_run_is_whole() {
     let (one, two) = (Project::new(), Project::new());
@@ -202,7 +205,7 @@ fn what_people_decided_is_decided_again() {
     assert_eq!((&again["status"], two.read("done.txt").as_str()), (&json!("succeeded"), "draft\npublish\n"));
     let told = two.ends(&format!("events {}", again["run_id"].as_str().unwrap()), 0);
     assert!(told.contains("fine"), "{told}");
-    // What was not decided is not decided by anyone.
+    // A missing decision is not replaced by anything.
     fs::remove_file(one.path("tape/decisions.json")).unwrap();
     let told = two.ends(&format!("run gated.yaml {}", from(&one)), 4);
     assert!(told.contains("`sign-off` asks for a decision that was not recorded"), "{told}");
@@ -224,7 +227,7 @@ fn signals_come_again() {
     );
 }
 
-/// One agent is used up and another takes over: it happens again, and none of them is needed.
+/// One agent is exhausted and a fallback takes over: the replay repeats that, and needs none of the agents.
 #[test]
 fn a_handover_and_a_retry_happen_again() {
     let (one, two) = (Project::new(), Project::new());
@@ -276,7 +279,7 @@ fn every_format_is_recorded_and_replayed() {
                 let to = project.path("").join(&path);
                 fs::create_dir_all(to.parent().unwrap()).unwrap();
                 fs::write(&to, bytes).unwrap();
-                // Where it is replayed, none of its programs can be started.
+                // In the replay, none of its programs can be started.
                 if std::ptr::eq(project, &one) {
                     fs::copy(examples.join(&path), &to).unwrap();
                 }
@@ -301,7 +304,7 @@ fn every_format_is_recorded_and_replayed() {
     }
 }
 
-/// In a repository, what git ignores is not recorded, but for what the step gives.
+/// In a repository, files that git ignores are not recorded, except the outputs of the step.
 #[test]
 fn what_git_ignores_is_not_recorded() {
     let project = taped();
@@ -321,25 +324,25 @@ fn what_is_too_large_is_told() {
         instructions: truncate -s 17M large.bin\n";
     project.folder.write("flow.yaml", flow);
     let told = project.ends("run flow.yaml --record tape", 4);
-    assert!(told.contains("not recorded whole: `large.bin` is larger than 16 MiB"), "{told}");
+    assert!(told.contains("recorded incompletely: `large.bin` is larger than 16 MiB"), "{told}");
     let told = project.ends("run flow.yaml --replay tape", 4);
-    assert!(told.contains("`grow` was not recorded whole"), "{told}");
+    assert!(told.contains("`grow` was not recorded completely"), "{told}");
 }
 
 #[test]
 fn only_a_recording_is_replayed_and_only_a_folder_of_its_own_is_one() {
     let project = taped();
     let told = project.ends("run flow.yaml --replay nowhere", 5);
-    assert!(told.contains("is no recording"), "{told}");
+    assert!(told.contains("is not a recording"), "{told}");
     fs::create_dir(project.path("mine")).unwrap();
     project.folder.write("mine/notes.txt", "do not lose this");
     let told = project.ends("run flow.yaml --record mine", 5);
-    assert!(told.contains("is not empty and no recording"), "{told}");
+    assert!(told.contains("is not empty and not a recording"), "{told}");
     assert_eq!(project.read("mine/notes.txt"), "do not lose this");
     project.ends("run flow.yaml --record a --replay b", 2);
 }
 
-/// An hour between two attempts is none in a replay.
+/// An hour between two attempts takes no time in a replay.
 #[test]
 fn pauses_are_not_waited_for() {
     let (one, two) = (Project::new(), Project::new());

@@ -1,4 +1,4 @@
-//! Which driver does the work of a tool: what `plan` says of the choice, and what a run does by it.
+//! The choice of a driver for a tool: its explanation in `plan`, and its effect on a run.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ fn add(project: &Project, id: &str, more: &str) {
     project.folder.write(&format!(".drivers/{id}/DRIVER.md"), driver(id, more));
 }
 
-/// A `cli` driver of the tool, with more to it.
+/// A `cli` driver of the tool, with additional fields.
 fn cli(more: &str) -> String {
     format!("kind: cli\nbin: cat\n{more}implements: [{{ tool: note }}]\n")
 }
@@ -127,11 +127,11 @@ fn an_action_is_done_by_a_tool_that_implements_it() {
     );
     let plan = project.ends("plan one", 0);
     assert!(
-        plan.contains("done by the driver pad as tool pad: it costs 1 a call, and the other 5"),
+        plan.contains("done by the driver pad as tool pad: it costs 1 per call, and the other 5"),
         "{plan}"
     );
     assert_eq!(project.json("run one", 0)["outputs"]["text"], "hello");
-    // The strictest of what could do it counts.
+    // The strictest of the candidates counts.
     project.folder.write(".tools/note/TOOL.md", tool("note", "implements: note:keep\napproval: always\n"));
     project.ends("run one --no-wait", 6);
 }
@@ -161,7 +161,7 @@ fn a_driver_has_its_own_names_statuses_and_login() {
     project.folder.write("skein.toml", "");
     let said = project.ends("run one", 5);
     assert!(said.contains("`desk` has no login"), "{said}");
-    // A login that is there and no longer good.
+    // A login that exists and is no longer valid.
     project.folder.write("skein.toml", "pass_env = [\"POST_KEY\"]\n");
     add(&project, "desk", &more.replace("env: [POST_KEY]", "env: [HOME]"));
     project.folder.write("skein.toml", "pass_env = [\"HOME\"]\n");
@@ -183,7 +183,7 @@ fn a_step_is_never_wider_than_its_tool() {
     let step = &plan["batches"][0]["steps"][0];
     assert_eq!((&step["timeout_ms"], &step["attempts"]), (&Value::from(4000), &Value::from(2)));
     project.ends("run one --no-wait", 6);
-    // What is stricter counts.
+    // The stricter setting counts.
     let narrow =
         workflow("one", "  - { id: only, kind: tool, tool: note, timeout_ms: 1000, approval: always }\n");
     project.folder.write(".workflows/one/WORKFLOW.md", narrow);

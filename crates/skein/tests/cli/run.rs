@@ -1,4 +1,4 @@
-//! Runs of the examples that need nothing but bash: in a copy, with the real store, and the whole result.
+//! Runs of the examples that need only bash: in a copy, with the real store, compared with the whole result.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::session::{Folder, repository, run, skein};
 
-/// A copy of the examples of a format that run.
+/// A copy of the runnable examples of a format.
 pub fn copy(format: &str) -> Folder {
     copy_of(&format!("{format}/run"))
 }
@@ -14,7 +14,7 @@ pub fn copy(format: &str) -> Folder {
 /// A copy of an example that is a project.
 pub fn copy_of(example: &str) -> Folder {
     let folder = Folder::new();
-    // A mark of its own has the example.
+    // The example has its own marker.
     fs::remove_dir_all(folder.0.join(".git")).unwrap();
     copy_below(&repository().join("examples").join(example), &folder.0);
     folder
@@ -41,7 +41,7 @@ pub fn git(folder: &Folder, arguments: &[&str]) -> String {
     done.out
 }
 
-/// Runs one and compares its result.
+/// Runs an example and compares its result.
 fn trial(folder: &Folder, name: &str, line: &str, code: i32) -> Value {
     let words = line.split_whitespace();
     let done = run(skein(&folder.0).arg("run").args(words).args(["--format", "json"]));
@@ -53,7 +53,7 @@ fn trial(folder: &Folder, name: &str, line: &str, code: i32) -> Value {
     result
 }
 
-/// Without what is another each time: times, and the name of the run.
+/// Masks the values that differ each time: times, and the id of the run.
 fn masked(value: &Value, run: &Value) -> Value {
     let id = run.as_str().unwrap().split('-').next().unwrap();
     match value {
@@ -71,7 +71,7 @@ fn masked(value: &Value, run: &Value) -> Value {
     }
 }
 
-/// A text in which each word that is a time is masked.
+/// Masks each word of a text that is a time.
 fn without_times(text: &str) -> String {
     const TIME: &str = "0000-00-00T00:00:00Z";
     let is_time = |word: &str| {
@@ -114,7 +114,7 @@ fn agentcore_guards_which_files_are_changed() {
     assert!(!folder.0.join("elsewhere.txt").exists());
 }
 
-/// Who works in a repository can name programs in its configuration. None of them is run.
+/// A worker in a repository can name programs in its configuration. None of them is run.
 #[test]
 fn asking_git_runs_nothing_of_the_workspace() {
     let folder = copy("agentcore");
@@ -147,7 +147,7 @@ fn where_git_cannot_say_the_check_fails() {
     let folder = copy("agentcore");
     let done = run(skein(&folder.0).args(["run", "guarded.yaml"]));
     assert_eq!(done.code, 4, "{}{}", done.out, done.err);
-    assert!(done.out.contains("it cannot be told which files were changed"), "{}", done.out);
+    assert!(done.out.contains("cannot determine which files were changed"), "{}", done.out);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn aip15_checks_what_a_tool_is_given() {
     assert_eq!(missing["error"]["code"], "not_found");
 }
 
-/// A tool that changes something is held until someone lets it, where a step or the tool itself asks for that.
+/// A tool that changes something is held until a person approves it, if a step or the tool itself requires that.
 #[test]
 fn aip15_asks_before_a_tool_that_changes_something() {
     for (tool, step, held) in [
@@ -217,8 +217,12 @@ fn aip15_asks_before_a_tool_that_changes_something() {
 fn aip15_tools_that_cannot_be_run_are_told() {
     let path = ".drivers/warehouse/DRIVER.md";
     for (from, to, says) in [
-        ("kind: cli", "kind: http", "`warehouse` does not say in `metadata.http` what is sent for this tool"),
-        ("kind: cli", "kind: mcp", "`warehouse` does not say which `server` it speaks with"),
+        (
+            "kind: cli",
+            "kind: http",
+            "`warehouse` does not define the request for this tool in `metadata.http`",
+        ),
+        ("kind: cli", "kind: mcp", "`warehouse` does not name its `server`"),
         ("version: \"*\"", "version: ^2.0.0", "`warehouse` is for other versions of the tool than 1.0.0"),
         ("./warehouse.sh", "./house.sh", "house.sh`"),
         ("./warehouse.sh", "no-such-program-here", "was not found in"),
@@ -277,11 +281,11 @@ fn swdl_fans_out_skips_and_runs_its_hooks() {
         read(&folder, "told/measure.txt")
             .starts_with("You measure harbours.\n\nFind the harbours for Harbours.")
     );
-    // Standing instructions come from the agent's own file where the configuration has none.
+    // Standing instructions come from the agent's own file if the configuration has none.
     assert!(read(&folder, "told/write.txt").starts_with("You write down what others found"));
 }
 
-/// Whatever a value holds, it is given on as it is, and nothing of it is run.
+/// Any value is passed on unchanged, and no part of it is executed.
 #[test]
 fn a_value_is_never_run() {
     let folder = copy("swdl");
@@ -303,13 +307,13 @@ fn swdl_retries_times_out_and_goes_on() {
     assert_eq!(read(&folder, "hooks.txt"), "unlucky failed\n");
 }
 
-/// What a hook cannot do is recorded, and changes nothing about the run.
+/// The failure of a hook is recorded, and does not change the run.
 #[test]
 fn a_hook_that_fails_does_no_harm() {
     for (hook, says) in [
         ("run: \"false\"", "it failed with exit status 1"),
         ("run: no-such-program-here", "was not found"),
-        ("notify: \"chat:#a\"", "`[channels.chat]` in skein.toml says how to"),
+        ("notify: \"chat:#a\"", "`[channels.chat]` is missing in skein.toml"),
     ] {
         let folder = copy("swdl");
         let text = read(&folder, "chart.yaml");
@@ -325,7 +329,7 @@ fn a_hook_that_fails_does_no_harm() {
     }
 }
 
-/// The examples at the top of a format's folder that need nothing either; folders that steps name are made.
+/// The examples at the top of a format's folder that need only bash, too; folders that steps name are created.
 #[test]
 fn agentcore_examples_of_the_readme() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Runs that are listed, looked at, stopped, left, killed and gone on with.
+//! Runs that are listed, shown, stopped, left, killed and resumed.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -51,7 +51,7 @@ fn lists_of_runs_are_filtered_and_say_how_many_more_there_are() {
     assert!(project.ends("runs --status undone", 0).contains("No runs match."));
     project.ends("runs --limit 0", 2);
     project.ends("runs --since yesterday", 2);
-    // The newest is meant where none is named, by those who only look.
+    // Commands that only read use the newest run if none is named.
     assert_eq!(project.json("runs -", 0)["run_id"], second.as_str());
     assert_eq!(project.json("events", 0)["run_id"], second.as_str());
     assert_eq!(project.json("logs", 0)["run_id"], second.as_str());
@@ -153,7 +153,7 @@ fn a_run_is_cancelled_by_another_process() {
     let run = going.run();
     let worker = project.begun();
     let said = project.ends(&format!("cancel {run} --reason enough"), 0);
-    assert!(said.contains("is told to stop"), "{said}");
+    assert!(said.contains("was told to stop"), "{said}");
     assert_eq!(going.end().0, Some(4), "someone else cancelled it");
     assert!(!lives(&worker), "nothing of it is left");
     let object = project.json(&format!("runs {run}"), 0);
@@ -194,7 +194,7 @@ fn stopping_at_the_terminal_once_cancels() {
     assert_eq!(project.status(&run), "cancelled");
 }
 
-/// At a terminal the time that is left to a worker that does not stop is counted down.
+/// At a terminal, the remaining grace period of a worker that does not stop is counted down.
 #[test]
 fn stopping_at_the_terminal_says_what_happens_and_counts_down() {
     let project = Project::new();
@@ -204,7 +204,7 @@ fn stopping_at_the_terminal_says_what_happens_and_counts_down() {
     project.begun();
     std::io::Write::write_all(&mut input, b"\x03").unwrap();
     going.until("cancelling run ");
-    going.until("slow (ended in ");
+    going.until("slow (killed in ");
     std::io::Write::write_all(&mut input, b"\x03").unwrap();
     assert_eq!(going.end().0, Some(130));
 }
@@ -221,7 +221,7 @@ fn stopping_at_the_terminal_twice_leaves_it() {
     going.until("cancel_asked");
     going.signal(Signal::INT);
     assert_eq!(going.end().0, Some(130));
-    // Going on with it finishes the cancellation, and nothing else.
+    // Resuming the run finishes the cancellation, and does nothing else.
     let result = project.json(&format!("resume {run}"), 4);
     assert_eq!(result["status"], "cancelled");
     assert!(!lives(&worker));
@@ -238,7 +238,7 @@ fn a_run_whose_process_was_killed_is_named_reaped_and_finished() {
     assert_eq!(going.end().0, None);
     until("it outlives its engine", || !lives(&worker));
     let list = project.ends("runs", 0);
-    assert!(list.contains("its process died"), "{list}");
+    assert!(list.contains("interrupted"), "{list}");
     let other = project.skein("run asks.md --no-wait");
     assert_eq!(other.code, 6, "{}", other.err);
     assert!(other.err.contains(&format!("`skein resume {run}`")), "{}", other.err);
@@ -261,7 +261,7 @@ fn all_runs_that_were_left_are_gone_on_with() {
     let project = Project::new();
     let (one, two) = (project.left("gated.yaml"), project.left("gated.yaml"));
     let several = project.ends("resume", 2);
-    assert!(several.contains("2 runs were left") && several.contains("--all"), "{several}");
+    assert!(several.contains("2 runs can be resumed") && several.contains("--all"), "{several}");
     project.ends(&format!("approve {one}"), 0);
     let told = project.ends("resume --all --no-wait", 6);
     assert!(told.contains(&format!("{one}  publish: completed")), "{told}");

@@ -1,5 +1,5 @@
-//! The files that a workflow takes and gives, by AIP-16: staged before it begins, given back when it is over, whatever happens
-//! in between.
+//! The input and output files of a workflow, by AIP-16: staged before it starts and returned when it is over, whatever
+//! happens in between.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::{
     kept::Project,
 };
 
-/// Reads the file `data` and writes the file `report`; what it is told to do besides comes before.
+/// Reads the file `data` and writes the file `report`; a script from the test runs before that.
 const DOES: &str =
     "cat > /dev/null; cd \"$1\"\n$2\ntr a-z A-Z < data > report\nprintf '{\"root\": \"%s\"}\\n' \"$1\"\n";
 const FILES: &str = "inputsFiles:\n  data: { path: \"in/<workflowId>.txt\", mode: ro }\noutputsFiles:\n  \
@@ -31,7 +31,7 @@ fn project(before: &str) -> Project {
     project
 }
 
-/// What the workspace has of a run, and what was said of the rest.
+/// The files of a run in the workspace, and the messages about missing ones.
 fn given(project: &Project, run: &str) -> (String, Vec<String>) {
     let begins = format!("{run}-20");
     let out = fs::read_dir(project.path("out")).into_iter().flatten().map(|entry| entry.unwrap().path());
@@ -55,7 +55,7 @@ fn files_are_staged_and_given_back_and_what_was_not_made_is_told() {
     let (text, told) = given(&project, run);
     assert_eq!((text.as_str(), told), ("SOME WORDS\n", vec!["the run made no file `extra`".to_owned()]));
     assert_eq!(result["status"], "succeeded");
-    // The folder is removed beside the end of the run; whoever looks later finds none.
+    // The folder is removed concurrently with the end of the run; later it does not exist.
     let second = project.json("run flow.md", 0);
     assert_ne!(second["outputs"]["root"], json!(root));
 }
@@ -67,7 +67,7 @@ fn files_of_a_workflow_that_is_called_are_warned_of() {
     project.folder.write("outer.md", workflow("outer", steps));
     project.folder.write(".workflows/flow/WORKFLOW.md", project.read("flow.md"));
     let told = project.ends("validate outer.md", 0);
-    assert!(told.contains("its files are neither staged nor given back"), "{told}");
+    assert!(told.contains("its files are neither staged nor collected"), "{told}");
     assert!(!project.ends("validate flow.md", 0).contains("its files are neither"));
 }
 
@@ -94,14 +94,14 @@ fn a_file_that_is_not_there_keeps_the_run_from_beginning() {
     project.ends("run flow.md", 5);
 }
 
-/// Also what a run made that failed, and what cannot be put there harms nothing.
+/// The files of a failed run are returned, too, and a file that cannot be returned fails nothing.
 #[test]
 fn files_are_given_back_after_a_failure_and_their_failure_fails_nothing() {
     let project = project("echo half > report; exit 3");
     let failed = project.json("run flow.md", 4);
     let run = failed["run_id"].as_str().unwrap();
     assert_eq!(given(&project, run).0, "half\n");
-    // A folder cannot be made where a file is.
+    // A folder cannot be created in place of a file.
     fs::remove_dir_all(project.path("out")).unwrap();
     project.folder.write("out", "in the way");
     let script = fs::read_to_string(project.path(".drivers/shout/shout.sh")).unwrap();
@@ -136,7 +136,7 @@ fn a_kill_between_the_end_and_the_files_gives_them_whole() {
             let resumed = project.skein(&format!("resume {run} --format json"));
             assert!([0, 5].contains(&resumed.code), "{}{}", resumed.out, resumed.err);
         } else {
-            // It is over, and perhaps not all of that was told.
+            // The run is over, and perhaps not everything was published.
             project.skein(&format!("resume {run}"));
         }
         let (text, told) = given(&project, &run);
@@ -161,7 +161,7 @@ fn a_run_that_is_tried_again_has_its_files_anew() {
     assert!(run.ends_with("-2"), "{result}");
     assert!(result["outputs"]["root"].as_str().unwrap().contains(run), "{result}");
     assert_eq!(given(&project, run).0, "SOME WORDS\n");
-    // What comes after a fork is done with files of its own, too.
+    // A fork has its own files, too.
     let forked = project.json(&format!("fork {run} --from one"), 0);
     let fork = forked["run_id"].as_str().unwrap();
     assert!(forked["outputs"]["root"].as_str().unwrap().contains(fork), "{forked}");

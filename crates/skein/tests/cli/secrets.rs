@@ -1,4 +1,4 @@
-//! Secrets from outside: who may have them, how they are handed out, and that nothing that is written anywhere holds one.
+//! Secrets from outside: access, delivery, and that no written file contains one.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -10,10 +10,10 @@ use crate::{
     kept::Project,
 };
 
-/// Each form in which it could be written is another.
+/// A value that differs in each form in which it could be written.
 const VALUE: &str = "p@ss/w\"rd+é-1234567";
 
-/// A project whose tools are done by this script, with a secret that these fields describe.
+/// A project whose tools run this script, with a secret that these fields describe.
 fn project(script: &str, described: &str) -> Project {
     let project = Project::new();
     for id in ["pay", "look"] {
@@ -44,7 +44,7 @@ fn records(project: &Project, action: &str) -> Vec<Value> {
     project.json(&format!("audit --action {action}"), 0)["records"].as_array().unwrap().clone()
 }
 
-/// A tool that does everything to let its secret be seen.
+/// A tool that tries every way to reveal its secret.
 const TELLS: &str = r#"cat > /dev/null
 b=$(printf %s "$BANK_TOKEN" | base64 -w0)
 u='p%40ss%2Fw%22rd%2B%C3%A9-1234567'
@@ -56,7 +56,7 @@ printf '{"ok": false, "error": {"code": "bank.told", "message": "%s and %s and %
 [ -e again ] || { touch again; cat told.json; exit 1; }
 printf '{"token": "%s", "more": ["%s", {"x": "%s"}]}\n' "$(printf %s "$BANK_TOKEN" | sed 's/"/\\"/')" "$b" "$u""#;
 
-/// All that is below a folder.
+/// Collects all files below a folder.
 fn everything(folder: &Path, found: &mut Vec<(String, Vec<u8>)>) {
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {
@@ -95,7 +95,7 @@ fn a_secret_of_a_tool_is_in_nothing_that_is_written() {
     }
     everything(&project.path(".skein"), &mut sinks);
     everything(&project.path("tape"), &mut sinks);
-    // The run keeps a copy of its driver, which is a file of the project and spells the secret itself.
+    // The run keeps a copy of its driver, which is a file of the project and contains the secret itself.
     sinks.retain(|(name, _)| !name.contains("/programs/"));
     let wrapped =
         String::from_utf8(sinks.iter().find(|(name, _)| name.starts_with("logs")).unwrap().1.clone())
@@ -127,10 +127,10 @@ fn a_secret_is_for_the_tools_and_workflows_that_its_file_names() {
     assert_eq!(granted[0]["input"]["granted_by"], "tool:pay");
     assert_eq!(granted[0]["subject"]["ref"], "bank-token");
     let told = project.ends("validate look.md", 3);
-    assert!(told.contains("SK0607") && told.contains("`one` may not have the secret `bank-token`"), "{told}");
+    assert!(told.contains("SK0607") && told.contains("`one` may not use the secret `bank-token`"), "{told}");
     project.ends("run look.md", 3);
     assert_eq!(records(&project, "secret.refuse"), [] as [Value; 0], "a source that is wrong is not run");
-    // A step that asks by itself is no other.
+    // A step that requests the secret itself is no different.
     let own = "  - { id: one, kind: tool, tool: look, metadata: { skein: { secrets: [bank-token] } } }\n";
     project.folder.write("own.md", workflow("own", own));
     assert!(project.ends("validate own.md", 3).contains("SK0607"));
@@ -141,14 +141,14 @@ fn a_secret_is_for_the_tools_and_workflows_that_its_file_names() {
     assert_eq!(records(&project, "secret.reveal").last().unwrap()["input"]["granted_by"], "workflow:own");
 }
 
-/// Only the run knows who begins it.
+/// Only the run knows its actor.
 #[test]
 fn a_secret_is_for_the_people_and_roles_that_its_file_names() {
     let project =
         project("echo '{}'", ", access: { reveal: [{ role: bookkeeping }, { userId: nobody-here }] }");
     assert!(project.ends("validate pay.md", 0).contains("valid"));
     let told = project.ends("run pay.md", 5);
-    let why = "SECRETS.md lets role:bookkeeping, user:nobody-here have it";
+    let why = "SECRETS.md grants it to role:bookkeeping, user:nobody-here";
     assert!(told.contains(&format!("`one` may not have the secret `bank-token`: {why}")), "{told}");
     assert_eq!(project.json("runs", 0)["runs"], json!([]), "nothing began");
     let refused = records(&project, "secret.refuse");
@@ -167,7 +167,7 @@ fn what_cannot_be_handed_out_or_told_is_refused() {
     let project = project("echo '{}'", ", exposures: [egress-substitute]");
     let told = project.ends("run pay.md", 5);
     assert!(
-        told.contains("only handed out by `egress-substitute`, which this version does not do"),
+        told.contains("its only exposure is `egress-substitute`, which this version does not support"),
         "{told}"
     );
     project.folder.write(
@@ -175,10 +175,7 @@ fn what_cannot_be_handed_out_or_told_is_refused() {
         "---\nname: Ours\nsecrets:\n  - { slug: bank-token, value: hunter2-hunter2 }\n---\n",
     );
     let told = project.ends("run pay.md", 5);
-    assert!(
-        told.contains("it cannot be told who may have it: SECRETS.md:4: a secret has no `value`"),
-        "{told}"
-    );
+    assert!(told.contains("cannot check who may use it: SECRETS.md:4: a secret has no `value`"), "{told}");
     let wrong = project.ends("validate SECRETS.md", 3);
     assert!(wrong.contains("its value is never in a file that describes it"), "{wrong}");
     project.folder.write("SECRETS.md", "---\nname: Ours\nsecrets:\n  - { slug: other-one }\n---\n");
@@ -191,7 +188,7 @@ fn what_cannot_be_handed_out_or_told_is_refused() {
     assert!(told.contains("the workflow `needs` requires the secret `OTHER_ONE`"), "{told}");
 }
 
-/// A file that only its worker has, and only as long as it works.
+/// A file that only its worker can read, and only while it runs.
 #[test]
 fn a_secret_can_be_a_file_which_is_gone_afterwards() {
     let script = "cat > /dev/null; test -z \"$BANK_TOKEN\" || exit 9\n\
@@ -223,7 +220,7 @@ fn a_secret_can_be_a_file_which_is_gone_afterwards() {
     assert_eq!(left.iter().find(holds).map(|(name, _)| name), None);
 }
 
-/// What a worker says of its failure, and the files it says it in.
+/// The error message of a worker, and the files that contain it.
 #[test]
 fn a_secret_in_the_error_of_a_worker_is_nowhere_in_the_state_folder() {
     let project = Project::new();
@@ -247,13 +244,13 @@ fn a_secret_in_the_error_of_a_worker_is_nowhere_in_the_state_folder() {
     let error = &result["steps"][0]["error"];
     assert_eq!((&error["code"], &error["message"]), (&json!("c-***"), &json!("m ***")), "{result}");
     assert_eq!(raw(), None);
-    // The beginning of a secret in a line that is cut is not shown either.
+    // The beginning of a secret in a truncated line is not shown either.
     let long = "printf \"%070d%s\" 0 $BANK_TOKEN > $SKEIN_OUTPUT";
     project.folder.write("flow.yaml", flow(long));
     let result = project.json("run flow.yaml", 4);
     assert!(!result.to_string().contains("hunter2-"), "{result}");
     assert_eq!(raw(), None);
-    // An engine that is killed leaves it to the next one.
+    // A killed engine leaves the file to the next one.
     let held = "test -n \"$SKEIN_INTERRUPTED\" && exit 0; echo \"x=$BANK_TOKEN\" > $SKEIN_OUTPUT; echo $$ > begun; cat go";
     project.folder.write("flow.yaml", flow(held));
     let going = project.begin("run flow.yaml --format jsonl");

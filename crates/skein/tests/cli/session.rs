@@ -1,6 +1,6 @@
-//! A terminal session that is compared with a file: commands, what they print, how they end.
+//! A terminal session that is compared with a file: commands, their output, and their exit status.
 //!
-//! `UPDATE_SNAPSHOTS=1` writes what is missing or has changed. A command that does not end is stopped and fails.
+//! `UPDATE_SNAPSHOTS=1` writes missing and changed files. A command that does not end is stopped, and the test fails.
 
 use std::{
     fmt::Write as _,
@@ -17,7 +17,7 @@ use std::{
 /// Longer than any command may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// What a command did.
+/// The result of a command.
 pub struct Done {
     pub out: String,
     pub err: String,
@@ -28,12 +28,12 @@ pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate is in crates/")
 }
 
-/// Where the program lists the state folders that it made, instead of the home of whoever runs the tests.
+/// The folder in which the program lists its state folders, instead of the home of the user who runs the tests.
 pub fn state_home() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("state-home")
 }
 
-/// The program, in a folder, with nothing of the caller's settings.
+/// The program, in a folder, without the caller's settings.
 pub fn skein(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_skein"));
     command.current_dir(folder).stdin(Stdio::null());
@@ -42,12 +42,12 @@ pub fn skein(folder: &Path) -> Command {
     command
 }
 
-/// The same command, once more.
+/// A copy of the command.
 pub fn as_it_is(command: &Command) -> Command {
     wrapped(Command::new(command.get_program()), command)
 }
 
-/// The same in a system in which nobody may have name spaces, by someone who has no rights to do without.
+/// The command in a system that permits no namespaces, by a user without the capability to do without them.
 pub fn without_name_spaces(command: &Command) -> Command {
     let mut outer = Command::new("unshare");
     outer.args(["--user", "--map-root-user", "sh", "-c"]);
@@ -98,7 +98,7 @@ fn drain(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String>
     })
 }
 
-/// A folder of its own for a test, gone afterwards.
+/// A temporary folder for a test, removed afterwards.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -106,7 +106,7 @@ impl Folder {
         Folder::below(&std::env::temp_dir())
     }
 
-    /// One for programs that the engine runs for itself: not everyone may write above it.
+    /// A folder for programs that the engine runs for itself: no folder above it is writable by everyone.
     pub fn for_programs() -> Folder {
         let open = |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o002 != 0);
         let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -125,7 +125,7 @@ impl Folder {
             let name = format!("skein-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
             parent.join(name)
         };
-        // One that is there was left by a test that was killed, in a process of the same number.
+        // An existing folder was left by a killed test, in a process with the same id.
         let path = std::iter::repeat_with(named).take(1_000).find(|path| fs::create_dir(path).is_ok());
         let path = path.expect("a folder can be made");
         // Marks the root of a project, so that nothing above the folder matters.
@@ -147,7 +147,7 @@ impl Drop for Folder {
     }
 }
 
-/// What was typed and what came back.
+/// The typed commands and their output.
 pub struct Session {
     folder: PathBuf,
     text: String,
@@ -158,12 +158,12 @@ impl Session {
         Session { folder: folder.to_owned(), text: String::new() }
     }
 
-    /// At the root of this repository, where the examples are.
+    /// A session at the root of this repository, where the examples are.
     pub fn here() -> Session {
         Session::within(repository())
     }
 
-    /// One command, as it would be typed; words are parted by blanks, and `_` in a word in quotes is a blank.
+    /// Runs one command, as it would be typed. Words are separated by blanks, and `_` in a quoted word is a blank.
     pub fn skein(&mut self, line: &str, code: i32) -> &mut Session {
         let words = line.split_whitespace().map(|word| match word.strip_prefix('\'') {
             Some(word) => word.trim_end_matches('\'').replace('_', " "),
@@ -187,7 +187,7 @@ impl Session {
         self
     }
 
-    /// Compares with the file of that name.
+    /// Compares the session with the file of that name.
     pub fn is(&self, name: &str) {
         compare(name, &self.text);
     }

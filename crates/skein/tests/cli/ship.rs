@@ -1,5 +1,5 @@
-//! A feature from the first question to its release, as `examples/swdl/ship` has it: both ways of its conditions, a gate that
-//! is approved and one that is not, what a project overrides, what agents are told and what hooks do.
+//! A feature from the first question to its release, as in `examples/swdl/ship`: both results of its conditions, a gate
+//! that is approved and one that is not, overrides of a project, prompts of agents and hooks.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{kept::Project, session::repository};
 
-/// A copy of the example, in which it can be run.
+/// A runnable copy of the example.
 pub fn example() -> Project {
     let project = Project::new();
     copy(&repository().join("examples/swdl/ship"), &project.folder.0);
@@ -19,7 +19,7 @@ fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).expect("the example is there").flatten() {
         let to = to.join(entry.file_name());
         match entry.path().is_dir() {
-            // What someone left who tried it.
+            // Left by a user who tried the example.
             true if entry.file_name() == ".skein" => {}
             true => copy(&entry.path(), &to),
             false => drop(fs::copy(entry.path(), &to).expect("it can be copied")),
@@ -27,7 +27,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Runs it as far as it goes by itself.
+/// Runs it until it waits.
 pub fn begin(project: &Project, feature: &str, code: i32) -> Value {
     let mut command = project.command("run ship.yaml --no-wait --format json --param");
     let done = crate::session::run(command.arg(format!("feature={feature}")));
@@ -35,13 +35,13 @@ pub fn begin(project: &Project, feature: &str, code: i32) -> Value {
     serde_json::from_str(&done.out).expect("it prints JSON")
 }
 
-/// How each stage went, by id.
+/// The status of each stage, by id.
 pub fn went(run: &Value) -> Value {
     let steps = run["steps"].as_array().expect("it has steps").iter();
     steps.map(|step| (step["id"].as_str().unwrap().to_owned(), step["native_status"].clone())).collect()
 }
 
-/// What was told on the channel: of what, where, in which words.
+/// The messages on the channel: event, target and text.
 pub fn told(project: &Project) -> Vec<(String, Value, String)> {
     let lines = project.read("told.jsonl");
     let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line is JSON"));
@@ -64,14 +64,14 @@ fn what_passes_its_review_is_released_when_a_person_agrees() {
         "audit": "skipped", "review": "success", "agree": "success", "release": "success"});
     assert_eq!(went(&run), wanted, "{run}");
     assert_eq!(run["native_status"], "success");
-    // The channel is what the project overrides it to be.
+    // The channel is the one from the project's override.
     assert_eq!(project.read("RELEASED"), "released to harbour-east\n");
     assert_eq!(project.read("announced.txt"), format!("tide table is out (run {id})\n"));
     let told = told(&project);
     assert_eq!(told[0], ("start".into(), Value::Null, "`tide table` is under way".into()));
     assert_eq!(told[1], ("complete".into(), Value::Null, "`tide table` is done".into()));
     assert_eq!(told.len(), 2);
-    // In the order in which agents are told things.
+    // The prompt has the documented order.
     let survey = project.ends(&format!("logs {id} survey --attempt 1"), 0);
     let parts = [
         "You look into a question before anyone builds anything.",
@@ -81,7 +81,7 @@ fn what_passes_its_review_is_released_when_a_person_agrees() {
         "High water comes twice a day",
         "- Times of the harbour are local times.",
         "Find out what `tide table` touches",
-        "What you are given, as data.",
+        "Your inputs, as data.",
         "which SKEIN_OUTPUT names",
     ];
     let places: Vec<usize> =
@@ -153,7 +153,7 @@ fn what_the_project_overrides_is_planned_with_where_it_says_so() {
     assert_eq!(plan["parameters"]["channel"], "harbour-east");
 }
 
-/// What a project overrides can only make things stricter.
+/// The overrides of a project can only make things stricter.
 #[test]
 fn an_override_that_widens_is_refused() {
     let project = example();
@@ -162,8 +162,11 @@ fn an_override_that_widens_is_refused() {
             "stages: {survey: {roles: {tools: [\"skill:find-in-code\", \"mcp:shell\"]}}}",
             "cannot give `survey` the tool `mcp:shell`",
         ),
-        ("stages: {agree: {gate: {approvers: [owners, eve]}}}", "cannot let `eve` decide `agree`"),
-        ("stages: {agree: {gate: {on_timeout: auto_approve}}}", "cannot let `agree` open by itself"),
+        ("stages: {agree: {gate: {approvers: [owners, eve]}}}", "cannot add the approver `eve` to `agree`"),
+        (
+            "stages: {agree: {gate: {on_timeout: auto_approve}}}",
+            "cannot let `agree` approve itself on timeout",
+        ),
         ("stages: {agree: {gate: {timeout: 3d}}}", "cannot let `agree` wait for a decision longer than"),
         ("stages: {release: {depends_on: []}}", "cannot change `depends_on` of a stage"),
     ] {
@@ -179,7 +182,7 @@ fn an_override_that_widens_is_refused() {
     }
 }
 
-/// Names that mean nothing, and a program that would be chosen by a value, are found before anything begins.
+/// Unknown names, and a program that would be chosen by a value, are found before anything starts.
 #[test]
 fn what_is_wrong_with_it_is_found_before_it_begins() {
     let project = example();
@@ -213,7 +216,7 @@ fn what_is_wrong_with_it_is_found_before_it_begins() {
     }
 }
 
-/// The example's own agent looks back at what was done, too.
+/// The example's own agent can review the run, too.
 #[test]
 fn it_can_be_looked_back_at() {
     let project = example();

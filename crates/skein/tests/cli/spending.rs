@@ -1,4 +1,4 @@
-//! What steps may spend, and how that is shown.
+//! Budgets of steps, and how they are shown.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ fn a_plan_shows_budget_quota_and_max_steps_of_each_step() {
     let shown = project.ends("plan flow.yaml", 0);
     for part in [
         "at most 40 agent steps an attempt",
-        "a budget of $0.50 and 3,000 tokens, then a person is asked for as much again",
+        "a budget of $0.50 and 3,000 tokens, then a person is asked for the same amount again",
         "waits while the account of its agent is limited",
         "a budget of 90,000 tokens, then it fails",
     ] {

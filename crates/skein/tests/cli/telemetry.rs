@@ -1,4 +1,4 @@
-//! What is told of runs of IOA: the events that the format asks for, to a file of the run and to channels.
+//! Telemetry of IOA runs: the events that the format requires, in a file of the run and on channels.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -68,7 +68,7 @@ fn a_run_tells_what_the_format_asks_for() {
     assert_eq!((&of_run[3]["class"], &of_run[3]["payload"]["onFailure"]), (&"alert".into(), &"skip".into()));
     assert!(of_run[3]["payload"]["error"].as_str().unwrap().contains("no money"), "{}", of_run[3]);
     assert_eq!(of_run[4]["payload"]["stepsCompleted"], 2);
-    // The channel is told the same.
+    // The channel gets the same events.
     let all = lines(&project.read("all.jsonl"));
     assert_eq!(names(&all), names(&events));
     assert_eq!(all[0]["id"], events[0]["id"]);
@@ -95,7 +95,7 @@ fn a_run_that_is_undone_raises_alarms() {
     assert_eq!(told(&project, &run).len(), 9);
 }
 
-/// What was told before a crash is not told again, and nothing is missing.
+/// Events from before a crash are not repeated, and none is missing.
 #[test]
 fn a_crash_doubles_nothing_in_the_file() {
     let project = project("");
@@ -105,7 +105,7 @@ fn a_crash_doubles_nothing_in_the_file() {
     project.begun();
     going.signal(Signal::KILL);
     assert_eq!(going.end().0, None);
-    // The last line was cut off by the crash.
+    // The last line was truncated by the crash.
     let file = format!(".skein/runs/{run}/telemetry.jsonl");
     let text = project.read(&file);
     let cut = text.trim_end().rfind('\n').map_or(10, |at| at + 10);
@@ -146,7 +146,7 @@ fn a_channel_that_fails_changes_nothing_and_is_noted_once() {
 #[test]
 fn what_cannot_be_asked_for_is_refused() {
     for (config, says) in [
-        ("kind = \"desktop\"\nevents = [\"*\"]\n", "cannot ask for events"),
+        ("kind = \"desktop\"\nevents = [\"*\"]\n", "cannot subscribe to events"),
         ("kind = \"file\"\npath = \"x\"\nevents = [\"workflow_faild\"]\n", "did you mean `workflow_failed`?"),
         ("kind = \"file\"\nevents = [\"*\"]\n", "needs a `path`"),
     ] {
@@ -156,7 +156,7 @@ fn what_cannot_be_asked_for_is_refused() {
     }
 }
 
-/// What an agent is for and must keep to is told it, before what it is to do.
+/// The prompt of an agent has its purpose and its constraints before its task.
 #[test]
 fn an_agent_is_told_its_purpose() {
     let project = project("");

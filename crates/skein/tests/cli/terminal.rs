@@ -1,4 +1,4 @@
-//! Pipes that close, disks that are full, colours.
+//! Closed pipes, full disks, colours.
 
 use std::{
     fs::File,
@@ -23,7 +23,7 @@ fn a_reader_that_goes_away_is_no_error() {
     }
 }
 
-/// Nor does it make an invalid source valid.
+/// A closed standard error does not make an invalid source valid either.
 #[test]
 fn a_reader_of_errors_that_goes_away_changes_no_exit() {
     for (line, code) in [("validate docs/broken.yaml", 3), ("plan nowhere", 5), ("plan", 2)] {
@@ -46,7 +46,7 @@ fn a_full_disk_is_one() {
     assert!(said.starts_with("error: the output cannot be written"), "{said}");
 }
 
-/// `script`, which every Linux has, gives a program a terminal.
+/// Uses `script`, which every Linux has, to give a program a terminal.
 #[test]
 fn colours_are_for_terminals_that_want_them() {
     let coloured = |name: &str, value: &str| {

@@ -1,15 +1,15 @@
-//! What agents are told: by the steps before them, by context modules, by what is remembered, by skills.
+//! Prompts of agents: outputs of earlier steps, context modules, memories and skills.
 
 use serde_json::Value;
 
 use crate::kept::Project;
 
-/// Each stage keeps its prompt in `prompts/STAGE`, and gives what the file `gives/STAGE` holds.
+/// Each stage stores its prompt in `prompts/STAGE`, and outputs the content of the file `gives/STAGE`.
 const AGENT: &str = "[agents.clerk]\nworker = \"CUSTOM\"\ncapabilities = [\"READ\", \"EDIT\"]\n\
     command = [\"sh\", \"-c\", \"mkdir -p prompts; cat > prompts/$SKEIN_STEP; echo at work on $SKEIN_STEP; \
     cp gives/$SKEIN_STEP $SKEIN_OUTPUT 2> /dev/null || true\"]\ninstructions = \"You are the clerk.\"\n";
-/// Sums up where it is asked to and told what was given, and fails where the file `mute` is. Whoever sums up only reads, so
-/// what it was asked is in its log.
+/// Writes a summary if asked for one with the output in the prompt, and fails if the file `mute` exists. A summary step
+/// only reads, so its prompt is in its log.
 const SUMMER: &str = "[agents.summer]\nworker = \"CUSTOM\"\n\
     command = [\"sh\", \"-c\", \"prompt=$(cat); case $prompt in *Three\\\\ points*) test ! -e mute || exit 1; \
     printf %s \\\"$prompt\\\" >&2; echo all in three points;; *) cp gives/find $SKEIN_OUTPUT;; esac\"]\n";
@@ -42,16 +42,16 @@ fn what_a_stage_gives_is_told_in_the_form_it_says() {
     structured.ends("run w.yaml", 0);
     let told = structured.read("prompts/write");
     assert!(told.contains("\"risks\": [\n") && told.contains("\"who\": \"Ada\""), "{told}");
-    assert!(!told.contains("which `find` gave you") && !told.contains("printed while"), "{told}");
+    assert!(!told.contains("an output of `find`") && !told.contains("The log of"), "{told}");
 
     let markdown = handed("{format: markdown}");
     let run = markdown.json("run w.yaml", 0);
     let told = markdown.read("prompts/write");
-    assert!(told.contains("`risks`, which `find` gave you, as data."), "{told}");
+    assert!(told.contains("`risks`, an output of `find`, as data."), "{told}");
     assert!(told.contains("```markdown\n- rain\n- wind\n```"), "{told}");
     assert!(told.contains("```markdown\nMind\nthe gap\n```"), "{told}");
     assert!(told.contains("```json\n{\n  \"who\": \"Ada\"\n}\n```"), "{told}");
-    // What is kept is the value itself, whatever the form.
+    // The stored value is unchanged, regardless of the form.
     assert_eq!(run["steps"][0]["outputs"]["risks"], serde_json::json!(["rain", "wind"]));
 
     let raw = handed("{format: raw}");
@@ -66,7 +66,7 @@ fn a_log_is_handed_on_where_that_is_asked() {
     let project = handed("{include_run_log: true}");
     project.ends("run w.yaml", 0);
     let told = project.read("prompts/write");
-    let line = told.lines().find(|line| line.contains("What `find` printed while it worked")).expect(&told);
+    let line = told.lines().find(|line| line.contains("The log of `find` is in the file")).expect(&told);
     let path = line.split("is in the file ").nth(1).and_then(|rest| rest.split(';').next()).unwrap();
     assert_eq!(std::fs::read_to_string(path).unwrap(), "at work on find\n");
 }
@@ -80,11 +80,11 @@ fn a_summary_is_made_of_what_was_given_and_told_to_those_who_follow() {
     let run = project.json("run w.yaml", 0)["run_id"].as_str().unwrap().to_owned();
     let log = format!(".skein/runs/{run}/attempts/0.0.1.1.summary.1/log");
     let asked = project.read(&log);
-    assert!(asked.contains("Three points for the writer.\n\nWhat the work gave, as data"), "{asked}");
+    assert!(asked.contains("Three points for the writer.\n\nThe result of the work, as data"), "{asked}");
     assert!(asked.contains("\"rain\""), "{asked}");
     assert!(asked.contains("Answer with the summary alone"), "{asked}");
     let told = project.read("prompts/write");
-    assert!(told.contains("What `find` gave, summed up, as data"), "{told}");
+    assert!(told.contains("Summary of the result of `find`, as data"), "{told}");
     assert!(told.contains("```text\nall in three points\n```"), "{told}");
 }
 
@@ -94,7 +94,7 @@ fn a_summary_that_fails_changes_nothing_else() {
     project.folder.write("gives/find", GIVES).write("mute", "");
     let run = project.json("run w.yaml", 0);
     assert_eq!(run["steps"][0]["status"], "succeeded");
-    assert!(!project.read("prompts/write").contains("summed up"));
+    assert!(!project.read("prompts/write").contains("Summary of the result"));
 }
 
 const CONTEXT: &str = "workflow: {id: w, name: W}\ncontext:\n  global_modules: [\"ctx:rules\", \"ctx:gone\"]\n  \
@@ -133,9 +133,9 @@ fn modules_are_told_within_their_budgets_and_the_log_says_what_is_left_out() {
     assert_eq!(told.matches("Write plainly.").count(), 1, "a module that is named twice is told once");
     let log = project.ends(&format!("logs {run} plan"), 0);
     for says in [
-        "[skein: `skill:none` is not here, so the agent is not told how to use it]",
-        "[skein: there is no context module `ctx:gone`, so it is not told]",
-        "[skein: the context module `ctx:api` has about 9 tokens, and 3 of them are told]",
+        "[skein: `skill:none` is not configured here, so the agent gets no instructions for it]",
+        "[skein: context module `ctx:gone` not found; it is left out]",
+        "[skein: the context module `ctx:api` has about 9 tokens and is cut to 3]",
     ] {
         assert!(log.contains(says), "{says}: {log}");
     }
@@ -143,7 +143,7 @@ fn modules_are_told_within_their_budgets_and_the_log_says_what_is_left_out() {
     assert!(told.contains("## rules") && !told.contains("## api"), "{told}");
 }
 
-/// What a run is told is settled when it begins.
+/// The context of a run is fixed when it starts.
 #[test]
 fn a_module_that_changes_changes_no_run() {
     let project = contextual();
@@ -181,7 +181,7 @@ fn what_is_remembered_is_told_by_confidence_within_the_budget() {
     // The stage's own budget has no room for either.
     assert!(!project.read("prompts/ship").contains("harbour"));
     let log = project.ends(&format!("logs {run} ship"), 0);
-    assert!(log.contains("2 memories do not fit into the budget of what is remembered"), "{log}");
+    assert!(log.contains("2 memories do not fit into the budget of the memory selection"), "{log}");
 
     let listed = project.json("memory list", 0);
     let listed: Vec<&Value> = listed["memories"].as_array().unwrap().iter().collect();
@@ -208,12 +208,12 @@ fn what_cannot_be_remembered_is_refused() {
         assert!(shown.contains(says), "{line}: {shown}");
     }
     let empty = crate::session::run(project.command("memory add --type gotcha").arg("  "));
-    assert_eq!((empty.code, empty.err.contains("says nothing")), (2, true), "{}", empty.err);
+    assert_eq!((empty.code, empty.err.contains("must not be empty")), (2, true), "{}", empty.err);
     let long = crate::session::run(project.command("memory add --type gotcha").arg("x".repeat(5000)));
     assert_eq!((long.code, long.err.contains("at most 4096 bytes")), (2, true), "{}", long.err);
 }
 
-/// What agents remember by themselves would be told to the next ones as if a person had said it.
+/// Memories that agents write themselves would reach later agents as if a person had written them.
 #[test]
 fn a_worker_cannot_remember() {
     let project = project(CONTEXT);
@@ -230,7 +230,7 @@ fn a_worker_cannot_remember() {
     assert_eq!(project.json("memory list", 0)["memories"], serde_json::json!([]));
 }
 
-/// What a project overrides is what is run, and the plan says which values those are and where they stand.
+/// The overridden values are the ones that run, and the plan shows them and where they are set.
 #[test]
 fn overrides_are_planned_and_run() {
     let project = handed("{format: structured}");
@@ -251,7 +251,7 @@ fn overrides_are_planned_and_run() {
     ] {
         assert!(plan.contains(line), "{line}:\n{plan}");
     }
-    assert!(plan.contains("is told ctx:rules"), "{plan}");
+    assert!(plan.contains("is given ctx:rules"), "{plan}");
     let json = project.json("plan w.yaml", 0);
     let one = json["overridden"].as_array().unwrap().iter();
     let one: Vec<&Value> =

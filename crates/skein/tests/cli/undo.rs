@@ -1,10 +1,11 @@
-//! Undo that cannot be done, or is cut off: the run says what was not undone, and `resume` tries again (F5, F6).
+//! Undo that fails or is interrupted: the run reports the steps that were not undone, and `resume` tries again (F5,
+//! F6).
 
 use rustix::process::Signal;
 
 use crate::kept::Project;
 
-/// Books, and takes back what it booked where it can: not while `shut` is there, and it waits for `go` where `slow` is.
+/// Books, and cancels its booking on undo: not while `shut` exists, and it waits for `go` if `slow` exists.
 const DESK: &str = "asked=$(cat)\ncase \"$asked\" in\n\
     *Cancel*) echo \"undo $SKEIN_STEP\" >> said\n\
     if [ -e slow ]; then echo $$ > begun; cat go >/dev/null; fi\n\
@@ -53,7 +54,7 @@ fn what_could_not_be_undone_is_told_and_tried_again_by_resume() {
     assert_eq!(undo["failed"][0]["step"], "room", "{undo}");
     assert!(undo["failed"][0]["error"]["message"].as_str().unwrap().contains("the desk is shut"), "{undo}");
     assert_eq!(booked(&project), [true, true]);
-    // Still shut: it is tried, and ends as before.
+    // Still shut: the undo is tried, and fails as before.
     project.ends(&format!("resume {run}"), 4);
     assert_eq!(project.status(&run), "undo_failed");
     std::fs::remove_file(project.path("shut")).unwrap();
@@ -65,7 +66,7 @@ fn what_could_not_be_undone_is_told_and_tried_again_by_resume() {
     project.ended_once(&run);
 }
 
-/// Killed in the middle of an undo: it is done again, and nothing goes forward.
+/// The engine is killed in the middle of an undo: the undo runs again, and no step goes forward.
 #[test]
 fn an_undo_that_was_cut_off_goes_on_and_never_forward() {
     let project = project();
@@ -90,7 +91,8 @@ fn an_undo_that_was_cut_off_goes_on_and_never_forward() {
     project.ended_once(&run);
 }
 
-/// Several who try again at once: what can be undone is undone once, each is answered, and nobody waits for ever.
+/// Several processes retry the undo at once: each step is undone once, each process gets an answer, and none waits
+/// forever.
 #[test]
 fn of_many_who_try_an_undo_again_each_is_answered() {
     let project = project();
@@ -109,7 +111,7 @@ fn of_many_who_try_an_undo_again_each_is_answered() {
     project.ended_once(&run);
 }
 
-/// Cut off again and again, an undo is given up, and told; a person may have it tried again.
+/// An undo that is interrupted too often is abandoned and reported; a person may retry it.
 #[test]
 fn an_undo_that_was_cut_off_too_often_is_tried_again_by_resume() {
     let project = project();

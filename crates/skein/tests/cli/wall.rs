@@ -1,4 +1,4 @@
-//! What a step may do is kept by the system: steps that try more, from the built program.
+//! The sandbox enforces the permissions of a step: steps that try more, with the built program.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::{
     session::{Done, Folder, run, skein, without_name_spaces},
 };
 
-/// One step that runs a script.
+/// A project with one step that runs a script.
 fn project(capabilities: &str, more: &str, script: &str) -> Folder {
     let folder = Folder::new();
     fs::create_dir_all(folder.0.join(".git/hooks")).expect("a folder can be made");
@@ -43,7 +43,7 @@ fn outputs(folder: &Folder) -> Value {
     result["steps"][0]["outputs"].clone()
 }
 
-/// Says of each try whether it went.
+/// Reports for each try if it succeeded.
 const TRY: &str = "try() { if ( eval \"$2\" ) 2>/dev/null; then echo \"$1=yes\" >> $SKEIN_OUTPUT; \
                    else echo \"$1=no\" >> $SKEIN_OUTPUT; fi; }";
 
@@ -91,15 +91,15 @@ fn who_edits_writes_in_the_workspace_alone() {
     assert!(!folder.0.join("outside/new").exists());
 }
 
-/// Who runs into the wall is told what it is.
+/// A step that is stopped by the sandbox gets an explanation.
 #[test]
 fn the_wall_is_told_of_who_runs_into_it() {
     let done = done(&project("READ, EDIT", "", "echo x > ../outside/new"));
     assert_eq!(done.code, 4, "{}{}", done.out, done.err);
-    assert!(done.out.contains("`writes` in skein.toml names more"), "{}", done.out);
+    assert!(done.out.contains("`writes` in skein.toml allows more paths"), "{}", done.out);
 }
 
-/// The files of the engine are not there for a worker, and neither is the engine's environment.
+/// A worker sees neither the files of the engine nor its environment.
 #[test]
 fn the_state_of_the_engine_is_out_of_reach() {
     let tries = [
@@ -114,7 +114,7 @@ fn the_state_of_the_engine_is_out_of_reach() {
     assert_eq!(went, ["empty", "inputs"]);
 }
 
-/// Whoever may make name spaces of their own has all rights in those, and still cannot take the wall down.
+/// A worker that creates its own namespaces has all capabilities in them, and still cannot remove the sandbox.
 #[test]
 fn name_spaces_of_its_own_lead_nowhere() {
     let undo = "umount -l $PWD/../.skein; mount -o remount,bind,rw /; mount -o remount,bind,rw $PWD/..;";
@@ -125,7 +125,7 @@ fn name_spaces_of_its_own_lead_nowhere() {
     assert!(!folder.0.join("outside/new").exists());
 }
 
-/// What others run by is not for a worker to change.
+/// A worker cannot change the files that control git and agents.
 #[test]
 fn what_git_and_agents_run_by_is_protected() {
     let folder = project(
@@ -144,7 +144,7 @@ fn what_git_and_agents_run_by_is_protected() {
     );
 }
 
-/// What a workflow names is protected beside what always is.
+/// The files that a workflow names are protected in addition to the default ones.
 #[test]
 fn a_workflow_may_name_what_is_protected() {
     let tries = "try named 'echo x >> there'\ntry other 'echo x > .git/hooks/pre-commit'";
@@ -155,7 +155,7 @@ fn a_workflow_may_name_what_is_protected() {
     assert_eq!(fs::read_to_string(folder.0.join("inside/there")).expect("it is there"), "as it was\n");
 }
 
-/// What a worker leaves in the folder for that is gone with it.
+/// Files that a worker leaves in its scratch folder are removed after it.
 #[test]
 fn a_scratch_folder_lasts_as_long_as_its_worker() {
     let folder = project("READ", "", "echo x > $TMPDIR/left; echo place=$TMPDIR >> $SKEIN_OUTPUT");
@@ -164,7 +164,7 @@ fn a_scratch_folder_lasts_as_long_as_its_worker() {
     assert!(!std::path::Path::new(&place).exists(), "{place}");
 }
 
-/// One who only reads is given what it is to leave, and nothing else.
+/// A read-only step can write its declared artifacts, and nothing else.
 #[test]
 fn a_reader_leaves_what_it_declared() {
     let more = "    outputs:\n      - { name: report, path: out/report.md }\n      - { name: notes, path: notes.md }\n";
@@ -198,7 +198,7 @@ fn without_a_network_nobody_is_reached() {
     assert_eq!(outputs(&without)["reached"], "no");
 }
 
-/// Someone without any rights gets the same wall.
+/// A user without any privileges gets the same sandbox.
 #[test]
 fn a_wall_needs_no_rights() {
     let folder = project(
@@ -218,7 +218,7 @@ fn a_wall_needs_no_rights() {
     );
 }
 
-/// The run of a project by a user without rights. Where the tests have none themselves, by that user.
+/// Runs a project as a user without privileges, which is the current user if the tests have none themselves.
 fn as_nobody(folder: &Folder) -> Command {
     let program = folder.0.join("skein");
     fs::copy(env!("CARGO_BIN_EXE_skein"), &program).expect("it can be copied");
@@ -257,7 +257,7 @@ fn without_name_spaces_what_is_written_is_still_kept() {
     assert_eq!(went, ["own", "null", "scratch"]);
 }
 
-/// What Landlock cannot keep from a step is told.
+/// The limits of Landlock are reported.
 #[test]
 fn a_state_folder_that_is_open_to_a_step_is_told() {
     let folder = project("READ, EDIT", "", "echo x > new");
@@ -269,10 +269,10 @@ fn a_state_folder_that_is_open_to_a_step_is_told() {
     assert!(log.contains("[skein: the worker can reach ") && log.contains("inside/.skein"), "{log}");
 }
 
-/// Where the system does not let a wall be built, nothing runs as if there were one.
+/// If the system does not permit a sandbox, nothing runs as if there were one.
 #[test]
 fn without_a_wall_nothing_runs_unless_that_is_allowed() {
-    // Here the worker could reach what it must not.
+    // Here the worker could reach protected files.
     let folder = project("READ, EDIT", "    x-skein: { network: none }\n", "echo x > new");
     let refused = done_without(&folder, ".skein");
     assert_ne!(refused.code, 0, "{}{}", refused.out, refused.err);
@@ -284,7 +284,7 @@ fn without_a_wall_nothing_runs_unless_that_is_allowed() {
     assert!(folder.0.join("inside/new").exists());
 }
 
-/// The list of state folders that this user made is no step's to write, whatever else is.
+/// No step can write the list of this user's state folders, regardless of its other permissions.
 #[test]
 fn the_registry_of_state_folders_is_out_of_reach() {
     let home = Folder::new();
@@ -308,7 +308,8 @@ fn the_registry_of_state_folders_is_out_of_reach() {
     assert!(marks.is_dir() && !marks.join("forged").exists());
 }
 
-/// A worker that can reach the state folder could decide at its own gate, so there are none unless that risk is accepted.
+/// A worker that can reach the state folder could decide its own gate, so gates are refused unless that risk is
+/// accepted.
 #[test]
 fn without_name_spaces_gates_are_refused_unless_that_risk_is_named() {
     let project = Project::new();
@@ -321,7 +322,7 @@ fn without_name_spaces_gates_are_refused_unless_that_risk_is_named() {
         told.contains("`sign-off` asks a person") && told.contains("allow_unenforced = [\"gates\"]"),
         "{told}"
     );
-    // That steps may run unconfined says nothing of gates.
+    // Permission to run steps unconfined does not include gates.
     project.folder.write("skein.toml", format!("allow_unenforced = true\n{settings}"));
     assert_eq!(without("run gated.yaml --no-wait").code, 5);
     project.folder.write("skein.toml", format!("allow_unenforced = [\"gates\"]\n{settings}"));

@@ -1,4 +1,4 @@
-//! A worker says nothing to runs: not by its own hand, not with a wiped environment, not as an orphan.
+//! A worker cannot send commands to runs: not directly, not with an empty environment, not as an orphan.
 
 use std::process::Command;
 
@@ -24,7 +24,7 @@ fn project(worker: &str) -> Project {
     project
 }
 
-/// What a worker that tries to say something is told, and of which run. Nothing comes of it.
+/// Runs a worker that tries to send a command, which has no effect. Returns the project, the run and the answer.
 fn asked(worker: &str, wrapped: impl Fn(&Command) -> Command) -> (Project, String, String) {
     let project = project(worker);
     let going = project.begin_as(&wrapped(&project.command("run gated.yaml --no-wait --format jsonl")));
@@ -36,13 +36,13 @@ fn asked(worker: &str, wrapped: impl Fn(&Command) -> Command) -> (Project, Strin
     (project, run, said)
 }
 
-/// Behind its wall it finds no run; where there is none it is refused, and the journal has it.
+/// Asserts that the worker finds no run in its sandbox, and is refused without one, which the journal records.
 fn refused(worker: &str, noted: &str) {
     let (_, _, said) = asked(worker, as_it_is);
     assert!(said.contains("there is no run"), "{said}");
     let (project, run, said) = asked(worker, without_name_spaces);
-    assert!(said.contains("only people outside of runs decide"), "{said}");
-    // A person may. What came when the owner was about to leave is heard before that.
+    assert!(said.contains("only people outside of runs can decide"), "{said}");
+    // A person may. A request that came while the owner was about to leave is handled before that.
     project.ends(&format!("approve {run} sign-off"), 0);
     let events = project.events(&run);
     let tried: Vec<_> = events.iter().filter_map(|event| event["event"].get("tampered")).collect();
@@ -81,7 +81,7 @@ fn a_worker_with_a_wiped_environment_cannot_approve() {
     );
 }
 
-/// Decisions of people are taken over by a fork, and dead letters are theirs to see to.
+/// A fork reuses the decisions of people, and only people may handle dead letters.
 #[test]
 fn a_worker_can_neither_fork_nor_see_to_dead_letters() {
     let project = Project::new();
@@ -100,12 +100,12 @@ fn a_worker_can_neither_fork_nor_see_to_dead_letters() {
     project.folder.write("failed", &run);
     let asked = project.json("run asking.yaml", 0)["run_id"].as_str().unwrap().to_owned();
     let said = project.ends(&format!("logs {asked}"), 0);
-    assert_eq!(said.matches("only people outside of runs decide").count(), 3, "{said}");
+    assert_eq!(said.matches("only people outside of runs can decide").count(), 3, "{said}");
     assert_eq!(said.matches("exit 5").count(), 3, "{said}");
     assert_eq!(project.json("dlq", 0)["dead_letters"][0]["run_id"], serde_json::json!(run));
 }
 
-/// What it started and cut off from itself becomes a child of the engine.
+/// A process that detached from the worker becomes a child of the engine.
 #[test]
 fn an_orphan_of_a_worker_cannot_approve() {
     refused(
@@ -117,8 +117,8 @@ fn an_orphan_of_a_worker_cannot_approve() {
     );
 }
 
-/// What is left of a worker whose engine is gone carries the mark that it was given. It is left only where there are no name
-/// spaces, and then only what the worker itself started.
+/// A process that outlives its engine still has the mark of the worker. It survives only without namespaces, and then
+/// only if the worker itself started it.
 #[test]
 fn a_worker_cannot_approve_when_its_engine_is_gone() {
     let project = project(

@@ -9,7 +9,7 @@ case "$prompt" in
   *"Answer with the summary alone"*)
     echo "Five points: tables, times, depths, units, a page."
     exit ;;
-  *"You look back at a run that is over"*)
+  *"You review a run that has ended"*)
     give '{"memories": [{"type": "gotcha", "text": "Depths are in fathoms.", "confidence": 0.8, "files": [], "stages": []}]}'
     exit ;;
 esac

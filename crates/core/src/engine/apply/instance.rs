@@ -1,4 +1,4 @@
-//! Instances: begun, halted, ended.
+//! Instance events: started, halted, ended, reused.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -48,7 +48,8 @@ impl StateFold<'_> {
         more.open_children += 1;
     }
 
-    /// An instance that is over comes to be. What it is in has been entered by that, and ends when it is reused too.
+    /// Adds an instance that has already ended. Its parent step enters phase `Inside` and ends with its own
+    /// `StepReused` event.
     pub(in crate::engine) fn apply_instance_reused(&mut self, reused: &InstanceReused) {
         let InstanceReused { parent, part, input, env, why, end } = reused;
         self.begin_visit(*parent);
@@ -65,7 +66,7 @@ impl StateFold<'_> {
         instance.ended = Some(now);
     }
 
-    /// The scope of a part.
+    /// Returns the scope of a part of a composite.
     fn part_scope(&self, parent: StepAt, part: InstancePart) -> ScopeIx {
         let which = if let InstancePart::Lane(lane) = part { lane } else { 0 };
         self.scope_entry(parent.0).inner_scope(parent.1, which)
@@ -127,7 +128,7 @@ impl StateFold<'_> {
         self.forget_unstarted(ix);
         let drain = self.scope_entry(ix).scope.siblings == SiblingPolicy::Drain
             && matches!(why, HaltReason::Failed { .. });
-        // What is drained still has to be done in time.
+        // An instance that drains keeps its deadline.
         if !drain {
             self.drop_instance_deadline(ix);
             self.instance_mut(ix).queue.clear();

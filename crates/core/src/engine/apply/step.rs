@@ -1,4 +1,4 @@
-//! Steps: entered, attempted, tried again, ended.
+//! Step events: entered, attempted, scheduled for retry, ended.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     time::{Millis, Timestamp},
 };
 
-/// How a step ended, without what it gave.
+/// The end of a step, without its output and error.
 #[derive(Debug, Clone, Copy)]
 struct StepEndEffects {
     outcome: StepOutcome,
@@ -82,7 +82,7 @@ impl StateFold<'_> {
         self.set_step_deadline(attempt.at, deadline);
     }
 
-    /// What is spent in an instance is spent by the run, and by every step around it.
+    /// Adds a cost to the run and to every step around the instance.
     fn add_cost(&mut self, mut ix: InstanceIx, cost: Cost) {
         if cost == Cost::default() {
             return;
@@ -148,7 +148,7 @@ impl StateFold<'_> {
         }
     }
 
-    /// The step goes back to waiting for its next attempt.
+    /// Makes the step ready for its next attempt.
     pub(in crate::engine) fn apply_step_goes_on(&mut self, at: StepAt, next: NextAction) {
         if next.role == AttemptRole::Undo {
             return self.resume_undo_walk(at, next);
@@ -157,7 +157,7 @@ impl StateFold<'_> {
         self.make_ready(at);
     }
 
-    /// What comes next is this. A new iteration counts its attempts anew.
+    /// Sets the next action of a step. A new iteration resets the attempt counters.
     pub(in crate::engine) fn set_next_action(&mut self, at: StepAt, next: NextAction) {
         let fresh = self.step_policy(at).retry.fresh_per_iteration;
         let more = self.visit_state_mut(at);
@@ -231,7 +231,7 @@ impl StateFold<'_> {
         error: Option<&crate::engine::ExecutionError>,
     ) {
         let StepEndEffects { outcome, effect, route, settler } = ended;
-        // A condition that is false counts too, or a cursor could go round for ever.
+        // A visit that is skipped by its condition counts too; otherwise a cursor could cycle for ever.
         if !matches!(outcome, StepOutcome::Skipped(crate::engine::SkipReason::Upstream(_))) {
             self.begin_visit(at);
         }
@@ -254,7 +254,7 @@ impl StateFold<'_> {
         }
     }
 
-    /// What a step's end means for the counters of its instance.
+    /// Updates the counters of the instance after a step ended.
     fn count_end(
         &mut self,
         at: StepAt,
@@ -285,7 +285,7 @@ impl StateFold<'_> {
         if outcome == StepOutcome::Succeeded && !branch {
             instance.last_output = output.clone();
         }
-        // What only could not be merged was done.
+        // The work of a step whose changes could not be merged was completed.
         if undoable && (outcome == StepOutcome::Succeeded || settler.is_some()) {
             instance.completed.push(CompletedVisit { step: at.1, visit, order, output: output.clone() });
             self.state.completions += 1;

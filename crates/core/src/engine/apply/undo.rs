@@ -1,4 +1,4 @@
-//! Walks: begun, one undo after another, ended.
+//! Undo walk events: began, each undo, ended.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl StateFold<'_> {
         self.mark_undo_target(of);
     }
 
-    /// Makes the walk's present target the one that is being undone.
+    /// Marks the current target of the walk as being undone.
     pub(in crate::engine) fn mark_undo_target(&mut self, of: UndoWalk) {
         let walk = &self.state.walks[&of];
         if let Some(target) = walk.targets.get(walk.at).copied() {
@@ -116,7 +116,7 @@ impl StateFold<'_> {
         if undone {
             completed.retain(|done| (done.step, done.visit) != (at.1, target.visit));
         }
-        // A step is undone when all of its visits are.
+        // A step is undone when all of its visits are undone.
         let left = !undone || completed.iter().any(|done| done.step == at.1);
         self.set_phase(at, if left { StepPhase::Stuck } else { StepPhase::Undone });
         self.mark_undo_target(of);
@@ -143,7 +143,7 @@ impl StateFold<'_> {
     }
 }
 
-/// Why an instance is over that was never halted: one of its steps failed it.
+/// The halt reason of an instance that ended without being halted: one of its steps failed it.
 fn halt_from_end(instance: &InstanceState) -> HaltReason {
     let error = instance.end().and_then(|end| end.error.clone());
     let unknown = || crate::engine::ExecutionError {

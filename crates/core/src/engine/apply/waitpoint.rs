@@ -1,4 +1,4 @@
-//! Openings: gates, waits and holds, and what answers them.
+//! Waitpoint events: gates, waits and holds, and the decisions that close them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// Who is asked what.
+/// The approvers, the quorum and the message of a new waitpoint.
 struct WaitpointRequest<'a> {
     approvers: &'a [crate::ir::Approver],
     quorum: u32,

@@ -1,4 +1,4 @@
-//! A scope that is being gone through: its steps, what could start, and what can be undone.
+//! The state of a scope instance: its steps, its queue, and the visits that can be undone.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -28,43 +28,43 @@ pub struct InstanceState {
     pub home: InstanceIx,
     pub phase: InstancePhase,
     pub steps: Vec<StepState>,
-    /// What the workflow was given, and its `env`. Only in a home.
+    /// The input of the workflow, and its `env`. Only in a home.
     #[serde(default = "null", skip_serializing_if = "is_null")]
     pub input: Arc<Value>,
     #[serde(default = "null", skip_serializing_if = "is_null")]
     pub env: Arc<Value>,
-    /// Instances that belong to this workflow, itself included. Only in a home.
+    /// Instances that belong to this workflow, including itself. Only in a home.
     #[serde(default, skip_serializing_if = "is_default")]
     pub members: Vec<InstanceIx>,
-    /// Step executions of the workflow. Only in a home.
+    /// The number of step executions of the workflow. Only in a home.
     #[serde(default, skip_serializing_if = "is_default")]
     pub executed: u32,
-    /// Steps that have not ended.
+    /// The number of steps that have not ended.
     #[serde(default, skip_serializing_if = "is_default")]
     pub open: u32,
-    /// Steps that are neither pending nor over.
+    /// The number of steps that are neither pending nor ended.
     #[serde(default, skip_serializing_if = "is_default")]
     pub live: u32,
-    /// Steps that are at work, and those that wait to be.
+    /// The number of slots in use, and the steps that wait for a slot.
     #[serde(default, skip_serializing_if = "is_default")]
     pub slots: u32,
     #[serde(default, skip_serializing_if = "is_default")]
     pub queue: BTreeSet<u32>,
     pub verdict: RunImpact,
-    /// The first failure that counts against it.
+    /// The first failure that counts against the instance.
     #[serde(default, skip_serializing_if = "is_default")]
     pub error: Option<ExecutionError>,
     #[serde(default = "null", skip_serializing_if = "is_null")]
     pub last_output: Arc<Value>,
-    /// Where the cursor goes from the step that ended last. Only in a routed scope.
+    /// The next target of the cursor after the last step that ended. Only in a routed scope.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cursor: Option<CursorRoute>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub completed: Vec<CompletedVisit>,
-    /// Whether what was completed is to be undone because of how it was halted.
+    /// True if the halt requires completed steps to be undone.
     #[serde(default, skip_serializing_if = "is_default")]
     pub undo_asked: bool,
-    /// Whether something in it could not be undone.
+    /// True if an undo in it failed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub stuck: bool,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -78,7 +78,7 @@ pub struct InstanceState {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum InstancePhase {
     Going,
-    /// Nothing more starts. `undo`: what was completed is undone when nothing is live.
+    /// Nothing more starts. `undo`: completed steps are undone when nothing is live.
     Halted {
         why: HaltReason,
         undo: bool,
@@ -98,7 +98,7 @@ pub enum InstancePhase {
 pub struct CompletedVisit {
     pub step: u32,
     pub visit: u32,
-    /// Its place among all completions of the run.
+    /// Its position among all completions of the run.
     pub order: u64,
     #[serde(default = "null", skip_serializing_if = "is_null")]
     pub output: Arc<Value>,
@@ -116,7 +116,7 @@ impl InstanceState {
         }
     }
 
-    /// Why it started nothing more, if it was halted.
+    /// The reason why it was halted, if it was.
     pub fn halt_reason(&self) -> Option<&HaltReason> {
         match &self.phase {
             InstancePhase::Going => None,

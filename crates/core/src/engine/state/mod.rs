@@ -1,8 +1,8 @@
-//! The state of a run: what its events add up to, with an index for every question that `decide` asks.
+//! The state of a run: the fold of its events, with an index for every query of `decide`.
 //!
-//! Owns the data and how it is read. `apply` alone changes it. Nothing here is searched: steps are small integers,
-//! what is unmet is counted, what could start is in a set, deadlines are in order. It can be written and read back, for
-//! a cache ([`STATE_VERSION`]); what is as it is in a new run is left out.
+//! Owns the data and the functions that read it. Only `apply` changes it. Nothing is found by searching: steps are
+//! small integers, unmet dependencies are counted, startable steps are in a set, deadlines are ordered. The state can
+//! be serialised for a cache ([`STATE_VERSION`]); fields with the value of a new run are left out.
 
 mod instance;
 mod step;
@@ -32,19 +32,19 @@ pub use instance::{CompletedVisit, InstancePhase, InstanceState};
 pub use step::{StepState, VisitState};
 pub use waitpoint::{WaitpointKind, WaitpointState};
 
-/// The version of a state that is written. Raised with any change to what `apply` makes of events, or to how that is
-/// written: a state of another version is not the state that this code would come to, and is of no use.
+/// The version of the serialised state. It is raised with any change to the result of `apply` or to the serialisation:
+/// a state of another version may differ from the one that this code computes, and must not be used.
 pub const STATE_VERSION: u32 = 4;
 
-/// Where a run is.
+/// The phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunPhase {
     /// Not started.
     New,
-    /// Going forward, stopping or undoing.
+    /// Running, stopping or undoing.
     Going,
-    /// How it ended is known; something is still to be published.
+    /// The outcome is known; publications are pending.
     Decided,
     Closed,
     Quarantined,
@@ -59,18 +59,18 @@ impl RunPhase {
 #[serde(deny_unknown_fields)]
 pub struct RunState {
     pub phase: RunPhase,
-    /// How many events it is made of.
+    /// The number of events applied so far.
     pub events: u64,
     /// The time of the last event.
     pub now: Timestamp,
     pub start: Option<Box<RunStart>>,
-    /// The hash of what it runs.
+    /// The hash of the definition that it runs.
     pub definition: ContentHash,
     pub instances: Vec<InstanceState>,
     pub openings: Vec<WaitpointState>,
     /// Signals that no wait has taken yet, oldest first.
     pub signals: VecDeque<(SignalName, Arc<Value>)>,
-    /// How often someone tried to say what they may not.
+    /// The number of refused attempts to change the run without permission.
     pub tampers: u32,
     #[serde(with = "map_as_pairs")]
     pub walks: BTreeMap<UndoWalk, UndoWalkState>,
@@ -81,22 +81,22 @@ pub struct RunState {
     pub cancel: Option<RunCancellation>,
     pub end: Option<RunEnd>,
     pub quarantine: Option<String>,
-    /// How many steps are in each phase, over all instances.
+    /// The number of steps in each phase, over all instances.
     pub phases: [u32; StepPhase::ALL.len()],
     pub(super) commands: WantedWork,
-    /// Work that has its slot and waits for a worker.
+    /// Work steps that have a slot and wait for a worker.
     pub(super) ready: BTreeSet<StepAt>,
-    /// Composites that have their slot.
+    /// Composites that have a slot.
     pub(super) entering: BTreeSet<StepAt>,
     /// Walks whose next undo waits for a worker.
     pub(super) undoable: BTreeSet<UndoWalk>,
-    /// Steps that are being undone, and in which walk.
+    /// Steps that are being undone, with the walk that undoes them.
     #[serde(with = "map_as_pairs")]
     pub(super) undoing: BTreeMap<StepAt, UndoWalk>,
     pub(super) deadlines: BTreeSet<(Timestamp, Deadline)>,
-    /// How many steps with an undo have been completed.
+    /// The number of completed visits of steps with an undo.
     pub(super) completions: u64,
-    /// Attempts that were started and have not ended, wanted or not.
+    /// Attempts that were started and have not ended, including those that are to be stopped.
     pub(super) in_flight: BTreeSet<AttemptId>,
     /// Open waits by the signals they name.
     pub(super) waits: BTreeMap<SignalName, BTreeSet<Waitpoint>>,
@@ -122,7 +122,7 @@ pub struct RunEnd {
     pub retry: Option<Timestamp>,
 }
 
-/// What becomes due.
+/// The subject of a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deadline {
@@ -133,12 +133,12 @@ pub enum Deadline {
     Undo(UndoWalk),
 }
 
-/// How far an undo has come.
+/// The progress of an undo walk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UndoWalkState {
     pub targets: Vec<UndoTarget>,
-    /// The target that is being undone.
+    /// The index of the target that is being undone.
     pub at: usize,
     pub live: Option<AttemptId>,
     pub mode: AttemptMode,
@@ -157,14 +157,14 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The one null that is shared.
+/// Returns a shared null value.
 pub(in crate::engine) fn null() -> Arc<Value> {
     static NULL: std::sync::OnceLock<Arc<Value>> = std::sync::OnceLock::new();
     NULL.get_or_init(|| Arc::new(Value::Null)).clone()
 }
 
 impl RunState {
-    /// A run that has not been started.
+    /// Creates the state of a run that has not been started.
     pub fn new() -> RunState {
         RunState {
             phase: RunPhase::New,
@@ -203,7 +203,7 @@ impl RunState {
         &self.instance(at.0).steps[at.1 as usize]
     }
 
-    /// The step, if the run has it.
+    /// Returns the step, if the run has it.
     pub fn find_step(&self, at: StepAt) -> Option<&StepState> {
         self.instances.get(at.0.0 as usize)?.steps.get(at.1 as usize)
     }
@@ -212,7 +212,7 @@ impl RunState {
         self.step(at).more.as_deref()
     }
 
-    /// When something is tried again, if nothing else comes before that.
+    /// The time of the next retry, if no other deadline comes before it.
     pub fn pauses_until(&self) -> Option<Timestamp> {
         match self.deadlines.first() {
             Some((at, Deadline::Retry(_) | Deadline::Undo(_))) => Some(*at),
@@ -224,12 +224,12 @@ impl RunState {
         self.openings.get(opening.0 as usize)
     }
 
-    /// The workflow instance that a scope instance belongs to.
+    /// Returns the workflow instance that a scope instance belongs to.
     pub fn home_instance(&self, ix: InstanceIx) -> &InstanceState {
         self.instance(self.instance(ix).home)
     }
 
-    /// Whether something could start if a worker were to be had.
+    /// True if a step or an undo could start if a worker were available.
     pub fn wants_workers(&self) -> bool {
         !self.ready.is_empty() || !self.undoable.is_empty()
     }
@@ -264,7 +264,7 @@ impl RunState {
         self.phases[phase as usize]
     }
 
-    /// Whether nothing can go on until a person, a signal or a release.
+    /// True if the run cannot continue without a person, a signal or a release.
     pub fn is_waiting(&self) -> bool {
         let open = [StepPhase::Gated, StepPhase::Waiting, StepPhase::Held];
         let moving = [
@@ -282,7 +282,7 @@ impl RunState {
             && !self.wants_workers()
     }
 
-    /// A run that was set aside before it began has no root.
+    /// True if the root instance is being undone. A run that was quarantined before it started has no root.
     fn is_root_undoing(&self) -> bool {
         self.instances.first().is_some_and(|root| matches!(root.phase, InstancePhase::Undoing { .. }))
     }
@@ -299,7 +299,7 @@ impl RunState {
         }
     }
 
-    /// Returns true if the run has been started and nothing of it has been at work: every step waits for others or for a worker.
+    /// True if the run has been started and no step has run yet: every step waits for others or for a worker.
     fn is_queued(&self) -> bool {
         let idle = self.count_in_phase(StepPhase::Pending) + self.count_in_phase(StepPhase::Ready);
         let unstarted = |step: &StepState| step.more.as_ref().is_none_or(|more| more.started.is_none());
@@ -316,7 +316,7 @@ impl Default for RunState {
     }
 }
 
-/// What the world should be doing now.
+/// Returns the work that the host should be doing now.
 pub fn wanted(state: &RunState) -> &WantedWork {
     &state.commands
 }

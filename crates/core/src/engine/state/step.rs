@@ -1,4 +1,4 @@
-//! A step of an instance: where it is, and what only steps that were reached have.
+//! The state of a step: its phase, and the details of its present visit.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct StepState {
     pub phase: StepPhase,
-    /// How many steps it still waits for.
+    /// The number of dependencies that are not met yet.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unmet: u32,
     #[serde(default, skip_serializing_if = "is_default")]
     pub slot: bool,
-    /// How many times it has arrived.
+    /// The number of visits so far.
     #[serde(default, skip_serializing_if = "is_default")]
     pub visit: u32,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -35,12 +35,13 @@ pub struct StepState {
     pub effect: Option<OutcomeEffect>,
     #[serde(default = "null", skip_serializing_if = "is_null")]
     pub output: Arc<Value>,
-    /// What only steps that were reached have. Shared with copies of the state, until one of them changes.
+    /// Details of the present visit; only steps that were reached have them. Shared between copies of the state until
+    /// one of them changes.
     #[serde(default, skip_serializing_if = "is_default")]
     pub more: Option<Arc<VisitState>>,
 }
 
-/// The present visit of a step, and totals over all.
+/// The present visit of a step, and totals over all visits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VisitState {
@@ -52,12 +53,12 @@ pub struct VisitState {
     /// The highest attempt number so far of this iteration, by role.
     #[serde(skip_serializing_if = "is_default")]
     pub attempts: [u32; 4],
-    /// Failures that count against the retry budget.
+    /// The number of failures that count against the retry limit.
     #[serde(skip_serializing_if = "is_default")]
     pub tries: u32,
     #[serde(skip_serializing_if = "is_default")]
     pub interruptions: u32,
-    /// How many times it was its turn to be undone.
+    /// The number of times an undo walk reached the step.
     #[serde(skip_serializing_if = "is_default")]
     pub undo_turns: u32,
     #[serde(skip_serializing_if = "is_default")]
@@ -66,7 +67,7 @@ pub struct VisitState {
     pub stall: Option<(ContentHash, u32)>,
     #[serde(skip_serializing_if = "is_default")]
     pub given: Option<Arc<AttemptInput>>,
-    /// The output of the last main attempt that succeeded, before the step itself has.
+    /// The output of the last successful main attempt, before the step itself has succeeded.
     #[serde(skip_serializing_if = "is_null")]
     pub result: Arc<Value>,
     #[serde(skip_serializing_if = "is_default")]
@@ -91,28 +92,28 @@ pub struct VisitState {
     pub failed_children: u32,
     #[serde(skip_serializing_if = "is_default")]
     pub error: Option<ExecutionError>,
-    /// The error of its last undo, if that failed.
+    /// The error of the last undo, if it failed.
     #[serde(skip_serializing_if = "is_default")]
     pub undo_error: Option<ExecutionError>,
     #[serde(skip_serializing_if = "is_default")]
     pub summary: Option<String>,
-    /// What was looked at of its evidence after the last attempt.
+    /// The results of checking its evidence after the last attempt.
     #[serde(skip_serializing_if = "is_default")]
     pub proofs: Vec<EvidenceResult>,
     #[serde(skip_serializing_if = "is_default")]
     pub cost: Cost,
-    /// What was spent inside of it.
+    /// The cost of everything inside it.
     #[serde(skip_serializing_if = "is_default")]
     pub inside: Cost,
     #[serde(skip_serializing_if = "is_default")]
     pub total_attempts: u32,
-    /// Its last attempt was done, and could not be merged.
+    /// True if the last attempt did its work, but its changes could not be merged.
     #[serde(skip_serializing_if = "is_default")]
     pub unmerged: bool,
-    /// The step that settles what this one could not merge.
+    /// The step that resolves its merge conflict.
     #[serde(skip_serializing_if = "is_default")]
     pub settler: Option<u32>,
-    /// Whether this visit was taken over from another run.
+    /// True if this visit was taken over from another run.
     #[serde(skip_serializing_if = "is_default")]
     pub reused: bool,
     #[serde(skip_serializing_if = "is_default")]
@@ -173,7 +174,7 @@ fn is_first(next: &NextAction) -> bool {
 }
 
 impl StepState {
-    /// The status of a step that is over.
+    /// Returns the status of a step that has ended.
     pub(super) fn end_status(&self) -> StepStatus {
         if self.effect.is_some_and(|effect| effect.as_skipped) {
             return StepStatus::Skipped;

@@ -1,4 +1,4 @@
-//! What is open: a gate, a wait or a hold, who is asked, and who answered.
+//! The state of a waitpoint: a gate, a wait or a hold, its approvers and its decision.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::{
     time::Timestamp,
 };
 
-/// Something that waits for a decision or a signal.
+/// A gate, a wait or a hold, which waits for a decision or a signal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WaitpointState {
     pub at: StepAt,
     pub kind: WaitpointKind,
     pub approvers: Vec<Approver>,
-    /// How many different people have to approve, and who did so far.
+    /// The number of different people who have to approve; `approvals` lists those who did so far.
     pub quorum: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<(String, Timestamp)>,
@@ -27,10 +27,10 @@ pub struct WaitpointState {
     #[serde(default = "null", skip_serializing_if = "is_null")]
     pub shows: Arc<Value>,
     pub deadline: Option<Timestamp>,
-    /// How often others were asked.
+    /// The number of escalations.
     pub escalations: u32,
     pub opened: Timestamp,
-    /// Who answered and when.
+    /// The person who decided, and the time.
     pub decided: Option<(String, Timestamp)>,
     pub closed: bool,
 }

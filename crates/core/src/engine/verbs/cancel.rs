@@ -1,4 +1,4 @@
-//! Cancel: a run is cancelled, and instances halt.
+//! Cancel: cancels a run and halts instances.
 
 use crate::{
     engine::{
@@ -28,14 +28,15 @@ impl DecideContext<'_> {
                 let undo = self.scope_entry(InstanceIx::ROOT).scope.undo.on_cancel;
                 self.halt_instance(InstanceIx::ROOT, HaltReason::Cancelled { by: by.to_owned() }, undo);
             }
-            // What was left to finish is stopped after all.
+            // Steps that were left to drain are stopped.
             InstancePhase::Halted { .. } => self.stop_live(InstanceIx::ROOT),
             InstancePhase::Undoing { .. } | InstancePhase::Ended { .. } => {}
         }
         Ok(())
     }
 
-    /// A workflow that broke a limit stops. Undone or not as for a timeout, which is the other way to take too long.
+    /// Halts a workflow that exceeded a limit. It is undone under the same setting as for a timeout, because both mean
+    /// that it ran too long.
     pub(in crate::engine) fn halt_over_limit(
         &mut self,
         home: InstanceIx,
@@ -45,8 +46,8 @@ impl DecideContext<'_> {
         self.halt_instance(home, HaltReason::Limit { error }, undo);
     }
 
-    /// An instance starts nothing more, and what is at work in it is stopped or drained. One that is being drained can
-    /// be stopped after all, by a timeout or a limit.
+    /// Halts an instance: nothing more starts in it, and running steps are stopped or drained. An instance that drains
+    /// can still be stopped by a timeout or a limit.
     pub(in crate::engine) fn halt_instance(&mut self, instance: InstanceIx, why: HaltReason, undo: bool) {
         let late = matches!(why, HaltReason::TimedOut | HaltReason::Limit { .. });
         let undo = match self.state.instance(instance).phase {
@@ -63,7 +64,7 @@ impl DecideContext<'_> {
         self.defer_consequence(PendingConsequence::Settle(instance));
     }
 
-    /// In an instance that is drained, a step that was held before its first attempt is not at work.
+    /// Ends the steps of a draining instance that were held before their first attempt: they have not started.
     fn drop_unstarted_holds(&mut self, ix: InstanceIx) {
         for at in (0..self.scope_entry(ix).len()).map(|step| StepAt(ix, step)) {
             let started = self.state.visit_state(at).is_some_and(|more| more.started.is_some());
@@ -73,7 +74,7 @@ impl DecideContext<'_> {
         }
     }
 
-    /// Stops everything that is at work in an instance and what is inside it.
+    /// Stops everything that is running in an instance and inside it.
     fn stop_live(&mut self, root: InstanceIx) {
         let mut rest = vec![root];
         while let Some(ix) = rest.pop() {
@@ -87,7 +88,7 @@ impl DecideContext<'_> {
         }
     }
 
-    /// Stops a step. What it has inside that is halted already is given back, to be stopped in its turn.
+    /// Stops a step. Returns the instances inside it that were already halted, for the caller to stop.
     fn stop_step(&mut self, at: StepAt) -> Vec<InstanceIx> {
         match self.state.step(at).phase {
             StepPhase::Running | StepPhase::Checking | StepPhase::Summing => {
@@ -108,7 +109,7 @@ impl DecideContext<'_> {
         Vec::new()
     }
 
-    /// Halts the open instances of a composite. Those that were halted already are given back.
+    /// Halts the open instances of a composite. Returns those that were already halted.
     pub(in crate::engine) fn halt_children(&mut self, at: StepAt, why: &HaltReason) -> Vec<InstanceIx> {
         let children = self.state.visit_state(at).map_or(Vec::new(), |more| more.children.clone());
         let mut halted = Vec::new();
@@ -126,10 +127,10 @@ impl DecideContext<'_> {
         halted
     }
 
-    /// A halted instance in which nothing is live, and nothing is to be undone, is over.
+    /// Ends a halted instance in which nothing is live and nothing is to be undone.
     pub(in crate::engine) fn end_halted(&mut self, ix: InstanceIx) {
         let status = match self.state.instance(ix).halt_reason() {
-            // Something inside could not be undone before another try.
+            // An undo before a retry failed inside it.
             _ if self.state.instance(ix).stuck => RunStatus::UndoFailed,
             Some(HaltReason::TimedOut) => RunStatus::TimedOut,
             Some(HaltReason::Cancelled { .. } | HaltReason::Outer) => RunStatus::Cancelled,
@@ -143,7 +144,8 @@ impl DecideContext<'_> {
         self.end_instance(ix, InstanceEnd { status, output: null(), error, degraded: false });
     }
 
-    /// The gate or wait of an instance whose time was up first, with that time. None if it is inside of another step.
+    /// Returns the gate or wait of an instance that timed out first, with its timeout. `None` if it is inside another
+    /// step.
     fn find_unanswered_step(&self, ix: InstanceIx) -> Option<(StepAt, Millis)> {
         let steps = 0..u32::try_from(self.state.instance(ix).steps.len()).ok()?;
         let cancelled = steps.map(|step| StepAt(ix, step)).filter_map(|at| {
@@ -159,7 +161,7 @@ impl DecideContext<'_> {
         cancelled.min_by_key(|(_, timeout)| *timeout)
     }
 
-    /// What went wrong in a halted instance.
+    /// Returns the error of a halted instance.
     fn halt_error(&self, ix: InstanceIx) -> Option<crate::engine::ExecutionError> {
         let new = |class, code, message: String| crate::engine::ExecutionError::new(class, code, message);
         match self.state.instance(ix).halt_reason()? {

@@ -1,4 +1,4 @@
-//! Compose: parallel, each, loop and call start instances and make something of how those end.
+//! Compose: parallel, each, loop and call start instances and combine their results.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl DecideContext<'_> {
-    /// A composite that has its slot begins.
+    /// Starts a composite that has a slot.
     pub(in crate::engine) fn enter_composite(&mut self, at: StepAt) {
         match &self.step(at).kind {
             StepKindSpec::Parallel(parallel) => {
@@ -81,7 +81,7 @@ impl DecideContext<'_> {
                 .fail_step(at, ExecutionError::new(ErrorClass::Validation, code::NOT_A_LIST, message));
         };
         if count > limits::ITEMS {
-            let message = format!("the list has {count} items, and {} is the most", limits::ITEMS);
+            let message = format!("the list has {count} items; the limit is {}", limits::ITEMS);
             return self
                 .fail_step(at, ExecutionError::new(ErrorClass::Validation, code::TOO_MANY_ITEMS, message));
         }
@@ -90,7 +90,7 @@ impl DecideContext<'_> {
         self.start_next_items(at, each);
     }
 
-    /// Starts items while there are any and they may be open.
+    /// Starts items up to the allowed parallelism.
     fn start_next_items(&mut self, at: StepAt, each: &EachSpec) {
         let count = self.each_items(at).len();
         loop {
@@ -116,7 +116,7 @@ impl DecideContext<'_> {
         items.and_then(|items| items.as_array()).map_or(&[], Vec::as_slice)
     }
 
-    /// Another pass, or the end of the loop.
+    /// Starts another pass, or ends the loop.
     fn start_next_pass(&mut self, at: StepAt, repeat: &LoopSpec) {
         let passes = u32::try_from(self.state.visit_state(at).expect("it was entered").children.len())
             .unwrap_or(u32::MAX);
@@ -126,7 +126,7 @@ impl DecideContext<'_> {
             Err(error) => self.fail_step(at, error),
             Ok(false) => self.conclude_if_over(at),
             Ok(true) if passes >= repeat.max => {
-                let message = format!("its condition still holds after {passes} passes, which is the most");
+                let message = format!("its condition is still true after {passes} passes, the maximum");
                 self.fail_or_retry(
                     at,
                     ExecutionError::new(ErrorClass::NonRetryable, code::LOOP_MAX, message),
@@ -169,7 +169,7 @@ impl DecideContext<'_> {
     ) -> Result<(Arc<Value>, Arc<Value>), ExecutionError> {
         let mut input = evaluate_bindings(&self.step(at).inputs, &self.env(at.0))?;
         let schema = &self.plan.definition.workflow_containing(scope).workflow.inputs;
-        // An input that was not given is absent for the called workflow, so that its own default holds.
+        // An input without a value is absent for the called workflow, so that its default applies.
         if let Some(object) = input.as_object_mut() {
             object.retain(|_, value| !value.is_null());
         }
@@ -177,7 +177,7 @@ impl DecideContext<'_> {
         schema.check(&input).map_err(|error| {
             let step = &self.step(at).id;
             let called = &call.workflow;
-            let message = format!("what `{step}` gives the workflow `{called}`: {error}");
+            let message = format!("invalid input of workflow `{called}`, called by `{step}`: {error}");
             ExecutionError::new(ErrorClass::Validation, code::INPUT_INVALID, message)
         })?;
         let start = self.state.start.as_ref().expect("the run was started");
@@ -186,7 +186,7 @@ impl DecideContext<'_> {
         Ok((Arc::new(input), env))
     }
 
-    /// An instance of this composite has ended.
+    /// Handles the end of an instance of this composite.
     pub(in crate::engine) fn handle_child_end(&mut self, at: StepAt, child: InstanceIx) {
         if self.state.step(at).phase != StepPhase::Inside {
             return;
@@ -222,7 +222,7 @@ impl DecideContext<'_> {
         }
     }
 
-    /// All instances have ended: the composite succeeds, fails, or is tried again.
+    /// Ends or retries a composite whose instances have all ended.
     fn conclude_composite(&mut self, at: StepAt) {
         let more = self.state.visit_state(at).expect("it was entered");
         let collects = matches!(&self.step(at).kind, StepKindSpec::Each(each) if each.errors == EachErrorPolicy::Collect);
@@ -251,9 +251,9 @@ impl DecideContext<'_> {
                 let message = match &self.step(at).kind {
                     StepKindSpec::Call(call) => {
                         let (called, step) = (&call.workflow, &self.step(at).id);
-                        format!("what the workflow `{called}` gave is not what `{step}` declares: {error}")
+                        format!("the output of `{called}` does not match what `{step}` declares: {error}")
                     }
-                    _ => format!("its output does not match what is declared: {error}"),
+                    _ => format!("its output does not match the declared outputs: {error}"),
                 };
                 self.fail_or_retry(
                     at,
@@ -264,8 +264,8 @@ impl DecideContext<'_> {
         }
     }
 
-    /// Whether a halt kept items from starting while one that had failed was drained. A loop has one pass at a time: if
-    /// that failed the loop fails, and if it was halted from outside that is seen in the pass.
+    /// True if a halt kept items from starting while a failed instance drained. A loop needs no such check: it has one
+    /// pass at a time, and a failure or a halt shows in that pass.
     fn has_unstarted_items(&self, at: StepAt) -> bool {
         let started = self.state.visit_state(at).map_or(0, |more| more.children.len());
         matches!(self.step(at).kind, StepKindSpec::Each(_)) && started < self.each_items(at).len()
@@ -277,7 +277,7 @@ impl DecideContext<'_> {
         if retries { self.fail_or_retry(at, error, None) } else { self.fail_step(at, error) }
     }
 
-    /// What a composite gives when all of its instances have ended well.
+    /// Returns the output of a composite whose instances all succeeded.
     fn gather_output(&self, at: StepAt) -> Value {
         let more = self.state.visit_state(at).expect("it was entered");
         let output =

@@ -1,4 +1,4 @@
-//! Fail: hold, try again, or end the step; for work and composites alike.
+//! Fail: holds, retries or ends a step after a failure, for work and composites alike.
 
 use crate::{
     engine::{
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl DecideContext<'_> {
-    /// An attempt of main or check ended badly.
+    /// Handles a failed main or check attempt.
     pub(in crate::engine) fn handle_failure(&mut self, at: StepAt, end: AttemptEnd) {
         let (error, retry_at) = match end {
             AttemptEnd::Failed { class, code, message, retry_at } => {
@@ -33,7 +33,7 @@ impl DecideContext<'_> {
         self.hold_or_fail(at, error, retry_at);
     }
 
-    /// The error of a step, or of an attempt at it, that took longer than the step allows.
+    /// Returns the error of a step, or of one of its attempts, that exceeded the timeout of the step.
     pub(in crate::engine) fn timeout_error(&self, at: StepAt) -> ExecutionError {
         let message = match self.step(at).policy.timeout {
             Some(timeout) => format!("timed out after {timeout} (step `timeout`)"),
@@ -42,7 +42,7 @@ impl DecideContext<'_> {
         ExecutionError::new(ErrorClass::Timeout, code::TIMEOUT, message)
     }
 
-    /// Holds the step if its policy holds that class, else tries again or ends it.
+    /// Holds the step if its policy holds errors of this class; otherwise retries or ends it.
     pub(in crate::engine) fn hold_or_fail(
         &mut self,
         at: StepAt,
@@ -55,7 +55,7 @@ impl DecideContext<'_> {
         }
     }
 
-    /// Tries again if the policy allows it, else ends the step.
+    /// Retries if the policy allows it; otherwise ends the step.
     pub(in crate::engine) fn fail_or_retry(
         &mut self,
         at: StepAt,
@@ -84,7 +84,7 @@ impl DecideContext<'_> {
         self.emit(Event::RetryScheduled { at, due, error });
     }
 
-    /// Whether a step of this instance may make another attempt.
+    /// True if a step of this instance may make another attempt.
     pub(in crate::engine) fn may_go_on(&self, at: StepAt) -> bool {
         match &self.state.instance(at.0).phase {
             InstancePhase::Going => true,
@@ -93,8 +93,8 @@ impl DecideContext<'_> {
         }
     }
 
-    /// Whether what is at work in a halted instance may go on to its end: its own policy says so, and nothing around
-    /// it has been stopped.
+    /// True if running steps of a halted instance may finish: its policy drains siblings, and nothing around it was
+    /// stopped.
     pub(in crate::engine) fn is_draining(&self, mut ix: InstanceIx) -> bool {
         loop {
             let instance = self.state.instance(ix);
@@ -112,7 +112,7 @@ impl DecideContext<'_> {
         }
     }
 
-    /// When the n-th retry of a step is due.
+    /// Returns the time at which the n-th retry of a step is due.
     pub(in crate::engine) fn retry_due(
         &self,
         retry: &StepRetry,
@@ -126,7 +126,7 @@ impl DecideContext<'_> {
         retry_at.map_or(due, |time| time.max(due))
     }
 
-    /// Anything between nothing and the whole delay, the same for the same run, step and try.
+    /// Returns a delay between zero and `delay`, the same for the same run, step and try.
     fn jitter_delay(&self, delay: Millis, at: StepAt, n: u32) -> Millis {
         let run = self.state.start.as_ref().map_or("", |start| start.run.as_str());
         let step = self.state.step(at);
@@ -137,7 +137,8 @@ impl DecideContext<'_> {
         Millis(u64::from_le_bytes(*first) % delay.0.saturating_add(1))
     }
 
-    /// Undoes what a failed composite completed. False when there is nothing to undo: a call has undone itself.
+    /// Undoes the completed steps of a failed composite. Returns false if there is nothing to undo; a call has undone
+    /// itself.
     fn begin_composite_undo(&mut self, at: StepAt) -> bool {
         if matches!(self.step(at).kind, StepKindSpec::Call(_)) {
             return false;
@@ -152,7 +153,7 @@ impl DecideContext<'_> {
     }
 }
 
-/// Whether a failure may be tried again when it is the n-th.
+/// True if a retry is allowed after the n-th failure.
 pub(super) fn allows_retry(retry: &StepRetry, error: &ExecutionError, n: u32) -> bool {
     let never = error.code.as_ref().is_some_and(|code| retry.never.contains(code));
     !never && retry.attempts.get(&error.class).is_some_and(|attempts| n < *attempts)

@@ -1,4 +1,4 @@
-//! Finish: an attempt ended, and what that makes of its step.
+//! Finish: handles the end of an attempt.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl DecideContext<'_> {
         Ok(())
     }
 
-    /// Whether there was such an attempt, though it is not in flight.
+    /// True if the attempt was started at some time. Call it for attempts that are not in flight.
     fn was_started(&self, attempt: AttemptId) -> bool {
         let Some(step) = self.state.find_step(attempt.at) else { return false };
         let Some(more) = &step.more else { return false };
@@ -51,7 +51,7 @@ impl DecideContext<'_> {
         }
     }
 
-    /// Records the end of an attempt and goes on from there.
+    /// Records the end of an attempt and applies its consequences.
     pub(in crate::engine) fn record_attempt_end(&mut self, attempt: AttemptId, report: AttemptReport) {
         let at = attempt.at;
         let phase = self.state.step(at).phase;
@@ -76,7 +76,7 @@ impl DecideContext<'_> {
         }
     }
 
-    /// A success whose output is not what was declared is a failure.
+    /// Turns a success whose output does not match the declared outputs into a failure.
     fn validate_output(&self, at: crate::engine::StepAt, end: AttemptEnd) -> AttemptEnd {
         let mut output = match &end {
             AttemptEnd::Succeeded { output } | AttemptEnd::Unmerged { output, .. } => Arc::clone(output),
@@ -104,7 +104,8 @@ impl DecideContext<'_> {
         }
     }
 
-    /// Says what is wrong with the output of a step, which is empty where the worker gave none.
+    /// Describes the mismatch between the output of a step and its declared outputs. `is_empty`: the worker wrote no
+    /// output.
     fn describe_output_fault(
         &self,
         at: crate::engine::StepAt,
@@ -120,14 +121,14 @@ impl DecideContext<'_> {
             .map(|name| format!("`{name}`"))
             .collect();
         let missing = match &missing[..] {
-            [] => return format!("its output does not match what is declared: {error}"),
+            [] => return format!("its output does not match the declared outputs: {error}"),
             [one] => format!("required output {one} is missing"),
             several => format!("required outputs {} are missing", several.join(", ")),
         };
         if is_empty { format!("`{}` wrote no outputs; {missing}", step.id) } else { missing }
     }
 
-    /// A success is none without all of the step's evidence.
+    /// Turns a success without complete evidence into a failure.
     fn require_evidence(
         &self,
         at: crate::engine::StepAt,
@@ -140,14 +141,14 @@ impl DecideContext<'_> {
         }
         let message = match proofs.iter().find(|proof| !proof.holds) {
             None if proofs.len() == work.evidence.len() => return end,
-            None => "nobody looked at all of its evidence".to_owned(),
+            None => "not all of its evidence was checked".to_owned(),
             Some(proof) => {
                 let last = proof.found.lines().rev().find(|line| !line.trim().is_empty());
                 let last = last.map(|line| format!(": {}", line.trim())).unwrap_or_default();
                 format!("it is not proven that {}{last}", proof.what)
             }
         };
-        // As if the worker itself had said that it failed.
+        // The same class as if the worker had reported a failure.
         let class = work.worker.default_error_class();
         AttemptEnd::Failed { class, code: Some(code::EVIDENCE.into()), message, retry_at: None }
     }
@@ -173,13 +174,14 @@ impl DecideContext<'_> {
         }
     }
 
-    /// Another does the same at once. No try is used up: who ran out of an account has not failed at the work.
+    /// Starts another attempt at once, by another agent. It does not count as a retry: an exhausted account is not a
+    /// failure of the work.
     pub(in crate::engine) fn hand_over_attempt(&mut self, at: crate::engine::StepAt) {
         let next = self.state.visit_state(at).expect("an attempt ended").next;
         self.emit(Event::StepGoesOn { at, next: NextAction { mode: AttemptMode::Again, ..next } });
     }
 
-    /// The work is done and found complete; only a summary can be missing.
+    /// Ends work that the check found complete, or starts its summary.
     pub(in crate::engine) fn complete_work(&mut self, at: crate::engine::StepAt) {
         if self.work(at).summary.is_some() {
             return self.continue_with_role(at, AttemptRole::Summary);
@@ -208,7 +210,7 @@ impl DecideContext<'_> {
         self.succeed_step(attempt.at);
     }
 
-    /// The host died under it.
+    /// Handles an attempt that was interrupted by a crash of the host.
     pub(in crate::engine) fn handle_interruption(&mut self, attempt: AttemptId) {
         let at = attempt.at;
         let more = self.state.visit_state(at).expect("an attempt ended");
@@ -223,7 +225,7 @@ impl DecideContext<'_> {
             OnInterrupted::Restore => AttemptMode::Restore,
             OnInterrupted::Ask => AttemptMode::Rerun,
             OnInterrupted::Fail => {
-                let message = "the host died while it ran";
+                let message = "the host crashed while it ran";
                 let error = ExecutionError::new(ErrorClass::Interrupted, code::INTERRUPTED, message);
                 return self.hold_or_fail(at, error, None);
             }
@@ -234,13 +236,13 @@ impl DecideContext<'_> {
         }
         let times = self.state.visit_state(at).expect("an attempt ended").interruptions;
         let message = match times {
-            1 => "the host died while it ran".to_owned(),
-            _ => format!("the host died while it ran, {times} times so far"),
+            1 => "the host crashed while it ran".to_owned(),
+            _ => format!("the host crashed while it ran, {times} times so far"),
         };
         self.hold_step(at, crate::ir::HoldReason::Interruption, None, message, next);
     }
 
-    /// An attempt that was told to stop has ended.
+    /// Handles the end of an attempt that was told to stop.
     fn handle_stopped_attempt(&mut self, attempt: AttemptId, end: &AttemptEnd) {
         let at = attempt.at;
         if self.state.visit_state(at).and_then(|more| more.stopping) == Some(AttemptStopReason::Timeout) {
@@ -268,7 +270,7 @@ fn is_complete(end: &AttemptEnd) -> bool {
     matches!(end, AttemptEnd::Checked { finding: crate::engine::CheckFinding::Complete, .. })
 }
 
-/// What a check says, cut to what is kept; a value that is too large is dropped.
+/// Truncates the notes of a check, and drops an output that is too large.
 fn truncate_attempt_end(end: AttemptEnd) -> AttemptEnd {
     let cut = |notes: Vec<String>| {
         let notes = notes.into_iter().take(limits::CHECK_NOTES);
@@ -284,7 +286,7 @@ fn truncate_attempt_end(end: AttemptEnd) -> AttemptEnd {
         AttemptEnd::Succeeded { output } if !value_size::fits_within(&output, limits::VALUE_BYTES) => {
             AttemptEnd::Succeeded { output: crate::engine::state::null() }
         }
-        // Only what the work itself gave counts.
+        // Only the output of a main attempt is kept.
         AttemptEnd::Unmerged { message, .. } => {
             AttemptEnd::Unmerged { output: crate::engine::state::null(), message }
         }

@@ -1,4 +1,4 @@
-//! Fork: a run begins with what another came to, and goes on from there.
+//! Fork: starts a run with the results of another one and continues from there.
 
 use crate::engine::{
     Event, InstanceIx, ReusedResult, RunStart, StepAt,
@@ -20,7 +20,7 @@ impl DecideContext<'_> {
             steps.filter(|(_, step)| step.phase == StepPhase::Done).map(|(i, _)| StepAt(root, i)).collect();
         match over.first() {
             Some(at) if self.scope_entry(root).is_routed() => self.move_cursor(*at),
-            // What depends on nothing, and what depends only on what is over.
+            // Steps without dependencies, and steps whose dependencies have all ended.
             _ => {
                 self.begin_instance(root);
                 over.into_iter().for_each(|at| self.defer_consequence(PendingConsequence::StepEnded(at)));

@@ -1,4 +1,4 @@
-//! Gate: opens for a decision, and what the decision or its absence does.
+//! Gate: opens a gate and applies the decision or the timeout.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     ir::{ErrorClass, GateSpec, GateTimeout, StepKindSpec},
 };
 
-/// Who decides when nobody does.
+/// The name of the actor in decisions that a timeout makes.
 pub(super) const TIMEOUT_ACTOR: &str = "system:timeout";
 
 impl DecideContext<'_> {
@@ -26,7 +26,7 @@ impl DecideContext<'_> {
         let (message, shows) = match shown {
             Ok(shown) => shown,
             Err(error) => {
-                let message = format!("what it shows cannot be evaluated: {error}");
+                let message = format!("the values that it shows cannot be evaluated: {error}");
                 return self
                     .fail_step(at, ExecutionError::new(ErrorClass::Validation, code::EXPRESSION, message));
             }
@@ -65,7 +65,7 @@ impl DecideContext<'_> {
         self.end_step(at, StepEnd { route, ..StepEnd::from_output(output) });
     }
 
-    /// Refuses a decision at a gate whose declared outputs it does not fit.
+    /// Refuses a decision whose output does not match the declared outputs of the gate.
     pub(in crate::engine) fn check_decision(
         &self,
         at: StepAt,
@@ -73,7 +73,7 @@ impl DecideContext<'_> {
         by: &str,
         reason: Option<&str>,
     ) -> Result<(), Refusal> {
-        // A rejection without a route fails the step, which gives nothing then.
+        // A rejection without a route fails the step, which then has no output.
         if decision == Answer::Reject && self.gate(at).on_reject.is_none() {
             return Ok(());
         }
@@ -111,7 +111,7 @@ impl DecideContext<'_> {
 
     /// Cancels the workflow that a step belongs to.
     pub(in crate::engine) fn cancel_workflow(&mut self, at: StepAt) {
-        // The step itself is over first, so that nothing of it can become due again.
+        // The step ends first, so that none of its deadlines can fire again.
         self.end_step(at, StepEnd::from_outcome(StepOutcome::Cancelled));
         let home = self.state.instance(at.0).home;
         let undo = self.scope_entry(home).scope.undo.on_cancel;

@@ -1,4 +1,4 @@
-//! Hold: a step is kept from starting or continuing until someone or some time releases it.
+//! Hold: keeps a step from starting or continuing until a person or a time releases it.
 
 use super::gate::TIMEOUT_ACTOR;
 use crate::{
@@ -31,7 +31,7 @@ impl DecideContext<'_> {
         let level = policy.escalation.first().filter(|_| governed);
         let asked = level.map(|level| &level.approvers).or(first.map(|approval| &approval.approvers));
         let (approvers, quorum) = (asked.cloned().unwrap_or_default(), first.map_or(1, |first| first.quorum));
-        // What governance holds, no time releases: others are asked then.
+        // A governance hold is never released by time; its deadline escalates it.
         let until = match governed {
             true => level.and_then(|level| level.timeout).map(|timeout| self.now.saturating_add(timeout)),
             false => until,
@@ -41,10 +41,10 @@ impl DecideContext<'_> {
     }
 
     pub(in crate::engine) fn next_waitpoint(&self) -> Waitpoint {
-        Waitpoint(u32::try_from(self.state.openings.len()).expect("openings are limited by events"))
+        Waitpoint(u32::try_from(self.state.openings.len()).expect("waitpoints are limited by events"))
     }
 
-    /// Held with the same attempt to come once more.
+    /// Holds a step and repeats the same attempt after the release.
     pub(in crate::engine) fn hold_again(
         &mut self,
         at: StepAt,
@@ -58,22 +58,23 @@ impl DecideContext<'_> {
         self.hold_step(at, reason, until, message, NextAction { mode: AttemptMode::Again, ..next });
     }
 
-    /// The nearest budget that is spent and asks a person.
+    /// Returns the nearest spent budget with mode `pause`.
     fn find_pausing_budget(&self, at: StepAt) -> Option<BudgetUsage<'_>> {
         let mut purses = find_budgets(self.plan, self.state, at).into_iter();
         purses.find(|purse| purse.budget.mode == BudgetMode::Pause && purse.is_spent())
     }
 
-    /// Asks a person before the first attempt.
+    /// Holds a step for approval before its first attempt.
     pub(in crate::engine) fn hold_for_approval(&mut self, at: StepAt, approval: &ApprovalHold) {
         let message = match approval.message.as_str() {
-            "" => "it may start only when a person says so",
+            "" => "approval is required before it starts",
             message => message,
         };
         self.hold_step(at, approval.reason(), None, message.to_owned(), NextAction::FIRST);
     }
 
-    /// It may not start. Where governance holds a step, those who may can let it start all the same.
+    /// Fails a step that policy denies. If the step holds governance errors, it is held instead, and its approvers can
+    /// release it.
     pub(in crate::engine) fn deny_start(&mut self, at: StepAt, why: &str) {
         let error = ExecutionError::new(ErrorClass::Governance, code::POLICY_DENIED, why);
         match self.step(at).policy.holds.get(&error.class) {
@@ -82,7 +83,7 @@ impl DecideContext<'_> {
         }
     }
 
-    /// Nobody of a level answered in time: the next one is asked.
+    /// Escalates a hold to the next level after a timeout, or fails the step after the last level.
     pub(in crate::engine) fn escalate_hold(&mut self, at: StepAt, opening: Waitpoint) {
         let asked = self.state.waitpoint(opening).map_or(0, |opening| opening.escalations) as usize + 1;
         match self.step(at).policy.escalation.get(asked) {
@@ -91,13 +92,13 @@ impl DecideContext<'_> {
                 self.emit(Event::Escalated { opening, deadline, approvers: level.approvers.clone() });
             }
             None => {
-                let message = "it is held for governance, and nobody answered in time";
+                let message = "held for governance, and nobody answered before the timeout";
                 self.fail_step(at, ExecutionError::new(ErrorClass::Timeout, code::TIMEOUT, message));
             }
         }
     }
 
-    /// The host holds a ready step.
+    /// Holds a ready step at the request of the host.
     pub(in crate::engine) fn hold_ready_step(
         &mut self,
         at: StepAt,
@@ -116,7 +117,7 @@ impl DecideContext<'_> {
         }
     }
 
-    /// Someone answers a gate or a hold.
+    /// Applies the decision of a person at a gate or a hold.
     pub(in crate::engine) fn answer_waitpoint(
         &mut self,
         opening: Waitpoint,
@@ -151,15 +152,15 @@ impl DecideContext<'_> {
         Ok(())
     }
 
-    /// Returns true if an escalation named no approvers. Before one, an empty list stands for anyone; an escalation opens nothing
-    /// to everyone.
+    /// True if an escalation named no approvers. Without an escalation, an empty list means anyone; after one, it means
+    /// nobody.
     fn asks_nobody(&self, opening: &WaitpointState) -> bool {
         let governed = opening.kind == WaitpointKind::Hold(HoldReason::Governance)
             && !self.step(opening.at).policy.escalation.is_empty();
         opening.approvers.is_empty() && (opening.escalations > 0 || governed)
     }
 
-    /// Whether this approval is the last that is needed. Nobody gives two.
+    /// True if this approval completes the quorum. The same person cannot approve twice.
     fn is_last_approval(&self, opening: Waitpoint, by: &DecisionActor) -> Result<bool, Refusal> {
         let state = self.state.waitpoint(opening).ok_or(Refusal::UnknownOpening)?;
         let given = u32::try_from(state.approvals.len()).unwrap_or(u32::MAX);
@@ -172,7 +173,7 @@ impl DecideContext<'_> {
         }
     }
 
-    /// A gate or a hold is answered, by a person or by its time.
+    /// Records the decision of a gate or a hold, by a person or by a timeout.
     pub(in crate::engine) fn record_decision(
         &mut self,
         opening: Waitpoint,

@@ -1,4 +1,4 @@
-//! Iterate: what a completion check found, and whether there is another round.
+//! Iterate: applies the finding of a completion check and starts another iteration if needed.
 
 use crate::{
     engine::{
@@ -10,7 +10,7 @@ use crate::{
     limits,
 };
 
-/// Stands for the words of a check that gave none.
+/// Placeholder for the reason of a check that gave none.
 const NO_REASON: &str = "no reason given";
 
 impl DecideContext<'_> {
@@ -55,7 +55,7 @@ impl DecideContext<'_> {
         {
             stage = (stage + 1).min(convergence.max_stage.max(stage));
             if stage >= convergence.max_stage && convergence.fail_on_max_stage {
-                let message = format!("its check finds the same again and again: {said}");
+                let message = format!("its check keeps reporting the same finding: {said}");
                 let error = ExecutionError::new(ErrorClass::NonRetryable, code::STALLED, message);
                 return self.end_step(
                     at,
@@ -66,7 +66,7 @@ impl DecideContext<'_> {
         self.iterate_or_end(at, Some(stage), Some(said));
     }
 
-    /// The next iteration, or the end if that was the last.
+    /// Starts the next iteration, or ends the step after the last one.
     fn iterate_or_end(&mut self, at: StepAt, stage: Option<u32>, said: Option<&str>) {
         let next = self.state.visit_state(at).expect("a check ended").next;
         let check = self.step_check(at);
@@ -96,7 +96,7 @@ impl DecideContext<'_> {
         if next.iteration >= self.step_check(at).max_iterations {
             return self.iterate_or_end(at, None, Some(said));
         }
-        let message = format!("its check says that it cannot go on: {said}");
+        let message = format!("its check reports that the work is blocked: {said}");
         let next = NextAction {
             role: AttemptRole::Main,
             iteration: next.iteration + 1,
@@ -107,7 +107,7 @@ impl DecideContext<'_> {
     }
 }
 
-/// A line for what a check said: its reasons, or else what identifies them, or else a line of its output.
+/// Summarises the finding of a check in one line: its reasons, or else its fingerprints, or else a line of its output.
 fn summarize_finding(
     reasons: Vec<String>,
     fingerprints: Vec<String>,

@@ -1,4 +1,4 @@
-//! The verbs: one file for each thing that can happen to a run, all of them parts of a decision.
+//! The verbs: one file for each kind of thing that can happen to a run. Each adds methods to `DecideContext`.
 
 mod cancel;
 mod compose;

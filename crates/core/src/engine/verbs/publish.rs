@@ -1,4 +1,4 @@
-//! Publish: how the run ended is decided, made known, and closed.
+//! Publish: decides the end of the run, publishes it, and closes the run.
 
 use super::start::select_hooks;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl DecideContext<'_> {
-    /// The root instance has ended.
+    /// Decides the outcome of the run after the root instance has ended.
     pub(in crate::engine) fn decide_run_end(&mut self) {
         let Some(end) = self.state.instance(InstanceIx::ROOT).end().cloned() else { return };
         let retry = self.linked_retry_due(end.status);
@@ -31,7 +31,7 @@ impl DecideContext<'_> {
         publish
     }
 
-    /// When the run that retries this one is due, if there is to be one.
+    /// Returns the time at which a retry of the whole run is due, if there is to be one.
     fn linked_retry_due(&self, status: RunStatus) -> Option<Timestamp> {
         let retry = self.scope_entry(InstanceIx::ROOT).scope.retry.as_ref()?;
         let attempt = self.state.start.as_ref()?.attempt;

@@ -1,11 +1,11 @@
-//! Recover: the host is back, and nothing that was in flight is.
+//! Recover: handles the restart of the host, after which no attempt is in flight.
 
 use crate::engine::{
     AttemptEnd, AttemptId, AttemptReport, AttemptRole, Cost, decide::DecideContext, transitions::StepPhase,
 };
 
 impl DecideContext<'_> {
-    /// Every attempt in flight was interrupted; one that was being stopped has stopped.
+    /// Ends every attempt in flight as interrupted, or as stopped if it was being stopped.
     pub(in crate::engine) fn recover_attempts(&mut self) {
         let lost: Vec<AttemptId> = self.state.in_flight().iter().copied().collect();
         for attempt in lost {

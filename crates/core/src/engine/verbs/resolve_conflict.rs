@@ -1,4 +1,5 @@
-//! Settle: what a step could not merge goes to the step that settles it, and is a failure only if that one is no success.
+//! Conflict resolution: the merge conflict of a step goes to the step that resolves it, and is a failure only if that
+//! step does not succeed.
 
 use crate::{
     engine::{
@@ -10,7 +11,8 @@ use crate::{
 };
 
 impl DecideContext<'_> {
-    /// What the end of a step does, and who settles it. What is to be told may be more than its own end.
+    /// Returns the effect of the end of a step, and the step that resolves its merge conflict. The returned end may
+    /// have another output or error.
     pub(in crate::engine) fn determine_effect(
         &self,
         at: StepAt,
@@ -18,7 +20,7 @@ impl DecideContext<'_> {
     ) -> (StepEnd, OutcomeEffect, Option<u32>) {
         let effect = policy_effect(self.step(at), end.outcome);
         if let Some(settler) = self.find_conflict_resolver(at, &end) {
-            // It was done: whoever reads what it gave can go on.
+            // The work was done, so its dependents can continue.
             return (StepEnd { output: self.work_result(at), ..end }, OutcomeEffect::GO_ON, Some(settler));
         }
         let left = self.find_unresolved_conflicts(at);
@@ -38,7 +40,7 @@ impl DecideContext<'_> {
         }
     }
 
-    /// A step that settles conflicts, of which there are none.
+    /// True if the step resolves conflicts and there are none.
     pub(in crate::engine) fn has_nothing_to_resolve(&self, at: StepAt) -> bool {
         self.is_conflict_resolver(at) && self.find_unresolved_conflicts(at).is_empty()
     }
@@ -47,8 +49,8 @@ impl DecideContext<'_> {
         !self.scope_entry(at.0).steps_resolved_by(at.1).is_empty()
     }
 
-    /// The step that settles what this one could not merge. In a graph it may be over, because of another that it
-    /// waited for; then the failure is one like any other.
+    /// Returns the step that resolves the merge conflict of this one. In a graph, the resolver may have ended already
+    /// because of another dependency; then the conflict is an ordinary failure.
     fn find_conflict_resolver(&self, at: StepAt, end: &StepEnd) -> Option<u32> {
         let settler = self.scope_entry(at.0).conflict_resolver(at.1)?;
         let failed = matches!(end.outcome, StepOutcome::Failed(_));
@@ -61,14 +63,14 @@ impl DecideContext<'_> {
         (failed && conflict && unmerged && comes && goes).then_some(settler)
     }
 
-    /// The steps whose conflicts this one is to settle.
+    /// Returns the steps whose conflicts this one has to resolve.
     fn find_unresolved_conflicts(&self, at: StepAt) -> Vec<StepAt> {
         let steps = self.scope_entry(at.0).steps_resolved_by(at.1).iter().map(|step| StepAt(at.0, *step));
         let left = |step: &StepAt| self.state.visit_state(*step).is_some_and(|more| more.settler.is_some());
         steps.filter(left).collect()
     }
 
-    /// Why it is not settled, with whose conflict it is.
+    /// Returns the error for unresolved conflicts, naming the steps that have them.
     fn unresolved_error(
         &self,
         first: StepAt,
@@ -78,12 +80,12 @@ impl DecideContext<'_> {
         let whose: Vec<String> = left.iter().map(|at| format!("`{}`", self.step(*at).id)).collect();
         match own {
             Some(own) => {
-                let message = format!("{}; so what {} changed is not merged", own.message, whose.join(", "));
+                let message = format!("{}; the changes of {} are not merged", own.message, whose.join(", "));
                 ExecutionError { message, ..own }
             }
             None => {
                 let conflict = self.state.visit_state(first).and_then(|more| more.error.clone());
-                let message = format!("what {} changed is not merged", whose.join(", "));
+                let message = format!("the changes of {} are not merged", whose.join(", "));
                 let unknown = || ExecutionError::new(ErrorClass::NonRetryable, code::MERGE_CONFLICT, message);
                 ExecutionError { origin: Some(first), ..conflict.unwrap_or_else(unknown) }
             }

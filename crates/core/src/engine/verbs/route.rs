@@ -1,4 +1,4 @@
-//! Route: a branch chooses, a cursor moves, an instance comes to its end.
+//! Route: chooses a branch, moves the cursor, and completes an instance.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl DecideContext<'_> {
         self.end_step(at, StepEnd { route, ..StepEnd::from_output(null()) });
     }
 
-    /// The cursor goes on from a step that has ended.
+    /// Moves the cursor on from a step that has ended.
     pub(in crate::engine) fn move_cursor(&mut self, at: StepAt) {
         match self.state.instance(at.0).cursor {
             Some(CursorRoute::Step(step)) => self.defer_arrival(StepAt(at.0, step)),
@@ -45,7 +45,7 @@ impl DecideContext<'_> {
         }
     }
 
-    /// An instance that was not halted has nothing left to do.
+    /// Ends an instance that was not halted and has nothing left to do.
     pub(in crate::engine) fn complete_instance(&mut self, ix: InstanceIx) {
         let instance = self.state.instance(ix);
         let degraded = instance.verdict != RunImpact::Clean;
@@ -66,7 +66,7 @@ impl DecideContext<'_> {
         self.defer_consequence(PendingConsequence::InstanceEnded(instance));
     }
 
-    /// What an instance gives.
+    /// Returns the output of an instance.
     fn evaluate_instance_output(&self, ix: InstanceIx) -> Result<Arc<Value>, ExecutionError> {
         let scope = &self.scope_entry(ix).scope;
         let mut output = match &scope.result {

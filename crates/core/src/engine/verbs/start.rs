@@ -1,4 +1,4 @@
-//! Start: of the run, of instances, and of attempts when a worker can be had.
+//! Start: starts the run, instances, and attempts when a worker is available.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -26,7 +26,7 @@ impl DecideContext<'_> {
         }
     }
 
-    /// The root instance comes to be. Whether it can begin.
+    /// Creates the root instance. Returns false if its `env` cannot be evaluated.
     pub(super) fn start_root(&mut self, start: &RunStart) -> bool {
         let plan = self.plan;
         let root = plan.definition.root();
@@ -47,7 +47,7 @@ impl DecideContext<'_> {
         begins
     }
 
-    /// The values that expressions of a workflow read as `env`.
+    /// Evaluates the values that expressions of a workflow read as `env`.
     pub(in crate::engine) fn evaluate_env(
         &self,
         scope: ScopeIx,
@@ -73,7 +73,7 @@ impl DecideContext<'_> {
         Ok(Arc::new(Value::Object(values)))
     }
 
-    /// The first steps of an instance arrive.
+    /// Queues the arrival at the first steps of an instance.
     pub(in crate::engine) fn begin_instance(&mut self, ix: InstanceIx) {
         let entry = self.scope_entry(ix);
         if entry.is_routed() {
@@ -88,7 +88,7 @@ impl DecideContext<'_> {
     }
 
     pub(in crate::engine) fn arrive_at_step(&mut self, at: StepAt) {
-        // Two steps that ended together may both have found that this one waits for nothing more.
+        // Two steps that ended together may both have queued this arrival.
         let again = self.scope_entry(at.0).is_routed() && self.state.step(at).phase == StepPhase::Done;
         let here = again || self.state.step(at).phase == StepPhase::Pending;
         if !here || !self.state.instance(at.0).is_going() {
@@ -151,7 +151,7 @@ impl DecideContext<'_> {
         }
     }
 
-    /// Starts the next attempt of a ready step, or finds out why it cannot be.
+    /// Starts the next attempt of a ready step, or holds or fails the step if it cannot start.
     pub(in crate::engine) fn start_attempt(&mut self, at: StepAt) {
         let main = self.state.visit_state(at).is_some_and(|more| more.next.role == AttemptRole::Main);
         if main && self.enforce_budget(at) {
@@ -190,7 +190,7 @@ impl DecideContext<'_> {
         self.emit(Event::AttemptStarted { attempt, mode: next.mode, given, deadline });
     }
 
-    /// What a worker is given: the inputs and its own texts, evaluated.
+    /// Evaluates the input of a worker: the bound inputs and its own texts.
     pub(in crate::engine) fn evaluate_attempt_input(
         &self,
         ix: InstanceIx,
@@ -209,7 +209,7 @@ impl DecideContext<'_> {
         evaluate_texts(worker, &self.env(ix))
     }
 
-    /// Whether a budget keeps the step from starting; if so, that has been dealt with.
+    /// Holds or fails a step whose budget is spent. Returns true if it did.
     fn enforce_budget(&mut self, at: StepAt) -> bool {
         let stops = |purse: &BudgetUsage<'_>| purse.budget.mode != BudgetMode::Warn && purse.is_spent();
         let Some(purse) = find_budgets(self.plan, self.state, at).into_iter().find(stops) else {
@@ -225,7 +225,7 @@ impl DecideContext<'_> {
     }
 }
 
-/// The inputs of a step, evaluated and checked.
+/// Evaluates and checks the inputs of a step.
 pub(super) fn evaluate_bindings(
     bindings: &[InputBinding],
     env: &dyn ExprEnv,
@@ -265,12 +265,12 @@ pub(super) fn evaluate_texts(
     })
 }
 
-/// The hooks of a moment, by number.
+/// Returns the hooks with this timing, by number.
 pub(super) fn select_hooks(hooks: &[crate::ir::WorkflowHook], when: HookTiming) -> Vec<Publication> {
     (0..).zip(hooks).filter(|(_, hook)| hook.when == when).map(|(i, _)| Publication::Hook(i)).collect()
 }
 
-/// What can be read before a workflow has steps.
+/// The environment that exists before a workflow has steps.
 struct WorkflowEnv<'a> {
     input: &'a Value,
     run: Value,

@@ -1,4 +1,4 @@
-//! Tamper: someone tried to say what is not theirs to say. The run takes note of it, and goes on as it was.
+//! Tamper: records that a caller without permission tried to change the run. It has no other effect.
 
 use crate::{
     engine::{Event, Refusal, decide::DecideContext},
@@ -10,7 +10,7 @@ impl DecideContext<'_> {
         if self.state.end.is_some() {
             return Err(Refusal::Ended);
         }
-        // Who tries again and again must not fill the journal.
+        // Repeated tries must not fill the journal.
         if self.state.tampers < limits::TAMPERS {
             self.emit(Event::Tampered { by: by.to_owned(), what: what.to_owned() });
         }

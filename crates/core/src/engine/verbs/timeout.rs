@@ -1,4 +1,4 @@
-//! Timeout: deadlines that are due, each once.
+//! Timeout: fires each deadline that is due, once.
 
 use super::gate::TIMEOUT_ACTOR;
 use crate::engine::{
@@ -10,7 +10,7 @@ use crate::engine::{
 };
 use crate::ir::HoldReason;
 
-/// How many deadlines one wake-up looks at; the rest are due again at once.
+/// The maximum number of deadlines that one wake-up handles; the rest are due again at once.
 const MAX_DEADLINES_PER_WAKE: usize = 1_000;
 
 impl DecideContext<'_> {
@@ -37,7 +37,7 @@ impl DecideContext<'_> {
         self.halt_instance(ix, HaltReason::TimedOut, undo);
     }
 
-    /// The step's own time is up.
+    /// Stops a step whose timeout expired.
     fn stop_overdue_step(&mut self, at: StepAt) {
         self.emit(Event::StepOverdue { at });
         let step = self.state.step(at);

@@ -1,4 +1,4 @@
-//! Undo: what was completed is taken back, last first, one after another.
+//! Undo: undoes completed steps one after another, the last one first.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl DecideContext<'_> {
-    /// A workflow in which nothing is live any more is undone.
+    /// Starts the undo of a workflow in which nothing is live any more.
     pub(in crate::engine) fn begin_undo(&mut self, ix: InstanceIx) {
         let mut targets = Vec::new();
         if let Some(HaltReason::Failed { step }) = self.state.instance(ix).halt_reason()
@@ -38,8 +38,8 @@ impl DecideContext<'_> {
         self.emit(Event::UndoBegan { of: UndoWalk::Workflow(ix), targets, uncertain });
     }
 
-    /// Lists the completed steps of the members of a workflow that fit, last first. A call that succeeded and has no undo of its
-    /// own is undone by the undos of the steps inside it.
+    /// Lists the completed steps of the matching members of a workflow, last first. A call that succeeded and has no
+    /// undo of its own is undone by the undos of the steps inside it.
     fn find_undo_targets(&self, fits: impl Fn(InstanceIx) -> bool, home: InstanceIx) -> Vec<UndoTarget> {
         let homes = self.find_undone_workflows(home);
         let members = homes.iter().flat_map(|home| self.state.instance(*home).members.iter().copied());
@@ -52,10 +52,10 @@ impl DecideContext<'_> {
         done.into_iter().map(|(_, target)| target).collect()
     }
 
-    /// A workflow, and the workflows that it called and that are undone with it.
+    /// Returns a workflow and the workflows that it called and that are undone with it.
     fn find_undone_workflows(&self, home: InstanceIx) -> BTreeSet<InstanceIx> {
         let mut homes = BTreeSet::from([home]);
-        // A called workflow begins after its caller, so that one pass will do.
+        // A called workflow has a higher number than its caller, so that one pass is enough.
         for (i, instance) in (0..).zip(&self.state.instances).skip(home.0 as usize + 1) {
             let Some(parent) = instance.parent.filter(|_| instance.home == InstanceIx(i)) else { continue };
             let succeeded = instance.end().is_some_and(|end| end.status == RunStatus::Succeeded);
@@ -67,7 +67,7 @@ impl DecideContext<'_> {
         homes
     }
 
-    /// What was completed inside a composite, last first.
+    /// Lists the completed steps inside a composite, last first.
     pub(in crate::engine) fn find_targets_inside(&self, at: StepAt) -> Vec<UndoTarget> {
         self.find_undo_targets(|member| self.is_inside(member, at), self.state.instance(at.0).home)
     }
@@ -82,7 +82,7 @@ impl DecideContext<'_> {
         false
     }
 
-    /// Steps with an undo that were cut off and may have had an effect.
+    /// Lists the steps with an undo that were stopped or interrupted and may have had an effect.
     fn find_uncertain_steps(&self, home: InstanceIx) -> Vec<StepAt> {
         let mut found = Vec::new();
         for ix in &self.state.instance(home).members {
@@ -132,8 +132,8 @@ impl DecideContext<'_> {
         self.step(at).undo.as_deref().expect("only a step with an undo is undone")
     }
 
-    /// Evaluates the inputs of an undo, seen from the step it undoes, with that visit's output. One that declares no
-    /// inputs is given that output, if it is an object.
+    /// Evaluates the inputs of an undo in the environment of its step, with the output of that visit. An undo without
+    /// declared inputs is given that output, if it is an object.
     fn evaluate_undo_input(&self, target: UndoTarget) -> Result<AttemptInput, ExecutionError> {
         let UndoTarget { at, visit } = target;
         let done = &self.state.instance(at.0).completed;
@@ -185,7 +185,7 @@ impl DecideContext<'_> {
         self.defer_consequence(PendingConsequence::Walk(of));
     }
 
-    /// The next undo, or the end of the walk.
+    /// Continues with the next undo, or ends the walk.
     pub(in crate::engine) fn continue_undo_walk(&mut self, of: UndoWalk) {
         let walk = &self.state.walks[&of];
         let home = match of {
@@ -212,13 +212,13 @@ impl DecideContext<'_> {
             Some(HaltReason::Cancelled { .. } | HaltReason::Outer) => {
                 self.end_with_status(ix, RunStatus::Cancelled)
             }
-            // Only what a composite left was undone, if the workflow was not to be.
+            // If the workflow itself was not to be undone, only the remains of a composite were undone.
             _ if instance.undo_asked => self.end_with_status(ix, RunStatus::Undone),
             _ => self.end_halted(ix),
         }
     }
 
-    /// A composite whose failed instances have been undone is tried again, unless that went wrong.
+    /// Retries a composite whose failed instances were undone, or fails it if an undo failed.
     fn retry_undone_composite(&mut self, at: StepAt, clean: bool) {
         let more = self.state.visit_state(at).expect("it was entered");
         let overdue =
@@ -227,7 +227,7 @@ impl DecideContext<'_> {
             ExecutionError::new(ErrorClass::NonRetryable, code::UNDO_FAILED, "its failed instance was undone")
         });
         if !clean {
-            let message = format!("it failed and could not be undone before another try: {}", error.message);
+            let message = format!("it failed and could not be undone before a retry: {}", error.message);
             return self
                 .fail_step(at, ExecutionError::new(ErrorClass::NonRetryable, code::UNDO_FAILED, message));
         }
@@ -240,19 +240,19 @@ impl DecideContext<'_> {
         self.schedule_retry(at, error, None);
     }
 
-    /// Whether a walk was to undo this.
+    /// True if a walk had this target.
     fn was_undo_target(&self, target: UndoTarget) -> bool {
         self.state.walks.values().any(|walk| walk.targets.contains(&target))
     }
 
-    /// What a run could not undo is tried again.
+    /// Retries the undos of a run that failed.
     pub(in crate::engine) fn retry_undo(&mut self) -> Result<(), Refusal> {
         let stuck = self.state.end.as_ref().is_some_and(|end| end.status == RunStatus::UndoFailed);
         if self.state.phase != RunPhase::Closed || !stuck {
             return Err(Refusal::NothingToUndo);
         }
         let root = InstanceIx::ROOT;
-        // Where the run itself was not to be undone, only what could not be is left to do.
+        // If the run itself was not to be undone, only the failed targets are retried.
         let all = self.state.instance(root).undo_asked;
         let mut targets = self.find_undo_targets(|_| true, root);
         targets.retain(|target| all || self.was_undo_target(*target));
@@ -271,7 +271,7 @@ fn undo_error(end: &AttemptEnd) -> ExecutionError {
         AttemptEnd::Interrupted => ExecutionError::new(
             ErrorClass::Interrupted,
             code::INTERRUPTED,
-            "the host died under the undo again and again",
+            "the undo was interrupted too many times",
         ),
         AttemptEnd::Blocked { message, .. } => {
             ExecutionError::new(ErrorClass::NonRetryable, code::STOPPED, message.as_str())

@@ -1,4 +1,4 @@
-//! Wait: opens for a signal, takes one that came before, or goes on without.
+//! Wait: opens a wait, takes a matching signal, and handles the timeout.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ impl DecideContext<'_> {
         Ok(())
     }
 
-    /// Keeps a signal for a later wait, if there is one that it fits.
+    /// Keeps a signal for a later wait, if it matches the declared outputs of one.
     fn keep_signal(&mut self, name: &SignalName, payload: &Arc<Value>) -> Result<(), Refusal> {
         if self.state.signals.len() >= limits::KEPT_SIGNALS {
             return Err(Refusal::TooManySignals);
@@ -87,7 +87,7 @@ impl DecideContext<'_> {
         Ok(())
     }
 
-    /// The opening of a step that waits for this signal.
+    /// Returns the open waitpoint of a step that waits for this signal.
     fn find_open_wait(&self, at: StepAt, name: &SignalName) -> Result<Waitpoint, Refusal> {
         let step = self.state.find_step(at).ok_or(Refusal::UnknownStep)?;
         let opening =
@@ -117,7 +117,7 @@ impl DecideContext<'_> {
         let nothing = || Arc::new(json!({"eventName": null, "eventPayload": null}));
         match &wait.on_timeout {
             WaitTimeout::Expire => {
-                let message = "the signal did not come in time";
+                let message = "no signal arrived before the timeout";
                 self.fail_step(at, ExecutionError::new(ErrorClass::Timeout, code::TIMEOUT, message));
             }
             WaitTimeout::Cancel => self.cancel_workflow(at),
@@ -130,12 +130,12 @@ impl DecideContext<'_> {
     }
 }
 
-/// The output of a wait that took a signal.
+/// Builds the output of a wait that took a signal.
 fn signal_output(name: &SignalName, payload: &Value) -> Value {
     json!({"eventName": name.as_str(), "eventPayload": payload})
 }
 
-/// The output of a step that waits, with declared defaults; or why it is not what the step declares.
+/// Fills in the declared defaults of an output and checks it against the declared outputs of the step.
 pub(super) fn fit_output(step: &Step, mut output: Value) -> Result<Arc<Value>, Refusal> {
     step.outputs.fill_defaults(&mut output);
     let invalid =

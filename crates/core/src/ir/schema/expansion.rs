@@ -1,8 +1,9 @@
-//! The shape of a schema: what makes it expensive whatever the value, and the preparation that makes every visit count.
+//! The shape of a schema: the part of its cost that does not depend on the value, and the preparation that makes every
+//! visit count.
 //!
-//! A validator counts steps where it looks at the value ([`super::metered_json`]). [`prepare`] sees to it that it looks
-//! at the value each time it visits a subschema, and refuses schemas whose subschemas refer to one another so often, or
-//! so deeply, that a single value would take too long.
+//! A validator counts steps where it reads the value ([`super::metered_json`]). [`prepare_schema`] ensures that it
+//! reads the value each time it visits a subschema. It refuses schemas whose subschemas refer to one another so often,
+//! or so deeply, that a single value would take too long.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +45,7 @@ const REGEX_FORMAT_STATES: u64 = 1_000_000;
 /// The `type` that accepts every value.
 const ALL_TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
-/// Removes from a message what [`prepare`] added to the schema that it quotes.
+/// Removes from a message the text that [`prepare_schema`] added to the quoted schema.
 pub(super) fn remove_preparation(message: &str) -> String {
     let added = format!("\"type\":{}", json!(ALL_TYPES));
     message.replace(&format!(",{added}"), "").replace(&added, "")
@@ -55,11 +56,11 @@ pub(super) fn remove_preparation(message: &str) -> String {
 pub(super) struct PreparedSchema {
     pub(super) document: Value,
     pub(super) costs: MatchCosts,
-    /// The levels of subschemas for each level of a value; none where the schema itself bounds them.
+    /// The levels of subschemas for each level of a value; none if the schema itself bounds them.
     pub(super) levels: Option<usize>,
 }
 
-/// The reason why a schema is refused whatever the value.
+/// The reason why a schema is refused for any value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ExpansionError(pub(super) String);
 
@@ -74,11 +75,11 @@ pub(super) fn prepare_schema(document: &Value) -> Result<PreparedSchema, Expansi
     Ok(PreparedSchema { document: survey.rebuild(document), costs, levels: levels.filter(|_| !bounded) })
 }
 
-/// The address of a part of the document, which names it.
+/// The address of a part of the document, which identifies it.
 type SchemaPartId = *const Value;
 
 struct SchemaExpansion<'a> {
-    /// The roots of resources: references are resolved against each of them, which finds more than is meant at worst.
+    /// The roots of resources. References are resolved against each of them, which at worst finds too many targets.
     roots: Vec<&'a Value>,
     anchors: BTreeMap<&'a str, Vec<&'a Value>>,
     /// The subschemas that were found.
@@ -87,11 +88,11 @@ struct SchemaExpansion<'a> {
     references: BTreeSet<&'a str>,
     /// The number of in-place visits and levels of a subschema; none while it is being measured.
     measures: BTreeMap<SchemaPartId, Option<ExpansionMeasure>>,
-    /// The levels of a subschema with all that is in it; more than any limit where it refers to itself.
+    /// The levels of a subschema with its contents; more than any limit if it refers to itself.
     depths: BTreeMap<SchemaPartId, usize>,
 }
 
-/// The visits of subschemas that a visit of one leads to for the same value.
+/// The visits of subschemas that one visit leads to for the same value.
 #[derive(Debug, Clone, Copy, Default)]
 struct ExpansionMeasure {
     visits: usize,
@@ -163,7 +164,7 @@ impl<'a> SchemaExpansion<'a> {
         Ok(())
     }
 
-    /// All that a reference may mean.
+    /// Returns all possible targets of a reference.
     fn resolve_reference(&self, reference: &str) -> Vec<&'a Value> {
         let fragment = reference.split_once('#').map_or("", |(_, fragment)| fragment);
         let fragment = decode_percent(fragment);
@@ -178,7 +179,7 @@ impl<'a> SchemaExpansion<'a> {
         all.into_iter().try_for_each(|id| self.measure_visits(id, 0).map(drop))
     }
 
-    /// The visits that a visit of this subschema leads to for the same value.
+    /// Returns the visits that a visit of this subschema leads to for the same value.
     fn measure_visits(&mut self, id: SchemaPartId, level: usize) -> Result<ExpansionMeasure, ExpansionError> {
         const LEAF: ExpansionMeasure = ExpansionMeasure { visits: 1, levels: 1 };
         let too_deep = || {
@@ -188,7 +189,7 @@ impl<'a> SchemaExpansion<'a> {
         let Some(schema) = self.schemas.get(&id).copied() else { return Ok(LEAF) };
         match self.measures.get(&id) {
             Some(Some(known)) => return Ok(*known),
-            // A reference to a schema around it for the same value: validators break such cycles.
+            // A reference to an enclosing schema for the same value: validators break such cycles.
             Some(None) => return Ok(LEAF),
             None => {}
         }
@@ -223,7 +224,7 @@ impl<'a> SchemaExpansion<'a> {
         Ok(sum)
     }
 
-    /// The most levels that a validator can be inside of this subschema, whatever the value.
+    /// Returns the maximum levels that a validator can be inside this subschema, for any value.
     fn measure_depth(&mut self, id: SchemaPartId, level: usize) -> usize {
         let Some(schema) = self.schemas.get(&id).copied() else { return 1 };
         if let Some(known) = self.depths.get(&id) {
@@ -243,7 +244,7 @@ impl<'a> SchemaExpansion<'a> {
         depth
     }
 
-    /// The costs of the patterns in it.
+    /// Returns the costs of its patterns.
     fn match_costs(&self) -> Result<MatchCosts, ExpansionError> {
         let mut costs = MatchCosts::default();
         let mut compiled: u64 = 0;
@@ -269,7 +270,7 @@ impl<'a> SchemaExpansion<'a> {
         }
     }
 
-    /// The document with a `type` in each subschema that has none: validators look at it first.
+    /// Returns the document with a `type` in each subschema that has none: validators read it first.
     fn rebuild(&self, part: &Value) -> Value {
         match part {
             Value::Array(items) => Value::Array(items.iter().map(|item| self.rebuild(item)).collect()),
@@ -286,7 +287,7 @@ impl<'a> SchemaExpansion<'a> {
     }
 }
 
-/// The parts of a schema that are schemas, by the keywords that may hold them.
+/// Returns the parts of a schema that are schemas, by the keywords that may hold them.
 fn find_subschemas<'a>(schema: &'a Map<String, Value>, direct: &[&str], named: &[&str]) -> Vec<&'a Value> {
     let mut found = Vec::new();
     for (keyword, part) in schema {
@@ -300,7 +301,7 @@ fn find_subschemas<'a>(schema: &'a Map<String, Value>, direct: &[&str], named: &
     found
 }
 
-/// A fragment of a URI as text. What is no encoding stays as it is.
+/// Decodes a fragment of a URI. Invalid encodings stay as they are.
 fn decode_percent(text: &str) -> String {
     let bytes = text.as_bytes();
     let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);

@@ -1,4 +1,4 @@
-//! JSON values that count how often a validator looks at them.
+//! JSON values that count how often a validator reads them.
 //!
 //! Owns the budget of one validation: every access to a value takes steps from it, and the access that would exceed it
 //! unwinds to [`run_within_budget`]. The count depends on schema and value alone, so that a run decides the same on
@@ -42,7 +42,7 @@ thread_local! {
     };
 }
 
-/// The budget of a validation was used up.
+/// The budget of a validation is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BudgetExceeded;
 
@@ -170,7 +170,7 @@ impl<'a> Node<'a, MeteredJson> for MeteredNode<'a> {
         are_equal(self.0, expected)
     }
 
-    /// The value itself, or words in place of a large one: it is for error messages only, which are shortened.
+    /// Returns the value itself, or a placeholder for a large one. Only for error messages, which are shortened.
     fn to_value(&self) -> Cow<'a, Value> {
         match count_nodes(self.0, QUOTED_NODES) {
             Some(_) => Cow::Borrowed(self.0),
@@ -243,7 +243,7 @@ impl<'a> Array<'a, MeteredJson> for MeteredArray<'a> {
         MeteredElements(self.0.iter())
     }
 
-    /// Sorts, so that no choice of values makes it compare each with each.
+    /// Sorts, so that no choice of values makes it compare every pair.
     fn is_unique(&self) -> bool {
         let count = self.0.len() as u64;
         charge(1 + count * u64::from(count.max(1).ilog2()) / COMPARISONS_PER_STEP);
@@ -276,8 +276,8 @@ fn are_equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// A total order of values in which those that JSON Schema takes for the same are equal. Whoever sorts pays for the
-/// comparison of scalars.
+/// A total order of values in which values that JSON Schema considers equal are equal. The caller that sorts pays for
+/// comparing scalars.
 fn compare_values(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
@@ -335,7 +335,7 @@ fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     }
 }
 
-/// The number as an integer, also where it is written as `1.0`.
+/// Returns the number as an integer, also if it is written as `1.0`.
 fn to_integer(number: &Number) -> Option<i128> {
     const LARGEST: f64 = 1e38;
     let written = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
@@ -343,7 +343,7 @@ fn to_integer(number: &Number) -> Option<i128> {
     written.or_else(|| float().map(|float| float as i128))
 }
 
-/// The number of nodes and pieces of text of a value, unless there are more than this.
+/// Returns the number of nodes and pieces of text of a value, unless there are more than `most`.
 fn count_nodes(value: &Value, most: usize) -> Option<usize> {
     let mut todo = vec![value];
     let mut count = 0;

@@ -1,8 +1,8 @@
-//! Contracts: what a value must look like, said in JSON Schema.
+//! Schemas: the declared shape of a value, in JSON Schema.
 //!
-//! Owns the check of a value and the filling in of defaults. Refuses to fetch anything: a reference can only point
-//! into the same schema. Each check has a budget of steps (`limits::SCHEMA_STEPS`): schemas and values come from
-//! sources, workers and servers, and a check runs on the thread that moves all runs of the process.
+//! Owns checking a value and filling in defaults. Fetches nothing: a reference can only point into the same schema.
+//! Each check has a budget of steps (`limits::SCHEMA_STEPS`), because schemas and values come from sources, workers and
+//! servers, and a check runs on the thread that drives all runs of the process.
 
 mod expansion;
 mod metered_json;
@@ -41,7 +41,7 @@ struct SchemaDocument {
 struct CompiledSchema {
     validator: jsonschema::Validator<MeteredJson>,
     costs: MatchCosts,
-    /// The levels of subschemas for each level of a value, where these have to be bounded.
+    /// The levels of subschemas for each level of a value, if these must be bounded.
     levels: Option<usize>,
 }
 
@@ -62,8 +62,8 @@ impl CompiledSchema {
         run_within_budget(limits::SCHEMA_STEPS, self.costs, || self.validator.is_valid(MeteredNode(value)))
     }
 
-    /// The first faults of a value, at most so many. It takes longer to say what is wrong than to see that
-    /// something is, so that a value is refused also where there is no budget left to say why.
+    /// Returns the first faults of a value, at most `most`. Describing faults takes longer than detecting one, so a
+    /// value is refused even if no budget is left to say why.
     fn find_faults(&self, value: &Value, most: usize) -> Vec<SchemaError> {
         let steps = limits::SCHEMA_STEPS;
         let fault = |message| vec![SchemaError::Value { at: String::new(), message }];
@@ -97,11 +97,11 @@ impl CompiledSchema {
     }
 }
 
-/// Why a value is not what was declared, or why the declaration itself is not one.
+/// The reason why a value does not match its schema, or why the schema itself is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
     /// `at` is a JSON pointer into the schema.
-    #[error("the schema itself is wrong: {message}")]
+    #[error("invalid schema: {message}")]
     Schema { at: String, message: String },
     #[error("{}{message}", if at.is_empty() { String::new() } else { format!("at {at}: ") })]
     Value { at: String, message: String },
@@ -112,7 +112,7 @@ impl Schema {
         Schema(Some(Arc::new(SchemaDocument { value: document, compiled: OnceLock::new() })))
     }
 
-    /// Whether there is anything to check.
+    /// True if there is nothing to check.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -121,7 +121,7 @@ impl Schema {
         self.0.as_deref().map(|document| &document.value)
     }
 
-    /// The properties that it names, with the schema of each.
+    /// The properties that it declares, with the schema of each.
     pub fn properties(&self) -> impl Iterator<Item = (&String, &Value)> {
         self.document().and_then(|d| d.get("properties")).and_then(Value::as_object).into_iter().flatten()
     }
@@ -131,19 +131,19 @@ impl Schema {
         self.document()?.get("properties")?.get(name)
     }
 
-    /// The properties that must be there.
+    /// The names of the required properties.
     pub fn required_properties(&self) -> impl Iterator<Item = &str> {
         let names = self.document().and_then(|d| d.get("required")).and_then(Value::as_array);
         names.into_iter().flatten().filter_map(Value::as_str)
     }
 
-    /// Whether it is surely a schema: it has only the commonest keywords, each as it must be. To make sure of others,
-    /// the schema of schemas is needed, which takes longer than all else about a small workflow.
+    /// True if this is certainly a valid schema: it has only the most common keywords, each in a valid form. Checking
+    /// others needs the meta-schema, which takes longer than everything else about a small workflow.
     pub(crate) fn is_plain(&self) -> bool {
         self.document().is_none_or(|document| is_plain(document, PLAIN_LEVELS))
     }
 
-    /// Whether the schema is one.
+    /// Checks that the schema is valid.
     pub fn compile(&self) -> Result<(), SchemaError> {
         self.compiled_schema().map(|_| ())
     }
@@ -156,13 +156,13 @@ impl Schema {
         }
     }
 
-    /// Checks that the value is what was declared, within a budget of steps.
+    /// Checks that the value matches the schema, within a budget of steps.
     pub fn check(&self, value: &Value) -> Result<(), SchemaError> {
         let Some(compiled) = self.compiled_schema()? else { return Ok(()) };
         compiled.find_faults(value, 1).into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// All that is not as it was declared, as far as it is worth reading.
+    /// Returns all mismatches, up to a number that is worth reading.
     pub fn check_all(&self, value: &Value) -> Vec<SchemaError> {
         const MOST: usize = 20;
         match self.compiled_schema() {
@@ -172,15 +172,15 @@ impl Schema {
         }
     }
 
-    /// An object of nothing but defaults; null where none is declared.
+    /// Returns an object of the defaults only; null if none is declared.
     pub fn default_object(&self) -> Value {
         let mut object = Value::Object(serde_json::Map::new());
         self.fill_defaults(&mut object);
         if object.as_object().is_some_and(serde_json::Map::is_empty) { Value::Null } else { object }
     }
 
-    /// Completes an output: nothing given where an object with properties is declared is an object without members, and
-    /// missing properties take their defaults.
+    /// Completes an output. Null becomes an empty object if an object with properties is declared, and missing
+    /// properties take their defaults.
     pub fn complete_output(&self, value: &mut Value) {
         let is_object = self.document().is_some_and(|schema| schema["type"] == "object");
         if value.is_null() && is_object && self.properties().next().is_some() {
@@ -189,7 +189,7 @@ impl Schema {
         self.fill_defaults(value);
     }
 
-    /// Puts in each property of an object that is missing and has a default.
+    /// Adds each property of an object that is missing and has a default.
     pub fn fill_defaults(&self, value: &mut Value) {
         let Some(object) = value.as_object_mut() else { return };
         for (name, property) in self.properties() {
@@ -214,13 +214,13 @@ fn to_value_error(error: &jsonschema::ValidationError<'_>) -> SchemaError {
         ValidationErrorKind::Required { property } => {
             format!("the required property `{}` is missing", property.as_str().unwrap_or_default())
         }
-        // A message may quote a part of the schema, which was prepared.
+        // The message may quote a part of the schema, which was prepared.
         _ => expansion::remove_preparation(&error.to_string()),
     };
     SchemaError::Value { at: error.instance_path().to_string(), message: shorten_message(message) }
 }
 
-/// The types that a schema asks for, in words.
+/// Describes the types that a schema expects.
 fn describe_expected_types(kind: &TypeKind) -> String {
     match kind {
         TypeKind::Single(one) => add_article(one.as_str()),
@@ -231,7 +231,7 @@ fn describe_expected_types(kind: &TypeKind) -> String {
     }
 }
 
-/// A value as it is if it is short, and otherwise its type.
+/// Describes a value: a scalar as it is, anything else by its type.
 fn describe_found_value(value: &Value) -> String {
     match value {
         Value::Array(_) => "an array".to_owned(),
@@ -248,7 +248,7 @@ fn add_article(name: &str) -> String {
     }
 }
 
-/// The levels of a value; a scalar is one. Found out without recursion.
+/// Returns the levels of a value; a scalar has one. Does not recurse.
 fn value_depth(value: &Value) -> usize {
     let (mut todo, mut deepest) = (vec![(value, 1)], 0);
     while let Some((value, depth)) = todo.pop() {
@@ -262,7 +262,7 @@ fn value_depth(value: &Value) -> usize {
     deepest
 }
 
-/// How deep a plain schema may nest.
+/// Maximum nesting of a plain schema.
 const PLAIN_LEVELS: usize = 16;
 
 fn is_plain(schema: &Value, levels: usize) -> bool {
@@ -287,7 +287,7 @@ fn is_type(name: &Value) -> bool {
     name.as_str().is_some_and(|name| TYPES.contains(&name))
 }
 
-/// Each once.
+/// True if all are types, without duplicates.
 fn are_types(names: &[Value]) -> bool {
     names.iter().all(is_type) && are_names(names)
 }
@@ -297,13 +297,13 @@ fn are_names(names: &[Value]) -> bool {
     texts.len() == names.len()
 }
 
-/// The commonest mistake by far is a type that there is not.
+/// Converts an error in a schema. The most common mistake by far is an unknown type.
 fn to_schema_error(error: &jsonschema::ValidationError<'_>) -> SchemaError {
     let at = error.instance_path().to_string();
     let message = if at.ends_with("/type") {
         let found = shorten_message(expansion::remove_preparation(&error.instance().to_string()));
         format!(
-            "{found} is not a type, which is one of string, number, integer, boolean, object, array and null"
+            "{found} is not a type; the types are string, number, integer, boolean, object, array and null"
         )
     } else {
         shorten_message(expansion::remove_preparation(&error.to_string()))
@@ -311,7 +311,7 @@ fn to_schema_error(error: &jsonschema::ValidationError<'_>) -> SchemaError {
     SchemaError::Schema { at, message }
 }
 
-/// A message that quotes a value can be as long as the value.
+/// Shortens a message, since one that quotes a value can be as long as the value.
 fn shorten_message(message: String) -> String {
     const MOST: usize = 300;
     match message.char_indices().nth(MOST) {
@@ -416,12 +416,12 @@ mod tests {
         assert!(!Schema::new(json!({"$ref": "#/x"})).is_plain());
     }
 
-    /// A value that holds itself in `a`, so many levels deep.
+    /// A value that nests itself in `a`, this many levels deep.
     fn nested(levels: usize, innermost: Value) -> Value {
         (0..levels).fold(innermost, |inner, _| json!({"a": inner}))
     }
 
-    // The core has no clock; a test of how long it takes needs one.
+    // The core has no clock; a test of the duration needs one.
     #[allow(clippy::disallowed_methods, clippy::disallowed_types)]
     fn seconds(schema: &Value, value: &Value) -> (Result<(), SchemaError>, f64) {
         let begun = std::time::Instant::now();
@@ -431,7 +431,7 @@ mod tests {
         (checked, begun.elapsed().as_secs_f64())
     }
 
-    /// A schema that is wrong at the bottom.
+    /// A schema with an error at the bottom.
     fn deep_schema(draft: &str, keyword: &str) -> Value {
         let inner = |inner: Value| if keyword == "dependencies" { json!({"x": inner}) } else { inner };
         let mut schema = (0..60).fold(json!({"type": 1}), |schema, _| json!({keyword: inner(schema)}));
@@ -538,7 +538,7 @@ mod tests {
         ]
     }
 
-    /// Values and schemas that are deep are checked on the stack of an ordinary thread.
+    /// Deep values and schemas are checked on the stack of an ordinary thread.
     #[test]
     #[allow(clippy::disallowed_types)]
     fn the_deepest_schema_and_value_fit_on_the_stack() {
@@ -586,7 +586,7 @@ mod tests {
         assert_eq!(Schema::new(tree).check(&sum), Ok(()));
     }
 
-    /// The count of steps changes no answer: `1` and `1.0` are the same, references and keywords mean what they did.
+    /// Counting steps changes no result: `1` and `1.0` are equal, and references and keywords keep their meaning.
     #[test]
     fn schemas_mean_what_they_mean_without_a_budget() {
         let values = [
@@ -650,7 +650,7 @@ mod tests {
 
     #[test]
     fn no_schema_takes_long_to_check() {
-        // A build for tests is ten times slower than one for use.
+        // A test build is ten times slower than a release build.
         const MOST: f64 = 20.0;
         for (name, schema, value) in expensive_schemas() {
             let (checked, took) = seconds(&schema, &value);

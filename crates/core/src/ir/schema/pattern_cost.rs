@@ -1,6 +1,6 @@
-//! The cost of a regular expression, read off its text.
+//! The cost of a regular expression, estimated from its text.
 
-/// States of a class of characters, which are several bytes each.
+/// States of a character class, whose characters are several bytes each.
 const CLASS_STATES: u64 = 10;
 /// States of a class of the Unicode tables.
 const UNICODE_STATES: u64 = 500;
@@ -10,13 +10,13 @@ const BACKTRACKING: u64 = 1_000;
 /// The cost of one regular expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PatternCost {
-    /// About how many states it compiles to.
+    /// The approximate number of states that it compiles to.
     pub(super) states: u64,
     /// The work for each byte of the text, in states.
     pub(super) matching: u64,
 }
 
-/// A part of a pattern in parentheses: all of it, and its last element, which a repetition applies to.
+/// A part of a pattern in parentheses: its total, and its last element, to which a repetition applies.
 #[derive(Debug, Clone, Copy, Default)]
 struct PatternGroup {
     total: u64,
@@ -36,7 +36,7 @@ impl PatternGroup {
     }
 }
 
-/// Estimates the cost of a regular expression. A text that is none is estimated, too.
+/// Estimates the cost of a regular expression. Accepts invalid ones, too.
 pub(super) fn estimate_pattern(pattern: &str) -> PatternCost {
     let bytes = pattern.as_bytes();
     let (mut group, mut around, mut backtracks) = (PatternGroup::default(), Vec::new(), false);
@@ -96,7 +96,7 @@ pub(super) fn estimate_pattern(pattern: &str) -> PatternCost {
     PatternCost { states, matching: if backtracks { states.saturating_mul(BACKTRACKING) } else { states } }
 }
 
-/// The bytes of a class of characters before its closing bracket.
+/// Returns the length of a character class before its closing bracket, in bytes.
 fn class_length(rest: &[u8]) -> usize {
     let mut at = 0;
     while let Some(byte) = rest.get(at) {
@@ -109,7 +109,7 @@ fn class_length(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// The most times of a repetition such as `2,5}`, and the bytes that it takes.
+/// Returns the maximum count of a repetition such as `2,5}`, and its length in bytes.
 fn parse_repetition(rest: &[u8]) -> Option<(u64, usize)> {
     let end = rest.iter().position(|byte| *byte == b'}')?;
     let text = std::str::from_utf8(&rest[..end]).ok()?;

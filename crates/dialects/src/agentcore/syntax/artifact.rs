@@ -1,4 +1,4 @@
-//! Files that steps hand to one another.
+//! The artifacts that steps pass to one another.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use crate::{
     workspace_path::normalize_path,
 };
 
-/// What a step takes from an earlier one, or hands on from the workflow that it runs.
+/// An artifact that a step takes from an earlier one, or exports from the workflow that it calls.
 #[derive(Debug)]
 pub(in crate::agentcore) struct InputRef {
-    /// The whole entry.
+    /// The place of the whole entry.
     pub place: ExprSpan,
     pub from: Spanned<StepId>,
     pub artifact: ArtifactName,
@@ -49,7 +49,7 @@ pub(super) fn read_inputs(
     inputs
 }
 
-/// Two of one name would be one folder.
+/// Refuses two artifacts of one name, which would share one folder.
 fn refuse_duplicate_artifacts<'a>(
     names: impl Iterator<Item = (&'a str, ExprSpan)>,
     what: &str,
@@ -58,7 +58,7 @@ fn refuse_duplicate_artifacts<'a>(
     let mut seen = BTreeMap::new();
     for (name, place) in names {
         if let Some(first) = seen.insert(name, place) {
-            let message = format!("{what} `{name}` is here twice");
+            let message = format!("{what} `{name}` is defined twice");
             let diagnostic = Diagnostic::new(Code::DuplicateName, &sink.source, place, message);
             sink.push(diagnostic.with_label("again here").with_related(first, "first here"));
         }
@@ -111,7 +111,7 @@ pub(super) fn read_outputs<'a>(
     outputs.into_iter().map(|(.., output)| output).collect()
 }
 
-/// Refuses a path with a wildcard, which would mean a file of that very name. Returns whether it did.
+/// Refuses a path with a wildcard, which would mean a file of that literal name. Returns true if it was refused.
 fn refuse_pattern(given: Option<FieldValue<'_>>, path: &str, sink: &mut DiagnosticSink) -> bool {
     let Some(given) = given.filter(|_| path.contains(['*', '?'])) else { return false };
     let message = format!(
@@ -123,12 +123,12 @@ fn refuse_pattern(given: Option<FieldValue<'_>>, path: &str, sink: &mut Diagnost
     true
 }
 
-/// Two names for one file are most likely a slip.
+/// Warns of two outputs with the same path, which are probably a mistake.
 fn warn_same_path(outputs: &[(ExprSpan, ExprSpan, OutputDef<'_>)], sink: &mut DiagnosticSink) {
     let mut seen = BTreeMap::new();
     for (_, span, output) in outputs {
         if let Some((first, at)) = seen.insert(normalize_path(output.path), (&output.name, *span)) {
-            let message = format!("`{first}` and `{}` keep the same file", output.name);
+            let message = format!("`{first}` and `{}` have the same path", output.name);
             let diagnostic = Diagnostic::new(Code::SamePath, &sink.source, *span, message);
             sink.push(diagnostic.with_related(at, "the other is here"));
         }

@@ -1,4 +1,4 @@
-//! `convergence`: what is done when check after check finds the same things missing.
+//! `convergence`: the reaction to a series of checks that find the same things missing.
 
 use super::{read_count, read_path, read_text};
 use crate::{
@@ -32,7 +32,7 @@ impl<'a> ConvergenceDef<'a> {
         };
         let definition = ConvergenceDef {
             node: given.node,
-            // One that is neither has been reported, and was meant to do something.
+            // An invalid value has already been reported; its author wanted the guard to be enabled.
             enabled: fields.optional("enabled").is_some_and(|given| flag(Some(given), sink).unwrap_or(true)),
             stall_threshold: read_count(fields.optional("stall_threshold"), 1, sink),
             max_stage: read_count(fields.optional("max_stage"), 2, sink),
@@ -60,7 +60,7 @@ fn read_stages<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> 
         fields.finish(sink);
         let Some(stage) = stage else { continue };
         if let Some(first) = seen.insert(stage.value, stage.span) {
-            let message = format!("stage {} is here twice", stage.value);
+            let message = format!("stage {} is defined twice", stage.value);
             let diagnostic = Diagnostic::new(Code::DuplicateName, &sink.source, stage.span, message);
             sink.push(diagnostic.with_related(first, "first here"));
         }
@@ -69,7 +69,7 @@ fn read_stages<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> 
     stages
 }
 
-/// Patterns of paths in the workspace. Files that no worker may change can still be ignored.
+/// Reads patterns of paths in the workspace. With `control`, they may name files that no worker may change.
 fn read_patterns(given: Option<FieldValue<'_>>, control: bool, sink: &mut DiagnosticSink) -> Vec<String> {
     let items = given.and_then(|given| given.read_list(sink)).unwrap_or_default();
     let mut patterns = Vec::new();
@@ -85,17 +85,17 @@ fn read_patterns(given: Option<FieldValue<'_>>, control: bool, sink: &mut Diagno
     patterns
 }
 
-/// What Git may be asked to compare with: a commit, a branch or a tag, and nothing that it would take for an option, a
-/// range or a place in its history of moves.
+/// Reads the Git revision to compare with: a commit, a branch or a tag. Refuses a text that Git would parse as an
+/// option, a range or a reflog entry.
 fn read_git_ref<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let text = given.read_non_empty_text(sink)?.value;
     let refused = |c: char| c.is_whitespace() || c.is_control() || ";|&$<>\"'`\\*?[]{}()!:,".contains(c);
     let why = if text.starts_with('-') {
-        "Git would take it for an option".to_owned()
+        "Git would parse it as an option".to_owned()
     } else if text.contains("..") {
         "it is a range, not one commit".to_owned()
     } else if let Some(c) = text.chars().find(|c| refused(*c)) {
-        format!("it holds {c:?}")
+        format!("it contains {c:?}")
     } else {
         return Some(text);
     };

@@ -1,4 +1,4 @@
-//! AgentCore as it is written: its fields, each read and checked by itself. Refuses to know what they mean together.
+//! AgentCore's syntax: reads and checks each field by itself. Does not know their meaning together.
 
 mod artifact;
 mod convergence;
@@ -27,7 +27,7 @@ use crate::{
     yaml::{YamlNode, YamlScalar},
 };
 
-/// A whole source.
+/// A whole source file.
 #[derive(Debug)]
 pub(super) struct AgentCoreWorkflow<'a> {
     pub name: Option<Spanned<&'a str>>,
@@ -35,7 +35,7 @@ pub(super) struct AgentCoreWorkflow<'a> {
     pub timeout: Option<Millis>,
     pub concurrency: Option<u32>,
     pub context_dir: Option<&'a str>,
-    /// None if some step has no name that can be used.
+    /// None if some step has no usable name.
     pub steps: Option<UnloweredSteps<AgentCoreStep<'a>>>,
     pub skein: ExtensionBlock,
     pub border: CallContract<'a>,
@@ -62,12 +62,12 @@ impl<'a> AgentCoreWorkflow<'a> {
     }
 }
 
-/// The version of the language is the text `1`, which is easily written as a number.
+/// Reads the version of the format, which is the text `1` and is easily written as a number.
 fn read_version(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
     let Some(given) = fields.required("version", sink) else { return };
     let version = match given.node.raw_text() {
         Some("1") if matches!(given.node.scalar(), Some(YamlScalar::Text(_))) => return,
-        // Most likely the only version there is, without its quotes.
+        // Most likely the only version that exists, without its quotes.
         Some("1" | "1.0") => given.diagnose_type("text"),
         _ => {
             let Some(version) = given.read_text(sink) else { return };
@@ -78,7 +78,7 @@ fn read_version(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
     sink.push(version.with_hint("write `version: \"1\"`").with_fix(given.span(), "\"1\""));
 }
 
-/// What an earlier run left in this directory is replaced, so that it cannot be the workspace itself.
+/// Reads `context_dir`. A run replaces the contents of this directory, so it cannot be the workspace itself.
 fn read_context_dir<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let directory = read_path(Some(given), sink).filter(|directory| !directory.is_empty())?;
     if workspace_path::normalize_path(directory).is_empty() {
@@ -113,7 +113,7 @@ fn read_steps<'a>(
         return None;
     }
     refuse_twins(entries.clone().map(|field| (field.key, field.key_span)), "the step", sink);
-    // A key that is there twice has been reported, and the first counts.
+    // A duplicate key has already been reported; the first one counts.
     let mut seen = sink.has_errors().then(HashSet::new);
     let mut steps = Vec::with_capacity(entries.len());
     let mut all = true;
@@ -144,7 +144,7 @@ fn read_count(given: Option<FieldValue<'_>>, least: u32, sink: &mut DiagnosticSi
     given.and_then(|given| given.read_whole_number(least..=u32::MAX, sink)).map(|count| count.value)
 }
 
-/// A path of the workspace.
+/// Reads a path in the workspace.
 fn read_path<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let given = given?;
     let path = given.read_text(sink)?.value;
@@ -152,7 +152,7 @@ fn read_path<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Op
     Some(path)
 }
 
-/// A name that becomes a folder. Reports one that cannot be a name, or that is kept for other things.
+/// Parses a name that becomes a folder. Reports a name that is invalid or reserved.
 fn parse_folder_name<T>(
     text: &str,
     span: ExprSpan,
@@ -161,7 +161,7 @@ fn parse_folder_name<T>(
     sink: &mut DiagnosticSink,
 ) -> Option<T> {
     let source = sink.source.clone();
-    // On some file systems a name is the same in capitals.
+    // Some file systems ignore case.
     let owner = match workspace_path::control_file_owner(text) {
         _ if reserved.iter().any(|name| name.eq_ignore_ascii_case(text)) => {
             Some("files of the context directory".to_owned())
@@ -170,7 +170,7 @@ fn parse_folder_name<T>(
         None => None,
     };
     if let Some(owner) = owner {
-        let message = format!("the name `{text}` is kept for {owner}");
+        let message = format!("the name `{text}` is reserved for {owner}");
         sink.push(
             Diagnostic::new(Code::ReservedName, &source, span, message).with_hint("choose another name"),
         );

@@ -1,4 +1,4 @@
-//! One step: what is said of every step, and whether a worker or another workflow does it.
+//! One step: the fields of every step, and its worker or the workflow that it calls.
 
 use skein_core::{ids::StepId, limits, time::Millis};
 
@@ -28,12 +28,12 @@ pub(in crate::agentcore) struct AgentCoreStep<'a> {
     pub border: CallContract<'a>,
 }
 
-/// A step is done by a worker or by another workflow.
+/// The work of a step: a worker or a call of another workflow.
 #[derive(Debug)]
 pub(in crate::agentcore) enum AgentCoreStepKind<'a> {
     Work(Box<AgentCoreWork<'a>>),
     Call {
-        /// None if it has no value, which has been reported.
+        /// None if it has no value; that has been reported.
         workflow: Option<FieldValue<'a>>,
         exports: Vec<InputRef>,
     },
@@ -73,7 +73,7 @@ impl<'a> AgentCoreStep<'a> {
     }
 }
 
-/// The fields of a step that only mean something when a worker does it.
+/// The fields that are only valid in a step with a worker.
 const OF_WORK: &[&str] = &[
     "worker",
     "instructions",
@@ -95,9 +95,8 @@ impl<'a> AgentCoreStepKind<'a> {
         let exports = fields.optional("exports");
         let Some(workflow) = fields.field("workflow") else {
             if let Some(exports) = fields.field("exports") {
-                let message = "a step that a worker does has no `exports`";
-                let hint =
-                    "what its worker makes are `outputs`; `exports` hands on what another `workflow` made";
+                let message = "a step with a worker cannot have `exports`";
+                let hint = "declare the files of its worker as `outputs`; `exports` passes on artifacts of a called `workflow`";
                 let source = exports.value.source();
                 sink.push(
                     Diagnostic::new(Code::FieldsClash, source, exports.key_span, message).with_hint(hint),
@@ -109,10 +108,10 @@ impl<'a> AgentCoreStepKind<'a> {
         for name in OF_WORK {
             if let Some(field) = fields.field(name) {
                 fields.optional(name);
-                let message = format!("a step that runs another workflow has no `{name}`");
+                let message = format!("a step that calls a workflow cannot have `{name}`");
                 let diagnostic =
                     Diagnostic::new(Code::FieldsClash, field.value.source(), field.key_span, message);
-                sink.push(diagnostic.with_related(workflow.key_span, "it runs a workflow because of this"));
+                sink.push(diagnostic.with_related(workflow.key_span, "it calls a workflow because of this"));
             }
         }
         if given.is_none() {

@@ -1,4 +1,4 @@
-//! What a worker is asked to do, and how it is checked that it is done.
+//! The work of a worker, and its completion check.
 
 use skein_core::{ir::WorkerCapability, limits, time::Millis};
 
@@ -84,7 +84,7 @@ impl<'a> WorkerDef<'a> {
 fn read_capabilities(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<WorkerCapability> {
     let items = given.read_word_list(sink);
     if given.node.items().is_some_and(|items| items.len() == 0) {
-        let message = "`capabilities` names nothing that the worker may do";
+        let message = "`capabilities` is empty: the worker may do nothing";
         let hint = "a worker that only reads has `[READ]`";
         sink.push(
             Diagnostic::new(Code::NoValue, given.node.source(), given.node.first_line_span(), message)
@@ -100,7 +100,7 @@ fn read_capabilities(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<Wo
     capabilities
 }
 
-/// A workspace may lie beside the project; whether it may be used is for whoever runs it to say.
+/// Reads a workspace, which may be outside of the project. The host decides if a run may use it.
 fn read_workspace<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let path = given.read_text(sink)?.value;
     let at = |code, message: String| {

@@ -1,4 +1,4 @@
-//! `metadata`: the name by which a workflow is run, and what people say about it.
+//! `metadata`: the name by which a workflow is run, and its descriptive fields.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ impl<'a> IoaMetadata<'a> {
     }
 }
 
-/// A lower-case letter, then lower-case letters, digits and dashes.
+/// Reads a name: a lower case letter, then lower case letters, digits and dashes.
 fn read_name<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let name = given.read_text(sink)?.value;
     let starts = name.starts_with(|c: char| c.is_ascii_lowercase());
@@ -56,7 +56,7 @@ fn read_name<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a
         return Some(name);
     }
     let message = format!("`{name}` cannot be the name of a resource");
-    let hint = "a name is a small letter, then small letters, digits and dashes";
+    let hint = "use lower case letters, digits and dashes, starting with a letter";
     sink.push(
         Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message)
             .with_hint(hint),
@@ -64,7 +64,7 @@ fn read_name<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a
     None
 }
 
-/// A name, or a name and a role.
+/// Reads an owner: a name, or a mapping with a name and a role.
 fn read_owner(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     if given.node.raw_text().is_some() {
         given.read_non_empty_text(sink);
@@ -77,7 +77,7 @@ fn read_owner(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     }
 }
 
-/// Labels and annotations: names with one value each. They are only kept, so a number is as good as a text.
+/// Checks labels and annotations: names with one value each. They are only kept, so numbers are accepted, too.
 fn read_labels(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     let Some(marks) = given.node.fields() else {
         sink.push(given.diagnose_type("a mapping of names to values"));

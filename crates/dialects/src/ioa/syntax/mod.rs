@@ -1,4 +1,4 @@
-//! IOA as it is written: its fields, each read and checked by itself. Refuses to know what they mean together.
+//! IOA's syntax: reads and checks each field by itself. Does not know their meaning together.
 
 mod metadata;
 mod retry;
@@ -20,7 +20,7 @@ use crate::{
     yaml::{YamlField, YamlNode},
 };
 
-/// A whole source.
+/// A whole source file.
 #[derive(Debug)]
 pub(super) struct IoaResource<'a> {
     pub metadata: IoaMetadata<'a>,
@@ -36,12 +36,12 @@ pub(super) struct IoaSpec<'a> {
     pub failure_policy: Option<Spanned<IoaFailurePolicy>>,
     pub skein: ExtensionBlock,
     pub border: CallContract<'a>,
-    /// None if some step has no name that can be used.
+    /// None if some step has no usable name.
     pub steps: Option<UnloweredSteps<IoaStep<'a>>>,
     pub compensation: Vec<IoaCompensation<'a>>,
 }
 
-/// What starts a run. All of it may be left out.
+/// The triggers of a run. All fields are optional.
 #[derive(Debug, Default)]
 pub(super) struct IoaTrigger<'a> {
     pub event: Option<Spanned<&'a str>>,
@@ -49,7 +49,7 @@ pub(super) struct IoaTrigger<'a> {
     pub schedule: Option<FieldValue<'a>>,
 }
 
-/// The fields of `spec`, which are easily put beside it.
+/// The fields of `spec`, which are easily put beside it by mistake.
 const OF_SPEC: &[&str] = &[
     "description",
     "domainsInvolved",
@@ -70,7 +70,7 @@ fn read_duration(given: Option<FieldValue<'_>>, sink: &mut DiagnosticSink) -> Op
 }
 
 impl<'a> IoaResource<'a> {
-    /// None if it is not a workflow, or has no `spec` to speak of.
+    /// Reads a resource. None if it is not a workflow, or has no usable `spec`.
     pub fn read(root: YamlNode<'a>, sink: &mut DiagnosticSink) -> Option<IoaResource<'a>> {
         let mut fields = FieldReader::from_node(root, "a Workflow resource", sink)?;
         fields.required("apiVersion", sink).map(|given| given.read_one_of(API_VERSIONS, sink));
@@ -89,7 +89,7 @@ impl<'a> IoaResource<'a> {
         let spec = spec.and_then(|field| IoaSpec::read(field, sink));
         fields.optional("status");
         if let Some(field) = fields.field("status") {
-            let message = "`status` is what a run reports, and is not read";
+            let message = "`status` is reported by a run and is ignored here";
             sink.push(Diagnostic::new(Code::IgnoredField, root.source(), field.key_span, message));
         }
         fields.finish_with(sink, |key| {
@@ -150,11 +150,11 @@ impl<'a> IoaSpec<'a> {
     }
 }
 
-/// A list of at least one text.
+/// Reads a list of at least one text.
 fn read_non_empty_list<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<Spanned<&'a str>> {
     let Some(items) = given.read_list(sink) else { return Vec::new() };
     if items.is_empty() {
-        let message = format!("`{}` names nothing, and needs at least one", given.name);
+        let message = format!("`{}` is empty and needs at least one item", given.name);
         sink.push(Diagnostic::new(Code::NoValue, given.node.source(), given.node.first_line_span(), message));
     }
     items.into_iter().filter_map(|item| item.read_non_empty_text(sink)).collect()
@@ -177,7 +177,7 @@ fn read_steps<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<Un
         return None;
     }
     if !once {
-        // A name that is there twice has been reported, and the first counts.
+        // A duplicate name has been reported; the first one counts.
         let mut seen = std::collections::HashSet::new();
         steps.retain(|step| seen.insert(step.id.value.clone()));
     }
@@ -211,7 +211,7 @@ impl<'a> IoaTrigger<'a> {
     }
 }
 
-/// Warns of a field that is right and has no effect.
+/// Warns of a field that is valid but has no effect.
 fn warn_ignored(
     given: FieldValue<'_>,
     span: ExprSpan,

@@ -1,4 +1,4 @@
-//! `retryPolicy`: how often a step is tried again, and when.
+//! `retryPolicy`: the number of retries of a step, and their delays.
 
 use skein_core::{
     ir::{Backoff, BackoffGrowth},
@@ -21,7 +21,7 @@ pub(in crate::ioa) struct IoaRetryPolicy {
     pub backoff: Backoff,
 }
 
-/// What `backoff` says: how the delay grows, or the delay itself.
+/// The value of `backoff`: the growth of the delay, or the delay itself.
 enum IoaBackoff {
     Growth(BackoffGrowth),
     Delay(Spanned<Millis>),
@@ -37,10 +37,10 @@ impl IoaRetryPolicy {
         let initial = read_delay(fields.optional("initialDelay"), sink);
         let most = read_delay(fields.optional("maxDelay"), sink);
         if let (Some(IoaBackoff::Delay(_)), Some(field)) = (&says, fields.field("initialDelay")) {
-            let message = "`initialDelay` changes nothing: `backoff` is already a length of time";
+            let message = "`initialDelay` changes nothing: `backoff` is already a duration";
             warn_ignored(given, field.key_span, message, sink);
         }
-        // What is misspelt is said to be so, and that is enough.
+        // A misspelt field has its own diagnostic, and that is enough.
         let known = ["backoff", "initialDelay", "maxDelay"];
         if given.node.fields().into_iter().flatten().all(|field| known.contains(&field.key)) {
             let message = "a retry policy without `maxRetries` retries nothing";
@@ -52,7 +52,7 @@ impl IoaRetryPolicy {
     }
 }
 
-/// A word for how the delay grows, or one length of time for every delay.
+/// Reads a word for the growth of the delay, or one duration for every delay.
 fn read_backoff(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<IoaBackoff> {
     let is_length = given.node.raw_text().is_some_and(|raw| raw.starts_with(|c: char| c.is_ascii_digit()));
     if is_length {
@@ -66,7 +66,7 @@ fn read_delay(given: Option<FieldValue<'_>>, sink: &mut DiagnosticSink) -> Optio
     common::check_delay(given, given.read_duration(DurationUnits::UpToHours, sink), sink)
 }
 
-/// The default of the longest delay never shortens what is written out.
+/// Builds the backoff. The default maximum delay never shortens a delay in the source.
 fn build_backoff(
     says: Option<IoaBackoff>,
     initial: Option<Spanned<Millis>>,

@@ -1,4 +1,4 @@
-//! Steps, and what takes one back.
+//! Steps and their compensations.
 
 use skein_core::{ids::StepId, time::Millis};
 
@@ -21,7 +21,7 @@ pub(in crate::ioa) struct IoaStep<'a> {
     pub id: Spanned<StepId>,
     pub node: YamlNode<'a>,
     pub agent: Option<Spanned<&'a str>>,
-    /// What the agent is asked to do, or the person.
+    /// The task of the agent, or the question to a person.
     pub action: Option<Spanned<&'a str>>,
     pub depends_on: Vec<Spanned<StepId>>,
     pub timeout: Option<Millis>,
@@ -29,7 +29,7 @@ pub(in crate::ioa) struct IoaStep<'a> {
     pub on_failure: Option<Spanned<IoaOnFailure>>,
     pub skein: StepExtensionBlock,
     pub border: CallContract<'a>,
-    /// The workflow that does it instead of the agent.
+    /// The workflow that it calls instead of running the agent.
     pub call: Option<FieldValue<'a>>,
 }
 
@@ -79,7 +79,7 @@ fn read_step_id(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Span
 pub(in crate::ioa) struct IoaCompensation<'a> {
     pub step: Spanned<StepId>,
     pub action: Option<Spanned<&'a str>>,
-    /// None: the agent that did the step.
+    /// None: the agent of the step.
     pub agent: Option<Spanned<&'a str>>,
 }
 

@@ -1,4 +1,4 @@
-//! What an agent is asked: the work itself, what it is given and gives, and what is kept beside it.
+//! The task of an agent: the work itself, its inputs and outputs, and the labels of its step.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -19,7 +19,7 @@ use crate::swdl::{
 };
 
 impl<'a> SwdlStageLowering<'_, 'a, '_> {
-    /// A step in which an agent does what is asked.
+    /// Lowers a task to a step with an agent.
     pub fn lower_agent_task(&mut self, id: &StepId, asked: &SwdlAgentTask<'a>, scope: SwdlExprScope) -> Step {
         let kind = StepKindSpec::Work(Box::new(self.lower_work(asked, scope)));
         let mut step = Step::new(id.clone(), kind);
@@ -71,7 +71,7 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
         work
     }
 
-    /// What the host tells the agent and those after it; what is as usual is not said.
+    /// Builds the labels that the host passes to the agent and to later stages. Default values are left out.
     fn build_labels(&self, asked: &SwdlAgentTask<'a>) -> StepLabels {
         static DEFAULT_MODEL: LazyLock<StepLabels> = LazyLock::new(|| {
             BTreeMap::from([("default_model".to_owned(), Value::from(defaults::MODEL))]).into()
@@ -95,7 +95,7 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
     }
 }
 
-/// The stage's own modules, which come after the workflow's; and its memory over the workflow's.
+/// Lowers the context of a stage: its modules, which follow the workflow's, and its memory merged over the workflow's.
 fn lower_stage_context(all: &StageContext<'_>, own: &StageContext<'_>) -> WorkflowContext {
     let modules = own.modules.iter().map(|(_, module)| (*module).to_owned()).collect();
     let sources: Vec<&MemoryDef<'_>> = own.memory.iter().chain(&all.memory).collect();
@@ -106,7 +106,7 @@ fn lower_stage_context(all: &StageContext<'_>, own: &StageContext<'_>) -> Workfl
     }
 }
 
-/// What is remembered, by the first of these that says something, field by field.
+/// Lowers the selection of memories. Each field comes from the first source that has it.
 pub(super) fn lower_memory(sources: &[&MemoryDef<'_>]) -> MemorySelection {
     let scope = sources.iter().find_map(|memory| memory.project_scope);
     let categories = sources.iter().find_map(|memory| memory.categories.clone()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Expressions of a source, each read at its place, and the variables that they may name.
+//! The expressions of a source, parsed at their places, and the variables that they may read.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub(super) struct SwdlExpressions<'a, 'l> {
     bound: BTreeSet<&'a str>,
 }
 
-/// The name below `context` of the files of the project.
+/// The name below `context` for the files of the project.
 const REPO_STRUCTURE: &str = "repo_structure";
 
 impl<'a, 'l> SwdlExpressions<'a, 'l> {
@@ -30,13 +30,13 @@ impl<'a, 'l> SwdlExpressions<'a, 'l> {
         SwdlExpressions { lowering, variables: variables.collect(), bound }
     }
 
-    /// Text that may have expressions in it.
+    /// Lowers a text that may contain expressions.
     pub fn lower_text(&mut self, node: YamlNode<'_>, scope: SwdlExprScope) -> Option<Expr> {
         let read = swdl::parse_template(node.raw_text().unwrap_or_default(), scope);
         self.check_expression(node, read)
     }
 
-    /// Any value whose texts may have expressions in them.
+    /// Lowers a value whose texts may contain expressions.
     pub fn lower_value(&mut self, node: YamlNode<'_>, scope: SwdlExprScope) -> Option<Expr> {
         self.check_expression(node, swdl::parse_value(&node.to_json(), scope))
     }
@@ -48,13 +48,13 @@ impl<'a, 'l> SwdlExpressions<'a, 'l> {
         )
     }
 
-    /// The value of a variable, which is worked out before anything has run.
+    /// Lowers the value of a variable, which is evaluated before any stage runs.
     pub fn lower_variable(&mut self, node: YamlNode<'_>) -> Option<Expr> {
         let read = swdl::parse_template(node.raw_text().unwrap_or_default(), SwdlExprScope::Stage);
         let expr = self.lowering.accept_expression(node, read)?;
         for read in expr.reads() {
             if matches!(read.root, ReferenceRoot::Env | ReferenceRoot::Context) {
-                let message = "a variable is worked out from `parameters`, `workflow` and `run` alone";
+                let message = "a variable can only use `parameters`, `workflow` and `run`";
                 let span = node.locate_part(read.span);
                 self.lowering.push(Diagnostic::new(Code::BadExpression, node.source(), span, message));
             }
@@ -62,7 +62,7 @@ impl<'a, 'l> SwdlExpressions<'a, 'l> {
         Some(expr)
     }
 
-    /// A part of a text, which starts there if that can be told; else `whole` is all of it.
+    /// Lowers a part of a text that begins at `start`. If that is unknown, diagnostics point at `whole`.
     pub fn lower_part(
         &mut self,
         node: YamlNode<'_>,
@@ -102,17 +102,18 @@ impl<'a, 'l> SwdlExpressions<'a, 'l> {
     /// Warns of a name below `context` that is always null.
     fn check_context(&mut self, node: YamlNode<'_>, read: &ExprRead<'_>, span: ExprSpan) {
         let Some(name) = read.path.first().filter(|name| !self.bound.contains(name.as_str())) else { return };
-        let message = format!("nothing gives `context.{name}` a value, so it is null");
+        let message = format!("`context.{name}` has no value, so it is null");
         let (source, span) = (node.source(), node.locate_part(span));
         let diagnostic = Diagnostic::new(Code::UnboundContext, source, span, message);
         self.lowering.push(match find_closest_name(name, self.bound.iter().copied()) {
             Some(near) => diagnostic.with_hint(format!("did you mean `{near}`?")),
-            None => diagnostic
-                .with_hint("there are `context.repo_structure`, and `context.NAME` for each module `ctx:NAME` in `global_modules`"),
+            None => diagnostic.with_hint(
+                "use `context.repo_structure`, or `context.NAME` for a module `ctx:NAME` in `global_modules`",
+            ),
         });
     }
 
-    /// Nothing of the host's environment can be read: only what the workflow declares.
+    /// Checks that a variable is declared in the workflow: the host's environment cannot be read.
     fn check_variable(&mut self, node: YamlNode<'_>, read: &ExprRead<'_>, span: ExprSpan) {
         let Some(name) = read.path.first().filter(|name| !self.variables.contains(name.as_str())) else {
             return;
@@ -123,7 +124,7 @@ impl<'a, 'l> SwdlExpressions<'a, 'l> {
         self.lowering.push(match find_closest_name(name, self.variables.iter().copied()) {
             Some(near) => diagnostic.with_hint(format!("did you mean `{near}`?")),
             None => diagnostic
-                .with_hint("only what `config.env` declares can be read, never the host's environment"),
+                .with_hint("only variables in `config.env` can be read, never the host's environment"),
         });
     }
 }

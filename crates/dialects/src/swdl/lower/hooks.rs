@@ -1,4 +1,4 @@
-//! Hooks: their commands are split before their expressions are read.
+//! Lowers hooks. Their commands are split before their expressions are parsed.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Where each of the plan's fields of a hook stands: the node, and where it starts in that node's text.
+/// The place of each field of a hook in the plan: the node, and the offset in that node's text.
 pub(super) type HookLocations = BTreeMap<String, (u32, Option<u32>)>;
 
 pub(super) fn lower_hooks(
@@ -82,8 +82,8 @@ fn diagnose_command(given: FieldValue<'_>, error: CommandSplitError, span: ExprS
         ),
         CommandSplitError::Shell => (
             Code::BadCommand,
-            format!("`{part}` means something only to a shell, and no shell reads this"),
-            "put it in single quotes to pass it as it is, or put the commands into a script and run that",
+            format!("`{part}` is shell syntax, and no shell is used"),
+            "put it in single quotes to pass it literally, or put the commands into a script and run that",
         ),
         CommandSplitError::Program => (
             Code::ExpressionAsProgram,
@@ -93,7 +93,7 @@ fn diagnose_command(given: FieldValue<'_>, error: CommandSplitError, span: ExprS
         CommandSplitError::Script => (
             Code::ExpressionAsProgram,
             "a shell would run the value of this expression".to_owned(),
-            "give it as an argument of its own: `sh -c 'echo \"$1\"' hook ${{ … }}`",
+            "pass it as a separate argument: `sh -c 'echo \"$1\"' hook ${{ … }}`",
         ),
     };
     Diagnostic::new(code, given.node.source(), given.node.locate_part(span), message).with_hint(hint)

@@ -1,4 +1,4 @@
-//! From SWDL to the IR.
+//! Lowers SWDL to the IR.
 
 mod agent_task;
 mod expressions;
@@ -35,7 +35,8 @@ use crate::{
     yaml::YamlTree,
 };
 
-/// Where the plan's fields of a stage stand. A template of a fan-out has its fields under the same names.
+/// The source fields that the plan's fields of a stage are read from. The template of a fan-out has the same field
+/// names.
 const STEP: FieldRenames = &[
     ("isolation.secrets", "x-skein.secrets"),
     ("settled_by", "x-skein.workspace.conflict"),
@@ -67,7 +68,7 @@ const WORKFLOW: FieldRenames = &[
 const TERMS: DialectTerms = DialectTerms {
     words: &[("step", "stage")],
     hints: &[],
-    // A stage gives what it declares, and nothing else can be read of it.
+    // A stage only has the outputs that it declares.
     stricter: &[(ProblemCode::UndeclaredOutput, Code::ReadsUnknownOutput)],
 };
 
@@ -82,7 +83,7 @@ pub(crate) fn lower(
     let (workflow, parts) = lower_workflow(&tree, before, &mut lowering)?;
     let (mut places, calls) = lowering.into_source_map(tree, WORKFLOW, STEP);
     parts.into_iter().for_each(|(field, (node, start))| places.add_text_part(field, node, start));
-    // What is done for each item has its policy from the stage.
+    // The work for each item has the policy of the stage.
     for step in &workflow.scope.steps {
         let inner = step.kind.inner_scopes().into_iter().flat_map(|scope| &scope.steps);
         inner.for_each(|item| places.add_enclosing_step(item.id.clone(), step.id.clone()));
@@ -90,7 +91,7 @@ pub(crate) fn lower(
     Some(LoweredSource { overridden, ..LoweredSource::new(workflow, (places, calls), &TERMS) })
 }
 
-/// Reads and lowers the document; `before` is its root without the project's overrides, where there are any.
+/// Reads and lowers the document. `before` is its root without the project's overrides, if there are any.
 fn lower_workflow(
     tree: &YamlTree,
     before: Option<u32>,
@@ -98,7 +99,7 @@ fn lower_workflow(
 ) -> Option<(Workflow, HookLocations)> {
     let mut source = syntax::SwdlWorkflow::read(tree.root(), lowering.sink)?;
     if let Some(before) = before {
-        // What is wrong there is wrong in the whole, too, or is no more.
+        // Errors there are also errors in the merged document, or an override has fixed them.
         let unheard = &mut DiagnosticSink::new(Arc::clone(tree.source()));
         let before = syntax::SwdlWorkflow::read(tree.node(before), unheard);
         before.iter().for_each(|before| override_limits::check_widening(before, &source, lowering.sink));
@@ -147,20 +148,20 @@ fn lower_workflow(
     Some((workflow, parts))
 }
 
-/// The agent of a stage, and where it is named.
+/// Returns the agent of a stage, and the place of its name.
 fn named_agent<'a>(stage: &SwdlStage<'a>) -> Option<NameUse<'a>> {
     let (given, name) = stage.agent_task()?.roles.agent?;
     Some(name_use(given, name, ""))
 }
 
-/// What of one sort the agent of a stage is given, and where each is named.
+/// Returns the tools of one kind that the agent of a stage gets, and the places of their names.
 fn named_tools<'a>(stage: &SwdlStage<'a>, sort: &str) -> Vec<NameUse<'a>> {
     let tools = stage.agent_task().into_iter().flat_map(|asked| &asked.roles.tools);
     let tools = tools.filter(|(_, tool)| tool.starts_with(sort));
     tools.map(|(given, tool)| name_use(*given, tool, sort)).collect()
 }
 
-/// A name without its sort, where it stands.
+/// Makes a name use without the prefix of its kind.
 fn name_use<'a>(given: FieldValue<'a>, name: &'a str, sort: &str) -> NameUse<'a> {
     let name = name.strip_prefix(sort).unwrap_or(name);
     NameUse { name, source: given.node.source(), span: given.span() }
@@ -174,7 +175,7 @@ fn lower_context(source: &syntax::SwdlWorkflow<'_>) -> WorkflowContext {
     }
 }
 
-/// What is kept and not understood.
+/// Builds labels from the fields that are kept without interpretation.
 fn build_labels(source: &syntax::SwdlWorkflow<'_>) -> BTreeMap<String, Value> {
     let mut labels = source.others.clone();
     let about = &source.about;

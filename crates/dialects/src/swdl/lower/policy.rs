@@ -1,4 +1,4 @@
-//! What failures do: retries and effects, each from the stage, else from the workflow, else from the defaults.
+//! Failure handling: retries and effects, each from the stage, else from the workflow, else from the defaults.
 
 use skein_core::{
     ir::{Backoff, BackoffGrowth, ErrorClass, OutcomeEffect, OutcomeEffects, StepRetry},
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// What a stage's failure does, where that is said, and whether the stage says it itself.
+/// The choice for a stage's failure, its place, and whether the stage itself sets it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OnFailureChoice<'a> {
     pub word: SwdlOnFailure,
@@ -31,14 +31,14 @@ impl<'a> OnFailureChoice<'a> {
         OnFailureChoice { word, given: found.map(|(given, _)| given), own }
     }
 
-    /// Of a stage that an agent does. One that its condition skips counts as done.
+    /// Returns the effects of a stage with an agent. A stage that its condition skips counts as done.
     pub fn to_effects(self) -> OutcomeEffects {
         let failed = match self.word {
             SwdlOnFailure::Halt => OutcomeEffect::ABORT,
             SwdlOnFailure::Rollback => OutcomeEffect::UNDO,
             SwdlOnFailure::SkipDependents => OutcomeEffect::SKIP_DEPENDENTS,
             SwdlOnFailure::Continue if self.own => OutcomeEffect::CONTINUE,
-            // Said for all stages, it lets the others go on, and not what needs this one.
+            // As the workflow's setting, it lets other stages continue, but not the dependents of this one.
             SwdlOnFailure::Continue => OutcomeEffect { satisfies: false, ..OutcomeEffect::CONTINUE },
         };
         OutcomeEffects {
@@ -48,7 +48,7 @@ impl<'a> OnFailureChoice<'a> {
         }
     }
 
-    /// Of a gate: only an approval opens it, and nothing but an approval leaves the run in good order.
+    /// Returns the effects of a gate: only an approval satisfies it, and without one the run does not succeed.
     pub fn to_gate_effects(self) -> OutcomeEffects {
         let failed = match self.word {
             SwdlOnFailure::Halt => OutcomeEffect::ABORT,
@@ -65,10 +65,10 @@ fn failure_effects(failed: OutcomeEffect) -> OutcomeEffects {
     OutcomeEffects { failed, exhausted: failed, rejected: failed, ..OutcomeEffects::default() }
 }
 
-/// Retries by the first of these that says something, field by field.
+/// Lowers retries. Each field comes from the first source that has it.
 pub(super) fn lower_retry(sources: &[&RetryDef<'_>]) -> StepRetry {
     let attempts = first_defined(sources, |retry| retry.max_attempts).unwrap_or(defaults::MAX_ATTEMPTS);
-    // One attempt is no retry at all.
+    // One attempt means no retries.
     if attempts == 1 {
         return StepRetry::default();
     }

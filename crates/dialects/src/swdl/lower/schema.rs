@@ -1,4 +1,4 @@
-//! Contracts as JSON Schema.
+//! Converts contracts to JSON Schema.
 
 use std::sync::LazyLock;
 
@@ -7,14 +7,14 @@ use skein_core::ir::Schema;
 
 use crate::swdl::syntax::{SwdlDeclaration, SwdlInput};
 
-/// What a run is given.
+/// Returns the schema of a run's parameters.
 pub(super) fn parameters_schema(declared: &[SwdlDeclaration<'_>]) -> Schema {
     Schema::new(object_schema(declared, |declared| {
         declared.ty.map_or_else(|| json!({}), |ty| ty.to_schema())
     }))
 }
 
-/// What a stage gives, as most stages do: one schema for all that declare nothing.
+/// Returns the schema of a stage's outputs. All stages without outputs share one schema.
 pub(super) fn outputs_schema(declared: Option<&[SwdlDeclaration<'_>]>) -> Schema {
     static NOTHING: LazyLock<Schema> = LazyLock::new(|| Schema::new(outputs_json(Some(&[]))));
     match declared {
@@ -23,21 +23,22 @@ pub(super) fn outputs_schema(declared: Option<&[SwdlDeclaration<'_>]>) -> Schema
     }
 }
 
-/// What a stage gives. One that declares nothing may give nothing, and nothing of it can be read.
+/// Returns the schema of a stage's outputs. A stage without declared outputs may return nothing, and no output of it
+/// can be read.
 pub(super) fn outputs_json(declared: Option<&[SwdlDeclaration<'_>]>) -> Value {
     let Some(declared) = declared else { return json!({}) };
     if declared.is_empty() {
         return json!({"type": ["object", "null"], "properties": {}});
     }
     object_schema(declared, |declared| match declared.ty {
-        // One that may be missing may say so.
+        // An optional output may be null.
         Some(ty) if !declared.required && declared.default.is_none() => ty.to_nullable_schema(),
         Some(ty) => ty.to_schema(),
         None => json!({}),
     })
 }
 
-/// A list of what each item gives.
+/// Returns the schema of a list with the outputs of each item.
 pub(super) fn list_schema(items: Value) -> Schema {
     Schema::new(json!({"type": "array", "items": items}))
 }
@@ -49,7 +50,7 @@ pub(super) fn input_schema(input: &SwdlInput<'_>) -> Schema {
     Schema::new(schema)
 }
 
-/// What people decide at a gate.
+/// Returns the schema of a decision at a gate.
 pub(super) fn decision_schema() -> Schema {
     let text = json!({"type": ["string", "null"]});
     Schema::new(json!({"type": "object", "properties": {

@@ -1,4 +1,4 @@
-//! Each stage as a step: an agent's work, a gate, or an each with one step inside.
+//! Lowers each stage to a step: work of an agent, a gate, or an each with one step inside.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -34,7 +34,7 @@ use crate::{
 pub(super) struct SwdlStageLowering<'e, 'a, 'l> {
     pub expressions: &'e mut SwdlExpressions<'a, 'l>,
     pub source: &'e SwdlWorkflow<'a>,
-    /// What holds for a stage without an error policy, once one has been met.
+    /// The policy of stages without an error policy, after the first of them.
     pub usual: Option<SharedStepPolicy>,
 }
 
@@ -74,7 +74,7 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
         step
     }
 
-    /// A gate that is not asked stays shut, unlike a stage that is not needed.
+    /// Warns of a gate with a condition: a skipped gate is not satisfied, unlike other skipped stages.
     fn warn_gate_conditions(&mut self, stages: &[Box<SwdlStage<'a>>]) {
         let may_be_skipped = |stage: &SwdlStage<'a>| match (&stage.does, stage.condition) {
             (SwdlStageKind::Gate(_), Some(condition)) => Some((stage.id.clone(), condition)),
@@ -87,10 +87,10 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
         }
         let waited_for: BTreeSet<&StepId> = stages.iter().flat_map(|stage| &stage.depends_on).collect();
         for (id, condition) in gates.into_iter().filter(|(id, _)| waited_for.contains(id)) {
-            let message = format!("if its condition is false, what waits for `{id}` is skipped");
+            let message = format!("if its condition is false, stages that depend on `{id}` are skipped");
             let (source, span) = (condition.node.source(), condition.node.first_line_span());
             let diagnostic = Diagnostic::new(Code::SkippedGate, source, span, message);
-            let hint = "nobody approved it, so nothing that needs the approval may start";
+            let hint = "a skipped gate is not approved, so nothing that needs the approval may start";
             self.expressions.lowering.push(diagnostic.with_hint(hint));
         }
     }
@@ -106,7 +106,8 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
         step
     }
 
-    /// Another workflow has its own times and tries; it is called again only where the stage itself says so.
+    /// Lowers a stage that calls a workflow. That has its own timeouts and retries, so the call is only retried if the
+    /// stage itself sets a retry.
     fn lower_call_stage(
         &mut self,
         stage: &SwdlStage<'a>,
@@ -125,7 +126,7 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
         step
     }
 
-    /// Most stages say nothing of their own, and share what that means.
+    /// Lowers the policy of an agent's stage. Stages without an error policy share one value.
     fn lower_agent_policy(
         &mut self,
         stage: &SwdlStage<'a>,
@@ -147,7 +148,7 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
         policy
     }
 
-    /// How work is tried, by the first of these that says something.
+    /// Lowers timeout and retries of work. Each comes from the first policy that has it.
     fn lower_work_policy(&self, kind: &StepKindSpec, policies: &[&StagePolicy<'a>]) -> StepPolicy {
         let timeout = policies.first().and_then(|policy| policy.timeout).map(|(_, timeout)| timeout);
         let own = policies.iter().filter_map(|policy| policy.retry.as_deref()).map(|(_, retry)| retry);
@@ -190,7 +191,7 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
                 on_reject: None,
             }))
         });
-        // A name is always short enough to be a message.
+        // This cannot fail: a name is always short enough to be a message.
         let kind = kind.unwrap_or_else(|| StepKindSpec::Work(Box::new(placeholder_work())));
         let mut step = Step::new(stage.id.clone(), kind);
         step.outputs = schema::decision_schema();
@@ -198,11 +199,11 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
         step
     }
 
-    /// What an error policy says and a gate has no use for.
+    /// Warns of fields of an error policy that have no effect in a gate.
     fn warn_gate_policy(&mut self, stage: &SwdlStage<'a>, gate: &GateDef<'a>) {
         let retry = stage.policy.retry.as_deref().map(|(given, _)| *given);
         let timeout = stage.policy.timeout.map(|(given, _)| given).filter(|_| gate.timeout.is_some());
-        let ignored = [(retry, "a gate is asked once"), (timeout, "the gate has a `timeout` of its own")];
+        let ignored = [(retry, "a gate is not retried"), (timeout, "the gate has a `timeout` of its own")];
         for (given, why) in ignored.into_iter().filter_map(|(given, why)| given.map(|given| (given, why))) {
             let message = format!("`{}` changes nothing: {why}", given.name);
             let (source, span) = (given.node.source(), given.node.first_line_span());
@@ -231,42 +232,42 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
         let mut step = Step::new(stage.id.clone(), StepKindSpec::Each(Box::new(each)));
         step.outputs = schema::list_schema(schema::outputs_json(asked.outputs.as_deref()));
         step.policy.effects = chosen.to_effects();
-        // The time of one item has a default; how many there are nobody knows.
+        // An item has a default timeout; the whole stage has none, because the number of items is unknown.
         step.policy.timeout = stage.policy.timeout.map(|(_, timeout)| timeout);
         step.policy.timeout_per = TimeoutScope::Step;
         step
     }
 
-    /// What is done for each item. Its name has a dot, which no stage's can have.
+    /// Lowers the work for each item. Its name contains a dot, which no stage's name can have.
     fn lower_item(&mut self, stage: &SwdlStage<'a>, node: YamlNode<'a>, asked: &SwdlAgentTask<'a>) -> Step {
         let id = StepId::new(format!("{}.item", stage.id)).unwrap_or_else(|_| stage.id.clone());
         self.expressions.lowering.add_step_item(&id, node, "id");
         let mut step = self.lower_agent_task(&id, asked, SwdlExprScope::FanOut);
-        // What people call it is the stage.
+        // Users know it by the name of the stage.
         step.labels.insert("stage".to_owned(), stage.id.as_str().into());
         step.name = stage.name.map(str::to_owned);
-        // The stage's own time is for all of its items.
+        // The stage's timeout is for all of its items together.
         let retried = StagePolicy { retry: stage.policy.retry.clone(), ..StagePolicy::default() };
         step.policy = self.lower_work_policy(&step.kind, &[&asked.policy, &retried]).into();
         let mut skein = stage.skein.inherit_from(&self.source.skein);
-        // The stage's budget is for all of them, too.
+        // So is the stage's budget.
         skein.budget = None;
         skein.apply_to_step(&mut step);
         step
     }
 
-    /// Nothing in this format says how a stage is taken back.
+    /// Refuses `rollback`: this format has no compensation of stages.
     fn refuse_rollback(&mut self, chosen: OnFailureChoice<'a>) {
         let Some(given) = chosen.given.filter(|_| chosen.word == SwdlOnFailure::Rollback) else { return };
-        let message = "`rollback` has nothing to take back: no stage declares a compensation";
+        let message = "`rollback` is not possible: stages have no compensation";
         let (source, span) = (given.node.source(), given.node.first_line_span());
         let diagnostic = Diagnostic::new(Code::BadUndo, source, span, message);
-        let hint = "write `halt`; a format that can undo steps is AIP-15";
+        let hint = "write `halt`; to undo steps, use AIP-15";
         self.expressions.lowering.push(diagnostic.with_hint(hint).with_word_fix(given.span(), "halt"));
     }
 }
 
-/// A scope that gives what its only step gives.
+/// Builds a scope whose result is that of its only step.
 fn single_step_scope(step: Step) -> ir::StepScope {
     let result = Expr::step(step.id.as_str(), Vec::<String>::new());
     let mut scope = ir::StepScope::new(ScopeShape::Graph, vec![step]);
@@ -274,7 +275,7 @@ fn single_step_scope(step: Step) -> ir::StepScope {
     scope
 }
 
-/// Stands for work about which something has been reported.
+/// A placeholder for work with errors that have been reported.
 fn placeholder_work() -> WorkSpec {
     let text = String::new();
     WorkSpec::new(WorkerSpec::Script { text, capabilities: Vec::new() })

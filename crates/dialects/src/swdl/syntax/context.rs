@@ -1,4 +1,4 @@
-//! What agents are told besides their instructions: context modules, and what is remembered.
+//! The context of agents besides their instructions: context modules and memories.
 
 use skein_core::suggest::find_closest_name;
 
@@ -13,12 +13,12 @@ use crate::{
 /// The `context` of the workflow or of a stage.
 #[derive(Debug, Default)]
 pub(in crate::swdl) struct StageContext<'a> {
-    /// References such as `ctx:rules`, and where they stand.
+    /// References such as `ctx:rules`, and their places.
     pub modules: Vec<(FieldValue<'a>, &'a str)>,
     pub memory: Option<MemoryDef<'a>>,
 }
 
-/// What a `memory` says; a stage's wins over the workflow's, field by field.
+/// A `memory` block. A stage's fields take precedence over the workflow's.
 #[derive(Debug, Clone, Default)]
 pub(in crate::swdl) struct MemoryDef<'a> {
     pub project_scope: Option<&'a str>,
@@ -28,7 +28,7 @@ pub(in crate::swdl) struct MemoryDef<'a> {
 }
 
 impl<'a> StageContext<'a> {
-    /// Reads a block; its list of modules has another name in the workflow than in a stage.
+    /// Reads a block. `modules` is the name of its list of modules, which differs between workflow and stage.
     pub fn read(given: FieldValue<'a>, modules: &'static str, sink: &mut DiagnosticSink) -> StageContext<'a> {
         let Some(mut fields) = FieldReader::from_node(given.node, "`context`", sink) else {
             return StageContext::default();
@@ -43,7 +43,7 @@ impl<'a> StageContext<'a> {
     }
 }
 
-/// A module by its reference, such as `ctx:rules`.
+/// Reads the reference of a module, such as `ctx:rules`.
 fn read_module<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let text = read_plain_text(Some(given), sink)?;
     let name = text.strip_prefix(CONTEXT_MODULE).and_then(|rest| rest.strip_prefix(':'));
@@ -94,13 +94,13 @@ fn read_confidence(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<f
     Some(value)
 }
 
-/// Sorts of memories. One that nothing has is only useless.
+/// Reads categories of memories. An unknown one only has no effect.
 fn read_categories<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<&'a str> {
     let mut categories = Vec::new();
     for item in given.read_list(sink).unwrap_or_default() {
         let Some(name) = read_plain_text(Some(item), sink) else { continue };
         if !MEMORY_CATEGORIES.contains(&name) {
-            let message = format!("no memory is a `{name}`, so this finds none");
+            let message = format!("unknown memory category `{name}`: no memory matches it");
             let diagnostic =
                 Diagnostic::new(Code::IgnoredField, item.node.source(), item.node.first_line_span(), message);
             sink.push(match find_closest_name(name, MEMORY_CATEGORIES.iter().copied()) {

@@ -1,4 +1,4 @@
-//! Contracts: the parameters of a workflow, what a stage is given and what it gives.
+//! Contracts: the parameters of a workflow, and the inputs and outputs of a stage.
 
 use skein_core::ir::Schema;
 
@@ -15,7 +15,7 @@ use crate::{
 #[derive(Debug)]
 pub(in crate::swdl) struct SwdlDeclaration<'a> {
     pub name: &'a str,
-    /// None if it has been reported.
+    /// None if it is invalid; that has been reported.
     pub ty: Option<ContractType>,
     pub required: bool,
     pub default: Option<FieldValue<'a>>,
@@ -31,7 +31,7 @@ pub(in crate::swdl) struct SwdlInput<'a> {
     pub description: Option<&'a str>,
 }
 
-/// The entries of a mapping by name; none if it is something else, which is reported.
+/// Reads the entries of a mapping by name. Reports another type and returns None.
 fn read_entries<'a>(
     given: Option<FieldValue<'a>>,
     what: &str,
@@ -45,7 +45,7 @@ fn read_entries<'a>(
     fields
 }
 
-/// The fields of a declaration. A type alone is not enough, and is easily written.
+/// Opens a declaration. A bare type is a common mistake and gets a fix.
 fn read_declaration<'a>(
     field: YamlField<'a>,
     what: &'static str,
@@ -63,7 +63,7 @@ fn read_declaration<'a>(
 }
 
 impl<'a> SwdlDeclaration<'a> {
-    /// None if nothing can be said about what is declared.
+    /// Reads parameters. None if the declarations are unknown.
     pub fn read_parameters(
         given: Option<FieldValue<'a>>,
         sink: &mut DiagnosticSink,
@@ -92,7 +92,7 @@ impl<'a> SwdlDeclaration<'a> {
     ) -> Option<SwdlDeclaration<'a>> {
         let named = check_name(field, what, sink);
         let Some(mut fields) = read_declaration(field, what, sink) else {
-            // It is declared, whatever it is, so that nothing is said about who reads it.
+            // It counts as declared, so that its readers get no follow-up errors.
             let (name, description) = (field.key, None);
             return named.then_some(SwdlDeclaration {
                 name,
@@ -117,7 +117,7 @@ impl<'a> SwdlDeclaration<'a> {
     }
 }
 
-/// A default is a value of its own type.
+/// Checks that a default has the declared type.
 fn check_default(ty: ContractType, given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     if let Err(error) = Schema::new(ty.to_schema()).check(&given.node.to_json()) {
         let message = format!("`default` is not of the type `{}`: {error}", ty.name());

@@ -1,4 +1,4 @@
-//! Hooks: what is done beside a run when it starts, succeeds or fails.
+//! Hooks: actions beside a run when it starts, succeeds or fails.
 
 use skein_core::ir::HookTiming;
 
@@ -10,7 +10,7 @@ use crate::{
     swdl::defaults::HOOKS,
 };
 
-/// What is done at one of those times.
+/// The actions at one of those times.
 #[derive(Debug)]
 pub(in crate::swdl) struct HookDef<'a> {
     pub when: HookTiming,
@@ -56,7 +56,7 @@ impl<'a> HookDef<'a> {
 }
 
 impl<'a> NotifyDef<'a> {
-    /// A channel, or a channel and what to say there.
+    /// Reads a channel, or a channel and a message.
     fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<NotifyDef<'a>> {
         if given.node.fields().is_none() {
             return Some(NotifyDef { channel: read_plain_text(Some(given), sink)?, message: None });

@@ -1,4 +1,4 @@
-//! SWDL as it is written: its fields, each read and checked by itself. Refuses to know what they mean together.
+//! SWDL's syntax: reads and checks each field by itself. Does not know their meaning together.
 
 mod context;
 mod contract;
@@ -24,10 +24,10 @@ use crate::{
     yaml::YamlField,
 };
 
-/// Longer ids are of no use to people, and one of a fan-out's steps is longer than its stage's.
+/// The maximum length of an id. A step of a fan-out has a longer id than its stage.
 const ID_MOST: usize = 128;
 
-/// Whether a name is no path: it is looked up in folders of the project, and leads nowhere else.
+/// True if a name is not a path: it is looked up in folders of the project and must not lead elsewhere.
 fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0'])
 }
@@ -48,27 +48,27 @@ fn read_duration(given: Option<FieldValue<'_>>, sink: &mut DiagnosticSink) -> Op
     given.and_then(|given| given.read_duration(DurationUnits::UpToDays, sink)).map(|length| length.value)
 }
 
-/// Text that is taken as it is. What a run works out does not decide who does something, with what, or who is asked.
+/// Reads a text without expressions. Values of a run must not determine workers, tools or approvers.
 fn read_plain_text<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let given = given?;
     let text = given.read_non_empty_text(sink)?.value;
     if !text.contains("${{") {
         return Some(text);
     }
-    let message = format!("`{}` cannot have an expression in it", given.name);
+    let message = format!("`{}` cannot contain an expression", given.name);
     let diagnostic =
         Diagnostic::new(Code::BadExpression, given.node.source(), given.node.first_line_span(), message);
-    sink.push(diagnostic.with_hint("write it out"));
+    sink.push(diagnostic.with_hint("write a literal value"));
     None
 }
 
-/// The items of a list, each as it is.
+/// Reads a list of texts without expressions.
 fn read_plain_texts<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Vec<&'a str> {
     let items = given.and_then(|given| given.read_list(sink)).unwrap_or_default();
     items.into_iter().filter_map(|item| read_plain_text(Some(item), sink)).collect()
 }
 
-/// An id in kebab case. What is none is reported with what it could be.
+/// Reads an id in kebab case. Reports another form with a suggestion.
 fn read_id<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let given = given?;
     let text = given.read_non_empty_text(sink)?.value;
@@ -96,20 +96,20 @@ fn is_kebab(text: &str) -> bool {
     text.len() <= ID_MOST && text.starts_with(|c: char| c.is_ascii_lowercase()) && text.split('-').all(part)
 }
 
-/// What a text was probably meant to be, if it can be told.
+/// Returns the id that was probably meant.
 fn to_kebab(text: &str) -> Option<String> {
     let spaced = text.replace(['_', ' ', '.'], "-").to_ascii_lowercase();
     is_kebab(&spaced).then_some(spaced)
 }
 
-/// Whether an expression can say it after a dot.
+/// True if an expression can refer to it after a dot.
 fn is_name(text: &str) -> bool {
     text.len() <= ID_MOST
         && text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }
 
-/// Refuses a key that no expression could name.
+/// Refuses a key that no expression could refer to.
 fn check_name(field: YamlField<'_>, what: &str, sink: &mut DiagnosticSink) -> bool {
     if is_name(field.key) {
         return true;

@@ -1,4 +1,4 @@
-//! What happens when something goes wrong: of one stage, and of all of them.
+//! Error policies, of one stage and of the workflow.
 
 use skein_core::{limits, time::Millis};
 
@@ -21,7 +21,7 @@ pub(in crate::swdl) struct StagePolicy<'a> {
 }
 
 impl StagePolicy<'_> {
-    /// Whether it says nothing.
+    /// True if it sets nothing.
     pub fn is_usual(&self) -> bool {
         self.retry.is_none() && self.on_failure.is_none() && self.timeout.is_none()
     }
@@ -57,7 +57,7 @@ impl<'a> StagePolicy<'a> {
         policy
     }
 
-    /// What an item of a fan-out may say: its failure is the stage's.
+    /// Reads the policy of an item of a fan-out. It has no `on_failure`: the failure of an item is that of the stage.
     pub fn read_item(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> StagePolicy<'a> {
         let Some(mut fields) = FieldReader::from_node(given.node, "the error policy of an item", sink) else {
             return StagePolicy::default();
@@ -126,7 +126,7 @@ impl<'a> RetryDef<'a> {
     }
 }
 
-/// Codes of errors. The workflow's are every stage's, so that there cannot be any number of them.
+/// Reads error codes. The workflow's list applies to every stage, so its length is limited.
 fn read_errors<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<&'a str> {
     let errors = read_plain_texts(Some(given), sink);
     if errors.len() > ERRORS_MOST {
@@ -137,7 +137,7 @@ fn read_errors<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<&'a 
     errors
 }
 
-/// A factor in thousandths.
+/// Reads a factor, in thousandths.
 fn read_multiplier(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<u32> {
     let Spanned { value, .. } = given.read_number(sink)?;
     if !(0.001..=MULTIPLIER_MOST).contains(&value) {

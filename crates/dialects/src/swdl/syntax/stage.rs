@@ -33,40 +33,40 @@ pub(in crate::swdl) struct SwdlStage<'a> {
     pub skein: StepExtensionBlock,
 }
 
-/// What a stage does.
+/// The work of a stage.
 #[derive(Debug)]
 pub(in crate::swdl) enum SwdlStageKind<'a> {
     Agent(Box<SwdlAgentTask<'a>>),
-    /// Another workflow does it, by `x-skein.call`.
+    /// A call of another workflow, by `x-skein.call`.
     Call(Box<SwdlCall<'a>>),
     Gate(Box<GateDef<'a>>),
     FanOut {
         source: Option<FieldValue<'a>>,
         template: Option<(YamlNode<'a>, Box<SwdlAgentTask<'a>>)>,
     },
-    /// Its type is none, which has been reported.
+    /// A stage of invalid type; that has been reported.
     Unclear,
 }
 
-/// The workflow that a stage calls, what it is given and what it must give.
+/// The workflow that a stage calls, its inputs and its outputs.
 #[derive(Debug)]
 pub(in crate::swdl) struct SwdlCall<'a> {
     pub workflow: FieldValue<'a>,
     pub inputs: Vec<SwdlInput<'a>>,
-    /// None if nothing can be said about what is declared.
+    /// None if the declarations are unknown.
     pub outputs: Option<Vec<SwdlDeclaration<'a>>>,
 }
 
-/// What an agent is asked to do, in a stage or for each item of one.
+/// The task of an agent, in a stage or for each item of one.
 #[derive(Debug, Default)]
 pub(in crate::swdl) struct SwdlAgentTask<'a> {
     pub roles: StageRoles<'a>,
     pub inputs: Vec<SwdlInput<'a>>,
-    /// None if nothing can be said about what is declared.
+    /// None if the declarations are unknown.
     pub outputs: Option<Vec<SwdlDeclaration<'a>>>,
     pub context: Option<Box<StageContext<'a>>>,
     pub handoff: StageHandoff<'a>,
-    /// Of an item.
+    /// The policy of an item.
     pub policy: StagePolicy<'a>,
 }
 
@@ -94,7 +94,7 @@ pub(in crate::swdl) struct GateDef<'a> {
     pub message: Option<FieldValue<'a>>,
 }
 
-/// The fields that only mean something in a stage of one type.
+/// The fields that are only valid in a stage of one type.
 const OF_TYPE: &[(&str, StageType)] = &[
     ("roles", StageType::Agent),
     ("inputs", StageType::Agent),
@@ -131,7 +131,7 @@ impl<'a> SwdlStage<'a> {
     }
 }
 
-/// The first draft of the format had its own block for modules.
+/// Refuses `context_policy`, the block for modules in the first draft of the format.
 fn refuse_context_policy(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
     if let Some(field) = fields.field("context_policy") {
         fields.optional("context_policy");
@@ -141,7 +141,7 @@ fn refuse_context_policy(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink
     }
 }
 
-/// A condition is text, or a plain `true` or `false`.
+/// Checks that a condition is text, or a plain `true` or `false`.
 fn check_scalar(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> bool {
     if given.node.raw_text().is_none() {
         sink.push(given.diagnose_type("an expression, such as `\"${{ parameters.deep == true }}\"`"));
@@ -150,7 +150,7 @@ fn check_scalar(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> bool {
 }
 
 impl<'a> SwdlStageKind<'a> {
-    /// What it does, and whether it says that it is a fan-out.
+    /// Reads the work of a stage. The flag is true for a fan-out.
     fn read(fields: &mut FieldReader<'a>, sink: &mut DiagnosticSink) -> (SwdlStageKind<'a>, bool) {
         let given = fields.optional("type");
         let ty = match given {
@@ -183,8 +183,8 @@ impl<'a> SwdlStageKind<'a> {
     }
 }
 
-/// The type of a stage that does not say it, if it has the block of another type than the usual one and nothing else
-/// to do. That it must say it is told.
+/// Infers the type of a stage without `type` from the block of another type than the default. Returns None if the stage
+/// also has other work. Reports that `type` is missing.
 fn infer_stage_type(fields: &FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<StageType> {
     let mut blocks = OF_TYPE.iter().filter(|(_, of)| *of != StageType::Agent);
     let (name, ty) = blocks.find(|(name, _)| fields.field(name).is_some())?;
@@ -192,7 +192,7 @@ fn infer_stage_type(fields: &FieldReader<'_>, sink: &mut DiagnosticSink) -> Opti
         return None;
     }
     let field = fields.field(name)?;
-    let message = format!("a stage with `{name}` must say that it is one of that type");
+    let message = format!("a stage with `{name}` needs `type: {name}`");
     let diagnostic = Diagnostic::new(Code::MissingField, field.value.source(), field.key_span, message);
     sink.push(diagnostic.with_hint(format!("add `type: {name}`")));
     Some(*ty)
@@ -202,7 +202,7 @@ fn find_extension_block<'a>(fields: &FieldReader<'a>) -> Option<FieldValue<'a>> 
     fields.node().get("x-skein").map(|node| FieldValue::new("x-skein", node))
 }
 
-/// The fields that only mean something where an agent does the stage.
+/// The fields that are only valid if an agent does the stage.
 const OF_AGENT: &[&str] = &["roles", "context", "handoff"];
 
 impl<'a> SwdlCall<'a> {
@@ -214,7 +214,7 @@ impl<'a> SwdlCall<'a> {
         for name in OF_AGENT {
             let Some(field) = fields.field(name) else { continue };
             fields.optional(name);
-            let message = format!("a stage that calls another workflow has no `{name}`");
+            let message = format!("a stage that calls a workflow cannot have `{name}`");
             let diagnostic =
                 Diagnostic::new(Code::FieldsClash, field.value.source(), field.key_span, message);
             let (source, mark) = (workflow.node.source(), workflow.node.first_line_span());
@@ -239,13 +239,13 @@ fn refuse_other_types(
     for (field_name, of) in OF_TYPE.iter().filter(|(_, of)| *of != ty) {
         let Some(field) = fields.field(field_name) else { continue };
         fields.optional(field_name);
-        let message = format!("a stage of the type `{}` has no `{field_name}`", name(ty));
+        let message = format!("a stage of type `{}` cannot have `{field_name}`", name(ty));
         let diagnostic = Diagnostic::new(Code::FieldsClash, field.value.source(), field.key_span, message);
         let hint = match (ty, of) {
             (StageType::FanOut, StageType::Agent) => {
-                format!("what each item needs is in `fan_out.stage_template`; move `{field_name}` there")
+                format!("move `{field_name}` into `fan_out.stage_template`, for each item")
             }
-            (_, of) => format!("it would be one of `type: {}`", name(*of)),
+            (_, of) => format!("it is a field of stages of `type: {}`", name(*of)),
         };
         let diagnostic = diagnostic.with_hint(hint);
         sink.push(match given {
@@ -257,7 +257,7 @@ fn refuse_other_types(
     }
 }
 
-/// The fan-out itself: a list, and what is done for each of its items.
+/// Reads the fan-out itself: a list, and the work for each of its items.
 fn read_fan_out<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> SwdlStageKind<'a> {
     let Some(mut fields) = FieldReader::from_node(given.node, "`fan_out`", sink) else {
         return SwdlStageKind::FanOut { source: None, template: None };
@@ -278,7 +278,7 @@ fn read_fan_out<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> SwdlSta
 }
 
 impl<'a> SwdlStage<'a> {
-    /// What its agent is asked, or that of each item.
+    /// Returns the task of its agent, or that of each item.
     pub fn agent_task(&self) -> Option<&SwdlAgentTask<'a>> {
         match &self.does {
             SwdlStageKind::Agent(asked) => Some(asked),
@@ -322,7 +322,7 @@ impl<'a> StageRoles<'a> {
         roles
     }
 
-    /// An agent by its reference alone, or with a model and instructions.
+    /// Reads an agent: its reference alone, or with a model and instructions.
     fn read_primary(&mut self, given: FieldValue<'a>, sink: &mut DiagnosticSink) {
         if given.node.fields().is_none() {
             self.agent = read_agent(given, sink);
@@ -336,7 +336,7 @@ impl<'a> StageRoles<'a> {
     }
 }
 
-/// A reference to something that an agent may use, such as `skill:search`.
+/// Reads a reference to something that an agent may use, such as `skill:search`.
 fn read_tool<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a str> {
     let text = read_plain_text(Some(given), sink)?;
     if text.split_once(':').is_some_and(|(sort, name)| ARTIFACTS.contains(&sort) && is_plain_name(name)) {
@@ -350,7 +350,7 @@ fn read_tool<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a
     None
 }
 
-/// A reference to the agent that does a stage; its name.
+/// Reads a reference to the agent of a stage. Returns its name.
 fn read_agent<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<(FieldValue<'a>, &'a str)> {
     let agent = ARTIFACTS[0];
     let text = read_plain_text(Some(given), sink)?;

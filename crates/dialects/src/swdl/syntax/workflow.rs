@@ -1,4 +1,4 @@
-//! The workflow as a whole: who it is, its configuration, its stages and what surrounds them.
+//! The workflow as a whole: its header, its configuration, its stages and their surroundings.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,20 +19,20 @@ use crate::{
     yaml::{YamlField, YamlNode},
 };
 
-/// A whole source.
+/// A whole source file.
 #[derive(Debug)]
 pub(in crate::swdl) struct SwdlWorkflow<'a> {
     pub about: SwdlHeader<'a>,
     pub config: SwdlConfig<'a>,
     pub context: StageContext<'a>,
-    /// None if some stage has no id that can be used.
+    /// None if some stage has no usable id.
     pub stages: Option<UnloweredSteps<SwdlStage<'a>>>,
     pub policy: WorkflowPolicy<'a>,
     pub hooks: Vec<HookDef<'a>>,
-    /// What stands beside the known fields, kept for whoever put it there.
+    /// Unknown fields, kept for other programs.
     pub others: BTreeMap<String, Value>,
     pub skein: ExtensionBlock,
-    /// Of which the format has what a workflow takes.
+    /// Only outputs: the format has its own field for the inputs of a workflow.
     pub border: CallContract<'a>,
 }
 
@@ -51,7 +51,7 @@ pub(in crate::swdl) struct SwdlHeader<'a> {
 /// The `config` block.
 #[derive(Debug, Default)]
 pub(in crate::swdl) struct SwdlConfig<'a> {
-    /// None if nothing can be said about what is declared.
+    /// None if the declarations are unknown.
     pub parameters: Option<Vec<SwdlDeclaration<'a>>>,
     pub timeout: Option<Millis>,
     pub env: Vec<(&'a str, FieldValue<'a>)>,
@@ -93,7 +93,7 @@ impl<'a> SwdlWorkflow<'a> {
     }
 }
 
-/// The first draft of the format had an id and nothing else. Says whether this has one.
+/// Refuses `workflow_id`, the only header of the first draft of the format. Returns true if it is present.
 fn refuse_workflow_id(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) -> bool {
     let Some(field) = fields.field("workflow_id") else { return false };
     fields.optional("workflow_id");
@@ -133,7 +133,7 @@ impl<'a> SwdlConfig<'a> {
     }
 }
 
-/// Variables that workers get. Their names are those of an environment.
+/// Reads the environment variables of workers and checks their names.
 fn read_env<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<(&'a str, FieldValue<'a>)> {
     let Some(fields) = given.node.fields() else {
         sink.push(given.diagnose_type("a mapping of variables by name"));
@@ -175,7 +175,7 @@ fn read_stages<'a>(
     (stages.len() == count).then(|| drop_duplicate_stages(stages, sink))
 }
 
-/// Reports each id that is there already, and leaves its stage out: the first counts.
+/// Reports each duplicate id and drops its stage: the first counts.
 fn drop_duplicate_stages<'a>(
     stages: UnloweredSteps<SwdlStage<'a>>,
     sink: &mut DiagnosticSink,

@@ -1,10 +1,10 @@
-//! The quick way beside the parser: where it reads anything, it reads the same.
+//! Compares the fast path with the parser: whenever it accepts a text, the trees are equal.
 
 use std::path::Path;
 
 use super::*;
 
-/// What the parser makes of a text; none if it says anything.
+/// Parses a text with the parser. None if there are diagnostics.
 fn parsed(source: &Arc<SourceFile>) -> Option<YamlTree> {
     let mut sink = DiagnosticSink::new(source.clone());
     let mut builder = YamlTreeBuilder::new(source, whole(source), &mut sink);
@@ -17,7 +17,7 @@ fn whole(source: &SourceFile) -> ExprSpan {
     ExprSpan::new(0, source.text.len())
 }
 
-/// Whether a text is plain. The parser must then have made the same of it.
+/// True if a text is plain. Asserts that the parser then yields the same tree.
 fn agrees(text: &str) -> bool {
     let source = SourceFile::new("a.yaml", text);
     let Some(plain) = parse_plain(whole(&source), &source) else { return false };
@@ -116,8 +116,8 @@ fn every_source_of_ours_is_read_alike_and_so_is_each_with_some_damage() {
     assert!(read > 100 && plain > 500, "{read} sources, {plain} of them plain");
 }
 
-/// A text as it is, its beginnings, and without, with or with other characters here and there. Gives how many of those are
-/// plain.
+/// Checks a text, its beginning, and variants with characters removed, inserted or replaced. Returns the number of
+/// plain variants.
 fn damaged(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().filter(|line| !line.ends_with(['|', '>', ':'])).collect();
     let short = lines.iter().take(30).map(|line| format!("{line}\n")).collect::<String>();

@@ -1,4 +1,4 @@
-//! What is made of events, with a reader that hears what an event says it is.
+//! Tests of the agent stream, with a reader whose events name their own kind.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,7 +8,7 @@ use skein_core::ir::ErrorClass;
 use super::*;
 use crate::agent::{TokenUsage, UsageTotal};
 
-/// Hears what an event says it is.
+/// A reader of events that name their own kind.
 struct Plain;
 
 impl AgentEventReader for Plain {
@@ -110,7 +110,7 @@ fn a_budget_and_too_many_turns_stop_it_once() {
     one.say(b"{\"tokens\": 99}\n{\"turn\": 1}\n");
     assert_eq!((one.ear.halt_reason(), one.stops.load(Ordering::SeqCst)), (None, 0));
     let said = one.say(b"{\"tokens\": 100}\n{\"tokens\": 101}\n{\"turn\": 1}\n{\"turn\": 1}\n");
-    assert_eq!(said, "[skein: it is stopped: the step's budget is spent]\n");
+    assert_eq!(said, "[skein: agent stopped: the step's budget is spent]\n");
     assert_eq!((one.ear.halt_reason(), one.stops.load(Ordering::SeqCst)), (Some(AgentHalt::Budget(left)), 1));
     let mut one = listen(Vec::new(), Some(1));
     one.say(b"{\"turn\": 1}\n{\"turn\": 1}\n");

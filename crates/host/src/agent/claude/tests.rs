@@ -1,4 +1,4 @@
-//! Streams of Claude Code, shortened to what is read of them.
+//! Tests with event streams of Claude Code, shortened to the fields that are read.
 
 use serde_json::json;
 use skein_core::ir::{ErrorClass, WorkerCapability};
@@ -28,7 +28,7 @@ fn failed(error: &str, more: Value) -> AgentFailure {
     reader.final_result(1, "").unwrap_err()
 }
 
-/// When the model is asked, a server is there with its tools, or it is missed.
+/// When the model is asked, a server must be connected and list its tools; otherwise it counts as missing.
 #[test]
 fn a_server_that_is_not_there_with_its_tools_is_missed() {
     let init = |status: &str, tools: &[&str]| {
@@ -46,7 +46,7 @@ fn a_server_that_is_not_there_with_its_tools_is_missed() {
         |how: &str| Some((Some("agent_server"), format!("its server `mcp:tides` cannot be used: {how}")));
     assert_eq!(init("connected", &["Read", "mcp__tides__tell"]), None);
     assert_eq!(init("connected", &["Read", "mcp__tides2__tell"]), missed("it lists no tools"));
-    assert_eq!(init("pending", &["Read"]), missed("it was not there in time"));
+    assert_eq!(init("pending", &["Read"]), missed("it did not connect in time"));
     assert_eq!(init("failed", &["Read"]), missed("failed"));
 }
 
@@ -160,7 +160,7 @@ fn it_may_do_what_a_rule_allows() {
     assert!(tool_flags(&named).1.ends_with("Bash(cargo test),Bash(sh -c 'a b')"));
 }
 
-/// Each kind of event that was seen, with what is made of it.
+/// Each kind of event that was observed, with the events it becomes.
 #[test]
 fn what_goes_wrong_on_the_way_is_told_and_the_rest_passed_over() {
     let note = |text: &str| vec![AgentEvent::Note(text.to_owned())];
@@ -185,7 +185,7 @@ fn what_goes_wrong_on_the_way_is_told_and_the_rest_passed_over() {
         (system("informational", json!({"content": "Nobody can be asked"})), note("Nobody can be asked")),
         (
             system("api_retry", json!({"attempt": 1, "error_status": 529})),
-            note("its service answers with 529, and it tries again"),
+            note("its service returned status 529; it retries"),
         ),
         (system("task_started", json!({"task_type": "local_bash"})), Vec::new()),
         (system("task_notification", json!({"status": "stopped"})), Vec::new()),
@@ -227,7 +227,7 @@ fn answers_that_are_cut_off_or_missing_are_told_apart() {
     let limit =
         failed("rate_limit", json!({"is_error": true, "result": "Limit reached. Try again in 2 hours."}));
     assert!(limit.until.is_some());
-    // It was asked for a value, never gave one, and calls that a success.
+    // The agent was asked for a value, never gave one, and reports success.
     let (reader, _) = heard(&[result(json!({"structured_output": null}))]);
     assert_eq!(reader.final_result(0, "").unwrap().value, None);
     let taken =

@@ -1,4 +1,4 @@
-//! Streams of Codex, shortened to what is read of them.
+//! Tests with event streams of Codex, shortened to the fields that are read.
 
 use std::io::Write;
 
@@ -92,7 +92,7 @@ fn errors_are_told_apart_by_their_words() {
     assert_eq!(failed("Connection failed; retry in 2s").until, None, "only a limit says when it ends");
 }
 
-/// It would wait for as long as its service says.
+/// Codex itself would wait as long as its service says.
 #[test]
 fn what_it_would_try_for_ever_is_stopped() {
     let again =
@@ -178,7 +178,7 @@ fn it_writes_nothing_or_below_its_folder() {
     assert!(edits.contains(&"sandbox_workspace_write.network_access=false".to_owned()));
 }
 
-/// Each kind of event that was seen beside those above, with what is made of it.
+/// The other kinds of events that were observed, with the events they become.
 #[test]
 fn warnings_and_what_is_unknown_end_nothing() {
     let note = |text: &str| vec![AgentEvent::Note(text.to_owned())];

@@ -1,13 +1,13 @@
-// A plugin that says what became of the servers of tools before the model is asked, and keeps it from being asked
-// without them. OpenCode goes on without a server that fails, and does not say so of one whose tools it could not list.
+// A plugin that reports the state of the tool servers before the model is asked, and prevents a request to the model
+// without them. OpenCode continues without a server that fails, and does not report one whose tools it could not list.
 
-// How long is waited before a server at an address is asked again, in milliseconds: it may only have hung up.
+// Delays before a server with a URL is tried again, in milliseconds: the connection may only have been closed.
 const AGAIN = [500, 1500, 4000]
 
 const after = (time) => new Promise((done) => setTimeout(done, time))
 
 async function status(client, name) {
-  // It answers when every server was tried.
+  // OpenCode answers when every server was tried.
   const { data } = await client.mcp.status()
   return data?.[name] ?? { status: "unknown" }
 }
@@ -26,7 +26,7 @@ async function tried(client, name, again) {
 async function judged(client, name, { most, again }) {
   let timer
   const late = new Promise((done) => {
-    timer = setTimeout(done, most, { status: "failed", error: `it was not there after ${most / 1000} s` })
+    timer = setTimeout(done, most, { status: "failed", error: `it did not connect within ${most / 1000} s` })
   })
   const found = await Promise.race([tried(client, name, again), late])
   clearTimeout(timer)
@@ -37,7 +37,7 @@ export const Servers = async ({ client }, servers) => {
   const judge = async () => {
     const all = await Promise.all(Object.entries(servers).map(([name, one]) => judged(client, name, one)))
     process.stdout.write(JSON.stringify({ type: "skein.servers", servers: Object.fromEntries(all) }) + "\n")
-    if (all.some(([, found]) => found.status !== "connected")) throw new Error("a server of tools is missing")
+    if (all.some(([, found]) => found.status !== "connected")) throw new Error("a tool server is missing")
   }
   let told
   return { "chat.message": () => (told ??= judge()) }

@@ -1,7 +1,7 @@
-//! The servers of tools that OpenCode is given, and how it is known that they are there.
+//! The tool servers of OpenCode, and the check that they are connected.
 //!
-//! Owns the plugin that asks OpenCode for them, and what it prints. OpenCode would go on without one that fails, and says
-//! nothing at all of one whose tools it could not list.
+//! Owns the plugin that asks OpenCode for them, and the event that it prints. OpenCode would continue without a server
+//! that fails, and does not report one whose tools it could not list.
 
 use std::{
     collections::BTreeMap,
@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use super::super::{AgentEvent, AgentFailure, ToolServer, event::text_at};
 
 const PLUGIN: &str = include_str!("servers.js");
-/// The event that the plugin prints, once, before the model is asked.
+/// The event that the plugin prints once, before the model is asked.
 pub(super) const EVENT: &str = "skein.servers";
-/// How long one call of a tool may take in any case. It has no time of its own for that.
+/// The minimum timeout of one tool call. OpenCode has no separate setting for it.
 const CALL: u64 = 60_000;
 
-/// Writes the servers into its configuration. The file of the plugin must be there when it starts.
+/// Adds the servers to the configuration. Returns the plugin's file, which must exist when OpenCode starts.
 pub(super) fn add_servers(
     config: &mut Value,
     servers: &[(&str, &ToolServer)],
@@ -35,7 +35,7 @@ pub(super) fn add_servers(
     (path, PLUGIN.into())
 }
 
-/// A server as its configuration has it. It fills in `{env:NAME}` itself, from its environment.
+/// Returns a server in the form of the configuration. OpenCode itself replaces `{env:NAME}` from its environment.
 fn server_config(server: &ToolServer) -> Value {
     let filled = |name: &String| format!("{{env:{name}}}");
     let mut own = match &server.url {
@@ -54,7 +54,7 @@ fn server_config(server: &ToolServer) -> Value {
     own
 }
 
-/// Which servers were asked for and are not yet known to be there.
+/// The requested servers that are not yet reported as connected.
 #[derive(Default)]
 pub(super) struct ExpectedServers(Vec<String>);
 
@@ -63,7 +63,7 @@ impl ExpectedServers {
         ExpectedServers(servers.iter().map(|(name, _)| (*name).to_owned()).collect())
     }
 
-    /// What the plugin says of them.
+    /// Checks the report of the plugin.
     pub(super) fn check_report(&mut self, event: &Value) -> Option<AgentEvent> {
         let gone = |name: &String| {
             let found = &event["servers"][name];
@@ -76,11 +76,11 @@ impl ExpectedServers {
         std::mem::take(&mut self.0).iter().find_map(gone).map(AgentEvent::Hopeless)
     }
 
-    /// The model was asked. By then they must be known to be there.
+    /// Fails if the model was asked and a server has not been reported.
     pub(super) fn fail_unreported(&mut self) -> Option<AgentEvent> {
         let missed = std::mem::take(&mut self.0);
         missed.first().map(|name| {
-            AgentEvent::Hopeless(AgentFailure::unusable_server(name, "it is not known to be there"))
+            AgentEvent::Hopeless(AgentFailure::unusable_server(name, "it was not reported as connected"))
         })
     }
 }

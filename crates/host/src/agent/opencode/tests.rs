@@ -1,4 +1,4 @@
-//! Streams of OpenCode, shortened to what is read of them.
+//! Tests with event streams of OpenCode, shortened to the fields that are read.
 
 use serde_json::json;
 use skein_core::ir::{ErrorClass, WorkerCapability};
@@ -98,7 +98,7 @@ fn what_it_would_try_for_ever_is_stopped() {
     assert_eq!(hopeless(&told), 0);
     let (_, told) = heard(&[finish("unknown"), finish("unknown"), finish("unknown")]);
     assert_eq!(hopeless(&told), 1);
-    // Both kinds of failures come in turns.
+    // Both kinds of failures alternate.
     let (mut reader, _) = heard(&[finish("unknown")]);
     let error = "timestamp=1 level=ERROR message=\"stream error\" error.error=\"Cannot connect to API\"";
     assert_eq!(hopeless(&reader.read_error_line(error).unwrap()), 0);
@@ -107,7 +107,7 @@ fn what_it_would_try_for_ever_is_stopped() {
     assert_eq!(hopeless(&heard(&[long.clone(), long]).1), 1);
 }
 
-/// Its model is not asked before every server that was asked for is known to be there.
+/// The model must not be asked before every requested server is reported as connected.
 #[test]
 fn a_server_that_is_not_known_to_be_there_is_missed() {
     let missed = |events: &[Value]| {
@@ -128,7 +128,7 @@ fn a_server_that_is_not_known_to_be_there_is_missed() {
     assert_eq!(missed(&[told(json!({"status": "connected"})), turn.clone()]), None);
     assert_eq!(missed(&[told(json!({"status": "failed", "error": "no tools"}))]), of("tides", "no tools"));
     assert_eq!(missed(&[told(json!({"status": "needs_auth"}))]), of("tides", "needs_auth"));
-    assert_eq!(missed(std::slice::from_ref(&turn)), of("bells", "it is not known to be there"));
+    assert_eq!(missed(std::slice::from_ref(&turn)), of("bells", "it was not reported as connected"));
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn it_may_do_what_is_not_denied() {
     );
 }
 
-/// Each kind of event that was seen beside those above, with what is made of it.
+/// The other kinds of events that were observed, with the events they become.
 #[test]
 fn tools_are_told_with_what_they_are_used_on() {
     let used = |tool: &str, status: &str, input: Value| {
@@ -228,7 +228,7 @@ fn tools_are_told_with_what_they_are_used_on() {
     assert!(missing.lost);
 }
 
-/// One that its model cannot ask for more time from.
+/// The model cannot raise this timeout.
 #[test]
 fn its_shell_ends_what_takes_too_long() {
     let (path, script) = timeout_shell(Path::new("/files"), Millis(90_500));

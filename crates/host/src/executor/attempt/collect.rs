@@ -1,4 +1,4 @@
-//! Takes up what a program left when it has ended: what counts, what is kept, and what became of the attempt.
+//! Collects the results of a program that has ended: its output, its artifacts and the end of the attempt.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{
     workspace::{AttemptDir, WorkerObservation, root::FilePathError},
 };
 
-/// So much of what an agent printed is searched for a decision.
+/// The maximum number of bytes of an agent's output that are searched for a decision.
 const SAID: u64 = 256 * 1024;
 
 /// The number of changed files that are listed in the context folder.
@@ -32,7 +32,7 @@ impl PreparedAttempt {
         &self.job
     }
 
-    /// What became of the attempt, now that its program has ended, and what it spent.
+    /// Determines the end and the cost of the attempt, after its program has ended.
     pub fn collect(
         &mut self,
         shared: &ExecutorContext,
@@ -47,7 +47,7 @@ impl PreparedAttempt {
             Some((protected, stay)) => protected.judge(end, &self.job, stay.was_alone()),
             None => end,
         };
-        // What cannot be removed goes with the run.
+        // Files that cannot be removed now are removed with the run.
         let _ = (self.files.remove_scratch(), self.run.remove_secrets(self.job.attempt));
         let end =
             fallback::apply_fallback(&self.job, self.files.root(), &shared.redactor, &shared.state, end);
@@ -63,23 +63,23 @@ impl PreparedAttempt {
             &report,
         );
         self.write_observation(ended);
-        // By now everything that it left was read.
+        // All files that the attempt left have been read by now.
         scrub_attempt(&self.files, &shared.redactor);
         report
     }
 
-    /// Keeps what was seen of the work for the context folder: the files that it changed, and what it said last.
+    /// Saves an observation for the context folder: the changed files and the last message.
     fn write_observation(&self, ended: &ProcessReport) {
         if self.job.attempt.role != AttemptRole::Main || self.job.context.is_none() {
             return;
         }
-        // An agent prints events; only its last message is for people.
+        // An agent prints events; only its last message is meant for people.
         let printed = if self.hired.is_some() { "" } else { ended.tail.as_str() };
         let said = self.last_words.get().map_or(printed, String::as_str).trim();
         let summary =
             (!said.is_empty()).then(|| WorkerObservation::shorten_summary(&self.redactor.redact_str(said)));
         let files_changed = self.tree.changed.iter().take(FILES_OBSERVED).cloned().collect();
-        // The work stands without it.
+        // The attempt is valid without an observation.
         let _ = self.files.save_observation(&WorkerObservation { command: None, files_changed, summary });
     }
 
@@ -102,7 +102,8 @@ impl PreparedAttempt {
         (end, Vec::new())
     }
 
-    /// What a worker that ended well says that it gave. An agent says so itself; of others the exit status is all there is.
+    /// Returns the answer of a worker that succeeded. An agent reports success itself; for others only the exit status
+    /// counts.
     fn require_success(&self, ended: &ProcessReport) -> Result<Option<AgentAnswer>, AttemptEnd> {
         let done = match &self.hired {
             Some(hired) => hired.judge(ended, &self.job).map(Some),
@@ -125,7 +126,7 @@ impl PreparedAttempt {
         }
     }
 
-    /// The work itself: what it gave, what is proven of it, and the artifacts it declared.
+    /// Collects the work itself: its result, the evidence for it, and its declared artifacts.
     fn collect_work(
         &self,
         shared: &ExecutorContext,
@@ -141,7 +142,7 @@ impl PreparedAttempt {
             None => Some(Vec::new()),
         };
         let Some(proofs) = proofs else { return (AttemptEnd::Stopped, Vec::new()) };
-        // What is not proven is not handed on.
+        // Artifacts are kept only if all evidence holds.
         let keeps = !self.job.gives.is_empty() && proofs.iter().all(|proof| proof.holds);
         let kept = || keep_artifacts_excluding(shared, &self.run, &self.job, &self.own_files, &self.without);
         match if keeps { kept() } else { Ok(()) } {
@@ -150,7 +151,7 @@ impl PreparedAttempt {
         }
     }
 
-    /// What the worker gave, if it ended well.
+    /// The result of the worker, if it succeeded.
     fn collect_result(&self, ended: &ProcessReport) -> AttemptEnd {
         if let (Some(tool), ProcessOutcome::Exited(status)) = (self.job.tool(), &ended.how) {
             return match self.read_stdout(limits::VALUE_BYTES as u64) {
@@ -169,7 +170,7 @@ impl PreparedAttempt {
         }
     }
 
-    /// What the file holds, or what was answered.
+    /// The output file's value, or else the answer.
     fn collect_output(&self, answered: Option<Value>) -> AttemptEnd {
         let back = self.files.worker_output().map_err(|error| error.to_string());
         let written = back.and_then(|back| worker_output::read_output(&back, &self.redactor));
@@ -180,7 +181,7 @@ impl PreparedAttempt {
         }
     }
 
-    /// A summary is what the file holds, or what was said.
+    /// The summary: the output file's value, or else the last message.
     fn collect_summary(&self, ended: &ProcessReport) -> AttemptEnd {
         match self.require_success(ended) {
             Ok(done) => self.collect_output(Some(Value::from(self.last_message(done).trim()))),
@@ -203,7 +204,7 @@ impl PreparedAttempt {
         verdict.map_or_else(|end| end, |verdict| self.apply_guard(shared, verdict.into_end()))
     }
 
-    /// What the files that were changed make of a finding. Where git cannot say which, nothing can be said at all.
+    /// Applies the convergence guard to a finding, using the list of changed files. Fails if git cannot list them.
     fn apply_guard(&self, shared: &ExecutorContext, end: AttemptEnd) -> AttemptEnd {
         let (Some(guard), Some(workspace)) = (&self.job.guard, &self.workspace) else { return end };
         let own = self.tree.changed_files(self.attempt_context(shared), workspace, &guard.convergence);
@@ -213,7 +214,7 @@ impl PreparedAttempt {
         };
         match own.unwrap_or_else(asked) {
             Ok(changed) => guard.judge(end, &changed, self.state.strip_prefix(workspace.path()).ok()),
-            Err(why) => non_retryable(format!("it cannot be told which files were changed: {why}")),
+            Err(why) => non_retryable(format!("cannot determine which files were changed: {why}")),
         }
     }
 
@@ -222,7 +223,7 @@ impl PreparedAttempt {
         String::from_utf8(self.own_files.read_file(name, limits::DECISION_BYTES).ok()?).ok()
     }
 
-    /// All that it printed, if it is no more than that.
+    /// Reads the whole stdout, if it is at most `most` bytes long.
     fn read_stdout(&self, most: u64) -> Result<Vec<u8>, FilePathError> {
         match self.files.root().read_file(AttemptDir::STDOUT, most) {
             Err(error) if error.is_missing() => Ok(Vec::new()),
@@ -230,7 +231,7 @@ impl PreparedAttempt {
         }
     }
 
-    /// What an agent said in the end, or else the end of what was printed. What cannot be read says nothing.
+    /// The agent's last message, or else the end of stdout. Empty if stdout cannot be read.
     fn last_message(&self, done: Option<AgentAnswer>) -> String {
         if let Some(done) = done {
             return done.text;

@@ -1,4 +1,4 @@
-//! One attempt from its start to its end: what it needs is laid out, the program runs, what it left is taken up.
+//! One attempt from start to end: prepare its inputs and task, run the program, collect the results.
 
 mod collect;
 mod prepare;
@@ -29,45 +29,46 @@ use crate::{
 
 pub(super) use prepare::{prepare_attempt, update_context_folder};
 
-/// Everything of an attempt that is needed when its program has ended.
+/// The state of an attempt that is needed when its program has ended.
 pub(super) struct PreparedAttempt {
     job: Arc<AttemptSpec>,
     run: RunDir,
     files: AttemptDir,
-    /// The workspace that it is for, and where it works: there, or in a tree of its own.
+    /// The workspace of the step. `folder` is the directory where the attempt works: this workspace, or a step
+    /// worktree.
     base: RootFolder,
     folder: RootFolder,
-    /// Where the files are that it was to write.
+    /// The folder of the files that the attempt was asked to write.
     own_files: RootFolder,
-    /// The folders that are no part of what it gives.
+    /// The folders that are never part of its artifacts.
     without: Vec<FileIdentity>,
     speaks: ResultProtocol,
-    /// The coding agent that does it.
+    /// The coding agent, if one does the work.
     hired: Option<AgentLaunch>,
     check: Option<String>,
-    /// The run's workspace, where changed files are looked for.
+    /// The run's workspace, where changed files are searched.
     workspace: Option<RootFolder>,
-    /// What was made in its folder so that it may write it.
+    /// Empty files that were created in its folder so that the sandboxed worker can write them.
     made: Vec<String>,
-    /// What it must prove.
+    /// The evidence that it must provide.
     proving: Option<EvidenceCheck>,
-    /// What it must leave as it is, and who else works there.
+    /// The files that it must not change, and a guard that tells who else works in the folder.
     protected: Option<(WorkspaceProtection, OccupancyGuard)>,
     sandboxed: bool,
     /// The state folder.
     state: PathBuf,
     mark: ProcessMark,
-    /// Takes secrets out of what it says.
+    /// Removes secrets from its output.
     redactor: Redactor,
     tree: AttemptWorkspace,
-    /// The last words of an agent that ended well.
+    /// The last message of an agent that succeeded.
     last_words: OnceLock<String>,
 }
 
-/// An attempt that was laid out.
+/// The result of preparing an attempt.
 pub(super) enum PrepareOutcome {
     Ready(Box<(ProcessSpec, PreparedAttempt)>),
-    /// It cannot begin, or the work was done before and only its end was not told.
+    /// It cannot begin, or an earlier attempt did the work and only the report of its end was lost.
     Over(AttemptReport),
 }
 
@@ -80,12 +81,12 @@ pub(super) fn failed_attempt(class: ErrorClass, message: String) -> AttemptEnd {
     }
 }
 
-/// Trying again would come to the same.
+/// A failure that a retry would repeat.
 pub(super) fn non_retryable(error: impl ToString) -> AttemptEnd {
     failed_attempt(ErrorClass::NonRetryable, error.to_string())
 }
 
-/// Our own files are not as they should be.
+/// A failure of Skein's own files.
 pub(super) fn file_failure(error: FilePathError) -> AttemptEnd {
     failed_attempt(ErrorClass::Transient, error.to_string())
 }

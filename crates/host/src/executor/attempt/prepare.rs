@@ -1,4 +1,4 @@
-//! Lays out what an attempt needs before its program can start: folders, inputs, environment, sandbox, task.
+//! Prepares an attempt before its program can start: folders, inputs, environment, sandbox, task.
 
 use std::{ffi::OsString, sync::Arc};
 
@@ -28,7 +28,7 @@ use crate::{
     workspace::{AttemptDir, ContextFolder, FolderGrants, RootFolder, RunDir, root::FilePathError},
 };
 
-/// Lays out what an attempt needs.
+/// Prepares an attempt, and records its end if that fails.
 pub fn prepare_attempt(shared: &Arc<ExecutorContext>, mut job: AttemptSpec) -> PrepareOutcome {
     let found = open_attempt_folders(shared, &mut job);
     let (by, job) = (job.relay.substitute_name(), Arc::new(job));
@@ -50,7 +50,7 @@ fn attempt_mark(shared: &ExecutorContext, job: &AttemptSpec) -> ProcessMark {
     ProcessMark { state: shared.mark.clone(), run: job.run.clone(), work: MarkedWork::Attempt(job.attempt) }
 }
 
-/// The folders of an attempt, and whose turn it is.
+/// Opens the folders of an attempt, and chooses the agent whose turn it is.
 fn open_attempt_folders(
     shared: &ExecutorContext,
     job: &mut AttemptSpec,
@@ -76,7 +76,7 @@ fn prepare_stages(
     let around =
         attempt_recording::RecordingContext { run: &run, files: &files, folder: Some(&base), mark: &mark };
     attempt_recording::begin_recording(shared, job, &around)
-        .map_err(|why| non_retryable(format!("it cannot be recorded: {why}")))?;
+        .map_err(|why| non_retryable(format!("the attempt cannot be recorded: {why}")))?;
     let context = update_context_folder(shared, &run, &grants, job)?;
     let place = context.as_ref().map(|context| context.root().path());
     let visit = AttemptContext { shared, job, run: &run, mark: &mark };
@@ -112,7 +112,7 @@ fn prepare_stages(
     let mut command = WorkerCommand::from_spec(job, |agent| prompt::build_prompt(job, agent, plain))
         .map_err(non_retryable)?;
     if let (WorkerSpec::Script { .. }, Some(shell)) = (&job.worker, command.program.to_str()) {
-        // The workflow names no program here, so this is one of the engine's own.
+        // The workflow names no program here, so the shell is one of the engine's trusted programs.
         command.program = trusted_programs::find_program(shell).map_err(non_retryable)?.into();
     }
     let words: Vec<OsString> = [&command.program].into_iter().chain(&command.arguments).cloned().collect();
@@ -174,7 +174,7 @@ fn prepare_stages(
     Ok(PrepareOutcome::Ready(Box::new((task, laid))))
 }
 
-/// Where it is told what an earlier try changed, and what could not be merged.
+/// Variables with the paths of the earlier attempt's changes and of the merge conflicts.
 fn worktree_variables(
     tree: &AttemptWorkspace,
     files: &AttemptDir,
@@ -196,7 +196,7 @@ fn write_inputs(job: &AttemptSpec, files: &AttemptDir) -> Result<(), FilePathErr
     files.root().write_new(AttemptDir::INPUTS, &inputs)
 }
 
-/// Keeps what an agent or a shell is told to do, for people: without secrets, and without what only a checker may know.
+/// Keeps the prompt or script for people, without secrets and without the check id that only a checker may know.
 fn keep_prompt(
     shared: &ExecutorContext,
     job: &AttemptSpec,
@@ -213,8 +213,8 @@ fn keep_prompt(
     files.root().write_new(AttemptDir::PROMPT, shared.redactor.redact_str(&text).as_bytes())
 }
 
-/// Puts the task into its sandbox, with a place for temporary files. Returns the names of files that were made so that they
-/// can be written.
+/// Puts the task into its sandbox, with a folder for temporary files. Returns the names of the files that were created
+/// so that the worker can write them.
 fn put_into_sandbox(
     shared: &ExecutorContext,
     job: &AttemptSpec,
@@ -234,7 +234,7 @@ fn put_into_sandbox(
     Ok(made)
 }
 
-/// Where it is looked which files were changed, if anyone looks.
+/// The folder where the guard looks for changed files, if there is a guard.
 fn find_guarded_folder(
     job: &AttemptSpec,
     grants: &FolderGrants,
@@ -247,17 +247,17 @@ fn find_guarded_folder(
     tree.resolve_shared_folder(&workspace).map(Some).map_err(|error| error.to_string())
 }
 
-/// What only the checker of this attempt is told, so that nobody else can decide for it.
+/// Issues an id that only the checker of this attempt knows, so that no other process can decide for it.
 fn issue_check_id(folder: &RootFolder, job: &AttemptSpec) -> Result<Option<String>, AttemptEnd> {
     if job.attempt.role != AttemptRole::Check {
         return Ok(None);
     }
-    // What an earlier check decided, or the worker wrote in its place, is not this one's.
+    // Removes a decision of an earlier check, or one that the worker wrote in its place.
     remove_decision(folder, job)?;
     Ok(Some(random::random_hex::<16>()))
 }
 
-/// The program, with what it reads and how long it may take.
+/// Builds the process spec: program, stdin, output files and time limits.
 fn build_task(
     shared: &ExecutorContext,
     job: &AttemptSpec,
@@ -280,7 +280,7 @@ fn build_task(
     task
 }
 
-/// Brings the context folder up to date with what has been done so far.
+/// Updates the context folder to the present state of the run.
 pub fn update_context_folder(
     shared: &ExecutorContext,
     run: &RunDir,

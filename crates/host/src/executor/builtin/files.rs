@@ -1,6 +1,6 @@
-//! Functions of files: all of them in the folder that the step works in, and through its confined names.
+//! File functions: all of them work in the step's folder, through its confined names.
 //!
-//! No part of a name may be a link. What Skein keeps is neither read nor written; what is protected is not written.
+//! No part of a name may be a link. Skein's state is neither read nor written; protected files are not written.
 
 use std::{
     collections::BTreeSet,
@@ -16,14 +16,14 @@ use crate::workspace::{
     root::{EntryKind, FilePathError},
 };
 
-/// A folder with more in it is not listed.
+/// The maximum number of entries of a folder that is listed.
 const ENTRIES: usize = 10_000;
 
 pub struct FileFunctions<'a> {
     pub folder: &'a RootFolder,
-    /// What Skein keeps.
+    /// Skein's state folder.
     pub state: &'a Path,
-    /// The files that the step must leave as they are.
+    /// The files that the step must not change.
     pub rules: &'a ProtectionRules,
 }
 
@@ -33,16 +33,17 @@ impl FileFunctions<'_> {
             self.open_parent(&self.readable_path(values::required_text(inputs, "path")?)?)?;
         let bytes = folder.read_file(&leaf, limits::VALUE_BYTES as u64).map_err(path_failure)?;
         let text = String::from_utf8(bytes)
-            .map_err(|_| BuiltinError::invalid_input("the file is no text in UTF-8"))?;
+            .map_err(|_| BuiltinError::invalid_input("the file is not valid UTF-8"))?;
         if values::optional_text(inputs, "as")? == Some("json") {
-            let value: Value = serde_json::from_str(&text)
-                .map_err(|error| BuiltinError::invalid_input(format!("the file is no JSON: {error}")))?;
+            let value: Value = serde_json::from_str(&text).map_err(|error| {
+                BuiltinError::invalid_input(format!("the file is not valid JSON: {error}"))
+            })?;
             return Ok(json!({"value": value}));
         }
         Ok(json!({"text": text}))
     }
 
-    /// Writes `text` as it is, or `value` as JSON. A file is there whole, or as it was before.
+    /// Writes `text` as it is, or `value` as JSON. The file is replaced atomically.
     pub fn write_file(&self, inputs: &Value) -> Result<Value, BuiltinError> {
         let name = self.writable_path(values::required_text(inputs, "path")?)?;
         let bytes = match (values::optional_text(inputs, "text")?, inputs.get("value")) {
@@ -52,7 +53,11 @@ impl FileFunctions<'_> {
                 bytes.push(b'\n');
                 bytes
             }
-            _ => return Err(BuiltinError::invalid_input("it needs one of the inputs `text` and `value`")),
+            _ => {
+                return Err(BuiltinError::invalid_input(
+                    "exactly one of the inputs `text` and `value` is required",
+                ));
+            }
         };
         let (Some(parent), Some(leaf)) = (name.parent(), name.file_name()) else {
             return Err(BuiltinError::invalid_input("`path` names the folder itself"));
@@ -107,7 +112,7 @@ impl FileFunctions<'_> {
         Ok(json!({"removed": removed}))
     }
 
-    /// A name that may be looked at.
+    /// Normalizes a name and checks that it may be read.
     fn readable_path(&self, name: &str) -> Result<PathBuf, BuiltinError> {
         let name = self.folder.normalize_name(name).map_err(path_failure)?;
         self.check_readable(&name)?;
@@ -117,10 +122,10 @@ impl FileFunctions<'_> {
     fn check_readable(&self, name: &Path) -> Result<(), BuiltinError> {
         let ours =
             is_below(&self.folder.path().join(name), self.state) || control_owner(name) == Some("Skein");
-        if ours { Err(unauthorised_path(name, "is what Skein keeps")) } else { Ok(()) }
+        if ours { Err(unauthorised_path(name, "belongs to Skein's own state")) } else { Ok(()) }
     }
 
-    /// A name that may be written.
+    /// Normalizes a name and checks that it may be written.
     fn writable_path(&self, name: &str) -> Result<PathBuf, BuiltinError> {
         let name = self.readable_path(name)?;
         let text = name.to_string_lossy();
@@ -129,18 +134,19 @@ impl FileFunctions<'_> {
             return Ok(name);
         }
         if self.rules.covers(&text) || named() {
-            let why = "is protected: `unprotect` of the step would have to name it";
+            let why = "is protected; list it in the step's `unprotect` to allow the change";
             return Err(unauthorised_path(&name, why));
         }
         match control_owner(&name) {
-            Some(owner) => {
-                Err(unauthorised_path(&name, &format!("is a file of {owner}, which no tool writes")))
-            }
+            Some(owner) => Err(unauthorised_path(
+                &name,
+                &format!("is a control file of {owner}, which tools may not write"),
+            )),
             None => Ok(name),
         }
     }
 
-    /// Hooks and configuration files that git's configuration names.
+    /// The hooks and configuration files that git's configuration names.
     fn git_configured_files(&self) -> BTreeSet<String> {
         match self.rules.repositories {
             true => RepositoryScan::named_by_configuration(self.folder),
@@ -148,7 +154,7 @@ impl FileFunctions<'_> {
         }
     }
 
-    /// Whether a folder holds something that may not be changed, as far as names tell it.
+    /// True if a folder holds something that may not be changed, judged by names alone.
     fn holds_protected(&self, name: &Path) -> bool {
         let below = |path: &str| Path::new(path).starts_with(name);
         self.rules.has_protected_below(name, self.folder)
@@ -156,7 +162,7 @@ impl FileFunctions<'_> {
             || is_below(self.state, &self.folder.path().join(name))
     }
 
-    /// The folder that a name is in, and its last part. No part of the way is a link.
+    /// Opens the parent folder of a name, and returns it with the last part. No part of the path is a link.
     fn open_parent(&self, name: &Path) -> Result<(RootFolder, PathBuf), BuiltinError> {
         let leaf = name.file_name().map_or_else(|| PathBuf::from("."), PathBuf::from);
         match name.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -193,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// The code of what was refused, or an empty text.
+    /// The error code of a refused call, or an empty text.
     fn code(done: Result<Value, BuiltinError>) -> &'static str {
         done.err().map(|wrong| wrong.code).unwrap_or_default()
     }

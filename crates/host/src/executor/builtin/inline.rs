@@ -1,6 +1,6 @@
-//! Functions of small values, done where they are asked for: a thread for each would take longer than the function.
+//! Functions of small values, run on the host loop: a thread for each would take longer than the function.
 //!
-//! Owns what is small enough for the loop to do itself. All else goes the way of every attempt.
+//! Owns the limit of work that the loop does itself. All other work takes the path of every attempt.
 
 use serde_json::Value;
 use skein_core::{
@@ -14,10 +14,10 @@ use super::{
 };
 use crate::executor_api::ActiveRun;
 
-/// More than this is not done by the loop, which others wait for.
+/// The maximum size of inputs that are processed on the loop, because other runs wait for it.
 const MOST: usize = 16 * 1024;
 
-/// What became of an attempt that can be done at once. None: it cannot.
+/// Runs an attempt inline and reports its end. Returns `None` if it cannot run inline.
 pub fn run_inline(
     shared: &ExecutorContext,
     running: ActiveRun<'_>,
@@ -39,7 +39,7 @@ pub fn run_inline(
 
 type ValueFunction = fn(&Value) -> Result<Value, BuiltinError>;
 
-/// A function that asks nothing of anybody.
+/// Returns the implementation of a function that depends only on its inputs.
 fn find_value_function(function: BuiltinFunction) -> Option<ValueFunction> {
     match function {
         BuiltinFunction::JsonMerge => Some(values::merge_objects),
@@ -59,7 +59,7 @@ fn call_value_function(tool: &ToolSettings, function: ValueFunction, inputs: &Va
     }
 }
 
-/// Whether a value has no more than [`MOST`] bytes, about.
+/// True if a value has at most [`MOST`] bytes, approximately.
 fn is_small(value: &Value) -> bool {
     let mut left = MOST;
     let mut todo = vec![value];

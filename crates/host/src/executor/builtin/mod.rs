@@ -1,7 +1,7 @@
-//! Tools that are functions of our own: done in this process, without a worker, and otherwise like any attempt.
+//! Tools that are builtin functions: executed in this process, without a worker, and otherwise like any attempt.
 //!
-//! Owns which functions there are, and that one can be called off and does not last longer than it may. What each does to
-//! files goes through the same confined folder that other steps have; nothing of a value is ever run.
+//! Owns the list of functions, their cancellation and their time limit. File functions use the same confined folder as
+//! other steps; no part of a value is ever executed.
 
 mod files;
 mod inline;
@@ -78,7 +78,7 @@ impl BuiltinFunction {
         BuiltinFunction::Notify,
     ];
 
-    /// What a driver calls it.
+    /// The name of the function in a driver.
     pub fn name(self) -> &'static str {
         match self {
             BuiltinFunction::FilesRead => "files.read",
@@ -97,19 +97,19 @@ impl BuiltinFunction {
         }
     }
 
-    /// Whether it asks or tells someone outside. It is then done, recorded and replayed as the call of a server is.
+    /// True if it communicates with the outside. It is then run, recorded and replayed like a call of a server.
     pub fn reaches_out(self) -> bool {
         matches!(self, BuiltinFunction::HttpGet | BuiltinFunction::Notify)
     }
 
-    /// The function of a name. Dashes do for dots, so that a tool's own id can be the name.
+    /// Finds a function by name. Dashes may replace dots, so that a tool's own id can be the name.
     pub fn from_name(name: &str) -> Option<BuiltinFunction> {
         let same = |function: &BuiltinFunction| function.name().replace('.', "-") == name.replace('.', "-");
         BuiltinFunction::ALL.into_iter().find(same)
     }
 }
 
-/// What is wrong with a call: a code that workflows can know, and words.
+/// The error of a call: a code that workflows can match, and a message.
 pub(super) struct BuiltinError {
     class: ErrorClass,
     code: &'static str,
@@ -126,7 +126,7 @@ impl BuiltinError {
     }
 }
 
-/// Does an attempt whose tool is a function.
+/// Runs an attempt whose tool is a builtin function.
 pub(super) fn run_function(
     shared: &Arc<ExecutorContext>,
     job: &AttemptSpec,
@@ -136,7 +136,7 @@ pub(super) fn run_function(
 ) {
     let end = match (shared.register_call(key), job.tool()) {
         (None, _) => AttemptEnd::Stopped,
-        (Some(_), None) => non_retryable("the tool of this step is gone"),
+        (Some(_), None) => non_retryable("the tool of this step is no longer configured"),
         (Some(call), Some(tool)) => {
             BuiltinCall { shared, job, call: &call, limit: time_limit(job, tool) }.run(tool, function)
         }
@@ -157,7 +157,7 @@ struct BuiltinCall<'a> {
 }
 
 impl BuiltinCall<'_> {
-    /// What became of the call, by the same rules as for a program.
+    /// Runs the call and determines its end, by the same rules as for a program.
     fn run(&self, tool: &ToolSettings, function: BuiltinFunction) -> AttemptEnd {
         if let Err(end) = tool::check_inputs(tool, &self.job.given.inputs) {
             return end;
@@ -189,22 +189,24 @@ impl BuiltinCall<'_> {
             BuiltinFunction::JsonMerge => values::merge_objects(inputs),
             BuiltinFunction::JsonPick => values::pick_values(inputs),
             BuiltinFunction::TextTemplate => values::fill_template(inputs),
-            BuiltinFunction::HttpGet | BuiltinFunction::Notify => {
-                Err(BuiltinError::new(ErrorClass::NonRetryable, "internal", "it reaches out of this machine"))
-            }
+            BuiltinFunction::HttpGet | BuiltinFunction::Notify => Err(BuiltinError::new(
+                ErrorClass::NonRetryable,
+                "internal",
+                "the function needs the network and must be run as a remote call",
+            )),
         }
     }
 
     fn sleep(&self, inputs: &Value) -> Result<Value, BuiltinError> {
         let length = inputs.get("ms").and_then(Value::as_u64);
-        let length =
-            length.ok_or_else(|| BuiltinError::invalid_input("`ms` says how long, in whole milliseconds"))?;
+        let length = length
+            .ok_or_else(|| BuiltinError::invalid_input("`ms` must be a whole number of milliseconds"))?;
         let whole = Duration::from_millis(length);
         self.call.sleep(self.limit.map_or(whole, |limit| whole.min(limit)));
         Ok(json!({"slept_ms": length}))
     }
 
-    /// The folder that the step works in.
+    /// Opens the folder that the step works in.
     fn open_folder(&self) -> Result<RootFolder, BuiltinError> {
         let grants = self.job.about.workspace_grants(self.shared.state.path());
         let folder = grants.and_then(|grants| grants.make_folder(self.job.isolation.workspace.as_deref()));
@@ -243,7 +245,7 @@ impl BuiltinCall<'_> {
     }
 }
 
-/// Whether a path is at or below another.
+/// True if a path is at or below another.
 fn is_below(path: &Path, folder: &Path) -> bool {
     path.starts_with(folder)
 }

@@ -1,8 +1,8 @@
-//! What a worker may not change in its workspace: looked at before and after, and put back.
+//! Protection of workspace files: compares them before and after an attempt, and restores changed ones.
 //!
-//! Owns what becomes of protected files that were changed all the same: the sandbox cannot keep what is not there yet. `rules` says
-//! which files are protected. Git repositories are compared as a whole as well: one that was moved away
-//! or replaced is moved back. Refuses to build sandboxes.
+//! Owns the reaction to changed protected files: a sandbox cannot protect files that do not exist yet. `rules` says
+//! which files are protected. Git repositories are also compared as a whole: one that was moved away or replaced is
+//! moved back. Does not build sandboxes.
 
 mod rules;
 
@@ -34,13 +34,13 @@ use crate::{
     },
 };
 
-/// Of larger files, and of more in all, no copy is kept to put back.
+/// Limits for the copies that are kept for restoring: the size of one file, and of all together.
 const COPY_BYTES: u64 = 1024 * 1024;
 const COPIES_BYTES: u64 = 16 * COPY_BYTES;
 
-/// Where it is kept how it was, in the folder of the attempt.
+/// The file with the baseline, in the folder of the attempt.
 const BEFORE: &str = "before.json";
-/// Where what was put in the place of a protected file is kept, below the folder of the attempt.
+/// The folder for files that were found in the place of protected files, below the folder of the attempt.
 pub(super) const DISPLACED: &str = "displaced";
 
 pub(super) struct WorkspaceProtection {
@@ -52,23 +52,23 @@ pub(super) struct WorkspaceProtection {
     without: Vec<FileIdentity>,
 }
 
-/// How it was before an attempt.
+/// The state before an attempt.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProtectionBaseline {
-    /// The patterns that were compared. Those that a sandbox is sure to keep are not among them.
+    /// The compared patterns. Patterns that the sandbox surely enforces are not among them.
     patterns: Vec<String>,
     files: FileSurvey,
-    /// The repositories of the workspace. None: only what the patterns mean is protected.
+    /// The repositories of the workspace. `None` if only the patterns are protected.
     #[serde(default)]
     repositories: Option<RepositoryScan>,
 }
 
-/// A file or repository that is not as it was, and whether it is again.
+/// A file or repository that was changed. `mended` is true if it was restored.
 struct ProtectionViolation {
     path: String,
     state: &'static str,
-    /// The advice for a person about one that was not put back.
+    /// The advice for a person, if it was not restored.
     detail: Option<String>,
     mended: bool,
 }
@@ -88,14 +88,14 @@ impl ProtectionViolation {
 struct RepositoryChanges {
     now: RepositoryScan,
     found: Vec<ProtectionViolation>,
-    /// Repositories that were removed or made anew. What was in them is not compared with what is.
+    /// Repositories that were removed or created anew. Their old and new contents are not compared.
     renewed: BTreeSet<String>,
-    /// Repositories that could not be put back. What is in them is not looked at.
+    /// Repositories that could not be restored. Their contents are not checked.
     lost: BTreeSet<String>,
 }
 
 impl ProtectionBaseline {
-    /// How it was before an attempt that was cut off, if this one is made for that.
+    /// The baseline of an interrupted attempt, if this attempt continues it.
     fn read_interrupted(job: &AttemptSpec, run: &RunDir) -> Option<ProtectionBaseline> {
         if !matches!(job.mode, AttemptMode::Rerun | AttemptMode::Resume | AttemptMode::Restore) {
             return None;
@@ -107,7 +107,7 @@ impl ProtectionBaseline {
     }
 }
 
-/// A file that is complete and not yet in its place.
+/// Writes a complete file that is not yet at its place.
 fn write_pending(
     root: &RootFolder,
     name: &Path,
@@ -120,7 +120,7 @@ fn write_pending(
 }
 
 impl WorkspaceProtection {
-    /// For an attempt that is about to begin. None: it cannot change any of it.
+    /// Prepares the protection for an attempt that is about to begin. `None` if it cannot change any protected file.
     pub fn prepare(
         shared: &ExecutorContext,
         job: &AttemptSpec,
@@ -166,7 +166,7 @@ impl WorkspaceProtection {
         Ok(Some(protected))
     }
 
-    /// What a person should know of what is not looked at.
+    /// A note for the log about parts of the workspace that are not checked.
     pub fn coverage_note(&self) -> Option<String> {
         let depth = self.before.repositories.as_ref()?.complete_depth?;
         Some(format!(
@@ -176,7 +176,8 @@ impl WorkspaceProtection {
         ))
     }
 
-    /// What is protected as it is: what was looked at before and, after an attempt, what repositories there are by now.
+    /// Surveys the protected files: those of the baseline and, after an attempt, those of the repositories that exist
+    /// now.
     fn take_survey(&self, after: Option<&RepositoryChanges>) -> Result<FileSurvey, FilePathError> {
         let mut patterns: Vec<PathPattern> =
             self.before.patterns.iter().map(|text| PathPattern::new(text)).collect();
@@ -195,7 +196,7 @@ impl WorkspaceProtection {
         FileSurvey::scan_folder(&self.folder, &patterns, &self.without)
     }
 
-    /// Keeps what the files hold, each text once.
+    /// Keeps the contents of the files, without duplicates.
     fn copy_files(&self) -> Result<(), FilePathError> {
         if self.before.files.files().next().is_none() {
             return Ok(());
@@ -215,7 +216,7 @@ impl WorkspaceProtection {
         Ok(())
     }
 
-    /// What the files that were changed make of the end of an attempt. Where nobody else worked there, they are put back.
+    /// Fails the attempt if protected files were changed. They are restored if nobody else worked there.
     pub fn judge(&self, end: AttemptEnd, job: &AttemptSpec, alone: bool) -> AttemptEnd {
         let found = match self.find_changes(alone) {
             Ok(found) => found,
@@ -227,7 +228,7 @@ impl WorkspaceProtection {
             return end;
         }
         let mended = found.iter().all(|found| found.mended);
-        // Tried again, what is still there would be taken for what was there before.
+        // A retry would take the changed files for the original ones.
         let class = if mended { job.worker.default_error_class() } else { ErrorClass::NonRetryable };
         let message = truncate_message(describe_changes(&found, mended));
         AttemptEnd::Failed { class, code: Some(code::PROTECTED.into()), message, retry_at: None }
@@ -257,7 +258,7 @@ impl WorkspaceProtection {
         Ok(found)
     }
 
-    /// The repositories that are not those that were there, put back if possible.
+    /// Finds the repositories that were replaced, and restores them if possible.
     fn find_replaced_repositories(&self, alone: bool) -> Result<Option<RepositoryChanges>, String> {
         let Some(before) = &self.before.repositories else { return Ok(None) };
         let scan =
@@ -265,7 +266,7 @@ impl WorkspaceProtection {
         let now = scan()?;
         if before.complete_depth.is_none() && now.complete_depth.is_some() {
             return Err(format!(
-                "it left more than {} files and folders in the workspace, too many to look for git repositories in",
+                "it left more than {} files and folders in the workspace, too many to search for git repositories",
                 limits::REPOSITORY_NAMES
             ));
         }
@@ -280,7 +281,7 @@ impl WorkspaceProtection {
             {
                 continue;
             }
-            // A repository further down is removed or made anew like any other folder, as long as the new one runs nothing.
+            // A nested repository may be removed or created anew like any folder, if the new one makes git run nothing.
             let nested = path != TOP;
             if nested && (now.is_none() || self.is_harmless_repository(path, &changes.now)) {
                 changes.renewed.insert(path.clone());
@@ -311,9 +312,9 @@ impl WorkspaceProtection {
         Ok(Some(changes))
     }
 
-    /// Puts a repository back that is not where it was. Otherwise what is lost.
+    /// Restores a repository that is not at its place. The error is advice about the loss.
     fn restore_repository(&self, path: &str, place: GitPlace) -> Result<(), Option<String>> {
-        let failed = |error: FilePathError| Some(format!("it cannot be put back: {error}"));
+        let failed = |error: FilePathError| Some(format!("it cannot be restored: {error}"));
         let (GitPlace::Folder(lifetime) | GitPlace::Bare(lifetime)) = place else {
             self.displace(path).map_err(failed)?;
             return self.restore_file(path).map_err(failed);
@@ -322,8 +323,8 @@ impl WorkspaceProtection {
             self.displace(path).map_err(failed)?;
             let kept = self.files.root().path().join(DISPLACED);
             return Err(Some(format!(
-                "the original was not found in the workspace: its commits, branches, stashes and settings are lost here; if \
-                 something was in its place, that is in `{}` now; restore it from a remote or a backup",
+                "the original was not found in the workspace: its commits, branches, stashes and settings are lost here; \
+                 what was in its place, if anything, is in `{}` now; restore it from a remote or a backup",
                 kept.display()
             )));
         };
@@ -332,11 +333,11 @@ impl WorkspaceProtection {
         self.folder.move_new(&now, &aside).map_err(failed)?;
         let placed = self.displace(path).and_then(|()| self.folder.move_new(&aside, path));
         placed.map_err(|error| {
-            Some(format!("the original is at `{}`; it cannot be put back: {error}", aside.display()))
+            Some(format!("the original is at `{}`; it cannot be restored: {error}", aside.display()))
         })
     }
 
-    /// Takes away whatever is at a path, into the folder of the attempt if that is on the same file system.
+    /// Removes the entry at a path, into the folder of the attempt if that is on the same file system.
     fn displace(&self, path: &str) -> Result<(), FilePathError> {
         if self.folder.entry_kind(path)?.is_none() {
             return Ok(());
@@ -351,7 +352,7 @@ impl WorkspaceProtection {
         }
     }
 
-    /// Whether nothing in a repository could make git run a program, if all of it were new.
+    /// True if nothing in a repository could make git run a program, even if all of it were new.
     fn is_harmless_repository(&self, place: &str, now: &RepositoryScan) -> bool {
         let own = now.control.iter().filter(|path| Path::new(path).starts_with(place));
         let patterns: Vec<PathPattern> = own.map(|path| PathPattern::from_literal(path)).collect();
@@ -363,8 +364,8 @@ impl WorkspaceProtection {
             .all(|(path, seen)| matches!(seen, SurveyedFile::File { .. }) && self.is_harmless_file(path, now))
     }
 
-    /// Whether a difference is part of what may be done to repositories further down: they are removed, moved, made anew,
-    /// and get settings by which git runs nothing.
+    /// True if a difference is an allowed change of a nested repository: it may be removed, moved or created anew, and
+    /// may get settings that make git run nothing.
     fn is_allowed(
         &self,
         path: &str,
@@ -389,7 +390,7 @@ impl WorkspaceProtection {
         nested && config && became == PathChange::Changed && self.adds_nothing_harmful(path, &changes.now)
     }
 
-    /// Whether a file belongs to a repository that was moved with its folder, and is as it was there.
+    /// True if a file belongs to a repository that was moved with its folder, and is unchanged.
     fn was_moved(
         &self,
         path: &str,
@@ -409,7 +410,7 @@ impl WorkspaceProtection {
         old.to_str().is_some_and(|old| survey.get(path) == self.before.files.get(old))
     }
 
-    /// Whether each entry of a configuration was there before or makes git run nothing.
+    /// True if each entry of a configuration existed before or makes git run nothing.
     fn adds_nothing_harmful(&self, path: &str, now: &RepositoryScan) -> bool {
         let Some(SurveyedFile::File { hash, .. }) = self.before.files.get(path) else { return false };
         let old = self.run.baseline_folder().and_then(|kept| kept.read_file(hash.to_string(), COPY_BYTES));
@@ -420,14 +421,14 @@ impl WorkspaceProtection {
         })
     }
 
-    /// Whether a value of `core.worktree` leads into the workspace, in the git folder of a submodule.
+    /// True if a value of `core.worktree` points into the workspace, in the git folder of a submodule.
     fn is_own_worktree(&self, config: &str, value: &str, now: &RepositoryScan) -> bool {
         let Some(folder) = Path::new(config).parent() else { return false };
         folder.to_str().is_some_and(|folder| now.linked.contains(folder))
             && resolve_below(self.folder.path(), folder, value).is_some_and(|path| !path.is_empty())
     }
 
-    /// A new file in a repository that git does not run anything by.
+    /// True for a new file in a repository that makes git run nothing.
     fn is_harmless_change(
         &self,
         path: &str,
@@ -441,8 +442,8 @@ impl WorkspaceProtection {
         became == PathChange::New && self.is_harmless_file(path, &changes.now)
     }
 
-    /// Whether git would run nothing by a control file of a repository: who makes a repository makes its configuration,
-    /// examples of hooks that git does not run, and references to git folders that are checked themselves.
+    /// True if a control file of a repository makes git run nothing: creating a repository also creates its
+    /// configuration, sample hooks that git does not run, and references to git folders that are checked themselves.
     fn is_harmless_file(&self, path: &str, now: &RepositoryScan) -> bool {
         let whole = Path::new(path);
         let name = whole.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -479,14 +480,14 @@ impl WorkspaceProtection {
         }
     }
 
-    /// The folder that became a bare repository, if a file is in one.
+    /// The folder of the new bare repository that contains a file, if there is one.
     fn find_new_bare<'a>(&self, path: &str, changes: &'a RepositoryChanges) -> Option<&'a str> {
         let (place, kind) = changes.now.find_place(path)?;
         let before = self.before.repositories.as_ref()?;
         (matches!(kind, GitPlace::Bare(_)) && !before.places.contains_key(place)).then_some(place)
     }
 
-    /// Makes a folder no repository again by removing what was not in it before. What else is in it stays.
+    /// Makes a new bare repository invalid by removing a part that did not exist before. Its other files stay.
     fn break_bare(&self, place: &str) -> bool {
         let Some(before) = &self.before.repositories else { return false };
         let parts = ["commondir", "HEAD", "refs", "objects"].map(|part| Path::new(place).join(part));
@@ -524,13 +525,13 @@ impl WorkspaceProtection {
             }
             Some(SurveyedFile::Link { to }) => self.folder.replace_link(path, Path::new(to)),
             Some(SurveyedFile::Other) => {
-                let why = std::io::Error::other("only files and links are put back");
+                let why = std::io::Error::other("only files and links can be restored");
                 Err(FilePathError::new(self.folder.path(), Path::new(path), why))
             }
         }
     }
 
-    /// Keeps what is there now, for people to look at. What cannot be kept is gone.
+    /// Keeps the present file for people. A file that cannot be kept is lost.
     fn set_aside(&self, path: &str) {
         let Ok(bytes) = self.folder.read_file(path, COPY_BYTES) else { return };
         let place = Path::new(DISPLACED).join(path);
@@ -540,7 +541,7 @@ impl WorkspaceProtection {
         let _ = self.files.root().write_new(&place, &bytes);
     }
 
-    /// Folders in which nothing is left go, too.
+    /// Removes the parent folders that are now empty.
     fn remove_empty_folders(&self, path: &Path) -> Result<(), FilePathError> {
         let parents = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty());
         for parent in parents {
@@ -553,7 +554,7 @@ impl WorkspaceProtection {
     }
 }
 
-/// Whether a path is one of these or below one of them.
+/// True if a path is one of these places or below one.
 fn is_at_or_below(path: &str, places: &BTreeSet<String>) -> bool {
     !places.is_empty()
         && Path::new(path).ancestors().filter_map(Path::to_str).any(|path| places.contains(path))
@@ -566,10 +567,10 @@ fn describe_changes(found: &[ProtectionViolation], mended: bool) -> String {
     };
     let names = summarize_names(found.iter().map(name));
     match mended {
-        true => format!("it changed what is protected, which was put back: {names}"),
+        true => format!("it changed protected files, which were restored: {names}"),
         false => format!(
-            "what is protected was changed while it worked, by it or by someone else in the same folder, and was not \
-             put back: {names}; look at it before you go on"
+            "protected files were changed during the attempt, by it or by another worker in the same folder, and were not \
+             restored: {names}; check them before you continue"
         ),
     }
 }

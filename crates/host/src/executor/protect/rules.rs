@@ -1,7 +1,7 @@
-//! The files that a step must leave as they are, and the places of them that a sandbox keeps.
+//! The files that a step must not change, and those places among them that a sandbox enforces.
 //!
-//! Owns the decision which files are protected: control files of git and agents, the definitions of the project, and the files that the
-//! workflow names. Refuses to compare anything.
+//! Owns the list of protected files: control files of git and agents, the definitions of the project, and the files
+//! that the workflow names. Does not compare files.
 
 use std::{
     collections::BTreeSet,
@@ -18,25 +18,26 @@ use crate::workspace::{
     root::{EntryKind, FileIdentity, FilePathError},
 };
 
-/// As many places as a sandbox keeps by themselves. What is beyond is only found.
+/// The maximum number of places that a sandbox enforces. Changes of further ones are only detected.
 const PLACES: usize = 256;
 
 /// The repository of the workspace itself.
 pub(super) const TOP: &str = ".git";
 
-/// The files that one step must leave as they are.
+/// The protection rules of one step.
 pub(in crate::executor) struct ProtectionRules {
     pub(super) patterns: Vec<PathPattern>,
-    /// The files among them that its workflow lets it change.
+    /// Protected files that the workflow lets the step change.
     unprotected: Vec<PathPattern>,
-    /// The artifacts that it is to leave.
+    /// The artifacts that the step must write.
     gives: BTreeSet<String>,
     /// True if git repositories are compared.
     pub repositories: bool,
 }
 
 impl ProtectionRules {
-    /// A tool does what it is for: only what its workflow names and the definitions of the project are protected from it.
+    /// The rules of an attempt. A tool may change control files; only definitions and files that its workflow names are
+    /// protected from it.
     pub fn from_spec(job: &AttemptSpec) -> ProtectionRules {
         ProtectionRules::new(job, WriteAccess::from_spec(job) != WriteAccess::Anywhere)
     }
@@ -64,23 +65,23 @@ impl ProtectionRules {
         ProtectionRules { patterns, unprotected, gives, repositories: true }
     }
 
-    /// Returns true if the workflow lets the step change a protected file.
+    /// True if the workflow lets the step change a protected file.
     pub fn is_unprotected(&self, path: &str) -> bool {
         self.gives.contains(path) || self.unprotected.iter().any(|pattern| pattern.matches(path))
     }
 
-    /// Returns true if a path may not be changed, as far as names tell it.
+    /// True if a path may not be changed, judged by names alone.
     pub fn covers(&self, path: &str) -> bool {
         self.patterns.iter().any(|pattern| pattern.matches(path)) && !self.is_unprotected(path)
     }
 
-    /// Returns true if something protected is at or below a path in a folder, or may be.
+    /// True if something protected is or may be at or below a path in a folder.
     pub fn has_protected_below(&self, path: &Path, folder: &RootFolder) -> bool {
         let places = self.existing_places(folder, &[]);
         places.map_or(true, |places| places.iter().any(|place| Path::new(place).starts_with(path)))
     }
 
-    /// Returns true if a sandbox can keep a place as a whole: nothing at or below it may be changed.
+    /// True if a sandbox can protect a place as a whole: nothing at or below it may be changed.
     fn is_closed(&self, place: &str) -> bool {
         let place = Path::new(place);
         let meets = |start: &str| Path::new(start).starts_with(place) || place.starts_with(start);
@@ -88,7 +89,7 @@ impl ProtectionRules {
             && !self.gives.iter().any(|path| Path::new(path).starts_with(place))
     }
 
-    /// The protected places that are there and closed.
+    /// The protected places that exist and are closed.
     fn existing_places(
         &self,
         folder: &RootFolder,
@@ -116,8 +117,8 @@ impl ProtectionRules {
     }
 }
 
-/// The patterns of the project's definitions, as they are called from a folder that steps work in. The folder may be a
-/// project itself later, so it is protected like one.
+/// The patterns of the project's definitions, relative to a folder that steps work in. The folder may become a project
+/// later, so it is protected like one.
 fn definition_patterns(about: &RunSettings, folder: &Path) -> Vec<String> {
     let DefinitionFiles { patterns, sources } = &about.definitions;
     let of_project = patterns.iter().chain(sources);
@@ -127,7 +128,7 @@ fn definition_patterns(about: &RunSettings, folder: &Path) -> Vec<String> {
     all
 }
 
-/// A pattern of one folder as it is called from another that is around or inside of the first.
+/// Rebases a pattern to another folder, which contains the first one or is inside it.
 fn rebase_pattern(text: &str, of: &Path, from: &Path) -> Option<String> {
     if let Ok(above) = of.strip_prefix(from) {
         return Some(above.join(text).to_str()?.to_owned());
@@ -140,7 +141,7 @@ fn rebase_pattern(text: &str, of: &Path, from: &Path) -> Option<String> {
     Some(rest.to_owned())
 }
 
-/// The protected places of a step that are there, which a sandbox can keep.
+/// The existing protected places of a step, which a sandbox can enforce.
 pub(in crate::executor) fn protected_places(
     job: &AttemptSpec,
     folder: &RootFolder,
@@ -169,7 +170,7 @@ pub(in crate::executor) fn hook_protected_places(
     Ok(all)
 }
 
-/// The definitions that are in a folder.
+/// The definitions in a folder.
 fn definition_places(
     about: &RunSettings,
     folder: &RootFolder,
@@ -182,7 +183,7 @@ fn definition_places(
     Ok(resolve_places(folder, rules.existing_places(folder, without)?))
 }
 
-/// The paths of places in a folder. Whatever is within another is kept with it.
+/// The paths of places in a folder. A place inside another is protected with it.
 fn resolve_places(folder: &RootFolder, mut places: Vec<String>) -> Vec<PathBuf> {
     places.sort();
     places.dedup_by(|later, earlier| Path::new(later).starts_with(&*earlier));
@@ -190,20 +191,20 @@ fn resolve_places(folder: &RootFolder, mut places: Vec<String>) -> Vec<PathBuf> 
     places.into_iter().map(|name| folder.path().join(name)).collect()
 }
 
-/// The part of repositories that a sandbox keeps: what is in the one of the workspace, and what configuration names. Those further
-/// down may be removed with the folders that they are in, and are compared afterwards.
+/// The parts of repositories that a sandbox enforces: those of the workspace's own repository, and those that
+/// configuration names. Nested ones may be removed with their folders, and are compared afterwards.
 fn repository_places(scan: &RepositoryScan) -> impl Iterator<Item = &str> {
     let of_top =
         |path: &&String| path.strip_prefix(TOP).is_some_and(|rest| rest.starts_with('/') || rest.is_empty());
     scan.control.iter().filter(of_top).chain(&scan.named).map(String::as_str).filter(|path| !path.is_empty())
 }
 
-/// Returns true if something of the workspace itself is there. A link may lead anywhere.
+/// True if a file or folder of the workspace itself is there. A link may lead anywhere.
 fn is_file_or_folder(name: &str, folder: &RootFolder) -> bool {
     folder.entry_kind(name).is_ok_and(|thing| matches!(thing, Some(EntryKind::File | EntryKind::Folder)))
 }
 
-/// Returns true if a sandbox keeps a file so that it can be neither changed nor moved away: it exists, and is at the top.
+/// True if a sandbox keeps a file from being changed or moved: it exists, and is at the top level.
 pub(super) fn is_enforced_by_sandbox(
     pattern: &PathPattern,
     rules: &ProtectionRules,

@@ -1,4 +1,4 @@
-//! Our own functions that reach someone outside: a page is read, or people are told.
+//! Builtin functions that communicate with the outside: HTTP GET and notifications.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     process::{self, MarkedWork, ProcessMark, ProcessOutcome},
 };
 
-/// Headers that say where a request goes and where it ends.
+/// Headers that control the target and the framing of a request.
 const OURS: [&str; 5] = ["connection", "content-length", "host", "te", "transfer-encoding"];
 
 impl RemoteCall<'_> {
@@ -30,10 +30,8 @@ impl RemoteCall<'_> {
         let inputs = tool::rename_inputs(self.tool, &self.job.given.inputs);
         match self.tool.function {
             Some(BuiltinFunction::HttpGet) => self.http_get(&inputs, limit, stop),
-            Some(BuiltinFunction::Notify) => {
-                (self.send_notification(&inputs, stop), "told someone".to_owned())
-            }
-            _ => (Err(RemoteToolError::new("internal", "nobody is there to be asked")), String::new()),
+            Some(BuiltinFunction::Notify) => (self.send_notification(&inputs, stop), "notify".to_owned()),
+            _ => (Err(RemoteToolError::new("internal", "the tool has no remote call")), String::new()),
         }
     }
 
@@ -65,12 +63,12 @@ impl RemoteCall<'_> {
         }
     }
 
-    /// Tells someone on a channel of the project.
+    /// Sends a message to a channel of the project.
     fn send_notification(&self, inputs: &Value, stop: &Arc<CancelToken>) -> Result<Value, RemoteToolError> {
         let text = |name: &str| inputs.get(name).and_then(Value::as_str).map(str::to_owned);
         let needed = |name: &str| {
             text(name).ok_or_else(|| {
-                RemoteToolError::new("input_invalid", format!("`{name}` is text that is needed"))
+                RemoteToolError::new("input_invalid", format!("`{name}` is required and must be a string"))
             })
         };
         let name = needed("channel")?;
@@ -78,7 +76,7 @@ impl RemoteCall<'_> {
         let own = name.split(':').next().unwrap_or_default();
         let Some(channel) = known.get(&name).or_else(|| known.get(own)) else {
             let message =
-                format!("there is no channel `{name}`; `[channels.{own}]` in skein.toml says how to tell it");
+                format!("there is no channel `{name}`: `[channels.{own}]` is missing in skein.toml");
             return Err(RemoteToolError::new("not_found", message));
         };
         let message = ChannelMessage {
@@ -96,7 +94,7 @@ impl RemoteCall<'_> {
         match told {
             Ok(()) => Ok(json!({"channel": name, "id": message.id})),
             Err(why) => {
-                Err(RemoteToolError::new("upstream_error", format!("nobody was told on `{name}`: {why}")))
+                Err(RemoteToolError::new("upstream_error", format!("no message was sent to `{name}`: {why}")))
             }
         }
     }
@@ -124,17 +122,21 @@ impl RemoteCall<'_> {
     }
 }
 
-/// A page that is asked for.
+/// Builds a GET request.
 fn build_get_call(inputs: &Value, time: Duration) -> Result<HttpRequest, RemoteToolError> {
     let invalid = |message: &str| RemoteToolError::new("input_invalid", message);
-    let url =
-        inputs.get("url").and_then(Value::as_str).ok_or_else(|| invalid("`url` is text that is needed"))?;
+    let url = inputs
+        .get("url")
+        .and_then(Value::as_str)
+        .ok_or_else(|| invalid("`url` is required and must be a string"))?;
     let mut headers = Vec::new();
     for (name, value) in inputs.get("headers").and_then(Value::as_object).into_iter().flatten() {
         let ours = OURS.iter().any(|own| own.eq_ignore_ascii_case(name));
         let value = value.as_str().filter(|value| !ours && is_header_text(value) && is_header_text(name));
         let value = value.ok_or_else(|| {
-            invalid("`headers` is a mapping of names and lines of text, and not of what a request is made of")
+            invalid(
+                "`headers` must map names to single-line strings, without headers that control the request",
+            )
         })?;
         headers.push((name.clone(), value.to_owned()));
     }

@@ -1,6 +1,6 @@
-//! A tool that is a request to a server: it is sent, and its answer understood.
+//! Tools that are HTTP requests: sends a request and interprets the answer.
 //!
-//! Owns what a status means. Refuses to know how anyone is reached.
+//! Owns the meaning of a status code. Does not know the transport.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,13 +18,13 @@ use crate::{
     http::{self, HttpError, HttpRequest, HttpResponse},
 };
 
-/// How often a server may send on to another place of its own.
+/// The maximum number of redirects within the same origin.
 pub(super) const REDIRECTS: u8 = 5;
-/// How much of what a server says of a failure is told.
+/// The maximum number of characters of a server's error message that are reported.
 const SAID: usize = 300;
 
 impl RemoteCall<'_> {
-    /// Sends the request of a tool: what it gives, and a line for the log.
+    /// Sends the request of a tool. Returns its result and a line for the log.
     pub(super) fn send_request(
         &self,
         tool: &HttpTool,
@@ -63,13 +63,13 @@ fn interpret_answer(tool: &HttpTool, answer: &HttpResponse) -> Result<Value, Rem
         None => false,
     };
     if expired {
-        return Err(RemoteToolError::new("auth_required", "its login is no longer good, as its server says"));
+        return Err(RemoteToolError::new("auth_required", "the login has expired, according to the server"));
     }
     check_status(answer)?;
     extract_part(&tool.extract, parse_body(answer)).map(to_object)
 }
 
-/// What an answer holds: a value, or text.
+/// The body of an answer: a JSON value, or text.
 pub(super) fn parse_body(answer: &HttpResponse) -> Value {
     match answer.body.as_slice() {
         [] => Value::Null,
@@ -79,7 +79,7 @@ pub(super) fn parse_body(answer: &HttpResponse) -> Value {
     }
 }
 
-/// Whether a status is one of success, or else what it means.
+/// Returns an error with its meaning if a status is not a success.
 pub fn check_status(answer: &HttpResponse) -> Result<(), RemoteToolError> {
     let code = match answer.status {
         200..=299 => return Ok(()),
@@ -101,7 +101,7 @@ pub fn check_status(answer: &HttpResponse) -> Result<(), RemoteToolError> {
     Err(RemoteToolError { after: after.map(Millis::from_secs), ..RemoteToolError::new(code, message) })
 }
 
-/// What it means that there is no answer.
+/// The error for a missing answer.
 pub fn transport_failure(error: &HttpError) -> RemoteToolError {
     let code = match error {
         HttpError::NotAUrl
@@ -115,8 +115,8 @@ pub fn transport_failure(error: &HttpError) -> RemoteToolError {
         HttpError::Unknown | HttpError::Stopped | HttpError::Failed(_) => "upstream_error",
     };
     let hint = match error {
-        HttpError::Plain | HttpError::Private => "; `private` of `[drivers]` in skein.toml grants them",
-        HttpError::Host => "; `network.egress` of its driver names those that may",
+        HttpError::Plain | HttpError::Private => "; grant them with `private` in `[drivers]` of skein.toml",
+        HttpError::Host => "; `network.egress` of its driver lists the allowed hosts",
         _ => "",
     };
     RemoteToolError::new(code, format!("its server did not answer: {error}{hint}"))

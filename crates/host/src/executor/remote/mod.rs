@@ -1,8 +1,8 @@
-//! Tools that are servers: asked over the network, or spoken to as a program that was started for it; and our own
-//! functions that reach someone outside.
+//! Tools that are servers, called over the network or as a program that is started for the call; and builtin functions
+//! that communicate with the outside.
 //!
-//! Owns what is kept of such a tool, and that its answer is taken up as what a program prints is: one JSON object, which
-//! may say that the tool refused. The rest of the attempt is as that of any program.
+//! Owns the settings of such a tool, and the form of its result: one JSON object like the stdout of a program, which
+//! may say that the tool refused. The rest of the attempt is like that of any program.
 
 mod builtin_calls;
 mod http;
@@ -31,13 +31,13 @@ use crate::{
     redact::Redactor,
 };
 
-/// Two clocks that count the same time may be so far apart.
+/// The tolerance between two clocks that measure the same time.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Texts by name, such as headers.
+/// Named texts, such as headers.
 pub type NamedTextFields = Vec<(String, CallText)>;
 
-/// A server that does the work of a tool.
+/// A server that implements a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum RemoteTool {
@@ -45,7 +45,7 @@ pub enum RemoteTool {
     Mcp(McpTool),
 }
 
-/// A request, and what of its answer counts.
+/// A request, and the relevant part of its answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpTool {
@@ -56,15 +56,15 @@ pub struct HttpTool {
     pub headers: NamedTextFields,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub query: NamedTextFields,
-    /// None: the input itself, where the method has a body.
+    /// `None` means the input itself, if the method has a body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<CallTemplate>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extract: Vec<JsonPathSegment>,
-    /// The header in which every try at the same says the same.
+    /// The header for the idempotency key, which is equal for all tries of the same work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_header: Option<String>,
-    /// What means that a login is no longer good.
+    /// The sign of an expired login.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expired: Option<LoginExpirySign>,
 }
@@ -76,7 +76,7 @@ pub enum LoginExpirySign {
     Header(String, String),
 }
 
-/// A tool of a server that speaks MCP.
+/// A tool of an MCP server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct McpTool {
@@ -89,7 +89,7 @@ pub struct McpTool {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum McpEndpoint {
-    /// The tool's own program, with these variables more.
+    /// The tool's own program, with these additional variables.
     Program(NamedTextFields),
     Url {
         url: CallText,
@@ -97,13 +97,13 @@ pub enum McpEndpoint {
     },
 }
 
-/// Why a server did not do it: a code that workflows can know, and words.
+/// The error of a remote call: a code that workflows can match, and a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteToolError {
     pub code: String,
     pub message: String,
     pub retryable: bool,
-    /// How long it asks to be left alone.
+    /// The delay that the server requests before a retry.
     pub after: Option<Millis>,
 }
 
@@ -112,7 +112,7 @@ impl RemoteToolError {
         RemoteToolError { code: code.into(), message: message.into(), retryable: false, after: None }
     }
 
-    /// As a tool says that it refused.
+    /// The error in the form in which a tool refuses.
     fn to_envelope(&self) -> Value {
         let mut error = json!({"code": self.code, "message": self.message, "retryable": self.retryable});
         if let Some(Millis(after)) = self.after {
@@ -130,7 +130,7 @@ pub(super) struct RemoteCall<'a> {
 }
 
 impl RemoteCall<'_> {
-    /// Does the work of an attempt. The server of a program is started by its task; nobody else is.
+    /// Runs the call of an attempt. Only a server that is a program starts the task; all others are called in process.
     pub fn run(&self, task: ProcessSpec, key: &WorkKey) -> ProcessReport {
         match &self.tool.remote {
             Some(RemoteTool::Mcp(tool)) if matches!(tool.server, McpEndpoint::Program(_)) => {
@@ -146,7 +146,7 @@ impl RemoteCall<'_> {
         found.first().map(|(_, secret)| secret.expose().to_owned())
     }
 
-    /// Asks someone from within this process.
+    /// Runs the call within this process.
     fn run_in_process(&self, task: &ProcessSpec, key: &WorkKey) -> ProcessReport {
         let begun = Instant::now();
         let Some(stop) = self.shared.register_call(key) else {
@@ -169,13 +169,13 @@ impl RemoteCall<'_> {
             () => ProcessOutcome::Exited(0),
         };
         let log = format!("[skein: {log} in {} ms]\n", begun.elapsed().as_millis());
-        // Without it nothing is wrong but the log.
+        // If the log cannot be written, only the log is missing.
         let _ = fs::write(&task.log, self.shared.redactor.redact_str(&log));
         let kept = write_result(&self.shared.redactor, task.stdout.as_deref(), &said);
         ProcessReport::without_process(kept.unwrap_or(how), begun)
     }
 
-    /// A step that may not use the network does not use it through us either.
+    /// A step without network access must not use the network through the host either.
     fn check_network_allowed(&self) -> Result<(), RemoteToolError> {
         match self.job.isolation.no_network {
             true => Err(RemoteToolError::new("unauthorised", "this step may not use the network")),
@@ -192,7 +192,7 @@ fn to_millis(length: Duration) -> Millis {
     Millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Keeps what was said where a program's output would be. How it ended, if it cannot be kept.
+/// Writes the result to the place of a program's stdout. Returns an outcome if that fails.
 fn write_result(
     redactor: &Redactor,
     stdout: Option<&Path>,
@@ -201,11 +201,11 @@ fn write_result(
     let value = said.as_ref().map_or_else(RemoteToolError::to_envelope, Value::clone);
     let printed = redactor.redact_value(&value).to_string();
     let error = fs::write(stdout?, printed).err()?;
-    Some(ProcessOutcome::CannotStart(StartRefusal::Other(format!("what was said cannot be kept: {error}"))))
+    Some(ProcessOutcome::CannotStart(StartRefusal::Other(format!("the result cannot be written: {error}"))))
 }
 
 impl ExecutorContext {
-    /// From now on it is done in this process, and stopped by this. None: it was called off before.
+    /// Registers work that is executed in this process and stopped through a token. `None` if it was stopped before.
     pub(super) fn register_call(&self, key: &WorkKey) -> Option<Arc<CancelToken>> {
         match self.active_work().get_mut(key) {
             Some(live @ super::ActiveWork::Ahead { stopped: false }) => {
@@ -218,7 +218,7 @@ impl ExecutorContext {
     }
 }
 
-/// What is given of a value: itself where it is an object, or else as its body.
+/// A value as an object: itself if it is one, or else in the field `body`.
 fn to_object(value: Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(fields),
@@ -227,7 +227,7 @@ fn to_object(value: Value) -> Value {
     }
 }
 
-/// The part of a value that counts.
+/// Extracts the relevant part of a value.
 fn extract_part(parts: &[JsonPathSegment], value: Value) -> Result<Value, RemoteToolError> {
     if parts.is_empty() {
         return Ok(value);
@@ -235,7 +235,7 @@ fn extract_part(parts: &[JsonPathSegment], value: Value) -> Result<Value, Remote
     JsonPathSegment::select_value(parts, &value).ok_or_else(|| {
         RemoteToolError::new(
             "output_invalid",
-            "the answer does not have the part that its driver takes out of it",
+            "the answer does not contain the part that its driver extracts",
         )
     })
 }

@@ -1,6 +1,6 @@
-//! A request, put together from what the driver says and what the step gives.
+//! HTTP requests of tools, built from the driver's templates and the step's inputs.
 //!
-//! Owns that a value stays where it is put: it adds no segment to a path, no field to a query, no line to the headers.
+//! Owns the safe insertion of values: a value adds no segment to a path, no field to a query, no line to the headers.
 
 use skein_core::{
     engine::AttemptRole,
@@ -10,7 +10,7 @@ use skein_core::{
 use super::{HttpTool, NamedTextFields, RemoteToolError};
 use crate::executor::attempt_spec::AttemptSpec;
 
-/// A request before it is sent.
+/// A request that is ready to be sent.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HttpToolRequest {
     pub url: String,
@@ -63,7 +63,7 @@ impl HttpToolRequest {
     }
 }
 
-/// What is the same for every try at one piece of work, and for nothing else.
+/// The idempotency key: the same for every try of one piece of work, and for no other work.
 pub fn idempotency_key(job: &AttemptSpec) -> String {
     let (instance, step) = (job.attempt.at.0.0, job.attempt.at.1);
     let role = match job.attempt.role {
@@ -77,7 +77,7 @@ pub fn idempotency_key(job: &AttemptSpec) -> String {
     blake3::hash(what.as_bytes()).to_hex()[..32].to_owned()
 }
 
-/// The path. Each value is one segment, or a part of one.
+/// Fills the path. Each value is one segment, or a part of one.
 fn fill_path(endpoint: &CallText, values: CallTemplateValues<'_>) -> Result<String, RemoteToolError> {
     let mut empty = false;
     let path = tool_call::fill_text(endpoint, values, |value| {
@@ -88,13 +88,13 @@ fn fill_path(endpoint: &CallText, values: CallTemplateValues<'_>) -> Result<Stri
     match empty || odd {
         true => Err(RemoteToolError::new(
             "input_invalid",
-            "a value that is put into the path of the address is empty, `.` or `..`, which would lead elsewhere",
+            "a value in the path of the URL is empty, `.` or `..`, which would change the path",
         )),
         false => Ok(path),
     }
 }
 
-/// A query, without the inputs that were not given.
+/// Fills the query, without the inputs that were not given.
 fn fill_query(fields: &NamedTextFields, values: CallTemplateValues<'_>) -> Result<String, RemoteToolError> {
     let mut parts = Vec::new();
     for (name, text) in fields {
@@ -109,7 +109,7 @@ fn fill_query(fields: &NamedTextFields, values: CallTemplateValues<'_>) -> Resul
     Ok(parts.join("&"))
 }
 
-/// Headers, each of which is one line.
+/// Fills the headers. Each value must be a single line.
 pub fn fill_headers(
     fields: &NamedTextFields,
     values: CallTemplateValues<'_>,
@@ -118,22 +118,24 @@ pub fn fill_headers(
     for (name, text) in fields {
         let value = tool_call::fill_text(text, values, str::to_owned)?;
         if !is_header_text(&value) {
-            let message = format!("the header `{name}` would hold a line break, or what no header can");
+            let message = format!(
+                "the header `{name}` would contain a line break or a character that headers cannot have"
+            );
             return Err(RemoteToolError::new("input_invalid", message));
         }
-        // What is said last counts, as a tool says more than its driver.
+        // The last one counts, because the tool's headers come after its driver's.
         headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         headers.push((name.clone(), value));
     }
     Ok(headers)
 }
 
-/// Whether a text can be all of a header.
+/// True if a text can be the name or value of a header.
 pub fn is_header_text(text: &str) -> bool {
     text.chars().all(|c| c == '\t' || (' '..='~').contains(&c))
 }
 
-/// A text in an address, where it means nothing but itself.
+/// Percent-encodes a text for a URL.
 fn percent_encode(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {

@@ -1,6 +1,6 @@
-//! The events that IOA asks of every workflow, worked out from the state: the same whenever they are asked for.
+//! The telemetry events that IOA requires of every workflow, computed from the state, so that they are reproducible.
 //!
-//! Owns their names, classes and fields, and the one correlation id of a run. Refuses to know who is told.
+//! Owns their names, classes and fields, and the correlation id of a run. Does not know the subscribers.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -13,10 +13,10 @@ use skein_core::{
     time::{Millis, Timestamp},
 };
 
-/// One event.
+/// One telemetry event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TelemetryEvent {
-    /// The same each time it is told.
+    /// The id, equal each time the event is sent.
     pub id: String,
     /// `domain.kind_action`.
     pub event: String,
@@ -28,7 +28,7 @@ pub struct TelemetryEvent {
     pub payload: Value,
 }
 
-/// What all events of a run have in common, in the form of a UUID.
+/// The correlation id of all events of a run, in the form of a UUID.
 fn correlation_id(run: &RunId) -> String {
     let hash = blake3::hash(run.as_str().as_bytes());
     let mut bytes = [0; 16];
@@ -36,7 +36,7 @@ fn correlation_id(run: &RunId) -> String {
     format_uuid_v4(bytes)
 }
 
-/// Everything that has happened so far, of the run as a whole and of each step.
+/// All events so far, of the run as a whole and of each step.
 pub fn all_events(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
     let count = state.instances.first().map_or(0, |root| root.steps.len());
     let steps = (0..).take(count).map(|step| StepAt(InstanceIx::ROOT, step));
@@ -45,14 +45,14 @@ pub fn all_events(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
     let openings = (0..).take(state.openings.len()).map(Waitpoint);
     let stopped = openings.filter_map(|opening| governance_event(plan, state, opening));
     let mut events: Vec<(Timestamp, TelemetryEvent)> = begun.chain(stopped).chain(ended).collect();
-    // In the order in which it happened; the run's own events are before and after them.
+    // In chronological order; the run's own events come before and after them.
     events.sort_by_key(|(at, _)| *at);
     let (first, last): (Vec<_>, Vec<_>) =
         run_events(plan, state).into_iter().partition(|event| event.event.ends_with("workflow_started"));
     first.into_iter().chain(events.into_iter().map(|(_, event)| event)).chain(last).collect()
 }
 
-/// What has happened to the run as a whole.
+/// The events of the run as a whole.
 pub fn run_events(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
     let Some(of) = TelemetryBuilder::new(plan, state) else { return Vec::new() };
     let root = state.instance(InstanceIx::ROOT);
@@ -76,7 +76,7 @@ pub fn run_events(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
     events
 }
 
-/// That an agent has begun with a step, and when.
+/// The event for the start of an agent's work on a step, with its time.
 pub fn start_event(plan: &Plan, state: &RunState, at: StepAt) -> Option<(Timestamp, TelemetryEvent)> {
     let of = TelemetryBuilder::new(plan, state).filter(|_| at.0 == InstanceIx::ROOT)?;
     let started = state.visit_state(at)?.started?;
@@ -85,7 +85,7 @@ pub fn start_event(plan: &Plan, state: &RunState, at: StepAt) -> Option<(Timesta
     Some((started, of.build_event("agent_started", "trace", (&part, started), payload)))
 }
 
-/// What became of a step and of its agent, if it has ended, and when.
+/// The events for the end of a step and of its agent, with their times.
 pub fn step_events(plan: &Plan, state: &RunState, at: StepAt) -> Vec<(Timestamp, TelemetryEvent)> {
     step_end_events(plan, state, at).unwrap_or_default()
 }
@@ -102,7 +102,7 @@ fn step_end_events(plan: &Plan, state: &RunState, at: StepAt) -> Option<Vec<(Tim
     let took = more.started.map_or(Millis(0), |started| end.duration_since(started));
     let error = more.error.as_ref().map(|error| error.message.as_str());
     let mut events = Vec::new();
-    // A gate has nobody, and a step that was never begun had nobody yet.
+    // A gate has no agent, and a step that never started had none yet.
     if let Some(name) = agent_name(step).filter(|_| more.started.is_some()) {
         let mut payload =
             json!({"agentName": name, "stepName": step.id.as_str(), "durationMs": took.0, "error": error});
@@ -123,7 +123,7 @@ fn step_end_events(plan: &Plan, state: &RunState, at: StepAt) -> Option<Vec<(Tim
     Some(events)
 }
 
-/// What governance stopped and people were asked about, and when.
+/// The event for a governance hold, with its time.
 pub fn governance_event(
     plan: &Plan,
     state: &RunState,
@@ -141,7 +141,7 @@ pub fn governance_event(
     Some((asked.opened, event))
 }
 
-/// A run that has begun.
+/// Builds the events of a run that has begun.
 struct TelemetryBuilder<'a> {
     plan: &'a Plan,
     state: &'a RunState,
@@ -221,7 +221,7 @@ impl<'a> TelemetryBuilder<'a> {
         Some(self.build_event("workflow_failed", "alert", ("end", end.at), payload))
     }
 
-    /// What the workflow does when a step fails that says nothing itself.
+    /// The workflow's failure policy for steps without their own.
     fn failure_policy(&self) -> &'static str {
         let scope = &self.plan.definition.root().workflow.scope;
         match (scope.retry.is_some(), scope.undo.on_timeout) {

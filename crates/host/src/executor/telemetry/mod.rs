@@ -1,8 +1,8 @@
-//! Telemetry: tells of what happens in runs of IOA, to a file of the run and to the channels that ask for it.
+//! Telemetry of IOA runs: writes events to a file of the run and sends them to subscribed channels.
 //!
-//! Owns that each event is told once, or again after a crash with the same id: the file of the run says which were.
-//! Everything is worked out from the state, so what a crash kept from being told is told when the run goes on. A thread
-//! does it, and a channel that fails is not tried again by this process.
+//! Owns the delivery: each event is sent once, or again with the same id after a crash; the file of the run lists the
+//! sent ones. All events are computed from the state, so events that a crash lost are sent when the run is resumed. A
+//! thread sends them. A channel that fails is not tried again by this process.
 
 mod ioa;
 
@@ -34,39 +34,39 @@ use crate::{
     workspace::RunDir,
 };
 
-/// The format whose runs are told of.
+/// The format whose runs have telemetry.
 const DIALECT: &str = "ioa";
-/// What was told, in the folder of the run, and what could not be.
+/// The files in the folder of the run with the sent events and with the failures.
 const TOLD: &str = "telemetry.jsonl";
 const FAILED: &str = "telemetry-failed.jsonl";
-/// How long what is left may take to be told when the process ends.
+/// The maximum time to send the remaining events when the process ends.
 const LEAVING: Duration = Duration::from_secs(5);
-/// More than the events of a run have.
+/// The maximum size of the file with the sent events.
 const MOST: u64 = 64 * 1024 * 1024;
 
-/// Hears of runs, and has it told.
+/// Collects the events of runs, and sends them on a thread.
 #[derive(Default)]
 pub(super) struct TelemetrySender {
     teller: Option<(Sender<TelemetryBatch>, Receiver<()>)>,
-    /// The runs that have been heard of in this process.
+    /// The runs that this process has seen.
     known: BTreeSet<RunId>,
 }
 
 struct TelemetryBatch {
     run: RunId,
-    /// Who asks, with the first order of a run.
+    /// The subscriptions, with the first batch of a run.
     asking: Option<Vec<TelemetrySubscription>>,
     events: Vec<TelemetryEvent>,
 }
 
 impl fmt::Debug for TelemetrySender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Telemetry").finish_non_exhaustive()
+        f.debug_struct("TelemetrySender").finish_non_exhaustive()
     }
 }
 
 impl TelemetrySender {
-    /// A row of a run is durable.
+    /// Sends the events of a durable journal batch.
     pub fn record_batch(
         &mut self,
         shared: &Arc<ExecutorContext>,
@@ -91,7 +91,7 @@ impl TelemetrySender {
             return;
         }
         let to = self.teller.get_or_insert_with(|| spawn_sender(shared));
-        // A teller that is gone leaves it to whoever goes on with the run.
+        // If the sender thread is gone, the host that resumes the run sends the events.
         let _ = to.0.send(TelemetryBatch { run: run.clone(), asking, events });
     }
 
@@ -99,7 +99,7 @@ impl TelemetrySender {
         self.known.remove(run);
     }
 
-    /// Waits until what was heard has been told, within reason.
+    /// Waits until all events have been sent, up to a time limit.
     pub fn finish(&mut self) {
         if let Some((to, done)) = self.teller.take() {
             drop(to);
@@ -108,7 +108,7 @@ impl TelemetrySender {
     }
 }
 
-/// What a row brought. The teller knows what was told of it.
+/// The events of a batch. The sender skips those that were already sent.
 fn new_events(running: ActiveRun<'_>, batch: &JournalBatch) -> Vec<TelemetryEvent> {
     let ActiveRun { plan, state, .. } = running;
     let mut events = Vec::new();
@@ -143,12 +143,12 @@ fn spawn_sender(shared: &Arc<ExecutorContext>) -> (Sender<TelemetryBatch>, Recei
         }
         let _ = ended.send(());
     };
-    // Without a thread nothing is told now; the state still says all of it.
+    // Without a thread nothing is sent now; the events can still be computed from the state.
     let _ = std::thread::Builder::new().name("telemetry".into()).spawn(body);
     (to, done)
 }
 
-/// What is known of a run by whoever tells of it.
+/// The sender's data about a run.
 struct RunTelemetry {
     folder: PathBuf,
     ids: BTreeSet<String>,
@@ -181,12 +181,12 @@ fn send_batch(shared: &ExecutorContext, order: TelemetryBatch, all: &mut BTreeMa
                 Some(Ok(())) | None => true,
             }
         });
-        // Last, because it says that the others have been told.
+        // Written last, because the line says that the channels have been notified.
         let _ = notify::append_line(&told.folder.join(TOLD), &value);
     }
 }
 
-/// The ids of what was told by earlier processes. A line that was cut off was not.
+/// The ids of events that earlier processes sent. An incomplete line does not count.
 fn read_sent_ids(run: &RunDir) -> BTreeSet<String> {
     let text = run.read_file(TOLD, MOST).unwrap_or_default();
     let lines = String::from_utf8_lossy(&text).into_owned();

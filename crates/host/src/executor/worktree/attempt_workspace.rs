@@ -1,4 +1,4 @@
-//! The workspace of one attempt: found or made before it starts, looked at when it has ended.
+//! The workspace of one attempt: opened or created before it starts, examined after it has ended.
 
 use std::path::{Path, PathBuf};
 
@@ -23,45 +23,45 @@ use crate::{
     workspace::{AttemptDir, RootFolder, RunDir},
 };
 
-/// So much of what an earlier attempt changed is told in words.
+/// The maximum size of an earlier attempt's changes in the prompt.
 const TOLD: u64 = 16 * 1024;
 
-/// Where an attempt works, and what is known of it.
+/// The workspace of an attempt, and its state.
 #[derive(Debug)]
 pub(in crate::executor) struct AttemptWorkspace {
-    /// The workspace that is shared.
+    /// The shared workspace.
     pub(super) base: RootFolder,
-    /// Where it works.
+    /// The folder where it works.
     pub folder: RootFolder,
     pub(super) own: Option<StepWorktree>,
     pub(super) view: Option<SnapshotView>,
-    /// Whether it may change something.
+    /// True if it may change files.
     counts: bool,
-    /// Why its changes cannot be told.
+    /// The reason why its changes are unknown.
     pub(super) unknown: Option<String>,
     pub(super) watched: Option<WorkspaceUsage>,
-    /// Whether the workspace was put back to what it was.
+    /// True if the workspace was restored.
     pub put_back: bool,
-    /// Since when what is there has been worked on, and what was there before, if it is gone on with.
+    /// If it continues earlier work: the number at which that work began, and the snapshot from before.
     goes_on: Option<(u64, Option<String>)>,
-    /// What an earlier attempt changed, if that is to be told.
+    /// The changes of an earlier attempt, if the prompt shows them.
     pub earlier: Option<String>,
-    /// What it is to settle.
+    /// The conflicts that it must resolve.
     pub conflicts: Vec<super::ConflictDetails>,
-    /// The paths in the workspace that it changed, where they are looked at.
+    /// The paths in the workspace that it changed, if they are tracked.
     pub changed: Vec<String>,
-    /// What is no part of a workspace.
+    /// The paths that are not part of a workspace.
     without: Vec<PathBuf>,
 }
 
-/// What a worker in a tree of its own must see and may write beyond its folder.
+/// The paths beyond its folder that a worker in a step worktree must see or may write.
 #[derive(Debug)]
 pub(in crate::executor) struct WorktreeSandboxPaths {
     pub top: PathBuf,
     pub objects: PathBuf,
 }
 
-/// One attempt and what it has to do with its workspace.
+/// One attempt, with its run and its executor.
 #[derive(Clone, Copy)]
 pub(in crate::executor) struct AttemptContext<'a> {
     pub shared: &'a ExecutorContext,
@@ -71,7 +71,7 @@ pub(in crate::executor) struct AttemptContext<'a> {
 }
 
 impl AttemptWorkspace {
-    /// The workspace as the step wants it: shared or its own, kept or put back.
+    /// Enters the workspace that the step requests: shared or its own worktree, kept or restored.
     pub fn enter(
         visit: AttemptContext<'_>,
         base: RootFolder,
@@ -112,14 +112,14 @@ impl AttemptWorkspace {
         match entered {
             Ok(()) => Ok(place),
             Err(why) if job.isolation.worktree => {
-                Err(non_retryable(format!("it cannot have a tree of its own: {why}")))
+                Err(non_retryable(format!("cannot create its worktree: {why}")))
             }
             Err(why) if settles => {
-                Err(non_retryable(format!("what it is to settle cannot be brought here: {why}")))
+                Err(non_retryable(format!("the conflicts to resolve cannot be imported: {why}")))
             }
-            Err(why) if job.keeping.restores => {
-                Err(non_retryable(format!("its workspace could not be put back if it must be: {why}")))
-            }
+            Err(why) if job.keeping.restores => Err(non_retryable(format!(
+                "its workspace could not be restored if that became necessary: {why}"
+            ))),
             Err(why) => {
                 place.unknown = Some(why);
                 Ok(place)
@@ -127,7 +127,7 @@ impl AttemptWorkspace {
         }
     }
 
-    /// The places that a sandbox must show for a tree of its own.
+    /// The paths that a sandbox must show for a step worktree.
     pub fn sandbox_paths(&self, visit: AttemptContext<'_>) -> Result<Option<WorktreeSandboxPaths>, String> {
         let Some(own) = &self.own else { return Ok(None) };
         let shadow = self.open_snapshot_repo(visit)?;
@@ -137,8 +137,8 @@ impl AttemptWorkspace {
         }))
     }
 
-    /// The files of a tree of its own that are not as they were when it was made, by their names in a folder of it. None:
-    /// there is no such tree, or they are to be compared with something else.
+    /// The files of a step worktree that changed since its creation, relative to a folder in it. `None` if there is no
+    /// such worktree, or if the files are compared with another base.
     pub fn changed_files(
         &self,
         visit: AttemptContext<'_>,
@@ -162,7 +162,7 @@ impl AttemptWorkspace {
         Some(changed())
     }
 
-    /// A folder of the shared workspace as it is called in the tree that is worked in.
+    /// Resolves a folder of the shared workspace in the worktree of the attempt.
     pub fn resolve_shared_folder(&self, folder: &RootFolder) -> Result<RootFolder, String> {
         let said = |error: crate::workspace::root::FilePathError| error.to_string();
         let (Some(own), Some(view)) = (&self.own, &self.view) else { return Ok(folder.clone()) };
@@ -176,7 +176,7 @@ impl AttemptWorkspace {
         }
     }
 
-    /// It is about to begin: what is there now is what its changes are told from.
+    /// Takes the snapshot with which the changes of the attempt are compared.
     pub fn begin_attempt(&mut self, visit: AttemptContext<'_>, files: &AttemptDir) -> Result<(), AttemptEnd> {
         let AttemptContext { shared, job, run, .. } = visit;
         if self.view.is_none() && !(job.watched && self.counts) {
@@ -184,7 +184,7 @@ impl AttemptWorkspace {
         }
         let turn = shared.trees.snapshot_sequence(&job.run);
         let mut turn = lock_sequence(&turn);
-        let wrong = |why: String| non_retryable(format!("the state of its workspace cannot be kept: {why}"));
+        let wrong = |why: String| non_retryable(format!("the state of its workspace cannot be saved: {why}"));
         let before = match self.take_snapshot(visit) {
             Ok(taken) => taken.map(|taken| taken.tree),
             Err(why) if job.isolation.worktree || job.keeping.restores => return Err(wrong(why)),
@@ -194,7 +194,7 @@ impl AttemptWorkspace {
             }
         };
         if self.counts && self.view.is_some() {
-            // It is for people; the work goes on without it.
+            // The run's diff is for people; the work continues without it.
             let _ = self.save_initial_tree(visit, before.as_deref());
         }
         let began = next_number(&mut turn, run).map_err(wrong)?;
@@ -236,7 +236,7 @@ impl AttemptWorkspace {
     }
 }
 
-/// The next number of a run.
+/// The next sequence number of a run.
 pub(super) fn next_number(turn: &mut SnapshotSequence, run: &RunDir) -> Result<u64, String> {
     let next = match turn.next {
         Some(next) => next,
@@ -247,7 +247,7 @@ pub(super) fn next_number(turn: &mut SnapshotSequence, run: &RunDir) -> Result<u
 }
 
 impl AttemptContext<'_> {
-    /// Our own files and the context folder are no part of a workspace.
+    /// The state folder and the context folder, which are not part of a workspace.
     pub(super) fn excluded_paths(&self, context: Option<&Path>) -> Vec<PathBuf> {
         std::iter::once(self.shared.state.path()).chain(context).map(Path::to_owned).collect()
     }
@@ -269,11 +269,11 @@ impl AttemptContext<'_> {
         place: &mut AttemptWorkspace,
     ) -> Result<(), String> {
         if shadow.origin.is_none() {
-            return Err(format!("{} is in no git repository", place.base.path().display()));
+            return Err(format!("{} is not in a git repository", place.base.path().display()));
         }
         let attempt = self.job.attempt;
         if step_worktree::read_note(self.run, attempt)?.is_some_and(|note| note.done) {
-            // What follows the work sees it where it went.
+            // Later parts of the step see the work in the shared workspace, where it was merged.
             return Ok(());
         }
         let own = StepWorktree::open(shadow, self.run, attempt, &self.job.path)?;
@@ -287,7 +287,8 @@ impl AttemptContext<'_> {
         Ok(())
     }
 
-    /// What an earlier attempt left is put back or told of, as the step wants it.
+    /// Restores the workspace to its state before an earlier attempt, or reports that attempt's changes, as the step
+    /// requests.
     fn handle_earlier_attempt(&self, place: &mut AttemptWorkspace) -> Result<(), String> {
         let Some(view) = place.view.clone().filter(|_| self.job.attempt.role == AttemptRole::Main) else {
             return Ok(());
@@ -299,7 +300,7 @@ impl AttemptContext<'_> {
         };
         let (Some(before), Some(begin)) = (note.before.clone(), note.back.clone()) else { return Ok(()) };
         if note.after.is_none() {
-            // It was cut off, and nobody has looked since.
+            // It was interrupted, and no snapshot was taken since.
             let now = shadow.take_snapshot(&view)?;
             shadow.write_changes(&files, &before, &now)?;
             note.after = Some(now.tree);
@@ -310,7 +311,7 @@ impl AttemptContext<'_> {
         if back && workspace_usage::was_alone(self.run, id, &note).map_err(|error| error.to_string())? {
             match (SnapshotCheckout { shadow, run: self.run, view: &view }).apply_changes(&after, &begin) {
                 Ok(()) => place.put_back = true,
-                // Someone else has changed the same files since; that is theirs.
+                // Others have changed the same files since; their changes are kept.
                 Err(CheckoutError::Changed(_)) => {}
                 Err(CheckoutError::Failed(why)) => return Err(why),
             }
@@ -325,19 +326,19 @@ impl AttemptContext<'_> {
         Ok(())
     }
 
-    /// Whether the workspace is to be what it was before the last attempt.
+    /// True if the workspace must be restored to its state before the last attempt.
     fn wants_restore(&self) -> bool {
         match self.job.mode {
             AttemptMode::Again => self.job.keeping.on_retry == OnRetry::Reset,
             AttemptMode::Restore => true,
-            // An agent that cannot go on where it was cut off begins anew.
+            // An agent that cannot resume its session starts over.
             AttemptMode::Resume => !session_carryover::has_session(self.job, self.run),
             AttemptMode::Fresh | AttemptMode::Rerun => false,
         }
     }
 }
 
-/// What an attempt changed, as far as it is told.
+/// The changes of an attempt, truncated for the prompt.
 fn read_earlier_changes(files: &AttemptDir) -> Option<String> {
     let bytes = files.root().read_file(AttemptDir::CHANGES, limits::CHANGES_BYTES * 2).ok()?;
     let text = String::from_utf8_lossy(&bytes);
@@ -348,12 +349,12 @@ fn read_earlier_changes(files: &AttemptDir) -> Option<String> {
     }
 }
 
-/// Where a folder is in the repository.
+/// The path of a folder inside the repository.
 pub(super) fn repository_prefix(shadow: &SnapshotRepo<'_>, folder: &Path) -> PathBuf {
     folder.strip_prefix(shadow.top.path()).unwrap_or(Path::new("")).to_owned()
 }
 
-/// The files of a shared workspace. Where they are only looked at, large ones are left out.
+/// The view of a shared workspace. Large files are skipped if it is never restored.
 fn shared_view(shadow: &SnapshotRepo<'_>, folder: &Path, restores: bool) -> SnapshotView {
     let all = if restores { "all" } else { "most" };
     SnapshotView {

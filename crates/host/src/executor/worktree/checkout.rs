@@ -1,5 +1,5 @@
-//! Putting a state into a folder: file by file, each whole or not at all, so that doing it again after a crash comes
-//! to the same.
+//! Checks out a snapshot into a folder: file by file, each atomically, so that a repetition after a crash has the same
+//! result.
 
 use std::{
     collections::BTreeMap,
@@ -18,10 +18,10 @@ use crate::workspace::{
     root::{EntryKind, FilePathError},
 };
 
-/// What a file is in a state: its mode and its content.
+/// A file in a snapshot: its mode and its object id.
 pub(super) type SnapshotEntry = Option<(String, String)>;
 
-/// A file that two states have differently.
+/// A file that differs between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SnapshotChange {
     pub path: PathBuf,
@@ -29,10 +29,10 @@ pub(super) struct SnapshotChange {
     pub new: SnapshotEntry,
 }
 
-/// Why a state could not be put into a folder.
+/// The error of a checkout.
 #[derive(Debug)]
 pub(super) enum CheckoutError {
-    /// These files are neither as they were nor as they are to be.
+    /// These files have neither their old nor their new content.
     Changed(Vec<PathBuf>),
     Failed(String),
 }
@@ -49,7 +49,7 @@ impl From<FilePathError> for CheckoutError {
     }
 }
 
-/// A folder to put states into, and where they are laid out before.
+/// A folder for checkouts, and the run whose folder stages the files.
 pub(super) struct SnapshotCheckout<'a> {
     pub shadow: &'a SnapshotRepo<'a>,
     pub run: &'a RunDir,
@@ -67,11 +67,11 @@ impl SnapshotRepo<'_> {
             stdin: Vec::new(),
         };
         parse_changes(&self.run(call)?.into_stdout()?)
-            .ok_or_else(|| "what git says of changes cannot be read".to_owned())
+            .ok_or_else(|| "git's list of changes cannot be parsed".to_owned())
     }
 }
 
-/// `:mode mode id id letter` and the path, each with a zero after it.
+/// Parses `:mode mode id id letter` and the path, each NUL-terminated.
 fn parse_changes(said: &[u8]) -> Option<Vec<SnapshotChange>> {
     let mut parts = said.split(|byte| *byte == 0);
     let mut changes = Vec::new();
@@ -86,7 +86,7 @@ fn parse_changes(said: &[u8]) -> Option<Vec<SnapshotChange>> {
 }
 
 impl SnapshotCheckout<'_> {
-    /// Makes of the files that two states have differently what the second has. Any of them may be so already.
+    /// Applies the difference of two snapshots to the files. Any of them may already have the new content.
     pub fn apply_changes(&self, from: &str, to: &str) -> Result<(), CheckoutError> {
         let meant: BTreeMap<PathBuf, SnapshotEntry> =
             self.shadow.list_changes(from, to)?.into_iter().map(|change| (change.path, change.old)).collect();
@@ -120,7 +120,7 @@ impl SnapshotCheckout<'_> {
         Ok(())
     }
 
-    /// The files as they are to be, where nobody else works.
+    /// Writes the new files to a folder where nobody else works.
     fn stage_files(&self, changes: &[SnapshotChange], staged: &RootFolder) -> Result<(), String> {
         let index = "put";
         self.shadow.remove_stale_lock(index);
@@ -146,7 +146,7 @@ impl SnapshotCheckout<'_> {
     }
 }
 
-/// One file from where it was laid out to its place.
+/// Moves one staged file to its place.
 fn place_file(staged: &RootFolder, root: &RootFolder, path: &Path) -> Result<(), CheckoutError> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         root.make_folders_unsynced(parent, false)?;
@@ -164,7 +164,7 @@ fn place_file(staged: &RootFolder, root: &RootFolder, path: &Path) -> Result<(),
     Ok(pending.persist_unsynced()?)
 }
 
-/// Removes a file, and the folders around it that have become empty.
+/// Removes a file and the parent folders that became empty.
 fn remove_file(root: &RootFolder, path: &Path) -> Result<(), CheckoutError> {
     root.remove(path)?;
     let around = path.ancestors().skip(1).take_while(|path| !path.as_os_str().is_empty());

@@ -1,4 +1,4 @@
-//! What an attempt changed, as people read it: a file beside its log, no larger than it may be.
+//! The diff of an attempt for people: a file beside its log, with a maximum size.
 
 use std::{ffi::OsString, io::Write};
 
@@ -11,7 +11,7 @@ use super::{
 use crate::workspace::{AttemptDir, RootFolder};
 
 impl SnapshotRepo<'_> {
-    /// The difference of two states, cut where it is too long. Secrets are not in it.
+    /// The diff of two snapshots, truncated if it is too long. Secrets are redacted.
     pub fn render_diff(&self, from: &str, to: &str) -> Result<Vec<u8>, String> {
         let arguments = [
             "diff-tree",
@@ -38,7 +38,7 @@ impl SnapshotRepo<'_> {
         Ok(truncate_diff(said.into_stdout()?, more))
     }
 
-    /// Writes down what changed between two states. Where nothing did, there is no file.
+    /// Writes the diff of two snapshots to a file. If there is no difference, no file is written.
     pub fn write_changes(
         &self,
         files: &AttemptDir,
@@ -51,7 +51,7 @@ impl SnapshotRepo<'_> {
         };
         if to.left_out > 0 {
             let note = format!(
-                "# {} larger than {} bytes are not looked at\n",
+                "# {} larger than {} bytes not compared\n",
                 if to.left_out == 1 { "1 file".to_owned() } else { format!("{} files", to.left_out) },
                 limits::CHANGED_FILE_BYTES
             );
@@ -64,12 +64,9 @@ impl SnapshotRepo<'_> {
     }
 }
 
-/// Says in place of the changes why they are not known.
+/// Writes the reason why the changes are unknown, instead of the diff.
 pub(super) fn write_unknown_changes(files: &AttemptDir, why: &str) -> Result<(), String> {
-    write_changes_file(
-        files.root(),
-        format!("# what changed is not known: {}\n", why.replace('\n', " ")).as_bytes(),
-    )
+    write_changes_file(files.root(), format!("# changes unknown: {}\n", why.replace('\n', " ")).as_bytes())
 }
 
 fn write_changes_file(files: &RootFolder, text: &[u8]) -> Result<(), String> {
@@ -78,7 +75,7 @@ fn write_changes_file(files: &RootFolder, text: &[u8]) -> Result<(), String> {
     file.persist_unsynced().map_err(|error| error.to_string())
 }
 
-/// To the end of a line, with a line that says so.
+/// Truncates a diff at the end of a line, and appends a line that says so.
 fn truncate_diff(mut text: Vec<u8>, more: u64) -> Vec<u8> {
     if more == 0 {
         return text;

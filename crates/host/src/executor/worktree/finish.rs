@@ -1,5 +1,4 @@
-//! What becomes of a workspace when an attempt has ended: what it changed is written down, and what was done in a tree
-//! of its own goes home.
+//! The end of an attempt in its workspace: records its changes, and merges those of a step worktree.
 
 use std::path::Path;
 
@@ -22,7 +21,7 @@ use crate::{
 };
 
 impl AttemptWorkspace {
-    /// It has ended. What its end is, with what becomes of its changes.
+    /// Finishes an attempt. Returns its report, with the result of the merge.
     pub fn finish_attempt(
         &mut self,
         visit: AttemptContext<'_>,
@@ -37,12 +36,12 @@ impl AttemptWorkspace {
         let after = self.record_changes(visit, files, &mut turn);
         let taken = after.as_ref().ok().and_then(|after| after.clone());
         let report = self.merge_if_complete(visit, after, report);
-        // It is for people; the work stands without it.
+        // The run's diff is for people; the work is valid without it.
         let _ = self.write_run_changes(visit, taken.as_ref());
         report
     }
 
-    /// Brings home what was done in a tree of its own, if the work is complete.
+    /// Merges a step worktree, if the work is complete.
     fn merge_if_complete(
         &mut self,
         visit: AttemptContext<'_>,
@@ -64,7 +63,7 @@ impl AttemptWorkspace {
         }
     }
 
-    /// Writes down what changed. None: that is not looked at.
+    /// Records the changes of the attempt. `None` if they are not tracked.
     fn record_changes(
         &mut self,
         visit: AttemptContext<'_>,
@@ -73,11 +72,11 @@ impl AttemptWorkspace {
     ) -> Result<Option<WorkspaceSnapshot>, String> {
         let after = self.snapshot_changes(visit, files);
         if let Err(why) = &after {
-            // It is for people; the work stands without it.
+            // The file is for people; the work is valid without it.
             let _ = diff::write_unknown_changes(files, why);
         }
         if let (Ok(Some(after)), true) = (&after, visit.job.context.is_some()) {
-            // The context folder lists them; the work stands without the list.
+            // The context folder lists them; the work is valid without the list.
             self.changed = self.changed_paths(visit, after).unwrap_or_default();
         }
         if let Some(watched) = &mut self.watched {
@@ -89,7 +88,7 @@ impl AttemptWorkspace {
         after
     }
 
-    /// The paths that differ from what the attempt found, from its workspace.
+    /// The paths that changed during the attempt, relative to its workspace.
     fn changed_paths(
         &self,
         visit: AttemptContext<'_>,
@@ -119,8 +118,8 @@ impl AttemptWorkspace {
         Ok(Some(after))
     }
 
-    /// What was done in a tree of its own goes into the workspace, unless it is to stay. The end of the attempt, if that
-    /// cannot be.
+    /// Merges the changes of a step worktree into the workspace, unless they must stay apart. Returns the end of the
+    /// attempt if that fails.
     fn merge_worktree(
         &mut self,
         visit: AttemptContext<'_>,
@@ -148,10 +147,10 @@ fn build_merge<'a>(visit: AttemptContext<'a>, shadow: &'a SnapshotRepo<'a>) -> W
 }
 
 fn merge_failure(why: &str) -> AttemptEnd {
-    non_retryable(format!("what it changed cannot be merged: {why}"))
+    non_retryable(format!("its changes cannot be merged: {why}"))
 }
 
-/// Whether the work of the step is complete with this end.
+/// True if the work of the step is complete with this end.
 fn completes_step(job: &AttemptSpec, report: &AttemptReport) -> bool {
     match (job.attempt.role, &report.end) {
         (AttemptRole::Main, AttemptEnd::Succeeded { output }) => {
@@ -168,8 +167,8 @@ fn completes_step(job: &AttemptSpec, report: &AttemptReport) -> bool {
     }
 }
 
-/// What an attempt comes to whose work was done before, by one that died while its changes were merged: the merge is
-/// carried out, and nothing is worked on again.
+/// Finishes an attempt whose work was done by an earlier one that died during the merge: the merge is applied, and no
+/// work is repeated.
 pub(in crate::executor) fn finish_interrupted_merge(
     visit: AttemptContext<'_>,
     base: &RootFolder,

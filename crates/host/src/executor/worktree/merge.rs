@@ -1,8 +1,8 @@
-//! Merging: what a step changed in its own tree goes into the workspace, all of it or nothing.
+//! Merges the changes of a step worktree into the workspace, all of them or none.
 //!
-//! Owns the order of things: the merge is worked out without touching a file; then it is noted, with what is to be told
-//! of the attempt; then the workspace is written. Whoever dies in between has it done by the next one, which does
-//! not work again.
+//! Owns the order: the merge is computed without touching a file; then it is noted, together with the report of the
+//! attempt; then the workspace is written. If the host dies in between, the next attempt applies the merge without
+//! repeating the work.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -20,27 +20,27 @@ use super::{
 };
 use crate::{executor::git::split_names, workspace::RunDir};
 
-/// So many files are named in a message.
+/// The maximum number of files that are named in a message.
 const NAMED: usize = 20;
 
-/// What a tree came to.
+/// Merges worktrees into a workspace.
 pub(super) struct WorktreeMerge<'a> {
     pub shadow: &'a SnapshotRepo<'a>,
     pub run: &'a RunDir,
-    /// All of the workspace.
+    /// The view of the whole workspace.
     pub whole: SnapshotView,
 }
 
-/// What two states with a common past come to.
+/// The merge of two snapshots with a common base.
 pub(super) struct MergeResult {
-    /// What fits. Files that do not are full of marks.
+    /// The merged tree. Conflicting files contain conflict markers.
     pub tree: String,
-    /// The files that do not fit.
+    /// The conflicting files.
     pub unfit: Vec<PathBuf>,
 }
 
 impl WorktreeMerge<'_> {
-    /// Brings the changes of a tree home. What then is the end of the attempt, unless it is the one that is given.
+    /// Merges the changes of a worktree. Returns the end of the attempt if it differs from the given report.
     pub fn merge_changes(
         &self,
         own: &mut StepWorktree,
@@ -61,14 +61,14 @@ impl WorktreeMerge<'_> {
         self.apply_pending(own)
     }
 
-    /// Does what was noted. Done again, it comes to the same.
+    /// Applies the noted merge. It is idempotent.
     pub fn apply_pending(&self, own: &mut StepWorktree) -> Result<(), AttemptEnd> {
         let Some(merging) = own.note.merging.clone() else { return Ok(()) };
         let putting = SnapshotCheckout { shadow: self.shadow, run: self.run, view: &self.whole };
         match putting.apply_changes(&merging.from, &merging.to) {
             Ok(()) => {}
             Err(CheckoutError::Changed(files)) => {
-                // It must be worked out again with what is there now.
+                // The merge must be computed again from the present files.
                 own.note.merging = None;
                 own.save().map_err(|why| self.failed_merge(own, &why))?;
                 return Err(conflict_end(own, &files, &merging.report));
@@ -80,7 +80,7 @@ impl WorktreeMerge<'_> {
     }
 
     fn failed_merge(&self, own: &StepWorktree, why: &str) -> AttemptEnd {
-        let message = format!("what it changed in {} cannot be merged: {why}", own.path().display());
+        let message = format!("its changes in {} cannot be merged: {why}", own.path().display());
         AttemptEnd::Failed {
             class: ErrorClass::Transient,
             code: Some("merge_failed".to_owned()),
@@ -90,7 +90,7 @@ impl WorktreeMerge<'_> {
     }
 }
 
-/// What comes of a past and the two states that were made of it.
+/// Computes the merge of two snapshots with a common base.
 pub(super) fn compute_merge(
     shadow: &SnapshotRepo<'_>,
     view: &SnapshotView,
@@ -113,7 +113,7 @@ pub(super) fn compute_merge(
     })
 }
 
-/// What it gave counts once somebody has settled it.
+/// The end of an attempt with conflicts. Its output counts after a conflict resolver has succeeded.
 fn conflict_end(own: &StepWorktree, files: &[PathBuf], report: &AttemptReport) -> AttemptEnd {
     // The message names them, too.
     let _ = own.write_conflicts(files);
@@ -125,7 +125,7 @@ fn conflict_end(own: &StepWorktree, files: &[PathBuf], report: &AttemptReport) -
         named.push(format!("{} more", files.len() - NAMED));
     }
     let message = format!(
-        "what it changed does not fit what others changed meanwhile: {}; the workspace is as it was, and its own \
+        "its changes conflict with changes that others made meanwhile: {}; the workspace is unchanged, and its own \
          files are in {}",
         named.join(", "),
         own.path().display()

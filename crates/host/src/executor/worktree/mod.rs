@@ -1,9 +1,8 @@
-//! Workspaces over time: a tree of its own for a step that wants one, what each attempt changed, and how a workspace
-//! is put back to what it was.
+//! Workspaces over time: step worktrees, the changes of each attempt, and restoring a workspace.
 //!
-//! Owns what happens to a workspace before an attempt and after it. The states are kept by git, in a git folder of the
-//! engine's own ([`shadow`]); what the repository that is worked on says is never obeyed. Refuses to know processes and
-//! what their ends mean. Read `place` next.
+//! Owns the handling of a workspace before and after an attempt. Git keeps the snapshots in a git folder of the engine
+//! ([`snapshot_repo`]); the configuration of the user's repository is never obeyed. Does not know processes and the
+//! meaning of their ends. Read `attempt_workspace` next.
 
 mod attempt_workspace;
 mod checkout;
@@ -42,7 +41,7 @@ use self::{
 };
 use crate::{random, workspace::RunDir};
 
-/// What becomes of a workspace before the work is tried again.
+/// The handling of a workspace before a retry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnRetry {
     #[default]
@@ -51,15 +50,15 @@ pub enum OnRetry {
     KeepAndTell,
 }
 
-/// What a step says of its workspace.
+/// The workspace settings of a step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkspacePolicy {
     pub on_retry: OnRetry,
-    /// What was done in a tree of its own stays there.
+    /// Changes in a step worktree stay there.
     pub apart: bool,
-    /// Whether the workspace may have to be put back.
+    /// True if the workspace may have to be restored.
     pub restores: bool,
-    /// Whether another part of the work comes after the work itself, and decides.
+    /// True if a check follows the work and decides.
     pub checked: bool,
 }
 
@@ -80,25 +79,25 @@ impl WorkspacePolicy {
     }
 }
 
-/// What one engine knows of the workspaces of its runs.
+/// The data of one engine about the workspaces of its runs.
 #[derive(Debug)]
 pub(super) struct WorkspaceRegistry {
     runs: Mutex<BTreeMap<RunId, RunWorkspaceState>>,
     life: String,
 }
 
-/// Whose turn it is with the states of a run: one at a time.
+/// The lock for the snapshots of a run: one attempt at a time.
 #[derive(Debug, Default)]
 struct SnapshotSequence {
-    /// The next number, once it is known.
+    /// The next sequence number, once it is known.
     next: Option<u64>,
 }
 
-/// What is known of a run from the start.
+/// The workspace data of a run.
 #[derive(Debug, Clone)]
 struct RunWorkspaceState {
     turn: Arc<Mutex<SnapshotSequence>>,
-    /// Whether the workspace of any step may have to be put back, so that it must be known who worked in it.
+    /// True if the workspace of any step may have to be restored, so that its users must be tracked.
     watched: bool,
 }
 
@@ -128,12 +127,12 @@ impl WorkspaceRegistry {
     }
 }
 
-/// Whether a folder looks like one of a git repository, without asking git.
+/// True if a folder looks like part of a git repository, without running git.
 pub fn is_repository(folder: &Path) -> bool {
     origin_repository::looks_like_repository(folder)
 }
 
-/// The trees of a run that are still there, below its folder: the step of each, and where its files are.
+/// The remaining worktrees below the folder of a run: the step of each, and the path of its files.
 pub fn kept_worktrees(run: &Path) -> Vec<(String, PathBuf)> {
     let Ok(entries) = std::fs::read_dir(RunDir::worktrees_path(run)) else { return Vec::new() };
     let mut trees: Vec<_> =
@@ -154,7 +153,7 @@ fn has_restoring_step(plan: &Plan) -> bool {
         .any(|step| WorkspacePolicy::from_step(step).restores)
 }
 
-/// All of a repository.
+/// The view of a whole repository.
 fn whole_view(shadow: &SnapshotRepo<'_>) -> SnapshotView {
     SnapshotView {
         root: shadow.top.clone(),
@@ -165,11 +164,11 @@ fn whole_view(shadow: &SnapshotRepo<'_>) -> SnapshotView {
     }
 }
 
-/// What names an object, and nothing else.
+/// Parses an object id.
 fn parse_object_id(said: &[u8]) -> Result<String, String> {
     let text = std::str::from_utf8(said).unwrap_or_default().trim();
     let plain = matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if plain { Ok(text.to_owned()) } else { Err("what git says names nothing".to_owned()) }
+    if plain { Ok(text.to_owned()) } else { Err("git's output is not an object id".to_owned()) }
 }
 
 fn path_from_bytes(bytes: &[u8]) -> PathBuf {

@@ -1,4 +1,4 @@
-//! The repository that a folder is in, as git tells of it.
+//! The user's repository that contains a folder, as git describes it.
 
 use std::{
     ffi::OsString,
@@ -10,23 +10,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::executor::git::{GitCommand, GitRunner};
 
-/// A repository of someone else, of which nothing but objects and lists of names is used.
+/// The user's repository. Only its objects and lists of names are used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OriginRepository {
-    /// The folder that holds all of its files.
+    /// The top-level folder of its files.
     pub top: PathBuf,
     pub objects: PathBuf,
-    /// What it ignores beside what its files say.
+    /// The file with its ignore rules that are not in the worktree.
     pub exclude: PathBuf,
     pub excludes_file: Option<PathBuf>,
-    /// Where it ends, if it has only a part of its history.
+    /// The file with the boundary of a shallow history.
     pub shallow: PathBuf,
     pub format: String,
-    /// Who commits there, as it says itself.
+    /// The author that its configuration names.
     pub author: Vec<(String, String)>,
 }
 
-/// Whether a folder looks like one of a repository. What git says counts; this only saves asking.
+/// True if a folder looks like part of a repository. Git has the final word; this only saves calls.
 pub(super) fn looks_like_repository(folder: &Path) -> bool {
     folder.ancestors().map(|folder| folder.join(".git")).any(|git| git.is_file() || git.join("HEAD").exists())
 }
@@ -41,7 +41,7 @@ impl OriginRepository {
         let said = git.run(GitCommand::new("git-origin", &arguments))?.into_stdout()?;
         let lines: Vec<&[u8]> = said.strip_suffix(b"\n").unwrap_or(&said).split(|b| *b == b'\n').collect();
         let [format, top, objects, exclude, shallow] = lines[..] else {
-            return Err("the names of its folders cannot be read".to_owned());
+            return Err("git's list of repository folders cannot be parsed".to_owned());
         };
         let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
         Ok(OriginRepository {
@@ -58,7 +58,7 @@ impl OriginRepository {
     }
 }
 
-/// The commit that is checked out. None: there is none yet.
+/// The commit that is checked out. `None` if there is none yet.
 pub(super) fn read_head(git: GitRunner<'_>) -> Result<Option<String>, String> {
     let said =
         git.run(GitCommand::new("git-head", &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]))?;
@@ -76,7 +76,7 @@ fn read_author(git: GitRunner<'_>) -> Result<Vec<(String, String)>, String> {
     Ok(author)
 }
 
-/// What a person ignores everywhere who names no file for that.
+/// The default file of the user's global ignore rules, if no file is configured.
 fn default_excludes() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let settings = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;

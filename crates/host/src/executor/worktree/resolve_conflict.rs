@@ -1,8 +1,8 @@
-//! What others could not merge, for the step that settles it: what of it fits is brought to where that step works,
-//! and the step is told which files do not fit and where the others' are.
+//! Merge conflicts, for the step that resolves them: imports the changes that merge cleanly, and describes the
+//! conflicting files and the worktrees of the other steps.
 //!
-//! Owns that order. What fits is brought before the first attempt, so that whoever settles the rest sees all of it and can try
-//! what comes of it. It is brought once: what is there afterwards is the work of the step.
+//! Owns that order. Clean changes are imported before the first attempt, so that the conflict resolver sees all of them
+//! and can test the result. They are imported once: everything after that is the work of the step.
 
 use std::{
     collections::BTreeSet,
@@ -27,32 +27,32 @@ use super::{
 };
 use crate::executor::attempt::failed_attempt;
 
-/// Others may change the workspace while it is worked out; so often it is worked out again.
+/// Other steps may change the workspace meanwhile; the merge is then computed again, at most this often.
 const TRIES: usize = 5;
 
-/// A step whose changes did not fit.
+/// A step whose changes could not be merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergeConflict {
-    /// An attempt of the visit whose tree it is.
+    /// An attempt of the visit that has the worktree.
     pub of: AttemptId,
-    /// The step, for people.
+    /// The step's path, for people.
     pub step: String,
 }
 
-/// What a step that settles conflicts is told of one.
+/// The description of a conflict for its resolver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConflictDetails {
     pub step: String,
-    /// The files that do not fit.
+    /// The conflicting files.
     pub files: Vec<String>,
-    /// Where the files of the step are as it left them. They can be read.
+    /// The folder with the step's own files, which can be read.
     pub tree: PathBuf,
-    /// The commit that it began with; the repository in its tree knows it.
+    /// The commit that it started from; the repository in its worktree knows it.
     pub base: String,
 }
 
 impl MergeConflict {
-    /// What an attempt has to settle.
+    /// The conflicts that an attempt must resolve.
     pub fn find_unresolved(
         entry: &ScopeEntry,
         state: &RunState,
@@ -75,13 +75,13 @@ impl MergeConflict {
 }
 
 impl AttemptWorkspace {
-    /// Brings what fits of the conflicts that it settles, and knows what does not.
+    /// Imports the clean changes of its conflicts, and collects the conflicting files.
     pub(super) fn import_conflicts(&mut self, visit: AttemptContext<'_>) -> Result<(), AttemptEnd> {
         if visit.job.conflicts.is_empty() {
             return Ok(());
         }
         let wrong = |step: &str, why: String| {
-            let message = format!("what `{step}` could not merge cannot be brought here: {why}");
+            let message = format!("the unmerged changes of `{step}` cannot be imported: {why}");
             failed_attempt(ErrorClass::Transient, message)
         };
         for conflict in &visit.job.conflicts {
@@ -118,7 +118,7 @@ impl AttemptWorkspace {
         Ok(Some(ConflictDetails { step: conflict.step.clone(), files, tree, base }))
     }
 
-    /// The places that a sandbox must show so that the conflicts can be read.
+    /// The paths that a sandbox must show so that the conflicts can be read.
     pub fn conflict_paths(&self, visit: AttemptContext<'_>) -> Result<Vec<PathBuf>, String> {
         if self.conflicts.is_empty() {
             return Ok(Vec::new());
@@ -128,7 +128,7 @@ impl AttemptWorkspace {
     }
 }
 
-/// Puts what fits of a tree into a folder. The files that do not fit.
+/// Applies the clean changes of a worktree to a folder. Returns the conflicting files.
 fn apply_mergeable_changes(
     shadow: &SnapshotRepo<'_>,
     visit: AttemptContext<'_>,
@@ -146,10 +146,10 @@ fn apply_mergeable_changes(
             Err(CheckoutError::Failed(why)) => return Err(why),
         }
     }
-    Err("others change the same files all the time".to_owned())
+    Err("other steps keep changing the same files".to_owned())
 }
 
-/// What two states come to, with the files that do not fit as ours has them.
+/// The merged tree, with our version of the conflicting files.
 fn tree_without_conflicts(
     shadow: &SnapshotRepo<'_>,
     view: &SnapshotView,
@@ -178,7 +178,7 @@ fn tree_without_conflicts(
     let none = ("0".to_owned(), "0".repeat(ours.len()));
     let mut changes = shadow.list_changes(&out.tree, ours)?;
     changes.retain(|change| unfit.contains(change.path.as_path()));
-    // A file may be where a folder was: what goes makes room first.
+    // A file may replace a folder: removals make room first.
     changes.sort_by_key(|change| change.new.is_some());
     for change in &changes {
         let (mode, id) = change.new.as_ref().unwrap_or(&none);
@@ -188,8 +188,8 @@ fn tree_without_conflicts(
     super::parse_object_id(&ask("settle-write", &["write-tree"], Vec::new())?)
 }
 
-/// What a step settled is where it belongs. The trees stay with the run, because who died before this was told does the
-/// work again.
+/// Marks the conflicts of a step as resolved. The worktrees stay with the run, because the work is repeated if the host
+/// dies before the end is reported.
 pub(super) fn mark_resolved(visit: AttemptContext<'_>) -> Result<(), AttemptEnd> {
     let done = |conflict: &MergeConflict| {
         let Some(mut theirs) = StepWorktree::find(visit.run, conflict.of)? else { return Ok(()) };
@@ -198,6 +198,6 @@ pub(super) fn mark_resolved(visit: AttemptContext<'_>) -> Result<(), AttemptEnd>
     };
     let all: Result<(), String> = visit.job.conflicts.iter().try_for_each(done);
     all.map_err(|why| {
-        failed_attempt(ErrorClass::Transient, format!("what it settled cannot be noted: {why}"))
+        failed_attempt(ErrorClass::Transient, format!("the resolved conflicts cannot be recorded: {why}"))
     })
 }

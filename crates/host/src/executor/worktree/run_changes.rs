@@ -1,6 +1,6 @@
-//! One diff of all that a run changed in a workspace, whoever did it: from before its first step that may edit to now.
+//! The diff of all changes of a run in a workspace: from before its first editing step until now.
 //!
-//! Owns the state that it is told from, and the file. It is for people: where it cannot be written, the work stands without.
+//! Owns the initial snapshot and the file. The diff is for people: if it cannot be written, the work is still valid.
 
 use std::io::Write;
 
@@ -14,11 +14,11 @@ use super::{
 };
 use crate::workspace::{RootFolder, RunDir};
 
-/// The state before the run, in the folder of the shadow.
+/// The file with the initial tree, in the folder of the snapshot repository.
 const FIRST: &str = "first";
 
 impl AttemptWorkspace {
-    /// Notes how the workspace is before anything of the run changes it.
+    /// Saves the tree of the workspace before the run changes anything.
     pub(super) fn save_initial_tree(
         &self,
         visit: AttemptContext<'_>,
@@ -35,7 +35,7 @@ impl AttemptWorkspace {
         shadow.root().replace_file(FIRST, tree.as_bytes()).map_err(|error| error.to_string())
     }
 
-    /// Writes down all that the run has changed so far.
+    /// Writes the diff of all changes so far.
     pub(super) fn write_run_changes(
         &self,
         visit: AttemptContext<'_>,
@@ -53,13 +53,13 @@ impl AttemptWorkspace {
         }
     }
 
-    /// Returns true if the attempt's own states show the same files as the run's diff.
+    /// True if the attempt's own snapshots show the same files as the run's diff.
     fn matches_run_view(&self) -> bool {
         let view = self.view.as_ref().filter(|_| self.own.is_none());
         view.is_some_and(|view| view.largest == Some(limits::CHANGED_FILE_BYTES))
     }
 
-    /// The files of the shared workspace, without large ones.
+    /// The view of the shared workspace, without large files.
     fn run_view(&self, shadow: &SnapshotRepo<'_>) -> SnapshotView {
         SnapshotView {
             root: shadow.top.clone(),

@@ -1,8 +1,8 @@
-//! A git folder of the engine's own for one folder of a run: where the states of workspaces are kept.
+//! The engine's own git folder for one folder of a run: the store of its workspace snapshots.
 //!
-//! Owns that nothing in the configuration of a repository, and no file in a workspace, makes git run anything: neither
-//! its configuration nor its git folder is used. Files are kept to the byte: no filter, no change of line ends. The
-//! objects of the repository are borrowed, so that what is committed is not kept twice.
+//! Owns the isolation from the user's repository: neither its configuration nor its git folder is used, so nothing in
+//! it and no file in a workspace makes git run a program. Files are stored byte by byte: no filter, no change of line
+//! endings. The objects of the repository are borrowed, so that committed content is not stored twice.
 
 use std::{
     ffi::OsString,
@@ -22,9 +22,9 @@ use crate::{
 
 const ORIGIN: &str = "origin.json";
 const GIT: &str = "git";
-/// Where what git says is kept while it is read.
+/// The folder for git's output while it is read.
 const SAID: &str = "said";
-/// Over whatever a workspace says of its files.
+/// Overrides all attributes that a workspace sets for its files.
 const ATTRIBUTES: &str = "* -text !eol -ident -filter !working-tree-encoding !diff !merge\n";
 const CONFIG: &str = "[core]\n\tquotePath = false\n\tautocrlf = false\n\tattributesFile = /dev/null\n\tfsyncMethod = batch\n\
     \tlooseCompression = 1\n\tlogAllRefUpdates = false\n[gc]\n\tauto = 0\n[merge]\n\tdirectoryRenames = false\n\
@@ -32,14 +32,14 @@ const CONFIG: &str = "[core]\n\tquotePath = false\n\tautocrlf = false\n\tattribu
 
 pub(super) struct SnapshotRepo<'a> {
     root: RootFolder,
-    /// The folder that holds all files of the workspace: that of the repository, or the workspace itself.
+    /// The folder with all files of the workspace: the top of the repository, or the workspace itself.
     pub top: RootFolder,
     pub origin: Option<OriginRepository>,
     pub mark: &'a ProcessMark,
     pub filter: Option<OutputFilterFactory>,
 }
 
-/// One call of git, with the files of one folder and one index.
+/// One git command, with a folder of files and an index.
 pub(super) struct SnapshotCommand<'a> {
     pub name: &'a str,
     pub arguments: Vec<OsString>,
@@ -49,7 +49,7 @@ pub(super) struct SnapshotCommand<'a> {
 }
 
 impl<'a> SnapshotRepo<'a> {
-    /// The one of a folder, made where there is none yet. What of the folder is not to be kept is excluded.
+    /// Opens the repository of a folder, and creates it if necessary. The paths in `without` are excluded.
     pub fn open(
         run: &RunDir,
         folder: &RootFolder,
@@ -66,7 +66,7 @@ impl<'a> SnapshotRepo<'a> {
         };
         let bytes = root.read_file(ORIGIN, limits::DECISION_BYTES).map_err(said)?;
         let origin: Option<OriginRepository> = serde_json::from_slice(&bytes)
-            .map_err(|error| format!("what was noted of it cannot be read: {error}"))?;
+            .map_err(|error| format!("the note about its origin cannot be read: {error}"))?;
         let top = match &origin {
             Some(origin) => RootFolder::open(&origin.top).map_err(said)?,
             None => folder.clone(),
@@ -74,12 +74,12 @@ impl<'a> SnapshotRepo<'a> {
         Ok(SnapshotRepo { root, top, origin, mark, filter: None })
     }
 
-    /// Git in the folder of the repository itself, which only lists names.
+    /// Git in the user's repository itself, used only to list names.
     pub fn origin_git<'b>(&'b self, said: &'b RootFolder) -> GitRunner<'b> {
         GitRunner::new(self.top.path(), said, self.mark)
     }
 
-    /// The folder in which all of it is kept.
+    /// The folder that contains the git folder and the notes.
     pub fn root(&self) -> &RootFolder {
         &self.root
     }
@@ -96,7 +96,7 @@ impl<'a> SnapshotRepo<'a> {
         self.run_limited(call, None)
     }
 
-    /// The same, with what is asked changed a bit.
+    /// Runs a command. With `most`, the output is limited and redacted.
     pub fn run_limited(&self, call: SnapshotCommand<'_>, most: Option<u64>) -> Result<GitOutput, String> {
         let said = self.output_folder()?;
         let git = GitRunner::new(call.files, &said, self.mark);
@@ -131,13 +131,13 @@ impl<'a> SnapshotRepo<'a> {
         settings
     }
 
-    /// What a git that was killed left locked. Only one is asked at a time.
+    /// Removes the lock that a killed git left. Only one command runs at a time.
     pub fn remove_stale_lock(&self, index: &str) {
         let _ = fs::remove_file(self.git_folder().join(format!("{index}.lock")));
     }
 }
 
-/// Whole or not at all.
+/// Creates the repository atomically.
 fn create_repo(
     run: &RunDir,
     name: &str,
@@ -186,7 +186,7 @@ fn is_no_repository_error(why: &str) -> bool {
     why.contains("not a git repository")
 }
 
-/// What the repository ignores for itself, and what is never a part of a workspace.
+/// The repository's own ignore rules, and the paths that are never part of a workspace.
 fn exclude_patterns(origin: Option<&OriginRepository>, folder: &RootFolder, without: &[PathBuf]) -> Vec<u8> {
     let mut text = origin.and_then(|origin| fs::read(&origin.exclude).ok()).unwrap_or_default();
     let top = origin.map_or(folder.path(), |origin| &origin.top);
@@ -200,7 +200,7 @@ fn exclude_patterns(origin: Option<&OriginRepository>, folder: &RootFolder, with
     text
 }
 
-/// A byte as a pattern that means only it.
+/// Escapes a byte for a pattern, so that it matches only itself.
 fn escape_pattern(byte: u8) -> impl Iterator<Item = u8> {
     let special = matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\' | b'!' | b'#' | b' ');
     special.then_some(b'\\').into_iter().chain([byte])

@@ -1,9 +1,9 @@
-//! A tree of its own for a step: files of the repository as they were when the step was first started, in a folder
-//! of the run, with a git folder in it that belongs to nobody else.
+//! The worktree of a step: the files of the repository at the step's first start, in a folder of the run, with a git
+//! folder of its own.
 //!
-//! Owns how such a tree comes to be and goes. The commit that it is made of is noted first and lasts, so that whoever
-//! goes on after a crash makes the same tree. What whoever works there does to the git folder inside concerns only
-//! them: the engine never uses it.
+//! Owns the creation and removal of a worktree. Its base commit is noted durably first, so that a resumed run creates
+//! the same worktree. Changes that a worker makes to the git folder inside affect only that worker: the engine never
+//! uses it.
 
 use std::{
     ffi::OsString,
@@ -24,73 +24,75 @@ use crate::{
     workspace::{RootFolder, RunDir},
 };
 
-/// What lasts of a tree.
+/// The durable note about a worktree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct WorktreeNote {
-    /// The step, for people.
+    /// The step's path, for people.
     pub step: String,
-    /// What it was made of.
+    /// The base commit.
     pub commit: String,
-    /// Where its changes go, once they are complete.
+    /// The merge of its changes, once they are complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merging: Option<PendingMerge>,
-    /// What could not be merged.
+    /// The changes that could not be merged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfit: Option<UnmergedChanges>,
-    /// Its changes are where they belong, or there are none.
+    /// True if its changes are merged, or if there are none.
     #[serde(default)]
     pub done: bool,
 }
 
-/// Changes that did not fit when they were to be merged.
+/// Changes that conflicted at the merge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct UnmergedChanges {
-    /// The files of the tree as they were then.
+    /// The tree of the worktree at that time.
     pub theirs: String,
-    /// The files that do not fit, once what does was brought to whoever settles it.
+    /// The conflicting files, after the clean changes were imported by the conflict resolver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Vec<String>>,
 }
 
-/// A merge that was decided: what becomes of the workspace, and what is then told of the attempt.
+/// A merge that was computed: the change of the workspace, and the report of the attempt that follows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct PendingMerge {
-    /// Whose changes they are.
+    /// The attempt that made the changes.
     pub attempt: AttemptId,
     pub from: String,
     pub to: String,
     pub report: AttemptReport,
 }
 
-/// A tree that is there.
+/// A worktree that exists.
 #[derive(Debug)]
 pub(super) struct StepWorktree {
     place: RootFolder,
     pub note: WorktreeNote,
-    /// Its files.
+    /// The folder with its files.
     pub files: RootFolder,
 }
 
 const NOTE: &str = "note.json";
 const FILES: &str = "files";
 const CONFLICTS: &str = "conflicts";
-/// Put together before it is there.
+/// The folder where the files are prepared before they are moved to their place.
 const PENDING: &str = "pending";
-/// More than a note can have.
+/// The maximum size of a note.
 const NOTE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// The note of the tree of a step, if it has one.
+/// The note of a step's worktree, if it has one.
 pub(super) fn read_note(run: &RunDir, attempt: AttemptId) -> Result<Option<WorktreeNote>, String> {
     let said = |error: crate::workspace::root::FilePathError| error.to_string();
     let place = run.worktree_folder(attempt).map_err(said)?;
     match place.read_file(NOTE, NOTE_BYTES) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| format!("its note: {error}")),
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|error| format!("the worktree's note cannot be read: {error}")),
         Err(error) if error.is_missing() => Ok(None),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// The step of a tree and where its files are, if they are still there.
+/// The step of a worktree and the path of its files, if they still exist.
 pub(super) fn find_kept_files(place: &Path) -> Option<(String, PathBuf)> {
     let files = place.join(FILES);
     let note: WorktreeNote = serde_json::from_slice(&fs::read(place.join(NOTE)).ok()?).ok()?;
@@ -98,7 +100,7 @@ pub(super) fn find_kept_files(place: &Path) -> Option<(String, PathBuf)> {
 }
 
 impl StepWorktree {
-    /// The tree of a step that has one.
+    /// The worktree of a step that has one.
     pub fn find(run: &RunDir, attempt: AttemptId) -> Result<Option<StepWorktree>, String> {
         let said = |error: crate::workspace::root::FilePathError| error.to_string();
         let Some(note) = read_note(run, attempt)? else { return Ok(None) };
@@ -109,7 +111,7 @@ impl StepWorktree {
         }
     }
 
-    /// The tree of a step, made where it is not there yet.
+    /// Opens the worktree of a step, and creates it if necessary.
     pub fn open(
         shadow: &SnapshotRepo<'_>,
         run: &RunDir,
@@ -138,12 +140,12 @@ impl StepWorktree {
         write_note(&self.place, &self.note)
     }
 
-    /// Its files are not needed any more.
+    /// Removes its files, which are no longer needed.
     pub fn remove_files(&self) -> Result<(), String> {
         self.place.remove(FILES).map(drop).map_err(|error| error.to_string())
     }
 
-    /// The files that do not fit, for whoever is to settle that.
+    /// Writes the list of conflicting files, for the resolver.
     pub fn write_conflicts(&self, files: &[PathBuf]) -> Result<(), String> {
         let lines: Vec<u8> = files.iter().flat_map(|file| path_line(file)).collect();
         self.place.replace_file(CONFLICTS, &lines).map_err(|error| error.to_string())
@@ -153,7 +155,7 @@ impl StepWorktree {
         self.files.path()
     }
 
-    /// The index in which we keep what we know of its files.
+    /// The view of its files, with an index that the engine keeps.
     pub fn snapshot_view(
         &self,
         shadow: &SnapshotRepo<'_>,
@@ -184,18 +186,18 @@ fn write_note(place: &RootFolder, note: &WorktreeNote) -> Result<(), String> {
     place.replace_file(NOTE, &bytes).map_err(|error| error.to_string())
 }
 
-/// All of the repository as it is now, committed or not, as a commit that nobody else sees.
+/// Commits the whole repository in its present state, including uncommitted changes. Only the engine sees the commit.
 fn commit_workspace(shadow: &SnapshotRepo<'_>) -> Result<String, String> {
     let view = super::whole_view(shadow);
     let tree = shadow.take_snapshot(&view)?.tree;
     let kept = shadow.output_folder()?;
-    let mut arguments = vec!["commit-tree", "-m", "skein: the workspace as it was", tree.as_str()];
+    let mut arguments = vec!["commit-tree", "-m", "skein: workspace snapshot", tree.as_str()];
     let head = origin_repository::read_head(shadow.origin_git(&kept))?;
     arguments.extend(head.iter().flat_map(|head| ["-p", head.as_str()]));
     parse_object_id(&shadow.run(shadow.view_command(&view, "commit", &arguments))?.into_stdout()?)
 }
 
-/// Whole or not at all.
+/// Creates the files atomically.
 fn create_files(shadow: &SnapshotRepo<'_>, place: &RootFolder, commit: &str) -> Result<(), String> {
     let said = |error: crate::workspace::root::FilePathError| error.to_string();
     place.remove(PENDING).map_err(said)?;
@@ -213,7 +215,7 @@ fn create_files(shadow: &SnapshotRepo<'_>, place: &RootFolder, commit: &str) -> 
     place.move_new(PENDING, FILES).map_err(said)
 }
 
-/// A git folder of its own, in which all of the history is, and in which whoever works there may do as they like.
+/// Creates a separate git folder with the whole history, in which a worker may do anything.
 fn create_git_folder(shadow: &SnapshotRepo<'_>, files: &RootFolder, commit: &str) -> Result<(), String> {
     let format = shadow.origin.as_ref().map_or("sha1", |origin| &origin.format);
     let kept = shadow.output_folder()?;
@@ -250,7 +252,7 @@ fn create_git_folder(shadow: &SnapshotRepo<'_>, files: &RootFolder, commit: &str
     ask("git-refresh", &words(&["update-index", "-q", "--refresh"])).or(Ok(()))
 }
 
-/// Where the objects are that the git folder of a tree borrows.
+/// The folder of the objects that the git folder of a worktree borrows.
 pub(super) fn borrowed_objects(shadow: &SnapshotRepo<'_>) -> PathBuf {
     shadow.git_folder().join("objects")
 }

@@ -1,7 +1,7 @@
-//! Taking the state of a folder: every file of it, as git would list them, to the byte.
+//! Takes a snapshot of a folder: all files that git would list, byte by byte.
 //!
-//! Owns which files belong to a state. Other repositories inside are no part of it, and neither is what git ignores.
-//! Nothing of the workspace's index is touched.
+//! Owns the choice of files in a snapshot. Nested repositories and ignored files are not part of it. The index of the
+//! workspace is not touched.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,37 +22,37 @@ use crate::{
     workspace::RootFolder,
 };
 
-/// A repository in a list of files.
+/// The mode of a nested repository in a list of files.
 const LINK: &[u8] = b"160000";
 
-/// Files of which a state is taken, and by which rules.
+/// The files of a snapshot, and the rules for choosing them.
 #[derive(Debug, Clone)]
 pub(super) struct SnapshotView {
-    /// The folder in which names begin.
+    /// The folder to which names are relative.
     pub root: RootFolder,
-    /// The part of it that counts; empty for all of it.
+    /// The part of it that is included; empty for all.
     pub prefix: PathBuf,
     pub index: String,
     pub rules: SnapshotRules,
-    /// Larger files are left out.
+    /// The maximum size of a file. Larger files are skipped.
     pub largest: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SnapshotRules {
-    /// A repository of the user's: what it has, and what is new and not ignored.
+    /// A repository of the user: tracked files, and new files that are not ignored.
     Repository,
-    /// A tree of ours: the same, by the index that we have of it.
+    /// A worktree of the engine: the same, with the engine's index of it.
     Tree,
-    /// No repository: everything, as far as there is not too much of it.
+    /// No repository: all files, up to a limit.
     Plain,
 }
 
-/// A state of a folder.
+/// A snapshot of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WorkspaceSnapshot {
     pub tree: String,
-    /// How many files were too large.
+    /// The number of files that were too large.
     pub left_out: usize,
 }
 
@@ -84,7 +84,7 @@ impl SnapshotRepo<'_> {
         }
     }
 
-    /// All names that may belong to the state.
+    /// All names that may belong to the snapshot.
     fn list_names(&self, view: &SnapshotView) -> Result<BTreeSet<Vec<u8>>, String> {
         let mut call = self.view_command(view, "list", &["ls-files", "-z", "--cached", "--others"]);
         let rules = match view.rules {
@@ -127,7 +127,7 @@ fn prefix_arguments(prefix: &Path) -> Vec<OsString> {
     }
 }
 
-/// The path of `mode id stage⇥path`, unless it is a repository.
+/// The path in `mode id stage⇥path`, unless it is a nested repository.
 fn parse_tracked_path(line: &[u8]) -> Option<Vec<u8>> {
     let at = line.iter().position(|byte| *byte == b'\t')?;
     (!line.starts_with(LINK)).then(|| line[at + 1..].to_vec())
@@ -135,16 +135,16 @@ fn parse_tracked_path(line: &[u8]) -> Option<Vec<u8>> {
 
 type PathPartition = (Vec<Vec<u8>>, Vec<Vec<u8>>, usize);
 
-/// What is there and is a file or a link, what is not, and how many are too large.
+/// Partitions the names: existing files and links, missing ones, and the number of those that are too large.
 fn partition_paths(view: &SnapshotView, listed: BTreeSet<Vec<u8>>) -> Result<PathPartition, String> {
     let (mut there, mut gone, mut left_out) = (Vec::new(), Vec::new(), 0);
     let mut folders: BTreeMap<PathBuf, bool> = BTreeMap::new();
     let mut bytes = 0u64;
-    // A name with a slash at its end is a repository inside.
+    // A name with a slash at its end is a nested repository.
     for path in listed.into_iter().filter(|path| !path.ends_with(b"/")) {
         let name = Path::new(OsStr::from_bytes(&path));
         let parent = name.parent().unwrap_or(Path::new("")).to_owned();
-        // No file is behind a link.
+        // Files behind a link are not included.
         let real = *folders.entry(parent).or_insert_with_key(|parent| {
             parent.as_os_str().is_empty() || view.root.open_folder(parent).is_ok()
         });
@@ -168,19 +168,19 @@ fn partition_paths(view: &SnapshotView, listed: BTreeSet<Vec<u8>>) -> Result<Pat
     Ok((there, gone, left_out))
 }
 
-/// Without a repository everything is copied.
+/// Checks the size of a folder without a repository, which is copied as a whole.
 fn check_size(view: &SnapshotView, files: usize, bytes: u64) -> Result<(), String> {
     let folder = view.root.path().display();
     if files > limits::SNAPSHOT_FILES {
         let most = limits::SNAPSHOT_FILES;
         return Err(format!(
-            "{folder} has {files} files, and at most {most} are kept of a folder that is no repository"
+            "{folder} has {files} files; snapshots of a folder without a git repository are limited to {most}"
         ));
     }
     if bytes > limits::SNAPSHOT_BYTES {
         let most = limits::SNAPSHOT_BYTES;
         return Err(format!(
-            "the files of {folder} have {bytes} bytes, and at most {most} are kept of a folder that is no repository"
+            "the files of {folder} have {bytes} bytes; snapshots of a folder without a git repository are limited to {most}"
         ));
     }
     Ok(())

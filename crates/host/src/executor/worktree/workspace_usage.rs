@@ -1,6 +1,6 @@
-//! What an attempt found in its workspace and left there, and whether anyone else worked there meanwhile.
+//! The use of a workspace by an attempt: the snapshots before and after it, and concurrent work of others.
 //!
-//! Owns the notes beside the logs of attempts. They are told apart by numbers that go up over all lives of the engine.
+//! Owns the notes beside the logs of attempts. They are ordered by numbers that grow across all restarts of the engine.
 
 use std::{
     io::Write,
@@ -17,24 +17,24 @@ use crate::workspace::{AttemptDir, RunDir, root::FilePathError};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct WorkspaceUsage {
-    /// Where it worked.
+    /// The folder where it worked.
     pub folder: PathBuf,
     pub began: u64,
     #[serde(default)]
     pub ended: Option<u64>,
-    /// The engine that started it.
+    /// The id of the engine process that started it.
     pub life: String,
-    /// Since when what it goes on with has been worked on, and the state before that: other than its own beginning where it
-    /// goes on with what an attempt left that was cut off.
+    /// The number at which the work that it continues began, and the snapshot from before. They differ from its own
+    /// beginning if it continues an interrupted attempt.
     pub since: u64,
     #[serde(default)]
     pub back: Option<String>,
-    /// The states before and after it, where they are kept.
+    /// The snapshots before and after it, if they are kept.
     #[serde(default)]
     pub before: Option<String>,
     #[serde(default)]
     pub after: Option<String>,
-    /// Whether it has a tree of its own.
+    /// True if it has its own worktree.
     #[serde(default)]
     pub own: bool,
 }
@@ -45,7 +45,7 @@ impl WorkspaceUsage {
         serde_json::from_slice(&bytes).ok()
     }
 
-    /// Whether it must outlive the machine: who needs it to put a workspace back does without it otherwise.
+    /// Writes the note. If `lasts`, it is synced, because a later restore of the workspace depends on it.
     pub fn write(&self, files: &AttemptDir, lasts: bool) -> Result<(), FilePathError> {
         let bytes = serde_json::to_vec(self).expect("it is plain data");
         if lasts {
@@ -58,25 +58,25 @@ impl WorkspaceUsage {
         file.persist_unsynced()
     }
 
-    /// Whether two of different steps could have changed the same files while the first of them lasted, or since.
+    /// True if an attempt of another step could have changed the same files during this one or since.
     fn overlaps(&self, other: &WorkspaceUsage) -> bool {
         let near = |a: &Path, b: &Path| a.starts_with(b) || b.starts_with(a);
         let later = match other.ended {
             Some(ended) => ended > self.since,
-            // One of an engine that died ended with it.
+            // An attempt of an engine that died ended with it.
             None => other.life == self.life || other.began > self.since,
         };
         !other.own && near(&self.folder, &other.folder) && later
     }
 }
 
-/// The number after all that were given out so far.
+/// The number after all numbers that were assigned so far.
 pub(super) fn next_free_number(run: &RunDir) -> Result<u64, FilePathError> {
     let notes = read_all(run)?;
     Ok(notes.iter().map(|(_, note)| note.ended.unwrap_or(0).max(note.began)).max().unwrap_or(0) + 1)
 }
 
-/// Whether an attempt had its workspace alone, until now.
+/// True if no other step has worked in the workspace of an attempt since it began.
 pub(super) fn was_alone(run: &RunDir, of: AttemptId, note: &WorkspaceUsage) -> Result<bool, FilePathError> {
     Ok(note.own || !read_all(run)?.iter().any(|(id, other)| id.at != of.at && note.overlaps(other)))
 }
@@ -90,7 +90,7 @@ fn read_all(run: &RunDir) -> Result<Vec<(AttemptId, WorkspaceUsage)>, FilePathEr
     Ok(notes)
 }
 
-/// The last attempt at the same work before this one, and what is noted of it.
+/// The previous attempt at the same work, and its note.
 pub(super) fn find_earlier_attempt(
     run: &RunDir,
     attempt: AttemptId,
@@ -130,7 +130,7 @@ mod tests {
             (note("/w", 1, Some(6), "two"), true),
             (note("/w/b", 1, Some(6), "two"), false),
             (note("/w/a", 1, None, "two"), true),
-            // Its engine is gone, and it with that.
+            // Its engine is gone, so the attempt has ended.
             (note("/w/a", 1, None, "one"), false),
             (note("/w/a", 7, None, "three"), true),
             (note("/w/a", 7, Some(8), "three"), true),

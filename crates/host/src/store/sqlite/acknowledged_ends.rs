@@ -1,12 +1,12 @@
-//! The end of each journal as it was last acknowledged, kept in a file of its own.
+//! The last acknowledged end of each journal, kept in a file of its own.
 //!
-//! SQLite recovers its log up to the first frame that is damaged and says nothing about the rest, so that a flipped bit, a
-//! log that was removed, or a database that was replaced by an older copy would take acknowledged rows away unnoticed. After
-//! each commit the ends of the journals that it changed are written to `acknowledged`, in the same turn, and synced a
-//! moment later by a thread of its own. The file is never ahead of the database, because the database is synced first; a file
-//! that is ahead means that rows were lost.
+//! SQLite recovers its log up to the first damaged frame and does not report the rest. A flipped bit, a removed log, or
+//! a database that was replaced by an older copy would therefore lose acknowledged rows unnoticed. After each commit
+//! the ends of the journals that it changed are written to `acknowledged`, in the same turn, and a thread syncs them
+//! shortly after. The file is never ahead of the database, because the database is synced first; a file that is ahead
+//! means that rows were lost.
 //!
-//! Commits are recovered in order. So the last entry says whether anything is missing, and only then all are compared.
+//! Commits are recovered in order. So the last entry tells if anything is missing, and only then all are compared.
 
 use std::{
     cell::Cell,
@@ -39,15 +39,15 @@ const HEADER_BYTES: u64 = 4096;
 const ENTRY_BYTES: usize = 128;
 /// The longest name of a run that fits an entry. Names that Skein chooses are far shorter.
 const NAME_BYTES: usize = 79;
-/// With so many entries the file is compacted, unless most are of different runs.
+/// The number of entries from which the file is compacted, unless most belong to different runs.
 const COMPACT_AT: u64 = 64 * 1024;
-/// The least time between two syncs of the file: it must not slow those of the database.
+/// The minimum time between two syncs of the file, which must not slow those of the database.
 const SYNC_PAUSE: Duration = Duration::from_millis(250);
 
-/// How the reason begins for which a run is set aside whose acknowledged rows are gone.
+/// The prefix of the quarantine reason of a run whose acknowledged rows are missing.
 const SHORTENED: &str = "its journal is shortened";
 
-/// Returns whether a run was set aside because acknowledged rows of its journal are gone.
+/// True if a run was quarantined because acknowledged rows of its journal are missing.
 pub fn is_shortened(reason: &str) -> bool {
     reason.starts_with(SHORTENED)
 }
@@ -66,11 +66,11 @@ pub struct JournalEnd {
 #[derive(Debug)]
 struct ShortenedJournal {
     acknowledged: JournalEnd,
-    /// The number of events that are there; none if the run itself is gone.
+    /// The number of events that exist; none if the run itself is missing.
     found: Option<u64>,
 }
 
-/// The file. Whoever uses it has the turn at writing, so that no other process does.
+/// The file. Its user holds the write turn, so that no other process uses it.
 #[derive(Debug)]
 pub struct AcknowledgedEnds {
     file: Arc<File>,
@@ -80,7 +80,7 @@ pub struct AcknowledgedEnds {
 }
 
 impl AcknowledgedEnds {
-    /// Opens the file, and makes it from what the database holds where there is none.
+    /// Opens the file. If there is none, creates it from the content of the database.
     pub fn open(
         place: &StateFolder,
         db: &Connection,
@@ -112,12 +112,12 @@ impl AcknowledgedEnds {
         Ok(ends)
     }
 
-    /// Adds the ends of journals that a commit changed. The commit is durable. Where there is no space nothing is added: then
-    /// less is remembered than was acknowledged, and nothing is refused for it.
+    /// Adds the journal ends that a durable commit changed. On a full disk nothing is added: then fewer ends are
+    /// recorded than were acknowledged, and no run is quarantined for it.
     pub fn record_ends(&self, ends: &[JournalEnd]) -> io::Result<()> {
         let recorded = self.write_entries(ends);
         if let Some(dirty) = &self.dirty {
-            // One that is not taken yet stands for this one, too.
+            // A pending wake-up covers this one too.
             let _ = dirty.try_send(());
         }
         match recorded {
@@ -143,7 +143,7 @@ impl AcknowledgedEnds {
         self.file.write_all_at(&encode_header(count), 0)
     }
 
-    /// The number of entries. Where the header is damaged, of those that are whole from the beginning on.
+    /// The number of entries. If the header is damaged, the number of valid entries from the beginning on.
     fn entry_count(&self) -> io::Result<u64> {
         let mut header = [0; 40];
         let read = read_at_most(&self.file, &mut header, 0)?;
@@ -161,7 +161,7 @@ impl AcknowledgedEnds {
         Ok((read == ENTRY_BYTES).then(|| decode_entry(index, &bytes)).flatten())
     }
 
-    /// The furthest end of each run. Entries that are damaged are left out.
+    /// The furthest end of each run. Damaged entries are skipped.
     fn furthest_ends(&self) -> io::Result<BTreeMap<RunId, JournalEnd>> {
         let mut furthest: BTreeMap<RunId, JournalEnd> = BTreeMap::new();
         for index in 0..self.entry_count()? {
@@ -174,7 +174,7 @@ impl AcknowledgedEnds {
         Ok(furthest)
     }
 
-    /// Keeps one entry of each run. A crash in the middle leaves entries that are there twice.
+    /// Keeps one entry of each run. A crash in the middle leaves duplicate entries.
     fn compact(&self) -> io::Result<()> {
         let furthest = self.furthest_ends()?;
         self.rewrite_entries(furthest.values())
@@ -191,14 +191,14 @@ impl AcknowledgedEnds {
         self.file.set_len(entry_offset(count))
     }
 
-    /// Forgets a run: a person accepts that its journal is shortened.
+    /// Forgets a run, because a person accepts that its journal is shortened.
     pub fn forget_run(&self, run: &RunId) -> io::Result<()> {
         let mut furthest = self.furthest_ends()?;
         furthest.remove(run);
         self.rewrite_entries(furthest.values())
     }
 
-    /// Sets aside the runs whose acknowledged rows are gone. One that is gone itself is put back by name, to be set aside.
+    /// Quarantines the runs whose acknowledged rows are missing. A missing run is first inserted again by name.
     pub fn quarantine_shortened(
         &self,
         place: &StateFolder,
@@ -249,7 +249,7 @@ fn sync_when_dirty(file: &File, woken: &Receiver<()>, broken: &BreakageReason) {
     };
     while woken.recv().is_ok() {
         sync();
-        // What comes meanwhile is synced at the end of the pause, or when the store is closed.
+        // Entries that arrive meanwhile are synced at the end of the pause, or when the store is closed.
         let mut dirty = false;
         let mut closed = false;
         let until = std::time::Instant::now() + SYNC_PAUSE;
@@ -312,7 +312,7 @@ fn decode_header(header: &[u8]) -> Option<u64> {
     whole.then(|| header[24..32].try_into().ok().map(u64::from_le_bytes))?
 }
 
-/// An entry. Its place is in the checksum, so that one that was left at another place is not taken for it.
+/// Encodes an entry. The checksum covers its index, so that an entry left at another index is not accepted for it.
 fn encode_entry(index: u64, end: &JournalEnd) -> [u8; ENTRY_BYTES] {
     let mut entry = [0; ENTRY_BYTES];
     let name = end.run.as_str().as_bytes();
@@ -339,7 +339,7 @@ fn decode_entry(index: u64, entry: &[u8; ENTRY_BYTES]) -> Option<JournalEnd> {
     })
 }
 
-/// Whether an entry can hold the run.
+/// True if the run's name fits an entry.
 pub fn fits_entry(run: &RunId) -> bool {
     run.as_str().len() <= NAME_BYTES
 }
@@ -354,7 +354,7 @@ fn read_all_ends(db: &Connection) -> rusqlite::Result<Vec<JournalEnd>> {
     let mut ends = Vec::new();
     for row in rows {
         let (run, events, chain): (String, i64, Vec<u8>) = row?;
-        // What is damaged already is found out when it is read.
+        // Rows that are already damaged are reported when they are read.
         let end = RunId::new(run).ok().zip(u64::try_from(events).ok()).zip(chain.try_into().ok());
         ends.extend(end.map(|((run, events), chain)| JournalEnd { run, events, chain: ContentHash(chain) }));
     }
@@ -362,7 +362,7 @@ fn read_all_ends(db: &Connection) -> rusqlite::Result<Vec<JournalEnd>> {
     Ok(ends)
 }
 
-/// Whether the journal has the row that this end is of.
+/// True if the journal still contains the row of this end.
 fn has_journal_end(db: &Connection, end: &JournalEnd) -> rusqlite::Result<bool> {
     let Some(key) = write::find_run_key(db, &end.run)? else { return Ok(false) };
     let chain: Option<Vec<u8>> = db
@@ -389,10 +389,10 @@ fn quarantine_journal(db: &Connection, one: &ShortenedJournal) -> rusqlite::Resu
     let ShortenedJournal { acknowledged: JournalEnd { run, events, .. }, found } = one;
     let why = match found {
         Some(found) if found >= events => {
-            format!("{SHORTENED}: event {events} of it is not the one that was acknowledged")
+            format!("{SHORTENED}: event {events} is not the one that was acknowledged")
         }
-        Some(found) => format!("{SHORTENED}: {events} events were acknowledged, and {found} are there"),
-        None => format!("{SHORTENED}: {events} events were acknowledged, and the run is gone"),
+        Some(found) => format!("{SHORTENED}: {events} events were acknowledged, but only {found} exist"),
+        None => format!("{SHORTENED}: {events} events were acknowledged, but the run is missing"),
     };
     if write::quarantine_run(db, run, &why)?.is_some() {
         return Ok(());
@@ -422,8 +422,8 @@ fn quarantine_journal(db: &Connection, one: &ShortenedJournal) -> rusqlite::Resu
     Ok(())
 }
 
-/// A person accepts that the journal of a run is shortened. Returns whether anything of the run is there to go on with; none
-/// if it was not set aside for that.
+/// Accepts, on a person's decision, that the journal of a run is shortened. Returns true if the run has events to
+/// resume from, and none if it was not quarantined for that reason.
 pub fn accept_shortened(db: &Connection, run: &RunId) -> rusqlite::Result<Option<bool>> {
     let found: Option<(i64, Option<String>, i64)> = db
         .prepare_cached(
@@ -444,7 +444,7 @@ pub fn accept_shortened(db: &Connection, run: &RunId) -> rusqlite::Result<Option
     Ok(Some(true))
 }
 
-/// The runs that are set aside because their journals are shortened, and why.
+/// The runs that are quarantined because their journals are shortened, and the reasons.
 pub fn list_shortened(db: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
     db.prepare("SELECT run, quarantined FROM runs WHERE quarantined LIKE ?1 || '%' ORDER BY key")?
         .query_map([SHORTENED], |row| Ok((row.get(0)?, row.get(1)?)))?

@@ -1,8 +1,8 @@
-//! Moves what is in the log into the database, aside from the writer.
+//! Moves the content of the write-ahead log into the database, on a thread of its own.
 //!
-//! A checkpoint that runs beside a writer never catches up with one that writes all the time, and the log would grow
-//! for ever. When it has grown long, the rest is moved in a turn of its own, in which nobody writes; and a writer that
-//! is still faster waits.
+//! A checkpoint beside a process that writes all the time never catches up, and the log would grow without limit. When
+//! the log is long, the rest is moved in a turn of its own, in which no process writes. A writer that is still faster
+//! waits.
 
 use std::{
     io,
@@ -15,17 +15,17 @@ use rusqlite::Connection;
 use super::{fault::WriteFault, thread::StoreThread, turnstile::Turnstile, writer::BreakageReason};
 
 const PAGE: usize = 4096;
-/// So many bytes are written between checkpoints.
+/// The number of bytes written between checkpoints.
 const EVERY: usize = 16 * 1024 * 1024;
-/// A log of so many pages is emptied whoever writes.
+/// The number of log pages from which the checkpoint takes a turn of its own.
 const LONG: i64 = 16 * 1024;
-/// With so many bytes written since the last checkpoint began, the writer waits for its end.
+/// The number of bytes since the last checkpoint began from which the writer waits for its end.
 const TOO_FAR: usize = 128 * 1024 * 1024;
 
-/// The time that the end of a process waits for others to finish reading before it leaves the log to them.
+/// The time that a closing process waits for readers before it leaves the log to them.
 const END_PATIENCE: Duration = Duration::from_millis(200);
 
-/// What the writer tells it.
+/// The writer's handle to the checkpoint thread.
 #[derive(Debug)]
 pub struct Checkpointer {
     wake: Option<SyncSender<()>>,
@@ -41,7 +41,7 @@ impl Checkpointer {
         Ok(Checkpointer { wake: Some(wake), written: 0.into(), thread })
     }
 
-    /// So much was written. A row of another run changes another page of the index; a commit, a few in any case.
+    /// Counts written bytes. A row of another run changes another index page; each commit changes a few anyway.
     pub fn note_written(&self, bytes: usize, rows: usize) {
         let written = self.written.get() + bytes + (rows + 3) * PAGE;
         let Some(wake) = &self.wake else { return };
@@ -86,28 +86,28 @@ impl CheckpointThread {
             return;
         }
         if let Err(WriteFault::Broken(why)) = checkpoint() {
-            // Its sync failed, so nobody can say any more what is on the disk.
+            // Its sync failed, so the content of the disk is unknown.
             let _ = self.broken.set(why);
         }
     }
 
     fn move_pages(&self) -> Result<(), WriteFault> {
         if self.checkpoint_passive()? > LONG {
-            // What was written meanwhile is in nobody's way now, so that the log can begin anew.
+            // In its own turn, nothing is written meanwhile, so the log can start over.
             let _turn = self.turnstile.take_turn().map_err(|error| WriteFault::Broken(error.to_string()))?;
             self.checkpoint_passive()?;
         }
         Ok(())
     }
 
-    /// Moves what it finds and cuts the log to nothing. One that others read or write stays for the last of them to cut.
+    /// Moves the pages and truncates the log. A log that others read or write is left to the last of them.
     fn truncate_log(&self) -> Result<(), WriteFault> {
         self.checkpoint_passive()?;
         self.db.busy_timeout(END_PATIENCE)?;
         Ok(self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
     }
 
-    /// Moves what it finds, and says how many pages the log has.
+    /// Moves the pages that it can, and returns the number of pages in the log.
     fn checkpoint_passive(&self) -> Result<i64, WriteFault> {
         Ok(self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))?)
     }

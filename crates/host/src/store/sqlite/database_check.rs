@@ -1,4 +1,4 @@
-//! A look at the database as a whole, for who wants to know that it is one. Changes nothing, and mends nothing.
+//! A read-only check of the whole database. Repairs nothing.
 
 use std::{sync::mpsc::channel, thread, time::Duration};
 
@@ -7,18 +7,18 @@ use rusqlite::ErrorCode;
 use super::{fault::to_read_error, read::ReaderPool};
 use crate::store::StoreError;
 
-/// So many faults are told.
+/// The maximum number of faults that are reported.
 const TOLD: u32 = 5;
 
-/// What a look at the database found.
+/// The result of a check of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseCheck {
     /// The version of its tables.
     pub version: i64,
     pub bytes: u64,
-    /// What is wrong with it, in SQLite's words. None: it is whole, if all of it was looked at.
+    /// The faults, in SQLite's words. If empty, the checked part is intact.
     pub faults: Vec<String>,
-    /// Whether there was time to look at all of it.
+    /// True if there was time to check all of it.
     pub all: bool,
 }
 

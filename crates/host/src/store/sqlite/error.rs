@@ -1,11 +1,11 @@
-//! Why a state directory cannot be opened, and what a person can do about it.
+//! Reasons why a state directory cannot be opened, with advice for the user.
 
 use std::{io, path::PathBuf};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreOpenError {
     #[error(
-        "`{}` is on a file system of type {kind}, on which locks and syncs cannot be relied on, so a journal there can \
+        "`{}` is on a file system of type {kind}, on which locks and syncs are not reliable, so a journal there can \
          be lost. Choose a directory on a local disk, with `--state DIR` or `SKEIN_STATE`", .dir.display()
     )]
     Network { dir: PathBuf, kind: &'static str },
@@ -15,17 +15,17 @@ pub enum StoreOpenError {
     )]
     ReadOnly { dir: PathBuf },
     #[error(
-        "`{}` belongs to user {owner} and this is user {me}. Work as that user, or choose another directory with \
+        "`{}` belongs to user {owner}, but this is user {me}. Run as that user, or choose another directory with \
          `--state DIR` or `SKEIN_STATE`", .path.display()
     )]
     Foreign { path: PathBuf, owner: u32, me: u32 },
     #[error(
-        "others may write in `{}` (its mode is {mode:04o}), so what is in it cannot be trusted. Say `chmod 700` for \
-         it, after a look at what is in it", .dir.display()
+        "other users can write to `{}` (its mode is {mode:04o}), so its content cannot be trusted. Check the content, \
+         then run `chmod 700` on it", .dir.display()
     )]
     Open { dir: PathBuf, mode: u32 },
     #[error(
-        "`{}` is not a plain file, but a link or something else. Put the database itself there, or remove it",
+        "`{}` is not a regular file, but a link or something else. Put the database itself there, or remove it",
         .path.display()
     )]
     NotAFile { path: PathBuf },
@@ -37,13 +37,13 @@ pub enum StoreOpenError {
     )]
     NotOurs { path: PathBuf },
     #[error(
-        "`{}` was written by a newer Skein (format {found}; this one knows up to {known}). Use that version; nothing \
+        "`{}` was written by a newer Skein (format {found}; this one reads up to {known}). Use that version; nothing \
          was changed", .path.display()
     )]
     Newer { path: PathBuf, found: i64, known: i64 },
     #[error(
         "`{}` is in an older format (format {found}; this one writes {known}), and {others} of an older version use it. \
-         End them, and try again", .path.display()
+         Stop them and try again", .path.display()
     )]
     InUse { path: PathBuf, found: i64, known: i64, others: String },
     #[error(

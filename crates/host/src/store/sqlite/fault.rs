@@ -1,4 +1,4 @@
-//! What can go wrong under a write, in the few sorts that are handled differently.
+//! Failures of a write, in the few kinds that are handled differently.
 
 use rusqlite::{Error, ErrorCode, ffi};
 
@@ -8,13 +8,13 @@ use crate::store::{AppendError, StoreError};
 pub enum WriteFault {
     /// The disk is full. Nothing was written.
     NoSpace,
-    /// What is to be written is there already. Others can be.
+    /// The row already exists. Other writes can succeed.
     Taken(String),
     /// This write cannot be done; others can.
     Row(String),
-    /// Another program keeps the database to itself. Nothing was written.
+    /// Another program keeps the database locked. Nothing was written.
     Busy,
-    /// What was acknowledged stands, and nothing can be any more.
+    /// The journal can no longer be written. Acknowledged rows are safe.
     Broken(String),
 }
 
@@ -22,20 +22,20 @@ impl From<Error> for WriteFault {
     fn from(error: Error) -> WriteFault {
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => WriteFault::NoSpace,
-            // The index of the log, which is a file too, could not grow.
+            // The index of the log, which is also a file, could not grow.
             Some(_) if extended_code(&error) == Some(ffi::SQLITE_IOERR_SHMSIZE) => WriteFault::NoSpace,
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => WriteFault::Busy,
             Some(ErrorCode::ConstraintViolation) => WriteFault::Taken(error.to_string()),
             Some(ErrorCode::TooBig | ErrorCode::TypeMismatch) => WriteFault::Row(error.to_string()),
-            // A write or a sync that failed, damage, no memory: it is not known what reached the disk.
+            // A failed write or sync, damage, no memory: it is unknown what reached the disk.
             Some(_) => WriteFault::Broken(error_text(&error)),
-            // Not from SQLite: a value that does not fit what is asked for.
+            // Not from SQLite: a value of the wrong type or range.
             None => WriteFault::Row(error.to_string()),
         }
     }
 }
 
-/// SQLite's text and the exact number, which says which operation failed.
+/// SQLite's text with the extended error code, which identifies the operation that failed.
 fn error_text(error: &Error) -> String {
     match extended_code(error) {
         Some(code) => format!("{error} (SQLite's code {code})"),
@@ -47,13 +47,13 @@ fn extended_code(error: &Error) -> Option<i32> {
     error.sqlite_error().map(|error| error.extended_code)
 }
 
-const BUSY: &str = "another program keeps the database locked; end it, and try again";
+const BUSY: &str = "another program keeps the database locked; stop it and try again";
 
 impl From<WriteFault> for AppendError {
     fn from(fault: WriteFault) -> AppendError {
         match fault {
             WriteFault::NoSpace => AppendError::NoSpace,
-            // Someone has appended what this owner does not know of.
+            // Another process has appended rows that this owner does not know.
             WriteFault::Taken(_) => AppendError::Lost,
             WriteFault::Busy => AppendError::Broken(BUSY.into()),
             WriteFault::Row(why) | WriteFault::Broken(why) => AppendError::Broken(why),
@@ -72,7 +72,7 @@ impl From<WriteFault> for StoreError {
     }
 }
 
-/// Why something could not be read.
+/// Converts an error of a read.
 pub fn to_read_error(error: Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {

@@ -1,7 +1,7 @@
-//! Wakes this process when something was said to its runs, or answered to what it said.
+//! Wakes this process when one of its runs has a new request, or a request that it sent was answered.
 //!
-//! One thread waits on the process's pipe. Because a wake-up can be lost when a process dies between writing and
-//! waking, it looks every second in any case. Refuses to know what letters say.
+//! One thread waits on the process's pipe. A wake-up is lost if a process dies between writing and waking, so the
+//! thread also looks every second. Does not know the meaning of requests.
 
 use std::{
     collections::HashMap,
@@ -27,10 +27,10 @@ use super::{
 };
 use crate::store::{InboxRequestId, NoticeCallback, RunClaim, StoreError, StoreNotice};
 
-/// How long a lost wake-up can go unnoticed.
+/// The longest time that a lost wake-up goes unnoticed.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The claims that this process has: the numbers of the runs, and the epochs.
+/// The claims of this process: the keys of the runs and the epochs.
 #[derive(Debug, Default)]
 pub struct HeldClaims(Mutex<HashMap<RunId, (i64, u64)>>);
 
@@ -43,7 +43,7 @@ impl HeldClaims {
         lock(&self.0).get(&claim.run).filter(|(_, epoch)| *epoch == claim.epoch).map(|(key, _)| *key)
     }
 
-    /// Forgets a claim, and gives the number of its run if there was one.
+    /// Forgets a claim. Returns the key of its run if the claim was held.
     pub fn remove(&self, claim: &RunClaim) -> Option<i64> {
         let mut held = lock(&self.0);
         let (key, _) = *held.get(&claim.run).filter(|(_, epoch)| *epoch == claim.epoch)?;
@@ -69,7 +69,7 @@ struct InboxState {
     readers: Arc<ReaderPool>,
     held: Arc<HeldClaims>,
     notify: Mutex<Option<NoticeCallback>>,
-    /// How often this process was woken.
+    /// The number of times that this process was woken.
     wakes: Mutex<u64>,
     woken: Condvar,
     ended: AtomicBool,
@@ -77,7 +77,7 @@ struct InboxState {
 
 impl std::fmt::Debug for InboxState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("me", &self.me).finish_non_exhaustive()
+        f.debug_struct("InboxState").field("me", &self.me).finish_non_exhaustive()
     }
 }
 
@@ -103,7 +103,7 @@ impl InboxWatcher {
         Ok(InboxWatcher { shared, thread })
     }
 
-    /// Tells someone from now on, also of what came before.
+    /// Sets the callback, which is also told of requests that arrived earlier.
     pub fn watch(&self, notify: NoticeCallback) {
         *lock(&self.shared.notify) = Some(notify);
         self.shared.me.wake();
@@ -117,10 +117,10 @@ impl InboxWatcher {
         let shared = &self.shared;
         let until = Instant::now().checked_add(within);
         loop {
-            // Before the look: a wake-up between the two is not missed.
+            // Read before the query, so that a wake-up between the two is not missed.
             let seen = *lock(&shared.wakes);
             match shared.readers.read_in_transaction(|db| read::find_answer(db, letter))? {
-                None => return Err(StoreError::Failed(format!("there is no letter {}", letter.0))),
+                None => return Err(StoreError::Failed(format!("there is no request {}", letter.0))),
                 Some(Some(answer)) => return Ok(Some(answer)),
                 Some(None) => {}
             }
@@ -155,13 +155,13 @@ impl InboxState {
         }
     }
 
-    /// Until someone wakes this process, at most until the next look.
+    /// Waits until another process wakes this one, at most until the next look.
     fn wait_for_wake(&self, unread: &mut Vec<u8>) {
         let mut pipe = self.me.pipe();
         let second = Timespec { tv_sec: LOOK.as_secs() as i64, tv_nsec: 0 };
         match poll(&mut [PollFd::new(&pipe, PollFlags::IN)], Some(&second)) {
             Ok(_) | Err(Errno::INTR) => {}
-            // Without its pipe a process is slow to hear, and no busier for it.
+            // Without its pipe a process reacts slowly, but does not spin.
             Err(_) => std::thread::sleep(LOOK),
         }
         let mut bytes = [0; 4096];
@@ -172,7 +172,7 @@ impl InboxState {
         }
     }
 
-    /// Passes on what whole lines from the pipe ask for. The rest of a line is kept until it comes.
+    /// Sends a notice for each complete line from the pipe. An incomplete line is kept until the rest arrives.
     fn forward_leave_requests(&self, unread: &mut Vec<u8>) {
         let whole = unread.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let lines: Vec<u8> = unread.drain(..whole).collect();
@@ -192,15 +192,15 @@ impl InboxState {
         if lock(&self.notify).is_none() {
             return;
         }
-        // The claims first: one made after this is not looked for.
+        // The claims are read first: one made after this is not checked.
         let held = self.held.claims();
         let found = self.readers.read_in_transaction(|db| {
             Ok((read::has_requests(db, self.me.id())?, read::read_epochs(db, self.me.id())?))
         });
-        // What cannot be read now may be at the next look; who writes learns of real trouble.
+        // A failed read may succeed at the next look; writers report persistent failures.
         let Ok((mail, epochs)) = found else { return };
         for (claim, key) in held {
-            // One that was let go of meanwhile is not lost.
+            // A claim that was released meanwhile is not lost.
             if !epochs.contains(&(key, claim.epoch)) && self.held.remove(&claim).is_some() {
                 self.send_notice(StoreNotice::Lost(claim));
             }

@@ -1,9 +1,10 @@
 //! Runs kept in one directory on this machine's disk, which many processes may share.
 //!
-//! Owns the state directory: `skein.db` (SQLite, in WAL mode, synced at each commit), who lives in `owners`, large
-//! values in `blobs`, and states of long runs in `snapshots`. Everything that is written goes through one place of each process ([`writer`]), in turns with
-//! those of other processes ([`turnstile`]); `write` and `read` say what. A claim is a row that names a process whose
-//! lock is held ([`owner`]); each append is checked against it, so a lock that failed would still be found out.
+//! Owns the state directory: `skein.db` (SQLite, in WAL mode, synced at each commit), the living processes in `owners`,
+//! large values in `blobs`, and snapshots of long runs in `snapshots`. Each process writes through one connection
+//! ([`writer`]) and takes turns with other processes ([`turnstile`]); `write` and `read` hold the statements. A claim
+//! is a row that names a process whose lock is held ([`owner`]). Each append is checked against it, so a failed lock is
+//! still detected.
 
 mod acknowledged_ends;
 mod checkpoint;
@@ -59,13 +60,13 @@ use super::{
     snapshots::SnapshotStore, staging::StagingFolder,
 };
 
-/// How long another program may keep the database to itself. Processes of ours take turns instead.
+/// The longest time that another program may lock the database. Skein processes take turns instead.
 const BUSY: Duration = Duration::from_secs(60);
 
-/// A state directory, opened. The runs that it owns are up for others once it is dropped.
+/// An open state directory. Others can claim the runs that it owns once it is dropped.
 #[derive(Debug)]
 pub struct SqliteStore {
-    // In the order in which they end.
+    // Fields in the order in which they are dropped.
     writer: StoreWriter,
     mailbox: InboxWatcher,
     readers: Arc<ReaderPool>,
@@ -76,7 +77,7 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens a state directory, which is made if there is none, and joins those that share it.
+    /// Opens a state directory, creating it if there is none, and joins the processes that share it.
     pub fn open(dir: impl AsRef<Path>) -> Result<SqliteStore, StoreOpenError> {
         let place = StateFolder::prepare(dir.as_ref())?;
         let path = place.database_path();
@@ -86,7 +87,7 @@ impl SqliteStore {
         let turnstile = Turnstile::open(&place)?;
         let turn = turnstile.take_turn().map_err(io)?;
         let broken: BreakageReason = Arc::new(OnceLock::new());
-        // Joined in the same turn, so that nobody changes the tables in between.
+        // Joined in the same turn, so that no other process changes the tables in between.
         let (mut db, me) = open_and_join(&place)?;
         let acknowledged = AcknowledgedEnds::open(&place, &db, Arc::clone(&broken))?;
         acknowledged.quarantine_shortened(&place, &mut db)?;
@@ -111,46 +112,46 @@ impl SqliteStore {
         Ok(SqliteStore { writer, mailbox, readers, held, blobs, snapshots, me })
     }
 
-    /// Asks every process that shares a state folder to let go of a run, without opening the folder: for a disk that has no
-    /// space even for that. Returns the number of processes that were asked.
+    /// Asks every process that shares a state folder to release a run, without opening the folder: for a disk that has
+    /// no space even for that. Returns the number of processes that were asked.
     pub fn ask_all_to_leave(dir: &Path, run: &RunId) -> usize {
         let owners = OwnerRegistry::from_state_path(dir);
         let living = owners.living_ids().unwrap_or_default();
         living.iter().filter(|owner| owners.ask_to_leave(owner, run)).count()
     }
 
-    /// Whether this process was started, however long ago, by one that shares the directory: then it is a worker's.
+    /// True if an ancestor of this process shares the directory: then this process belongs to a worker.
     pub fn is_below_another(&self) -> Result<bool, StoreError> {
         let failed =
-            |error| StoreError::Failed(format!("those who share the folder cannot be listed: {error}"));
+            |error| StoreError::Failed(format!("cannot list the owners of the state folder: {error}"));
         self.me.is_below_another().map_err(failed)
     }
 
-    /// Asks the process that owns a run, by its name in [`Owner::Other`], to stop its workers and let go of it. This works on a
-    /// full disk. Returns whether the request is on its way.
+    /// Asks the process that owns a run, by its name in [`RunOwner::Other`], to stop its workers and release the run.
+    /// This works on a full disk. Returns true if the request was sent.
     ///
-    /// [`Owner::Other`]: super::Owner::Other
+    /// [`RunOwner::Other`]: super::RunOwner::Other
     pub fn ask_to_leave(&self, owner: &str, run: &RunId) -> bool {
         self.me.owners().ask_to_leave(owner, run)
     }
 
-    /// Returns true if the disk has no space for the journal but the space that is kept back, or not even that.
+    /// True if the disk has no space for the journal except the reserve, or not even that.
     pub fn is_full(&self) -> bool {
         self.writer.is_full()
     }
 
-    /// Whether what is on the disk is a whole database, as far as can be told in this time.
+    /// Checks that the database on the disk is intact, as far as possible within this time.
     pub fn check_database(&self, within: Duration) -> Result<DatabaseCheck, StoreError> {
         database_check::check_database(&self.readers, within)
     }
 
-    /// The runs that are set aside because acknowledged rows of their journals are gone, and why.
+    /// The runs that are quarantined because acknowledged rows of their journals are missing, and the reasons.
     pub fn list_shortened(&self) -> Result<Vec<(String, String)>, StoreError> {
         self.readers.read_in_transaction(|db| acknowledged_ends::list_shortened(db))
     }
 
-    /// Accepts, by a person's word, that the journal of a run is shortened: the run can be resumed from what is left of it.
-    /// Returns whether anything is left. None: it was not set aside for that.
+    /// Accepts, on a person's decision, that the journal of a run is shortened: the run can be resumed from the
+    /// remaining rows. Returns true if any rows remain, and none if the run was not quarantined for that reason.
     pub fn accept_shortened(&self, run: &RunId) -> Result<Option<bool>, StoreError> {
         let run = run.clone();
         let accept = move |db: &rusqlite::Connection| {
@@ -176,10 +177,10 @@ impl SqliteStore {
         Ok(claims.into_iter().map(|claim| claim.map(held)).collect())
     }
 
-    /// What an append writes, if it may be written.
+    /// Builds the write of an append, or reports an error to `done` if the append is invalid.
     fn prepare_append(&self, append: JournalAppend, done: AppendCallback) -> Option<Box<AppendWrite>> {
         if append.batch.records.is_empty() {
-            done(Err(AppendError::Broken("a row without an event is no row".into())));
+            done(Err(AppendError::Broken("a journal row must have at least one event".into())));
             return None;
         }
         let Some(key) = self.held.run_key(&append.claim) else {
@@ -201,7 +202,7 @@ fn is_owned(claim: &Result<RunClaim, ClaimError>) -> bool {
     matches!(claim, Err(ClaimError::Owned(_)))
 }
 
-/// The database in this version's form, and a place among those who share it.
+/// Opens the database in this version's format and joins the processes that share it.
 fn open_and_join(place: &StateFolder) -> Result<(rusqlite::Connection, LocalOwner), StoreOpenError> {
     let owners = OwnerRegistry::new(place);
     let io = |error| StoreOpenError::Io { path: place.owners_path(), error };
@@ -260,7 +261,7 @@ impl Store for SqliteStore {
     }
 
     fn release_runs(&self, claims: &[RunClaim]) -> Result<(), StoreError> {
-        // Forgotten first, so that they are not taken for lost.
+        // The claims are forgotten first, so that they are not reported as lost.
         let keys: Vec<_> = claims.iter().map(|claim| self.held.remove(claim)).collect();
         let (me, over) = (Arc::clone(&self.me), claims.to_vec());
         let released = self.writer.write_and_wait(0, true, move |db| {
@@ -327,7 +328,7 @@ impl Store for SqliteStore {
         match self.readers.read_in_transaction(|db| read::read_definition(db, hash))? {
             Some((frozen, true)) => Ok(frozen),
             Some((_, false)) => {
-                Err(StoreError::Damaged(format!("the definition {hash} is not what was written")))
+                Err(StoreError::Damaged(format!("the definition {hash} is damaged: its hash does not match")))
             }
             None => Err(StoreError::Failed(format!("there is no definition {hash}"))),
         }
@@ -351,7 +352,7 @@ impl Store for SqliteStore {
         let sender =
             self.writer.write_and_wait(bytes, true, move |db| write::answer_request(db, letter, &answer))?;
         self.wake_owner(
-            sender.ok_or_else(|| StoreError::Failed(format!("there is no letter {}", letter.0)))?,
+            sender.ok_or_else(|| StoreError::Failed(format!("there is no request {}", letter.0)))?,
         );
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! Who shares the state directory: one lock that says that a process lives, and one pipe to wake it.
+//! The processes that share the state directory: each has a lock that shows that it is alive, and a pipe to wake it.
 //!
-//! Owns the files in `owners`. Refuses to know which runs anyone has. A process lives as long as its lock is held; the
-//! kernel lets it go with the process, however that ends. An owner without files is dead.
+//! Owns the files in `owners`. Does not know which runs a process owns. A process is alive as long as its lock is held;
+//! the kernel releases the lock when the process ends in any way. An owner without files is dead.
 
 use std::{
     collections::BTreeSet,
@@ -25,22 +25,22 @@ use super::{
     state_folder::{OWNERS, StateFolder, private_options},
 };
 
-/// How long a lock may outlive its process.
+/// The longest time that a lock may outlive its process.
 const LEAVING: Duration = Duration::from_secs(3);
-/// How often that is looked at.
+/// The interval at which such locks are checked.
 const LOOK: Duration = Duration::from_millis(5);
 /// Written to the pipe of a process to wake it.
 const WAKE: &[u8] = b"!\n";
-/// Before the name of the run that a process is asked, through its pipe, to leave.
+/// The prefix of a pipe message that asks a process to release a run; the name of the run follows.
 const LEAVE: &str = "leave ";
 
-/// All that ever shared the directory.
+/// All processes that ever shared the directory.
 #[derive(Debug, Clone)]
 pub struct OwnerRegistry {
     dir: PathBuf,
 }
 
-/// This process, as the others see it. Its files go when it does.
+/// This process, as the others see it. Its files are removed when it is dropped.
 #[derive(Debug)]
 pub struct LocalOwner {
     id: String,
@@ -55,7 +55,7 @@ impl OwnerRegistry {
         OwnerRegistry { dir: place.owners_path() }
     }
 
-    /// Those of a state folder that is not opened.
+    /// The owners of a state folder that is not opened.
     pub fn from_state_path(state: &Path) -> OwnerRegistry {
         OwnerRegistry { dir: state.join(OWNERS) }
     }
@@ -65,30 +65,30 @@ impl OwnerRegistry {
         self.dir.parent().unwrap_or(&self.dir)
     }
 
-    /// Whether a process lives. Doubtful ones do, because nothing is taken from the living.
+    /// True if a process is alive. In doubt it is, because runs are never taken from a living process.
     pub fn is_alive(&self, id: &str) -> bool {
         if !is_owner_id(id) {
             return false;
         }
         match private_options(OpenOptions::new().read(true)).open(self.lock_path(id)) {
-            // Shared, so that two who look at once do not take each other for the owner.
+            // Shared, so that two processes that check at once do not take each other for the owner.
             Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
             Err(error) => error.kind() != io::ErrorKind::NotFound,
         }
     }
 
-    /// Wakes a process. One that is gone or has been woken already needs it not.
+    /// Wakes a process. Failures are ignored: it is gone, or its pipe is full and it will wake anyway.
     pub fn wake(&self, id: &str) {
         let _ = self.write_pipe(id, WAKE);
     }
 
-    /// Asks a process to stop working on a run. This takes no space on the disk. Returns whether the request is on its way.
+    /// Asks a process to stop working on a run. This needs no disk space. Returns true if the request was sent.
     pub fn ask_to_leave(&self, id: &str, run: &RunId) -> bool {
         let request = format!("{LEAVE}{run}\n");
         self.write_pipe(id, request.as_bytes()).is_ok_and(|written| written == request.len())
     }
 
-    /// Writes to the pipe of a process. The kernel writes so few bytes in one piece or not at all.
+    /// Writes to the pipe of a process. The kernel writes so few bytes atomically or not at all.
     fn write_pipe(&self, id: &str, bytes: &[u8]) -> io::Result<usize> {
         if !is_owner_id(id) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -102,10 +102,10 @@ impl OwnerRegistry {
         io::Write::write(&mut pipe, bytes)
     }
 
-    /// Waits for those that hold their lock though their process is gone from here, and says whether any let go.
+    /// Waits for owners whose lock is held although their process is gone. Returns true if any lock was released.
     ///
-    /// A process that is killed while it starts another leaves its lock to that one until it is a program of its own,
-    /// which is a moment. Those of other containers are not to be seen from here, and are waited for in vain.
+    /// A process that is killed while it forks leaves its lock to the child for a moment, until the child has executed
+    /// its program. Processes of other containers are not visible from here, and the wait for them is in vain.
     pub fn wait_for_leaving(&self) -> bool {
         let living = self.living_ids().unwrap_or_default();
         let mut leaving: Vec<String> = living.into_iter().filter(|id| is_process_gone(id)).collect();
@@ -117,12 +117,12 @@ impl OwnerRegistry {
         leaving.len() < before
     }
 
-    /// Those that live.
+    /// Returns the ids of living owners.
     pub fn living_ids(&self) -> io::Result<Vec<String>> {
         Ok(self.all_ids()?.into_iter().filter(|id| self.is_alive(id)).collect())
     }
 
-    /// Whether one of these processes shares the directory: it has one of the locks open, and not the one that is ours.
+    /// True if one of these processes shares the directory: it has a lock file open that is not the one of `but`.
     fn includes_any_process(&self, pids: &BTreeSet<i32>, but: &str) -> io::Result<bool> {
         let place = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino()));
         let others: Vec<String> = self.all_ids()?.into_iter().filter(|id| id != but).collect();
@@ -138,7 +138,7 @@ impl OwnerRegistry {
             }
             Ok(false)
         };
-        // A process in a sandbox may not look into the one that started it. Its number is in its name.
+        // A sandboxed process may not inspect the process that started it. The owner's id contains that process id.
         let named = |pid: &i32| {
             let number = pid.to_string();
             others.iter().any(|id| id.split('-').nth(1) == Some(&number) && self.is_alive(id))
@@ -150,7 +150,7 @@ impl OwnerRegistry {
         Ok(pids.iter().any(has))
     }
 
-    /// Removes what dead ones left.
+    /// Removes the files of dead owners.
     pub fn sweep(&self) -> io::Result<()> {
         for id in self.all_ids()?.into_iter().filter(|id| !self.is_alive(id)) {
             self.remove_files(&id);
@@ -171,7 +171,7 @@ impl OwnerRegistry {
     }
 
     fn remove_files(&self, id: &str) {
-        // The lock goes last: without it nobody would look for the pipe.
+        // The lock is removed last: without it, no process would look for the pipe.
         let _ = fs::remove_file(self.pipe_path(id));
         let _ = fs::remove_file(self.lock_path(id));
     }
@@ -207,12 +207,12 @@ impl LocalOwner {
         &self.owners
     }
 
-    /// What others write to when they wake this process.
+    /// The pipe that others write to when they wake this process.
     pub fn pipe(&self) -> &File {
         &self.pipe
     }
 
-    /// Whether a process above this one shares the directory, too: all that such a one starts are its workers.
+    /// True if an ancestor of this process shares the directory too: all processes that it starts are its workers.
     pub fn is_below_another(&self) -> io::Result<bool> {
         self.owners.includes_any_process(&crate::process::own_ancestry(), &self.id)
     }
@@ -228,14 +228,14 @@ impl Drop for LocalOwner {
     }
 }
 
-/// The run that a line from the pipe asks this process to leave.
+/// Returns the run that a line from the pipe asks this process to release.
 pub fn parse_leave_request(line: &[u8]) -> Option<RunId> {
     // Earlier versions wake without an end of line.
     let line = std::str::from_utf8(line).ok()?.trim_start_matches('!');
     RunId::new(line.strip_prefix(LEAVE)?).ok()
 }
 
-/// The number of the process, as a person knows it.
+/// The name of the process for people.
 pub fn process_label(id: &str) -> String {
     match id.split('-').nth(1) {
         Some(pid) => format!("process {pid}"),
@@ -243,17 +243,17 @@ pub fn process_label(id: &str) -> String {
     }
 }
 
-/// Whether a process has ended, as far as can be seen from here.
+/// True if a process has ended, as far as this process can see.
 fn is_process_gone(id: &str) -> bool {
     let Some(pid) = id.split('-').nth(1) else { return false };
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        // The state stands behind the name, which may hold anything.
+        // The state follows the name, which may contain anything.
         Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }
 
-/// Time, process and chance: processes in two containers may have one number.
+/// Returns a new id from time, process id and randomness: processes in two containers may have the same process id.
 fn new_owner_id() -> io::Result<String> {
     let mut random = [0; 8];
     retry_on_intr(|| getrandom(&mut random, GetRandomFlags::empty()))?;
@@ -266,7 +266,7 @@ fn is_owner_id(id: &str) -> bool {
     !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// A lock that is held, or none if someone took the file for that of a dead owner before it was.
+/// Creates and locks the file. None if another process removed it as that of a dead owner before it was locked.
 fn take_lock(path: &Path) -> io::Result<Option<File>> {
     let lock = private_options(OpenOptions::new().write(true).create_new(true)).open(path)?;
     retry_on_intr(|| flock(&lock, FlockOperation::LockExclusive))?;
@@ -279,7 +279,7 @@ fn take_lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Open for reading and writing, so that it never ends while nobody else has it open.
+/// Creates a pipe, opened for reading and writing, so that it has no end of file while no other process has it open.
 fn make_pipe(path: &Path) -> io::Result<File> {
     mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)?;
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;

@@ -1,21 +1,21 @@
-//! Runs of a project that was moved together with its state folder: the paths that are kept about them lead to where it is now.
+//! Relocation of runs whose project was moved together with its state folder: rewrites the stored paths.
 //!
-//! A run keeps whole paths, because a worker may start in another folder than the process that began the run.
+//! A run stores absolute paths, because a worker may start in another folder than the process that started the run.
 
 use std::path::Path;
 
 use serde_json::Value;
 
-/// The field that says where the state folder was when the run was begun.
+/// The field with the path of the state folder when the run was started.
 const STATE: &str = "state";
 
-/// Rewrites the paths kept about a run if its project is gone from where it was and the state folder came along to another place.
+/// Rewrites the stored paths of a run if its project is gone from the old place and the state folder was moved along.
 pub fn relocate_paths(about: &mut Value, state: &Path) {
     let Some(before) = about.get(STATE).and_then(Value::as_str).map(str::to_owned) else { return };
     let Ok(now) = state.canonicalize() else { return };
     let before = Path::new(&before);
     let (Some(old), Some(new)) = (before.parent(), now.parent()) else { return };
-    // A copy of the state folder alone belongs to the project that is still where it was.
+    // A copy of the state folder alone belongs to the project that is still at the old place.
     let is_moved = old != new && before.file_name() == now.file_name() && !old.exists();
     if let (true, Some(old), Some(new)) = (is_moved, old.to_str(), new.to_str()) {
         rewrite_paths(about, old, new);
@@ -44,7 +44,7 @@ fn rewrite_paths(value: &mut Value, old: &str, new: &str) {
     }
 }
 
-/// A path below the old folder, as it is below the new one.
+/// Maps a path below the old folder to the same path below the new one.
 fn moved_path(path: &str, old: &str, new: &str) -> Option<String> {
     let rest = path.strip_prefix(old)?;
     (rest.is_empty() || rest.starts_with('/')).then(|| format!("{new}{rest}"))

@@ -1,7 +1,7 @@
-//! Space kept back, so that a cancel can be recorded when there is no other.
+//! Reserved disk space, so that a cancel can be recorded on a full disk.
 //!
-//! Its size is what all processes go by: when it is smaller than it should be, space ran out, and only what is urgent
-//! is written until it can be made again.
+//! All processes go by the size of the reserve file. If it is smaller than it should be, space ran out, and only urgent
+//! writes are done until the reserve can be allocated again.
 
 use std::{
     fs::{File, OpenOptions},
@@ -19,7 +19,7 @@ use super::{
 };
 
 const BYTES: u64 = 16 * 1024 * 1024;
-/// What must be free beside it before it is made, or it would be given away again at once.
+/// The space that must be free in addition before the reserve is allocated, or it would be released again at once.
 const SLACK: u64 = 4 * 1024 * 1024;
 
 #[derive(Debug)]
@@ -35,12 +35,12 @@ impl SpaceReserve {
         .map(SpaceReserve)
     }
 
-    /// Whether it is there, or could be made again.
+    /// True if the reserve exists or could be allocated again.
     pub fn ensure_reserved(&self) -> bool {
         self.len() >= BYTES || self.allocate().is_ok()
     }
 
-    /// Gives the space to who is urgent. Whether there was any.
+    /// Releases the space for urgent writes. Returns false if there was none.
     pub fn release_space(&self) -> bool {
         self.len() > 0 && self.0.set_len(0).is_ok()
     }
@@ -65,7 +65,7 @@ impl SpaceReserve {
         made
     }
 
-    /// Where space cannot be asked for without writing.
+    /// Allocates the space by writing, for file systems without `fallocate`.
     fn fill_with_zeros(&self) -> io::Result<()> {
         io::Seek::rewind(&mut &self.0)?;
         io::copy(&mut io::Read::take(io::repeat(0), BYTES), &mut &self.0).map(drop)

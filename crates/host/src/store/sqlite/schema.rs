@@ -1,7 +1,8 @@
-//! The tables, and how a database of an older version becomes one of this.
+//! The tables, and the migration of databases of older versions.
 //!
-//! A migration is one step from a version to the next. All that are needed are done in one transaction, so that a
-//! database is of the old version or of the new one and never between. Released ones are never edited, only added.
+//! A migration goes from one version to the next. All missing ones are applied in one transaction, so that a database
+//! has the old version or the new one and never something between. Released migrations are never edited; new ones are
+//! added.
 
 use std::path::Path;
 
@@ -9,10 +10,10 @@ use rusqlite::{Connection, config::DbConfig};
 
 use super::{StoreOpenError, state_folder::StateFolder};
 
-/// "Skei", so that a file of another program is not taken for ours.
+/// "Skei", so that a file of another program is not mistaken for ours.
 const APPLICATION: i64 = 0x536b_6569;
 
-/// What brings a database from version `index` to the next.
+/// The SQL that migrates a database from version `index` to the next.
 const MIGRATIONS: &[&str] = &[RUNS, AUDIT];
 
 const RUNS: &str = "CREATE TABLE definitions (
@@ -74,7 +75,7 @@ const RUNS: &str = "CREATE TABLE definitions (
      CREATE INDEX unanswered ON letters (run) WHERE answer IS NULL;
      CREATE INDEX answered ON letters (sent) WHERE answer IS NOT NULL;";
 
-/// Records are added and never changed. Whoever may write the file can get around that, and `audit::Chain` tells.
+/// Records are only added. A process that can write the file can bypass the triggers; `audit::AuditChain` detects that.
 const AUDIT: &str = "CREATE TABLE audit (
        seq INTEGER PRIMARY KEY,
        line BLOB NOT NULL
@@ -84,27 +85,27 @@ const AUDIT: &str = "CREATE TABLE audit (
      CREATE TRIGGER audit_unchanged BEFORE UPDATE ON audit
        BEGIN SELECT RAISE(ABORT, 'records of the audit stay as they are'); END;";
 
-/// A connection that writes. What is acknowledged on it survives the loss of power.
+/// Opens a connection that writes. Commits acknowledged on it survive a power loss.
 pub fn connect(place: &StateFolder) -> rusqlite::Result<Connection> {
     let db = Connection::open(place.database_path())?;
-    // Checkpoints are made by their own thread, and never after a sync that failed.
+    // Checkpoints are made by their own thread, and never after a failed sync.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     db.busy_timeout(super::BUSY)?;
     db.set_prepared_statement_cache_capacity(64);
     Ok(db)
 }
 
-/// What a connection is told once the database is known to be ours.
+/// Configures a connection once the database is known to be ours.
 pub fn configure_connection(db: &Connection) -> rusqlite::Result<()> {
     db.pragma_update(None, "synchronous", "FULL")?;
     db.pragma_update(None, "wal_autocheckpoint", 0)?;
-    // A whole group, in kibibytes, so that its pages are written once; and nothing of it outside of the directory.
+    // In kibibytes: enough for a whole group, so that its pages are written once. Temporary data stays in memory.
     db.pragma_update(None, "cache_size", -16 * 1024)?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
     db.pragma_update(None, "trusted_schema", false)
 }
 
-/// Fills a new file with an empty database of this version. It is nobody's yet, so it is synced once it is whole.
+/// Fills a new file with an empty database of this version. It is unused yet, so it is synced once, when complete.
 pub fn create_database(path: &Path) -> Result<(), StoreOpenError> {
     let failed = |error| StoreOpenError::Database { path: path.to_owned(), error };
     let mut db = Connection::open(path).map_err(failed)?;
@@ -114,7 +115,7 @@ pub fn create_database(path: &Path) -> Result<(), StoreOpenError> {
     db.close().map_err(|(_, error)| failed(error))
 }
 
-/// Has changes written to a log beside the file, for good.
+/// Switches the database to write-ahead logging permanently.
 fn enable_wal(db: &Connection, path: &Path) -> Result<(), StoreOpenError> {
     let mode: rusqlite::Result<String> =
         db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0));
@@ -124,7 +125,7 @@ fn enable_wal(db: &Connection, path: &Path) -> Result<(), StoreOpenError> {
     }
 }
 
-/// Brings the database to this version. The caller holds the turnstile, and says who else uses the database.
+/// Migrates the database to this version. The caller holds the turnstile; `others` names other users of the database.
 pub fn migrate(
     place: &StateFolder,
     db: &mut Connection,
@@ -174,7 +175,7 @@ fn apply_migrations(db: &mut Connection, missing: &[&str], known: i64) -> rusqli
     tx.commit()
 }
 
-/// Whether it is a database of Skein's, or nothing yet: the file is made before the tables are.
+/// True for a Skein database or an empty one: the file is created before the tables.
 fn is_skein_database(db: &Connection, version: i64) -> rusqlite::Result<bool> {
     let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     let application = read_pragma_number(db, "application_id")?;
@@ -209,7 +210,7 @@ mod tests {
         }
     }
 
-    /// What was kept before there was an audit stays, and is added to.
+    /// Rows from before the audit existed are kept.
     #[test]
     fn a_database_without_an_audit_is_given_one() {
         let (_dir, place) = place();

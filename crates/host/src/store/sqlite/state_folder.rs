@@ -1,7 +1,7 @@
-//! The state directory: whether it is one that a journal can live in, and where things are in it.
+//! The state directory: checks that it can hold a journal, and the paths in it.
 //!
-//! Owns paths, modes and the refusal of places that would lose data. Refuses to know what is in the files. Nothing here
-//! opens the database file: closing any descriptor of it would drop SQLite's locks.
+//! Owns paths, modes and the refusal of places that would lose data. Does not know the contents of the files. Nothing
+//! here opens the database file: closing any descriptor of it would drop SQLite's locks.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -15,7 +15,7 @@ use rustix::fs::{OFlags, StatVfsMountFlags, statfs, statvfs};
 
 use super::StoreOpenError;
 
-/// The folder in which each process that shares a state folder has its files.
+/// The folder with the files of each process that shares a state folder.
 pub const OWNERS: &str = "owners";
 
 /// A state directory that passed the checks.
@@ -25,7 +25,7 @@ pub struct StateFolder {
 }
 
 impl StateFolder {
-    /// Makes the directory if there is none, and checks it.
+    /// Creates the directory if there is none, and checks it.
     pub fn prepare(dir: &Path) -> Result<StateFolder, StoreOpenError> {
         make_folder(dir)?;
         let dir = fs::canonicalize(dir).map_err(|error| StoreOpenError::Io { path: dir.into(), error })?;
@@ -77,8 +77,8 @@ impl StateFolder {
         [self.dir.join("next.lock"), self.dir.join("now.lock")]
     }
 
-    /// Has a database made where there is none: a whole one, or none at all. Its mode is ours to choose; those beside it
-    /// get the same. The caller holds the turnstile.
+    /// Creates a database if there is none: a complete one, or none at all. Skein chooses its mode; SQLite gives the
+    /// files beside it the same one. The caller holds the turnstile.
     pub fn make_database(
         &self,
         make: impl FnOnce(&Path) -> Result<(), StoreOpenError>,
@@ -103,8 +103,8 @@ impl StateFolder {
             .map_err(|error| self.io_error(path, error))
     }
 
-    /// The folders above it may be as new, made by us or by one that was killed before it synced them. One that may not
-    /// be read was made by another user, and one on another file system was there before.
+    /// Syncs the folders above, which may be as new: created by this process or by one that was killed before it synced
+    /// them. A folder that may not be read was created by another user, and one on another file system existed before.
     fn sync_ancestors(&self) -> io::Result<()> {
         let here = fs::metadata(&self.dir)?.dev();
         for above in self.dir.ancestors().skip(1) {
@@ -146,7 +146,7 @@ impl StateFolder {
         Ok(())
     }
 
-    /// Keeps the directory out of the project's history.
+    /// Keeps the directory out of the project's git history.
     fn write_gitignore(&self) -> Result<(), StoreOpenError> {
         let path = self.dir.join(".gitignore");
         match private_options(OpenOptions::new().write(true).create_new(true)).open(&path) {
@@ -166,7 +166,8 @@ impl StateFolder {
     }
 }
 
-/// The whole path of a directory that a journal can live in, made if there is none. None: opening it will tell why not.
+/// Returns the absolute path of a directory that can hold a journal, creating it if there is none. None: opening it
+/// will report the reason.
 pub fn make_checked_folder(dir: &Path) -> Option<PathBuf> {
     make_folder(dir).ok()?;
     let place = StateFolder { dir: fs::canonicalize(dir).ok()? };
@@ -185,18 +186,18 @@ fn make_folder(dir: &Path) -> Result<(), StoreOpenError> {
     }
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(fail)?;
-    // Before anything is left where it cannot stay.
+    // Checked before anything is created in an unsuitable place.
     check_file_system(parent)?;
     match DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(fail(error)),
-        // It lasts when there is something in it that must.
+        // It is synced later, when it holds something that must survive.
         _ => Ok(()),
     }
 }
 
 fn check_file_system(dir: &Path) -> Result<(), StoreOpenError> {
     let fail = |error: rustix::io::Errno| StoreOpenError::Io { path: dir.into(), error: error.into() };
-    // The magic number is signed on some machines and the upper half of it is then noise.
+    // The magic number is signed on some machines, and then its upper half is meaningless.
     if let Some(kind) = find_network_type(statfs(dir).map_err(fail)?.f_type as u32, || read_mount_type(dir)) {
         return Err(StoreOpenError::Network { dir: dir.into(), kind });
     }
@@ -206,21 +207,21 @@ fn check_file_system(dir: &Path) -> Result<(), StoreOpenError> {
     Ok(())
 }
 
-/// What a directory is on.
+/// The file system of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSystem {
     /// Its type, as a person would name it.
     pub kind: String,
-    /// Whether another machine may write to it, too: a journal is refused there.
+    /// True if another machine may write to it too: a journal is refused there.
     pub network: bool,
-    /// Whether it is gone when the machine stops.
+    /// True if its content is lost when the machine stops.
     pub memory: bool,
     pub read_only: bool,
-    /// How many bytes are free for this user.
+    /// The number of bytes free for this user.
     pub free: u64,
 }
 
-/// What a directory is on.
+/// Inspects the file system of a directory.
 pub fn inspect_file_system(dir: &Path) -> io::Result<FileSystem> {
     let magic = statfs(dir)?.f_type as u32;
     let about = statvfs(dir)?;
@@ -245,13 +246,13 @@ fn check_owner(path: &Path, meta: &fs::Metadata) -> Result<(), StoreOpenError> {
     }
 }
 
-/// The database as it was opened. A folder that is moved, removed or replaced under a process takes its open files with
-/// it, and what is written to them then is where nobody looks for it.
+/// The identity of the database as it was opened. If a folder is moved, removed or replaced while a process uses it,
+/// the open files go with it, and later readers do not find what is written to them.
 #[derive(Debug)]
 pub struct DatabaseLocation {
     path: PathBuf,
     is: (u64, u64),
-    /// The log beside it, which is there from the first commit on.
+    /// The write-ahead log, which exists from the first commit on.
     log: PathBuf,
     log_is: OnceLock<(u64, u64)>,
 }
@@ -264,7 +265,7 @@ impl DatabaseLocation {
         Ok(DatabaseLocation { is: (meta.dev(), meta.ino()), path, log, log_is: OnceLock::new() })
     }
 
-    /// Whether it is still where it was; if not, what to say.
+    /// Checks that the files are still in place. The error is a message for the user.
     pub fn check_unmoved(&self) -> Result<(), String> {
         let is = |path: &Path| match fs::symlink_metadata(path) {
             Ok(meta) => Ok((meta.dev(), meta.ino())),
@@ -283,19 +284,19 @@ impl DatabaseLocation {
 
 fn moved_message(path: &Path, why: &str) -> String {
     let path = path.display();
-    format!("the journal `{path}` was moved or removed under this process, and what it wrote with it: {why}")
+    format!("the journal `{path}` was moved or removed while in use, together with the last writes: {why}")
 }
 
-/// For files that only their user may read. A link is not followed, and a pipe is not waited for.
+/// Sets options for files that only their user may read. Links are not followed, and opening a pipe does not block.
 pub fn private_options(options: &mut OpenOptions) -> &mut OpenOptions {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     options.mode(0o600).custom_flags(flags.bits() as i32)
 }
 
-/// Opens a file of the state directory, which must be a plain file.
+/// Opens a file of the state directory, which must be a regular file.
 pub fn open_plain_file(options: &OpenOptions, path: &Path) -> Result<File, StoreOpenError> {
     let io = |error| StoreOpenError::Io { path: path.into(), error };
-    // Before it is opened: to open a device can do something.
+    // Checked before it is opened, because opening a device can have effects.
     if fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()) {
         return Err(StoreOpenError::NotAFile { path: path.into() });
     }
@@ -306,7 +307,7 @@ pub fn open_plain_file(options: &OpenOptions, path: &Path) -> Result<File, Store
     }
 }
 
-/// Makes what was renamed or made in a directory durable.
+/// Appends a suffix to the file name of a path.
 fn append_suffix(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
@@ -320,11 +321,12 @@ fn remove_if_exists(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Makes new and renamed entries of a directory durable.
 pub fn sync_directory(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// File systems that more than one machine may write to, by the number that `statfs` gives.
+/// File systems that more than one machine may write to, by the magic number from `statfs`.
 const NETWORK: &[(u32, &str)] = &[
     (0x0000_6969, "NFS"),
     (0x0000_517b, "SMB"),
@@ -344,7 +346,7 @@ const NETWORK: &[(u32, &str)] = &[
     (0x2003_0528, "OrangeFS"),
     (0x786f_4256, "vboxsf"),
 ];
-/// Common ones on one machine's own disks.
+/// Common file systems on local disks.
 const LOCAL: &[(u32, &str)] = &[
     (0x0000_ef53, "ext4"),
     (0x5846_5342, "XFS"),
@@ -358,8 +360,8 @@ const LOCAL: &[(u32, &str)] = &[
 const MEMORY: &[u32] = &[0x0102_1994, 0x8584_58f6];
 const FUSE: u32 = 0x6573_5546;
 
-/// What sort of network file system this is, if it is one. Those in user space all have one number, and mostly reach
-/// another machine; the few that are known to be local are told by their name.
+/// Returns the type of a network file system. File systems in user space all share one number, and most of them reach
+/// another machine; the few that are known to be local are recognised by their name.
 fn find_network_type(magic: u32, mounted_as: impl FnOnce() -> Option<String>) -> Option<&'static str> {
     if magic == FUSE {
         return match mounted_as().as_deref() {
@@ -370,7 +372,7 @@ fn find_network_type(magic: u32, mounted_as: impl FnOnce() -> Option<String>) ->
     NETWORK.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name)
 }
 
-/// The type of the file system as it was mounted.
+/// Returns the type of the file system as it was mounted.
 fn read_mount_type(dir: &Path) -> Option<String> {
     let dev = fs::metadata(dir).ok()?.dev();
     let device = format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));

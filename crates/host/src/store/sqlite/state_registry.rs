@@ -1,8 +1,8 @@
-//! The state folders that this user made on this machine, kept outside of all projects.
+//! The registry of state folders that this user created on this machine, kept outside of all projects.
 //!
-//! A state folder holds a journal that is obeyed: runs that are resumed, commands that are run again. One that came with a
+//! Skein obeys the journal in a state folder: it resumes runs and reruns commands. A folder that came with a
 //! repository, in an archive or by copying was written by someone else. Each state folder therefore holds a random id,
-//! and a mark of that name in the user's own state directory says which folder it is.
+//! and a mark of that name in the user's own state directory records which folder it is.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -21,51 +21,51 @@ use crate::{identity, random};
 
 /// The file with the id, in the state folder.
 const ID: &str = "id";
-/// Bytes of an id, as text.
+/// The length of an id in bytes, as text.
 const ID_BYTES: usize = 32;
-/// Whoever makes a state folder has written its id after so many waits.
+/// The number of waits after which the creator of a state folder must have written its id.
 const WAITS: u32 = 50;
 const WAIT: Duration = Duration::from_millis(20);
-/// Beyond so many marks, those of folders that are gone are removed.
+/// The number of marks from which those of missing folders are removed.
 const MARKS: usize = 1_000;
 
 /// The marks of a user's state folders.
 #[derive(Debug, Clone)]
 pub struct StateRegistry {
-    /// None: the user has no home, and only owners and modes are checked.
+    /// None: the user has no home directory, and only owners and modes are checked.
     folder: Option<PathBuf>,
 }
 
-/// A state folder that this user did not make on this machine.
+/// A state folder that this user did not create on this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum UntrustedState {
     #[error(
-        "the state folder `{}` was not made by this user on this machine: it is not listed in `{}`, so it may have come \
-         with the repository or in an archive, and its journal could make Skein run someone else's commands",
+        "the state folder `{}` was not created by this user on this machine: it is not listed in `{}`, so it may have \
+         come with the repository or in an archive, and its journal could make Skein run someone else's commands",
         .state.display(), .registry.display()
     )]
     Unlisted { state: PathBuf, registry: PathBuf },
     #[error(
-        "the state folder `{}` is a copy: the one with its id was made as `{}`, and a copy may have been changed by \
+        "the state folder `{}` is a copy: the one with its id was created as `{}`, and a copy may have been changed by \
          someone else", .state.display(), .made.display()
     )]
     Copied { state: PathBuf, made: PathBuf },
     #[error(
-        "the state folder `{}` may not be this user's own (owner {owner}, mode {mode:04o}), and without HOME or \
-         XDG_STATE_HOME nothing else tells", .state.display()
+        "the state folder `{}` may not belong to this user (owner {owner}, mode {mode:04o}), and without HOME or \
+         XDG_STATE_HOME there is no registry to check it against", .state.display()
     )]
     OthersMayLook { state: PathBuf, owner: u32, mode: u32 },
     #[error("the state folder `{}` cannot be accepted: {error}", .state.display())]
     Unwritable { state: PathBuf, error: io::Error },
 }
 
-/// What the registry says about a state folder.
+/// The entry of a state folder in the registry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct StateListing {
     path: PathBuf,
     device: u64,
     inode: u64,
-    /// The user namespace in which it was made or accepted, by its map of user ids.
+    /// The user namespace in which it was created or accepted, identified by its map of user ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     user_map: Option<String>,
 }
@@ -88,8 +88,8 @@ impl StateRegistry {
         StateRegistry { folder }
     }
 
-    /// Admits a state folder that is about to be opened. A new one is made and marked. What makes a folder unusable for
-    /// other reasons is left for opening it to tell.
+    /// Admits a state folder that is about to be opened. A new one is created and marked. Other reasons that make a
+    /// folder unusable are left to the code that opens it.
     pub fn admit(&self, state: &Path) -> Result<(), UntrustedState> {
         let Some(state) = state_folder::make_checked_folder(state) else { return Ok(()) };
         if !is_unused(&state) {
@@ -97,25 +97,25 @@ impl StateRegistry {
         }
         match self.write_mark(&state, false) {
             Ok(()) => Ok(()),
-            // Someone else makes it at the same time, or was killed in the middle of that.
+            // Another process creates it at the same time, or was killed while it did.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match self.verify(&state) {
                 Err(_) if is_unused(&state) => {
                     self.write_mark(&state, true).map_err(|error| UntrustedState::Unwritable { state, error })
                 }
                 verified => verified,
             },
-            // Opening it will fail for the same reason, or there is nowhere to keep a mark.
+            // Opening it will fail for the same reason, or there is no place for a mark.
             Err(_) => Ok(()),
         }
     }
 
-    /// The map of user ids of the namespace in which this user made a state folder or accepted it.
+    /// The map of user ids of the namespace in which this user created or accepted a state folder.
     pub fn user_map(&self, state: &Path) -> Option<String> {
         let text = fs::read(self.folder.as_ref()?.join(read_id(state)?)).ok()?;
         serde_json::from_slice::<StateListing>(&text).ok()?.user_map
     }
 
-    /// Checks a state folder that is there, without making anything.
+    /// Checks an existing state folder, without creating anything.
     pub fn check(&self, state: &Path) -> Result<(), UntrustedState> {
         match fs::canonicalize(state) {
             Ok(state) if state.is_dir() && !is_unused(&state) => self.verify(&state),
@@ -123,7 +123,7 @@ impl StateRegistry {
         }
     }
 
-    /// Takes a state folder that a person vouches for as one of this user's own.
+    /// Registers a state folder that a person vouches for as this user's own.
     pub fn accept(&self, state: &Path) -> Result<(), UntrustedState> {
         let failed = |error| UntrustedState::Unwritable { state: state.to_owned(), error };
         let whole = fs::canonicalize(state).map_err(failed)?;
@@ -143,7 +143,7 @@ impl StateRegistry {
             Some((id, serde_json::from_slice::<StateListing>(&text).ok()?))
         });
         let Some((id, listed)) = listed else {
-            // Where no mark could have been made, there is none.
+            // If no mark could have been written, there is none.
             if !is_writable(registry) {
                 return check_private(state);
             }
@@ -152,19 +152,19 @@ impl StateRegistry {
         let unreadable = |error| UntrustedState::Unwritable { state: state.to_owned(), error };
         let user_map = listed.user_map.clone();
         let now = StateListing { user_map, ..StateListing::from_folder(state).map_err(unreadable)? };
-        // Numbers of devices may change with each start of a machine, paths when a project is moved.
+        // Device numbers may change with each boot, and paths change when a project is moved.
         let same = now.inode == listed.inode && (now.device == listed.device || now.path == listed.path);
         if !same {
             return Err(UntrustedState::Copied { state: state.to_owned(), made: listed.path });
         }
         if now != listed {
-            // It is found by its number all the same.
+            // A failure is harmless: the folder is still recognised by its inode number.
             let _ = write_listing(registry, &id, &now);
         }
         Ok(())
     }
 
-    /// Writes the mark first and the id after it: whoever sees the id finds the mark.
+    /// Writes the mark first and then the id, so that a process that sees the id finds the mark.
     fn write_mark(&self, state: &Path, again: bool) -> io::Result<()> {
         let Some(registry) = &self.folder else { return Ok(()) };
         let id = random::random_hex::<{ ID_BYTES / 2 }>();
@@ -199,7 +199,7 @@ impl StateListing {
     }
 }
 
-/// Whether nothing was ever kept in a folder: a disk that is mounted there has a folder of its own in it.
+/// True if nothing was ever stored in a folder. A disk that is mounted there has a `lost+found` folder.
 fn is_unused(state: &Path) -> bool {
     let ours =
         |name: &str| name == ".gitignore" || name == "lost+found" || name.starts_with(".skein-doctor-");
@@ -208,7 +208,7 @@ fn is_unused(state: &Path) -> bool {
     names.all(|name| name.to_str().is_some_and(ours))
 }
 
-/// Whether only this user may use a folder.
+/// Checks that only this user may use a folder.
 fn check_private(state: &Path) -> Result<(), UntrustedState> {
     let failed = |error| UntrustedState::Unwritable { state: state.to_owned(), error };
     let meta = fs::metadata(state).map_err(failed)?;
@@ -219,7 +219,7 @@ fn check_private(state: &Path) -> Result<(), UntrustedState> {
     Err(UntrustedState::OthersMayLook { state: state.to_owned(), owner, mode })
 }
 
-/// The id in a state folder. One that is empty is just being written.
+/// Reads the id in a state folder. An empty file is still being written.
 fn read_id(state: &Path) -> Option<String> {
     for _ in 0..WAITS {
         let file = private_options(OpenOptions::new().read(true)).open(state.join(ID)).ok()?;
@@ -255,7 +255,7 @@ fn write_listing(registry: &Path, id: &str, listing: &StateListing) -> io::Resul
     File::open(registry)?.sync_all()
 }
 
-/// Removes marks of folders that are gone, where there are many.
+/// Removes the marks of missing folders if there are many marks.
 fn remove_stale_marks(registry: &Path) {
     let Ok(entries) = fs::read_dir(registry) else { return };
     let marks: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -301,7 +301,7 @@ mod tests {
         place.registry.admit(&state).unwrap();
         fs::rename(place.state("a"), place.state("b")).unwrap();
         place.registry.admit(&place.state("b/state")).unwrap();
-        // As if the numbers of devices had changed since.
+        // As if the device numbers had changed since.
         let registry = place.dir.path().join("registry");
         let mark = fs::read_dir(&registry).unwrap().next().unwrap().unwrap().path();
         let mut listing: StateListing = serde_json::from_slice(&fs::read(&mark).unwrap()).unwrap();
@@ -320,7 +320,7 @@ mod tests {
             fs::write(state.join(name), text).unwrap();
             assert!(matches!(place.registry.admit(&state), Err(UntrustedState::Unlisted { .. })), "{name}");
         }
-        // An id that leads to another file is none.
+        // An id that leads to another file is invalid.
         fs::write(state.join("id"), format!("../../{}", "a".repeat(ID_BYTES - 6))).unwrap();
         assert!(place.registry.check(&state).is_err());
         place.registry.accept(&state).unwrap();

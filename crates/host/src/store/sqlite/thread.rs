@@ -1,4 +1,4 @@
-//! A thread of the store, ended with it.
+//! A thread of the store, which ends with it.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ impl StoreThread {
         self.0.as_ref().is_some_and(|handle| handle.thread().id() == thread::current().id())
     }
 
-    /// Waits for its end, once it has been told to. A thread that drops the store itself does not wait for itself.
+    /// Waits for the thread after it was told to end. A thread that drops the store does not wait for itself.
     pub fn join(&mut self) {
         if !self.is_current()
             && let Some(handle) = self.0.take()

@@ -1,7 +1,8 @@
-//! Turns at writing, so that several processes that write all the time get equal shares.
+//! Turns at writing, so that processes that write all the time get equal shares.
 //!
-//! SQLite lets those who wait try again after ever longer sleeps, which starves all but one. Here a writer waits in two
-//! steps: whoever has `next` waits for `now` and lets `next` go when it has it. One who was just at it queues again.
+//! SQLite makes waiting writers retry after ever longer sleeps, which starves all but one. Here a writer takes two
+//! locks: the holder of `next` waits for `now` and releases `next` once it has `now`. A writer that just had its turn
+//! queues again.
 
 use std::{
     fs::{File, OpenOptions},
@@ -24,7 +25,7 @@ pub struct Turnstile {
     now: File,
 }
 
-/// The only writer of all processes, until it is dropped.
+/// The exclusive right of all processes to write, until it is dropped.
 #[derive(Debug)]
 pub struct WriteTurn<'a>(&'a Turnstile);
 
@@ -56,6 +57,6 @@ fn lock(file: &File) -> io::Result<()> {
 }
 
 fn unlock(file: &File) {
-    // It cannot fail for a lock that is held, and the end of the process gives it back in any case.
+    // Unlocking a held lock cannot fail, and the end of the process releases it in any case.
     let _ = flock(file, FlockOperation::Unlock);
 }

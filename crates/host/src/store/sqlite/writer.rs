@@ -1,8 +1,9 @@
-//! The one pen: who has it writes. A thread groups what waits into one transaction, so that a thousand runs share a sync;
-//! who would only wait for its write does it itself, if nobody is writing, and is spared two changes of threads.
+//! The writer of the database. A thread groups the queued writes into one transaction, so that a thousand runs share a
+//! sync. A caller that would only wait for its write does it on its own thread if the connection is free, which saves
+//! two thread switches.
 //!
-//! Owns when a write is done, and who learns of it. Refuses to know what is written: that is a [`DatabaseWrite`]. A write that
-//! cannot be done never takes the others of its group with it. After a sync that failed nothing is written again.
+//! Owns when a write is done and who is told. Does not know what is written: that is a [`DatabaseWrite`]. A write that
+//! fails never makes the others of its group fail. After a failed sync nothing is written any more.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -25,36 +26,36 @@ use super::{
     turnstile::Turnstile,
 };
 
-/// A group ends with this many writes or bytes.
+/// The limits of a group in writes and bytes.
 const GROUP: usize = 1024;
 const GROUP_BYTES: usize = 8 * 1024 * 1024;
 
-/// One write. It may be done more than once before it is durable: when a group fails, each of it is done alone.
+/// One write. It may be executed more than once before it is durable: when a group fails, each write is retried alone.
 pub trait DatabaseWrite: Send {
-    /// How much it adds, roughly.
+    /// The approximate number of bytes that it adds.
     fn bytes(&self) -> usize;
 
-    /// Whether it may use the space that is kept back.
+    /// True if it may use the reserved space.
     fn is_urgent(&self) -> bool;
 
-    /// What it decides against it keeps for `done`, having written nothing.
+    /// Executes the write. If it decides against writing, it writes nothing and keeps the reason for `complete`.
     fn write(&mut self, db: &Connection) -> rusqlite::Result<()>;
 
-    /// The ends of the journals that it changed, once it was written.
+    /// The ends of the journals that it changed, after it was written.
     fn journal_ends(&self) -> Vec<JournalEnd> {
         Vec::new()
     }
 
-    /// The run whose journal a person accepts as it is, though more of it was acknowledged.
+    /// The run whose journal a person accepts as it is, although more of it was acknowledged.
     fn accepted_run(&self) -> Option<RunId> {
         None
     }
 
-    /// It is durable, or never will be.
+    /// Called when the write is durable or has failed.
     fn complete(self: Box<Self>, outcome: Result<(), WriteFault>);
 }
 
-/// Why nothing can be written any more. Set once, by whoever saw it.
+/// The reason why nothing can be written any more. Set once, by the thread that found it.
 pub type BreakageReason = Arc<OnceLock<String>>;
 
 #[derive(Debug)]
@@ -91,22 +92,22 @@ impl StoreWriter {
         Ok(StoreWriter { queue: Some(queue), pen, thread })
     }
 
-    /// Returns true if there is no space but what is kept back.
+    /// True if there is no space except the reserve.
     pub fn is_full(&self) -> bool {
         self.pen.lock().is_ok_and(|pen| !pen.reserve.ensure_reserved())
     }
 
-    /// Written by the thread, with what else waits.
+    /// Queues a write for the thread, which groups it with the others.
     pub fn enqueue(&self, write: Box<dyn DatabaseWrite>) {
         let queue = self.queue.as_ref().expect("the queue is open until the writer is dropped");
         if let Err(refused) = queue.send(write) {
-            refused.0.complete(Err(WriteFault::Broken("the thread that writes has ended".into())));
+            refused.0.complete(Err(WriteFault::Broken("the writer thread has ended".into())));
         }
     }
 
-    /// Written before this returns if nobody is writing, and otherwise by the thread.
+    /// Writes before this returns if the connection is free, and otherwise queues the write for the thread.
     pub fn write_or_enqueue(&self, write: Box<dyn DatabaseWrite>) {
-        // The thread itself writes when it tells someone who writes more, and can wait for nobody but who has the pen.
+        // The writer thread itself gets here from a completion callback, and can only wait for the lock.
         let pen = if self.thread.is_current() { self.pen.lock().ok() } else { self.pen.try_lock().ok() };
         match pen {
             Some(pen) => {
@@ -118,7 +119,7 @@ impl StoreWriter {
         }
     }
 
-    /// Writes so many bytes, roughly, and waits until they are durable.
+    /// Writes about `bytes` bytes and waits until they are durable.
     pub fn write_and_wait<T, F>(&self, bytes: usize, urgent: bool, run: F) -> Result<T, WriteFault>
     where
         T: Send + 'static,
@@ -127,7 +128,7 @@ impl StoreWriter {
         self.write_journals_and_wait(bytes, urgent, run, |_| JournalChanges::default())
     }
 
-    /// The same for a write that changes journals, as told from its answer.
+    /// Writes and waits like `write_and_wait`; `remembered` derives the changed journals from the result.
     pub fn write_journals_and_wait<T, F>(
         &self,
         bytes: usize,
@@ -141,7 +142,7 @@ impl StoreWriter {
     {
         let (reply, answer) = sync_channel(1);
         self.write_or_enqueue(Box::new(AwaitedWrite { run, bytes, urgent, answer: None, remembered, reply }));
-        answer.recv().unwrap_or_else(|_| Err(WriteFault::Broken("the thread that writes has ended".into())))
+        answer.recv().unwrap_or_else(|_| Err(WriteFault::Broken("the writer thread has ended".into())))
     }
 }
 
@@ -152,14 +153,14 @@ impl Drop for StoreWriter {
     }
 }
 
-/// The changes of journals that are remembered outside of the database.
+/// The changes of journals that are also recorded outside of the database.
 #[derive(Debug, Default)]
 pub struct JournalChanges {
     pub ends: Vec<JournalEnd>,
     pub accepted: Option<RunId>,
 }
 
-/// A write that someone waits for.
+/// A write that a caller waits for.
 struct AwaitedWrite<T, F> {
     run: F,
     bytes: usize,
@@ -215,7 +216,7 @@ struct WriterConnection {
 
 type WriteGroup = Vec<Box<dyn DatabaseWrite>>;
 
-/// Writes that came to the same end.
+/// Writes with the same outcome.
 type GroupOutcome = (WriteGroup, Result<(), WriteFault>);
 
 fn run_writer(pen: &Mutex<WriterConnection>, waiting: &Receiver<Box<dyn DatabaseWrite>>) {
@@ -223,7 +224,7 @@ fn run_writer(pen: &Mutex<WriterConnection>, waiting: &Receiver<Box<dyn Database
         let Ok(pen) = pen.lock() else {
             return report_outcomes(vec![(
                 vec![first],
-                Err(WriteFault::Broken("a write failed in the middle".into())),
+                Err(WriteFault::Broken("an earlier write panicked".into())),
             )]);
         };
         let mut bytes = first.bytes();
@@ -240,7 +241,7 @@ fn run_writer(pen: &Mutex<WriterConnection>, waiting: &Receiver<Box<dyn Database
 }
 
 impl WriterConnection {
-    /// Writes a group, or what of it can be written.
+    /// Writes a group, or those of its writes that succeed.
     fn write_group(&self, group: WriteGroup) -> Vec<GroupOutcome> {
         let (bytes, rows) = (group.iter().map(|write| write.bytes()).sum(), group.len());
         let ended = self.write_all(group);
@@ -277,7 +278,7 @@ impl WriterConnection {
         }
     }
 
-    /// One transaction, durable when this returns well.
+    /// Runs one transaction, durable if this returns `Ok`.
     fn commit(&self, group: &mut WriteGroup) -> Result<(), WriteFault> {
         if let Some(why) = self.broken.get() {
             return Err(WriteFault::Broken(why.clone()));
@@ -299,14 +300,14 @@ impl WriterConnection {
         if written.is_err() && !self.db.is_autocommit() {
             self.execute_sql("ROLLBACK")?;
         }
-        // After the commit: what is acknowledged is where it will be looked for.
+        // After the commit: acknowledged rows must be in the file that later readers will open.
         written.and_then(|()| self.here.check_unmoved().map_err(WriteFault::Broken))?;
         self.record_acknowledged(group).map_err(|error| {
             WriteFault::Broken(format!("the file of acknowledged rows cannot be written: {error}"))
         })
     }
 
-    /// Remembers outside of the database what this commit led to. In the same turn, so that no other commit comes between.
+    /// Records the result of this commit outside of the database. In the same turn, so that no commit comes between.
     fn record_acknowledged(&self, group: &WriteGroup) -> std::io::Result<()> {
         for run in group.iter().filter_map(|write| write.accepted_run()) {
             self.acknowledged.forget_run(&run)?;
@@ -321,14 +322,14 @@ impl WriterConnection {
     }
 }
 
-/// Those that may use the space that is kept back. There is none for the others.
+/// Returns the writes that may use the reserved space. The others fail, because the disk is full.
 fn keep_urgent(group: WriteGroup, ended: &mut Vec<GroupOutcome>) -> WriteGroup {
     let (urgent, others) = group.into_iter().partition(|write| write.is_urgent());
     ended.push((others, Err(WriteFault::NoSpace)));
     urgent
 }
 
-/// Tells everyone, who may then write again. One who panics harms no other.
+/// Reports each outcome; a callback may write again. A callback that panics harms no other.
 fn report_outcomes(ended: Vec<GroupOutcome>) {
     for (group, outcome) in ended {
         for write in group {

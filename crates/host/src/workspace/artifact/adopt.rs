@@ -1,4 +1,4 @@
-//! Adopting: what an attempt of another run gave, as if one of this run had given it.
+//! Adoption of artifacts: copies those of another run's attempt as if an attempt of this run had produced them.
 
 use skein_core::{engine::AttemptId, limits};
 
@@ -11,8 +11,8 @@ use super::{
 use crate::workspace::{RootFolder, RunDir};
 
 impl RunDir {
-    /// Copies what an attempt of another run gave, so that nothing of that run is needed any more. Whether it gave
-    /// anything.
+    /// Copies the artifacts of an attempt of another run, so that nothing of that run is needed any more. Returns true
+    /// if there were any.
     pub fn adopt_artifacts(
         &self,
         from: &RunDir,

@@ -1,4 +1,4 @@
-//! Copying files: hashed on the way, whole or not at all, and not while someone writes them.
+//! Copies of files: hashed during the copy, complete or absent, and never of a file that is being written.
 
 use std::{
     fs::File,
@@ -14,13 +14,13 @@ use crate::workspace::{
     root::{FilePathError, FileStamp, PathProblem},
 };
 
-/// How often a file that changes is copied.
+/// The maximum number of copies of a file that keeps changing.
 const TRIES: u32 = 4;
 const BUFFER: usize = 128 * 1024;
-/// From here on one sync of everything takes less time than one for each.
+/// From this number of files on, one sync of everything takes less time than one per file.
 const MANY: usize = 64;
 
-/// A source, how much of it may be copied, and what it must be.
+/// A source file, its maximum size and its expected hash.
 pub(super) struct CopySource<'a> {
     pub root: &'a RootFolder,
     pub name: &'a Path,
@@ -28,7 +28,7 @@ pub(super) struct CopySource<'a> {
     pub hash: Option<ContentHash>,
 }
 
-/// Copies a file into a folder, whole; it lasts when it is settled. `path` is what the result is called.
+/// Copies a file into a folder, completely; it is durable after [`sync_copies`]. `path` is the name of the result.
 pub(super) fn copy_file(
     from: &CopySource<'_>,
     to: &RootFolder,
@@ -42,7 +42,7 @@ pub(super) fn copy_file(
             return Err(failed(PathProblem::TooLarge { size: before.size, max: from.max }));
         }
         let mut pending = to.create_file(leaf, before.executable)?;
-        // One byte more than it should have shows that it grows.
+        // One byte more than the expected size shows that the file grows.
         let (bytes, hash) = match copy_hashed(&mut file, &mut pending, before.size + 1) {
             Ok(done) => done,
             Err(CopyError::Read(error)) => return Err(failed(error.into())),
@@ -51,7 +51,7 @@ pub(super) fn copy_file(
         let after = FileStamp::from_file(&file).map_err(|error| failed(error.into()))?;
         if before == after && bytes == before.size {
             if from.hash.is_some_and(|wanted| wanted != hash) {
-                let why = "it is not what was kept: the disk or someone changed it";
+                let why = "its hash does not match: it was changed since it was kept";
                 return Err(failed(PathProblem::Io(io::Error::other(why))));
             }
             pending.persist_unsynced()?;
@@ -61,7 +61,7 @@ pub(super) fn copy_file(
     Err(failed(PathProblem::Changing))
 }
 
-/// Copies one file that is not part of an artifact. It lasts when this returns.
+/// Copies one file that is not part of an artifact. It is durable when this returns.
 pub(in crate::workspace) fn copy_single_file(
     root: &RootFolder,
     name: &Path,
@@ -76,7 +76,7 @@ pub(in crate::workspace) fn copy_single_file(
     Ok(copied)
 }
 
-/// Makes what was copied into a folder last.
+/// Makes the copied files of a folder durable.
 pub(super) fn sync_copies(
     to: &RootFolder,
     files: &[KeptFile],
@@ -99,7 +99,7 @@ fn sync_file(root: &RootFolder, name: &Path) -> Result<(), FilePathError> {
     file.sync_all().map_err(|error| FilePathError::new(root.path(), name, error))
 }
 
-/// Whether a folder has exactly this file already.
+/// Returns true if a folder already has exactly this file.
 pub(in crate::workspace) fn is_copy(root: &RootFolder, leaf: &Path, wanted: &KeptFile) -> bool {
     let Ok((mut file, mark)) = root.open_file(leaf) else { return false };
     mark.size == wanted.bytes
@@ -107,7 +107,7 @@ pub(in crate::workspace) fn is_copy(root: &RootFolder, leaf: &Path, wanted: &Kep
         && matches!(copy_hashed(&mut file, &mut io::sink(), wanted.bytes + 1), Ok((_, hash)) if hash == wanted.hash)
 }
 
-/// Which side failed.
+/// The side of a copy that failed.
 enum CopyError {
     Read(io::Error),
     Write(io::Error),

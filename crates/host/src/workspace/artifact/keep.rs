@@ -1,4 +1,4 @@
-//! Keeping: what an attempt declared, out of its workspace into the run's folder.
+//! The kept artifacts of an attempt: its declared artifacts, copied from the workspace into the run's folder.
 
 use std::{
     collections::BTreeMap,
@@ -16,20 +16,20 @@ use crate::workspace::{
     root::{EntryKind, FileIdentity, FileOrFolder, FilePathError, PathProblem},
 };
 
-/// Everything about the artifacts, and beside it a folder with a folder for each.
+/// The description of the artifacts, and beside it a folder with one folder per artifact.
 pub(super) const MANIFEST: &str = "manifest.json";
 pub(super) const FILES: &str = "files";
-/// More than a manifest of as many files as are kept can have.
+/// The maximum size, more than a manifest of the maximum number of files can have.
 const MANIFEST_BYTES: u64 = 1024 * 1024 * 1024;
 
-/// How many bytes each attempt of a run has kept, as far as that has been looked up. What is kept stays as it is, and a long
-/// run would read all of it each time that something is added.
+/// The number of bytes that each attempt of a run has kept, as far as it was looked up. Kept artifacts do not change,
+/// and a long run would read all manifests each time that something is added.
 #[derive(Debug, Default)]
 pub struct KeptSizes(BTreeMap<AttemptId, u64>);
 
 impl RunDir {
-    /// Copies what an attempt gave. If it was kept before, that stands, whatever the workspace holds now.
-    /// Folders in `without` are left out: where Skein keeps its own files, and the context.
+    /// Copies the artifacts of an attempt. Artifacts that were kept before are not changed, whatever the workspace
+    /// contains now. Folders in `without` are left out: Skein's own files, and the context.
     pub fn keep_artifacts(
         &self,
         attempt: AttemptId,
@@ -53,7 +53,7 @@ impl RunDir {
         Ok(kept)
     }
 
-    /// What was kept of an attempt.
+    /// Returns the manifest of the kept artifacts of an attempt.
     pub fn find_manifest(&self, attempt: AttemptId) -> Result<Option<ArtifactManifest>, ArtifactError> {
         let Some(root) = self.find_artifacts(attempt)? else { return Ok(None) };
         let bytes = root.read_file(MANIFEST, MANIFEST_BYTES)?;
@@ -64,7 +64,7 @@ impl RunDir {
         serde_json::from_slice(&bytes).map(Some).map_err(damaged)
     }
 
-    /// How many bytes all attempts of the run have kept.
+    /// Returns the number of bytes that all attempts of the run have kept.
     pub fn kept_bytes(&self, sizes: &mut KeptSizes) -> Result<u64, ArtifactError> {
         let mut known = BTreeMap::new();
         for attempt in self.list_kept_attempts()? {
@@ -93,7 +93,7 @@ fn keep_all(
         let keeper = ArtifactKeeper { without, limits, artifact: empty_artifact(gives) };
         let artifact =
             keeper.keep_artifact(workspace, &gives.path, &to).map_err(|error| match error.why {
-                // Which of the two limits it was that was reached.
+                // Reports the limit that was reached.
                 PathProblem::TooLarge { .. } if limits.run_bytes < limits.artifact_bytes => {
                     ArtifactError::RunTooLarge { name: gives.name.clone(), left: limits.run_bytes }
                 }
@@ -119,7 +119,7 @@ fn empty_artifact(gives: &OutputArtifact) -> KeptArtifact {
     }
 }
 
-/// Copies one artifact and writes down what it has.
+/// Copies one artifact and records its contents.
 struct ArtifactKeeper<'a> {
     without: &'a [FileIdentity],
     limits: ArtifactLimits,
@@ -159,7 +159,7 @@ impl ArtifactKeeper<'_> {
         Ok(self.artifact)
     }
 
-    /// Makes the folders that a path in an artifact begins with.
+    /// Creates the parent folders of a path in an artifact.
     fn make_parents(&mut self, to: &RootFolder, path: &Path) -> Result<RootFolder, FilePathError> {
         if path.as_os_str().is_empty() {
             return Ok(to.clone());
@@ -205,7 +205,7 @@ impl ArtifactKeeper<'_> {
         Ok(())
     }
 
-    /// Keeps a symbolic link that leads to something within the artifact, which `depth` folders are above it.
+    /// Keeps a symbolic link whose target is within the artifact, whose root is `depth` folders above the link.
     fn keep_link(
         &mut self,
         from: &RootFolder,
@@ -237,7 +237,7 @@ impl ArtifactKeeper<'_> {
         let leaf = PathBuf::from(path.file_name().unwrap_or_default());
         let kept = copy_file(&source, to, &leaf, path_text(from, path)?.to_owned());
         let file = kept.map_err(|error| match error.why {
-            // People are told the limit, not what was left of it.
+            // The message contains the limit, not the rest of it.
             PathProblem::TooLarge { size, .. } => {
                 let size = self.artifact.bytes.saturating_add(size);
                 FilePathError { why: PathProblem::TooLarge { size, max: most }, ..error }
@@ -249,7 +249,7 @@ impl ArtifactKeeper<'_> {
         Ok(())
     }
 
-    /// There is room for one more.
+    /// Checks that one more file is allowed.
     fn check_count(&self, from: &RootFolder, name: &Path) -> Result<(), FilePathError> {
         let max = self.limits.files;
         let KeptArtifact { files, folders, links, .. } = &self.artifact;
@@ -260,8 +260,8 @@ impl ArtifactKeeper<'_> {
     }
 }
 
-/// Returns true if the target of a link that is so many folders below its artifact's own stays within that. Steps up are only
-/// allowed at the start: after a name they could start from wherever another link leads.
+/// Returns true if the target of a link, `depth` folders below its artifact's root, stays within the artifact. Steps up
+/// are only allowed at the start: after a name they could start from the target of another link.
 fn stays_within(target: &Path, depth: usize) -> bool {
     let ups = target.components().take_while(|part| matches!(part, Component::ParentDir)).count();
     let rest = target.components().skip(ups);
@@ -269,7 +269,7 @@ fn stays_within(target: &Path, depth: usize) -> bool {
     ups <= depth && named.all(|part| matches!(part, Component::Normal(_))) && target.is_relative()
 }
 
-/// A path as a manifest holds it.
+/// Returns a path as a manifest stores it.
 fn path_text<'a>(root: &RootFolder, path: &'a Path) -> Result<&'a str, FilePathError> {
     path.to_str().ok_or_else(|| FilePathError::new(root.path(), path, PathProblem::NotText))
 }

@@ -1,8 +1,8 @@
-//! Artifacts: what an attempt gave, copied out of its workspace and into the workspaces of others.
+//! Artifacts: the results of an attempt, copied from its workspace and into the workspaces of others.
 //!
-//! Owns that an artifact is a copy that nobody changes any more, that it is all there or not at all, and that doing it
-//! again after a crash comes to the same. All artifacts of an attempt are kept together. Refuses to know when they are
-//! taken and who is given them.
+//! Owns the guarantees that an artifact is an immutable copy, that it is complete or absent, and that repeating an
+//! operation after a crash has the same result. All artifacts of an attempt are kept together. Does not know when
+//! artifacts are kept and who consumes them.
 
 mod adopt;
 mod copy;
@@ -20,36 +20,36 @@ pub use keep::KeptSizes;
 
 use super::root::FilePathError;
 
-/// What an attempt gave.
+/// The artifacts of an attempt.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArtifactManifest {
     pub artifacts: Vec<KeptArtifact>,
 }
 
-/// One artifact, and everything in it.
+/// One artifact, and its contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeptArtifact {
     pub name: ArtifactName,
-    /// Where it was in the workspace, without what changes nothing; empty for the workspace itself.
+    /// The normalized path in the workspace; empty for the workspace itself.
     pub path: String,
-    /// What its source says it is.
+    /// The kind that its source declares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     pub found: ArtifactForm,
     pub bytes: u64,
-    /// Of all that follows.
+    /// The hash of all following fields.
     pub hash: ContentHash,
-    /// By path in the artifact, which begins as the path in the workspace does.
+    /// Files by path in the artifact, which starts like the path in the workspace.
     pub files: Vec<KeptFile>,
     pub folders: Vec<String>,
-    /// Symbolic links, each to something within the artifact.
+    /// Symbolic links, each to a target within the artifact.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<KeptLink>,
 }
 
-/// A symbolic link of an artifact. It is only written down here, and made where the artifact is put.
+/// A symbolic link of an artifact. It is only recorded here, and created where the artifact is placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeptLink {
@@ -62,7 +62,7 @@ pub struct KeptLink {
 pub enum ArtifactForm {
     File,
     Folder,
-    /// It was not there. Whoever takes it is given an empty folder.
+    /// It did not exist. Consumers get an empty folder.
     Missing,
 }
 
@@ -76,7 +76,7 @@ pub struct KeptFile {
     pub executable: bool,
 }
 
-/// What a journal holds of an artifact: enough to know it again.
+/// The description of an artifact in the journal: enough to identify it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArtifactRecord {
@@ -96,7 +96,7 @@ impl ArtifactManifest {
         self.artifacts.iter().find(|artifact| artifact.name == *name)
     }
 
-    /// Those that were declared and not there.
+    /// Returns the declared artifacts that did not exist.
     pub fn missing_artifacts(&self) -> impl Iterator<Item = &KeptArtifact> {
         self.artifacts.iter().filter(|artifact| artifact.found == ArtifactForm::Missing)
     }
@@ -113,11 +113,11 @@ impl ArtifactManifest {
     }
 }
 
-/// How much is kept.
+/// The limits for kept artifacts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArtifactLimits {
     pub artifact_bytes: u64,
-    /// What the run may still keep, all its attempts together.
+    /// The bytes that the run may still keep, for all its attempts together.
     pub run_bytes: u64,
     pub files: usize,
     pub depth: usize,
@@ -135,7 +135,7 @@ impl Default for ArtifactLimits {
 }
 
 impl ArtifactLimits {
-    /// For a run that has kept this much already.
+    /// Returns the limits for a run that has already kept this many bytes.
     pub fn with_used(used: u64) -> ArtifactLimits {
         let run_bytes = limits::ARTIFACTS_BYTES.saturating_sub(used);
         ArtifactLimits { run_bytes, ..ArtifactLimits::default() }
@@ -147,24 +147,24 @@ pub enum ArtifactError {
     #[error("the artifact `{name}`: {error}")]
     Of { name: ArtifactName, error: FilePathError },
     #[error(
-        "the artifact `{name}` is more than this run may still keep: {left} bytes are left of {}",
+        "the artifact `{name}` exceeds the artifact limit of this run: {left} bytes are left of {}",
         limits::ARTIFACTS_BYTES
     )]
     RunTooLarge { name: ArtifactName, left: u64 },
     #[error(transparent)]
     Path(#[from] FilePathError),
-    #[error("what was kept of the attempt {attempt} cannot be read: {why}")]
+    #[error("the kept artifacts of attempt {attempt} cannot be read: {why}")]
     Damaged { attempt: String, why: String },
-    #[error("another run is at work in the context folder `{folder}`")]
+    #[error("another run is using the context folder `{folder}`")]
     ContextInUse { folder: String },
     #[error(
-        "the context folder `{folder}` is {nested} `{other}`, the context folder of another run that is at work, and each run \
-         would remove what the other writes"
+        "the context folder `{folder}` is {nested} `{other}`, the context folder of another active run, and each run \
+         would remove files of the other"
     )]
     ContextNested { folder: String, other: String, nested: ContextNesting },
 }
 
-/// How a context folder lies to that of another run.
+/// The relation of a context folder to that of another run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContextNesting {
     Inside,

@@ -1,4 +1,4 @@
-//! Putting: what was kept of one attempt, into the workspace of another or into a context.
+//! Placement of artifacts: copies the kept artifacts of one attempt into the workspace of another or into a context.
 
 use std::{
     borrow::Cow,
@@ -19,11 +19,11 @@ use crate::workspace::{
 };
 
 impl RunDir {
-    /// Copies an artifact into a folder of this name, beside what is there; a file of the same path is replaced. Where the
-    /// artifact is one file of that very name and such a file is there, the file is replaced and no folder is made. What
-    /// would make a folder of it a git repository is left out. An artifact that is missing, or was never given, is an
-    /// empty folder. Gives the paths that it put there. They may not
-    /// last: whoever starts the consumer again puts them there again.
+    /// Copies an artifact into a folder of this name, beside existing files; a file of the same path is replaced. If
+    /// the artifact is one file of that very name and such a file exists, the file is replaced and no folder is
+    /// created. Files that would make a folder a git repository are left out. An artifact that is missing, or was never
+    /// produced, is an empty folder. Returns the paths of the copied files. They may not be durable: whoever starts the
+    /// consumer again copies them again.
     pub fn put_artifact(
         &self,
         from: Option<(AttemptId, &KeptArtifact)>,
@@ -58,7 +58,7 @@ impl RunDir {
         Ok(paths.map(|path| top.join(path)).collect())
     }
 
-    /// The same, and it lasts.
+    /// Like [`RunDir::put_artifact`], but the files are durable.
     pub(in crate::workspace) fn put_artifact_synced(
         &self,
         from: Option<(AttemptId, &KeptArtifact)>,
@@ -73,14 +73,14 @@ impl RunDir {
         Ok(to.sync()?)
     }
 
-    /// The copies of the files of an artifact.
+    /// Returns the folder with the copied files of an artifact.
     pub(super) fn kept_files(
         &self,
         attempt: AttemptId,
         artifact: &KeptArtifact,
     ) -> Result<RootFolder, ArtifactError> {
         let gone = |why: &str| ArtifactError::Damaged { attempt: attempt.to_string(), why: why.to_owned() };
-        let root = self.find_artifacts(attempt)?.ok_or_else(|| gone("it is not there any more"))?;
+        let root = self.find_artifacts(attempt)?.ok_or_else(|| gone("the folder no longer exists"))?;
         Ok(root.open_folder(Path::new(FILES).join(artifact.name.as_str()))?)
     }
 }
@@ -91,8 +91,8 @@ impl KeptArtifact {
         self.found == ArtifactForm::File && matches!(&self.files[..], [only] if only.path == name.as_str())
     }
 
-    /// The artifact without anything that git would take for a repository: `.git` folders and files, and the files that
-    /// make a folder a bare repository. Whoever made it could have git run programs for whoever works there next.
+    /// Returns the artifact without anything that git would take for a repository: `.git` folders and files, and the
+    /// files that make a folder a bare repository. Its author could make git run programs for the next worker there.
     pub(super) fn without_repositories(&self) -> Cow<'_, KeptArtifact> {
         let is_git = |path: &str| Path::new(path).iter().any(|part| part.eq_ignore_ascii_case(".git"));
         let folders: BTreeSet<&Path> = self.folders.iter().map(Path::new).collect();
@@ -124,13 +124,13 @@ impl KeptArtifact {
         Cow::Owned(artifact)
     }
 
-    /// Whether something of it is left out where it is put.
+    /// Returns true if a part of the artifact is left out where it is placed.
     pub fn holds_repository(&self) -> bool {
         matches!(self.without_repositories(), Cow::Owned(_))
     }
 }
 
-/// Makes a link of an artifact, unless it is there already.
+/// Creates a link of an artifact, unless it exists already.
 fn make_link(folder: &RootFolder, link: &KeptLink) -> Result<(), FilePathError> {
     let target = Path::new(&link.target);
     match folder.read_link(&link.path) {
@@ -139,8 +139,8 @@ fn make_link(folder: &RootFolder, link: &KeptLink) -> Result<(), FilePathError> 
     }
 }
 
-/// Copies files, those of one folder after another. What is the same already is left alone, so that nobody who looks
-/// at times thinks that it is new.
+/// Copies files, folder by folder. A file that is already equal is not written, so that its modification time does not
+/// change.
 pub(super) fn place_files(
     kept: &RootFolder,
     files: &[KeptFile],

@@ -1,4 +1,4 @@
-//! What is kept is a copy of what was there, whole, and the same however often it is done.
+//! A kept artifact is a complete copy of the original, and repeating the operation changes nothing.
 
 use std::{
     fs,
@@ -120,7 +120,7 @@ fn what_is_kept_is_counted_once() {
     assert_eq!(place.run.kept_bytes(&mut sizes).unwrap(), 0);
 }
 
-/// Someone died between the first copy and the last.
+/// The process died between the first copy and the last.
 #[test]
 fn a_half_kept_attempt_is_begun_anew() {
     let place = Place::new();
@@ -147,7 +147,7 @@ fn what_is_no_file_is_named_and_nothing_is_kept() {
         ("fifo", "`fifo`", "it is a named pipe"),
         ("sock", "`s`", "it is a socket"),
         ("../state", "`../state`", "it leads out of that folder"),
-        ("/etc/passwd", "`/etc/passwd`", "it does not start in that folder"),
+        ("/etc/passwd", "`/etc/passwd`", "it is an absolute path, not one in that folder"),
     ] {
         let error = place.keep(&[("good", "src/feature.ts"), ("bad", path)]).unwrap_err();
         assert!(
@@ -166,7 +166,7 @@ fn each_limit_holds_at_its_edge() {
     let size = 4 + 10;
     let src = [("all", "src")];
     for (limits, error) in [
-        (ArtifactLimits { artifact_bytes: size - 1, ..whole }, "it has 14 bytes, and at most 13 are taken"),
+        (ArtifactLimits { artifact_bytes: size - 1, ..whole }, "it has 14 bytes, and the limit is 13"),
         (ArtifactLimits { run_bytes: size - 1, ..whole }, "13 bytes are left of 10737418240"),
         (ArtifactLimits { files: 3, ..whole }, "it has more than 3 files and folders"),
         (ArtifactLimits { depth: 0, ..whole }, "more than 0 levels deep"),
@@ -185,10 +185,10 @@ fn the_budget_of_a_run_is_shared_by_its_artifacts() {
     let limits = ArtifactLimits { run_bytes: 7, ..ArtifactLimits::default() };
     let two = [("a", "src/feature.ts"), ("b", "src/feature.ts")];
     let error = place.keep_within(&two, limits).unwrap_err();
-    assert!(error.contains("the artifact `b` is more than this run may still keep: 3 bytes"), "{error}");
+    assert!(error.contains("the artifact `b` exceeds the artifact limit of this run: 3 bytes"), "{error}");
 }
 
-/// The kernel says that these files are empty, and they are not: as with a file that grows while it is read.
+/// The kernel reports these files as empty although they are not, like a file that grows while it is read.
 #[test]
 fn a_file_that_never_stays_the_same_is_an_error() {
     let place = Place::new();
@@ -198,7 +198,7 @@ fn a_file_that_never_stays_the_same_is_an_error() {
     let limits = ArtifactLimits::default();
     let error =
         place.run.keep_artifacts(attempt(1), &workspace, &[gives], &[], limits).unwrap_err().to_string();
-    assert!(error.contains("it changed each time while it was being copied"), "{error}");
+    assert!(error.contains("it kept changing while it was being copied"), "{error}");
     assert_eq!(place.run.find_manifest(attempt(1)).unwrap(), None);
 }
 
@@ -286,6 +286,6 @@ fn a_kept_file_that_was_damaged_is_not_handed_on() {
     let name = ArtifactName::new("given").unwrap();
     let error =
         place.run.put_artifact(Some((attempt(1), &kept.artifacts[0])), &place.workspace, &name).unwrap_err();
-    assert!(error.to_string().contains("it is not what was kept"), "{error}");
+    assert!(error.to_string().contains("its hash does not match"), "{error}");
     assert!(!place.at("given/src/feature.ts").exists());
 }

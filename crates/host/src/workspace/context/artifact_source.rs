@@ -1,4 +1,4 @@
-//! Where an artifact comes from: which attempt of which step gave it, through calls if need be.
+//! The source of an artifact: the attempt that produced it, through calls if necessary.
 
 use skein_core::{
     engine::{AttemptId, InstanceIx, RunState, StepAt, StepOutcome},
@@ -10,14 +10,14 @@ use skein_core::{
 use super::ContextInput;
 use crate::workspace::artifact::{ArtifactError, KeptArtifact};
 
-/// An artifact and the attempt that gave it.
+/// An artifact and the attempt that produced it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArtifactSource {
     pub attempt: AttemptId,
     pub artifact: KeptArtifact,
 }
 
-/// The step that a name means in an instance: beside it, or around what it is inside of.
+/// Finds the step of this name, as seen from an instance: in its own scope or an enclosing one.
 pub fn find_step(plan: &Plan, state: &RunState, from: InstanceIx, id: &StepId) -> Option<StepAt> {
     let mut ix = from;
     loop {
@@ -25,7 +25,7 @@ pub fn find_step(plan: &Plan, state: &RunState, from: InstanceIx, id: &StepId) -
         if let Some(step) = plan.definition.scope(instance.scope).by_id.get(id) {
             return Some(StepAt(ix, *step));
         }
-        // A called workflow knows nothing of its caller's steps.
+        // A called workflow does not see the steps of its caller.
         if instance.home == ix {
             return None;
         }
@@ -34,7 +34,8 @@ pub fn find_step(plan: &Plan, state: &RunState, from: InstanceIx, id: &StepId) -
 }
 
 impl ContextInput<'_> {
-    /// What a step gave under this name. None: the step gave nothing, as one that failed.
+    /// Finds the artifact of a step by its name. Returns `None` if the step produced nothing, for example because it
+    /// failed.
     pub fn find_artifact_source(
         &self,
         at: StepAt,
@@ -63,8 +64,8 @@ impl ContextInput<'_> {
         }
     }
 
-    /// The attempt whose artifacts are the step's. A step that failed gives nothing; one whose check was never content
-    /// gives what it had.
+    /// Returns the attempt whose artifacts are the step's. A failed step has none; a step whose check never passed has
+    /// those of its last attempt.
     fn giving_attempt(&self, at: StepAt) -> Option<AttemptId> {
         match self.state.step(at).outcome? {
             StepOutcome::Succeeded | StepOutcome::Incomplete | StepOutcome::Exhausted => {

@@ -1,4 +1,4 @@
-//! Clearing a context folder for another run: what the earlier run wrote goes, and whatever somebody else put there stays.
+//! Clears a context folder for another run: removes files that the earlier run wrote, and keeps all others.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use crate::workspace::{
     root::{EntryKind, FilePathError},
 };
 
-/// The files and links that a run put into its context folder, by their paths within an artifact.
+/// The files and links that a run wrote into its context folder, by their paths within an artifact.
 #[derive(Debug, Default)]
 pub struct WrittenArtifacts {
     files: BTreeMap<String, Vec<KeptFile>>,
@@ -67,8 +67,8 @@ fn clear_step(folder: &RootFolder, written: &WrittenArtifacts) -> Result<(), Fil
     folder.remove(META).map(drop)
 }
 
-/// Removes the files and links of an artifact that are as they were written. Recursion is bounded by how deep artifacts
-/// may be: deeper folders are none of ours.
+/// Removes the unchanged files and links of an artifact. The recursion is bounded by the maximum depth of artifacts:
+/// deeper folders were not written by Skein.
 fn clear_artifact(
     folder: &RootFolder,
     within: &Path,

@@ -1,6 +1,6 @@
-//! Who writes which context folder: one run at a time, over all processes of this machine.
+//! Locks of context folders: one run at a time writes a folder, across all processes of this machine.
 //!
-//! A lock on the folder itself, which the kernel lets go of with the process. So a run that was killed holds nothing.
+//! The lock is on the folder itself, and the kernel releases it with the process. So a killed run holds no lock.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,11 +19,11 @@ use crate::workspace::{
     root::{EntryKind, FileIdentity},
 };
 
-/// How long a lock may outlive its process: one that is killed while it starts another leaves its locks to that one until it
-/// is a program of its own, which is a moment.
+/// The maximum time that a lock may outlive its process: a process that is killed while it starts another one leaves
+/// its locks to the child until the child's exec, for a moment.
 const LEAVING: Duration = Duration::from_secs(1);
 
-/// The lock of a folder, or none if someone else has it and keeps it.
+/// Returns the lock of a folder, or `None` if another process holds it permanently.
 fn await_lock(folder: &RootFolder) -> Result<Option<OwnedFd>, ArtifactError> {
     let until = Instant::now() + LEAVING;
     loop {
@@ -47,11 +47,11 @@ struct HeldContext {
     written: WrittenSteps,
 }
 
-/// Folders that are looked at for locks of others inside of a context folder.
+/// The maximum number of folders inside of a context folder that are checked for locks of others.
 const FOLDERS: usize = 10_000;
 
-/// A context folder that another run has and that is around this one or inside of it. One run would clear away what the
-/// other writes.
+/// Finds a context folder of another run that contains this one or is inside of it. One run would remove the files of
+/// the other.
 fn find_nested(
     folder: &RootFolder,
     mine: &dyn Fn(&FileIdentity) -> bool,
@@ -61,7 +61,7 @@ fn find_nested(
             && folder.is_locked().is_ok_and(|locked| locked)
     };
     let place = std::fs::canonicalize(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
-    // What may not be opened is nobody's context folder here.
+    // A folder that cannot be opened is not a context folder here.
     let around =
         place.ancestors().skip(1).find(|path| RootFolder::open(path).is_ok_and(|root| is_others(&root)));
     if let Some(path) = around {
@@ -84,7 +84,7 @@ fn find_nested(
 }
 
 impl ContextLocks {
-    /// From now on the folder is this run's, until it is let go.
+    /// Locks the folder for this run, until it is released.
     pub fn acquire(&self, context: &ContextFolder, run: &RunId) -> Result<(), ArtifactError> {
         let folder = context.root();
         let identity = folder.identity()?;
@@ -96,7 +96,7 @@ impl ContextLocks {
             None => {}
         }
         let lock = await_lock(folder)?.ok_or_else(in_use)?;
-        // With the lock in hand, so that of two runs that begin at once at least one sees the other.
+        // The check is done with the lock held, so that of two runs that start at once at least one sees the other.
         let mine = |identity: &FileIdentity| all.get(identity).is_some_and(|held| held.run == *run);
         if let Some((other, nested)) = find_nested(folder, &mine) {
             let (folder, other) = (folder.path().display().to_string(), other.display().to_string());
@@ -106,7 +106,7 @@ impl ContextLocks {
         Ok(())
     }
 
-    /// Writes what is new. After an error nobody knows what is there, and all of it is looked at the next time.
+    /// Writes new facts. After an error the state on disk is unknown, and the next call checks everything.
     pub fn write_context(
         &self,
         context: &ContextFolder,
@@ -123,7 +123,7 @@ impl ContextLocks {
         Ok(())
     }
 
-    /// The folders of a run are up for others.
+    /// Releases the folders of a run.
     pub fn release(&self, run: &RunId) {
         self.lock_all().retain(|_, held| held.run != *run);
     }

@@ -1,4 +1,4 @@
-//! Writing a context: what a step gave first, then what it says of itself, the workflow last.
+//! The context writer: writes the artifacts of a step first, then its metadata, and the workflow last.
 
 use std::path::Path;
 
@@ -38,14 +38,14 @@ pub(super) fn write_context(
 struct ContextWriter<'a> {
     story: &'a ContextInput<'a>,
     names: &'a StepPaths,
-    /// Whether nobody here has written yet, so that what a crash left may lie about.
+    /// True for the first write of this process, which must remove partial files of a crash.
     first: bool,
     written: &'a mut WrittenSteps,
 }
 
 impl ContextWriter<'_> {
-    /// A workflow and its steps. `path` is where its context is in the whole. Recursion is bounded by how deep calls
-    /// may go.
+    /// Writes a workflow and its steps. `path` is the place of its context in the whole. The recursion is bounded by
+    /// the maximum depth of calls.
     fn write_instance(&mut self, root: &RootFolder, ix: InstanceIx, path: &str) -> Result<(), ArtifactError> {
         let story = self.story;
         self.remove_pending(root)?;
@@ -87,7 +87,7 @@ impl ContextWriter<'_> {
         self.write_artifacts(folder, view, step, meta)
     }
 
-    /// What the step gave, and then that it did. Where it has been said, it has been given.
+    /// Writes the artifacts of the step, and then its metadata. Metadata therefore implies that the artifacts exist.
     fn write_artifacts(
         &self,
         folder: &RootFolder,
@@ -182,7 +182,7 @@ impl ContextWriter<'_> {
     }
 }
 
-/// The artifacts that a step is to give, and what its source says they are.
+/// Returns the declared artifacts of a step, with their declared kinds.
 fn declared_artifacts(step: &Step) -> Vec<(&ArtifactName, Option<String>)> {
     match &step.kind {
         StepKindSpec::Work(work) => {

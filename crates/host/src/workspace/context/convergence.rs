@@ -1,4 +1,4 @@
-//! `_convergence/`: how far a step is from being done, as its checks see it.
+//! `_convergence/`: the convergence of a step, as its checks report it.
 
 use serde::Serialize;
 use skein_core::{
@@ -13,17 +13,17 @@ pub(super) const STATE: &str = "state.json";
 pub(super) const TRANSITION: &str = "stage-transition.json";
 pub(super) const SCOPE: &str = "scope.json";
 
-/// Where the step is.
+/// The convergence state of the step.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ConvergenceState<'a> {
     step_id: &'a str,
     stage: u32,
     max_stage: u32,
-    /// How often in a row the same was found.
+    /// The number of consecutive equal findings.
     stall_count: u32,
     stall_threshold: u32,
-    /// What identifies the finding.
+    /// The identity of the finding.
     stall_key: Option<String>,
     iteration: u32,
     decision: &'static str,
@@ -32,7 +32,7 @@ pub(super) struct ConvergenceState<'a> {
     updated_at: Timestamp,
 }
 
-/// The last time that the stage went up.
+/// The last increase of the stage.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StageTransition<'a> {
@@ -46,7 +46,7 @@ pub(super) struct StageTransition<'a> {
     at: Timestamp,
 }
 
-/// Files that may not be changed and were, or more files than may be.
+/// A violation of the scope: changed files outside of the allowed paths, or too many changed files.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ScopeViolation<'a> {
@@ -55,7 +55,7 @@ pub(super) struct ScopeViolation<'a> {
     allowed_paths: &'a [String],
     ignored_paths: &'a [String],
     max_changed_files: Option<u32>,
-    /// As many as the check named.
+    /// The files that the check named.
     outside_allowed_paths: Vec<&'a str>,
     too_many_changed_files: bool,
     at: Timestamp,

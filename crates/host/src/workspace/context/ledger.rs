@@ -1,5 +1,5 @@
-//! What a journal tells of each step that its state does not keep: the last attempt, what checks said, when a stage
-//! was raised.
+//! The ledger: facts of the journal about each step that the run state does not keep, such as the last attempt, the
+//! findings of checks, and the last increase of the stage.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,10 +13,11 @@ use skein_core::{
     time::Timestamp,
 };
 
-/// As much as the format shows of what checks said.
+/// The maximum number of reasons and of fingerprints that are kept, as the format requires.
 const NOTES: usize = 40;
 
-/// Fed with every record of a run in order. Keeps of each step only what was last, which copies share until it changes.
+/// A ledger is fed with every record of a run in order. It keeps only the latest facts of each step. Clones share the
+/// entries until they change.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ledger {
@@ -31,16 +32,16 @@ pub(super) struct LedgerEntry {
     pub main: Option<MainAttempt>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<CheckRecord>,
-    /// The last check that found files where none may be changed, or too many of them.
+    /// The last check that found changed files outside of the allowed paths, or too many of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<CheckRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raised: Option<StageRaise>,
     /// From 1; 0 before the first attempt.
     stage: u32,
-    /// Attempts at the work in the last visit that had any or ended.
+    /// The number of attempts at the work in the last visit that had any or ended.
     tries: u32,
-    /// Whether that visit has ended.
+    /// True if that visit has ended.
     over: bool,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct MainAttempt {
     pub id: AttemptId,
     pub started: Timestamp,
     pub ended: Option<(Timestamp, MainAttemptEnd, Cost)>,
-    /// Who did it, where that was not who the step names.
+    /// The worker, if it is not the one that the step names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
@@ -63,7 +64,7 @@ pub(super) enum MainAttemptEnd {
     Cancelled,
 }
 
-/// What a check said.
+/// The finding of a check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckRecord {
@@ -76,13 +77,13 @@ pub struct CheckRecord {
     pub output: Option<CheckOutput>,
 }
 
-/// The stage went up after a check.
+/// An increase of the stage after a check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StageRaise {
     pub at: Timestamp,
     pub from: u32,
-    /// None: to the highest, where the step failed.
+    /// `None`: to the highest stage, where the step failed.
     pub to: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<CheckRecord>,
@@ -93,7 +94,7 @@ impl Ledger {
         Ledger::default()
     }
 
-    /// Takes the next record of the run.
+    /// Applies the next record of the run.
     pub fn apply_record(&mut self, record: &JournalRecord) {
         match &record.event {
             Event::AttemptStarted { attempt, .. } if attempt.role == AttemptRole::Main => {
@@ -115,7 +116,7 @@ impl Ledger {
             Event::StepGoesOn { at, next } => self.record_stage(*at, next.stage, record.at),
             Event::StepEnded { at, error, .. } => {
                 let Some(told) = self.steps.get_mut(at).map(Arc::make_mut) else { return };
-                // One that ended before and had no attempt since has had none in this visit.
+                // A step that ended before and had no attempt since then has had none in this visit.
                 told.tries = if std::mem::replace(&mut told.over, true) { 0 } else { told.tries };
                 if error.as_ref().and_then(|error| error.code.as_deref()) == Some(code::STALLED) {
                     let check = told.check.clone();
@@ -127,7 +128,8 @@ impl Ledger {
         }
     }
 
-    /// What another run came to: its attempt is known by the name that it has in this one, and was paid for there.
+    /// Records a result that was reused from another run: the attempt has an id of this run, and its cost belongs to
+    /// the other.
     fn record_reuse(&mut self, reused: &StepReused) {
         let Some(id) = reused.attempt else { return };
         let ending = match reused.outcome {
@@ -142,7 +144,7 @@ impl Ledger {
         (told.main, told.over) = (Some(main), true);
     }
 
-    /// How many attempts at its work a step has had in this visit, or had in the one that ended last.
+    /// Returns the number of attempts at the work of a step in this visit, or in the one that ended last.
     pub fn attempt_count(&self, at: StepAt) -> u32 {
         self.steps.get(&at).map_or(0, |told| told.tries)
     }
@@ -155,12 +157,12 @@ impl Ledger {
         Arc::make_mut(self.steps.entry(at).or_default())
     }
 
-    /// The last attempt at the work of a step.
+    /// Returns the last attempt at the work of a step.
     pub fn last_attempt(&self, at: StepAt) -> Option<AttemptId> {
         self.steps.get(&at)?.main.as_ref().map(|main| main.id)
     }
 
-    /// The last check of a step.
+    /// Returns the last check of a step.
     pub fn last_check(&self, at: StepAt) -> Option<&CheckRecord> {
         self.steps.get(&at)?.check.as_ref()
     }
@@ -195,7 +197,7 @@ impl Ledger {
     }
 }
 
-/// Whether a fingerprint says that the wrong files were changed, or too many.
+/// Returns true if a fingerprint reports changed files outside of the allowed paths, or too many.
 fn is_scope_finding(note: &str) -> bool {
     note.starts_with("scope:") || note.starts_with("diff_budget:")
 }

@@ -1,4 +1,4 @@
-//! `_meta.json`: one step, in the words of the format.
+//! `_meta.json`: one step, in the terms of the format.
 
 use serde::Serialize;
 use skein_core::{
@@ -13,7 +13,7 @@ use super::{
     ledger::{MainAttempt, MainAttemptEnd},
 };
 
-/// The fields stand in the order of the format's own example.
+/// The fields are in the order of the format's own example.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StepMeta<'a> {
@@ -22,7 +22,7 @@ pub(super) struct StepMeta<'a> {
     pub started_at: Option<Timestamp>,
     pub completed_at: Option<Timestamp>,
     pub wall_time_ms: u64,
-    /// In the last iteration.
+    /// The attempts of the last iteration.
     pub attempts: u32,
     pub total_attempts: u32,
     pub iterations: u32,
@@ -33,12 +33,12 @@ pub(super) struct StepMeta<'a> {
     pub worker_result: Option<WorkerResult>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subworkflow: Option<SubworkflowMeta>,
-    /// What was looked at of its evidence. The format has no word for it.
+    /// The results of its evidence. The format has no field for them.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub evidence: &'a [EvidenceResult],
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorMeta>,
-    /// Why it did not run, or did not end well.
+    /// The reason why it did not run, or did not succeed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'a str>,
 }
@@ -46,11 +46,11 @@ pub(super) struct StepMeta<'a> {
 #[derive(Debug, Serialize)]
 pub(super) struct ArtifactMeta {
     pub name: String,
-    /// In the step's folder.
+    /// The path in the step's folder.
     pub path: String,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// It was declared and not there: its folder is empty.
+    /// True if it was declared and did not exist: its folder is empty.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub missing: bool,
 }
@@ -59,7 +59,7 @@ pub(super) struct ArtifactMeta {
 #[serde(rename_all = "camelCase")]
 pub(super) struct WorkerResult {
     status: &'static str,
-    /// Always empty: what a step gives is in its own `artifacts`.
+    /// Always empty: the artifacts of a step are in its own `artifacts`.
     artifacts: [(); 0],
     observations: Vec<WorkerObservation>,
     cost: CostMeta,
@@ -82,7 +82,7 @@ pub(super) struct SubworkflowMeta {
     pub name: String,
     pub workflow_id: String,
     pub status: String,
-    /// In the context folder.
+    /// The path in the context folder.
     pub context_dir: String,
     pub started_at: Timestamp,
     pub completed_at: Option<Timestamp>,
@@ -91,7 +91,7 @@ pub(super) struct SubworkflowMeta {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ErrorMeta {
-    /// The step at which it began, when that is another one.
+    /// The step at which the error started, if it is another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
     pub error_class: &'static str,
@@ -111,14 +111,14 @@ impl ErrorMeta {
     }
 }
 
-/// When a step began and ended.
+/// The start and end times of a step.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StepTimes {
     pub started: Option<Timestamp>,
     pub ended: Option<Timestamp>,
 }
 
-/// All that a step says of itself, without what it gave and called.
+/// Returns the metadata of a step, without its artifacts and its call.
 pub(super) fn step_meta<'a>(step: &'a Step, view: &'a StepView, times: StepTimes) -> StepMeta<'a> {
     StepMeta {
         step_id: step.id.as_str(),
@@ -142,7 +142,7 @@ pub(super) fn step_meta<'a>(step: &'a Step, view: &'a StepView, times: StepTimes
     }
 }
 
-/// How the last attempt at the work ended. A step that was skipped or cancelled has no result.
+/// Returns the result of the last attempt at the work. A skipped or cancelled step has no result.
 pub(super) fn worker_result(
     view: &StepView,
     main: &MainAttempt,
@@ -179,7 +179,7 @@ fn worker_kind(worker: &WorkerSpec) -> Option<&str> {
     }
 }
 
-/// The format's own words. Taking too long and being cut off are transient there.
+/// Returns the format's word for an error class. Timeouts and interruptions are transient there.
 fn class_word(class: ErrorClass) -> &'static str {
     match class {
         ErrorClass::Transient | ErrorClass::AgentError | ErrorClass::Timeout | ErrorClass::Interrupted => {
@@ -193,17 +193,17 @@ fn class_word(class: ErrorClass) -> &'static str {
     }
 }
 
-/// Whether a step has come far enough to be told of.
+/// True if a step has started, so that it is written.
 pub(super) fn has_begun(status: StepStatus) -> bool {
     !matches!(status, StepStatus::Pending | StepStatus::Ready)
 }
 
-/// Whether nothing more is done about it by itself.
+/// True if nothing more happens to the step by itself.
 pub(super) fn is_over(status: StepStatus) -> bool {
     has_ended(status) || matches!(status, StepStatus::Skipped | StepStatus::Cancelled)
 }
 
-/// Whether others look into this step's folder for what it gave, even if that is nothing.
+/// True if others look for artifacts in this step's folder, even if there are none.
 pub(super) fn has_ended(status: StepStatus) -> bool {
     use StepStatus::{Failed, Incomplete, Succeeded, TimedOut, Undone};
     matches!(status, Succeeded | Incomplete | Failed | TimedOut | Undone)

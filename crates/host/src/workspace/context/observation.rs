@@ -1,11 +1,11 @@
-//! What was seen of an attempt besides how it ended: kept in its folder, shown in the context.
+//! Observations about an attempt besides its end: kept in its folder, shown in the context.
 
 use serde::{Deserialize, Serialize};
 use skein_core::{engine::AttemptId, limits};
 
 use crate::workspace::{AttemptDir, RunDir, root::FilePathError};
 
-/// As the format has it.
+/// An observation, with the fields of the format.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct WorkerObservation {
@@ -17,12 +17,12 @@ pub struct WorkerObservation {
     pub summary: Option<String>,
 }
 
-/// Longer summaries are cut in the middle: so much of the beginning and of the end stays.
+/// Longer summaries are cut in the middle; this many characters of the beginning and of the end stay.
 const SUMMARY: usize = 4_000;
 const SUMMARY_PART: usize = 1_000;
 
 impl WorkerObservation {
-    /// A summary as the format wants it: whole if it is short, else its beginning and its end.
+    /// Returns a summary as the format requires: complete if it is short, else its beginning and its end.
     pub fn shorten_summary(text: &str) -> String {
         let count = text.chars().count();
         if count <= SUMMARY {
@@ -35,12 +35,12 @@ impl WorkerObservation {
 }
 
 impl AttemptDir {
-    /// Keeps what was seen. Nothing that is longer than a value may be.
+    /// Stores an observation, which must not be longer than a value may be.
     pub fn save_observation(&self, seen: &WorkerObservation) -> Result<(), FilePathError> {
         self.write_observation(&serde_json::to_vec(seen).expect("an observation is plain data"))
     }
 
-    /// What was seen. None: nothing, or nothing that can be read.
+    /// Loads the observation. Returns `None` if there is none, or if it cannot be parsed.
     pub fn load_observation(&self) -> Result<Option<WorkerObservation>, FilePathError> {
         let bytes = self.read_observation(limits::VALUE_BYTES as u64)?;
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))

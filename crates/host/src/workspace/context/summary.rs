@@ -13,7 +13,7 @@ use super::{ContextInput, meta::ErrorMeta};
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WorkflowSummary<'a> {
-    /// The run's; of a called workflow too.
+    /// The run's id, also for a called workflow.
     id: String,
     name: &'a str,
     started_at: Timestamp,
@@ -21,10 +21,10 @@ pub(super) struct WorkflowSummary<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     completed_at: Option<Timestamp>,
     resolved: ResolvedLimits,
-    /// Some step failed, and the workflow went on.
+    /// True if a step failed and the workflow continued.
     degraded: bool,
     failed_steps: Vec<&'a str>,
-    /// Why it failed.
+    /// The error with which the run failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorMeta>,
     #[serde(skip_serializing_if = "Option::is_none")]

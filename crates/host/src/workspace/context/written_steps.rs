@@ -1,6 +1,7 @@
-//! What of a context is as it was written last, so that telling a long run goes on from there and does not begin again.
+//! The written steps of a context, so that a write for a long run continues instead of starting again.
 //!
-//! Owns when a step has nothing new to tell. Refuses to look at the folder: while a run has it, only the run writes there.
+//! Owns when a step has nothing new to write. Does not read the folder: while a run holds it, only that run writes
+//! there.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,15 +12,15 @@ use skein_core::{
 
 use super::{ContextInput, ledger::LedgerEntry, meta::is_over};
 
-/// The steps of a run that are over and have been told of.
+/// The steps of a run that have ended and were written.
 #[derive(Debug, Default)]
 pub struct WrittenSteps {
-    /// How many events the run had.
+    /// The number of events of the run.
     events: u64,
     steps: BTreeMap<StepAt, StepSignature>,
 }
 
-/// All that a step tells of itself comes from these.
+/// The data from which all metadata of a step is derived.
 #[derive(Debug)]
 struct StepSignature {
     status: StepStatus,
@@ -29,22 +30,22 @@ struct StepSignature {
 }
 
 impl WrittenSteps {
-    /// Whether nothing has been told yet.
+    /// True if nothing has been written yet.
     pub(super) fn is_empty(&self) -> bool {
         self.events == 0
     }
 
-    /// Whether all of this has been told: attempts that begin together tell of the run in any order.
+    /// True if a later state was written already: attempts that start together write the context in any order.
     pub(super) fn is_past(&self, story: &ContextInput<'_>) -> bool {
         story.state.events < self.events
     }
 
-    /// All of this has been told.
+    /// Records that this state was written.
     pub(super) fn mark_reached(&mut self, story: &ContextInput<'_>) {
         self.events = story.state.events;
     }
 
-    /// Whether a step is as it was when it was told of.
+    /// True if a step has not changed since it was written.
     pub(super) fn is_current(&self, story: &ContextInput<'_>, at: StepAt, status: StepStatus) -> bool {
         let now = story.state.step(at);
         self.steps.get(&at).is_some_and(|sign| {
@@ -54,8 +55,8 @@ impl WrittenSteps {
         })
     }
 
-    /// A step has been told of. One that goes on, has others inside or is settled by another may have more to tell while
-    /// it stays as it is.
+    /// Records that a step was written. A step that is active, has inner steps or waits for a conflict resolver may
+    /// have more to write although it does not change itself.
     pub(super) fn add_step(&mut self, story: &ContextInput<'_>, at: StepAt, status: StepStatus) {
         let now = story.state.step(at);
         let kind = &story.plan.definition.scope(story.state.instance(at.0).scope).step(at.1).kind;
@@ -73,7 +74,7 @@ impl WrittenSteps {
     }
 }
 
-/// Whether both are one thing, which nobody has changed.
+/// True if both are the same object, which nobody has changed.
 fn is_same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => Arc::ptr_eq(one, other),

@@ -1,4 +1,4 @@
-//! Why a name could not be used, for people.
+//! The errors of names, as messages for people.
 
 use std::{
     fmt, io,
@@ -7,11 +7,11 @@ use std::{
 
 use rustix::{fs::FileType, io::Errno};
 
-/// A name in a folder, and why it could not be used.
+/// A name in a folder, and the reason why it could not be used.
 #[derive(Debug, thiserror::Error)]
 #[error("`{name}` in {}: {why}", root.display())]
 pub struct FilePathError {
-    /// As it can be shown: control characters are escaped, and the middle of a long one is left out.
+    /// The name in printable form: control characters are escaped, and the middle of a long name is left out.
     pub name: String,
     pub root: PathBuf,
     pub why: PathProblem,
@@ -21,11 +21,11 @@ pub struct FilePathError {
 pub enum PathProblem {
     #[error("it is empty")]
     Empty,
-    #[error("it has a NUL in it")]
+    #[error("it contains a NUL byte")]
     Nul,
     #[error("it is too long: at most {max} bytes")]
     TooLong { max: usize },
-    #[error("it does not start in that folder")]
+    #[error("it is an absolute path, not one in that folder")]
     Absolute,
     #[error("it leads out of that folder")]
     Leaves,
@@ -43,19 +43,19 @@ pub enum PathProblem {
     NotAFolder(EntryKind),
     #[error("it is {0}; only regular files and folders can be used")]
     Special(EntryKind),
-    #[error("it has {size} bytes, and at most {max} are taken")]
+    #[error("it has {size} bytes, and the limit is {max}")]
     TooLarge { size: u64, max: u64 },
     #[error("it has more than {max} files and folders")]
     TooMany { max: usize },
     #[error("its folders are more than {max} levels deep")]
     TooDeep { max: usize },
-    #[error("it changed each time while it was being copied; let the work end before its output is taken")]
+    #[error("it kept changing while it was being copied; end all writes before the output is collected")]
     Changing,
     #[error("its name is not UTF-8")]
     NotText,
-    #[error("it is one of {0}'s own files, which decide what that program does")]
+    #[error("it is one of {0}'s own files, which control that program")]
     Control(&'static str),
-    #[error("it is there already")]
+    #[error("it already exists")]
     Exists,
     #[error("there is no space left on the disk")]
     NoSpace,
@@ -63,7 +63,7 @@ pub enum PathProblem {
     Io(io::Error),
 }
 
-/// What is at the end of a name.
+/// The kind of the entry at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     File,
@@ -132,7 +132,7 @@ impl From<Errno> for PathProblem {
     }
 }
 
-/// A name that came from anywhere, safe to print.
+/// Returns an untrusted name in a form that is safe to print.
 pub(super) fn printable_name(name: &Path) -> String {
     const ENDS: usize = 100;
     let text = name.to_string_lossy();

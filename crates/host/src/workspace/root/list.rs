@@ -1,4 +1,4 @@
-//! What is in a folder.
+//! Listing of a folder.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Dir, FileType, statat};
 
 use super::{EntryKind, PathProblem, PathResult, RootFolder};
 
-/// Something in a folder.
+/// An entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderEntry {
     pub name: OsString,
@@ -18,7 +18,7 @@ pub struct FolderEntry {
 }
 
 impl RootFolder {
-    /// What is in this folder, in the order of names, if it is not more than this.
+    /// Lists this folder in the order of names, if it has at most `max` entries.
     pub fn list_entries(&self, max: usize) -> PathResult<Vec<FolderEntry>> {
         let here = Path::new(".");
         let dir = Dir::read_from(self).map_err(|errno| self.path_error(here, errno))?;
@@ -35,7 +35,7 @@ impl RootFolder {
             let mode = match entry.file_type() {
                 FileType::Unknown => match statat(self, name, AtFlags::SYMLINK_NOFOLLOW) {
                     Ok(stat) => stat.st_mode,
-                    // Gone already.
+                    // It was removed meanwhile.
                     Err(rustix::io::Errno::NOENT) => continue,
                     Err(errno) => return Err(self.path_error(Path::new(name), errno)),
                 },

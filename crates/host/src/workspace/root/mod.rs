@@ -1,8 +1,8 @@
-//! The one way from a name to a file: a folder that names cannot lead out of.
+//! The only way from a name to a file: a folder that names cannot leave.
 //!
-//! Owns every open of a name that came from a source, a worker or an artifact. A [`RootFolder`] holds its folder open, so
-//! that what the path leads to later does not matter; whatever a name holds, and whoever swaps folders for links
-//! meanwhile, what is opened is beneath that folder or nothing is. Refuses to know what the files are for.
+//! Owns every open of a name that came from a source, a worker or an artifact. A [`RootFolder`] holds its folder open,
+//! so that later changes of its path do not matter. Whatever a name contains, and whoever replaces folders by links
+//! meanwhile, an opened file is beneath that folder, or nothing is opened. Does not know what the files are for.
 
 mod error;
 mod list;
@@ -44,28 +44,28 @@ type PathResult<T> = std::result::Result<T, FilePathError>;
 #[derive(Debug, Clone)]
 pub struct RootFolder {
     folder: Arc<OwnedFd>,
-    /// Where it was when it was opened. For messages, and for programs that are started in it.
+    /// The path when it was opened. For messages, and for programs that are started in it.
     path: PathBuf,
     way: PathResolver,
 }
 
-/// Which folder or file it is, whatever it is called.
+/// The identity of a folder or file, whatever its name is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct FileIdentity {
     device: u64,
     inode: u64,
 }
 
-/// A folder from when it was made until it is removed.
+/// The identity of a folder from its creation to its removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct FolderLifetime {
     pub identity: FileIdentity,
-    /// None: the file system does not know.
+    /// The creation time, or `None` if the file system does not provide it.
     pub born: Option<(i64, u32)>,
 }
 
 impl RootFolder {
-    /// A folder by a path that came from the host or the person who started it. Links in it are followed.
+    /// Opens a folder by a path that came from the host or its user. Links in it are followed.
     pub fn open(path: &Path) -> PathResult<RootFolder> {
         RootFolder::open_with(path, PathResolver::detect())
     }
@@ -90,14 +90,14 @@ impl RootFolder {
         Ok(FileIdentity { device: stat.st_dev, inode: stat.st_ino })
     }
 
-    /// The folder as a place of a sandbox: its path, and which folder it is.
+    /// Returns the folder as a place of a sandbox: its path and its identity.
     pub fn sandbox_place(&self) -> PathResult<SandboxPlace> {
         let path =
             std::fs::canonicalize(&self.path).map_err(|error| self.path_error(Path::new("."), error))?;
         SandboxPlace::from_descriptor(&path, self).map_err(|error| self.path_error(Path::new("."), error))
     }
 
-    /// Which folder this is, also after another was given its number.
+    /// Returns the identity of this folder, which stays unique after its inode number is reused.
     pub fn lifetime(&self) -> PathResult<FolderLifetime> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let born = statx(&*self.folder, "", flags, StatxFlags::BTIME).ok();
@@ -106,10 +106,10 @@ impl RootFolder {
         Ok(FolderLifetime { identity: self.identity()?, born })
     }
 
-    /// A lock on the folder, held until it is dropped or the process ends. None if someone else has it.
+    /// Locks the folder until the lock is dropped or the process ends. Returns `None` if someone else holds the lock.
     pub fn try_lock(&self) -> PathResult<Option<OwnedFd>> {
         let failed = |errno| self.path_error(Path::new("."), errno);
-        // Of its own, so that no copy of ours keeps it.
+        // A descriptor of its own, so that no clone of this folder keeps the lock.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(&*self.folder, ".", flags, Mode::empty()).map_err(failed)?;
         match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
@@ -119,7 +119,7 @@ impl RootFolder {
         }
     }
 
-    /// Whether someone holds the lock on the folder.
+    /// Returns true if someone holds the lock on the folder.
     pub fn is_locked(&self) -> PathResult<bool> {
         let failed = |errno| self.path_error(Path::new("."), errno);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -131,19 +131,19 @@ impl RootFolder {
         }
     }
 
-    /// A name without what changes nothing: empty for the folder itself.
+    /// Normalizes a name: empty for the folder itself.
     pub fn normalize_name(&self, name: impl AsRef<Path>) -> PathResult<PathBuf> {
         let parsed = self.parse_name(name.as_ref())?;
         Ok(parsed.parts().iter().collect())
     }
 
-    /// A folder beneath. No part of the name may be a link.
+    /// Opens a folder beneath this one. No part of the name may be a link.
     pub fn open_folder(&self, name: impl AsRef<Path>) -> PathResult<RootFolder> {
         let parsed = self.parse_name(name.as_ref())?;
         self.open_folder_at(&parsed)
     }
 
-    /// What is at a name, a link at its end included. None: nothing.
+    /// Returns the kind of the entry at a name without following a link at its end, or `None` if there is none.
     pub fn entry_kind(&self, name: impl AsRef<Path>) -> PathResult<Option<EntryKind>> {
         let name = name.as_ref();
         let parsed = self.parse_name(name)?;
@@ -159,12 +159,12 @@ impl RootFolder {
         }
     }
 
-    /// Makes what was created, renamed or removed in this folder last.
+    /// Makes creations, renames and removals in this folder durable.
     pub fn sync(&self) -> PathResult<()> {
         fsync(&*self.folder).map_err(|errno| self.path_error(Path::new("."), errno))
     }
 
-    /// Makes everything on the file system of this folder last. Cheaper than file by file where there are many.
+    /// Makes everything on the file system of this folder durable. Cheaper than one sync per file if there are many.
     pub fn sync_all(&self) -> PathResult<()> {
         rustix::fs::syncfs(&*self.folder).map_err(|errno| self.path_error(Path::new("."), errno))
     }
@@ -191,7 +191,7 @@ impl RootFolder {
         FilePathError::new(&self.path, name, why)
     }
 
-    /// Which part of a name was in the way. Only for the message: by now the tree may be another.
+    /// Determines the part of a name that caused an error. Only for the message: the tree may have changed since.
     fn explain_error(&self, name: &RelativePath, errno: Errno, links: LinkPolicy) -> FilePathError {
         let whole = Path::new(name.text());
         if !matches!(errno, Errno::LOOP | Errno::NOTDIR | Errno::NXIO) {

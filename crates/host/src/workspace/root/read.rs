@@ -1,4 +1,4 @@
-//! Opening what is there to read it: regular files and folders, and nothing that could block or answer back.
+//! Opening of existing entries for reading: regular files and folders, and no special files that could block.
 
 use std::{fs::File, io::Read, path::Path, sync::Arc};
 
@@ -6,18 +6,18 @@ use rustix::fs::{OFlags, Stat, fstat};
 
 use super::{EntryKind, FilePathError, LinkPolicy, PathProblem, PathResult, RootFolder};
 
-/// What a name led to.
+/// An opened file or folder.
 #[derive(Debug)]
 pub enum FileOrFolder {
     File(File, FileStamp),
     Folder(RootFolder),
 }
 
-/// What shows that a file was changed: compared before and after it is read.
+/// The metadata that shows a change of a file: compared before and after it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStamp {
     pub size: u64,
-    /// Whether its owner may execute it.
+    /// True if its owner may execute it.
     pub executable: bool,
     modified: (i64, i64),
     changed: (i64, i64),
@@ -36,18 +36,18 @@ impl FileStamp {
         }
     }
 
-    /// The mark of a file as it is now.
+    /// Returns the present stamp of a file.
     pub fn from_file(file: &File) -> std::io::Result<FileStamp> {
         Ok(FileStamp::from_stat(&fstat(file)?))
     }
 }
 
 impl RootFolder {
-    /// A regular file or a folder. Links before the last part of the name are followed while they stay beneath.
+    /// Opens a regular file or a folder. Links before the last part of the name are followed while they stay beneath.
     pub fn open_existing(&self, name: impl AsRef<Path>) -> PathResult<FileOrFolder> {
         let name = name.as_ref();
         let parsed = self.parse_name(name)?;
-        // Opening a pipe would wait for its other end without NONBLOCK.
+        // Without NONBLOCK, opening a pipe would wait for its other end.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = self.open_beneath(&parsed, flags, LinkPolicy::Beneath)?;
         let stat = fstat(&opened).map_err(|errno| self.path_error(name, errno))?;
@@ -61,7 +61,7 @@ impl RootFolder {
         }
     }
 
-    /// A regular file, to be read.
+    /// Opens a regular file for reading.
     pub fn open_file(&self, name: impl AsRef<Path>) -> PathResult<(File, FileStamp)> {
         let name = name.as_ref();
         match self.open_existing(name) {
@@ -76,7 +76,7 @@ impl RootFolder {
         }
     }
 
-    /// All that a regular file holds, if it is not more than this.
+    /// Reads a regular file, if it has at most `max` bytes.
     pub fn read_file(&self, name: impl AsRef<Path>, max: u64) -> PathResult<Vec<u8>> {
         let name = name.as_ref();
         let (file, mark) = self.open_file(name)?;
@@ -84,7 +84,7 @@ impl RootFolder {
             return Err(self.path_error(name, PathProblem::TooLarge { size: mark.size, max }));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(mark.size).unwrap_or(0) + 1);
-        // It may have grown since.
+        // The file may have grown since.
         let mut some = file.take(max.saturating_add(1));
         some.read_to_end(&mut bytes).map_err(|error| self.path_error(name, error))?;
         let size = bytes.len() as u64;

@@ -1,7 +1,6 @@
-//! A name that came from a source, as the way from a folder down to a place in it.
+//! A relative path: a name from a source, as the path from a folder down to an entry in it.
 //!
-//! Owns what a name may look like. Refuses to know what is on the disk: whether a part is a link is found out when the
-//! name is opened.
+//! Owns the permitted form of a name. Does not know the disk: links are detected when the name is opened.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -11,11 +10,11 @@ use std::{
 
 use super::{FilePathError, PathProblem};
 
-/// What the kernel takes.
+/// The limits of the kernel.
 const PATH_BYTES: usize = 4096;
 const PART_BYTES: usize = 255;
 
-/// The parts of a name, without what changes nothing. Never `..`; none for the folder itself.
+/// The normalized parts of a name. Never `..`; none for the folder itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RelativePath {
     parts: Vec<OsString>,
@@ -23,7 +22,8 @@ pub(super) struct RelativePath {
 }
 
 impl RelativePath {
-    /// `a/../b` is `b`, whatever `a` is: a name means the same before and after someone makes `a` a link.
+    /// Parses a name. `a/../b` is `b`, whatever `a` is: a name means the same before and after someone makes `a` a
+    /// link.
     pub fn parse(root: &Path, name: &Path) -> Result<RelativePath, FilePathError> {
         let refuse = |why| Err(FilePathError::new(root, name, why));
         let bytes = name.as_os_str().as_bytes();
@@ -60,12 +60,12 @@ impl RelativePath {
         &self.parts
     }
 
-    /// What the kernel is given: `.` for the folder itself.
+    /// Returns the path for the kernel: `.` for the folder itself.
     pub fn text(&self) -> &OsStr {
         &self.text
     }
 
-    /// The folder that the last part is in, and that part; none for the folder itself.
+    /// Returns the parent folder and the last part; `None` for the folder itself.
     pub fn split_leaf(&self) -> Option<(RelativePath, &OsStr)> {
         let (leaf, parts) = self.parts.split_last()?;
         let parts = parts.to_vec();
@@ -102,11 +102,11 @@ mod tests {
     fn what_cannot_be_a_place_below_is_refused() {
         for (name, why) in [
             ("", "it is empty"),
-            ("/etc/passwd", "it does not start in that folder"),
+            ("/etc/passwd", "it is an absolute path, not one in that folder"),
             ("..", "it leads out of that folder"),
             ("a/../../b", "it leads out of that folder"),
             ("../x", "it leads out of that folder"),
-            ("a\0b", "it has a NUL in it"),
+            ("a\0b", "it contains a NUL byte"),
         ] {
             assert_eq!(parse(name), Err(why.to_owned()), "{name:?}");
         }

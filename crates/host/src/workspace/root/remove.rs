@@ -1,4 +1,4 @@
-//! Removing a tree, however deep and whatever is in it, without leaving it.
+//! Removal of a tree of any depth and content, without leaving it.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -16,15 +16,15 @@ use rustix::{
 
 use super::{PathResult, RootFolder, write};
 
-/// Folders that are open at once. What is deeper is moved up first.
+/// The maximum number of folders that are open at once. Deeper ones are moved up first.
 const OPEN: usize = 32;
-/// How often a folder that someone else fills is emptied.
+/// The maximum number of times that a folder is emptied while someone else fills it.
 const ROUNDS: u32 = 16;
-/// How the names of folders that were moved up begin.
+/// The prefix of the names of folders that were moved up.
 const MOVED: &str = ".skein-removing-";
 
 impl RootFolder {
-    /// Removes a file, a link or a folder with all that is in it. Whether there was one.
+    /// Removes a file, a link or a folder with all its contents. Returns true if there was one.
     pub fn remove(&self, name: impl AsRef<Path>) -> PathResult<bool> {
         let name = name.as_ref();
         let parsed = self.parse_name(name)?;
@@ -36,7 +36,7 @@ impl RootFolder {
             folder => folder?,
         };
         let removed = match unlinkat(&folder, leaf, AtFlags::empty()) {
-            // What a folder answers depends on the file system.
+            // The error for a folder depends on the file system.
             Err(Errno::ISDIR | Errno::PERM) => remove_folder(folder.as_fd(), leaf),
             other => other,
         };
@@ -47,7 +47,7 @@ impl RootFolder {
         }
     }
 
-    /// Removes what writers that died left unfinished in this folder. Only when nobody else writes in it.
+    /// Removes unfinished files that dead writers left in this folder. Only if nobody else writes in it.
     pub fn remove_pending(&self) -> PathResult<()> {
         let here = Path::new(".");
         for entry in Dir::read_from(self).map_err(|errno| self.path_error(here, errno))? {
@@ -68,7 +68,7 @@ fn remove_folder(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<()>
         let before = moved;
         empty_folder(open_folder(parent, name)?, &mut moved)?;
         match unlinkat(parent, name, AtFlags::REMOVEDIR) {
-            // What was moved up is emptied next; each time it is less deep.
+            // Folders that were moved up are emptied next; each time they are less deep.
             Err(Errno::NOTEMPTY | Errno::EXIST) if moved > before || rounds < ROUNDS => {
                 rounds += u32::from(moved == before);
             }
@@ -77,7 +77,7 @@ fn remove_folder(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<()>
     }
 }
 
-/// Opens a folder so that what is in it can be removed, even if its owner may not write in it.
+/// Opens a folder so that its contents can be removed, even if its owner may not write in it.
 fn open_folder(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<Dir> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = openat(parent, name, flags, Mode::empty())?;
@@ -87,7 +87,7 @@ fn open_folder(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<Dir> 
     Dir::new(folder)
 }
 
-/// Removes what is in a folder and, where it is too deep to go on, moves it up into that folder.
+/// Removes the contents of a folder. Subfolders that are too deep are moved up into that folder.
 fn empty_folder(top: Dir, moved: &mut u64) -> rustix::io::Result<()> {
     let mut open: Vec<(OsString, Dir)> = vec![(OsString::new(), top)];
     while let Some((_, dir)) = open.last_mut() {
@@ -121,7 +121,7 @@ fn empty_folder(top: Dir, moved: &mut u64) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// A folder that is being filled meanwhile is left for the next round.
+/// Removes an empty folder. One that is being filled meanwhile is left for the next round.
 fn remove_emptied(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<()> {
     match unlinkat(parent, name, AtFlags::REMOVEDIR) {
         Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => Ok(()),

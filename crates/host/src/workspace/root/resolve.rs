@@ -1,7 +1,7 @@
-//! From a folder and a name to a descriptor that is beneath the folder, whoever changes the tree meanwhile.
+//! Resolution of a name to a descriptor beneath a folder, whoever changes the tree meanwhile.
 //!
-//! The kernel does it in one call where it can (`openat2`). Where it cannot, each part is opened from the one before
-//! it and no link is followed at all, which is stricter.
+//! If the kernel supports it, one call does it (`openat2`). Otherwise each part is opened from the previous one and no
+//! link is followed at all, which is stricter.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -15,10 +15,10 @@ use rustix::{
 
 use super::relative_path::RelativePath;
 
-/// How often a name is resolved again because a folder on the way was moved meanwhile.
+/// The maximum number of retries because a folder on the path was moved meanwhile.
 const AGAIN: u32 = 100;
 
-/// What happens at a link before the last part of a name. The last is never followed.
+/// The treatment of links before the last part of a name. The last part is never followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LinkPolicy {
     /// Followed as long as they stay beneath.
@@ -26,7 +26,7 @@ pub(super) enum LinkPolicy {
     Refused,
 }
 
-/// Who resolves names.
+/// The method by which names are resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PathResolver {
     Kernel,
@@ -34,7 +34,7 @@ pub(super) enum PathResolver {
 }
 
 impl PathResolver {
-    /// What this kernel can do. A sandbox may forbid the call, which is answered in more than one way.
+    /// Detects what this kernel supports. A sandbox may forbid the call, with one of several errors.
     pub fn detect() -> PathResolver {
         static WAY: OnceLock<PathResolver> = OnceLock::new();
         *WAY.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Names that try to leave, links that try to lead out, and things that are no files.
+//! Names that try to leave, links that try to lead out, and entries that are not files.
 
 use std::{
     ffi::OsStr,
@@ -22,7 +22,7 @@ use super::*;
 
 const WAYS: [PathResolver; 2] = [PathResolver::Kernel, PathResolver::Walk];
 
-/// A folder with a root in it and a secret beside that.
+/// A folder with a root in it and a secret beside it.
 struct Place {
     dir: TempDir,
 }
@@ -71,9 +71,9 @@ fn names_that_leave_are_refused_by_every_operation() {
             assert_eq!(why(root.entry_kind(name)), leaves, "{name}");
             assert_eq!(why(root.move_new("a/file", name)), leaves, "{name}");
         }
-        assert_eq!(why(root.read_file(&secret, 100)), "it does not start in that folder");
-        assert_eq!(why(root.replace_file(&secret, b"x")), "it does not start in that folder");
-        assert_eq!(why(root.read_file("a\0b", 100)), "it has a NUL in it");
+        assert_eq!(why(root.read_file(&secret, 100)), "it is an absolute path, not one in that folder");
+        assert_eq!(why(root.replace_file(&secret, b"x")), "it is an absolute path, not one in that folder");
+        assert_eq!(why(root.read_file("a\0b", 100)), "it contains a NUL byte");
         assert_eq!(why(root.read_file("x/".repeat(3_000), 100)), "it is too long: at most 4095 bytes");
         assert_eq!(root.read_file("a/b/../file", 100).unwrap(), b"inside");
         assert_eq!(root.read_file("./a//file/", 100).unwrap(), b"inside");
@@ -127,7 +127,7 @@ fn a_link_on_the_way_never_leads_out() {
         "it leads out of that folder"
     );
     assert_eq!(place.root(PathResolver::Kernel).read_file("near/file", 100).unwrap(), b"inside");
-    // Stricter where the kernel does not help.
+    // The rules are stricter without the kernel's help.
     assert!(
         why(place.root(PathResolver::Walk).read_file("near/file", 100)).contains("`near` is a symbolic link")
     );
@@ -176,10 +176,10 @@ fn a_file_that_is_larger_than_wanted_is_not_read() {
     let place = Place::new();
     let root = place.root(PathResolver::detect());
     assert_eq!(root.read_file("a/file", 6).unwrap(), b"inside");
-    assert_eq!(why(root.read_file("a/file", 5)), "it has 6 bytes, and at most 5 are taken");
-    // Its size is told as 0, and it is not empty.
+    assert_eq!(why(root.read_file("a/file", 5)), "it has 6 bytes, and the limit is 5");
+    // Its size is reported as 0, although it is not empty.
     let proc = RootFolder::open(Path::new("/proc/self")).unwrap();
-    assert!(why(proc.read_file("status", 100)).contains("at most 100 are taken"));
+    assert!(why(proc.read_file("status", 100)).contains("the limit is 100"));
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn folders_are_made_once_and_moved_only_to_where_nothing_is() {
     root.move_new("a/x", "z").unwrap();
     assert_eq!(root.read_file("z/y/f", 9).unwrap(), b"1");
     root.make_folders("again", true).unwrap();
-    assert_eq!(why(root.move_new("again", "z")), "it is there already");
+    assert_eq!(why(root.move_new("again", "z")), "it already exists");
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn removing_goes_deep_and_stays_inside() {
     assert!(root.remove(".").is_err());
 }
 
-/// Someone swaps a folder for a link to outside, as fast as they can.
+/// Another thread swaps a folder for a link to outside, as fast as it can.
 #[test]
 fn a_race_for_a_folder_is_never_won() {
     let place = Place::new();
@@ -295,7 +295,7 @@ fn a_race_for_a_folder_is_never_won() {
     assert_eq!(outside, [OsStr::new("secret")]);
 }
 
-/// A number after another, always the same for a seed.
+/// A pseudo-random generator, always the same for a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -307,7 +307,7 @@ impl Dice {
     }
 }
 
-/// Random names over a random tree full of links: whatever is opened has its real place beneath.
+/// Random names over a random tree full of links: every opened entry is beneath the root.
 #[test]
 fn what_is_opened_is_always_beneath() {
     let parts = ["a", "b", "c", "l1", "l2", "l3", "..", ".", "", "f", "etc", "passwd", "outside", "secret"];

@@ -1,4 +1,4 @@
-//! Creating and replacing: whole files or none, and no part of a name is a link.
+//! Creation and replacement of files: complete files or none, and no part of a name is a link.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -19,14 +19,15 @@ use rustix::{
 
 use super::{EntryKind, PathProblem, PathResult, RelativePath, RootFolder};
 
-/// How the names of files that are not complete begin. What a crash left can be found by it.
+/// The prefix of the names of incomplete files, by which remains of a crash can be found.
 const PENDING: &str = ".skein-pending-";
 
-/// A file that is not there yet.
+/// The flags to create a file that does not exist yet.
 const NEW: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A file that is written beside the place it is for, and put there when it is complete. Gone if it never is.
+/// A file that is written beside its target, and moved there when it is complete. It is removed if it is never
+/// completed.
 #[derive(Debug)]
 pub struct PendingFile {
     folder: RootFolder,
@@ -37,7 +38,7 @@ pub struct PendingFile {
 }
 
 impl PendingFile {
-    /// Puts the file in its place, over what was there. It lasts when this returns.
+    /// Moves the file to its target and replaces an existing one. It is durable when this returns.
     pub fn persist(self) -> PathResult<()> {
         let folder = self.folder.clone();
         self.file.sync_all().map_err(|error| folder.path_error(Path::new(&self.leaf), error))?;
@@ -45,7 +46,8 @@ impl PendingFile {
         folder.sync()
     }
 
-    /// The same for one of many, or for one that can be put there again: it is whole, but may not last.
+    /// Like [`PendingFile::persist`], for one of many files or one that can be written again: complete, but not
+    /// durable.
     pub fn persist_unsynced(mut self) -> PathResult<()> {
         renameat(&self.folder, &self.temporary, &self.folder, &self.leaf)
             .map_err(|errno| self.folder.path_error(Path::new(&self.leaf), errno))?;
@@ -67,14 +69,14 @@ impl Write for PendingFile {
 impl Drop for PendingFile {
     fn drop(&mut self) {
         if !self.placed {
-            // Nobody can be told; it is found again by its name.
+            // An error cannot be reported here; the file can be found by its name.
             let _ = unlinkat(&self.folder, &self.temporary, AtFlags::empty());
         }
     }
 }
 
 impl RootFolder {
-    /// A new file for a place in a folder that is there. A link at that place is refused and not replaced.
+    /// Creates a pending file in an existing folder. A link at the target is rejected and not replaced.
     pub fn create_file(&self, name: impl AsRef<Path>, executable: bool) -> PathResult<PendingFile> {
         let name = name.as_ref();
         let parsed = self.parse_name(name)?;
@@ -97,12 +99,12 @@ impl RootFolder {
         Ok(PendingFile { folder, temporary, leaf: leaf.to_owned(), file: File::from(file), placed: false })
     }
 
-    /// A whole file, new or in place of the one that was there.
+    /// Writes a complete file, new or in place of an existing one.
     pub fn replace_file(&self, name: impl AsRef<Path>, bytes: &[u8]) -> PathResult<()> {
         self.write_pending(name.as_ref(), bytes, false)?.persist()
     }
 
-    /// A new file in a folder that nobody else uses yet. It may not last.
+    /// Writes a new file in a folder that nobody else uses yet. It is not durable.
     pub fn write_new(&self, name: impl AsRef<Path>, bytes: &[u8]) -> PathResult<()> {
         let name = name.as_ref();
         let parsed = self.parse_name(name)?;
@@ -115,7 +117,7 @@ impl RootFolder {
         written.map_err(|error| self.path_error(name, error))
     }
 
-    /// A symbolic link, new or in place of the file or link that was there. It may lead anywhere.
+    /// Creates a symbolic link, new or in place of an existing file or link. Its target is not checked.
     pub fn replace_link(&self, name: impl AsRef<Path>, target: &Path) -> PathResult<()> {
         let name = name.as_ref();
         let parsed = self.parse_name(name)?;
@@ -131,7 +133,7 @@ impl RootFolder {
         })
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     pub fn read_link(&self, name: impl AsRef<Path>) -> PathResult<PathBuf> {
         let name = name.as_ref();
         let parsed = self.parse_name(name)?;
@@ -143,7 +145,7 @@ impl RootFolder {
         Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
     }
 
-    /// A whole file that may be one to be run, for one that can be put there again: it may not last.
+    /// Writes a complete file that may be executable and can be written again: it is not durable.
     pub fn replace_unsynced(&self, name: impl AsRef<Path>, bytes: &[u8], executable: bool) -> PathResult<()> {
         self.write_pending(name.as_ref(), bytes, executable)?.persist_unsynced()
     }
@@ -154,12 +156,12 @@ impl RootFolder {
         Ok(file)
     }
 
-    /// A folder and those around it, where they are not there yet. Only the owner may enter a private one.
+    /// Creates a folder and its missing parents. Only the owner may enter a private one.
     pub fn make_folders(&self, name: impl AsRef<Path>, private: bool) -> PathResult<RootFolder> {
         self.make_path(name.as_ref(), private, true)
     }
 
-    /// The same for those of many, or for some that can be made again: they may not last.
+    /// Like [`RootFolder::make_folders`], for many folders or ones that can be created again: they are not durable.
     pub fn make_folders_unsynced(&self, name: impl AsRef<Path>, private: bool) -> PathResult<RootFolder> {
         self.make_path(name.as_ref(), private, false)
     }
@@ -179,12 +181,12 @@ impl RootFolder {
         Ok(at)
     }
 
-    /// Moves something to a place where nothing is, in this folder.
+    /// Moves an entry to an unused name in this folder.
     pub fn move_new(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> PathResult<()> {
         self.move_into(from, self, to)
     }
 
-    /// Moves something from this folder to a place in another folder where nothing is. Both are on one file system.
+    /// Moves an entry from this folder to an unused name in another folder on the same file system.
     pub fn move_into(
         &self,
         from: impl AsRef<Path>,
@@ -206,12 +208,12 @@ impl RootFolder {
     }
 }
 
-/// Whether a file was left by someone who did not complete it.
+/// Returns true if a file is an incomplete one.
 pub(super) fn is_pending(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| name.starts_with(PENDING))
 }
 
-/// No two of one machine are equal.
+/// Returns a name that is unique on this machine.
 fn pending_name() -> OsString {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let process = rustix::process::getpid().as_raw_nonzero();
@@ -219,7 +221,7 @@ fn pending_name() -> OsString {
     OsString::from(format!("{PENDING}{process}-{boot}-{n}"))
 }
 
-/// Tells apart processes of one number.
+/// Returns a number that distinguishes processes with the same id.
 fn boot_nanos() -> u64 {
     use rustix::time::{ClockId, clock_gettime};
     let now = clock_gettime(ClockId::Monotonic);

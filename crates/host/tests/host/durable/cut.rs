@@ -1,7 +1,7 @@
 //! Cancel and failure at every point of every reference run (F1, F3), with real processes.
 //!
-//! Something said to a run is decided between two of its rows, so every row is a point; a failure is one of an attempt,
-//! so every attempt is a point.
+//! An input to a run is decided between two of its rows, so every row is a point; a failure belongs to an attempt, so
+//! every attempt is a point.
 
 use std::{
     fmt, fs,
@@ -31,15 +31,15 @@ use super::{
 
 const UNDONE: RunStatus = RunStatus::Undone;
 
-/// Hands that fail one attempt instead of doing it.
+/// An executor that fails one attempt instead of running it.
 struct FailsOne {
     crew: ProcessExecutor,
-    /// How many starts are left until then; never, once it is past 0.
+    /// The number of starts left until the failure; after 0, no attempt fails.
     left: usize,
     failed: Arc<Mutex<Option<Failed>>>,
 }
 
-/// Which attempt it was.
+/// The attempt that failed.
 #[derive(Debug, Clone)]
 struct Failed {
     step: String,
@@ -93,7 +93,7 @@ impl Executor for FailsOne {
     }
 }
 
-/// A run of its own, and what is left of it.
+/// A run in its own folder, and its result.
 struct Cut {
     dir: tempfile::TempDir,
     store: Arc<dyn Store>,
@@ -101,7 +101,7 @@ struct Cut {
     failed: Option<Failed>,
 }
 
-/// A reference run that is cancelled after a row, or of which an attempt fails.
+/// Runs a reference run that is cancelled after a row, or of which an attempt fails.
 fn cut(name: &str, cancel_after: Option<usize>, fails: Option<usize>) -> Cut {
     let dir = tempfile::tempdir().unwrap();
     let place = Place::of(dir.path());
@@ -124,7 +124,7 @@ impl Cut {
         view(&*self.store, &id(name)).status
     }
 
-    /// Nothing of it is under way, and what it kept is kept.
+    /// Checks that no step is active, and that kept artifacts still exist.
     fn is_at_rest(&self, name: &str) {
         let moving = [StepStatus::Ready, StepStatus::Running, StepStatus::Checking, StepStatus::Waiting];
         for step in view(&*self.store, &id(name)).steps {
@@ -139,7 +139,7 @@ impl Cut {
     }
 }
 
-/// Whether a file in a folder, at any depth, has these contents.
+/// Returns true if a file in a folder, at any depth, has these contents.
 fn holds(dir: &Path, text: &str) -> bool {
     fs::read_dir(dir).unwrap().flatten().any(|entry| match entry.file_type().unwrap().is_dir() {
         true => holds(&entry.path(), text),
@@ -158,11 +158,11 @@ fn a_cancel_at_any_row_ends_a_run_and_all_that_it_started() {
             match &cut.lived.cancel {
                 Some(Ok(())) => {
                     accepted += 1;
-                    // What is being undone already is undone to its end.
+                    // An undo that has started is completed.
                     let ends = status == RunStatus::Cancelled || (status, usual) == (UNDONE, UNDONE);
                     assert!(ends, "{name}, cancelled after row {row}: {status:?}");
                 }
-                // It was over, or being undone, when the cancel came.
+                // It had ended, or was being undone, when the cancel came.
                 Some(Err(_)) | None => assert_eq!(status, usual, "{name}, cancelled after row {row}"),
             }
         }
@@ -171,14 +171,14 @@ fn a_cancel_at_any_row_ends_a_run_and_all_that_it_started() {
     assert!(cancelled >= 50, "{cancelled}");
 }
 
-/// How a run ends of which this attempt failed for good.
+/// Returns the possible statuses of a run of which this attempt failed permanently.
 fn ends_of_failure(name: &str, Failed { step, role }: &Failed) -> Vec<RunStatus> {
     match (name, step.as_str(), role) {
         (_, _, AttemptRole::Undo) => vec![RunStatus::UndoFailed],
-        // Nothing depends on a summary, and on this step nothing but what can do without.
+        // Nothing depends on a summary, and the steps that depend on this one tolerate its failure.
         (_, _, AttemptRole::Summary) | ("goes-on", "a", _) => vec![RunStatus::Succeeded],
         ("undo" | "undo-again", "c", _) => vec![UNDONE],
-        // Who cancels it may be faster.
+        // The cancel may be faster.
         (_, "long", _) => vec![RunStatus::Failed, RunStatus::Cancelled],
         _ => vec![RunStatus::Failed],
     }

@@ -1,5 +1,5 @@
-//! Very many timers that are due at the same instant (B5): all fire, each once, in rows of bounded size, and whoever asks
-//! meanwhile is answered. As many as a release is measured with:
+//! Very many timers that are due at the same instant (B5): all fire, each once, in rows of bounded size, and requests
+//! are answered meanwhile. The number that a release is measured with:
 //!
 //! ```text
 //! cargo test --release -p skein-host --test host -- --ignored --nocapture a_hundred_thousand_timers
@@ -34,10 +34,10 @@ use super::{
 };
 use crate::store::support::head;
 
-/// More than one row of a run has, however many of its timers are due.
+/// The maximum number of events in a row, however many timers are due.
 const ROW: usize = 10_000;
 
-/// A list whose items all wait for the same time.
+/// A list whose items all wait until the same time.
 fn waiting() -> Plan {
     let wait = WaitSpec {
         on: vec![signal()],
@@ -49,7 +49,7 @@ fn waiting() -> Plan {
     plan(graph(vec![each("all", json!(items), limits::ITEMS as u32, graph(vec![wait]))]))
 }
 
-/// A run that began long ago, and whose host died at once.
+/// A run that started long ago, and whose host died at once.
 fn begun(run: &str, plan: &Plan) -> NewRun {
     let mut driver = Driver::new(plan.clone());
     let input = RunInput::Start(Box::new(RunStart::new(id(run))));
@@ -73,7 +73,7 @@ fn approve() -> Vec<u8> {
     serde_json::to_vec(&input).unwrap()
 }
 
-/// So many runs, each with as many timers as it may have.
+/// Starts `runs` runs, each with the maximum number of timers.
 fn all_fire(world: &World, runs: usize) {
     let names: Vec<String> = (0..runs).map(|n| format!("r{n}")).collect();
     let (waiting, asks) = (waiting(), plan(graph(vec![gate("g")])));
@@ -85,7 +85,7 @@ fn all_fire(world: &World, runs: usize) {
     let (mut inner, notes) = watcher();
     let ((fired, first), (goes, on)) = (mpsc::channel(), mpsc::channel::<()>());
     let watcher = move |told: HostEvent<'_>| {
-        // Someone asks when some have fired and most have not.
+        // A request arrives when some timers have fired and most have not.
         if let HostEvent::Row { running, .. } = &told
             && running.run.as_str() != "asks"
             && fired.send(()).is_ok()

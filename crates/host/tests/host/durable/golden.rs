@@ -1,4 +1,4 @@
-//! Journals of earlier versions are read to the view that those versions showed. See `tests/golden/README.md`.
+//! Golden journals: those of earlier versions produce the same view as in those versions. See `tests/golden/README.md`.
 
 use std::{
     env, fs,
@@ -43,7 +43,7 @@ fn every_golden_journal_is_read_to_its_view() {
     assert!(read >= 6, "{read} journals were found");
 }
 
-/// Not a test, but how a journal is added: of a reference run, or of any run in a state folder.
+/// Not a test, but a tool that adds a journal: of a reference run, or of any run in a state folder.
 #[test]
 #[ignore = "adds a golden journal"]
 fn add() {

@@ -1,4 +1,4 @@
-//! Hands that do nothing but what a test says, in this process.
+//! A scripted executor that does only what a test says, in this process.
 
 use std::{
     collections::BTreeMap,
@@ -16,16 +16,16 @@ use skein_host::executor_api::{ActiveRun, AttemptReporter, Executor, Publication
 
 use super::stage::LONG;
 
-/// What becomes of an attempt.
+/// The behaviour of an attempt.
 pub enum Does {
     Ends(AttemptEnd),
     /// Nothing, until the test ends it or it is stopped.
     Waits,
-    /// Nobody ever says.
+    /// The reporter is dropped without a report.
     IsDropped,
 }
 
-/// What was asked of the hands.
+/// A call of the executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
     Start { run: RunId, step: String, attempt: AttemptId },
@@ -35,7 +35,7 @@ pub enum Asked {
 
 type Script = Box<dyn Fn(&RunId, &str, AttemptId) -> Does + Send + Sync>;
 
-/// The test's side of the hands.
+/// The test's side of the executor.
 pub struct Control {
     shared: Arc<Shared>,
     asked: mpsc::Receiver<Asked>,
@@ -44,7 +44,7 @@ pub struct Control {
 struct Shared {
     script: Script,
     work: Mutex<Work>,
-    /// None once the hands are gone.
+    /// `None` once the executor is dropped.
     tell: Mutex<Option<mpsc::Sender<Asked>>>,
 }
 
@@ -79,7 +79,7 @@ pub fn bad() -> AttemptEnd {
     AttemptEnd::Failed { class: ErrorClass::Transient, code: None, message: "no".into(), retry_at: None }
 }
 
-/// For hands that do everything well and at once.
+/// A script in which every attempt succeeds at once.
 pub fn all_good(_: &RunId, _: &str, _: AttemptId) -> Does {
     Does::Ends(good())
 }
@@ -101,12 +101,12 @@ impl Shared {
 }
 
 impl Control {
-    /// What is asked next.
+    /// Returns the next call.
     pub fn next(&self) -> Asked {
         self.asked.recv_timeout(LONG).expect("something is asked of the hands")
     }
 
-    /// The next start, whatever else is asked before it.
+    /// Returns the next start, skipping other calls.
     pub fn started(&self) -> (RunId, String, AttemptId) {
         loop {
             if let Asked::Start { run, step, attempt } = self.next() {
@@ -115,7 +115,7 @@ impl Control {
         }
     }
 
-    /// All that was asked and not looked at.
+    /// Returns all calls that were not read yet.
     pub fn rest(&self) -> Vec<Asked> {
         self.asked.try_iter().collect()
     }
@@ -125,12 +125,12 @@ impl Control {
         tell(finish, end);
     }
 
-    /// How many attempts were at work at most.
+    /// Returns the maximum number of concurrent attempts.
     pub fn most(&self) -> usize {
         self.shared.work().most
     }
 
-    /// Waits until the hands have been let go of.
+    /// Waits until the executor has been dropped.
     pub fn are_gone(&self) {
         loop {
             match self.asked.recv_timeout(LONG) {

@@ -1,7 +1,7 @@
 //! `kill -9` before and after every append of every reference run (A1), and at any moment (A2).
 //!
-//! The host is this test binary once more, with its failpoint in the environment. Many more kills at random moments, with
-//! a seed of one's own if one is to be had again:
+//! The host is another process of this test binary, with its failpoint in the environment. To run many more kills at
+//! random moments, with a seed of one's own to reproduce them:
 //!
 //! ```text
 //! SKEIN_SEED=7 cargo test -p skein-host --test host -- --ignored --nocapture many_kills
@@ -33,10 +33,10 @@ use crate::dice::Dice;
 
 const DIR: &str = "SKEIN_TEST_LIFE";
 const RUNS: &str = "SKEIN_TEST_RUNS";
-/// `before 3`: at which append the host kills itself.
+/// `before 3`: the append at which the host kills itself.
 const KILL: &str = "SKEIN_TEST_KILL";
 
-/// Not a test, but where another host begins.
+/// Not a test, but the entry point of another host.
 #[test]
 fn child() {
     let Some(dir) = env::var_os(DIR).map(PathBuf::from) else { return };
@@ -70,7 +70,7 @@ fn host(dir: &Path, runs: &[&str], kill: &str) -> Command {
     command
 }
 
-/// One life until all is over; none if it was killed.
+/// Runs one host process until all runs have ended. Returns `None` if it was killed.
 pub fn life(dir: &Path, runs: &[&str], kill: &str) -> Option<()> {
     let output = host(dir, runs, kill).output().unwrap();
     if output.status.signal() == Some(9) {
@@ -82,7 +82,7 @@ pub fn life(dir: &Path, runs: &[&str], kill: &str) -> Option<()> {
     Some(())
 }
 
-/// What the runs came to, when all of them are over.
+/// Returns the outcomes of the runs, when all of them have ended.
 fn outcomes(dir: &Path, runs: &[&str]) -> BTreeMap<String, Outcome> {
     let place = Place::of(dir);
     nothing_is_left(&place);
@@ -94,8 +94,8 @@ fn outcomes(dir: &Path, runs: &[&str]) -> BTreeMap<String, Outcome> {
     runs.iter().map(outcome).collect()
 }
 
-/// A reference run that is killed once, before or after each of its appends in turn, against one that is not. Gives the
-/// number of kills.
+/// Kills a reference run once, before or after each of its appends in turn, and compares it with an undisturbed one.
+/// Returns the number of kills.
 fn killed_at_each_append(name: &str) -> usize {
     let dir = tempfile::tempdir().unwrap();
     life(dir.path(), &[name], "").expect("nobody killed it");
@@ -111,7 +111,7 @@ fn killed_at_each_append(name: &str) -> usize {
         assert_eq!(outcomes(dir.path(), &[name]), expected, "{name}, killed {kill}");
         killed
     };
-    // Until none fires.
+    // Until no kill fires.
     let count = |when| (1..).take_while(|k| killed(when, k)).count();
     count("before") + count("after")
 }
@@ -123,7 +123,7 @@ fn a_kill_at_any_append_changes_nothing_in_what_comes_of_a_run() {
     assert!(kills >= 200, "{kills}");
 }
 
-/// All reference runs in one host, which is killed at random moments until it has been killed so often.
+/// Runs all reference runs in one host, which is killed at random moments until the number of kills is reached.
 fn killed_at_random(kills: usize) {
     let seed = env::var("SKEIN_SEED").ok().and_then(|seed| seed.parse().ok());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
@@ -144,10 +144,10 @@ fn killed_at_random(kills: usize) {
             }
             left -= 1;
         }
-        // Once more, for what nobody would undo any more after so many interruptions.
+        // Once more, for an undo that is no longer retried after so many interruptions.
         life(dir.path(), &names, "").expect("nobody killed it");
         for (name, outcome) in outcomes(dir.path(), &names) {
-            // What was not undone before it was to be tried again is not tried again.
+            // A run whose undo failed is not retried as a whole.
             if name == "again-as-a-whole" && gave_up(dir.path(), &name) {
                 continue;
             }
@@ -156,18 +156,18 @@ fn killed_at_random(kills: usize) {
     }
 }
 
-/// Whether an undo was interrupted so often that it was not tried again by itself.
+/// Returns true if an undo was interrupted so often that it was not retried automatically.
 fn gave_up(dir: &Path, name: &str) -> bool {
     let store = SqliteStore::open(Place::of(dir).state).unwrap();
     let interrupted = |event: &Event| matches!(event, Event::UndoFailed { error, .. } if error.class == ErrorClass::Interrupted);
     events(&store, name).iter().any(interrupted)
 }
 
-/// A life that ends of itself or when its time is up. Whether it ended of itself.
+/// Runs a host process that ends by itself or is killed after a time. Returns true if it ended by itself.
 fn lived(dir: &Path, runs: &[&str], kill_after: Option<Duration>) -> bool {
     let Some(after) = kill_after else { return life(dir, runs, "").is_some() };
     let mut child = host(dir, runs, "").spawn().unwrap();
-    // Whatever it says is read, so that it never waits for a reader.
+    // Its output is read, so that it never waits for a reader.
     let said = BufReader::new(child.stdout.take().unwrap());
     let complaint = BufReader::new(child.stderr.take().unwrap());
     let reader = thread::spawn(move || said.lines().map_while(Result::ok).collect::<Vec<_>>());
@@ -175,7 +175,7 @@ fn lived(dir: &Path, runs: &[&str], kill_after: Option<Duration>) -> bool {
     thread::sleep(after);
     let _ = child.kill();
     let status = child.wait().unwrap();
-    // A worker that outlives its host has no hold on these.
+    // A worker that outlives its host does not hold these pipes.
     let told = (reader.join().unwrap(), other.join().unwrap());
     assert!(status.signal() == Some(9) || status.success(), "{told:?}");
     status.success()

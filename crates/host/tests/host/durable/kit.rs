@@ -1,4 +1,4 @@
-//! Workflows in few words, for tests of the host. Their work is done by scripts, or in the process by [`super::hands`].
+//! Builders of small workflows for tests of the host. Scripts do their work, or [`super::hands`] in this process.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,12 +28,12 @@ pub fn script(text: &str) -> WorkerSpec {
     WorkerSpec::Script { text: text.to_owned(), capabilities: Vec::new() }
 }
 
-/// Work that a script does.
+/// A step that runs a script.
 pub fn run(name: &str, text: &str) -> Step {
     Step::new(id(name), StepKindSpec::Work(Box::new(WorkSpec::new(script(text)))))
 }
 
-/// Work of which only the name matters.
+/// A step of which only the name matters.
 pub fn work(name: &str) -> Step {
     run(name, ":")
 }
@@ -45,7 +45,7 @@ pub fn work_of(step: &mut Step) -> &mut WorkSpec {
     }
 }
 
-/// Work that is done again until a check is content.
+/// A step that is repeated until a check passes.
 pub fn checked(mut step: Step, check: &str, iterations: u32) -> Step {
     work_of(&mut step).check = Some(Box::new(CompletionCheck {
         worker: script(check),
@@ -76,7 +76,7 @@ pub fn gate(name: &str) -> Step {
     Step::new(id(name), StepKindSpec::Gate(Box::new(gate)))
 }
 
-/// Waits for the signal `paid`.
+/// A step that waits for the signal `paid`.
 pub fn wait(name: &str) -> Step {
     let wait = WaitSpec { on: vec![signal()], timeout: None, on_timeout: WaitTimeout::Expire };
     Step::new(id(name), StepKindSpec::Wait(Box::new(wait)))
@@ -156,7 +156,7 @@ pub fn given(mut step: Step, name: &str, from: Value) -> Step {
     step
 }
 
-/// Tried so many times in all, with a short wait in between.
+/// A step with this number of attempts in total, with a short delay in between.
 pub fn retried(mut step: Step, attempts: u32) -> Step {
     step.policy.retry = StepRetry::for_classes(&ErrorClass::CURABLE, attempts, soon());
     step
@@ -166,7 +166,7 @@ pub fn soon() -> Backoff {
     Backoff { initial: Millis(20), growth: BackoffGrowth::Constant, max: Millis(20), jitter: false }
 }
 
-/// What takes a step back when the run fails.
+/// A step with a script that undoes it when the run fails.
 pub fn undone_by(mut step: Step, text: &str) -> Step {
     step.undo = Some(Box::new(UndoSpec {
         id: id(&format!("undo-{}", step.id)),
@@ -178,7 +178,7 @@ pub fn undone_by(mut step: Step, text: &str) -> Step {
     step
 }
 
-/// A failure of the step undoes what was done before it.
+/// A step whose failure undoes the earlier steps.
 pub fn undoes(mut step: Step) -> Step {
     step.policy.effects.failed = OutcomeEffect::UNDO;
     step.policy.effects.timed_out = OutcomeEffect::UNDO;

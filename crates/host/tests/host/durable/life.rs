@@ -1,5 +1,5 @@
-//! One life of a host with the reference runs: it begins those that are not there, goes on with those that are, plays
-//! the people who answer, and ends when all are over.
+//! One life of a host with the reference runs: it starts new runs, resumes existing ones, plays the people who answer,
+//! and ends when all runs have ended.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,7 +36,7 @@ use super::{
 /// The step at which nobody answers.
 const NEVER: &str = "never";
 
-/// Where a life leaves its traces.
+/// The folders that a host uses.
 #[derive(Debug, Clone)]
 pub struct Place {
     pub state: PathBuf,
@@ -93,22 +93,22 @@ impl Place {
     }
 }
 
-/// What the people around a run are to do.
+/// A task for the people around a run.
 enum Chore {
     Say(RunId, RunInput),
     Cancel(RunId),
     Over(RunId),
 }
 
-/// How a life went.
+/// The result of a host's life.
 #[derive(Debug, Default)]
 pub struct Lived {
     pub rows: usize,
-    /// What was answered to the cancel that was asked for.
+    /// The answer to the cancel that was requested.
     pub cancel: Option<Result<(), Refusal>>,
 }
 
-/// Lives until all these runs are over. Someone cancels after so many rows, if told to.
+/// Runs a host until all these runs have ended. Cancels after `cancel_after` rows, if it is given.
 pub fn live(
     place: &Place,
     store: &Arc<dyn Store>,
@@ -163,7 +163,7 @@ fn begin_or_resume(
         references.iter().filter(|it| !rows.iter().any(|row| row.run.as_str() == it.name)).collect();
     let mut left: BTreeSet<RunId> = new.iter().map(|it| id(it.name)).collect();
     host.launch_runs(new.iter().map(|it| begin(it.name, &(it.plan)(), place.about())).collect()).unwrap();
-    // What could not be undone, because the host was killed under it again and again, is tried once more.
+    // An undo that failed because the host was killed repeatedly is retried.
     let stuck = rows.iter().filter(|row| row.head.status == RunStatus::UndoFailed);
     let again = serde_json::to_vec(&RunInput::RetryUndo { by: "ada".into() }).unwrap();
     for row in stuck {
@@ -174,7 +174,7 @@ fn begin_or_resume(
     let resumed = host.resume_runs(unfinished.iter().map(|row| row.run.clone()).collect());
     assert!(resumed.iter().all(Result::is_ok), "{resumed:?}");
     for row in unfinished {
-        // What was asked in an earlier life is asked still.
+        // Questions of an earlier host are still open.
         for open in row.open.iter().filter(|open| open.step != NEVER) {
             let input = if open.kind == "wait" { paid() } else { approve(open.opening) };
             let _ = chores.send(Chore::Say(row.run.clone(), input));
@@ -184,7 +184,7 @@ fn begin_or_resume(
     left
 }
 
-/// What people say to what has just happened.
+/// Returns the inputs of people to these new events.
 fn inputs<'a>(
     running: ActiveRun<'_>,
     new: impl Iterator<Item = &'a Event>,

@@ -1,4 +1,4 @@
-//! A run that becomes as long as a run may be (A13): it fails with a code of its own, and what it did is undone.
+//! A run that reaches the maximum length (A13): it fails with its own error code, and its steps are undone.
 //!
 //! ```text
 //! cargo test -p skein-host --test host -- --ignored --nocapture a_run_at_its_limit
@@ -21,7 +21,7 @@ use super::{
     stage::{Stage, events, memory, starts, view},
 };
 
-/// Something that can be undone, and then a loop that never ends by itself over a list that is as long as it may be.
+/// A step that can be undone, and then an endless loop over a list of the maximum length.
 fn endless() -> Plan {
     let wait = WaitSpec { on: vec![signal()], timeout: Some(Millis(1)), on_timeout: WaitTimeout::Continue };
     let wait = Step::new(super::kit::id("w"), StepKindSpec::Wait(Box::new(wait)));
@@ -44,7 +44,7 @@ fn a_run_at_its_limit_fails_with_its_own_code_and_is_undone() {
     stage.closed(&["r"]);
     let events = events(&*store, "r");
     println!("{} events in {:?}", events.len(), begun.elapsed());
-    // One decision may go over it by what it does at once.
+    // One decision may exceed the limit by the events that it adds at once.
     assert!((limits::EVENTS..limits::EVENTS + limits::EVENTS / 10).contains(&(events.len() as u64)));
     let run = view(&*store, &super::stage::id("r"));
     assert_eq!(run.status, RunStatus::Undone);

@@ -1,4 +1,4 @@
-//! The loop, with hands that do what a test says: on the store in memory and on the one on disk.
+//! The loop, with an executor that does what a test says: on the store in memory and on the one on disk.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -73,7 +73,7 @@ fn no_more_are_at_work_than_there_are_workers(world: &World) {
         stage.closed(&names.iter().map(String::as_str).collect::<Vec<_>>());
         assert!(control.most() <= workers as usize, "{} of {workers}", control.most());
     }
-    // All of them are used, too.
+    // All workers are used, too.
     let (hands, control) = scripted(|_, _, _| Does::Waits);
     let stage = Stage::new(world(), hands, 3);
     stage.begin(&[("wide", &wide)]);
@@ -191,7 +191,7 @@ fn a_run_whose_state_makes_no_sense_is_set_aside(world: &World) {
 }
 
 fn an_append_without_space_is_given_again(world: &World) {
-    // The run waits for a time when the space is gone, and must not forget it meanwhile.
+    // The run waits for a retry when the space is gone, and must not forget it meanwhile.
     let mut late = retried(work("late"), 2);
     late.policy.retry.backoff = Backoff { initial: Millis(1_300), max: Millis(1_300), ..soon() };
     let failure = AppendFailure { at: 5, onwards: false, written: false, error: AppendError::NoSpace };
@@ -199,7 +199,7 @@ fn an_append_without_space_is_given_again(world: &World) {
     let store: Arc<dyn Store> = Arc::new(FailingStore::new(Arc::clone(&inner)).with_failure(failure));
     let (hands, control) = scripted(|_, _, _| Does::Waits);
     let stage = Stage::new(store, hands, 4);
-    // Row 1 begins the run, row 2 starts all three, row 3 has the failure, row 4 the end of one, row 5 that of another.
+    // Row 1 starts the run, row 2 starts all three, row 3 has the failure, row 4 the end of one, row 5 that of another.
     stage.begin(&[("r", &plan(graph(vec![late, work("x"), work("y")])))]);
     let begun: Vec<_> = (0..3).map(|_| control.started()).collect();
     let by_name = |name: &str| begun.iter().find(|(_, step, _)| step == name).unwrap();
@@ -237,7 +237,7 @@ fn a_broken_journal_stops_the_host(world: &World) {
         _ => None,
     });
     assert!(why.contains("a failed sync"), "{why}");
-    // The hands go with it, and with them whatever is at work.
+    // The executor is dropped with it, and with it all active work.
     control.are_gone();
     let refused = stage.host.launch_runs(vec![begin("s", &both, Value::Null)]).unwrap_err();
     assert!(refused.to_string().contains("the host has stopped"), "{refused}");
@@ -269,7 +269,7 @@ fn many_runs_of_the_dead_are_resumed(world: &World) {
         assert_eq!(status(&*store, name), RunStatus::Succeeded);
         started += starts.len();
     }
-    // Ten were cut off, and nothing else was done twice.
+    // Ten were interrupted, and nothing else was done twice.
     assert_eq!(started, 210);
     let asked = control.rest().into_iter().filter(|asked| matches!(asked, Asked::Start { .. })).count();
     assert_eq!(asked, 200);
@@ -290,7 +290,7 @@ fn a_run_that_was_left_is_resumed(world: &World) {
     assert!(stage.host.resume_runs(vec![id("r")]).iter().all(Result::is_ok));
     stage.closed(&["r"]);
     assert_eq!(starts(&events(&*store, "r")).len(), 2);
-    // One that is over can be resumed, and is over again.
+    // A run that has ended can be resumed, and ends again.
     assert!(stage.host.resume_runs(vec![id("r")]).iter().all(Result::is_ok));
     stage.closed(&["r"]);
     assert_eq!(starts(&events(&*store, "r")).len(), 2);
@@ -313,7 +313,7 @@ fn an_end_that_nobody_tells_is_an_interruption(world: &World) {
 }
 
 fn what_is_called_off_before_it_began_has_stopped(world: &World) {
-    // The second step cannot be given what it needs, which ends the run in the row that starts the first.
+    // The second step cannot get its input, which ends the run in the row that starts the first.
     let store = world();
     let (hands, control) = scripted(|_, _, _| Does::Waits);
     let stage = Stage::new(Arc::clone(&store), hands, 4);
@@ -348,7 +348,7 @@ fn a_run_is_there_with_its_start_or_not_at_all(world: &World) {
     let one_run = || vec![begin("r", &one, Value::Null)];
     assert!(stage.host.launch_runs(one_run()).is_err());
     assert_eq!(inner.find_run(&id("r")).unwrap(), None);
-    // What it would have taken is not taken.
+    // The failed launch has taken no worker and no name.
     stage.host.launch_runs(one_run()).unwrap();
     stage.closed(&["r"]);
     assert_eq!(control.started().1, "a");

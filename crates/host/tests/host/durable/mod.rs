@@ -1,4 +1,4 @@
-//! The host's promises: what was acknowledged survives, whoever is killed, and nothing is done twice that was recorded.
+//! The host's guarantees: acknowledged events survive every kill, and recorded work is not done twice.
 
 mod cut;
 mod due;

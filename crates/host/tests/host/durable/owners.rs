@@ -1,4 +1,4 @@
-//! Two hosts and one run: the processes are this test binary once more.
+//! Two hosts and one run: the hosts are further processes of this test binary.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ use super::{
 
 const DIR: &str = "SKEIN_TEST_OWNER";
 
-/// Not a test, but where another host begins: it does what it is told, a line at a time, and says what happens.
+/// Not a test, but the entry point of another host: it executes one order per line, and prints what happens.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };
@@ -68,11 +68,11 @@ fn child() {
 }
 
 fn say(line: &str) {
-    // The test harness writes to the same place, and does not always end its line.
+    // The test harness writes to the same stream, and does not always end its line.
     println!("\n@{line}");
 }
 
-/// Another process that has a host.
+/// Another process with a host.
 struct Other {
     process: Child,
     lines: mpsc::Receiver<String>,

@@ -1,5 +1,5 @@
-//! Reference runs: one small workflow for each thing that a run can do. Their work is done by real scripts, each of which
-//! writes the mark of its attempt to a ledger first, and whose outcome does not depend on how often it was cut off.
+//! Reference runs: one small workflow for each feature of a run. Real scripts do their work. Each script first writes
+//! the mark of its attempt to a ledger, and its outcome does not depend on the number of interruptions.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -29,18 +29,18 @@ use super::kit::{
 
 /// The step that a tool does.
 pub const PAYS: &str = "pay-it";
-/// What every script does first.
+/// The first command of every script.
 const SIGN: &str = "echo \"$SKEIN_MARK\" >> \"ledger-$SKEIN_RUN_ID\"\n";
 
 pub struct Reference {
     pub name: &'static str,
     pub plan: fn() -> Plan,
     pub ends: RunStatus,
-    /// Someone cancels it when its step `long` has begun.
+    /// True if the run is cancelled when its step `long` has started.
     pub cancelled: bool,
 }
 
-/// A step whose script signs and then does this.
+/// A step whose script signs the ledger and then runs these commands.
 fn does(name: &str, rest: &str) -> Step {
     run(name, &format!("{SIGN}{rest}"))
 }
@@ -49,12 +49,12 @@ fn gives(name: &str) -> Step {
     does(name, &format!("echo from={name} >> \"$SKEIN_OUTPUT\""))
 }
 
-/// Ends with 1 the first time that it comes so far.
+/// Exits with 1 the first time that it is reached.
 const FIRST_FAILS: &str = "f=\"first-$SKEIN_RUN_ID\"; if ! test -e \"$f\"; then touch \"$f\"; exit 1; fi; echo ok=true >> \"$SKEIN_OUTPUT\"";
-/// One more each time.
+/// Adds one each time.
 const COUNT: &str = "echo . >> \"count-$SKEIN_RUN_ID\"";
 const FAIL: &str = "exit 1";
-/// Longer than anyone waits for it.
+/// Longer than any test waits.
 const LONG: &str = "exec sleep 600";
 
 fn of(name: &'static str, plan: fn() -> Plan, ends: RunStatus) -> Reference {
@@ -140,7 +140,7 @@ fn items() -> Plan {
 }
 
 fn passes() -> Plan {
-    // The number of the pass is in the path of the step.
+    // The number of the iteration is in the path of the step.
     let number = "p=${SKEIN_STEP#*#}; echo n=${p%%/*} >> \"$SKEIN_OUTPUT\"";
     plan(routed(vec![
         repeat("again", "$steps.one.n < 3", 9, routed(vec![does("one", number)])),
@@ -194,7 +194,7 @@ fn cancelled_undone() -> Plan {
     plan(scope)
 }
 
-/// One item fails, is tried again as a whole, and is undone before.
+/// One item fails, is undone, and is retried as a whole.
 fn again_as_a_whole() -> Plan {
     let a = undone_by(gives("one"), &check(":"));
     let item = routed(vec![a, does("two", FIRST_FAILS)]);
@@ -216,7 +216,7 @@ fn goes_on() -> Plan {
     plan(graph(vec![a, after(gives("b"), &["a"])]))
 }
 
-/// A file is handed from one step to another.
+/// A file is passed from one step to another.
 fn hands_on() -> Plan {
     let name = || ArtifactName::new("words").unwrap();
     let mut from = does("a", "mkdir -p \"out-$SKEIN_RUN_ID\"; echo some words > out-$SKEIN_RUN_ID/words");
@@ -228,7 +228,7 @@ fn hands_on() -> Plan {
     plan(graph(vec![from, after(to, &["a"])]))
 }
 
-/// A tool that changes something and is given a secret.
+/// A tool that mutates and is given a secret.
 pub fn pay() -> ToolSettings {
     let text = format!("{SIGN}test -n \"$BANK_TOKEN\" && echo '{{\"paid\": true}}'");
     ToolSettings {
@@ -283,7 +283,7 @@ pub fn get(name: &str) -> Reference {
     all().into_iter().find(|reference| reference.name == name).unwrap_or_else(|| panic!("{name}"))
 }
 
-/// Does something with each of them, several at a time, and adds up what it counts.
+/// Calls a function for each of them, several at a time, and adds up the results.
 pub fn with_each(what: impl Fn(&str) -> usize + Sync) -> usize {
     let names: Vec<&str> = all().iter().map(|it| it.name).collect();
     let (next, total) = (AtomicUsize::new(0), AtomicUsize::new(0));

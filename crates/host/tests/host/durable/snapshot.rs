@@ -36,7 +36,7 @@ fn bare(frozen: &str) -> Plan {
     Plan { parameters: Arc::default(), hash: definition.hash(), definition }
 }
 
-/// A snapshot of a run as it was after these rows.
+/// A snapshot of a run after these rows.
 fn snapshot(store: &dyn Store, run: &str, rows: &[JournalBatch]) -> Vec<u8> {
     let frozen = String::from_utf8(store.read_definition(row(store, run).definition).unwrap()).unwrap();
     let driver = Driver::replay(bare(&frozen), rows).unwrap();
@@ -76,7 +76,7 @@ fn a_snapshot_after_any_row_of_any_reference_run_gives_what_the_journal_does() {
     assert!(snapshots > 100, "{snapshots}");
 }
 
-/// A run of so many steps in a row that is over, in a store of its own.
+/// A run of a chain of steps that has ended, in its own store.
 fn ended(run: &str, steps: usize) -> Arc<dyn Store> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let stage = Stage::new(Arc::clone(&store), NullExecutor::default(), 9);
@@ -85,7 +85,7 @@ fn ended(run: &str, steps: usize) -> Arc<dyn Store> {
     store
 }
 
-/// With its own hash in front, as if it had been written so.
+/// Puts the hash of the content in front, as if it had been written so.
 fn hashed(json: &str) -> Vec<u8> {
     [&ContentHash::hash_bytes(json.as_bytes()).0[..], json.as_bytes()].concat()
 }
@@ -170,7 +170,7 @@ fn a_long_run_goes_on_from_a_snapshot_and_as_well_without() {
     assert_eq!(without.snapshot, 0);
     is_same(&with, &without);
 
-    // Gone on with from the snapshot.
+    // Resumed from the snapshot.
     let frozen = String::from_utf8(store.read_definition(row(&*store, "r").definition).unwrap()).unwrap();
     let journal = rows(&*store, &id("r"));
     let driver = Driver::replay(bare(&frozen), &journal).unwrap();
@@ -187,7 +187,7 @@ fn a_long_run_goes_on_from_a_snapshot_and_as_well_without() {
     is_same(&with, &from_all_rows());
 }
 
-/// A change to what events come to, or to how that is written, makes snapshots of before wrong.
+/// A change of the meaning of events, or of the state's serialized form, makes earlier snapshots wrong.
 #[test]
 fn a_state_that_is_written_otherwise_has_another_version() {
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! What must hold of a run whatever happened to its host, and what of it must be the same as if nothing had.
+//! Invariants of a run that hold whatever happened to its host, and the outcome that must not depend on it.
 
 use std::{collections::BTreeSet, fs};
 
@@ -18,7 +18,7 @@ use super::{
     stage::{events, view},
 };
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Debug, PartialEq)]
 pub struct Outcome {
     pub status: RunStatus,
@@ -33,8 +33,8 @@ pub fn outcome(store: &dyn Store, run: &RunId) -> Outcome {
     Outcome { status: view.status, outputs: view.outputs, degraded: view.degraded, steps: steps.collect() }
 }
 
-/// A run that is over: every attempt was started once and ended once, and no worker did anything that was not recorded
-/// before, or twice.
+/// Checks a run that has ended: every attempt was started once and ended once, and no worker did anything that was not
+/// recorded before, or anything twice.
 pub fn check(store: &dyn Store, place: &Place, run: &RunId) {
     let row = store.find_run(run).unwrap().unwrap();
     assert!(row.head.closed && row.owner == RunOwner::Nobody, "{row:?}");
@@ -61,7 +61,7 @@ pub fn check(store: &dyn Store, place: &Place, run: &RunId) {
     }
 }
 
-/// The chain of the audit is whole, and of this run it tells each thing once: what its journal has, and nothing else.
+/// Checks that the audit chain is valid, and that it has exactly one record for each auditable event of this run.
 fn audited(store: &dyn Store, run: &RunId) {
     let (mut chain, mut told) = (AuditChain::default(), Vec::new());
     let mut follow = |noted: StoredAuditRecord| {
@@ -80,7 +80,7 @@ fn audited(store: &dyn Store, run: &RunId) {
     assert_eq!(told, expected(store, run), "{run}");
 }
 
-/// What the journal says that must be told.
+/// Returns the records that the journal requires.
 fn expected(store: &dyn Store, run: &RunId) -> Vec<(u64, String)> {
     let (mut told, mut gates) = (Vec::new(), BTreeSet::new());
     let pays = |attempt: &AttemptId| run.as_str() == "pays" && attempt.at == StepAt(InstanceIx(0), 0);
@@ -111,7 +111,7 @@ fn expected(store: &dyn Store, run: &RunId) -> Vec<(u64, String)> {
     told
 }
 
-/// What the workers themselves wrote down.
+/// Returns the attempts that the workers themselves recorded.
 pub fn ledger(place: &Place, run: &RunId) -> Vec<AttemptId> {
     let text = fs::read_to_string(place.work.join(format!("ledger-{run}"))).unwrap_or_default();
     text.lines().map(|mark| mark.rsplit('/').next().unwrap().parse().unwrap()).collect()

@@ -1,4 +1,4 @@
-//! A host, and what it tells, for tests that wait for it.
+//! A host and its notifications, for tests that wait for it.
 
 use std::{
     collections::BTreeSet,
@@ -23,7 +23,7 @@ use skein_host::{
 /// Long enough for any machine; a test that waits so long has failed.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// Gives owners that share one store. One that is dropped is dead.
+/// Creates owners that share one store. An owner that is dropped is dead.
 pub type World = Box<dyn Fn() -> Arc<dyn Store>>;
 
 pub fn sqlite() -> World {
@@ -36,7 +36,7 @@ pub fn memory() -> World {
     Box::new(move || Arc::new(first.add_owner()))
 }
 
-/// What the host told.
+/// A notification of the host.
 #[derive(Debug, Clone)]
 pub enum Note {
     Row { run: RunId, batch: Arc<JournalBatch> },
@@ -63,7 +63,7 @@ pub fn watcher() -> (HostWatcher, mpsc::Receiver<Note>) {
             HostEvent::Left { run } | HostEvent::Lost { run } => Note::Lost(run.clone()),
             HostEvent::SetAside { .. } => Note::SetAside,
             HostEvent::NoSpace { .. } => Note::NoSpace,
-            // The run that retries another is told of by its rows.
+            // The run that retries another one is reported by its rows.
             HostEvent::Retries { .. } => return,
             HostEvent::Broken { why } => Note::Broken(why.to_owned()),
         };
@@ -88,7 +88,7 @@ impl Stage {
         self.notes.recv_timeout(LONG).expect("the host tells something")
     }
 
-    /// Waits until the host tells what is looked for, and gives what that is.
+    /// Waits until the host reports the expected notification, and returns the result.
     pub fn until<T>(&self, mut found: impl FnMut(Note) -> Option<T>) -> T {
         loop {
             if let Some(found) = found(self.next()) {
@@ -97,7 +97,7 @@ impl Stage {
         }
     }
 
-    /// Waits until these runs are over. Nothing else may become of any.
+    /// Waits until these runs have ended. No other run may end.
     pub fn closed(&self, runs: &[&str]) {
         let mut left: BTreeSet<&str> = runs.iter().copied().collect();
         while !left.is_empty() {
@@ -109,7 +109,7 @@ impl Stage {
         }
     }
 
-    /// Waits until a row of a run has an event like this.
+    /// Waits until a row of a run has such an event.
     pub fn event(&self, run: &str, like: impl Fn(&Event) -> bool) {
         self.until(|note| match note {
             Note::Row { run: of, batch } if of.as_str() == run => {
@@ -144,7 +144,7 @@ pub fn events(store: &dyn Store, run: &str) -> Vec<Event> {
     rows.into_iter().flat_map(|batch| batch.records).map(|record| record.event).collect()
 }
 
-/// The attempts that were started.
+/// Returns the attempts that were started.
 pub fn starts(events: &[Event]) -> Vec<AttemptId> {
     let started = |event: &Event| match event {
         Event::AttemptStarted { attempt, .. } => Some(*attempt),
@@ -157,7 +157,7 @@ pub fn status(store: &dyn Store, run: &str) -> RunStatus {
     store.find_run(&id(run)).unwrap().unwrap().head.status
 }
 
-/// A run as its journal alone tells it.
+/// Returns a run as its journal alone describes it.
 pub fn view(store: &dyn Store, run: &RunId) -> RunView {
     let row = store.find_run(run).unwrap().unwrap();
     let frozen = String::from_utf8(store.read_definition(row.definition).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Runs that are taken from their host, journals that are slow, damaged or of a later version.
+//! Runs that are taken from their host, and journals that are slow, damaged or of a later version.
 
 use std::{
     sync::{
@@ -70,7 +70,7 @@ fn a_time_that_comes_while_a_row_is_written_does_not_write_it_twice() {
     let (appends, held) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (count, seen) = (Arc::clone(&appends), Arc::clone(&held));
     let before = Arc::new(move |n| count.store(n, Ordering::Release));
-    // The thread that writes is kept for longer than the time that the run waits for.
+    // The writer thread is blocked for longer than the retry delay of the run.
     let after_row = Arc::new(move |n| {
         if n == 3 {
             std::thread::sleep(Duration::from_millis(400));
@@ -135,7 +135,7 @@ fn a_run_whose_journal_is_damaged_is_set_aside_and_the_others_go_on() {
                 let row = store.find_run(&id(name)).unwrap().unwrap();
                 assert_eq!((row.quarantined, row.owner), (Some(why), RunOwner::Nobody));
             }
-            // Its rows were acknowledged, so that they are missed when the store is opened.
+            // Its rows were acknowledged, so their loss is noticed when the store is opened.
             Err(ResumeError::Claim(ClaimError::Quarantined(why))) => {
                 assert!(*name == "empty" && is_shortened(&why), "{name}: {why}");
             }
@@ -143,7 +143,7 @@ fn a_run_whose_journal_is_damaged_is_set_aside_and_the_others_go_on() {
         }
     }
     stage.closed(&["good-1", "good-2"]);
-    // Not loaded at the next start either.
+    // It is not loaded at the next start, either.
     let refused = stage.host.resume_runs(vec![id("bad")]).remove(0).unwrap_err();
     assert!(refused.to_string().contains("it was set aside"), "{refused}");
 }

@@ -1,4 +1,4 @@
-//! Artifacts: where the journal says that a step succeeded, what it gave is there, and all of it.
+//! Artifacts: if the journal says that a step succeeded, its artifacts exist and are complete.
 
 use std::{
     fs,
@@ -53,14 +53,14 @@ fn flow() -> Plan {
     plan(graph(vec![few, after(gives(many, &[("all", "many")]), &["few"])]))
 }
 
-/// The process whose power goes.
+/// The process that loses power.
 pub fn play(root: &Path) {
     let place = Place::of(root);
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&place.state).unwrap());
     live(&place, &store);
 }
 
-/// The same, after one that was killed before it had synced the folders that it made.
+/// The same, after a process that was killed before it had synced the folders that it created.
 pub fn left_before(root: &Path) {
     let place = Place::of(root);
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&place.state).unwrap());
@@ -91,7 +91,7 @@ fn live(place: &Place, store: &Arc<dyn Store>) {
     over.recv_timeout(LONG).unwrap();
 }
 
-/// The number of a step that succeeded.
+/// Returns the number of a step that succeeded.
 fn succeeds(event: &Event) -> Option<u32> {
     match event {
         Event::StepEnded { at, outcome: StepOutcome::Succeeded, .. } => Some(at.1),
@@ -99,7 +99,7 @@ fn succeeds(event: &Event) -> Option<u32> {
     }
 }
 
-/// Opens what was left: so many steps succeeded, at least, and all that they gave is there.
+/// Opens the remaining state: at least `acknowledged` steps succeeded, and all their artifacts exist.
 fn look(left: &Path, acknowledged: usize) {
     let store = SqliteStore::open(left).unwrap();
     if store.find_run(&id(RUN)).unwrap().is_none() {
@@ -120,7 +120,7 @@ fn look(left: &Path, acknowledged: usize) {
     }
 }
 
-/// Every file is there, and what it was.
+/// Checks that every file exists and is unchanged.
 fn holds(run: &Path, attempt: AttemptId, kept: &ArtifactManifest) {
     let folder = run.join("artifacts").join(attempt.to_string()).join("files");
     for artifact in &kept.artifacts {

@@ -1,8 +1,8 @@
-//! A disk whose power may go at any moment: what is surely on it, and what may be.
+//! A simulated disk that may lose power at any moment: the data that is surely on it, and the data that may be.
 //!
-//! Of a file, what was synced is there, and of what was written since any part, in pieces as small as a sector. A name
-//! lasts when its folder was synced; of the changes since, the first so many are there. That is less than most file
-//! systems promise, and all that may be relied on.
+//! The synced content of a file is present, and of later writes any part, in units as small as a sector. A name is
+//! durable when its folder was synced; of later changes, a prefix is present. That is less than most file systems
+//! guarantee, and all that may be relied on.
 
 use std::{
     collections::BTreeMap,
@@ -17,18 +17,18 @@ use crate::dice::Dice;
 
 const SECTOR: usize = 512;
 
-/// How much of what was not synced is there.
+/// The part of the unsynced data that is present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
     Nothing,
     All,
-    /// By chance.
+    /// A random part.
     Some,
 }
 
 type Node = usize;
 type Names = BTreeMap<String, Node>;
-/// Names, and what they stand for then.
+/// Names and their new targets.
 type Changes = Vec<(String, Option<Node>)>;
 
 enum Thing {
@@ -48,7 +48,7 @@ struct Write {
     call: usize,
     ended: bool,
     at: u64,
-    /// Without bytes the file ends there.
+    /// Without bytes, the file is truncated there.
     bytes: Option<Arc<[u8]>>,
 }
 
@@ -56,25 +56,25 @@ struct Write {
 struct Folder {
     synced: Names,
     now: Names,
-    /// What one call changed, by its number.
+    /// The changes of one call, by its number.
     since: Vec<(usize, Changes)>,
 }
 
 pub struct Disk {
     root: PathBuf,
     things: Vec<Thing>,
-    /// What a sync that is under way will have made last: calls of each.
+    /// The calls that an active sync will make durable, for each node.
     syncing: BTreeMap<usize, Vec<(Node, Vec<usize>)>>,
 }
 
 impl Disk {
-    /// An empty folder that lasts.
+    /// Creates an empty, durable folder.
     pub fn new(root: &Path) -> Disk {
         let things = vec![Thing::Folder(Folder::default())];
         Disk { root: root.to_owned(), things, syncing: BTreeMap::new() }
     }
 
-    /// Goes on by one moment, and gives what was said in it.
+    /// Advances by one moment, and returns what was said in it.
     pub fn follow<'a>(&mut self, moment: Moment, trace: &'a Trace) -> Option<&'a str> {
         match moment {
             Moment::Begins(number) => match &trace.calls[&number] {
@@ -178,7 +178,7 @@ impl Disk {
         (0..self.things.len()).map(|node| (node, self.ended(node))).collect()
     }
 
-    /// The calls on it that have ended, and that a sync which begins now makes last.
+    /// Returns the ended calls of a node, which a sync that starts now makes durable.
     fn ended(&self, node: Node) -> Vec<usize> {
         match &self.things[node] {
             Thing::File(file) => file.since.iter().filter(|it| it.ended).map(|it| it.call).collect(),
@@ -209,7 +209,7 @@ impl Disk {
         }
     }
 
-    /// Writes out what the disk may hold if its power goes now.
+    /// Writes a possible content of the disk after a power loss at this moment.
     pub fn save(&self, to: &Path, rest: Rest, dice: &mut Dice) {
         let _ = fs::remove_dir_all(to);
         self.save_at(0, to, rest, dice);
@@ -228,7 +228,7 @@ impl Disk {
         }
     }
 
-    /// Whether what was followed is what there is: nothing was overlooked.
+    /// Checks that the simulated disk equals the real folder: no call was missed.
     pub fn is_like(&self, real: &Path) {
         let seen = tempfile::tempdir().unwrap();
         let copy = seen.path().join("copy");
@@ -251,7 +251,7 @@ impl Write {
         file[at + from..at + to].copy_from_slice(&bytes[from..to]);
     }
 
-    /// Each sector that it touches is there or not.
+    /// Each sector that it touches is present or not.
     fn torn(&self, file: &mut Vec<u8>, dice: &mut Dice) {
         let (len, mut from) = (self.bytes.as_ref().map_or(0, |bytes| bytes.len()), 0);
         while from < len {
@@ -267,7 +267,7 @@ impl Write {
 impl File {
     fn may_hold(&self, name: &Path, rest: Rest, dice: &mut Dice) -> Vec<u8> {
         let mut bytes = self.synced.clone();
-        // What is shared in memory by those who have the database open means nothing to those who open it later.
+        // Shared memory of processes that have the database open is irrelevant to those that open it later.
         if name.as_os_str().as_encoded_bytes().ends_with(b"-shm") {
             return [dice.roll(256) as u8].repeat(32 * 1024);
         }
@@ -307,7 +307,7 @@ fn set(names: &mut Names, name: &str, to: Option<Node>) {
     };
 }
 
-/// What is in a file, without the space that was set aside behind it.
+/// Returns the content of a file, without preallocated space behind it.
 fn held(file: &Path) -> Vec<u8> {
     let mut bytes = fs::read(file).unwrap();
     bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));

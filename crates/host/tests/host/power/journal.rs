@@ -1,5 +1,5 @@
-//! The journal: rows of one run, of several at once, and of one that is gone on with, while others come and go and empty
-//! the log as they do.
+//! The journal: rows of one run, of several at once, and of a resumed run, while other processes come and go and
+//! checkpoint the log.
 
 use std::{
     collections::BTreeMap,
@@ -28,12 +28,12 @@ use crate::{
 
 const BLOBS: u64 = 6;
 
-/// Below folders that are not there yet, either.
+/// Below folders that do not exist yet.
 fn state(root: &Path) -> PathBuf {
     root.join("new/deep/state")
 }
 
-/// What the row of a run says: now short, now some pages long.
+/// Returns the text of a run's row: sometimes short, sometimes several pages long.
 fn text(run: &str, n: u64) -> String {
     let long = [10, 300, 3_000, 9_000][(n * 7 + run.len() as u64) as usize % 4];
     format!("{run} {n} {}", "x".repeat(long))
@@ -43,7 +43,7 @@ fn blob(n: u64) -> Vec<u8> {
     text("blob", n).into_bytes()
 }
 
-/// The process whose power goes.
+/// The process that loses power.
 pub fn play(root: &Path) {
     let dir = state(root);
     let store = SqliteStore::open(&dir).unwrap();
@@ -60,7 +60,7 @@ pub fn play(root: &Path) {
                 go_on(store, run, &mut log, 12);
             });
         }
-        // Whoever leaves moves what is in the log into the database, beside those who write.
+        // A process that leaves checkpoints the log into the database, while others write.
         scope.spawn(|| (0..4).for_each(|_| drop(SqliteStore::open(&dir).unwrap())));
         scope.spawn(|| {
             for n in 0..BLOBS {
@@ -89,10 +89,10 @@ fn go_on(store: &SqliteStore, run: &str, log: &mut Log, rows: u64) {
     }
 }
 
-/// What was acknowledged until now: how many rows of which run.
+/// The acknowledged number of rows of each run.
 type Acknowledged = BTreeMap<String, u64>;
 
-/// Opens what was left, and holds it against what was acknowledged.
+/// Opens the remaining state, and compares it with what was acknowledged.
 fn look(root: &Path, acknowledged: &Acknowledged) -> Result<(), String> {
     let store = SqliteStore::open(state(root)).map_err(|error| format!("it cannot be opened: {error}"))?;
     let blobs = acknowledged.get("blob").map_or(0, |last| last + 1);
@@ -113,7 +113,7 @@ fn look(root: &Path, acknowledged: &Acknowledged) -> Result<(), String> {
             _ => {}
         }
         let (told, found) = (told.copied().unwrap_or(0), rows(&store, run)?);
-        // One more may have been written than was said.
+        // One row more than acknowledged may have been written.
         if !(told..=told + 1).contains(&found) {
             return Err(format!("{run}: {told} rows were acknowledged, and {found} are there"));
         }
@@ -121,7 +121,7 @@ fn look(root: &Path, acknowledged: &Acknowledged) -> Result<(), String> {
     Ok(())
 }
 
-/// How many rows of a run there are, each of which is what was written and comes after the one before.
+/// Returns the number of rows of a run, after checking the content and the order of each.
 fn rows(store: &SqliteStore, run: &str) -> Result<u64, String> {
     let mut rows = Vec::new();
     let each = &mut |batch: JournalBatch| {
@@ -141,7 +141,7 @@ fn rows(store: &SqliteStore, run: &str) -> Result<u64, String> {
     Ok(rows.len() as u64)
 }
 
-/// How often the power goes at a moment, as what is not synced may or may not be there.
+/// Returns the power losses at a moment, each with the part of the unsynced data that is present.
 fn losses(moment: Moment, trace: &Trace, some: u64, dice: &mut Dice) -> Vec<Rest> {
     let mut rests = match (moment, &trace.calls[&moment.number()]) {
         (Moment::Begins(_), Call::Say(_)) => vec![Rest::Nothing],
@@ -155,7 +155,8 @@ fn losses(moment: Moment, trace: &Trace, some: u64, dice: &mut Dice) -> Vec<Rest
     rests
 }
 
-/// Loses the power at every sync and acknowledgement, and with this chance of a hundred at every moment. Says how often.
+/// Loses power at every sync and acknowledgement, and at other moments `some` times in a hundred. Returns the number of
+/// losses.
 fn lose(some: u64, seed: u64) -> usize {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().canonicalize().unwrap();

@@ -1,7 +1,7 @@
-//! What `strace` wrote down: every call that changes a file, when it began and when it had ended.
+//! The record of `strace`: the start and end of every call that changes a file.
 //!
-//! Owns the form of those lines. A call that changes a file in a way that is not known here ends the test, so that no
-//! disk is made up of half of what happened.
+//! Owns the form of those lines. A call that changes a file in an unknown way fails the test, so that no simulated disk
+//! is based on an incomplete record.
 
 use std::{
     collections::BTreeMap,
@@ -14,23 +14,23 @@ use std::{
 
 use crate::store::Child;
 
-/// Those that change a file, and those that make it last.
+/// The calls that change a file or make it durable.
 const CALLS: &str = "trace=openat,openat2,open,creat,mkdir,mkdirat,mknod,mknodat,rename,renameat,renameat2,unlink,\
     unlinkat,rmdir,link,linkat,symlink,symlinkat,truncate,write,writev,pwrite64,pwritev,pwritev2,copy_file_range,\
     sendfile,ftruncate,fallocate,fsync,fdatasync,syncfs,sync";
 
 #[derive(Debug, Clone)]
 pub enum Call {
-    /// Opened, and made if it was not there.
+    /// Opened, and created if it did not exist.
     Open {
         path: PathBuf,
         creates: bool,
         empties: bool,
     },
     Folder(PathBuf),
-    /// Something that is neither file nor folder.
+    /// An entry that is neither file nor folder.
     Special(PathBuf),
-    /// Behind what is there, where no place is named.
+    /// Appended, if no position is given.
     Write {
         path: PathBuf,
         at: Option<u64>,
@@ -47,11 +47,11 @@ pub enum Call {
     Remove(PathBuf),
     Sync(PathBuf),
     SyncAll,
-    /// What it acknowledged.
+    /// An acknowledgement.
     Say(String),
 }
 
-/// A call, by its number, begins or has ended well.
+/// A call, by its number, starts or has succeeded.
 #[derive(Debug, Clone, Copy)]
 pub enum Moment {
     Begins(usize),
@@ -71,7 +71,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Has another process play a role in a folder, and gives what it did to the files below one.
+    /// Runs a role in another process, and returns its changes to the files below a folder.
     pub fn of(role: &str, dir: &Path, root: &Path) -> Trace {
         let file = tempfile::NamedTempFile::new().unwrap();
         let to = file.path().to_str().unwrap();
@@ -107,7 +107,7 @@ impl Trace {
     }
 }
 
-/// What a line tells, if it is about what is below the folder, or an acknowledgement, and went well.
+/// Parses a line, if it succeeded and is an acknowledgement or about a path below the folder.
 fn call(line: &str, root: &Path) -> Option<Call> {
     let (name, rest) = line.split_once('(')?;
     let (rest, result) = rest.rsplit_once(" = ")?;
@@ -136,7 +136,7 @@ fn call(line: &str, root: &Path) -> Option<Call> {
             write(handle(args[0]), at, bytes, root)
         }
         "ftruncate" => Call::Resize { path: handle(args[0]), len: number(1) },
-        // Space that is only set aside holds nothing.
+        // Preallocated space has no content.
         "fallocate" => return None,
         "rename" => Call::Rename { from: text(args[0]), to: text(args[1]) },
         "renameat" | "renameat2" => Call::Rename { from: at(args[0], args[1]), to: at(args[2], args[3]) },
@@ -157,7 +157,7 @@ fn call(line: &str, root: &Path) -> Option<Call> {
     (below.starts_with(root) && below != root).then_some(call)
 }
 
-/// A write to elsewhere acknowledges something, if it is a line of the kind.
+/// A write elsewhere is an acknowledgement, if it has that form.
 fn write(path: PathBuf, at: Option<u64>, bytes: Vec<u8>, root: &Path) -> Call {
     if !path.starts_with(root)
         && let Some(said) = bytes.strip_prefix(b"@")
@@ -167,7 +167,7 @@ fn write(path: PathBuf, at: Option<u64>, bytes: Vec<u8>, root: &Path) -> Call {
     Call::Write { path, at, bytes: bytes.into() }
 }
 
-/// The path of a handle: `7</a/path>`.
+/// Returns the path of a handle: `7</a/path>`.
 fn handle(arg: &str) -> PathBuf {
     let path = arg.split_once('<').and_then(|(_, rest)| rest.rsplit_once('>')).map_or("", |(path, _)| path);
     text(path)
@@ -181,7 +181,7 @@ fn text(arg: &str) -> PathBuf {
     OsString::from_vec(bytes(arg.trim_matches('"'))).into()
 }
 
-/// From `\x61\x62`; what is not written so is taken as it is.
+/// Decodes `\x61\x62`; other characters are taken as they are.
 fn bytes(arg: &str) -> Vec<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let (mut left, mut bytes) = (arg.as_bytes(), Vec::with_capacity(arg.len() / 4));

@@ -1,4 +1,4 @@
-//! What any store must do with records of the audit. `conformance` runs each of these on each of them.
+//! The behaviour of any store with audit records. `conformance` runs each of these on each store.
 
 use std::thread;
 
@@ -25,7 +25,7 @@ pub fn entry(name: &str) -> AuditEntry {
     }
 }
 
-/// The records from one on, as they are kept.
+/// Returns the records from a number on, as they are stored.
 pub fn kept(store: &dyn Store, from: u64) -> Vec<StoredAuditRecord> {
     let mut all = Vec::new();
     store
@@ -37,7 +37,7 @@ pub fn kept(store: &dyn Store, from: u64) -> Vec<StoredAuditRecord> {
     all
 }
 
-/// What they are about. The whole chain must hold.
+/// Returns the subjects of the records. The whole chain must be valid.
 pub fn told(store: &dyn Store) -> Vec<String> {
     let mut chain = AuditChain::default();
     let name = |noted: StoredAuditRecord| {

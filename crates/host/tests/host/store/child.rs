@@ -1,6 +1,6 @@
-//! Other processes: this test binary once more, with a role to play.
+//! Other processes: this test binary, with a role to play.
 //!
-//! A child says what it did in lines that begin with `@`, and is told what to do on its standard input.
+//! A child reports in lines that start with `@`, and gets its orders on its standard input.
 
 use std::{
     env,
@@ -34,7 +34,7 @@ impl Child {
         Child::under(&[], role, dir)
     }
 
-    /// Started by a program that is given it as its last arguments.
+    /// Starts the child through a wrapper program, which gets it as its last arguments.
     pub fn under(wrapper: &[&str], role: &str, dir: &Path) -> Child {
         let mut process = command(wrapper, role, dir)
             .stdin(Stdio::piped())
@@ -53,7 +53,7 @@ impl Child {
         Child { process, lines }
     }
 
-    /// What it says next; none when it has ended.
+    /// Returns the next line; `None` when it has ended.
     pub fn hear(&self) -> Option<String> {
         match self.lines.recv_timeout(LONG) {
             Ok(line) => Some(line),
@@ -66,7 +66,7 @@ impl Child {
         assert_eq!(self.hear().as_deref(), Some(line));
     }
 
-    /// What it said and has not been heard, without waiting.
+    /// Returns the number of lines that were not read yet, without waiting.
     pub fn said(&self) -> usize {
         self.lines.try_iter().count()
     }
@@ -84,7 +84,7 @@ impl Child {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Ends it with `kill -9`, and gives what it had said until then.
+    /// Ends it with `kill -9`, and returns its remaining lines.
     pub fn kill(mut self) -> Vec<String> {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -115,7 +115,7 @@ fn command(wrapper: &[&str], role: &str, dir: &Path) -> Command {
     command
 }
 
-/// Plays a role where the shell commands have set up mounts that nobody else sees.
+/// Plays a role after shell commands that set up mounts which nobody else sees.
 pub fn in_namespace(setup: &str, role: &str, dir: &Path) {
     let script = format!("set -e; {setup}; exec \"$0\" \"$@\"");
     let root = rustix::process::geteuid().is_root();
@@ -129,7 +129,7 @@ pub fn in_namespace(setup: &str, role: &str, dir: &Path) {
     );
 }
 
-/// Not a test, but where the other processes begin.
+/// Not a test, but the entry point of the other processes.
 #[test]
 fn child() {
     let Ok(role) = env::var(ROLE) else { return };
@@ -152,7 +152,7 @@ fn child() {
 }
 
 pub fn say(line: &str) {
-    // The test harness writes to the same place, and does not always end its line.
+    // The test harness writes to the same stream, and does not always end its line.
     println!("\n@{line}");
 }
 
@@ -160,7 +160,7 @@ fn orders() -> impl Iterator<Item = String> {
     std::io::stdin().lines().map_while(Result::ok)
 }
 
-/// Appends to a run of its own for as long as it can, and says what was acknowledged.
+/// Appends to its own run for as long as it can, and reports what was acknowledged.
 fn append(dir: &Path) {
     let store = SqliteStore::open(dir).unwrap();
     let run = orders().next().unwrap();
@@ -181,7 +181,7 @@ fn append(dir: &Path) {
     }
 }
 
-/// Appends to several runs at once, so that something waits to be written all the time.
+/// Appends to several runs at once, so that there is always something to be written.
 fn flood(dir: &Path) {
     let store = SqliteStore::open(dir).unwrap();
     let name = orders().next().unwrap();
@@ -199,7 +199,7 @@ fn flood(dir: &Path) {
     });
 }
 
-/// Has a run, and appends to it when told.
+/// Owns a run, and appends to it on each order.
 fn own(dir: &Path) {
     let store = SqliteStore::open(dir).unwrap();
     let mut log = Log::create(&store, "r");
@@ -226,7 +226,7 @@ fn claim(dir: &Path) {
     }
 }
 
-/// Has a run, and answers every letter to it with what it says, in the same transaction as a row.
+/// Owns a run, and answers every request to it with its own body, in the same transaction as a row.
 fn answer(dir: &Path) {
     let store = Arc::new(SqliteStore::open(dir).unwrap());
     let mut log = Log::create(&*store, "r");
@@ -243,7 +243,7 @@ fn answer(dir: &Path) {
     }
 }
 
-/// Makes the runs that it is told.
+/// Creates the runs that it is told.
 fn make(dir: &Path) {
     let store = SqliteStore::open(dir).unwrap();
     for run in orders() {

@@ -1,4 +1,4 @@
-//! What any store must do: one function for each rule, run on each of them.
+//! The behaviour of any store: one function per rule, run on each store.
 
 use std::{
     sync::{Arc, Barrier, mpsc},
@@ -22,7 +22,7 @@ use super::dead::{
 };
 use super::support::{LONG, Log, append, head, id, new_run, rows, take, texts};
 
-/// Gives owners that share one store. One that is dropped is dead.
+/// Creates owners that share one store. An owner that is dropped is dead.
 pub(super) type World = Box<dyn Fn() -> Arc<dyn Store>>;
 
 fn sqlite() -> World {
@@ -218,7 +218,7 @@ fn a_claim_that_is_over_cannot_append(world: &World) {
     let mut new = Log::claim(&*store, "r");
     assert!(new.claim.epoch > old.claim.epoch);
     assert_eq!(old.append(&*store, &["1"]), Err(AppendError::Lost));
-    // It has been let go of already, and so lets nothing go.
+    // It has been released already, and so releases nothing.
     store.release_runs(std::slice::from_ref(&old.claim)).unwrap();
     new.append(&*store, &["1"]).unwrap();
     assert_eq!(texts(&*store, "r"), ["0", "1"]);
@@ -247,7 +247,7 @@ fn a_bad_row_harms_no_other(world: &World) {
     let store = world();
     let logs: Vec<_> = (0..50).map(|n| Log::create(&*store, &format!("r{n}"))).collect();
     let (told, outcomes) = mpsc::channel();
-    // Given at once, so that many wait together.
+    // Appended at once, so that many wait together.
     for (n, log) in logs.iter().enumerate() {
         let log = if n % 10 == 3 { Log { seq: 7, ..log.clone() } } else { log.clone() };
         let told = told.clone();
@@ -291,7 +291,7 @@ fn who_has_a_run_is_told(world: &World) {
     log.append(&*first, &["0"]).unwrap();
     drop(first);
     assert!(matches!(owner(&second), RunOwner::Dead(_)));
-    // What is over is nobody's, though its owner had no time to say so.
+    // A run that has ended has no owner, even if its owner had no time to release it.
     let third = world();
     log.claim = take(&*third, &id("r")).unwrap();
     let mut last = log.row(&["1"]);
@@ -328,7 +328,7 @@ fn a_death_before_the_first_row_leaves_an_empty_run(world: &World) {
     assert_eq!(second.select_runs(RunSelection::Orphaned).unwrap().len(), 1);
     assert_eq!(rows(&*second, "r"), []);
     let third = world();
-    // And one between a claim and its first row leaves what was there.
+    // A death between a claim and its first row does not change the journal, either.
     take(&*third, &id("r")).unwrap();
     drop(third);
     let mut log = Log::claim(&*second, "r");
@@ -450,7 +450,7 @@ fn an_inbox_has_an_end(world: &World) {
         }
     });
     let told = store.send_request(&id("r"), b"x").unwrap_err().to_string();
-    assert!(told.contains("1000 requests to run `r` wait"), "{told}");
+    assert!(told.contains("1000 requests to run `r` are pending"), "{told}");
     store.send_request(&id("other"), b"x").unwrap();
     store.answer_request(first, b"yes").unwrap();
     store.send_request(&id("r"), b"x").unwrap();
@@ -503,7 +503,7 @@ fn owners_and_senders_are_woken(world: &World) {
             let letter = sender.send_request(&id("r"), &[n]).unwrap();
             assert_eq!(sender.wait_for_answer(letter, LONG), Ok(Some(vec![n])));
         }
-        // One who only looked every second would need twenty.
+        // An owner that only polls every second would need twenty.
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
         answering.join().unwrap();
     });
@@ -559,7 +559,7 @@ fn a_snapshot_is_kept_in_place_of_the_one_before(world: &World) {
     assert_eq!(store.read_snapshot(&id("r")).as_deref(), Some(&b"first"[..]));
     let large = vec![7; 3_000_000];
     store.keep_snapshot(&id("r"), &large);
-    // It is for whoever has the run next.
+    // It is for the next owner of the run.
     drop((store, log));
     let next = world();
     assert_eq!(next.read_snapshot(&id("r")), Some(large));

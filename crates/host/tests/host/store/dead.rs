@@ -1,4 +1,4 @@
-//! What any store must do with dead letters. `conformance` runs each of these on each of them.
+//! The behaviour of any store with dead letters. `conformance` runs each of these on each store.
 
 use skein_core::{ir::ErrorClass, time::Timestamp};
 use skein_host::store::{
@@ -24,7 +24,7 @@ fn row(number: u64, step: &str) -> DeadLetterRow {
     }
 }
 
-/// A row with dead letters, which is written.
+/// Appends a row with dead letters.
 fn dies(store: &dyn Store, log: &mut Log, letters: &[(u64, &str)], retried: Option<bool>) {
     let mut next = log.row(&["x"]);
     next.dead = letters.iter().map(|(number, step)| row(*number, step)).collect();
@@ -66,7 +66,7 @@ pub fn dead_letters_come_with_their_row(world: &World) {
         ["a.4", "a.1"]
     );
     assert_eq!(names(&other.list_dead_letters(&DeadLetterSelection::InRun(id("none"))).unwrap()), [""; 0]);
-    // Nothing of a row that is lost is seen.
+    // Nothing of a lost row is visible.
     let mut lost = first.row(&["x"]);
     lost.claim.epoch += 1;
     lost.dead = vec![row(9, "lost")];
@@ -119,9 +119,9 @@ pub fn a_run_sees_to_dead_letters_as_it_is_made(world: &World) {
     };
     store.create_runs(&[rerun("b", 1)]).unwrap();
     assert_eq!(open(&*store), ["a.2"]);
-    // Of two that would do it again, one does; and nothing of the other is there.
+    // Of two runs that would rerun it, one does; and nothing of the other is stored.
     let refused = world().create_runs(&[rerun("c", 2), rerun("d", 1)]).unwrap_err();
-    assert!(refused.to_string().contains("`a.1` is done again by run b"), "{refused}");
+    assert!(refused.to_string().contains("`a.1` is rerun by run b"), "{refused}");
     assert_eq!(open(&*store), ["a.2"]);
     assert!(store.find_run(&id("c")).unwrap().is_none() && store.find_run(&id("d")).unwrap().is_none());
     assert!(store.create_runs(&[rerun("e", 7)]).is_err());

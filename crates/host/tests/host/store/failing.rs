@@ -1,4 +1,4 @@
-//! The store that fails, and what is left when it did.
+//! The failing store, and its content after a failure.
 
 use std::sync::{Arc, Mutex};
 

@@ -57,7 +57,7 @@ pub fn take(store: &dyn Store, run: &RunId) -> Result<RunClaim, ClaimError> {
     store.claim_runs(std::slice::from_ref(run))?.remove(0)
 }
 
-/// A run that rows are added to.
+/// A run to which rows are appended.
 #[derive(Debug, Clone)]
 pub struct Log {
     pub claim: RunClaim,
@@ -70,7 +70,7 @@ impl Log {
         Log { claim: store.create_runs(&[new_run(run)]).unwrap().remove(0), seq: 0, chain: ContentHash::ZERO }
     }
 
-    /// Takes up a run where its journal ends.
+    /// Claims a run and continues at the end of its journal.
     pub fn claim(store: &dyn Store, run: &str) -> Log {
         let claim = take(store, &id(run)).unwrap();
         let (mut seq, mut chain) = (0, ContentHash::ZERO);
@@ -81,7 +81,7 @@ impl Log {
         Log { claim, seq, chain }
     }
 
-    /// The next row, which is not yet taken to be there.
+    /// Returns the next row, without counting it as written.
     pub fn row(&self, texts: &[&str]) -> JournalAppend {
         let event = |text: &&str| Event::Quarantined { message: (*text).to_owned() };
         let records =
@@ -105,7 +105,7 @@ impl Log {
         self.chain = batch.chain;
     }
 
-    /// Adds a row, and goes on after it if it was written.
+    /// Appends a row, and continues after it if it was written.
     pub fn append(&mut self, store: &dyn Store, texts: &[&str]) -> Result<(), AppendError> {
         let row = self.row(texts);
         let batch = Arc::clone(&row.batch);
@@ -115,7 +115,7 @@ impl Log {
     }
 }
 
-/// Appends, and waits for the end of it.
+/// Appends a row, and waits for the outcome.
 pub fn append(store: &dyn Store, append: JournalAppend) -> Result<(), AppendError> {
     let (told, outcome) = mpsc::channel();
     store.append(append, Box::new(move |outcome| told.send(outcome).unwrap()));
@@ -133,7 +133,7 @@ pub fn rows(store: &dyn Store, run: &str) -> Vec<JournalBatch> {
     rows
 }
 
-/// What the events of a run say.
+/// Returns the texts of a run's events.
 pub fn texts(store: &dyn Store, run: &str) -> Vec<String> {
     let text = |record: JournalRecord| match record.event {
         Event::Quarantined { message } => message,

@@ -1,4 +1,4 @@
-//! How a process ends, and what it is started with.
+//! The start and the end of processes.
 
 use std::{
     fs,
@@ -35,7 +35,7 @@ fn a_signal_is_no_exit() {
     place.assert_clean();
 }
 
-/// C7: what cannot be started is an end like any other, each with its own words, and its log says so.
+/// C7: a program that cannot be started is an end like any other, each with its own message, which is also in the log.
 #[test]
 fn what_cannot_be_started_says_why() {
     let place = Place::new();
@@ -96,7 +96,8 @@ fn a_program_in_the_workspace_is_not_taken_for_the_one_on_the_path() {
     assert_eq!(run(task).how, ProcessOutcome::Exited(0));
 }
 
-/// The descriptors that this process was itself started with and that every child of it has: not ours to close.
+/// Returns the descriptors that this process was itself started with and that every child has: they are not ours to
+/// close.
 fn inherited() -> Vec<u32> {
     let open = fs::read_dir("/proc/self/fdinfo").expect("our descriptors").flatten();
     let shared = |number: &u32| {
@@ -149,7 +150,7 @@ fn each_limit_has_its_own_end() {
     task.start = Some(short);
     task.limit = Some(Millis::from_hours(1));
     assert_eq!(run(task).how, ProcessOutcome::TimedOut(ExceededLimit::Start(short)));
-    // Silent after its first words.
+    // Silent after its first output.
     let mut task = place.sh("echo hello; exec sleep 1000");
     (task.start, task.idle) = (Some(Millis::from_hours(1)), Some(short));
     assert_eq!(run(task).how, ProcessOutcome::TimedOut(ExceededLimit::Silence(short)));
@@ -191,7 +192,7 @@ fn what_is_stopped_is_gone() {
     assert!(started.ended.try_recv().is_err(), "it ends once");
 }
 
-/// C10: whichever comes first, there is one end, and nothing is left.
+/// C10: whichever comes first, there is one end, and no process is left.
 #[test]
 fn stopping_at_the_moment_of_the_end_gives_one_end() {
     let place = Place::new();
@@ -231,7 +232,7 @@ fn each_supervisor_gets_the_end_of_its_own_process() {
     places.iter().for_each(Place::assert_clean);
 }
 
-/// C11: an engine that has no descriptors left fails attempts, and goes on when it has some.
+/// C11: an engine without free descriptors fails attempts, and continues when it has some.
 #[test]
 fn running_out_of_descriptors_fails_the_attempt_only() {
     let place = Place::new();
@@ -243,7 +244,8 @@ fn running_out_of_descriptors_fails_the_attempt_only() {
     assert!(ended.took < Millis(u64::try_from(LONG.as_millis()).expect("a time")));
 }
 
-/// An engine that was started with SIGCHLD ignored would not be told how its children end. It says so, and starts none.
+/// An engine that was started with SIGCHLD ignored could not see how its children end. It reports that, and starts
+/// none.
 #[test]
 fn nothing_is_started_whose_end_could_not_be_seen() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Processes that do not want to end, and those they leave behind.
+//! Processes that refuse to end, and the processes they leave behind.
 
 use std::{
     process::Command,
@@ -31,7 +31,7 @@ fn one_that_does_not_listen_is_killed_after_its_grace() {
     place.assert_clean();
 }
 
-/// Many programs take a second request for impatience, and do not tidy up.
+/// Many programs treat a second request as impatience, and do not clean up.
 #[test]
 fn each_process_is_asked_once() {
     let place = Place::new();
@@ -41,7 +41,7 @@ fn each_process_is_asked_once() {
     until("it is ready", || place.path("log").exists() && place.log().starts_with(b"ready"));
     started.handle.stop();
     assert_eq!(started.end().how, ProcessOutcome::Stopped);
-    // The shell may also say what happened to the `sleep` it waited for.
+    // The shell may also print what happened to the `sleep` it waited for.
     assert_eq!(String::from_utf8(place.log()).expect("text").matches("asked").count(), 1);
     place.assert_clean();
 }
@@ -74,7 +74,7 @@ fn a_suspended_worker_can_be_stopped() {
     place.assert_clean();
 }
 
-/// C2: a daemon by the book, found by its mark.
+/// C2: a standard daemon, found by its mark.
 #[test]
 fn a_daemon_does_not_outlive_its_attempt() {
     let place = Place::new();
@@ -87,7 +87,7 @@ fn a_daemon_does_not_outlive_its_attempt() {
     place.assert_clean();
 }
 
-/// C2, when the attempt is stopped or runs out of time.
+/// C2, when the attempt is stopped or times out.
 #[test]
 fn a_daemon_is_ended_with_its_attempt() {
     for idle in [None, Some(Millis::from_secs(2))] {
@@ -108,8 +108,8 @@ fn a_daemon_is_ended_with_its_attempt() {
     }
 }
 
-/// In an engine of its own: what hides where it comes from is of the last attempt that can have started it, and here that
-/// must be the only one.
+/// Runs in an engine of its own: a process that hides its origin is attributed to the last attempt that can have
+/// started it, and here that must be the only one.
 fn alone(arguments: &[&str]) -> String {
     let output = Command::new(MISBEHAVE).args(arguments).output().expect("an engine");
     let problem = String::from_utf8_lossy(&output.stderr);
@@ -117,7 +117,7 @@ fn alone(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// C2, when the daemon wiped its environment too.
+/// C2, when the daemon cleared its environment, too.
 #[test]
 fn a_daemon_without_a_mark_does_not_outlive_its_attempt() {
     for (then, idle, wanted) in
@@ -138,7 +138,7 @@ fn a_daemon_lives_while_its_attempt_does() {
     let started = begin(long.misbehave(&["daemon", "keep", "stay", &long.name("signed")]));
     let daemon = signed(&long.path("signed"));
     for round in 0..5 {
-        // One that leaves nothing, one that leaves something of its own.
+        // One that leaves nothing, one that leaves a process of its own.
         assert_eq!(run(short.sh("exit 0")).how, ProcessOutcome::Exited(0));
         let file = format!("signed{round}");
         let ended = run(short.misbehave(&["daemon", "keep", "end", &short.name(&file)]));
@@ -150,12 +150,12 @@ fn a_daemon_lives_while_its_attempt_does() {
     assert!(gone(daemon));
     long.assert_clean();
     short.assert_clean();
-    // Also when it cannot be told whose it is.
+    // Also when its origin cannot be determined.
     let place = Place::new();
     alone(&["two", &place.name("")]);
 }
 
-/// An engine that is itself a worker is killed: what it started is found by the mark it handed on.
+/// An engine that is itself a worker is killed: its processes are found by the mark that it passed on.
 #[test]
 fn the_workers_of_a_worker_are_its_own() {
     let (outer, inner) = (Place::new(), Place::new());
@@ -171,7 +171,7 @@ fn the_workers_of_a_worker_are_its_own() {
     outer.assert_clean();
 }
 
-/// The pipe is held open by what was left: reading it to its end would take for ever.
+/// A leftover process holds the pipe open: reading it to its end would take forever.
 #[test]
 fn what_is_left_in_the_background_is_ended_and_named() {
     let place = Place::new();
@@ -192,7 +192,7 @@ fn what_ends_soon_after_is_not_left() {
     place.assert_clean();
 }
 
-/// Someone else's process has the pipe: it is not ours to end, and we do not wait for it.
+/// A process of someone else has the pipe: it is not ours to end, and we do not wait for it.
 #[test]
 fn output_held_open_by_a_stranger_does_not_hang() {
     let place = Place::new();
@@ -211,7 +211,7 @@ fn output_held_open_by_a_stranger_does_not_hang() {
     drop(theirs);
 }
 
-/// C8: nothing more will be heard of it, but it is there.
+/// C8: it prints nothing more, but it still exists.
 #[test]
 fn one_that_closes_its_pipes_and_stays_is_silent() {
     let place = Place::new();
@@ -237,7 +237,7 @@ fn a_fork_bomb_is_put_out() {
     place.assert_clean();
 }
 
-/// C11: one that is always someone else already when it is looked at.
+/// C11: one that has already become another process whenever it is examined.
 #[test]
 fn one_that_runs_from_process_to_process_is_caught() {
     let place = Place::new();
@@ -267,14 +267,15 @@ fn a_child_that_someone_else_started_is_left_alone() {
     assert_eq!(ended_already.wait().expect("it ended").code(), Some(9));
 }
 
-/// Looking for orphans takes a while, in which other children are started and end. None of them is taken for an orphan.
+/// The search for orphans takes a while, in which other children are started and end. None of them is taken for an
+/// orphan.
 #[test]
 fn a_child_that_is_being_started_is_no_orphan() {
     let place = Place::new();
     alone(&["crowd", &place.name("")]);
 }
 
-/// No time goes by where nothing is left: the moment for leftovers is not spent on every attempt.
+/// Without leftovers no time passes: the settle time is not spent on every attempt.
 #[test]
 fn an_attempt_that_leaves_nothing_ends_at_once() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! A worker that does everything a worker should not, and a small engine to be killed over it.
+//! A worker that does everything a worker should not, and a small engine to be killed.
 //!
 //! `misbehave MODE ARGUMENTS…`. It starts copies of itself where another program would fork.
 
@@ -58,7 +58,7 @@ fn main() {
     }
 }
 
-/// Every kind of byte that a terminal or a reader of text must not trip over.
+/// Every kind of byte that a terminal or a text reader must handle.
 const GARBAGE: &[u8] = b"\xff\xfe\0\x1b]52;c;aGk=\x07\x1b[2J\xe2\x80\xae\xc3";
 
 fn number(text: &str) -> usize {
@@ -78,7 +78,8 @@ fn quiet(command: &mut Command) -> &mut Command {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())
 }
 
-/// Ends all that is below: a child that stays, and what another one left, in a session of its own and without a mark.
+/// Ends all descendants: a child that stays, and a process that another one left, in its own session and without a
+/// mark.
 fn below(stays: &str, left: &str) {
     become_subreaper();
     let mut child = quiet(ourselves().args(["wait", stays])).spawn().expect("a child");
@@ -91,7 +92,7 @@ fn below(stays: &str, left: &str) {
     let _ = child.wait();
 }
 
-/// Says who we are, whole or not at all.
+/// Writes our process id, atomically.
 fn sign(file: &str) {
     let draft = format!("{file}.{}", getpid());
     fs::write(&draft, getpid().to_string()).and_then(|()| fs::rename(&draft, file)).expect("a file");
@@ -164,7 +165,7 @@ fn copy() {
     let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::stdout().lock());
 }
 
-/// Reads for ever, also after the end.
+/// Reads forever, also after the end.
 fn thirst() {
     let mut buffer = [0; 4096];
     loop {
@@ -174,7 +175,7 @@ fn thirst() {
     }
 }
 
-/// Leaves a daemon behind by the book: a child that leaves the session and starts another before it ends.
+/// Leaves a standard daemon behind: a child that leaves the session and starts another one before it ends.
 fn daemon(keep: &str, then: &str, file: &str) {
     let left = quiet(ourselves().args(["leave", keep, file])).status();
     assert!(left.is_ok_and(|status| status.success()));
@@ -198,13 +199,13 @@ fn leave(keep: &str, file: &str) {
     last.spawn().expect("a daemon");
 }
 
-/// Takes another program's place with nothing in its environment.
+/// Replaces itself by another program with an empty environment.
 fn become_wiped(file: &str) {
     let error = ourselves().args(["wait", file]).env_clear().exec();
     panic!("{error}");
 }
 
-/// Runs from process to process, each in a session of its own and without a past.
+/// Hops from process to process, each in its own session and with an empty environment.
 #[expect(clippy::zombie_processes, reason = "nobody is to wait for the next one")]
 fn hop(left: usize, file: &str) {
     let _ = setsid();
@@ -239,7 +240,7 @@ fn mark(state: &Path) -> ProcessMark {
     format!("{state}/run/0.0.1.1.main.{n}").parse().expect("a mark")
 }
 
-/// Inherits what others leave and looks after its end, as the first process of a machine does.
+/// Adopts orphans and waits for them, as the first process of a machine does.
 fn init(program: &[&str]) {
     set_child_subreaper(Some(getpid())).expect("to inherit");
     let engine = ourselves().args(program).spawn().expect("an engine");
@@ -300,7 +301,7 @@ fn there(file: &Path) -> String {
     fs::read_to_string(file).expect("a number")
 }
 
-/// Two attempts at once, and a daemon that hides which of them it comes from. It lives until both are over.
+/// Two attempts at once, and a daemon that hides which of them it comes from. It lives until both have ended.
 fn two(directory: &Path) {
     let (first, hidden) = (directory.join("first"), directory.join("hidden"));
     let name = |file: &Path| file.to_str().expect("a plain path").to_owned();
@@ -317,7 +318,7 @@ fn two(directory: &Path) {
     assert!(!lives(), "{ended:?}");
 }
 
-/// Attempts that leave something behind, beside others that are just being started.
+/// Attempts that leave processes behind, beside others that are just being started.
 fn crowd(directory: &Path) {
     let leaving = thread::scope(|scope| {
         let leaving = scope.spawn(|| {
@@ -340,14 +341,14 @@ fn crowd(directory: &Path) {
     assert!(leaving.is_ok());
 }
 
-/// Looks for what an earlier engine left, as one of those that it left.
+/// Searches for leftovers of an earlier engine, as one of them.
 fn itself(state: &Path) {
     let state = StateMark::from_directory(state).expect("a state directory");
     let found = find_leftovers(&state, &[], |_| true);
     print(format!("{}", found.len()).as_bytes());
 }
 
-/// A figure of this process, in kibibytes.
+/// Returns a memory figure of this process, in kibibytes.
 fn memory(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("our status");
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -355,7 +356,7 @@ fn memory(name: &str) -> u64 {
     figure.expect("a figure")
 }
 
-/// How much memory it takes to watch a gigabyte go by.
+/// Measures the memory that is needed to read a gigabyte of output.
 fn measure(directory: &Path) {
     run(our_task(directory, &["flood", "100000", "100"]));
     let before = memory("VmRSS");

@@ -1,4 +1,4 @@
-//! Workers that misbehave, and that nothing of them is left. The codes are those of the list of faults that Skein must
+//! Misbehaving workers, of which no process may be left. The codes are those of the list of faults that Skein must
 //! survive.
 
 mod ends;
@@ -21,7 +21,7 @@ use std::{
 use skein_core::time::Millis;
 use skein_host::process::{ProcessHandle, ProcessMark, ProcessReport, ProcessSpec, StateMark, start_process};
 
-/// Longer than anything here may take on a machine that is busy with other things.
+/// Longer than anything here may take on a busy machine.
 const LONG: Duration = Duration::from_secs(120);
 const MISBEHAVE: &str = env!("CARGO_BIN_EXE_misbehave");
 
@@ -69,14 +69,14 @@ impl Place {
         fs::read(self.path("log")).expect("a log")
     }
 
-    /// Nothing that carries the mark runs, and no note says that something does.
+    /// Checks that no process with the mark runs, and that no record of one exists.
     fn assert_clean(&self) {
         assert_eq!(carrying(&self.mark), Vec::<i32>::new(), "processes are left");
         assert!(!self.path("log.pid").exists(), "a note is left");
     }
 }
 
-/// A process under a supervisor, and how it will have ended.
+/// A process under a supervisor, and its future report.
 struct Started {
     handle: ProcessHandle,
     ended: Receiver<ProcessReport>,
@@ -100,7 +100,7 @@ fn run(task: ProcessSpec) -> ProcessReport {
     begin(task).end()
 }
 
-/// The processes that carry a mark, found without the code that is tested.
+/// Returns the processes that carry a mark, found without the code under test.
 fn carrying(mark: &ProcessMark) -> Vec<i32> {
     let wanted = format!("SKEIN_MARK={mark}");
     let carries = |pid: i32| {
@@ -111,7 +111,7 @@ fn carrying(mark: &ProcessMark) -> Vec<i32> {
     names.filter_map(|name| name.file_name().to_str()?.parse().ok()).filter(|pid| carries(*pid)).collect()
 }
 
-/// Waits for something that will come by itself.
+/// Waits for a condition that will become true by itself.
 fn until(what: &str, mut there: impl FnMut() -> bool) {
     let began = Instant::now();
     while !there() {
@@ -120,13 +120,13 @@ fn until(what: &str, mut there: impl FnMut() -> bool) {
     }
 }
 
-/// The number that a process signed with, once it has.
+/// Returns the process id that a process wrote, once it has.
 fn signed(file: &Path) -> i32 {
     until("a process signs", || file.exists());
     fs::read_to_string(file).expect("a number").parse().expect("a number")
 }
 
-/// Not even waiting for its parent to look.
+/// Returns true if the process does not exist, not even as a zombie.
 fn gone(pid: i32) -> bool {
     !Path::new(&format!("/proc/{pid}")).exists()
 }

@@ -1,4 +1,4 @@
-//! What workers print and are given to read.
+//! The output and the input of workers.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use skein_host::process::{ExceededLimit, OutputFilter, ProcessOutcome, escape_fo
 
 use super::{MISBEHAVE, Place, begin, run, signed};
 
-/// C4: a gigabyte goes by, and memory stays where it was.
+/// C4: a gigabyte of output, and memory stays constant.
 #[test]
 fn a_flood_takes_no_memory() {
     let place = Place::new();
@@ -25,7 +25,7 @@ fn a_flood_takes_no_memory() {
     place.assert_clean();
 }
 
-/// C4: no new line for a hundred megabytes. The beginning and the end are kept, and what is between is counted.
+/// C4: no line feed for a hundred megabytes. The beginning and the end are kept, and the bytes between are counted.
 #[test]
 fn a_line_without_end_is_cut_in_the_middle() {
     let place = Place::new();
@@ -97,7 +97,7 @@ fn input_that_nobody_reads_blocks_nobody() {
     place.assert_clean();
 }
 
-/// C8: full both ways.
+/// C8: full in both directions.
 #[test]
 fn input_and_output_go_on_at_the_same_time() {
     let place = Place::new();
@@ -109,7 +109,7 @@ fn input_and_output_go_on_at_the_same_time() {
     assert!(place.log() == *input, "what comes out is what went in");
 }
 
-/// C8: reads on after the end.
+/// C8: continues to read after the end.
 #[test]
 fn one_that_never_stops_reading_is_stopped_by_its_limit() {
     let place = Place::new();
@@ -120,7 +120,7 @@ fn one_that_never_stops_reading_is_stopped_by_its_limit() {
     place.assert_clean();
 }
 
-/// Replaces a word, also where a piece ends in the middle of it.
+/// Replaces a word, also if a chunk ends in the middle of it.
 #[derive(Default)]
 struct Hide(Vec<u8>);
 
@@ -184,7 +184,7 @@ fn an_attempt_goes_on_without_its_log() {
     assert!(ended.log.cut && ended.log.problem.is_some());
 }
 
-/// A5: the disk fills up under the log. The attempt goes on, and the log says where it ends.
+/// A5: the disk fills up under the log. The attempt continues, and the log says where it ends.
 #[test]
 fn a_full_disk_cuts_the_log_and_not_the_attempt() {
     let place = Place::new();

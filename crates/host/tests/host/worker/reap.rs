@@ -1,4 +1,4 @@
-//! C3: the engine is killed while workers run, and what it left is found and ended by its next life.
+//! C3: the engine is killed while workers run, and the next engine finds and ends its leftovers.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use super::{MISBEHAVE, Place, gone, signed, until};
 
 const GRACE: Millis = Millis::from_secs(30);
 
-/// An engine with the given worker, below a process that inherits from it, as there is one on every machine.
+/// An engine with the given worker, below a process that adopts its orphans, as on every machine.
 fn engine(place: &Place, worker: &[&str]) -> Child {
     let mut command = Command::new(MISBEHAVE);
     command.args(["init", "engine", &place.name(""), &place.name("log")]).args(worker);
@@ -38,7 +38,7 @@ fn crash(place: &Place) {
     until("it is gone", || gone(engine));
 }
 
-/// The one that inherited has nothing left to wait for.
+/// Waits for the adopting process, which has nothing left to wait for.
 fn over(mut init: Child) {
     assert!(init.wait().expect("it ends").success());
 }
@@ -85,7 +85,7 @@ fn a_daemon_of_a_worker_whose_engine_was_killed_is_found() {
     assert!(all.into_iter().all(gone));
 }
 
-/// Without a mark it is found by the note, and only by a note that is about it.
+/// Without a mark it is found by its record, and only by a record that matches it.
 #[test]
 fn a_worker_that_wiped_its_environment_is_found_by_its_note_and_never_mistaken() {
     let place = Place::new();
@@ -114,7 +114,7 @@ fn a_worker_that_wiped_its_environment_is_found_by_its_note_and_never_mistaken()
     assert!(gone(pid));
 }
 
-/// One that does not listen is killed after the grace.
+/// A process that ignores the request is killed after the grace period.
 #[test]
 fn a_deaf_worker_whose_engine_was_killed_is_killed() {
     let place = Place::new();
@@ -127,7 +127,7 @@ fn a_deaf_worker_whose_engine_was_killed_is_killed() {
     assert!(gone(pid));
 }
 
-/// This process, and what is above it, is never what was left, whatever it carries.
+/// This process and its ancestors are never leftovers, whatever mark they carry.
 #[test]
 fn an_engine_never_ends_itself() {
     let place = Place::new();
@@ -151,7 +151,7 @@ fn an_engine_never_ends_itself() {
     assert_eq!(super::run(place.misbehave(&["itself", &place.name("")])).tail, "0");
 }
 
-/// Nothing but being below leads to some of them.
+/// Some of them can only be found as descendants.
 #[test]
 fn everything_below_a_process_is_ended_marked_or_not() {
     let place = Place::new();

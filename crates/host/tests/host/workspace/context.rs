@@ -1,4 +1,4 @@
-//! Every field of every file, for each way in which a run can go.
+//! Every field of every file, for each possible course of a run.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::symlink, sync::Arc};
 
@@ -13,7 +13,7 @@ use super::{
     trial::{Says, Trial, agent, id, name, script, workflow},
 };
 
-/// Writes the context and compares it; then writes it again from nothing, which must come to the same.
+/// Writes the context and compares it; then writes it again from nothing, which must have the same result.
 fn expect(file: &str, trial: &Trial) {
     trial.write();
     let found = tree::of(&trial.context_path());
@@ -117,7 +117,7 @@ fn convergence(fail: bool) -> ConvergencePolicy {
     }
 }
 
-/// The same is found four times: twice the stage goes up, and the second time that is the end.
+/// The same finding comes four times: the stage is raised twice, and the second time ends the step.
 #[test]
 fn a_stall() {
     let step = agent("fix").checked(20, false, Some(convergence(true)));
@@ -190,7 +190,7 @@ fn a_ledger_is_the_same_from_the_journal() {
     trial.story(|story| assert_eq!(*story.ledger, again));
 }
 
-/// Else a run would look at all of its steps before each of them.
+/// Otherwise a run would check all of its steps before each of them.
 #[test]
 fn a_step_that_is_over_is_told_once() {
     let steps = vec![script("a"), script("b").after(&["a"]), script("c").after(&["b"])];
@@ -203,7 +203,7 @@ fn a_step_that_is_over_is_told_once() {
     assert_eq!((a.exists(), b.exists()), (false, true));
 }
 
-/// Attempts that begin together tell of the run in any order.
+/// Attempts that start together write the context in any order.
 #[test]
 fn what_was_before_is_not_told_again() {
     let trial = Trial::new(vec![script("a"), script("b").after(&["a"])]);
@@ -214,7 +214,7 @@ fn what_was_before_is_not_told_again() {
     assert_eq!(tree::of(&trial.live_path()), found);
 }
 
-/// What a consumer is given is what was kept, whatever someone wrote into the context.
+/// A consumer gets the kept artifact, whatever someone wrote into the context.
 #[test]
 fn nothing_is_read_from_the_context() {
     let trial = Trial::new(vec![implement(), script("test").after(&["implement"])]);

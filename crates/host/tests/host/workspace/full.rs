@@ -1,4 +1,4 @@
-//! A disk that is full: told apart from every other failure, and nothing half-done is left.
+//! A full disk: distinguished from every other failure, and no partial files are left.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -11,7 +11,7 @@ use skein_host::workspace::{ArtifactLimits, RootFolder, RunDir};
 
 const SMALL: &str = "SKEIN_TEST_SMALL_DISK";
 
-/// Runs the test below where a small file system can be mounted without anyone else seeing it.
+/// Runs the test below in a namespace in which a small file system can be mounted privately.
 #[test]
 fn a_full_disk() {
     let dir = tempfile::tempdir().unwrap();
@@ -51,7 +51,7 @@ fn inside() {
     assert!(error.to_string().contains("there is no space left on the disk"), "{error}");
     assert_eq!(run.find_manifest(attempt).unwrap(), None);
     assert!(fs::read_dir(small.join("runs/r/pending")).unwrap().next().is_none());
-    // What was there before stands, and there is room again.
+    // The earlier content is unchanged, and there is room again.
     state.replace_file("file", b"old").unwrap();
     assert!(state.replace_file("file", &vec![7; 1024 * 1024]).unwrap_err().is_no_space());
     assert_eq!(state.read_file("file", 10).unwrap(), b"old");

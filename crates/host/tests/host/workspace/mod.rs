@@ -1,4 +1,4 @@
-//! Files going in and out of workspaces.
+//! Files that are copied in and out of workspaces.
 
 mod context;
 mod full;

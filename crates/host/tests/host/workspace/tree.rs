@@ -1,8 +1,8 @@
-//! A folder and all that is in it, as text.
+//! A folder and its contents, as text.
 
 use std::{env, fs, path::Path};
 
-/// Every folder and file with what it holds, in order.
+/// Returns every folder and file with its content, in order.
 pub fn of(root: &Path) -> String {
     let mut text = String::new();
     add(root, "", &mut text);
@@ -26,7 +26,7 @@ fn add(folder: &Path, path: &str, text: &mut String) {
     }
 }
 
-/// Compares with what is written down. `UPDATE_SNAPSHOTS` writes it down anew.
+/// Compares with the stored snapshot. `UPDATE_SNAPSHOTS` rewrites it.
 pub fn expect(name: &str, found: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host/workspace/expected");
     let path = folder.join(format!("{name}.txt"));

@@ -48,7 +48,7 @@ pub fn script(text: &str) -> Step {
     Step { kind: StepKindSpec::Work(Box::new(WorkSpec::new(worker))), ..agent(text) }
 }
 
-/// What is said of a step, one thing after another.
+/// Builder methods for a step.
 pub trait Says: Sized {
     fn after(self, steps: &[&str]) -> Self;
     fn gives(self, name: &str, path: &str, kind: Option<&str>) -> Self;
@@ -130,7 +130,7 @@ fn step_word(status: StepStatus) -> &'static str {
     }
 }
 
-/// Each thing that is said takes a second, from the same second on.
+/// A trial run. Each input takes a second, from the same second on.
 pub struct Trial {
     pub dir: tempfile::TempDir,
     plan: Plan,
@@ -139,7 +139,7 @@ pub struct Trial {
     ledger: Ledger,
     pub run: RunDir,
     pub workspace: RootFolder,
-    /// What was told of the run while it went on.
+    /// The steps that were written to the live context.
     written: WrittenSteps,
     now: Timestamp,
 }
@@ -189,17 +189,17 @@ impl Trial {
         self
     }
 
-    /// Tells a second context of all that is new.
+    /// Writes all new facts to a second context.
     fn tell(&mut self) {
         self.tell_of(&self.now());
     }
 
-    /// The run as it is now, to be told of later.
+    /// Returns the present state of the run, to be written later.
     pub fn now(&self) -> (RunState, Ledger) {
         (self.state.clone(), self.ledger.clone())
     }
 
-    /// Tells the second context of the run as it was.
+    /// Writes an earlier state of the run to the second context.
     pub fn tell_of(&mut self, (state, ledger): &(RunState, Ledger)) {
         let live = ContextFolder::from_root(RootFolder::open(&self.live_path()).unwrap());
         let story = ContextInput { plan: &self.plan, state, ledger, run: &self.run };
@@ -217,7 +217,7 @@ impl Trial {
         self
     }
 
-    /// The one attempt of a step that is in flight.
+    /// Returns the active attempt of a step.
     fn attempt(&self, step: &str) -> AttemptId {
         let of = |attempt: &&AttemptId| {
             let scope = self.state.instance(attempt.at.0).scope;
@@ -232,7 +232,7 @@ impl Trial {
         self.say(RunInput::Finished { attempt, report: AttemptReport::new(end, cost) })
     }
 
-    /// A worker succeeds: what it gave is kept before that is said.
+    /// A worker succeeds: its artifacts are kept before the success is reported.
     pub fn ok(self, step: &str) -> Trial {
         let attempt = self.attempt(step);
         if attempt.role == AttemptRole::Main {
@@ -301,7 +301,7 @@ impl Trial {
         self.story(|story| self.context().write(story, &mut WrittenSteps::default())).unwrap();
     }
 
-    /// What a step of the root gave.
+    /// Returns the attempt that produced an artifact of a root step.
     pub fn source(&self, step: &str, artifact: &str) -> Option<String> {
         let root = skein_core::engine::InstanceIx::ROOT;
         let at = find_step(&self.plan, &self.state, root, &id(step)).unwrap();

@@ -88,7 +88,7 @@ fn every_history_that_lacks_an_event_is_refused_or_ends_early() {
     for i in 0..whole.len() - 1 {
         let mut less = whole.clone();
         let (_, gone) = less.remove(i);
-        // That a step is ready need not be said before it starts.
+        // A step may start without a `StepReady` event.
         let optional = matches!(gone, Event::StepReady { .. });
         assert_eq!(judge(&plan, &less).is_ok(), optional, "without {gone:?}");
     }
@@ -156,7 +156,7 @@ fn a_retry_that_the_policy_does_not_have_is_refused() {
 
 #[test]
 fn an_effect_that_is_not_the_tables_is_refused() {
-    refused(&history(), "the table says", |history| {
+    refused(&history(), "the effect should be", |history| {
         let end = find(history, 0, is_step_end);
         let Event::StepEnded { effect, .. } = &mut history[end].1 else { unreachable!() };
         *effect = OutcomeEffect::CONTINUE;
@@ -172,9 +172,9 @@ fn an_end_that_does_not_follow_is_refused() {
             *outcome = to;
         }
     };
-    refused(&history(), "it cannot end so", outcome(0, StepOutcome::Exhausted));
-    refused(&history(), "it cannot end so", outcome(1, StepOutcome::Incomplete));
-    refused(&history(), "nothing around it stopped", outcome(1, StepOutcome::Cancelled));
+    refused(&history(), "it cannot end this way", outcome(0, StepOutcome::Exhausted));
+    refused(&history(), "it cannot end this way", outcome(1, StepOutcome::Incomplete));
+    refused(&history(), "no outer instance stopped", outcome(1, StepOutcome::Cancelled));
     refused(
         &history(),
         "the step that it depends on satisfies it",
@@ -195,7 +195,7 @@ fn an_output_that_nobody_gave_is_refused() {
 
 #[test]
 fn a_finding_that_is_complete_ends_the_iterations() {
-    refused(&history(), "the step is not to do that next", |history| {
+    refused(&history(), "the step may not do that next", |history| {
         let check = find(history, 3, |event| matches!(event, Event::AttemptEnded { .. }));
         let Event::AttemptEnded { end, .. } = &mut history[check].1 else { unreachable!() };
         *end = checked_end(CheckFinding::Complete, &[]);
@@ -238,7 +238,7 @@ fn a_verdict_that_does_not_follow_and_anything_after_the_end_is_refused() {
 
 #[test]
 fn what_is_not_to_be_published_is_refused() {
-    refused(&history(), "nothing like that is to be published", |history| {
+    refused(&history(), "that publication is not pending", |history| {
         let item = skein_core::engine::Publication::Files;
         let closed = history.len() - 1;
         history.insert(closed, (Timestamp(2_000), Event::PublicationEnded { item, failed: None }));

@@ -1,4 +1,4 @@
-//! A fork that begins with one step of a chain, and where else that may not be.
+//! A fork that reuses one step of a chain, and the positions in which reuse is forbidden.
 
 use serde_json::json;
 use skein_core::{
@@ -31,7 +31,7 @@ fn reused(outcome: StepOutcome, effect: OutcomeEffect) -> Event {
     }))
 }
 
-/// `a` is reused, `b` comes after it.
+/// `a` is reused, and `b` runs after it.
 fn history(forked: bool, event: Event) -> (Plan, History) {
     let run = |name| RunId::new(name).unwrap();
     let from = ForkOrigin { run: run("old"), step: "b".into() };
@@ -59,7 +59,7 @@ fn a_fork_that_begins_with_a_result_is_accepted() {
 #[test]
 fn a_run_that_is_no_fork_reuses_nothing() {
     let (plan, history) = history(false, good_result());
-    assert!(judge(&plan, &history).unwrap_err().contains("takes over results before"));
+    assert!(judge(&plan, &history).unwrap_err().contains("reuses results only before"));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_result_that_the_run_failed_by_is_not_reused() {
     for (outcome, effect) in [
         (StepOutcome::Failed(ErrorClass::Fatal), OutcomeEffect::ABORT),
         (StepOutcome::Cancelled, OutcomeEffect::BLOCK),
-        // The table says something else of it.
+        // The outcome table defines another effect for it.
         (StepOutcome::Failed(ErrorClass::Fatal), OutcomeEffect::GO_ON),
     ] {
         let (plan, history) = history(true, reused(outcome, effect));

@@ -61,12 +61,12 @@ fn undone() -> (Plan, History) {
 fn an_undo_in_order_is_accepted_and_any_other_refused() {
     let of = undone();
     assert_eq!(judge(&of.0, &of.1), Ok(()));
-    refused(&of, "what is to be undone is", |history| {
+    refused(&of, "the undo targets are", |history| {
         let began = find(history, 0, |event| matches!(event, Event::UndoBegan { .. }));
         let Event::UndoBegan { targets, .. } = &mut history[began].1 else { unreachable!() };
         targets.reverse();
     });
-    refused(&of, "what is to be undone is", |history| {
+    refused(&of, "the undo targets are", |history| {
         let began = find(history, 0, |event| matches!(event, Event::UndoBegan { .. }));
         let Event::UndoBegan { targets, .. } = &mut history[began].1 else { unreachable!() };
         targets.push(UndoTarget { at: at(0, 2), visit: 1 });
@@ -147,7 +147,7 @@ fn items_begin_in_order_and_no_more_at_once_than_allowed() {
         let Event::StepExpanded { items, .. } = &mut history[2].1 else { unreachable!() };
         *items = Arc::new(json!([5]));
     });
-    refused(&of, "it gives 5", |history| {
+    refused(&of, "its output should be 5", |history| {
         let end = find(history, 0, |event| matches!(event, Event::InstanceEnded { .. }));
         let Event::InstanceEnded { end, .. } = &mut history[end].1 else { unreachable!() };
         end.output = Arc::new(json!(0));
@@ -191,7 +191,7 @@ fn a_cursor_goes_where_the_branch_sends_it() {
         let Event::StepEnded { route, .. } = &mut history[branch].1 else { unreachable!() };
         *route = Some(CursorRoute::Step(2));
     });
-    refused(&of, "the cursor is elsewhere", |history| {
+    refused(&of, "the cursor is at another step", |history| {
         let ready = find(history, 1, |event| matches!(event, Event::StepReady { .. }));
         history[ready].1 = Event::StepReady { at: at(0, 2) };
     });
@@ -208,7 +208,7 @@ fn no_more_steps_are_at_work_than_allowed() {
     pen.starts(attempt(at(0, 0), 1, AttemptRole::Main, 1));
     pen.starts(attempt(at(0, 1), 1, AttemptRole::Main, 1));
     let (plan, history) = pen.done();
-    assert!(judge(&plan, &history).unwrap_err().contains("1 steps are at work"));
+    assert!(judge(&plan, &history).unwrap_err().contains("1 steps are running"));
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn a_signal_goes_to_a_wait_that_names_it() {
     refused(&of, "no signal came", |history| _ = history.remove(3));
 }
 
-/// `a` aborts while `b` is at work; `b` is stopped, or left to its end.
+/// `a` aborts while `b` is running; `b` is stopped, or left to finish.
 fn aborted(siblings: SiblingPolicy) -> (Plan, History) {
     let mut scope = graph_scope(vec![work_step("a"), work_step("b"), work_step("c")]);
     scope.siblings = siblings;
@@ -278,7 +278,7 @@ fn siblings_are_stopped_or_drained() {
     for siblings in [SiblingPolicy::Cancel, SiblingPolicy::Drain] {
         let of = aborted(siblings);
         assert_eq!(judge(&of.0, &of.1), Ok(()));
-        refused(&of, "it was to be halted", |history| {
+        refused(&of, "the instance must be halted first", |history| {
             history.remove(5);
             history.drain(5..history.len() - 2);
         });
@@ -288,8 +288,8 @@ fn siblings_are_stopped_or_drained() {
             refused(&of, why, |history| history.insert(after, late));
         }
     }
-    refused(&aborted(SiblingPolicy::Cancel), "nothing has stopped around it", |history| history.swap(5, 6));
-    refused(&aborted(SiblingPolicy::Cancel), "it cannot end so", |history| {
+    refused(&aborted(SiblingPolicy::Cancel), "no outer instance has stopped", |history| history.swap(5, 6));
+    refused(&aborted(SiblingPolicy::Cancel), "it cannot end this way", |history| {
         let end = history.len() - 3;
         let Event::StepEnded { outcome, effect, .. } = &mut history[end].1 else { unreachable!() };
         (*outcome, *effect) = (StepOutcome::Failed(ErrorClass::Transient), OutcomeEffect::ABORT);

@@ -1,4 +1,4 @@
-//! Each rule on a workflow that is small enough to work out by hand.
+//! Each rule on a workflow that is small enough to evaluate by hand.
 
 mod composites;
 mod undoing;
@@ -228,7 +228,7 @@ fn a_stall_raises_the_stage_and_the_highest_exhausts() {
             max_changed_files: None,
         });
     });
-    // Two equal findings: stage 2; two more: stage 3, which is the highest.
+    // Two equal findings raise the stage to 2, two more raise it to 3, the maximum.
     let world = checks(&[(CheckFinding::Incomplete, &["x"] as &[&str]); 6]);
     let expected = run(graph_scope(vec![a]), &world);
     assert_eq!((expected.steps["a"].status, expected.steps["a"].iterations), (S::Failed, 4));

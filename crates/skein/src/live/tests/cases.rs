@@ -1,4 +1,4 @@
-//! The runs that are shown: one for each thing that can happen to a run.
+//! The runs that are shown: one for each case of what can happen to a run.
 
 use serde_json::json;
 use skein_core::{
@@ -18,7 +18,7 @@ use super::trial::{
 
 type Case = (&'static str, fn() -> Trial);
 
-/// Each case by its name.
+/// The cases by their names.
 pub const CASES: &[Case] = &[
     ("chain", chain),
     ("failure", failure),
@@ -179,7 +179,7 @@ fn nested_failure() -> Trial {
     trial
 }
 
-/// Someone stopped looking while it went on.
+/// The display was left while the run was running.
 fn left() -> Trial {
     let mut trial = Trial::new(graph(vec![work("a"), work("b"), after("c", &["a", "b"])]));
     trial.ok("a");
@@ -221,7 +221,7 @@ fn held() -> Trial {
     trial
 }
 
-/// A condition that is false, and what depends on it.
+/// A condition that is false, and a step that depends on it.
 fn skipped() -> Trial {
     let mut step = work("sometimes");
     step.when = Some(aip15::parse_condition("1 == 2").unwrap());
@@ -261,7 +261,7 @@ fn rejected() -> Trial {
     trial
 }
 
-/// A run that is to be retried by another, which could not be started.
+/// A run that should be retried by another, which could not be started.
 fn retried_run() -> Trial {
     let mut scope = graph(vec![work("a")]);
     scope.retry = Some(RunRetry { attempts: 2, backoff: five_seconds(), on_timeout: false });
@@ -281,7 +281,7 @@ fn escalated() -> Trial {
     trial
 }
 
-/// What a failed try at a composite completed is undone before the next.
+/// The completed steps of a failed attempt at a composite are undone before the next attempt.
 fn composite_retry() -> Trial {
     let all = each("all", json!([1]), vec![undoable("book"), work("mail")]);
     let mut trial = Trial::new(route(vec![retried(all, 2)]));
@@ -302,7 +302,7 @@ fn composite_retry() -> Trial {
     trial
 }
 
-/// It fails, and when the cursor comes back nothing is tried: the log of the first visit is not why.
+/// The step fails, and when the cursor returns nothing is attempted: the log of the first visit is not the reason.
 fn second_visit() -> Trial {
     let mut step = work("try");
     step.policy.effects.failed = OutcomeEffect::CONTINUE;

@@ -1,4 +1,4 @@
-//! What a terminal shows: while the run goes on, after it was made smaller, and that nothing drawn stays.
+//! The display on a terminal: during a run and after a resize, and no drawn line stays.
 
 use skein_core::{engine::Verdict, time::Millis};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::live::LiveView;
 
-/// The screen after all rows and the summary, with many drawings in between.
+/// Returns the screen after all rows and the summary, with many drawings in between.
 fn at_end(trial: &Trial, terminal: &Terminal, paint: bool) -> String {
     let mut live = LiveView::new(trial.plan(), terminal.clone(), options(paint));
     for row in &trial.rows {
@@ -29,7 +29,7 @@ fn at_end(trial: &Trial, terminal: &Terminal, paint: bool) -> String {
 fn nothing_that_was_drawn_stays() {
     for (name, case) in CASES {
         let trial = case();
-        // Where lines are drawn, a slow step needs none that stays.
+        // If lines are drawn, a slow step needs no permanent line.
         let plain = piped(&trial, options(false));
         let plain: String = plain.split_inclusive('\n').filter(|line| !line.contains("SLOW")).collect();
         for (columns, rows) in [(200, 50), (80, 24), (20, 6), (10, 2)] {
@@ -56,7 +56,7 @@ fn a_terminal_of_no_size_is_given_lines_only() {
     }
 }
 
-/// A terminal that says another size than it has.
+/// A terminal that reports another size than it has.
 struct Unknown(Terminal, u16, u16);
 
 impl crate::live::TerminalSurface for Unknown {
@@ -69,7 +69,7 @@ impl crate::live::TerminalSurface for Unknown {
     }
 }
 
-/// A run with much going on: eleven at work, one of them slow, one waiting to be tried again.
+/// A run with much activity: eleven running, one of them slow, one waiting for a retry.
 fn busy(columns: u16, rows: u16) -> (Trial, Terminal, LiveView<Terminal>) {
     let names: Vec<String> = (0..11).map(|i| format!("job-{i}")).collect();
     let mut steps: Vec<_> = names.iter().map(|name| work(name)).collect();
@@ -180,7 +180,7 @@ fn a_gate_that_was_answered_is_not_drawn() {
     assert!(drawn[3].ends_with("succeeded [   3.000s] gate-3"), "{text}");
 }
 
-/// A terminal that is gone.
+/// A terminal that is closed.
 struct Gone;
 
 impl crate::live::TerminalSurface for Gone {

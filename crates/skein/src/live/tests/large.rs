@@ -1,4 +1,4 @@
-//! Large runs: what is shown costs as much as what happened, not as much as the run is large.
+//! Large runs: the cost of the display grows with the events, not with the size of the run.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::live::{JsonlEncoder, LiveView};
 
-/// A run of so many steps, each ended by a row of its own.
+/// Returns a run of this many steps, each ended by a row of its own.
 fn wide(steps: usize) -> Trial {
     let mut scope = graph((0..steps).map(|i| work(&format!("s{i}"))).collect());
     scope.concurrency = Some(50);
@@ -22,7 +22,7 @@ fn wide(steps: usize) -> Trial {
     trial
 }
 
-/// Shows a run, and says how much was written and how long it took.
+/// Shows a run, and returns the number of bytes written and the duration.
 fn show(trial: &Trial) -> (usize, Duration) {
     let terminal = Terminal::new(100, 40);
     let mut live = LiveView::new(trial.plan(), terminal.clone(), options(true));

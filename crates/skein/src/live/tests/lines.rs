@@ -1,4 +1,4 @@
-//! What a pipe is given: plain lines, each once.
+//! The output to a pipe: plain lines, each once.
 
 use std::{fs, path::Path};
 
@@ -24,7 +24,7 @@ fn every_case_reads_well_in_a_pipe() {
     }
 }
 
-/// A snapshot without its case shows what nothing checks.
+/// A snapshot without its case is not checked by any test.
 #[test]
 fn every_snapshot_has_its_case() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/live/tests/snapshots");
@@ -62,7 +62,7 @@ fn a_slow_step_is_told_once_where_nothing_is_drawn() {
     }
     let text = pipe.0.borrow();
     assert_eq!(text.matches("SLOW").count(), 1, "{text}");
-    assert!(text.contains("        SLOW [  60.000s] long: still at work\n"), "{text}");
+    assert!(text.contains("        SLOW [  60.000s] long: still running\n"), "{text}");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn rows_that_are_not_the_next_are_refused_and_change_nothing() {
     assert_eq!(live.show_row(&trial.rows[0]), Err(JournalError::OtherPlan));
 }
 
-/// Nothing of a run that was set aside at once can be looked up.
+/// A run that was quarantined at once has no steps to look up.
 #[test]
 fn a_run_that_was_set_aside_before_it_began_is_shown() {
     let event = Event::Quarantined { message: "it makes no sense".into() };

@@ -1,4 +1,4 @@
-//! Runs of small workflows, driven as the host drives them, and what is shown of them.
+//! Runs of small workflows, driven as the host drives them, and their display.
 
 mod cases;
 mod drawn;

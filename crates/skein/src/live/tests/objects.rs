@@ -1,4 +1,4 @@
-//! What programs are given: the object of a run, and a line for each event.
+//! The output for programs: the object of a run, and a line for each event.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ fn every_event_is_a_line() {
     }
 }
 
-/// A run of an example in a format of its own.
+/// Returns a run of an example in a format of its own.
 fn example() -> Trial {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/agentcore/hello.yaml");
     let project = DiskProject::open(DiskProject::find_root(path.parent().unwrap())).unwrap();

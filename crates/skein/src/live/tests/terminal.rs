@@ -1,4 +1,4 @@
-//! A terminal that understands what is written to it, and nothing more: what it does not know is an error.
+//! A terminal emulator that understands only the sequences that are written: an unknown one is an error.
 
 use std::{cell::RefCell, io, rc::Rc};
 
@@ -10,7 +10,7 @@ use crate::live::{TerminalSize, TerminalSurface};
 #[derive(Default)]
 struct Row {
     cells: Vec<Option<char>>,
-    /// Whether the row below goes on with the same line.
+    /// True if the row below continues the same line.
     wraps: bool,
 }
 
@@ -33,7 +33,7 @@ impl Terminal {
         Terminal(Rc::new(RefCell::new(screen)))
     }
 
-    /// Everything that was not erased, with what has scrolled away.
+    /// Returns all text that was not erased, including scrolled lines.
     pub fn text(&self) -> String {
         let screen = self.0.borrow();
         let mut text = String::new();
@@ -47,7 +47,7 @@ impl Terminal {
         text.trim_end().to_owned() + "\n"
     }
 
-    /// Another width: lines are wrapped anew, and the cursor stays at its character.
+    /// Changes the size: lines are wrapped again, and the cursor stays at its character.
     pub fn resize(&self, columns: u16, rows: u16) {
         let mut screen = self.0.borrow_mut();
         let (mut lines, mut line, mut cursor) = (Vec::new(), Vec::new(), (0, 0));

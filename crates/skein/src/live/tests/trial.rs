@@ -1,4 +1,4 @@
-//! Small workflows, and a run of one that is told things and keeps the rows of its journal.
+//! Small workflows, and a run of one that receives inputs and keeps the rows of its journal.
 
 use std::{cell::RefCell, collections::BTreeMap, env, fs, io, path::Path, rc::Rc, sync::Arc};
 
@@ -60,7 +60,7 @@ pub fn five_seconds() -> Backoff {
     Backoff { initial: length, growth: BackoffGrowth::Constant, max: length, jitter: false }
 }
 
-/// A step whose failure undoes what was completed, and that can be undone itself.
+/// Returns a step whose failure undoes the completed steps, and that can be undone itself.
 pub fn undoable(name: &str) -> Step {
     let undo = UndoSpec {
         id: id(&format!("un-{name}")),
@@ -99,7 +99,7 @@ pub fn wait(name: &str, signals: &[&str]) -> Step {
     )
 }
 
-/// It could go to the one and goes to the other.
+/// Returns a branch with two targets that always takes `goes`.
 pub fn branch(name: &str, could: &str, goes: &str) -> Step {
     let arm =
         RouteArm { when: aip15::parse_condition("1 == 2").unwrap(), next: RouteTarget::Step(id(could)) };
@@ -127,7 +127,7 @@ pub fn each(name: &str, over: Value, steps: Vec<Step>) -> Step {
     Step::new(id(name), StepKindSpec::Each(Box::new(each)))
 }
 
-/// At most three passes, as long as this holds.
+/// Returns a loop of at most three passes, as long as this condition holds.
 pub fn repeat(name: &str, condition: &str, steps: Vec<Step>) -> Step {
     let condition = aip15::parse_condition(condition).unwrap();
     let scope = Arc::new(route(steps));
@@ -157,7 +157,7 @@ pub fn workflow(scope: StepScope) -> Workflow {
     Workflow { version: Some("1.4.0".into()), ..workflow }
 }
 
-/// A run that is told things, one second after another.
+/// A run that receives one input per second.
 pub struct Trial {
     pub driver: Driver,
     pub rows: Vec<Arc<JournalBatch>>,
@@ -181,7 +181,7 @@ impl Trial {
         Trial::of(definition.bind(Value::Null).unwrap()).start()
     }
 
-    /// Before it is started.
+    /// Creates a run that is not started yet.
     pub fn of(plan: Plan) -> Trial {
         // A day in 2026.
         let now = Timestamp(1_767_225_600_000);
@@ -226,7 +226,7 @@ impl Trial {
         *found.next().unwrap_or_else(|| panic!("nothing of {path} is in flight"))
     }
 
-    /// What the next report says was spent.
+    /// Sets the cost in the next report.
     pub fn spending(&mut self, tokens: u64, micro_usd: u64) -> &mut Trial {
         self.cost = Cost { tokens, micro_usd: Some(micro_usd) };
         self
@@ -274,14 +274,14 @@ impl Trial {
         self.say(RunInput::Cancel { by: "ann".into(), reason: Some("wrong branch".into()) })
     }
 
-    /// Tells the run that it is time for what is due next.
+    /// Advances the time to the next timer, and wakes the run.
     pub fn wake(&mut self) -> &mut Trial {
         let due = skein_core::engine::wanted(self.driver.state()).wake.expect("something is due");
         self.now = self.now.max(due);
         self.say(RunInput::Wake)
     }
 
-    /// Everything that is to be published is.
+    /// Confirms all publications.
     pub fn publish(&mut self) -> &mut Trial {
         let items = skein_core::engine::wanted(self.driver.state()).publish.clone();
         items.into_iter().for_each(|item: Publication| {
@@ -295,7 +295,7 @@ impl Trial {
     }
 }
 
-/// How the tests show a run.
+/// Returns the options with which the tests show a run.
 pub fn options(paint: bool) -> LiveOptions {
     LiveOptions {
         paint: Paint(paint),
@@ -308,7 +308,7 @@ pub fn options(paint: bool) -> LiveOptions {
     }
 }
 
-/// A pipe that keeps what was written.
+/// A pipe that keeps the written text.
 #[derive(Clone, Default)]
 pub struct Pipe(pub Rc<RefCell<String>>);
 
@@ -323,7 +323,7 @@ impl TerminalSurface for Pipe {
     }
 }
 
-/// What a pipe is given of all the rows, and the summary.
+/// Returns the output to a pipe for all rows, and the summary.
 pub fn piped(trial: &Trial, options: LiveOptions) -> String {
     let pipe = Pipe::default();
     let mut live = LiveView::new(trial.plan(), pipe.clone(), options);
@@ -337,7 +337,7 @@ pub fn piped(trial: &Trial, options: LiveOptions) -> String {
     format!("{lines}{summary}")
 }
 
-/// Compares a text with the snapshot of this name, or writes it if that was asked for.
+/// Compares a text with the snapshot of this name, or updates the snapshot if requested.
 pub fn same(name: &str, text: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/live/tests/snapshots");
     let path = folder.join(format!("{name}.snap"));

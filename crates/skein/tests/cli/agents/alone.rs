@@ -1,18 +1,18 @@
-//! A network of its own for a test, in which there is nothing but the test: no agent can reach anyone else.
+//! An isolated network for a test: no agent can reach anything outside the test.
 //!
-//! The test is started once more in a name space that has only a loopback. Where that is not allowed, it says so, and runs as
-//! it is.
+//! The test is started again in a network namespace that has only a loopback interface. If that is not permitted, the
+//! test prints a note and runs without isolation.
 
 use std::{
     env,
     process::{Command, Stdio},
 };
 
-/// Set for a test that is alone.
+/// Set for a test that runs isolated.
 const ALONE: &str = "SKEIN_TEST_ALONE";
 const LOOPBACK: &str = "ip link set lo up && exec \"$@\"";
 
-/// The same test for each agent.
+/// Declares the same test for each agent.
 macro_rules! for_each_agent {
     ($($name:ident),* $(,)?) => {
         mod claude { $($crate::agents::alone::alone! { fn $name() { super::$name($crate::agents::kind::CLAUDE) } })* }
@@ -21,7 +21,7 @@ macro_rules! for_each_agent {
     };
 }
 
-/// A test that is alone.
+/// Declares a test that runs isolated.
 macro_rules! alone {
     ($(#[$about:meta])* fn $name:ident() $body:block) => {
         $(#[$about])*
@@ -33,7 +33,7 @@ macro_rules! alone {
 }
 pub(crate) use {alone, for_each_agent};
 
-/// Runs a test by its whole name.
+/// Runs a test by its full name.
 pub fn run(name: &str, test: impl FnOnce()) {
     if env::var_os(ALONE).is_some() {
         return test();

@@ -1,5 +1,5 @@
-//! What an agent is kept apart from: the configuration of the repository it works on and of the person, and what others
-//! are given.
+//! Isolation of agents: from the configuration of the repository they work on, from that of the user, and from the
+//! values given to other agents.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ use crate::{
 const FLOW: &str = "name: apart\nversion: \"1\"\ntimeout: 10m\nsteps:\n  look:\n    worker: AGENT\n    \
     instructions: Look around.\n    capabilities: [READ, EDIT, RUN_COMMANDS]\n";
 
-/// Files that would make an agent do something of its own accord, below a folder.
+/// Files below a folder that would make an agent act on its own.
 const TRAPS: [(&str, &str); 9] = [
     (".claude/settings.json", HOOK),
     (".claude/CLAUDE.md", "MARKER"),
@@ -45,7 +45,7 @@ fn set_traps(project: &Project, below: &str) {
     }
 }
 
-/// Where the login of a person is in their home, and in that of the agent.
+/// The path of a user's login in their home, and in the home of the agent.
 fn login(kind: Kind) -> (&'static str, &'static str) {
     match kind.word {
         "CLAUDE_CODE" => (".claude/.credentials.json", ".credentials.json"),
@@ -54,7 +54,7 @@ fn login(kind: Kind) -> (&'static str, &'static str) {
     }
 }
 
-/// As a person whose home is this.
+/// The command as a user with this home.
 pub fn as_person(project: &Project, line: &str) -> Command {
     let mut command = project.command(line);
     command.env("HOME", project.path("person"));
@@ -64,7 +64,7 @@ pub fn as_person(project: &Project, line: &str) -> Command {
     command
 }
 
-/// Notes whom it asks, and what it looks up.
+/// Records connections and lookups with `strace`.
 fn watched(command: &Command, project: &Project) -> Command {
     let mut strace = Command::new("strace");
     strace.args(["-f", "-qq", "-s", "100", "-e", "signal=none", "-e", "trace=connect,sendto,sendmmsg", "-o"]);
@@ -72,7 +72,7 @@ fn watched(command: &Command, project: &Project) -> Command {
     wrapped(strace, command)
 }
 
-/// What it asked of anyone but the model.
+/// The recorded requests to anything but the model.
 fn others(project: &Project, port: u16) -> Vec<String> {
     let asked = project.read("asked");
     let net = asked.lines().filter(|line| line.contains("AF_INET"));
@@ -86,10 +86,10 @@ fn no_configuration_is_obeyed_but_the_login_is_used(kind: Kind) {
     set_traps(&project, "");
     set_traps(&project, "person/");
     let (theirs, ours) = login(kind);
-    // With a login of its service Codex asks that service, which is all right, and nobody's business here.
+    // With a login of its service, Codex contacts that service. That is allowed and not tested here.
     project.folder.write(&format!("person/{theirs}"), "{\"OPENAI_API_KEY\": \"sk-of-a-person\"}");
     if kind.word == OPENCODE.word {
-        // It would obey what is there, so it is not even started.
+        // OpenCode would obey these files, so it is not even started.
         let error = project.json("run flow.yaml", 4)["steps"][0]["error"]["message"].to_string();
         assert!(error.contains(".opencode") && model.all_asked().is_empty(), "{error}");
         std::fs::remove_dir_all(project.path(".opencode")).unwrap();
@@ -109,7 +109,7 @@ fn no_configuration_is_obeyed_but_the_login_is_used(kind: Kind) {
 }
 
 alone! {
-    /// A key of the host's environment is for its agent alone, and nobody reads it in a log.
+    /// A key from the host's environment is passed only to its agent, and appears in no log.
     fn a_key_is_lent_to_its_agent_alone() {
         let model = Model::new([say("My key is sk-ant-of-the-host-1234, isn't it?")]);
         let project = Project::new();

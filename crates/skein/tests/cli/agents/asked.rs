@@ -49,7 +49,7 @@ fn an_attempt_can_be_looked_up(kind: Kind) {
 }
 
 alone! {
-    /// The model that answers is told by Claude Code itself, and the one that was asked for of others.
+    /// Claude Code reports the model that answers; for the others it is the requested model.
     fn the_model_of_an_attempt_is_known() {
         let model = Model::new([say("Seven.")]);
         let project = CLAUDE.project(&model, FLOW);
@@ -60,7 +60,7 @@ alone! {
 }
 
 alone! {
-    /// The check id, which only the checker may know, is not in the prompt that is kept.
+    /// The check id, which only the checker may know, is not in the stored prompt.
     fn a_prompt_that_is_kept_has_no_check_id() {
         let model = Model::new([say("Written."), say("COMPLETE")]);
         let check = format!(

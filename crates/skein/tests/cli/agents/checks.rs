@@ -21,7 +21,7 @@ fn a_checker_decides(kind: Kind) {
     let decides = |word: &str, reason: &str| {
         let decision =
             format!("{{\"check_id\": \"CHECK_ID\", \"decision\": \"{word}\", \"reasons\": [\"{reason}\"]}}");
-        // One that may write nothing says it.
+        // A checker that may not write files says its decision.
         match kind.word == CODEX.word {
             true => vec![say(&decision)],
             false => vec![call("", [Call::Decide(decision)]), say("I have decided.")],
@@ -47,7 +47,7 @@ fn a_checker_decides(kind: Kind) {
     assert_eq!(result["cost"]["tokens"], served, "checks are counted, too");
 }
 
-/// A round: what the work does, and what its check does then.
+/// The turns of several rounds: those of the work, then those of its check.
 fn rounds(turns: impl IntoIterator<Item = [Vec<Turn>; 2]>) -> Model {
     Model::new(turns.into_iter().flatten().flatten())
 }
@@ -63,7 +63,7 @@ fn decision(id: &str, word: &str, reason: &str) -> String {
 }
 
 alone! {
-    /// A word, a line of JSON, and an id that is another's: what is said decides, and only where it is said for this check.
+    /// A word, a line of JSON, and the id of another check: the answer decides, but only if it is for this check.
     fn what_a_checker_says_decides() {
         let work = || vec![say("It is written.")];
         let model = rounds([
@@ -85,7 +85,8 @@ alone! {
 }
 
 alone! {
-    /// A script that checks says what is missing by printing it: the next iteration has it as data, and the screen a line of it.
+    /// A check script prints what is missing: the next iteration gets the output as data, and the terminal shows one
+    /// line of it.
     fn the_output_of_a_script_that_checks_reaches_the_agent() {
         let project = Project::new();
         let second = project.path("second.txt").display().to_string();
@@ -120,7 +121,8 @@ alone! {
 }
 
 alone! {
-    /// The decision of an earlier check, and one that the worker wrote in its place, count for nothing. Twice nothing is the end.
+    /// A decision of an earlier check, or one that the worker forged, does not count. Two missing decisions end the
+    /// step.
     fn a_decision_of_another_time_or_by_another_is_none() {
         let project = Project::new();
         let file = project.path(".decision.json").display().to_string();
@@ -141,7 +143,7 @@ alone! {
 }
 
 alone! {
-    /// A third verdict: only a person can help, and the work goes on when they have.
+    /// The third verdict: only a person can help, and the work continues after that.
     fn a_checker_may_ask_a_person() {
         let model = rounds([
             [vec![say("Written.")], vec![say(&decision("CHECK_ID", "blocked", "which licence is it to have?"))]],

@@ -1,4 +1,4 @@
-//! What goes wrong with an agent's service, and what comes of it.
+//! Failures of an agent's service, and their effects on the step.
 
 use serde_json::{Value, json};
 
@@ -35,12 +35,12 @@ fn a_server_error_is_retried(kind: Kind) {
     passes(kind, fail(500, "api_error", "server_error", "The server had an error."));
 }
 
-/// The connection is closed in the middle of it.
+/// The connection is closed in the middle of an answer.
 fn an_answer_that_is_cut_off_is_asked_for_again(kind: Kind) {
     passes(kind, Turn::Cut);
 }
 
-/// As often as the agent tries itself, then once more by us, and then it is well.
+/// The agent's own retries fail, then the retry of the engine succeeds.
 fn passes(kind: Kind, turn: Turn) {
     let model = Model::new([turn]);
     let project = kind.project(&model, RETRIED);

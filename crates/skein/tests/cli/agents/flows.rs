@@ -1,4 +1,4 @@
-//! The examples for agents, from end to end: real agents, each with a model that plays its part.
+//! The examples for agents, end to end: real agents, each with a scripted model.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{kept::Project, session::repository};
 
-/// An example in a project of its own, in a folder that has room for others beside it.
+/// An example in its own project, in a folder with room for others beside it.
 struct Example {
     project: Project,
     file: String,
@@ -36,7 +36,7 @@ impl Example {
         result
     }
 
-    /// What a step gave, as it is kept for others.
+    /// The output of a step, as it is stored for other steps.
     fn gave(&self, path: &str) -> String {
         self.project.read(&format!("context/{path}"))
     }
@@ -106,7 +106,7 @@ alone! {
 }
 
 alone! {
-    /// Each round does an item; one round does nothing, and one changes what it must not. Then it is told so, and mends that.
+    /// Each round does an item. One round does nothing, and one changes a protected file, is told so, and repairs it.
     fn a_list_is_worked_off_until_nothing_is_open() {
         let done = |item: &str| runs(&format!("mkdir -p src && touch src/{item} && sed -i 's/\\[ \\] {item}/[x] {item}/' todo.md"));
         let codex = Model::new([

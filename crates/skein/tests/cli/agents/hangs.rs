@@ -1,4 +1,4 @@
-//! What does not end by itself: a model that falls silent or is cut off, and commands that go on and on.
+//! Agents that do not end by themselves: a model that falls silent or disconnects, and commands that never end.
 
 use std::{fs, io::Read};
 
@@ -21,7 +21,7 @@ fn flow(more: &str) -> String {
     )
 }
 
-/// The processes that still belong to a run, wherever they went.
+/// The processes that still belong to a run, in any namespace.
 fn left_of(run: &str) -> Vec<String> {
     let mark = format!("SKEIN_RUN_ID={run}");
     let all = fs::read_dir("/proc").expect("it is there").flatten().map(|entry| entry.path());
@@ -32,10 +32,11 @@ fn left_of(run: &str) -> Vec<String> {
     of_run.map(|path| fs::read_to_string(path.join("cmdline")).unwrap_or_default()).collect()
 }
 
-/// Before the first byte of an answer, and in the middle of one. It is told at once what to do next, in the session it was in.
+/// Silence before the first byte of an answer, and in the middle of one. The next attempt continues in the same
+/// session.
 fn silence_ends_an_attempt_and_not_the_session(kind: Kind) {
     let model = Model::new([Turn::Hold, Turn::Stall, say("Here I am.")]);
-    // One that is slow on a busy machine is silent before it asks, too, and is tried again.
+    // An agent that is slow on a busy machine is also silent before its first request, and is retried.
     let idle = if kind.word == OPENCODE.word { 8 } else { 4 };
     let retried =
         format!("    on_failure: retry\n    max_retries: 9\n    x-skein: {{idle_timeout: {idle}s}}\n");
@@ -47,7 +48,7 @@ fn silence_ends_an_attempt_and_not_the_session(kind: Kind) {
     assert_eq!(asked.len(), 3, "each was given up, and nobody asked again by itself");
     let last = &asked[2].body;
     assert!(
-        last.contains("Do it.") && last.contains("Go on with your task"),
+        last.contains("Do it.") && last.contains("Continue your task"),
         "it knows what it was to do: {last}"
     );
     let events = project.events(run);
@@ -59,7 +60,7 @@ fn silence_ends_an_attempt_and_not_the_session(kind: Kind) {
     }
 }
 
-/// Claude Code and OpenCode end the command and go on. Codex cannot, so it is ended with it.
+/// Claude Code and OpenCode end the command and continue. Codex cannot, so it is ended together with the command.
 fn a_command_has_its_time(kind: Kind) {
     let command = "echo begun > first.txt; tail -f /dev/null; echo over > second.txt".to_owned();
     let model = match kind.word == CODEX.word {
@@ -75,11 +76,11 @@ fn a_command_has_its_time(kind: Kind) {
         let error = &result["steps"][0]["error"];
         assert_eq!(error["class"], "timeout", "{error}");
         let message = error["message"].as_str().unwrap();
-        assert!(message.contains("a command that it ran was not done after 2s"), "{message}");
+        assert!(message.contains("a command exceeded its timeout of 2s"), "{message}");
     }
 }
 
-/// What a command of the agent started is ended with it, however far it went from it.
+/// Processes that a command of the agent started are ended with it, even after they detached.
 fn nothing_is_left_of_what_is_cancelled(kind: Kind) {
     let command = "setsid sh -c 'exec 3> begun; echo it >&3; exec tail -f /dev/null'".to_owned();
     let model = Model::new([call("", [Call::Run(command)]), say("Done.")]);
@@ -91,7 +92,7 @@ fn nothing_is_left_of_what_is_cancelled(kind: Kind) {
     held.read_exact(&mut said).expect("it begins");
     project.ends(&format!("cancel {run}"), 0);
     assert_eq!(going.end().0, Some(4));
-    // It ends when nobody has it open any more, in whichever name space.
+    // The read ends when no process in any namespace has the pipe open any more.
     assert_eq!(held.read(&mut said).expect("it can be read"), 0);
     assert_eq!(left_of(&run), [""; 0]);
 }

@@ -1,11 +1,11 @@
-//! The three agents, as a project names them, each with the model of a test behind it.
+//! The three agents, by their names in a project, each with the scripted model of a test.
 
 use std::{env, path::PathBuf, sync::OnceLock};
 
 use super::{model::Model, speak::Service};
 use crate::{kept::Project, session::Folder};
 
-/// An agent, and what it must be told to ask another model.
+/// An agent, and the settings that make it use another model.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
     pub word: &'static str,
@@ -17,7 +17,7 @@ pub const CLAUDE: Kind = Kind { word: "CLAUDE_CODE", service: Service::Messages,
 pub const CODEX: Kind = Kind { word: "CODEX_CLI", service: Service::Responses, program: "codex" };
 pub const OPENCODE: Kind = Kind { word: "OPENCODE", service: Service::Chat, program: "opencode" };
 
-/// The folder in which the programs are installed.
+/// The folder in which the agent programs are installed.
 fn installed() -> &'static PathBuf {
     static PLACE: OnceLock<PathBuf> = OnceLock::new();
     PLACE.get_or_init(|| {
@@ -39,7 +39,7 @@ impl Kind {
         installed().join(self.program)
     }
 
-    /// What a project says of the agent.
+    /// The configuration of the agent in a project.
     pub fn config(&self, folder: &Folder, port: u16) -> String {
         self.config_with(folder, port, &self.program().display().to_string())
     }
@@ -47,7 +47,7 @@ impl Kind {
     pub fn config_with(&self, folder: &Folder, port: u16, program: &str) -> String {
         let begin = format!("[workers.{}]\nprogram = \"{program}\"\n", self.word);
         let base = format!("http://127.0.0.1:{port}");
-        // What is in the home of whoever runs the tests must not matter.
+        // The home of the user who runs the tests must not matter.
         let home = format!("HOME = \"{}/nobody\"", folder.0.display());
         match self.service {
             Service::Messages => {
@@ -81,7 +81,7 @@ impl Kind {
         }
     }
 
-    /// A project with one workflow, in which this agent asks this model. `AGENT` in the workflow is this one.
+    /// A project with one workflow, in which this agent uses this model. `AGENT` in the workflow stands for this agent.
     pub fn project(&self, model: &Model, workflow: &str) -> Project {
         let project = Project::new();
         let more = format!(

@@ -1,4 +1,4 @@
-//! Limits: an account that has reached its own, and what a step may spend.
+//! Limits: an account that is exhausted, and the budget of a step.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ for_each_agent!(
     steps_are_counted
 );
 
-/// The account has reached its limit, and says how long to wait as services do.
+/// An answer that the account has reached its limit, with a waiting time as services report it.
 pub fn limited() -> Turn {
     let error = json!({"type": "error", "error": {"type": "rate_limit_error", "code": "rate_limit_exceeded",
         "message": "Rate limit reached. Please try again in 2h."}});
@@ -37,7 +37,7 @@ fn held(project: &Project, run: &str) -> Value {
     events.iter().find_map(|event| event["event"].get("step_held").cloned()).expect("it is held")
 }
 
-/// They go on by themselves when it has something again, and nobody asks it before that.
+/// Both runs continue by themselves when the account is available again, and nothing uses it before that.
 fn two_runs_wait_for_an_account_in_their_order(kind: Kind) {
     let model = Model::new([Turn::Limit(6)]);
     let project = kind.project(&model, &flow("    x-skein: {quota: wait}\n"));
@@ -62,7 +62,7 @@ fn two_runs_wait_for_an_account_in_their_order(kind: Kind) {
     assert_eq!(model.all_asked().len(), 2, "each asks once more");
 }
 
-/// Held until the account has something again, and the next run is not even begun.
+/// The step is held until the account is available again, and the next run does not even start its agent.
 fn a_limit_pauses(kind: Kind) {
     let model = Model::new([limited()]);
     let project = kind.project(&model, &flow("    x-skein: {quota: wait}\n"));
@@ -71,7 +71,7 @@ fn a_limit_pauses(kind: Kind) {
     assert_eq!(result["status"], "waiting");
     assert_eq!(held(&project, run)["reason"], "quota");
     assert!(held(&project, run)["until"].as_i64().is_some(), "{}", held(&project, run));
-    // A person may let it go on, and the session does. While the limit stands, it is held again.
+    // A person may release it, and the session continues. While the limit stands, it is held again.
     project.ends(&format!("approve {run} write"), 0);
     let asked = model.all_asked().len();
     assert_eq!(project.json(&format!("resume {run} --no-wait"), 6)["status"], "waiting");
@@ -86,7 +86,7 @@ fn a_limit_pauses(kind: Kind) {
 }
 
 alone! {
-    /// How long it is still to wait is counted down, and nobody has to wait that long.
+    /// The remaining time is counted down, and nobody has to wait for its end.
     fn what_waits_for_an_account_is_seen_and_can_be_cancelled() {
         let model = Model::new([Turn::Limit(7_200)]);
         let project = CODEX.project(&model, &flow("    x-skein: {quota: wait}\n"));
@@ -102,7 +102,7 @@ alone! {
 }
 
 alone! {
-    /// A subscription says until when it is used up.
+    /// A subscription reports when it is available again.
     fn a_subscription_is_waited_for_until_it_says() {
         let headers = [
             ("anthropic-ratelimit-unified-status", "rejected".to_owned()),
@@ -122,7 +122,7 @@ alone! {
 }
 
 alone! {
-    /// Claude Code knows what it costs, and is told what it may.
+    /// Claude Code knows its cost, and is given the limit.
     fn money_stops_it_too() {
         let model = spending();
         let project = CLAUDE.project(&model, &flow("    x-skein: {budget: {usd: 0.02, mode: stop}}\n"));
@@ -133,7 +133,8 @@ alone! {
 }
 
 alone! {
-    /// Of a call, whoever pays: the run, the step that calls, or the workflow that is called, whatever formats they are of.
+    /// The budget applies in a call, whether it belongs to the run, the calling step or the called workflow, in any
+    /// format.
     fn a_budget_reaches_through_a_call() {
         let budget = "{budget: {tokens: 1, mode: stop}}";
         let call = |workflow: &str, step: &str| format!(
@@ -163,7 +164,7 @@ alone! {
     }
 }
 
-/// It may be tried again, but nobody waits for hours because a service says so.
+/// The attempt may be retried, but the run does not wait for hours because a service asks for it.
 fn a_limit_without_waiting_fails(kind: Kind) {
     let model = Model::new([limited()]);
     let project = kind.project(&model, &flow("    on_failure: retry\n    max_retries: 1\n"));
@@ -173,7 +174,7 @@ fn a_limit_without_waiting_fails(kind: Kind) {
     assert_eq!((&error["class"], &error["code"]), (&json!("rate_limit"), &json!("agent_limit")), "{error}");
 }
 
-/// It calls a tool again and again, and each time costs something.
+/// A model that calls a tool again and again, with a cost each time.
 fn spending() -> Model {
     Model::new([call("Once more.", [Call::Run("echo working".into())])])
 }
@@ -192,7 +193,7 @@ fn a_budget_stops_it(kind: Kind) {
 }
 
 alone! {
-    /// An approval grants as much again, and the next exhaustion asks again. The question has the numbers.
+    /// An approval grants the same amount again, and the next exhaustion asks again. The question contains the numbers.
     fn a_paused_budget_asks_again_after_an_approval() {
         let model = spending();
         let one = CLAUDE.service.tokens();

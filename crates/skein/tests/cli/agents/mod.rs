@@ -1,4 +1,4 @@
-//! Real coding agents, driven by the built program, with a model that does what a test tells it.
+//! Real coding agents, driven by the built program, with a scripted model.
 
 pub mod alone;
 mod kind;

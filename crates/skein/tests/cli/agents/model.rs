@@ -1,7 +1,7 @@
-//! A model that says what a test tells it to, on loopback: what agents ask of a real one goes here instead.
+//! A scripted model server on loopback, which receives the requests that agents send to a real model.
 //!
-//! Owns the server and the script. How each service speaks is in `speak`. Every request that offers tools takes the next
-//! turn; those without are asked for beside the work, and answered in a word.
+//! Owns the server and the script. The protocols of the services are in `speak`. Every request that offers tools takes
+//! the next turn; requests without tools are side requests and get a one-word answer.
 
 use std::{
     collections::VecDeque,
@@ -18,24 +18,24 @@ use serde_json::Value;
 
 use super::speak::{self, Service};
 
-/// Longer than an agent may take to ask on a busy machine.
+/// Longer than an agent may take for a request on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the model does when it is asked.
+/// The reaction of the model to a request.
 #[derive(Debug, Clone)]
 pub enum Turn {
     Say(String, Vec<Call>),
-    /// Calls a tool in each conversation, and says so once that is done. For several that ask at the same time.
+    /// Calls a tool in each conversation, and then answers with the text. For several agents that ask at the same time.
     Each(Call, String),
     /// Answers with an error.
     Fail(u16, Vec<(&'static str, String)>, Value),
-    /// Has nothing more for so many seconds, and says so in words.
+    /// Reports an exhausted account for this many seconds, in words.
     Limit(u64),
     /// Never answers.
     Hold,
-    /// Begins to answer, and then nothing more comes.
+    /// Begins to answer, and then stays silent.
     Stall,
-    /// Begins to answer, and is gone.
+    /// Begins to answer, and disconnects.
     Cut,
 }
 
@@ -43,20 +43,20 @@ pub enum Turn {
 #[derive(Debug, Clone)]
 pub enum Call {
     Write(String, String),
-    /// Writes to the file that the prompt names as that for its output.
+    /// Writes to the output file that the prompt names.
     Output(String),
-    /// Writes a file that it is to leave, where the prompt says that it belongs.
+    /// Writes an artifact to the folder that the prompt names.
     Leave(String, String),
-    /// The same for its decision.
+    /// Writes to the decision file that the prompt names.
     Decide(String),
     Run(String),
-    /// A tool of a server, by the names of both.
+    /// Calls a tool of an MCP server: server, tool, arguments.
     Tool(&'static str, &'static str, Value),
     /// Answers with a value.
     Answer(Value),
 }
 
-/// A request that was asked.
+/// A received request.
 #[derive(Debug)]
 pub struct Asked {
     pub body: String,
@@ -70,7 +70,7 @@ pub struct Model {
 
 struct Inner {
     turns: Mutex<VecDeque<Turn>>,
-    /// How many answers were given in full.
+    /// The number of complete answers.
     answers: Mutex<u64>,
     asked: Mutex<Sender<Asked>>,
 }
@@ -84,7 +84,7 @@ pub fn call(text: &str, calls: impl IntoIterator<Item = Call>) -> Turn {
 }
 
 impl Model {
-    /// Takes these turns, and the last again and again.
+    /// Takes these turns in order, and repeats the last one.
     pub fn new(turns: impl IntoIterator<Item = Turn>) -> Model {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = listener.local_addr().expect("it has an address").port();
@@ -98,7 +98,7 @@ impl Model {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let inner = Arc::clone(&served);
-                // An agent that is gone wants no answer.
+                // An agent that has gone needs no answer.
                 std::thread::spawn(move || drop(inner.serve(stream)));
             }
         });
@@ -110,17 +110,17 @@ impl Model {
         self.asked.recv_timeout(PATIENCE).expect("the agent asks its model")
     }
 
-    /// Every request so far that was not looked at.
+    /// All requests so far that were not read.
     pub fn all_asked(&self) -> Vec<Asked> {
         self.asked.try_iter().collect()
     }
 
-    /// What comes from now on.
+    /// Replaces the remaining turns.
     pub fn then(&self, turns: impl IntoIterator<Item = Turn>) {
         *self.inner.turns.lock().unwrap() = turns.into_iter().collect();
     }
 
-    /// How many answers were given in full.
+    /// The number of complete answers.
     pub fn answers(&self) -> u64 {
         *self.inner.answers.lock().unwrap()
     }
@@ -169,20 +169,20 @@ impl Inner {
     }
 }
 
-/// Until the other side goes away.
+/// Waits until the other side disconnects.
 pub fn gone(reader: &mut BufReader<TcpStream>) -> std::io::Result<()> {
     reader.read(&mut [0]).map(drop)
 }
 
-/// Something that was sent.
+/// A received HTTP request.
 pub struct Posted {
     pub path: String,
-    /// What whoever sent it is known by.
+    /// The value of the `Authorization` header.
     pub authorization: String,
     pub body: String,
 }
 
-/// What is sent. None: nothing is.
+/// Reads a request. Returns `None` if there is none.
 pub fn request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Posted>> {
     let mut first = String::new();
     reader.read_line(&mut first)?;

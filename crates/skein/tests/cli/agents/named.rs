@@ -1,4 +1,4 @@
-//! Agents that a project names: who does it, with which model, told what, and kept to what.
+//! Agents that a project defines by name: worker, model, instructions and permissions.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::kept::Project;
 
-/// The step's model, if it has one, and the stage that is done by `keeper`.
+/// A stage of `keeper`, with a placeholder for the step's model.
 const STAGE: &str = "workflow: {id: w, name: W}\nstages:\n  - id: count\n    name: Count\n    roles:\n      primary: {artifact: \
     \"agent:keeper\", instructions: Count the boats.MODEL}\n    error_policy: {retry: {max_attempts: 1}}\n";
 const STEP: &str = "apiVersion: ioa.dev/v0.2\nkind: Workflow\nmetadata: {name: w}\nspec:\n  description: Counts.\n  \
@@ -21,7 +21,7 @@ for_each_agent!(
     an_agent_of_ioa_is_told_its_purpose_and_action
 );
 
-/// A project in which a file says who `keeper` is, and the project who does such things.
+/// A project in which a file defines `keeper`, and the project maps it to a worker.
 fn project(kind: Kind, model: &Model, more: &str) -> Project {
     let project = Project::new();
     let config = kind.config(&project.folder, model.port);
@@ -29,7 +29,7 @@ fn project(kind: Kind, model: &Model, more: &str) -> Project {
     project
 }
 
-/// The model that is asked, and what it is asked.
+/// The model and the body of the next request.
 fn asked(model: &Model) -> (String, String) {
     let body = model.asked().body;
     let value: Value = serde_json::from_str(&body).expect("a request is JSON");
@@ -37,7 +37,7 @@ fn asked(model: &Model) -> (String, String) {
 }
 
 fn the_model_is_that_of_the_stage_then_the_agent_then_the_usual(kind: Kind) {
-    // Each takes models by names of its own. Of OpenCode, only one is known here.
+    // Each agent takes its own model names. Of OpenCode, only one model is known here.
     let (stage, agent, usual) = match kind.word {
         "CLAUDE_CODE" => ("claude-of-stage", "claude-of-agent", "opus"),
         "CODEX_CLI" => ("gpt-of-stage", "gpt-of-agent", "m"),
@@ -87,6 +87,6 @@ fn an_agent_of_ioa_is_told_its_purpose_and_action(kind: Kind) {
     for part in ["You are keeper.", "Knows every boat.", "- Wakes nobody at night.", "Count the boats."] {
         assert!(body.contains(part), "{part}: {body}");
     }
-    // Only SWDL has a model for those that name none.
+    // Only SWDL has a default model for agents that name none.
     assert!(kind.word == "CLAUDE_CODE" || found == "m", "{found}");
 }

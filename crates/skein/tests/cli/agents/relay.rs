@@ -1,4 +1,4 @@
-//! Several agents for one step: another takes over when the account of one is used up or its service is down.
+//! Several agents for one step: a fallback takes over when an account is exhausted or a service is down.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::kept::Project;
 
-/// A project in which each of these agents asks a model of its own.
+/// A project in which each of these agents uses its own model.
 fn project(agents: &[(Kind, &Model)], more: &str) -> Project {
     let project = Project::new();
     let config: String =
@@ -32,7 +32,7 @@ fn down() -> Turn {
     Turn::Fail(503, Vec::new(), error)
 }
 
-/// How each attempt of a run ended.
+/// The ends of all attempts of a run.
 fn ends(project: &Project, run: &str) -> Vec<Value> {
     let events = project.events(run);
     events.iter().filter_map(|event| event["event"].get("attempt_ended").cloned()).collect()
@@ -51,12 +51,12 @@ fn a_limit_of_claude_moves_on_to_codex() {
     assert_eq!(ends.len(), 2, "{ends:?}");
     assert_eq!(ends[0]["end"]["handed_over"]["to"], "CODEX_CLI", "{ends:?}");
     assert_eq!((&ends[0]["by"], &ends[1]["by"]), (&Value::Null, &json!("CODEX_CLI")));
-    // It is no failure that a policy counts, and both are paid for.
+    // The handover is not a failure that a policy counts, and the cost of both agents counts.
     let retried = project.events(run).iter().any(|event| event["event"].get("retry_scheduled").is_some());
     assert!(!retried, "no try is used up");
     let spent = claude.answers() * CLAUDE.service.tokens() + codex.answers() * CODEX.service.tokens();
     assert_eq!(result["cost"]["tokens"], spent, "{result}");
-    // It is told what there was before it, and nothing of a session that is not its own.
+    // The second agent is told about the earlier work, and nothing of the other agent's session.
     let body = codex.asked().body;
     assert!(body.contains("Another agent, CLAUDE_CODE, worked on this before you"), "{body}");
     assert!(body.contains("Write it.") && !body.contains("I begin."), "{body}");
@@ -64,7 +64,7 @@ fn a_limit_of_claude_moves_on_to_codex() {
     assert_eq!(meta["workerKind"], "CODEX_CLI", "{meta}");
     let told = project.ends(&format!("events {run}"), 0);
     assert!(told.contains("handed over to CODEX_CLI") && told.contains("done by CODEX_CLI"), "{told}");
-    // The next run does not ask an account that is known to be used up.
+    // The next run does not use an account that is known to be exhausted.
     claude.all_asked();
     project.json("run flow.yaml", 0);
     assert!(claude.all_asked().is_empty());
@@ -79,7 +79,7 @@ fn an_outage_of_codex_moves_on_to_opencode() {
     assert!(!codex.all_asked().is_empty() && !opencode.all_asked().is_empty());
 }
 
-/// What is no outage is not gone around.
+/// An error that is not an outage does not switch to the fallback.
 #[test]
 fn a_wrong_key_does_not_move_on() {
     let error =
@@ -91,7 +91,8 @@ fn a_wrong_key_does_not_move_on() {
     assert!(codex.all_asked().is_empty());
 }
 
-/// When all are limited, the one that has something again first is waited for, and the first is asked first again.
+/// If all agents are limited, the step waits for the one that is available first, and then tries the first agent first
+/// again.
 #[test]
 fn when_all_are_limited_the_soonest_is_waited_for() {
     let error = json!({"error": {"type": "rate_limit_error", "code": "rate_limit_exceeded",
@@ -113,7 +114,7 @@ fn when_all_are_limited_the_soonest_is_waited_for() {
         .collect();
     assert_eq!(untils.len(), 2);
     assert_eq!(held["until"].as_i64(), untils.iter().copied().min(), "{untils:?}");
-    // The first has something again.
+    // The first account is available again.
     for account in std::fs::read_dir(project.path(".skein/accounts")).unwrap() {
         std::fs::remove_file(account.unwrap().path()).unwrap();
     }
@@ -126,7 +127,8 @@ fn when_all_are_limited_the_soonest_is_waited_for() {
     assert_eq!(ends(&project, &run).last().unwrap()["by"], Value::Null);
 }
 
-/// After a crash it is known who is at work: it goes on in its own session, and the first is not asked.
+/// After a crash the engine knows which agent was running: that one continues its session, and the first one is not
+/// used.
 #[test]
 fn a_killed_engine_goes_on_with_who_took_over() {
     let (claude, codex) = (Model::new([limited()]), Model::new([say("…")]));
@@ -139,14 +141,14 @@ fn a_killed_engine_goes_on_with_who_took_over() {
     codex.asked();
     going.signal(Signal::KILL);
     assert_eq!(going.end().0, None);
-    // Nobody remembers that the first was limited.
+    // No record is left that the first account was limited.
     std::fs::remove_dir_all(project.path(".skein/accounts")).unwrap();
     claude.all_asked();
     codex.then([say("And that was all.")]);
     let result = project.json(&format!("resume {run}"), 0);
     assert_eq!(result["status"], "succeeded");
     let body = codex.asked().body;
-    assert!(body.contains("I go on with it.") && body.contains("Go on with your task"), "{body}");
+    assert!(body.contains("I go on with it.") && body.contains("Continue your task"), "{body}");
     assert!(claude.all_asked().is_empty(), "the one that gave up is not asked again");
     assert_eq!(ends(&project, &run).last().unwrap()["by"], "CODEX_CLI");
     project.ended_once(&run);
@@ -158,15 +160,15 @@ fn a_plan_shows_who_takes_over_and_what_each_is_kept_to() {
     let project = project(&[(CLAUDE, &model), (CODEX, &model)], "");
     let text = project.ends("plan flow.yaml", 0);
     assert!(text.contains("CLAUDE_CODE: it writes below its folder and runs nothing"), "{text}");
-    let then = "if that one is used up or down, CODEX_CLI: its sandbox writes below its folder and runs any command in it";
+    let then = "if that one is out of quota or unavailable, CODEX_CLI: its sandbox writes below its folder and runs any command in it";
     assert!(text.contains(then), "{text}");
     let plan = project.json("plan flow.yaml", 0);
     let agents = &plan["batches"][0]["steps"][0]["work"]["agents"];
     assert_eq!(agents[1]["by"], "CODEX_CLI", "{agents}");
-    // One that is nobody is told before anything begins.
+    // An unknown fallback is reported before anything starts.
     let flow = project.read("flow.yaml").replace("CODEX_CLI", "nobody");
     project.folder.write("flow.yaml", flow);
     let done = project.skein("run flow.yaml");
     assert_eq!(done.code, 5, "{}", done.err);
-    assert!(done.err.contains("nobody here is the agent `nobody`"), "{}", done.err);
+    assert!(done.err.contains("agent `nobody` is not configured"), "{}", done.err);
 }

@@ -1,4 +1,4 @@
-//! An agent whose engine was killed: it goes on in its own session.
+//! An agent whose engine was killed continues its own session.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const FLOW: &str = "name: resumed\nversion: \"1\"\ntimeout: 10m\nsteps:\n  write
 
 for_each_agent!(a_killed_engine_goes_on_in_the_same_session, a_session_that_is_gone_is_begun_anew);
 
-/// What is noted of the agent of each attempt, in their order.
+/// The notes about the agent of each attempt, in order.
 fn notes(project: &Project, run: &str) -> Vec<Value> {
     let folder = project.path(&format!(".skein/runs/{run}/attempts"));
     let mut attempts: Vec<_> =
@@ -26,7 +26,7 @@ fn notes(project: &Project, run: &str) -> Vec<Value> {
     attempts.iter().map(|note| serde_json::from_slice(&std::fs::read(note).unwrap()).unwrap()).collect()
 }
 
-/// A run whose engine is killed while the second answer is waited for.
+/// A run whose engine is killed while it waits for the second answer.
 pub fn killed(kind: Kind, model: &Model, project: &Project) -> String {
     killed_in(FLOW, kind, model, project)
 }
@@ -38,7 +38,7 @@ fn killed_in(flow: &str, kind: Kind, model: &Model, project: &Project) -> String
     let run = going.run();
     model.asked();
     model.asked();
-    // What the first answer cost. Codex tells that only later, and keeps it where it is found again.
+    // The cost of the first answer. Codex reports it only later, and stores it where it is found again.
     let note = project.path(&format!(".skein/runs/{run}/attempts/0.0.1.1.main.1/agent.json"));
     let known = || {
         let note: Value = serde_json::from_slice(&std::fs::read(&note).ok()?).ok()?;
@@ -67,10 +67,10 @@ fn a_killed_engine_goes_on_in_the_same_session(kind: Kind) {
     let result = project.json(&format!("resume {run}"), 0);
     assert_eq!(result["status"], "succeeded");
     let body = model.asked().body;
-    assert!(body.contains("I begin with the first part.") && body.contains("Go on with your task"), "{body}");
+    assert!(body.contains("I begin with the first part.") && body.contains("Continue your task"), "{body}");
     let notes = notes(&project, &run);
     assert_eq!((notes.len(), &notes[1]["session"]), (2, &session));
-    // The first answer was spent before the engine was killed, and is counted once.
+    // The first answer was paid before the engine was killed, and is counted once.
     assert_eq!(result["cost"]["tokens"], 2 * kind.service.tokens(), "{result}");
     let modes: Vec<Value> = project
         .events(&run)
@@ -82,7 +82,7 @@ fn a_killed_engine_goes_on_in_the_same_session(kind: Kind) {
 }
 
 alone! {
-    /// Retries are for failures. An interruption is none: it takes no try, and the session goes on.
+    /// Retries are for failures. An interruption is not a failure: it uses no retry, and the session continues.
     fn an_interrupted_agent_with_retries_keeps_its_session() {
         let project = Project::new();
         let part = project.path("first.txt").display().to_string();
@@ -93,9 +93,9 @@ alone! {
         let session = notes(&project, &run)[0]["session"].clone();
         model.then([say("And that was the second part.")]);
         let result = project.json(&format!("resume {run}"), 0);
-        // How much of an answer the agent had saved when it was killed is its own matter. The conversation is the same.
+        // The agent decides how much of an answer it saves before it is killed. The conversation is the same.
         let goes_on =
-            |body: &str| body.contains("Write the first and the second part.") && body.contains("Go on with your task");
+            |body: &str| body.contains("Write the first and the second part.") && body.contains("Continue your task");
         let told: Vec<String> = model.all_asked().into_iter().map(|asked| asked.body).collect();
         assert!(told.iter().any(|body| goes_on(body)), "{told:?}");
         assert_eq!(notes(&project, &run)[1]["session"], session, "{result}");
@@ -104,7 +104,7 @@ alone! {
     }
 }
 
-/// What is noted is a session that nobody knows.
+/// Replaces the noted session by one that does not exist.
 pub fn lose_session(kind: Kind, project: &Project, run: &str) {
     let path = project.path(&format!(".skein/runs/{run}/attempts/0.0.1.1.main.1/agent.json"));
     let mut note: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -115,7 +115,7 @@ pub fn lose_session(kind: Kind, project: &Project, run: &str) {
     std::fs::write(&path, note.to_string()).unwrap();
 }
 
-/// Its session is not there: it is told that an attempt was cut off, and starts from the beginning.
+/// The session is lost: the agent is told that an attempt was interrupted, and starts from the beginning.
 fn a_session_that_is_gone_is_begun_anew(kind: Kind) {
     let project = Project::new();
     let part = project.path("first.txt").display().to_string();
@@ -126,8 +126,11 @@ fn a_session_that_is_gone_is_begun_anew(kind: Kind) {
     let result = project.json(&format!("resume {run}"), 0);
     assert_eq!(result["status"], "succeeded");
     let body = model.asked().body;
-    assert!(body.contains("An earlier attempt at this was cut off") && !body.contains("I begin."), "{body}");
+    assert!(
+        body.contains("An earlier attempt at this was interrupted") && !body.contains("I begin."),
+        "{body}"
+    );
     let (spent, one) = (result["cost"]["tokens"].as_u64().unwrap(), kind.service.tokens());
-    // With its session, Codex may lose what the session had cost; nothing is ever counted twice.
+    // With its session, Codex may lose the cost of the session. Nothing is ever counted twice.
     assert!(spent == 2 * one || (kind.word == "CODEX_CLI" && spent == one), "{result}");
 }

@@ -1,4 +1,4 @@
-//! Servers of tools: a step that names one has its tools, behind the same wall as the agent, and no other step has.
+//! MCP servers: a step that names one has its tools, in the same sandbox as the agent, and no other step has them.
 
 use std::{
     io::{BufReader, Write},
@@ -22,7 +22,7 @@ const TOLD: &str = "workflow: {id: told, name: Told, version: \"1.0.0\"}\nstages
     roles:\n      primary: {artifact: \"agent:worker\", instructions: Tell it.}\n      tools: [\"mcp:tidings\"]\n    \
     error_policy: {retry: {max_attempts: 1}, on_failure: halt}\n";
 const TOKEN: &str = "tok-hunter2-of-tidings";
-/// For a server that is not waited for as long as others are.
+/// A shorter start timeout than the default.
 const SOON: &str = "start_timeout_ms = 2000\n";
 
 for_each_agent!(
@@ -40,7 +40,7 @@ for_each_agent!(
     without_a_network_there_is_no_server,
 );
 
-/// The server that the tests are built with.
+/// The MCP server that is built with the tests.
 fn tidings() -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_skein")).with_file_name("examples/tidings");
     assert!(path.is_file(), "{} is not there; `cargo build -p skein --examples` builds it", path.display());
@@ -77,17 +77,17 @@ fn a_tool_of_a_server_is_used(kind: Kind) {
     let run = result["run_id"].as_str().unwrap();
     let log = project.ends(&format!("logs {run}"), 0);
     assert!(log.contains("It was told with ***.") && log.contains("tidings"), "{log}");
-    // Nothing that is kept of the run has it.
+    // No stored file of the run has the secret.
     assert_eq!(having_the_secret(&project.path(&format!(".skein/runs/{run}"))), "");
 }
 
-/// The files below a folder that have the secret, but for what agents keep in their own homes.
+/// The files below a folder that contain the secret, except those that agents keep in their own homes.
 fn having_the_secret(folder: &Path) -> String {
     let mut grep = std::process::Command::new("grep");
     run(grep.args(["-rla", TOKEN, "--exclude-dir=homes"]).arg(folder)).out
 }
 
-/// What only reads cannot write by way of a server either.
+/// A read-only step cannot write through a server either.
 fn a_server_is_behind_the_wall(kind: Kind) {
     let model = Model::new([call("", [tell("I got out.")]), say("{\"done\": true}")]);
     let project = project(kind, &model, "\"READ\"", TOLD);
@@ -106,7 +106,7 @@ fn a_step_that_names_none_has_none(kind: Kind) {
     assert!(!model.asked().body.contains("tidings"));
 }
 
-/// Work without what was asked for is no work.
+/// A step without the server that it names fails.
 fn a_server_that_does_not_start(kind: Kind) {
     let model = Model::new([say("Nothing to tell.")]);
     let project = project(kind, &model, "\"READ\", \"EDIT\"", TOLD);
@@ -115,7 +115,7 @@ fn a_server_that_does_not_start(kind: Kind) {
     is_missed(&project);
 }
 
-/// A server that is asked over HTTP. It tells whoever knows its secret alone.
+/// An MCP server over HTTP, which answers only requests that have its secret.
 fn listen(file: PathBuf, flaw: Flaw) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = listener.local_addr().expect("it has an address").port();
@@ -149,7 +149,7 @@ fn respond(mut stream: TcpStream, file: &Path, flaw: &Flaw) -> std::io::Result<(
     stream.write_all(&speak::response(status, "application/json", &[], &body))
 }
 
-/// A project whose server is at an address, and has this flaw. `more` is what else is said of it.
+/// A project whose server is at an address and has this flaw. `more` is appended to its configuration.
 fn at_an_address(kind: Kind, model: &Model, flaw: &str, more: &str) -> Project {
     let project = project(kind, model, "\"READ\", \"EDIT\"", TOLD);
     let port = listen(project.path("said"), Flaw::new(flaw));
@@ -163,7 +163,7 @@ fn at_an_address(kind: Kind, model: &Model, flaw: &str, more: &str) -> Project {
     project
 }
 
-/// The same with a server that is started.
+/// The same with a server that is started as a process.
 fn started(kind: Kind, model: &Model, flaw: &str, more: &str) -> Project {
     let project = project(kind, model, "\"READ\", \"EDIT\"", TOLD);
     let flawed = format!("{more}env = {{ TIDINGS_FLAW = \"{flaw}\", ");
@@ -179,7 +179,7 @@ fn is_told(project: &Project) {
     assert_eq!(project.read("said"), "The tide is in.\n");
 }
 
-/// The run fails because of the server, whatever else the agent could have done.
+/// Asserts that the run fails because of the server.
 fn is_missed(project: &Project) {
     let result = project.json("run flow.yaml", 4);
     let error = &result["steps"][0]["error"];
@@ -187,7 +187,7 @@ fn is_missed(project: &Project) {
     assert!(error["message"].as_str().unwrap().contains("tidings"), "{result}");
 }
 
-/// Tells, if it can.
+/// A model that calls the tool of the server.
 fn teller() -> Model {
     Model::new([call("", [tell("The tide is in.")]), say("Told.")])
 }
@@ -197,7 +197,7 @@ fn a_server_at_an_address_is_asked(kind: Kind) {
     is_told(&at_an_address(kind, &model, "", ""));
 }
 
-/// Longer than an agent waits of itself before it goes on without.
+/// The server is later than the agent's own start timeout.
 fn a_server_that_is_late_is_waited_for(kind: Kind) {
     let model = teller();
     is_told(&at_an_address(kind, &model, "initialize 6", ""));
@@ -218,7 +218,7 @@ fn a_server_at_an_address_that_never_answers(kind: Kind) {
     is_missed(&at_an_address(kind, &model, "initialize never", SOON));
 }
 
-/// It is there, and its tools are not.
+/// The server starts, but never lists its tools.
 fn a_server_that_never_lists_its_tools(kind: Kind) {
     let model = teller();
     is_missed(&at_an_address(kind, &model, "tools/list never", SOON));
@@ -230,7 +230,8 @@ fn a_server_that_leaves_when_it_is_to_list_its_tools(kind: Kind) {
 }
 
 alone! {
-    /// Who asks is cut off, which happens to OpenCode by itself on a busy machine. It would say nothing and go on.
+    /// The connection is closed, which also happens to OpenCode on a busy machine. It would silently continue without
+    /// the tools.
     fn a_server_that_hangs_up_is_asked_again() {
         let model = teller();
         is_told(&at_an_address(OPENCODE, &model, "tools/list leaves once", ""));
@@ -238,14 +239,14 @@ alone! {
 }
 
 alone! {
-    /// What it is asked by does not depend on a home of its own.
+    /// The connection to the server does not depend on a separate home of the agent.
     fn a_server_is_had_beside_what_a_person_has_set_up() {
         let model = teller();
         let project = at_an_address(OPENCODE, &model, "", "");
         let config = project.read("skein.toml");
         let inherits = config.replace("[workers.OPENCODE]\n", "[workers.OPENCODE]\ninherit_config = true\n");
         project.folder.write("skein.toml", inherits);
-        // Who has started it before has what it fetches for plugins.
+        // The files that OpenCode downloads for plugins on its first start.
         let lock = json!({"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}});
         let home = "nobody/.config/opencode";
         project.folder.write(&format!("{home}/package-lock.json"), lock.to_string());
@@ -254,13 +255,16 @@ alone! {
     }
 }
 
-/// Its agent needs a network to reach its model, so nothing would keep the server from it.
+/// The agent needs a network to reach its model, so nothing would keep the server from that network.
 fn without_a_network_there_is_no_server(kind: Kind) {
     let model = Model::new([say("Nothing to tell.")]);
     let workflow = TOLD.to_owned() + "    x-skein: {network: none}\n";
     let project = project(kind, &model, "\"READ\", \"EDIT\"", &workflow);
     let result = project.json("run flow.yaml", 4);
     let message = result["steps"][0]["error"]["message"].as_str().unwrap();
-    assert!(message.contains("nothing keeps the server `tidings` of its agent from the network"), "{result}");
+    assert!(
+        message.contains("network access of the agent's tool server `tidings` cannot be blocked"),
+        "{result}"
+    );
     assert_eq!(model.answers(), 0);
 }

@@ -1,5 +1,5 @@
-//! The feature of `examples/swdl/ship`, built by real agents: each stage by one of the three, each with a model that plays
-//! its part.
+//! The feature of `examples/swdl/ship`, built by real agents: each stage by one of the three, each with a scripted
+//! model.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::{
     ship::{begin, example, told, went},
 };
 
-/// Who does what: the halves are built at the same time, so two different agents build them.
+/// The agent of each stage. The two halves are built at the same time, so two different agents build them.
 const AGENTS: [(&str, &str, &str); 8] = [
     ("surveyor", "CLAUDE_CODE", "\"READ\""),
     ("designer", "CODEX_CLI", "\"READ\""),
@@ -39,7 +39,7 @@ fn gives(value: Value) -> [Turn; 2] {
     [call("", [Call::Output(value.to_string())]), say("Done.")]
 }
 
-/// The example with real agents, whose models play it so that it comes to this verdict.
+/// The example with real agents, whose models lead to this verdict.
 fn ready(login: bool, verdict: &str) -> (Project, Models) {
     let project = example();
     let at = |name: &str| project.path(name).display().to_string();
@@ -80,7 +80,7 @@ fn ready(login: bool, verdict: &str) -> (Project, Models) {
     (project, models)
 }
 
-/// The model that was asked, and what it was asked.
+/// The model and the body of the next request.
 fn asked(model: &Model) -> (String, String) {
     let body = model.asked().body;
     let value: Value = serde_json::from_str(&body).expect("a request is JSON");
@@ -104,7 +104,7 @@ alone! {
         assert_eq!(project.read("announced.txt"), format!("login page is out (run {id})\n"));
         let events: Vec<String> = told(&project).into_iter().map(|(event, ..)| event).collect();
         assert_eq!(events, ["start", "complete"]);
-        // The agent's own file says what it is told and which model it has.
+        // The agent's own file defines its instructions and its model.
         let (model, survey) = asked(&models.claude);
         assert!(model.contains("haiku"), "{model}");
         for part in ["You look into a question", "# Skill: find-in-code", "High water comes", "Fathoms are not metres."] {
@@ -112,7 +112,7 @@ alone! {
         }
         let (_, design) = asked(&models.codex);
         assert!(design.contains("Five points: a table"), "what was summed up is handed on: {design}");
-        // The model that a project overrides is the one that is asked.
+        // The model from the project's override is the one that is used.
         let review = std::iter::from_fn(|| Some(asked(&models.claude))).find(|(_, body)| body.contains("Be strict about units"));
         let (model, review) = review.unwrap();
         assert!(model.contains("sonnet"), "{model}");
@@ -129,7 +129,7 @@ alone! {
             assert_eq!(went[stage], wanted, "{stage}: {run}");
         }
         assert!(!project.path("RELEASED").exists());
-        // Nobody was asked for more than their part.
+        // No model was asked for more than its part.
         assert_eq!((models.codex.answers(), models.opencode.answers()), (3, 5));
     }
 }

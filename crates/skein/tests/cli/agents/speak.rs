@@ -1,14 +1,14 @@
-//! The three ways in which services of models speak: as a stream of events, each an answer with text and calls of tools.
+//! The protocols of the three model services: streams of events, each an answer with text and tool calls.
 
 use serde_json::{Value, json};
 
 use super::model::Call;
 
-/// What an answer is said to have used. Services count differently what was read from a cache.
+/// The reported usage of an answer. Services count cached input differently.
 const INPUT: u64 = 1_000;
 const CACHED: u64 = 400;
 const OUTPUT: u64 = 50;
-/// As long as a model asks for when it wants a command to take its time, in milliseconds.
+/// The timeout in milliseconds that a model requests for a long command.
 const LONG: u64 = 600_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum Service {
     Chat,
 }
 
-/// A tool to call: its name, its arguments, and whether these are plain text.
+/// A tool call: its name, its arguments, and whether the arguments are plain text.
 type Tool = (String, Value, bool);
 
 pub fn response(status: u16, kind: &str, headers: &[(&str, String)], body: &str) -> Vec<u8> {
@@ -40,7 +40,7 @@ impl Service {
         })
     }
 
-    /// The tokens of one answer, as they are counted in the end.
+    /// The tokens of one answer, as Skein counts them.
     pub fn tokens(self) -> u64 {
         match self {
             Service::Messages => INPUT + CACHED + OUTPUT,
@@ -52,7 +52,7 @@ impl Service {
         asked["tools"].as_array().is_some_and(|tools| !tools.is_empty())
     }
 
-    /// Whether a tool was called in this conversation.
+    /// True if a tool was called in this conversation.
     pub fn has_called(self, body: &str) -> bool {
         body.contains(match self {
             Service::Messages => "tool_result",
@@ -61,7 +61,7 @@ impl Service {
         })
     }
 
-    /// A whole answer, as it goes over the wire.
+    /// A complete answer, as bytes.
     pub fn answer(self, asked: &Value, body: &str, text: &str, calls: &[Call]) -> Vec<u8> {
         let text = &text.replace(CHECK_ID, &check_id(body));
         let tools: Vec<Tool> = calls.iter().map(|call| self.tool(asked, body, call)).collect();
@@ -73,7 +73,7 @@ impl Service {
         response(200, "text/event-stream", &[], &events)
     }
 
-    /// That the account has reached its limit, where an agent reads for how long.
+    /// An answer that the account has reached its limit, with the waiting time where the agent reads it.
     pub fn limited(self, seconds: u64) -> Vec<u8> {
         let message = format!("Rate limit reached. Please try again in {seconds}s.");
         let error = json!({"type": "rate_limit_error", "code": "rate_limit_exceeded", "message": message});
@@ -149,30 +149,30 @@ impl Service {
     }
 }
 
-/// Stands for the id that only the checker is told.
+/// A placeholder for the id that only the checker gets.
 pub const CHECK_ID: &str = "CHECK_ID";
 
-/// What the prompt says that the id of the check is.
+/// The id of the check, from the prompt.
 fn check_id(body: &str) -> String {
     let after = body.rsplit("check_id").next().unwrap_or_default();
     let from = after.trim_start_matches(|c: char| !c.is_ascii_hexdigit());
     from.chars().take_while(char::is_ascii_hexdigit).collect()
 }
 
-/// Where the prompt says that the output goes.
+/// The path of the output file, from the prompt.
 fn output(body: &str) -> String {
     let after = body.rsplit("JSON object to the file ").next().expect("the prompt names a file");
     after.split(", which SKEIN_OUTPUT").next().unwrap_or_default().to_owned()
 }
 
-/// The folder in which a file must be in the end.
+/// The folder in which a file must be at the end, from the prompt.
 fn place(body: &str, name: &str) -> String {
     let said = format!("`{name}` must be in ");
     let after = body.rsplit(said.as_str()).next().expect("the prompt names a folder");
     after.split(": it is handed on").next().unwrap_or_default().to_owned()
 }
 
-/// Where it says that the decision goes.
+/// The path of the decision file, from the prompt.
 fn decision(body: &str) -> String {
     let after = body.rsplit("Write your decision to the file ").next().expect("the prompt names a file");
     after.split(", as one JSON object").next().unwrap_or_default().to_owned()
@@ -235,7 +235,7 @@ fn responses(text: &str, tools: &[Tool]) -> String {
                 "status": "completed"})
             }
             false => {
-                // The tools of a server have a name space.
+                // The tools of a server have a namespace.
                 let (space, name) = name.split_once("::").unwrap_or(("", name));
                 let mut item = json!({"type": "function_call", "id": item, "call_id": call, "name": name,
                     "arguments": value.to_string(), "status": "completed"});

@@ -1,4 +1,4 @@
-//! Agents in trees of their own: what they change comes home, and what they leave is put back.
+//! Agents in worktrees: their changes are merged into the workspace, and their leftovers are reverted.
 
 use super::{
     alone::for_each_agent,
@@ -31,7 +31,7 @@ fn what_an_agent_changes_in_its_tree_is_merged(kind: Kind) {
     assert!(shown.contains("+a note\n"), "{shown}");
 }
 
-/// Two that change the same line, once both have their trees, and an agent that settles it.
+/// Two steps that change the same line once both have their worktrees, and an agent that resolves the conflict.
 const SETTLED: &str = "name: settled\nversion: \"1\"\ntimeout: 10m\nsteps:\n  left:\n    worker: CUSTOM\n    \
     instructions: echo > MEET/one; cat MEET/two; echo left > a.txt\n    capabilities: [READ, EDIT]\n    \
     x-skein: {workspace: {isolation: worktree, conflict: settle}}\n  right:\n    worker: CUSTOM\n    \
@@ -57,12 +57,14 @@ fn an_agent_settles_what_others_could_not_merge(kind: Kind) {
     lines.sort();
     assert_eq!(lines, ["left", "right"], "{result}");
     let asked = model.all_asked();
-    let told =
-        asked.iter().any(|asked| asked.body.contains("Settle that: change these files in your workspace"));
+    let told = asked
+        .iter()
+        .any(|asked| asked.body.contains("Resolve the conflicts: change these files in your workspace"));
     assert!(told, "{asked:?}");
 }
 
-/// An agent that was cut off and whose session is lost finds what it found at first, though an attempt was made in between to go on.
+/// An agent that was interrupted and lost its session finds the original workspace, even after an attempt to continue
+/// in between.
 #[test]
 fn without_its_session_its_workspace_is_put_back() {
     let kind = CLAUDE;
@@ -76,10 +78,10 @@ fn without_its_session_its_workspace_is_put_back() {
     model.then([say("All parts are written.")]);
     project.json(&format!("resume {run}"), 0);
     let body = model.asked().body;
-    assert!(body.contains("was cut off. What it changed in the workspace was taken back."), "{body}");
+    assert!(body.contains("was interrupted. Its changes in the workspace were reverted."), "{body}");
     assert!(!project.path("first.txt").exists());
     let shown = project.ends(&format!("logs {run} write --changes"), 0);
     assert!(shown.contains("+first\n"), "what was taken back is still told: {shown}");
     let shown = project.ends(&format!("logs {run} --changes"), 0);
-    assert_eq!(shown, "Nothing that git would show was changed.\n");
+    assert_eq!(shown, "No changes that git would show.\n");
 }

@@ -1,4 +1,4 @@
-//! Agents that try more than they may: what their own permissions let through, the wall stops.
+//! Agents that exceed their permissions: the sandbox stops whatever their own permissions let through.
 
 use super::{
     alone::{alone, for_each_agent},
@@ -26,7 +26,7 @@ fn project(kind: Kind, model: &Model, capabilities: &str) -> Project {
     project
 }
 
-/// Whatever it runs is behind the same wall: files outside, the journal, and what the person has set up for others.
+/// All commands run in the same sandbox: it protects outside files, the journal, and the user's setup for other agents.
 fn commands_write_in_the_workspace_alone(kind: Kind) {
     let tries = "echo x > ../outside.txt; ls ../.skein/skein.db > seen.txt; echo x > /tmp/skein-outside.txt; \
                  (setsid sh -c 'echo x > ../daemon.txt'); echo in > done.txt";
@@ -60,7 +60,7 @@ fn an_edit_that_is_not_allowed_is_stopped(kind: Kind) {
     assert!(model.answers() >= 2, "it did try");
 }
 
-/// Codex cannot edit without running commands, so there the wall is what holds.
+/// Codex cannot edit without running commands, so there only the sandbox stops it.
 fn a_command_that_is_not_allowed_is_stopped(kind: Kind) {
     let model = Model::new([call("", [Call::Run("touch ran.txt ../ran.txt".into())]), say("I tried.")]);
     let project = project(kind, &model, "READ, EDIT");
@@ -71,7 +71,7 @@ fn a_command_that_is_not_allowed_is_stopped(kind: Kind) {
 }
 
 alone! {
-    /// Of what the person has set up for agents, an agent sees its own login.
+    /// Of the user's setup for agents, an agent sees only its own login.
     fn what_is_set_up_for_others_is_hidden() {
         let tries = "cat ../person/.codex/auth.json ../person/.claude/history > seen.txt; \
                      cat ../person/.claude/.credentials.json > own.txt; true";
@@ -90,14 +90,14 @@ alone! {
 }
 
 alone! {
-    /// An agent must reach its model. Its commands need not, where something keeps them from it.
+    /// An agent must reach its model. Its commands need not, if something can keep them from the network.
     fn commands_without_a_network_are_kept_from_it_or_refused() {
         let flow = |kind: Kind| TRIES.replace("AGENT", kind.word) + "    x-skein: { network: none }\n";
         let model = Model::new([say("I am never asked.")]);
         let refused = project(CLAUDE, &model, "READ, EDIT, RUN_COMMANDS");
         refused.folder.write("flow.yaml", flow(CLAUDE).replace("CAPABILITIES", "READ, EDIT, RUN_COMMANDS"));
         let told = refused.ends("run flow.yaml", 4);
-        assert!(told.contains("nothing keeps the commands of CLAUDE_CODE from the network"), "{told}");
+        assert!(told.contains("network access of the commands of CLAUDE_CODE cannot be blocked"), "{told}");
         assert_eq!(model.answers(), 0);
         let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = server.local_addr().expect("it has one").port();
@@ -111,7 +111,7 @@ alone! {
 }
 
 alone! {
-    /// Where mounts are not allowed, Codex cannot have a sandbox, and works behind the rules alone.
+    /// If mounts are not permitted, Codex cannot have its own sandbox, and runs with Landlock rules alone.
     fn codex_works_behind_rules() {
         let tries = "touch in.txt ../out.txt";
         let model = Model::new([call("", [Call::Run(tries.into())]), say("I tried.")]);

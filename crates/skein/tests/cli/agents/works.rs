@@ -1,4 +1,4 @@
-//! An agent that does its work: what it changes, gives and spends, and what is shown of it.
+//! An agent that does its work: its changes, its output, its cost, and the live output.
 
 use std::{
     io::Read,
@@ -52,7 +52,7 @@ fn edits_a_file(kind: Kind) {
     assert_eq!(step(&result)["outputs"], json!({"lines": 1}), "{result}");
     assert_eq!(model.answers(), 3);
     assert_eq!(result["cost"]["tokens"], 3 * kind.service.tokens(), "{result}");
-    // Its prompt has the task, and a file for its output.
+    // The prompt has the task and the path of the output file.
     let first = model.asked().body;
     assert!(
         first.contains("Create note.txt, with a poem in it.") && first.contains("`note.txt` must be in"),
@@ -78,7 +78,7 @@ fn gives_a_value(kind: Kind) {
     assert_eq!(step(&result)["outputs"], value);
 }
 
-/// It says that it is done, and nothing of what it was to leave is there.
+/// The agent claims to be done, and none of its artifacts exist.
 fn a_false_done_is_no_success(kind: Kind) {
     let model = Model::new([say("I am done, and everything is fine.")]);
     let project = kind.project(&model, ANSWER);
@@ -89,7 +89,7 @@ fn a_false_done_is_no_success(kind: Kind) {
 fn a_wrong_value_is_no_success(kind: Kind) {
     let model = Model::new([call("", [Call::Output("{\"status\": 7}".into())]), say("{\"status\": 7}")]);
     let model = match kind.word {
-        // It is not told of the file, because it is to answer.
+        // These agents return the output as an answer, so the prompt names no file.
         "CLAUDE_CODE" | "CODEX_CLI" => Model::new([say("{\"status\": 7}")]),
         _ => model,
     };
@@ -98,7 +98,7 @@ fn a_wrong_value_is_no_success(kind: Kind) {
     assert_eq!(step(&result)["error"]["code"], "output_invalid", "{result}");
 }
 
-/// Lines that are no events, and events that nobody knows, change nothing.
+/// Lines that are not events, and unknown events, change nothing.
 fn bad_events_harm_nothing(kind: Kind) {
     let project = Project::new();
     let note = project.path("note.txt").display().to_string();
@@ -122,7 +122,7 @@ fn bad_events_harm_nothing(kind: Kind) {
     );
 }
 
-/// A program in a folder of its own, because nothing in the project is trusted to work on it.
+/// A program in its own folder, because programs in the project are not trusted.
 fn program(script: &str) -> (Folder, String) {
     let folder = Folder::new();
     folder.write("agent", script);
@@ -133,7 +133,7 @@ fn program(script: &str) -> (Folder, String) {
 }
 
 alone! {
-    /// On a terminal, what it does is seen when it does it.
+    /// On a terminal, the agent's actions are shown while they happen.
     fn what_it_does_is_shown_while_it_works() {
         let project = Project::new();
         let note = project.path("note.txt").display().to_string();

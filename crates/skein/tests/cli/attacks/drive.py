@@ -1,11 +1,11 @@
 """Tries attacks one after another and writes `name=yes`, `name=no`, `name=absent` or `name=skip` for each.
 
 Usage: drive.py ATTACKS RESULT. ATTACKS is a JSON file with `attacks` (name, language, text), `calls` (numbers of system
-calls) and `targets` (what is there to be attacked). Runs inside of a worker, and outside of one as a control.
+calls) and `targets` (the targets of the attacks). Runs inside a worker, and outside of one as a control.
 """
 import ctypes, errno, fcntl, glob, json, mmap, os, pty, re, signal, socket, struct, subprocess, sys, termios, time
 
-# Seconds for one attack.
+# The time limit of one attack, in seconds.
 PATIENCE = 10
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -162,7 +162,7 @@ def verdict(attack):
             os.setpgid(0, 0)
             if os.environ.get("ATTACK_CONTROL"):
                 keep_mounts_apart()
-            # Whoever writes to a terminal from the background is told to stop.
+            # A background process that writes to the terminal would be stopped by a signal.
             for number in (signal.SIGTTOU, signal.SIGTTIN):
                 signal.signal(number, signal.SIG_IGN)
             code = 0 if attempt(attack) else 1

@@ -1,4 +1,4 @@
-//! Saying something to a run from inside of a worker.
+//! Commands to a run from inside a worker.
 
 use super::{Attack, Control::Unproven, python, shell};
 

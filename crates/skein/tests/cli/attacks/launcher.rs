@@ -1,4 +1,4 @@
-//! The processes that build a sandbox: a worker or a workflow that leads them astray would never be in one.
+//! Attacks on the processes that build a sandbox: if a worker or a workflow misleads them, the sandbox has no effect.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use crate::{
     session::{Folder, run},
 };
 
-/// Writes a file outside of the workspace, and one in the working directory, in every process that loads it.
+/// Writes a file outside the workspace and one in the working directory, in every process that loads it.
 const LIBRARY: &str = r#"
 #include <fcntl.h>
 __attribute__((constructor)) static void loaded(void) {
@@ -22,7 +22,7 @@ __attribute__((constructor)) static void loaded(void) {
 unsigned int la_version(unsigned int version) { return version; }
 "#;
 
-/// Variables that change what a program does before its first line. The worker has them where the person names them as secrets.
+/// Variables that change a program before its first line. The worker gets them only if the user names them as secrets.
 #[test]
 fn variables_of_a_workflow_do_not_reach_the_launcher() {
     require(&[("cc", "gcc")]);

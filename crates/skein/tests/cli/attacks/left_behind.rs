@@ -1,4 +1,4 @@
-//! Processes that hide from the end of their step, and processes that end others.
+//! Processes that hide from the end of their step, and processes that kill others.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use crate::{
     session::run,
 };
 
-/// Leaves processes in every way there is. Each has a part of its arguments that nobody else has.
+/// Leaves processes behind in every possible way. Each has a unique part in its arguments.
 fn hide(mark: &str) -> String {
     let python = "import ctypes, os, signal, sys\n\
         libc = ctypes.CDLL(None)\n\
@@ -46,7 +46,7 @@ fn mark(test: u32) -> String {
     format!("12345{test}{}", std::process::id())
 }
 
-/// The processes whose arguments have the mark.
+/// The processes whose arguments contain the mark.
 fn marked(mark: &str) -> Vec<String> {
     let numbers = std::fs::read_dir("/proc").unwrap().flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().into_string().ok());
@@ -107,8 +107,8 @@ fn nothing_that_a_worker_leaves_outlives_a_killed_engine() {
     until("processes of a worker outlive the engine", || marked(&mark).is_empty());
 }
 
-/// A worker may end everything that it sees, which is itself. Not tried where a failure would end the programs of the
-/// person who runs the tests.
+/// A worker may kill every process that it sees, which is only itself. Skipped if a failure would kill the programs of
+/// the user who runs the tests.
 #[test]
 fn a_worker_that_ends_everything_ends_itself_alone() {
     if !rustix::process::getuid().is_root() {

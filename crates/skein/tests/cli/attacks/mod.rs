@@ -1,9 +1,10 @@
-//! Workers that attack the person who runs them: their terminal, their sockets, their files, their processes, the engine, the
-//! kernel. And repositories that do ([`planted`]). Agents that do are in `agents/attacks.rs`.
+//! Workers that attack the user who runs them: the terminal, sockets, files, processes, the engine, the kernel. Hostile
+//! repositories are in [`planted`], hostile agents in `agents/attacks.rs`.
 //!
-//! Most attacks are lines of tables. One worker tries a whole table (`drive.py`) and says of each attack whether it worked;
-//! the test looks from outside as well. The same attacks are then tried without a sandbox, as a control: an attack that
-//! works nowhere proves nothing. [`OPEN`] names the attacks that are known to work, which docs/security.md says, too.
+//! Most attacks are lines of tables. One worker tries a whole table (`drive.py`) and reports for each attack if it
+//! worked; the test also checks from outside. The same attacks are then tried without a sandbox, as a control: an
+//! attack that works nowhere proves nothing. [`OPEN`] names the attacks that are known to work; docs/security.md
+//! documents them, too.
 
 mod engine;
 mod kernel;
@@ -42,7 +43,7 @@ use crate::{
     session::{repository, run},
 };
 
-/// Where an attack must work without a sandbox.
+/// The conditions under which an attack must work without a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control {
     Always,
@@ -50,7 +51,7 @@ pub enum Control {
     Root,
     /// Not every machine has its target.
     Unproven,
-    /// It would do harm, so it is tried in a worker alone.
+    /// It would do harm, so it is tried only in a worker.
     Never,
 }
 
@@ -62,12 +63,12 @@ pub struct Attack {
     text: &'static str,
 }
 
-/// An attack in Python with the helpers of `drive.py`. It worked if `ok` is true in the end.
+/// An attack in Python with the helpers of `drive.py`. It worked if `ok` is true at the end.
 pub const fn python(name: &'static str, control: Control, text: &'static str) -> Attack {
     Attack { name, control, language: "python", text }
 }
 
-/// An attack in the language of the shell. It worked if it ends with status 0.
+/// An attack as a shell script. It worked if it exits with status 0.
 pub const fn shell(name: &'static str, control: Control, text: &'static str) -> Attack {
     Attack { name, control, language: "sh", text }
 }
@@ -84,13 +85,13 @@ const TABLES: &[&[Attack]] = &[
     engine::ATTACKS,
 ];
 
-/// Attacks that work, and why.
+/// Attacks that work, with the reason.
 const OPEN: &[(&str, &str)] = &[
     ("socket_bound_by_a_relative_path", "the kernel does not say where a socket with a relative name is"),
     ("socket_that_was_renamed", "the kernel names a socket by the path that it had first"),
 ];
 
-/// Attacks that work, too, where only Landlock can be used: reading is not confined, and nothing has a namespace of its own.
+/// Attacks that also work if only Landlock is available: reading is not confined, and there are no private namespaces.
 const OPEN_WITHOUT_NAMESPACES: &[&str] = &[
     "read_keystrokes_without_writing",
     "change_settings_without_writing",
@@ -137,7 +138,7 @@ const OPEN_WITHOUT_NAMESPACES: &[&str] = &[
     "write_a_file_in_shared_memory",
 ];
 
-/// Attacks that mean nothing where the tests have no namespaces: the person is root of a namespace then, and needs not become it.
+/// Attacks that mean nothing if the tests have no namespaces: the user is then root of a namespace already.
 const ROOT_ALREADY: &[&str] = &["become_root", "become_group_root", "program_with_another_user"];
 
 /// Attacks that work for a tool, which may write wherever its user may.
@@ -181,7 +182,7 @@ const OPEN_TO_TOOLS: &[&str] = &[
     "write_to_mapped_memory",
 ];
 
-/// What programs need.
+/// Operations that programs need.
 const ALLOWED: &[Attack] = &[
     python(
         "pair_of_sockets",
@@ -235,7 +236,7 @@ const TOOL: &[(&str, &str, &str)] = &[
 const NOBODY: u32 = 65_534;
 const PYTHON: &str = "/usr/bin/python3";
 
-/// The person who runs Skein.
+/// The user who runs Skein.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Person {
     Root,
@@ -243,7 +244,7 @@ pub enum Person {
 }
 
 impl Person {
-    /// A command by this person. None where the tests do not have the right to be that person.
+    /// A command by this user. Returns `None` if the tests may not act as that user.
     pub fn command(self, program: impl AsRef<std::ffi::OsStr>) -> Option<Command> {
         match (self, getuid().is_root()) {
             (Person::Root, true) | (Person::Ordinary, false) => Some(Command::new(program)),
@@ -257,7 +258,7 @@ impl Person {
     }
 }
 
-/// Fails with the name of a package where a program is missing.
+/// Panics with the name of a package if a program is missing.
 pub fn require(programs: &[(&str, &str)]) {
     for (program, package) in programs {
         let found = std::env::var_os("PATH")
@@ -267,7 +268,7 @@ pub fn require(programs: &[(&str, &str)]) {
     assert!(Path::new(PYTHON).exists(), "the attacks need {PYTHON}: install the package `python3` (Debian)");
 }
 
-/// A project of a person with programs beside it. It is not below a folder that every sandbox has for itself.
+/// A user's project with programs beside it. It is not below a folder that every sandbox replaces.
 pub struct Range {
     pub person: Person,
     pub top: PathBuf,
@@ -278,7 +279,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// None where the tests cannot be that person.
+    /// Returns `None` if the tests may not act as that user.
     pub fn new(person: Person) -> Option<Range> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         person.command("true")?;
@@ -310,7 +311,7 @@ impl Range {
         }
     }
 
-    /// Gives everything to the person.
+    /// Changes the owner of everything to the user.
     fn own(&self) {
         if self.person == Person::Ordinary && getuid().is_root() {
             let done = Command::new("chown").args(["-R", "65534:65534"]).arg(&self.top).status().unwrap();
@@ -328,7 +329,7 @@ impl Range {
         command
     }
 
-    /// A command by the person, in the project.
+    /// A command by the user, in the project.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         self.settled(self.person.command(program).unwrap())
     }
@@ -367,7 +368,7 @@ impl Range {
         self.targets.insert("run".into(), left["run_id"].clone());
     }
 
-    /// Makes what only root can make for others to attack.
+    /// Creates the targets that only root can create.
     fn populate_as_root(&mut self) {
         let runtime = Path::new("/run").join(&self.name);
         fs::create_dir(&runtime).unwrap();
@@ -399,13 +400,13 @@ impl Range {
         }
     }
 
-    /// Runs a line of the shell at a terminal into which a few keys were typed; what the terminal showed.
+    /// Runs a shell command at a terminal into which a few keys were typed. Returns the terminal output.
     fn at_terminal(&self, line: &str, more: &[(&str, &str)]) -> String {
         let mut command = self.command("script");
         let line = format!("tty > {}; exec {line}", self.path("project/terminal").display());
         command.args(["-qefc", &line, "/dev/null"]).envs(more.iter().copied());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        // Open until the end: the end of the input is a key, too.
+        // Open until the end, because the end of the input is a key, too.
         let mut keys = child.stdin.take().unwrap();
         keys.write_all("key\n".repeat(40).as_bytes()).unwrap();
         let mut shown = Vec::new();
@@ -414,7 +415,7 @@ impl Range {
         String::from_utf8_lossy(&shown).into_owned()
     }
 
-    /// Lets a worker try attacks; which of them worked, and what the terminal showed.
+    /// Lets a worker try attacks. Returns the result of each attack and the terminal output.
     fn try_in_worker(&self, attacks: &[&Attack], network: &str, namespaces: bool) -> (Verdicts, String) {
         self.write_attacks(attacks);
         self.write("project/attack.yaml", &format!(
@@ -468,7 +469,7 @@ impl Range {
         (verdicts, shown)
     }
 
-    /// Tries the same without a sandbox; what the terminal showed.
+    /// Tries the same without a sandbox. Returns the terminal output, too.
     fn try_plainly(&self, attacks: &[&Attack]) -> (Verdicts, String) {
         self.write_attacks(attacks);
         let line = format!("sh -c 'cd control && exec {PYTHON} drive.py attacks.json ../said'");
@@ -478,7 +479,7 @@ impl Range {
         (verdicts.map(|(name, said)| (name.to_owned(), said.to_owned())).collect(), shown)
     }
 
-    /// Nothing outside of the workspace has changed.
+    /// Asserts that nothing outside the workspace has changed.
     fn assert_untouched(&self, shown: &str) {
         assert!(!shown.contains("FORGED") && !shown.contains('#'), "the terminal showed: {shown:?}");
         let names = |folder: &str| -> BTreeSet<String> {
@@ -533,7 +534,7 @@ impl Drop for Range {
 
 type Verdicts = BTreeMap<String, String>;
 
-/// A folder that everybody can look into and no sandbox replaces.
+/// A folder that everybody can read and no sandbox replaces.
 fn base() -> PathBuf {
     let own = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let open = |folder: &Path| fs::metadata(folder).is_ok_and(|found| found.permissions().mode() & 0o1 == 1);
@@ -545,7 +546,7 @@ fn base() -> PathBuf {
     }
 }
 
-/// Numbers of system calls, which differ between processors.
+/// System call numbers, which differ between processors.
 const CALLS: &[(&str, i64)] = &[
     ("acct", libc::SYS_acct),
     ("add_key", libc::SYS_add_key),
@@ -610,8 +611,8 @@ fn worked(verdicts: &Verdicts) -> BTreeSet<&str> {
     verdicts.iter().filter(|(_, said)| *said == "yes").map(|(name, _)| name.as_str()).collect()
 }
 
-/// Whether a control proves something: in a container that filters calls or takes capabilities from root, many attacks work
-/// nowhere.
+/// True if a control proves something. In a container that filters system calls or drops capabilities of root, many
+/// attacks work nowhere.
 fn is_whole_machine() -> bool {
     const SYS_ADMIN: u64 = 1 << 21;
     let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -620,7 +621,7 @@ fn is_whole_machine() -> bool {
     field("Seccomp:") == "0" && held & SYS_ADMIN != 0
 }
 
-/// Attacks by one person, with and without a sandbox.
+/// Attacks by one user, with and without a sandbox.
 fn attack(person: Person, attacks: &[&Attack], network: &str) {
     require(&[
         ("tmux", "tmux"),
@@ -684,7 +685,7 @@ fn no_attack_of_a_worker_without_network_works_for_an_ordinary_user() {
     attack(Person::Ordinary, &network::ATTACKS.iter().chain(everywhere()).collect::<Vec<_>>(), "none");
 }
 
-/// Without namespaces less is enforced, and nothing more is open than is written down.
+/// Without namespaces less is enforced, but only the documented attacks work.
 #[test]
 fn without_namespaces_no_other_attack_works_than_is_documented() {
     let Some(mut range) = Range::new(Person::Ordinary) else { return };
@@ -715,7 +716,7 @@ fn no_attack_of_a_tool_works_beyond_writing() {
     }
 }
 
-/// What programs need works in every sandbox: defences that break them would be turned off.
+/// The operations that programs need work in every sandbox, because users would turn off a sandbox that breaks them.
 #[test]
 fn what_programs_need_works_in_a_sandbox() {
     for (person, network) in

@@ -1,5 +1,5 @@
-//! Namespaces that a worker creates inside of its sandbox, in which it has every capability: what the sandbox hides or
-//! protects must stay so.
+//! Namespaces that a worker creates inside its sandbox, in which it has every capability: hidden and protected files
+//! must stay so.
 
 use super::{Attack, Control::Always, shell};
 

@@ -1,4 +1,4 @@
-//! What a step without a network must not reach, and another one may.
+//! Targets that a step without a network must not reach, and that another step may.
 
 use super::{
     Attack,

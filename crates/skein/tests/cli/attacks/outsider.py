@@ -1,13 +1,13 @@
-"""The programs of a person beside a run: makes what workers must not reach, and tells of it in one line of JSON.
+"""The programs of a user beside a run: creates targets that workers must not reach, and prints them as a JSON line.
 
-Usage: outsider.py FOLDER NAME. Ends when its input does, and takes away what it made outside of FOLDER.
+Usage: outsider.py FOLDER NAME. Ends when its input does, and removes what it created outside FOLDER.
 """
 import ctypes, json, os, shutil, socket, subprocess, sys
 
 folder, name = sys.argv[1], sys.argv[2]
 home = os.path.join(folder, "home")
 libc = ctypes.CDLL(None, use_errno=True)
-# Where only parents may trace processes, everybody may trace this one.
+# If only parents may trace processes, any process may trace this one.
 libc.prctl(0x59616D61, ctypes.c_ulong(2**64 - 1), 0, 0, 0)
 made, kept, told = [], [], {"pid": os.getpid(), "group": os.getpgrp()}
 
@@ -39,7 +39,7 @@ told["ssh_agent"] = listener(os.path.join("/tmp", name, "agent.1"))
 told["home_socket"] = listener(os.path.join(home, "service.socket"))
 os.makedirs(os.path.join(home, ".gnupg"))
 told["gpg_agent"] = listener(os.path.join(home, ".gnupg", "S.gpg-agent"))
-# Names of sockets that are not their paths.
+# Sockets whose bound names differ from their paths.
 os.symlink(home, os.path.join(folder, "link"))
 listener(os.path.join(folder, "link", "linked.socket"))
 told["linked_socket"] = os.path.join(home, "linked.socket")
@@ -66,7 +66,7 @@ for word, kind, address in (
         server.listen(64)
     kept.append(server)
     told[word] = server.getsockname()[1]
-# Memory, semaphores and messages that programs share by numbers.
+# System V shared memory, semaphores and message queues.
 CREATE = 0o1000 | 0o666
 told["shared_memory"] = libc.shmget(0, 4096, CREATE)
 told["semaphores"] = libc.semget(0, 1, CREATE)

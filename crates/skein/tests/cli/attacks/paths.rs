@@ -1,4 +1,4 @@
-//! Files outside of the workspace: reading what is hidden, changing anything.
+//! Files outside the workspace: reading hidden files, changing any file.
 
 use super::{
     Attack,

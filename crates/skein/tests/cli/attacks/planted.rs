@@ -1,4 +1,4 @@
-//! Repositories and workers that attack whoever runs them: what they plant, forge and reach for comes to nothing. Agents that do
+//! Repositories and workers that attack the user: planted files, forgeries and escapes have no effect. Hostile agents
 //! are in `agents/attacks.rs`.
 
 use std::{
@@ -28,13 +28,13 @@ fn result(done: &Done) -> Value {
     serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {}{}", done.out, done.err))
 }
 
-/// What becomes of one step that does this.
+/// The result of one step with this script.
 fn tried(project: &Project, more: &str, script: &str) -> Value {
     project.folder.write("flow.yaml", flow(&[step_of("it", more, script)]));
     result(&project.skein("run flow.yaml --format json"))["steps"][0].clone()
 }
 
-/// A real repository.
+/// A project in a git repository.
 fn repository() -> Project {
     let project = Project::new();
     fs::remove_dir_all(project.path(".git")).unwrap();
@@ -43,7 +43,7 @@ fn repository() -> Project {
     project
 }
 
-/// What would decide over git and agents, and was not there, is found, named and taken away. A copy is kept to look at.
+/// New files that would control git or agents are found, named and removed. A copy is kept for inspection.
 #[test]
 fn what_is_planted_is_found_and_taken_away() {
     for (script, path) in [
@@ -59,7 +59,7 @@ fn what_is_planted_is_found_and_taken_away() {
         let step = tried(&project, "", &format!("{script}\ntrue"));
         assert_eq!(step["error"]["code"], "protected", "{script}: {step}");
         let message = step["error"]["message"].as_str().unwrap();
-        assert!(message.contains(&format!("`{path}` (new)")) && message.contains("put back"), "{message}");
+        assert!(message.contains(&format!("`{path}` (new)")) && message.contains("restored"), "{message}");
         assert!(project.path(path).symlink_metadata().is_err(), "{path} is gone");
         let runs = project.path(".skein/runs");
         let run = fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path();
@@ -69,7 +69,7 @@ fn what_is_planted_is_found_and_taken_away() {
     }
 }
 
-/// A file that cannot be written can still be gone around, by moving the folder that it is in.
+/// A read-only file can be bypassed by moving the folder that contains it.
 #[test]
 fn a_repository_that_is_moved_away_is_put_back() {
     let project = repository();
@@ -91,7 +91,7 @@ fn git(project: &Project, line: &str) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// Whatever would make a person's next git command run a program is found, wherever in the workspace it is.
+/// A file that would make a person's next git command run a program is found anywhere in the workspace.
 #[test]
 fn git_configuration_and_hooks_planted_anywhere_are_found() {
     let evil = "printf '[core]\\nfsmonitor = evil\\n'";
@@ -114,12 +114,12 @@ fn git_configuration_and_hooks_planted_anywhere_are_found() {
         let step = tried(&project, "", &script);
         let message = step["error"]["message"].as_str().unwrap_or_default();
         assert_eq!(step["error"]["code"], "protected", "{script}: {step}");
-        assert!(message.contains(&format!("`{path}` (new)")) && message.contains("was put back"), "{message}");
+        assert!(message.contains(&format!("`{path}` (new)")) && message.contains("were restored"), "{message}");
         assert!(project.path(path).symlink_metadata().is_err(), "{path} is gone");
     }
 }
 
-/// A folder that git would take for a repository is none afterwards; what was in it before stays.
+/// A folder that git would treat as a repository is disabled; its earlier contents stay.
 #[test]
 fn bare_repositories_planted_in_the_workspace_are_broken() {
     let project = repository();
@@ -136,7 +136,7 @@ fn bare_repositories_planted_in_the_workspace_are_broken() {
     }
 }
 
-/// Control files of the repository that are there, and those that its configuration names, can only be read.
+/// Existing control files of the repository, and those that its configuration names, are read-only.
 #[test]
 fn files_that_git_configuration_names_are_read_only() {
     let project = repository();
@@ -160,14 +160,14 @@ fn files_that_git_configuration_names_are_read_only() {
         kept.iter().map(|path| format!("(echo x >> {path}) 2>/dev/null && exit 3\n")).collect();
     let step = tried(&project, "", &format!("{tries}echo x > git/other"));
     assert_eq!(step["status"], "succeeded", "{step}");
-    // Moving the folder around them away is no way out.
+    // Moving the folder around them away does not help.
     let around = "mv git git2; mkdir git; printf '[core]\\nfsmonitor = evil\\n' > git/more.cfg";
     let step = tried(&project, "", around);
     assert_eq!(step["error"]["code"], "protected", "{step}");
     assert_eq!(project.read("git/more.cfg"), "[alias]\n");
 }
 
-/// A workspace that is a part of a repository may hold what the configuration of the whole names.
+/// A workspace that is part of a repository may contain files that the configuration of the whole repository names.
 #[test]
 fn hooks_named_by_the_repository_around_the_workspace_are_protected() {
     let project = repository();
@@ -178,7 +178,7 @@ fn hooks_named_by_the_repository_around_the_workspace_are_protected() {
     assert_eq!(project.read("inside/hooks/pre-commit"), "#!/bin/sh\n");
 }
 
-/// What git itself writes when repositories are made, cloned, linked, moved and removed is let be.
+/// The files that git itself writes when repositories are created, cloned, linked, moved and removed are left alone.
 #[test]
 fn harmless_repositories_may_be_made_moved_and_removed() {
     for script in [
@@ -201,7 +201,7 @@ fn harmless_repositories_may_be_made_moved_and_removed() {
     }
 }
 
-/// A repository that was there before and is given a program to run is as it was afterwards.
+/// An existing repository that was given a program to run is restored.
 #[test]
 fn a_repository_further_down_keeps_its_configuration_and_hooks() {
     for script in [
@@ -221,7 +221,7 @@ fn a_repository_further_down_keeps_its_configuration_and_hooks() {
     }
 }
 
-/// A whole repository that was moved away or replaced is moved back, with all that is in it.
+/// A whole repository that was moved away or replaced is moved back, with all its contents.
 #[test]
 fn a_repository_that_is_replaced_is_put_back_whole() {
     for script in [
@@ -237,13 +237,13 @@ fn a_repository_that_is_replaced_is_put_back_whole() {
         let step = tried(&project, "", script);
         assert_eq!(step["error"]["code"], "protected", "{script}: {step}");
         let message = step["error"]["message"].as_str().unwrap();
-        assert!(message.contains("`.git` (") && message.contains("was put back"), "{script}: {message}");
+        assert!(message.contains("`.git` (") && message.contains("were restored"), "{script}: {message}");
         assert_eq!(git(&project, "log --format=%s"), "first\n", "{script}");
         assert!(!project.path(".git2").exists() && !project.path("a/b/c").exists());
     }
 }
 
-/// What cannot be put back is said, and no half of it is made.
+/// A repository that cannot be restored is reported, and not restored in part.
 #[test]
 fn a_repository_that_is_gone_for_good_is_named() {
     let project = repository();
@@ -257,7 +257,7 @@ fn a_repository_that_is_gone_for_good_is_named() {
     assert!(!project.path(".git").exists());
 }
 
-/// Where the system keeps only what is written, what was there is found and put back, too.
+/// Without namespaces, changes to existing files are found and reverted, too.
 #[test]
 fn without_name_spaces_what_is_changed_is_put_back() {
     let project = repository();
@@ -279,7 +279,7 @@ fn without_name_spaces_what_is_changed_is_put_back() {
     assert!(!project.path(".git/hooks/pre-push").exists());
 }
 
-/// Who makes a repository of a folder does no harm, unless it is one that runs programs.
+/// Turning a folder into a repository is allowed, unless its configuration runs programs.
 #[test]
 fn a_repository_may_be_made() {
     for (script, code) in [
@@ -294,7 +294,7 @@ fn a_repository_may_be_made() {
     }
 }
 
-/// Patterns with wildcards: what is there is kept, what is new is found.
+/// Patterns with wildcards: existing files are protected, and new ones are found.
 #[test]
 fn patterns_protect_what_is_there_and_what_is_not() {
     let project = Project::new();
@@ -313,7 +313,7 @@ fn patterns_protect_what_is_there_and_what_is_not() {
     assert!(!project.path("new.lock").exists() && !project.path("x").exists());
 }
 
-/// A worker that is tried again begins without what it planted, and is told of it.
+/// A worker that is retried starts without the files that it planted, and is told about them.
 #[test]
 fn a_step_that_planted_something_may_try_again() {
     let project = Project::new();
@@ -326,7 +326,7 @@ fn a_step_that_planted_something_may_try_again() {
     assert_eq!((step["status"].as_str(), step["attempts"].as_u64()), (Some("succeeded"), Some(2)), "{step}");
 }
 
-/// Where others work in the same folder, nobody can say who it was: the file is named and left, and the step is over.
+/// If others work in the same folder, the culprit is unknown: the file is named and left in place, and the step fails.
 #[test]
 fn in_company_it_is_named_and_left() {
     let project = Project::new();
@@ -338,11 +338,11 @@ fn in_company_it_is_named_and_left() {
     let result = result(&project.skein("run flow.yaml --format json"));
     let step = &result["steps"][0];
     assert_eq!((&step["error"]["code"], &step["attempts"]), (&"protected".into(), &1.into()), "{result}");
-    assert!(step["error"]["message"].as_str().unwrap().contains("was not put back"), "{step}");
+    assert!(step["error"]["message"].as_str().unwrap().contains("were not restored"), "{step}");
     assert!(project.path("opencode.json").exists());
 }
 
-/// An engine that is killed under a worker that plants something: the next attempt is compared with how it was before.
+/// The engine is killed while a worker plants a file: the next attempt is compared with the state before the first.
 #[test]
 fn what_was_planted_before_a_crash_is_found_after_it() {
     let project = Project::new();
@@ -360,7 +360,7 @@ fn what_was_planted_before_a_crash_is_found_after_it() {
     assert!(!project.path("opencode.json").exists());
 }
 
-/// A program of the workspace is none that is run, whatever the search path says, also not by what a script runs.
+/// Programs in the workspace are never run, regardless of the search path, also not by a script.
 #[test]
 fn programs_of_the_workspace_are_not_run() {
     let project = Project::new();
@@ -378,7 +378,7 @@ fn programs_of_the_workspace_are_not_run() {
     assert!(!project.path("trap").exists(), "it was run");
 }
 
-/// What decides over a check, what others gave and what the engine keeps is not for a worker to write.
+/// A worker cannot write the decision of a check, the artifacts of other steps, or the files of the engine.
 #[test]
 fn decisions_and_artifacts_of_others_are_out_of_reach() {
     let project = Project::new();
@@ -413,7 +413,7 @@ fn decisions_and_artifacts_of_others_are_out_of_reach() {
     assert!(!project.path("../elsewhere").exists(), "nothing is written through a link: {told}");
 }
 
-/// A pipe or a link where the engine reads what a worker gives: told, and nothing hangs or leaks.
+/// A pipe or a link in place of an output file is reported, and nothing hangs or leaks.
 #[test]
 fn nothing_but_a_file_is_an_output() {
     let project = Project::new();
@@ -432,7 +432,7 @@ fn nothing_but_a_file_is_an_output() {
     assert!(step["error"]["message"].as_str().unwrap().contains("exit status 3"), "{step}");
 }
 
-/// No process above a worker tells it the engine's environment.
+/// No parent process exposes the engine's environment to a worker.
 #[test]
 fn the_environment_of_the_engine_is_not_read() {
     let project = Project::new();
@@ -447,7 +447,7 @@ fn the_environment_of_the_engine_is_not_read() {
     assert!(!String::from_utf8_lossy(&seen).contains("sk-of-the-engine-7319"));
 }
 
-/// What a worker says may turn the direction of reading, and what it says is printed in JSON and kept in files.
+/// A worker's output may contain characters that reverse the reading direction; JSON and stored files escape them.
 #[test]
 fn json_holds_nothing_that_a_terminal_obeys() {
     let project = Project::new();
@@ -475,7 +475,7 @@ fn json_holds_nothing_that_a_terminal_obeys() {
     assert!(printed.iter().filter(|(_, text)| text.contains("\\u202e")).count() >= 4, "{printed:?}");
 }
 
-/// A repository that is an artifact would be one in the workspace of whoever takes it.
+/// A repository in an artifact would become a repository in the workspace of the step that takes it.
 #[test]
 fn a_repository_in_an_artifact_is_kept_and_not_put_anywhere() {
     let project = Project::new();

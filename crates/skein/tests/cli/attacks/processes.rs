@@ -1,4 +1,4 @@
-//! Processes outside of a sandbox: seeing them, signalling them, looking into them. And processes that hide from the end of
+//! Processes outside a sandbox: seeing them, signalling them, inspecting them. And processes that hide from the end of
 //! their step.
 
 use super::{
@@ -68,7 +68,7 @@ pub const ATTACKS: &[Attack] = &[
         "os.sched_setaffinity(T.pid, os.sched_getaffinity(T.pid))\nok = True",
     ),
     python("priority_of_a_process", Always, "os.setpriority(os.PRIO_PROCESS, T.pid, 0)\nok = True"),
-    // A session whose leader is outside of the tests' own pid namespace has the number 0.
+    // A session whose leader is outside the tests' own pid namespace has the number 0.
     python("session_of_a_process", Always, "ok = os.getsid(T.pid) >= 0"),
     python(
         "robust_locks_of_a_process",

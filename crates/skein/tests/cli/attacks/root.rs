@@ -1,4 +1,4 @@
-//! Files by which root changes or reads the machine. A worker of a person who is root owns them, without any capability.
+//! Files by which root changes or reads the machine. A worker of the root user owns them, without any capability.
 
 use super::{
     Attack,

@@ -1,4 +1,4 @@
-//! Sockets of programs that do what they are asked, and kinds of sockets that lead out of a sandbox.
+//! Sockets of programs that obey requests, and kinds of sockets that lead out of a sandbox.
 
 use super::{
     Attack,

@@ -1,4 +1,4 @@
-//! A step that swaps folders for links while others start in them.
+//! A step that swaps folders for links while other steps start in them.
 
 use std::{fs, os::unix::fs::symlink, process::Command};
 
@@ -9,7 +9,7 @@ use crate::{
 
 const STARTS: usize = 30;
 
-/// Exchanges the two names in one operation, so that there is always something at both.
+/// Exchanges the two names in one operation, so that both always exist.
 const SWAP: &str = r#"import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
 swaps = 0

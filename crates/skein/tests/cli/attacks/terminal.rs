@@ -1,4 +1,4 @@
-//! The person's terminal: typing into it, reading from it, writing to it, taking it over.
+//! The user's terminal: typing into it, reading from it, writing to it, taking it over.
 
 use super::{
     Attack,

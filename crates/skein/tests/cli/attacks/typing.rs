@@ -1,4 +1,4 @@
-//! A worker that types an answer for the person.
+//! A worker that types an answer in place of the person.
 
 use std::io::Write;
 

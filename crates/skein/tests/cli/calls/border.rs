@@ -1,10 +1,10 @@
-//! What is wrong at the border between two workflows: before a run where it can be seen, else when it happens.
+//! Contract errors between two workflows: reported before a run if possible, otherwise when they happen.
 
 use serde_json::{Value, json};
 
 use super::project;
 
-/// A workflow of SWDL with a stage that calls another, given and giving this.
+/// A SWDL workflow with a stage that calls another, with these inputs and outputs.
 fn calls(file: &str, inputs: &str, outputs: &str) -> String {
     format!(
         "workflow: {{id: calls, name: Calls}}\nconfig: {{parameters: {{it: {{type: object, required: true}}}}}}\nstages:\n  \
@@ -17,8 +17,8 @@ fn codes(report: &Value) -> Vec<&str> {
     all.filter(|told| told["severity"] == "error").map(|told| told["code"].as_str().unwrap()).collect()
 }
 
-/// What is missing, unknown, or of another type in either direction is refused before anything starts, wherever the called
-/// workflow comes from.
+/// A missing or unknown value, or one of another type, in either direction is refused before anything starts, for any
+/// origin of the called workflow.
 #[test]
 fn what_does_not_fit_is_refused_before_a_run() {
     let project = project();
@@ -31,7 +31,7 @@ fn what_does_not_fit_is_refused_before_a_run() {
             ("who: {type: integer, source: \"${{ 3 }}\"}", "", "SK0403"),
             (who, "greetings: {type: string}", "SK0403"),
         ] {
-            // SWDL leaves open what else it may be given, and this workflow of AIP-15 what else it gives.
+            // SWDL leaves additional inputs open, and this AIP-15 workflow leaves additional outputs open.
             let open = [("swdl.yaml", "SK0303"), ("aip15/WORKFLOW.md", "SK0403")].contains(&(file, code));
             if open && (inputs == who || code == "SK0303") {
                 continue;
@@ -47,7 +47,7 @@ fn what_does_not_fit_is_refused_before_a_run() {
     assert_eq!(project.json("runs", 0)["runs"], json!([]), "nothing was started");
 }
 
-/// What only the values show is told when they are there, with both sides.
+/// An error that only the values show is reported when they are known, with both sides.
 #[test]
 fn what_does_not_fit_is_told_when_it_happens() {
     let project = project();
@@ -70,7 +70,7 @@ fn what_does_not_fit_is_told_when_it_happens() {
     assert!(message.contains("`ask`") && message.contains("`workflows/aip15/WORKFLOW.md`"), "{message}");
 }
 
-/// So it is with what comes back.
+/// The same for returned values.
 #[test]
 fn what_comes_back_must_be_what_was_declared() {
     let project = project();

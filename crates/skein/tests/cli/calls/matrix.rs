@@ -1,10 +1,10 @@
-//! Each format calls each: sixteen pairs.
+//! Each format calls each format: sixteen pairs.
 
 use serde_json::{Value, json};
 
 use super::{FORMATS, caller, project};
 
-/// What a step that succeeded is called in a format.
+/// The status word of a successful step in a format.
 fn done(format: &str) -> &'static str {
     match format {
         "agentcore" => "SUCCEEDED",
@@ -18,7 +18,7 @@ fn step<'a>(result: &'a Value, path: &str) -> &'a Value {
     steps.iter().find(|step| step["path"] == path).unwrap_or_else(|| panic!("no step {path}: {result}"))
 }
 
-/// Values go in and come out, and each level speaks its own format's words.
+/// Values go in and come out, and each level uses the terms of its own format.
 #[test]
 fn every_format_calls_every_format() {
     let project = project();
@@ -57,7 +57,7 @@ fn a_plan_shows_what_is_called() {
     }
 }
 
-/// Round in a circle through all four.
+/// A call cycle through all four formats.
 #[test]
 fn a_circle_through_formats_is_refused() {
     let project = project();

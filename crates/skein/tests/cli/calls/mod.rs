@@ -1,5 +1,5 @@
-//! Calls between formats: a workflow of each of the four calls one of each of the four, with values in and out; what is
-//! wrong at the border is told with both sides; and what happens to a run reaches through a call.
+//! Calls between formats: a workflow of each of the four calls one of each of the four, with inputs and outputs.
+//! Contract errors are reported with both sides, and events of a run reach through a call.
 
 mod border;
 mod matrix;
@@ -10,14 +10,14 @@ use crate::{
     kept::Project,
 };
 
-/// The formats, as their files are called here.
+/// The formats, by the names of their files here.
 pub const FORMATS: [&str; 4] = ["agentcore", "aip15", "ioa", "swdl"];
 
-/// Reads `who` of its inputs and greets.
+/// Reads `who` from its inputs and greets.
 const GREET: &str = "cat >/dev/null\nwho=$(grep -o '\"who\": *\"[^\"]*\"' \"$SKEIN_INPUTS\" | sed 's/.*: *\"//; s/\"$//')\n\
     echo \"greeting=hello, $who\" > \"$SKEIN_OUTPUT\"\n";
 
-/// A workflow of a format that takes `who` and gives `greeting`, done by a step `greet`.
+/// A workflow of a format that takes `who` and returns `greeting`, made by a step `greet`.
 pub fn leaf(format: &str) -> (String, String) {
     let contract =
         "{type: object, properties: {who: {type: string}}, required: [who], additionalProperties: false}";
@@ -64,7 +64,7 @@ pub fn leaf(format: &str) -> (String, String) {
     }
 }
 
-/// A workflow of a format that takes `name`, calls another with it as `who`, and gives what came back as `said`.
+/// A workflow of a format that takes `name`, calls another with it as `who`, and returns the result as `said`.
 pub fn caller(format: &str, called: &str) -> (String, String) {
     let id = format!("{format}-calls-{called}");
     let file = match called {
@@ -116,7 +116,7 @@ pub fn caller(format: &str, called: &str) -> (String, String) {
     }
 }
 
-/// A project with a workflow of each format that can be called.
+/// A project with a callable workflow of each format.
 pub fn project() -> Project {
     let project = Project::new();
     let folder = &project.folder;

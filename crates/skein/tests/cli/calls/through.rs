@@ -1,4 +1,4 @@
-//! What reaches through a call: budgets, cancels, undo, gates, and a host that is killed.
+//! Effects that reach through a call: budgets, cancels, undo, gates, and a killed host.
 
 use std::fs;
 
@@ -35,8 +35,8 @@ fn file(format: &str) -> String {
 const GATE: &str = "  x-skein: {output: {greeting: \"hello, ${{ payload.who }}\"}}\n  steps:\n    \
     - {name: may, agent: greeter, action: \"GATE: May it go on?\", timeout: 3m}\n";
 
-/// A person answers a gate of the called workflow, and the run goes on in the caller. While it waits, each level says so in
-/// its own words.
+/// A person answers a gate of the called workflow, and the run continues in the caller. While it waits, each level
+/// shows that in its own terms.
 #[test]
 fn a_gate_of_what_is_called_is_answered_through_the_caller() {
     let project = calling(GATE);
@@ -51,7 +51,7 @@ fn a_gate_of_what_is_called_is_answered_through_the_caller() {
         assert_eq!((&left["status"], &left["native_status"]), (&json!("waiting"), &json!(word)), "{format}");
         let run = left["run_id"].as_str().unwrap();
         project.ends(&format!("approve {run} ask/may"), 0);
-        // Where nothing is left to do, the answer ended it.
+        // If nothing is left to do, the answer ended the run.
         project.skein(&format!("resume {run}"));
         let result = project.json(&format!("runs {run}"), 0);
         assert_eq!(result["status"], "succeeded", "{format}");
@@ -59,7 +59,7 @@ fn a_gate_of_what_is_called_is_answered_through_the_caller() {
     }
 }
 
-/// A worker of the called workflow is ended with the run, and a killed host begins where it was.
+/// A worker of the called workflow is ended with the run, and a killed host resumes at the same point.
 const HELD: &str = "  x-skein: {output: {greeting: \"${{ steps.greet.output.greeting }}\"}}\n  steps:\n    \
     - {name: first, agent: noter, action: First.}\n    \
     - {name: greet, agent: holder, action: Greet., dependsOn: [first], \
@@ -119,7 +119,7 @@ fn a_cancel_reaches_what_is_called() {
     }
 }
 
-/// A called workflow that fails takes back what it did; the caller then does with the failure what its own format says.
+/// A called workflow that fails undoes its steps; the caller then handles the failure as its own format defines.
 #[test]
 fn what_is_called_takes_back_what_it_did_and_then_the_caller_does() {
     let undoing = "  failurePolicy: compensate\n  steps:\n    - {name: book, agent: noter, action: Book.}\n    \
@@ -132,7 +132,7 @@ fn what_is_called_takes_back_what_it_did_and_then_the_caller_does() {
          command = [\"sh\", \"-c\", \"echo $SKEIN_STEP $(grep -c Cancel) >> done.txt\"]\n\
          [agents.refuser]\nworker = \"CUSTOM\"\ncommand = [\"false\"]\n",
     );
-    // The caller has booked something itself, and takes that back, too.
+    // The caller has booked something itself, and undoes that, too.
     project.folder.write(
         "workflows/trip.yaml",
         "apiVersion: ioa.dev/v0.2\nkind: Workflow\nmetadata: {name: trip}\nspec:\n  description: Books.\n  \
@@ -153,7 +153,7 @@ fn what_is_called_takes_back_what_it_did_and_then_the_caller_does() {
     for (format, word) in [("agentcore", "FAILED"), ("aip15", "failed"), ("swdl", "failed")] {
         fs::remove_file(project.path("done.txt")).unwrap();
         let (path, text) = caller(format, "ioa");
-        // What comes back is nothing, and nobody asks for it.
+        // The call returns nothing, and nothing reads it.
         let text = text.replace("greeting}}", "x}}").replace("    outputs: {greeting: {type: string}}\n", "");
         project.folder.write(
             &path,

@@ -1,4 +1,4 @@
-//! The example with every kind of step and every kind of driver, from its beginning to its end, both ways.
+//! The example with every kind of step and every kind of driver, from start to end, with both outcomes.
 
 use std::{
     collections::BTreeMap,
@@ -14,13 +14,13 @@ use crate::{kept::Project, run::copy_of};
 
 const KEY: &str = "a-key-that-opens-nothing-but-this-example";
 
-/// What the hall knows: who has booked, by the key of the request and by name, and what is announced.
+/// The state of the hall: the bookings, by idempotency key and by name, and the announcements.
 #[derive(Default)]
 struct Hall {
     keys: BTreeMap<String, String>,
     bookings: BTreeMap<String, Value>,
     announced: Vec<String>,
-    /// Every booking that was ever made.
+    /// The number of bookings that were ever made.
     made: usize,
     left: Vec<String>,
 }
@@ -55,7 +55,7 @@ impl Hall {
         }
     }
 
-    /// The first answer is lost on its way: whoever asks again means the same.
+    /// The first answer is lost: a repeated request means the same booking.
     fn book(&mut self, asked: &Asked) -> Reply {
         let key = asked.header("idempotency-key").to_owned();
         let seats = asked.json()["seats"].as_u64().unwrap_or(0);
@@ -70,7 +70,7 @@ impl Hall {
     }
 }
 
-/// The example beside a hall of its own.
+/// The example with its own hall.
 fn festival() -> (Project, Arc<Mutex<Hall>>, Server) {
     let hall = Arc::new(Mutex::new(Hall::default()));
     let keeper = Arc::clone(&hall);
@@ -84,7 +84,7 @@ fn festival() -> (Project, Arc<Mutex<Hall>>, Server) {
     (project, hall, server)
 }
 
-/// Begins an evening, which then waits for the band.
+/// Starts an evening, which then waits for the band.
 fn begin(project: &Project, title: &str, seats: u32) -> String {
     let line = format!(
         "run put-on-evening --no-wait --param title={title} --param evening=2031-05-02 --param band=Gulls \
@@ -102,7 +102,7 @@ fn tables(project: &Project) -> Vec<String> {
     names
 }
 
-/// Nothing of an evening is left, neither here nor at the hall.
+/// Asserts that nothing of an evening is left, neither here nor at the hall.
 fn taken_back(project: &Project, hall: &Mutex<Hall>) {
     assert_eq!(tables(project), Vec::<String>::new());
     assert!(!project.path("posters/0.txt").exists(), "the poster is down");
@@ -121,7 +121,7 @@ fn an_evening_is_put_on() {
     assert_eq!(project.read("letters/band.txt"), "Dear Gulls, will you play for us on 2031-05-02?\n");
     assert_eq!(project.read("sound"), "3\n", "it was listened to until it was good");
     project.ends(&format!("signal {run} band.arrived"), 0);
-    // It is dear, so the keeper is asked.
+    // It is expensive, so the keeper is asked.
     project.ends(&format!("resume {run} --no-wait"), 6);
     assert!(hall.lock().unwrap().announced.is_empty());
     project.ends(&format!("approve {run}"), 0);
@@ -165,7 +165,7 @@ fn an_evening_that_the_keeper_does_not_want_is_taken_back() {
     taken_back(&project, &hall);
 }
 
-/// The host dies while it takes things back, and whoever goes on takes the rest.
+/// The host dies during the undo, and the resumed run undoes the rest.
 #[test]
 fn an_evening_is_taken_back_by_whoever_goes_on() {
     let (project, hall, _server) = festival();

@@ -1,4 +1,4 @@
-//! Tools that are requests: what is sent, what an answer means, what is refused, and that nothing waits for ever.
+//! HTTP tools: the requests, the interpretation of answers, refusals, and timeouts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ use crate::{
 
 const SECRET: &str = "the-key-of-the-depot-7f3a";
 
-/// A project with one tool `send`, whose driver is a server on loopback that is granted.
+/// A project with one tool `send`, whose driver is a granted server on loopback.
 pub fn project(server: &Server, call: &str, step: &str) -> Project {
     let project = Project::new();
     project.folder.write("key.txt", SECRET).write(
@@ -36,7 +36,7 @@ pub fn project(server: &Server, call: &str, step: &str) -> Project {
     project
 }
 
-/// Changes something of the driver.
+/// Replaces a text in the driver's file.
 fn change(project: &Project, from: &str, to: &str) {
     let path = ".drivers/depot/DRIVER.md";
     let text = project.read(path);
@@ -66,7 +66,7 @@ fn a_request_is_filled_in_and_its_answer_taken_out() {
     assert_eq!(asked.json(), json!({"to": {"name": "q\"}, \"x\": 1"}, "grams": 12}));
     assert_eq!(asked.header("authorization"), format!("Bearer {SECRET}"));
     assert_eq!(asked.header("idempotency-key").len(), 32);
-    // What it heard of the secret is not passed on, and nothing that is kept has it.
+    // The secret in the answer is not passed on, and no stored file has it.
     assert_eq!(result["outputs"]["id"], 7);
     assert!(!result.to_string().contains(SECRET), "{result}");
     let run = result["run_id"].as_str().unwrap();
@@ -120,7 +120,7 @@ fn what_may_pass_is_tried_again_with_the_same_key() {
     }
 }
 
-/// It is not tried before it asks to be, and not at all before that where nobody waits so long.
+/// The request is not retried before the requested time, and not at all if the run does not wait that long.
 #[test]
 fn a_server_that_asks_to_be_left_alone_is_so() {
     let server = Server::new(|_| Reply::new("429 Busy", "retry-after: 1800\r\n", "later"));
@@ -151,11 +151,11 @@ fn what_may_not_be_reached_is_refused() {
             let project = project(&server, &format!("endpoint: /x, method: {method}"), "inputs: {}");
             let (code, message) = error(&project.json("run one", 4));
             assert_eq!(code, "unauthorised", "{message}");
-            assert!(message.contains("redirects to another place"), "{message}");
+            assert!(message.contains("redirects to another origin"), "{message}");
         }
     }
     assert!(far.all().is_empty(), "nobody was sent on");
-    // Granted is a host with its port; named by the driver is the host.
+    // A grant names a host with its port; the driver names only the host.
     let server = Server::new(|_| Reply::json(&json!({})));
     let project = project(&server, "endpoint: /x", "inputs: {}");
     let granted = project.read("skein.toml");
@@ -168,7 +168,7 @@ fn what_may_not_be_reached_is_refused() {
     assert!(said.contains("`network.egress` does not name it") && said.contains("no_route"), "{said}");
     change(&project, "egress: [\"*.example.org\"]", "egress: []");
     assert!(project.ends("run one", 5).contains("names no host in `network.egress`"));
-    // What is only known when it is looked up: a name that is nobody's but this machine's.
+    // An address that is known only after the lookup: a name of this machine.
     change(&project, "egress: []", "egress: [localhost]");
     change(&project, "http://127.0.0.1", "https://localhost");
     let (code, message) = error(&project.json("run one", 4));
@@ -257,7 +257,7 @@ fn a_request_that_is_called_off_ends_at_once() {
     project.ended_once(&run);
 }
 
-/// The host dies while it waits: the request is sent again, and says that it is the same.
+/// The host dies while it waits: the request is sent again, with the same idempotency key.
 #[test]
 fn a_request_that_was_cut_off_is_sent_again() {
     let count = AtomicUsize::new(0);
@@ -306,7 +306,7 @@ fn a_server_that_is_not_well_is_passed_over() {
     assert!(plan.contains("done by the driver depot"), "{plan}");
     change(&project, &check("/up", 204), &check("/down", 200));
     let said = project.ends("run one", 5);
-    assert!(said.contains("is not well: its server answered with status 500"), "{said}");
+    assert!(said.contains("failed its health check: its server answered with status 500"), "{said}");
 }
 
 #[test]
@@ -318,10 +318,10 @@ fn what_a_driver_lacks_is_told_before_the_run() {
             "tags: [a]\nmetadata: { x: y }\nexamples: []\nrate_limit: {} # http",
             "has no `base_url`",
         ),
-        ("metadata: { http: { endpoint: /x } }", "version: \"*\"", "what is sent for this tool"),
-        ("endpoint: /x", "endpoint: /x, streaming: { transport: sse }", "streams its answers"),
+        ("metadata: { http: { endpoint: /x } }", "version: \"*\"", "the request for this tool"),
+        ("endpoint: /x", "endpoint: /x, streaming: { transport: sse }", "streams its responses"),
         ("${secrets.DEPOT_KEY}", "${secrets.OTHER_KEY}", "needs the secret `OTHER_KEY`"),
-        ("kind: http", "kind: sdk", "code of others does not run in this engine"),
+        ("kind: http", "kind: sdk", "this engine does not run third-party code"),
     ] {
         let project = project(&server, "endpoint: /x", "inputs: {}");
         change(&project, from, to);
@@ -330,7 +330,7 @@ fn what_a_driver_lacks_is_told_before_the_run() {
     }
 }
 
-/// Kinds come in their order, and a pin is kept to or refused.
+/// Kinds of drivers have an order, and a pin is obeyed or refused.
 #[test]
 fn a_kind_comes_before_another() {
     let server = Server::new(|_| Reply::json(&json!({"by": "server"})));
@@ -360,7 +360,7 @@ fn a_kind_comes_before_another() {
     assert_eq!(project.json("run one", 0)["outputs"], json!({"by": "server"}));
     change(&project, "egress: [127.0.0.1]", "egress: [example.org]");
     let said = project.ends("run one", 5);
-    assert!(said.contains("pinned to the driver `depot`, which may not ask the host"), "{said}");
+    assert!(said.contains("pinned to the driver `depot`, which may not reach the host"), "{said}");
     assert!(said.contains("pinned_provider_unavailable"), "{said}");
     let step = "  - { id: only, kind: tool, action: \"parcel:send\" }\n";
     project.folder.write(".workflows/one/WORKFLOW.md", workflow("one", step));

@@ -1,4 +1,4 @@
-//! Tools of servers that speak MCP: over pipes and over HTTP; those that answer, and those that do all else.
+//! MCP tools: over pipes and over HTTP, with servers that answer and servers that misbehave.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::{
     kept::Project,
 };
 
-/// A server that is a script. It speaks as it is told by its first argument.
+/// A server that is a script. Its first argument defines its behaviour.
 const DESK: &str = r#"#!/usr/bin/env bash
 echo $$ >> pids.txt
 say() { printf '%s\n' "$1"; }
@@ -45,7 +45,7 @@ while IFS= read -r line; do
 done
 "#;
 
-/// A project with one tool `note`, whose driver speaks with that server.
+/// A project with one tool `note`, whose driver uses that server.
 fn project(mode: &str, step: &str) -> Project {
     let project = Project::new();
     project.folder.write("key.txt", "the-key-of-the-desk-19b2");
@@ -66,7 +66,7 @@ fn project(mode: &str, step: &str) -> Project {
     project
 }
 
-/// Every server that was started is gone.
+/// Asserts that every started server is gone.
 fn all_gone(project: &Project) {
     assert!(!project.read("pids.txt").is_empty(), "none was started");
     assert_eq!(project.processes(), [], "some still live");
@@ -126,8 +126,8 @@ fn what_a_server_refuses_is_an_error_that_workflows_know() {
         ("wrong", "input_invalid", "what ink?"),
         ("broken", "upstream_error", "out of order"),
         ("leaves", "upstream_error", "nothing to do"),
-        ("floods", "output_invalid", "said more than"),
-        ("line", "output_invalid", "said more than"),
+        ("floods", "output_invalid", "sent more than"),
+        ("line", "output_invalid", "sent more than"),
     ] {
         let (found, message) = fails(mode, "timeout_ms: 60000");
         assert_eq!(found, code, "{mode}: {message}");
@@ -173,7 +173,7 @@ fn a_conversation_that_is_called_off_ends_with_its_server() {
     }
 }
 
-/// The host is killed while a server thinks: whoever goes on ends the old one, and starts another.
+/// The host is killed while a server is busy: the resumed run ends the old server and starts another.
 #[test]
 fn no_server_outlives_a_host_that_was_killed() {
     let project = project("hangs", "timeout_ms: 600000");
@@ -204,7 +204,7 @@ fn a_server_that_cannot_be_started_is_told_before_the_run() {
     }
 }
 
-/// A server over HTTP: by an event stream, or plainly.
+/// A server over HTTP: with an event stream, or with plain answers.
 fn over_http(streams: bool) -> Server {
     Server::new(move |asked: &Asked| {
         if asked.method != "POST" {

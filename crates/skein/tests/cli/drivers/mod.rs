@@ -1,4 +1,4 @@
-//! Drivers that are servers: asked over HTTP, or spoken to in MCP.
+//! Drivers that are servers, over HTTP or MCP.
 
 mod festival;
 mod http;

@@ -1,4 +1,4 @@
-//! Our own functions that reach someone outside: a page that is read, and people who are told.
+//! Built-in functions that use the network: fetching a page, and notifying people.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::{
     kept::Project,
 };
 
-/// A project whose driver is one of our own functions that reach out.
+/// A project whose driver is a built-in function that uses the network.
 fn own(server: &Server, function: &str, step: &str) -> Project {
     let project = Project::new();
     project.folder.write(

@@ -1,4 +1,4 @@
-//! A server on loopback, within the test.
+//! An HTTP server on loopback, in the test process.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -12,14 +12,14 @@ use std::{
 
 use serde_json::Value;
 
-/// How long something may take that must happen.
+/// The time limit for anything that must happen.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A request that it was sent.
+/// A received request.
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub method: String,
-    /// With the query.
+    /// The path with the query.
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: String,
@@ -39,12 +39,12 @@ impl Asked {
     }
 }
 
-/// What it answers.
+/// An answer of the server.
 pub enum Reply {
     Bytes(Vec<u8>),
-    /// Nothing, until whoever asked has gone.
+    /// No answer, until the client disconnects.
     Never,
-    /// More and more, until whoever asked has gone.
+    /// An endless answer, until the client disconnects.
     Endless(String),
 }
 
@@ -92,12 +92,12 @@ impl Server {
         self.asked.recv_timeout(PATIENCE).expect("the server is asked")
     }
 
-    /// All requests that were sent and not looked at.
+    /// All requests that were received and not read.
     pub fn all(&self) -> Vec<Asked> {
         self.asked.try_iter().collect()
     }
 
-    /// Until one that was asked is done with it.
+    /// Waits until a client disconnects.
     pub fn until_gone(&self) {
         self.gone.recv_timeout(PATIENCE).expect("whoever asked has gone");
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{kept::Project, run::git};
 
-/// A step that runs a script, with some more fields.
+/// A step that runs a script, with additional fields.
 fn step(id: &str, script: &str, more: &str) -> String {
     let script: String = script.lines().map(|line| format!("      {line}\n")).collect();
     format!(
@@ -92,7 +92,7 @@ fn a_link_that_leads_out_of_an_output_is_refused() {
         let message = result["steps"][0]["error"]["message"].as_str().unwrap();
         assert!(message.contains("leads out of the artifact"), "{target}: {message}");
     }
-    // A link that somebody else left in the way is replaced by the file or refused, and never followed.
+    // A link that another program left in the way is replaced by the file or refused, and never followed.
     let make =
         step("make", "mkdir -p dist\necho one > dist/one.txt", "    outputs: [{name: build, path: dist}]\n");
     let take = "    depends_on: [make]\n    workspace: other\n    inputs: [{from: make, artifact: build}]\n";

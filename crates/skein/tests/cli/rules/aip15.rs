@@ -9,13 +9,13 @@ use crate::{
     kept::Project,
 };
 
-/// Notes each call with its input; `fail` fails until there is `open`, and all others give a booking.
+/// Records each call with its input; `fail` fails until there is `open`, and all others return a booking.
 const DESK: &str = "#!/bin/sh\necho \"$1 $(cat)\" >> calls\n\
     if [ \"$1\" = fail ] && [ ! -e open ]; then exit 1; fi\necho '{\"booking\": \"'\"$1\"'-7\"}'\n";
 
 const TOOLS: [&str; 5] = ["book", "pay", "cancel", "refund", "fail"];
 
-/// A project with a tool for each of these, all done by one program.
+/// A project with a tool for each of these, all run by one program.
 fn desk(steps: &str) -> Project {
     let project = Project::new();
     let mut implements = String::new();
@@ -34,7 +34,7 @@ fn desk(steps: &str) -> Project {
     project
 }
 
-/// The calls of one tool, each with its input.
+/// The inputs of all calls of one tool.
 fn inputs(project: &Project, name: &str) -> Vec<Value> {
     let calls = project.read("calls");
     let of = calls.lines().filter_map(|line| line.split_once(' ')).filter(|(tool, _)| *tool == name);
@@ -57,7 +57,7 @@ fn a_workflow_is_found_by_its_id() {
     }
     let said = project.ends("plan by-di", 5);
     assert!(said.contains("did you mean `by-id`?"), "{said}");
-    // A folder of that name comes first, and two files with one id are told.
+    // A folder of that name takes precedence, and two files with the same id are reported.
     project.folder.write(".workflows/other/WORKFLOW.md", workflow("by-id", steps));
     let said = project.ends("plan by-id", 5);
     assert!(said.contains("both have that id") && said.contains(".workflows/other/WORKFLOW.md"), "{said}");
@@ -91,7 +91,7 @@ fn an_event_that_does_not_fit_the_outputs_of_a_suspend_is_refused() {
     let run = result["run_id"].as_str().unwrap();
     for to in ["", " --step wait"] {
         let said = project.ends(&format!("signal {run} paid --payload {{\"sum\":1}}{to}"), 5);
-        assert!(said.contains("does not fit the outputs that `wait` declares"), "{said}");
+        assert!(said.contains("does not match the declared outputs of `wait`"), "{said}");
         assert!(said.contains("the required property `amount` is missing"), "{said}");
         assert_eq!(project.status(run), "waiting");
     }
@@ -100,7 +100,7 @@ fn an_event_that_does_not_fit_the_outputs_of_a_suspend_is_refused() {
     assert_eq!(inputs(&project, "pay"), [json!({"amount": 3})]);
 }
 
-/// An event that comes too early is kept for a wait that it fits, and refused where there is none.
+/// An event that comes too early is kept for a wait that it matches, and refused if there is none.
 #[test]
 fn an_early_event_that_fits_no_wait_is_refused() {
     let wait = |id: &str, field: &str| {
@@ -112,7 +112,7 @@ fn an_early_event_that_fits_no_wait_is_refused() {
     let result = project.json("run trip --no-wait", 6);
     let run = result["run_id"].as_str().unwrap();
     let said = project.ends(&format!("signal {run} second --payload {{\"a\":1}}"), 5);
-    assert!(said.contains("`second` declares"), "{said}");
+    assert!(said.contains("the declared outputs of `second`"), "{said}");
     project.ends(&format!("signal {run} second --payload {{\"b\":2}}"), 0);
     // The first wait takes the next event, and the second finds the one that was kept.
     project.ends(&format!("signal {run} first --payload {{\"a\":1}}"), 0);
@@ -131,7 +131,7 @@ fn a_decision_that_does_not_fit_the_outputs_of_an_approval_is_refused() {
     let run = result["run_id"].as_str().unwrap();
     for reason in ["", " --reason no"] {
         let said = project.ends(&format!("approve {run} ask{reason}"), 5);
-        assert!(said.contains("does not fit the outputs that `ask` declares"), "{said}");
+        assert!(said.contains("does not match the declared outputs of `ask`"), "{said}");
         assert_eq!(project.status(run), "waiting");
     }
     project.ends(&format!("approve {run} ask --reason cheap"), 0);
@@ -151,7 +151,7 @@ fn a_required_input_of_a_tool_that_is_left_out_is_an_error() {
     );
     assert!(said.contains(".workflows/trip/WORKFLOW.md:9:"), "{said}");
     assert!(!said.contains("`nights`") && !said.contains("`currency`"), "{said}");
-    // An undo without inputs is given outputs, which are known only then.
+    // An undo without inputs gets the outputs, which are known only then.
     let steps = "  - { id: money, kind: tool, tool: pay, compensation: undo }\n  - { id: undo, kind: tool, tool: book }\n";
     project.folder.write(".workflows/trip/WORKFLOW.md", workflow("trip", steps));
     project.ends("validate .workflows/trip/WORKFLOW.md", 0);
@@ -198,7 +198,7 @@ fn inputs_that_are_no_schema_are_an_error() {
     }
 }
 
-/// The steps of a called workflow that completed, latest first, and then what came before the call.
+/// The order of undo: the completed steps of a called workflow, latest first, then the steps before the call.
 #[test]
 fn a_completed_subworkflow_is_undone_by_its_own_compensations() {
     let steps = |more: &str| {
@@ -224,7 +224,7 @@ fn a_completed_subworkflow_is_undone_by_its_own_compensations() {
     assert_eq!(inputs(&project, "refund"), [json!({"n": 2, "of": of}), json!({"n": 1, "of": of})]);
     assert_eq!(result["status"], "undone");
     assert_eq!(result["undo"]["undone"], json!(["room", "inner/first", "inner/second"]));
-    // A compensation of the call is all that undoes it.
+    // If the call has its own compensation, only that undoes it.
     std::fs::remove_file(project.path("calls")).unwrap();
     project
         .folder
@@ -234,7 +234,7 @@ fn a_completed_subworkflow_is_undone_by_its_own_compensations() {
     assert_eq!(inputs(&project, "cancel")[0], json!({"whole": true}));
 }
 
-/// One that could not be undone is told, and tried again.
+/// A step that could not be undone is reported, and its undo is retried.
 #[test]
 fn what_a_subworkflow_could_not_undo_is_tried_again() {
     let steps =

@@ -2,7 +2,7 @@
 
 use crate::kept::Project;
 
-/// Books a train and a room; then something fails, or nobody decides. `shut` keeps the train from being cancelled.
+/// Books a train and a room; then a step fails, or nobody decides. `shut` prevents the cancellation of the train.
 fn trip(last: &str) -> Project {
     let project = Project::new();
     let script = "asked=$(cat); case \"$asked\" in *Charge*) exit 1;; *ticket*) [ ! -e shut ] || exit 1;; esac; \
@@ -38,7 +38,7 @@ fn a_run_that_was_undone_has_the_condition_rolled_back() {
     let run = result["run_id"].as_str().unwrap();
     let said = project.ends(&format!("runs {run}"), 0);
     assert!(said.contains("RolledBack: undone: train, room"), "{said}");
-    // People read the words of the format.
+    // The output uses the terms of the format.
     assert!(said.contains("1 failed, 2 completed") && said.contains("Completed in "), "{said}");
     let why = result["steps"][0]["why"]["text"].as_str().unwrap();
     assert!(why.contains("`last` failed and the workflow compensates"), "{why}");
@@ -57,7 +57,7 @@ fn a_run_that_was_undone_in_part_has_the_condition_partial_rollback() {
     assert!(said.contains("PartialRollback: undone: room; not undone: train"), "{said}");
 }
 
-/// Whatever the step itself says: what happens when nobody decides is for the workflow to say.
+/// Regardless of the step's own settings, the workflow defines what happens when nobody decides.
 #[test]
 fn a_gate_that_times_out_under_compensate_undoes() {
     for more in ["", ", onFailure: abort"] {

@@ -1,4 +1,4 @@
-//! Rules of the formats and of the contract with workers, each through the built program.
+//! Rules of the formats and of the contract with workers, each tested with the built program.
 
 mod agentcore;
 mod aip15;

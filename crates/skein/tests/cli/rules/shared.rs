@@ -26,12 +26,12 @@ fn run_prints_the_warnings_of_validate() {
     assert!(validated.to_string().contains(warned), "{validated}");
     let result = project.json("run w.yaml", 0);
     assert_eq!(result["diagnostics"], validated);
-    // The run keeps them.
+    // The run stores them.
     let run = result["run_id"].as_str().unwrap();
     assert_eq!(project.json(&format!("runs {run}"), 0)["diagnostics"], validated);
     let detached = project.json("run w.yaml --detach", 0);
     assert_eq!(detached["diagnostics"], validated);
-    // Lines of JSON are on standard output, and warnings for people are not.
+    // JSON lines are on standard output, and warnings for people are not.
     let lines = project.skein("run w.yaml --format jsonl");
     assert!(lines.err.contains(warned) && !lines.out.contains(warned), "{}{}", lines.out, lines.err);
 }
@@ -100,7 +100,7 @@ fn validate_skips_files_of_a_folder_that_are_not_workflows() {
     for (name, text) in FOREIGN {
         project.folder.write(&format!("tree/{name}"), text);
     }
-    // Objects that this program prints, too.
+    // JSON objects that this program prints are skipped, too.
     let mut skipped = FOREIGN.len();
     for command in ["plan held.yaml", "show held.yaml", "list", "schema swdl", "validate held.yaml"] {
         let done = project.skein(&format!("{command} --format json"));
@@ -116,7 +116,7 @@ fn validate_skips_files_of_a_folder_that_are_not_workflows() {
     assert!(said.contains(&format!("{skipped} files that are not workflows were skipped")), "{said}");
     let object = project.json("validate tree", 0);
     assert_eq!(object["skipped"], skipped);
-    // One that is named is judged.
+    // A file that is named explicitly is checked.
     for (name, _) in FOREIGN {
         project.ends(&format!("validate tree/{name}"), 3);
     }
@@ -140,7 +140,7 @@ fn validate_judges_broken_workflows_of_a_folder() {
     project.ends("validate tree", 3);
 }
 
-/// What `run`, `runs`, `runs RUN` and `events` print of a run that fails.
+/// The outputs of `run`, `runs`, `runs RUN` and `events` for a run that fails.
 fn printed(project: &Project, file: &str) -> String {
     let ran = project.ends(&format!("run {file}"), 4);
     [ran, project.ends("runs", 0), project.ends("runs -", 0), project.ends("events", 0)].join("\n")

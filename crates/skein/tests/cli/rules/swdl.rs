@@ -38,7 +38,7 @@ fn optional_outputs_take_defaults_when_nothing_is_written() {
     let result = project.json("run w.yaml", 0);
     assert_eq!(result["steps"][0]["outputs"], json!({"level": "low"}));
     assert!(project.read("told").contains("low"), "{}", project.read("told"));
-    // A required one is still missed.
+    // A required output is still reported as missing.
     let required =
         OPTIONAL.replace("      note: {type: string, required: false}", "      note: {type: string}");
     project.folder.write("w.yaml", format!("{stage}{required}"));
@@ -75,7 +75,7 @@ fn workflows_of_a_collection_are_listed_and_run_by_name() {
     assert_eq!(project.read("done.txt"), "done\n");
 }
 
-/// The agents are those of the project in which it is run.
+/// The agents are those of the project in which the workflow runs.
 #[test]
 fn workflows_of_a_collection_elsewhere_run_in_the_project() {
     let project = project(&[("mute", "echo done > done.txt")], "");
@@ -135,7 +135,7 @@ fn context_has_the_files_of_the_project_and_its_modules() {
 fn a_name_below_context_without_a_value_is_a_warning() {
     let project = project(&[READER], &CONTEXT.replace("context.repo_structure", "context.repo_layout"));
     let said = project.ends("validate w.yaml", 0);
-    assert!(said.contains("warning[SK0807]: nothing gives `context.repo_layout` a value"), "{said}");
+    assert!(said.contains("warning[SK0807]: `context.repo_layout` has no value"), "{said}");
     assert!(said.contains("w.yaml:8:"), "{said}");
 }
 
@@ -167,7 +167,7 @@ fn large_integers_keep_their_value() {
     assert_eq!(result["steps"][0]["outputs"]["m"], 9_007_199_254_740_993_u64);
     assert_eq!(result["parameters"]["n"], u64::MAX);
     assert!(large.read("inputs.json").contains("18446744073709551615"), "{}", large.read("inputs.json"));
-    // What would be rounded is refused.
+    // A number that would be rounded is refused.
     let said = large.ends("run w.yaml --param n=18446744073709551616", 2);
     assert!(said.contains("18446744073709551616"), "{said}");
     large.folder.write("w.yaml", workflow.replace("18446744073709551615", "18446744073709551616"));
@@ -176,7 +176,7 @@ fn large_integers_keep_their_value() {
     let larger = project(&[("mute", &script("18446744073709551616"))], &workflow);
     let result = larger.json("run w.yaml", 4);
     let message = result["steps"][0]["error"]["message"].as_str().unwrap();
-    assert!(message.contains("the integer 18446744073709551616 is beyond 64 bits"), "{message}");
+    assert!(message.contains("the integer 18446744073709551616 does not fit into 64 bits"), "{message}");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn the_object_of_a_run_has_parameters_and_runs_of_agents() {
     let result = project.json("run w.yaml --param who=Grace", 0);
     assert_eq!(result["parameters"], json!({"who": "Grace"}));
     let run = result["run_id"].as_str().unwrap();
-    // The id leads to the log of that attempt.
+    // The id identifies the log of that attempt.
     let logs = project.json(&format!("logs {run}"), 0);
     assert_eq!(result["steps"][0]["agent_run_id"], logs["logs"][0]["id"]);
     assert_eq!(project.json(&format!("runs {run}"), 0)["steps"][0]["agent_run_id"], logs["logs"][0]["id"]);

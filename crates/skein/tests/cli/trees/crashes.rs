@@ -1,4 +1,4 @@
-//! Engines that are killed while steps work in trees, and while what they changed is merged.
+//! Engines that are killed while steps work in worktrees, and while their changes are merged.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -10,7 +10,7 @@ use crate::{
     session::Folder,
 };
 
-/// Says that it has begun, and goes on when it is let go.
+/// Reports that it has started, and waits for permission to continue.
 pub(super) fn held(project: &Project, script: &str) -> String {
     let whole = |name: &str| project.path(name).display().to_string();
     script.replace("HOLD", &format!("echo $$ > {}; cat {} > /dev/null", whole("begun"), whole("go")))
@@ -21,8 +21,8 @@ fn killed(going: Going) {
     assert_eq!(going.end().0, None);
 }
 
-/// A run whose engine is killed while its step is at work, and which then goes on to a good end: its id, and what was told of
-/// that.
+/// A run whose engine is killed during its step, and which is then resumed to success. Returns its id and the output of
+/// the resume.
 pub(super) fn killed_and_resumed(project: &Project) -> (String, String) {
     let going = project.begin("run flow.yaml --format jsonl");
     let run = going.run();
@@ -36,7 +36,7 @@ pub(super) fn killed_and_resumed(project: &Project) -> (String, String) {
     (run, lines)
 }
 
-/// The tree that was made first is the one that is gone on with, whatever became of the workspace meanwhile.
+/// The resumed step uses its first worktree, regardless of changes to the workspace in between.
 #[test]
 fn a_killed_step_goes_on_in_the_same_tree() {
     let project = repository("");
@@ -82,7 +82,7 @@ fn a_killed_step_has_its_workspace_put_back() {
     }
 }
 
-/// An agent that edits and has no session is not left with half of what it did.
+/// An agent that edits and has no session does not start with half of its earlier changes.
 #[test]
 fn an_agent_without_a_session_begins_anew() {
     let project = repository("");
@@ -97,11 +97,11 @@ fn an_agent_without_a_session_begins_anew() {
     project.folder.write("flow.yaml", workflow);
     killed_and_resumed(&project);
     let prompt = project.read("prompt.log");
-    assert!(prompt.contains("was cut off. What it changed in the workspace was taken back."), "{prompt}");
+    assert!(prompt.contains("was interrupted. Its changes in the workspace were reverted."), "{prompt}");
 }
 
-/// A `git` that waits before files are laid out for a merge, while it is asked to. Programs of a workspace are not run, so it
-/// is elsewhere.
+/// A `git` that waits on request before it writes the files of a merge. Programs in the workspace are not run, so it is
+/// elsewhere.
 fn waiting_git(project: &Project) -> (Folder, String) {
     let path = std::env::var("PATH").unwrap();
     let found = |folder: &&str| Path::new(folder).join("git").exists();
@@ -121,7 +121,7 @@ fn waiting_git(project: &Project) -> (Folder, String) {
     (folder, path)
 }
 
-/// A run that is killed when its merge is decided and nothing of it is done; its id.
+/// A run that is killed after its merge is decided and before any of it is done. Returns its id.
 fn killed_before_the_merge(project: &Project) -> String {
     let (_git, path) = waiting_git(project);
     project.folder.write("wait.log", "");
@@ -134,8 +134,8 @@ fn killed_before_the_merge(project: &Project) -> String {
     run
 }
 
-/// Killed when the merge was decided and not carried out, with half of it in the workspace: the next one finishes it, and
-/// nobody works again.
+/// The engine is killed after the merge was decided, with none or half of it in the workspace: the next one finishes
+/// it, and no step runs again.
 #[test]
 fn a_merge_that_was_cut_off_is_finished() {
     for half in [false, true] {
@@ -170,7 +170,7 @@ fn a_merge_that_was_cut_off_is_finished() {
     }
 }
 
-/// A file that someone changed between the crash and the next life is not written over.
+/// A file that a person changed between the crash and the resume is not overwritten.
 #[test]
 fn a_merge_that_was_cut_off_does_not_write_over_others() {
     let project = repository("");
@@ -178,7 +178,7 @@ fn a_merge_that_was_cut_off_does_not_write_over_others() {
     let run = killed_before_the_merge(&project);
     project.folder.write("a.txt", "a person was here\n");
     let told = project.ends(&format!("resume {run}"), 4);
-    assert!(told.contains("`a.txt`") && told.contains("does not fit"), "{told}");
+    assert!(told.contains("`a.txt`") && told.contains("conflict"), "{told}");
     assert_eq!(project.read("a.txt"), "a person was here\n");
     assert!(!project.path("b.txt").exists(), "all of it or nothing");
 }

@@ -1,9 +1,9 @@
-//! The examples of the page on workspaces, run as they stand there.
+//! The examples of the page on workspaces, run unchanged.
 
 use super::repository;
 use crate::session::repository as project;
 
-/// The blocks of YAML on the page.
+/// The YAML blocks of the page.
 fn blocks() -> Vec<String> {
     let page = std::fs::read_to_string(project().join("docs/workspaces.md")).expect("the page is there");
     let parts = page.split("```").skip(1).step_by(2);

@@ -1,11 +1,11 @@
-//! Repositories and workers that try to have the engine run something.
+//! Repositories and workers that try to make the engine run a program.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use super::{apart, flow, repository, step};
 use crate::{kept::Project, run::git};
 
-/// A program that leaves a trace wherever it is run.
+/// A program that leaves a trace whenever it runs.
 fn evil(project: &Project) -> String {
     let path = project.path("evil.sh");
     let trace = project.path("evil-was-here").display().to_string();
@@ -66,7 +66,8 @@ fn nothing_that_a_repository_names_is_run() {
     assert!(project.path("evil-was-here").exists(), "whoever asks as usual runs it");
 }
 
-/// A worker owns the git folder of its tree, and can plant another repository in the workspace. The engine asks neither.
+/// A worker owns the git folder of its worktree, and can plant another repository in the workspace. The engine uses
+/// neither.
 #[test]
 fn nothing_that_a_worker_plants_is_run() {
     let plant = "mkdir -p sub/.git/objects sub/.git/refs; echo 'ref: refs/heads/main' > sub/.git/HEAD; \
@@ -82,7 +83,7 @@ fn nothing_that_a_worker_plants_is_run() {
         + &step("shared", "depends_on: [own]", &shared)
         + &step("again", "depends_on: [shared]", "echo more > more.txt; echo x > other/y")
         + &apart("last", "", "echo last > last.txt").replace("  last:", "  last:\n    depends_on: [again]");
-    // What git runs by is not even protected.
+    // The files that control git are not even protected.
     let unprotected =
         flow(&steps).replacen("timeout: 10m\n", "timeout: 10m\nx-skein: {unprotect: [\"**\"]}\n", 1);
     project.folder.write("flow.yaml", unprotected);
@@ -95,7 +96,7 @@ fn nothing_that_a_worker_plants_is_run() {
     assert!(project.path("evil-was-here").exists(), "whoever asks as usual runs it");
 }
 
-/// A folder that has become a link leads nothing out of the workspace.
+/// A folder that has become a link leads no write out of the workspace.
 #[test]
 fn a_merge_does_not_follow_links() {
     let project = repository("");

@@ -1,11 +1,11 @@
-//! Steps in trees of their own: what they see, and how what they change comes home.
+//! Steps in worktrees: the files that they see, and the merge of their changes.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use super::{apart, changes, flow, kept, of, repository, step, trees};
 use crate::run::git;
 
-/// Two that change one file side by side, each in its own tree, and a third that sees both.
+/// Two steps that change one file concurrently, each in its own worktree, and a third that sees both changes.
 #[test]
 fn what_steps_change_side_by_side_is_merged() {
     let left = "cat open.txt > seen.txt; sed -i s/one/ONE/ a.txt; chmod +x a.txt; ln -s a.txt link.log";
@@ -26,7 +26,7 @@ fn what_steps_change_side_by_side_is_merged() {
     assert_eq!(project.read("deep/er/new.txt"), "new\n");
     assert!(!project.path("ignored").exists(), "what git ignores is no change");
     assert!(fs::metadata(project.path("a.txt")).unwrap().permissions().mode() & 0o100 != 0);
-    // Nothing of the repository itself was touched.
+    // The repository itself did not change.
     let after = (project.read(".git/index"), git(&project.folder, &["log", "--all", "--format=%H"]));
     assert_eq!(before, after);
     assert!(!git(&project.folder, &["worktree", "list"]).contains(".skein"));
@@ -48,13 +48,13 @@ fn what_steps_change_side_by_side_is_merged() {
     assert!(logs["logs"][0]["changes"].as_str().unwrap().ends_with("changes.diff"), "{logs}");
 }
 
-/// Whoever comes second with changes that do not fit fails, and leaves the workspace as it was.
+/// The second step with conflicting changes fails, and leaves the workspace unchanged.
 #[test]
 fn changes_that_do_not_fit_are_a_failure_of_their_own() {
     let second = "cat go; sed -i s/one/second/ a.txt; echo more > more.txt";
     let first = apart("first", "", "sed -i s/one/first/ a.txt");
     let steps = first + &apart("second", "", second);
-    // The pipe is in no tree, so the worker has it by its whole name.
+    // The pipe is not in a worktree, so the worker uses its absolute path.
     let project = repository("");
     let whole = |name: &str| project.path(name).display().to_string();
     let steps = steps.replace("cat go", &format!("cat {}", whole("go")));
@@ -101,7 +101,7 @@ fn a_tree_that_is_not_merged_is_kept_and_named() {
     assert!(left[0].join("stays.txt").exists() && !project.path("stays.txt").exists());
 }
 
-/// All rounds of a check happen in the tree, and only what is complete is merged.
+/// All rounds of a check happen in the worktree, and only complete work is merged.
 #[test]
 fn work_that_is_checked_is_merged_when_it_is_complete() {
     let check = "completion_check:\n      worker: CUSTOM\n      capabilities: [READ]\n      timeout: 1m\n      instructions: test \"$(wc -l < rounds)\" -eq 3\n    \
@@ -115,7 +115,7 @@ fn work_that_is_checked_is_merged_when_it_is_complete() {
     assert!(trees(&project, &result).is_empty());
 }
 
-/// Each item has a tree of its own.
+/// Each item has its own worktree.
 #[test]
 fn items_have_a_tree_each() {
     let workflow = "workflow: {id: items, name: Items, version: \"1.0.0\"}\nconfig: {parameters: {names: {type: \"array<string>\", default: [x, y, z]}}}\n\
@@ -136,7 +136,7 @@ fn items_have_a_tree_each() {
     assert!(trees(&project, &result).is_empty());
 }
 
-/// A step of a part of the repository sees all of it, and writes in its part.
+/// A step in a part of the repository sees all of it, and writes only in its part.
 #[test]
 fn a_tree_is_of_the_whole_repository() {
     let script = "basename $PWD; cat ../a.txt > copy.txt; echo x > ../outside.txt && exit 7; git log -1 --format=%s HEAD~1; \
@@ -152,7 +152,7 @@ fn a_tree_is_of_the_whole_repository() {
     assert_eq!(git(&project.folder, &["log", "--format=%s"]), "begin\n", "what it commits stays there");
 }
 
-/// A step in the shared workspace has its changes told, too, with secrets out and no longer than they may be.
+/// The changes of a step in the shared workspace are shown, too, without secrets and truncated to the limit.
 #[test]
 fn what_a_step_changes_in_the_workspace_is_told() {
     let more = "x-skein: {secrets: [TOKEN]}";
@@ -168,14 +168,14 @@ fn what_a_step_changes_in_the_workspace_is_told() {
     assert!(!diff.contains("hush-hush"), "{}", &diff[..400]);
     assert!(diff.len() < 4_200_000 && diff.contains("\n# cut here: "), "{}", diff.len());
     assert!(
-        diff.ends_with("# 1 file larger than 16777216 bytes are not looked at\n"),
+        diff.ends_with("# 1 file larger than 16777216 bytes not compared\n"),
         "{}",
         &diff[diff.len() - 200..]
     );
     assert_eq!(project.read("new.txt"), "hush-hush-hush\n");
 }
 
-/// What a check is guarded by is looked for in the tree.
+/// The guards of a check are evaluated in the worktree.
 #[test]
 fn guards_look_into_the_tree() {
     let check = "completion_check:\n      worker: CUSTOM\n      capabilities: [READ]\n      timeout: 1m\n      instructions: 'true'\n    \

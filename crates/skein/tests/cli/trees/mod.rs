@@ -1,5 +1,5 @@
-//! Workspaces of steps: trees of their own, what attempts change, and how a workspace is put back. From the built
-//! program, in repositories and in folders that are none.
+//! Workspaces of steps: worktrees, the changes of attempts, and the reset of a workspace. With the built program, in
+//! repositories and in plain folders.
 
 mod crashes;
 mod examples;
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::{kept::Project, run::git};
 
-/// A project in a repository with one commit, and a file that nobody has committed.
+/// A project in a repository with one commit and an uncommitted file.
 fn repository(workflow: &str) -> Project {
     let project = Project::new();
     git(&project.folder, &["init", "--quiet"]);
@@ -27,12 +27,12 @@ fn repository(workflow: &str) -> Project {
     project
 }
 
-/// A workflow of AgentCore with these steps.
+/// An AgentCore workflow with these steps.
 fn flow(steps: &str) -> String {
     format!("name: flow\nversion: \"1\"\ntimeout: 10m\nsteps:\n{steps}")
 }
 
-/// A step that runs a script in a tree of its own.
+/// A step that runs a script in its own worktree.
 fn apart(name: &str, more: &str, script: &str) -> String {
     step(name, &format!("x-skein: {{workspace: {{isolation: worktree{more}}}}}"), script)
 }
@@ -50,7 +50,7 @@ fn kept(project: &Project, result: &Value) -> PathBuf {
     project.path(&format!(".skein/runs/{run}"))
 }
 
-/// The trees of a run that are still there.
+/// The remaining worktrees of a run.
 fn trees(project: &Project, result: &Value) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(kept(project, result).join("trees")) else { return Vec::new() };
     let mut trees: Vec<PathBuf> =
@@ -59,13 +59,13 @@ fn trees(project: &Project, result: &Value) -> Vec<PathBuf> {
     trees
 }
 
-/// What an attempt changed, as it is kept.
+/// The stored changes of an attempt.
 fn changes(project: &Project, result: &Value, attempt: &str) -> String {
     let file = kept(project, result).join("attempts").join(attempt).join("changes.diff");
     fs::read_to_string(file).unwrap_or_default()
 }
 
-/// The object of a step in a result.
+/// The JSON object of a step in a result.
 fn of<'a>(result: &'a Value, step: &str) -> &'a Value {
     let steps = result["steps"].as_array().expect("it is a list");
     steps.iter().find(|one| one["path"] == step).unwrap_or_else(|| panic!("no `{step}`: {result}"))

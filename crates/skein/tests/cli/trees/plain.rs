@@ -1,4 +1,4 @@
-//! Folders that are no repositories: what can be had there, and what is refused.
+//! Folders that are not repositories: the supported features, and the refused ones.
 
 use std::fs;
 
@@ -18,10 +18,10 @@ fn project(workflow: &str) -> Project {
 fn a_worktree_needs_a_repository() {
     let project = project(&flow(&apart("it", "", "echo x > new.txt")));
     let plan = project.ends("plan flow.yaml", 0);
-    assert!(plan.contains("cannot be had: the project is in no git repository"), "{plan}");
+    assert!(plan.contains("not available: the project is not in a git repository"), "{plan}");
     let told = project.ends("run flow.yaml", 5);
     assert!(
-        told.contains("`it`: a worktree needs a git repository") && told.contains("`git init` makes one"),
+        told.contains("`it`: a worktree needs a git repository") && told.contains("`git init` creates one"),
         "{told}"
     );
     assert!(!project.path("new.txt").exists());
@@ -40,7 +40,7 @@ fn a_plain_folder_is_put_back_too() {
     assert!(kept(&project, &result).join("attempts/0.0.1.1.main.1/changes.diff").exists());
 }
 
-/// Where nothing has to be put back and there is no repository, nothing is kept of the workspace.
+/// Without a repository and without a reset, no copy of the workspace is kept.
 #[test]
 fn a_plain_folder_is_not_copied_for_nothing() {
     let project = project(&flow(&step("it", "", "echo x > new.txt")));
@@ -55,11 +55,14 @@ fn more_than_can_be_kept_is_refused() {
     let large = fs::File::create(project.path("large")).unwrap();
     large.set_len(2 * 1024 * 1024 * 1024 + 1).unwrap();
     let told = project.ends("run flow.yaml", 4);
-    assert!(told.contains("at most 2147483648 are kept of a folder that is no repository"), "{told}");
+    assert!(
+        told.contains("snapshots of a folder without a git repository are limited to 2147483648"),
+        "{told}"
+    );
     assert!(!project.path("new.txt").exists(), "it is not begun");
 }
 
-/// Where nobody may have name spaces, a tree of its own is kept apart all the same.
+/// Without namespaces, a worktree is still isolated.
 #[test]
 fn a_tree_behind_rules_alone() {
     let script = "echo x > new.txt; git status --short; echo x > WHOLE/outside.txt && exit 7; true";

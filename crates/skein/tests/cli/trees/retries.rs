@@ -1,8 +1,9 @@
-//! Attempts after a failure: the workspace as it was before, as it was left, or as it was left and told.
+//! Attempts after a failure: in the original workspace, in the changed one, or in the changed one with a description of
+//! the changes.
 
 use super::{apart, changes, flow, of, repository, step, trees};
 
-/// Fails the first time, after it has changed things.
+/// Fails the first time, after it has changed files.
 const TWICE: &str = "echo tried >> tries.txt; rm -f a.txt; echo x > new.txt; \
                      test $SKEIN_ATTEMPT -gt 1";
 
@@ -26,13 +27,13 @@ fn a_workspace_is_put_back_before_another_attempt() {
     for isolation in ["on_retry: reset", "on_retry: reset, isolation: worktree"] {
         let project = repository(&flow(&twice("it", isolation, &format!("set -e\n{script}"))));
         let plan = project.ends("plan flow.yaml", 0);
-        assert!(plan.contains("another attempt finds the workspace as it was before"), "{plan}");
+        assert!(plan.contains("another attempt finds the workspace restored"), "{plan}");
         let result = project.json("run flow.yaml", 0);
         assert_eq!(of(&result, "it")["attempts"], 2, "{isolation}");
         assert_eq!(project.read("tries.txt"), "tried\n", "{isolation}");
         assert!(!project.path("a.txt").exists() && project.path("new.txt").exists());
         assert_eq!(project.read("open.txt"), "nobody has committed this\n");
-        // Both attempts have told what they changed.
+        // The changes of both attempts are stored.
         for attempt in ["0.0.1.1.main.1", "0.0.1.1.main.2"] {
             assert!(changes(&project, &result, attempt).contains("tries.txt"), "{isolation} {attempt}");
         }
@@ -40,7 +41,7 @@ fn a_workspace_is_put_back_before_another_attempt() {
     }
 }
 
-/// What others did in it meanwhile is theirs: it is kept, and the next attempt is told.
+/// Concurrent changes by others are kept, and the next attempt is told about them.
 #[test]
 fn a_workspace_that_others_worked_in_is_not_put_back() {
     let other = step("other", "", "echo $$ > begun; cat go; echo other > other.txt");
@@ -53,7 +54,7 @@ fn a_workspace_that_others_worked_in_is_not_put_back() {
     let project = repository(&flow(&(one + &other)));
     let going = project.begin("run flow.yaml --format jsonl");
     project.begun();
-    // The other goes on only after both attempts.
+    // The other step continues only after both attempts.
     while !going.until("step_ended").contains("[0,0]") {}
     project.go();
     let (code, lines, errors) = going.end();
@@ -75,12 +76,12 @@ fn an_attempt_is_told_what_the_last_one_changed() {
     );
     project.json("run flow.yaml", 0);
     let prompt = project.read("prompt.log");
-    assert!(prompt.contains("What an earlier attempt at this changed, as data."), "{prompt}");
+    assert!(prompt.contains("Changes of an earlier attempt at this, as data."), "{prompt}");
     assert!(prompt.contains("\n```diff\n") && prompt.contains("\n+second\n"), "{prompt}");
     assert!(project.read("a.txt").ends_with("second\nsecond\n"), "it is kept");
 }
 
-/// The tree of a step that failed for good is kept.
+/// The worktree of a step that failed permanently is kept.
 #[test]
 fn a_tree_of_a_failure_is_kept() {
     let project = repository(&flow(&apart("it", "", "echo x > half.txt; exit 1")));

@@ -1,4 +1,4 @@
-//! Conflicts that a step settles: who runs, what it is told and sees, and what becomes of the run.
+//! Conflict resolvers: which steps run, their inputs and files, and the result of the run.
 
 use std::fs;
 
@@ -11,14 +11,14 @@ use super::{
 };
 use crate::kept::Project;
 
-/// Where the tree of the step is that could not be merged.
+/// The path of the worktree of the step that could not be merged.
 const TREE: &str = r#"tree=$(sed -n 's/.*"tree": "\(.*\)",/\1/p' "$SKEIN_CONFLICTS")"#;
 
-/// Each of the two has its tree before the other ends.
+/// Each of the two steps has its worktree before the other ends.
 const LEFT: &str = "test -e MEET/met || { echo > MEET/one; cat MEET/two; }";
 const RIGHT: &str = "test -e MEET/met || { cat MEET/one; echo > MEET/two; }";
 
-/// Two steps that change the same line, and one that waits for both.
+/// Two steps that change the same line, and one that depends on both.
 fn two(settle: &str, both: &str) -> String {
     let edits = |name: &str, meets: &str| {
         let script = format!("{meets}; sed -i s/one/{name}/ a.txt; echo {name} > {name}.txt");
@@ -27,7 +27,7 @@ fn two(settle: &str, both: &str) -> String {
     edits("left", LEFT) + &edits("right", RIGHT) + settle + &step("both", "depends_on: [left, right]", both)
 }
 
-/// A repository with this workflow, and pipes at which its steps can meet.
+/// A repository with this workflow, and pipes that synchronize its steps.
 fn meeting(workflow: &str) -> Project {
     let project = repository("");
     fs::create_dir(project.path("ignored")).unwrap();
@@ -38,12 +38,12 @@ fn meeting(workflow: &str) -> Project {
     project
 }
 
-/// With the place where they meet.
+/// Replaces `MEET` by the folder of the pipes.
 fn placed(project: &Project, text: &str) -> String {
     text.replace("MEET", &project.path("ignored").display().to_string())
 }
 
-/// The step whose changes did not fit, and the one whose changes did.
+/// The step whose changes were not merged, and the one whose changes were.
 fn sides(result: &Value) -> (&'static str, &'static str) {
     match of(result, "left")["status"].as_str() {
         Some("failed") => ("left", "right"),
@@ -74,7 +74,7 @@ fn a_conflict_is_settled_and_what_waits_sees_it() {
         (&"succeeded".into(), &"succeeded".into())
     );
     assert_eq!(project.read("a.txt"), format!("{won}\ntwo\nthree\nfour\nfive\nsix\nseven\n{lost}\n"));
-    // What fits was there before it was settled, and where it began can be looked up.
+    // The changes that merged were there before the resolver ran, and the common base can be read.
     assert_eq!(project.read("saw.txt"), "left.txt\nright.txt\n");
     assert!(project.read("base.txt").starts_with("one\ntwo\n"));
     let told: Value = serde_json::from_str(&project.read("told.json")).unwrap();
@@ -86,11 +86,11 @@ fn a_conflict_is_settled_and_what_waits_sees_it() {
     assert_eq!(told.as_array().map(Vec::len), Some(1));
     let run = result["run_id"].as_str().unwrap();
     let shown = project.ends(&format!("runs {run}"), 0);
-    assert!(shown.contains("3 SUCCEEDED, 1 settled") && shown.contains("and settle settled it"), "{shown}");
+    assert!(shown.contains("3 SUCCEEDED, 1 resolved") && shown.contains("and settle resolved it"), "{shown}");
     assert!(!shown.contains("Not merged") && !shown.contains("Failed"), "{shown}");
     assert!(project.json("dlq", 0)["dead"].as_array().is_none_or(Vec::is_empty));
     let events = project.ends(&format!("events {run}"), 0);
-    assert!(events.contains("`settle` is to settle it"), "{events}");
+    assert!(events.contains("`settle` has to resolve it"), "{events}");
 }
 
 #[test]
@@ -103,11 +103,11 @@ fn without_a_conflict_it_is_skipped_and_what_waits_goes_on() {
     let result = project.json("run flow.yaml", 0);
     let settle = of(&result, "settle");
     assert_eq!((&settle["status"], &settle["attempts"]), (&"skipped".into(), &0.into()), "{result}");
-    assert_eq!(settle["why"]["text"], "skipped: there is no conflict to settle");
+    assert_eq!(settle["why"]["text"], "skipped: there is no conflict to resolve");
     assert_eq!(of(&result, "both")["status"], "succeeded");
     let plan = project.ends("plan flow.yaml", 0);
-    assert!(plan.contains("if its changes do not fit those of others, settle settles it"), "{plan}");
-    assert!(plan.contains("only if what left or right changed does not fit, to settle that"), "{plan}");
+    assert!(plan.contains("if its changes conflict with those of others, settle resolves it"), "{plan}");
+    assert!(plan.contains("only if the changes of left or right conflict, to resolve that"), "{plan}");
     assert!(plan.contains("after left, right and settle"), "{plan}");
 }
 
@@ -118,15 +118,15 @@ fn who_cannot_settle_it_fails_the_run_and_both_are_named() {
     let (lost, won) = sides(&result);
     let message = result["error"]["message"].as_str().unwrap();
     assert_eq!(result["error"]["step"], "settle", "{result}");
-    assert!(message.contains(&format!("so what `{lost}` changed is not merged")), "{message}");
+    assert!(message.contains(&format!("the changes of `{lost}` are not merged")), "{message}");
     assert_eq!(of(&result, "both")["status"], "skipped");
     assert_eq!(trees(&project, &result).len(), 1, "what could not be merged is kept");
     let shown = project.ends(&format!("runs {}", result["run_id"].as_str().unwrap()), 0);
     assert!(
-        shown.contains("Not merged") && shown.contains(&format!("{lost}: what it changed does not fit")),
+        shown.contains("Not merged") && shown.contains(&format!("{lost}: its changes conflict")),
         "{shown}"
     );
-    // What could not be merged is done again from there. Nobody is in its way any more.
+    // The unmerged step runs again in a fork. No other change conflicts with it any more.
     project.folder.write("ignored/met", "");
     let forked = project.json(&format!("fork {} --from settle", result["run_id"].as_str().unwrap()), 0);
     assert_eq!(
@@ -139,7 +139,7 @@ fn who_cannot_settle_it_fails_the_run_and_both_are_named() {
     );
 }
 
-/// Who dies while it settles is told the same again, and nobody else is done again.
+/// A resolver that is killed gets the same conflicts again, and no other step runs again.
 #[test]
 fn a_killed_step_that_settles_is_told_the_same_again() {
     let project = meeting("");
@@ -165,7 +165,7 @@ fn a_killed_step_that_settles_is_told_the_same_again() {
     project.ended_once(&run);
 }
 
-/// One that settles in a tree of its own sees what fits there, and what it comes to is merged.
+/// A resolver in its own worktree sees the merged changes there, and its result is merged.
 #[test]
 fn it_can_be_settled_in_a_tree_of_its_own() {
     let script = format!("set -e\n{TREE}\ncat left.txt right.txt; head -1 \"$tree/a.txt\" >> a.txt");
@@ -180,7 +180,7 @@ fn it_can_be_settled_in_a_tree_of_its_own() {
     );
 }
 
-/// A file that one changed and another took away is as the workspace has it.
+/// A file that one step changed and another removed is in the state of the workspace.
 #[test]
 fn a_file_that_is_gone_for_one_is_settled_too() {
     let settle = step("settle", "", "cp \"$SKEIN_CONFLICTS\" told.json\nls > saw.txt\necho settled > a.txt");
@@ -199,7 +199,7 @@ fn a_file_that_is_gone_for_one_is_settled_too() {
     assert!(saw.contains("left.txt\n") && saw.contains("right.txt\n"), "{saw}");
 }
 
-/// An agent is told in its prompt, as data.
+/// An agent gets the conflicts in its prompt, as data.
 #[test]
 fn an_agent_is_told_what_to_settle() {
     let agent = "cat > prompt.log\nprintf 'left right\\n' > a.txt";
@@ -235,7 +235,7 @@ fn an_agent_is_told_what_to_settle() {
     let (lost, _) = sides(&result);
     let prompt = project.read("prompt.log");
     assert!(
-        prompt.contains("Settle that: change these files")
+        prompt.contains("Resolve the conflicts: change these files")
             && prompt.contains(&format!("\"step\": \"{lost}\"")),
         "{prompt}"
     );
@@ -251,7 +251,7 @@ fn what_cannot_settle_is_refused() {
     let tree = "conflict: STEP";
     let cases = [
         ("stettle", "SK0203", "there is no step `stettle`"),
-        ("edit", "SK0215", "`edit` cannot settle its own conflicts"),
+        ("edit", "SK0215", "`edit` cannot resolve its own conflicts"),
         ("first", "SK0215", "`first` must finish before `edit`"),
     ];
     for (named, code, message) in cases {

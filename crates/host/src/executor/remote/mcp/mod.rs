@@ -1,7 +1,7 @@
-//! A tool of a server that speaks MCP: the conversation, and what its end means.
+//! Tools of an MCP server: the session, and the meaning of its end.
 //!
-//! This is the one place with an asynchronous runtime. It lives on the attempt's own thread, from the beginning of one
-//! call to its end; nothing of it is there for runs that do not need it.
+//! This is the only place with an asynchronous runtime. It lives on the attempt's own thread for one call; runs that do
+//! not need it do not create one.
 
 mod stdio;
 mod streamable_http;
@@ -22,23 +22,23 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::{McpTool, RemoteToolError, extract_part, to_object};
 
-/// How long a server may take to hear that nobody needs it any more.
+/// The time that a server gets to close the session.
 const LEAVING: Duration = Duration::from_secs(1);
-/// So many names of tools are told where one is not there.
+/// The maximum number of tool names that are listed if a tool is missing.
 const NAMES: usize = 20;
 
-/// What a server may say in all, for one call.
+/// The maximum number of bytes that a server may send for one call.
 const MOST: u64 = 4 * skein_core::limits::VALUE_BYTES as u64;
 
 fn build_runtime() -> Result<Runtime, RemoteToolError> {
     let built = Builder::new_current_thread().enable_all().max_blocking_threads(4).build();
     built.map_err(|error| RemoteToolError {
         retryable: true,
-        ..RemoteToolError::new("internal", format!("nobody can be spoken to: {error}"))
+        ..RemoteToolError::new("internal", format!("cannot create the async runtime: {error}"))
     })
 }
 
-/// Speaks with a server: says who we are, calls the tool, and takes leave.
+/// Runs a session with a server: initializes it, calls the tool, and closes it.
 async fn run_session<T, E, A>(
     transport: T,
     tool: &str,
@@ -59,22 +59,22 @@ where
             Err(RemoteToolError::new("upstream_error", format!("its server did not answer: {error}")))
         }
     };
-    // What it does with the news is its own matter.
+    // The result does not depend on a clean close.
     let _ = client.close_with_timeout(LEAVING).await;
     said
 }
 
-/// A server that did not even begin to speak.
+/// The error of a server that failed the handshake.
 fn handshake_failure(error: &ClientInitializeError) -> RemoteToolError {
     let message = match error {
         ClientInitializeError::JsonRpcError(error) => error.message.to_string(),
-        ClientInitializeError::ConnectionClosed(_) => "it closed the conversation".to_owned(),
+        ClientInitializeError::ConnectionClosed(_) => "it closed the connection".to_owned(),
         other => other.to_string(),
     };
-    RemoteToolError::new("upstream_error", format!("its server does not speak MCP with us: {message}"))
+    RemoteToolError::new("upstream_error", format!("the MCP handshake with its server failed: {message}"))
 }
 
-/// What a server means that answers with an error in place of a result.
+/// Explains an answer that is an error instead of a result.
 async fn explain_refusal(
     client: &RunningService<RoleClient, InitializeRequestParams>,
     tool: &str,
@@ -84,7 +84,7 @@ async fn explain_refusal(
         && !known.iter().any(|known| known.name == tool)
     {
         let names: Vec<String> = known.iter().take(NAMES).map(|known| format!("`{}`", known.name)).collect();
-        let has = if names.is_empty() { "none at all".to_owned() } else { names.join(", ") };
+        let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         return RemoteToolError::new("not_found", format!("its server has no tool `{tool}`; it has {has}"));
     }
     let code = match error.code {
@@ -98,7 +98,7 @@ async fn explain_refusal(
     )
 }
 
-/// What a tool gave: its value, or its text, which may be a value; whatever else it is, as it came.
+/// The result of a tool: its structured value, its text, which may be a JSON object, or else its raw content.
 fn parse_result(result: CallToolResult) -> Result<Value, RemoteToolError> {
     let whole = serde_json::to_value(&result.content).unwrap_or_default();
     let blocks = whole.as_array().cloned().unwrap_or_default();
@@ -108,7 +108,7 @@ fn parse_result(result: CallToolResult) -> Result<Value, RemoteToolError> {
         let said = result.structured_content.unwrap_or_default();
         let code = said["code"].as_str().filter(|code| !code.is_empty()).unwrap_or("tool_error");
         let message = [text.as_str(), said["message"].as_str().unwrap_or_default()];
-        let message = message.into_iter().find(|text| !text.is_empty()).unwrap_or("it did not say why");
+        let message = message.into_iter().find(|text| !text.is_empty()).unwrap_or("it gave no reason");
         let retryable = said["retryable"] == Value::Bool(true);
         return Err(RemoteToolError { retryable, ..RemoteToolError::new(code, message) });
     }
@@ -122,17 +122,17 @@ fn parse_result(result: CallToolResult) -> Result<Value, RemoteToolError> {
     Ok(value.unwrap_or_else(|| json!({"text": text})))
 }
 
-/// What counts of that.
+/// Extracts the relevant part of a result.
 fn extract_result(tool: &McpTool, said: Result<Value, RemoteToolError>) -> Result<Value, RemoteToolError> {
     extract_part(&tool.extract, said?).map(to_object)
 }
 
-/// The inputs as arguments: a mapping, always.
+/// The inputs as arguments, which must be an object.
 fn to_arguments(inputs: &Value) -> Map<String, Value> {
     inputs.as_object().cloned().unwrap_or_default()
 }
 
-/// Waits for something, but not longer than it may take.
+/// Waits for a future, at most for the time limit.
 async fn with_timeout<T>(
     limit: Duration,
     what: impl Future<Output = Result<T, RemoteToolError>>,

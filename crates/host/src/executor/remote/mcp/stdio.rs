@@ -1,4 +1,4 @@
-//! A server that is a program: started like any worker, and spoken to on its standard input and output.
+//! An MCP server that is a program: started like any worker, and called through its stdin and stdout.
 
 use std::{
     io,
@@ -33,18 +33,18 @@ use crate::{
     process::{self, DialogPipes, ProcessHandle, ProcessOutcome, ProcessReport, ProcessSpec, StartRefusal},
 };
 
-/// How long a server may take to end by itself when nobody speaks with it any more, and to end when it is asked to.
+/// The time for a server to exit by itself after the session, and the time to exit after a stop request.
 const BY_ITSELF: Duration = Duration::from_secs(2);
 const GRACE: Millis = Millis::from_secs(2);
 
-/// Our ends of the pipes.
+/// The host's ends of the pipes.
 struct ServerPipes {
     write: OwnedFd,
     read: OwnedFd,
 }
 
 impl RemoteCall<'_> {
-    /// Does an attempt by speaking with a program.
+    /// Runs an attempt as a session with a program.
     pub(in super::super) fn call_over_stdio(
         &self,
         tool: &McpTool,
@@ -55,9 +55,8 @@ impl RemoteCall<'_> {
         let ours = match self.connect_pipes(tool, &mut task) {
             Ok(ours) => ours,
             Err(why) => {
-                let how = ProcessOutcome::CannotStart(StartRefusal::Other(format!(
-                    "nobody can speak with it: {why}"
-                )));
+                let how =
+                    ProcessOutcome::CannotStart(StartRefusal::Other(format!("cannot connect to it: {why}")));
                 return ProcessReport::without_process(how, began);
             }
         };
@@ -79,7 +78,7 @@ impl RemoteCall<'_> {
         ProcessReport { how: kept.unwrap_or(how), ..ended }
     }
 
-    /// The pipes between us, and what its task has beyond that of other programs.
+    /// Creates the pipes, and sets the fields of the task that differ from other programs.
     fn connect_pipes(&self, tool: &McpTool, task: &mut ProcessSpec) -> Result<ServerPipes, String> {
         if let McpEndpoint::Program(env) = &tool.server {
             let secret = |name: &str| self.find_secret(name);
@@ -94,7 +93,7 @@ impl RemoteCall<'_> {
         let (read, stdout) = io::pipe().map_err(|error| error.to_string())?;
         task.talk = Some(DialogPipes { stdin: stdin.into(), stdout: stdout.into() });
         task.limit = Some(to_millis(timeout_or_default(task.limit)));
-        // It is silent while nobody asks it.
+        // A server is silent while it is not called.
         (task.idle, task.start) = (None, None);
         task.grace = GRACE;
         Ok(ServerPipes { write: write.into(), read: read.into() })
@@ -121,13 +120,13 @@ impl RemoteCall<'_> {
         }));
         runtime.shutdown_background();
         if said.is_err() && heard.load(Ordering::Relaxed) > MOST {
-            let message = format!("its server said more than {MOST} bytes, and was not heard any further");
+            let message = format!("its server sent more than {MOST} bytes, and the rest was not read");
             return Err(RemoteToolError::new("output_invalid", message));
         }
         extract_result(tool, said)
     }
 
-    /// What counts: what was said, or how the program ended before it said anything.
+    /// Determines the outcome: the result counts, or else the way the program ended before it answered.
     fn determine_exit(
         &self,
         key: &WorkKey,
@@ -139,7 +138,7 @@ impl RemoteCall<'_> {
         match how {
             _ if !silent => ProcessOutcome::Exited(0),
             _ if self.is_stop_requested(key) => ProcessOutcome::Stopped,
-            // We ended it.
+            // The host stopped it after the session.
             ProcessOutcome::Stopped => ProcessOutcome::Exited(0),
             how => how.clone(),
         }
@@ -150,7 +149,7 @@ impl RemoteCall<'_> {
     }
 }
 
-/// Waits until nothing of the program is left. One that does not end by itself is made to.
+/// Waits until the program has exited. Stops it if it does not exit by itself.
 fn await_exit(handle: &ProcessHandle, ended: &Receiver<ProcessReport>) -> Option<ProcessReport> {
     ended.recv_timeout(BY_ITSELF).ok().or_else(|| {
         handle.stop();
@@ -158,7 +157,7 @@ fn await_exit(handle: &ProcessHandle, ended: &Receiver<ProcessReport>) -> Option
     })
 }
 
-/// With the last that it printed for people.
+/// Appends the last line that it printed for people.
 fn append_tail(trouble: RemoteToolError, tail: &str) -> RemoteToolError {
     let last = tail.lines().rev().find(|line| !line.trim().is_empty());
     match last.filter(|_| trouble.code == "upstream_error") {
@@ -167,7 +166,7 @@ fn append_tail(trouble: RemoteToolError, tail: &str) -> RemoteToolError {
     }
 }
 
-/// Hears only so much.
+/// Reads at most [`MOST`] bytes.
 struct LimitedReader {
     read: pipe::Receiver,
     heard: Arc<AtomicU64>,
@@ -183,7 +182,7 @@ impl AsyncRead for LimitedReader {
         let read = Pin::new(&mut self.read).poll_read(context, buffer);
         let more = u64::try_from(buffer.filled().len() - before).unwrap_or(u64::MAX);
         match self.heard.fetch_add(more, Ordering::Relaxed).saturating_add(more) {
-            heard if heard > MOST => Poll::Ready(Err(io::Error::other("it said too much"))),
+            heard if heard > MOST => Poll::Ready(Err(io::Error::other("it sent too much"))),
             _ => read,
         }
     }

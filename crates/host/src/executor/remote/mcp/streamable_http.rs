@@ -1,7 +1,7 @@
-//! A server that is spoken to over HTTP, by the one client that we have for that.
+//! An MCP server over HTTP, called with the host's own HTTP client.
 //!
-//! Owns how messages go over it. A stream that a server would open by itself is not listened to: a call has an answer, and
-//! nothing else is waited for.
+//! Owns the transport of messages over HTTP. A stream that the server would open by itself is not read: a call has an
+//! answer, and nothing else is awaited.
 
 use std::{
     collections::HashMap,
@@ -47,7 +47,7 @@ use crate::{
 const SESSION: &str = "mcp-session-id";
 
 impl RemoteCall<'_> {
-    /// Calls a tool: what it gives, and a line for the log.
+    /// Calls a tool. Returns its result and a line for the log.
     pub(in super::super) fn call_over_http(
         &self,
         tool: &McpTool,
@@ -89,18 +89,18 @@ impl RemoteCall<'_> {
         let runtime = build_runtime()?;
         let (called_off, off) = tokio::sync::oneshot::channel();
         stop.call_on_cancel(move || {
-            // Where it is over, nobody hears.
+            // If the session is over, there is no receiver.
             let _ = called_off.send(());
         });
         let said = runtime.block_on(async {
             let transport = StreamableHttpClientTransport::with_client(post, config);
             tokio::select! {
                 said = with_timeout(limit, run_session(transport, &tool.tool, to_arguments(&inputs))) => said,
-                _ = off => Err(RemoteToolError::new("upstream_error", "it was called off")),
+                _ = off => Err(RemoteToolError::new("upstream_error", "it was cancelled")),
             }
         });
         runtime.shutdown_background();
-        // What went wrong on the way says more than that something did.
+        // The transport error is more specific than the session's error.
         let wrong = wrong.lock().unwrap_or_else(PoisonError::into_inner).take();
         let said = said.map_err(|trouble| match wrong {
             Some(wrong) if trouble.code == "upstream_error" => wrong,
@@ -110,14 +110,14 @@ impl RemoteCall<'_> {
     }
 }
 
-/// Sends messages as requests.
+/// Sends messages as HTTP requests.
 #[derive(Clone)]
 struct McpHttpClient {
     client: HttpClient,
-    /// What every request says.
+    /// The headers of every request.
     headers: Arc<[(String, String)]>,
     until: Instant,
-    /// The first thing that went wrong.
+    /// The first error.
     wrong: Arc<Mutex<Option<RemoteToolError>>>,
 }
 
@@ -154,7 +154,7 @@ impl McpHttpClient {
         }
     }
 
-    /// Sends a request on another thread, because it waits.
+    /// Sends a request on another thread, because it blocks.
     async fn send_call(&self, call: HttpRequest) -> Result<StreamingResponse, McpHttpError> {
         let client = self.client.clone();
         let opened = tokio::task::spawn_blocking(move || client.open_response(&call)).await?;
@@ -185,7 +185,7 @@ impl McpHttpClient {
             (Ok(()), Ok(message)) => Ok(StreamableHttpPostResponse::Json(message, session)),
             (Ok(()), Err(_)) if answer.body.is_empty() => Ok(StreamableHttpPostResponse::Accepted),
             (Ok(()), Err(error)) => Err(StreamableHttpError::Deserialize(error)),
-            // An error may be said in the words of the protocol.
+            // An error status may carry a protocol error as its body.
             (Err(_), Ok(message @ ServerJsonRpcMessage::Error(_))) => {
                 Ok(StreamableHttpPostResponse::Json(message, session))
             }
@@ -197,7 +197,7 @@ impl McpHttpClient {
         }
     }
 
-    /// Events, as they come.
+    /// Streams events as they arrive.
     fn stream_events(&self, opened: StreamingResponse) -> BoxStream<'static, Result<Sse, SseError>> {
         let (tell, told) = mpsc::channel(8);
         let noting = self.clone();
@@ -213,7 +213,7 @@ impl McpHttpClient {
     }
 }
 
-/// What comes from the thread that reads.
+/// The chunks from the reading thread.
 struct ResponseChunks(mpsc::Receiver<Result<Cursor<Vec<u8>>, HttpError>>);
 
 impl Stream for ResponseChunks {

@@ -1,11 +1,11 @@
-//! The records of the audit as they are kept, in pages.
+//! The stored audit records, read in pages.
 
 use rusqlite::{Connection, params};
 
 use super::ReaderPool;
 use crate::store::{StoreError, StoredAuditRecord, sqlite::write::to_sql_int};
 
-/// A page ends with the record that reaches one of these.
+/// The limits of a page. It ends with the record that reaches one of them.
 const PAGE_RECORDS: usize = 256;
 const PAGE_BYTES: usize = 1024 * 1024;
 
@@ -15,7 +15,7 @@ pub fn read_audit(
     each: &mut dyn FnMut(StoredAuditRecord) -> bool,
 ) -> Result<(), StoreError> {
     let mut next = from;
-    // A number that SQLite cannot have has nothing after it.
+    // No records follow a number that SQLite cannot represent.
     while i64::try_from(next).is_ok() {
         let page = readers.read_in_transaction(|db| read_audit_page(db, next))?;
         if page.is_empty() {
@@ -32,7 +32,7 @@ pub fn read_audit(
 }
 
 fn read_audit_page(db: &Connection, from: u64) -> rusqlite::Result<Vec<StoredAuditRecord>> {
-    // Whatever someone put there is read as bytes, so that it can be told what is wrong with it.
+    // Anything in the column is read as bytes, so that the reader can report what is wrong with it.
     let mut statement =
         db.prepare_cached("SELECT seq, CAST(line AS BLOB) FROM audit WHERE seq >= ?1 ORDER BY seq")?;
     let mut rows = statement.query(params![to_sql_int(from)])?;

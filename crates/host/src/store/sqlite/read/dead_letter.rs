@@ -1,4 +1,4 @@
-//! Dead letters as they are listed. One that cannot be read is shown as such, so that it is not forgotten.
+//! Lists of dead letters. An unreadable one is listed as such, so that it is not forgotten.
 
 use rusqlite::{Connection, Row, params};
 use skein_core::{ids::RunId, ir::ErrorClass, time::Timestamp};
@@ -7,7 +7,7 @@ use crate::store::{DeadLetter, DeadLetterRow, DeadLetterSelection, DeadLetterSet
 
 const SELECT: &str = "SELECT runs.run, number, row, settled FROM dead JOIN runs ON runs.key = dead.run";
 
-/// Newest first.
+/// Returns dead letters, newest first.
 pub fn list_dead_letters(db: &Connection, which: &DeadLetterSelection) -> rusqlite::Result<Vec<DeadLetter>> {
     let (clause, run, limit) = match which {
         DeadLetterSelection::Open(limit) => ("settled IS NULL", "", i64::from(*limit)),
@@ -33,15 +33,15 @@ fn read_dead_letter(row: &Row) -> rusqlite::Result<DeadLetter> {
         step: String::new(),
         class: ErrorClass::Fatal,
         code: None,
-        message: format!("what was recorded of it cannot be read: {error}"),
+        message: format!("its record cannot be read: {error}"),
         attempts: 0,
         attempt: None,
         at: Timestamp(0),
     });
-    // Something was done, if not to be read what: it is no longer open.
+    // It is settled, although the settlement cannot be read: it is no longer open.
     let settled = settled.map(|text| {
         serde_json::from_str(&text).unwrap_or(DeadLetterSettlement {
-            how: SettlementKind::Dropped(Some("it cannot be read why".to_owned())),
+            how: SettlementKind::Dropped(Some("the reason cannot be read".to_owned())),
             by: None,
             at: None,
         })

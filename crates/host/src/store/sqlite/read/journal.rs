@@ -1,4 +1,4 @@
-//! The rows of a journal, in order and in pages, each checked against the one before it.
+//! The rows of a journal, read in order and in pages, each checked against the previous one.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use skein_core::{
@@ -13,17 +13,17 @@ use crate::store::{
     sqlite::write::{find_run_key, to_sql_int},
 };
 
-/// A page ends with the row that reaches one of these.
+/// The limits of a page. It ends with the row that reaches one of them.
 const PAGE_ROWS: usize = 256;
 const PAGE_BYTES: usize = 1024 * 1024;
 
-/// Where reading is.
+/// The position of a reader.
 struct JournalCursor {
     key: i64,
-    /// How many events are behind, and the hash that they end with.
+    /// The number of events read so far, and the chain hash after them.
     events: u64,
     before: ContentHash,
-    /// How many there were when reading began. There may be more by now, and never less.
+    /// The number of events when reading began. There may be more by now, and never fewer.
     total: u64,
 }
 
@@ -34,7 +34,7 @@ struct JournalRow {
     records: Vec<u8>,
 }
 
-/// The rows from the one that holds or follows an event, until `each` has enough.
+/// Reads rows, starting with the one that contains or follows event `from`, until `each` returns false.
 pub fn read_journal(
     readers: &ReaderPool,
     run: &RunId,
@@ -62,7 +62,7 @@ pub fn read_journal(
     }
     if at.events < at.total {
         let (found, total) = (at.events, at.total);
-        return Err(damaged_error(run, &format!("it ends after {found} events and had {total}")));
+        return Err(damaged_error(run, &format!("it ends after {found} of {total} events")));
     }
     Ok(())
 }
@@ -108,12 +108,12 @@ fn read_journal_page(db: &Connection, at: &JournalCursor) -> rusqlite::Result<Ve
 fn decode_row(run: &RunId, row: &JournalRow) -> Result<JournalBatch, StoreError> {
     let seq = to_count(row.seq);
     let version = u32::try_from(row.version).unwrap_or(u32::MAX);
-    // What a newer version wrote need not have a form that is known here.
+    // Rows of a newer version need not have a form that this version can decode.
     if version > VERSION {
         return Err(journal_read_error(run, JournalError::Newer { seq, version }));
     }
     let records: Vec<JournalRecord> = serde_json::from_slice(&row.records)
-        .map_err(|error| damaged_error(run, &format!("row {seq} is not what was written: {error}")))?;
+        .map_err(|error| damaged_error(run, &format!("row {seq} cannot be decoded: {error}")))?;
     Ok(JournalBatch { version, seq, records, chain: to_hash(&row.chain) })
 }
 
@@ -128,12 +128,12 @@ fn damaged_error(run: &RunId, what: &str) -> StoreError {
     StoreError::Damaged(format!("the journal of run `{run}` is damaged: {what}"))
 }
 
-/// A stored count. One below zero was never written, and fits nothing.
+/// Converts a stored count. A negative one was never written, and matches nothing.
 fn to_count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-/// A stored hash. One of another length was never written, and fits nothing.
+/// Converts a stored hash. One of another length was never written, and matches nothing.
 fn to_hash(bytes: &[u8]) -> ContentHash {
     ContentHash(bytes.try_into().unwrap_or([0xff; 32]))
 }

@@ -1,6 +1,6 @@
-//! What is read: on a few connections that cannot write, in transactions that are short.
+//! The reads, on a few read-only connections in short transactions.
 //!
-//! A transaction that stays open keeps the log from being emptied, so a long journal is read in pages.
+//! An open transaction keeps the log from being emptied, so a long journal is read in pages.
 
 mod audit;
 mod dead_letter;
@@ -24,7 +24,7 @@ pub use run::{find_run, list_runs, read_definition, read_epochs, select_runs};
 use super::{fault::to_read_error, state_folder::StateFolder};
 use crate::store::StoreError;
 
-/// Idle connections that are kept.
+/// The maximum number of idle connections that are kept.
 const KEPT: usize = 4;
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl ReaderPool {
         Ok(answer)
     }
 
-    /// A connection that cannot write.
+    /// Opens a read-only connection.
     pub fn connect(&self) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(&self.path, flags)?;

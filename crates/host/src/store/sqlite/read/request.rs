@@ -1,11 +1,11 @@
-//! The inbox.
+//! Reads of the request inbox.
 
 use rusqlite::{Connection, OptionalExtension};
 use skein_core::ids::RunId;
 
 use crate::store::{InboxRequest, InboxRequestId, sqlite::write::to_sql_int};
 
-/// Letters to the runs of an owner that are not answered, oldest first.
+/// Returns the unanswered requests to the runs of an owner, oldest first.
 pub fn pending_requests(db: &Connection, owner: &str) -> rusqlite::Result<Vec<InboxRequest>> {
     db.prepare_cached(
         "SELECT id, runs.run, body FROM letters
@@ -21,14 +21,14 @@ pub fn pending_requests(db: &Connection, owner: &str) -> rusqlite::Result<Vec<In
     .collect()
 }
 
-/// The answer to a letter, if it has one; none if there is no such letter.
+/// Returns the answer to a request, if it has one; none if there is no such request.
 pub fn find_answer(db: &Connection, letter: InboxRequestId) -> rusqlite::Result<Option<Option<Vec<u8>>>> {
     db.prepare_cached("SELECT answer FROM letters WHERE id = ?1")?
         .query_row([to_sql_int(letter.0)], |row| row.get(0))
         .optional()
 }
 
-/// Whether there are letters for runs of an owner.
+/// True if there are unanswered requests for runs of an owner.
 pub fn has_requests(db: &Connection, owner: &str) -> rusqlite::Result<bool> {
     db.prepare_cached(
         "SELECT 1 FROM letters JOIN fences ON fences.run = letters.run WHERE answer IS NULL AND owner = ?1",

@@ -1,4 +1,4 @@
-//! Runs as they are listed. A row that cannot be read is shown as set aside, so that it harms no other.
+//! Lists of runs. An unreadable row is shown as quarantined, so that it harms no other.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,7 +21,7 @@ pub fn find_run(db: &Connection, me: &LocalOwner, run: &RunId) -> rusqlite::Resu
     found.map(|stored| RunRowBuilder::new(db, me).build_row(stored)).transpose()
 }
 
-/// Newest first.
+/// Returns the selected runs, newest first.
 pub fn select_runs(db: &Connection, me: &LocalOwner, which: RunSelection) -> rusqlite::Result<Vec<RunRow>> {
     let (clause, limit) = match which {
         RunSelection::Newest(limit) => ("", i64::from(limit)),
@@ -43,7 +43,7 @@ pub fn select_runs(db: &Connection, me: &LocalOwner, which: RunSelection) -> rus
     Ok(rows)
 }
 
-/// The newest runs, at most so many, and how many more there are.
+/// Returns the newest runs, at most `limit`, and the number of further ones.
 pub fn list_runs(
     db: &Connection,
     me: &LocalOwner,
@@ -60,7 +60,7 @@ pub fn list_runs(
     let mut found = statement.query([])?;
     let (mut lister, mut list) = (RunRowBuilder::new(db, me), RunList { rows: Vec::new(), more: 0 });
     while let Some(row) = found.next()? {
-        // The head alone is read of those that are not wanted.
+        // Only the head is read of runs that are not wanted.
         let head = read_lossy_text(row, 4)?.and_then(|head| serde_json::from_str::<RunHead>(&head).ok());
         if !head.is_some_and(|head| wanted(&head)) {
             continue;
@@ -74,7 +74,7 @@ pub fn list_runs(
     Ok(list)
 }
 
-/// What is frozen, and whether it is what was written; none if there is none.
+/// Returns the frozen definition, and whether it matches its hash; none if there is none.
 pub fn read_definition(db: &Connection, hash: ContentHash) -> rusqlite::Result<Option<(Vec<u8>, bool)>> {
     db.prepare_cached("SELECT frozen, content FROM definitions WHERE hash = ?1")?
         .query_row(params![hash.0], |row| {
@@ -85,7 +85,7 @@ pub fn read_definition(db: &Connection, hash: ContentHash) -> rusqlite::Result<O
         .optional()
 }
 
-/// The claims that an owner has, by the number of the run.
+/// Returns the claims of an owner, by the key of the run.
 pub fn read_epochs(db: &Connection, owner: &str) -> rusqlite::Result<HashSet<(i64, u64)>> {
     db.prepare_cached("SELECT run, epoch FROM fences WHERE owner = ?1")?
         .query_map([owner], |row| Ok((row.get(0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0))))?
@@ -117,13 +117,13 @@ fn read_stored_run(row: &Row) -> rusqlite::Result<StoredRun> {
     })
 }
 
-/// Text that need not be: a damaged byte must not keep a list from being shown.
+/// Reads text that may be invalid UTF-8: a damaged byte must not keep a list from being shown.
 fn read_lossy_text(row: &Row, column: usize) -> rusqlite::Result<Option<String>> {
     let bytes = row.get_ref(column)?.as_bytes_or_null()?;
     Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
 }
 
-/// Makes rows for people, and asks once for each owner whether it lives.
+/// Builds rows for lists, and checks once per owner whether it is alive.
 struct RunRowBuilder<'a> {
     db: &'a Connection,
     me: &'a LocalOwner,
@@ -143,11 +143,11 @@ impl<'a> RunRowBuilder<'a> {
             RunId::new(format!("damaged-{}", stored.key)).expect("letters and digits are a name")
         });
         let head = serde_json::from_str(&stored.head).unwrap_or_else(|error| {
-            bad = Some(format!("what lists show of it cannot be read: {error}"));
+            bad = Some(format!("its list entry cannot be read: {error}"));
             unreadable_head(stored.closed)
         });
         let mut about = serde_json::from_str(&stored.about).unwrap_or_else(|error| {
-            bad = Some(format!("what is known about it cannot be read: {error}"));
+            bad = Some(format!("its run settings cannot be read: {error}"));
             serde_json::Value::Null
         });
         relocate_paths(&mut about, self.me.owners().state_folder());
@@ -163,13 +163,13 @@ impl<'a> RunRowBuilder<'a> {
         let me = self.me;
         match *self.owners.entry(id.clone()).or_insert_with(|| me.owners().is_alive(id)) {
             true => RunOwner::Other(id.clone()),
-            // What is over is nobody's, even if its owner had no time to let it go.
+            // A closed run has no owner, even if its owner had no time to release it.
             false if stored.closed => RunOwner::Nobody,
             false => RunOwner::Dead(id.clone()),
         }
     }
 
-    /// What is open, and why not all of it can be read.
+    /// Returns the readable waitpoints, and the error if some cannot be read.
     fn read_waitpoints(&self, key: i64) -> rusqlite::Result<(Option<String>, Vec<WaitpointRow>)> {
         let mut statement =
             self.db.prepare_cached("SELECT row FROM openings WHERE run = ?1 ORDER BY place")?;
@@ -177,7 +177,7 @@ impl<'a> RunRowBuilder<'a> {
         for json in statement.query_map([key], |row| read_lossy_text(row, 0))? {
             match serde_json::from_str(&json?.unwrap_or_default()) {
                 Ok(row) => open.push(row),
-                Err(error) => bad = Some(format!("what is open in it cannot be read: {error}")),
+                Err(error) => bad = Some(format!("its waitpoints cannot be read: {error}")),
             }
         }
         Ok((bad, open))

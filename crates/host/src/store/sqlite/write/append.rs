@@ -1,4 +1,4 @@
-//! A row for a journal. The run's fence moves with it, or nothing is written.
+//! The append of a journal row. The run's fence moves with it, or nothing is written.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use crate::store::{
 
 pub struct AppendWrite {
     append: JournalAppend,
-    /// The number of the run in this database.
+    /// The key of the run in this database.
     key: i64,
     me: Arc<LocalOwner>,
     held: Arc<HeldClaims>,
     records: Vec<u8>,
     outcome: Result<(), AppendError>,
-    /// Who waits for the answers.
+    /// The processes that wait for the answers.
     senders: Vec<String>,
     done: AppendCallback,
 }
@@ -40,13 +40,13 @@ impl AppendWrite {
     ) -> AppendWrite {
         let records = encode_records(&append.batch);
         if append.last {
-            // Forgotten first, so that it is not taken for lost.
+            // The claim is forgotten first, so that it is not reported as lost.
             held.remove(&append.claim);
         }
         AppendWrite { append, key, me, held, records, outcome: Ok(()), senders: Vec::new(), done }
     }
 
-    /// Whether the run is still ours and where we left it. If so, it is past this row now.
+    /// Moves the fence past this row. Returns false if the run has another owner, epoch or number of events.
     fn pass_fence(&self, db: &Connection) -> rusqlite::Result<bool> {
         let batch = &self.append.batch;
         let next = batch.seq.saturating_add(batch.records.len() as u64);
@@ -88,13 +88,13 @@ impl AppendWrite {
     }
 }
 
-/// The end of a journal whose last row is this.
+/// Returns the end of a journal whose last row is `batch`.
 pub fn build_journal_end(run: &RunId, batch: &JournalBatch) -> JournalEnd {
     let events = batch.seq.saturating_add(batch.records.len() as u64);
     JournalEnd { run: run.clone(), events, chain: batch.chain }
 }
 
-/// The events of a row as they are stored.
+/// Encodes the events of a row for the database.
 pub fn encode_records(batch: &JournalBatch) -> Vec<u8> {
     serde_json::to_vec(&batch.records).expect("records serialise to JSON")
 }
@@ -152,13 +152,13 @@ impl DatabaseWrite for AppendWrite {
         let AppendWrite { append, key, me, held, outcome: own, senders, done, .. } = *self;
         let outcome = outcome.map_err(AppendError::from).and(own);
         if append.last && outcome == Err(AppendError::NoSpace) {
-            // It will be given again.
+            // The append will be submitted again.
             held.insert(key, &append.claim);
         }
         if outcome.is_ok() {
             senders.iter().for_each(|sender| me.owners().wake(sender));
         }
-        // Whoever is told may end the store, and then nothing here keeps its lock.
+        // The callback may drop the store, and then nothing here must keep its lock.
         drop((me, held));
         done(outcome);
     }

@@ -1,4 +1,4 @@
-//! Records of the audit. The chain is one for all processes, and goes on where the transaction finds its end.
+//! Audit records. All processes share one chain, which continues from the end that the transaction finds.
 
 use rusqlite::{Connection, OptionalExtension, params};
 

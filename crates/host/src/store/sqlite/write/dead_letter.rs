@@ -1,4 +1,4 @@
-//! Dead letters: written with the row that tells of them, and seen to once.
+//! Dead letters: inserted with the row that records the failure, and settled once.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -14,7 +14,7 @@ pub fn insert_dead_letters(db: &Connection, run: i64, dead: &[DeadLetterRow]) ->
     Ok(())
 }
 
-/// The letters of a run that nobody has seen to are left to its retry, or are not, after all.
+/// Marks the unsettled dead letters of a run as covered by its retry, or takes the mark back.
 pub fn mark_retried(db: &Connection, run: i64, retried: bool) -> rusqlite::Result<()> {
     let left = encode_settlement(&DeadLetterSettlement::RETRIED);
     let sql = match retried {
@@ -25,7 +25,7 @@ pub fn mark_retried(db: &Connection, run: i64, retried: bool) -> rusqlite::Resul
     Ok(())
 }
 
-/// What was done about a letter so far.
+/// Returns the settlement of a dead letter, if it has one.
 pub fn find_settlement(
     db: &Connection,
     id: &DeadLetterId,
@@ -40,12 +40,12 @@ pub fn find_settlement(
         None => Err(StoreError::Failed(format!("there is no dead letter `{id}`"))),
         Some(None) => Ok(None),
         Some(Some(text)) => serde_json::from_str(&text).map(Some).map_err(|error| {
-            StoreError::Damaged(format!("what was done about `{id}` cannot be read: {error}"))
+            StoreError::Damaged(format!("the settlement of dead letter `{id}` cannot be read: {error}"))
         }),
     })
 }
 
-/// Sees to a letter, if nobody has. Gives how it was before.
+/// Settles a dead letter unless it is settled. Returns the earlier settlement.
 pub fn settle_dead_letter(
     db: &Connection,
     id: &DeadLetterId,
@@ -62,5 +62,5 @@ pub fn settle_dead_letter(
 }
 
 fn encode_settlement(settled: &DeadLetterSettlement) -> String {
-    serde_json::to_string(settled).expect("what was done serialises to JSON")
+    serde_json::to_string(settled).expect("settlements serialise to JSON")
 }

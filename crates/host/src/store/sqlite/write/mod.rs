@@ -1,4 +1,4 @@
-//! What is written, one file for each noun. Everything here runs in a transaction of the writer.
+//! The writes, one file for each noun. Everything here runs in a transaction of the writer.
 
 mod append;
 mod audit;
@@ -15,14 +15,14 @@ pub use run::{CreatedRun, RunCreation, claim_run, create_runs, quarantine_run, r
 use rusqlite::{Connection, OptionalExtension};
 use skein_core::ids::RunId;
 
-/// The number of a run in this database.
+/// Returns the key of a run in this database.
 pub fn find_run_key(db: &Connection, run: &RunId) -> rusqlite::Result<Option<i64>> {
     db.prepare_cached("SELECT key FROM runs WHERE run = ?1")?
         .query_row([run.as_str()], |row| row.get(0))
         .optional()
 }
 
-/// Counts are far below what SQLite's signed numbers hold.
+/// Converts a count, which is far below the range of SQLite's signed integers.
 pub fn to_sql_int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

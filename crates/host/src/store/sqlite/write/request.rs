@@ -1,4 +1,4 @@
-//! Letters to runs, and their answers. The first answer stands.
+//! Requests to runs, and their answers. The first answer is kept.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use skein_core::{ids::RunId, time::Millis, time::Timestamp};
@@ -6,10 +6,10 @@ use skein_core::{ids::RunId, time::Millis, time::Timestamp};
 use super::{find_run_key, to_sql_int};
 use crate::store::{InboxRequestId, StoreError, request::request_limit_error, sqlite::owner::LocalOwner};
 
-/// Answered letters are kept this long, for a sender that asks late.
+/// Answered requests are kept this long, for a sender that asks late.
 const KEPT: Millis = Millis::from_hours(7 * 24);
 
-/// Puts a letter in the inbox. Gives its number and who has the run.
+/// Inserts a request. Returns its id and the owner of the run.
 pub fn insert_request(
     db: &Connection,
     me: &LocalOwner,
@@ -35,7 +35,7 @@ pub fn insert_request(
     Ok(Ok((id, owner.flatten())))
 }
 
-/// A few at a time, with what is written anyway.
+/// Deletes old answered requests, a few at a time, with each insertion.
 fn drop_old_requests(db: &Connection, now: Timestamp) -> rusqlite::Result<()> {
     let kept = i64::try_from(KEPT.0).unwrap_or(i64::MAX);
     db.prepare_cached(
@@ -46,7 +46,7 @@ fn drop_old_requests(db: &Connection, now: Timestamp) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Answers a letter, and gives who sent it; none if it was answered already or is not there.
+/// Answers a request and returns its sender; none if it was answered already or does not exist.
 pub fn store_answer(
     db: &Connection,
     letter: InboxRequestId,
@@ -57,7 +57,7 @@ pub fn store_answer(
         .optional()
 }
 
-/// The same for a letter that led to nothing else. Gives who is to be woken, if anyone; none if there is no such letter.
+/// Answers a request that led to no append. Returns the process to wake, if any; none if there is no such request.
 pub fn answer_request(
     db: &Connection,
     letter: InboxRequestId,

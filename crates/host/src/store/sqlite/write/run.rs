@@ -1,4 +1,4 @@
-//! Runs come to be, change hands, and are set aside.
+//! Creation, claiming, release and quarantine of runs.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::store::{
     },
 };
 
-/// A run that is to be, and the events of its first row as they are stored.
+/// A run to be created, and the events of its first row as they are stored.
 pub struct RunCreation {
     new: NewRun,
     records: Vec<u8>,
@@ -34,10 +34,10 @@ impl RunCreation {
     }
 }
 
-/// The number of a new run, and the end of its journal.
+/// The key of a new run, and the end of its journal.
 pub type CreatedRun = (i64, Option<JournalEnd>);
 
-/// New runs, owned by this process, and their numbers. Nothing is written if one of them is there already.
+/// Creates runs owned by this process and returns their keys. Nothing is written if one of them already exists.
 pub fn create_runs(
     db: &Connection,
     me: &LocalOwner,
@@ -58,7 +58,7 @@ pub fn create_runs(
         }
     }
     for (id, settled) in letters() {
-        // Nothing came between, in the same transaction.
+        // In the same transaction, so nothing came between.
         let _ = dead_letter::settle_dead_letter(db, id, settled)?;
     }
     let created = |creation: &RunCreation| {
@@ -104,7 +104,7 @@ fn insert_run(
     Ok(key)
 }
 
-/// Who has a run, as far as the database knows.
+/// The owner of a run, according to the database.
 struct FenceRow {
     key: i64,
     owner: Option<String>,
@@ -122,7 +122,7 @@ fn read_fence(db: &Connection, run: &RunId) -> rusqlite::Result<Option<FenceRow>
     .optional()
 }
 
-/// Takes a run from nobody or from the dead, and gives its number too.
+/// Claims a run that has no living owner. Returns its key too.
 pub fn claim_run(
     db: &Connection,
     me: &LocalOwner,
@@ -158,7 +158,7 @@ pub fn release_run(db: &Connection, me: &LocalOwner, claim: &RunClaim) -> rusqli
     Ok(())
 }
 
-/// Sets a run aside, and ends the claim to it. Gives who had it, to be told; none if there is no such run.
+/// Quarantines a run and ends the claim to it. Returns the former owner, to notify it; none if there is no such run.
 pub fn quarantine_run(db: &Connection, run: &RunId, why: &str) -> rusqlite::Result<Option<Option<String>>> {
     let Some(held) = read_fence(db, run)? else { return Ok(None) };
     // The first reason is the one that led to the others.

@@ -1,4 +1,4 @@
-//! Records of the audit that someone changes on the disk.
+//! Audit records that someone changes on the disk.
 
 use skein_host::{
     audit::{AuditChain, AuditChainError},
@@ -26,7 +26,8 @@ fn a_record_is_not_changed_or_removed_by_chance() {
     assert_eq!(told(&store), ["one"]);
 }
 
-/// Every byte that is stored, and one that is text, and what follows: the chain goes on, and the check names the record.
+/// For every stored byte, a record stored as text, and a removed record: the chain continues, and the check names the
+/// record.
 #[test]
 fn whatever_byte_is_changed_on_the_disk_its_record_is_named() {
     let dir = tempfile::tempdir().unwrap();

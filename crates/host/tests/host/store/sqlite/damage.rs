@@ -1,4 +1,4 @@
-//! What is stored is not what was written.
+//! Stored data that was damaged.
 
 use std::{
     fs::{self, File},
@@ -61,7 +61,7 @@ fn rows_that_are_missing_or_moved_are_found() {
     let (dir, store) = two_runs();
     let db = raw(dir.path());
     let changes = [
-        ("DELETE FROM journal WHERE run = 1 AND seq = 2", "it ends after 2 events and had 3"),
+        ("DELETE FROM journal WHERE run = 1 AND seq = 2", "it ends after 2 of 3 events"),
         ("UPDATE journal SET seq = 7 WHERE run = 1 AND seq = 1", "row 7 follows event 1"),
         ("DELETE FROM journal WHERE run = 1 AND seq = 0", "row 7 follows event 0"),
     ];
@@ -106,7 +106,7 @@ fn a_row_that_is_there_already_is_lost_and_harms_no_other_of_its_group() {
     for n in (0..50).filter(|n| *n != 25) {
         assert_eq!(texts(&store, &format!("r{n}")), ["0"]);
     }
-    // Its fence is where it was.
+    // Its fence is unchanged.
     let events: i64 =
         raw(dir.path()).query_row("SELECT events FROM fences WHERE run = 26", [], |row| row.get(0)).unwrap();
     assert_eq!(events, 0);
@@ -179,7 +179,7 @@ fn a_look_at_the_database_tells_whether_it_is_whole() {
 #[test]
 fn a_look_at_the_database_ends_in_time() {
     let (_dir, store) = two_runs();
-    // Whether it is done or cut short, it comes back, and claims no fault.
+    // Complete or cut short, the check returns, and reports no fault.
     let found = store.check_database(std::time::Duration::ZERO).unwrap();
     assert!(found.faults.is_empty(), "{found:?}");
 }

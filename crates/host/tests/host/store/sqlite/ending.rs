@@ -1,4 +1,4 @@
-//! How a store ends, and what those who use it cannot do to it.
+//! The end of a store, and the misuse by its users that it survives.
 
 use std::{
     fs,
@@ -52,7 +52,7 @@ fn a_store_can_be_dropped_by_its_own_threads() {
     store.append(
         row,
         Box::new(move |_| {
-            // The other handle is gone, so this is the last.
+            // The other handle is dropped, so this is the last.
             let _ = others.recv();
             drop(last);
             done.send(()).unwrap();

@@ -1,4 +1,4 @@
-//! Letters between processes.
+//! Requests between processes.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ fn an_answer_of_another_process_comes_soon() {
         let letter = store.send_request(&id("r"), &[n]).unwrap();
         assert_eq!(store.wait_for_answer(letter, LONG), Ok(Some(vec![n])));
     }
-    // Without being woken, each would take about a second.
+    // Without a wake-up, each would take about a second.
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     assert_eq!(rows(&store, "r").len(), 20);
 }

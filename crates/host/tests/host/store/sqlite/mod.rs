@@ -1,4 +1,4 @@
-//! What only the store on disk promises.
+//! Guarantees of the store on disk alone.
 
 mod audit;
 mod damage;
@@ -13,7 +13,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-/// The database from behind the store's back.
+/// Opens the database behind the store's back.
 fn raw(dir: &Path) -> Connection {
     let db = Connection::open(dir.join("skein.db")).unwrap();
     db.execute_batch("PRAGMA busy_timeout = 60000; PRAGMA synchronous = OFF").unwrap();

@@ -1,4 +1,4 @@
-//! Which directories are taken, and what is in them.
+//! The directories that are accepted, and the files in them.
 
 use std::{
     fs,

@@ -37,7 +37,7 @@ fn what_was_acknowledged_survives_kill_9() {
         acknowledged += child.kill().len();
         let store = SqliteStore::open(dir.path()).unwrap();
         let read = texts(&store, "r");
-        // One more may have been written than was said.
+        // One row more than acknowledged may have been written.
         assert!((acknowledged..=acknowledged + 1).contains(&read.len()), "{acknowledged} {}", read.len());
         assert_eq!(read, numbers(read.len()));
         acknowledged = read.len();
@@ -64,7 +64,7 @@ fn what_the_dead_left_is_swept_up() {
 fn a_sync_that_failed_is_never_tried_again() {
     let dir = tempfile::tempdir().unwrap();
     SqliteStore::open(dir.path()).unwrap();
-    // Only one fails, so one that was tried again would succeed.
+    // Only one call fails, so a retry would succeed.
     for call in ["fdatasync,fsync", "pwrite64"] {
         let inject = format!("inject={call}:error=EIO:when=30");
         let trace = format!("trace={call}");
@@ -131,7 +131,7 @@ fn a_lock_that_outlives_its_process_for_a_moment_is_waited_for() {
     appending(&[], dir.path(), "r").kill();
     let files = fs::read_dir(dir.path().join("owners")).unwrap().map(|file| file.unwrap().path());
     let lock = files.into_iter().find(|path| path.extension().is_some_and(|it| it == "lock")).unwrap();
-    // As a worker holds it that was being started when the process was killed.
+    // Held as by a worker that was being started when the process was killed.
     let mut heir = std::process::Command::new("flock")
         .arg(&lock)
         .args(["sh", "-c", "echo held; sleep 0.2"])

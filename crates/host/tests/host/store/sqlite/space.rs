@@ -38,7 +38,7 @@ pub fn full_disk(disk: &Path) {
     };
     assert_eq!(error, AppendError::NoSpace);
     assert!(written > 20, "{written}");
-    // What is kept back is for what is urgent alone.
+    // The reserve is for urgent rows alone.
     assert_eq!(log.append(&store, &["small"]), Err(AppendError::NoSpace));
     assert!(matches!(store.create_runs(&[new_run("new")]), Err(StoreError::NoSpace)));
     let mut cancel = log.row(&["cancel"]);

@@ -1,4 +1,4 @@
-//! How fast it is, beside SQLite alone on the same disk at the same time.
+//! The speed of the store, compared with SQLite alone on the same disk at the same time.
 //!
 //! Run with `cargo test --release -p skein-host -- --ignored --nocapture speed`.
 
@@ -45,7 +45,7 @@ fn one_append_costs_about_one_commit() {
     let db = raw_table(&dir.path().join("raw.db"));
     let text = "x".repeat(240);
     let (mut raw, mut ours) = (Vec::new(), Vec::new());
-    // In turns, so that what else the disk does slows both.
+    // Alternating, so that other disk activity slows both.
     for n in 0..3_000 {
         let begun = Instant::now();
         let insert = "INSERT INTO journal (run, seq, records) VALUES (1, ?1, ?2)";
@@ -59,7 +59,7 @@ fn one_append_costs_about_one_commit() {
     println!("raw commit {raw:?}, append {ours:?}: {:.2} times", ours.as_secs_f64() / raw.as_secs_f64());
 }
 
-/// A run that appends its next row as soon as the one before it is durable.
+/// A run that appends its next row as soon as the previous one is durable.
 fn go_on(
     store: Arc<SqliteStore>,
     mut log: Log,
@@ -83,7 +83,7 @@ fn go_on(
     );
 }
 
-/// So many runs append so many rows in all, each its next as soon as it may.
+/// Appends `rows` rows in total to `runs` runs, each as soon as possible.
 fn append_all(dir: &Path, runs: usize, rows: u64, text: &str) -> (Duration, u64) {
     let store = Arc::new(SqliteStore::open(dir).unwrap());
     let logs: Vec<_> = (0..runs).map(|n| Log::create(&*store, &format!("r{n}"))).collect();
@@ -109,7 +109,7 @@ fn a_thousand_runs_share_a_commit() {
     println!("{rows} rows in {took:?}: {:.0} a second, log {log} bytes", rows as f64 / took.as_secs_f64());
 }
 
-/// A13: many runs in the store make neither opening it nor listing them slow.
+/// A13: many runs in the store slow down neither opening it nor listing them.
 #[test]
 #[ignore = "a measurement"]
 fn ten_thousand_runs_are_opened_and_listed() {

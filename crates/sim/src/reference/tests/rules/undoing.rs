@@ -140,5 +140,5 @@ fn a_cancelled_workflow_stays_cancelled_after_its_undo() {
 fn what_was_completed_at_the_same_time_has_no_order() {
     let scope = graph_scope(vec![undoing("a"), undoing("b"), with_dependencies(undoing("c"), &["a", "b"])]);
     let race = evaluate_plan(&build_plan(scope), &ScriptedWorld::with_failures(&["c"]));
-    assert_eq!(race, Err(TimingRace("what was completed at the same time is to be undone")));
+    assert_eq!(race, Err(TimingRace("steps that completed concurrently are to be undone")));
 }

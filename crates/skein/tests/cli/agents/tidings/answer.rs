@@ -1,4 +1,4 @@
-//! What a server of tools answers. It has one tool, `tell`, which adds a line to a file and says what came of it.
+//! The answers of the test MCP server. It has one tool, `tell`, which appends a line to a file and returns the result.
 
 use std::{
     fs::OpenOptions,
@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// What is wrong with how a server answers one method.
+/// A defect in the answers to one method.
 pub struct Flaw {
     method: String,
     how: String,
@@ -20,20 +20,20 @@ pub struct Flaw {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     Late(Duration),
-    /// It never answers.
+    /// Never answers.
     Never,
-    /// It goes away.
+    /// Disconnects.
     Leaves,
 }
 
 impl Flaw {
-    /// By words such as `METHOD never`, `METHOD leaves once`, or `METHOD 8`, which is late by so many seconds.
+    /// Parses words such as `METHOD never`, `METHOD leaves once`, or `METHOD 8` (a delay in seconds).
     pub fn new(words: &str) -> Flaw {
         let (method, how) = words.split_once(' ').unwrap_or_default();
         Flaw { method: method.to_owned(), how: how.to_owned(), met: AtomicBool::new(false) }
     }
 
-    /// Whether and how this message is answered wrongly.
+    /// The defect of the answer to this message, if any.
     pub fn of(&self, message: &str) -> Option<How> {
         let asked: Value = serde_json::from_str(message).expect("a message is JSON");
         if asked["method"] != self.method.as_str() {
@@ -51,7 +51,7 @@ impl Flaw {
     }
 }
 
-/// The answer to a message. None: it wants none.
+/// The answer to a message. Returns `None` if the message expects no answer.
 pub fn answer(message: &str, file: &Path, token: &str) -> Option<Value> {
     let asked: Value = serde_json::from_str(message).expect("a message is JSON");
     let id = asked.get("id")?;

@@ -1,4 +1,4 @@
-//! A server of tools as agents start them (MCP over standard input and output), for the tests.
+//! An MCP server over standard input and output, as agents start them, for the tests.
 
 mod answer;
 
