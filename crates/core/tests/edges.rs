@@ -2,7 +2,12 @@
 //! decision, so it is listed here.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "this test reads the workspace")]
 
-use std::{collections::BTreeSet, process::Command};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use serde_json::Value;
 
@@ -55,9 +60,15 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
         &["tempfile"],
     ),
     (
+        "skein-app",
+        &["skein-core", "skein-dialects", "skein-host", "rustix", "serde", "serde_json", "toml"],
+        &[],
+    ),
+    (
         "skein",
         // unicode-width: output lines are cut at the width of the terminal, and wide characters take two columns.
         &[
+            "skein-app",
             "skein-core",
             "skein-dialects",
             "skein-host",
@@ -68,7 +79,6 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
             "serde",
             "serde_json",
             "signal-hook",
-            "toml",
             "unicode-width",
         ],
         // The attack tests make system calls by the numbers of libc.
@@ -182,4 +192,34 @@ fn the_core_stays_deterministic() {
     let missing: Vec<_> =
         FORBIDDEN.iter().filter(|path| !lints.contains(&format!("path = \"{path}\""))).collect();
     assert!(missing.is_empty(), "clippy.toml of the core must forbid {missing:?}");
+}
+
+/// Macros and functions that write to the terminal or end the process.
+const TERMINAL: &[&str] =
+    &["print!(", "println!(", "eprint!(", "eprintln!(", "io::stdout", "io::stderr", "process::exit"];
+
+fn read_sources(folder: &Path, into: &mut Vec<(PathBuf, String)>) {
+    for entry in fs::read_dir(folder).expect("the folder is readable").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            read_sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).expect("the file is readable");
+            into.push((path, text));
+        }
+    }
+}
+
+#[test]
+fn the_application_layer_neither_prints_nor_exits() {
+    let mut sources = Vec::new();
+    read_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../app/src"), &mut sources);
+    assert!(sources.len() > 20, "only {} files were found", sources.len());
+    for (path, text) in &sources {
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
+        for (i, line) in lines {
+            let found = TERMINAL.iter().find(|word| line.contains(**word));
+            assert!(found.is_none(), "{}:{}: {line}", path.display(), i + 1);
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! The exit status of a command: a number that scripts may rely on.
 
+use skein_app::app_error::AppErrorKind;
+
 use std::process::ExitCode;
 
 /// The exit status. The numbers are part of the command line's contract.
@@ -28,5 +30,19 @@ pub enum Exit {
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit as u8)
+    }
+}
+
+impl From<AppErrorKind> for Exit {
+    fn from(kind: AppErrorKind) -> Exit {
+        match kind {
+            AppErrorKind::Bug => Exit::Broken,
+            AppErrorKind::Usage => Exit::Usage,
+            AppErrorKind::InvalidSource => Exit::Invalid,
+            AppErrorKind::RunFailed => Exit::Failed,
+            AppErrorKind::Refused => Exit::Refused,
+            AppErrorKind::Store => Exit::Store,
+            AppErrorKind::Stopped => Exit::Stopped,
+        }
     }
 }

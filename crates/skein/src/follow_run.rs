@@ -8,13 +8,12 @@ use std::{
     },
 };
 
+use skein_app::{file_changes::FileChangeWatcher, state::StateHandle};
 use skein_core::ids::RunId;
 use skein_host::store::{RunOwner, RunRow, SqliteStore, Store, StoreError};
 
 use crate::{
-    file_changes::FileChangeWatcher,
     output::CliOutput,
-    state::StateHandle,
     watch::{FollowEnd, FollowEvent, FollowInbox, RunFollowEvent},
 };
 

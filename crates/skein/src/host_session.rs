@@ -18,25 +18,28 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    config::{self, ProjectConfig},
+    enforcement, file_limit,
+    state::StateHandle,
+};
 use skein_core::{engine::RunInput, ids::RunId, limits};
 use skein_host::{
     executor::{ProcessExecutor, RunSettings},
-    host::{Host, ResumeError, WorkerCapacity},
+    host::{Host, WorkerCapacity},
     secret::{self, Secrets},
-    store::{ClaimError, Store, is_shortened},
+    store::Store,
     workspace::ContextLocks,
 };
 
 use crate::{
-    config::{self, ProjectConfig},
-    enforcement,
     exit::Exit,
-    file_limit, orphans,
+    orphans,
     output::CliOutput,
     prompt::{self, TerminalPrompt},
     recording::RecordingThread,
     send_input,
-    state::{self, StateHandle},
     watch::{self, FollowEnd, FollowEvent, FollowInbox, RunFollowEvent},
 };
 
@@ -67,9 +70,9 @@ impl HostSession {
         secrets: Secrets,
         workers: u32,
         output: CliOutput,
-    ) -> Result<HostSession, Exit> {
+    ) -> Result<HostSession, AppError> {
         let workers = file_limit::raise_file_limit(workers).map_err(|why| {
-            output.refuse(Exit::Refused, &why, Some("raise it, for example with `ulimit -n 4096`"))
+            AppError::new(AppErrorKind::Refused, &why, Some("raise it, for example with `ulimit -n 4096`"))
         })?;
         let (notes, told) = channel();
         let lines = notes.clone();
@@ -77,11 +80,13 @@ impl HostSession {
             let _ = lines.send((Some(run.clone()), FollowEvent::Line(attempt, line.to_owned())));
         });
         let crew = ProcessExecutor::new(&state.path, secrets, Some(tell))
-            .map_err(|error| output.refuse(Exit::Store, &error.to_string(), None))?;
+            .map_err(|error| AppError::new(AppErrorKind::Store, &error.to_string(), None))?;
         let launcher = enforcement::launcher().as_ref();
-        let launcher = launcher.map_err(|why| output.refuse(Exit::Broken, why, None))?;
+        let launcher = launcher.map_err(|why| AppError::new(AppErrorKind::Bug, why, None))?;
         let crew = crew.with_launcher(launcher.clone());
-        enforcement::warn_unenforced(output);
+        if let Some(warning) = enforcement::unenforced_warning() {
+            output.warn(&warning);
+        }
         let (store, contexts): (Arc<dyn Store>, _) = (state.store.clone(), crew.contexts());
         let (taping, watcher, inbox) = RecordingThread::new(watch::new_watcher(notes.clone()));
         let host =
@@ -94,10 +99,10 @@ impl HostSession {
 
     /// Installs signal handlers: the first Ctrl-C cancels these runs; a second one, or another signal, leaves them
     /// interrupted.
-    pub fn handle_signals(&self, runs: Vec<RunId>, user: &str, output: CliOutput) -> Result<(), Exit> {
+    pub fn handle_signals(&self, runs: Vec<RunId>, user: &str) -> Result<(), AppError> {
         runs.into_iter().for_each(|run| self.add_run(run));
         self.spawn_signal_thread(user.to_owned()).map_err(|error| {
-            output.refuse(Exit::Broken, &format!("cannot install signal handlers: {error}"), None)
+            AppError::new(AppErrorKind::Bug, &format!("cannot install signal handlers: {error}"), None)
         })
     }
 
@@ -158,9 +163,9 @@ impl HostSession {
     }
 
     /// Takes one run over, and returns the number of events that it had then.
-    pub fn resume_run(&self, run: &RunId, output: CliOutput) -> Result<u64, Exit> {
+    pub fn resume_run(&self, run: &RunId) -> Result<u64, AppError> {
         let result = self.host.resume_runs(vec![run.clone()]).pop();
-        result.unwrap_or(Ok(0)).map_err(|error| refuse_claim(run, &error, output))
+        result.unwrap_or(Ok(0)).map_err(|error| skein_app::state::refuse_claim(run, &error))
     }
 }
 
@@ -191,44 +196,11 @@ fn exit_at_once(state: &Path, runs: &[RunId]) -> ! {
     std::process::exit(Exit::Stopped as i32)
 }
 
-/// Reports why a run cannot be claimed.
-pub fn refuse_claim(run: &RunId, error: &ResumeError, output: CliOutput) -> Exit {
-    match error {
-        ResumeError::Claim(ClaimError::Owned(who)) => output.refuse(
-            Exit::Refused,
-            &format!("run `{run}` is being run by {who}"),
-            Some(&format!("`skein runs {run} --follow` shows it")),
-        ),
-        ResumeError::Claim(ClaimError::Store(error)) | ResumeError::Store(error) => {
-            crate::state::refuse_store_error(error, output)
-        }
-        ResumeError::Claim(ClaimError::Quarantined(why)) => {
-            refuse_quarantined(state::quarantine_exit(why), run, why, output)
-        }
-        // The damage was found just now.
-        ResumeError::SetAside(why) => refuse_quarantined(Exit::Store, run, why, output),
-        ResumeError::Claim(error @ ClaimError::Unknown(_)) => {
-            output.refuse(Exit::Refused, &error.to_string(), None)
-        }
-    }
-}
-
-fn refuse_quarantined(exit: Exit, run: &RunId, why: &str, output: CliOutput) -> Exit {
-    let hint = match is_shortened(why) {
-        true => state::shortened_hint(run),
-        false => format!("`skein events {run}` shows what happened"),
-    };
-    output.refuse(exit, &format!("run `{run}` was set aside: {why}"), Some(&hint))
-}
-
 /// Loads all secrets of a run.
-pub fn load_secrets(
-    from: &BTreeMap<String, secret::SecretSource>,
-    output: CliOutput,
-) -> Result<Secrets, Exit> {
+pub fn load_secrets(from: &BTreeMap<String, secret::SecretSource>) -> Result<Secrets, AppError> {
     Secrets::load(from).map_err(|errors| {
         let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        output.refuse(Exit::Refused, &told.join("; "), None)
+        AppError::new(AppErrorKind::Refused, &told.join("; "), None)
     })
 }
 

@@ -14,6 +14,12 @@ use std::{
 
 use rustix::process::geteuid;
 use serde_json::json;
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    config::{self, ProjectConfig},
+    file_changes::FileChangeWatcher,
+    state::{RunLookup, StateHandle},
+};
 use skein_core::{
     engine::{RunInput, Verdict},
     ids::RunId,
@@ -28,14 +34,7 @@ use skein_host::{
     store::{SqliteStore, Store},
 };
 
-use crate::{
-    config::{self, ProjectConfig},
-    exit::Exit,
-    file_changes::FileChangeWatcher,
-    output::CliOutput,
-    send_input,
-    state::{RunLookup, StateHandle},
-};
+use crate::{exit::Exit, output::CliOutput, send_input};
 
 /// Time that a user waits for the reply to a decision.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -174,28 +173,32 @@ pub fn find_foreign_inbox(given: Option<&Path>) -> Option<DecisionInbox> {
 }
 
 /// Leaves a decision for the owner of the state folder, and waits for the reply.
-pub fn leave_decision(inbox: &DecisionInbox, request: &DecisionRequest, output: CliOutput) -> Exit {
+pub fn leave_decision(
+    inbox: &DecisionInbox,
+    request: &DecisionRequest,
+    output: CliOutput,
+) -> Result<Exit, AppError> {
     let place = inbox.folder().display().to_string();
     // Watches before the request is left, so that no reply is missed.
     let changes = match FileChangeWatcher::watch_folder(&inbox.answers_folder()) {
         Ok(changes) => changes,
         Err(error) => {
-            return output.refuse(
-                Exit::Broken,
+            return Err(AppError::new(
+                AppErrorKind::Bug,
                 &format!("cannot watch the inbox for replies: {error}"),
                 None,
-            );
+            ));
         }
     };
     let id = match inbox.submit_request(request) {
         Ok(id) => id,
         Err(error) => {
             let hint = "`[approval] group` in skein.toml names the group whose members may decide";
-            return output.refuse(
-                Exit::Refused,
+            return Err(AppError::new(
+                AppErrorKind::Refused,
                 &format!("cannot leave a decision in `{place}`: {error}"),
                 Some(hint),
-            );
+            ));
         }
     };
     let begun = Instant::now();
@@ -212,16 +215,16 @@ pub fn leave_decision(inbox: &DecisionInbox, request: &DecisionRequest, output: 
     } else {
         output.print_text(&format!("{message}\n"));
     }
-    Exit::Waiting
+    Ok(Exit::Waiting)
 }
 
-fn print_reply(reply: &DecisionReply, output: CliOutput) -> Exit {
+fn print_reply(reply: &DecisionReply, output: CliOutput) -> Result<Exit, AppError> {
     if !reply.done {
-        return output.refuse(Exit::Refused, &reply.message, None);
+        return Err(AppError::new(AppErrorKind::Refused, &reply.message, None));
     }
     match output.is_json() {
         true => output.print_json(&json!({"done": true, "message": reply.message})),
         false => output.print_text(&format!("{}\n", reply.message)),
     }
-    Exit::Done
+    Ok(Exit::Done)
 }

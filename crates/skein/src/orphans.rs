@@ -5,6 +5,10 @@
 
 use std::{collections::BTreeSet, io, path::Path};
 
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    state::StateHandle,
+};
 use skein_core::{ids::RunId, limits, time::Millis};
 use skein_host::{
     process::{self, ProcessMark, ProcessRecord, StateMark},
@@ -12,7 +16,7 @@ use skein_host::{
     workspace::{RootFolder, RunDir},
 };
 
-use crate::{exit::Exit, output::CliOutput, state::StateHandle};
+use crate::output::CliOutput;
 
 /// Time that workers have to stop when this process exits at once.
 const FORCED_GRACE: Millis = Millis(500);
@@ -20,8 +24,8 @@ const FORCED_GRACE: Millis = Millis(500);
 const NAMED: usize = 5;
 
 /// Warns about orphaned runs, and ends the processes that they left.
-pub fn report_and_reap(state: &StateHandle, output: CliOutput) -> Result<(), Exit> {
-    let orphaned = find_orphaned_runs(state, output)?;
+pub fn report_and_reap(state: &StateHandle, output: CliOutput) -> Result<(), AppError> {
+    let orphaned = find_orphaned_runs(state)?;
     if orphaned.is_empty() {
         return Ok(());
     }
@@ -46,15 +50,15 @@ pub fn end_workers(state: &Path, runs: &[RunId]) -> io::Result<()> {
     Ok(())
 }
 
-fn find_orphaned_runs(state: &StateHandle, output: CliOutput) -> Result<Vec<RunRow>, Exit> {
+fn find_orphaned_runs(state: &StateHandle) -> Result<Vec<RunRow>, AppError> {
     state
         .store
         .select_runs(RunSelection::Orphaned)
-        .map_err(|error| crate::state::refuse_store_error(&error, output))
+        .map_err(|error| skein_app::state::refuse_store_error(&error))
 }
 
-fn reap_workers(state: &StateHandle, orphaned: &[RunRow], output: CliOutput) -> Result<(), Exit> {
-    let failed = |why: String| output.refuse(Exit::Store, &why, None);
+fn reap_workers(state: &StateHandle, orphaned: &[RunRow], output: CliOutput) -> Result<(), AppError> {
+    let failed = |why: String| AppError::new(AppErrorKind::Store, &why, None);
     let mark = StateMark::from_directory(&state.path).map_err(|error| failed(error.to_string()))?;
     let root = RootFolder::open(&state.path).map_err(|error| failed(error.to_string()))?;
     // A run without its folder has no records; its processes are found by the marks in their environment.
@@ -67,7 +71,7 @@ fn reap_workers(state: &StateHandle, orphaned: &[RunRow], output: CliOutput) -> 
         return Ok(());
     }
     // Selects the runs again: a process that claimed a run in the meantime may have started workers of its own.
-    let still = find_orphaned_runs(state, output)?;
+    let still = find_orphaned_runs(state)?;
     let still: BTreeSet<&RunId> = still.iter().map(|row| &row.run).collect();
     let meant: BTreeSet<ProcessMark> =
         left.into_iter().map(|found| found.mark).filter(|mark| still.contains(&mark.run)).collect();

@@ -7,7 +7,8 @@ use std::{
 
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
-use serde_json::Value;
+use serde_json::{Value, json};
+use skein_app::app_error::AppError;
 use skein_dialects::{Diagnostic, render};
 use skein_host::json_text::escape_invisible;
 
@@ -77,17 +78,41 @@ impl CliOutput {
         write_text(io::stderr().lock(), &sanitize_text(&text, self.paint_errors));
     }
 
-    /// Reports that a command failed, in one line and with a hint on how to fix it. Returns `exit`.
-    pub fn refuse(self, exit: Exit, message: &str, hint: Option<&str>) -> Exit {
+    /// Prints a warning, unless a program reads the output.
+    pub fn warn_people(self, message: &str) {
+        if !self.is_json() {
+            self.warn(message);
+        }
+    }
+
+    /// Prints the error of a command and returns its exit status. No other code prints one.
+    pub fn report_error(self, error: &AppError) -> Exit {
+        let AppError { kind, message, hint, diagnostics } = error;
+        if !diagnostics.is_empty() {
+            self.report_diagnostics(diagnostics);
+        }
+        if !message.is_empty() {
+            self.report_message(message, hint.as_deref());
+        }
+        Exit::from(*kind)
+    }
+
+    fn report_diagnostics(self, diagnostics: &[Diagnostic]) {
         if self.is_json() {
-            self.print_json(&serde_json::json!({"error": {"message": message, "hint": hint}}));
-            return exit;
+            let objects: Vec<_> = diagnostics.iter().map(render::render_json).collect();
+            return self.print_json(&json!({"valid": false, "diagnostics": objects}));
+        }
+        self.print_diagnostics(diagnostics);
+    }
+
+    fn report_message(self, message: &str, hint: Option<&str>) {
+        if self.is_json() {
+            return self.print_json(&json!({"error": {"message": message, "hint": hint}}));
         }
         let word = self.paint_errors.error("error");
         let hint = hint.map(|hint| format!("\n  = help: {hint}")).unwrap_or_default();
         let text = format!("{word}: {message}{hint}\n");
         write_text(io::stderr().lock(), &sanitize_text(&text, self.paint_errors));
-        exit
     }
 }
 

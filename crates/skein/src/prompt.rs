@@ -11,6 +11,7 @@ use rustix::{
     event::{PollFd, PollFlags, poll},
     termios::tcgetpgrp,
 };
+use skein_app::enforcement;
 use skein_core::{
     engine::{RunInput, Verdict, Waitpoint},
     ids::RunId,
@@ -18,7 +19,6 @@ use skein_core::{
 use skein_host::{executor::RunSettings, host::Host, process};
 
 use crate::{
-    enforcement,
     output::{CliOutput, OutputFormat},
     send_input,
     watch::{FollowEvent, RunFollowEvent},

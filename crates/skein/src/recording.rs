@@ -12,6 +12,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use skein_app::app_error::{AppError, AppErrorKind};
 use skein_core::{
     engine::{
         DecisionActor, Event, JournalRecord, Refusal, RunInput, StepAt, Verdict, Waitpoint, WaitpointKind,
@@ -249,25 +250,25 @@ fn send_all_inputs(
 }
 
 /// Creates the folder of a recording.
-pub fn create_recording(path: &Path, plan: &Plan, output: CliOutput) -> Result<PathBuf, Exit> {
+pub fn create_recording(path: &Path, plan: &Plan) -> Result<PathBuf, AppError> {
     let workflow = &plan.definition.root().workflow;
     let about = json!({
         "id": workflow.id.to_string(),
         "version": workflow.version,
         "dialect": workflow.origin.dialect,
     });
-    recording_path(Recording::create(path, &about), output)
+    recording_path(Recording::create(path, &about))
 }
 
 /// Opens an existing recording.
-pub fn open_recording(path: &Path, output: CliOutput) -> Result<PathBuf, Exit> {
-    recording_path(Recording::open(path), output)
+pub fn open_recording(path: &Path) -> Result<PathBuf, AppError> {
+    recording_path(Recording::open(path))
 }
 
-fn recording_path(tape: Result<Recording, RecordingError>, output: CliOutput) -> Result<PathBuf, Exit> {
+fn recording_path(tape: Result<Recording, RecordingError>) -> Result<PathBuf, AppError> {
     let tape = tape.map_err(|error| error.to_string());
     let whole = tape.and_then(|tape| std::fs::canonicalize(tape.path()).map_err(|error| error.to_string()));
-    whole.map_err(|why| output.refuse(Exit::Refused, &why, None))
+    whole.map_err(|why| AppError::new(AppErrorKind::Refused, &why, None))
 }
 
 /// The result of recording or replaying.

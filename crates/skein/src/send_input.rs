@@ -13,6 +13,11 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    config::{self, ProjectConfig},
+    state::{StateHandle, quarantine_kind, refuse_claim, refuse_store_error},
+};
 use skein_core::{
     engine::{DecisionActor, RunInput},
     ids::RunId,
@@ -29,14 +34,7 @@ use skein_host::{
     store::{ClaimError, InboxRequestId, RunOwner, RunRow, StateRegistry, Store, StoreError, WaitpointRow},
 };
 
-use crate::{
-    config::{self, ProjectConfig},
-    exit::Exit,
-    host_session::refuse_claim,
-    output::CliOutput,
-    recording,
-    state::{StateHandle, quarantine_exit, refuse_store_error},
-};
+use crate::{output::CliOutput, recording};
 
 /// Time that an owner has to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,27 +60,26 @@ pub enum InputDelivery {
 }
 
 /// Refuses inputs that a worker sends to a run, and reports the attempt to the run.
-pub fn require_person(state: &StateHandle, run: &RunId, what: &str, output: CliOutput) -> Result<(), Exit> {
+pub fn require_person(state: &StateHandle, run: &RunId, what: &str) -> Result<(), AppError> {
     let message = match find_worker(state) {
-        Ok(None) => return refuse_unidentified(state, run, what, output),
+        Ok(None) => return refuse_unidentified(state, run, what),
         Ok(Some(who)) => {
             report_tampering(state, run, &who, what);
             format!("this was requested by {who}, and only people outside of runs can decide")
         }
         Err(why) => format!("cannot check whether a worker requested this: {why}"),
     };
-    Err(output.refuse(Exit::Refused, &message, None))
+    Err(AppError::new(AppErrorKind::Refused, &message, None))
 }
 
 /// Refuses requests from a user namespace, where the name of the user means nothing, and records them in the audit.
-fn refuse_unidentified(state: &StateHandle, run: &RunId, what: &str, output: CliOutput) -> Result<(), Exit> {
+fn refuse_unidentified(state: &StateHandle, run: &RunId, what: &str) -> Result<(), AppError> {
     let Err(why) = check_user(state) else { return Ok(()) };
     let why = why.to_string();
     let actor = audit::AuditActor::with_role(&current_user(), "unidentified");
-    record_refusal(state, Some(run), actor, what, &why)
-        .map_err(|error| refuse_store_error(&error, output))?;
+    record_refusal(state, Some(run), actor, what, &why).map_err(|error| refuse_store_error(&error))?;
     let hint = "run the command outside of the namespace; in a container whose users are all mapped, `skein doctor --trust-state` accepts it";
-    Err(output.refuse(Exit::Refused, &format!("cannot identify the user: {why}"), Some(hint)))
+    Err(AppError::new(AppErrorKind::Refused, &format!("cannot identify the user: {why}"), Some(hint)))
 }
 
 /// Records in the audit that a request to a run was refused before it reached the run.
@@ -147,13 +144,13 @@ pub fn find_decision_waitpoint<'a>(row: &'a RunRow, step: Option<&str>) -> Optio
 }
 
 /// Returns the settings that were fixed when the run was started.
-pub fn read_run_settings(row: &RunRow, output: CliOutput) -> Result<RunSettings, Exit> {
-    RunSettings::from_json(&row.about).map_err(|why| output.refuse(Exit::Store, &why, None))
+pub fn read_run_settings(row: &RunRow) -> Result<RunSettings, AppError> {
+    RunSettings::from_json(&row.about).map_err(|why| AppError::new(AppErrorKind::Store, &why, None))
 }
 
 /// Returns the user of this process, with their roles in a run.
-pub fn current_actor(about: &RunSettings, output: CliOutput) -> Result<DecisionActor, Exit> {
-    load_current_actor(about).map_err(|error| crate::cli::refuse_invalid(&[*error], output))
+pub fn current_actor(about: &RunSettings) -> Result<DecisionActor, AppError> {
+    load_current_actor(about).map_err(|error| AppError::invalid_source(vec![*error]))
 }
 
 /// Returns the same, or the error in the configuration of the project. The user has a role if the project granted it
@@ -180,41 +177,41 @@ pub fn send_input(
     run: &RunId,
     input: &RunInput,
     output: CliOutput,
-) -> Result<InputDelivery, Exit> {
+) -> Result<InputDelivery, AppError> {
     let mut letter = None;
     for _ in 0..TRIES {
-        let row = find_run_row(state, run, output)?;
+        let row = find_run_row(state, run)?;
         if row.head.closed || row.quarantined.is_some() {
-            return refuse_ended(state, &row, letter, output);
+            return refuse_ended(state, &row, letter);
         }
         match row.owner {
             RunOwner::Other(_) | RunOwner::Here => {
                 let sent = match letter {
                     Some(sent) => sent,
-                    None => send_request(state, &row, input, output)?,
+                    None => send_request(state, &row, input)?,
                 };
                 letter = Some(sent);
-                if let Some(answer) = wait_for_answer(state, &row, sent, input, output)? {
-                    return check_answer(run, answer, InputDelivery::ByOwner, output);
+                if let Some(answer) = wait_for_answer(state, &row, sent, input)? {
+                    return check_answer(run, answer, InputDelivery::ByOwner);
                 }
             }
             RunOwner::Nobody | RunOwner::Dead(_) => match deliver_here(state, run, input, letter) {
                 Ok((taken, answer)) => {
                     recording::record_decisions(&*state.store, run, output);
-                    return check_answer(run, answer, taken, output);
+                    return check_answer(run, answer, taken);
                 }
                 Err(ResumeError::Claim(ClaimError::Owned(_))) => {}
-                Err(error) => return Err(refuse_claim(run, &error, output)),
+                Err(error) => return Err(refuse_claim(run, &error)),
             },
         }
     }
     let message = format!("the owner of run `{run}` keeps changing; try again");
-    Err(output.refuse(Exit::Refused, &message, None))
+    Err(AppError::new(AppErrorKind::Refused, &message, None))
 }
 
-fn find_run_row(state: &StateHandle, run: &RunId, output: CliOutput) -> Result<RunRow, Exit> {
-    let row = state.store.find_run(run).map_err(|error| refuse_store_error(&error, output))?;
-    row.ok_or_else(|| output.refuse(Exit::Refused, &format!("there is no run `{run}`"), None))
+fn find_run_row(state: &StateHandle, run: &RunId) -> Result<RunRow, AppError> {
+    let row = state.store.find_run(run).map_err(|error| refuse_store_error(&error))?;
+    row.ok_or_else(|| AppError::new(AppErrorKind::Refused, &format!("there is no run `{run}`"), None))
 }
 
 /// Returns the answer to a run that has ended, perhaps because of this input.
@@ -222,41 +219,32 @@ fn refuse_ended(
     state: &StateHandle,
     row: &RunRow,
     letter: Option<InboxRequestId>,
-    output: CliOutput,
-) -> Result<InputDelivery, Exit> {
+) -> Result<InputDelivery, AppError> {
     let run = &row.run;
     let read = |letter| {
-        state
-            .store
-            .wait_for_answer(letter, Duration::ZERO)
-            .map_err(|error| refuse_store_error(&error, output))
+        state.store.wait_for_answer(letter, Duration::ZERO).map_err(|error| refuse_store_error(&error))
     };
     if let Some(bytes) = letter.map(read).transpose()?.flatten() {
-        return check_answer(run, parse_answer(&bytes), InputDelivery::ByOwner, output);
+        return check_answer(run, parse_answer(&bytes), InputDelivery::ByOwner);
     }
     let message = match &row.quarantined {
         Some(why) => format!("run `{run}` was set aside: {why}"),
         None => format!("run `{run}` is over: {}", row.head.native_status),
     };
-    let exit = row.quarantined.as_deref().map_or(Exit::Refused, quarantine_exit);
-    Err(output.refuse(exit, &message, Some(&format!("`skein runs {run}` shows how it went"))))
+    let kind = row.quarantined.as_deref().map_or(AppErrorKind::Refused, quarantine_kind);
+    Err(AppError::new(kind, &message, Some(&format!("`skein runs {run}` shows how it went"))))
 }
 
-fn send_request(
-    state: &StateHandle,
-    row: &RunRow,
-    input: &RunInput,
-    output: CliOutput,
-) -> Result<InboxRequestId, Exit> {
+fn send_request(state: &StateHandle, row: &RunRow, input: &RunInput) -> Result<InboxRequestId, AppError> {
     let body = serde_json::to_vec(input).expect("an input serialises to JSON");
     state.store.send_request(&row.run, &body).map_err(|error| match (&error, input) {
-        (StoreError::NoSpace, RunInput::Cancel { .. }) => stop_without_record(state, row, output),
-        _ => refuse_store_error(&error, output),
+        (StoreError::NoSpace, RunInput::Cancel { .. }) => stop_without_record(state, row),
+        _ => refuse_store_error(&error),
     })
 }
 
 /// Stops the workers of a run whose cancellation cannot be recorded for lack of space: its owner releases it.
-fn stop_without_record(state: &StateHandle, row: &RunRow, output: CliOutput) -> Exit {
+fn stop_without_record(state: &StateHandle, row: &RunRow) -> AppError {
     let run = &row.run;
     let asked = match &row.owner {
         RunOwner::Other(owner) => state.store.ask_to_leave(owner, run),
@@ -269,7 +257,7 @@ fn stop_without_record(state: &StateHandle, row: &RunRow, output: CliOutput) -> 
     };
     let message = format!("disk full: cannot record that run `{run}` is cancelled; {done}");
     let hint = format!("free some space, then `skein cancel {run}`");
-    output.refuse(Exit::Store, &message, Some(&hint))
+    AppError::new(AppErrorKind::Store, &message, Some(&hint))
 }
 
 /// Waits a moment until no living process owns a run. Returns true if that is the case.
@@ -291,47 +279,40 @@ fn wait_for_answer(
     row: &RunRow,
     letter: InboxRequestId,
     input: &RunInput,
-    output: CliOutput,
-) -> Result<Option<RequestAnswer>, Exit> {
+) -> Result<Option<RequestAnswer>, AppError> {
     let (run, begun) = (&row.run, Instant::now());
     let is_cancel = matches!(input, RunInput::Cancel { .. });
     while begun.elapsed() < PATIENCE {
-        let answer =
-            state.store.wait_for_answer(letter, LOOK).map_err(|error| refuse_store_error(&error, output))?;
+        let answer = state.store.wait_for_answer(letter, LOOK).map_err(|error| refuse_store_error(&error))?;
         if let Some(bytes) = answer {
             return Ok(Some(parse_answer(&bytes)));
         }
-        let now = self::find_run_row(state, run, output)?;
+        let now = self::find_run_row(state, run)?;
         if now.head.closed || !matches!(now.owner, RunOwner::Other(_) | RunOwner::Here) {
             return Ok(None);
         }
         if is_cancel && begun.elapsed() >= FULL_DISK_PATIENCE && state.store.is_full() {
-            return Err(stop_without_record(state, &now, output));
+            return Err(stop_without_record(state, &now));
         }
     }
     let message = format!("the owner of run `{run}` does not answer; the request stays in its inbox");
-    Err(output.refuse(Exit::Refused, &message, None))
+    Err(AppError::new(AppErrorKind::Refused, &message, None))
 }
 
 fn parse_answer(bytes: &[u8]) -> RequestAnswer {
     serde_json::from_slice(bytes).unwrap_or_else(|error| RequestAnswer::Unreadable(error.to_string()))
 }
 
-fn check_answer(
-    run: &RunId,
-    answer: RequestAnswer,
-    taken: InputDelivery,
-    output: CliOutput,
-) -> Result<InputDelivery, Exit> {
+fn check_answer(run: &RunId, answer: RequestAnswer, taken: InputDelivery) -> Result<InputDelivery, AppError> {
     match answer {
         RequestAnswer::Done => Ok(taken),
         RequestAnswer::Refused(refusal) => {
-            Err(output.refuse(Exit::Refused, &format!("run `{run}` refuses: {refusal}"), None))
+            Err(AppError::new(AppErrorKind::Refused, &format!("run `{run}` refuses: {refusal}"), None))
         }
         RequestAnswer::Unreadable(why) => {
             let message = format!("the owner of run `{run}` cannot read this request: {why}");
             let hint = "it may be of another version of Skein";
-            Err(output.refuse(Exit::Refused, &message, Some(hint)))
+            Err(AppError::new(AppErrorKind::Refused, &message, Some(hint)))
         }
     }
 }

@@ -13,6 +13,10 @@ use std::{
 };
 
 use serde_json::Value;
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    run_json::run_to_json,
+};
 use skein_core::{
     engine::{AttemptId, JournalBatch, RunState},
     ids::RunId,
@@ -36,7 +40,6 @@ use crate::{
     output::{CliOutput, OutputFormat},
     prompt::TerminalPrompt,
     recording::RecordingSummary,
-    run_json::run_to_json,
 };
 
 /// Interval at which the running steps are drawn again.
@@ -413,23 +416,28 @@ fn follow_json(
 }
 
 /// Returns the exit status of a command that followed its own run.
-pub fn follow_exit(state: &RunState, over: &FollowEnd, stopped: bool, output: CliOutput) -> Exit {
-    match over {
+pub fn follow_exit(state: &RunState, over: &FollowEnd, stopped: bool) -> Result<Exit, AppError> {
+    Ok(match over {
         FollowEnd::Closed if state.status() == RunStatus::Succeeded => Exit::Done,
         FollowEnd::Closed if stopped && state.cancel.is_some() => Exit::Stopped,
         FollowEnd::Closed => Exit::Failed,
         FollowEnd::Left => Exit::Stopped,
         FollowEnd::Waits => Exit::Waiting,
-        FollowEnd::Lost => output.refuse(Exit::Refused, "another process owns the run now", None),
-        FollowEnd::SetAside(why) => {
-            output.refuse(Exit::Failed, &format!("the run was set aside: {why}"), None)
+        FollowEnd::Lost => {
+            return Err(AppError::new(AppErrorKind::Refused, "another process owns the run now", None));
         }
-        FollowEnd::Broken(why) => output.refuse(
-            Exit::Store,
-            why,
-            Some("acknowledged events are safe; run `skein resume` once the disk is fixed"),
-        ),
-    }
+        FollowEnd::SetAside(why) => {
+            return Err(AppError::new(
+                AppErrorKind::RunFailed,
+                &format!("the run was set aside: {why}"),
+                None,
+            ));
+        }
+        FollowEnd::Broken(why) => {
+            let hint = "acknowledged events are safe; run `skein resume` once the disk is fixed";
+            return Err(AppError::new(AppErrorKind::Store, why, Some(hint)));
+        }
+    })
 }
 
 /// Returns the end of an attempt's log, safe to show.

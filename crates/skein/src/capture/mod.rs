@@ -10,6 +10,12 @@ use std::{path::Path, sync::Arc};
 
 use clap::Args;
 use serde_json::{Value, json};
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    prepare_run::{self, RunRequest},
+    project::DiskProject,
+    state::{StateHandle, refuse_store_error},
+};
 use skein_core::{
     engine::RunStart,
     ids::RunId,
@@ -36,10 +42,7 @@ use crate::{
     exit::Exit,
     host_session,
     output::{CliOutput, OutputFormat},
-    prepare_run::{self, RunRequest},
-    project::DiskProject,
     send_input,
-    state::{StateHandle, refuse_store_error},
 };
 
 /// The workflow of a review.
@@ -80,13 +83,13 @@ pub fn capture_memories(
     arguments: &CaptureArguments,
     state: Option<&Path>,
     output: CliOutput,
-) -> Result<CaptureOutcome, Exit> {
-    let (state, row) = StateHandle::open_run(state, &arguments.run, output)?;
+) -> Result<CaptureOutcome, AppError> {
+    let (state, row) = StateHandle::open_run(state, &arguments.run)?;
     if !row.head.closed {
         let message = format!("run `{}` has not ended, and only ended runs can be reviewed", row.run);
-        return Err(output.refuse(Exit::Refused, &message, None));
+        return Err(AppError::new(AppErrorKind::Refused, &message, None));
     }
-    let (exit, by) = match find_latest_review(&state, &row.run, output)? {
+    let (exit, by) = match find_latest_review(&state, &row.run)? {
         LatestReview::Open(open) => (
             take_over_run(
                 &state,
@@ -100,12 +103,11 @@ pub fn capture_memories(
             (Exit::Done, done.run)
         }
         LatestReview::Closed(_) | LatestReview::None => {
-            let id = next_review_id(&state, &row.run, output)?;
+            let id = next_review_id(&state, &row.run)?;
             (run_review(arguments, &state, &row, id.clone(), output)?, id)
         }
     };
-    let memories =
-        if exit == Exit::Done { store_proposals(&state, &row.run, &by, output)? } else { Vec::new() };
+    let memories = if exit == Exit::Done { store_proposals(&state, &row.run, &by)? } else { Vec::new() };
     Ok(CaptureOutcome { of: row.run, by, exit, memories })
 }
 
@@ -125,24 +127,19 @@ fn review_run_id(run: &RunId, number: u32) -> Option<RunId> {
     RunId::new(format!("memory-{run}-{number}")).ok()
 }
 
-fn find_review_row(
-    state: &StateHandle,
-    run: &RunId,
-    number: u32,
-    output: CliOutput,
-) -> Result<Option<RunRow>, Exit> {
+fn find_review_row(state: &StateHandle, run: &RunId, number: u32) -> Result<Option<RunRow>, AppError> {
     let Some(id) = review_run_id(run, number) else { return Ok(None) };
-    state.store.find_run(&id).map_err(|error| refuse_store_error(&error, output))
+    state.store.find_run(&id).map_err(|error| refuse_store_error(&error))
 }
 
-fn find_latest_review(state: &StateHandle, run: &RunId, output: CliOutput) -> Result<LatestReview, Exit> {
+fn find_latest_review(state: &StateHandle, run: &RunId) -> Result<LatestReview, AppError> {
     let mut last = LatestReview::None;
     for number in 1..=REVIEWS {
-        let Some(row) = find_review_row(state, run, number, output)? else { break };
+        let Some(row) = find_review_row(state, run, number)? else { break };
         if let (false, RunOwner::Other(_)) = (row.head.closed, &row.owner) {
             let message = format!("run `{run}` is already being reviewed by run `{}`", row.run);
             let hint = format!("`skein runs {} --follow` shows it", row.run);
-            return Err(output.refuse(Exit::Refused, &message, Some(&hint)));
+            return Err(AppError::new(AppErrorKind::Refused, &message, Some(&hint)));
         }
         last = if row.head.closed { LatestReview::Closed(row) } else { LatestReview::Open(row) };
     }
@@ -150,14 +147,14 @@ fn find_latest_review(state: &StateHandle, run: &RunId, output: CliOutput) -> Re
 }
 
 /// Returns the id of the next review of a run.
-fn next_review_id(state: &StateHandle, run: &RunId, output: CliOutput) -> Result<RunId, Exit> {
+fn next_review_id(state: &StateHandle, run: &RunId) -> Result<RunId, AppError> {
     for number in 1..=REVIEWS {
-        if let (None, Some(id)) = (find_review_row(state, run, number, output)?, review_run_id(run, number)) {
+        if let (None, Some(id)) = (find_review_row(state, run, number)?, review_run_id(run, number)) {
             return Ok(id);
         }
     }
     let message = format!("run `{run}` has been reviewed {REVIEWS} times, which is the maximum");
-    Err(output.refuse(Exit::Refused, &message, None))
+    Err(AppError::new(AppErrorKind::Refused, &message, None))
 }
 
 /// Starts a review, and shows it until it ends.
@@ -167,22 +164,22 @@ fn run_review(
     row: &RunRow,
     id: RunId,
     output: CliOutput,
-) -> Result<Exit, Exit> {
-    let about = send_input::read_run_settings(row, output)?;
+) -> Result<Exit, AppError> {
+    let about = send_input::read_run_settings(row)?;
     let project = DiskProject::open(about.project.clone()).map_err(|diagnostic| {
-        output.refuse(Exit::Invalid, &diagnostic.message, Some("`skein validate` shows where"))
+        AppError::new(AppErrorKind::InvalidSource, &diagnostic.message, Some("`skein validate` shows where"))
     })?;
     let named = arguments.agent.as_ref().or(project.config.memory.reviewer.as_ref());
     let Some(agent) = named else {
         let hint = "name one with `--agent NAME`, or set `reviewer` of `[memory]` in skein.toml";
-        return Err(output.refuse(Exit::Usage, "no agent is configured to review runs", Some(hint)));
+        return Err(AppError::new(AppErrorKind::Usage, "no agent is configured to review runs", Some(hint)));
     };
-    let (before, past) = state.load_run(row, output)?;
+    let (before, past) = state.load_run(row)?;
     let told = run_digest::digest_run(&*state.store, &row.run, state.run_folder(&row.run), (&before, &past));
-    let told = told.map_err(|error| refuse_store_error(&error, output))?;
+    let told = told.map_err(|error| refuse_store_error(&error))?;
     let plan = plan_review(agent, review_budget(&project), told)
-        .map_err(|why| output.refuse(Exit::Broken, &why, None))?;
-    let about = prepare_review(&plan, &project, state, &about, output)?;
+        .map_err(|why| AppError::new(AppErrorKind::Bug, &why, None))?;
+    let about = prepare_review(&plan, &project, state, &about)?;
     let begin = RunLaunch::new(plan, RunStart::new(id), about.to_json());
     let how = AttachOptions::with_quiet(is_quiet(output));
     start_run(state, begin, &about, host_session::read_max_workers(&about.project), &how, output)
@@ -193,8 +190,7 @@ fn prepare_review(
     project: &DiskProject,
     state: &StateHandle,
     before: &RunSettings,
-    output: CliOutput,
-) -> Result<RunSettings, Exit> {
+) -> Result<RunSettings, AppError> {
     let wishes = RunRequest {
         source: "memory capture",
         workspace: Some(&before.workspace),
@@ -204,7 +200,7 @@ fn prepare_review(
         user: current_user(),
         replay: None,
     };
-    prepare_run::prepare_run(plan, project, wishes).map_err(|no| refuse_unprepared(&no, state, output))
+    prepare_run::prepare_run(plan, project, wishes).map_err(|no| refuse_unprepared(&no, state))
 }
 
 fn review_budget(project: &DiskProject) -> Budget {
@@ -259,16 +255,11 @@ fn answer_schema() -> Value {
 
 /// Stores the proposals of a review, each once, however often they are requested. A memory that is already known, or
 /// was retired, is not proposed again.
-fn store_proposals(
-    state: &StateHandle,
-    of: &RunId,
-    by: &RunId,
-    output: CliOutput,
-) -> Result<Vec<MemoryEntry>, Exit> {
-    let wrong = |error: MemoryError| output.refuse(Exit::Store, &error.to_string(), None);
-    let row = state.store.find_run(by).map_err(|error| refuse_store_error(&error, output))?;
+fn store_proposals(state: &StateHandle, of: &RunId, by: &RunId) -> Result<Vec<MemoryEntry>, AppError> {
+    let wrong = |error: MemoryError| AppError::new(AppErrorKind::Store, &error.to_string(), None);
+    let row = state.store.find_run(by).map_err(|error| refuse_store_error(&error))?;
     let Some(row) = row else { return Ok(Vec::new()) };
-    let (plan, past) = state.load_run(&row, output)?;
+    let (plan, past) = state.load_run(&row)?;
     let view = view::view_run(&plan, &past);
     let proposed = view.steps.first().and_then(|step| step.outputs["memories"].as_array().cloned());
     let memories = ProjectMemory::open(&state.path).map_err(wrong)?;

@@ -10,6 +10,11 @@ use std::{
 use clap::{Args, Subcommand};
 use rustix::fs::{Mode, OFlags, open};
 use serde_json::{Map, Value, json};
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    past_time,
+    state::{StateHandle, refuse_store_error},
+};
 use skein_host::{
     audit::{AuditChain, AuditChainError, LINE_BYTES},
     store::{Store, StoredAuditRecord},
@@ -19,8 +24,6 @@ use crate::{
     exit::Exit,
     live::one_line,
     output::{CliOutput, is_unread},
-    past_time,
-    state::{StateHandle, refuse_store_error},
 };
 
 #[derive(Debug, Args)]
@@ -59,14 +62,13 @@ struct AuditVerifyArguments {
     file: Option<PathBuf>,
 }
 
-pub fn run(arguments: &AuditArguments, state: Option<&Path>, output: CliOutput) -> Exit {
-    let done = match &arguments.what {
+pub fn run(arguments: &AuditArguments, state: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
+    match &arguments.what {
         None => list_records(arguments, state, output),
         Some(AuditCommand::Verify(AuditVerifyArguments { file: Some(file) })) => verify_file(file, output),
         Some(AuditCommand::Verify(AuditVerifyArguments { file: None })) => verify_store(state, output),
         Some(AuditCommand::Export) => export_records(state, output),
-    };
-    done.unwrap_or_else(|exit| exit)
+    }
 }
 
 /// Selects records.
@@ -79,9 +81,8 @@ struct AuditFilter<'a> {
 }
 
 impl<'a> AuditFilter<'a> {
-    fn from_arguments(arguments: &'a AuditArguments, output: CliOutput) -> Result<AuditFilter<'a>, Exit> {
-        let since =
-            arguments.since.as_deref().map(|text| past_time::parse_past_time(text, output)).transpose()?;
+    fn from_arguments(arguments: &'a AuditArguments) -> Result<AuditFilter<'a>, AppError> {
+        let since = arguments.since.as_deref().map(past_time::parse_past_time).transpose()?;
         let (run, actor) = (arguments.run.as_deref(), arguments.actor.as_deref());
         Ok(AuditFilter { run, actor, action: arguments.action.as_deref(), since })
     }
@@ -102,20 +103,23 @@ impl<'a> AuditFilter<'a> {
 /// Reads the stored records one by one, until `each` returns false.
 fn for_each_record(
     state: &StateHandle,
-    output: CliOutput,
     each: &mut dyn FnMut(StoredAuditRecord) -> bool,
-) -> Result<(), Exit> {
-    state.store.read_audit(0, each).map_err(|error| refuse_store_error(&error, output))
+) -> Result<(), AppError> {
+    state.store.read_audit(0, each).map_err(|error| refuse_store_error(&error))
 }
 
-fn list_records(arguments: &AuditArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
-    let filter = AuditFilter::from_arguments(arguments, output)?;
+fn list_records(
+    arguments: &AuditArguments,
+    given: Option<&Path>,
+    output: CliOutput,
+) -> Result<Exit, AppError> {
+    let filter = AuditFilter::from_arguments(arguments)?;
     let mut count = 0_u64;
     if output.is_json() {
         output.print_json_text("{\n  \"records\": [");
     }
-    if let Some(state) = StateHandle::open_existing(given, output)? {
-        for_each_record(&state, output, &mut |noted| {
+    if let Some(state) = StateHandle::open_existing(given)? {
+        for_each_record(&state, &mut |noted| {
             // An unreadable record is left to `verify` to report.
             let record: Value = serde_json::from_slice(&noted.line).unwrap_or_default();
             if filter.matches_record(&record) {
@@ -157,9 +161,9 @@ fn render_record(record: &Value, output: CliOutput) -> String {
     )
 }
 
-fn export_records(given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
-    if let Some(state) = StateHandle::open_existing(given, output)? {
-        for_each_record(&state, output, &mut |noted| {
+fn export_records(given: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
+    if let Some(state) = StateHandle::open_existing(given)? {
+        for_each_record(&state, &mut |noted| {
             output.print_json_text(&format!("{}\n", String::from_utf8_lossy(&noted.line)));
             !is_unread()
         })?;
@@ -167,15 +171,15 @@ fn export_records(given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit>
     Ok(Exit::Done)
 }
 
-fn verify_store(given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
+fn verify_store(given: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
     let (mut chain, mut broken) = (AuditChain::default(), None);
-    if let Some(state) = StateHandle::open_existing(given, output)? {
-        for_each_record(&state, output, &mut |noted| {
+    if let Some(state) = StateHandle::open_existing(given)? {
+        for_each_record(&state, &mut |noted| {
             broken = check_record(&mut chain, noted).err();
             broken.is_none()
         })?;
     }
-    Ok(report_verdict(&chain, broken, output))
+    report_verdict(&chain, broken, output)
 }
 
 /// Verifies a record, and that it is stored under its own number.
@@ -190,9 +194,9 @@ fn check_record(
     chain.verify_next(&noted.line)
 }
 
-fn verify_file(file: &Path, output: CliOutput) -> Result<Exit, Exit> {
+fn verify_file(file: &Path, output: CliOutput) -> Result<Exit, AppError> {
     let told = |error: std::io::Error| {
-        output.refuse(Exit::Refused, &format!("`{}` cannot be read: {error}", file.display()), None)
+        AppError::new(AppErrorKind::Refused, &format!("`{}` cannot be read: {error}", file.display()), None)
     };
     // Opening must not block on a named pipe.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -206,7 +210,7 @@ fn verify_file(file: &Path, output: CliOutput) -> Result<Exit, Exit> {
         let mut line = Vec::new();
         lines.by_ref().take(LINE_BYTES + 1).read_until(b'\n', &mut line).map_err(told)?;
         if line.is_empty() {
-            return Ok(report_verdict(&chain, None, output));
+            return report_verdict(&chain, None, output);
         }
         let followed = match line.strip_suffix(b"\n") {
             _ if line.len() as u64 > LINE_BYTES => {
@@ -221,12 +225,16 @@ fn verify_file(file: &Path, output: CliOutput) -> Result<Exit, Exit> {
             Some(line) => chain.verify_next(line),
         };
         if let Err(broken) = followed {
-            return Ok(report_verdict(&chain, Some(broken), output));
+            return report_verdict(&chain, Some(broken), output);
         }
     }
 }
 
-fn report_verdict(chain: &AuditChain, broken: Option<AuditChainError>, output: CliOutput) -> Exit {
+fn report_verdict(
+    chain: &AuditChain,
+    broken: Option<AuditChainError>,
+    output: CliOutput,
+) -> Result<Exit, AppError> {
     let AuditChain { count, head } = chain;
     if output.is_json() {
         let broken_at = broken.as_ref().map(|broken| json!({"seq": broken.seq(), "why": broken.to_string()}));
@@ -235,15 +243,15 @@ fn report_verdict(chain: &AuditChain, broken: Option<AuditChainError>, output: C
         );
     }
     match broken {
-        None if output.is_json() => Exit::Done,
+        None if output.is_json() => Ok(Exit::Done),
         None => {
             output.print_text(&format!("{count} records, intact\nhead {head}\n"));
-            Exit::Done
+            Ok(Exit::Done)
         }
-        Some(_) if output.is_json() => Exit::Failed,
+        Some(_) if output.is_json() => Ok(Exit::Failed),
         Some(broken) => {
             let before = format!("the {count} before it are intact");
-            output.refuse(Exit::Failed, &format!("{broken}; {before}"), None)
+            Err(AppError::new(AppErrorKind::RunFailed, &format!("{broken}; {before}"), None))
         }
     }
 }

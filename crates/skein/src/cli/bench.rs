@@ -1,5 +1,11 @@
 //! `skein bench`: measures the speed of Skein, compared with that of the machine.
 
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    project::DiskProject,
+    state,
+};
+
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -12,8 +18,6 @@ use crate::{
     bench::{self, BenchFolder, BenchFolderError, BenchScale},
     exit::Exit,
     output::CliOutput,
-    project::DiskProject,
-    state,
 };
 
 #[derive(Debug, Args)]
@@ -32,26 +36,27 @@ pub struct BenchArguments {
     runs: Option<usize>,
 }
 
-pub fn run(arguments: &BenchArguments, given: Option<&Path>, output: CliOutput) -> Exit {
+pub fn run(arguments: &BenchArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
     let here = || DiskProject::current_root().join(state::NAME);
     let state = given.map_or_else(here, Path::to_owned);
     if let (Some(what), Some(runs)) = (&arguments.leave, arguments.runs) {
         return match bench::leave_runs(&state, what, runs) {
-            Ok(()) => Exit::Done,
-            Err(error) => output.refuse(Exit::Store, &error.to_string(), None),
+            Ok(()) => Ok(Exit::Done),
+            Err(error) => Err(AppError::new(AppErrorKind::Store, &error.to_string(), None)),
         };
     }
-    run_measurements(arguments, &state, output).unwrap_or_else(|exit| exit)
+    run_measurements(arguments, &state, output)
 }
 
-fn run_measurements(arguments: &BenchArguments, state: &Path, output: CliOutput) -> Result<Exit, Exit> {
-    let folder = BenchFolder::new(state).map_err(|error| refuse_folder(&error, output))?;
+fn run_measurements(arguments: &BenchArguments, state: &Path, output: CliOutput) -> Result<Exit, AppError> {
+    let folder = BenchFolder::new(state).map_err(|error| refuse_folder(&error))?;
     tidy_up_when_stopped(folder.path().to_owned()).map_err(|error| {
-        output.refuse(Exit::Broken, &format!("cannot install signal handlers: {error}"), None)
+        AppError::new(AppErrorKind::Bug, &format!("cannot install signal handlers: {error}"), None)
     })?;
     let sizes = if arguments.quick { BenchScale::QUICK } else { BenchScale::FULL };
-    let report = bench::measure_all(folder.path(), &sizes)
-        .map_err(|error| output.refuse(Exit::Store, &format!("the benchmark failed: {error}"), None))?;
+    let report = bench::measure_all(folder.path(), &sizes).map_err(|error| {
+        AppError::new(AppErrorKind::Store, &format!("the benchmark failed: {error}"), None)
+    })?;
     match output.is_json() {
         true => output.print_json(&report.to_json()),
         false => output.print_text(&report.render_text(output.paint)),
@@ -59,17 +64,17 @@ fn run_measurements(arguments: &BenchArguments, state: &Path, output: CliOutput)
     Ok(if arguments.check && !report.is_met() { Exit::Failed } else { Exit::Done })
 }
 
-fn refuse_folder(error: &BenchFolderError, output: CliOutput) -> Exit {
+fn refuse_folder(error: &BenchFolderError) -> AppError {
     match error {
-        BenchFolderError::Taken => output.refuse(
-            Exit::Refused,
+        BenchFolderError::Taken => AppError::new(
+            AppErrorKind::Refused,
             "another benchmark is running here, and two at once would disturb each other",
             Some("try again when it has ended"),
         ),
         BenchFolderError::Io(path, error) => {
             let message = format!("`{}` cannot be used: {error}", path.display());
             let hint = "choose another place with `--state DIR` or `SKEIN_STATE`";
-            output.refuse(Exit::Store, &message, Some(hint))
+            AppError::new(AppErrorKind::Store, &message, Some(hint))
         }
     }
 }

@@ -3,6 +3,10 @@
 use std::path::Path;
 
 use clap::Args;
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    state::StateHandle,
+};
 use skein_core::{engine::RunInput, ids::RunId, ir::RunStatus};
 use skein_host::{
     identity::current_user,
@@ -16,7 +20,6 @@ use crate::{
     host_session::{self, HostSession},
     output::CliOutput,
     send_input::{self, InputDelivery},
-    state::StateHandle,
     watch::{self, FollowEnd, FollowRequest},
 };
 
@@ -30,15 +33,11 @@ pub struct CancelArguments {
     reason: Option<String>,
 }
 
-pub fn run(arguments: &CancelArguments, state: Option<&Path>, output: CliOutput) -> Exit {
-    cancel_run(arguments, state, output).unwrap_or_else(|exit| exit)
-}
-
-fn cancel_run(arguments: &CancelArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
-    let opened = StateHandle::open_run(given, &arguments.run, output);
-    let (state, row) = opened.inspect_err(|exit| stop_unopened(*exit, arguments, given, output))?;
-    crate::state::refuse_shortened(&row, output)?;
-    send_input::require_person(&state, &row.run, "cancel the run", output)?;
+pub fn run(arguments: &CancelArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
+    let opened = StateHandle::open_run(given, &arguments.run);
+    let (state, row) = opened.inspect_err(|error| stop_unopened(error, arguments, given, output))?;
+    skein_app::state::refuse_shortened(&row)?;
+    send_input::require_person(&state, &row.run, "cancel the run")?;
     let input = RunInput::Cancel { by: current_user(), reason: arguments.reason.clone() };
     let taken = send_input::send_input(&state, &row.run, &input, output)?;
     let run = &row.run;
@@ -63,8 +62,8 @@ fn cancel_run(arguments: &CancelArguments, given: Option<&Path>, output: CliOutp
 }
 
 /// Stops the workers of a run whose state folder cannot be opened, such as on a full disk.
-fn stop_unopened(exit: Exit, arguments: &CancelArguments, given: Option<&Path>, output: CliOutput) {
-    if exit != Exit::Store {
+fn stop_unopened(error: &AppError, arguments: &CancelArguments, given: Option<&Path>, output: CliOutput) {
+    if error.kind != AppErrorKind::Store {
         return;
     }
     if let Ok(run) = RunId::new(&arguments.run)
@@ -81,14 +80,14 @@ fn print_human(text: &str, output: CliOutput) {
 }
 
 /// Finishes the cancellation in this process, because no other process owns the run. No new steps are started.
-fn finish_cancel(state: &StateHandle, row: &RunRow, output: CliOutput) -> Result<Exit, Exit> {
-    let about = send_input::read_run_settings(row, output)?;
+fn finish_cancel(state: &StateHandle, row: &RunRow, output: CliOutput) -> Result<Exit, AppError> {
+    let about = send_input::read_run_settings(row)?;
     // Without its secrets an undo step is held, and reports that.
     let secrets = Secrets::load(&about.secrets).unwrap_or_default();
-    let (plan, _) = state.load_run(row, output)?;
+    let (plan, _) = state.load_run(row)?;
     let own = HostSession::new(state, secrets, host_session::read_max_workers(&about.project), output)?;
-    own.handle_signals(vec![row.run.clone()], &current_user(), output)?;
-    let before = own.resume_run(&row.run, output)?;
+    own.handle_signals(vec![row.run.clone()], &current_user())?;
+    let before = own.resume_run(&row.run)?;
     let kept = state.run_folder(&row.run);
     let (store, workspace) = (&*state.store as &dyn Store, about.workspace.as_path());
     // One object is printed at the end, and it is not that of the run.
@@ -111,8 +110,8 @@ fn finish_cancel(state: &StateHandle, row: &RunRow, output: CliOutput) -> Result
     if last.over == FollowEnd::Waits {
         own.host.leave_runs(std::slice::from_ref(&row.run));
     }
-    Ok(match (last.over, last.state.status()) {
-        (FollowEnd::Closed, RunStatus::Cancelled | RunStatus::Undone) => Exit::Done,
-        (over, _) => watch::follow_exit(&last.state, &over, own.is_stopped(), output),
-    })
+    match (last.over, last.state.status()) {
+        (FollowEnd::Closed, RunStatus::Cancelled | RunStatus::Undone) => Ok(Exit::Done),
+        (over, _) => watch::follow_exit(&last.state, &over, own.is_stopped()),
+    }
 }

@@ -4,17 +4,17 @@ use std::fmt::Write;
 
 use clap::Args;
 use serde_json::{Value, json};
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    catalog::{CatalogEntry, CatalogUse, CatalogUses},
+    catalog_check,
+    project::DiskProject,
+};
 use skein_core::suggest::find_closest_name;
 use skein_dialects::{CatalogKind, Diagnostic, render};
 
 use super::load::open_project;
-use crate::{
-    catalog::{CatalogEntry, CatalogUse, CatalogUses},
-    catalog_check,
-    exit::Exit,
-    output::CliOutput,
-    project::DiskProject,
-};
+use crate::{exit::Exit, output::CliOutput};
 
 #[derive(Debug, Args)]
 pub struct CatalogArguments {
@@ -25,15 +25,12 @@ pub struct CatalogArguments {
     name: Option<String>,
 }
 
-pub fn run(arguments: &CatalogArguments, output: CliOutput) -> Exit {
-    let project = match open_project(output) {
-        Ok(project) => project,
-        Err(exit) => return exit,
-    };
+pub fn run(arguments: &CatalogArguments, output: CliOutput) -> Result<Exit, AppError> {
+    let project = open_project()?;
     let sort = arguments.kind.as_deref().map(|kind| (kind, parse_kind(kind)));
     match (sort, arguments.name.as_deref()) {
-        (None, _) => list_entries(&project, &CatalogKind::ALL, output),
-        (Some((_, Some(sort))), None) => list_entries(&project, &[sort], output),
+        (None, _) => Ok(list_entries(&project, &CatalogKind::ALL, output)),
+        (Some((_, Some(sort))), None) => Ok(list_entries(&project, &[sort], output)),
         (Some((_, Some(sort))), Some(name)) => show_entry(&project, &[sort], name, output),
         // A name alone is looked up in all kinds.
         (Some((name, None)), None) => show_entry(&project, &CatalogKind::ALL, name, output),
@@ -42,7 +39,7 @@ pub fn run(arguments: &CatalogArguments, output: CliOutput) -> Exit {
             let hint = find_closest_name(kind, words.clone()).map(|near| format!("did you mean `{near}`?"));
             let hint =
                 hint.unwrap_or_else(|| format!("known kinds: {}", words.collect::<Vec<_>>().join(", ")));
-            output.refuse(Exit::Usage, &format!("unknown kind `{kind}`"), Some(&hint))
+            Err(AppError::new(AppErrorKind::Usage, &format!("unknown kind `{kind}`"), Some(&hint)))
         }
     }
 }
@@ -111,11 +108,16 @@ fn render_section(
     }
 }
 
-fn show_entry(project: &DiskProject, sorts: &[CatalogKind], name: &str, output: CliOutput) -> Exit {
+fn show_entry(
+    project: &DiskProject,
+    sorts: &[CatalogKind],
+    name: &str,
+    output: CliOutput,
+) -> Result<Exit, AppError> {
     let found: Vec<&CatalogEntry> =
         sorts.iter().filter_map(|sort| project.shelf(*sort).find_newest(name)).collect();
     if found.is_empty() {
-        return refuse_missing(project, sorts, name, output);
+        return Err(refuse_missing(project, sorts, name));
     }
     let uses = CatalogUses::collect_uses(project);
     let wrong: Vec<Diagnostic> =
@@ -130,16 +132,16 @@ fn show_entry(project: &DiskProject, sorts: &[CatalogKind], name: &str, output: 
         output.print_text(&shown.join("\n"));
         output.print_diagnostics(&wrong);
     }
-    if wrong.iter().any(Diagnostic::is_error) { Exit::Invalid } else { Exit::Done }
+    Ok(if wrong.iter().any(Diagnostic::is_error) { Exit::Invalid } else { Exit::Done })
 }
 
-fn refuse_missing(project: &DiskProject, sorts: &[CatalogKind], name: &str, output: CliOutput) -> Exit {
+fn refuse_missing(project: &DiskProject, sorts: &[CatalogKind], name: &str) -> AppError {
     let known: Vec<String> = sorts.iter().flat_map(|sort| project.shelf(*sort).known_names()).collect();
     let what = if let [only] = sorts { only.singular_and_plural().0 } else { "name" };
     let hint = find_closest_name(name, known.iter().map(String::as_str))
         .map(|near| format!("did you mean `{near}`?"));
     let hint = hint.unwrap_or_else(|| "`skein catalog` lists all entries".to_owned());
-    output.refuse(Exit::Refused, &format!("there is no {what} `{name}` in the project"), Some(&hint))
+    AppError::new(AppErrorKind::Refused, &format!("there is no {what} `{name}` in the project"), Some(&hint))
 }
 
 fn render_entry(
@@ -152,7 +154,7 @@ fn render_entry(
     let (sort, _) = entry.sort.singular_and_plural();
     let mut text = format!("{sort} {}{version}\n", output.paint.title(&entry.name));
     if let Some(about) = &entry.description {
-        let _ = writeln!(text, "  {}", crate::plan::shorten_text(about));
+        let _ = writeln!(text, "  {}", skein_app::plan::shorten_text(about));
     }
     let mut row = |title: &str, what: String| {
         let _ = writeln!(text, "  {}  {what}", output.paint.faint(&format!("{title:9}")));

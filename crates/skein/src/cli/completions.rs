@@ -1,5 +1,7 @@
 //! `skein completions`: prints the completion script of a shell.
 
+use skein_app::app_error::AppError;
+
 use clap::{Args, CommandFactory};
 use clap_complete::{Shell, generate};
 
@@ -12,9 +14,9 @@ pub struct CompletionsArguments {
     shell: Shell,
 }
 
-pub fn run(arguments: &CompletionsArguments, output: CliOutput) -> Exit {
+pub fn run(arguments: &CompletionsArguments, output: CliOutput) -> Result<Exit, AppError> {
     let mut text = Vec::new();
     generate(arguments.shell, &mut Cli::command(), "skein", &mut text);
     output.print_exact(&String::from_utf8_lossy(&text));
-    Exit::Done
+    Ok(Exit::Done)
 }

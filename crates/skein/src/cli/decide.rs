@@ -4,6 +4,11 @@ use std::path::Path;
 
 use clap::Args;
 use serde_json::json;
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    invocation::command_prefix,
+    state::StateHandle,
+};
 use skein_core::{
     engine::{RunInput, Verdict, Waitpoint, format_utc},
     suggest::did_you_mean,
@@ -17,10 +22,8 @@ use skein_host::{
 use crate::{
     exit::Exit,
     inbox,
-    invocation::command_prefix,
     output::CliOutput,
     send_input::{self, InputDelivery},
-    state::StateHandle,
 };
 
 #[derive(Debug, Args)]
@@ -35,35 +38,31 @@ pub struct DecideArguments {
     reason: Option<String>,
 }
 
-pub fn run(arguments: &DecideArguments, decision: Verdict, state: Option<&Path>, output: CliOutput) -> Exit {
-    submit_decision(arguments, decision, state, output).unwrap_or_else(|exit| exit)
-}
-
-fn submit_decision(
+pub fn run(
     arguments: &DecideArguments,
     decision: Verdict,
     given: Option<&Path>,
     output: CliOutput,
-) -> Result<Exit, Exit> {
+) -> Result<Exit, AppError> {
     if let Some(inbox) = inbox::find_foreign_inbox(given) {
         let (run, step, reason) = (arguments.run.clone(), arguments.step.clone(), arguments.reason.clone());
-        return Ok(inbox::leave_decision(&inbox, &DecisionRequest { run, step, decision, reason }, output));
+        return inbox::leave_decision(&inbox, &DecisionRequest { run, step, decision, reason }, output);
     }
-    let (state, row) = StateHandle::open_run(given, &arguments.run, output)?;
-    crate::state::refuse_shortened(&row, output)?;
+    let (state, row) = StateHandle::open_run(given, &arguments.run)?;
+    skein_app::state::refuse_shortened(&row)?;
     let (word, done) = match decision {
         Verdict::Approve => ("approve", "approved"),
         Verdict::Reject => ("reject", "rejected"),
     };
     let meant = arguments.step.as_ref().map_or(String::new(), |step| format!(" `{step}`"));
-    send_input::require_person(&state, &row.run, &format!("{word}{meant}"), output)?;
-    let open = find_waitpoint(&state, &row, arguments.step.as_deref(), output)?;
-    let by = send_input::current_actor(&send_input::read_run_settings(&row, output)?, output)?;
+    send_input::require_person(&state, &row.run, &format!("{word}{meant}"))?;
+    let open = find_waitpoint(&state, &row, arguments.step.as_deref())?;
+    let by = send_input::current_actor(&send_input::read_run_settings(&row)?)?;
     let name = by.name.clone();
     let input = RunInput::Decide { opening: open.opening, decision, by, reason: arguments.reason.clone() };
     let taken = send_input::send_input(&state, &row.run, &input, output)?;
     let others = match decision {
-        Verdict::Approve => find_open_approvals(&state, &row, open.opening, output)?,
+        Verdict::Approve => find_open_approvals(&state, &row, open.opening)?,
         Verdict::Reject => None,
     };
     if output.is_json() {
@@ -90,9 +89,8 @@ fn find_open_approvals(
     state: &StateHandle,
     row: &RunRow,
     opening: Waitpoint,
-    output: CliOutput,
-) -> Result<Option<WaitpointView>, Exit> {
-    let (plan, replayed) = state.load_run(row, output)?;
+) -> Result<Option<WaitpointView>, AppError> {
+    let (plan, replayed) = state.load_run(row)?;
     if replayed.waitpoint(opening).is_none_or(|opening| opening.closed || opening.quorum < 2) {
         return Ok(None);
     }
@@ -116,26 +114,21 @@ pub fn describe_delivery(row: &RunRow, taken: &InputDelivery) -> String {
 }
 
 /// Finds the selected gate or hold.
-fn find_waitpoint(
-    state: &StateHandle,
-    row: &RunRow,
-    step: Option<&str>,
-    output: CliOutput,
-) -> Result<WaitpointRow, Exit> {
+fn find_waitpoint(state: &StateHandle, row: &RunRow, step: Option<&str>) -> Result<WaitpointRow, AppError> {
     if let Some(found) = send_input::find_decision_waitpoint(row, step) {
         return Ok(found.clone());
     }
     let open: Vec<&WaitpointRow> = send_input::decision_waitpoints(row).collect();
     if let Some(step) = step {
-        return Err(refuse_not_open(state, row, step, &open, output)?);
+        return Err(refuse_not_open(state, row, step, &open)?);
     }
     if open.is_empty() {
         let message = format!("nothing in run `{}` waits for a decision", row.run);
-        return Err(output.refuse(Exit::Refused, &message, None));
+        return Err(AppError::new(AppErrorKind::Refused, &message, None));
     }
     let steps: Vec<String> = open.iter().take(5).map(|open| format!("`{}`", open.step)).collect();
     let message = format!("{} steps of run `{}` wait for a decision", open.len(), row.run);
-    Err(output.refuse(Exit::Usage, &message, Some(&format!("name one of {}", steps.join(", ")))))
+    Err(AppError::new(AppErrorKind::Usage, &message, Some(&format!("name one of {}", steps.join(", ")))))
 }
 
 /// Refuses a step that cannot be decided: it was already, it waits for something else, or it does not exist.
@@ -144,9 +137,8 @@ fn refuse_not_open(
     row: &RunRow,
     step: &str,
     open: &[&WaitpointRow],
-    output: CliOutput,
-) -> Result<Exit, Exit> {
-    let (plan, replayed) = state.load_run(row, output)?;
+) -> Result<AppError, AppError> {
+    let (plan, replayed) = state.load_run(row)?;
     let names = StepPaths::from_state(&plan.definition, &replayed);
     let last = replayed.openings.iter().rfind(|opening| names.step_path(opening.at) == step);
     let (message, hint) = match last.and_then(|last| last.decided.as_ref()) {
@@ -163,5 +155,5 @@ fn refuse_not_open(
             (format!("no step `{step}` of run `{}` waits for a decision", row.run), hint)
         }
     };
-    Ok(output.refuse(Exit::Refused, &message, hint.as_deref()))
+    Ok(AppError::new(AppErrorKind::Refused, &message, hint.as_deref()))
 }

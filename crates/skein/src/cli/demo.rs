@@ -1,5 +1,7 @@
 //! `skein demo`: demonstrates durable execution in a minute, with nothing installed.
 
+use skein_app::app_error::AppError;
+
 use std::path::PathBuf;
 
 use clap::Args;
@@ -24,7 +26,7 @@ pub struct DemoArguments {
     folder: Option<PathBuf>,
 }
 
-pub fn run(arguments: DemoArguments, output: CliOutput) -> Exit {
+pub fn run(arguments: DemoArguments, output: CliOutput) -> Result<Exit, AppError> {
     let DemoArguments { yes, keep, folder } = arguments;
     demo::run_demo(&DemoOptions { yes, keep, folder }, output)
 }

@@ -14,6 +14,12 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    context::{self, ContextHoldError},
+    invocation::command_prefix,
+    state::{StateHandle, refuse_store_error},
+};
 use skein_core::{ids::RunId, ir::RunStatus};
 use skein_host::{
     executor::RunSettings,
@@ -23,23 +29,16 @@ use skein_host::{
     workspace::{ContextLocks, RootFolder, RunDir},
 };
 
-use crate::{
-    context::{self, ContextHoldError},
-    exit::Exit,
-    host_session::HostSession,
-    invocation::command_prefix,
-    output::CliOutput,
-    state::{StateHandle, refuse_store_error},
-};
+use crate::{exit::Exit, host_session::HostSession, output::CliOutput};
 
 /// The file with the output of the background process, in the folder of the run.
 const PRINTED: &str = "output.log";
 
 /// Starts a run durably, without starting any work, and releases it.
-pub fn begin_queued(state: &StateHandle, begin: RunLaunch, output: CliOutput) -> Result<(), Exit> {
+pub fn begin_queued(state: &StateHandle, begin: RunLaunch, output: CliOutput) -> Result<(), AppError> {
     let run = begin.start.run.clone();
     let own = HostSession::new(state, Secrets::default(), 0, output)?;
-    own.host.launch_runs(vec![begin]).map_err(|error| refuse_store_error(&error, output))?;
+    own.host.launch_runs(vec![begin]).map_err(|error| refuse_store_error(&error))?;
     own.host.leave_runs(std::slice::from_ref(&run));
     Ok(())
 }
@@ -50,12 +49,14 @@ pub fn begin_detached(
     begin: RunLaunch,
     about: &RunSettings,
     output: CliOutput,
-) -> Result<Exit, Exit> {
+) -> Result<Exit, AppError> {
     let run = begin.start.run.clone();
     // A run whose context folder is in use waits in the background; one whose folder is nested could never start.
     match context::hold_context(&ContextLocks::default(), state, &run, &begin.plan, about) {
-        Err(taken @ ContextHoldError::Nested(_)) => return Err(taken.refuse(output)),
-        Err(taken @ ContextHoldError::InUse(_)) => context::warn_queued(&run, &taken, output),
+        Err(taken @ ContextHoldError::Nested(_)) => return Err(taken.refuse()),
+        Err(taken @ ContextHoldError::InUse(_)) => {
+            output.warn_people(&context::queued_warning(&run, &taken));
+        }
         Ok(()) => {}
     }
     begin_queued(state, begin, output)?;
@@ -68,11 +69,11 @@ pub fn detach_run(
     run: &RunId,
     warnings: &[Value],
     output: CliOutput,
-) -> Result<Exit, Exit> {
-    let row = state.store.find_run(run).map_err(|error| refuse_store_error(&error, output))?;
+) -> Result<Exit, AppError> {
+    let row = state.store.find_run(run).map_err(|error| refuse_store_error(&error))?;
     // A failed undo is tried again.
     let over = row.is_some_and(|row| row.head.closed && row.head.status != RunStatus::UndoFailed);
-    let printed = if over { None } else { Some(start_background(state, run, output)?) };
+    let printed = if over { None } else { Some(start_background(state, run)?) };
     if output.is_json() {
         let mut object = json!({"run_id": run, "output": printed});
         if !warnings.is_empty() {
@@ -92,9 +93,10 @@ pub fn detach_run(
 }
 
 /// Starts the process, and waits until it owns the run.
-fn start_background(state: &StateHandle, run: &RunId, output: CliOutput) -> Result<PathBuf, Exit> {
-    let printed =
-        create_run_folder(state, run).map_err(|why| output.refuse(Exit::Store, &why, None))?.join(PRINTED);
+fn start_background(state: &StateHandle, run: &RunId) -> Result<PathBuf, AppError> {
+    let printed = create_run_folder(state, run)
+        .map_err(|why| AppError::new(AppErrorKind::Store, &why, None))?
+        .join(PRINTED);
     let begun = spawn_background(&state.path, run, &printed);
     let hint = format!("the run is kept; `skein resume {run}` resumes it");
     match begun {
@@ -103,11 +105,11 @@ fn start_background(state: &StateHandle, run: &RunId, output: CliOutput) -> Resu
             let said = std::fs::read_to_string(&printed).unwrap_or_default();
             let said = said.trim().strip_prefix("error: ").unwrap_or(said.trim());
             let message = format!("the background process did not claim the run: {said}");
-            Err(output.refuse(Exit::Refused, &message, Some(&hint)))
+            Err(AppError::new(AppErrorKind::Refused, &message, Some(&hint)))
         }
         Err(error) => {
             let message = format!("cannot start a background process: {error}");
-            Err(output.refuse(Exit::Refused, &message, Some(&hint)))
+            Err(AppError::new(AppErrorKind::Refused, &message, Some(&hint)))
         }
     }
 }

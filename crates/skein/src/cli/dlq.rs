@@ -4,6 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    invocation::{command_prefix, quote_shell_word},
+    state::{StateHandle, refuse_store_error},
+};
 use skein_core::engine::format_utc;
 use skein_host::{
     store::{DeadLetter, DeadLetterSelection, DeadLetterSettlement, RunRow, SettlementKind, Store},
@@ -16,12 +21,9 @@ use super::{
 };
 use crate::{
     exit::Exit,
-    invocation::command_prefix,
-    live::{error_class_word, one_line, outermost_step, quote_shell_word, render_log_end},
+    live::{error_class_word, one_line, outermost_step, render_log_end},
     output::CliOutput,
-    send_input,
-    state::{StateHandle, refuse_store_error},
-    watch,
+    send_input, watch,
 };
 
 #[derive(Debug, Args)]
@@ -81,29 +83,28 @@ impl DlqArguments {
     }
 }
 
-pub fn run(arguments: &DlqArguments, state: Option<&Path>, output: CliOutput) -> Exit {
-    let done = match &arguments.what {
+pub fn run(arguments: &DlqArguments, state: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
+    match &arguments.what {
         None => list_dead_letters(arguments, state, output),
         Some(DlqCommand::Show(named)) => show_dead_letter(named, state, output),
         Some(DlqCommand::Rerun(rerun)) => rerun_dead_letter(rerun, state, output),
         Some(DlqCommand::Drop(dropped)) => drop_dead_letter(dropped, state, output),
-    };
-    done.unwrap_or_else(|exit| exit)
+    }
 }
 
 fn list_dead_letters(
     arguments: &DlqArguments,
     given: Option<&Path>,
     output: CliOutput,
-) -> Result<Exit, Exit> {
-    let state = StateHandle::open_existing(given, output)?;
+) -> Result<Exit, AppError> {
+    let state = StateHandle::open_existing(given)?;
     let newest = |state: &StateHandle| {
         let which = if arguments.all {
             DeadLetterSelection::Newest(arguments.limit)
         } else {
             DeadLetterSelection::Open(arguments.limit)
         };
-        state.store.list_dead_letters(&which).map_err(|error| refuse_store_error(&error, output))
+        state.store.list_dead_letters(&which).map_err(|error| refuse_store_error(&error))
     };
     let letters = state.as_ref().map_or(Ok(Vec::new()), newest)?;
     if output.is_json() {
@@ -182,18 +183,17 @@ fn settlement_to_json(settled: &DeadLetterSettlement) -> Value {
 fn find_dead_letter(
     named: &DeadLetterIdArgument,
     given: Option<&Path>,
-    output: CliOutput,
-) -> Result<(StateHandle, RunRow, DeadLetter), Exit> {
+) -> Result<(StateHandle, RunRow, DeadLetter), AppError> {
     let text = &named.id;
     let (run, number) = match text.rsplit_once('.').map(|(run, number)| (run, number.parse::<u64>())) {
         Some((run, Ok(number))) => (run, Some(number)),
         _ => (text.as_str(), None),
     };
-    let (state, row) = StateHandle::open_run(given, run, output)?;
+    let (state, row) = StateHandle::open_run(given, run)?;
     let mut letters = state
         .store
         .list_dead_letters(&DeadLetterSelection::InRun(row.run.clone()))
-        .map_err(|error| refuse_store_error(&error, output))?;
+        .map_err(|error| refuse_store_error(&error))?;
     let ids: Vec<String> = letters.iter().map(|dead| dead.id().to_string()).collect();
     letters.retain(|dead| number.is_none_or(|number| number == dead.row.number));
     // An open dead letter is preferred to settled ones.
@@ -208,11 +208,11 @@ fn find_dead_letter(
         (Some(dead), true) => Ok((state, row, dead)),
         (Some(_), false) => {
             let message = format!("run `{}` has several dead letters; name one of them", row.run);
-            Err(output.refuse(Exit::Refused, &message, Some(&hint)))
+            Err(AppError::new(AppErrorKind::Refused, &message, Some(&hint)))
         }
         (None, _) => {
             let message = format!("run `{}` has no dead letter `{text}`", row.run);
-            Err(output.refuse(Exit::Refused, &message, Some(&hint)))
+            Err(AppError::new(AppErrorKind::Refused, &message, Some(&hint)))
         }
     }
 }
@@ -221,8 +221,8 @@ fn show_dead_letter(
     named: &DeadLetterIdArgument,
     given: Option<&Path>,
     output: CliOutput,
-) -> Result<Exit, Exit> {
-    let (state, row, dead) = find_dead_letter(named, given, output)?;
+) -> Result<Exit, AppError> {
+    let (state, row, dead) = find_dead_letter(named, given)?;
     let next = next_commands(&row, &dead);
     if output.is_json() {
         let mut object = dead_letter_to_json(&dead, Some(&state.path));
@@ -276,12 +276,16 @@ fn next_commands(row: &RunRow, dead: &DeadLetter) -> Vec<String> {
 }
 
 /// Refuses a dead letter that is already settled.
-fn refuse_settled(dead: &DeadLetter, output: CliOutput) -> Result<(), Exit> {
+fn refuse_settled(dead: &DeadLetter) -> Result<(), AppError> {
     match &dead.settled {
         None => Ok(()),
         Some(settled) => {
             let message = format!("the dead letter `{}` {settled}", dead.id());
-            Err(output.refuse(Exit::Refused, &message, Some("`skein dlq --all` lists settled ones, too")))
+            Err(AppError::new(
+                AppErrorKind::Refused,
+                &message,
+                Some("`skein dlq --all` lists settled ones, too"),
+            ))
         }
     }
 }
@@ -290,9 +294,9 @@ fn rerun_dead_letter(
     rerun: &DlqRerunArguments,
     given: Option<&Path>,
     output: CliOutput,
-) -> Result<Exit, Exit> {
-    let (state, row, dead) = find_dead_letter(&rerun.named, given, output)?;
-    refuse_settled(&dead, output)?;
+) -> Result<Exit, AppError> {
+    let (state, row, dead) = find_dead_letter(&rerun.named, given)?;
+    refuse_settled(&dead)?;
     let outer = outermost_step(&dead.row.step);
     if outer != dead.row.step && output.format == crate::output::OutputFormat::Human {
         output.print_text(&format!(
@@ -307,16 +311,14 @@ fn drop_dead_letter(
     dropped: &DlqDropArguments,
     given: Option<&Path>,
     output: CliOutput,
-) -> Result<Exit, Exit> {
-    let (state, row, dead) = find_dead_letter(&dropped.named, given, output)?;
-    send_input::require_person(&state, &row.run, "drop a dead letter", output)?;
-    refuse_settled(&dead, output)?;
+) -> Result<Exit, AppError> {
+    let (state, row, dead) = find_dead_letter(&dropped.named, given)?;
+    send_input::require_person(&state, &row.run, "drop a dead letter")?;
+    refuse_settled(&dead)?;
     let now = settle_now(SettlementKind::Dropped(dropped.reason.clone()));
-    let before = state
-        .store
-        .settle_dead_letter(&dead.id(), &now)
-        .map_err(|error| refuse_store_error(&error, output))?;
-    refuse_settled(&DeadLetter { settled: before, ..dead.clone() }, output)?;
+    let before =
+        state.store.settle_dead_letter(&dead.id(), &now).map_err(|error| refuse_store_error(&error))?;
+    refuse_settled(&DeadLetter { settled: before, ..dead.clone() })?;
     let dead = DeadLetter { settled: Some(now), ..dead };
     if output.is_json() {
         output.print_json(&dead_letter_to_json(&dead, Some(&state.path)));

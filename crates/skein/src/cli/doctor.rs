@@ -2,9 +2,14 @@
 
 use std::path::Path;
 
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    project::DiskProject,
+    state,
+};
 use skein_host::store::StateRegistry;
 
-use crate::{doctor, exit::Exit, output::CliOutput, project::DiskProject, state};
+use crate::{doctor, exit::Exit, output::CliOutput};
 
 #[derive(Debug, clap::Args)]
 pub struct DoctorArguments {
@@ -13,13 +18,13 @@ pub struct DoctorArguments {
     trust_state: bool,
 }
 
-pub fn run(arguments: &DoctorArguments, given: Option<&Path>, output: CliOutput) -> Exit {
+pub fn run(arguments: &DoctorArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
     if arguments.trust_state
         && let Err(why) = trust_state_folder(given)
     {
-        return output.refuse(Exit::Refused, &why, None);
+        return Err(AppError::new(AppErrorKind::Refused, &why, None));
     }
-    doctor::run_checks(given, output)
+    Ok(doctor::run_checks(given, output))
 }
 
 /// Registers the state folder as one of this user's own.

@@ -3,6 +3,10 @@
 use std::path::Path;
 
 use clap::Args;
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    state::{StateHandle, refuse_store_error},
+};
 use skein_core::{
     engine::{JournalBatch, JournalError},
     plan::Plan,
@@ -14,7 +18,6 @@ use crate::{
     exit::Exit,
     live::{JsonlEncoder, one_line},
     output::{CliOutput, OutputFormat},
-    state::{StateHandle, refuse_store_error},
 };
 
 #[derive(Debug, Args)]
@@ -24,17 +27,13 @@ pub struct EventsArguments {
     run: Option<String>,
 }
 
-pub fn run(arguments: &EventsArguments, state: Option<&Path>, output: CliOutput) -> Exit {
-    print_events(arguments, state, output).unwrap_or_else(|exit| exit)
-}
-
-fn print_events(arguments: &EventsArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
-    let (state, row) = StateHandle::open_run_or_newest(given, arguments.run.as_deref(), output)?;
-    let plan = state.load_plan(&row, output)?;
+pub fn run(arguments: &EventsArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
+    let (state, row) = StateHandle::open_run_or_newest(given, arguments.run.as_deref())?;
+    let plan = state.load_plan(&row)?;
     match output.format {
         OutputFormat::Human => {
             let mut timeline = Timeline::new(&plan);
-            for_each_batch(&state, &row, output, |batch| {
+            for_each_batch(&state, &row, |batch| {
                 let entries = batch.records.iter().filter_map(|record| timeline.push_record(record));
                 output.print_text(&entries.map(|entry| render_entry(&entry, output)).collect::<String>());
                 Ok(())
@@ -43,7 +42,7 @@ fn print_events(arguments: &EventsArguments, given: Option<&Path>, output: CliOu
         OutputFormat::Json => print_json(&state, &row, plan, output),
         OutputFormat::Jsonl => {
             let mut jsonl = JsonlEncoder::new(plan);
-            for_each_batch(&state, &row, output, |batch| {
+            for_each_batch(&state, &row, |batch| {
                 output.print_json_text(&jsonl.encode_row(batch)?);
                 Ok(())
             })
@@ -53,12 +52,12 @@ fn print_events(arguments: &EventsArguments, given: Option<&Path>, output: CliOu
 }
 
 /// Prints one object, written while it is read, because a journal can be long.
-fn print_json(state: &StateHandle, row: &RunRow, plan: Plan, output: CliOutput) -> Result<(), Exit> {
+fn print_json(state: &StateHandle, row: &RunRow, plan: Plan, output: CliOutput) -> Result<(), AppError> {
     let mut jsonl = JsonlEncoder::new(plan);
     let run = serde_json::to_string(&row.run).expect("a name is text");
     output.print_json_text(&format!("{{\n  \"run_id\": {run},\n  \"events\": ["));
     let mut begun = false;
-    for_each_batch(state, row, output, |batch| {
+    for_each_batch(state, row, |batch| {
         for line in jsonl.encode_row(batch)?.lines() {
             output.print_json_text(&format!("{}\n    {line}", if begun { "," } else { "" }));
             begun = true;
@@ -72,17 +71,16 @@ fn print_json(state: &StateHandle, row: &RunRow, plan: Plan, output: CliOutput) 
 fn for_each_batch(
     state: &StateHandle,
     row: &RunRow,
-    output: CliOutput,
     mut show: impl FnMut(&JournalBatch) -> Result<(), JournalError>,
-) -> Result<(), Exit> {
+) -> Result<(), AppError> {
     let mut broken = None;
     let read = state.store.read_journal(&row.run, 0, &mut |batch| {
         broken = show(&batch).err();
         broken.is_none()
     });
-    read.map_err(|error| refuse_store_error(&error, output))?;
+    read.map_err(|error| refuse_store_error(&error))?;
     let told = |error| format!("the journal of `{}` cannot be read: {error}", row.run);
-    broken.map_or(Ok(()), |error: JournalError| Err(output.refuse(Exit::Store, &told(error), None)))
+    broken.map_or(Ok(()), |error: JournalError| Err(AppError::new(AppErrorKind::Store, &told(error), None)))
 }
 
 fn render_entry(entry: &TimelineEntry, output: CliOutput) -> String {

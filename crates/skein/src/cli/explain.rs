@@ -2,6 +2,7 @@
 
 use clap::Args;
 use serde_json::json;
+use skein_app::app_error::{AppError, AppErrorKind};
 use skein_dialects::Code;
 
 use crate::{exit::Exit, output::CliOutput};
@@ -12,11 +13,11 @@ pub struct ExplainArguments {
     code: Option<String>,
 }
 
-pub fn run(arguments: &ExplainArguments, output: CliOutput) -> Exit {
-    let Some(text) = &arguments.code else { return list_codes(output) };
+pub fn run(arguments: &ExplainArguments, output: CliOutput) -> Result<Exit, AppError> {
+    let Some(text) = &arguments.code else { return Ok(list_codes(output)) };
     let Some(code) = parse_code(text) else {
         let hint = Some("`skein explain` lists all codes");
-        return output.refuse(Exit::Refused, &format!("there is no code `{text}`"), hint);
+        return Err(AppError::new(AppErrorKind::Refused, &format!("there is no code `{text}`"), hint));
     };
     if output.is_json() {
         let severity = code.severity().to_string();
@@ -26,7 +27,7 @@ pub fn run(arguments: &ExplainArguments, output: CliOutput) -> Exit {
     } else {
         output.print_text(code.page());
     }
-    Exit::Done
+    Ok(Exit::Done)
 }
 
 /// Parses a code, or only its number.

@@ -3,6 +3,11 @@
 use std::path::Path;
 
 use clap::Args;
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    run_files,
+    state::{StateHandle, refuse_store_error},
+};
 use skein_core::{
     engine::{ForkRefusal, ForkSeed},
     ids::RunId,
@@ -27,8 +32,7 @@ use crate::{
     host_session,
     live::{one_line, outermost_step},
     output::{CliOutput, OutputFormat},
-    run_files, send_input,
-    state::{StateHandle, refuse_store_error},
+    send_input,
 };
 
 /// Maximum number of steps that are named.
@@ -48,13 +52,11 @@ pub struct ForkArguments {
     how: Stay,
 }
 
-pub fn run(arguments: &ForkArguments, state: Option<&Path>, output: CliOutput) -> Exit {
-    let forked =
-        StateHandle::open_run(state, &arguments.run, output).and_then(|(state, row)| match &arguments.from {
-            Some(from) if !arguments.reload.reload => fork_run(&state, &row, from, &arguments.how, output),
-            from => fork_reloaded(&state, &row, from.as_deref(), arguments, output),
-        });
-    forked.unwrap_or_else(|exit| exit)
+pub fn run(arguments: &ForkArguments, state: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
+    StateHandle::open_run(state, &arguments.run).and_then(|(state, row)| match &arguments.from {
+        Some(from) if !arguments.reload.reload => fork_run(&state, &row, from, &arguments.how, output),
+        from => fork_reloaded(&state, &row, from.as_deref(), arguments, output),
+    })
 }
 
 /// Forks a run with the present workflow and configuration.
@@ -64,9 +66,9 @@ fn fork_reloaded(
     from: Option<&str>,
     arguments: &ForkArguments,
     output: CliOutput,
-) -> Result<Exit, Exit> {
-    send_input::require_person(state, &row.run, "fork the run", output)?;
-    check_forkable(row, output)?;
+) -> Result<Exit, AppError> {
+    send_input::require_person(state, &row.run, "fork the run")?;
+    check_forkable(row)?;
     let reloaded = reload::preview_reload(state, row, from, &arguments.reload, output)?;
     if arguments.reload.plan {
         match output.is_json() {
@@ -77,11 +79,11 @@ fn fork_reloaded(
     }
     let run = new_run_id();
     let begin = reloaded.fork.prepare_launch(&state.path, run.clone());
-    let Some(begin) = begin.map_err(|error| refuse_fork(row, &error, output))? else {
-        return Err(refuse_unchanged(row, output));
+    let Some(begin) = begin.map_err(|error| refuse_fork(row, &error))? else {
+        return Err(refuse_unchanged(row));
     };
     let settles = collect_settlements(state, row, &reloaded.fork.fork, &run)
-        .map_err(|error| refuse_store_error(&error, output))?;
+        .map_err(|error| refuse_store_error(&error))?;
     let plan = run_files::bind_files_root(&begin.plan, state, &run);
     let begin = RunLaunch { settles, about: reloaded.about.to_json(), plan, ..begin };
     if output.format == OutputFormat::Human {
@@ -102,12 +104,12 @@ fn fork_reloaded(
     ended
 }
 
-fn refuse_unchanged(row: &RunRow, output: CliOutput) -> Exit {
+fn refuse_unchanged(row: &RunRow) -> AppError {
     let run = &row.run;
     let message =
         format!("nothing to do: no step changed since run `{run}`, and all of its results are still valid");
     let hint = format!("`skein fork {run} --reload --from STEP` runs a step again");
-    output.refuse(Exit::Refused, &message, Some(&hint))
+    AppError::new(AppErrorKind::Refused, &message, Some(&hint))
 }
 
 /// Forks a run from a step.
@@ -117,19 +119,18 @@ pub fn fork_run(
     from: &str,
     how: &Stay,
     output: CliOutput,
-) -> Result<Exit, Exit> {
+) -> Result<Exit, AppError> {
     // Decisions at gates are taken over, which only a person may do.
-    send_input::require_person(state, &row.run, "fork the run", output)?;
-    check_forkable(row, output)?;
-    let mut about = send_input::read_run_settings(row, output)?;
+    send_input::require_person(state, &row.run, "fork the run")?;
+    check_forkable(row)?;
+    let mut about = send_input::read_run_settings(row)?;
     about.user = current_user();
     // The recording belongs to the original run.
     about.record = None;
     let run = new_run_id();
     let (begin, fork) = prepare(&*state.store, &state.path, row, from, run.clone())
-        .map_err(|error| refuse_fork(row, &error, output))?;
-    let settles =
-        collect_settlements(state, row, &fork, &run).map_err(|error| refuse_store_error(&error, output))?;
+        .map_err(|error| refuse_fork(row, &error))?;
+    let settles = collect_settlements(state, row, &fork, &run).map_err(|error| refuse_store_error(&error))?;
     let plan = run_files::bind_files_root(&begin.plan, state, &run);
     let begin = RunLaunch { settles, about: about.to_json(), plan, ..begin };
     if output.format == OutputFormat::Human {
@@ -170,34 +171,34 @@ fn remove_run_folder(state: &StateHandle, run: &RunId) {
 }
 
 /// Refuses a run that has not ended: two runs would work in one workspace.
-fn check_forkable(row: &RunRow, output: CliOutput) -> Result<(), Exit> {
+fn check_forkable(row: &RunRow) -> Result<(), AppError> {
     let run = &row.run;
-    crate::state::refuse_shortened(row, output)?;
+    skein_app::state::refuse_shortened(row)?;
     if let Some(why) = &row.quarantined {
         let message = format!("run `{run}` was set aside: {why}");
-        return Err(output.refuse(
-            Exit::Refused,
+        return Err(AppError::new(
+            AppErrorKind::Refused,
             &message,
             Some(&format!("`skein events {run}` shows what happened")),
         ));
     }
     if !row.head.closed {
-        return Err(refuse_not_over(row, output));
+        return Err(refuse_not_over(row));
     }
     Ok(())
 }
 
-fn refuse_not_over(row: &RunRow, output: CliOutput) -> Exit {
+fn refuse_not_over(row: &RunRow) -> AppError {
     let run = &row.run;
     let message = format!("run `{run}` has not ended, and a fork would work in the same workspace");
     let hint = format!("`skein resume {run}` finishes it, `skein cancel {run}` cancels it");
-    output.refuse(Exit::Refused, &message, Some(&hint))
+    AppError::new(AppErrorKind::Refused, &message, Some(&hint))
 }
 
-pub fn refuse_fork(row: &RunRow, error: &ForkError, output: CliOutput) -> Exit {
+pub fn refuse_fork(row: &RunRow, error: &ForkError) -> AppError {
     let run = &row.run;
     let (message, hint) = match error {
-        ForkError::NoFork(ForkRefusal::NotOver) => return refuse_not_over(row, output),
+        ForkError::NoFork(ForkRefusal::NotOver) => return refuse_not_over(row),
         ForkError::NoFork(ForkRefusal::Unknown { step, known }) => {
             let hint = did_you_mean(step, known.iter().map(String::as_str));
             let steps = format!("it can be forked from {}", list_steps(known));
@@ -211,7 +212,7 @@ pub fn refuse_fork(row: &RunRow, error: &ForkError, output: CliOutput) -> Exit {
             let message = format!("run `{run}` never reached `{step}`, so there are no results before it");
             (message, Some(format!("`skein runs {run}` shows its steps")))
         }
-        ForkError::Store(error) => return refuse_store_error(error, output),
+        ForkError::Store(error) => return refuse_store_error(error),
         ForkError::Artifacts(_) | ForkError::Gone { .. } => (
             error.to_string(),
             Some(format!(
@@ -220,7 +221,7 @@ pub fn refuse_fork(row: &RunRow, error: &ForkError, output: CliOutput) -> Exit {
             )),
         ),
     };
-    output.refuse(Exit::Refused, &message, hint.as_deref())
+    AppError::new(AppErrorKind::Refused, &message, hint.as_deref())
 }
 
 /// Describes the reused steps, those that are run again, and that the workspace is not restored.

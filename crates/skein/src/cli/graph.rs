@@ -2,9 +2,10 @@
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
+use skein_app::app_error::AppError;
 use skein_core::view::build_graph;
 
-use super::load::{load_workflow, refuse_invalid};
+use super::load::load_workflow;
 use crate::{draw, exit::Exit, output::CliOutput};
 
 #[derive(Debug, Args)]
@@ -23,23 +24,20 @@ enum GraphLanguage {
     Dot,
 }
 
-pub fn run(arguments: &GraphArguments, output: CliOutput) -> Exit {
-    let loaded = match load_workflow(&arguments.workflow, output) {
-        Ok(loaded) => loaded,
-        Err(exit) => return exit,
-    };
+pub fn run(arguments: &GraphArguments, output: CliOutput) -> Result<Exit, AppError> {
+    let loaded = load_workflow(&arguments.workflow, output)?;
     let Some(definition) = &loaded.report.definition else {
-        return refuse_invalid(&loaded.report.diagnostics, output);
+        return Err(AppError::invalid_source(loaded.report.diagnostics));
     };
     let graph = build_graph(definition, None);
     if output.is_json() {
         output.print_json(&json!(graph));
-        return Exit::Done;
+        return Ok(Exit::Done);
     }
     output.print_text(&match arguments.language {
         GraphLanguage::Ascii => draw::draw_ascii(&graph, output.paint),
         GraphLanguage::Mermaid => draw::draw_mermaid(&graph),
         GraphLanguage::Dot => draw::draw_dot(&graph),
     });
-    Exit::Done
+    Ok(Exit::Done)
 }

@@ -1,5 +1,10 @@
 //! `skein init`: writes the first files of a project, which run without changes. Existing files are kept.
 
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    config,
+};
+
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
@@ -9,7 +14,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use crate::{config, exit::Exit, output::CliOutput};
+use crate::{exit::Exit, output::CliOutput};
 
 #[derive(Debug, Args)]
 pub struct InitArguments {
@@ -64,22 +69,20 @@ impl TemplateFormat {
     }
 }
 
-pub fn run(arguments: &InitArguments, output: CliOutput) -> Exit {
+pub fn run(arguments: &InitArguments, output: CliOutput) -> Result<Exit, AppError> {
     let (folder, files) = (&arguments.folder, arguments.kind.template_files());
-    if let Err(exit) = write_project(folder, files, output) {
-        return exit;
-    }
+    write_project(folder, files)?;
     let written: Vec<String> = files.iter().map(|(name, _)| display_path(folder, name)).collect();
     let next = next_commands(folder);
     if output.is_json() {
         output.print_json(&json!({"folder": folder, "written": written, "next": next}));
-        return Exit::Done;
+        return Ok(Exit::Done);
     }
     let mut text: String = written.iter().map(|file| format!("wrote {file}\n")).collect();
     text += "\nNext\n";
     text.extend(next.iter().map(|command| format!("  {}\n", output.paint.title(command))));
     output.print_text(&text);
-    Exit::Done
+    Ok(Exit::Done)
 }
 
 /// Formats the path of a file relative to the current folder.
@@ -112,7 +115,7 @@ pub fn quote_path(word: &str) -> String {
 }
 
 /// Writes all of the files, or none.
-fn write_project(folder: &Path, files: &[TemplateFile], output: CliOutput) -> Result<(), Exit> {
+fn write_project(folder: &Path, files: &[TemplateFile]) -> Result<(), AppError> {
     let there: Vec<String> = files
         .iter()
         .filter(|(name, _)| folder.join(name).symlink_metadata().is_ok())
@@ -124,7 +127,7 @@ fn write_project(folder: &Path, files: &[TemplateFile], output: CliOutput) -> Re
             several => format!("{} already exist; nothing was written", several.join(" and ")),
         };
         let hint = "name another folder, such as `skein init hello`, or move the existing files away";
-        return Err(output.refuse(Exit::Refused, &message, Some(hint)));
+        return Err(AppError::new(AppErrorKind::Refused, &message, Some(hint)));
     }
     let mut written = Vec::new();
     for (name, text) in files {
@@ -133,8 +136,8 @@ fn write_project(folder: &Path, files: &[TemplateFile], output: CliOutput) -> Re
             // An incomplete project would prevent the next attempt.
             written.iter().for_each(|path: &PathBuf| drop(fs::remove_file(path)));
             let message = format!("`{}` cannot be written: {error}", display_path(folder, name));
-            return Err(output.refuse(
-                Exit::Refused,
+            return Err(AppError::new(
+                AppErrorKind::Refused,
                 &message,
                 Some("choose a folder that you can write to"),
             ));

@@ -1,16 +1,14 @@
 //! `skein list`: lists the workflows of the project.
 
 use serde_json::json;
+use skein_app::app_error::AppError;
 use skein_dialects::{SourceReport, check_source};
 
 use super::load::open_project;
 use crate::{exit::Exit, output::CliOutput};
 
-pub fn run(output: CliOutput) -> Exit {
-    let project = match open_project(output) {
-        Ok(project) => project,
-        Err(exit) => return exit,
-    };
+pub fn run(output: CliOutput) -> Result<Exit, AppError> {
+    let project = open_project()?;
     let rows: Vec<WorkflowListRow> = project
         .workflows()
         .iter()
@@ -29,7 +27,7 @@ pub fn run(output: CliOutput) -> Exit {
         let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or_default();
         output.print_text(&rows.iter().map(|row| row.render_line(width, output)).collect::<String>());
     }
-    Exit::Done
+    Ok(Exit::Done)
 }
 
 struct WorkflowListRow {

@@ -2,11 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    config,
+    project::DiskProject,
+};
 use skein_core::suggest::did_you_mean;
-use skein_dialects::{Diagnostic, SourceReport, check_source, render};
+use skein_dialects::{SourceReport, check_source};
 
-use crate::{config, exit::Exit, output::CliOutput, project::DiskProject};
+use crate::output::CliOutput;
 
 /// A workflow that was found, and the project that it is used in.
 #[derive(Debug)]
@@ -16,28 +20,29 @@ pub struct LoadedWorkflow {
 }
 
 /// Finds a workflow by path or name and checks it.
-pub fn load_workflow(text: &str, output: CliOutput) -> Result<LoadedWorkflow, Exit> {
-    let project = open_project(output)?;
-    let path = find_workflow_file(&project, text, output)?;
+pub fn load_workflow(text: &str, output: CliOutput) -> Result<LoadedWorkflow, AppError> {
+    let project = open_project()?;
+    let path = find_workflow_file(&project, text)?;
     if let Some(warning) = other_project_warning(&project, &path) {
         output.warn(&warning);
     }
-    let source = project.read_workflow_source(&path).map_err(|error| refuse_invalid(&[*error], output))?;
+    let source =
+        project.read_workflow_source(&path).map_err(|error| AppError::invalid_source(vec![*error]))?;
     Ok(LoadedWorkflow { report: check_source(source, &project), project })
 }
 
 /// Finds the file of a workflow by path or name.
-pub fn find_workflow_file(project: &DiskProject, text: &str, output: CliOutput) -> Result<PathBuf, Exit> {
+pub fn find_workflow_file(project: &DiskProject, text: &str) -> Result<PathBuf, AppError> {
     project.locate_workflow(text).map_err(|missing| {
         let hint = did_you_mean(text, missing.known.iter().map(String::as_str));
         let message = format!("there is no workflow `{text}`: {}", missing.why);
-        output.refuse(Exit::Refused, &message, hint.as_deref())
+        AppError::new(AppErrorKind::Refused, &message, hint.as_deref())
     })
 }
 
 /// Opens the project of this command.
-pub fn open_project(output: CliOutput) -> Result<DiskProject, Exit> {
-    DiskProject::open(DiskProject::current_root()).map_err(|error| refuse_invalid(&[*error], output))
+pub fn open_project() -> Result<DiskProject, AppError> {
+    DiskProject::open(DiskProject::current_root()).map_err(|error| AppError::invalid_source(vec![*error]))
 }
 
 /// Returns a warning for a workflow in another project, whose configuration is not read.
@@ -49,15 +54,4 @@ pub fn other_project_warning(project: &DiskProject, file: &Path) -> Option<Strin
         project.root.display(),
         project.display_path(&other)
     ))
-}
-
-/// Reports the diagnostics of a source that cannot be used.
-pub fn refuse_invalid(diagnostics: &[Diagnostic], output: CliOutput) -> Exit {
-    if output.is_json() {
-        let objects: Vec<_> = diagnostics.iter().map(render::render_json).collect();
-        output.print_json(&json!({"valid": false, "diagnostics": objects}));
-    } else {
-        output.print_diagnostics(diagnostics);
-    }
-    Exit::Invalid
 }

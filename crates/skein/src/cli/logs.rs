@@ -7,6 +7,11 @@ use std::{
 
 use clap::Args;
 use serde_json::json;
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    file_changes::FileChangeWatcher,
+    state::{StateHandle, refuse_store_error},
+};
 use skein_core::{engine::AttemptId, plan::Plan, suggest::did_you_mean};
 use skein_host::{
     process::escape_for_terminal,
@@ -17,10 +22,8 @@ use skein_host::{
 use crate::{
     attempt_logs::{AttemptLogReader, AttemptLogs, AttemptSelector, LogFile},
     exit::Exit,
-    file_changes::FileChangeWatcher,
     live::one_line,
     output::{CliOutput, is_unread},
-    state::{StateHandle, refuse_store_error},
 };
 
 #[derive(Debug, Args)]
@@ -47,13 +50,9 @@ pub struct LogsArguments {
     raw: bool,
 }
 
-pub fn run(arguments: &LogsArguments, state: Option<&Path>, output: CliOutput) -> Exit {
-    show_logs(arguments, state, output).unwrap_or_else(|exit| exit)
-}
-
-fn show_logs(arguments: &LogsArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
-    let (state, row) = StateHandle::open_run_or_newest(given, arguments.run.as_deref(), output)?;
-    let plan = state.load_plan(&row, output)?;
+pub fn run(arguments: &LogsArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
+    let (state, row) = StateHandle::open_run_or_newest(given, arguments.run.as_deref())?;
+    let plan = state.load_plan(&row)?;
     let meant = AttemptSelector { step: arguments.step.as_deref(), number: arguments.attempt };
     let which = match (arguments.changes, arguments.prompt) {
         (true, _) => LogFile::Changes,
@@ -63,14 +62,19 @@ fn show_logs(arguments: &LogsArguments, given: Option<&Path>, output: CliOutput)
     let mut logs = AttemptLogs::new(&plan, state.run_folder(&row.run), meant, which);
     let follow = arguments.follow && !output.is_json();
     // Watches before the first read, so that nothing is missed in between.
-    let changes = FileChangeWatcher::watch_journal(&state.path)
-        .map_err(|error| output.refuse(Exit::Broken, &format!("cannot watch for changes: {error}"), None))?;
-    let mut over = read_journal(&state, &row, &mut logs, output)?;
-    check_query(&logs, &LogQuery { plan: &plan, row: &row, meant }, !follow || over, output)?;
+    let changes = FileChangeWatcher::watch_journal(&state.path).map_err(|error| {
+        AppError::new(AppErrorKind::Bug, &format!("cannot watch for changes: {error}"), None)
+    })?;
+    let mut over = read_journal(&state, &row, &mut logs)?;
+    check_query(&logs, &LogQuery { plan: &plan, row: &row, meant }, !follow || over)?;
     if arguments.prompt && !logs.all.is_empty() && !logs.all.iter().any(|log| log.file.is_file()) {
         let what = arguments.step.as_deref().map_or("this run".to_owned(), |step| format!("`{step}`"));
         let hint = "only agents and scripts have prompts; tools and commands have only inputs";
-        return Err(output.refuse(Exit::Refused, &format!("there is no prompt of {what}"), Some(hint)));
+        return Err(AppError::new(
+            AppErrorKind::Refused,
+            &format!("there is no prompt of {what}"),
+            Some(hint),
+        ));
     }
     if output.is_json() {
         let objects: Vec<_> = logs.all.iter().map(AttemptLogReader::to_json).collect();
@@ -89,14 +93,14 @@ fn show_logs(arguments: &LogsArguments, given: Option<&Path>, output: CliOutput)
         let going = logs.all.iter().filter(|log| log.is_running());
         going.filter_map(AttemptLogReader::folder).for_each(|folder| changes.add_folder(folder));
         changes.wait_for_change();
-        over = read_journal(&state, &row, &mut logs, output)?;
+        over = read_journal(&state, &row, &mut logs)?;
         page.print_logs(&mut logs)?;
     }
     Ok(Exit::Done)
 }
 
 /// Prints one diff of all changes of a run.
-fn show_run_changes(kept: &Path, raw: bool, output: CliOutput) -> Result<Exit, Exit> {
+fn show_run_changes(kept: &Path, raw: bool, output: CliOutput) -> Result<Exit, AppError> {
     let files = RunDir::list_run_changes(kept);
     if files.is_empty() {
         output.print_text("No changes that git would show.\n");
@@ -104,7 +108,7 @@ fn show_run_changes(kept: &Path, raw: bool, output: CliOutput) -> Result<Exit, E
     for file in files {
         let text = std::fs::read(&file).map_err(|error| {
             let message = format!("the changes `{}` cannot be read: {error}", file.display());
-            output.refuse(Exit::Store, &message, None)
+            AppError::new(AppErrorKind::Store, &message, None)
         })?;
         match raw {
             true => drop(io::stdout().lock().write_all(&text)),
@@ -115,33 +119,33 @@ fn show_run_changes(kept: &Path, raw: bool, output: CliOutput) -> Result<Exit, E
 }
 
 /// Prints the output of all attempts of a run so far, each under its name.
-pub fn show_all_logs(state: &StateHandle, row: &RunRow, plan: &Plan, output: CliOutput) -> Result<(), Exit> {
+pub fn show_all_logs(
+    state: &StateHandle,
+    row: &RunRow,
+    plan: &Plan,
+    output: CliOutput,
+) -> Result<(), AppError> {
     let mut logs = AttemptLogs::new(
         plan,
         state.run_folder(&row.run),
         AttemptSelector { step: None, number: None },
         LogFile::Output,
     );
-    read_journal(state, row, &mut logs, output)?;
+    read_journal(state, row, &mut logs)?;
     LogPrinter { output, raw: false, titled: true, last: None, whole: true }.print_logs(&mut logs)
 }
 
 /// Reads the new part of the journal. Returns true if no more events will follow.
-fn read_journal(
-    state: &StateHandle,
-    row: &RunRow,
-    logs: &mut AttemptLogs<'_>,
-    output: CliOutput,
-) -> Result<bool, Exit> {
+fn read_journal(state: &StateHandle, row: &RunRow, logs: &mut AttemptLogs<'_>) -> Result<bool, AppError> {
     // Reads the row first: the event that ends a run is in the journal before the row is closed.
-    let row = state.store.find_run(&row.run).map_err(|error| refuse_store_error(&error, output))?;
+    let row = state.store.find_run(&row.run).map_err(|error| refuse_store_error(&error))?;
     let lives = |row: &RunRow| {
         !row.head.closed
             && row.quarantined.is_none()
             && matches!(row.owner, RunOwner::Other(_) | RunOwner::Here)
     };
     if let Some(row) = &row {
-        logs.read_journal(&*state.store, &row.run).map_err(|error| refuse_store_error(&error, output))?;
+        logs.read_journal(&*state.store, &row.run).map_err(|error| refuse_store_error(&error))?;
     }
     Ok(!row.as_ref().is_some_and(lives))
 }
@@ -154,20 +158,16 @@ struct LogQuery<'a> {
 }
 
 /// Refuses a step or an attempt that does not exist, and, if no more events will follow, one that never started.
-fn check_query(
-    logs: &AttemptLogs<'_>,
-    looked: &LogQuery<'_>,
-    last: bool,
-    output: CliOutput,
-) -> Result<(), Exit> {
+fn check_query(logs: &AttemptLogs<'_>, looked: &LogQuery<'_>, last: bool) -> Result<(), AppError> {
     let LogQuery { plan, row, meant } = *looked;
     let from = row.head.forked_from.as_ref().map(|from| &from.run);
     let Some(step) = meant.step.filter(|_| logs.all.is_empty()) else { return Ok(()) };
     let scopes = plan.definition.scopes.iter();
     let ids: Vec<&str> = scopes.flat_map(|entry| &entry.scope.steps).map(|step| step.id.as_str()).collect();
     let known = ids.iter().any(|id| step.rsplit('/').next() == Some(*id));
-    let refuse =
-        |message: String, hint: Option<String>| Err(output.refuse(Exit::Refused, &message, hint.as_deref()));
+    let refuse = |message: String, hint: Option<String>| {
+        Err(AppError::new(AppErrorKind::Refused, &message, hint.as_deref()))
+    };
     match (known, logs.steps.get(step), meant.number) {
         (_, Some(count), Some(number)) if last => {
             refuse(format!("`{step}` has no attempt {number}"), Some(format!("it has {count}")))
@@ -197,12 +197,12 @@ struct LogPrinter {
 }
 
 impl LogPrinter {
-    fn print_logs(&mut self, logs: &mut AttemptLogs<'_>) -> Result<(), Exit> {
+    fn print_logs(&mut self, logs: &mut AttemptLogs<'_>) -> Result<(), AppError> {
         for log in &mut logs.all {
             let (file, shown) = (log.file.clone(), self.print_log(log));
             shown.map_err(|error| {
                 let message = format!("the log `{}` cannot be read: {error}", file.display());
-                self.output.refuse(Exit::Store, &message, None)
+                AppError::new(AppErrorKind::Store, &message, None)
             })?;
         }
         Ok(())

@@ -7,6 +7,11 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use serde_json::{Value, json};
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    project::DiskProject,
+    state::StateHandle,
+};
 use skein_core::{engine::format_utc, limits};
 use skein_host::{
     clock::Clock,
@@ -20,8 +25,6 @@ use crate::{
     exit::Exit,
     live::one_line,
     output::CliOutput,
-    project::DiskProject,
-    state::StateHandle,
 };
 
 #[derive(Debug, Args)]
@@ -96,25 +99,25 @@ fn kinds() -> impl TypedValueParser<Value = MemoryKind> {
         .try_map(move |text| word(text).ok_or("no such type"))
 }
 
-pub fn run(arguments: &MemoryArguments, state: Option<&Path>, output: CliOutput) -> Exit {
+pub fn run(arguments: &MemoryArguments, state: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
     let done = match &arguments.what {
         MemoryCommand::Add(add) => add_memory(add, state, output),
         MemoryCommand::List(list) => list_memories(list, state, output),
         MemoryCommand::Show(named) => {
-            find_memory(named, state, output).map(|(_, memory)| print_memory(&memory, output))
+            find_memory(named, state).map(|(_, memory)| print_memory(&memory, output))
         }
         MemoryCommand::Capture(arguments) => {
-            return run_capture(arguments, state, output).unwrap_or_else(|exit| exit);
+            return run_capture(arguments, state, output);
         }
         MemoryCommand::Approve(named) => approve_memory(named, state, output),
         MemoryCommand::Retire(named) => retire_memory(named, state, output),
     };
-    done.map_or_else(|exit| exit, |()| Exit::Done)
+    done.map(|()| Exit::Done)
 }
 
-fn add_memory(add: &MemoryAddArguments, state: Option<&Path>, output: CliOutput) -> Result<(), Exit> {
-    require_person(output)?;
-    let usage = |message: &str| Err(output.refuse(Exit::Usage, message, None));
+fn add_memory(add: &MemoryAddArguments, state: Option<&Path>, output: CliOutput) -> Result<(), AppError> {
+    require_person()?;
+    let usage = |message: &str| Err(AppError::new(AppErrorKind::Usage, message, None));
     let text = add.text.trim();
     if text.is_empty() {
         return usage("the text of a memory must not be empty");
@@ -129,7 +132,7 @@ fn add_memory(add: &MemoryAddArguments, state: Option<&Path>, output: CliOutput)
     if !(0.0..=1.0).contains(&add.confidence) {
         return usage(&format!("the confidence must be from 0 to 1, not {}", add.confidence));
     }
-    let state = StateHandle::open(state, &DiskProject::current_root(), output)?;
+    let state = StateHandle::open(state, &DiskProject::current_root())?;
     let memory = MemoryEntry {
         id: ProjectMemory::new_id(),
         kind: add.kind,
@@ -143,18 +146,21 @@ fn add_memory(add: &MemoryAddArguments, state: Option<&Path>, output: CliOutput)
         by: current_user(),
         approved_by: None,
     };
-    let memories = ProjectMemory::open(&state.path).map_err(|error| refuse_memory_error(&error, output))?;
-    memories.save_memory(&memory).map_err(|error| refuse_memory_error(&error, output))?;
+    let memories = ProjectMemory::open(&state.path).map_err(|error| refuse_memory_error(&error))?;
+    memories.save_memory(&memory).map_err(|error| refuse_memory_error(&error))?;
     print_memory(&memory, output);
     Ok(())
 }
 
-fn list_memories(list: &MemoryListArguments, given: Option<&Path>, output: CliOutput) -> Result<(), Exit> {
+fn list_memories(
+    list: &MemoryListArguments,
+    given: Option<&Path>,
+    output: CliOutput,
+) -> Result<(), AppError> {
     let mut all = Vec::new();
-    if let Some(state) = StateHandle::open_existing(given, output)? {
-        let memories =
-            ProjectMemory::open(&state.path).map_err(|error| refuse_memory_error(&error, output))?;
-        let (found, unread) = memories.load_all().map_err(|error| refuse_memory_error(&error, output))?;
+    if let Some(state) = StateHandle::open_existing(given)? {
+        let memories = ProjectMemory::open(&state.path).map_err(|error| refuse_memory_error(&error))?;
+        let (found, unread) = memories.load_all().map_err(|error| refuse_memory_error(&error))?;
         unread.iter().for_each(|error| output.warn(&error.to_string()));
         all = found;
     }
@@ -170,22 +176,22 @@ fn list_memories(list: &MemoryListArguments, given: Option<&Path>, output: CliOu
     Ok(())
 }
 
-fn retire_memory(named: &MemoryIdArgument, state: Option<&Path>, output: CliOutput) -> Result<(), Exit> {
-    require_person(output)?;
-    let (memories, mut memory) = find_memory(named, state, output)?;
+fn retire_memory(named: &MemoryIdArgument, state: Option<&Path>, output: CliOutput) -> Result<(), AppError> {
+    require_person()?;
+    let (memories, mut memory) = find_memory(named, state)?;
     memory.status = MemoryStatus::Retired;
-    memories.save_memory(&memory).map_err(|error| refuse_memory_error(&error, output))?;
+    memories.save_memory(&memory).map_err(|error| refuse_memory_error(&error))?;
     print_memory(&memory, output);
     Ok(())
 }
 
-fn approve_memory(named: &MemoryIdArgument, state: Option<&Path>, output: CliOutput) -> Result<(), Exit> {
-    require_person(output)?;
-    let (memories, mut memory) = find_memory(named, state, output)?;
+fn approve_memory(named: &MemoryIdArgument, state: Option<&Path>, output: CliOutput) -> Result<(), AppError> {
+    require_person()?;
+    let (memories, mut memory) = find_memory(named, state)?;
     if matches!(memory.status, MemoryStatus::Candidate | MemoryStatus::Retired) {
         memory.status = MemoryStatus::Active;
         memory.approved_by = Some(current_user());
-        memories.save_memory(&memory).map_err(|error| refuse_memory_error(&error, output))?;
+        memories.save_memory(&memory).map_err(|error| refuse_memory_error(&error))?;
     }
     print_memory(&memory, output);
     Ok(())
@@ -196,8 +202,8 @@ fn run_capture(
     arguments: &capture::CaptureArguments,
     state: Option<&Path>,
     output: CliOutput,
-) -> Result<Exit, Exit> {
-    require_person(output)?;
+) -> Result<Exit, AppError> {
+    require_person()?;
     let CaptureOutcome { of, by, exit, memories } = capture::capture_memories(arguments, state, output)?;
     if output.is_json() {
         let memories: Vec<Value> = memories.iter().map(memory_to_json).collect();
@@ -221,36 +227,35 @@ fn run_capture(
 fn find_memory(
     named: &MemoryIdArgument,
     given: Option<&Path>,
-    output: CliOutput,
-) -> Result<(ProjectMemory, MemoryEntry), Exit> {
-    let unknown = || refuse_memory_error(&MemoryError::Unknown(named.id.clone()), output);
-    let state = StateHandle::open_existing(given, output)?.ok_or_else(unknown)?;
-    let memories = ProjectMemory::open(&state.path).map_err(|error| refuse_memory_error(&error, output))?;
-    let memory = memories.find_memory(&named.id).map_err(|error| refuse_memory_error(&error, output))?;
+) -> Result<(ProjectMemory, MemoryEntry), AppError> {
+    let unknown = || refuse_memory_error(&MemoryError::Unknown(named.id.clone()));
+    let state = StateHandle::open_existing(given)?.ok_or_else(unknown)?;
+    let memories = ProjectMemory::open(&state.path).map_err(|error| refuse_memory_error(&error))?;
+    let memory = memories.find_memory(&named.id).map_err(|error| refuse_memory_error(&error))?;
     Ok((memories, memory))
 }
 
 /// Refuses workers: later agents would take their memories for those of a person.
-fn require_person(output: CliOutput) -> Result<(), Exit> {
+fn require_person() -> Result<(), AppError> {
     match process::find_any_worker_mark() {
         None => Ok(()),
         Some(mark) => {
             let message =
                 format!("this is a worker of run {}, and only people outside of runs can do this", mark.run);
-            Err(output.refuse(Exit::Refused, &message, None))
+            Err(AppError::new(AppErrorKind::Refused, &message, None))
         }
     }
 }
 
-fn refuse_memory_error(error: &MemoryError, output: CliOutput) -> Exit {
+fn refuse_memory_error(error: &MemoryError) -> AppError {
     match error {
         MemoryError::Unknown(_) => {
             let hint = "`skein memory list` lists them";
-            output.refuse(Exit::Refused, &error.to_string(), Some(hint))
+            AppError::new(AppErrorKind::Refused, &error.to_string(), Some(hint))
         }
-        MemoryError::Full { .. } => output.refuse(Exit::Refused, &error.to_string(), None),
+        MemoryError::Full { .. } => AppError::new(AppErrorKind::Refused, &error.to_string(), None),
         MemoryError::Path(_) | MemoryError::Unreadable { .. } => {
-            output.refuse(Exit::Store, &error.to_string(), None)
+            AppError::new(AppErrorKind::Store, &error.to_string(), None)
         }
     }
 }

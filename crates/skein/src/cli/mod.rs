@@ -33,16 +33,18 @@ mod validate;
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Parser, Subcommand};
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    invocation,
+};
 use skein_core::engine::Verdict;
 
 pub use init::{create_file as write_new, quote_path};
-pub use load::refuse_invalid;
 pub use resume::{ResumeOptions, take_over_run};
 pub use run::{AttachOptions, refuse_unprepared, start_run};
 
 use crate::{
     exit::Exit,
-    invocation,
     output::{CliOutput, OutputFormat, is_broken_pipe},
 };
 
@@ -140,7 +142,8 @@ fn refuse_arguments(error: &clap::Error) -> Exit {
         return print_clap_error(error, Exit::Usage);
     }
     let (message, hint) = split_clap_message(&error.render().to_string());
-    CliOutput::new(OutputFormat::Json).refuse(Exit::Usage, &message, hint.as_deref())
+    let error = AppError::new(AppErrorKind::Usage, &message, hint.as_deref());
+    CliOutput::new(OutputFormat::Json).report_error(&error)
 }
 
 fn print_clap_error(error: &clap::Error, exit: Exit) -> Exit {
@@ -176,13 +179,21 @@ pub fn run() -> Exit {
         Err(error) => return refuse_arguments(&error),
     };
     let output = CliOutput::new(cli.format);
+    run_command(cli, output).unwrap_or_else(|error| output.report_error(&error))
+}
+
+fn run_command(cli: Cli, output: CliOutput) -> Result<Exit, AppError> {
     if cli.format == OutputFormat::Jsonl && !cli.command.prints_json_lines() {
         let hint = "`run`, `resume`, `fork`, `dlq rerun`, `events` and `runs --follow` do";
-        return output.refuse(Exit::Usage, "this command does not print lines of JSON", Some(hint));
+        return Err(AppError::new(
+            AppErrorKind::Usage,
+            "this command does not print lines of JSON",
+            Some(hint),
+        ));
     }
     if let Some(folder) = cli.project.as_deref().filter(|folder| !folder.is_dir()) {
         let message = format!("`--project {}` is not a folder", folder.display());
-        return output.refuse(Exit::Usage, &message, None);
+        return Err(AppError::new(AppErrorKind::Usage, &message, None));
     }
     invocation::remember_flags(cli.state.as_deref(), cli.project.as_deref());
     let state = cli.state.as_deref();

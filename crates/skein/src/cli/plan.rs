@@ -4,6 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
+use skein_app::{
+    agent_config,
+    app_error::{AppError, AppErrorKind},
+    enforcement, parameters,
+    plan::{PlanView, shorten_text},
+    project::DiskProject,
+    resolve::ToolResolutions,
+};
 use skein_core::{
     ir::{Schema, StepKindSpec, Workflow},
     plan::{Plan, PlanProblem, ProblemCode},
@@ -15,16 +23,8 @@ use skein_host::{
     workspace::{ROOT_PARAMETER, has_files, with_root_parameter},
 };
 
-use super::load::{LoadedWorkflow, load_workflow, refuse_invalid};
-use crate::{
-    agent_config, enforcement,
-    exit::Exit,
-    output::CliOutput,
-    parameters,
-    plan::{PlanView, shorten_text},
-    project::DiskProject,
-    resolve::ToolResolutions,
-};
+use super::load::{LoadedWorkflow, load_workflow};
+use crate::{exit::Exit, output::CliOutput};
 
 #[derive(Debug, Args)]
 #[group(skip)]
@@ -39,17 +39,16 @@ pub struct PlanArguments {
     file: Option<PathBuf>,
 }
 
-pub fn run(arguments: &PlanArguments, output: CliOutput) -> Exit {
-    match build_plan_view(arguments, output) {
-        Ok((loaded, view)) => {
-            print_plan(&loaded, &view, output);
-            Exit::Done
-        }
-        Err(exit) => exit,
-    }
+pub fn run(arguments: &PlanArguments, output: CliOutput) -> Result<Exit, AppError> {
+    let (loaded, view) = build_plan_view(arguments, output)?;
+    print_plan(&loaded, &view, output);
+    Ok(Exit::Done)
 }
 
-fn build_plan_view(arguments: &PlanArguments, output: CliOutput) -> Result<(LoadedWorkflow, PlanView), Exit> {
+fn build_plan_view(
+    arguments: &PlanArguments,
+    output: CliOutput,
+) -> Result<(LoadedWorkflow, PlanView), AppError> {
     let (loaded, plan) = bind_workflow(arguments, |_| Ok(None), output)?;
     let enforced = enforcement::machine_enforcement();
     // If no tools are defined at all, one warning reports that instead of one for every step.
@@ -74,25 +73,24 @@ fn check_worktrees(plan: &Plan, project: &Path) -> Option<String> {
 /// Loads the named workflow and binds the given parameters. A workflow with files gets the folder of its files.
 pub fn bind_workflow(
     arguments: &PlanArguments,
-    root: impl FnOnce(&DiskProject) -> Result<Option<PathBuf>, Exit>,
+    root: impl FnOnce(&DiskProject) -> Result<Option<PathBuf>, AppError>,
     output: CliOutput,
-) -> Result<(LoadedWorkflow, Plan), Exit> {
+) -> Result<(LoadedWorkflow, Plan), AppError> {
     let loaded = load_workflow(&arguments.workflow, output)?;
     let report = &loaded.report;
     let Some(definition) = &report.definition else {
-        return Err(refuse_invalid(&report.diagnostics, output));
+        return Err(AppError::invalid_source(report.diagnostics.clone()));
     };
     let schema = &definition.root().workflow.inputs;
     let given = parameters::read_parameters(&arguments.parameters, arguments.file.as_deref(), schema)
-        .map_err(|why| output.refuse(Exit::Usage, &why, None))?;
+        .map_err(|why| AppError::new(AppErrorKind::Usage, &why, None))?;
     let given = match has_files(&definition.root().workflow) {
         true => add_files_root(given, root(&loaded.project)?, schema),
         false => given,
     };
-    let plan = definition
-        .bind(given.clone())
-        .map_err(|problems| refuse_parameters(&problems, &given, schema, output))?;
-    refuse_undeclared(&given, &definition.root().workflow, output)?;
+    let plan =
+        definition.bind(given.clone()).map_err(|problems| refuse_parameters(&problems, &given, schema))?;
+    refuse_undeclared(&given, &definition.root().workflow)?;
     Ok((loaded, plan))
 }
 
@@ -106,7 +104,7 @@ fn add_files_root(given: Value, root: Option<PathBuf>, schema: &Schema) -> Value
 }
 
 /// Refuses parameters that the workflow does not declare, unless it takes any.
-fn refuse_undeclared(given: &Value, workflow: &Workflow, output: CliOutput) -> Result<(), Exit> {
+fn refuse_undeclared(given: &Value, workflow: &Workflow) -> Result<(), AppError> {
     let names = given.as_object().into_iter().flat_map(|given| given.keys());
     let undeclared: Vec<&String> =
         names.filter(|name| !parameters::accepts_parameter(&workflow.inputs, name)).collect();
@@ -118,16 +116,11 @@ fn refuse_undeclared(given: &Value, workflow: &Workflow, output: CliOutput) -> R
         true => "it takes no parameters".to_owned(),
         false => format!("it declares {}", known.join(", ")),
     });
-    Err(output.refuse(Exit::Usage, &message, Some(&hint)))
+    Err(AppError::new(AppErrorKind::Usage, &message, Some(&hint)))
 }
 
 /// Reports problems with the parameters.
-pub fn refuse_parameters(
-    problems: &[PlanProblem],
-    given: &Value,
-    schema: &Schema,
-    output: CliOutput,
-) -> Exit {
+pub fn refuse_parameters(problems: &[PlanProblem], given: &Value, schema: &Schema) -> AppError {
     let told: Vec<String> = problems.iter().map(describe_problem).collect();
     let hint = problems.iter().find_map(|problem| problem.hint.clone());
     let missing = problems.iter().find(|problem| problem.code == ProblemCode::MissingParameter);
@@ -135,7 +128,7 @@ pub fn refuse_parameters(
     let as_json = || {
         problems.iter().find_map(|problem| parameters::suggest_json(parameter_name(problem), given, schema))
     };
-    output.refuse(Exit::Usage, &told.join("; "), hint.or(give).or_else(as_json).as_deref())
+    AppError::new(AppErrorKind::Usage, &told.join("; "), hint.or(give).or_else(as_json).as_deref())
 }
 
 /// Describes a problem. A value of the wrong type is reported with the name of its parameter.
@@ -178,7 +171,7 @@ fn print_plan(loaded: &LoadedWorkflow, view: &PlanView, output: CliOutput) {
         value["notes"] = Value::from(objects(&report.notes));
         return output.print_json(&value);
     }
-    let mut text = crate::plan::render_plan(view, output.paint);
+    let mut text = crate::plan_text::render_plan(view, output.paint);
     for one in &report.overridden {
         let word = output.paint.title(&format!("{:12}", "Overridden"));
         let before =

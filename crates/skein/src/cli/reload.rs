@@ -6,6 +6,12 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    parameters,
+    prepare_run::{RunRequest, prepare_run},
+    state::{StateHandle, refuse_store_error},
+};
 use skein_core::{
     engine::{ForkSeed, RerunReason},
     plan::{Plan, PlanProblem, ProblemCode},
@@ -19,19 +25,11 @@ use skein_host::{
 };
 
 use super::{
-    load::{LoadedWorkflow, load_workflow, refuse_invalid},
+    load::{LoadedWorkflow, load_workflow},
     plan::refuse_parameters,
     run::refuse_unprepared,
 };
-use crate::{
-    exit::Exit,
-    live::one_line,
-    output::CliOutput,
-    parameters,
-    prepare_run::{RunRequest, prepare_run},
-    send_input,
-    state::{StateHandle, refuse_store_error},
-};
+use crate::{live::one_line, output::CliOutput, send_input};
 
 /// The arguments of a reload.
 #[derive(Debug, Default, clap::Args)]
@@ -65,11 +63,11 @@ pub fn preview_reload<'a>(
     from: Option<&str>,
     arguments: &ReloadArguments,
     output: CliOutput,
-) -> Result<ReloadPreview<'a>, Exit> {
-    let before = send_input::read_run_settings(row, output)?;
+) -> Result<ReloadPreview<'a>, AppError> {
+    let before = send_input::read_run_settings(row)?;
     let source = find_source(&before, arguments);
     let loaded = load_workflow(&source, output)?;
-    let plan = bind_reloaded(state, row, &loaded, arguments, output)?;
+    let plan = bind_reloaded(state, row, &loaded, arguments)?;
     let allowed = find_allowed_roots(&before);
     let wishes = RunRequest {
         source: &source,
@@ -80,10 +78,9 @@ pub fn preview_reload<'a>(
         user: current_user(),
         replay: None,
     };
-    let about =
-        prepare_run(&plan, &loaded.project, wishes).map_err(|no| refuse_unprepared(&no, state, output))?;
+    let about = prepare_run(&plan, &loaded.project, wishes).map_err(|no| refuse_unprepared(&no, state))?;
     let fork = ReloadFork::new(&*state.store, row, plan.clone(), (&before, &about), from);
-    let fork = fork.map_err(|error| super::fork::refuse_fork(row, &error, output))?;
+    let fork = fork.map_err(|error| super::fork::refuse_fork(row, &error))?;
     Ok(ReloadPreview { about, plan, fork })
 }
 
@@ -110,15 +107,14 @@ fn bind_reloaded(
     row: &RunRow,
     loaded: &LoadedWorkflow,
     arguments: &ReloadArguments,
-    output: CliOutput,
-) -> Result<Plan, Exit> {
+) -> Result<Plan, AppError> {
     let Some(definition) = &loaded.report.definition else {
-        return Err(refuse_invalid(&loaded.report.diagnostics, output));
+        return Err(AppError::invalid_source(loaded.report.diagnostics.clone()));
     };
     let schema = &definition.root().workflow.inputs;
     let changed = parameters::read_parameters(&arguments.parameters, None, schema)
-        .map_err(|why| output.refuse(Exit::Usage, &why, None))?;
-    let mut given = given_to(&*state.store, row).map_err(|error| refuse_store_error(&error, output))?;
+        .map_err(|why| AppError::new(AppErrorKind::Usage, &why, None))?;
+    let mut given = given_to(&*state.store, row).map_err(|error| refuse_store_error(&error))?;
     if has_files(&definition.root().workflow) && given.get(ROOT_PARAMETER).is_none() {
         given = (*with_root_parameter(&given, &state.run_folder(&row.run))).clone();
     }
@@ -130,7 +126,7 @@ fn bind_reloaded(
     if let (Some(given), Value::Object(changed)) = (given.as_object_mut(), changed) {
         given.extend(changed);
     }
-    definition.bind(given.clone()).map_err(|problems| refuse_parameters(&problems, &given, schema, output))
+    definition.bind(given.clone()).map_err(|problems| refuse_parameters(&problems, &given, schema))
 }
 
 /// Returns the parameter that a workflow does not declare.

@@ -3,6 +3,12 @@
 use std::path::Path;
 
 use clap::Args;
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    context::{self, ContextHoldError},
+    run_json::run_to_json,
+    state::{StateHandle, refuse_shortened, refuse_store_error},
+};
 use skein_core::{engine::RunInput, ids::RunId, ir::RunStatus, plan::Plan};
 use skein_host::{
     executor::RunSettings,
@@ -13,15 +19,12 @@ use skein_host::{
 
 use super::{detach, resume_all};
 use crate::{
-    context::{self, ContextHoldError},
     exit::Exit,
     host_session::{self, HostSession},
     inbox,
     output::CliOutput,
     recording::RecordingSummary,
-    run_json::run_to_json,
     send_input,
-    state::{StateHandle, refuse_shortened, refuse_store_error},
     watch::{self, FollowEnd, FollowRequest},
 };
 
@@ -48,20 +51,24 @@ pub struct ResumeArguments {
     detached: bool,
 }
 
-pub fn run(arguments: &ResumeArguments, state: Option<&Path>, output: CliOutput) -> Exit {
-    resume_run(arguments, state, output).unwrap_or_else(|exit| exit)
+pub fn run(arguments: &ResumeArguments, state: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
+    resume_run(arguments, state, output)
 }
 
-fn resume_run(arguments: &ResumeArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
+fn resume_run(
+    arguments: &ResumeArguments,
+    given: Option<&Path>,
+    output: CliOutput,
+) -> Result<Exit, AppError> {
     if arguments.all {
         return resume_all::run(given, !arguments.no_wait, output);
     }
     let (state, row) = match &arguments.run {
-        Some(run) => StateHandle::open_run(given, run, output)?,
-        None => find_only_resumable(given, output)?,
+        Some(run) => StateHandle::open_run(given, run)?,
+        None => find_only_resumable(given)?,
     };
-    let row = if arguments.accept_shortened_journal { accept_shortened(&state, &row, output)? } else { row };
-    check_resumable(&row, output)?;
+    let row = if arguments.accept_shortened_journal { accept_shortened(&state, &row)? } else { row };
+    check_resumable(&row)?;
     if arguments.detach {
         return detach::detach_run(&state, &row.run, &[], output);
     }
@@ -73,17 +80,17 @@ fn resume_run(arguments: &ResumeArguments, given: Option<&Path>, output: CliOutp
 }
 
 /// Accepts that the journal of a run is shortened, and returns the run in its new state.
-fn accept_shortened(state: &StateHandle, row: &RunRow, output: CliOutput) -> Result<RunRow, Exit> {
+fn accept_shortened(state: &StateHandle, row: &RunRow) -> Result<RunRow, AppError> {
     let run = &row.run;
-    send_input::require_person(state, run, "accept a shortened journal", output)?;
-    let refuse = |message: &str| output.refuse(Exit::Refused, message, None);
-    match state.store.accept_shortened(run).map_err(|error| refuse_store_error(&error, output))? {
+    send_input::require_person(state, run, "accept a shortened journal")?;
+    let refuse = |message: &str| AppError::new(AppErrorKind::Refused, message, None);
+    match state.store.accept_shortened(run).map_err(|error| refuse_store_error(&error))? {
         None => Err(refuse(&format!("the journal of run `{run}` is not shortened"))),
         Some(false) => Err(refuse(&format!(
             "run `{run}` has no events left to resume from; it is no longer listed, start it again with `skein run`"
         ))),
         Some(true) => {
-            let now = state.store.find_run(run).map_err(|error| refuse_store_error(&error, output))?;
+            let now = state.store.find_run(run).map_err(|error| refuse_store_error(&error))?;
             now.ok_or_else(|| refuse(&format!("there is no run `{run}`")))
         }
     }
@@ -105,46 +112,46 @@ pub fn take_over_run(
     row: &RunRow,
     stay: &ResumeOptions,
     output: CliOutput,
-) -> Result<Exit, Exit> {
-    let about = send_input::read_run_settings(row, output)?;
-    let secrets = host_session::load_secrets(&about.secrets, output)?;
+) -> Result<Exit, AppError> {
+    let about = send_input::read_run_settings(row)?;
+    let secrets = host_session::load_secrets(&about.secrets)?;
     let known = load_plan(state, row);
     let own = HostSession::new(state, secrets, host_session::read_max_workers(&about.project), output)?;
     let plan = match known {
         Ok(plan) => plan,
-        Err(error) => return Err(refuse_unreadable(&own, row, &error, output)),
+        Err(error) => return Err(refuse_unreadable(&own, row, &error)),
     };
     match context::hold_context(&own.contexts, state, &row.run, &plan, &about) {
         Ok(()) => {}
         Err(taken @ ContextHoldError::InUse(_)) if row.head.status == RunStatus::Queued => {
-            context::warn_queued(&row.run, &taken, output);
+            output.warn_people(&context::queued_warning(&row.run, &taken));
             if !stay.waits {
                 return leave_queued(state, row, &about, stay, output);
             }
             if stay.detached {
                 detach::notify_parent();
             }
-            context::hold_context_when_free(&own.contexts, state, &row.run, (&plan, &about), output)?;
+            context::hold_context_when_free(&own.contexts, state, &row.run, (&plan, &about))?;
         }
         // A run that has already worked is not queued again.
-        Err(taken) => return Err(taken.refuse(output)),
+        Err(taken) => return Err(taken.refuse()),
     }
     // The previous holder of the folder may have owned this run, and finished it.
-    let now = state.store.find_run(&row.run).map_err(|error| refuse_store_error(&error, output))?;
-    check_resumable(now.as_ref().unwrap_or(row), output)?;
-    own.handle_signals(vec![row.run.clone()], &current_user(), output)?;
+    let now = state.store.find_run(&row.run).map_err(|error| refuse_store_error(&error))?;
+    check_resumable(now.as_ref().unwrap_or(row))?;
+    own.handle_signals(vec![row.run.clone()], &current_user())?;
     inbox::receive_decisions(state, &about.project, output);
     if row.head.closed {
-        request_undo_retry(state, row, output)?;
+        request_undo_retry(state, row)?;
     }
     // Another process may have owned and released the run since it was read.
-    let before = own.resume_run(&row.run, output)?;
+    let before = own.resume_run(&row.run)?;
     if stay.detached {
         detach::notify_parent();
     }
     let going =
         SessionRun { run: &row.run, plan, about: &about, before, waits: stay.waits, quiet: stay.quiet };
-    Ok(follow_to_end(state, &own, going, output))
+    follow_to_end(state, &own, going, output)
 }
 
 /// Leaves a run that waits for its context folder, and prints its state for programs.
@@ -154,9 +161,9 @@ fn leave_queued(
     about: &RunSettings,
     stay: &ResumeOptions,
     output: CliOutput,
-) -> Result<Exit, Exit> {
+) -> Result<Exit, AppError> {
     if output.is_json() && !stay.quiet {
-        let (plan, replayed) = state.load_run(row, output)?;
+        let (plan, replayed) = state.load_run(row)?;
         output.print_json(&run_to_json(&plan, &replayed, &about.warnings));
     }
     Ok(Exit::Waiting)
@@ -169,37 +176,35 @@ fn load_plan(state: &StateHandle, row: &RunRow) -> Result<Plan, StoreError> {
 
 /// Reports a journal that cannot be read. A run with a damaged journal is claimed all the same: that ends the processes
 /// that it left, and quarantines it.
-fn refuse_unreadable(own: &HostSession, row: &RunRow, error: &StoreError, output: CliOutput) -> Exit {
+fn refuse_unreadable(own: &HostSession, row: &RunRow, error: &StoreError) -> AppError {
     let taken = match error {
-        StoreError::Damaged(_) => own.resume_run(&row.run, output).map(drop),
+        StoreError::Damaged(_) => own.resume_run(&row.run).map(drop),
         _ => Ok(()),
     };
-    taken.err().unwrap_or_else(|| refuse_store_error(error, output))
+    taken.err().unwrap_or_else(|| refuse_store_error(error))
 }
 
 /// Requests to retry the undo steps that failed when the run ended. The request is sent before the run is claimed,
 /// because an ended run does not read its inbox.
-fn request_undo_retry(state: &StateHandle, row: &RunRow, output: CliOutput) -> Result<(), Exit> {
+fn request_undo_retry(state: &StateHandle, row: &RunRow) -> Result<(), AppError> {
     let input = RunInput::RetryUndo { by: current_user() };
     let body = serde_json::to_vec(&input).expect("an input serialises to JSON");
-    state.store.send_request(&row.run, &body).map(drop).map_err(|error| refuse_store_error(&error, output))
+    state.store.send_request(&row.run, &body).map(drop).map_err(|error| refuse_store_error(&error))
 }
 
 /// Lists the runs that can be resumed.
-pub fn list_resumable_runs(state: &StateHandle, output: CliOutput) -> Result<Vec<RunRow>, Exit> {
-    let unfinished = state
-        .store
-        .select_runs(RunSelection::Unfinished)
-        .map_err(|error| refuse_store_error(&error, output))?;
+pub fn list_resumable_runs(state: &StateHandle) -> Result<Vec<RunRow>, AppError> {
+    let unfinished =
+        state.store.select_runs(RunSelection::Unfinished).map_err(|error| refuse_store_error(&error))?;
     let nobodys = |row: &RunRow| matches!(row.owner, RunOwner::Nobody | RunOwner::Dead(_));
     Ok(unfinished.into_iter().filter(nobodys).collect())
 }
 
 /// Finds the only run that can be resumed.
-fn find_only_resumable(given: Option<&Path>, output: CliOutput) -> Result<(StateHandle, RunRow), Exit> {
-    let nothing = || output.refuse(Exit::Refused, "there is no run to resume", None);
-    let state = StateHandle::open_existing(given, output)?.ok_or_else(nothing)?;
-    let left = list_resumable_runs(&state, output)?;
+fn find_only_resumable(given: Option<&Path>) -> Result<(StateHandle, RunRow), AppError> {
+    let nothing = || AppError::new(AppErrorKind::Refused, "there is no run to resume", None);
+    let state = StateHandle::open_existing(given)?.ok_or_else(nothing)?;
+    let left = list_resumable_runs(&state)?;
     match &left[..] {
         [] => Err(nothing()),
         [one] => Ok((state, one.clone())),
@@ -208,24 +213,24 @@ fn find_only_resumable(given: Option<&Path>, output: CliOutput) -> Result<(State
             let more = if several.len() > named.len() { ", …" } else { "" };
             let message = format!("{} runs can be resumed: {}{more}", several.len(), named.join(", "));
             let hint = "name one of them, or resume all with `--all`";
-            Err(output.refuse(Exit::Usage, &message, Some(hint)))
+            Err(AppError::new(AppErrorKind::Usage, &message, Some(hint)))
         }
     }
 }
 
 /// Refuses a run that has ended, or that another process owns.
-fn check_resumable(row: &RunRow, output: CliOutput) -> Result<(), Exit> {
+fn check_resumable(row: &RunRow) -> Result<(), AppError> {
     let run = &row.run;
-    refuse_shortened(row, output)?;
+    refuse_shortened(row)?;
     if row.head.closed && row.head.status != RunStatus::UndoFailed {
         let message = format!("run `{run}` is over: {}", row.head.native_status);
         let hint = format!("`skein runs {run}` shows how it went");
-        return Err(output.refuse(Exit::Refused, &message, Some(&hint)));
+        return Err(AppError::new(AppErrorKind::Refused, &message, Some(&hint)));
     }
     match &row.owner {
         RunOwner::Other(_) => {
             let error = ClaimError::Owned("another process".to_owned()).into();
-            Err(host_session::refuse_claim(run, &error, output))
+            Err(skein_app::state::refuse_claim(run, &error))
         }
         RunOwner::Nobody | RunOwner::Here | RunOwner::Dead(_) => Ok(()),
     }
@@ -250,7 +255,7 @@ pub fn follow_to_end(
     own: &HostSession,
     going: SessionRun<'_>,
     output: CliOutput,
-) -> Exit {
+) -> Result<Exit, AppError> {
     let (mut run, mut before) = (going.run.clone(), going.before);
     let mut all = vec![run.clone()];
     loop {
@@ -282,8 +287,8 @@ pub fn follow_to_end(
         if last.over == FollowEnd::Waits {
             own.host.leave_runs(&[run]);
         }
-        let exit = watch::follow_exit(&last.state, &last.over, own.is_stopped(), output);
+        let exit = watch::follow_exit(&last.state, &last.over, own.is_stopped())?;
         let taped = taped().filter(|_| last.over == FollowEnd::Closed);
-        return taped.map_or(exit, |taped| taped.print_summary(exit, output));
+        return Ok(taped.map_or(exit, |taped| taped.print_summary(exit, output)));
     }
 }

@@ -6,6 +6,12 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    context,
+    run_json::run_to_json,
+    state::{StateHandle, shortened_warnings},
+};
 use skein_core::{
     engine::{JournalBatch, RunState, apply},
     ids::RunId,
@@ -23,14 +29,11 @@ use skein_host::{
 
 use super::resume::list_resumable_runs;
 use crate::{
-    context,
     exit::Exit,
     host_session::{self, HostSession},
     inbox,
     live::one_line,
     output::{CliOutput, OutputFormat},
-    run_json::run_to_json,
-    state::{StateHandle, warn_shortened},
     watch::{self, DiskSpaceWarning, FollowEnd, FollowEvent},
 };
 
@@ -45,23 +48,28 @@ struct ResumedRun {
     warnings: Vec<Value>,
 }
 
-pub fn run(given: Option<&Path>, waits: bool, output: CliOutput) -> Result<Exit, Exit> {
+pub fn run(given: Option<&Path>, waits: bool, output: CliOutput) -> Result<Exit, AppError> {
     if output.format == OutputFormat::Jsonl {
         let message = "lines of JSON do not distinguish the events of several runs";
-        return Err(output.refuse(Exit::Usage, message, Some("name one run, or use `--format json`")));
+        return Err(AppError::new(
+            AppErrorKind::Usage,
+            message,
+            Some("name one run, or use `--format json`"),
+        ));
     }
-    let state = StateHandle::open_existing(given, output)?;
-    let shortened = state.as_ref().map_or(Ok(false), |state| warn_shortened(state, output))?;
-    let rows = state.as_ref().map_or(Ok(Vec::new()), |state| list_resumable_runs(state, output))?;
+    let state = StateHandle::open_existing(given)?;
+    let shortened = state.as_ref().map_or(Ok(Vec::new()), shortened_warnings)?;
+    shortened.iter().for_each(|warning| output.warn(warning));
+    let rows = state.as_ref().map_or(Ok(Vec::new()), list_resumable_runs)?;
     let (Some(state), false) = (state, rows.is_empty()) else {
         match output.is_json() {
             true => output.print_json(&json!({"runs": []})),
             false => output.print_text("There are no runs to resume.\n"),
         }
-        return Ok(if shortened { Exit::Store } else { Exit::Done });
+        return Ok(if !shortened.is_empty() { Exit::Store } else { Exit::Done });
     };
     let AdoptedRuns { own, mut all, worst } = adopt_runs(&state, &rows, output)?;
-    let worst = if shortened { Some(Exit::Store) } else { worst };
+    let worst = if !shortened.is_empty() { Some(Exit::Store) } else { worst };
     if !waits {
         leave_waiting_runs(&own, &mut all);
     }
@@ -77,7 +85,7 @@ pub fn run(given: Option<&Path>, waits: bool, output: CliOutput) -> Result<Exit,
             all.values().map(|one| run_to_json(&one.plan, &one.state, &one.warnings)).collect();
         output.print_json(&json!({"runs": runs}));
     }
-    Ok(worst_exit(&own, &all, worst, output))
+    Ok(worst_exit(&own, &all, worst))
 }
 
 /// The resumed runs, and the host that owns them.
@@ -89,7 +97,7 @@ struct AdoptedRuns {
 }
 
 /// Claims the runs that can be resumed. Each of the others is reported, and does not affect the rest.
-fn adopt_runs(state: &StateHandle, rows: &[RunRow], output: CliOutput) -> Result<AdoptedRuns, Exit> {
+fn adopt_runs(state: &StateHandle, rows: &[RunRow], output: CliOutput) -> Result<AdoptedRuns, AppError> {
     let (mut secrets, mut found, mut workers, mut worst) = (BTreeMap::new(), Vec::new(), 0, None);
     let (mut recall, mut projects) = (RunLoader::new(&*state.store), BTreeSet::new());
     for row in rows {
@@ -105,7 +113,7 @@ fn adopt_runs(state: &StateHandle, rows: &[RunRow], output: CliOutput) -> Result
             Err(why) => report_skipped(&row.run, &why, &mut worst, output),
         }
     }
-    let own = HostSession::new(state, host_session::load_secrets(&secrets, output)?, workers, output)?;
+    let own = HostSession::new(state, host_session::load_secrets(&secrets)?, workers, output)?;
     let (mut all, mut runs) = (BTreeMap::new(), Vec::new());
     for (row, about, one) in found {
         let run = row.run.clone();
@@ -126,7 +134,7 @@ fn adopt_runs(state: &StateHandle, rows: &[RunRow], output: CliOutput) -> Result
         }
         runs.push(run);
     }
-    own.handle_signals(all.keys().cloned().collect(), &current_user(), output)?;
+    own.handle_signals(all.keys().cloned().collect(), &current_user())?;
     // All of them are in one state folder, and usually of one project.
     if let Some(project) = projects.first() {
         inbox::receive_decisions(state, project, output);
@@ -301,17 +309,13 @@ fn leave_waiting_runs(own: &HostSession, all: &mut BTreeMap<RunId, ResumedRun>) 
 }
 
 /// Returns the most severe exit status of all runs.
-fn worst_exit(
-    own: &HostSession,
-    all: &BTreeMap<RunId, ResumedRun>,
-    worst: Option<Exit>,
-    output: CliOutput,
-) -> Exit {
+fn worst_exit(own: &HostSession, all: &BTreeMap<RunId, ResumedRun>, worst: Option<Exit>) -> Exit {
     let each = |one: &ResumedRun| match &one.over {
         Some(FollowEnd::Broken(_)) | None => Exit::Store,
         Some(FollowEnd::Lost) => Exit::Refused,
         Some(FollowEnd::SetAside(_)) => Exit::Failed,
-        Some(over) => watch::follow_exit(&one.state, over, own.is_stopped(), output),
+        Some(over) => watch::follow_exit(&one.state, over, own.is_stopped())
+            .unwrap_or_else(|error| Exit::from(error.kind)),
     };
     let order = [Exit::Store, Exit::Stopped, Exit::Failed, Exit::Refused, Exit::Waiting];
     let all: Vec<Exit> = all.values().map(each).chain(worst).collect();

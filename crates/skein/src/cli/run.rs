@@ -4,6 +4,16 @@ use std::path::{Component, Path, PathBuf};
 
 use clap::Args;
 use serde_json::Value;
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    bindings,
+    context::{self, ContextHoldError},
+    missing_env,
+    prepare_run::{self, RunPreparationError, RunRequest},
+    project::DiskProject,
+    run_files,
+    state::{StateHandle, refuse_store_error},
+};
 use skein_core::{
     engine::RunStart,
     limits,
@@ -25,16 +35,11 @@ use super::{
     resume::{ResumeOptions, SessionRun, follow_to_end, take_over_run},
 };
 use crate::{
-    bindings,
-    context::{self, ContextHoldError},
     exit::Exit,
     host_session::{self, HostSession},
-    inbox, missing_env, orphans,
+    inbox, orphans,
     output::CliOutput,
-    prepare_run::{self, RunPreparationError, RunRequest},
-    project::DiskProject,
-    recording, run_files,
-    state::{StateHandle, refuse_store_error},
+    recording,
 };
 
 #[derive(Debug, Args)]
@@ -83,19 +88,15 @@ impl AttachOptions {
     }
 }
 
-pub fn run(arguments: &RunArguments, state: Option<&Path>, output: CliOutput) -> Exit {
-    begin_run(arguments, state, output).unwrap_or_else(|exit| exit)
-}
-
-fn begin_run(arguments: &RunArguments, state: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
+pub fn run(arguments: &RunArguments, state: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
     let run = new_run_id();
     let mut opened = None;
     let files = |project: &DiskProject| {
-        let state = opened.insert(StateHandle::open(state, &project.root, output)?);
+        let state = opened.insert(StateHandle::open(state, &project.root)?);
         Ok(Some(run_files::files_root(state, &run)))
     };
     let (loaded, plan) = plan::bind_workflow(&arguments.what, files, output)?;
-    let state = opened.map_or_else(|| StateHandle::open(state, &loaded.project.root, output), Ok)?;
+    let state = opened.map_or_else(|| StateHandle::open(state, &loaded.project.root), Ok)?;
     let about = build_run_settings(arguments, &loaded, &plan, &state, output)?;
     for missing in missing_env::find_missing_variables(
         &plan.definition,
@@ -118,10 +119,10 @@ pub fn start_run(
     workers: u32,
     how: &AttachOptions,
     output: CliOutput,
-) -> Result<Exit, Exit> {
-    let secrets = host_session::load_secrets(&about.secrets, output)?;
+) -> Result<Exit, AppError> {
+    let secrets = host_session::load_secrets(&about.secrets)?;
     orphans::report_and_reap(state, output)?;
-    run_files::stage_files(state, &begin, about, output)?;
+    run_files::stage_files(state, &begin, about)?;
     if how.detach {
         return detach::begin_detached(state, begin, about, output);
     }
@@ -133,13 +134,13 @@ pub fn start_run(
             drop(own);
             return start_queued_run(state, begin, how, output);
         }
-        Err(taken @ ContextHoldError::Nested(_)) => return Err(taken.refuse(output)),
+        Err(taken @ ContextHoldError::Nested(_)) => return Err(taken.refuse()),
     }
-    own.handle_signals(vec![run.clone()], &about.user, output)?;
+    own.handle_signals(vec![run.clone()], &about.user)?;
     inbox::receive_decisions(state, &about.project, output);
-    own.host.launch_runs(vec![begin]).map_err(|error| crate::state::refuse_store_error(&error, output))?;
+    own.host.launch_runs(vec![begin]).map_err(|error| skein_app::state::refuse_store_error(&error))?;
     let going = SessionRun { run: &run, plan, about, before: 0, waits: !how.no_wait, quiet: how.quiet };
-    Ok(follow_to_end(state, &own, going, output))
+    follow_to_end(state, &own, going, output)
 }
 
 /// Starts a run that has to wait for its context folder, and continues it when the folder is free.
@@ -148,11 +149,11 @@ fn start_queued_run(
     begin: RunLaunch,
     how: &AttachOptions,
     output: CliOutput,
-) -> Result<Exit, Exit> {
+) -> Result<Exit, AppError> {
     let run = begin.start.run.clone();
     detach::begin_queued(state, begin, output)?;
-    let row = state.store.find_run(&run).map_err(|error| refuse_store_error(&error, output))?;
-    let row = row.ok_or_else(|| output.refuse(Exit::Store, &format!("run `{run}` is gone"), None))?;
+    let row = state.store.find_run(&run).map_err(|error| refuse_store_error(&error))?;
+    let row = row.ok_or_else(|| AppError::new(AppErrorKind::Store, &format!("run `{run}` is gone"), None))?;
     let stay = ResumeOptions { waits: !how.no_wait, quiet: how.quiet, detached: false };
     take_over_run(state, &row, &stay, output)
 }
@@ -163,7 +164,7 @@ fn build_run_settings(
     plan: &Plan,
     state: &StateHandle,
     output: CliOutput,
-) -> Result<RunSettings, Exit> {
+) -> Result<RunSettings, AppError> {
     let wishes = RunRequest {
         source: &arguments.what.workflow,
         workspace: arguments.workspace.as_deref(),
@@ -171,29 +172,22 @@ fn build_run_settings(
         state: &state.path,
         overridden: &loaded.report.overridden,
         user: current_user(),
-        replay: arguments
-            .replay
-            .as_deref()
-            .map(|path| recording::open_recording(path, output))
-            .transpose()?,
+        replay: arguments.replay.as_deref().map(recording::open_recording).transpose()?,
     };
     let settled = prepare_run::prepare_run(plan, &loaded.project, wishes);
-    let mut about = settled.map_err(|no| refuse_unprepared(&no, state, output))?;
+    let mut about = settled.map_err(|no| refuse_unprepared(&no, state))?;
     about.context =
-        arguments.context.as_deref().map(|folder| parse_context_folder(folder, plan, output)).transpose()?;
+        arguments.context.as_deref().map(|folder| parse_context_folder(folder, plan)).transpose()?;
     about.warnings = print_warnings(&loaded.report.diagnostics, output);
     // An older recording is removed only after everything else has succeeded.
-    about.record = arguments
-        .record
-        .as_deref()
-        .map(|path| recording::create_recording(path, plan, output))
-        .transpose()?;
+    about.record =
+        arguments.record.as_deref().map(|path| recording::create_recording(path, plan)).transpose()?;
     Ok(about)
 }
 
 /// Returns the requested context folder as a path within the workspace.
-fn parse_context_folder(folder: &Path, plan: &Plan, output: CliOutput) -> Result<String, Exit> {
-    let refuse = |message: &str| Err(output.refuse(Exit::Usage, message, None));
+fn parse_context_folder(folder: &Path, plan: &Plan) -> Result<String, AppError> {
+    let refuse = |message: &str| Err(AppError::new(AppErrorKind::Usage, message, None));
     if plan.definition.root().workflow.context.directory.is_none() {
         return refuse("`--context` is for workflows of AgentCore; no other format has a context folder");
     }
@@ -215,11 +209,11 @@ fn print_warnings(diagnostics: &[Diagnostic], output: CliOutput) -> Vec<Value> {
 }
 
 /// Reports why a run is not started, and records refused secrets in the audit.
-pub fn refuse_unprepared(no: &RunPreparationError, state: &StateHandle, output: CliOutput) -> Exit {
+pub fn refuse_unprepared(no: &RunPreparationError, state: &StateHandle) -> AppError {
     let (user, now) = (current_user(), Clock::default().now());
     let entries: Vec<_> = no.refused.iter().map(|refused| refused.to_audit_entry(&user, now)).collect();
     match state.store.append_audit(&entries) {
-        Err(error) => refuse_store_error(&error, output),
-        Ok(()) => output.refuse(Exit::Refused, &no.problems.join("\n       "), None),
+        Err(error) => refuse_store_error(&error),
+        Ok(()) => AppError::new(AppErrorKind::Refused, &no.problems.join("\n       "), None),
     }
 }

@@ -7,6 +7,14 @@ use std::{
 
 use clap::Args;
 use serde_json::{Value, json};
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    context,
+    file_changes::FileChangeWatcher,
+    past_time,
+    run_json::run_to_json,
+    state::{StateHandle, refuse_shortened, refuse_store_error, shortened_warnings},
+};
 use skein_core::{
     engine::format_utc,
     ids::RunId,
@@ -24,15 +32,10 @@ use skein_host::{
 use super::logs;
 use crate::{
     attempt_logs::{AttemptLogReader, AttemptLogs, AttemptSelector, LogFile},
-    context,
     exit::Exit,
-    file_changes::FileChangeWatcher,
     follow_run,
     live::{format_cost, format_duration, one_line, paint_run_status, paint_step_status},
     output::{CliOutput, OutputFormat, is_unread},
-    past_time,
-    run_json::run_to_json,
-    state::{StateHandle, refuse_shortened, refuse_store_error, warn_shortened},
     watch::{self, FollowEnd, FollowRequest},
 };
 
@@ -62,20 +65,18 @@ pub struct RunsArguments {
     since: Option<String>,
 }
 
-pub fn run(arguments: &RunsArguments, state: Option<&Path>, output: CliOutput) -> Exit {
-    let shown = match &arguments.run {
+pub fn run(arguments: &RunsArguments, state: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
+    match &arguments.run {
         Some(run) if arguments.follow => follow_one(run, state, output),
         Some(run) => show_run(run, arguments.logs, state, output),
         None => list_runs(arguments, state, output),
-    };
-    shown.unwrap_or_else(|exit| exit)
+    }
 }
 
-fn list_runs(arguments: &RunsArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
-    let state = StateHandle::open_existing(given, output)?;
-    let filter = RunFilter::parse(arguments, output)?;
-    let list =
-        |state: &StateHandle| filter.list_matching(state).map_err(|error| refuse_store_error(&error, output));
+fn list_runs(arguments: &RunsArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
+    let state = StateHandle::open_existing(given)?;
+    let filter = RunFilter::parse(arguments)?;
+    let list = |state: &StateHandle| filter.list_matching(state).map_err(|error| refuse_store_error(&error));
     if let (true, Some(state)) = (arguments.follow, &state) {
         return follow_changes(state, |state| Ok(list(state)?.rows), output);
     }
@@ -93,8 +94,9 @@ fn list_runs(arguments: &RunsArguments, given: Option<&Path>, output: CliOutput)
             output.print_text(&output.paint.faint(&format!("{more} more; `--limit {all}` shows them\n")));
         }
     }
-    let shortened = state.as_ref().map_or(Ok(false), |state| warn_shortened(state, output))?;
-    Ok(if shortened { Exit::Store } else { Exit::Done })
+    let shortened = state.as_ref().map_or(Ok(Vec::new()), shortened_warnings)?;
+    shortened.iter().for_each(|warning| output.warn(warning));
+    Ok(if !shortened.is_empty() { Exit::Store } else { Exit::Done })
 }
 
 /// Selects the runs to list.
@@ -105,9 +107,8 @@ struct RunFilter<'a> {
 }
 
 impl<'a> RunFilter<'a> {
-    fn parse(arguments: &'a RunsArguments, output: CliOutput) -> Result<RunFilter<'a>, Exit> {
-        let since =
-            arguments.since.as_deref().map(|text| past_time::parse_past_time(text, output)).transpose()?;
+    fn parse(arguments: &'a RunsArguments) -> Result<RunFilter<'a>, AppError> {
+        let since = arguments.since.as_deref().map(past_time::parse_past_time).transpose()?;
         Ok(RunFilter { arguments, since })
     }
 
@@ -139,11 +140,12 @@ impl<'a> RunFilter<'a> {
 /// Prints each run that changes, until it is interrupted.
 fn follow_changes(
     state: &StateHandle,
-    newest: impl Fn(&StateHandle) -> Result<Vec<RunRow>, Exit>,
+    newest: impl Fn(&StateHandle) -> Result<Vec<RunRow>, AppError>,
     output: CliOutput,
-) -> Result<Exit, Exit> {
-    let changes = FileChangeWatcher::watch_journal(&state.path)
-        .map_err(|error| output.refuse(Exit::Broken, &format!("cannot watch for changes: {error}"), None))?;
+) -> Result<Exit, AppError> {
+    let changes = FileChangeWatcher::watch_journal(&state.path).map_err(|error| {
+        AppError::new(AppErrorKind::Bug, &format!("cannot watch for changes: {error}"), None)
+    })?;
     let mut seen: BTreeMap<RunId, (RunHead, RunOwner)> = BTreeMap::new();
     loop {
         let mut rows = newest(state)?;
@@ -242,16 +244,12 @@ fn render_row(row: &RunRow, width: usize, status_width: usize, output: CliOutput
     )
 }
 
-fn inspect_run<'a>(
-    state: &'a StateHandle,
-    row: &'a RunRow,
-    output: CliOutput,
-) -> Result<InspectedRun<'a>, Exit> {
+fn inspect_run<'a>(state: &'a StateHandle, row: &'a RunRow) -> Result<InspectedRun<'a>, AppError> {
     // A run whose settings cannot be read is shown without them.
     let about = RunSettings::from_json(&row.about);
     let (workspace, warnings) = about.map(|about| (about.workspace, about.warnings)).unwrap_or_default();
     Ok(InspectedRun {
-        plan: state.load_plan(row, output)?,
+        plan: state.load_plan(row)?,
         kept: state.run_folder(&row.run),
         workspace,
         warnings,
@@ -288,15 +286,15 @@ impl InspectedRun<'_> {
     }
 }
 
-fn show_run(run: &str, with_logs: bool, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
-    let (state, row) = StateHandle::open_run_or_newest(given, Some(run), output)?;
-    refuse_shortened(&row, output)?;
-    let watched = inspect_run(&state, &row, output)?;
+fn show_run(run: &str, with_logs: bool, given: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
+    let (state, row) = StateHandle::open_run_or_newest(given, Some(run))?;
+    refuse_shortened(&row)?;
+    let watched = inspect_run(&state, &row)?;
     if output.is_json() {
-        let (plan, replayed) = state.load_run(&row, output)?;
+        let (plan, replayed) = state.load_run(&row)?;
         let mut object = run_to_json(&plan, &replayed, &watched.warnings);
         object["run_id"] = json!(row.run);
-        let logs = read_attempts(&state, &row, &plan, output)?;
+        let logs = read_attempts(&state, &row, &plan)?;
         object["attempts"] = logs.all.iter().map(AttemptLogReader::to_json).collect();
         if let Some(why) = explain_queued(&state, &row, &plan) {
             object["queued_because"] = json!(why);
@@ -311,7 +309,7 @@ fn show_run(run: &str, with_logs: bool, given: Option<&Path>, output: CliOutput)
     let (last, summary) = watch::summarize_run(watched.follow_request(), output);
     let view = view::view_run(&watched.plan, &last);
     let width = view.steps.iter().map(|step| step.path.chars().count()).max().unwrap_or_default();
-    let logs = read_attempts(&state, &row, &watched.plan, output)?;
+    let logs = read_attempts(&state, &row, &watched.plan)?;
     let of = |step: &StepView| {
         let own = logs.all.iter().filter(|log| log.attempt.at == step.at && log.has_agent());
         own.map(|log| format!("{:24}{}\n", "", output.paint.faint(&one_line(&log.title()))))
@@ -329,20 +327,15 @@ fn show_run(run: &str, with_logs: bool, given: Option<&Path>, output: CliOutput)
         logs::show_all_logs(&state, &row, &watched.plan, output)?;
     }
     // A damaged journal is shown as far as it can be read, and then reported.
-    whole.map_err(|error| refuse_store_error(&error, output))?;
+    whole.map_err(|error| refuse_store_error(&error))?;
     Ok(Exit::Done)
 }
 
 /// Reads the attempts of a run, and their agents.
-fn read_attempts<'a>(
-    state: &StateHandle,
-    row: &RunRow,
-    plan: &Plan,
-    output: CliOutput,
-) -> Result<AttemptLogs<'a>, Exit> {
+fn read_attempts<'a>(state: &StateHandle, row: &RunRow, plan: &Plan) -> Result<AttemptLogs<'a>, AppError> {
     let every = AttemptSelector { step: None, number: None };
     let mut logs = AttemptLogs::new(plan, state.run_folder(&row.run), every, LogFile::Output);
-    logs.read_journal(&*state.store, &row.run).map_err(|error| refuse_store_error(&error, output))?;
+    logs.read_journal(&*state.store, &row.run).map_err(|error| refuse_store_error(&error))?;
     Ok(logs)
 }
 
@@ -370,13 +363,14 @@ fn render_step(step: &StepView, width: usize, output: CliOutput) -> String {
     text
 }
 
-fn follow_one(run: &str, given: Option<&Path>, output: CliOutput) -> Result<Exit, Exit> {
-    let (state, row) = StateHandle::open_run_or_newest(given, Some(run), output)?;
-    let watched = inspect_run(&state, &row, output)?;
-    let told = follow_run::follow_journal(&state, &row.run, output)
-        .map_err(|error| output.refuse(Exit::Broken, &format!("cannot watch for changes: {error}"), None))?;
+fn follow_one(run: &str, given: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
+    let (state, row) = StateHandle::open_run_or_newest(given, Some(run))?;
+    let watched = inspect_run(&state, &row)?;
+    let told = follow_run::follow_journal(&state, &row.run, output).map_err(|error| {
+        AppError::new(AppErrorKind::Bug, &format!("cannot watch for changes: {error}"), None)
+    })?;
     match watch::watch_run(watched.follow_request(), &told, &|| None, output).over {
-        FollowEnd::Broken(why) => Err(output.refuse(Exit::Store, &why, None)),
+        FollowEnd::Broken(why) => Err(AppError::new(AppErrorKind::Store, &why, None)),
         _ => Ok(Exit::Done),
     }
 }

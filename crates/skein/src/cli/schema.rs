@@ -1,6 +1,7 @@
 //! `skein schema`: prints the JSON Schema of a format.
 
 use clap::{Args, ValueEnum};
+use skein_app::app_error::AppError;
 use skein_dialects::{Dialect, dialect_schema};
 
 use crate::{exit::Exit, output::CliOutput};
@@ -19,7 +20,7 @@ enum SchemaFormat {
     Swdl,
 }
 
-pub fn run(arguments: &SchemaArguments, output: CliOutput) -> Exit {
+pub fn run(arguments: &SchemaArguments, output: CliOutput) -> Result<Exit, AppError> {
     let dialect = match arguments.dialect {
         SchemaFormat::Agentcore => Dialect::AgentCore,
         SchemaFormat::Aip15 => Dialect::Aip15,
@@ -27,5 +28,5 @@ pub fn run(arguments: &SchemaArguments, output: CliOutput) -> Exit {
         SchemaFormat::Swdl => Dialect::Swdl,
     };
     output.print_exact(dialect_schema(dialect));
-    Exit::Done
+    Ok(Exit::Done)
 }

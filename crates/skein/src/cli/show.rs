@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use clap::Args;
 use serde_json::json;
+use skein_app::app_error::AppError;
 use skein_core::ir::{Schema, Workflow};
 
-use super::load::{load_workflow, refuse_invalid};
+use super::load::load_workflow;
 use crate::{exit::Exit, output::CliOutput};
 
 #[derive(Debug, Args)]
@@ -15,21 +16,18 @@ pub struct ShowArguments {
     workflow: String,
 }
 
-pub fn run(arguments: &ShowArguments, output: CliOutput) -> Exit {
-    let loaded = match load_workflow(&arguments.workflow, output) {
-        Ok(loaded) => loaded,
-        Err(exit) => return exit,
-    };
+pub fn run(arguments: &ShowArguments, output: CliOutput) -> Result<Exit, AppError> {
+    let loaded = load_workflow(&arguments.workflow, output)?;
     let report = &loaded.report;
     let (Some(workflow), Some(dialect), true) = (&report.workflow, report.dialect, report.is_valid()) else {
-        return refuse_invalid(&report.diagnostics, output);
+        return Err(AppError::invalid_source(report.diagnostics.clone()));
     };
     if output.is_json() {
         output.print_json(&json!({"dialect": dialect.as_str(), "workflow": **workflow}));
     } else {
         output.print_text(&render_workflow(workflow, dialect.as_str(), output));
     }
-    Exit::Done
+    Ok(Exit::Done)
 }
 
 fn render_workflow(workflow: &Workflow, dialect: &str, output: CliOutput) -> String {
@@ -45,7 +43,7 @@ fn render_workflow(workflow: &Workflow, dialect: &str, output: CliOutput) -> Str
         let about = step.description.as_deref().or(step.name.as_deref());
         (
             step.id.to_string(),
-            about.map_or_else(|| crate::plan::describe_kind(&step.kind), crate::plan::shorten_text),
+            about.map_or_else(|| skein_app::plan::describe_kind(&step.kind), skein_app::plan::shorten_text),
         )
     });
     render_section(&mut text, "Steps", &steps.collect::<Vec<_>>());

@@ -9,13 +9,14 @@ use std::{
 
 use clap::Args;
 use serde_json::json;
+use skein_app::{app_error::AppError, catalog_check, project::DiskProject, source_search};
 use skein_core::plan::Severity;
 use skein_dialects::{
     CatalogKind, Diagnostic, SourceFile, check_source, is_probably_workflow, load_source, render,
 };
 
 use super::load::other_project_warning;
-use crate::{catalog_check, exit::Exit, output::CliOutput, project::DiskProject, source_search};
+use crate::{exit::Exit, output::CliOutput};
 
 #[derive(Debug, Args)]
 pub struct ValidateArguments {
@@ -27,7 +28,7 @@ pub struct ValidateArguments {
     strict: bool,
 }
 
-pub fn run(arguments: &ValidateArguments, output: CliOutput) -> Exit {
+pub fn run(arguments: &ValidateArguments, output: CliOutput) -> Result<Exit, AppError> {
     let mut checked = ValidationResults::new();
     for path in &arguments.paths {
         if path.is_dir() {
@@ -51,7 +52,7 @@ pub fn run(arguments: &ValidateArguments, output: CliOutput) -> Exit {
         output.print_diagnostics(&checked.diagnostics);
         output.print_text(&checked.render_summary(valid, output));
     }
-    if valid { Exit::Done } else { Exit::Invalid }
+    Ok(if valid { Exit::Done } else { Exit::Invalid })
 }
 
 #[derive(Debug, Default)]

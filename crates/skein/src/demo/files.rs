@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use skein_app::app_error::AppErrorKind;
 use skein_host::host::new_run_id;
 
 use super::DemoError;
-use crate::exit::Exit;
 
 macro_rules! template {
     ($name:literal) => {
@@ -25,7 +25,11 @@ pub fn create_demo_folder(wanted: Option<&Path>) -> Result<PathBuf, DemoError> {
     let folder = wanted
         .map_or_else(|| std::env::temp_dir().join(format!("skein-demo-{}", new_run_id())), Path::to_owned);
     let failed = |error| {
-        DemoError::Refused(Exit::Refused, format!("`{}` cannot be created: {error}", folder.display()), None)
+        DemoError::Refused(
+            AppErrorKind::Refused,
+            format!("`{}` cannot be created: {error}", folder.display()),
+            None,
+        )
     };
     if wanted.is_some() && folder.exists() {
         let mut entries = fs::read_dir(&folder).map_err(failed)?;
@@ -35,7 +39,7 @@ pub fn create_demo_folder(wanted: Option<&Path>) -> Result<PathBuf, DemoError> {
                 folder.display()
             );
             return Err(DemoError::Refused(
-                Exit::Refused,
+                AppErrorKind::Refused,
                 message,
                 Some("name one that is empty, or that does not exist"),
             ));

@@ -16,6 +16,10 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use skein_app::{
+    app_error::{AppError, AppErrorKind},
+    state,
+};
 use skein_core::engine::{AttemptId, AttemptRole};
 use skein_host::store::SqliteStore;
 
@@ -24,7 +28,7 @@ use self::{
     processes::{DemoEvent, DemoProcesses, patience_deadline},
     verify::{CUT, WorkerStart},
 };
-use crate::{exit::Exit, output::CliOutput, prompt, state};
+use crate::{exit::Exit, output::CliOutput, prompt};
 
 /// The gate of the workflow.
 const GATE: &str = "ask/agree";
@@ -44,7 +48,7 @@ pub struct DemoOptions {
 #[derive(Debug)]
 pub enum DemoError {
     Stopped,
-    Refused(Exit, String, Option<&'static str>),
+    Refused(AppErrorKind, String, Option<&'static str>),
     /// A claim did not hold.
     Broken(String),
 }
@@ -60,23 +64,23 @@ impl DemoError {
 }
 
 /// Runs the demonstration from start to end.
-pub fn run_demo(wishes: &DemoOptions, output: CliOutput) -> Exit {
+pub fn run_demo(wishes: &DemoOptions, output: CliOutput) -> Result<Exit, AppError> {
     let troupe = DemoProcesses::new(output.is_json()).map_err(|error| DemoError::from_io(&error));
     let made = troupe.and_then(|troupe| Ok((troupe, files::create_demo_folder(wishes.folder.as_deref())?)));
     let (troupe, folder) = match made {
         Ok(made) => made,
-        Err(trouble) => return report_error(trouble, None, output),
+        Err(trouble) => return Err(to_app_error(trouble, None, output)),
     };
     let kept = wishes.keep || wishes.folder.is_some();
     match DemoSession::new(troupe, &folder, wishes, kept, output).run_acts() {
         Ok(()) => {
             remove_folder(&folder, kept);
-            Exit::Done
+            Ok(Exit::Done)
         }
-        Err(DemoError::Broken(why)) => report_error(DemoError::Broken(why), Some(&folder), output),
+        Err(DemoError::Broken(why)) => Err(to_app_error(DemoError::Broken(why), Some(&folder), output)),
         Err(trouble) => {
             remove_folder(&folder, kept);
-            report_error(trouble, None, output)
+            Err(to_app_error(trouble, None, output))
         }
     }
 }
@@ -87,19 +91,23 @@ fn remove_folder(folder: &Path, kept: bool) {
     }
 }
 
-fn report_error(trouble: DemoError, folder: Option<&Path>, output: CliOutput) -> Exit {
+fn to_app_error(trouble: DemoError, folder: Option<&Path>, output: CliOutput) -> AppError {
     match trouble {
         DemoError::Stopped => {
             if is_live_display(output) {
                 output.print_exact("\n");
             }
-            output.refuse(Exit::Stopped, "the demonstration was stopped; nothing of it is left running", None)
+            AppError::new(
+                AppErrorKind::Stopped,
+                "the demonstration was stopped; nothing of it is left running",
+                None,
+            )
         }
-        DemoError::Refused(exit, why, hint) => output.refuse(exit, &why, hint),
+        DemoError::Refused(kind, why, hint) => AppError::new(kind, &why, hint),
         DemoError::Broken(why) => {
             let message = format!("the demonstration failed: {why}");
             let hint = folder.map(|folder| format!("its files are in `{}`", folder.display()));
-            output.refuse(Exit::Broken, &message, hint.as_deref())
+            AppError::new(AppErrorKind::Bug, &message, hint.as_deref())
         }
     }
 }
@@ -158,9 +166,10 @@ impl DemoSession {
         self.tell.print_act(narration::KILL);
         // The journal must exist before it can be followed. It is closed again before other processes open it.
         let place = self.folder.join(state::NAME);
-        state::admit_folder(None, &place).map_err(|why| DemoError::Refused(Exit::Refused, why, None))?;
+        state::admit_folder(None, &place)
+            .map_err(|why| DemoError::Refused(AppErrorKind::Refused, why, None))?;
         let store = SqliteStore::open(place);
-        drop(store.map_err(|error| DemoError::Refused(Exit::Store, error.to_string(), None))?);
+        drop(store.map_err(|error| DemoError::Refused(AppErrorKind::Store, error.to_string(), None))?);
         let rows = self.troupe.start_listener(&["runs", "--follow"], "jsonl")?;
         self.tell.print_command("skein run demo.yaml");
         let engine = self.troupe.start_command(&["run", "demo.yaml"], false)?;

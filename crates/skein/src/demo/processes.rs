@@ -22,10 +22,10 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
+use skein_app::{file_changes::FileChangeWatcher, state};
 use skein_host::process::{self, LeftoverProcess, StateMark};
 
 use super::DemoError;
-use crate::{file_changes::FileChangeWatcher, state};
 
 /// Time limit of everything except people.
 const PATIENCE: Duration = Duration::from_secs(60);

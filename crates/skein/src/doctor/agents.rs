@@ -3,13 +3,13 @@
 
 use std::{env, path::PathBuf};
 
+use skein_app::config::ProjectConfig;
 use skein_host::agent;
 
 use super::{
     DoctorFinding,
     programs::{DEADLINE, ProgramStatus, ProgramStatuses, VersionQuery},
 };
-use crate::config::ProjectConfig;
 
 /// An agent that is an installed program.
 struct AgentInstallation {

@@ -3,11 +3,11 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Resource, getrlimit};
+use skein_app::config::ProjectConfig;
 use skein_core::{engine::format_utc, limits, time::Timestamp};
 use skein_host::kernel_features;
 
 use super::DoctorFinding;
-use crate::config::ProjectConfig;
 
 /// The maximum number of open files of a running worker, and the number that is needed besides.
 const FILES_EACH: u64 = 8;

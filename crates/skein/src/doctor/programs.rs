@@ -9,11 +9,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use skein_app::{config::ProjectConfig, probe::ProgramProbe};
 use skein_core::time::Millis;
 use skein_host::{host::new_run_id, process};
 
 use super::{DoctorFinding, agents};
-use crate::{config::ProjectConfig, probe::ProgramProbe};
 
 /// Time limit of a program to print its version.
 pub const DEADLINE: Millis = Millis::from_secs(5);

@@ -5,13 +5,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use skein_host::secret::{SecretSource, Secrets};
-
-use super::DoctorFinding;
-use crate::{
+use skein_app::{
     config::{self, ProjectConfig},
     project::DiskProject,
 };
+use skein_host::secret::{SecretSource, Secrets};
+
+use super::DoctorFinding;
 
 /// The project and the findings about it.
 pub struct ProjectFindings {

@@ -1,10 +1,10 @@
 //! Checks of the sandbox: tests whether this machine can enforce the restrictions of workers.
 
 use rustix::process::getuid;
+use skein_app::{config::ProjectConfig, enforcement};
 use skein_host::sandbox::SandboxEnforcement;
 
 use super::DoctorFinding;
-use crate::{config::ProjectConfig, enforcement};
 
 const NAME: &str = "confinement";
 

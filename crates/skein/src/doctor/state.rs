@@ -7,10 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use skein_app::state::{DATABASE, NAME, acceptance_hint, check_link};
 use skein_host::store::{FileSystem, StateRegistry, inspect_file_system};
 
 use super::{DoctorFinding, TrialFile, format_bytes};
-use crate::state::{DATABASE, NAME, acceptance_hint, check_link};
 
 /// The limits of free space for a problem and for a warning.
 const LEAST: u64 = 64 << 20;

@@ -22,7 +22,7 @@ pub(crate) use event_lines::error_class_word;
 pub(crate) use jsonl::JsonlEncoder;
 pub(crate) use live_view::{LiveOptions, LiveView};
 pub(crate) use screen::{TerminalSize, TerminalSurface};
-pub(crate) use text::{format_cost, format_duration, outermost_step, quote_shell_word};
+pub(crate) use text::{format_cost, format_duration, outermost_step};
 
 use skein_core::{ir::RunStatus, view::StepView};
 

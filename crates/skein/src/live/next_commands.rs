@@ -1,12 +1,12 @@
 //! Commands that a person may want next, ready to be pasted.
 
+use skein_app::invocation::{command_prefix, quote_shell_word};
 use skein_core::{
     ir::{RunStatus, StepStatus},
     view::{RunView, StepReason, StepView, WaitpointView, WaitpointViewKind},
 };
 
-use super::text::{outermost_step, quote_shell_word};
-use crate::invocation::command_prefix;
+use super::text::outermost_step;
 
 /// Maximum number of answers that are offered.
 const ANSWERS: usize = 5;

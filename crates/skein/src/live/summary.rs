@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
+use skein_app::conditions::run_conditions;
 use skein_core::{
     engine::{AttemptId, RunState, StepAt},
     ir::{RunStatus, StepStatus},
@@ -17,7 +18,7 @@ use super::{
     style::{LineTone, status_word},
     text::{clean_text, cut_to_width, format_cost, format_count, format_elapsed},
 };
-use crate::{conditions::run_conditions, output::Paint};
+use crate::output::Paint;
 
 /// Maximum number of listed failures, and of listed reasons for not running.
 const LISTED: usize = 10;

@@ -131,15 +131,6 @@ pub(crate) fn outermost_step(path: &str) -> &str {
     if first == path { path } else { first.split(['[', '#']).next().unwrap_or(first) }
 }
 
-/// Quotes a word for a shell, if necessary.
-pub(crate) fn quote_shell_word(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,13 +180,6 @@ mod tests {
         }
         assert_eq!(format_elapsed(Millis::from_secs(65)), "1m05s");
         assert_eq!(format_until(Timestamp(0), Timestamp(1_500)), "in 1s500ms");
-    }
-
-    #[test]
-    fn a_command_can_be_pasted() {
-        assert_eq!(quote_shell_word("build"), "build");
-        assert_eq!(quote_shell_word("each[3]/child"), "'each[3]/child'");
-        assert_eq!(quote_shell_word("it's"), "'it'\\''s'");
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use skein_app::{project::DiskProject, run_json::run_to_json};
 use skein_dialects::check_source;
 
 use super::{
     cases::CASES,
     trial::{Trial, same},
 };
-use crate::{live::JsonlEncoder, project::DiskProject, run_json::run_to_json};
+use crate::live::JsonlEncoder;
 
 #[test]
 fn every_event_is_a_line() {

@@ -171,3 +171,8 @@ pub fn join_words(words: &[impl AsRef<str>], last: &str) -> String {
         [first @ .., end] => format!("{} {last} {end}", first.join(", ")),
     }
 }
+
+/// Formats a length of time.
+pub fn format_length(ms: u64) -> String {
+    skein_core::time::Millis(ms).to_string()
+}

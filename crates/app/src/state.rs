@@ -7,7 +7,7 @@ use std::{
 
 use skein_core::{engine::RunState, ids::RunId, plan::Plan, suggest::did_you_mean};
 use skein_host::{
-    host::RunLoader,
+    host::{ResumeError, RunLoader},
     process,
     store::{
         ClaimError, RunRow, RunSelection, SqliteStore, StateRegistry, Store, StoreError, StoreOpenError,
@@ -16,7 +16,10 @@ use skein_host::{
     workspace::RunDir,
 };
 
-use crate::{exit::Exit, host_session::refuse_claim, output::CliOutput, project::DiskProject};
+use crate::{
+    app_error::{AppError, AppErrorKind},
+    project::DiskProject,
+};
 
 /// The name of the state folder in a project.
 pub const NAME: &str = ".skein";
@@ -42,14 +45,14 @@ pub struct StateHandle {
 
 impl StateHandle {
     /// Opens the given state folder, or the project's own, which is created if it does not exist.
-    pub fn open(given: Option<&Path>, project: &Path, output: CliOutput) -> Result<StateHandle, Exit> {
+    pub fn open(given: Option<&Path>, project: &Path) -> Result<StateHandle, AppError> {
         let path = given.map_or_else(|| project.join(NAME), Path::to_owned);
-        let failed = |why: String| output.refuse(Exit::Store, &why, None);
+        let failed = |why: String| AppError::new(AppErrorKind::Store, &why, None);
         admit_folder(given, &path)
-            .map_err(|why| output.refuse(Exit::Refused, &why, Some(&acceptance_hint(given))))?;
+            .map_err(|why| AppError::new(AppErrorKind::Refused, &why, Some(&acceptance_hint(given))))?;
         let store = SqliteStore::open(&path).map_err(|error| match error {
             StoreOpenError::Foreign { .. } | StoreOpenError::Open { .. } => {
-                output.refuse(Exit::Refused, &error.to_string(), None)
+                AppError::new(AppErrorKind::Refused, &error.to_string(), None)
             }
             error => failed(error.to_string()),
         })?;
@@ -59,9 +62,9 @@ impl StateHandle {
     }
 
     /// Opens the state folder for reading commands: a missing one is not created.
-    pub fn open_existing(given: Option<&Path>, output: CliOutput) -> Result<Option<StateHandle>, Exit> {
+    pub fn open_existing(given: Option<&Path>) -> Result<Option<StateHandle>, AppError> {
         let path = StateHandle::locate(given);
-        path.join(DATABASE).exists().then(|| StateHandle::open(Some(&path), &path, output)).transpose()
+        path.join(DATABASE).exists().then(|| StateHandle::open(Some(&path), &path)).transpose()
     }
 
     /// Returns the path of the state folder, whether or not it exists.
@@ -73,33 +76,28 @@ impl StateHandle {
     pub fn open_run_or_newest(
         given: Option<&Path>,
         text: Option<&str>,
-        output: CliOutput,
-    ) -> Result<(StateHandle, RunRow), Exit> {
+    ) -> Result<(StateHandle, RunRow), AppError> {
         if let Some(text) = text.filter(|text| *text != "-") {
-            return StateHandle::open_run(given, text, output);
+            return StateHandle::open_run(given, text);
         }
         let none = |place: &Path| {
             let message = format!("there are no runs in the state folder `{}`", display_path(place));
-            output.refuse(Exit::Refused, &message, Some("`skein run FILE` starts one"))
+            AppError::new(AppErrorKind::Refused, &message, Some("`skein run FILE` starts one"))
         };
-        let Some(state) = StateHandle::open_existing(given, output)? else {
+        let Some(state) = StateHandle::open_existing(given)? else {
             return Err(none(&StateHandle::locate(given)));
         };
         let newest = state
             .store
             .select_runs(RunSelection::Newest(1))
-            .map_err(|error| refuse_store_error(&error, output))?
+            .map_err(|error| refuse_store_error(&error))?
             .pop();
         let row = newest.ok_or_else(|| none(&state.path))?;
         Ok((state, row))
     }
 
     /// Opens the state folder and finds a run by its id, or by a prefix of its id.
-    pub fn open_run(
-        given: Option<&Path>,
-        text: &str,
-        output: CliOutput,
-    ) -> Result<(StateHandle, RunRow), Exit> {
+    pub fn open_run(given: Option<&Path>, text: &str) -> Result<(StateHandle, RunRow), AppError> {
         let place = StateHandle::locate(given);
         let missing = |hint: Option<String>| {
             let behind_a_wall = process::find_any_worker_mark().map(|mark| {
@@ -112,10 +110,10 @@ impl StateHandle {
             let there = if place.join(DATABASE).exists() { "" } else { ", which does not exist" };
             let message =
                 format!("there is no run `{text}` in the state folder `{}`{there}", display_path(&place));
-            output.refuse(Exit::Refused, &message, Some(&hint))
+            AppError::new(AppErrorKind::Refused, &message, Some(&hint))
         };
-        let Some(state) = StateHandle::open_existing(given, output)? else { return Err(missing(None)) };
-        match state.look_up_run(text).map_err(|error| refuse_store_error(&error, output))? {
+        let Some(state) = StateHandle::open_existing(given)? else { return Err(missing(None)) };
+        match state.look_up_run(text).map_err(|error| refuse_store_error(&error))? {
             RunLookup::One(row) => Ok((state, *row)),
             RunLookup::None { hint } => Err(missing(hint)),
             RunLookup::Several(runs) => {
@@ -123,7 +121,7 @@ impl StateHandle {
                 let more = if runs.len() > named.len() { ", …" } else { "" };
                 let hint = format!("it could be {}{more}", named.join(", "));
                 let message = format!("`{text}` matches {} runs", runs.len());
-                Err(output.refuse(Exit::Refused, &message, Some(&hint)))
+                Err(AppError::new(AppErrorKind::Refused, &message, Some(&hint)))
             }
         }
     }
@@ -149,14 +147,14 @@ impl StateHandle {
         RunDir::run_path(&self.path, run)
     }
 
-    pub fn load_plan(&self, row: &RunRow, output: CliOutput) -> Result<Plan, Exit> {
-        RunLoader::new(&*self.store).load_plan(row).map_err(|error| refuse_store_error(&error, output))
+    pub fn load_plan(&self, row: &RunRow) -> Result<Plan, AppError> {
+        RunLoader::new(&*self.store).load_plan(row).map_err(|error| refuse_store_error(&error))
     }
 
     /// Loads a run from its journal.
-    pub fn load_run(&self, row: &RunRow, output: CliOutput) -> Result<(Plan, RunState), Exit> {
+    pub fn load_run(&self, row: &RunRow) -> Result<(Plan, RunState), AppError> {
         let recalled =
-            RunLoader::new(&*self.store).load_run(row).map_err(|error| refuse_store_error(&error, output))?;
+            RunLoader::new(&*self.store).load_run(row).map_err(|error| refuse_store_error(&error))?;
         Ok(recalled.driver.into_parts())
     }
 }
@@ -167,15 +165,43 @@ fn display_path(place: &Path) -> String {
     place.strip_prefix(here).unwrap_or(place).display().to_string()
 }
 
-/// Returns the exit status for a quarantined run: a store failure if acknowledged rows are lost.
-pub fn quarantine_exit(why: &str) -> Exit {
-    if is_shortened(why) { Exit::Store } else { Exit::Refused }
+/// Returns the kind of error for a quarantined run: a store failure if acknowledged rows are lost.
+pub fn quarantine_kind(why: &str) -> AppErrorKind {
+    if is_shortened(why) { AppErrorKind::Store } else { AppErrorKind::Refused }
+}
+
+/// Returns the reason why a run cannot be claimed.
+pub fn refuse_claim(run: &RunId, error: &ResumeError) -> AppError {
+    match error {
+        ResumeError::Claim(ClaimError::Owned(who)) => AppError::new(
+            AppErrorKind::Refused,
+            &format!("run `{run}` is being run by {who}"),
+            Some(&format!("`skein runs {run} --follow` shows it")),
+        ),
+        ResumeError::Claim(ClaimError::Store(error)) | ResumeError::Store(error) => refuse_store_error(error),
+        ResumeError::Claim(ClaimError::Quarantined(why)) => {
+            refuse_quarantined(quarantine_kind(why), run, why)
+        }
+        // The damage was found just now.
+        ResumeError::SetAside(why) => refuse_quarantined(AppErrorKind::Store, run, why),
+        ResumeError::Claim(error @ ClaimError::Unknown(_)) => {
+            AppError::new(AppErrorKind::Refused, &error.to_string(), None)
+        }
+    }
+}
+
+fn refuse_quarantined(kind: AppErrorKind, run: &RunId, why: &str) -> AppError {
+    let hint = match is_shortened(why) {
+        true => shortened_hint(run),
+        false => format!("`skein events {run}` shows what happened"),
+    };
+    AppError::new(kind, &format!("run `{run}` was set aside: {why}"), Some(&hint))
 }
 
 /// Refuses a run whose journal is shortened.
-pub fn refuse_shortened(row: &RunRow, output: CliOutput) -> Result<(), Exit> {
+pub fn refuse_shortened(row: &RunRow) -> Result<(), AppError> {
     match row.quarantined.as_ref().filter(|why| is_shortened(why)) {
-        Some(why) => Err(refuse_claim(&row.run, &ClaimError::Quarantined(why.clone()).into(), output)),
+        Some(why) => Err(refuse_claim(&row.run, &ClaimError::Quarantined(why.clone()).into())),
         None => Ok(()),
     }
 }
@@ -188,16 +214,14 @@ pub fn shortened_hint(run: &RunId) -> String {
     )
 }
 
-/// Warns about the runs whose journals are shortened. Returns true if there are any.
-pub fn warn_shortened(state: &StateHandle, output: CliOutput) -> Result<bool, Exit> {
-    let shortened = state.store.list_shortened().map_err(|error| refuse_store_error(&error, output))?;
-    for (run, why) in &shortened {
-        output.warn(&format!("run {run} is set aside: {why}"));
-    }
-    if let Some(run) = shortened.first().and_then(|(run, _)| RunId::new(run).ok()) {
-        output.warn(&shortened_hint(&run));
-    }
-    Ok(!shortened.is_empty())
+/// Returns warnings about the runs whose journals are shortened.
+pub fn shortened_warnings(state: &StateHandle) -> Result<Vec<String>, AppError> {
+    let shortened = state.store.list_shortened().map_err(|error| refuse_store_error(&error))?;
+    let mut warnings: Vec<String> =
+        shortened.iter().map(|(run, why)| format!("run {run} is set aside: {why}")).collect();
+    let first = shortened.first().and_then(|(run, _)| RunId::new(run).ok());
+    warnings.extend(first.map(|run| shortened_hint(&run)));
+    Ok(warnings)
 }
 
 /// Admits a state folder if this user created it on this machine, or accepted it. A missing one is created.
@@ -231,9 +255,9 @@ pub fn acceptance_hint(given: Option<&Path>) -> String {
 }
 
 /// Reports an error of the store.
-pub fn refuse_store_error(error: &StoreError, output: CliOutput) -> Exit {
+pub fn refuse_store_error(error: &StoreError) -> AppError {
     match error {
-        StoreError::Unknown(_) => output.refuse(Exit::Refused, &error.to_string(), None),
-        _ => output.refuse(Exit::Store, &error.to_string(), None),
+        StoreError::Unknown(_) => AppError::new(AppErrorKind::Refused, &error.to_string(), None),
+        _ => AppError::new(AppErrorKind::Store, &error.to_string(), None),
     }
 }

@@ -14,7 +14,7 @@ use skein_host::workspace::ROOT_PARAMETER;
 use crate::conditions::run_conditions;
 
 /// Returns the object of a run in its present state, with the warnings about its workflow, if it has any.
-pub(crate) fn run_to_json(plan: &Plan, state: &RunState, warnings: &[Value]) -> Value {
+pub fn run_to_json(plan: &Plan, state: &RunState, warnings: &[Value]) -> Value {
     let view = view::view_run(plan, state);
     let mut object = view_to_json(&view);
     object["parameters"] = run_parameters(plan);

@@ -2,8 +2,7 @@
 
 use super::{
     step::{EscalationLevelView, PlanStepView},
-    text::format_length,
-    wording::join_words,
+    wording::{format_length, join_words},
 };
 
 /// Describes the rule that applies to a step, and its effect.

@@ -16,8 +16,7 @@ use skein_host::{
 };
 
 use crate::{
-    exit::Exit,
-    output::CliOutput,
+    app_error::{AppError, AppErrorKind},
     state::{StateHandle, refuse_store_error},
 };
 
@@ -37,12 +36,7 @@ pub fn bind_files_root(plan: &Plan, state: &StateHandle, run: &RunId) -> Plan {
 }
 
 /// Copies the files that the workflow takes into the run's folder.
-pub fn stage_files(
-    state: &StateHandle,
-    begin: &RunLaunch,
-    about: &RunSettings,
-    output: CliOutput,
-) -> Result<(), Exit> {
+pub fn stage_files(state: &StateHandle, begin: &RunLaunch, about: &RunSettings) -> Result<(), AppError> {
     let workflow = &begin.plan.definition.root().workflow;
     if !has_files(workflow) {
         return Ok(());
@@ -50,10 +44,11 @@ pub fn stage_files(
     let run = &begin.start.run;
     let now = Clock::default().now();
     let tokens = PathTokens { run: run.clone(), workflow: workflow.id.clone(), at: now };
-    let broken = |why: String| output.refuse(Exit::Store, &why, None);
+    let broken = |why: String| AppError::new(AppErrorKind::Store, &why, None);
     let kept = RootFolder::open(&state.path).map_err(|error| broken(error.to_string()))?;
     let workspace = about.workspace_grants(&state.path).and_then(|grants| grants.open_folder(None));
-    let workspace = workspace.map_err(|error| output.refuse(Exit::Refused, &error.to_string(), None))?;
+    let workspace =
+        workspace.map_err(|error| AppError::new(AppErrorKind::Refused, &error.to_string(), None))?;
     let folder = RunDir::create_synced(&kept, run).map_err(|error| broken(error.to_string()))?;
     let Err(error) = folder.stage_files(&workspace, &workflow.files_in, &tokens) else { return Ok(()) };
     // The run has not started, so its folder is removed.
@@ -67,7 +62,7 @@ pub fn stage_files(
         input: json!({"file": key, "why": error.to_string()}),
         output: Value::Null,
     };
-    state.store.append_audit(&[entry]).map_err(|error| refuse_store_error(&error, output))?;
+    state.store.append_audit(&[entry]).map_err(|error| refuse_store_error(&error))?;
     let hint = "`inputsFiles` of the workflow sets its path, relative to the workspace";
-    Err(output.refuse(Exit::Refused, &error.to_string(), Some(hint)))
+    Err(AppError::new(AppErrorKind::Refused, &error.to_string(), Some(hint)))
 }

@@ -5,13 +5,12 @@
 
 mod consequence;
 mod estimate;
-mod facts;
+pub mod facts;
 mod fallback_agents;
 mod hooks;
 mod rules;
 mod step;
-mod text;
-mod wording;
+pub mod wording;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +28,6 @@ pub use estimate::{CostEstimate, ItemEstimate};
 pub use facts::{list_few, shorten_text};
 pub use hooks::HookView;
 pub use step::PlanStepView;
-pub use text::render_plan;
 pub use wording::describe_kind;
 
 use crate::{config::ProjectConfig, resolve::ToolResolutions};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, de};
 use skein_core::{ir::StepKindSpec, plan::Plan};
 use skein_host::sandbox::{SandboxEnforcement, SandboxLauncher};
 
-use crate::{config::ProjectConfig, output::CliOutput};
+use crate::config::ProjectConfig;
 
 /// Risks of a machine that cannot enforce sandboxes, as accepted by a project: `true` or `["steps", "gates"]`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -70,15 +70,15 @@ pub fn is_fully_enforced() -> bool {
     matches!(machine_enforcement(), Ok(SandboxEnforcement::Full))
 }
 
-/// Warns before a run starts about the files that workers can reach on this machine.
-pub fn warn_unenforced(output: CliOutput) {
+/// Returns a warning about the files that workers can reach on this machine, if it does not enforce whole sandboxes.
+pub fn unenforced_warning() -> Option<String> {
     let reach = "a worker can read the state folder and, if it may write to the folder around it, change it; see docs/security.md";
     match machine_enforcement() {
-        Ok(SandboxEnforcement::Full) => {}
+        Ok(SandboxEnforcement::Full) => None,
         Ok(SandboxEnforcement::WritesOnly) => {
-            output.warn(&format!("this machine enforces only write restrictions: {reach}"));
+            Some(format!("this machine enforces only write restrictions: {reach}"))
         }
-        Err(_) => output.warn(&format!("this machine cannot enforce sandboxes: {reach}")),
+        Err(_) => Some(format!("this machine cannot enforce sandboxes: {reach}")),
     }
 }
 

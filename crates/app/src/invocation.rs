@@ -8,8 +8,6 @@ use std::{
     sync::OnceLock,
 };
 
-use crate::live::quote_shell_word;
-
 static FLAGS: OnceLock<InvocationFlags> = OnceLock::new();
 
 #[derive(Debug)]
@@ -40,4 +38,25 @@ pub fn project_start() -> &'static Path {
 /// Returns the words before the name of a command that is shown to be typed here.
 pub fn command_prefix() -> &'static str {
     FLAGS.get().map_or("skein", |flags| &flags.words)
+}
+
+/// Quotes a word for a shell, if necessary.
+pub fn quote_shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_can_be_pasted() {
+        assert_eq!(quote_shell_word("build"), "build");
+        assert_eq!(quote_shell_word("each[3]/child"), "'each[3]/child'");
+        assert_eq!(quote_shell_word("it's"), "'it'\\''s'");
+    }
 }

@@ -259,7 +259,7 @@ impl CatalogReader<'_> {
 }
 
 /// Returns the folder of shared definitions, if it is a collection.
-pub(crate) fn find_collection(project: &DiskProject) -> Option<PathBuf> {
+pub fn find_collection(project: &DiskProject) -> Option<PathBuf> {
     let folder = named_collection(project);
     folder.join(COLLECTION).is_file().then_some(folder)
 }

@@ -2,17 +2,17 @@
 
 use std::fmt::Write;
 
-use skein_core::{plan::group_digits, time::Millis};
+use skein_core::plan::group_digits;
 use skein_host::sandbox::SandboxEnforcement;
 use unicode_width::UnicodeWidthStr;
 
-use super::{
+use crate::output::Paint;
+use skein_app::plan::{
     BatchKind, ConfinementView, CostEstimate, InnerBatches, ItemEstimate, LongestPath, PlanBatch,
     PlanStepView, PlanView,
     facts::{describe_budget, describe_step, list_few, shorten_text},
-    wording::join_words,
+    wording::{format_length, join_words},
 };
-use crate::output::Paint;
 
 /// Renders the whole plan.
 pub fn render_plan(view: &PlanView, paint: Paint) -> String {
@@ -34,10 +34,6 @@ fn name_width<'a>(steps: impl IntoIterator<Item = &'a PlanStepView>) -> usize {
 struct PlanPage {
     paint: Paint,
     text: String,
-}
-
-pub fn format_length(ms: u64) -> String {
-    Millis(ms).to_string()
 }
 
 impl PlanPage {

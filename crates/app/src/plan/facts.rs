@@ -10,8 +10,7 @@ use super::{
     fallback_agents::FallbackAgentView,
     rules::{describe_approvers, describe_rules},
     step::{GateView, InputView, RouteView, WorkView},
-    text::format_length,
-    wording::join_words,
+    wording::{format_length, join_words},
 };
 
 /// The maximum length of a value in a line.

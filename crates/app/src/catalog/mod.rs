@@ -11,7 +11,7 @@ use std::{cell::OnceCell, cmp::Reverse, collections::BTreeMap, path::PathBuf};
 use skein_dialects::{CatalogKind, SourcePosition};
 
 pub use reader::definition_patterns;
-pub(crate) use reader::find_collection;
+pub use reader::find_collection;
 pub use uses::{CatalogUse, CatalogUses};
 
 use crate::project::DiskProject;

@@ -9,8 +9,7 @@ use skein_host::{
 };
 
 use crate::{
-    exit::Exit,
-    output::CliOutput,
+    app_error::{AppError, AppErrorKind},
     state::{StateHandle, refuse_store_error},
 };
 
@@ -31,9 +30,9 @@ impl ContextHoldError {
     }
 
     /// Refuses a command for this reason.
-    pub fn refuse(&self, output: CliOutput) -> Exit {
+    pub fn refuse(&self) -> AppError {
         let hint = "wait until it ends, cancel it, or use another folder with `--context`";
-        output.refuse(Exit::Refused, self.message(), Some(hint))
+        AppError::new(AppErrorKind::Refused, self.message(), Some(hint))
     }
 }
 
@@ -63,31 +62,27 @@ pub fn hold_context_when_free(
     state: &StateHandle,
     run: &RunId,
     (plan, about): (&Plan, &RunSettings),
-    output: CliOutput,
-) -> Result<(), Exit> {
+) -> Result<(), AppError> {
     loop {
         // `hold_context` waits for a moment before it fails, so this loop does not spin.
         match hold_context(contexts, state, run, plan, about) {
             Ok(()) => return Ok(()),
-            Err(taken @ ContextHoldError::Nested(_)) => return Err(taken.refuse(output)),
+            Err(taken @ ContextHoldError::Nested(_)) => return Err(taken.refuse()),
             Err(ContextHoldError::InUse(_)) => {}
         }
-        let row = state.store.find_run(run).map_err(|error| refuse_store_error(&error, output))?;
+        let row = state.store.find_run(run).map_err(|error| refuse_store_error(&error))?;
         if row.is_none_or(|row| row.head.closed) {
             return Ok(());
         }
     }
 }
 
-/// Warns that a run does not start yet, with the reason.
-pub fn warn_queued(run: &RunId, taken: &ContextHoldError, output: CliOutput) {
-    if output.is_json() {
-        return;
-    }
-    output.warn(&format!(
+/// Returns a warning that a run does not start yet, with the reason.
+pub fn queued_warning(run: &RunId, taken: &ContextHoldError) -> String {
+    format!(
         "run {run} is queued: {}. It starts when that run is over; a run with `--context DIR` starts at once",
         taken.message()
-    ));
+    )
 }
 
 /// Returns the reason why a queued run does not start, if it waits for its context folder.

@@ -25,6 +25,7 @@ const GIVEN: [&str; 4] = ["PATH", "HOME", "LANG", "XDG_DATA_HOME"];
 const MOST: u64 = 4096;
 
 /// A program that was started, and has not answered yet.
+#[derive(Debug)]
 pub struct ProgramProbe {
     log: PathBuf,
     handle: ProcessHandle,
