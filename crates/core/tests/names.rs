@@ -159,3 +159,27 @@ fn words_of_names_are_split() {
     assert_eq!(defined_type("    enum Phase {"), Some("Phase"));
     assert_eq!(defined_type("let structure = 1;"), None);
 }
+
+/// The first two names in backticks of each row of a table: a file and a function in it.
+fn walk_rows(section: &str) -> Vec<(&str, &str)> {
+    let rows = section.lines().filter(|line| line.starts_with("| "));
+    let names = rows.map(|row| row.split('`').skip(1).step_by(2).take(2).collect::<Vec<_>>());
+    names.filter_map(|names| Some((*names.first()?, *names.get(1)?))).collect()
+}
+
+#[test]
+fn the_walks_through_the_code_are_short_and_name_functions_that_exist() {
+    let page = fs::read_to_string(workspace().join("docs/design/walks.md")).expect("the page is there");
+    let sections: Vec<&str> = page.split("\n## ").skip(1).collect();
+    for (section, most) in [("A file from `skein validate`", 20), ("A step from `skein run`", 50)] {
+        let found = sections.iter().find(|text| text.starts_with(section)).expect("the walk is there");
+        let rows = walk_rows(found);
+        assert!((10..=most).contains(&rows.len()), "{section} has {} functions", rows.len());
+        for (file, function) in rows {
+            let text =
+                fs::read_to_string(workspace().join(file)).unwrap_or_else(|_| panic!("no file {file}"));
+            let defines = ["(", "<"].iter().any(|end| text.contains(&format!("fn {function}{end}")));
+            assert!(defines, "{file} has no function {function}");
+        }
+    }
+}
