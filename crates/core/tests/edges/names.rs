@@ -1,12 +1,9 @@
 //! Rules for names and documentation that hold in every crate: a type is named once, words that were replaced do not
 //! return, and a doc comment says what an item is or does.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "this test reads the workspace")]
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fs, path::Path};
+
+use super::sources::{SourceText, read_sources, workspace};
 
 /// Words of earlier names, each with the word in use. No type, module or file has one of them as a whole word of its
 /// name.
@@ -41,35 +38,10 @@ const REPLACED_WORDS: &[(&str, &str)] = &[
 const QUESTION_WORDS: &[&str] =
     &["What", "Who", "Whoever", "Whatever", "Whether", "Where", "Whose", "Which", "How", "Why"];
 
-/// A source file that ships, without its unit tests.
-struct SourceText {
-    path: PathBuf,
-    text: String,
-}
-
-fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn read_sources(folder: &Path, into: &mut Vec<SourceText>) {
-    for entry in fs::read_dir(folder).expect("the folder is readable").flatten() {
-        let path = entry.path();
-        let name = entry.file_name().into_string().expect("a name is text");
-        if path.is_dir() && name != "tests" {
-            read_sources(&path, into);
-        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
-            let text = fs::read_to_string(&path).expect("the file is readable");
-            let end = text.find("#[cfg(test)]\nmod ").unwrap_or(text.len());
-            into.push(SourceText { path, text: text[..end].to_owned() });
-        }
-    }
-}
-
+/// The sources of all crates that ship.
 fn sources() -> Vec<SourceText> {
-    let mut found = Vec::new();
-    for krate in fs::read_dir(workspace().join("crates")).expect("there are crates").flatten() {
-        read_sources(&krate.path().join("src"), &mut found);
-    }
+    let crates = fs::read_dir(workspace().join("crates")).expect("there are crates").flatten();
+    let found: Vec<SourceText> = crates.flat_map(|krate| read_sources(&krate.path().join("src"))).collect();
     assert!(found.len() > 300, "only {} files were found", found.len());
     found
 }

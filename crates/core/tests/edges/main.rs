@@ -2,14 +2,14 @@
 //! decision, so it is listed here.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "this test reads the workspace")]
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+mod names;
+mod sources;
+
+use std::{collections::BTreeSet, process::Command};
 
 use serde_json::Value;
+
+use sources::{SourceText, read_sources, workspace};
 
 /// A crate, its allowed dependencies, and those that only its tests and benches may use.
 const EDGES: &[(&str, &[&str], &[&str])] = &[
@@ -188,7 +188,7 @@ fn a_listed_dependency_is_used() {
 
 #[test]
 fn the_core_stays_deterministic() {
-    let lints = include_str!("../clippy.toml");
+    let lints = include_str!("../../clippy.toml");
     let missing: Vec<_> =
         FORBIDDEN.iter().filter(|path| !lints.contains(&format!("path = \"{path}\""))).collect();
     assert!(missing.is_empty(), "clippy.toml of the core must forbid {missing:?}");
@@ -198,24 +198,11 @@ fn the_core_stays_deterministic() {
 const TERMINAL: &[&str] =
     &["print!(", "println!(", "eprint!(", "eprintln!(", "io::stdout", "io::stderr", "process::exit"];
 
-fn read_sources(folder: &Path, into: &mut Vec<(PathBuf, String)>) {
-    for entry in fs::read_dir(folder).expect("the folder is readable").flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            read_sources(&path, into);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&path).expect("the file is readable");
-            into.push((path, text));
-        }
-    }
-}
-
 #[test]
 fn the_application_layer_neither_prints_nor_exits() {
-    let mut sources = Vec::new();
-    read_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../app/src"), &mut sources);
+    let sources = read_sources(&workspace().join("crates/app/src"));
     assert!(sources.len() > 20, "only {} files were found", sources.len());
-    for (path, text) in &sources {
+    for SourceText { path, text } in &sources {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
         for (i, line) in lines {
             let found = TERMINAL.iter().find(|word| line.contains(**word));
