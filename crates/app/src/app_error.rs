@@ -7,7 +7,7 @@ use skein_dialects::Diagnostic;
 #[derive(Debug, Clone)]
 pub struct AppError {
     pub kind: AppErrorKind,
-    /// One line for a person. Empty if the diagnostics say everything, or if the output has said it before.
+    /// One line for a person. Empty if the diagnostics say everything.
     pub message: String,
     pub hint: Option<String>,
     /// The diagnostics of an invalid source.

@@ -36,3 +36,4 @@ pub use timeline::Timeline;
 pub use timeline_entry::{TimelineEntry, TimelineLevel};
 pub use undo::{UndoFailureView, UndoView};
 pub use waitpoints::{WaitpointView, WaitpointViewKind, view_waitpoint};
+pub use words::status_word;

@@ -365,7 +365,7 @@ impl Timeline {
 
     /// Describes the end of a run or of a called workflow, in the words of its format.
     fn describe_run_end(&self, instance: InstanceIx, status: RunStatus) -> String {
-        let word = status_text(self.names.words(instance).run_word(status));
+        let word = words::status_word(self.names.words(instance).run_word(status));
         match status {
             RunStatus::UndoFailed => format!("{word}, and could not be undone"),
             RunStatus::Undone if word != "undone" => format!("{word}, and undone"),
@@ -375,7 +375,7 @@ impl Timeline {
 
     /// Describes the end of a step, in the words of its format.
     fn describe_step_end(&self, at: StepAt, outcome: StepOutcome, as_skipped: bool) -> String {
-        let word = |status| status_text(self.names.words(at.0).step_word(status, as_skipped));
+        let word = |status| words::status_word(self.names.words(at.0).step_word(status, as_skipped));
         let status = match outcome {
             _ if as_skipped => return format!("failed, and counts as {}", word(StepStatus::Skipped)),
             StepOutcome::Skipped(SkipReason::Condition) => {
@@ -394,11 +394,6 @@ impl Timeline {
         };
         word(status)
     }
-}
-
-/// Formats a status for people.
-fn status_text(status: &str) -> String {
-    status.replace('_', " ")
 }
 
 fn format_suffix(text: Option<&str>) -> String {

@@ -77,3 +77,8 @@ pub(super) fn role_word(role: AttemptRole) -> &'static str {
         AttemptRole::Undo => "undo",
     }
 }
+
+/// Formats a status for people.
+pub fn status_word(status: &str) -> String {
+    status.replace('_', " ")
+}

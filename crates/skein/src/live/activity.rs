@@ -12,12 +12,12 @@ use skein_core::{
     ir::HoldReason,
     limits,
     time::{Millis, Timestamp},
-    view::StepPaths,
+    view::{StepPaths, status_word},
 };
 
 use super::{
     screen::ScreenRoom,
-    style::{LineTone, WORD, status_word},
+    style::{LineTone, WORD},
     text::{clean_text, cut_to_width, format_cost, format_elapsed},
 };
 use crate::output::Paint;

@@ -9,13 +9,13 @@ use skein_core::{
     ir::{ErrorClass, RunStatus, StepKindSpec, StepStatus},
     plan::Plan,
     time::{Millis, Timestamp},
-    view::{self, ErrorView, StepPaths, StepView, TimelineEntry, WaitpointViewKind},
+    view::{self, ErrorView, StepPaths, StepView, TimelineEntry, WaitpointViewKind, status_word},
 };
 
 use super::{
     activity::describe_attempt,
     next_commands,
-    style::{LineTone, StyledLine, indent_line, status_word},
+    style::{LineTone, StyledLine, indent_line},
     text::{clean_text, cut_to_width, format_cost, format_until},
 };
 use crate::output::Paint;

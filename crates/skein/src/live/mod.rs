@@ -24,9 +24,12 @@ pub(crate) use live_view::{LiveOptions, LiveView};
 pub(crate) use screen::{TerminalSize, TerminalSurface};
 pub(crate) use text::{format_cost, format_duration, outermost_step};
 
-use skein_core::{ir::RunStatus, view::StepView};
+use skein_core::{
+    ir::RunStatus,
+    view::{StepView, status_word},
+};
 
-use self::style::{LineTone, status_word};
+use self::style::LineTone;
 use crate::output::Paint;
 
 /// Returns untrusted text on one line, without terminal control characters.

@@ -64,11 +64,6 @@ impl LineTone {
     }
 }
 
-/// Returns a status as people write it.
-pub(super) fn status_word(status: &str) -> String {
-    status.replace('_', " ")
-}
-
 /// The parts of a line.
 #[derive(Debug)]
 pub(super) struct StyledLine {

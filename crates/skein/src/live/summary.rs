@@ -8,14 +8,14 @@ use skein_core::{
     engine::{AttemptId, RunState, StepAt},
     ir::{RunStatus, StepStatus},
     time::{Millis, Timestamp},
-    view::{RunView, StepReason, StepView, UndoFailureView},
+    view::{RunView, StepReason, StepView, UndoFailureView, status_word},
 };
 
 use super::{
     event_lines::{describe_error, ending_reason, has_failed},
     live_view::LiveOptions,
     next_commands,
-    style::{LineTone, status_word},
+    style::LineTone,
     text::{clean_text, cut_to_width, format_cost, format_count, format_elapsed},
 };
 use crate::output::Paint;
