@@ -6,8 +6,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 use skein_core::expr::{
-    Expr, ExprEnv, ExprParseError, ExprType, ReferenceRoot, RootLookup, StepProperty, TypeEnv, TypeFit,
-    aip15 as aip, bounds::MAX_RESULT, ioa as io, swdl as sw,
+    Expr, ExprEnv, ExprParseError, ExprType, ReferenceRoot, RootLookup, StepProperty, TypeEnv, TypeFit, aip15 as aip,
+    bounds::MAX_RESULT, ioa as io, swdl as sw,
 };
 
 const SEPARATOR: &str = "\n---\n";

@@ -7,8 +7,8 @@ use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, AttemptReport, AttemptRole, CheckFinding, Cost, DecisionActor, InstanceIx,
-        Publication, RunInput, RunStart, RunState, StepAt, TimedInput, Verdict, Waitpoint, apply, decide,
+        AttemptEnd, AttemptId, AttemptReport, AttemptRole, CheckFinding, Cost, DecisionActor, InstanceIx, Publication,
+        RunInput, RunStart, RunState, StepAt, TimedInput, Verdict, Waitpoint, apply, decide,
     },
     ids::RunId,
     ir::{ErrorClass, HoldReason},
@@ -66,10 +66,7 @@ fn draw_input(plan: &Plan, state: &RunState, bytes: &mut FuzzBytes<'_>) -> RunIn
         19..=21 => RunInput::Decide {
             opening: Waitpoint(u32::from(bytes.next_byte())),
             decision: if bytes.next_byte().is_multiple_of(4) { Verdict::Reject } else { Verdict::Approve },
-            by: DecisionActor {
-                name: "ada".into(),
-                roles: vec!["lead".into(), "legal".into(), "ops".into()],
-            },
+            by: DecisionActor { name: "ada".into(), roles: vec!["lead".into(), "legal".into(), "ops".into()] },
             reason: None,
         },
         22..=24 => match bytes.pick(plan.definition.signals.iter()) {
@@ -98,8 +95,7 @@ fn draw_input(plan: &Plan, state: &RunState, bytes: &mut FuzzBytes<'_>) -> RunIn
 }
 
 fn draw_finished_input(state: &RunState, bytes: &mut FuzzBytes<'_>) -> RunInput {
-    let unknown =
-        AttemptId { at: draw_step(bytes), visit: 1, iteration: 1, role: AttemptRole::Main, attempt: 1 };
+    let unknown = AttemptId { at: draw_step(bytes), visit: 1, iteration: 1, role: AttemptRole::Main, attempt: 1 };
     let attempt = bytes.pick(state.in_flight().iter()).copied().unwrap_or(unknown);
     let tokens = u64::from(bytes.next_byte());
     RunInput::Finished {
@@ -113,13 +109,8 @@ fn draw_attempt_end(role: AttemptRole, bytes: &mut FuzzBytes<'_>) -> AttemptEnd 
         0..=4 if role == AttemptRole::Check => AttemptEnd::Checked {
             finding: *bytes
                 .pick(
-                    [
-                        CheckFinding::Complete,
-                        CheckFinding::Incomplete,
-                        CheckFinding::Undecided,
-                        CheckFinding::Blocked,
-                    ]
-                    .iter(),
+                    [CheckFinding::Complete, CheckFinding::Incomplete, CheckFinding::Undecided, CheckFinding::Blocked]
+                        .iter(),
                 )
                 .expect("there are findings"),
             reasons: vec![format!("reason {}", bytes.next_byte() % 2)],

@@ -10,11 +10,7 @@ use skein_dialects::{
 struct FuzzProject;
 
 impl Project for FuzzProject {
-    fn resolve_workflow(
-        &self,
-        _: &SourceFile,
-        _: WorkflowReference<'_>,
-    ) -> Result<Arc<SourceFile>, WorkflowNotFound> {
+    fn resolve_workflow(&self, _: &SourceFile, _: WorkflowReference<'_>) -> Result<Arc<SourceFile>, WorkflowNotFound> {
         Ok(SourceFile::new(
             "called.yaml",
             "name: x\nversion: \"1\"\ntimeout: 1m\nsteps: {a: {workflow: ./called.yaml}}\n",

@@ -1,7 +1,8 @@
-//! Errors of operations. An operation returns them; the command line prints them and chooses the exit status in one
-//! place ([`crate::output::CliOutput::report_error`]).
+//! Errors of operations. An operation returns them; a front end prints them, and chooses the exit status or the HTTP
+//! status by their kind.
 
 use skein_dialects::Diagnostic;
+use skein_host::store::StoreError;
 
 /// The reason why an operation did not do what was asked.
 #[derive(Debug, Clone)]
@@ -12,6 +13,23 @@ pub struct AppError {
     pub hint: Option<String>,
     /// The diagnostics of an invalid source.
     pub diagnostics: Vec<Diagnostic>,
+}
+
+/// The reason why a driver, a server, a channel or an agent cannot be used, as a part of a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnusableReason(String);
+
+impl From<String> for UnusableReason {
+    fn from(reason: String) -> UnusableReason {
+        UnusableReason(reason)
+    }
+}
+
+impl From<&str> for UnusableReason {
+    fn from(reason: &str) -> UnusableReason {
+        UnusableReason(reason.to_owned())
+    }
 }
 
 /// The kinds of errors. Each has its exit status.
@@ -34,13 +52,53 @@ pub enum AppErrorKind {
 }
 
 impl AppError {
-    pub fn new(kind: AppErrorKind, message: &str, hint: Option<&str>) -> AppError {
-        let (message, hint) = (message.to_owned(), hint.map(str::to_owned));
-        AppError { kind, message, hint, diagnostics: Vec::new() }
+    pub fn new(kind: AppErrorKind, message: impl Into<String>) -> AppError {
+        AppError { kind, message: message.into(), hint: None, diagnostics: Vec::new() }
+    }
+
+    pub fn refused(message: impl Into<String>) -> AppError {
+        AppError::new(AppErrorKind::Refused, message)
+    }
+
+    pub fn usage(message: impl Into<String>) -> AppError {
+        AppError::new(AppErrorKind::Usage, message)
+    }
+
+    pub fn store(message: impl Into<String>) -> AppError {
+        AppError::new(AppErrorKind::Store, message)
+    }
+
+    pub fn bug(message: impl Into<String>) -> AppError {
+        AppError::new(AppErrorKind::Bug, message)
     }
 
     /// A source that cannot be used.
     pub fn invalid_source(diagnostics: Vec<Diagnostic>) -> AppError {
-        AppError { diagnostics, ..AppError::new(AppErrorKind::InvalidSource, "", None) }
+        AppError { diagnostics, ..AppError::new(AppErrorKind::InvalidSource, "") }
+    }
+
+    #[must_use]
+    pub fn with_hint(self, hint: impl Into<String>) -> AppError {
+        AppError { hint: Some(hint.into()), ..self }
+    }
+
+    #[must_use]
+    pub fn with_optional_hint(self, hint: Option<String>) -> AppError {
+        AppError { hint, ..self }
+    }
+}
+
+impl From<StoreError> for AppError {
+    fn from(error: StoreError) -> AppError {
+        match error {
+            StoreError::Unknown(_) => AppError::refused(error.to_string()),
+            _ => AppError::store(error.to_string()),
+        }
+    }
+}
+
+impl From<Box<Diagnostic>> for AppError {
+    fn from(diagnostic: Box<Diagnostic>) -> AppError {
+        AppError::invalid_source(vec![*diagnostic])
     }
 }

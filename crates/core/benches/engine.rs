@@ -14,8 +14,8 @@ use std::{
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptReport, Cost, Driver, Event, InputToken, RunInput, RunPhase, RunStart, RunState,
-        TimedInput, decide, wanted,
+        AttemptEnd, AttemptReport, Cost, Driver, Event, InputToken, RunInput, RunPhase, RunStart, RunState, TimedInput,
+        decide, wanted,
     },
     ids::{RunId, StepId, WorkflowId},
     ir::{ScopeShape, Step, StepKindSpec, StepScope, WorkSpec, WorkerSpec, Workflow},
@@ -42,8 +42,7 @@ fn main() -> ExitCode {
             println!("{name:<8} {size:>6} steps {cost:>8.0} ns/event {:>12.0} events/s", 1e9 / cost);
         }
         let ratio = costs[2] / costs[0];
-        passed &=
-            says(ratio <= FLAT, &format!("{name}: 10,000 steps cost {ratio:.2}x of 100 steps, goal {FLAT}"));
+        passed &= says(ratio <= FLAT, &format!("{name}: 10,000 steps cost {ratio:.2}x of 100 steps, goal {FLAT}"));
         if name == "fan-out" {
             let rate = 1e9 / costs[1];
             let goal = format!("{name} of 1,000: {rate:.0} events/s, goal {EVENTS_PER_SECOND}");

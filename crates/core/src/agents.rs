@@ -17,12 +17,7 @@ pub struct KnownAgent {
 pub const KNOWN: &[KnownAgent] = &[
     KnownAgent { word: "CODEX_CLI", name: "Codex", folder: ".codex", files: &[] },
     KnownAgent { word: "CLAUDE_CODE", name: "Claude Code", folder: ".claude", files: &[".mcp.json"] },
-    KnownAgent {
-        word: "OPENCODE",
-        name: "OpenCode",
-        folder: ".opencode",
-        files: &["opencode.json", "opencode.jsonc"],
-    },
+    KnownAgent { word: "OPENCODE", name: "OpenCode", folder: ".opencode", files: &["opencode.json", "opencode.jsonc"] },
 ];
 
 /// Other programs with a folder that configures them.

@@ -28,11 +28,7 @@ pub enum IdError {
 }
 
 fn quote_character(c: char) -> String {
-    if c.is_control() || hides_text(c) {
-        format!("the character U+{:04X}", u32::from(c))
-    } else {
-        format!("`{c}`")
-    }
+    if c.is_control() || hides_text(c) { format!("the character U+{:04X}", u32::from(c)) } else { format!("`{c}`") }
 }
 
 /// True for characters that change how the text around them is shown: zero-width, directional and other format

@@ -15,6 +15,7 @@ pub mod plan;
 pub mod reserved_variables;
 pub mod secret_name;
 pub mod suggest;
+pub mod terms;
 pub mod time;
 pub mod tool_call;
 pub mod view;

@@ -10,17 +10,7 @@ const RESERVED: &[(&[&str], &str)] = &[
         "the system's loader reads it and loads other code into every program",
     ),
     (
-        &[
-            "BASH_ENV",
-            "ENV",
-            "BASH_FUNC_*",
-            "BASHOPTS",
-            "SHELLOPTS",
-            "PS4",
-            "PROMPT_COMMAND",
-            "IFS",
-            "ZDOTDIR",
-        ],
+        &["BASH_ENV", "ENV", "BASH_FUNC_*", "BASHOPTS", "SHELLOPTS", "PS4", "PROMPT_COMMAND", "IFS", "ZDOTDIR"],
         "shells read it when they start, and run its contents",
     ),
     (&["PATH", "HOME", "CDPATH"], "it decides which programs and settings are found"),
@@ -68,17 +58,7 @@ const RESERVED: &[(&[&str], &str)] = &[
         "an interpreter or a compiler reads it when it starts, and loads other code",
     ),
     (
-        &[
-            "EDITOR",
-            "VISUAL",
-            "PAGER",
-            "BROWSER",
-            "MANPAGER",
-            "LESSOPEN",
-            "LESSCLOSE",
-            "SSH_ASKPASS",
-            "SUDO_ASKPASS",
-        ],
+        &["EDITOR", "VISUAL", "PAGER", "BROWSER", "MANPAGER", "LESSOPEN", "LESSCLOSE", "SSH_ASKPASS", "SUDO_ASKPASS"],
         "other programs start the program that it names",
     ),
     (&["GIT_*", "SSH_AUTH_SOCK"], "git reads it, and runs other programs or works on another repository"),
@@ -146,13 +126,10 @@ mod tests {
 
     #[test]
     fn variables_that_widen_are_reserved_and_others_are_not() {
-        for name in
-            ["LD_PRELOAD", "BASH_ENV", "ANTHROPIC_BASE_URL", "GIT_SSH_COMMAND", "http_proxy", "NODE_OPTIONS"]
-        {
+        for name in ["LD_PRELOAD", "BASH_ENV", "ANTHROPIC_BASE_URL", "GIT_SSH_COMMAND", "http_proxy", "NODE_OPTIONS"] {
             assert!(reservation_reason(name).is_some(), "{name}");
         }
-        for name in ["RELEASE", "LANG", "GIT_AUTHOR_NAME", "PYTHONUNBUFFERED", "ENVIRONMENT", "MY_PATH", "CI"]
-        {
+        for name in ["RELEASE", "LANG", "GIT_AUTHOR_NAME", "PYTHONUNBUFFERED", "ENVIRONMENT", "MY_PATH", "CI"] {
             assert_eq!(reservation_reason(name), None, "{name}");
         }
     }

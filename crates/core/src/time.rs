@@ -78,9 +78,6 @@ mod tests {
     #[test]
     fn lengths_read_well() {
         let shown = |n| Millis(n).to_string();
-        assert_eq!(
-            (shown(0), shown(5_400_000), shown(61_250)),
-            ("0s".into(), "1h30m".into(), "1m1s250ms".into())
-        );
+        assert_eq!((shown(0), shown(5_400_000), shown(61_250)), ("0s".into(), "1h30m".into(), "1m1s250ms".into()));
     }
 }

@@ -21,8 +21,7 @@ fn blocks<'a>(text: &'a str, word: &str) -> Vec<(usize, String)> {
     let mut lines = text.lines().enumerate();
     while let Some((number, line)) = lines.next() {
         let Some(fence) = line.strip_prefix("```") else { continue };
-        let inside: Vec<&'a str> =
-            lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
+        let inside: Vec<&'a str> = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
         if fence == word {
             found.push((number + 1, inside.join("\n")));
         }
@@ -60,8 +59,7 @@ fn every_workflow_decodes_checks_and_encodes_the_same() {
 fn every_event_decodes_and_encodes_the_same() {
     let mut names = BTreeSet::new();
     for (line, text) in blocks(JOURNAL, "json") {
-        let event: Event =
-            serde_json::from_str(&text).unwrap_or_else(|error| panic!("journal.md:{line}: {error}"));
+        let event: Event = serde_json::from_str(&text).unwrap_or_else(|error| panic!("journal.md:{line}: {error}"));
         let encoded = serde_json::to_value(&event).unwrap();
         assert_eq!(encoded, json(&text), "journal.md:{line}");
         let name = encoded.as_str().or_else(|| encoded.as_object()?.keys().next().map(String::as_str));

@@ -7,21 +7,21 @@ use std::sync::Arc;
 use serde_json::json;
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, AttemptReport, Cost, Driver, DriverAction, InputToken, JournalBatch,
-        JournalError, Publication, Refusal, RunInput, RunPhase, RunStart, TimedInput, VERSION,
+        AttemptEnd, AttemptId, AttemptReport, Cost, Driver, DriverAction, Event, EventSubject, InputToken, InstanceIx,
+        JournalBatch, JournalError, Publication, Refusal, RunInput, RunPhase, RunProjection, RunStart, StepAt,
+        TimedInput, VERSION, apply,
     },
     ids::{RunId, SignalName, StepId, WorkflowId},
     ir::{
-        HookAction, HookTiming, RunStatus, ScopeShape, Step, StepKindSpec, StepScope, WaitSpec, WaitTimeout,
-        WorkSpec, WorkerSpec, Workflow, WorkflowHook,
+        HookAction, HookTiming, RunStatus, ScopeShape, Step, StepKindSpec, StepScope, WaitSpec, WaitTimeout, WorkSpec,
+        WorkerSpec, Workflow, WorkflowHook,
     },
     plan::{Plan, check_workflow},
     time::{Millis, Timestamp},
 };
 
 fn plan(ids: &[&str]) -> Plan {
-    let work =
-        || StepKindSpec::Work(Box::new(WorkSpec::new(WorkerSpec::Tool { tool: "t".into(), pinned: None })));
+    let work = || StepKindSpec::Work(Box::new(WorkSpec::new(WorkerSpec::Tool { tool: "t".into(), pinned: None })));
     let steps = ids.iter().map(|id| Step::new(StepId::new(id).unwrap(), work()));
     let workflow = Workflow::new(WorkflowId::new("w").unwrap(), StepScope::new(ScopeShape::Graph, steps));
     check_workflow(Arc::new(workflow), &()).definition.unwrap().bind(json!({})).unwrap()
@@ -87,6 +87,19 @@ fn a_run_is_queued_until_something_is_at_work() {
     assert_eq!(driver.state().status(), RunStatus::Running);
 }
 
+/// The simulator is built with debug assertions, too.
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "Running cannot be followed by Inside")]
+fn an_event_that_causes_an_illegal_transition_is_not_applied() {
+    let mut driver = Driver::new(plan(&["a"]));
+    say(&mut driver, 1, start());
+    driver.poll_append().unwrap();
+    let (plan, mut state) = driver.into_parts();
+    let at = StepAt(InstanceIx::ROOT, 0);
+    apply(&plan, &mut state, Timestamp(0), &Event::StepEntered { at, deadline: None });
+}
+
 #[test]
 fn nothing_goes_out_before_its_row_is_durable() {
     let mut driver = Driver::new(plan(&["a"]));
@@ -116,10 +129,7 @@ fn what_arrives_meanwhile_is_decided_together_into_the_next_row() {
     assert_eq!(driver.poll_answer(), None);
     driver.confirm_append();
     let answers: Vec<_> = std::iter::from_fn(|| driver.poll_answer()).collect();
-    assert_eq!(
-        answers,
-        [(InputToken(2), Ok(())), (InputToken(3), Err(Refusal::LateResult)), (InputToken(4), Ok(()))]
-    );
+    assert_eq!(answers, [(InputToken(2), Ok(())), (InputToken(3), Err(Refusal::LateResult)), (InputToken(4), Ok(()))]);
     assert_eq!(driver.state().phase, RunPhase::Closed);
 }
 
@@ -170,6 +180,32 @@ fn a_journal_replays_to_the_same_state() {
 }
 
 #[test]
+fn a_watcher_has_the_same_projection_as_the_driver() {
+    let plan = plan(&["a", "b"]);
+    let (mut driver, mut watcher) = (Driver::new(plan.clone()), RunProjection::new(plan));
+    say(&mut driver, 1, start());
+    let mut observed = Vec::new();
+    while let Some(row) = driver.poll_append_with(|_, number, record| {
+        observed.push((number, record.event.subject()));
+    }) {
+        driver.confirm_append();
+        watcher.apply_row(&row).unwrap();
+        assert!(watcher.apply_row(&row).is_err(), "a row is applied once");
+        assert_eq!(watcher.state(), driver.state());
+        assert_eq!(watcher.ledger(), driver.projection().ledger());
+        assert_eq!(watcher.chain(), driver.chain());
+        for (i, attempt) in (2..).zip(starts(&mut driver)) {
+            say(&mut driver, i, success(attempt));
+        }
+    }
+    let attempts = driver.projection().ledger().attempt_count(StepAt(InstanceIx::ROOT, 1));
+    assert_eq!(attempts, 1);
+    assert!(observed.iter().map(|(number, _)| *number).eq(0..watcher.state().events));
+    let of_b = |(_, subject): &&(u64, EventSubject)| watcher.names().subject_path(*subject).unwrap() == "b";
+    assert_eq!(observed.iter().filter(of_b).count(), 4, "ready, started, attempt ended, ended");
+}
+
+#[test]
 fn a_journal_that_was_changed_is_refused() {
     let (plan, rows) = journal();
     let replay = |rows: &[JournalBatch]| Driver::replay(plan.clone(), rows).err();
@@ -202,8 +238,7 @@ fn a_driver_is_idle_when_everything_said_is_durable() {
 
 #[test]
 fn what_is_to_be_published_goes_out_once() {
-    let hook =
-        |when| WorkflowHook { when, action: HookAction::Notify { channel: "c".into(), message: None } };
+    let hook = |when| WorkflowHook { when, action: HookAction::Notify { channel: "c".into(), message: None } };
     let mut workflow = (*plan(&["a"]).definition.root().workflow).clone();
     workflow.hooks = vec![hook(HookTiming::Start), hook(HookTiming::Success), hook(HookTiming::Failure)];
     let plan = check_workflow(Arc::new(workflow), &()).definition.unwrap().bind(json!({})).unwrap();

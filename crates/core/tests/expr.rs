@@ -19,6 +19,7 @@ mod support;
 
 use serde_json::Value;
 use skein_core::expr::{EvalError, Expr, ExprParseError, InferredType, TypeIssueLevel};
+use skein_core::terms::WorkflowTerms;
 use support::{Schemas, Values, parse};
 
 const TABLES: &[(&str, &str)] = &[
@@ -77,10 +78,7 @@ fn evaluate(expr: &Expr, values: &Values) -> String {
             let truth = expr.eval_bool(values).unwrap();
             assert_eq!(
                 truth,
-                !matches!(
-                    value.to_string().as_str(),
-                    "null" | "false" | "0" | "0.0" | "-0.0" | "\"\"" | "[]" | "{}"
-                )
+                !matches!(value.to_string().as_str(), "null" | "false" | "0" | "0.0" | "-0.0" | "\"\"" | "[]" | "{}")
             );
             value.to_string()
         }
@@ -93,7 +91,7 @@ fn place(at: &str, span: impl ToString) -> String {
 }
 
 fn parse_words(error: &ExprParseError) -> String {
-    let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+    let hint = error.hint(&WorkflowTerms::IR).map(|hint| format!(" ({hint})")).unwrap_or_default();
     format!("parse {}: {error}{hint}", place(&error.at, error.span))
 }
 
@@ -113,8 +111,7 @@ fn typed_words(typed: &InferredType) -> String {
 /// Data that looks like an expression is only text: results are never evaluated again.
 #[test]
 fn results_are_not_scanned() {
-    let values =
-        support::bindings(r#"{"input": {"x": "${{ parameters.y }} $input.y", "y": "secret"}}"#).unwrap();
+    let values = support::bindings(r#"{"input": {"x": "${{ parameters.y }} $input.y", "y": "secret"}}"#).unwrap();
     let inert = Value::from("${{ parameters.y }} $input.y");
     let surfaces = [
         ("swdl-template", "${{ parameters.x }}"),

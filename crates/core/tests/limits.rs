@@ -10,8 +10,8 @@ use skein_core::{
     expr::Expr,
     ids::{RunId, SignalName, StepId, WorkflowId},
     ir::{
-        EachErrorPolicy, EachSpec, ErrorClass, RunStatus, ScopeShape, Step, StepKindSpec, StepScope,
-        WaitSpec, WaitTimeout, WorkSpec, WorkerSpec, Workflow,
+        EachErrorPolicy, EachSpec, ErrorClass, RunStatus, ScopeShape, Step, StepKindSpec, StepScope, WaitSpec,
+        WaitTimeout, WorkSpec, WorkerSpec, Workflow,
     },
     limits,
     plan::{Plan, check_workflow},
@@ -50,8 +50,7 @@ fn first_end(events: &[Event]) -> Option<(StepOutcome, Option<String>)> {
 fn an_each_has_so_many_items_and_no_more() {
     let inner = StepScope::new(ScopeShape::Graph, vec![work("x")]);
     let over = Expr::input(["list"]);
-    let each =
-        EachSpec { over, parallelism: Some(1), errors: EachErrorPolicy::FailFast, scope: Arc::new(inner) };
+    let each = EachSpec { over, parallelism: Some(1), errors: EachErrorPolicy::FailFast, scope: Arc::new(inner) };
     let step = Step::new(StepId::new("each").unwrap(), StepKindSpec::Each(Box::new(each)));
     for (count, fits) in [(limits::ITEMS - 1, true), (limits::ITEMS, true), (limits::ITEMS + 1, false)] {
         let plan = plan(vec![step.clone()], json!({"list": vec![0; count]}));
@@ -99,9 +98,7 @@ fn so_many_tries_to_tamper_are_noted_and_no_more() {
 
 #[test]
 fn a_run_that_is_too_long_ends_with_a_code() {
-    for (events, goes_on) in
-        [(limits::EVENTS - 1, true), (limits::EVENTS, false), (limits::EVENTS + 1, false)]
-    {
+    for (events, goes_on) in [(limits::EVENTS - 1, true), (limits::EVENTS, false), (limits::EVENTS + 1, false)] {
         let plan = plan(vec![work("a")], json!({}));
         let mut state = RunState::new();
         tell(&plan, &mut state, start()).unwrap();

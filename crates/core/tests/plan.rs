@@ -25,6 +25,8 @@ mod order;
 mod paths;
 #[path = "plan/references.rs"]
 mod references;
+#[path = "plan/rulings.rs"]
+mod rulings;
 #[path = "plan/shape.rs"]
 mod shape;
 #[path = "plan/support.rs"]

@@ -1,7 +1,7 @@
 //! Scripts: each test is one rule of the engine, as a small workflow and a sequence of inputs.
 //!
 //! After every input, the snapshot next to the test (`scripts/<area>/<test>.snap`) holds the decided events, the wanted
-//! work, and the changes in the view. A missing or different snapshot fails the test; `UPDATE_SNAPSHOTS=1 cargo test
+//! work, and the changes in the view. A missing or different snapshot fails the test; `INSTA_UPDATE=always cargo test
 //! --test scripts` rewrites them, and the difference is then reviewed. Every script also checks that its events,
 //! serialised to JSON and folded again, give the same state, and that refused inputs change nothing.
 

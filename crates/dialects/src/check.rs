@@ -7,24 +7,21 @@ use serde_json::Value;
 use skein_core::{
     ids::StepId,
     ir::Workflow,
-    limits,
-    plan::{self, Plan, PlanDefinition, PlanProblem, ProblemCode, ProblemLocation, Severity},
+    plan::{
+        self, Plan, PlanDefinition, PlanField, PlanProblem, ProblemCode, ProblemLocation, Severity, WorkflowLibrary,
+    },
+    terms::WorkflowTerms,
 };
 
 use crate::{
     agentcore, aip15,
-    code::Code,
-    conflict_resolver,
-    detect::{Dialect, detect_dialect},
-    diagnostic::{Diagnostic, DiagnosticSink, MisspeltField},
-    dialect_terms::DialectTerms,
-    extension_checks, ioa, load,
-    lowering::{LoweredSource, OverriddenField},
-    policy_lowering,
-    project::Project,
-    secret_access,
-    source::{SourceFile, SourcePosition},
-    source_map::SourceMap,
+    catalog::Project,
+    diagnostics::{Code, Diagnostic, DiagnosticSink, MisspeltField, SourceFile, SourcePosition},
+    extensions::{checks, conflict_resolver},
+    ioa,
+    lowering::{DialectTerms, LoweredSource, OverriddenField},
+    policy::{lowering, secret_access},
+    source::{Dialect, SourceMap, detect_dialect, load},
     swdl,
 };
 
@@ -72,11 +69,11 @@ impl SourceReport {
 
     /// Returns the plan of a run with these parameters, or the problems with them. None if the source has errors.
     pub fn bind(&self, parameters: Value) -> Option<Result<Plan, Vec<Diagnostic>>> {
-        let (definition, (places, voice)) = (self.definition.as_ref()?, self.back.as_ref()?);
-        let told = |problems: Vec<PlanProblem>| {
-            problems.iter().map(|problem| voice.diagnose_problem(problem, places)).collect()
+        let (definition, (places, terms)) = (self.definition.as_ref()?, self.back.as_ref()?);
+        let diagnose = |problems: Vec<PlanProblem>| {
+            problems.iter().map(|problem| terms.diagnose_problem(problem, places)).collect()
         };
-        Some(definition.bind(parameters).map_err(told))
+        Some(definition.bind_with_terms(parameters, &terms.words).map_err(diagnose))
     }
 }
 
@@ -103,26 +100,29 @@ fn read_source(
     source: &Arc<SourceFile>,
     project: &dyn Project,
 ) -> (DiagnosticSink, Option<Dialect>, Option<LoweredSource>) {
-    let mut slips: Vec<MisspeltField> = Vec::new();
+    let mut corrections: Vec<MisspeltField> = Vec::new();
     let mut again = 0..AGAIN;
     loop {
         let mut sink = DiagnosticSink::new(source.clone());
-        let (dialect, lowered) = read_with_corrections(&slips, &mut sink, project);
+        let (dialect, mut lowered) = read_with_corrections(&corrections, &mut sink, project);
         if sink.misspelt.is_empty() || again.next().is_none() {
+            if let (Some(dialect), Some(lowered)) = (dialect, &mut lowered) {
+                check_lowered(dialect, lowered, project, &mut sink);
+            }
             return (sink, dialect, lowered);
         }
-        slips.append(&mut sink.misspelt);
+        corrections.append(&mut sink.misspelt);
     }
 }
 
 fn read_with_corrections(
-    slips: &[MisspeltField],
+    corrections: &[MisspeltField],
     sink: &mut DiagnosticSink,
     project: &dyn Project,
 ) -> (Option<Dialect>, Option<LoweredSource>) {
     let source = sink.source.clone();
-    sink.extend(slips.iter().map(|slip| slip.refused.clone()));
-    if let Some(diagnostic) = diagnose_size(&source) {
+    sink.extend(corrections.iter().map(|field| field.refused.clone()));
+    if let Some(diagnostic) = load::diagnose_size(&source) {
         let stop = diagnostic.is_error();
         sink.push(diagnostic);
         if stop {
@@ -130,36 +130,26 @@ fn read_with_corrections(
         }
     }
     let Some(mut detected) = detect_dialect(sink) else { return (None, None) };
-    slips.iter().for_each(|slip| detected.tree.rename_key(slip.key, slip.meant));
+    corrections.iter().for_each(|field| detected.tree.rename_key(field.key, field.meant));
     let dialect = detected.dialect;
-    let mut lowered = match dialect {
+    let lowered = match dialect {
         Dialect::AgentCore => agentcore::lower(detected.tree, sink, project),
         Dialect::Aip15 => aip15::lower(detected.tree, sink, project),
         Dialect::Ioa => ioa::lower(detected.tree, sink, project),
         Dialect::Swdl => swdl::lower(detected.tree, sink, project),
     };
-    if let Some(lowered) = &mut lowered {
-        extension_checks::check_extensions(dialect, lowered, sink);
-        policy_lowering::apply_policies(dialect, lowered, project, sink);
-        secret_access::check_secret_access(lowered, project, sink);
-        let conflict = extension_checks::find_conflict_resolver(dialect, lowered);
-        if !conflict_resolver::link_resolvers(conflict.as_ref(), &mut lowered.workflow) {
-            extension_checks::warn_unused_resolver(dialect, lowered, sink);
-        }
-    }
     (Some(dialect), lowered)
 }
 
-/// Returns a diagnostic for a source above the size limit or the advised size.
-pub(crate) fn diagnose_size(source: &Arc<SourceFile>) -> Option<Diagnostic> {
-    let (size, most) = (source.text.len(), limits::SOURCE_BYTES_WARN);
-    if size > limits::SOURCE_BYTES {
-        return Some(load::diagnose_too_large(source));
+/// Checks a lowered source beside the project's policies and secrets, and links the resolvers of conflicts.
+fn check_lowered(dialect: Dialect, lowered: &mut LoweredSource, project: &dyn Project, sink: &mut DiagnosticSink) {
+    checks::check_extensions(dialect, lowered, sink);
+    lowering::apply_policies(dialect, lowered, project, sink);
+    secret_access::check_secret_access(lowered, project, sink);
+    let conflict = checks::find_conflict_resolver(dialect, lowered);
+    if !conflict_resolver::link_resolvers(conflict.as_ref(), &mut lowered.workflow) {
+        checks::warn_unused_resolver(dialect, lowered, sink);
     }
-    let message = format!("this file has {size} bytes; more than {most} is hard to follow");
-    let hint = "split it into workflows that call one another";
-    let span = skein_core::expr::ExprSpan::default();
-    (size > most).then(|| Diagnostic::new(Code::LargeSource, source, span, message).with_hint(hint))
 }
 
 /// Warns of files in a called workflow: only those of the workflow that is run are staged and collected.
@@ -175,7 +165,6 @@ fn warn_of_files(called: &Workflow, source: &Arc<SourceFile>, sink: &mut Diagnos
 
 /// A source that has been read.
 struct CheckedSource {
-    key: String,
     dialect: Option<Dialect>,
     sink: DiagnosticSink,
     file: Option<SourceWorkflow>,
@@ -184,7 +173,7 @@ struct CheckedSource {
 struct SourceWorkflow {
     workflow: Arc<Workflow>,
     places: SourceMap,
-    voice: &'static DialectTerms,
+    terms: &'static DialectTerms,
     calls: Vec<Arc<SourceFile>>,
     overridden: Vec<OverriddenField>,
 }
@@ -195,23 +184,42 @@ struct SourceChecker<'a> {
     numbers: BTreeMap<String, usize>,
 }
 
+impl WorkflowLibrary for SourceChecker<'_> {
+    fn find_workflow(&self, name: &str) -> Option<Arc<Workflow>> {
+        self.find_file(Some(name)).map(|file| file.workflow.clone())
+    }
+
+    fn workflow_names(&self) -> Vec<String> {
+        self.numbers.keys().cloned().collect()
+    }
+
+    fn workflow_terms(&self, name: Option<&str>) -> &'static WorkflowTerms {
+        self.find_file(name).map_or(&WorkflowTerms::IR, |file| &file.terms.words)
+    }
+}
+
 impl SourceChecker<'_> {
+    /// Returns the workflow of the source with this key; the root for none.
+    fn find_file(&self, name: Option<&str>) -> Option<&SourceWorkflow> {
+        let number = name.map_or(Some(0), |name| self.numbers.get(name).copied())?;
+        self.read[number].file.as_ref()
+    }
+
     fn add_source(&mut self, source: Arc<SourceFile>) {
         if self.numbers.contains_key(&source.key) {
             return;
         }
         self.numbers.insert(source.key.clone(), self.read.len());
-        let key = source.key.clone();
         let (mut sink, dialect, lowered) = read_source(&source, self.project);
         if let Some(lowered) = lowered.as_ref().filter(|_| !self.read.is_empty()) {
             warn_of_files(&lowered.workflow, &source, &mut sink);
         }
         let file = lowered.map(|lowered| {
-            let LoweredSource { workflow, mut places, voice, calls, overridden, .. } = lowered;
+            let LoweredSource { workflow, mut places, terms, calls, overridden, .. } = lowered;
             places.set_reported(sink.label_starts());
-            SourceWorkflow { workflow: Arc::new(workflow), places, voice, calls, overridden }
+            SourceWorkflow { workflow: Arc::new(workflow), places, terms, calls, overridden }
         });
-        self.read.push(CheckedSource { key, dialect, sink, file });
+        self.read.push(CheckedSource { dialect, sink, file });
     }
 
     /// Plans the workflows that were read. If any source could not be read, the plan is skipped.
@@ -220,19 +228,14 @@ impl SourceChecker<'_> {
         let workflow = self.read[0].file.as_ref().map(|file| file.workflow.clone());
         let mut definition = None;
         if let Some(root) = workflow.clone().filter(|_| self.read.iter().all(|read| read.file.is_some())) {
-            let called = self
-                .read
-                .iter()
-                .filter_map(|read| read.file.as_ref().map(|file| (read.key.clone(), file.workflow.clone())));
-            let library: BTreeMap<String, Arc<Workflow>> = called.collect();
-            let checked = plan::check_workflow(root, &library);
+            let checked = plan::check_workflow(root, &self);
             definition = checked.definition;
             self.report_problems(&checked.problems);
         }
         let errors = self.read.iter().any(|read| read.sink.has_errors());
         let files = self.read.iter_mut().filter_map(|read| read.file.as_mut());
         let overridden = files.flat_map(|file| std::mem::take(&mut file.overridden)).collect();
-        let back = self.read[0].file.take().map(|file| (file.places, file.voice));
+        let back = self.read[0].file.take().map(|file| (file.places, file.terms));
         let all = self.read.into_iter().flat_map(|read| read.sink.into_diagnostics());
         let (notes, diagnostics) = all.partition(|diagnostic| diagnostic.severity == Severity::Note);
         let definition = definition.filter(|_| !errors);
@@ -254,9 +257,9 @@ impl SourceChecker<'_> {
             match &read.file {
                 // The sink keeps its own count and reports the sum.
                 Some(file) if problem.more > 0 => {
-                    read.sink.count_omitted(file.voice.problem_code(problem), problem.more)
+                    read.sink.count_omitted(file.terms.problem_code(problem), problem.more)
                 }
-                Some(file) => read.sink.push(file.voice.diagnose_problem(problem, &file.places)),
+                Some(file) => read.sink.push(file.terms.diagnose_problem(problem, &file.places)),
                 None => {}
             }
         }
@@ -273,7 +276,7 @@ impl SourceChecker<'_> {
             return true;
         }
         let order = matches!(problem.code, ProblemCode::NotBefore | ProblemCode::ArtifactNotBefore);
-        let waits = order.then(|| ProblemLocation { field: "after".to_owned(), ..problem.at.clone() });
+        let waits = order.then(|| ProblemLocation { field: PlanField::After.into(), ..problem.at.clone() });
         let causes = problem.related.iter().map(|(at, _)| at).chain(&waits);
         let causes = causes.filter_map(|at| file.places.find_node(at)).map(|node| (node, node.span()));
         let mut parts = file.places.find_artifacts_until(&problem.at).into_iter().chain(causes);
@@ -287,6 +290,6 @@ impl SourceChecker<'_> {
 
     fn is_error(&self, problem: &PlanProblem) -> bool {
         let file = self.read[self.source_index(problem)].file.as_ref();
-        file.map_or(problem.is_error(), |file| file.voice.is_error(problem))
+        file.map_or(problem.is_error(), |file| file.terms.is_error(problem))
     }
 }

@@ -5,12 +5,11 @@
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
-use skein_core::{engine::Driver, plan::Plan};
+use skein_core::{engine::RunProjection, plan::Plan};
 use skein_host::{
     bench,
     host::{RunLoader, RunSnapshot},
     store::{RunRow, RunSelection, SqliteStore, Store},
-    workspace::Ledger,
 };
 
 /// How long this thread has been at work.
@@ -30,16 +29,15 @@ fn best(mut what: impl FnMut()) -> Duration {
 
 /// Keeps a snapshot of the run as it was after so many of its events, and says how long that took and how large it is.
 fn keep(store: &dyn Store, row: &RunRow, plan: &Plan, events: u64) -> (Duration, usize) {
-    let (mut driver, mut ledger) = (Driver::new(plan.clone()), Ledger::new());
+    let mut run = RunProjection::new(plan.clone());
     let read = store.read_journal(&row.run, 0, &mut |batch| {
-        driver.replay_batch(&batch).expect("a journal");
-        batch.records.iter().for_each(|record| ledger.apply_record(record));
-        driver.state().events < events
+        run.apply_row(&batch).expect("a journal");
+        run.state().events < events
     });
     read.expect("a journal");
     let mut bytes = 0;
     let took = took(|| {
-        let written = RunSnapshot::new(&row.run, &driver, &ledger).to_bytes().expect("it is not too large");
+        let written = RunSnapshot::new(&row.run, &run).to_bytes().expect("it is not too large");
         store.keep_snapshot(&row.run, &written);
         bytes = written.len();
     });
@@ -51,7 +49,7 @@ fn reopen(folder: &Path, name: &str, plan: &Plan) {
     bench::time_runs(&state, plan, 1).expect("it runs");
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&state).expect("a store"));
     let row = store.select_runs(RunSelection::Newest(1)).expect("rows").remove(0);
-    let recall = || RunLoader::new(&*store).load_run(&row).expect("it can be read").driver.state().events;
+    let recall = || RunLoader::new(&*store).load_run(&row).expect("it can be read").projection.state().events;
     let _ = fs::remove_dir_all(state.join("snapshots"));
     let events = recall();
     let whole = best(|| assert_eq!(recall(), events));

@@ -50,11 +50,7 @@ mod tests {
         let clock = Clock::new();
         assert_eq!(clock.advance_to(1_000_000, 10), Timestamp(1_000_000));
         assert_eq!(clock.advance_to(1_000_005, 15), Timestamp(1_000_005));
-        assert_eq!(
-            clock.advance_to(400_000, 20),
-            Timestamp(1_000_010),
-            "set back, and five more milliseconds passed"
-        );
+        assert_eq!(clock.advance_to(400_000, 20), Timestamp(1_000_010), "set back, and five more milliseconds passed");
         assert_eq!(clock.advance_to(9_000_000, 30), Timestamp(9_000_000), "set forward");
         assert_eq!(clock.advance_to(1_000_025, 35), Timestamp(9_000_005), "set right again");
         let (clock, later) = (Clock::new(), Timestamp(Clock::new().now().0 + 3_600_000));

@@ -4,21 +4,18 @@
 //! each reports its end exactly once. Does not know the implementation: processes in production, nothing in a
 //! benchmark.
 
-use std::{fmt, sync::mpsc::Sender};
+use std::{fmt, sync::Arc};
 
 use skein_core::{
     engine::{
-        AttemptAssignment, AttemptEnd, AttemptId, AttemptReport, Cost, JournalBatch, Publication, RunState,
+        AttemptAssignment, AttemptEnd, AttemptId, AttemptReport, Cost, JournalBatch, Publication, RunLedger,
+        RunProjection, RunState, StepPaths,
     },
     ids::RunId,
     plan::Plan,
-    view::StepPaths,
 };
 
-use crate::{
-    host::{HostMessage, OwnedRunKey},
-    workspace::Ledger,
-};
+use crate::run_settings::RunSettings;
 
 /// A run as an executor sees it.
 #[derive(Debug, Clone, Copy)]
@@ -26,10 +23,33 @@ pub struct ActiveRun<'a> {
     pub run: &'a RunId,
     pub plan: &'a Plan,
     pub state: &'a RunState,
-    /// The run settings, as JSON.
-    pub about: &'a serde_json::Value,
+    pub settings: &'a Arc<RunSettings>,
     pub names: &'a StepPaths,
-    pub ledger: &'a Ledger,
+    pub ledger: &'a RunLedger,
+}
+
+impl<'a> ActiveRun<'a> {
+    pub fn new(run: &'a RunId, projection: &'a RunProjection, settings: &'a Arc<RunSettings>) -> ActiveRun<'a> {
+        ActiveRun {
+            run,
+            plan: projection.plan(),
+            state: projection.state(),
+            settings,
+            names: projection.names(),
+            ledger: projection.ledger(),
+        }
+    }
+}
+
+/// The files of a run that repeats another one could not be prepared.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct RetryFilesError(Box<dyn std::error::Error + Send + Sync>);
+
+impl RetryFilesError {
+    pub fn new(error: impl std::error::Error + Send + Sync + 'static) -> RetryFilesError {
+        RetryFilesError(Box::new(error))
+    }
 }
 
 /// Executes the work of runs. The loop calls it, so no method may take long: slow work is moved to a thread.
@@ -48,7 +68,7 @@ pub trait Executor: Send + fmt::Debug {
 
     /// Prepares the files of a run that repeats another one under a new id. Returns its plan, or the reason why it
     /// cannot run.
-    fn prepare_retry(&mut self, _: &RunId, plan: &Plan, _about: &serde_json::Value) -> Result<Plan, String> {
+    fn prepare_retry(&mut self, _: &RunId, plan: &Plan, _: &RunSettings) -> Result<Plan, RetryFilesError> {
         Ok(plan.clone())
     }
 
@@ -66,15 +86,12 @@ pub trait Executor: Send + fmt::Debug {
 }
 
 /// Reports the end of an attempt. If it is dropped without a report, the attempt counts as interrupted.
-#[derive(Debug)]
-pub struct AttemptReporter {
-    to: Option<(Sender<HostMessage>, OwnedRunKey)>,
-    attempt: AttemptId,
-}
+pub struct AttemptReporter(Option<Box<dyn FnOnce(AttemptReport) + Send>>);
 
 impl AttemptReporter {
-    pub(crate) fn new(to: Sender<HostMessage>, key: OwnedRunKey, attempt: AttemptId) -> AttemptReporter {
-        AttemptReporter { to: Some((to, key)), attempt }
+    /// Creates the reporter of one attempt. `send` is called once.
+    pub fn new(send: impl FnOnce(AttemptReport) + Send + 'static) -> AttemptReporter {
+        AttemptReporter(Some(Box::new(send)))
     }
 
     pub fn report(mut self, report: AttemptReport) {
@@ -82,10 +99,15 @@ impl AttemptReporter {
     }
 
     fn send_report(&mut self, report: AttemptReport) {
-        if let Some((to, key)) = self.to.take() {
-            // A host that has ended needs no reports.
-            let _ = to.send(HostMessage::Finished { key, attempt: self.attempt, report });
+        if let Some(send) = self.0.take() {
+            send(report);
         }
+    }
+}
+
+impl fmt::Debug for AttemptReporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AttemptReporter").finish_non_exhaustive()
     }
 }
 
@@ -96,15 +118,12 @@ impl Drop for AttemptReporter {
 }
 
 /// Reports that something was published, or why it never will be.
-#[derive(Debug)]
-pub struct PublicationReporter {
-    to: Option<(Sender<HostMessage>, OwnedRunKey)>,
-    item: Publication,
-}
+pub struct PublicationReporter(Option<Box<dyn FnOnce(Option<String>) + Send>>);
 
 impl PublicationReporter {
-    pub(crate) fn new(to: Sender<HostMessage>, key: OwnedRunKey, item: Publication) -> PublicationReporter {
-        PublicationReporter { to: Some((to, key)), item }
+    /// Creates the reporter of one publication. `send` is called once, with the reason of a failure.
+    pub fn new(send: impl FnOnce(Option<String>) + Send + 'static) -> PublicationReporter {
+        PublicationReporter(Some(Box::new(send)))
     }
 
     pub fn report(mut self, failed: Option<String>) {
@@ -112,9 +131,15 @@ impl PublicationReporter {
     }
 
     fn send_report(&mut self, failed: Option<String>) {
-        if let Some((to, key)) = self.to.take() {
-            let _ = to.send(HostMessage::Published { key, item: self.item, failed });
+        if let Some(send) = self.0.take() {
+            send(failed);
         }
+    }
+}
+
+impl fmt::Debug for PublicationReporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PublicationReporter").finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,6 @@
 //! servers, and decides nothing: the core's `Driver` determines what a run does next. Read [`host`] first, then
 //! [`store`] and [`executor_api`].
 
-pub mod agent;
 pub mod audit;
 pub mod bench;
 pub mod cancel_token;
@@ -23,7 +22,10 @@ pub mod process;
 mod random;
 pub mod recording;
 pub mod redact;
+pub mod run_settings;
 pub mod sandbox;
 pub mod secret;
+pub mod start_error;
 pub mod store;
+pub mod terminal_escape;
 pub mod workspace;

@@ -2,7 +2,7 @@
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-pub fn random_bytes<const N: usize>() -> [u8; N] {
+pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     // The system has enough randomness long before Skein starts, and returns a few bytes completely.
     let _ = getrandom(&mut bytes, GetRandomFlags::empty());
@@ -10,6 +10,6 @@ pub fn random_bytes<const N: usize>() -> [u8; N] {
 }
 
 /// Returns random bytes as hexadecimal text.
-pub fn random_hex<const N: usize>() -> String {
+pub(crate) fn random_hex<const N: usize>() -> String {
     random_bytes::<N>().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -22,9 +22,7 @@ impl SecretValue {
             text if text.len() < limits::SECRET_BYTES_LEAST => {
                 Err(SecretProblem::Short { least: limits::SECRET_BYTES_LEAST })
             }
-            text if text.len() > limits::SECRET_BYTES => {
-                Err(SecretProblem::Long { most: limits::SECRET_BYTES })
-            }
+            text if text.len() > limits::SECRET_BYTES => Err(SecretProblem::Long { most: limits::SECRET_BYTES }),
             text if text.contains('\0') => Err(SecretProblem::Nul),
             text => Ok(SecretValue(text.into())),
         }
@@ -113,10 +111,7 @@ impl Secrets {
     }
 
     /// Returns the secrets that a step names, and no others.
-    pub fn select_named<'a>(
-        &'a self,
-        names: &'a [String],
-    ) -> Result<Vec<(&'a str, &'a SecretValue)>, SecretError> {
+    pub fn select_named<'a>(&'a self, names: &'a [String]) -> Result<Vec<(&'a str, &'a SecretValue)>, SecretError> {
         let one = |name: &'a String| match self.by_name.get(name) {
             Some(secret) => Ok((name.as_str(), secret)),
             None => Err(SecretError::Unknown { name: name.clone() }),
@@ -211,12 +206,8 @@ mod tests {
         ])
         .unwrap();
         let names = ["B".to_owned(), "A".to_owned(), "C".to_owned()];
-        let given: Vec<_> = secrets
-            .select_named(&names)
-            .unwrap()
-            .into_iter()
-            .map(|(name, secret)| (name, secret.expose()))
-            .collect();
+        let given: Vec<_> =
+            secrets.select_named(&names).unwrap().into_iter().map(|(name, secret)| (name, secret.expose())).collect();
         assert_eq!(given, [("B", "second-secret"), ("A", "first-secret"), ("C", "third-secret\n")]);
         assert!(secrets.select_named(&[]).unwrap().is_empty());
         let error = secrets.select_named(&["D".to_owned()]).unwrap_err().to_string();

@@ -34,18 +34,7 @@ use skein_core::{
 };
 
 use self::state::{AcceptorInstance, AcceptorWaitpoint, AcceptorWalk};
-
-/// Returns an error with the given reason unless the condition holds.
-macro_rules! ensure {
-    ($holds:expr, $($why:tt)*) => {
-        if !$holds {
-            return Err(format!($($why)*));
-        }
-    };
-}
-pub(crate) use ensure;
-
-type AcceptResult = Result<(), String>;
+use crate::violation::{RuleResult, ensure};
 
 /// The phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +96,7 @@ impl Acceptor {
     }
 
     /// Accepts the next event of the run, or returns the rule that it breaks.
-    pub fn accept(&mut self, at: Timestamp, event: &Event) -> Result<(), String> {
+    pub fn accept(&mut self, at: Timestamp, event: &Event) -> RuleResult {
         self.now = at;
         self.events += 1;
         let taken = self.check_phase_allows(event).and_then(|()| self.dispatch_event(event));
@@ -118,17 +107,17 @@ impl Acceptor {
         };
         taken.map_err(|why| {
             let shown = serde_json::to_string(event).unwrap_or_default();
-            format!("event {}: {why}: {shown}", self.events)
+            format!("event {}: {why}: {shown}", self.events).into()
         })
     }
 
     /// Checks that a finished history is closed or quarantined, or waits for a named thing.
-    pub fn check_finished(&self) -> Result<(), String> {
+    pub fn check_finished(&self) -> RuleResult {
         match self.phase {
             AcceptorPhase::New => Err("the history is empty".into()),
             AcceptorPhase::Closed | AcceptorPhase::Quarantined => Ok(()),
             AcceptorPhase::Decided => {
-                Err(format!("the run is decided but not closed; left to publish: {:?}", self.publish))
+                Err(format!("the run is decided but not closed; left to publish: {:?}", self.publish).into())
             }
             AcceptorPhase::Going if self.waits_for_something() => Ok(()),
             AcceptorPhase::Going => Err("the run has not ended and waits for nothing".into()),
@@ -141,17 +130,14 @@ impl Acceptor {
     }
 
     /// Checks that the phase of the run allows an event of this kind.
-    fn check_phase_allows(&self, event: &Event) -> AcceptResult {
+    fn check_phase_allows(&self, event: &Event) -> RuleResult {
         let starts = matches!(event, Event::RunStarted { .. });
         let aside = matches!(event, Event::Quarantined { .. });
-        ensure!(
-            (self.phase == AcceptorPhase::New) == starts || aside,
-            "a run starts once, with its first event"
-        );
+        ensure!((self.phase == AcceptorPhase::New) == starts || aside, "a run starts once, with its first event");
         ensure!(self.phase != AcceptorPhase::Quarantined, "the run is quarantined");
         if matches!(self.phase, AcceptorPhase::Decided | AcceptorPhase::Closed) {
-            let published = matches!(event, Event::PublicationEnded { .. } | Event::Closed)
-                && self.phase == AcceptorPhase::Decided;
+            let published =
+                matches!(event, Event::PublicationEnded { .. } | Event::Closed) && self.phase == AcceptorPhase::Decided;
             let again = self.status == Some(RunStatus::UndoFailed) && self.is_about_undo(event);
             // While an undo is retried the run has not ended: it still records cancel requests and tampering.
             let noted = matches!(event, Event::CancelAsked { .. } | Event::Tampered { .. })
@@ -161,15 +147,13 @@ impl Acceptor {
         Ok(())
     }
 
-    fn dispatch_event(&mut self, event: &Event) -> AcceptResult {
+    fn dispatch_event(&mut self, event: &Event) -> RuleResult {
         match event {
             Event::RunStarted { .. } => self.accept_run_started(event),
             Event::InstanceStarted { parent, part, input, env, deadline } => {
                 self.accept_instance_started(*parent, *part, input.as_deref(), env, *deadline)
             }
-            Event::InstanceHalted { instance, why, undo } => {
-                self.accept_instance_halted(*instance, why, *undo)
-            }
+            Event::InstanceHalted { instance, why, undo } => self.accept_instance_halted(*instance, why, *undo),
             Event::InstanceEnded { instance, end } => self.accept_instance_ended(*instance, end),
             Event::StepReady { at } => self.accept_step_ready(*at),
             Event::StepExpanded { at, items } => self.accept_step_expanded(*at, items),
@@ -191,9 +175,7 @@ impl Acceptor {
             Event::Opened { at, opening, deadline, approvers, quorum, .. } => {
                 self.accept_opened(*at, *opening, *deadline, (approvers, *quorum))
             }
-            Event::Escalated { opening, deadline, approvers } => {
-                self.accept_escalated(*opening, *deadline, approvers)
-            }
+            Event::Escalated { opening, deadline, approvers } => self.accept_escalated(*opening, *deadline, approvers),
             Event::Approved { opening, by, .. } => self.accept_approved(*opening, by),
             Event::Decided { opening, decision, by, reason, grants } => {
                 self.check_budget_grants(*opening, *decision, by, grants)?;

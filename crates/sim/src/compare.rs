@@ -11,15 +11,12 @@ use crate::{
     outcome::{LuckLevel, SeededWorld},
     paths::RunPathIndex,
     reference::{self, ExpectedRun},
+    violation::RuleResult,
     world::SimulatedRun,
 };
 
 /// Compares a run without faults with the reference. Returns `None` if the result depends on timing.
-pub fn compare_with_reference(
-    seed: u64,
-    luck: LuckLevel,
-    finished: &SimulatedRun,
-) -> Option<Result<(), String>> {
+pub fn compare_with_reference(seed: u64, luck: LuckLevel, finished: &SimulatedRun) -> Option<RuleResult> {
     let plan = finished.driver.plan();
     let expected = reference::evaluate_plan(plan, &SeededWorld { seed, luck }).ok()?;
     // In a run that waits forever, timing decides which steps have the slots.
@@ -32,7 +29,7 @@ pub fn compare_with_reference(
     if matches!(root, Some(HaltReason::Cancelled { .. } | HaltReason::Limit { .. })) {
         return None;
     }
-    Some(find_difference(&expected, finished).map_or(Ok(()), |how| Err(format!("I10: {how}"))))
+    Some(find_difference(&expected, finished).map_or(Ok(()), |how| Err(format!("I10: {how}").into())))
 }
 
 fn find_difference(expected: &ExpectedRun, finished: &SimulatedRun) -> Option<String> {
@@ -78,19 +75,11 @@ fn read_history(finished: &SimulatedRun) -> (RunPathIndex, Vec<String>) {
     (paths, undone)
 }
 
-fn shown_step_path(
-    paths: &RunPathIndex,
-    definition: &skein_core::plan::PlanDefinition,
-    at: StepAt,
-) -> String {
+fn shown_step_path(paths: &RunPathIndex, definition: &skein_core::plan::PlanDefinition, at: StepAt) -> String {
     paths.instance_paths(at.0).step_path(definition.scope(paths.instance_scope(at.0)).step(at.1).id.as_str())
 }
 
-fn find_step_difference(
-    expected: &ExpectedRun,
-    finished: &SimulatedRun,
-    paths: &RunPathIndex,
-) -> Option<String> {
+fn find_step_difference(expected: &ExpectedRun, finished: &SimulatedRun, paths: &RunPathIndex) -> Option<String> {
     let state = finished.driver.state();
     let definition = &finished.driver.plan().definition;
     // Of several tries of a composite, the last one is shown.
@@ -106,8 +95,7 @@ fn find_step_difference(
     }
     for (path, at) in &shown {
         let want = &expected.steps[path];
-        let composite =
-            definition.scope(state.instance(at.0).scope).step(at.1).kind.name() != StepKindName::Work;
+        let composite = definition.scope(state.instance(at.0).scope).step(at.1).kind.name() != StepKindName::Work;
         let status = state.step_status(*at);
         // A composite is shown as running while a step inside it waits.
         let inside = state.step(*at).phase == StepPhase::Inside && want.status == StepStatus::Waiting;
@@ -134,10 +122,7 @@ fn find_step_difference(
         let never = status == StepStatus::Skipped && attempts == 0;
         if !fits || (step.visit != want.visits && !never) {
             let (a, v) = (want.attempts, want.visits);
-            return Some(format!(
-                "`{path}` had {attempts} attempts and {} visits, not {a} and {v}",
-                step.visit
-            ));
+            return Some(format!("`{path}` had {attempts} attempts and {} visits, not {a} and {v}", step.visit));
         }
     }
     None

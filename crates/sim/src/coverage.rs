@@ -8,9 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use skein_core::{
     engine::{
         Event, Refusal, RunInput, RunPhase,
-        transitions::{
-            InputKind, StepPhase, TransitionInput, TransitionRule, run_transition, step_transition,
-        },
+        transitions::{InputKind, StepPhase, TransitionInput, TransitionRule, run_transition, step_transition},
     },
     ir::{HoldReason, RunStatus, StepKindName, StepStatus},
 };
@@ -185,8 +183,7 @@ impl Coverage {
         let mut missing = Vec::new();
         for phase in StepPhase::ALL {
             for told in TransitionInput::ALL {
-                if step_transition(phase, told) != TransitionRule::Unsayable
-                    && !self.steps.contains_key(&(phase, told))
+                if step_transition(phase, told) != TransitionRule::Unsayable && !self.steps.contains_key(&(phase, told))
                 {
                     missing.push(format!("step {phase:?} with {told:?}"));
                 }
@@ -194,8 +191,7 @@ impl Coverage {
         }
         for phase in RunPhase::ALL {
             for asked in InputKind::ALL {
-                if run_transition(phase, asked) != TransitionRule::Unsayable
-                    && !self.runs.contains_key(&(phase, asked))
+                if run_transition(phase, asked) != TransitionRule::Unsayable && !self.runs.contains_key(&(phase, asked))
                 {
                     missing.push(format!("run {phase:?} with {asked:?}"));
                 }
@@ -209,9 +205,8 @@ impl Coverage {
         let steps = StepPhase::ALL
             .iter()
             .flat_map(|phase| TransitionInput::ALL.iter().map(|told| step_transition(*phase, *told)));
-        let runs = RunPhase::ALL
-            .iter()
-            .flat_map(|phase| InputKind::ALL.iter().map(|asked| run_transition(*phase, *asked)));
+        let runs =
+            RunPhase::ALL.iter().flat_map(|phase| InputKind::ALL.iter().map(|asked| run_transition(*phase, *asked)));
         let all = steps.chain(runs).filter(|arrow| *arrow != TransitionRule::Unsayable).count();
         (all - self.missing_pairs().len(), all)
     }
@@ -223,10 +218,7 @@ impl Coverage {
         expected.extend(StepKindName::ALL.iter().map(|kind| format!("kind {kind:?}")));
         expected.extend(HoldReason::ALL.iter().map(|reason| format!("hold {reason:?}")));
         let ends = RunStatus::ALL.iter().filter(|status| {
-            !matches!(
-                status,
-                RunStatus::Queued | RunStatus::Running | RunStatus::Waiting | RunStatus::Undoing
-            )
+            !matches!(status, RunStatus::Queued | RunStatus::Running | RunStatus::Waiting | RunStatus::Undoing)
         });
         expected.extend(ends.map(|status| format!("run {status}")));
         let over = [

@@ -96,13 +96,7 @@ pub struct FaultInjector {
 
 impl FaultInjector {
     pub fn without_faults() -> FaultInjector {
-        FaultInjector {
-            rng: Rng::new(0),
-            chances: BTreeMap::new(),
-            crashes: 0,
-            nth: None,
-            seen: BTreeMap::new(),
-        }
+        FaultInjector { rng: Rng::new(0), chances: BTreeMap::new(), crashes: 0, nth: None, seen: BTreeMap::new() }
     }
 
     /// Chooses a few kinds of fault by the seed, each with its own chance.

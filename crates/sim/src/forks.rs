@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use skein_core::{
     engine::{
-        ForkOrigin, ForkRefusal, ForkSeed, InstanceIx, ReusableResults, ReusedResult, RunInput, RunStart,
-        StepAt, StepOutcome, StepPhase,
+        ForkOrigin, ForkRefusal, ForkSeed, InstanceIx, ReusableResults, ReusedResult, RunInput, RunStart, StepAt,
+        StepOutcome, StepPhase,
     },
     ids::RunId,
     ir::{OutcomeAction, RunImpact},
@@ -19,6 +19,7 @@ use crate::{
     faults::FaultInjector,
     outcome::LuckLevel,
     rng::{Rng, mix_bits},
+    violation::RuleResult,
     world::{self, SimulatedRun, WorldSetup},
 };
 
@@ -26,12 +27,7 @@ use crate::{
 const DEEPEST: u32 = 2;
 
 /// Simulates forks of a run. Returns the run, or the fork that broke a rule.
-pub(crate) fn simulate_forks(
-    seed: u64,
-    luck: LuckLevel,
-    calm: bool,
-    mut finished: SimulatedRun,
-) -> SimulatedRun {
+pub(crate) fn simulate_forks(seed: u64, luck: LuckLevel, calm: bool, mut finished: SimulatedRun) -> SimulatedRun {
     let mut rng = Rng::new(seed).fork("fork");
     let mut from = None;
     for depth in 1..=DEEPEST {
@@ -71,7 +67,7 @@ fn simulate_fork(
     depth: u32,
     finished: &SimulatedRun,
     rng: &mut Rng,
-) -> Result<Option<SimulatedRun>, String> {
+) -> RuleResult<Option<SimulatedRun>> {
     let plan = finished.driver.plan();
     let mut past = ReusableResults::new(plan.clone());
     for row in &finished.rows {
@@ -84,15 +80,14 @@ fn simulate_fork(
     let fork = match past.fork_from_step(&from) {
         Ok(fork) => fork,
         Err(ForkRefusal::NotOver | ForkRefusal::Never { .. }) => return Ok(None),
-        Err(other) => return Err(format!("fork: {other}")),
+        Err(other) => return Err(format!("fork: {other}").into()),
     };
     check_reused_steps(&past, step, &fork)?;
     let run = |name: String| RunId::new(name).expect("a number is a name");
     let forked_from = Some(ForkOrigin { run: run(format!("run-{seed}")), step: from });
     let (context, attempt) =
         past.state().start.as_ref().map(|start| (start.context.clone(), start.attempt)).unwrap_or_default();
-    let start =
-        RunStart { forked_from, attempt, context, ..RunStart::new(run(format!("run-{seed}-fork-{depth}"))) };
+    let start = RunStart { forked_from, attempt, context, ..RunStart::new(run(format!("run-{seed}-fork-{depth}"))) };
     let begins = RunInput::Fork { start: Box::new(start), reused: fork.reused };
     let faults = if calm {
         FaultInjector::without_faults()
@@ -100,19 +95,13 @@ fn simulate_fork(
         FaultInjector::from_seed(mix_bits(seed ^ u64::from(depth)))
     };
     let workers = if calm { 1_000 } else { *rng.pick(&[1, 2, 1_000]) };
-    let mut forked = world::simulate_world(WorldSetup {
-        seed,
-        plan: plan.clone(),
-        luck,
-        faults,
-        workers,
-        fork: Some(begins),
-    });
+    let mut forked =
+        world::simulate_world(WorldSetup { seed, plan: plan.clone(), luck, faults, workers, fork: Some(begins) });
     if calm && forked.violation.is_none() && !depends_on_time(&forked) {
         match compare::compare_with_reference(seed, luck, &forked) {
             None => {}
             Some(Ok(())) => forked.coverage.record_point("fork agreed"),
-            Some(Err(violation)) => forked.violation = Some(format!("fork: {violation}")),
+            Some(Err(violation)) => forked.violation = Some(violation.found_by("fork")),
         }
     }
     Ok(Some(forked))
@@ -126,7 +115,7 @@ fn depends_on_time(forked: &SimulatedRun) -> bool {
 }
 
 /// Checks for each step of the root that a fork reuses it if and only if it should.
-fn check_reused_steps(past: &ReusableResults, from: u32, fork: &ForkSeed) -> Result<(), String> {
+fn check_reused_steps(past: &ReusableResults, from: u32, fork: &ForkSeed) -> RuleResult {
     let plan = past.plan();
     let entry = plan.definition.scope(plan.definition.root().root);
     let reused: BTreeSet<u32> = fork
@@ -139,7 +128,7 @@ fn check_reused_steps(past: &ReusableResults, from: u32, fork: &ForkSeed) -> Res
         .collect();
     if entry.is_routed() {
         return match reused.contains(&from) {
-            true => Err("fork: the step itself is reused".to_owned()),
+            true => Err("fork: the step itself is reused".into()),
             false => Ok(()),
         };
     }
@@ -147,7 +136,7 @@ fn check_reused_steps(past: &ReusableResults, from: u32, fork: &ForkSeed) -> Res
     for step in (0..).zip(&entry.scope.steps).map(|(i, _)| i) {
         let right = good.contains(&step);
         if reused.contains(&step) != right {
-            return Err(format!("fork: reuse of step {step} should be {right}"));
+            return Err(format!("fork: reuse of step {step} should be {right}").into());
         }
     }
     Ok(())
@@ -156,8 +145,7 @@ fn check_reused_steps(past: &ReusableResults, from: u32, fork: &ForkSeed) -> Res
 /// The steps of a graph that can be reused. A step with a conflict can be reused only together with its resolver.
 fn find_reusable_steps(past: &ReusableResults, from: u32) -> BTreeSet<u32> {
     let entry = past.plan().definition.scope(past.plan().definition.root().root);
-    let mut good: BTreeSet<u32> =
-        (0..entry.len()).filter(|step| is_reusable_step(past, from, *step)).collect();
+    let mut good: BTreeSet<u32> = (0..entry.len()).filter(|step| is_reusable_step(past, from, *step)).collect();
     loop {
         let bad = good.iter().copied().find(|step| {
             let more = past.state().visit_state(StepAt(InstanceIx::ROOT, *step));
@@ -176,17 +164,11 @@ fn is_reusable_step(past: &ReusableResults, from: u32, step: u32) -> bool {
     let state = past.state();
     let entry = past.plan().definition.scope(past.plan().definition.root().root);
     let now = state.step(StepAt(InstanceIx::ROOT, step));
-    let stays = now
-        .effect
-        .is_some_and(|effect| effect.then == OutcomeAction::GoOn && effect.verdict != RunImpact::Failed);
-    let over =
-        now.phase == StepPhase::Done && now.outcome.is_some_and(|outcome| outcome != StepOutcome::Cancelled);
+    let stays =
+        now.effect.is_some_and(|effect| effect.then == OutcomeAction::GoOn && effect.verdict != RunImpact::Failed);
+    let over = now.phase == StepPhase::Done && now.outcome.is_some_and(|outcome| outcome != StepOutcome::Cancelled);
     let before = |id| entry.by_id.get(id).is_none_or(|before| is_reusable_step(past, from, *before));
-    step != from
-        && over
-        && stays
-        && !is_undone_inside(past, step)
-        && entry.step(step).after.iter().all(before)
+    step != from && over && stays && !is_undone_inside(past, step) && entry.step(step).after.iter().all(before)
 }
 
 /// True if a step of the run's own workflow was undone inside this step, in its last try.

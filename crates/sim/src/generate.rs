@@ -1,7 +1,7 @@
 //! Random workflows over the whole IR, always valid.
 //!
 //! Owns the drawing of workflows and parameters from a seed. Does not know how they run. A workflow is drawn in a
-//! [`GeneratorStyle`] that resembles one of the formats, or a mixture of all. Most workflows are small, since a defect
+//! `GeneratorStyle` that resembles one of the formats, or a mixture of all. Most workflows are small, since a defect
 //! that needs three steps is found sooner among many small ones.
 
 mod expressions;
@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use skein_core::{
     ids::WorkflowId,
     ir::{
-        HookAction, HookTiming, OutputFileSpec, RunRetry, RunStatus, Schema, StatusWords, StepStatus,
-        Workflow, WorkflowContext, WorkflowHook,
+        HookAction, HookTiming, OutputFileSpec, RunRetry, RunStatus, Schema, StatusWords, StepStatus, Workflow,
+        WorkflowContext, WorkflowHook,
     },
 };
 
@@ -93,8 +93,7 @@ pub fn generate_workflow(seed: u64, size: WorkflowSize) -> GeneratedWorkflow {
         let small = WorkflowSize { root: 2, inner: 1, depth: 1, total: 3 };
         // The second may call the first.
         let calls = library.keys().cloned().collect();
-        let mut made =
-            WorkflowGenerator::new(rng.fork(&name), small, calls).draw_workflow(&name, pool::CALLED);
+        let mut made = WorkflowGenerator::new(rng.fork(&name), small, calls).draw_workflow(&name, pool::CALLED);
         let mut rng = rng.fork("budget");
         made.budget = rng.chance_percent(10).then(|| policy::draw_budget(&mut rng));
         library.insert(name, Arc::new(made));
@@ -102,11 +101,7 @@ pub fn generate_workflow(seed: u64, size: WorkflowSize) -> GeneratedWorkflow {
     let mut draw = WorkflowGenerator::new(rng.fork("root"), size, library.keys().cloned().collect());
     let mut root = draw.draw_workflow("root", pool::PARAMETERS);
     add_root_features(&mut draw.rng, &mut root);
-    GeneratedWorkflow {
-        workflow: Arc::new(root),
-        library,
-        parameters: draw_parameters(&mut rng.fork("parameters")),
-    }
+    GeneratedWorkflow { workflow: Arc::new(root), library, parameters: draw_parameters(&mut rng.fork("parameters")) }
 }
 
 impl WorkflowGenerator {
@@ -163,8 +158,7 @@ fn add_root_features(rng: &mut Rng, workflow: &mut Workflow) {
         workflow.files_out.insert("out".into(), file);
     }
     if rng.chance_percent(8) {
-        workflow.context =
-            WorkflowContext { directory: Some("context".into()), ..WorkflowContext::default() };
+        workflow.context = WorkflowContext { directory: Some("context".into()), ..WorkflowContext::default() };
     }
     if rng.chance_percent(15) {
         workflow.scope.retry = Some(RunRetry {

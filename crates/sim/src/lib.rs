@@ -21,4 +21,5 @@ pub mod script;
 pub mod simulate;
 #[cfg(test)]
 mod test_kit;
+pub mod violation;
 pub mod world;

@@ -11,6 +11,7 @@ use skein_sim::{
     coverage::Coverage,
     script,
     simulate::{self, FaultSweepTotals},
+    violation::RuleViolation,
 };
 
 const USAGE: &str = "\
@@ -54,15 +55,8 @@ struct SimulatorOptions {
 impl SimulatorOptions {
     fn parse(mut args: impl Iterator<Item = String>) -> Result<SimulatorOptions, String> {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-        let mut options = SimulatorOptions {
-            seconds: None,
-            runs: None,
-            from: 1,
-            threads: cores,
-            ci: false,
-            help: false,
-            seed: None,
-        };
+        let mut options =
+            SimulatorOptions { seconds: None, runs: None, from: 1, threads: cores, ci: false, help: false, seed: None };
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--ci" => options.ci = true,
@@ -96,7 +90,7 @@ struct SimulationTotals {
     runs: u64,
     events: u64,
     coverage: Coverage,
-    violations: BTreeMap<u64, String>,
+    violations: BTreeMap<u64, RuleViolation>,
     /// The results of the runs with one fault at every possible point.
     everywhere: FaultSweepTotals,
 }
@@ -156,9 +150,8 @@ fn simulate_seed(seed: u64, total: &mut SimulationTotals) {
     total.events += finished.events;
     total.coverage.merge(&finished.coverage);
     let mut violation = finished.violation;
-    if seed.is_multiple_of(64) && violation.is_none() && simulate::simulate_run(seed).trace != finished.trace
-    {
-        violation = Some("I11: the same seed gave a different history".to_owned());
+    if seed.is_multiple_of(64) && violation.is_none() && simulate::simulate_run(seed).trace != finished.trace {
+        violation = Some("I11: the same seed gave a different history".into());
     }
     if let Some(violation) = violation {
         total.violations.insert(seed, violation);
@@ -178,30 +171,21 @@ fn print_totals(options: &SimulatorOptions, total: &SimulationTotals, took: Dura
         *events as f64 / each,
         options.threads
     );
-    println!(
-        "and {} runs, {} events with one fault at every possible point",
-        everywhere.runs, everywhere.events
-    );
+    println!("and {} runs, {} events with one fault at every possible point", everywhere.runs, everywhere.events);
     println!("\nfaults:");
     for (fault, count) in &coverage.faults {
         println!("  {count:>9}  {fault:?}");
     }
     let (seen, all) = coverage.count_pairs();
-    println!(
-        "\ntransitions: {seen} of {all} pairs of phase and input ({:.1} %)",
-        100.0 * seen as f64 / all as f64
-    );
+    println!("\ntransitions: {seen} of {all} pairs of phase and input ({:.1} %)", 100.0 * seen as f64 / all as f64);
     let agreed = coverage.sometimes.get("reference agreed").copied().unwrap_or(0);
     println!("references: {agreed} final views equal, {accepted} traces accepted");
-    let missing: Vec<String> =
-        coverage.missing_pairs().into_iter().chain(coverage.missing_points()).collect();
+    let missing: Vec<String> = coverage.missing_pairs().into_iter().chain(coverage.missing_points()).collect();
     if !missing.is_empty() {
         println!("\nnever occurred:\n  {}", missing.join("\n  "));
     }
     for (seed, violation) in violations.iter().take(10) {
-        println!(
-            "\nseed {seed}: {violation}\n  replay: cargo run --profile sim -p skein-sim -- --seed {seed}"
-        );
+        println!("\nseed {seed}: {violation}\n  replay: cargo run --profile sim -p skein-sim -- --seed {seed}");
     }
     if let Some(violation) = &everywhere.violation {
         println!("\n{violation}");

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use serde_json::json;
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, AttemptReport, AttemptRole, CheckFinding, Cost, DecisionActor, InstanceIx,
-        Publication, RunInput, RunPhase, RunStart, RunState, StepAt, Verdict, Waitpoint,
-        transitions::StepPhase,
+        AttemptEnd, AttemptId, AttemptReport, AttemptRole, CheckFinding, Cost, DecisionActor, InstanceIx, Publication,
+        RunInput, RunPhase, RunStart, RunState, StepAt, Verdict, Waitpoint, transitions::StepPhase,
     },
     ids::{RunId, SignalName},
     ir::HoldReason,
@@ -23,11 +22,7 @@ fn unauthorised_actor() -> DecisionActor {
 
 fn start_input(state: &RunState) -> RunInput {
     let start = Box::new(RunStart::new(RunId::new("again").expect("it is a name")));
-    if hashed_percent(state, 50) {
-        RunInput::Start(start)
-    } else {
-        RunInput::Fork { start, reused: Vec::new() }
-    }
+    if hashed_percent(state, 50) { RunInput::Start(start) } else { RunInput::Fork { start, reused: Vec::new() } }
 }
 
 fn attempt_id(at: StepAt, visit: u32, iteration: u32, role: AttemptRole, attempt: u32) -> AttemptId {
@@ -91,11 +86,9 @@ pub fn count_extra_tries(state: &RunState) -> u32 {
 /// Draws a hold by the host: of a ready step if there is one, otherwise of any step, sometimes with a time limit.
 pub fn draw_host_hold(state: &RunState, rng: &mut Rng, now: Timestamp) -> Option<RunInput> {
     let steps = all_steps(state);
-    let ready: Vec<StepAt> =
-        steps.iter().copied().filter(|at| state.step(*at).phase == StepPhase::Ready).collect();
+    let ready: Vec<StepAt> = steps.iter().copied().filter(|at| state.step(*at).phase == StepPhase::Ready).collect();
     let step = if ready.is_empty() { *pick_some(rng, &steps)? } else { *rng.pick(&ready) };
-    let until =
-        rng.chance_percent(60).then(|| now.saturating_add(Millis::from_secs(rng.next_between(60, 300))));
+    let until = rng.chance_percent(60).then(|| now.saturating_add(Millis::from_secs(rng.next_between(60, 300))));
     let reason = *rng.pick(&HoldReason::ALL);
     Some(RunInput::Hold { step, reason, until, message: "the host says so".into() })
 }
@@ -128,13 +121,11 @@ pub fn draw_any_input(plan: &Plan, state: &RunState, rng: &mut Rng) -> Option<Ru
         let by = crate::outcome::allowed_actor(&opening.approvers);
         return Some(draw_decision_input(rng, state, opening.at, by));
     }
-    let present: Vec<StepPhase> =
-        StepPhase::ALL.into_iter().filter(|phase| state.count_in_phase(*phase) > 0).collect();
+    let present: Vec<StepPhase> = StepPhase::ALL.into_iter().filter(|phase| state.count_in_phase(*phase) > 0).collect();
     let rare: Vec<StepPhase> = present.iter().copied().filter(|phase| RARE.contains(phase)).collect();
     let any = rare.is_empty() || rng.chance_percent(40);
     let rarest = rare.contains(&StepPhase::Unwinding) && rng.chance_percent(50);
-    let phase =
-        if rarest { StepPhase::Unwinding } else { *pick_some(rng, if any { &present } else { &rare })? };
+    let phase = if rarest { StepPhase::Unwinding } else { *pick_some(rng, if any { &present } else { &rare })? };
     let of: Vec<StepAt> = steps.into_iter().filter(|at| state.step(*at).phase == phase).collect();
     let at = *pick_some(rng, &of)?;
     let more = state.visit_state(at);

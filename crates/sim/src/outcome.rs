@@ -13,8 +13,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptReport, AttemptRole, CheckFinding, CheckOutput, Cost, DecisionActor,
-        EvidenceResult, Verdict,
+        AttemptEnd, AttemptReport, AttemptRole, CheckFinding, CheckOutput, Cost, DecisionActor, EvidenceResult, Verdict,
     },
     ids::SignalName,
     ir::{Approver, ErrorClass, Evidence, HoldReason, Step, StepKindSpec, WaitSpec},
@@ -217,10 +216,7 @@ fn is_unmerged(rng: &mut Rng, step: &Step) -> bool {
 
 fn draw_main_end(rng: &mut Rng, step: &Step, luck: LuckLevel, now: Timestamp) -> AttemptEnd {
     if is_unmerged(rng, step) {
-        return AttemptEnd::Unmerged {
-            output: Arc::new(draw_output(rng, step)),
-            message: "it does not fit".into(),
-        };
+        return AttemptEnd::Unmerged { output: Arc::new(draw_output(rng, step)), message: "it does not fit".into() };
     }
     let good = match luck {
         LuckLevel::Calm => 970,
@@ -302,19 +298,15 @@ fn draw_check_end(rng: &mut Rng, step: &Step, luck: LuckLevel, now: Timestamp) -
         96 => return handed_over_end(),
         _ => return draw_failure(rng, now),
     };
-    let reasons = if rng.chance_percent(60) {
-        vec![(*rng.pick(&["tests fail", "no docs"])).to_owned()]
-    } else {
-        vec![]
-    };
+    let reasons =
+        if rng.chance_percent(60) { vec![(*rng.pick(&["tests fail", "no docs"])).to_owned()] } else { vec![] };
     let fingerprints = match rng.next_below(4) {
         0 => vec!["f1".to_owned()],
         1 => vec!["f2".to_owned(), "f1".to_owned()],
         _ => Vec::new(),
     };
     // No rule reads the output, so it must change nothing.
-    let output =
-        rng.chance_percent(20).then(|| CheckOutput { status: Some(1), text: "2 tests failed".to_owned() });
+    let output = rng.chance_percent(20).then(|| CheckOutput { status: Some(1), text: "2 tests failed".to_owned() });
     AttemptEnd::Checked { finding, reasons, fingerprints, output }
 }
 
@@ -348,14 +340,8 @@ fn draw_cost(rng: &mut Rng) -> Cost {
 mod tests {
     use super::*;
 
-    const WHO: AttemptIdentity<'_> = AttemptIdentity {
-        path: "each[1]",
-        step: "s3",
-        visit: 1,
-        iteration: 1,
-        role: AttemptRole::Main,
-        attempt: 1,
-    };
+    const WHO: AttemptIdentity<'_> =
+        AttemptIdentity { path: "each[1]", step: "s3", visit: 1, iteration: 1, role: AttemptRole::Main, attempt: 1 };
 
     fn step() -> Step {
         let kind = skein_core::ir::StepKindSpec::Wait(Box::new(WaitSpec {
@@ -381,14 +367,9 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for attempt in 0..4_000 {
             for role in AttemptRole::ALL {
-                let end = draw_report(
-                    1,
-                    &AttemptIdentity { attempt, role, ..WHO },
-                    &step(),
-                    LuckLevel::Usual,
-                    Timestamp(0),
-                )
-                .end;
+                let end =
+                    draw_report(1, &AttemptIdentity { attempt, role, ..WHO }, &step(), LuckLevel::Usual, Timestamp(0))
+                        .end;
                 seen.insert(match end {
                     AttemptEnd::Succeeded { .. } => "succeeded",
                     AttemptEnd::Checked { .. } => "checked",

@@ -30,14 +30,7 @@ pub struct InstancePathPair {
 impl InstancePathPair {
     /// The paths of a part of a step of this instance; `again` is the number of times that part of that visit has
     /// begun.
-    pub fn child_paths(
-        &self,
-        step: &str,
-        visit: u32,
-        part: InstancePart,
-        lane: &str,
-        again: u32,
-    ) -> InstancePathPair {
+    pub fn child_paths(&self, step: &str, visit: u32, part: InstancePart, lane: &str, again: u32) -> InstancePathPair {
         let slash = if self.shown.is_empty() { "" } else { "/" };
         let part = match part {
             InstancePart::Lane(_) => format!("/{lane}"),
@@ -111,9 +104,7 @@ impl RunPathIndex {
         let which = if let InstancePart::Lane(lane) = part { lane } else { 0 };
         let holder = entry.step(step);
         let lane = match &holder.kind {
-            StepKindSpec::Parallel(parallel) => {
-                parallel.lanes.get(which as usize).map_or("", |lane| lane.id.as_str())
-            }
+            StepKindSpec::Parallel(parallel) => parallel.lanes.get(which as usize).map_or("", |lane| lane.id.as_str()),
             _ => "",
         };
         let name = name.child_paths(holder.id.as_str(), visit, part, lane, *again);
@@ -157,12 +148,7 @@ impl RunPathIndex {
     /// The identity of a gate, wait or hold, if it has been opened.
     pub fn waitpoint_identity(&self, opening: Waitpoint) -> Option<WaitpointIdentity<'_>> {
         let (at, visit, nth) = *self.openings.get(&opening)?;
-        Some(WaitpointIdentity {
-            path: &self.instance_paths(at.0).identity,
-            step: self.step_id(at),
-            visit,
-            nth,
-        })
+        Some(WaitpointIdentity { path: &self.instance_paths(at.0).identity, step: self.step_id(at), visit, nth })
     }
 }
 
@@ -176,10 +162,7 @@ mod tests {
         let item = root.child_paths("each", 1, InstancePart::Item(3), "", 1);
         assert_eq!((item.identity.as_str(), item.shown.as_str()), ("/each[3]", "each[3]"));
         let lane = item.child_paths("both", 2, InstancePart::Lane(0), "left", 3);
-        assert_eq!(
-            (lane.identity.as_str(), lane.shown.as_str()),
-            ("/each[3]/both@2/left~3", "each[3]/both/left")
-        );
+        assert_eq!((lane.identity.as_str(), lane.shown.as_str()), ("/each[3]/both@2/left~3", "each[3]/both/left"));
         assert_eq!(lane.step_path("x"), "each[3]/both/left/x");
         assert_eq!(root.child_paths("again", 1, InstancePart::Pass(2), "", 1).shown, "again#2");
     }

@@ -82,10 +82,7 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_stream_and_another_label_another() {
         let (mut a, mut b) = (Rng::new(7), Rng::new(7));
-        assert_eq!(
-            (0..9).map(|_| a.next_u64()).collect::<Vec<_>>(),
-            (0..9).map(|_| b.next_u64()).collect::<Vec<_>>()
-        );
+        assert_eq!((0..9).map(|_| a.next_u64()).collect::<Vec<_>>(), (0..9).map(|_| b.next_u64()).collect::<Vec<_>>());
         assert_ne!(a.fork("x").next_u64(), a.fork("y").next_u64());
         assert_eq!(a.fork("x").next_u64(), a.fork("x").next_u64());
     }

@@ -9,16 +9,20 @@ use skein_core::{
     engine::{
         AttemptId, Driver, Event, InstancePhase, JournalBatch, Refusal, RunInput, RunPhase, RunState, StepAt,
         TimedInput, apply,
-        transitions::{
-            InputKind, StepPhase, TransitionInput, TransitionRule, run_transition, step_transition,
-        },
+        transitions::{InputKind, StepPhase, TransitionInput, TransitionRule, run_transition, step_transition},
         wanted,
     },
     ir::StepStatus,
     plan::{ContentHash, Plan},
 };
 
-use crate::{acceptor::Acceptor, coverage::Coverage, invariants::InvariantChecker, paths::RunPathIndex};
+use crate::{
+    acceptor::Acceptor,
+    coverage::Coverage,
+    invariants::InvariantChecker,
+    paths::RunPathIndex,
+    violation::{RuleResult, RuleViolation},
+};
 
 #[derive(Debug)]
 pub struct RuleMonitor {
@@ -33,7 +37,7 @@ pub struct RuleMonitor {
     acceptor: Acceptor,
     pub coverage: Coverage,
     told: Option<ObservedInput>,
-    broken: Option<String>,
+    broken: Option<RuleViolation>,
 }
 
 /// An input that is decided alone, and the state of the run before it.
@@ -98,7 +102,7 @@ impl RuleMonitor {
         let refused = answer.is_err();
         let run = run_transition(seen.run, seen.asked);
         if run == TransitionRule::Refused && !refused {
-            self.broken.get_or_insert(format!("table: a {:?} run accepted {:?}", seen.run, seen.asked));
+            self.broken.get_or_insert(format!("table: a {:?} run accepted {:?}", seen.run, seen.asked).into());
         }
         if let (Some(phase), Some(told)) = (seen.phase, seen.told) {
             let legal = match step_transition(phase, told) {
@@ -107,13 +111,13 @@ impl RuleMonitor {
                 TransitionRule::Unsayable => false,
             };
             if !legal {
-                self.broken.get_or_insert(format!("table: {phase:?} with {told:?} was answered {answer:?}"));
+                self.broken.get_or_insert(format!("table: {phase:?} with {told:?} was answered {answer:?}").into());
             }
         }
     }
 
     /// Observes a durable row. The driver has decided nothing after it.
-    pub fn observe_durable_row(&mut self, driver: &Driver, batch: &JournalBatch) -> Result<(), String> {
+    pub fn observe_durable_row(&mut self, driver: &Driver, batch: &JournalBatch) -> RuleResult {
         batch.check(self.events, self.chain).map_err(|error| format!("I2: {error}"))?;
         self.chain = batch.chain;
         self.events += batch.records.len() as u64;
@@ -125,18 +129,14 @@ impl RuleMonitor {
             self.note_first_moves();
             self.invariants.check_after_event(&self.shadow, record.at, &record.event)?;
             self.count_coverage(&record.event);
-            self.acceptor.accept(record.at, &record.event).map_err(|why| format!("I10: {why}"))?;
+            self.acceptor.accept(record.at, &record.event).map_err(|violation| violation.found_by("I10"))?;
         }
         // I1: the state in memory equals the fold of the journal.
         if driver.state().events != self.events {
-            return Err(format!(
-                "I2: the state counts {} events, not {}",
-                driver.state().events,
-                self.events
-            ));
+            return Err(format!("I2: the state counts {} events, not {}", driver.state().events, self.events).into());
         }
         if *driver.state() != self.shadow {
-            return Err("I1: the state is not the fold of the journal".to_owned());
+            return Err("I1: the state is not the fold of the journal".into());
         }
         self.check_arrows()?;
         Ok(())
@@ -156,7 +156,7 @@ impl RuleMonitor {
     }
 
     /// Checks that every transition is one that the table allows.
-    fn check_arrows(&mut self) -> Result<(), String> {
+    fn check_arrows(&mut self) -> RuleResult {
         let Some(seen) = &self.told else { return Ok(()) };
         let Some(told) = seen.told else { return Ok(()) };
         let stayed = seen.watched.iter().map(|(_, phase)| (*phase, *phase));
@@ -166,7 +166,7 @@ impl RuleMonitor {
                 TransitionRule::Refused | TransitionRule::Unsayable => false,
             };
             if !legal {
-                return Err(format!("table: {before:?} with {told:?} went to {now:?}"));
+                return Err(format!("table: {before:?} with {told:?} went to {now:?}").into());
             }
         }
         Ok(())
@@ -180,11 +180,8 @@ impl RuleMonitor {
                 StepStatus::Skipped => "there is no conflict",
                 _ => "a conflict is not resolved",
             };
-            let settles = scope
-                .scope
-                .steps
-                .iter()
-                .any(|step| step.policy.settled_by.as_ref() == Some(&scope.step(at.1).id));
+            let settles =
+                scope.scope.steps.iter().any(|step| step.policy.settled_by.as_ref() == Some(&scope.step(at.1).id));
             let points = [settles.then_some(settled), settler.map(|_| "a conflict")];
             points.into_iter().flatten().for_each(|point| self.coverage.record_point(point));
         }
@@ -213,7 +210,7 @@ impl RuleMonitor {
     }
 
     /// Checks, after a row was acknowledged, that the wanted world matches the state, computed from scratch.
-    pub fn check_settled(&mut self, driver: &Driver) -> Result<(), String> {
+    pub fn check_settled(&mut self, driver: &Driver) -> RuleResult {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
         }
@@ -221,42 +218,40 @@ impl RuleMonitor {
     }
 
     /// Checks a driver that was rebuilt from the journal.
-    pub fn check_replayed(&mut self, driver: &Driver) -> Result<(), String> {
+    pub fn check_replayed(&mut self, driver: &Driver) -> RuleResult {
         self.told = None;
         if *driver.state() != self.shadow {
-            return Err("I1: replay gives a different state".to_owned());
+            return Err("I1: replay gives a different state".into());
         }
         // A host may have loaded a serialized state instead of replaying all rows.
         let written = serde_json::to_vec(driver.state()).map_err(|error| error.to_string())?;
         match serde_json::from_slice::<RunState>(&written) {
             Ok(read) if read == self.shadow => Ok(()),
-            Ok(_) => Err("I1: a state changes when it is written and read".to_owned()),
-            Err(error) => Err(format!("I1: a state that was written cannot be read: {error}")),
+            Ok(_) => Err("I1: a state changes when it is written and read".into()),
+            Err(error) => Err(format!("I1: a state that was written cannot be read: {error}").into()),
         }
     }
 
     /// Checks the final state, after which nothing happens any more.
-    pub fn check_ended(&mut self, driver: &Driver, workers: &BTreeMap<AttemptId, ()>) -> Result<(), String> {
+    pub fn check_ended(&mut self, driver: &Driver, workers: &BTreeMap<AttemptId, ()>) -> RuleResult {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
         }
         let state = driver.state();
         if state.phase != RunPhase::New {
-            self.acceptor.check_finished().map_err(|why| format!("I10: {why}"))?;
+            self.acceptor.check_finished().map_err(|violation| violation.found_by("I10"))?;
             self.coverage.record_point("trace accepted");
         }
         // I8: no attempt is in flight that is not wanted.
         if let Some(attempt) = workers.keys().find(|attempt| !state.in_flight().contains(attempt)) {
-            return Err(format!("I8: {attempt} is in flight but not wanted"));
+            return Err(format!("I8: {attempt} is in flight but not wanted").into());
         }
         // I7: a run ends, or waits for a named thing.
         let live = |phase: &InstancePhase| !matches!(phase, InstancePhase::Ended { .. });
         match state.phase {
-            RunPhase::Closed if !wanted(state).is_empty() => {
-                Err("I5: a closed run wants something".to_owned())
-            }
+            RunPhase::Closed if !wanted(state).is_empty() => Err("I5: a closed run wants something".into()),
             RunPhase::Closed if state.instances.iter().any(|instance| live(&instance.phase)) => {
-                Err("I7: a closed run has an open instance".to_owned())
+                Err("I7: a closed run has an open instance".into())
             }
             RunPhase::Closed | RunPhase::Quarantined | RunPhase::New => Ok(()),
             RunPhase::Going if state.is_waiting() => {
@@ -264,7 +259,7 @@ impl RuleMonitor {
                 Ok(())
             }
             RunPhase::Going | RunPhase::Decided => {
-                Err(format!("I7: the run is stuck: {:?}", list_stuck_steps(state)))
+                Err(format!("I7: the run is stuck: {:?}", list_stuck_steps(state)).into())
             }
         }
     }
@@ -308,25 +303,19 @@ fn classify_input(state: &RunState, input: &RunInput) -> (Option<StepAt>, Option
         RunInput::Decide { opening, decision, by, .. } => {
             let Some(open) = state.waitpoint(*opening) else { return (None, None) };
             let people = crate::outcome::allowed_actors(&open.approvers, open.quorum);
-            let again =
-                *decision == Verdict::Approve && open.approvals.iter().any(|(who, _)| *who == by.name);
+            let again = *decision == Verdict::Approve && open.approvals.iter().any(|(who, _)| *who == by.name);
             let allowed = (open.approvers.is_empty() || people.contains(by)) && !again;
             if !allowed {
                 return (None, None);
             }
-            let told = if *decision == Verdict::Approve {
-                TransitionInput::Approved
-            } else {
-                TransitionInput::Rejected
-            };
+            let told =
+                if *decision == Verdict::Approve { TransitionInput::Approved } else { TransitionInput::Rejected };
             (Some(open.at), Some(told))
         }
         RunInput::Signal { to: Some(at), .. } if state.find_step(*at).is_some() => {
             (Some(*at), Some(TransitionInput::Signalled))
         }
-        RunInput::Hold { step, .. } if state.find_step(*step).is_some() => {
-            (Some(*step), Some(TransitionInput::Held))
-        }
+        RunInput::Hold { step, .. } if state.find_step(*step).is_some() => (Some(*step), Some(TransitionInput::Held)),
         RunInput::Wake => (None, Some(TransitionInput::Woken)),
         RunInput::Cancel { .. } if state.end.is_none() => (None, Some(TransitionInput::Cancelled)),
         RunInput::Capacity => (None, Some(TransitionInput::Granted)),

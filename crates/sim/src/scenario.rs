@@ -6,8 +6,8 @@ use serde_json::json;
 use skein_core::{
     ids::{BranchId, StepId, WorkflowId},
     ir::{
-        Backoff, BackoffGrowth, ErrorClass, LaneSpec, ParallelSpec, ScopeShape, Step, StepKindSpec,
-        StepRetry, StepScope, UndoSpec, WorkSpec, WorkerSpec, Workflow,
+        Backoff, BackoffGrowth, ErrorClass, LaneSpec, ParallelSpec, ScopeShape, Step, StepKindSpec, StepRetry,
+        StepScope, UndoSpec, WorkSpec, WorkerSpec, Workflow,
     },
     plan::{Plan, check_workflow},
     time::Millis,
@@ -25,10 +25,7 @@ pub fn build_plan() -> Plan {
             scope: Arc::new(StepScope::new(ScopeShape::Routed { start: None, cycles: false }, steps)),
         };
         let lanes = vec![lane("left", steps), lane("right", vec![work_step(&format!("third-{n}"))])];
-        with_retry(Step::new(
-            step_id(&format!("both-{n}")),
-            StepKindSpec::Parallel(Box::new(ParallelSpec { lanes })),
-        ))
+        with_retry(Step::new(step_id(&format!("both-{n}")), StepKindSpec::Parallel(Box::new(ParallelSpec { lanes }))))
     };
     let mut scope = StepScope::new(ScopeShape::Graph, vec![composite(1), composite(2), composite(3)]);
     scope.concurrency = Some(1);
@@ -61,8 +58,7 @@ fn undoable_step(name: &str) -> Step {
 }
 
 fn with_retry(mut step: Step) -> Step {
-    let backoff =
-        Backoff { initial: Millis(100), growth: BackoffGrowth::Constant, max: Millis(1_000), jitter: false };
+    let backoff = Backoff { initial: Millis(100), growth: BackoffGrowth::Constant, max: Millis(1_000), jitter: false };
     step.policy.retry = StepRetry::for_classes(&ErrorClass::ALL, 4, backoff);
     step
 }

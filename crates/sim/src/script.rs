@@ -7,6 +7,7 @@ use skein_core::{
 };
 
 use crate::rule_monitor::RuleMonitor;
+use crate::violation::{RuleResult, RuleViolation};
 
 /// An action on the driver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,7 +18,7 @@ pub enum DriverMove {
 }
 
 /// Performs the moves in order, and returns the rule that the engine broke, if any.
-pub fn replay_moves(plan: &Plan, moves: &[DriverMove]) -> Result<(), String> {
+pub fn replay_moves(plan: &Plan, moves: &[DriverMove]) -> RuleResult {
     let mut driver = Driver::new(plan.clone());
     let mut watch = RuleMonitor::new(plan);
     let mut rows = Vec::new();
@@ -55,7 +56,7 @@ pub fn replay_moves(plan: &Plan, moves: &[DriverMove]) -> Result<(), String> {
 }
 
 /// Finds a small subset of the moves that still breaks a rule, by leaving out ever smaller parts.
-pub fn shrink_moves(plan: &Plan, moves: Vec<DriverMove>) -> Option<(Vec<DriverMove>, String)> {
+pub fn shrink_moves(plan: &Plan, moves: Vec<DriverMove>) -> Option<(Vec<DriverMove>, RuleViolation)> {
     let mut violation = replay_moves(plan, &moves).err()?;
     let mut best = moves;
     let mut part = best.len().div_ceil(2).max(1);

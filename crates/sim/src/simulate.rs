@@ -12,6 +12,7 @@ use crate::{
     outcome::LuckLevel,
     rng::Rng,
     scenario,
+    violation::RuleViolation,
     world::{self, SimulatedRun, WorldSetup},
 };
 
@@ -108,7 +109,7 @@ pub fn sweep_faults(number: u64) -> FaultSweepTotals {
             if let Some(violation) = finished.violation {
                 total
                     .violation
-                    .get_or_insert(format!("{fault:?} at its chance {n} with plan {number}: {violation}"));
+                    .get_or_insert(violation.found_by(format_args!("{fault:?} at its chance {n} with plan {number}")));
             }
             if !finished.coverage.faults.contains_key(&fault) {
                 break;
@@ -123,5 +124,5 @@ pub fn sweep_faults(number: u64) -> FaultSweepTotals {
 pub struct FaultSweepTotals {
     pub runs: u64,
     pub events: u64,
-    pub violation: Option<String>,
+    pub violation: Option<RuleViolation>,
 }

@@ -8,9 +8,9 @@ use skein_core::{
     expr::{Expr, aip15},
     ids::{BranchId, SignalName, StepId, WorkflowId},
     ir::{
-        Backoff, BackoffGrowth, CompletionCheck, EachErrorPolicy, EachSpec, ErrorClass, GateSpec,
-        GateTimeout, LaneSpec, LoopSpec, LoopTest, ParallelSpec, RouteTarget, ScopeShape, Step, StepKindSpec,
-        StepRetry, StepScope, UndoSpec, WaitSpec, WaitTimeout, WorkSpec, WorkerSpec, Workflow,
+        Backoff, BackoffGrowth, CompletionCheck, EachErrorPolicy, EachSpec, ErrorClass, GateSpec, GateTimeout,
+        LaneSpec, LoopSpec, LoopTest, ParallelSpec, RouteTarget, ScopeShape, Step, StepKindSpec, StepRetry, StepScope,
+        UndoSpec, WaitSpec, WaitTimeout, WorkSpec, WorkerSpec, Workflow,
     },
     plan::{self, Plan},
     time::{Millis, Timestamp},
@@ -91,8 +91,7 @@ pub fn wait_step(name: &str) -> Step {
 }
 
 pub fn parallel_step(name: &str, lanes: Vec<(&str, StepScope)>) -> Step {
-    let lane =
-        |(id, scope): (&str, StepScope)| LaneSpec { id: BranchId::new(id).unwrap(), scope: Arc::new(scope) };
+    let lane = |(id, scope): (&str, StepScope)| LaneSpec { id: BranchId::new(id).unwrap(), scope: Arc::new(scope) };
     Step::new(
         step_id(name),
         StepKindSpec::Parallel(Box::new(ParallelSpec { lanes: lanes.into_iter().map(lane).collect() })),
@@ -109,10 +108,7 @@ pub fn each_step(name: &str, over: Value, errors: EachErrorPolicy, scope: StepSc
 
 pub fn loop_step(name: &str, condition: &str, test: LoopTest, max: u32, scope: StepScope) -> Step {
     let condition = parse_condition(condition);
-    Step::new(
-        step_id(name),
-        StepKindSpec::Loop(Box::new(LoopSpec { condition, test, max, scope: Arc::new(scope) })),
-    )
+    Step::new(step_id(name), StepKindSpec::Loop(Box::new(LoopSpec { condition, test, max, scope: Arc::new(scope) })))
 }
 
 pub fn graph_scope(steps: Vec<Step>) -> StepScope {
@@ -142,8 +138,7 @@ pub fn undoable_step(name: &str) -> Step {
 }
 
 pub fn with_retry(mut step: Step, class: ErrorClass, attempts: u32) -> Step {
-    let backoff =
-        Backoff { initial: Millis(100), growth: BackoffGrowth::Constant, max: Millis(1_000), jitter: false };
+    let backoff = Backoff { initial: Millis(100), growth: BackoffGrowth::Constant, max: Millis(1_000), jitter: false };
     step.policy.retry = StepRetry::for_classes(&[class], attempts, backoff);
     step
 }
@@ -202,8 +197,7 @@ impl ScriptedWorld {
     /// The main attempts of these steps always fail.
     pub fn with_failures(steps: &'static [&'static str]) -> ScriptedWorld {
         ScriptedWorld::new(move |who| {
-            (who.role == AttemptRole::Main && steps.contains(&who.step))
-                .then(|| failed_end(ErrorClass::External))
+            (who.role == AttemptRole::Main && steps.contains(&who.step)).then(|| failed_end(ErrorClass::External))
         })
     }
 }

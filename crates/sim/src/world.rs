@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, AttemptReport, AttemptRole, Cost, Driver, DriverAction, InputToken,
-        JournalBatch, RunInput, RunStart, StepAt, TimedInput, Waitpoint,
+        AttemptEnd, AttemptId, AttemptReport, AttemptRole, Cost, Driver, DriverAction, InputToken, JournalBatch,
+        RunInput, RunStart, StepAt, TimedInput, Waitpoint,
     },
     ids::RunId,
     ir::ErrorClass,
@@ -27,6 +27,7 @@ use crate::{
     rng::{Rng, mix_bits},
     rule_monitor::RuleMonitor,
     script::DriverMove,
+    violation::RuleViolation,
 };
 
 /// The setup of a world.
@@ -52,7 +53,7 @@ pub struct SimulatedRun {
     pub trace: u64,
     pub rows: Vec<JournalBatch>,
     pub moves: Vec<DriverMove>,
-    pub violation: Option<String>,
+    pub violation: Option<RuleViolation>,
     /// True if the run waits for something that never comes.
     pub waits: bool,
 }
@@ -104,7 +105,7 @@ pub struct SimulatedWorld {
     ended: Vec<(AttemptId, AttemptReport)>,
     trace: u64,
     moves: Vec<DriverMove>,
-    violation: Option<String>,
+    violation: Option<RuleViolation>,
     watch: RuleMonitor,
 }
 
@@ -169,7 +170,7 @@ impl SimulatedWorld {
                 return self.check_end();
             }
         }
-        self.violation.get_or_insert_with(|| "I7: the run does not end".to_owned());
+        self.violation.get_or_insert_with(|| "I7: the run does not end".into());
     }
 
     fn into_simulated_run(mut self) -> SimulatedRun {
@@ -211,9 +212,7 @@ impl SimulatedWorld {
         match (next, wake) {
             (None, None) => return false,
             // Without faults, events this late are assumed never to come.
-            (next, wake)
-                if self.faults.is_faultless() && [next, wake].iter().flatten().all(|time| *time > NEVER) =>
-            {
+            (next, wake) if self.faults.is_faultless() && [next, wake].iter().flatten().all(|time| *time > NEVER) => {
                 return false;
             }
             (Some(next), wake) if wake.is_none_or(|wake| next <= wake) => {
@@ -233,9 +232,7 @@ impl SimulatedWorld {
 
     fn handle_event(&mut self, what: WorldEvent) {
         match what {
-            WorldEvent::WorkerEnds(attempt) if self.workers.contains_key(&attempt) => {
-                self.end_worker(attempt)
-            }
+            WorldEvent::WorkerEnds(attempt) if self.workers.contains_key(&attempt) => self.end_worker(attempt),
             WorldEvent::WorkerStops(attempt) if self.workers.remove(&attempt).is_some() => {
                 let end = AttemptEnd::Stopped;
                 self.report_attempt(attempt, AttemptReport::new(end, Cost::default()));
@@ -245,9 +242,7 @@ impl SimulatedWorld {
             WorldEvent::Decide(opening) => self.send_decision(opening),
             WorldEvent::Acknowledged => self.acknowledge_row(),
             WorldEvent::Crash => self.crash_host(false),
-            WorldEvent::Late(attempt, report) => {
-                self.send_input(RunInput::Finished { attempt, report }, false)
-            }
+            WorldEvent::Late(attempt, report) => self.send_input(RunInput::Finished { attempt, report }, false),
         }
     }
 
@@ -256,8 +251,7 @@ impl SimulatedWorld {
         let mut report = self.draw_report(attempt);
         if self.faults.strikes(InjectedFault::FailedAttempt) {
             let class = ErrorClass::NonRetryable;
-            report.end =
-                AttemptEnd::Failed { class, code: None, message: "on purpose".into(), retry_at: None };
+            report.end = AttemptEnd::Failed { class, code: None, message: "on purpose".into(), retry_at: None };
         }
         if self.faults.strikes(InjectedFault::CrashAfterExit) {
             return self.crash_host(false);
@@ -283,9 +277,7 @@ impl SimulatedWorld {
     }
 
     fn report_attempt(&mut self, attempt: AttemptId, report: AttemptReport) {
-        if self.faults.can_strike(InjectedFault::LateResult)
-            || self.faults.can_strike(InjectedFault::DuplicateResult)
-        {
+        if self.faults.can_strike(InjectedFault::LateResult) || self.faults.can_strike(InjectedFault::DuplicateResult) {
             self.ended.push((attempt, report.clone()));
         }
         self.send_input(RunInput::Finished { attempt, report: report.clone() }, false);
@@ -342,7 +334,7 @@ impl SimulatedWorld {
     fn drive_until_idle(&mut self) {
         while self.violation.is_none() {
             if self.moves.len() > MOST as usize {
-                self.violation = Some("I7: the run never becomes idle".to_owned());
+                self.violation = Some("I7: the run never becomes idle".into());
             }
             if self.appending {
                 return;
@@ -360,8 +352,7 @@ impl SimulatedWorld {
                 self.perform_action(action);
                 continue;
             }
-            let free =
-                u32::try_from(self.driver.state().in_flight().len()).unwrap_or(u32::MAX) < self.capacity;
+            let free = u32::try_from(self.driver.state().in_flight().len()).unwrap_or(u32::MAX) < self.capacity;
             if free && self.driver.state().wants_workers() {
                 self.send_input(RunInput::Capacity, false);
                 continue;

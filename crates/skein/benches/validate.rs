@@ -58,9 +58,7 @@ steps:
 
 fn main() -> ExitCode {
     if Command::new("ninja").arg("--version").stdout(Stdio::null()).status().is_err() {
-        eprintln!(
-            "this compares with ninja, and there is none: install it (on Debian the package `ninja-build`)"
-        );
+        eprintln!("this compares with ninja, and there is none: install it (on Debian the package `ninja-build`)");
         return ExitCode::FAILURE;
     }
     let folder = Folder::new();
@@ -99,22 +97,13 @@ fn millis(time: Duration) -> f64 {
 
 /// What a small file costs beyond starting a process at all.
 fn start(folder: &Path) -> bool {
-    let [nothing, small] = best(&mut [Command::new("true"), validate(folder, "small.yaml", SMALL)])[..]
-    else {
+    let [nothing, small] = best(&mut [Command::new("true"), validate(folder, "small.yaml", SMALL)])[..] else {
         unreachable!("there are two programs")
     };
     let more = small.saturating_sub(nothing);
     let lines = SMALL.lines().count();
-    println!(
-        "{:<10} {:>8.2} ms for {lines} lines {:>8.2} ms for `true`",
-        "start",
-        millis(small),
-        millis(nothing)
-    );
-    says(
-        more < START,
-        &format!("{lines} lines: {:.2} ms more than `true`, goal {}", millis(more), millis(START)),
-    )
+    println!("{:<10} {:>8.2} ms for {lines} lines {:>8.2} ms for `true`", "start", millis(small), millis(nothing));
+    says(more < START, &format!("{lines} lines: {:.2} ms more than `true`, goal {}", millis(more), millis(START)))
 }
 
 /// The same chain in each format, and for ninja, which is the last.

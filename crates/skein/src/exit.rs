@@ -1,8 +1,11 @@
 //! The exit status of a command: a number that scripts may rely on.
 
-use skein_app::app_error::AppErrorKind;
-
 use std::process::ExitCode;
+
+use skein_app::{
+    app_error::AppErrorKind,
+    runs::{follow::ExecutionEnd, start::RunOutcome},
+};
 
 /// The exit status. The numbers are part of the command line's contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,5 +47,34 @@ impl From<AppErrorKind> for Exit {
             AppErrorKind::Store => Exit::Store,
             AppErrorKind::Stopped => Exit::Stopped,
         }
+    }
+}
+
+impl From<ExecutionEnd> for Exit {
+    fn from(end: ExecutionEnd) -> Exit {
+        match end {
+            ExecutionEnd::Succeeded => Exit::Done,
+            ExecutionEnd::Failed => Exit::Failed,
+            ExecutionEnd::Stopped => Exit::Stopped,
+            ExecutionEnd::Waiting => Exit::Waiting,
+        }
+    }
+}
+
+impl From<&RunOutcome> for Exit {
+    fn from(outcome: &RunOutcome) -> Exit {
+        match outcome {
+            RunOutcome::Ended { end, .. } => Exit::from(*end),
+            RunOutcome::Queued(_) => Exit::Waiting,
+            RunOutcome::Detached(_) => Exit::Done,
+        }
+    }
+}
+
+impl Exit {
+    /// Returns the most severe exit status of several runs.
+    pub fn worst(all: &[Exit]) -> Exit {
+        let order = [Exit::Store, Exit::Stopped, Exit::Failed, Exit::Refused, Exit::Waiting];
+        order.into_iter().find(|exit| all.contains(exit)).unwrap_or(Exit::Done)
     }
 }

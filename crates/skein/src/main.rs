@@ -1,26 +1,12 @@
 //! Skein's command line: checks, plans, runs and shows workflows.
 //!
-//! Owns the terminal, the files and the exit status. The libraries below it define the meaning of workflows and runs.
+//! Owns the arguments, the terminal and the exit status. The application layer below it has the operations.
 
-mod attempt_logs;
 mod bench;
-mod capture;
 mod cli;
 mod demo;
-mod doctor;
-mod draw;
 mod exit;
-mod follow_run;
-mod host_session;
-mod inbox;
-mod live;
-mod orphans;
-mod output;
-mod plan_text;
-mod prompt;
-mod recording;
-mod send_input;
-mod watch;
+mod render;
 
 use std::process::ExitCode;
 
@@ -29,5 +15,5 @@ fn main() -> ExitCode {
     if let Some(ended) = skein_host::sandbox::enter_sandbox(std::env::args_os().skip(1)) {
         return ended;
     }
-    output::final_exit(cli::run()).into()
+    render::output::final_exit(cli::run()).into()
 }

@@ -2,10 +2,9 @@
 
 use serde::Serialize;
 use skein_core::{ir::WorkerSpec, plan::PlanDefinition};
+use skein_host::executor::agents::fallback;
 
-use skein_host::executor::fallback;
-
-use crate::config;
+use crate::project::config;
 
 #[derive(Debug, Serialize)]
 pub struct CostEstimate {
@@ -55,11 +54,7 @@ impl CostEstimate {
         CostEstimate {
             agent_starts_at_most: bound,
             assumes: if agents { list_assumptions(definition, config) } else { Vec::new() },
-            unknown: list_unknowns(
-                starts.endless,
-                &per_item,
-                agents && config.usd_per_million_tokens.is_none(),
-            ),
+            unknown: list_unknowns(starts.endless, &per_item, agents && config.usd_per_million_tokens.is_none()),
             per_item,
             tokens_at_most: tokens,
             usd_at_most: usd,

@@ -32,9 +32,10 @@ pub fn describe_step(step: &PlanStepView) -> Vec<String> {
     facts.extend(step.work.iter().flat_map(|work| describe_fallbacks(&work.agents)));
     facts.extend((!step.after.is_empty()).then(|| format!("after {}", list_few(&step.after, "and"))));
     facts.extend(step.when.as_ref().map(|when| format!("only if {}", shorten_text(when))));
-    facts.extend((!step.settles.is_empty()).then(|| {
-        format!("only if the changes of {} conflict, to resolve that", list_few(&step.settles, "or"))
-    }));
+    facts.extend(
+        (!step.settles.is_empty())
+            .then(|| format!("only if the changes of {} conflict, to resolve that", list_few(&step.settles, "or"))),
+    );
     facts.extend(step.gate.iter().flat_map(describe_gate));
     facts.extend(step.inputs.iter().map(describe_input));
     facts.extend(step.work.iter().flat_map(describe_access));
@@ -51,13 +52,13 @@ pub fn describe_step(step: &PlanStepView) -> Vec<String> {
 /// Describes the agents of a step in the order in which they take over.
 fn describe_fallbacks(agents: &[FallbackAgentView]) -> Vec<String> {
     let line = |(i, agent): (usize, &FallbackAgentView)| {
-        let who = match i {
+        let name = match i {
             0 => agent.by.clone(),
             _ => format!("if that one is out of quota or unavailable, {}", agent.by),
         };
         let model = agent.model.as_ref().map(|model| format!(" with {model}")).unwrap_or_default();
         let kept = agent.kept_to.as_ref().map(|kept| format!(": {kept}")).unwrap_or_default();
-        format!("{who}{model}{kept}")
+        format!("{name}{model}{kept}")
     };
     agents.iter().enumerate().map(line).collect()
 }
@@ -71,24 +72,21 @@ pub fn list_few(names: &[String], last: &str) -> String {
     }
 }
 
-fn name_approvers(who: &[String]) -> String {
-    if who.is_empty() { "anyone".to_owned() } else { join_words(who, "or") }
+fn name_approvers(approvers: &[String]) -> String {
+    if approvers.is_empty() { "anyone".to_owned() } else { join_words(approvers, "or") }
 }
 
 fn describe_action(step: &PlanStepView) -> String {
     match (&step.work, &step.gate, &step.wait, &step.calls) {
         (Some(work), ..) => describe_work(work),
         (_, Some(gate), ..) => {
-            let message = if gate.message.is_empty() {
-                String::new()
-            } else {
-                format!(": {}", shorten_text(&gate.message))
-            };
-            let who = match gate.quorum {
+            let message =
+                if gate.message.is_empty() { String::new() } else { format!(": {}", shorten_text(&gate.message)) };
+            let approvers = match gate.quorum {
                 1 => name_approvers(&gate.approvers),
                 quorum => describe_approvers(&gate.approvers, quorum),
             };
-            format!("waits for {who} to approve{message}")
+            format!("waits for {approvers} to approve{message}")
         }
         (_, _, Some(wait), _) => format!("waits for the signal {}", join_words(&wait.signals, "or")),
         (.., Some(workflow)) => {
@@ -117,16 +115,13 @@ fn describe_permissions(work: &WorkView) -> String {
 fn describe_driver(work: &WorkView) -> Vec<String> {
     let Some(found) = &work.provided else { return Vec::new() };
     let chosen = found.driver.as_ref().map(|driver| {
-        let tool =
-            if work.by.ends_with(&driver.tool) { String::new() } else { format!(" as tool {}", driver.tool) };
+        let tool = if work.by.ends_with(&driver.tool) { String::new() } else { format!(" as tool {}", driver.tool) };
         format!("done by the driver {}{tool}: {}", driver.id, driver.why)
     });
     let refused = found.refused.as_ref().filter(|_| found.passed_over.is_empty());
     let refused = refused.map(|refused| format!("it cannot run: {}", refused.message));
-    let none =
-        (found.driver.is_none() && !found.passed_over.is_empty()).then(|| "no driver can run it".to_owned());
-    let others =
-        found.passed_over.iter().map(|other| format!("passes over {}, which {}", other.id, other.why));
+    let none = (found.driver.is_none() && !found.passed_over.is_empty()).then(|| "no driver can run it".to_owned());
+    let others = found.passed_over.iter().map(|other| format!("passes over {}, which {}", other.id, other.why));
     chosen.into_iter().chain(refused).chain(none).chain(others).collect()
 }
 
@@ -165,13 +160,11 @@ fn describe_access(work: &WorkView) -> Vec<String> {
     facts.extend(work.gives.iter().map(|give| format!("gives {} at {}", give.artifact, give.path)));
     facts.extend((!work.tools.is_empty()).then(|| format!("may use {}", list_few(&work.tools, "and"))));
     facts.extend(
-        work.servers
-            .iter()
-            .map(|server| format!("has the server {}: {}", server.name, shorten_text(&server.at))),
+        work.servers.iter().map(|server| format!("has the server {}: {}", server.name, shorten_text(&server.at))),
     );
     let memory = work.memory_tokens.map(|n| format!("up to {} tokens of memory", group_digits(n.into())));
-    let told: Vec<String> = work.told.iter().cloned().chain(memory).collect();
-    facts.extend((!told.is_empty()).then(|| format!("is given {}", list_few(&told, "and"))));
+    let context: Vec<String> = work.context_modules.iter().cloned().chain(memory).collect();
+    facts.extend((!context.is_empty()).then(|| format!("is given {}", list_few(&context, "and"))));
     facts.extend(work.secrets.iter().map(|secret| match &secret.from {
         Some(from) => format!("is given the secret {} from {from}", secret.name),
         None => format!("is given the secret {}", secret.name),
@@ -183,12 +176,11 @@ fn describe_access(work: &WorkView) -> Vec<String> {
     }));
     let settled = work.settled_by.as_ref();
     facts.extend(settled.map(|by| format!("if its changes conflict with those of others, {by} resolves it")));
+    facts.extend((!work.protects.is_empty()).then(|| format!("must not change {}", list_few(&work.protects, "or"))));
     facts.extend(
-        (!work.protects.is_empty()).then(|| format!("must not change {}", list_few(&work.protects, "or"))),
+        (!work.unprotects.is_empty())
+            .then(|| format!("may change {}, which Skein otherwise protects", list_few(&work.unprotects, "and"))),
     );
-    facts.extend((!work.unprotects.is_empty()).then(|| {
-        format!("may change {}, which Skein otherwise protects", list_few(&work.unprotects, "and"))
-    }));
     facts.extend(work.evidence.iter().map(|proof| format!("succeeds only if {proof}")));
     facts.extend((!work.network).then(|| "has no network access".to_owned()));
     facts
@@ -204,9 +196,10 @@ fn describe_retry(work: &WorkView) -> Option<String> {
 }
 
 fn describe_check(work: &WorkView) -> Vec<String> {
-    let check = work.check.as_ref().map(|check| {
-        format!("until {} says complete, at most {} times", shorten_text(&check.by), check.iterations)
-    });
+    let check = work
+        .check
+        .as_ref()
+        .map(|check| format!("until {} says complete, at most {} times", shorten_text(&check.by), check.iterations));
     let summary = work.summary_by.as_ref().map(|by| format!("summarised by {by}"));
     check.into_iter().chain(summary).collect()
 }

@@ -3,16 +3,16 @@
 use serde::Serialize;
 use skein_core::ir::{Step, WorkerCapability, WorkerSpec};
 use skein_host::{
-    agent::{AgentPermissions, permissions},
-    executor::{
-        AgentSettings,
+    executor::agents::{
+        AgentPermissions,
         fallback::{self, AgentReference},
-        tests_of,
+        permissions,
     },
+    run_settings::AgentSettings,
 };
 
 use super::wording::{describe_worker, resolve_model};
-use crate::config::ProjectConfig;
+use crate::project::config::ProjectConfig;
 
 /// One of several agents.
 #[derive(Debug, Serialize)]
@@ -26,15 +26,10 @@ pub struct FallbackAgentView {
 }
 
 /// Returns all agents of a step, in their order. Empty if there is only one.
-pub fn build_fallback_views(
-    step: &Step,
-    worker: &WorkerSpec,
-    config: &ProjectConfig,
-) -> Vec<FallbackAgentView> {
+pub fn build_fallback_views(step: &Step, worker: &WorkerSpec, config: &ProjectConfig) -> Vec<FallbackAgentView> {
     let names = fallback::named_agents(step);
     let WorkerSpec::Agent { name, program, capabilities, .. } = worker else { return Vec::new() };
-    let others =
-        fallback::fallback_agents(&AgentSettings::settings_key(name.as_deref(), program.as_deref()), &names);
+    let others = fallback::fallback_agents(&AgentSettings::settings_key(name.as_deref(), program.as_deref()), &names);
     if others.is_empty() {
         return Vec::new();
     }
@@ -74,16 +69,12 @@ fn agent_worker(named: AgentReference<'_>, rights: &[WorkerCapability]) -> Worke
     }
 }
 
-fn describe_flags(
-    named: AgentReference<'_>,
-    config: &ProjectConfig,
-    may: &AgentPermissions,
-) -> Option<String> {
+fn describe_flags(named: AgentReference<'_>, config: &ProjectConfig, may: &AgentPermissions) -> Option<String> {
     let known = named.name.and_then(|name| config.agents.get(name)).and_then(|agent| agent.worker.as_deref());
     permissions::describe_limits(named.program.or(known).or(config.default_worker.as_deref())?, may)
 }
 
 /// Returns the test commands of the step, or else those of the project.
 fn find_test_commands(step: &Step, config: &ProjectConfig) -> Vec<Vec<String>> {
-    tests_of(step).unwrap_or_else(|| config.test_commands.clone())
+    step.extensions.skein.test_commands.clone().unwrap_or_else(|| config.test_commands.clone())
 }

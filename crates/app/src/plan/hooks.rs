@@ -9,7 +9,7 @@ use super::{
     shorten_text,
     wording::{self, join_words},
 };
-use crate::config::{ChannelConfig, ProjectConfig};
+use crate::project::config::{ChannelConfig, ProjectConfig};
 
 #[derive(Debug, Serialize)]
 pub struct HookView {
@@ -49,12 +49,8 @@ impl HookView {
 }
 
 impl HookGrantView {
-    fn from_action(
-        action: &HookAction,
-        workflow: &Workflow,
-        config: &ProjectConfig,
-    ) -> Option<HookGrantView> {
-        let (writes, told) = match action {
+    fn from_action(action: &HookAction, workflow: &Workflow, config: &ProjectConfig) -> Option<HookGrantView> {
+        let (writes, identifiers) = match action {
             HookAction::Run { .. } => (vec!["the workspace"], Vec::new()),
             HookAction::Notify { channel, .. } => match config.find_channel(channel)?.1.kind.as_deref()? {
                 ChannelConfig::COMMAND => (vec!["the workspace"], vec!["SKEIN_MESSAGE_ID"]),
@@ -64,8 +60,8 @@ impl HookGrantView {
         };
         let needed = NEEDED_VARIABLES.into_iter().map(str::to_owned);
         let own = config.pass_env.iter().chain(workflow.env.keys()).cloned();
-        let told = ["SKEIN_RUN_ID"].into_iter().chain(told).map(str::to_owned);
-        Some(HookGrantView { writes, network: true, environment: needed.chain(own).chain(told).collect() })
+        let identifiers = ["SKEIN_RUN_ID"].into_iter().chain(identifiers).map(str::to_owned);
+        Some(HookGrantView { writes, network: true, environment: needed.chain(own).chain(identifiers).collect() })
     }
 
     fn describe_grant(&self) -> String {

@@ -8,6 +8,7 @@ mod estimate;
 pub mod facts;
 mod fallback_agents;
 mod hooks;
+pub mod missing_env;
 mod rules;
 mod step;
 pub mod wording;
@@ -20,9 +21,7 @@ use skein_core::{
     ir::Budget,
     plan::{Plan, PlanDefinition, ScopeIx},
 };
-use skein_host::sandbox::SandboxEnforcement;
-
-use crate::missing_env::{self, MissingVariable};
+use skein_host::sandbox::{SandboxEnforcement, SandboxProbeError};
 
 pub use estimate::{CostEstimate, ItemEstimate};
 pub use facts::{list_few, shorten_text};
@@ -30,7 +29,8 @@ pub use hooks::HookView;
 pub use step::PlanStepView;
 pub use wording::describe_kind;
 
-use crate::{config::ProjectConfig, resolve::ToolResolutions};
+use self::missing_env::MissingVariable;
+use crate::{prepare::resolve::ToolResolutions, project::config::ProjectConfig};
 
 #[derive(Debug, Serialize)]
 pub struct PlanView {
@@ -120,7 +120,7 @@ impl PlanView {
         plan: &Plan,
         config: &ProjectConfig,
         found: &ToolResolutions,
-        enforced: Result<SandboxEnforcement, String>,
+        enforced: Result<SandboxEnforcement, SandboxProbeError>,
     ) -> PlanView {
         let definition = &*plan.definition;
         let root = definition.root();
@@ -130,8 +130,7 @@ impl PlanView {
         let names = |steps: &[u32]| {
             steps.iter().map(|i| definition.scope(root.root).step(*i).id.to_string()).collect::<Vec<_>>()
         };
-        let batches =
-            PlanViewBuilder { definition, config, found, called: BTreeMap::new() }.build_batches(root.root);
+        let batches = PlanViewBuilder { definition, config, found, called: BTreeMap::new() }.build_batches(root.root);
         let estimate = CostEstimate::from_definition(definition, &config.estimate);
         PlanView {
             workflow: PlanWorkflowView {
@@ -162,7 +161,7 @@ impl PlanView {
             not_passed: missing_env::find_missing_variables(definition, config, &missing_env::is_set_here),
             confined: ConfinementView {
                 enforced: enforced.as_ref().ok().copied(),
-                why: enforced.err(),
+                why: enforced.err().map(|error| error.0),
                 allowed: config.allow_unenforced.steps,
             },
             batches,
@@ -210,8 +209,7 @@ impl PlanViewBuilder<'_> {
         let routed = self.definition.scope(scope).is_routed();
         let mut shown = Vec::new();
         for (number, steps) in (1..).zip(self.definition.step_batches(scope)) {
-            let steps: Vec<PlanStepView> =
-                steps.iter().map(|i| PlanStepView::from_step(self, scope, *i)).collect();
+            let steps: Vec<PlanStepView> = steps.iter().map(|i| PlanStepView::from_step(self, scope, *i)).collect();
             shown.push(PlanBatch { number, sort: batch_kind(routed, &steps), steps });
         }
         shown

@@ -14,7 +14,7 @@ pub fn describe_rules(step: &PlanStepView) -> Vec<String> {
     let asks = step
         .asks_first
         .as_ref()
-        .map(|who| format!("asks {} before it starts", describe_approvers(who, step.quorum)));
+        .map(|approvers| format!("asks {} before it starts", describe_approvers(approvers, step.quorum)));
     let denied = step.denied.as_ref().map(|_| "may not start".to_owned());
     let levels: Vec<String> = step.escalates_to.iter().enumerate().map(describe_level).collect();
     let levels = (!levels.is_empty()).then(|| format!("if governance stops it, {}", levels.join(", ")));
@@ -22,17 +22,17 @@ pub fn describe_rules(step: &PlanStepView) -> Vec<String> {
 }
 
 /// Describes the approvers, and the number of them that is needed.
-pub fn describe_approvers(who: &[String], quorum: u32) -> String {
-    match (who, quorum) {
+pub fn describe_approvers(approvers: &[String], quorum: u32) -> String {
+    match (approvers, quorum) {
         ([], 1) => "a person".to_owned(),
         ([], n) => format!("{n} people"),
-        (who, 1) => join_words(who, "or"),
-        (who, n) => format!("{n} of {}", join_words(who, "or")),
+        (approvers, 1) => join_words(approvers, "or"),
+        (approvers, n) => format!("{n} of {}", join_words(approvers, "or")),
     }
 }
 
 fn describe_level((number, level): (usize, &EscalationLevelView)) -> String {
-    let who = describe_approvers(&level.approvers, 1);
+    let approvers = describe_approvers(&level.approvers, 1);
     let time = level.timeout_ms.map_or(String::new(), |ms| format!(" within {}", format_length(ms)));
-    if number == 0 { format!("{who} may release{time}") } else { format!("then {who}{time}") }
+    if number == 0 { format!("{approvers} may release{time}") } else { format!("then {approvers}{time}") }
 }

@@ -5,14 +5,14 @@ use serde_json::Value;
 use skein_core::{
     engine::AttemptRole,
     ir::{
-        ApprovalRuling, Budget, ErrorClass, EscalationLevel, GateSpec, InputBinding, IsolationSpec, LoopTest,
+        ApprovalRuling, Budget, ErrorClass, EscalationLevel, GateSpec, InputBinding, IsolationSpec, LoopTest, OnRetry,
         Step, StepKindName, StepKindSpec, TimeoutScope, WaitSpec, WorkSpec, WorkerSpec,
     },
     plan::ScopeIx,
 };
 use skein_host::{
-    agent::ToolServer,
-    executor::{AgentContextRequest, OnRetry, WorkspacePolicy},
+    executor::{AgentContextRequest, WorkspacePolicy},
+    run_settings::ToolServer,
 };
 
 use super::{
@@ -20,13 +20,13 @@ use super::{
     consequence::OutcomeConsequence,
     fallback_agents::{FallbackAgentView, build_fallback_views},
     wording::{
-        describe_secret_source, describe_worker, list_approvers, list_capabilities, list_tools,
-        render_expression, render_prose, render_target, resolve_model,
+        describe_secret_source, describe_worker, list_approvers, list_capabilities, list_tools, render_expression,
+        render_prose, render_target, resolve_model,
     },
 };
 use crate::{
-    config::ProjectConfig,
-    resolve::{ToolResolution, ToolResolutions},
+    prepare::resolve::{ToolResolution, ToolResolutions},
+    project::config::ProjectConfig,
 };
 
 #[derive(Debug, Serialize)]
@@ -112,8 +112,8 @@ pub struct WorkView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ServerView>,
     /// Context modules that its agent gets, and the maximum tokens of memories.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub told: Vec<String>,
+    #[serde(rename = "told", skip_serializing_if = "Vec::is_empty")]
+    pub context_modules: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -259,8 +259,7 @@ impl PlanStepView {
             work: match &step.kind {
                 StepKindSpec::Work(work) => {
                     let workflow = &viewer.definition.workflow_containing(scope).workflow;
-                    let wanted =
-                        AgentContextRequest::from_step(workflow, step, &work.worker, AttemptRole::Main);
+                    let wanted = AgentContextRequest::from_step(workflow, step, &work.worker, AttemptRole::Main);
                     Some(WorkView::from_work(step, work, wanted, config, viewer.found))
                 }
                 _ => None,
@@ -307,8 +306,7 @@ impl WorkView {
         let IsolationSpec { workspace, worktree, no_network, secrets, protect, unprotect } = &*work.isolation;
         let tool = found.find_resolution(&work.worker).and_then(|found| found.bound.as_ref());
         let of_tool = tool.into_iter().flat_map(|tool| &tool.secrets);
-        let secret =
-            |name: &String| SecretView { name: name.clone(), from: describe_secret_source(name, config) };
+        let secret = |name: &String| SecretView { name: name.clone(), from: describe_secret_source(name, config) };
         WorkView {
             by: describe_worker(&work.worker, config),
             provided: found.find_resolution(&work.worker).cloned(),
@@ -320,7 +318,7 @@ impl WorkView {
             },
             tools: list_tools(&work.worker),
             servers: build_server_views(&work.worker, config),
-            told: wanted.modules,
+            context_modules: wanted.modules,
             memory_tokens: wanted.memory.map(|memory| memory.max_tokens),
             workspace: workspace.clone(),
             worktree: *worktree,
@@ -358,9 +356,8 @@ fn waits_for_account(step: &Step) -> bool {
 
 /// Returns the MCP servers that the configuration defines.
 fn build_server_views(worker: &WorkerSpec, config: &ProjectConfig) -> Vec<ServerView> {
-    let named = list_tools(worker)
-        .into_iter()
-        .filter_map(|tool| tool.strip_prefix(ToolServer::SORT).map(str::to_owned));
+    let named =
+        list_tools(worker).into_iter().filter_map(|tool| tool.strip_prefix(ToolServer::SORT).map(str::to_owned));
     let view = |name: String| {
         let server = config.mcp.get(&name)?;
         let at = server.url.clone().unwrap_or_else(|| server.command.join(" "));
@@ -394,12 +391,12 @@ fn build_input_view(binding: &InputBinding) -> InputView {
 
 fn build_gate_view(step: &Step) -> Option<GateView> {
     let StepKindSpec::Gate(gate) = &step.kind else { return None };
-    let GateSpec { message, shows, approvers: who, quorum, timeout, on_reject, .. } = &**gate;
+    let GateSpec { message, shows, approvers, quorum, timeout, on_reject, .. } = &**gate;
     let effects = &step.policy.effects;
     Some(GateView {
         message: render_prose(message),
         shows: shows.iter().map(render_prose).collect(),
-        approvers: list_approvers(who),
+        approvers: list_approvers(approvers),
         quorum: *quorum,
         timeout_ms: timeout.map(|timeout| timeout.0),
         on_timeout: OutcomeConsequence::from_gate_timeout(gate, effects.timed_out),
@@ -440,9 +437,7 @@ fn build_inner_batches(viewer: &mut PlanViewBuilder<'_>, scope: ScopeIx, i: u32)
     let definition = viewer.definition;
     let entry = definition.scope(scope);
     let labels: Vec<String> = match &entry.step(i).kind {
-        StepKindSpec::Parallel(parallel) => {
-            parallel.lanes.iter().map(|lane| format!("lane {}", lane.id)).collect()
-        }
+        StepKindSpec::Parallel(parallel) => parallel.lanes.iter().map(|lane| format!("lane {}", lane.id)).collect(),
         StepKindSpec::Each(each) => {
             let at_once = match each.parallelism {
                 None => "all at once".to_owned(),
@@ -452,8 +447,8 @@ fn build_inner_batches(viewer: &mut PlanViewBuilder<'_>, scope: ScopeIx, i: u32)
             vec![format!("for each of {}, {at_once}", render_expression(&each.over))]
         }
         StepKindSpec::Loop(repeat) => {
-            let asked = if repeat.test == LoopTest::After { "again while" } else { "while" };
-            vec![format!("{asked} {}, at most {} times", render_expression(&repeat.condition), repeat.max)]
+            let word = if repeat.test == LoopTest::After { "again while" } else { "while" };
+            vec![format!("{word} {}, at most {} times", render_expression(&repeat.condition), repeat.max)]
         }
         StepKindSpec::Call(_) => {
             let called = entry.inner_scope(i, 0);
@@ -466,7 +461,6 @@ fn build_inner_batches(viewer: &mut PlanViewBuilder<'_>, scope: ScopeIx, i: u32)
         }
         _ => Vec::new(),
     };
-    let inner =
-        |(label, which)| InnerBatches { label, batches: viewer.build_batches(entry.inner_scope(i, which)) };
+    let inner = |(label, which)| InnerBatches { label, batches: viewer.build_batches(entry.inner_scope(i, which)) };
     labels.into_iter().zip(0..).map(inner).collect()
 }

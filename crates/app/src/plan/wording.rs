@@ -6,7 +6,7 @@ use skein_core::{
 };
 use skein_host::executor::default_agent_model;
 
-use crate::config::{self, ProjectConfig};
+use crate::project::config::{self, ProjectConfig};
 
 /// Describes a worker, as far as the workflow and the project define it.
 pub fn describe_worker(worker: &WorkerSpec, config: &ProjectConfig) -> String {

@@ -6,8 +6,7 @@ use std::ops::RangeInclusive;
 use crate::{
     ids::StepId,
     ir::{
-        ErrorClass, OutcomeEffect, OutcomeEffects, RunStatus, StatusWords, StepStatus, UndoFailurePolicy,
-        UndoPolicy,
+        ErrorClass, OutcomeEffect, OutcomeEffects, RunStatus, StatusWords, StepStatus, UndoFailurePolicy, UndoPolicy,
     },
     limits,
     time::Millis,
@@ -47,17 +46,11 @@ pub(super) fn default_effects() -> OutcomeEffects {
 
 /// The workflow's timeout and a cancel also undo the completed steps. If one undo step fails, the others still run.
 pub(super) fn default_undo_policy() -> UndoPolicy {
-    UndoPolicy {
-        on_timeout: true,
-        on_cancel: true,
-        failed_step: false,
-        if_one_fails: UndoFailurePolicy::GoOn,
-    }
+    UndoPolicy { on_timeout: true, on_cancel: true, failed_step: false, if_one_fails: UndoFailurePolicy::GoOn }
 }
 
 pub(super) fn status_words() -> StatusWords {
-    StatusWords::from_tables(run_word, step_word)
-        .with_failure_words("the workflow fails", "the workflow compensates")
+    StatusWords::from_tables(run_word, step_word).with_failure_words("the workflow fails", "the workflow compensates")
 }
 
 fn run_word(status: RunStatus) -> &'static str {

@@ -10,16 +10,11 @@ use crate::{
 };
 
 /// Inserts a gate before each of these steps. All routes to such a step then lead to its gate.
-pub(super) fn insert_approval_gates(
-    steps: Vec<Step>,
-    start: &mut Option<StepId>,
-    asked: &BTreeSet<&str>,
-) -> Vec<Step> {
+pub(super) fn insert_approval_gates(steps: Vec<Step>, start: &mut Option<StepId>, asked: &BTreeSet<&str>) -> Vec<Step> {
     let gates: BTreeMap<StepId, StepId> = steps
         .iter()
         .filter(|step| {
-            !matches!(step.kind, StepKindSpec::Work(_) | StepKindSpec::Gate(_))
-                && asked.contains(step.id.as_str())
+            !matches!(step.kind, StepKindSpec::Work(_) | StepKindSpec::Gate(_)) && asked.contains(step.id.as_str())
         })
         .filter_map(|step| Some((step.id.clone(), aip15::approval_gate_id(&step.id)?)))
         .collect();

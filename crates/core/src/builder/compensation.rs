@@ -10,7 +10,7 @@ use super::{
     lower::step_location,
     step_kinds::{ApprovalStep, BranchStep, SuspendStep, TimeoutRule},
 };
-use crate::plan::{PlanProblem, ProblemCode};
+use crate::plan::{PlanField, PlanProblem, ProblemCode};
 
 /// Every step of a workflow by id, and the ids of those that undo others.
 #[derive(Debug)]
@@ -33,8 +33,7 @@ impl<'a> UndoIndex<'a> {
         }
         // A step that is no valid compensation stays an ordinary step, so that one mistake is reported once.
         let named = undos.steps.values().filter_map(|step| Some((*step, step.compensation.as_deref()?)));
-        undos.named =
-            named.filter(|(step, name)| undos.check_undo(step, name).is_ok()).map(|(_, name)| name).collect();
+        undos.named = named.filter(|(step, name)| undos.check_undo(step, name).is_ok()).map(|(_, name)| name).collect();
         undos
     }
 
@@ -48,7 +47,7 @@ impl<'a> UndoIndex<'a> {
             let Some(name) = &step.compensation else { continue };
             if let Err(message) = self.check_undo(step, name) {
                 let problem =
-                    PlanProblem::new(ProblemCode::BadUndo, step_location(step, "compensation"), message);
+                    PlanProblem::new(ProblemCode::BadUndo, step_location(step, PlanField::Compensation), message);
                 let known = self.steps.keys().copied();
                 problems.push(if self.find_step(name).is_none() {
                     problem.with_suggestion(name, known)

@@ -17,26 +17,28 @@ use crate::{
     expr::{self, Expr, ExprParseError, ExprSpan},
     ids::{IdError, StepId, WorkflowId},
     ir::{
-        ApprovalHold, InputBinding, RouteTarget, Schema, ScopeShape, Step, StepKindSpec, StepPolicy,
-        StepScope, UndoSpec, Workflow, WorkflowOrigin,
+        ApprovalHold, InputBinding, RouteTarget, Schema, ScopeShape, Step, StepExtensions, StepKindSpec, StepPolicy,
+        StepScope, UndoSpec, Workflow, WorkflowExtensions, WorkflowOrigin,
     },
     limits,
-    plan::{PlanProblem, ProblemCode, ProblemLocation},
+    plan::{FieldPath, PlanField, PlanProblem, ProblemCode, ProblemLocation},
+    terms::WorkflowTerms,
     time::Millis,
 };
 
 /// Lowers a workflow. Returns none if a name is invalid or steps nest too deep. Adds all problems to `problems`.
 pub(super) fn lower_workflow(
     definition: &WorkflowDefinition,
+    terms: &WorkflowTerms,
     problems: &mut Vec<PlanProblem>,
 ) -> Option<Workflow> {
     let id = WorkflowId::new(&definition.id);
     if !aip15::is_valid_id(&definition.id) {
-        problems.push(bad_name_problem(ProblemLocation::from_field("id"), &definition.id));
+        problems.push(bad_name_problem(ProblemLocation::from_field(PlanField::Id), &definition.id));
     }
     let undos = UndoIndex::new(&definition.steps);
     undos.check_compensations(problems);
-    let mut lower = WorkflowLowering { undos, definition, problems, broken: id.is_err() };
+    let mut lower = WorkflowLowering { undos, definition, terms, problems, broken: id.is_err() };
     let scope = lower.lower_root();
     if lower.broken {
         return None;
@@ -49,7 +51,7 @@ pub(super) fn lower_workflow(
         inputs: lower_schema(&definition.input_schema),
         words: aip15::status_words(),
         triggers: definition.triggers.clone(),
-        labels: lower_labels(definition),
+        extensions: WorkflowExtensions { labels: lower_labels(definition), ..WorkflowExtensions::default() },
         ..Workflow::new(id.ok()?, scope)
     };
     Some(workflow)
@@ -90,13 +92,14 @@ fn bad_name_problem(at: ProblemLocation, name: &str) -> PlanProblem {
 }
 
 /// Returns the location of a field of a step.
-pub(super) fn step_location(step: &StepDefinition, field: impl Into<String>) -> ProblemLocation {
+pub(super) fn step_location(step: &StepDefinition, field: impl Into<FieldPath>) -> ProblemLocation {
     ProblemLocation { step: StepId::new(&step.id).ok(), ..ProblemLocation::from_field(field) }
 }
 
 pub(super) struct WorkflowLowering<'a> {
     undos: UndoIndex<'a>,
     definition: &'a WorkflowDefinition,
+    pub terms: &'a WorkflowTerms,
     pub problems: &'a mut Vec<PlanProblem>,
     /// True if a part could not be lowered at all, so that there is no workflow to check.
     broken: bool,
@@ -113,7 +116,7 @@ impl<'a> WorkflowLowering<'a> {
         scope.result = definition
             .result
             .as_ref()
-            .and_then(|value| self.lower_value(ProblemLocation::from_field("result"), value));
+            .and_then(|value| self.lower_value(ProblemLocation::from_field(PlanField::Result), value));
         scope
     }
 
@@ -125,17 +128,15 @@ impl<'a> WorkflowLowering<'a> {
     /// Lowers one list of steps to a scope. Recursion is bounded by the limit on nesting.
     pub fn lower_list(&mut self, steps: &'a [StepHandle], start: Option<&'a str>, depth: usize) -> StepScope {
         let targeted = find_targeted_steps(steps, start);
-        let is_forward =
-            |step: &StepDefinition| !self.undos.is_undo(&step.id) || targeted.contains(&*step.id);
+        let is_forward = |step: &StepDefinition| !self.undos.is_undo(&step.id) || targeted.contains(&*step.id);
         let kept: Vec<&StepDefinition> =
             steps.iter().map(StepHandle::definition).filter(|step| is_forward(step)).collect();
         let nexts = self.lower_nexts(&kept);
         let lowered: Vec<_> =
             kept.iter().zip(nexts).filter_map(|(step, next)| self.lower_step(step, next, depth)).collect();
         let mut start =
-            start.and_then(|start| self.parse_step_id(ProblemLocation::from_field("start"), start));
-        let asked: BTreeSet<&str> =
-            kept.iter().filter(|step| self.needs_gate(step)).map(|step| &*step.id).collect();
+            start.and_then(|start| self.parse_step_id(ProblemLocation::from_field(PlanField::Start), start));
+        let asked: BTreeSet<&str> = kept.iter().filter(|step| self.needs_gate(step)).map(|step| &*step.id).collect();
         let lowered = insert_approval_gates(lowered, &mut start, &asked);
         let shape = ScopeShape::Routed { start, cycles: self.allows_cycles() };
         StepScope { undo: aip15::default_undo_policy(), ..StepScope::new(shape, lowered) }
@@ -150,7 +151,7 @@ impl<'a> WorkflowLowering<'a> {
         let mut nexts = Vec::new();
         for step in kept.iter().rev() {
             nexts.push(match &step.next {
-                Some(next) => self.lower_target(step, "next", next),
+                Some(next) => self.lower_target(step, PlanField::Next, next),
                 None => fell_into_undo.then(|| following.clone()),
             });
             let is_undo = self.undos.is_undo(&step.id);
@@ -164,7 +165,12 @@ impl<'a> WorkflowLowering<'a> {
         nexts
     }
 
-    pub fn lower_target(&mut self, step: &StepDefinition, field: &str, next: &str) -> Option<RouteTarget> {
+    pub fn lower_target(
+        &mut self,
+        step: &StepDefinition,
+        field: impl Into<FieldPath>,
+        next: &str,
+    ) -> Option<RouteTarget> {
         if next == aip15::END {
             return Some(RouteTarget::End);
         }
@@ -180,20 +186,15 @@ impl<'a> WorkflowLowering<'a> {
         id.ok()
     }
 
-    fn lower_step(
-        &mut self,
-        step: &'a StepDefinition,
-        next: Option<RouteTarget>,
-        depth: usize,
-    ) -> Option<Step> {
-        let id = self.parse_step_id(step_location(step, "id"), &step.id)?;
+    fn lower_step(&mut self, step: &'a StepDefinition, next: Option<RouteTarget>, depth: usize) -> Option<Step> {
+        let id = self.parse_step_id(step_location(step, PlanField::Id), &step.id)?;
         if !aip15::is_valid_id(&step.id) {
-            self.problems.push(bad_name_problem(step_location(step, "id"), &step.id));
+            self.problems.push(bad_name_problem(step_location(step, PlanField::Id), &step.id));
         }
         if depth >= limits::NESTING && !step.kind.step_lists().is_empty() {
             self.broken = true;
             let message = format!("parallel, map and loop steps nest more than {} deep", limits::NESTING);
-            self.problems.push(PlanProblem::new(ProblemCode::TooDeep, step_location(step, "steps"), message));
+            self.problems.push(PlanProblem::new(ProblemCode::TooDeep, step_location(step, PlanField::Steps), message));
             return None;
         }
         let kind = lower_kind::lower_kind(self, step, depth)?;
@@ -205,7 +206,7 @@ impl<'a> WorkflowLowering<'a> {
             outputs: step.outputs.as_ref().map(lower_schema).unwrap_or_default(),
             policy: self.lower_policy(step, &kind).into(),
             undo: self.lower_undo(step),
-            labels: lower_step_labels(step).into(),
+            extensions: StepExtensions { labels: lower_step_labels(step), ..StepExtensions::default() }.into(),
             ..Step::new(id, kind)
         })
     }
@@ -229,11 +230,7 @@ impl<'a> WorkflowLowering<'a> {
         let waits = matches!(kind, StepKindSpec::Gate(_) | StepKindSpec::Wait(_));
         StepPolicy {
             // A gate or a wait has a timeout of its own.
-            timeout: step
-                .timeout_ms
-                .map(Millis)
-                .or(is_tool.then_some(aip15::TOOL_TIMEOUT))
-                .filter(|_| !waits),
+            timeout: step.timeout_ms.map(Millis).or(is_tool.then_some(aip15::TOOL_TIMEOUT)).filter(|_| !waits),
             retry: step.retry.as_ref().map(|retry| retry.to_step_retry()).unwrap_or_default(),
             effects: aip15::default_effects(),
             approval: (is_tool && self.needs_approval(step)).then(ApprovalHold::default),
@@ -244,7 +241,9 @@ impl<'a> WorkflowLowering<'a> {
     fn lower_inputs(&mut self, step: &StepDefinition) -> Vec<InputBinding> {
         let mut bindings = Vec::new();
         for (name, value) in &step.inputs {
-            if let Some(value) = self.lower_value(step_location(step, format!("inputs.{name}")), value) {
+            if let Some(value) =
+                self.lower_value(step_location(step, FieldPath::from(PlanField::Inputs).name(name)), value)
+            {
                 bindings.push(InputBinding {
                     name: name.as_str().into(),
                     value,
@@ -261,7 +260,7 @@ impl<'a> WorkflowLowering<'a> {
         let undo = self.undos.find_step(step.compensation.as_deref()?)?;
         let StepKind::Tool(tool) = &undo.kind else { return None };
         Some(Box::new(UndoSpec {
-            id: self.parse_step_id(step_location(undo, "id"), &undo.id)?,
+            id: self.parse_step_id(step_location(undo, PlanField::Id), &undo.id)?,
             work: lower_kind::lower_work(tool),
             inputs: self.lower_inputs(undo),
             timeout: Some(undo.timeout_ms.map_or(aip15::TOOL_TIMEOUT, Millis)),
@@ -290,33 +289,29 @@ impl<'a> WorkflowLowering<'a> {
     }
 
     /// Reports a parse error and returns null in place of the expression, so that the rest can be checked.
-    fn unwrap_or_report(
-        &mut self,
-        mut at: ProblemLocation,
-        parsed: Result<Expr, ExprParseError>,
-    ) -> Option<Expr> {
+    fn unwrap_or_report(&mut self, mut at: ProblemLocation, parsed: Result<Expr, ExprParseError>) -> Option<Expr> {
         let error = match parsed {
             Ok(expr) => return Some(expr),
             Err(error) => error,
         };
-        at.field.push_str(&error.at.replace('/', "."));
+        at.field = at.field.pointer(&error.at);
         at.span = (error.span != ExprSpan::default()).then_some(error.span);
         let problem = PlanProblem::new(ProblemCode::BadExpression, at, error.to_string());
-        self.problems.push(problem.with_optional_hint(error.hint().map(str::to_owned)));
+        self.problems.push(problem.with_optional_hint(error.hint(self.terms)));
         Expr::literal(Value::Null).ok()
     }
 
     pub fn report_problem(
         &mut self,
         step: &StepDefinition,
-        field: impl Into<String>,
+        field: impl Into<FieldPath>,
         message: String,
         code: ProblemCode,
     ) {
         self.problems.push(PlanProblem::new(code, step_location(step, field), message));
     }
 
-    pub fn report_bad_name(&mut self, step: &StepDefinition, field: String, name: &str) {
+    pub fn report_bad_name(&mut self, step: &StepDefinition, field: FieldPath, name: &str) {
         self.broken = true;
         self.problems.push(bad_name_problem(step_location(step, field), name));
     }

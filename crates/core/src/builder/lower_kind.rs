@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 
 use super::{
-    ApprovalStep, BranchStep, LoopStep, MapStep, ParallelStep, StepDefinition, StepKind, SuspendStep,
-    TimeoutRule, ToolImplementation, ToolStep, aip15,
+    ApprovalStep, BranchStep, LoopStep, MapStep, ParallelStep, StepDefinition, StepKind, SuspendStep, TimeoutRule,
+    ToolImplementation, ToolStep, aip15,
     lower::{WorkflowLowering, step_location},
 };
 use crate::{
     ids::{BranchId, SignalName},
     ir::{
-        BranchSpec, CallSpec, EachSpec, GateSpec, GateTimeout, LaneSpec, LoopSpec, LoopTest, ParallelSpec,
-        RouteArm, RouteTarget, StepKindSpec, WaitSpec, WaitTimeout, WorkSpec, WorkerSpec,
+        BranchSpec, CallSpec, EachSpec, GateSpec, GateTimeout, LaneSpec, LoopSpec, LoopTest, ParallelSpec, RouteArm,
+        RouteTarget, StepKindSpec, WaitSpec, WaitTimeout, WorkSpec, WorkerSpec,
     },
-    plan::{PlanProblem, ProblemCode},
+    plan::{FieldPath, PlanField, PlanProblem, ProblemCode},
     time::Millis,
 };
 
@@ -47,18 +47,19 @@ pub(super) fn lower_work(tool: &ToolStep) -> WorkSpec {
     })
 }
 
-fn lower_branch(
-    lower: &mut WorkflowLowering<'_>,
-    step: &StepDefinition,
-    branch: &BranchStep,
-) -> Option<BranchSpec> {
+fn lower_branch(lower: &mut WorkflowLowering<'_>, step: &StepDefinition, branch: &BranchStep) -> Option<BranchSpec> {
     let mut arms = Vec::new();
     for (i, arm) in branch.branches.iter().enumerate() {
-        let when = lower.lower_condition(step_location(step, format!("branches[{i}].when")), &arm.when);
-        let next = lower.lower_target(step, &format!("branches[{i}].next"), &arm.next);
+        let when = lower.lower_condition(step_location(step, branch_field(i, PlanField::When)), &arm.when);
+        let next = lower.lower_target(step, branch_field(i, PlanField::Next), &arm.next);
         arms.extend(when.zip(next).map(|(when, next)| RouteArm { when, next }));
     }
-    Some(BranchSpec { arms, default: lower.lower_target(step, "default", &branch.default)? })
+    Some(BranchSpec { arms, default: lower.lower_target(step, PlanField::Default, &branch.default)? })
+}
+
+/// Returns the path to a field of a branch.
+fn branch_field(i: usize, field: PlanField) -> FieldPath {
+    FieldPath::from(PlanField::Branches).item(i).field(field)
 }
 
 fn lower_parallel<'a>(
@@ -70,15 +71,16 @@ fn lower_parallel<'a>(
     let mut lanes = Vec::new();
     for (i, lane) in parallel.lanes.iter().enumerate() {
         if lane.next.is_some() && lane.next != step.next {
-            let message = format!("lane `{}` must have the same `next` as `{}`, or none", lane.id, step.id);
+            let message =
+                format!("{} `{}` must have the same `next` as `{}`, or none", lower.terms.lane, lane.id, step.id);
             let problem = PlanProblem::new(
                 ProblemCode::Misplaced,
-                step_location(step, format!("branches[{i}].next")),
+                step_location(step, branch_field(i, PlanField::Next)),
                 message,
             );
             lower.problems.push(match &step.next {
                 Some(_) => {
-                    problem.with_related(step_location(step, "next"), format!("the `next` of `{}`", step.id))
+                    problem.with_related(step_location(step, PlanField::Next), format!("the `next` of `{}`", step.id))
                 }
                 None => problem.with_hint(format!("set `next` on `{}` itself", step.id)),
             });
@@ -86,52 +88,49 @@ fn lower_parallel<'a>(
         let scope = lower.lower_inner_list(&lane.steps, depth);
         match BranchId::new(&lane.id) {
             Ok(id) => lanes.push(LaneSpec { id, scope }),
-            Err(_) => lower.report_bad_name(step, format!("branches[{i}].id"), &lane.id),
+            Err(_) => lower.report_bad_name(step, branch_field(i, PlanField::Id), &lane.id),
         }
     }
     ParallelSpec { lanes }
 }
 
-fn lower_wait(
-    lower: &mut WorkflowLowering<'_>,
-    step: &StepDefinition,
-    suspend: &SuspendStep,
-) -> Option<WaitSpec> {
+fn lower_wait(lower: &mut WorkflowLowering<'_>, step: &StepDefinition, suspend: &SuspendStep) -> Option<WaitSpec> {
     let mut on: BTreeSet<SignalName> = BTreeSet::new();
     for (i, event) in suspend.on.iter().enumerate() {
         match SignalName::new(event) {
             Ok(name) => drop(on.insert(name)),
-            Err(_) => lower.report_bad_name(step, format!("resume.on[{i}]"), event),
+            Err(_) => {
+                let field = FieldPath::from([PlanField::Resume, PlanField::On]).item(i);
+                lower.report_bad_name(step, field, event);
+            }
         }
     }
     let on_timeout = match &suspend.on_timeout {
         TimeoutRule::Cancel => WaitTimeout::Cancel,
         TimeoutRule::Continue => WaitTimeout::Continue,
-        TimeoutRule::Step(next) => WaitTimeout::Go(lower.lower_target(step, "resume.on_timeout", next)?),
+        TimeoutRule::Step(next) => {
+            WaitTimeout::Go(lower.lower_target(step, [PlanField::Resume, PlanField::OnTimeout], next)?)
+        }
         TimeoutRule::Escalate => {
             let message = format!("`{}` waits for an event, and there is nobody to escalate to", step.id);
-            lower.report_problem(step, "resume.on_timeout", message, ProblemCode::Misplaced);
+            lower.report_problem(step, [PlanField::Resume, PlanField::OnTimeout], message, ProblemCode::Misplaced);
             WaitTimeout::Cancel
         }
     };
     Some(WaitSpec { on: on.into_iter().collect(), timeout: suspend.timeout_ms.map(Millis), on_timeout })
 }
 
-fn lower_gate(
-    lower: &mut WorkflowLowering<'_>,
-    step: &StepDefinition,
-    approval: &ApprovalStep,
-) -> Option<GateSpec> {
-    let message = lower.lower_text(step_location(step, "prompt"), &approval.prompt);
+fn lower_gate(lower: &mut WorkflowLowering<'_>, step: &StepDefinition, approval: &ApprovalStep) -> Option<GateSpec> {
+    let message = lower.lower_text(step_location(step, PlanField::Prompt), &approval.prompt);
     let artifacts = approval.artifacts.iter().enumerate();
     let shows: Vec<_> = artifacts
-        .map(|(i, value)| lower.lower_value(step_location(step, format!("artifacts[{i}]")), value))
+        .map(|(i, value)| lower.lower_value(step_location(step, FieldPath::from(PlanField::Artifacts).item(i)), value))
         .collect();
-    let mut target = |field: &str, next: &Option<String>| -> Option<RouteTarget> {
-        next.as_deref().and_then(|next| lower.lower_target(step, field, next))
+    let mut target = |field: PlanField, next: &Option<String>| -> Option<RouteTarget> {
+        next.as_deref().and_then(|next| lower.lower_target(step, [field, PlanField::Next], next))
     };
-    let on_approve = target("on_approve.next", &approval.on_approve);
-    let on_reject = target("on_reject.next", &approval.on_reject);
+    let on_approve = target(PlanField::OnApprove, &approval.on_approve);
+    let on_reject = target(PlanField::OnReject, &approval.on_reject);
     Some(GateSpec {
         on_timeout: lower_gate_timeout(lower, step, approval)?,
         message: message?,
@@ -155,10 +154,10 @@ fn lower_gate_timeout(
         TimeoutRule::Continue if approval.on_reject.is_some() => GateTimeout::Reject,
         TimeoutRule::Cancel | TimeoutRule::Continue => GateTimeout::Cancel,
         TimeoutRule::Escalate if lower.has_step(aip15::ESCALATE) => {
-            GateTimeout::Go(lower.lower_target(step, "on_timeout", aip15::ESCALATE)?)
+            GateTimeout::Go(lower.lower_target(step, PlanField::OnTimeout, aip15::ESCALATE)?)
         }
         TimeoutRule::Escalate => GateTimeout::Escalate { to: Vec::new() },
-        TimeoutRule::Step(next) => GateTimeout::Go(lower.lower_target(step, "on_timeout", next)?),
+        TimeoutRule::Step(next) => GateTimeout::Go(lower.lower_target(step, PlanField::OnTimeout, next)?),
     })
 }
 
@@ -168,7 +167,7 @@ fn lower_each<'a>(
     map: &'a MapStep,
     depth: usize,
 ) -> Option<EachSpec> {
-    let over = lower.lower_value(step_location(step, "over"), &map.over);
+    let over = lower.lower_value(step_location(step, PlanField::Over), &map.over);
     let scope = lower.lower_inner_list(&map.steps, depth);
     let parallelism = Some(map.parallelism.unwrap_or(aip15::MAP_PARALLELISM)).filter(|items| *items > 0);
     Some(EachSpec { over: over?, parallelism, errors: map.on_error, scope })
@@ -180,7 +179,7 @@ fn lower_loop<'a>(
     repeat: &'a LoopStep,
     depth: usize,
 ) -> Option<LoopSpec> {
-    let condition = lower.lower_condition(step_location(step, "while"), &repeat.condition);
+    let condition = lower.lower_condition(step_location(step, PlanField::While), &repeat.condition);
     let scope = lower.lower_inner_list(&repeat.steps, depth);
     Some(LoopSpec { condition: condition?, test: LoopTest::First, max: repeat.max_iterations, scope })
 }

@@ -38,7 +38,7 @@ mod workflow;
 pub use policy::{ApprovalClass, BackoffKind, CostClass, RetryDefinition, RiskLevel};
 pub use step::{StepDefinition, StepHandle, define_step};
 pub use step_kinds::{
-    ApprovalStep, BranchArm, BranchStep, LoopStep, MapStep, ParallelLane, ParallelStep, StepKind,
-    SubworkflowStep, SuspendStep, TimeoutRule, ToolImplementation, ToolStep,
+    ApprovalStep, BranchArm, BranchStep, LoopStep, MapStep, ParallelLane, ParallelStep, StepKind, SubworkflowStep,
+    SuspendStep, TimeoutRule, ToolImplementation, ToolStep,
 };
 pub use workflow::{CommittedWorkflow, LoweredWorkflow, WorkflowDefinition, WorkflowHandle, define_workflow};

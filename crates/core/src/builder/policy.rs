@@ -2,6 +2,7 @@
 
 use super::aip15;
 use crate::{
+    ir::rules::ApprovalCondition,
     ir::{Backoff, BackoffGrowth, RunRetry, StepRetry},
     limits,
     time::Millis,
@@ -28,6 +29,18 @@ impl ApprovalClass {
             ApprovalClass::OnMutate => "on-mutate".to_owned(),
             ApprovalClass::PerStep => "per-step".to_owned(),
             ApprovalClass::Policy(reference) => format!("policy:{reference}"),
+        }
+    }
+}
+
+impl From<ApprovalClass> for ApprovalCondition {
+    fn from(class: ApprovalClass) -> ApprovalCondition {
+        match class {
+            ApprovalClass::Auto => ApprovalCondition::Auto,
+            ApprovalClass::PerStep => ApprovalCondition::PerStep,
+            ApprovalClass::OnMutate => ApprovalCondition::OnMutate,
+            ApprovalClass::Always => ApprovalCondition::Always,
+            ApprovalClass::Policy(name) => ApprovalCondition::Policy(name),
         }
     }
 }

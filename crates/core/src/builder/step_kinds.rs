@@ -156,11 +156,7 @@ impl ParallelStep {
     }
 
     #[must_use]
-    pub fn with_lane(
-        mut self,
-        id: impl Into<String>,
-        steps: impl IntoIterator<Item = StepHandle>,
-    ) -> ParallelStep {
+    pub fn with_lane(mut self, id: impl Into<String>, steps: impl IntoIterator<Item = StepHandle>) -> ParallelStep {
         let lane = ParallelLane { id: id.into(), next: None, steps: steps.into_iter().collect() };
         self.lanes.push(lane);
         self

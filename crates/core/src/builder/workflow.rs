@@ -8,7 +8,8 @@ use super::{ApprovalClass, CostClass, RetryDefinition, RiskLevel, StepHandle, lo
 use crate::{
     ids::StepId,
     ir::{Workflow, WorkflowTrigger},
-    plan::{PlanDefinition, PlanProblem, ProblemCode, ProblemLocation, WorkflowLibrary, check_workflow},
+    plan::{PlanDefinition, PlanField, PlanProblem, ProblemCode, ProblemLocation, WorkflowLibrary, check_workflow},
+    terms::WorkflowTerms,
 };
 
 /// The argument of [`define_workflow`].
@@ -225,7 +226,7 @@ impl WorkflowHandle {
         if kind != wanted {
             let message = format!("`{}` was added with `{wanted}`, but is a step of kind {kind}", step.id());
             let at =
-                ProblemLocation { step: StepId::new(step.id()).ok(), ..ProblemLocation::from_field("kind") };
+                ProblemLocation { step: StepId::new(step.id()).ok(), ..ProblemLocation::from_field(PlanField::Kind) };
             let problem = PlanProblem::new(ProblemCode::WrongKind, at, message);
             self.problems.push(problem.with_hint(format!("add it with `{}`", method_for_kind(kind))));
         }
@@ -260,10 +261,7 @@ impl WorkflowHandle {
     }
 
     /// Finishes and checks a workflow with subworkflow steps, which are looked up in a library.
-    pub fn commit_with_library(
-        self,
-        library: &dyn WorkflowLibrary,
-    ) -> Result<CommittedWorkflow, Vec<PlanProblem>> {
+    pub fn commit_with_library(self, library: &dyn WorkflowLibrary) -> Result<CommittedWorkflow, Vec<PlanProblem>> {
         let LoweredWorkflow { workflow, mut problems } = self.lower();
         let Some(workflow) = workflow.map(Arc::new) else { return Err(problems) };
         let checked = check_workflow(workflow.clone(), library);
@@ -281,8 +279,13 @@ impl WorkflowHandle {
 
     /// Finishes the workflow without checking how its steps fit together.
     pub fn lower(self) -> LoweredWorkflow {
+        self.lower_with_terms(&WorkflowTerms::IR)
+    }
+
+    /// Like [`lower`](Self::lower), with problems in the terms of a format.
+    pub fn lower_with_terms(self, terms: &WorkflowTerms) -> LoweredWorkflow {
         let mut problems = self.problems;
-        LoweredWorkflow { workflow: lower_workflow(&self.definition, &mut problems), problems }
+        LoweredWorkflow { workflow: lower_workflow(&self.definition, terms, &mut problems), problems }
     }
 }
 

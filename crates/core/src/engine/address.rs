@@ -33,8 +33,7 @@ pub enum AttemptRole {
 }
 
 impl AttemptRole {
-    pub const ALL: [AttemptRole; 4] =
-        [AttemptRole::Main, AttemptRole::Check, AttemptRole::Summary, AttemptRole::Undo];
+    pub const ALL: [AttemptRole; 4] = [AttemptRole::Main, AttemptRole::Check, AttemptRole::Summary, AttemptRole::Undo];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -64,14 +63,7 @@ pub struct AttemptId {
 impl fmt::Display for AttemptId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let StepAt(InstanceIx(instance), step) = self.at;
-        write!(
-            f,
-            "{instance}.{step}.{}.{}.{}.{}",
-            self.visit,
-            self.iteration,
-            self.role.as_str(),
-            self.attempt
-        )
+        write!(f, "{instance}.{step}.{}.{}.{}.{}", self.visit, self.iteration, self.role.as_str(), self.attempt)
     }
 }
 
@@ -127,14 +119,9 @@ mod tests {
             attempt: u32::MAX,
         };
         assert_eq!(id.to_string().parse(), Ok(id));
-        for bad in [
-            "",
-            "1.2.3.4.main",
-            "1.2.3.4.main.5.6",
-            "1.2.3.4.boss.5",
-            "-1.2.3.4.main.5",
-            "1.2.3.4.main.4294967296",
-        ] {
+        for bad in
+            ["", "1.2.3.4.main", "1.2.3.4.main.5.6", "1.2.3.4.boss.5", "-1.2.3.4.main.5", "1.2.3.4.main.4294967296"]
+        {
             assert!(bad.parse::<AttemptId>().is_err(), "{bad}");
         }
     }

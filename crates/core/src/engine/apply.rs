@@ -12,7 +12,7 @@ mod waitpoint;
 use super::{
     Event,
     fold::StateFold,
-    state::{RunCancellation, RunEnd, RunPhase, RunState},
+    state::{RunCancellation, RunConclusion, RunPhase, RunState},
     transitions::StepPhase,
 };
 use crate::{plan::Plan, time::Timestamp};
@@ -29,16 +29,15 @@ pub fn apply(plan: &Plan, state: &mut RunState, at: Timestamp, event: &Event) {
 impl StateFold<'_> {
     fn apply_event(&mut self, event: &Event) {
         match event {
-            Event::RunStarted { start, definition, parameters, env, deadline, publish } => {
+            Event::RunStarted { start, definition, parameters, env, deadline, publish, rulings } => {
                 self.state.definition = *definition;
+                self.state.rulings = rulings.clone();
                 self.apply_run_started(start, parameters, env, *deadline, publish);
             }
             Event::InstanceStarted { parent, part, input, env, deadline } => {
                 self.apply_instance_started(*parent, *part, input.as_ref(), env, *deadline);
             }
-            Event::InstanceHalted { instance, why, undo } => {
-                self.apply_instance_halted(*instance, why, *undo)
-            }
+            Event::InstanceHalted { instance, why, undo } => self.apply_instance_halted(*instance, why, *undo),
             Event::InstanceEnded { instance, end } => self.apply_instance_ended(*instance, end),
             Event::InstanceReused(reused) => self.apply_instance_reused(reused),
             Event::StepReused(reused) => self.apply_step_reused(reused),
@@ -72,13 +71,10 @@ impl StateFold<'_> {
             | Event::Decided { .. } => {
                 self.apply_waitpoint_event(event);
             }
-            Event::SignalKept { name, payload } => {
-                self.state.signals.push_back((name.clone(), payload.clone()))
-            }
+            Event::SignalKept { name, payload } => self.state.signals.push_back((name.clone(), payload.clone())),
             Event::SignalTaken { opening, name, payload, kept } => {
                 self.close_waitpoint(*opening);
-                let taken =
-                    self.state.signals.iter().position(|(kept, with)| kept == name && with == payload);
+                let taken = self.state.signals.iter().position(|(kept, with)| kept == name && with == payload);
                 if let Some(i) = taken.filter(|_| *kept) {
                     self.state.signals.remove(i);
                 }
@@ -95,7 +91,7 @@ impl StateFold<'_> {
             Event::UndoEnded { of, clean } => self.apply_undo_ended(*of, *clean),
             Event::RunDecided { status, output, error, degraded, publish, retry } => {
                 self.state.phase = RunPhase::Decided;
-                let end = RunEnd {
+                let end = RunConclusion {
                     status: *status,
                     output: output.clone(),
                     error: error.clone(),

@@ -62,9 +62,7 @@ impl BudgetUsage<'_> {
     }
 
     pub fn micro_usd_left(&self) -> Option<u64> {
-        self.budget
-            .micro_usd
-            .map(|most| most.saturating_sub(self.spent_since_renewal().micro_usd.unwrap_or(0)))
+        self.budget.micro_usd.map(|most| most.saturating_sub(self.spent_since_renewal().micro_usd.unwrap_or(0)))
     }
 
     /// Describes the cost so far and the allowed total.
@@ -99,13 +97,7 @@ pub fn find_budgets<'a>(plan: &'a Plan, state: &RunState, at: StepAt) -> Vec<Bud
     let mut purses = Vec::new();
     let mut add = |owner, whose: &dyn Fn() -> Cow<'static, str>, budget: Option<&'a Budget>, spent: Cost| {
         let from = || state.renewed.get(&owner).copied().unwrap_or_default();
-        purses.extend(budget.map(|budget| BudgetUsage {
-            owner,
-            whose: whose(),
-            budget,
-            spent,
-            from: from(),
-        }));
+        purses.extend(budget.map(|budget| BudgetUsage { owner, whose: whose(), budget, spent, from: from() }));
     };
     let step = |at: StepAt| plan.definition.scope(state.instance(at.0).scope).step(at.1);
     let own = state.visit_state(at).map_or_else(Cost::default, |more| more.cost);
@@ -124,12 +116,7 @@ pub fn find_budgets<'a>(plan: &'a Plan, state: &RunState, at: StepAt) -> Vec<Bud
         add(BudgetOwner::Step(holder), &whose, around.policy.budget.as_ref(), inside);
         ix = holder.0;
     }
-    add(
-        BudgetOwner::Run,
-        &|| "the run's".into(),
-        plan.definition.root().workflow.budget.as_ref(),
-        state.spent,
-    );
+    add(BudgetOwner::Run, &|| "the run's".into(), plan.definition.root().workflow.budget.as_ref(), state.spent);
     purses
 }
 
@@ -169,10 +156,6 @@ mod tests {
         assert_eq!((second.tokens_left(), second.micro_usd_left()), (Some(1), Some(20_000)));
         let third = purse(cost(14_551, 1_000), cost(11_551, 1_000));
         assert!(third.is_spent());
-        assert!(
-            third.message().contains("14,551 of 14,551 tokens, $0.0010 of $0.0210"),
-            "{}",
-            third.message()
-        );
+        assert!(third.message().contains("14,551 of 14,551 tokens, $0.0010 of $0.0210"), "{}", third.message());
     }
 }

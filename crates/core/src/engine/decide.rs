@@ -11,8 +11,8 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    CursorRoute, Event, ExecutionError, HaltReason, InstanceIx, Refusal, RunInput, SkipReason, StepAt,
-    StepOutcome, TimedInput, UndoWalk, apply, code,
+    CursorRoute, Event, ExecutionError, HaltReason, InstanceIx, Refusal, RunInput, SkipReason, StepAt, StepOutcome,
+    TimedInput, UndoWalk, apply, code,
     scope_env::ScopeEnv,
     state::{InstancePhase, RunPhase, RunState, null},
     transitions::StepPhase,
@@ -84,9 +84,7 @@ impl<'a> DecideContext<'a> {
                 self.answer_waitpoint(*opening, *decision, by, reason.as_deref())?
             }
             RunInput::Signal { name, payload, to } => self.deliver_signal(name, payload, *to)?,
-            RunInput::Hold { step, reason, until, message } => {
-                self.hold_ready_step(*step, *reason, *until, message)?
-            }
+            RunInput::Hold { step, reason, until, message } => self.hold_ready_step(*step, *reason, *until, message)?,
             RunInput::Wake => self.fire_deadlines(),
             RunInput::Cancel { by, reason } => self.cancel_run(by, reason.as_deref())?,
             RunInput::Published { item, failed } => self.record_publication(*item, failed.as_deref())?,
@@ -210,11 +208,7 @@ impl<'a> DecideContext<'a> {
             return self.defer_consequence(PendingConsequence::Settle(at.0));
         }
         let Some(effect) = self.state.step(at).effect else { return };
-        if self.scope_entry(at.0).is_routed() {
-            self.move_cursor(at)
-        } else {
-            self.notify_dependents(at, effect)
-        }
+        if self.scope_entry(at.0).is_routed() { self.move_cursor(at) } else { self.notify_dependents(at, effect) }
     }
 
     fn notify_dependents(&mut self, at: StepAt, effect: OutcomeEffect) {
@@ -230,10 +224,7 @@ impl<'a> DecideContext<'a> {
             }
             let settles = self.scope_entry(at.0).conflict_resolver(at.1) == Some(dependent.1);
             if !effect.satisfies && !settles {
-                self.end_step(
-                    dependent,
-                    StepEnd::from_outcome(StepOutcome::Skipped(SkipReason::Upstream(at.1))),
-                );
+                self.end_step(dependent, StepEnd::from_outcome(StepOutcome::Skipped(SkipReason::Upstream(at.1))));
             } else if step.unmet == 0 {
                 self.defer_arrival(dependent);
             }

@@ -12,8 +12,8 @@ use std::{
 };
 
 use super::{
-    AttemptAssignment, AttemptId, Event, JournalBatch, JournalError, JournalRecord, Publication, Refusal,
-    RunInput, RunState, TimedInput, apply, decide, wanted,
+    AttemptAssignment, AttemptId, Event, JournalBatch, JournalError, JournalRecord, Publication, Refusal, RunInput,
+    RunProjection, RunState, TimedInput, apply, decide, wanted,
 };
 use crate::{plan::ContentHash, plan::Plan, time::Timestamp};
 
@@ -34,9 +34,7 @@ pub enum DriverAction {
 /// A run and its pending inputs, answers and actions.
 #[derive(Debug)]
 pub struct Driver {
-    plan: Plan,
-    state: RunState,
-    chain: ContentHash,
+    projection: RunProjection,
     queue: VecDeque<(InputToken, TimedInput)>,
     /// The row that is being appended.
     pending: Option<Arc<JournalBatch>>,
@@ -55,10 +53,12 @@ type DriverAnswer = (InputToken, Result<(), Refusal>);
 impl Driver {
     /// Creates a run that has not been started.
     pub fn new(plan: Plan) -> Driver {
+        Driver::with_projection(RunProjection::new(plan))
+    }
+
+    fn with_projection(projection: RunProjection) -> Driver {
         Driver {
-            plan,
-            state: RunState::new(),
-            chain: ContentHash::ZERO,
+            projection,
             queue: VecDeque::new(),
             pending: None,
             undelivered: Vec::new(),
@@ -71,84 +71,45 @@ impl Driver {
     }
 
     /// Rebuilds a run from its journal. The host then sends `Recover`, once none of its attempts is in flight.
-    pub fn replay<'a>(
-        plan: Plan,
-        journal: impl IntoIterator<Item = &'a JournalBatch>,
-    ) -> Result<Driver, JournalError> {
-        let mut driver = Driver::new(plan);
-        for batch in journal {
-            driver.replay_batch(batch)?;
+    pub fn replay<'a>(plan: Plan, journal: impl IntoIterator<Item = &'a JournalBatch>) -> Result<Driver, JournalError> {
+        let mut projection = RunProjection::new(plan);
+        for row in journal {
+            projection.apply_row(row)?;
         }
-        driver.finish_replay();
-        Ok(driver)
+        Ok(Driver::from_projection(projection))
     }
 
-    /// Rebuilds a run from a cached state. The caller vouches that `chain` is the hash of the row that produced the
-    /// state, and then replays the rows that follow. Returns `None` if the state belongs to another plan.
-    pub fn from_state(plan: &Plan, state: RunState, chain: ContentHash) -> Option<Driver> {
-        let root = state.instances.first().filter(|_| state.definition == plan.definition.hash())?;
-        let plan = plan.definition.plan_with_parameters(root.input.clone());
-        Some(Driver { state, chain, ..Driver::new(plan) })
-    }
-
-    /// Replays the next row of the journal.
-    pub fn replay_batch(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
-        batch.check(self.state.events, self.chain)?;
-        self.replay_checked_batch(batch)
-    }
-
-    /// Replays the next row, whose hash chain the store has already checked.
-    pub fn replay_checked_batch(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
-        batch.check_place(self.state.events)?;
-        if let (0, Some(JournalRecord { event, .. })) = (batch.seq, batch.records.first()) {
-            self.check_plan(event)?;
-        }
-        for JournalRecord { at, event } in &batch.records {
-            apply(&self.plan, &mut self.state, *at, event);
-        }
-        self.chain = batch.chain;
-        Ok(())
-    }
-
-    /// Ends the replay and queues the actions that are still wanted.
-    pub fn finish_replay(&mut self) {
-        self.wake = wanted(&self.state).wake;
-        self.actions.push_back(DriverAction::Wake(self.wake));
-        for item in &wanted(&self.state).publish {
-            self.actions.push_back(DriverAction::Publish(*item));
-        }
-    }
-
-    fn check_plan(&mut self, first: &Event) -> Result<(), JournalError> {
-        match first {
-            Event::RunStarted { definition, parameters, .. }
-                if *definition == self.plan.definition.hash() =>
-            {
-                self.plan = self.plan.definition.plan_with_parameters(parameters.clone());
-                Ok(())
-            }
-            Event::Quarantined { .. } => Ok(()),
-            _ => Err(JournalError::OtherPlan),
-        }
+    /// Continues a run, and queues the actions that are still wanted.
+    pub fn from_projection(projection: RunProjection) -> Driver {
+        let wanted = wanted(projection.state());
+        let wake = wanted.wake;
+        let publish = wanted.publish.iter().copied().map(DriverAction::Publish);
+        let actions = std::iter::once(DriverAction::Wake(wake)).chain(publish).collect();
+        Driver { wake, actions, ..Driver::with_projection(projection) }
     }
 
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        self.projection.plan()
     }
 
     /// The state, including the row that is being appended.
     pub fn state(&self) -> &RunState {
-        &self.state
+        self.projection.state()
+    }
+
+    /// The projection, including the row that is being appended.
+    pub fn projection(&self) -> &RunProjection {
+        &self.projection
     }
 
     /// The hash of all rows appended so far, including the one that is being appended.
     pub fn chain(&self) -> ContentHash {
-        self.chain
+        self.projection.chain()
     }
 
     /// Returns the plan and the state, for callers that only read them.
     pub fn into_parts(self) -> (Plan, RunState) {
-        (self.plan, self.state)
+        self.projection.into_parts()
     }
 
     /// True if every input has been decided and is durable.
@@ -169,10 +130,19 @@ impl Driver {
     /// calls [`confirm_append`](Driver::confirm_append) when the row is durable. If the append fails, the host appends
     /// the same row to another store.
     pub fn poll_append(&mut self) -> Option<Arc<JournalBatch>> {
+        self.poll_append_with(|_, _, _| {})
+    }
+
+    /// Same as [`poll_append`](Driver::poll_append), and passes each record of the row to `observe`, with its number and
+    /// the projection. The names and the ledger include the records up to this one, the state includes the whole row.
+    pub fn poll_append_with(
+        &mut self,
+        mut observe: impl FnMut(&RunProjection, u64, &JournalRecord),
+    ) -> Option<Arc<JournalBatch>> {
         if self.pending.is_some() {
             return None;
         }
-        let seq = self.state.events;
+        let seq = self.state().events;
         let mut records = Vec::new();
         while let Some((token, stimulus)) = self.queue.pop_front() {
             if matches!(stimulus.input, RunInput::Wake) {
@@ -188,26 +158,26 @@ impl Driver {
             self.deliver_answers();
             return None;
         }
-        let batch = JournalBatch::new(seq, self.chain, records);
-        self.chain = batch.chain;
+        let batch = JournalBatch::new(seq, self.chain(), records);
+        self.projection.chain = batch.chain;
+        for (number, record) in (seq..).zip(&batch.records) {
+            self.projection.note_record(record);
+            observe(&self.projection, number, record);
+        }
         self.pending = Some(Arc::new(batch));
         self.pending.clone()
     }
 
-    fn decide_input(
-        &mut self,
-        stimulus: &TimedInput,
-        records: &mut Vec<JournalRecord>,
-    ) -> Result<(), Refusal> {
+    fn decide_input(&mut self, stimulus: &TimedInput, records: &mut Vec<JournalRecord>) -> Result<(), Refusal> {
         let mut events = Vec::new();
-        let Driver { plan, state, .. } = self;
+        let RunProjection { plan, state, .. } = &mut self.projection;
         let decided = catch_unwind(AssertUnwindSafe(|| decide(plan, state, stimulus, &mut events)));
         let answer = match decided {
             Ok(answer) => answer,
             Err(panic) => {
                 let message = format!("a decision failed: {}", panic_message(&*panic));
                 let event = Event::Quarantined { message: message.clone() };
-                apply(&self.plan, &mut self.state, stimulus.at, &event);
+                apply(plan, state, stimulus.at, &event);
                 events.push(event);
                 Err(Refusal::Quarantined { message })
             }
@@ -227,7 +197,7 @@ impl Driver {
     }
 
     fn schedule_wake(&mut self) {
-        let wake = wanted(&self.state).wake;
+        let wake = wanted(self.state()).wake;
         if wake != self.wake {
             self.wake = wake;
             self.actions.push_back(DriverAction::Wake(wake));
@@ -253,12 +223,13 @@ impl Driver {
     }
 
     fn reconcile_attempt(&mut self, attempt: AttemptId) {
-        match wanted(&self.state).runs.get(&attempt) {
+        let state = self.projection.state();
+        match wanted(state).runs.get(&attempt) {
             Some(assignment) if self.started.insert(attempt) => {
                 self.actions.push_back(DriverAction::Start(attempt, Box::new(assignment.clone())));
             }
             // The host reports an attempt that was stopped before it was started as stopped, too.
-            None if self.state.in_flight().contains(&attempt) && self.stopped.insert(attempt) => {
+            None if state.in_flight().contains(&attempt) && self.stopped.insert(attempt) => {
                 self.actions.push_back(DriverAction::Stop(attempt));
             }
             _ => {}

@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    AttemptEnd, AttemptId, BudgetGrant, Cost, EvidenceResult, InstanceIx, InstanceReused, Publication,
-    RunStart, StepAt, StepReused, Verdict, Waitpoint,
+    AttemptEnd, AttemptId, BudgetGrant, Cost, EvidenceResult, InstanceIx, InstanceReused, Publication, RunStart,
+    StepAt, StepReused, Verdict, Waitpoint,
 };
 use crate::{
     ids::SignalName,
+    ir::rules::RunRulings,
     ir::{Approver, ErrorClass, HoldReason, OutcomeEffect, RunStatus, is_one, one},
     plan::ContentHash,
     time::Timestamp,
@@ -33,6 +34,9 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Timestamp>,
         publish: Vec<Publication>,
+        /// The rulings of policies for the start of steps. They hold for the whole run.
+        #[serde(default, skip_serializing_if = "RunRulings::is_empty")]
+        rulings: RunRulings,
     },
     /// A lane, item, pass or call began. Its number is the next one.
     InstanceStarted {
@@ -256,6 +260,66 @@ pub enum Event {
     Quarantined {
         message: String,
     },
+}
+
+/// The thing that an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventSubject {
+    Run,
+    /// The instance that the event creates; its number is the next one.
+    NewInstance {
+        parent: StepAt,
+        part: InstancePart,
+    },
+    Instance(InstanceIx),
+    Step(StepAt),
+    Attempt(AttemptId),
+    /// A gate, a wait or a hold; the event that opens it may be this one.
+    Waitpoint(Waitpoint),
+}
+
+impl Event {
+    /// Returns the thing that the event is about.
+    pub fn subject(&self) -> EventSubject {
+        match self {
+            Event::RunStarted { .. }
+            | Event::CancelAsked { .. }
+            | Event::RunDecided { .. }
+            | Event::PublicationEnded { .. }
+            | Event::Closed
+            | Event::Quarantined { .. }
+            | Event::Tampered { .. }
+            | Event::SignalKept { .. } => EventSubject::Run,
+            Event::InstanceStarted { parent, part, .. } => EventSubject::NewInstance { parent: *parent, part: *part },
+            Event::InstanceReused(reused) => EventSubject::NewInstance { parent: reused.parent, part: reused.part },
+            Event::InstanceHalted { instance, .. } | Event::InstanceEnded { instance, .. } => {
+                EventSubject::Instance(*instance)
+            }
+            Event::UndoBegan { of, .. } | Event::UndoEnded { of, .. } => match of {
+                UndoWalk::Workflow(instance) => EventSubject::Instance(*instance),
+                UndoWalk::Composite(at) => EventSubject::Step(*at),
+            },
+            Event::StepHeld { opening, .. }
+            | Event::Opened { opening, .. }
+            | Event::Escalated { opening, .. }
+            | Event::Approved { opening, .. }
+            | Event::Decided { opening, .. }
+            | Event::SignalTaken { opening, .. } => EventSubject::Waitpoint(*opening),
+            Event::AttemptStarted { attempt, .. }
+            | Event::StopAsked { attempt, .. }
+            | Event::AttemptEnded { attempt, .. } => EventSubject::Attempt(*attempt),
+            Event::StepReady { at }
+            | Event::StepExpanded { at, .. }
+            | Event::StepOverdue { at }
+            | Event::StepEntered { at, .. }
+            | Event::StepGoesOn { at, .. }
+            | Event::RetryScheduled { at, .. }
+            | Event::StepEnded { at, .. }
+            | Event::StepUndone { at, .. }
+            | Event::UndoFailed { at, .. } => EventSubject::Step(*at),
+            Event::StepReused(reused) => EventSubject::Step(reused.at),
+        }
+    }
 }
 
 pub(super) fn is_null(value: &Arc<Value>) -> bool {

@@ -52,7 +52,8 @@ impl<'a> StateFold<'a> {
         Arc::make_mut(self.instance_mut(at.0).steps[at.1 as usize].more.get_or_insert_default())
     }
 
-    /// Sets the phase of a step. No other code changes a phase.
+    /// Sets the phase of a step. No other code changes a phase. A change that the table of transitions does not allow
+    /// panics, except in release builds.
     pub fn set_phase(&mut self, at: StepAt, phase: StepPhase) {
         let instance = &mut self.state.instances[at.0.0 as usize];
         let step = &mut instance.steps[at.1 as usize];

@@ -8,9 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    AttemptId, CursorRoute, ExecutionError, HaltReason, InstanceEnd, InstanceIx, InstancePart,
-    InstanceReused, ReusableResults, ReusedResult, RunPhase, StepAt, StepOutcome, StepReused,
-    reusable_results::VisitEnd,
+    AttemptId, CursorRoute, ExecutionError, HaltReason, InstanceEnd, InstanceIx, InstancePart, InstanceReused,
+    ReusableResults, ReusedResult, RunPhase, StepAt, StepOutcome, StepReused, reusable_results::VisitEnd,
 };
 use crate::{
     ir::{OutcomeAction, RunImpact},
@@ -81,8 +80,7 @@ impl ReusableResults {
         let entry = self.root_scope();
         let ends = self.ends.get(&InstanceIx::ROOT).map_or(&[][..], Vec::as_slice);
         let (kept, again) = if entry.is_routed() {
-            self.choose_routed_results(ends, step)
-                .ok_or_else(|| ForkRefusal::Never { step: from.to_owned() })?
+            self.choose_routed_results(ends, step).ok_or_else(|| ForkRefusal::Never { step: from.to_owned() })?
         } else {
             self.choose_graph_results(ends, step)
         };
@@ -152,11 +150,7 @@ impl ReusableResults {
     fn is_undone(&self, end: &VisitEnd, with_run: bool) -> bool {
         let home = self.state.instance(end.step.at.0).home == InstanceIx::ROOT;
         let own = home == with_run && self.undone.contains(&end.step.at);
-        own || end
-            .children
-            .iter()
-            .flat_map(|child| self.instance_ends(*child))
-            .any(|end| self.is_undone(end, with_run))
+        own || end.children.iter().flat_map(|child| self.instance_ends(*child)).any(|end| self.is_undone(end, with_run))
     }
 
     pub(super) fn instance_ends(&self, instance: InstanceIx) -> &[VisitEnd] {
@@ -248,8 +242,7 @@ impl<'a> ForkRenumbering<'a> {
         mapped: &'a BTreeMap<u32, u32>,
     ) -> (Vec<ReusedResult>, Vec<(AttemptId, AttemptId)>) {
         let numbers = BTreeMap::from([(InstanceIx::ROOT, InstanceIx::ROOT)]);
-        let mut renumber =
-            ForkRenumbering { past, mapped, numbers, reused: Vec::new(), attempts: Vec::new() };
+        let mut renumber = ForkRenumbering { past, mapped, numbers, reused: Vec::new(), attempts: Vec::new() };
         kept.iter().for_each(|end| renumber.assign_numbers(end));
         kept.iter().for_each(|end| renumber.reuse_step(end));
         (renumber.reused, renumber.attempts)
@@ -291,8 +284,7 @@ impl<'a> ForkRenumbering<'a> {
             HaltReason::Limit { error } => HaltReason::Limit { error: self.renumber_error(error) },
             other => other.clone(),
         });
-        let end =
-            InstanceEnd { error: end.error.as_ref().map(|error| self.renumber_error(error)), ..end.clone() };
+        let end = InstanceEnd { error: end.error.as_ref().map(|error| self.renumber_error(error)), ..end.clone() };
         self.reused.push(ReusedResult::Instance(Box::new(InstanceReused {
             parent: self.renumber_step(parent).expect("the parent of a reused instance has a number"),
             part,

@@ -18,11 +18,7 @@ pub enum EvaluatedHook {
 
 /// Evaluates the hook with this number, in the environment of the root instance. Returns `None` if the workflow has no
 /// such hook, or if the run has not started.
-pub fn evaluate_hook(
-    plan: &Plan,
-    state: &RunState,
-    number: u32,
-) -> Option<Result<EvaluatedHook, ExecutionError>> {
+pub fn evaluate_hook(plan: &Plan, state: &RunState, number: u32) -> Option<Result<EvaluatedHook, ExecutionError>> {
     let hooks = &plan.definition.root().workflow.hooks;
     let hook = hooks.get(usize::try_from(number).ok()?)?;
     state.instances.first()?;
@@ -57,22 +53,16 @@ mod tests {
         engine::{Driver, InputToken, RunInput, RunStart, TimedInput},
         expr::swdl,
         ids::{RunId, StepId, WorkflowId},
-        ir::{
-            HookTiming, ScopeShape, Step, StepKindSpec, StepScope, WorkSpec, WorkerSpec, Workflow,
-            WorkflowHook,
-        },
+        ir::{HookTiming, ScopeShape, Step, StepKindSpec, StepScope, WorkSpec, WorkerSpec, Workflow, WorkflowHook},
         plan::check_workflow,
         time::Timestamp,
     };
 
     fn begun(actions: Vec<HookAction>) -> Driver {
         let script = WorkerSpec::Script { text: "true".into(), capabilities: Vec::new() };
-        let step =
-            Step::new(StepId::new("one").unwrap(), StepKindSpec::Work(Box::new(WorkSpec::new(script))));
-        let mut workflow =
-            Workflow::new(WorkflowId::new("w").unwrap(), StepScope::new(ScopeShape::Graph, vec![step]));
-        workflow.hooks =
-            actions.into_iter().map(|action| WorkflowHook { when: HookTiming::Start, action }).collect();
+        let step = Step::new(StepId::new("one").unwrap(), StepKindSpec::Work(Box::new(WorkSpec::new(script))));
+        let mut workflow = Workflow::new(WorkflowId::new("w").unwrap(), StepScope::new(ScopeShape::Graph, vec![step]));
+        workflow.hooks = actions.into_iter().map(|action| WorkflowHook { when: HookTiming::Start, action }).collect();
         let definition = check_workflow(Arc::new(workflow), &()).definition.unwrap();
         let mut driver = Driver::new(definition.bind(json!({"who": "a b"})).unwrap());
         let start = RunStart::new(RunId::new("r1").unwrap());
@@ -92,21 +82,14 @@ mod tests {
             program: "note".into(),
             arguments: vec![filled("for ${{ parameters.who }}"), filled("${{ run.id }}")],
         };
-        let notify =
-            HookAction::Notify { channel: "chat".into(), message: Some(filled("${{ workflow.id }}")) };
+        let notify = HookAction::Notify { channel: "chat".into(), message: Some(filled("${{ workflow.id }}")) };
         let driver = begun(vec![run, notify]);
         let hooked = |n| evaluate_hook(driver.plan(), driver.state(), n);
         assert_eq!(
             hooked(0),
-            Some(Ok(EvaluatedHook::Run {
-                program: "note".into(),
-                arguments: vec![json!("for a b"), json!("r1")]
-            }))
+            Some(Ok(EvaluatedHook::Run { program: "note".into(), arguments: vec![json!("for a b"), json!("r1")] }))
         );
-        assert_eq!(
-            hooked(1),
-            Some(Ok(EvaluatedHook::Notify { channel: "chat".into(), message: Some(json!("w")) }))
-        );
+        assert_eq!(hooked(1), Some(Ok(EvaluatedHook::Notify { channel: "chat".into(), message: Some(json!("w")) })));
         assert_eq!(hooked(2), None);
         assert_eq!(evaluate_hook(driver.plan(), &RunState::new(), 0), None, "it has not begun");
     }

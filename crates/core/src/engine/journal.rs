@@ -59,15 +59,20 @@ impl JournalBatch {
     }
 
     /// Same as `check`, for records that are available as they were written, so that they are not serialised again.
-    pub fn check_written(
-        &self,
-        events: u64,
-        before: ContentHash,
-        records: &[u8],
-    ) -> Result<(), JournalError> {
+    pub fn check_written(&self, events: u64, before: ContentHash, records: &[u8]) -> Result<(), JournalError> {
         self.check_place(events)?;
         let seq = format!("[{},", self.seq);
         self.check_chain(before.chain([seq.as_bytes(), records, b"]"]))
+    }
+
+    /// Checks that the first row of a journal starts a run of this definition.
+    pub fn check_definition(&self, hash: ContentHash) -> Result<(), JournalError> {
+        match self.records.first().map(|record| &record.event) {
+            _ if self.seq > 0 => Ok(()),
+            Some(Event::RunStarted { definition, .. }) if *definition == hash => Ok(()),
+            Some(Event::Quarantined { .. }) => Ok(()),
+            _ => Err(JournalError::OtherPlan),
+        }
     }
 
     fn check_chain(&self, chain: ContentHash) -> Result<(), JournalError> {

@@ -16,17 +16,14 @@ mod fork;
 mod hook;
 mod input;
 mod journal;
+mod ledger;
 pub mod map_as_pairs;
-mod refusal;
+mod projection;
 mod reload;
 mod reusable_results;
-mod reuse_events;
 mod scope_env;
-mod stall;
 mod state;
-mod time_limit;
 pub mod transitions;
-mod value_size;
 mod verbs;
 mod wanted_work;
 
@@ -36,22 +33,22 @@ pub use budget::{BudgetGrant, BudgetOwner, BudgetUsage, find_budgets};
 pub use decide::decide;
 pub use driver::{Driver, DriverAction, InputToken};
 pub use event::{
-    AttemptInput, AttemptMode, AttemptStopReason, CursorRoute, Event, ExecutionError, HaltReason,
+    AttemptInput, AttemptMode, AttemptStopReason, CursorRoute, Event, EventSubject, ExecutionError, HaltReason,
     InstanceEnd, InstancePart, NextAction, SkipReason, StepOutcome, UndoTarget, UndoWalk,
 };
 pub use fork::{ForkRefusal, ForkSeed, RerunReason};
 pub use hook::{EvaluatedHook, evaluate_hook};
 pub use input::{
-    AttemptEnd, AttemptReport, CheckFinding, CheckOutput, Cost, DecisionActor, EvidenceResult, ForkOrigin,
-    Publication, RunInput, RunStart, TimedInput, Verdict,
+    AttemptEnd, AttemptReport, CheckFinding, CheckOutput, Cost, DecisionActor, EvidenceResult, ForkOrigin, Publication,
+    Refusal, RunInput, RunStart, TimedInput, Verdict,
 };
 pub use journal::{JournalBatch, JournalError, JournalRecord, VERSION};
-pub use refusal::Refusal;
-pub use reusable_results::ReusableResults;
-pub use reuse_events::{InstanceReused, ReusedResult, StepReused};
+pub use ledger::{CheckRecord, LedgerEntry, MainAttempt, MainAttemptEnd, RunLedger, StageRaise};
+pub use projection::{RunProjection, StepPaths};
+pub use reusable_results::{InstanceReused, ReusableResults, ReusedResult, StepReused};
 pub use scope_env::format_utc;
 pub use state::{
-    CompletedVisit, Deadline, InstancePhase, InstanceState, RunCancellation, RunEnd, RunPhase, RunState,
+    CompletedVisit, Deadline, InstancePhase, InstanceState, RunCancellation, RunConclusion, RunPhase, RunState,
     STATE_VERSION, StepState, UndoWalkState, VisitState, WaitpointKind, WaitpointState, wanted,
 };
 pub use transitions::StepPhase;

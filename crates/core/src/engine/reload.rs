@@ -35,7 +35,7 @@ impl ReusableResults {
             let known = entry.scope.steps.iter().map(|step| step.id.to_string()).collect();
             return Err(ForkRefusal::Unknown { step: step.to_owned(), known });
         }
-        let (reload, mapped) = (ReloadRequest { plan, from, is_set_up_anew }, self.map_steps(entry));
+        let (reload, mapped) = (PlanReload { plan, from, is_set_up_anew }, self.map_steps(entry));
         let ends = self.instance_ends(InstanceIx::ROOT);
         let (kept, again) = match entry.is_routed() {
             true => self.reload_routed_results(&reload, ends, &mapped),
@@ -64,7 +64,7 @@ impl ReusableResults {
     /// Returns the reason to rerun a step of the new plan, apart from the steps before it. `None`: its result is kept.
     fn step_rerun_reason(
         &self,
-        reload: &ReloadRequest<'_>,
+        reload: &PlanReload<'_>,
         ends: &[VisitEnd],
         old: Option<u32>,
         new: u32,
@@ -83,8 +83,7 @@ impl ReusableResults {
         if let Some(why) = visits.find_map(|end| self.visit_rerun_reason(end)) {
             return Some(why);
         }
-        if !definition.is_same_step(at, before, (before.root().root, old))
-            || !self.has_same_successor(reload, old, new)
+        if !definition.is_same_step(at, before, (before.root().root, old)) || !self.has_same_successor(reload, old, new)
         {
             return Some(RerunReason::Changed);
         }
@@ -95,18 +94,16 @@ impl ReusableResults {
     }
 
     /// Compares the parameters and variables of both plans.
-    fn compare_inputs(&self, reload: &ReloadRequest<'_>) -> InputChanges {
+    fn compare_inputs(&self, reload: &PlanReload<'_>) -> InputChanges {
         let (old, new) = (&self.plan, reload.plan);
         let of = |plan: &Plan| plan.parameters.as_object().cloned().unwrap_or_default();
         let (before, now) = (of(old), of(new));
         let names = before.keys().chain(now.keys());
-        let parameters: BTreeSet<String> =
-            names.filter(|name| before.get(*name) != now.get(*name)).cloned().collect();
+        let parameters: BTreeSet<String> = names.filter(|name| before.get(*name) != now.get(*name)).cloned().collect();
         let (was, is) = (&old.definition.root().workflow.env, &new.definition.root().workflow.env);
         let reads = |expr: &Expr| {
             expr.reads().iter().any(|read| {
-                *read.root == ReferenceRoot::Input
-                    && read.path.first().is_none_or(|name| parameters.contains(name))
+                *read.root == ReferenceRoot::Input && read.path.first().is_none_or(|name| parameters.contains(name))
             })
         };
         let variables = was != is || is.values().any(reads);
@@ -114,7 +111,7 @@ impl ReusableResults {
     }
 
     /// True if the step has the same implicit successor in a scope of the same shape.
-    fn has_same_successor(&self, reload: &ReloadRequest<'_>, old: u32, new: u32) -> bool {
+    fn has_same_successor(&self, reload: &PlanReload<'_>, old: u32, new: u32) -> bool {
         let definition = &reload.plan.definition;
         let (before, now) = (self.root_scope(), definition.scope(definition.root().root));
         let next = |entry: &ScopeEntry, step: u32| match entry.next.get(step as usize) {
@@ -127,7 +124,7 @@ impl ReusableResults {
     /// Selects from a graph the results to keep, and all steps of the new plan that run.
     fn reload_graph_results<'a>(
         &self,
-        reload: &ReloadRequest<'_>,
+        reload: &PlanReload<'_>,
         ends: &'a [VisitEnd],
         mapped: &BTreeMap<u32, u32>,
     ) -> (Vec<&'a VisitEnd>, BTreeMap<u32, RerunReason>) {
@@ -136,9 +133,7 @@ impl ReusableResults {
         let old: BTreeMap<u32, u32> = mapped.iter().map(|(old, new)| (*new, *old)).collect();
         let inputs = self.compare_inputs(reload);
         let mut again: BTreeMap<u32, RerunReason> = (0..entry.len())
-            .filter_map(|new| {
-                Some((new, self.step_rerun_reason(reload, ends, old.get(&new).copied(), new, &inputs)?))
-            })
+            .filter_map(|new| Some((new, self.step_rerun_reason(reload, ends, old.get(&new).copied(), new, &inputs)?)))
             .collect();
         add_downstream(entry, &mut again);
         let stands = |again: &BTreeMap<u32, RerunReason>, end: &VisitEnd| {
@@ -159,7 +154,7 @@ impl ReusableResults {
     /// there on.
     fn reload_routed_results<'a>(
         &self,
-        reload: &ReloadRequest<'_>,
+        reload: &PlanReload<'_>,
         ends: &'a [VisitEnd],
         mapped: &BTreeMap<u32, u32>,
     ) -> (Vec<&'a VisitEnd>, BTreeMap<u32, RerunReason>) {
@@ -189,7 +184,7 @@ impl ReusableResults {
 }
 
 /// A fork with a plan that differs from that of the original run.
-struct ReloadRequest<'a> {
+struct PlanReload<'a> {
     plan: &'a Plan,
     /// A step that is rerun in any case.
     from: Option<&'a str>,

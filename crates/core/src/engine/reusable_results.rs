@@ -1,15 +1,97 @@
-//! The results of a run, step by step, read from its journal for a fork.
+//! The results of a run, step by step, read from its journal for a fork, and the events that take them over.
 //!
 //! Owns the reading. The end of every visit is kept with the details of its attempts and decisions, because the state
 //! holds only the last visit. Does not select results: `fork` does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{
-    AttemptId, AttemptRole, Event, InstanceIx, JournalBatch, JournalError, JournalRecord, RunState, StepAt,
-    StepReused, apply,
+    AttemptId, AttemptRole, CursorRoute, Event, ExecutionError, HaltReason, InstanceEnd, InstanceIx, InstancePart,
+    JournalBatch, JournalError, JournalRecord, RunState, StepAt, StepOutcome, apply, event::is_null,
 };
-use crate::plan::{ContentHash, Plan};
+use crate::{
+    ir::OutcomeEffect,
+    plan::{ContentHash, Plan},
+    time::Timestamp,
+};
+
+/// An instance of the original run. It takes the next number, and it has ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InstanceReused {
+    pub parent: StepAt,
+    pub part: InstancePart,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Arc<Value>>,
+    #[serde(default, skip_serializing_if = "is_null")]
+    pub env: Arc<Value>,
+    /// The reason why it was halted, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<HaltReason>,
+    pub end: InstanceEnd,
+}
+
+/// The end of a step in the original run. It follows the instances of the same visit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepReused {
+    pub at: StepAt,
+    pub outcome: StepOutcome,
+    #[serde(default, skip_serializing_if = "is_null")]
+    pub output: Arc<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ExecutionError>,
+    pub effect: OutcomeEffect,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<CursorRoute>,
+    /// The step that resolved its merge conflict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settler: Option<u32>,
+    /// The last main attempt, with its id in this run; its artifacts are stored under that id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<AttemptId>,
+    /// The number of attempts up to this end, over all iterations and visits.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub attempts: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// The items of an each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<Arc<Value>>,
+    /// The person who decided the gate or the hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Timestamp>,
+    pub ended: Timestamp,
+}
+
+/// A result that a fork takes over from the original run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReusedResult {
+    Instance(Box<InstanceReused>),
+    Step(Box<StepReused>),
+}
+
+impl From<ReusedResult> for Event {
+    fn from(reused: ReusedResult) -> Event {
+        match reused {
+            ReusedResult::Instance(instance) => Event::InstanceReused(instance),
+            ReusedResult::Step(step) => Event::StepReused(step),
+        }
+    }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
 
 /// The results read so far. It is fed every row of a run in order.
 #[derive(Debug)]
@@ -88,9 +170,7 @@ impl ReusableResults {
 
     fn note_event(&mut self, event: &Event) {
         match event {
-            Event::StepReady { at } | Event::Opened { at, .. } | Event::StepHeld { at, .. } => {
-                self.mark_reached(*at)
-            }
+            Event::StepReady { at } | Event::Opened { at, .. } | Event::StepHeld { at, .. } => self.mark_reached(*at),
             Event::AttemptStarted { attempt, .. } if attempt.role == AttemptRole::Main => {
                 self.attempts.insert(attempt.at, *attempt);
             }

@@ -43,9 +43,7 @@ impl ExprEnv for ScopeEnv<'_> {
             }
             ReferenceRoot::Env => to_lookup(&home.env),
             ReferenceRoot::Run => RootLookup::Found(Cow::Owned(self.run_value())),
-            ReferenceRoot::Workflow => {
-                RootLookup::Found(Cow::Owned(build_workflow_value(self.plan, home.scope)))
-            }
+            ReferenceRoot::Workflow => RootLookup::Found(Cow::Owned(build_workflow_value(self.plan, home.scope))),
         }
     }
 }

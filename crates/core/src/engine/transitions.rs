@@ -170,18 +170,17 @@ pub enum TransitionRule {
 /// a consequence.
 pub fn step_transition(phase: StepPhase, told: TransitionInput) -> TransitionRule {
     use StepPhase::{
-        Backoff, Checking, Done, Gated, Held, Inside, Pending, Ready, Running, Stopping, Stuck, Summing,
-        Undoing, Undone, Unwinding, Waiting,
+        Backoff, Checking, Done, Gated, Held, Inside, Pending, Ready, Running, Stopping, Stuck, Summing, Undoing,
+        Undone, Unwinding, Waiting,
     };
     use TransitionRule::{Refused, To, Unsayable};
     match (phase, told) {
         // The attempt in flight ended.
         (Running, TransitionInput::Succeeded) => To(&[Done, Ready, Backoff, Held]),
         (Checking, TransitionInput::Succeeded) => To(&[Done, Ready, Held]),
-        (
-            Running | Checking,
-            TransitionInput::Failed | TransitionInput::TimedOut | TransitionInput::Stopped,
-        ) => To(&[Backoff, Held, Done]),
+        (Running | Checking, TransitionInput::Failed | TransitionInput::TimedOut | TransitionInput::Stopped) => {
+            To(&[Backoff, Held, Done])
+        }
         (Running | Checking, TransitionInput::Blocked) => To(&[Held]),
         (Running | Checking, TransitionInput::HandedOver) => To(&[Ready]),
         (Running, TransitionInput::Interrupted) => To(&[Ready, Held, Backoff, Done]),
@@ -271,9 +270,7 @@ pub fn step_transition(phase: StepPhase, told: TransitionInput) -> TransitionRul
         (Backoff, TransitionInput::Woken) => To(&[Backoff, Ready, Done]),
         (Held, TransitionInput::Granted | TransitionInput::Recovered) => To(&[Held, Done]),
         (Backoff, TransitionInput::Granted | TransitionInput::Recovered) => To(&[Backoff, Done]),
-        (Gated, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
-            To(&[Gated, Done])
-        }
+        (Gated, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => To(&[Gated, Done]),
         (Waiting, TransitionInput::Woken | TransitionInput::Granted | TransitionInput::Recovered) => {
             To(&[Waiting, Done])
         }

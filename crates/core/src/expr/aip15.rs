@@ -14,13 +14,13 @@ use serde_json::Value;
 
 use super::ast::{Expr, ExprNode, ReferenceRoot, StepProperty};
 use super::bounds::MAX_SOURCE;
+use super::lex::ExprSpan;
+use super::lex::{DottedPath, ExprTokenKind};
 use super::lex::{ExprLexer, starts_name};
-use super::name_resolution::{bad_path_error, build_reference, build_step_reference, unknown_name_error};
 use super::parse::{self, ExprDialect};
+use super::parse::{bad_path_error, build_reference, build_step_reference, unknown_name_error};
 use super::parse_error::{ExprParseError, ExprParseErrorKind};
-use super::span::ExprSpan;
 use super::template::OPEN;
-use super::token::{DottedPath, ExprTokenKind};
 use super::value_reader::ExprValueReader;
 
 const NAMESPACES: &[&str] = &["$input", "$workflow.inputs", "$steps", "$item", "$index"];
@@ -49,9 +49,8 @@ fn verbatim(value: &Value) -> Option<&Value> {
 }
 
 fn parse_string(text: &str) -> Result<Expr, ExprParseError> {
-    let plain = |text: &str| {
-        Expr::new_unchecked("", ExprNode::Literal { span: ExprSpan::default(), value: text.into() })
-    };
+    let plain =
+        |text: &str| Expr::new_unchecked("", ExprNode::Literal { span: ExprSpan::default(), value: text.into() });
     match text.strip_prefix('$') {
         None => Ok(plain(text)),
         Some(_) if text.starts_with(OPEN) => Ok(plain(text)),
@@ -93,9 +92,7 @@ fn resolve(path: &DottedPath, span: ExprSpan) -> Result<ExprNode, ExprParseError
 fn step_output_reference(path: &DottedPath, span: ExprSpan) -> ExprNode {
     let lenient = path.nth_name(1) == Some("outputs");
     match build_step_reference(StepProperty::Output, path, if lenient { 2 } else { 1 }, span) {
-        ExprNode::Ref { span, root, path, .. } => {
-            ExprNode::Ref { span, root, path, lenient_outputs: lenient }
-        }
+        ExprNode::Ref { span, root, path, .. } => ExprNode::Ref { span, root, path, lenient_outputs: lenient },
         other => other,
     }
 }

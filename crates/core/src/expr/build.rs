@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use super::ast::{CompareOp, Expr, ExprFunction, ExprNode, ReferenceRoot, StepProperty, TemplatePiece};
 use super::bounds::MAX_TEXT;
-use super::literal_value::LiteralValue;
+use super::lex::ExprSpan;
+use super::literal::LiteralValue;
 use super::shape::ExprShapeError;
-use super::span::ExprSpan;
 
 /// Maximum JSON bytes of one byte of text.
 const LONGEST_ESCAPE: usize = "\\u0000".len();
@@ -43,9 +43,7 @@ impl Expr {
     }
 
     /// An object with these fields, in this order.
-    pub fn object<S: Into<String>>(
-        fields: impl IntoIterator<Item = (S, Expr)>,
-    ) -> Result<Self, ExprShapeError> {
+    pub fn object<S: Into<String>>(fields: impl IntoIterator<Item = (S, Expr)>) -> Result<Self, ExprShapeError> {
         let fields = fields.into_iter().map(|(key, expr)| (key.into(), expr)).collect();
         build_expr(ExprNode::Object { span: NOWHERE, fields })
     }
@@ -92,15 +90,8 @@ impl Expr {
     }
 
     /// A call, with as many arguments as the function takes.
-    pub fn call(
-        function: ExprFunction,
-        args: impl IntoIterator<Item = Expr>,
-    ) -> Result<Self, ExprShapeError> {
-        build_expr(ExprNode::Call {
-            span: NOWHERE,
-            function,
-            args: args.into_iter().map(strip_source).collect(),
-        })
+    pub fn call(function: ExprFunction, args: impl IntoIterator<Item = Expr>) -> Result<Self, ExprShapeError> {
+        build_expr(ExprNode::Call { span: NOWHERE, function, args: args.into_iter().map(strip_source).collect() })
     }
 }
 

@@ -1,22 +1,35 @@
 //! Owns the evaluation of a tree to a value. Evaluation is total: it returns a value or an error, in bounded time and
 //! memory, for any data.
 //!
-//! Text from data is data: it is never searched for expressions.
+//! Also owns its interface to the environment, its errors, and its fuel. Text from data is data: it is never searched for expressions.
 
-use std::borrow::Cow;
-use std::cmp::Ordering;
+use std::{borrow::Cow, cmp::Ordering};
 
 use serde_json::{Map, Value};
+use thiserror::Error;
 
-use super::ast::{CompareOp, Expr, ExprNode, ReferenceRoot, TemplatePiece};
-use super::bounds::{MAX_RESULT, MAX_VALUE_DEPTH};
-use super::env::{ExprEnv, RootLookup};
-use super::eval_error::{EvalError, EvalErrorKind, type_name};
-use super::functions;
-use super::meter::{FuelExhausted, FuelMeter};
-use super::ops;
-use super::size::{JsonSize, measure_json, text_bytes};
-use super::span::ExprSpan;
+use super::{
+    ast::{CompareOp, Expr, ExprNode, ReferenceRoot, StepProperty, TemplatePiece},
+    bounds::{FUEL, MAX_RESULT, MAX_VALUE_DEPTH},
+    lex::ExprSpan,
+    ops, pointer,
+    size::{JsonSize, measure_json, text_bytes},
+};
+
+/// The source of the values of references.
+pub trait ExprEnv {
+    fn lookup(&self, root: &ReferenceRoot) -> RootLookup<'_>;
+}
+
+/// The result of looking up the root of a reference.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RootLookup<'a> {
+    Found(Cow<'a, Value>),
+    /// The root has no value and will have none; it reads as null.
+    Absent,
+    /// The root may have a value later, so no answer would be correct now.
+    NotYet,
+}
 
 impl Expr {
     /// Evaluates the expression to a value and keeps its type.
@@ -66,11 +79,7 @@ impl<'e> ExprEvaluator<'e> {
         Ok((value, size))
     }
 
-    fn eval_object(
-        &mut self,
-        fields: &'e [(String, Expr)],
-        span: ExprSpan,
-    ) -> Result<(Value, JsonSize), EvalError> {
+    fn eval_object(&mut self, fields: &'e [(String, Expr)], span: ExprSpan) -> Result<(Value, JsonSize), EvalError> {
         let mut made = Map::new();
         let mut size = JsonSize { bytes: 2, depth: 0, values: 1 };
         for (key, expr) in fields {
@@ -86,8 +95,7 @@ impl<'e> ExprEvaluator<'e> {
         let mut made = Vec::with_capacity(items.len());
         let mut size = JsonSize { bytes: 2, depth: 0, values: 1 };
         for (place, expr) in items.iter().enumerate() {
-            let (value, inner) =
-                self.eval_whole(expr).map_err(|error| error.prefix_pointer(&place.to_string()))?;
+            let (value, inner) = self.eval_whole(expr).map_err(|error| error.prefix_pointer(&place.to_string()))?;
             size = grow_size(size, inner, usize::from(place > 0), span)?;
             made.push(value);
         }
@@ -110,7 +118,7 @@ impl<'e> ExprEvaluator<'e> {
                 let holds = ops::is_truthy(&*self.eval_node(test)?);
                 self.eval_node(if holds { then } else { otherwise })
             }
-            ExprNode::Call { function, args, .. } => functions::eval_call(self, *function, args, span),
+            ExprNode::Call { function, args, .. } => ops::eval_call(self, *function, args, span),
             ExprNode::Template { pieces, .. } => self.eval_template(pieces, span),
             ExprNode::Object { fields, .. } => Ok(Cow::Owned(self.eval_object(fields, span)?.0)),
             ExprNode::Array { items, .. } => Ok(Cow::Owned(self.eval_array(items, span)?.0)),
@@ -137,9 +145,9 @@ impl<'e> ExprEvaluator<'e> {
         let mut names = outputs.into_iter().chain(path.iter().map(String::as_str));
         let reached = match found {
             Cow::Borrowed(value) => names.try_fold(value, ops::get_member).map(Cow::Borrowed),
-            Cow::Owned(mut value) => names
-                .try_fold(&mut value, |value, name| ops::get_member_mut(value, name))
-                .map(|v| Cow::Owned(v.take())),
+            Cow::Owned(mut value) => {
+                names.try_fold(&mut value, |value, name| ops::get_member_mut(value, name)).map(|v| Cow::Owned(v.take()))
+            }
         };
         Ok(reached.unwrap_or(Cow::Owned(Value::Null)))
     }
@@ -184,11 +192,7 @@ impl<'e> ExprEvaluator<'e> {
         }))
     }
 
-    fn eval_template(
-        &mut self,
-        pieces: &'e [TemplatePiece],
-        span: ExprSpan,
-    ) -> Result<EvalValue<'e>, EvalError> {
+    fn eval_template(&mut self, pieces: &'e [TemplatePiece], span: ExprSpan) -> Result<EvalValue<'e>, EvalError> {
         let mut text = String::new();
         for piece in pieces {
             let (words, span) = match piece {
@@ -253,4 +257,143 @@ pub(super) fn bool_value<'e>(truth: bool) -> EvalValue<'e> {
 
 pub(super) fn out_of_fuel(_: FuelExhausted, span: ExprSpan) -> EvalError {
     EvalError::new(EvalErrorKind::OutOfFuel, span)
+}
+
+/// The reason why an expression has no value, and its location.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{kind}")]
+pub struct EvalError {
+    pub kind: EvalErrorKind,
+    /// The span within the source of the expression that `at` points to.
+    pub span: ExprSpan,
+    /// JSON pointer to that expression within the value being built; empty for the whole.
+    pub at: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum EvalErrorKind {
+    #[error("{0} is not known yet")]
+    NotYet(ReferenceRoot),
+    #[error("`{sign}` orders two numbers or two strings, not {left} and {right}")]
+    Incomparable { sign: &'static str, left: &'static str, right: &'static str },
+    #[error("`{function}` takes {takes}, not {given}")]
+    WrongArgument { function: &'static str, takes: &'static str, given: &'static str },
+    #[error("`fromJSON` was given text that is not JSON: {0}")]
+    BadJson(String),
+    #[error("the value is larger than {MAX_RESULT} bytes")]
+    TooLarge,
+    #[error("the value nests more than {MAX_VALUE_DEPTH} deep")]
+    TooDeep,
+    #[error("the evaluation takes more than {FUEL} steps")]
+    OutOfFuel,
+}
+
+impl EvalError {
+    pub(super) fn new(kind: EvalErrorKind, span: ExprSpan) -> Self {
+        EvalError { kind, span, at: String::new() }
+    }
+
+    /// Returns the same error with `segment` prepended to its pointer.
+    pub(super) fn prefix_pointer(mut self, segment: &str) -> Self {
+        self.at = pointer::prepend_segment(segment, &self.at);
+        self
+    }
+
+    /// True if the same expression may have a value later.
+    pub fn is_not_yet(&self) -> bool {
+        matches!(self.kind, EvalErrorKind::NotYet(_))
+    }
+}
+
+/// Returns the type of a value, as messages name it.
+pub(super) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+impl std::fmt::Display for ReferenceRoot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = match self {
+            ReferenceRoot::Input => "the input",
+            ReferenceRoot::Item => "the item",
+            ReferenceRoot::Index => "the item's index",
+            ReferenceRoot::Context => "the context",
+            ReferenceRoot::Env => "the environment",
+            ReferenceRoot::Run => "the run",
+            ReferenceRoot::Workflow => "the workflow",
+            ReferenceRoot::Step { id, part } => {
+                let part = match part {
+                    StepProperty::Output => "output",
+                    StepProperty::Status => "status",
+                    StepProperty::Summary => "summary",
+                };
+                return write!(f, "the {part} of `{id}`");
+            }
+        };
+        f.write_str(word)
+    }
+}
+
+/// Fractions per unit of fuel, so that a long string costs more than a short one without rounding up.
+const UNIT: u64 = 256;
+
+/// Cost of visiting an element of an array or object, in bytes.
+const ELEMENT: u64 = 16;
+
+/// No fuel is left.
+#[derive(Debug, PartialEq)]
+pub(super) struct FuelExhausted;
+
+#[derive(Debug)]
+pub(super) struct FuelMeter {
+    left: u64,
+}
+
+impl FuelMeter {
+    pub fn new() -> Self {
+        FuelMeter { left: FUEL * UNIT }
+    }
+
+    fn spend(&mut self, cost: u64) -> Result<(), FuelExhausted> {
+        self.left = self.left.checked_sub(cost).ok_or(FuelExhausted)?;
+        Ok(())
+    }
+
+    /// Charges for one node of the tree.
+    pub fn spend_node(&mut self) -> Result<(), FuelExhausted> {
+        self.spend(UNIT)
+    }
+
+    /// Charges for reading or writing this many bytes of text: one unit for 256 bytes.
+    pub fn spend_bytes(&mut self, n: usize) -> Result<(), FuelExhausted> {
+        self.spend(n as u64)
+    }
+
+    /// Charges for visiting this many values.
+    pub fn spend_elements(&mut self, n: usize) -> Result<(), FuelExhausted> {
+        self.spend(ELEMENT.saturating_mul(n as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_exactly_the_fuel() {
+        let mut meter = FuelMeter::new();
+        for _ in 0..FUEL - 1 {
+            meter.spend_node().unwrap();
+        }
+        meter.spend_bytes(255).unwrap();
+        assert_eq!(meter.spend_bytes(2), Err(FuelExhausted));
+        meter.spend_bytes(1).unwrap();
+        assert_eq!(meter.spend_node(), Err(FuelExhausted));
+    }
 }

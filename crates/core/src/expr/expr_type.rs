@@ -181,11 +181,11 @@ fn type_from_schema(schema: &Value, levels: usize) -> ExprType {
     }
     match schema.get("type") {
         Some(Value::String(name)) => type_from_keyword(name, schema, levels),
-        Some(Value::Array(names)) => {
-            union_all(names.iter().map(|name| {
-                name.as_str().map_or(ExprType::Any, |name| type_from_keyword(name, schema, levels))
-            }))
-        }
+        Some(Value::Array(names)) => union_all(
+            names
+                .iter()
+                .map(|name| name.as_str().map_or(ExprType::Any, |name| type_from_keyword(name, schema, levels))),
+        ),
         _ => ExprType::Any,
     }
 }
@@ -198,8 +198,7 @@ fn type_from_keyword(name: &str, schema: &Value, levels: usize) -> ExprType {
         "number" => ExprType::Number,
         "string" => ExprType::String,
         "array" => {
-            let items =
-                schema.get("items").map_or(ExprType::Any, |items| type_from_schema(items, levels - 1));
+            let items = schema.get("items").map_or(ExprType::Any, |items| type_from_schema(items, levels - 1));
             // Tuples give their first items other types.
             ExprType::Array(Box::new(if schema.get("prefixItems").is_some() { ExprType::Any } else { items }))
         }
@@ -214,10 +213,7 @@ fn object_from_schema(schema: &Value, levels: usize) -> ExprType {
     let mut fields = BTreeMap::new();
     for (name, schema) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
         let ty = type_from_schema(schema, levels - 1);
-        fields.insert(
-            name.clone(),
-            if required.contains(name.as_str()) { ty } else { ty.union(ExprType::Null) },
-        );
+        fields.insert(name.clone(), if required.contains(name.as_str()) { ty } else { ty.union(ExprType::Null) });
     }
     let closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
     ExprType::Object { fields: Arc::new(fields), open: !closed || schema.get("patternProperties").is_some() }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::ast::{CompareOp, Expr, ExprFunction, ExprNode, ReferenceRoot, TemplatePiece};
 use super::expr_type::{ExprType, kind, union_all};
+use super::lex::ExprSpan;
 use super::ops::parse_index;
 use super::pointer;
-use super::span::ExprSpan;
-use super::status_words;
+use super::swdl;
 
 /// The types of the roots.
 pub trait TypeEnv {
@@ -106,23 +106,14 @@ impl<'a> TypeChecker<'a> {
                 ExprType::Object { fields: Arc::new(fields.collect()), open: false }
             }
             ExprNode::Array { items, .. } => {
-                let types: Vec<ExprType> = items
-                    .iter()
-                    .enumerate()
-                    .map(|(i, expr)| self.infer_member(&i.to_string(), expr))
-                    .collect();
+                let types: Vec<ExprType> =
+                    items.iter().enumerate().map(|(i, expr)| self.infer_member(&i.to_string(), expr)).collect();
                 ExprType::Array(Box::new(union_all(types.into_iter())))
             }
         }
     }
 
-    fn infer_reference(
-        &mut self,
-        root: &ReferenceRoot,
-        path: &[String],
-        lenient: bool,
-        span: ExprSpan,
-    ) -> ExprType {
+    fn infer_reference(&mut self, root: &ReferenceRoot, path: &[String], lenient: bool, span: ExprSpan) -> ExprType {
         let mut ty = self.env.ty_of(root);
         // An output that is not known to have the key is assumed not to have it, since most outputs have none.
         let has_outputs =
@@ -140,19 +131,12 @@ impl<'a> TypeChecker<'a> {
         ty
     }
 
-    fn infer_comparison(
-        &mut self,
-        by: CompareOp,
-        left: &'a ExprNode,
-        right: &'a ExprNode,
-        span: ExprSpan,
-    ) -> ExprType {
+    fn infer_comparison(&mut self, by: CompareOp, left: &'a ExprNode, right: &'a ExprNode, span: ExprSpan) -> ExprType {
         let (a, b) = (self.infer_node(left), self.infer_node(right));
         if matches!(by, CompareOp::Eq | CompareOp::Ne) {
             let source = self.source;
-            let written =
-                |node: &ExprNode| node.span().slice_text(source).filter(|s| !s.is_empty()).map(str::to_owned);
-            if let Some(message) = status_words::status_remark(left, right, written) {
+            let written = |node: &ExprNode| node.span().slice_text(source).filter(|s| !s.is_empty()).map(str::to_owned);
+            if let Some(message) = swdl::status_remark(left, right, written) {
                 self.report_issue(TypeIssueLevel::Warning, span, message);
             } else if a.kind_bits() & b.kind_bits() == 0 && a != ExprType::Null && b != ExprType::Null {
                 let (sign, always) = (by.sign(), by == CompareOp::Ne);
@@ -184,9 +168,7 @@ impl<'a> TypeChecker<'a> {
     fn infer_call(&mut self, function: ExprFunction, args: &'a [ExprNode]) -> ExprType {
         let types: Vec<ExprType> = args.iter().map(|arg| self.infer_node(arg)).collect();
         let (takes, words) = match function {
-            ExprFunction::Length => {
-                (kind::STRING | kind::ARRAY | kind::OBJECT, "a string, an array or an object")
-            }
+            ExprFunction::Length => (kind::STRING | kind::ARRAY | kind::OBJECT, "a string, an array or an object"),
             ExprFunction::Contains => (kind::STRING | kind::ARRAY, "a string or an array to look in"),
             ExprFunction::ToJson => (kind::ALL, "anything"),
             ExprFunction::FromJson => (kind::STRING, "a string"),
@@ -205,14 +187,7 @@ impl<'a> TypeChecker<'a> {
         }
     }
 
-    fn check_argument(
-        &mut self,
-        function: ExprFunction,
-        ty: &ExprType,
-        arg: &ExprNode,
-        takes: u8,
-        words: &str,
-    ) {
+    fn check_argument(&mut self, function: ExprFunction, ty: &ExprType, arg: &ExprNode, takes: u8, words: &str) {
         if ty.kind_bits() & takes == 0 {
             self.report_issue(
                 TypeIssueLevel::Error,
@@ -241,9 +216,7 @@ fn step_into(ty: &ExprType, name: &str) -> Result<ExprType, String> {
         ExprType::Bool | ExprType::Int | ExprType::Number | ExprType::String => {
             Err(format!("{ty} has no field `{name}`"))
         }
-        ExprType::Array(item) if parse_index(name).is_some() => {
-            Ok(item.as_ref().clone().union(ExprType::Null))
-        }
+        ExprType::Array(item) if parse_index(name).is_some() => Ok(item.as_ref().clone().union(ExprType::Null)),
         ExprType::Array(_) => Err(format!("an array has no field `{name}`")),
         ExprType::Object { fields, open } => match fields.get(name) {
             Some(ty) => Ok(ty.clone()),

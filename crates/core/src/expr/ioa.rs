@@ -10,12 +10,12 @@
 use serde_json::Value;
 
 use super::ast::{Expr, ExprNode, ReferenceRoot, StepProperty};
-use super::name_resolution::{bad_path_error, build_reference, build_step_reference};
+use super::lex::DottedPath;
+use super::lex::ExprSpan;
 use super::parse::{self, ExprDialect};
+use super::parse::{bad_path_error, build_reference, build_step_reference};
 use super::parse_error::ExprParseError;
-use super::span::ExprSpan;
 use super::template;
-use super::token::DottedPath;
 use super::value_reader::ExprValueReader;
 
 const WANTS_OUTPUT: &str = "write `steps.`, a step's name, then `.output`";

@@ -1,11 +1,136 @@
-//! Owns splitting expression text into tokens. Does not know the grammar or the namespaces, only which names may
+//! Owns tokens, their positions, and splitting expression text into them. Does not know the grammar or the namespaces, only which names may
 //! contain digits.
 
-use super::ast::CompareOp;
-use super::literal;
-use super::parse_error::{ExprParseError, ExprParseErrorKind, UnsupportedSyntax};
-use super::span::ExprSpan;
-use super::token::{DottedPath, DottedPathSegment, ExprToken, ExprTokenKind};
+use serde::{Deserialize, Serialize};
+use serde_json::Number;
+
+use super::{
+    ast::CompareOp,
+    literal,
+    parse_error::{ExprParseError, ExprParseErrorKind, UnsupportedSyntax},
+};
+
+/// Byte offsets, start inclusive and end exclusive, into the text that was parsed.
+///
+/// Encoded as `[start, end]`. Both are zero for a node built by a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "(u32, u32)", into = "(u32, u32)")]
+pub struct ExprSpan {
+    pub start: u32,
+    pub end: u32,
+}
+
+impl ExprSpan {
+    /// Creates a span. Offsets past the four gigabytes that a span can express are clamped; texts are far shorter.
+    pub fn new(start: usize, end: usize) -> Self {
+        let clamp = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        ExprSpan { start: clamp(start), end: clamp(end) }
+    }
+
+    pub fn extend_to(self, other: ExprSpan) -> Self {
+        ExprSpan { start: self.start, end: other.end }
+    }
+
+    /// The part of `text` that this span covers, if it lies within `text` and between characters.
+    pub fn slice_text(self, text: &str) -> Option<&str> {
+        text.get(self.start as usize..self.end as usize)
+    }
+}
+
+impl From<(u32, u32)> for ExprSpan {
+    fn from((start, end): (u32, u32)) -> Self {
+        ExprSpan { start, end }
+    }
+}
+
+impl From<ExprSpan> for (u32, u32) {
+    fn from(span: ExprSpan) -> Self {
+        (span.start, span.end)
+    }
+}
+
+impl std::fmt::Display for ExprSpan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}..{}", self.start, self.end)
+    }
+}
+
+/// One name of a dotted path.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct DottedPathSegment {
+    pub text: String,
+    pub span: ExprSpan,
+}
+
+/// A dotted path as written; `dollar` is true if a `$` came first.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct DottedPath {
+    pub dollar: bool,
+    pub first: DottedPathSegment,
+    pub rest: Vec<DottedPathSegment>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum ExprTokenKind {
+    Path(DottedPath),
+    Str(String),
+    Num(Number),
+    Not,
+    And,
+    Or,
+    Compare(CompareOp),
+    Open,
+    Close,
+    Question,
+    Colon,
+    Comma,
+    Dot,
+    /// A character that starts no token; the parser reports it.
+    Other(char),
+    End,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ExprToken {
+    pub tok: ExprTokenKind,
+    pub span: ExprSpan,
+}
+
+impl ExprToken {
+    /// Returns the token as an error names it: its text if that is short, otherwise its kind.
+    pub fn describe(&self, text: &str) -> String {
+        match (&self.tok, self.span.slice_text(text)) {
+            (ExprTokenKind::End, _) => "the end".to_owned(),
+            (ExprTokenKind::Str(_), _) => "a string".to_owned(),
+            (_, Some(words)) if words.len() <= 40 => format!("`{words}`"),
+            (ExprTokenKind::Path(_), _) => "a name".to_owned(),
+            _ => "a number".to_owned(),
+        }
+    }
+}
+
+impl DottedPath {
+    /// Returns the path as written, including the dots.
+    pub fn to_text(&self) -> String {
+        let mut text = if self.dollar { "$".to_owned() } else { String::new() };
+        text.push_str(&self.first.text);
+        for segment in &self.rest {
+            text.push('.');
+            text.push_str(&segment.text);
+        }
+        text
+    }
+
+    /// Returns the names from the `n`th after the first.
+    pub fn tail_names(&self, n: usize) -> impl Iterator<Item = String> {
+        self.rest.iter().skip(n).map(|segment| segment.text.clone())
+    }
+
+    /// Returns the text of the `n`th name after the first.
+    pub fn nth_name(&self, n: usize) -> Option<&str> {
+        self.rest.get(n).map(|segment| segment.text.as_str())
+    }
+}
 
 /// Lexes a window of a text, so that spans always count from the start of the text.
 #[derive(Clone, Debug)]

@@ -7,30 +7,19 @@
 
 mod ast;
 mod build;
-mod env;
 mod eval;
-mod eval_error;
 mod expr_type;
 mod fields;
-mod functions;
 mod infer;
 mod lex;
 mod literal;
-mod literal_value;
-mod meter;
-mod name_resolution;
-mod number;
 mod ops;
 mod parse;
 mod parse_error;
 mod pointer;
-mod reads;
 mod shape;
 mod size;
-mod span;
-mod status_words;
 mod template;
-mod token;
 mod value_reader;
 
 pub mod agentcore;
@@ -39,13 +28,11 @@ pub mod bounds;
 pub mod ioa;
 pub mod swdl;
 
-pub use ast::{CompareOp, Expr, ExprFunction, ExprNode, ReferenceRoot, StepProperty, TemplatePiece};
-pub use env::{ExprEnv, RootLookup};
-pub use eval_error::{EvalError, EvalErrorKind};
+pub use ast::{CompareOp, Expr, ExprFunction, ExprNode, ExprRead, ReferenceRoot, StepProperty, TemplatePiece};
+pub use eval::{EvalError, EvalErrorKind, ExprEnv, RootLookup};
 pub use expr_type::{ExprType, TypeFit};
 pub use infer::{InferredType, TypeEnv, TypeIssue, TypeIssueLevel};
-pub use literal_value::LiteralValue;
+pub use lex::ExprSpan;
+pub use literal::LiteralValue;
 pub use parse_error::{ExprParseError, ExprParseErrorKind, UnsupportedSyntax};
-pub use reads::ExprRead;
 pub use shape::ExprShapeError;
-pub use span::ExprSpan;

@@ -1,14 +1,15 @@
-//! Owns the grammar: operator precedence, brackets and calls. Leaves names to a dialect.
+//! Owns the grammar: operator precedence, brackets and calls. Leaves names to a dialect, with helpers for its
+//! table.
 
 use serde_json::Value;
 
-use super::ast::{CompareOp, ExprFunction, ExprNode};
-use super::bounds::{MAX_DEPTH, MAX_SOURCE};
-use super::lex::ExprLexer;
-use super::parse_error::{ExprParseError, ExprParseErrorKind, UnsupportedSyntax};
-use super::shape::ExprShapeError;
-use super::span::ExprSpan;
-use super::token::{DottedPath, ExprToken, ExprTokenKind};
+use super::{
+    ast::{CompareOp, ExprFunction, ExprNode, ReferenceRoot, StepProperty},
+    bounds::{MAX_DEPTH, MAX_SOURCE},
+    lex::{DottedPath, ExprLexer, ExprSpan, ExprToken, ExprTokenKind},
+    parse_error::{ExprParseError, ExprParseErrorKind, UnsupportedSyntax},
+    shape::ExprShapeError,
+};
 use crate::suggest::find_closest_name;
 
 /// The grammar features of a dialect, and its name resolution.
@@ -45,10 +46,7 @@ pub(super) fn parse_expression(
     dialect: ExprDialect,
 ) -> Result<ExprNode, ExprParseError> {
     if to - from > MAX_SOURCE {
-        return Err(ExprParseError::new(
-            ExprParseErrorKind::SourceTooLong(to - from),
-            ExprSpan::new(from, to),
-        ));
+        return Err(ExprParseError::new(ExprParseErrorKind::SourceTooLong(to - from), ExprSpan::new(from, to)));
     }
     if text[from..to].trim().is_empty() {
         return Err(ExprParseError::new(ExprParseErrorKind::Empty, ExprSpan::new(from, to)));
@@ -81,9 +79,7 @@ impl ExprParser<'_> {
     fn unexpected_error(&self, expected: &'static str) -> ExprParseError {
         match &self.token.tok {
             ExprTokenKind::Other('[') => self.unsupported_error(UnsupportedSyntax::Indexing),
-            ExprTokenKind::Other('+' | '-' | '*' | '/' | '%') => {
-                self.unsupported_error(UnsupportedSyntax::Arithmetic)
-            }
+            ExprTokenKind::Other('+' | '-' | '*' | '/' | '%') => self.unsupported_error(UnsupportedSyntax::Arithmetic),
             ExprTokenKind::Num(_)
                 if self.token.span.slice_text(self.lexer.text()).is_some_and(|s| s.starts_with('-')) =>
             {
@@ -92,9 +88,7 @@ impl ExprParser<'_> {
             ExprTokenKind::Other('=') => self.unsupported_error(UnsupportedSyntax::Assignment),
             ExprTokenKind::Other('&') => self.unsupported_error(UnsupportedSyntax::BitAnd),
             ExprTokenKind::Other('|') => self.unsupported_error(UnsupportedSyntax::BitOr),
-            ExprTokenKind::Question if !self.dialect.rich => {
-                self.unsupported_error(UnsupportedSyntax::Ternary)
-            }
+            ExprTokenKind::Question if !self.dialect.rich => self.unsupported_error(UnsupportedSyntax::Ternary),
             _ => {
                 let found = self.token.describe(self.lexer.text());
                 self.error_here(ExprParseErrorKind::Unexpected { expected, found })
@@ -102,11 +96,7 @@ impl ExprParser<'_> {
         }
     }
 
-    fn expect_token(
-        &mut self,
-        tok: ExprTokenKind,
-        expected: &'static str,
-    ) -> Result<ExprToken, ExprParseError> {
+    fn expect_token(&mut self, tok: ExprTokenKind, expected: &'static str) -> Result<ExprToken, ExprParseError> {
         if self.token.tok == tok { self.advance() } else { Err(self.unexpected_error(expected)) }
     }
 
@@ -164,8 +154,7 @@ impl ExprParser<'_> {
             of.push(node);
         }
         let span = of[0].span().extend_to(of[of.len() - 1].span());
-        let node =
-            if sign == ExprTokenKind::Or { ExprNode::Or { span, of } } else { ExprNode::And { span, of } };
+        let node = if sign == ExprTokenKind::Or { ExprNode::Or { span, of } } else { ExprNode::And { span, of } };
         self.wrap_node(node, below)
     }
 
@@ -173,8 +162,7 @@ impl ExprParser<'_> {
     fn parse_comparison(&mut self, ops: &[CompareOp]) -> Result<NodeWithHeight, ExprParseError> {
         const ORDER: [CompareOp; 4] = [CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
         let equality = ops.contains(&CompareOp::Eq);
-        let operand =
-            |parser: &mut Self| if equality { parser.parse_comparison(&ORDER) } else { parser.parse_unary() };
+        let operand = |parser: &mut Self| if equality { parser.parse_comparison(&ORDER) } else { parser.parse_unary() };
         let (mut left, mut height) = operand(self)?;
         let mut chained = false;
         while let ExprTokenKind::Compare(by) = self.token.tok
@@ -260,10 +248,7 @@ impl ExprParser<'_> {
 
     fn parse_call(&mut self, path: &DottedPath, name: ExprSpan) -> Result<NodeWithHeight, ExprParseError> {
         if !self.dialect.rich {
-            return Err(ExprParseError::new(
-                ExprParseErrorKind::NotInLanguage(UnsupportedSyntax::Functions),
-                name,
-            ));
+            return Err(ExprParseError::new(ExprParseErrorKind::NotInLanguage(UnsupportedSyntax::Functions), name));
         }
         let function = find_function(&path.to_text()).map_err(|kind| ExprParseError::new(kind, name))?;
         self.advance()?;
@@ -308,4 +293,31 @@ fn find_function(name: &str) -> Result<ExprFunction, ExprParseErrorKind> {
             legal: LEGAL,
         }
     })
+}
+
+/// Builds a reference to `root` from the names after the path's first, without the first `skip` of them.
+pub(super) fn build_reference(root: ReferenceRoot, path: &DottedPath, skip: usize, span: ExprSpan) -> ExprNode {
+    ExprNode::Ref { span, root, path: path.tail_names(skip).collect(), lenient_outputs: false }
+}
+
+/// Builds a reference to a property of the step that the path's second name identifies.
+pub(super) fn build_step_reference(part: StepProperty, path: &DottedPath, skip: usize, span: ExprSpan) -> ExprNode {
+    let id = path.nth_name(0).unwrap_or_default().into();
+    build_reference(ReferenceRoot::Step { id, part }, path, skip, span)
+}
+
+/// Builds the error for a path whose first name is none of `legal`.
+pub(super) fn unknown_name_error(path: &DottedPath, legal: &'static [&'static str]) -> ExprParseError {
+    let dollar = if path.dollar { "$" } else { "" };
+    let name = format!("{dollar}{}", path.first.text);
+    let closest = find_closest_name(&name, legal.iter().copied());
+    let kind = ExprParseErrorKind::UnknownName { sort: "namespace", name, closest, legal };
+    let mut span = path.first.span;
+    span.start -= u32::from(path.dollar);
+    ExprParseError::new(kind, span)
+}
+
+/// Builds the error for a path whose first name is valid but whose rest is not.
+pub(super) fn bad_path_error(path: &DottedPath, why: &'static str, span: ExprSpan) -> ExprParseError {
+    ExprParseError::new(ExprParseErrorKind::BadPath { path: path.to_text(), why }, span)
 }

@@ -3,10 +3,10 @@
 use thiserror::Error;
 
 use super::bounds::{MAX_SOURCE, MAX_TEXT};
+use super::lex::ExprSpan;
 use super::pointer;
 use super::shape::ExprShapeError;
-use super::span::ExprSpan;
-use crate::suggest::or_did_you_mean;
+use crate::{suggest::or_did_you_mean, terms::WorkflowTerms};
 
 /// The reason why a text or a value is not an expression, and its location.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -47,12 +47,7 @@ pub enum ExprParseErrorKind {
     #[error("the key `{0}` contains an expression")]
     ExpressionInKey(String),
     #[error("unknown {sort} `{name}`; {sort}s are {}{}", .legal.join(", "), or_did_you_mean(*.closest))]
-    UnknownName {
-        sort: &'static str,
-        name: String,
-        closest: Option<&'static str>,
-        legal: &'static [&'static str],
-    },
+    UnknownName { sort: &'static str, name: String, closest: Option<&'static str>, legal: &'static [&'static str] },
     #[error("`{path}` leads nowhere: {why}")]
     BadPath { path: String, why: &'static str },
     #[error("`{0}` is only available inside a fan-out")]
@@ -106,24 +101,25 @@ impl ExprParseError {
     }
 
     /// The fix, if it is not obvious from the message.
-    pub fn hint(&self) -> Option<&'static str> {
-        self.kind.hint()
+    pub fn hint(&self, terms: &WorkflowTerms) -> Option<String> {
+        self.kind.hint(terms)
     }
 }
 
 impl ExprParseErrorKind {
-    fn hint(&self) -> Option<&'static str> {
+    fn hint(&self, terms: &WorkflowTerms) -> Option<String> {
         use ExprParseErrorKind as K;
-        Some(match self {
-            K::SourceTooLong(_) => "compute the value in a separate step",
+        let step = terms.step;
+        let hint = match self {
+            K::SourceTooLong(_) => return Some(format!("compute the value in a separate {step}")),
             K::TextTooLong(_) => "put the text in a file and name the file",
-            K::Shape(ExprShapeError::TooDeep) => "compute part of it in a separate step",
+            K::Shape(ExprShapeError::TooDeep) => {
+                return Some(format!("compute part of it in a separate {step}"));
+            }
             K::UnterminatedString => {
                 "close it with the quote that opened it; a quote inside is written `\\'` or `\\\"`"
             }
-            K::BadEscape(_) => {
-                "escapes are \\\\ \\' \\\" \\/ \\n \\r \\t \\b \\f and \\u with four hex digits"
-            }
+            K::BadEscape(_) => "escapes are \\\\ \\' \\\" \\/ \\n \\r \\t \\b \\f and \\u with four hex digits",
             K::BadNumber(_) => "numbers are written as in JSON, and whole ones fit in 64 bits",
             K::Unclosed => "close it with `}}`, or write `${{ '${{' }}` for the three characters",
             K::Nested => "one `${{ }}` holds a whole expression; names inside it need no `${{` of their own",
@@ -132,7 +128,7 @@ impl ExprParseErrorKind {
             K::OutsideFanOut(_) => "read a parameter or another stage's outputs instead",
             K::Chained { .. } => "compare twice and join with `&&`",
             K::NotOnePath => "for text that starts with a dollar sign, write `$$`",
-            K::NotInLanguage(missing) => missing.hint(),
+            K::NotInLanguage(missing) => return Some(missing.hint(terms)),
             K::Unexpected { found, .. } if found == "`and`" => "write `&&`",
             K::Unexpected { found, .. } if found == "`or`" => "write `||`",
             K::Unexpected { expected, .. } if *expected == AFTER_CONDITION => {
@@ -140,25 +136,34 @@ impl ExprParseErrorKind {
             }
             K::UnknownName { name, .. } if name == "not" => "write `!`",
             _ => return None,
-        })
+        };
+        Some(hint.to_owned())
     }
 }
 
 impl UnsupportedSyntax {
-    fn hint(self) -> &'static str {
-        match self {
-            UnsupportedSyntax::Indexing => "let the step return the element as a separate output",
-            UnsupportedSyntax::CallMember => "let the step return the field as a separate output",
-            UnsupportedSyntax::Arithmetic | UnsupportedSyntax::Functions => {
-                "compute the value in a separate step"
+    fn hint(self, terms: &WorkflowTerms) -> String {
+        let step = terms.step;
+        let hint = match self {
+            UnsupportedSyntax::Indexing => {
+                return format!("let the {step} return the element as a separate output");
             }
-            UnsupportedSyntax::Ternary => "use `&&` and `||`, or two steps with conditions",
+            UnsupportedSyntax::CallMember => {
+                return format!("let the {step} return the field as a separate output");
+            }
+            UnsupportedSyntax::Arithmetic | UnsupportedSyntax::Functions => {
+                return format!("compute the value in a separate {step}");
+            }
+            UnsupportedSyntax::Ternary => {
+                return format!("use `&&` and `||`, or two {step}s with conditions");
+            }
             UnsupportedSyntax::Assignment | UnsupportedSyntax::TripleEquals => "compare with `==` or `!=`",
             UnsupportedSyntax::BitAnd => "write `&&`",
             UnsupportedSyntax::BitOr => "write `||`",
             UnsupportedSyntax::BareName => "write `$input.name` or `$steps.id.name`, and put text in quotes",
             UnsupportedSyntax::DollarName => "leave the `$` out",
             UnsupportedSyntax::Template => "write the expression without it",
-        }
+        };
+        hint.to_owned()
     }
 }

@@ -93,15 +93,9 @@ fn own_size(node: &ExprNode) -> Result<(usize, usize), ExprShapeError> {
 
 fn check_operands(node: &ExprNode) -> Result<(), ExprShapeError> {
     match node {
-        ExprNode::And { of, .. } | ExprNode::Or { of, .. } if of.len() < 2 => {
-            Err(ExprShapeError::TooFewOperands)
-        }
+        ExprNode::And { of, .. } | ExprNode::Or { of, .. } if of.len() < 2 => Err(ExprShapeError::TooFewOperands),
         ExprNode::Call { function, args, .. } if args.len() != function.arity() => {
-            Err(ExprShapeError::Arity {
-                function: function.name(),
-                takes: function.arity(),
-                given: args.len(),
-            })
+            Err(ExprShapeError::Arity { function: function.name(), takes: function.arity(), given: args.len() })
         }
         ExprNode::Object { fields, .. } => {
             let mut keys: Vec<&String> = fields.iter().map(|(key, _)| key).collect();
@@ -118,10 +112,8 @@ fn check_operands(node: &ExprNode) -> Result<(), ExprShapeError> {
 fn push_children<'a>(at: &PendingNode<'a>, todo: &mut Vec<PendingNode<'a>>) {
     let (source, wire) = (at.source, at.wire);
     let depth = at.depth + 1;
-    let below =
-        |levels: usize| move |node: &'a ExprNode| PendingNode { node, source, depth, wire: wire + levels };
-    let whole =
-        |expr: &'a Expr| PendingNode { node: expr.node(), source: expr.source(), depth: 1, wire: wire + 3 };
+    let below = |levels: usize| move |node: &'a ExprNode| PendingNode { node, source, depth, wire: wire + levels };
+    let whole = |expr: &'a Expr| PendingNode { node: expr.node(), source: expr.source(), depth: 1, wire: wire + 3 };
     match at.node {
         ExprNode::Literal { .. } | ExprNode::Ref { .. } => {}
         ExprNode::Not { of, .. } => todo.push(below(1)(of)),

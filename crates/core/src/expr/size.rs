@@ -31,9 +31,7 @@ pub(super) fn measure_json(value: &Value, max: usize) -> Option<JsonSize> {
         };
         match value {
             Value::Array(items) => todo.extend(items.iter().filter(|v| member(v)).map(|v| (v, depth + 1))),
-            Value::Object(fields) => {
-                todo.extend(fields.values().filter(|v| member(v)).map(|v| (v, depth + 1)))
-            }
+            Value::Object(fields) => todo.extend(fields.values().filter(|v| member(v)).map(|v| (v, depth + 1))),
             _ => continue,
         }
         size.depth = size.depth.max(depth);

@@ -1,4 +1,5 @@
-//! Owns the expression syntax of SWDL workflows: `${{ }}` in strings, and conditions.
+//! Owns the expression syntax of SWDL workflows: `${{ }}` in strings, conditions, and the words for a
+//! stage's status.
 //!
 //! | written | reads |
 //! |---|---|
@@ -11,15 +12,16 @@
 
 use serde_json::Value;
 
-use super::ast::{Expr, ExprNode, ReferenceRoot, StepProperty};
-use super::name_resolution::{bad_path_error, build_reference, build_step_reference, unknown_name_error};
-use super::parse::ExprDialect;
-use super::parse_error::{ExprParseError, ExprParseErrorKind};
-use super::span::ExprSpan;
-use super::status_words;
-use super::template;
-use super::token::DottedPath;
-use super::value_reader::ExprValueReader;
+use super::{
+    ast::{Expr, ExprNode, ReferenceRoot, StepProperty},
+    lex::{DottedPath, ExprSpan},
+    literal::LiteralValue,
+    parse::{ExprDialect, bad_path_error, build_reference, build_step_reference, unknown_name_error},
+    parse_error::{ExprParseError, ExprParseErrorKind},
+    template,
+    value_reader::ExprValueReader,
+};
+use crate::suggest::{find_closest_name, or_did_you_mean};
 
 /// The scope that the text is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,14 +43,7 @@ fn dialect_for_scope(scope: SwdlExprScope) -> ExprDialect {
         SwdlExprScope::Stage => resolve_in_stage,
         SwdlExprScope::FanOut => resolve,
     };
-    ExprDialect {
-        dollar: false,
-        digits: false,
-        rich: true,
-        chains: false,
-        resolve,
-        equated: status_words::normalise_status_words,
-    }
+    ExprDialect { dollar: false, digits: false, rich: true, chains: false, resolve, equated: normalise_status_words }
 }
 
 /// Parses a string that may contain `${{ }}`.
@@ -104,4 +99,55 @@ fn resolve_stage(path: &DottedPath, span: ExprSpan) -> Result<ExprNode, ExprPars
         (Some("summary"), _) => Err(bad_path_error(path, SUMMARY_HAS_NO_FIELDS, span)),
         _ => Err(bad_path_error(path, WANTS_PART, span)),
     }
+}
+
+const WORDS: &[&str] =
+    &["pending", "running", "success", "failed", "skipped", "timed_out", "cancelled", "waiting_for_approval"];
+
+/// Replaces a status word that is compared with a status by the canonical word: existing files also use `completed`.
+pub(super) fn normalise_status_words(left: &mut ExprNode, right: &mut ExprNode) {
+    let word = if is_status(left) {
+        right
+    } else if is_status(right) {
+        left
+    } else {
+        return;
+    };
+    if let ExprNode::Literal { value: LiteralValue::Text(word), .. } = word {
+        *word = canonical_word(word).into();
+    }
+}
+
+fn is_status(node: &ExprNode) -> bool {
+    match node {
+        ExprNode::Ref { root: ReferenceRoot::Step { part: StepProperty::Status, .. }, .. } => true,
+        ExprNode::Ref { root: ReferenceRoot::Run, path, .. } => path.len() == 1 && path[0] == "status",
+        _ => false,
+    }
+}
+
+fn canonical_word(word: &str) -> String {
+    let lower = word.to_ascii_lowercase();
+    match lower.as_str() {
+        "completed" => "success".to_owned(),
+        known if WORDS.contains(&known) => lower,
+        _ => word.to_owned(),
+    }
+}
+
+/// Returns a remark about a comparison of a status with a word, given the word's spelling in the source.
+pub(super) fn status_remark(
+    left: &ExprNode,
+    right: &ExprNode,
+    written: impl Fn(&ExprNode) -> Option<String>,
+) -> Option<String> {
+    let word = [(left, right), (right, left)].into_iter().find(|(status, _)| is_status(status))?.1;
+    let ExprNode::Literal { value: LiteralValue::Text(meant), .. } = word else { return None };
+    if !WORDS.contains(&&**meant) {
+        let near = or_did_you_mean(find_closest_name(meant, WORDS.iter().copied()));
+        return Some(format!("`{meant}` is not a status; statuses are {}{near}", WORDS.join(", ")));
+    }
+    let written = written(word)?;
+    let plain = written.trim_matches(['\'', '"']);
+    (plain != &**meant).then(|| format!("`{plain}` is read as `{meant}`"))
 }

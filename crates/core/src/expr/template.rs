@@ -2,10 +2,10 @@
 
 use super::ast::{Expr, ExprNode, TemplatePiece};
 use super::bounds::{MAX_NODES, MAX_TEXT};
+use super::lex::ExprSpan;
 use super::parse::{self, ExprDialect};
 use super::parse_error::{AFTER_CONDITION, ExprParseError, ExprParseErrorKind};
 use super::shape::ExprShapeError;
-use super::span::ExprSpan;
 
 pub(super) const OPEN: &str = "${{";
 const CLOSE: &str = "}}";
@@ -37,9 +37,7 @@ pub(super) fn parse_template(text: &str, dialect: ExprDialect) -> Result<Expr, E
     for stretch in stretches {
         pieces.push(match stretch {
             TemplateStretch::Text(from, to) => TemplatePiece::Text(text[from..to].to_owned()),
-            TemplateStretch::Hole { inner, .. } => {
-                TemplatePiece::Node(parse::parse_expression(text, inner, dialect)?)
-            }
+            TemplateStretch::Hole { inner, .. } => TemplatePiece::Node(parse::parse_expression(text, inner, dialect)?),
         });
     }
     finish_expr(text, ExprNode::Template { span: all, pieces })

@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::ast::{Expr, ExprNode};
 use super::bounds::MAX_WIRE_DEPTH;
+use super::lex::ExprSpan;
 use super::parse_error::{ExprParseError, ExprParseErrorKind};
 use super::shape::{self, ExprShapeError};
-use super::span::ExprSpan;
 use super::template::OPEN;
 
 /// A dialect's rules for reading the parts of a value.
@@ -53,11 +53,7 @@ impl ExprValueReader<'_> {
         Ok(unchecked_expr(literal_node(items.into_iter().filter_map(into_literal).collect())))
     }
 
-    fn read_object(
-        &self,
-        map: &serde_json::Map<String, Value>,
-        depth: usize,
-    ) -> Result<Expr, ExprParseError> {
+    fn read_object(&self, map: &serde_json::Map<String, Value>, depth: usize) -> Result<Expr, ExprParseError> {
         let mut fields = Vec::with_capacity(map.len());
         for (key, value) in map {
             if self.guards_keys

@@ -264,45 +264,21 @@ pub enum RunImpact {
 }
 
 impl OutcomeEffect {
-    pub const GO_ON: OutcomeEffect = OutcomeEffect {
-        then: OutcomeAction::GoOn,
-        satisfies: true,
-        verdict: RunImpact::Clean,
-        as_skipped: false,
-    };
-    pub const ABORT: OutcomeEffect = OutcomeEffect {
-        then: OutcomeAction::Abort,
-        satisfies: false,
-        verdict: RunImpact::Failed,
-        as_skipped: false,
-    };
-    pub const UNDO: OutcomeEffect = OutcomeEffect {
-        then: OutcomeAction::Undo,
-        satisfies: false,
-        verdict: RunImpact::Failed,
-        as_skipped: false,
-    };
+    pub const GO_ON: OutcomeEffect =
+        OutcomeEffect { then: OutcomeAction::GoOn, satisfies: true, verdict: RunImpact::Clean, as_skipped: false };
+    pub const ABORT: OutcomeEffect =
+        OutcomeEffect { then: OutcomeAction::Abort, satisfies: false, verdict: RunImpact::Failed, as_skipped: false };
+    pub const UNDO: OutcomeEffect =
+        OutcomeEffect { then: OutcomeAction::Undo, satisfies: false, verdict: RunImpact::Failed, as_skipped: false };
     /// A failure that does not stop dependent steps.
-    pub const CONTINUE: OutcomeEffect = OutcomeEffect {
-        then: OutcomeAction::GoOn,
-        satisfies: true,
-        verdict: RunImpact::Degraded,
-        as_skipped: false,
-    };
+    pub const CONTINUE: OutcomeEffect =
+        OutcomeEffect { then: OutcomeAction::GoOn, satisfies: true, verdict: RunImpact::Degraded, as_skipped: false };
     /// A failure that counts as if the step were skipped.
-    pub const SKIP: OutcomeEffect = OutcomeEffect {
-        then: OutcomeAction::GoOn,
-        satisfies: true,
-        verdict: RunImpact::Degraded,
-        as_skipped: true,
-    };
+    pub const SKIP: OutcomeEffect =
+        OutcomeEffect { then: OutcomeAction::GoOn, satisfies: true, verdict: RunImpact::Degraded, as_skipped: true };
     /// A failure that stops only dependent steps, and fails the run in the end.
-    pub const SKIP_DEPENDENTS: OutcomeEffect = OutcomeEffect {
-        then: OutcomeAction::GoOn,
-        satisfies: false,
-        verdict: RunImpact::Failed,
-        as_skipped: false,
-    };
+    pub const SKIP_DEPENDENTS: OutcomeEffect =
+        OutcomeEffect { then: OutcomeAction::GoOn, satisfies: false, verdict: RunImpact::Failed, as_skipped: false };
     /// Returns the combined effect of two failures.
     #[must_use]
     pub fn combine(self, other: OutcomeEffect) -> OutcomeEffect {
@@ -315,12 +291,8 @@ impl OutcomeEffect {
     }
 
     /// No failure, but dependent steps cannot start.
-    pub const BLOCK: OutcomeEffect = OutcomeEffect {
-        then: OutcomeAction::GoOn,
-        satisfies: false,
-        verdict: RunImpact::Clean,
-        as_skipped: false,
-    };
+    pub const BLOCK: OutcomeEffect =
+        OutcomeEffect { then: OutcomeAction::GoOn, satisfies: false, verdict: RunImpact::Clean, as_skipped: false };
 }
 
 /// The reason why a step is kept from starting or continuing.

@@ -1,21 +1,19 @@
 //! Parts that are equal in most steps: the default, or the same as another step's.
 
 use std::{
-    collections::BTreeMap,
     ops::{Deref, DerefMut},
     sync::{Arc, LazyLock},
 };
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
 
-use super::{IsolationSpec, StepPolicy};
+use super::{IsolationSpec, StepExtensions, StepPolicy};
 
 /// The policy of a step.
 pub type SharedStepPolicy = SharedPart<StepPolicy>;
 
-/// Data that a format keeps with a step and that the engine does not interpret.
-pub type StepLabels = SharedPart<BTreeMap<String, Value>>;
+/// The extensions of a step.
+pub type SharedStepExtensions = SharedPart<StepExtensions>;
 
 /// A shared part. The default takes no memory, and changing one part changes no other.
 #[derive(Debug, Clone)]
@@ -28,7 +26,7 @@ pub trait StaticDefault: Clone + Default + PartialEq + 'static {
 }
 
 static USUAL_POLICY: LazyLock<StepPolicy> = LazyLock::new(StepPolicy::default);
-static NO_LABELS: BTreeMap<String, Value> = BTreeMap::new();
+static NO_EXTENSIONS: LazyLock<StepExtensions> = LazyLock::new(StepExtensions::default);
 static USUAL_ISOLATION: LazyLock<IsolationSpec> = LazyLock::new(IsolationSpec::default);
 
 impl StaticDefault for StepPolicy {
@@ -37,9 +35,9 @@ impl StaticDefault for StepPolicy {
     }
 }
 
-impl StaticDefault for BTreeMap<String, Value> {
-    fn static_default() -> &'static BTreeMap<String, Value> {
-        &NO_LABELS
+impl StaticDefault for StepExtensions {
+    fn static_default() -> &'static StepExtensions {
+        &NO_EXTENSIONS
     }
 }
 
@@ -118,8 +116,7 @@ mod tests {
             let timeout = Some(Millis::from_secs(seconds));
             SharedStepPolicy::from(StepPolicy { timeout, ..StepPolicy::default() })
         };
-        let (mut one, mut two, mut other, mut last) =
-            (timed(5), timed(5), timed(6), SharedStepPolicy::default());
+        let (mut one, mut two, mut other, mut last) = (timed(5), timed(5), timed(6), SharedStepPolicy::default());
         one.share_if_equal(&mut last);
         two.share_if_equal(&mut last);
         assert!(std::ptr::eq(&raw const *one, &raw const *two));

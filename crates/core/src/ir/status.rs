@@ -89,10 +89,7 @@ pub struct FailureWords {
 
 impl StatusWords {
     /// Builds the words from two tables.
-    pub fn from_tables(
-        run: fn(RunStatus) -> &'static str,
-        step: fn(StepStatus) -> &'static str,
-    ) -> StatusWords {
+    pub fn from_tables(run: fn(RunStatus) -> &'static str, step: fn(StepStatus) -> &'static str) -> StatusWords {
         StatusWords {
             run: RunStatus::ALL.iter().map(|status| (*status, run(*status).to_owned())).collect(),
             step: StepStatus::ALL.iter().map(|status| (*status, step(*status).to_owned())).collect(),
@@ -111,10 +108,7 @@ impl StatusWords {
     }
 
     pub fn step_word(&self, status: StepStatus, by_own_failure: bool) -> &str {
-        let own = self
-            .skipped_by_own_failure
-            .as_deref()
-            .filter(|_| by_own_failure && status == StepStatus::Skipped);
+        let own = self.skipped_by_own_failure.as_deref().filter(|_| by_own_failure && status == StepStatus::Skipped);
         own.unwrap_or_else(|| self.step.get(&status).map_or(status.as_str(), String::as_str))
     }
 }

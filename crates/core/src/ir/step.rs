@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::{
-    RouteTarget, Schema, SharedStepPolicy, StepKindSpec, StepLabels, StepRetry, WorkSpec, is_default,
+    RouteTarget, Schema, SharedStepExtensions, SharedStepPolicy, StepKindSpec, StepRetry, UI, WorkSpec, is_default,
 };
 use crate::{expr::Expr, ids::StepId, time::Millis};
 
@@ -38,8 +37,9 @@ pub struct Step {
     pub policy: SharedStepPolicy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo: Option<Box<UndoSpec>>,
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub labels: StepLabels,
+    /// Settings for the host, and data that is only shown.
+    #[serde(default, rename = "labels", skip_serializing_if = "is_default")]
+    pub extensions: SharedStepExtensions,
 }
 
 impl Step {
@@ -57,13 +57,15 @@ impl Step {
             kind,
             policy: SharedStepPolicy::default(),
             undo: None,
-            labels: StepLabels::default(),
+            extensions: SharedStepExtensions::default(),
         }
     }
 
-    /// Returns an entry of the `x-skein` block of its source, which only the host needs.
-    pub fn skein_extension(&self, name: &str) -> Option<&Value> {
-        self.labels.get("x-skein")?.get(name)
+    /// Removes the marks of a composer.
+    pub fn remove_ui(&mut self) {
+        if self.extensions.labels.contains_key(UI) {
+            self.extensions.labels.remove(UI);
+        }
     }
 }
 

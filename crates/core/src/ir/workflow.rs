@@ -1,15 +1,14 @@
 //! The workflow itself: its identity, inputs, root scope, and everything around it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::{
-    Budget, InputFileSpec, OutputFileSpec, Schema, StatusWords, StepScope, WorkflowContext, WorkflowHook,
-    WorkflowTrigger, is_default,
+    Budget, InputFileSpec, OutputFileSpec, Schema, StatusWords, Step, StepKindSpec, StepScope, UI, WorkflowContext,
+    WorkflowExtensions, WorkflowHook, WorkflowTrigger, is_default,
 };
-use crate::{expr::Expr, ids::WorkflowId};
+use crate::{expr::Expr, ids::WorkflowId, ir::rules::WorkflowRules};
 
 /// The contents of a source, in the one form that is checked, planned and run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,9 +47,12 @@ pub struct Workflow {
     pub files_in: BTreeMap<String, InputFileSpec>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files_out: BTreeMap<String, OutputFileSpec>,
-    /// Other data of the source (tags, authors, a composer's marks), kept but not interpreted.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, Value>,
+    /// The policies for the start of steps, which are judged when a run is bound.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub rules: WorkflowRules,
+    /// Settings for the host, and data that is only shown (tags, authors, a composer's marks).
+    #[serde(default, rename = "labels", skip_serializing_if = "is_default")]
+    pub extensions: WorkflowExtensions,
 }
 
 /// The format a workflow was written in.
@@ -62,6 +64,45 @@ pub struct WorkflowOrigin {
 }
 
 impl Workflow {
+    /// Visits every step, including nested ones.
+    pub fn for_each_step_mut(&mut self, mut visit: impl FnMut(&mut Step)) {
+        let mut scopes: Vec<&mut StepScope> = vec![&mut self.scope];
+        while let Some(scope) = scopes.pop() {
+            for step in &mut scope.steps {
+                let step = Arc::make_mut(step);
+                visit(step);
+                match &mut step.kind {
+                    StepKindSpec::Parallel(parallel) => {
+                        scopes.extend(parallel.lanes.iter_mut().map(|lane| Arc::make_mut(&mut lane.scope)));
+                    }
+                    StepKindSpec::Each(each) => scopes.push(Arc::make_mut(&mut each.scope)),
+                    StepKindSpec::Loop(repeat) => scopes.push(Arc::make_mut(&mut repeat.scope)),
+                    StepKindSpec::Work(_)
+                    | StepKindSpec::Gate(_)
+                    | StepKindSpec::Wait(_)
+                    | StepKindSpec::Branch(_)
+                    | StepKindSpec::Call(_) => {}
+                }
+            }
+        }
+    }
+
+    /// Returns the workflow without the marks of a composer. None if it has none.
+    pub fn without_ui(&self) -> Option<Workflow> {
+        let mut has_ui = self.extensions.labels.contains_key(UI);
+        let mut scopes = vec![&self.scope];
+        while let (false, Some(scope)) = (has_ui, scopes.pop()) {
+            has_ui = scope.steps.iter().any(|step| step.extensions.labels.contains_key(UI));
+            scopes.extend(scope.steps.iter().flat_map(|step| step.kind.inner_scopes()).map(|inner| &**inner));
+        }
+        has_ui.then(|| {
+            let mut workflow = self.clone();
+            workflow.extensions.labels.remove(UI);
+            workflow.for_each_step_mut(Step::remove_ui);
+            workflow
+        })
+    }
+
     /// Creates a workflow with this scope and nothing else.
     pub fn new(id: WorkflowId, scope: StepScope) -> Workflow {
         Workflow {
@@ -80,7 +121,8 @@ impl Workflow {
             context: WorkflowContext::default(),
             files_in: BTreeMap::new(),
             files_out: BTreeMap::new(),
-            labels: BTreeMap::new(),
+            rules: WorkflowRules::default(),
+            extensions: WorkflowExtensions::default(),
         }
     }
 }

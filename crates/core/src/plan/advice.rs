@@ -3,6 +3,7 @@
 
 use super::{
     definition::{ScopeIx, WorkflowEntry},
+    field_path::{FieldPath, PlanField},
     problem::{PlanProblem, ProblemCode, ProblemCollector},
     survey::PlanSurvey,
 };
@@ -20,9 +21,8 @@ pub(super) fn collect_advice(survey: &PlanSurvey<'_>, problems: &mut ProblemColl
     }
     let root = survey.definition.root();
     if root.workflow.scope.timeout.is_none() {
-        let at = survey.scope_location(root.root, "timeout");
-        let problem =
-            PlanProblem::new(ProblemCode::NoTimeout, at, "the run has no timeout and may never end");
+        let at = survey.scope_location(root.root, PlanField::Timeout);
+        let problem = PlanProblem::new(ProblemCode::NoTimeout, at, "the run has no timeout and may never end");
         problems.push(problem.with_hint("give the workflow a timeout"));
     }
     for (scope, i, step) in survey.steps() {
@@ -39,14 +39,12 @@ fn check_undo(survey: &PlanSurvey<'_>, entry: &WorkflowEntry, problems: &mut Pro
         let names = entry.names.values();
         names.map(|(scope, i)| (*scope, *i, survey.definition.scope(*scope).step(*i)))
     };
-    let undoes =
-        policy.on_timeout || policy.on_cancel || steps().any(|(.., step)| may_undo(&step.policy.effects));
+    let undoes = policy.on_timeout || policy.on_cancel || steps().any(|(.., step)| may_undo(&step.policy.effects));
     if !undoes {
         return;
     }
-    let mut missing: Vec<(ScopeIx, u32, &Step)> = steps()
-        .filter(|(.., step)| matches!(step.kind, StepKindSpec::Work(_)) && step.undo.is_none())
-        .collect();
+    let mut missing: Vec<(ScopeIx, u32, &Step)> =
+        steps().filter(|(.., step)| matches!(step.kind, StepKindSpec::Work(_)) && step.undo.is_none()).collect();
     if missing.is_empty() {
         return;
     }
@@ -59,7 +57,7 @@ fn check_undo(survey: &PlanSurvey<'_>, entry: &WorkflowEntry, problems: &mut Pro
     let message = format!("when the run is undone, there is no undo for {}{more}", names.join(", "));
     problems.push(PlanProblem::new(
         ProblemCode::NothingToUndo,
-        survey.scope_location(entry.root, "undo"),
+        survey.scope_location(entry.root, PlanField::Undo),
         message,
     ));
 }
@@ -67,8 +65,7 @@ fn check_undo(survey: &PlanSurvey<'_>, entry: &WorkflowEntry, problems: &mut Pro
 fn may_undo(effects: &OutcomeEffects) -> bool {
     let OutcomeEffects { incomplete, exhausted, failed, failed_by_class, rejected, timed_out, .. } = effects;
     let undoes = |effect: &OutcomeEffect| effect.then == OutcomeAction::Undo;
-    [incomplete, exhausted, failed, rejected, timed_out].into_iter().any(undoes)
-        || failed_by_class.values().any(undoes)
+    [incomplete, exhausted, failed, rejected, timed_out].into_iter().any(undoes) || failed_by_class.values().any(undoes)
 }
 
 struct StepAdvice<'a> {
@@ -80,7 +77,7 @@ struct StepAdvice<'a> {
 }
 
 impl StepAdvice<'_> {
-    fn push_advice(&mut self, code: ProblemCode, field: &str, message: String, hint: &str) {
+    fn push_advice(&mut self, code: ProblemCode, field: impl Into<FieldPath>, message: String, hint: &str) {
         let problem = PlanProblem::new(code, self.survey.step_location(self.scope, self.i, field), message);
         self.problems.push(if hint.is_empty() { problem } else { problem.with_hint(hint) });
     }
@@ -105,7 +102,12 @@ impl StepAdvice<'_> {
             && self.outer_timeout().is_none()
         {
             let message = format!("`{}` has no timeout: if it hangs, so does the run", self.step.id);
-            self.push_advice(ProblemCode::NoTimeout, "policy.timeout", message, "give it a timeout");
+            self.push_advice(
+                ProblemCode::NoTimeout,
+                [PlanField::Policy, PlanField::Timeout],
+                message,
+                "give it a timeout",
+            );
         }
         let waits = match &self.step.kind {
             StepKindSpec::Gate(gate) => gate.timeout,
@@ -116,7 +118,7 @@ impl StepAdvice<'_> {
             && waits > outer
         {
             let message = format!("`{}` may wait {waits}, but the run ends after {outer}", self.step.id);
-            self.push_advice(ProblemCode::WaitOutlivesRun, "timeout", message, "time spent waiting counts");
+            self.push_advice(ProblemCode::WaitOutlivesRun, PlanField::Timeout, message, "time spent waiting counts");
         }
         let outer = self.outer_timeout().filter(|outer| *outer > Millis(0));
         if let (Some(takes), Some(outer)) = (policy.timeout, outer)
@@ -124,8 +126,9 @@ impl StepAdvice<'_> {
             && waits.is_none()
         {
             let message = format!("`{}` may take {takes}, but the run ends after {outer}", self.step.id);
-            let hint = "shorten the timeout of the step, or extend that of the run";
-            self.push_advice(ProblemCode::StepOutlivesRun, "policy.timeout", message, hint);
+            let step = self.survey.terms(self.scope).step;
+            let hint = format!("shorten the timeout of the {step}, or extend that of the run");
+            self.push_advice(ProblemCode::StepOutlivesRun, [PlanField::Policy, PlanField::Timeout], message, &hint);
         }
     }
 
@@ -134,7 +137,7 @@ impl StepAdvice<'_> {
             StepKindSpec::Gate(gate) => self.check_gate(gate),
             StepKindSpec::Each(each) if each.parallelism.is_none() => {
                 let message = format!("all items of `{}` may run at once", self.step.id);
-                self.push_advice(ProblemCode::UnboundedEach, "parallelism", message, "");
+                self.push_advice(ProblemCode::UnboundedEach, PlanField::Parallelism, message, "");
             }
             _ => {}
         }
@@ -143,22 +146,22 @@ impl StepAdvice<'_> {
     fn check_gate(&mut self, gate: &GateSpec) {
         let id = &self.step.id;
         if self.step.when.is_some() && self.step.policy.effects.skipped_by_condition.satisfies {
-            let message =
-                format!("if its condition is false, steps that wait for `{id}` start without a decision");
-            self.push_advice(ProblemCode::SkippedGate, "when", message, "");
+            let step = self.survey.terms(self.scope).step;
+            let message = format!("if its condition is false, {step}s that wait for `{id}` start without a decision");
+            self.push_advice(ProblemCode::SkippedGate, PlanField::When, message, "");
         }
         if gate.on_timeout == GateTimeout::Approve {
             let message = format!("`{id}` opens by itself when nobody decides in time");
             self.push_advice(
                 ProblemCode::GateOpensItself,
-                "on_timeout",
+                PlanField::OnTimeout,
                 message,
                 "the host must allow it, too",
             );
         }
         if gate.approvers.is_empty() {
             let message = format!("anyone may decide `{id}`");
-            self.push_advice(ProblemCode::AnyoneMayApprove, "approvers", message, "name a role or a user");
+            self.push_advice(ProblemCode::AnyoneMayApprove, PlanField::Approvers, message, "name a role or a user");
         }
     }
 }

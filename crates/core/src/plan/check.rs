@@ -6,9 +6,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    PlanProblem, advice, artifacts, calls, conflict_resolvers,
+    PlanProblem, advice, artifacts, conflict_resolvers,
     definition::PlanDefinition,
-    frozen_definition,
+    frozen_definition, library,
     library::{WorkflowLibrary, gather_called_workflows},
     numbers, order,
     problem::ProblemCollector,
@@ -30,7 +30,7 @@ pub struct CheckedWorkflow {
 pub fn check_workflow(workflow: Arc<Workflow>, library: &dyn WorkflowLibrary) -> CheckedWorkflow {
     let mut problems = ProblemCollector::default();
     let definition = gather_called_workflows(&workflow, library, &mut problems)
-        .and_then(|called| freeze_definition(&workflow, &called, &mut problems))
+        .and_then(|called| freeze_definition(&workflow, &called, library, &mut problems))
         .filter(|_| !problems.has_errors());
     CheckedWorkflow { definition: definition.map(Arc::new), problems: problems.finish() }
 }
@@ -38,17 +38,18 @@ pub fn check_workflow(workflow: Arc<Workflow>, library: &dyn WorkflowLibrary) ->
 fn freeze_definition(
     root: &Arc<Workflow>,
     called: &BTreeMap<String, Arc<Workflow>>,
+    library: &dyn WorkflowLibrary,
     problems: &mut ProblemCollector,
 ) -> Option<PlanDefinition> {
-    frozen_definition::check_depth(root, called, problems)?;
+    frozen_definition::check_depth(root, called, library.workflow_terms(None), problems)?;
     let definition = PlanDefinition::from_workflows(root, called);
-    let survey = PlanSurvey::new(&definition);
+    let survey = PlanSurvey::new(&definition, library);
     shape::check_shapes(&survey, problems);
     order::check_order(&survey, problems);
     conflict_resolvers::check_conflict_resolvers(&survey, problems);
     numbers::check_numbers(&survey, problems);
     schemas::check_schemas(&survey, problems);
-    calls::check_calls(&survey, problems);
+    library::check_calls(&survey, problems);
     artifacts::check_artifacts(&survey, problems);
     references::check_references(&survey, problems);
     advice::collect_advice(&survey, problems);

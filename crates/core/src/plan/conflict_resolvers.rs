@@ -3,6 +3,7 @@
 
 use super::{
     definition::{RouteTargetIx, ScopeEntry, ScopeIx},
+    field_path::PlanField,
     order,
     problem::{PlanProblem, ProblemCode, ProblemCollector},
     survey::PlanSurvey,
@@ -13,7 +14,7 @@ pub(super) fn check_conflict_resolvers(survey: &PlanSurvey<'_>, problems: &mut P
     for (ix, entry) in survey.scopes() {
         for (i, step) in (0u32..).zip(&entry.scope.steps) {
             let Some(by) = &step.policy.settled_by else { continue };
-            let at = || survey.step_location(ix, i, "settled_by");
+            let at = || survey.step_location(ix, i, PlanField::SettledBy);
             let Some(settler) = entry.conflict_resolver(i) else {
                 order::report_unknown_step(survey, ix, problems, ProblemCode::UnknownTarget, at(), by);
                 continue;
@@ -35,9 +36,10 @@ fn find_resolver_fault(
 ) -> Option<(String, String)> {
     let (step, by) = (entry.step(i), entry.step(settler));
     let (id, other) = (&step.id, &by.id);
+    let term = survey.terms(ix).step;
     let said = |message: String, hint: &str| Some((message, hint.to_owned()));
     if i == settler {
-        return said(format!("`{id}` cannot resolve its own conflicts"), "name another step");
+        return said(format!("`{id}` cannot resolve its own conflicts"), &format!("name another {term}"));
     }
     if !has_merged_worktree(step) {
         let message = format!("`{id}` has no worktree that is merged, so it has no conflicts to resolve");
@@ -45,15 +47,14 @@ fn find_resolver_fault(
     }
     if !matches!(by.kind, StepKindSpec::Work(_)) {
         let message = format!("`{other}` cannot resolve conflicts: it is not work that can change files");
-        return said(message, "name a step that an agent, a tool or a command runs");
+        return said(message, &format!("name a {term} that an agent, a tool or a command runs"));
     }
     if is_never_merged(by) {
         let message = format!("`{other}` cannot resolve conflicts: its changes are never merged");
         return said(message, "remove `merge: false` there");
     }
     if step_workspace(step) != step_workspace(by) {
-        let message =
-            format!("`{other}` cannot resolve the conflicts of `{id}`: it works in another workspace");
+        let message = format!("`{other}` cannot resolve the conflicts of `{id}`: it works in another workspace");
         return said(message, "use the same workspace for both");
     }
     if by.policy.settled_by.is_some() {
@@ -66,22 +67,20 @@ fn find_resolver_fault(
         return (!follows).then(|| (message, format!("write `next: {other}`")));
     }
     if survey.flow(ix).is_before(settler, i) {
-        let message =
-            format!("`{other}` must finish before `{id}`, so it cannot resolve its conflicts afterwards");
-        return said(message, "name a step that does not come before it");
+        let message = format!("`{other}` must finish before `{id}`, so it cannot resolve its conflicts afterwards");
+        return said(message, &format!("name a {term} that does not come before it"));
     }
     let early = |dependent: &&u32| **dependent != settler && !entry.dependents(settler).contains(dependent);
     match entry.dependents(i).iter().find(early) {
         Some(early) => {
             let early = &entry.step(*early).id;
-            let message = format!(
-                "`{early}` waits for `{id}` but not for `{other}`, which resolves the conflicts of `{id}`"
-            );
+            let message =
+                format!("`{early}` waits for `{id}` but not for `{other}`, which resolves the conflicts of `{id}`");
             said(message, "make it depend on the conflict resolver, too")
         }
         None if !entry.dependents(i).contains(&settler) => said(
             format!("`{other}` does not wait for `{id}`, whose conflicts it must resolve"),
-            "make it depend on that step",
+            &format!("make it depend on that {term}"),
         ),
         None => None,
     }
@@ -101,5 +100,5 @@ fn has_merged_worktree(step: &Step) -> bool {
 /// True if its changes stay in a worktree of its own.
 fn is_never_merged(step: &Step) -> bool {
     let worktree = matches!(&step.kind, StepKindSpec::Work(work) if work.isolation.worktree);
-    worktree && step.skein_extension("workspace.merge").and_then(|merge| merge.as_bool()) == Some(false)
+    worktree && step.extensions.skein.never_merges()
 }

@@ -56,9 +56,7 @@ impl Serialize for ContentHash {
 impl<'de> Deserialize<'de> for ContentHash {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<ContentHash, D::Error> {
         let text = String::deserialize(d)?;
-        blake3::Hash::from_hex(&text)
-            .map(|hash| ContentHash(*hash.as_bytes()))
-            .map_err(serde::de::Error::custom)
+        blake3::Hash::from_hex(&text).map(|hash| ContentHash(*hash.as_bytes())).map_err(serde::de::Error::custom)
     }
 }
 

@@ -14,7 +14,9 @@ use serde_json::Value;
 use super::{ContentHash, flat_lists::FlatLists, step_id_map::StepIdMap};
 use crate::{
     ids::{SignalName, StepId},
+    ir::rules::{PolicyPrincipal, RunRulings, StepRuling, WorkflowRules},
     ir::{RouteTarget, ScopeShape, Step, StepKindSpec, StepScope, Workflow},
+    time::Timestamp,
 };
 
 /// The number of a scope in the plan.
@@ -49,6 +51,16 @@ pub struct PlanDefinition {
     pub scopes: Vec<ScopeEntry>,
     /// Every signal that some step waits for.
     pub signals: BTreeSet<SignalName>,
+    /// Set if the rules of the definition have been judged for a run.
+    ruled: Option<RuledDefinition>,
+}
+
+/// The origin of a definition whose steps have the rulings of a run.
+#[derive(Debug)]
+struct RuledDefinition {
+    /// The definition as it is stored.
+    stored: Arc<PlanDefinition>,
+    rulings: RunRulings,
 }
 
 #[derive(Debug)]
@@ -132,15 +144,47 @@ impl ScopeEntry {
     /// Returns a target by number. Targets were checked when the plan was built.
     pub fn resolve_target(&self, target: &RouteTarget) -> RouteTargetIx {
         match target {
-            RouteTarget::Step(id) => {
-                self.by_id.get(id).map_or(RouteTargetIx::End, |i| RouteTargetIx::Step(*i))
-            }
+            RouteTarget::Step(id) => self.by_id.get(id).map_or(RouteTargetIx::End, |i| RouteTargetIx::Step(*i)),
             RouteTarget::End => RouteTargetIx::End,
         }
     }
 }
 
 impl PlanDefinition {
+    /// Judges the rules of all steps for the principal who starts a run, at this time.
+    pub fn judge(&self, principal: &PolicyPrincipal, now: Timestamp) -> RunRulings {
+        let workflows = (0..).zip(&self.stored_definition().workflows);
+        RunRulings(workflows.flat_map(|(i, entry)| entry.workflow.rules.judge(i, principal, now)).collect())
+    }
+
+    /// Returns the definition with the rulings of a run in the policies of its steps. It is stored, and hashed, without
+    /// them. A step with rules and without a ruling may not start.
+    pub fn with_rulings(self: &Arc<Self>, rulings: RunRulings) -> Arc<PlanDefinition> {
+        let stored = self.ruled.as_ref().map_or(self, |ruled| &ruled.stored);
+        if rulings.is_empty() {
+            return stored.clone();
+        }
+        let workflows: Vec<Arc<Workflow>> =
+            (0..).zip(&stored.workflows).map(|(i, entry)| apply_rulings(&entry.workflow, i, &rulings)).collect();
+        let names = stored.workflows.iter().filter_map(|entry| entry.name.clone());
+        let called = names.zip(workflows[1..].iter().cloned()).collect();
+        let mut ruled = PlanDefinition::from_workflows(&workflows[0], &called);
+        ruled.hash = OnceLock::from(stored.hash());
+        ruled.ruled = Some(RuledDefinition { stored: stored.clone(), rulings });
+        Arc::new(ruled)
+    }
+
+    /// The rulings of a run for its steps; none if the definition has not been judged.
+    pub fn rulings(&self) -> &RunRulings {
+        static NONE: RunRulings = RunRulings(Vec::new());
+        self.ruled.as_ref().map_or(&NONE, |ruled| &ruled.rulings)
+    }
+
+    /// The definition without the rulings of a run.
+    pub(super) fn stored_definition(&self) -> &PlanDefinition {
+        self.ruled.as_ref().map_or(self, |ruled| &ruled.stored)
+    }
+
     pub fn scope(&self, ix: ScopeIx) -> &ScopeEntry {
         &self.scopes[ix.0 as usize]
     }
@@ -186,16 +230,14 @@ impl PlanDefinition {
     }
 
     /// Numbers the scopes of workflows that have been checked. `called` holds each called workflow once.
-    pub(super) fn from_workflows(
-        root: &Arc<Workflow>,
-        called: &BTreeMap<String, Arc<Workflow>>,
-    ) -> PlanDefinition {
+    pub(super) fn from_workflows(root: &Arc<Workflow>, called: &BTreeMap<String, Arc<Workflow>>) -> PlanDefinition {
         let numbers: BTreeMap<&str, u32> = called.keys().map(String::as_str).zip(1..).collect();
         let mut definition = PlanDefinition {
             hash: OnceLock::new(),
             workflows: Vec::new(),
             scopes: Vec::new(),
             signals: BTreeSet::new(),
+            ruled: None,
         };
         definition.add_workflow(None, root);
         for (name, workflow) in called {
@@ -226,12 +268,7 @@ impl PlanDefinition {
     }
 
     /// Recursion is bounded by the limit on nesting.
-    fn add_scope(
-        &mut self,
-        scope: &Arc<StepScope>,
-        workflow: u32,
-        parent: Option<(ScopeIx, u32, u32)>,
-    ) -> ScopeIx {
+    fn add_scope(&mut self, scope: &Arc<StepScope>, workflow: u32, parent: Option<(ScopeIx, u32, u32)>) -> ScopeIx {
         let ix = ScopeIx(u32::try_from(self.scopes.len()).expect("scopes are limited"));
         self.scopes.push(ScopeEntry::new(scope.clone(), workflow, parent));
         for (i, step) in (0u32..).zip(&scope.steps) {
@@ -276,6 +313,23 @@ impl ScopeEntry {
     }
 }
 
+/// Fills the rulings for one workflow into its steps. Its rules have then had their effect.
+fn apply_rulings(workflow: &Arc<Workflow>, number: u32, rulings: &RunRulings) -> Arc<Workflow> {
+    let own = rulings.0.iter().filter(|ruling| ruling.workflow == number);
+    let by_step: BTreeMap<&StepId, &StepRuling> = own.map(|ruling| (&ruling.step, ruling)).collect();
+    if by_step.is_empty() {
+        return workflow.clone();
+    }
+    let mut ruled = Workflow::clone(workflow);
+    ruled.rules = WorkflowRules::default();
+    ruled.for_each_step_mut(|step| {
+        if let Some(ruling) = by_step.get(&step.id) {
+            ruling.apply_to(&mut step.policy);
+        }
+    });
+    Arc::new(ruled)
+}
+
 /// Returns the target of each step when nothing else decides: its `next`, or else the following step that is not the
 /// target of an arm, a decision or a timeout.
 fn next_steps(scope: &StepScope, by_id: &StepIdMap<u32>) -> Vec<RouteTargetIx> {
@@ -290,9 +344,7 @@ fn next_steps(scope: &StepScope, by_id: &StepIdMap<u32>) -> Vec<RouteTargetIx> {
     for (i, step) in scope.steps.iter().enumerate().rev() {
         let i = u32::try_from(i).expect("steps are limited");
         next.push(match &step.next {
-            Some(RouteTarget::Step(id)) => {
-                by_id.get(id).map_or(RouteTargetIx::End, |i| RouteTargetIx::Step(*i))
-            }
+            Some(RouteTarget::Step(id)) => by_id.get(id).map_or(RouteTargetIx::End, |i| RouteTargetIx::Step(*i)),
             Some(RouteTarget::End) => RouteTargetIx::End,
             None => following,
         });
@@ -308,9 +360,7 @@ fn next_steps(scope: &StepScope, by_id: &StepIdMap<u32>) -> Vec<RouteTargetIx> {
 pub(super) fn detour_targets(kind: &StepKindSpec) -> Vec<&StepId> {
     use crate::ir::{GateTimeout, WaitTimeout};
     let targets: Vec<&RouteTarget> = match kind {
-        StepKindSpec::Branch(branch) => {
-            branch.arms.iter().map(|arm| &arm.next).chain([&branch.default]).collect()
-        }
+        StepKindSpec::Branch(branch) => branch.arms.iter().map(|arm| &arm.next).chain([&branch.default]).collect(),
         StepKindSpec::Gate(gate) => {
             let late = match &gate.on_timeout {
                 GateTimeout::Go(target) => Some(target),

@@ -1,9 +1,10 @@
 //! Every expression of a definition: its position, and the steps that it can see.
 
-use std::{borrow::Cow, collections::BTreeSet, fmt};
+use std::collections::BTreeSet;
 
 use super::{
     definition::{PlanDefinition, ScopeEntry, ScopeIx, WorkflowEntry},
+    field_path::{FieldRef, FieldRest, PlanField},
     survey::{ExprReach, ExprSpot},
 };
 use crate::{
@@ -18,46 +19,13 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct ExprSite<'a> {
     pub spot: ExprSpot,
-    pub field: ExprField<'a>,
+    pub field: FieldRef<'a>,
     pub expr: &'a Expr,
     /// The schema of its value.
     pub wants: Option<&'a Schema>,
     /// True if the step fails when its value is null.
     pub required: bool,
 }
-
-/// The field that contains an expression. Formatted only when a problem is reported.
-#[derive(Debug, PartialEq)]
-pub(super) struct ExprField<'a> {
-    /// True if the field belongs to the step's undo.
-    pub undo: bool,
-    group: &'static str,
-    name: Cow<'a, str>,
-}
-
-impl ExprField<'_> {
-    /// The name of the input, if the field is an input of the step itself.
-    pub fn input_name(&self) -> Option<&str> {
-        (!self.undo && self.group == INPUTS).then_some(&*self.name)
-    }
-
-    pub fn is_named(&self, name: &str) -> bool {
-        !self.undo && self.group.is_empty() && self.name == name
-    }
-}
-
-impl fmt::Display for ExprField<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let undo = if self.undo { UNDO } else { "" };
-        write!(f, "{undo}{}{}", self.group, self.name)
-    }
-}
-
-/// The prefix of input fields.
-const INPUTS: &str = "inputs.";
-
-/// The prefix of undo fields.
-pub(super) const UNDO: &str = "undo.";
 
 /// Passes all of them to `show`, in the order of the steps.
 pub(super) fn visit_sites<'a>(definition: &'a PlanDefinition, show: &mut dyn FnMut(ExprSite<'a>)) {
@@ -103,33 +71,28 @@ struct SiteVisitor<'a, 's> {
 }
 
 impl<'a> SiteVisitor<'a, '_> {
-    fn build_field(&self, group: &'static str, name: impl Into<Cow<'a, str>>) -> ExprField<'a> {
-        ExprField { undo: self.undo, group, name: name.into() }
+    fn show_field(&mut self, field: PlanField, expr: &'a Expr) {
+        self.show_expr(field, FieldRest::Whole, expr);
     }
 
-    fn show_expr(&mut self, name: impl Into<Cow<'a, str>>, expr: &'a Expr) {
-        self.show_grouped_expr("", name, expr);
+    fn show_expr(&mut self, field: PlanField, rest: FieldRest<'a>, expr: &'a Expr) {
+        self.show_grouped_expr(None, field, rest, expr);
     }
 
-    fn show_grouped_expr(&mut self, group: &'static str, name: impl Into<Cow<'a, str>>, expr: &'a Expr) {
-        let field = self.build_field(group, name);
+    fn show_grouped_expr(&mut self, group: Option<PlanField>, field: PlanField, rest: FieldRest<'a>, expr: &'a Expr) {
+        let field = FieldRef { undo: self.undo, group, field, rest };
         (self.show)(ExprSite { spot: self.spot, field, expr, wants: None, required: false });
-    }
-
-    fn show_with_reach(&mut self, reach: ExprReach, name: &'static str, expr: &'a Expr) {
-        let (spot, field) = (ExprSpot { reach, ..self.spot }, self.build_field("", name));
-        (self.show)(ExprSite { spot, field, expr, wants: None, required: false });
     }
 
     fn visit_workflow(&mut self, entry: &'a WorkflowEntry) {
         let workflow = &entry.workflow;
         self.spot = ExprSpot { scope: entry.root, step: None, reach: ExprReach::Start };
         for (name, value) in &workflow.env {
-            self.show_expr(format!("env.{name}"), value);
+            self.show_expr(PlanField::Env, FieldRest::Name(name), value);
         }
         for (i, trigger) in workflow.triggers.iter().enumerate() {
             if let WorkflowTrigger::Event { condition: Some(condition), .. } = trigger {
-                self.show_expr(format!("triggers[{i}].condition"), condition);
+                self.show_expr(PlanField::Triggers, FieldRest::ItemField(i, PlanField::Condition), condition);
             }
         }
         for (i, hook) in workflow.hooks.iter().enumerate() {
@@ -144,11 +107,13 @@ impl<'a> SiteVisitor<'a, '_> {
         };
         match &hook.action {
             HookAction::Notify { message, .. } => {
-                message.iter().for_each(|message| self.show_expr(format!("hooks[{i}].message"), message));
+                let rest = FieldRest::ItemField(i, PlanField::Message);
+                message.iter().for_each(|message| self.show_expr(PlanField::Hooks, rest, message));
             }
             HookAction::Run { arguments, .. } => {
                 for (j, argument) in arguments.iter().enumerate() {
-                    self.show_expr(format!("hooks[{i}].arguments[{j}]"), argument);
+                    let rest = FieldRest::ItemFieldItem(i, PlanField::Arguments, j);
+                    self.show_expr(PlanField::Hooks, rest, argument);
                 }
             }
         }
@@ -161,12 +126,12 @@ impl<'a> SiteVisitor<'a, '_> {
         }
         self.spot = ExprSpot { scope, step: None, reach: ExprReach::End };
         if let Some(result) = &entry.scope.result {
-            self.show_expr("result", result);
+            self.show_field(PlanField::Result, result);
         }
     }
 
     fn visit_step(&mut self, step: &'a Step) {
-        step.when.iter().for_each(|when| self.show_expr("when", when));
+        step.when.iter().for_each(|when| self.show_field(PlanField::When, when));
         self.visit_bindings(&step.inputs);
         self.visit_kind(&step.kind);
         if let Some(undo) = &step.undo {
@@ -179,7 +144,8 @@ impl<'a> SiteVisitor<'a, '_> {
 
     fn visit_bindings(&mut self, bindings: &'a [InputBinding]) {
         for binding in bindings {
-            let field = self.build_field(INPUTS, &*binding.name);
+            let field =
+                FieldRef { undo: self.undo, ..FieldRef::new(PlanField::Inputs, FieldRest::Name(&binding.name)) };
             let (wants, required) = (Some(&binding.schema), binding.required);
             (self.show)(ExprSite { spot: self.spot, field, expr: &binding.value, wants, required });
         }
@@ -189,34 +155,38 @@ impl<'a> SiteVisitor<'a, '_> {
         match kind {
             StepKindSpec::Work(work) => self.visit_work(work),
             StepKindSpec::Gate(gate) => {
-                self.show_expr("message", &gate.message);
+                self.show_field(PlanField::Message, &gate.message);
                 gate.shows
                     .iter()
                     .enumerate()
-                    .for_each(|(i, show)| self.show_expr(format!("shows[{i}]"), show));
+                    .for_each(|(i, show)| self.show_expr(PlanField::Shows, FieldRest::Item(i), show));
             }
             StepKindSpec::Branch(branch) => {
                 for (i, arm) in branch.arms.iter().enumerate() {
-                    self.show_expr(format!("arms[{i}].when"), &arm.when);
+                    self.show_expr(PlanField::Arms, FieldRest::ItemField(i, PlanField::When), &arm.when);
                 }
             }
-            StepKindSpec::Each(each) => self.show_expr("over", &each.over),
-            StepKindSpec::Loop(repeat) => self.show_with_reach(ExprReach::Inside, "while", &repeat.condition),
+            StepKindSpec::Each(each) => self.show_field(PlanField::Over, &each.over),
+            StepKindSpec::Loop(repeat) => {
+                let outside = std::mem::replace(&mut self.spot.reach, ExprReach::Inside);
+                self.show_field(PlanField::While, &repeat.condition);
+                self.spot.reach = outside;
+            }
             StepKindSpec::Wait(_) | StepKindSpec::Parallel(_) | StepKindSpec::Call(_) => {}
         }
     }
 
     fn visit_work(&mut self, work: &'a WorkSpec) {
-        self.visit_worker("", &work.worker);
+        self.visit_worker(None, &work.worker);
         if let Some(check) = &work.check {
-            self.visit_worker("check.", &check.worker);
+            self.visit_worker(Some(PlanField::Check), &check.worker);
         }
         if let Some(summary) = &work.summary {
-            self.visit_worker("summary.", &summary.worker);
+            self.visit_worker(Some(PlanField::Summary), &summary.worker);
         }
     }
 
-    fn visit_worker(&mut self, group: &'static str, worker: &'a WorkerSpec) {
+    fn visit_worker(&mut self, group: Option<PlanField>, worker: &'a WorkerSpec) {
         // Plain text needs no checks.
         let is_written = |expr: &&'a Expr| expr.as_literal().is_none();
         match worker {
@@ -224,11 +194,13 @@ impl<'a> SiteVisitor<'a, '_> {
                 instructions
                     .iter()
                     .filter(is_written)
-                    .for_each(|e| self.show_grouped_expr(group, "instructions", e));
+                    .for_each(|e| self.show_grouped_expr(group, PlanField::Instructions, FieldRest::Whole, e));
             }
             WorkerSpec::Command { arguments, .. } => {
                 let written = arguments.iter().enumerate().filter(|(_, expr)| is_written(expr));
-                written.for_each(|(i, expr)| self.show_grouped_expr(group, format!("arguments[{i}]"), expr));
+                written.for_each(|(i, expr)| {
+                    self.show_grouped_expr(group, PlanField::Arguments, FieldRest::Item(i), expr);
+                });
             }
             WorkerSpec::Tool { .. } | WorkerSpec::Action { .. } | WorkerSpec::Script { .. } => {}
         }

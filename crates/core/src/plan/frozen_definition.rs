@@ -15,8 +15,9 @@ use super::{
 };
 use crate::{
     expr::{Expr, ExprNode},
-    ir::{Schema, Step, StepKindSpec, WorkSpec, WorkerSpec, Workflow},
+    ir::{Schema, SharedStepExtensions, Step, StepKindSpec, WorkSpec, WorkerSpec, Workflow},
     limits,
+    terms::WorkflowTerms,
 };
 
 /// The only version so far.
@@ -35,20 +36,40 @@ pub struct FrozenDefinition {
     pub calls: BTreeMap<String, Arc<Workflow>>,
 }
 
+impl FrozenDefinition {
+    fn hash(&self) -> ContentHash {
+        ContentHash::hash_json(&(self.version, &self.workflow, &self.calls))
+    }
+}
+
 impl PlanDefinition {
-    /// Returns the hash of the workflow and the workflows that it calls, without parameters.
+    /// Returns the hash of the workflow and the workflows that it calls, without parameters and the marks of composers.
     pub fn hash(&self) -> ContentHash {
         *self.hash.get_or_init(|| {
-            let FrozenDefinition { version, workflow, calls } = self.to_frozen();
-            ContentHash::hash_json(&(version, workflow, calls))
+            let mut frozen = self.to_frozen();
+            for workflow in std::iter::once(&mut frozen.workflow).chain(frozen.calls.values_mut()) {
+                if let Some(plain) = workflow.without_ui() {
+                    *workflow = Arc::new(plain);
+                }
+            }
+            frozen.hash()
         })
+    }
+
+    /// Keeps the hash under which the definition was stored if that counts the marks of composers, too. Earlier versions
+    /// stored definitions under such a hash, and journals name it.
+    pub fn keep_stored_hash(&self, stored: ContentHash) {
+        if self.workflows.iter().any(|entry| entry.workflow.without_ui().is_some()) && self.to_frozen().hash() == stored
+        {
+            self.hash.get_or_init(|| stored);
+        }
     }
 
     /// Returns the form that is stored.
     pub fn to_frozen(&self) -> FrozenDefinition {
-        let calls =
-            self.workflows.iter().filter_map(|entry| Some((entry.name.clone()?, entry.workflow.clone())));
-        FrozenDefinition { version: VERSION, workflow: self.root().workflow.clone(), calls: calls.collect() }
+        let stored = self.stored_definition();
+        let calls = stored.workflows.iter().filter_map(|entry| Some((entry.name.clone()?, entry.workflow.clone())));
+        FrozenDefinition { version: VERSION, workflow: stored.root().workflow.clone(), calls: calls.collect() }
     }
 
     /// Checks a stored definition as if it were new. A definition keeps the hash that it had when it was stored.
@@ -78,6 +99,7 @@ fn refuse_stored_plan(message: String, hint: Option<&str>) -> CheckedWorkflow {
 pub(super) fn check_depth(
     root: &Arc<Workflow>,
     called: &BTreeMap<String, Arc<Workflow>>,
+    terms: &WorkflowTerms,
     problems: &mut ProblemCollector,
 ) -> Option<()> {
     // Shallow steps need not be measured, and in a large workflow nearly all steps are.
@@ -86,10 +108,10 @@ pub(super) fn check_depth(
     if json_depth::measure_json_depth(&(VERSION, &deep, called)) <= JSON_DEPTH {
         return Some(());
     }
-    let message =
-        format!("values, expressions and steps together nest more than {JSON_DEPTH} levels of JSON");
+    let step = terms.step;
+    let message = format!("values, expressions and {step}s together nest more than {JSON_DEPTH} levels of JSON");
     let problem = PlanProblem::new(ProblemCode::TooDeep, ProblemLocation::default(), message);
-    problems.push(problem.with_hint("put the inner steps into a workflow of their own and call it"));
+    problems.push(problem.with_hint(format!("put the inner {step}s into a workflow of their own and call it")));
     None
 }
 
@@ -104,7 +126,7 @@ fn is_shallow(step: &Step) -> bool {
     };
     worker
         && step.undo.is_none()
-        && step.labels.is_empty()
+        && step.extensions == SharedStepExtensions::default()
         && step.outputs == Schema::default()
         && step.when.iter().all(is_flat)
         && step.inputs.iter().all(|input| is_flat(&input.value) && input.schema == Schema::default())
@@ -145,15 +167,15 @@ mod tests {
         let mut step =
             Step::new(StepId::new("s").expect("a name"), StepKindSpec::Work(Box::new(WorkSpec::new(worker))));
         let value = Expr::step::<&str>("t", ["a", "b"]);
-        step.inputs =
-            vec![InputBinding { name: "x".into(), value, schema: Schema::default(), required: true }];
+        step.inputs = vec![InputBinding { name: "x".into(), value, schema: Schema::default(), required: true }];
         step
     }
 
     fn is_refused(step: Step) -> bool {
         let scope = StepScope::new(ScopeShape::Graph, [shallow(), step]);
         let workflow = Workflow::new(WorkflowId::new("w").expect("a name"), scope);
-        check_depth(&Arc::new(workflow), &BTreeMap::new(), &mut ProblemCollector::default()).is_none()
+        let problems = &mut ProblemCollector::default();
+        check_depth(&Arc::new(workflow), &BTreeMap::new(), &WorkflowTerms::IR, problems).is_none()
     }
 
     #[test]
@@ -167,7 +189,7 @@ mod tests {
     fn one_deep_step_among_shallow_ones_is_found() {
         let nested = (0..JSON_DEPTH).fold(json!(1), |inner, _| json!([inner]));
         let mut labelled = shallow();
-        labelled.labels.insert("deep".to_owned(), nested.clone());
+        labelled.extensions.labels.insert("deep".to_owned(), nested.clone());
         let mut schema = shallow();
         schema.outputs = Schema::new(json!({"const": nested}));
         let mut bound = shallow();

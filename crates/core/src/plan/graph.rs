@@ -106,9 +106,7 @@ impl IndexGraph {
                 if to == start {
                     return trace_back(start, node, &from);
                 }
-                if components.component_of(to) == components.component_of(start)
-                    && from[to as usize] == UNSEEN
-                {
+                if components.component_of(to) == components.component_of(start) && from[to as usize] == UNSEEN {
                     from[to as usize] = node;
                     queue.push(to);
                 }
@@ -200,8 +198,7 @@ impl IndexGraph {
     pub fn build_closure(&self, components: &GraphComponents) -> GraphClosure {
         let count = components.members.len();
         let words = count.div_ceil(64);
-        let mut closure =
-            GraphClosure { component: components.of.clone(), words, bits: vec![0; count * words] };
+        let mut closure = GraphClosure { component: components.of.clone(), words, bits: vec![0; count * words] };
         // Edges go from higher components to lower, so each is complete before its successors are visited.
         for component in (0..count).rev() {
             let members = components.members.get(component);
@@ -310,8 +307,7 @@ impl ComponentSearch {
             return;
         }
         let number = u32::try_from(self.found.members.len()).expect("steps are limited");
-        let start =
-            self.open.iter().rposition(|open| *open == node).expect("an entered node is open until left");
+        let start = self.open.iter().rposition(|open| *open == node).expect("an entered node is open until left");
         for member in &self.open[start..] {
             self.is_open[*member as usize] = false;
             self.found.of[*member as usize] = number;

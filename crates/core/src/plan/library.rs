@@ -1,19 +1,27 @@
-//! The workflows that calls name: finds them, and refuses calls that never end.
+//! The workflows that calls name: finds them, checks the parameters of each call, and refuses calls that never end.
 //!
 //! Measures each workflow on the way (steps, edges, nesting), before anything walks it: a workflow over a limit is
 //! refused here and reaches no other check.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
     definition::detour_targets,
+    field_path::{FieldPath, PlanField},
     graph::IndexGraph,
     problem::{PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
+    schemas::{PropertyDeclaration, declared_names, find_declaration},
+    survey::PlanSurvey,
 };
 use crate::{
+    expr::{ExprType, TypeFit},
     ids::StepId,
-    ir::{StepKindSpec, StepScope, Workflow},
+    ir::{Schema, ScopeShape, StepKindSpec, StepScope, Workflow},
     limits,
+    terms::WorkflowTerms,
 };
 
 /// Looks up the workflows that calls name.
@@ -23,6 +31,11 @@ pub trait WorkflowLibrary {
     /// The known names, for suggestions.
     fn workflow_names(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// The terms of the format that a workflow was written in; `name` is none for the root.
+    fn workflow_terms(&self, _name: Option<&str>) -> &'static WorkflowTerms {
+        &WorkflowTerms::IR
     }
 }
 
@@ -93,8 +106,7 @@ impl CallSearch<'_> {
             }
             self.steps += scope.steps.len();
             for step in &scope.steps {
-                self.edges +=
-                    step.after.len() + usize::from(step.next.is_some()) + detour_targets(&step.kind).len();
+                self.edges += step.after.len() + usize::from(step.next.is_some()) + detour_targets(&step.kind).len();
                 if let StepKindSpec::Call(call) = &step.kind {
                     self.add_call(number, &step.id, &call.workflow);
                 }
@@ -115,7 +127,7 @@ impl CallSearch<'_> {
             let at = ProblemLocation {
                 workflow,
                 step: Some(step.clone()),
-                ..ProblemLocation::from_field("workflow")
+                ..ProblemLocation::from_field(PlanField::Workflow)
             };
             let library = self.library;
             self.problems.push_with(ProblemCode::UnknownWorkflow, || {
@@ -137,11 +149,7 @@ impl CallSearch<'_> {
         let number = if is_root {
             0
         } else {
-            self.found.push(FoundWorkflow {
-                name: Some(name.to_owned()),
-                workflow: workflow?,
-                calls: Vec::new(),
-            });
+            self.found.push(FoundWorkflow { name: Some(name.to_owned()), workflow: workflow?, calls: Vec::new() });
             u32::try_from(self.found.len() - 1).expect("steps are limited")
         };
         self.numbers.insert(name.to_owned(), number);
@@ -150,35 +158,34 @@ impl CallSearch<'_> {
 
     fn refuse_nesting(&mut self, number: usize) {
         let at = ProblemLocation { workflow: self.found[number].name.clone(), ..ProblemLocation::default() };
-        let message = format!("parallel, each and loop steps nest more than {} deep", limits::NESTING);
+        let WorkflowTerms { each, step, .. } = self.library.workflow_terms(at.workflow.as_deref());
+        let message = format!("parallel, {each} and loop {step}s nest more than {} deep", limits::NESTING);
         let problem = PlanProblem::new(ProblemCode::TooDeep, at, message);
         self.problems.push(problem.with_hint("put the inner ones into a workflow of their own and call it"));
     }
 
     fn refuse_counts(&mut self) {
+        let step = self.library.workflow_terms(None).step;
         let (code, message) = if self.steps > limits::STEPS {
-            (
-                ProblemCode::TooManySteps,
-                format!("more than {} steps, called workflows included", limits::STEPS),
-            )
+            let message = format!("more than {} {step}s, called workflows included", limits::STEPS);
+            (ProblemCode::TooManySteps, message)
         } else {
-            (ProblemCode::TooManyEdges, format!("more than {} edges between steps", limits::EDGES))
+            (ProblemCode::TooManyEdges, format!("more than {} edges between {step}s", limits::EDGES))
         };
-        self.problems.push(
-            PlanProblem::new(code, ProblemLocation::default(), message)
-                .with_hint("split it into several runs"),
-        );
+        self.problems
+            .push(PlanProblem::new(code, ProblemLocation::default(), message).with_hint("split it into several runs"));
     }
 
     fn check_counts(&mut self) {
+        let step = self.library.workflow_terms(None).step;
         let counts = [
-            (ProblemCode::ManySteps, "steps", self.steps, limits::STEPS_WARN),
-            (ProblemCode::ManyEdges, "edges between steps", self.edges, limits::EDGES_WARN),
+            (ProblemCode::ManySteps, "", self.steps, limits::STEPS_WARN),
+            (ProblemCode::ManyEdges, "edges between ", self.edges, limits::EDGES_WARN),
         ];
         for (code, what, count, warn) in counts {
             if count > warn {
                 let message =
-                    format!("{count} {what}, called workflows included; over {warn} is hard to follow");
+                    format!("{count} {what}{step}s, called workflows included; over {warn} is hard to follow");
                 self.problems.push(PlanProblem::new(code, ProblemLocation::default(), message));
             }
         }
@@ -216,9 +223,82 @@ impl CallSearch<'_> {
         let first = found(&cycle[0]);
         let step = first.calls.iter().find(|call| call.1 == cycle[1]).map(|call| call.0.clone());
         let at =
-            ProblemLocation { workflow: first.name.clone(), step, ..ProblemLocation::from_field("workflow") };
+            ProblemLocation { workflow: first.name.clone(), step, ..ProblemLocation::from_field(PlanField::Workflow) };
+        let terms = self.library.workflow_terms(at.workflow.as_deref());
         let message = format!("the workflow calls itself: {}", path.join(" -> "));
         let problem = PlanProblem::new(ProblemCode::Recursion, at, message);
-        self.problems.push(problem.with_hint("use a loop step for repetition"));
+        self.problems.push(problem.with_hint(format!("use a loop {} for repetition", terms.step)));
     }
+}
+
+pub(super) fn check_calls(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
+    for (scope, i, step) in survey.steps() {
+        let StepKindSpec::Call(call) = &step.kind else { continue };
+        let workflow = &call.workflow;
+        let terms = survey.terms(scope);
+        let Some(called) = survey.definition.scope(scope).inner[i as usize].first() else { continue };
+        let schema = &survey.definition.workflow_containing(*called).workflow.inputs;
+        let given: BTreeSet<&str> = step.inputs.iter().map(|input| &*input.name).collect();
+        for name in required_without_default(schema).filter(|name| !given.contains(name)) {
+            problems.push_with(ProblemCode::MissingParameter, || {
+                let message = format!("`{workflow}` needs the {} `{name}`", terms.parameter);
+                let at = survey.step_location(scope, i, FieldPath::from(PlanField::Inputs).name(name));
+                PlanProblem::new(ProblemCode::MissingParameter, at, message)
+            });
+        }
+        for input in
+            step.inputs.iter().filter(|input| find_declaration(schema, &input.name) == PropertyDeclaration::Forbidden)
+        {
+            problems.push_with(ProblemCode::UnknownParameter, || {
+                let message = format!("`{workflow}` has no {} `{}`", terms.parameter, input.name);
+                let at = survey.step_location(scope, i, FieldPath::from(PlanField::Inputs).name(&*input.name));
+                PlanProblem::new(ProblemCode::UnknownParameter, at, message)
+                    .with_suggestion(&input.name, declared_names(schema))
+            });
+        }
+        if let Some(message) =
+            find_output_mismatch(terms.step, workflow, &survey.definition.scope(*called).scope, &step.outputs)
+        {
+            problems.push(PlanProblem::new(
+                ProblemCode::BorderClash,
+                survey.step_location(scope, i, PlanField::Outputs),
+                message,
+            ));
+        }
+    }
+}
+
+/// Returns the reason why the output of a workflow can never match the outputs of the step that calls it.
+fn find_output_mismatch(step: &str, workflow: &str, scope: &StepScope, declared: &Schema) -> Option<String> {
+    let wanted = ExprType::from_schema(declared.document()?);
+    if scope.result.is_none() && scope.shape == ScopeShape::Graph {
+        let unfit = wanted.accepts(&ExprType::Null) == TypeFit::No;
+        return unfit.then(|| format!("this {step} expects {wanted}, but `{workflow}` returns nothing"));
+    }
+    let given = ExprType::from_schema(scope.outputs.document()?);
+    (wanted.accepts(&given) == TypeFit::No).then(|| describe_mismatch(step, workflow, &wanted, &given))
+}
+
+/// Describes the first field that does not fit, if both types have fields.
+fn describe_mismatch(step: &str, workflow: &str, wanted: &ExprType, given: &ExprType) -> String {
+    if let (ExprType::Object { fields, .. }, ExprType::Object { fields: others, .. }) = (wanted, given) {
+        for (name, wanted) in fields.iter() {
+            match others.get(name) {
+                Some(given) if wanted.accepts(given) == TypeFit::No => {
+                    return format!("this {step} expects {wanted} as `{name}`, but `{workflow}` returns {given}");
+                }
+                None if wanted.accepts(&ExprType::Null) == TypeFit::No => {
+                    return format!("this {step} expects {wanted} as `{name}`, but `{workflow}` returns no `{name}`");
+                }
+                _ => {}
+            }
+        }
+    }
+    format!("this {step} expects {wanted}, but `{workflow}` returns {given}")
+}
+
+/// Returns the required properties that have no default.
+fn required_without_default(schema: &Schema) -> impl Iterator<Item = &str> {
+    let has_default = |name: &str| schema.property(name).is_some_and(|property| property.get("default").is_some());
+    schema.required_properties().filter(move |name| !has_default(name))
 }

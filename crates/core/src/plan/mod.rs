@@ -7,7 +7,6 @@
 mod advice;
 mod artifacts;
 mod bind;
-mod calls;
 mod check;
 mod compare;
 mod conflict_resolvers;
@@ -15,6 +14,7 @@ mod content_hash;
 mod critical_path;
 mod definition;
 mod expr_sites;
+mod field_path;
 mod flat_lists;
 mod frozen_definition;
 mod graph;
@@ -35,9 +35,8 @@ mod worker_starts;
 pub use check::{CheckedWorkflow, check_workflow};
 pub use content_hash::ContentHash;
 pub use critical_path::CriticalPath;
-pub use definition::{
-    Plan, PlanDefinition, RelativeStepPath, RouteTargetIx, ScopeEntry, ScopeIx, WorkflowEntry,
-};
+pub use definition::{Plan, PlanDefinition, RelativeStepPath, RouteTargetIx, ScopeEntry, ScopeIx, WorkflowEntry};
+pub use field_path::{FieldPath, FieldSegment, PlanField};
 pub use frozen_definition::FrozenDefinition;
 pub use library::WorkflowLibrary;
 pub use problem::{PlanProblem, ProblemCode, ProblemLocation, Severity, Suggestion};

@@ -3,6 +3,7 @@
 
 use super::{
     definition::{ScopeEntry, ScopeIx},
+    field_path::{FieldPath, FieldRef, FieldRest, PlanField},
     problem::{PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
     survey::PlanSurvey,
 };
@@ -37,7 +38,7 @@ impl ScopeOrderCheck<'_> {
     fn check_graph(&mut self) {
         for (i, step) in (0u32..).zip(&self.entry.scope.steps) {
             for (n, id) in step.after.iter().enumerate() {
-                let at = || self.survey.step_location(self.ix, i, format!("after[{n}]"));
+                let at = || self.survey.step_location(self.ix, i, FieldRef::new(PlanField::After, FieldRest::Item(n)));
                 if *id == step.id {
                     let message = format!("`{id}` waits for itself");
                     self.problems.push(PlanProblem::new(ProblemCode::SelfDependency, at(), message));
@@ -46,14 +47,15 @@ impl ScopeOrderCheck<'_> {
                 }
             }
         }
-        self.check_cycles("each waits for the one before: a step cannot start after itself");
+        let step = self.survey.terms(self.ix).step;
+        self.check_cycles(&format!("each waits for the one before: a {step} cannot start after itself"));
     }
 
     fn check_routed(&mut self, start: Option<&StepId>, cycles: bool) {
         let mut known = true;
         if let Some(start) = start.filter(|start| !self.entry.by_id.contains_key(*start)) {
             known = false;
-            let at = self.survey.scope_location(self.ix, "start");
+            let at = self.survey.scope_location(self.ix, PlanField::Start);
             self.report_unknown(ProblemCode::UnknownStart, at, start);
         }
         for (i, step) in (0u32..).zip(&self.entry.scope.steps) {
@@ -68,7 +70,8 @@ impl ScopeOrderCheck<'_> {
             }
         }
         if !cycles {
-            self.check_cycles("use a loop step for repetition, or allow cycles");
+            let step = self.survey.terms(self.ix).step;
+            self.check_cycles(&format!("use a loop {step} for repetition, or allow cycles"));
         }
         // After a wrong name, its intended target would be reported as unreachable, too.
         if known {
@@ -87,7 +90,7 @@ impl ScopeOrderCheck<'_> {
             let message = format!("dependency cycle: {}", self.render_path(&cycle));
             let mut ways = cycle.windows(2).filter_map(|way| self.find_edge_field(way[0], way[1]));
             let at = ways.next_back().map(|(at, _)| at);
-            let at = at.unwrap_or_else(|| self.survey.step_location(self.ix, first, ""));
+            let at = at.unwrap_or_else(|| self.survey.step_location(self.ix, first, FieldPath::default()));
             let problem = PlanProblem::new(ProblemCode::Cycle, at, message).with_hint(hint);
             let ways: Vec<_> = ways.take(LABELLED + 1).collect();
             let ways = ways.into_iter().filter(|_| cycle.len() <= LABELLED + 1);
@@ -100,15 +103,12 @@ impl ScopeOrderCheck<'_> {
         let (one, other) = (self.entry.step(from), self.entry.step(to));
         if !self.entry.is_routed() {
             let place = other.after.iter().position(|id| *id == one.id)?;
-            let at = self.survey.step_location(self.ix, to, format!("after[{place}]"));
+            let at = self.survey.step_location(self.ix, to, FieldRef::new(PlanField::After, FieldRest::Item(place)));
             return Some((at, format!("`{}` waits for `{}`", other.id, one.id)));
         }
         let leads = |target: &RouteTarget| matches!(target, RouteTarget::Step(id) if *id == other.id);
         let (field, _) = route_targets(one).into_iter().find(|(_, target)| leads(target))?;
-        Some((
-            self.survey.step_location(self.ix, from, field),
-            format!("`{}` goes to `{}`", one.id, other.id),
-        ))
+        Some((self.survey.step_location(self.ix, from, field), format!("`{}` goes to `{}`", one.id, other.id)))
     }
 
     fn render_path(&self, steps: &[u32]) -> String {
@@ -131,7 +131,7 @@ impl ScopeOrderCheck<'_> {
             let message = format!("`{}` can never be reached from `{start}`", self.entry.step(i).id);
             let problem = PlanProblem::new(
                 ProblemCode::Unreachable,
-                self.survey.step_location(self.ix, i, ""),
+                self.survey.step_location(self.ix, i, FieldPath::default()),
                 message,
             );
             self.problems.push(problem.with_hint("route to it, or remove it"));
@@ -148,38 +148,44 @@ pub(super) fn report_unknown_step(
     at: ProblemLocation,
     id: &StepId,
 ) {
+    let term = survey.terms(ix).step;
     let elsewhere = survey.definition.workflow_containing(ix).names.get(id);
     problems.push_with(code, || match elsewhere {
-        Some((scope, step)) => PlanProblem::new(code, at, format!("`{id}` is not in the same list of steps"))
-            .with_related(survey.step_location(*scope, *step, ""), "it is here")
-            .with_hint("name the step that holds it"),
+        Some((scope, step)) => PlanProblem::new(code, at, format!("`{id}` is not in the same list of {term}s"))
+            .with_related(survey.step_location(*scope, *step, FieldPath::default()), "it is here")
+            .with_hint(format!("name the {term} that holds it")),
         None => {
             let names = survey.definition.scope(ix).by_id.keys().map(StepId::as_str);
-            PlanProblem::new(code, at, format!("there is no step `{id}`")).with_suggestion(id.as_str(), names)
+            PlanProblem::new(code, at, format!("there is no {term} `{id}`")).with_suggestion(id.as_str(), names)
         }
     });
 }
 
 /// Returns every field of a step that names a route target.
-pub(super) fn route_targets(step: &Step) -> Vec<(String, &RouteTarget)> {
-    let mut targets: Vec<(String, &RouteTarget)> = Vec::new();
-    targets.extend(step.next.iter().map(|target| ("next".to_owned(), target)));
+pub(super) fn route_targets(step: &Step) -> Vec<(FieldRef<'static>, &RouteTarget)> {
+    let whole = |field| FieldRef::new(field, FieldRest::Whole);
+    let mut targets: Vec<(FieldRef<'static>, &RouteTarget)> = Vec::new();
+    targets.extend(step.next.iter().map(|target| (whole(PlanField::Next), target)));
     match &step.kind {
         StepKindSpec::Branch(branch) => {
             let arms = branch.arms.iter().enumerate();
-            targets.extend(arms.map(|(i, arm)| (format!("arms[{i}].next"), &arm.next)));
-            targets.push(("default".to_owned(), &branch.default));
+            targets.extend(
+                arms.map(|(i, arm)| {
+                    (FieldRef::new(PlanField::Arms, FieldRest::ItemField(i, PlanField::Next)), &arm.next)
+                }),
+            );
+            targets.push((whole(PlanField::Default), &branch.default));
         }
         StepKindSpec::Gate(gate) => {
-            targets.extend(gate.on_approve.iter().map(|target| ("on_approve".to_owned(), target)));
-            targets.extend(gate.on_reject.iter().map(|target| ("on_reject".to_owned(), target)));
+            targets.extend(gate.on_approve.iter().map(|target| (whole(PlanField::OnApprove), target)));
+            targets.extend(gate.on_reject.iter().map(|target| (whole(PlanField::OnReject), target)));
             if let GateTimeout::Go(target) = &gate.on_timeout {
-                targets.push(("on_timeout".to_owned(), target));
+                targets.push((whole(PlanField::OnTimeout), target));
             }
         }
         StepKindSpec::Wait(wait) => {
             if let WaitTimeout::Go(target) = &wait.on_timeout {
-                targets.push(("on_timeout".to_owned(), target));
+                targets.push((whole(PlanField::OnTimeout), target));
             }
         }
         _ => {}

@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use super::field_path::FieldPath;
 use crate::{expr::ExprSpan, ids::StepId, suggest::find_closest_name};
 
 macro_rules! codes {
@@ -145,25 +146,22 @@ pub struct ProblemLocation {
     /// The called workflow; none for the root.
     pub workflow: Option<String>,
     pub step: Option<StepId>,
-    /// The field, such as `after[2]` or `inputs.url`; empty for the whole.
-    pub field: String,
+    pub field: FieldPath,
     /// The span within the expression in that field.
     pub span: Option<ExprSpan>,
 }
 
 impl ProblemLocation {
-    pub fn from_field(field: impl Into<String>) -> ProblemLocation {
+    pub fn from_field(field: impl Into<FieldPath>) -> ProblemLocation {
         ProblemLocation { field: field.into(), ..ProblemLocation::default() }
     }
 }
 
 impl fmt::Display for ProblemLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts: Vec<&str> = [self.workflow.as_deref(), self.step.as_ref().map(StepId::as_str)]
-            .into_iter()
-            .flatten()
-            .chain((!self.field.is_empty()).then_some(self.field.as_str()))
-            .collect();
+        let field = self.field.to_string();
+        let parts = [self.workflow.as_deref(), self.step.as_ref().map(StepId::as_str), Some(&field)];
+        let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
         f.write_str(&parts.join(": "))
     }
 }
@@ -288,10 +286,7 @@ impl ProblemCollector {
             if count > KEPT {
                 let more = count - KEPT;
                 let message = format!("{more} more of these are not shown");
-                self.kept.push(PlanProblem {
-                    more,
-                    ..PlanProblem::new(code, ProblemLocation::default(), message)
-                });
+                self.kept.push(PlanProblem { more, ..PlanProblem::new(code, ProblemLocation::default(), message) });
             }
         }
         self.kept
@@ -301,11 +296,11 @@ impl ProblemCollector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::PlanField;
 
     #[test]
     fn codes_are_kebab_case_and_different() {
-        let words: std::collections::BTreeSet<&str> =
-            ProblemCode::ALL.iter().map(|code| code.as_str()).collect();
+        let words: std::collections::BTreeSet<&str> = ProblemCode::ALL.iter().map(|code| code.as_str()).collect();
         assert_eq!(words.len(), ProblemCode::ALL.len());
         for word in words {
             assert!(word.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{word}");
@@ -315,9 +310,8 @@ mod tests {
     #[test]
     fn more_than_can_be_read_are_counted() {
         let mut problems = ProblemCollector::default();
-        (0..KEPT + 3).for_each(|_| {
-            problems.push(PlanProblem::new(ProblemCode::Cycle, ProblemLocation::default(), "a -> a"))
-        });
+        (0..KEPT + 3)
+            .for_each(|_| problems.push(PlanProblem::new(ProblemCode::Cycle, ProblemLocation::default(), "a -> a")));
         let problems = problems.finish();
         assert_eq!(problems.len(), KEPT + 1);
         assert_eq!(problems[KEPT].message, "3 more of these are not shown");
@@ -325,12 +319,9 @@ mod tests {
 
     #[test]
     fn a_problem_reads_as_one_line() {
-        let at = ProblemLocation { workflow: Some("child".into()), ..ProblemLocation::from_field("start") };
-        let problem = PlanProblem::new(ProblemCode::UnknownStart, at, "there is no step `x`")
-            .with_hint("did you mean `y`?");
-        assert_eq!(
-            problem.to_string(),
-            "error[unknown-start] child: start: there is no step `x` (did you mean `y`?)"
-        );
+        let at = ProblemLocation { workflow: Some("child".into()), ..ProblemLocation::from_field(PlanField::Start) };
+        let problem =
+            PlanProblem::new(ProblemCode::UnknownStart, at, "there is no step `x`").with_hint("did you mean `y`?");
+        assert_eq!(problem.to_string(), "error[unknown-start] child: start: there is no step `x` (did you mean `y`?)");
     }
 }

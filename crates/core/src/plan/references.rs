@@ -2,6 +2,7 @@
 
 use super::{
     expr_sites::{self, ExprSite},
+    field_path::{FieldPath, PlanField},
     problem::{PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
     schemas::{PropertyDeclaration, declared_names, find_declaration, is_unknown_parameter},
     survey::{ExprSpot, PlanSurvey, VisibilityError, VisibleStep},
@@ -11,6 +12,7 @@ use crate::{
     expr::{ExprRead, ExprSpan, ReferenceRoot, StepProperty},
     ids::StepId,
     ir::{OutcomeAction, OutcomeEffect, Schema, Step, StepKindSpec},
+    terms::WorkflowTerms,
 };
 
 pub(super) fn check_references(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
@@ -33,6 +35,10 @@ struct SiteCheck<'a> {
 }
 
 impl<'a> SiteCheck<'a> {
+    fn terms(&self) -> &'static WorkflowTerms {
+        self.survey.terms(self.site.spot.scope)
+    }
+
     fn read_location(&self, read: &ExprRead<'_>) -> ProblemLocation {
         site_location(self.survey, &self.site, &read.at, read.span)
     }
@@ -54,8 +60,9 @@ impl<'a> SiteCheck<'a> {
             ReferenceRoot::Input => self.check_input(read),
             ReferenceRoot::Step { id, part } => self.check_step(read, id, *part),
             ReferenceRoot::Item | ReferenceRoot::Index if !self.survey.has_item(self.site.spot.scope) => {
-                let message = "there is no item here: only steps inside an each have one";
-                self.push_problem(read, ProblemCode::NoItem, |problem| problem, message.to_owned());
+                let WorkflowTerms { step, an_each, .. } = self.terms();
+                let message = format!("there is no item here: only {step}s inside {an_each} have one");
+                self.push_problem(read, ProblemCode::NoItem, |problem| problem, message);
             }
             ReferenceRoot::Item
             | ReferenceRoot::Index
@@ -70,7 +77,7 @@ impl<'a> SiteCheck<'a> {
         let schema = &self.survey.definition.workflow_containing(self.site.spot.scope).workflow.inputs;
         let Some(name) = read.path.first() else { return };
         if is_unknown_parameter(schema, name) {
-            let message = format!("there is no parameter `{name}`");
+            let message = format!("there is no {} `{name}`", self.terms().parameter);
             let hint = |problem: PlanProblem| problem.with_suggestion(name, declared_names(schema));
             self.push_problem(read, ProblemCode::UnknownParameter, hint, message);
         }
@@ -90,11 +97,10 @@ impl<'a> SiteCheck<'a> {
     }
 
     fn report_unseen(&mut self, read: &ExprRead<'_>, id: &str, unseen: &VisibilityError) {
+        let terms = self.terms();
         let (code, message) = match unseen {
-            VisibilityError::NoSuchStep => (ProblemCode::UnknownStep, format!("there is no step `{id}`")),
-            VisibilityError::Itself => {
-                (ProblemCode::SelfReference, format!("`{id}` reads itself before it has run"))
-            }
+            VisibilityError::NoSuchStep => (ProblemCode::UnknownStep, format!("there is no {} `{id}`", terms.step)),
+            VisibilityError::Itself => (ProblemCode::SelfReference, format!("`{id}` reads itself before it has run")),
             VisibilityError::Around => {
                 (ProblemCode::SelfReference, format!("`{id}` contains this and has not ended yet"))
             }
@@ -102,7 +108,7 @@ impl<'a> SiteCheck<'a> {
                 (ProblemCode::NotBefore, format!("this reads `{id}` but never runs after it"))
             }
             VisibilityError::SiblingLane => {
-                (ProblemCode::SiblingLane, format!("`{id}` is in another lane that runs at the same time"))
+                (ProblemCode::SiblingLane, format!("`{id}` is in another {} that runs at the same time", terms.lane))
             }
             VisibilityError::InsideEach(each) => (
                 ProblemCode::InsideEach,
@@ -133,7 +139,7 @@ impl<'a> SiteCheck<'a> {
             PropertyDeclaration::Yes | PropertyDeclaration::Allowed => return,
         };
         let message = format!("`{}` does not declare the output `{name}`", step.id);
-        let declared = self.survey.step_location(seen.scope, seen.step, "outputs");
+        let declared = self.survey.step_location(seen.scope, seen.step, PlanField::Outputs);
         let what = if declared_names(schema).next().is_some() { "declared here" } else { "it declares none" };
         let hint = |problem: PlanProblem| {
             problem
@@ -151,17 +157,16 @@ impl<'a> SiteCheck<'a> {
         if seen.indirect {
             let message = format!("`{}` is only an indirect dependency", step.id);
             let problem = PlanProblem::new(ProblemCode::IndirectReference, self.read_location(read), message);
-            self.problems
-                .push(problem.with_hint("depend on it directly, so that later edits keep the order"));
+            self.problems.push(problem.with_hint("depend on it directly, so that later edits keep the order"));
         }
         if self.site.required && may_fail_and_go_on(step) {
-            let reader = self.survey.spot_location(self.site.spot, "").step;
+            let reader = self.survey.spot_location(self.site.spot, FieldPath::default()).step;
             let reader = reader.as_ref().map_or("this", StepId::as_str);
             let message = format!(
                 "`{reader}` starts even if `{}` fails, and then fails because this required input is missing",
                 step.id
             );
-            let goes_on = self.survey.step_location(seen.scope, seen.step, "policy.effects");
+            let goes_on = self.survey.step_location(seen.scope, seen.step, [PlanField::Policy, PlanField::Effects]);
             let problem = PlanProblem::new(ProblemCode::InputMayBeMissing, self.read_location(read), message);
             let problem = problem.with_related(goes_on, "if it fails, the run goes on");
             let hint = "make the input optional, or let the failure stop the run";
@@ -170,12 +175,7 @@ impl<'a> SiteCheck<'a> {
     }
 }
 
-fn unseen_hint(
-    survey: &PlanSurvey<'_>,
-    spot: ExprSpot,
-    id: &str,
-    unseen: &VisibilityError,
-) -> Option<String> {
+fn unseen_hint(survey: &PlanSurvey<'_>, spot: ExprSpot, id: &str, unseen: &VisibilityError) -> Option<String> {
     match unseen {
         VisibilityError::NotBefore => {
             let entry = survey.definition.scope(spot.scope);
@@ -183,12 +183,11 @@ fn unseen_hint(
             let can_wait = entry.by_id.contains_key(id) && !entry.is_routed();
             can_wait.then(|| format!("make `{}` depend on it", step.id))
         }
-        VisibilityError::SiblingLane => Some("read it after the parallel step".to_owned()),
+        VisibilityError::SiblingLane => Some(format!("read it after the parallel {}", survey.terms(spot.scope).step)),
         VisibilityError::InsideEach(each) => Some(format!("read `{each}`, which has every item's result")),
-        VisibilityError::NoSuchStep
-        | VisibilityError::Itself
-        | VisibilityError::Around
-        | VisibilityError::Doubtful => None,
+        VisibilityError::NoSuchStep | VisibilityError::Itself | VisibilityError::Around | VisibilityError::Doubtful => {
+            None
+        }
     }
 }
 
@@ -199,10 +198,9 @@ pub(super) fn site_location(
     pointer: &str,
     span: ExprSpan,
 ) -> ProblemLocation {
-    let field = format!("{}{}", site.field, pointer.replace('/', "."));
     ProblemLocation {
         span: (span != ExprSpan::default()).then_some(span),
-        ..survey.spot_location(site.spot, &field)
+        ..survey.spot_location(site.spot, FieldPath::from(site.field).pointer(pointer))
     }
 }
 

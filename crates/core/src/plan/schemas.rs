@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{
     definition::WorkflowEntry,
+    field_path::{FieldPath, PlanField},
     problem::{PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
     survey::PlanSurvey,
 };
@@ -32,7 +33,7 @@ pub(super) fn check_schemas(survey: &PlanSurvey<'_>, problems: &mut ProblemColle
         if let Err(error) = schema.compile() {
             let mut at = at();
             if let SchemaError::Schema { at: inside, .. } = &error {
-                at.field.push_str(&inside.replace('/', "."));
+                at.field = at.field.pointer(inside);
             }
             problems.push(PlanProblem::new(ProblemCode::BadSchema, at, error.to_string()));
         } else {
@@ -41,25 +42,33 @@ pub(super) fn check_schemas(survey: &PlanSurvey<'_>, problems: &mut ProblemColle
     };
     for entry in &survey.definition.workflows {
         let WorkflowEntry { workflow, root, .. } = entry;
-        compile(&workflow.inputs, &|| survey.scope_location(*root, "inputs"));
+        compile(&workflow.inputs, &|| survey.scope_location(*root, PlanField::Inputs));
         for (name, file) in &workflow.files_out {
-            compile(&file.schema, &|| survey.scope_location(*root, &format!("files_out.{name}.schema")));
-        }
-    }
-    for (ix, entry) in survey.scopes() {
-        compile(&entry.scope.outputs, &|| survey.scope_location(ix, "outputs"));
-    }
-    for (ix, i, step) in survey.steps() {
-        compile(&step.outputs, &|| survey.step_location(ix, i, "outputs"));
-        for input in &step.inputs {
-            compile(&input.schema, &|| survey.step_location(ix, i, format!("inputs.{}.schema", input.name)));
-        }
-        for input in step.undo.iter().flat_map(|undo| &undo.inputs) {
-            compile(&input.schema, &|| {
-                survey.step_location(ix, i, format!("undo.inputs.{}.schema", input.name))
+            compile(&file.schema, &|| {
+                let path = FieldPath::from(PlanField::FilesOut).name(name);
+                survey.scope_location(*root, path.field(PlanField::Schema))
             });
         }
     }
+    for (ix, entry) in survey.scopes() {
+        compile(&entry.scope.outputs, &|| survey.scope_location(ix, PlanField::Outputs));
+    }
+    for (ix, i, step) in survey.steps() {
+        compile(&step.outputs, &|| survey.step_location(ix, i, PlanField::Outputs));
+        for input in &step.inputs {
+            compile(&input.schema, &|| survey.step_location(ix, i, input_path(PlanField::Inputs.into(), &input.name)));
+        }
+        for input in step.undo.iter().flat_map(|undo| &undo.inputs) {
+            compile(&input.schema, &|| {
+                survey.step_location(ix, i, input_path([PlanField::Undo, PlanField::Inputs].into(), &input.name))
+            });
+        }
+    }
+}
+
+/// Returns the path to the schema of an input.
+fn input_path(inputs: FieldPath, name: &str) -> FieldPath {
+    inputs.name(name).field(PlanField::Schema)
 }
 
 /// The declaration of a property by a schema.
@@ -75,18 +84,8 @@ pub(super) enum PropertyDeclaration {
 }
 
 /// Keywords that can declare properties in ways that are not followed here.
-const OPEN: [&str; 10] = [
-    "$ref",
-    "$dynamicRef",
-    "allOf",
-    "anyOf",
-    "oneOf",
-    "if",
-    "patternProperties",
-    "dependentSchemas",
-    "not",
-    "enum",
-];
+const OPEN: [&str; 10] =
+    ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas", "not", "enum"];
 
 pub(super) fn find_declaration(schema: &Schema, property: &str) -> PropertyDeclaration {
     let Some(document) = schema.document() else { return PropertyDeclaration::Yes };
@@ -129,15 +128,9 @@ mod tests {
         let says = |document: Value| find_declaration(&Schema::new(document), "x");
         assert_eq!(says(json!({})), PropertyDeclaration::Yes);
         assert_eq!(says(json!(true)), PropertyDeclaration::Yes);
-        assert_eq!(
-            says(json!({"properties": {"x": {}}, "additionalProperties": false})),
-            PropertyDeclaration::Yes
-        );
+        assert_eq!(says(json!({"properties": {"x": {}}, "additionalProperties": false})), PropertyDeclaration::Yes);
         assert_eq!(says(json!({"properties": {"y": {}}})), PropertyDeclaration::Nothing);
-        assert_eq!(
-            says(json!({"properties": {"y": {}}, "additionalProperties": {}})),
-            PropertyDeclaration::Allowed
-        );
+        assert_eq!(says(json!({"properties": {"y": {}}, "additionalProperties": {}})), PropertyDeclaration::Allowed);
         assert_eq!(
             says(json!({"properties": {"y": {}}, "additionalProperties": false})),
             PropertyDeclaration::Forbidden

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     definition::{ScopeEntry, ScopeIx},
+    field_path::{FieldPath, FieldRef, FieldRest, PlanField},
     problem::{PlanProblem, ProblemCode, ProblemCollector},
     survey::PlanSurvey,
 };
 use crate::{
     ids::StepId,
     ir::{GateSpec, GateTimeout, ParallelSpec, Step, StepKindSpec, WaitTimeout},
+    terms::WorkflowTerms,
 };
 
 pub(super) fn check_shapes(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
@@ -35,29 +37,31 @@ fn check_names(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
     for (ix, i, step) in survey.steps() {
         let workflow = survey.definition.scope(ix).workflow;
         if let Some((first, j)) = seen.insert((workflow, &step.id), (ix, i)) {
-            let message = format!("two steps are called `{}`", step.id);
+            let term = survey.terms(ix).step;
+            let message = format!("two {term}s are called `{}`", step.id);
             let problem =
-                PlanProblem::new(ProblemCode::DuplicateStep, survey.step_location(ix, i, "id"), message);
-            let hint = "names are unique in a workflow, steps inside other steps included";
+                PlanProblem::new(ProblemCode::DuplicateStep, survey.step_location(ix, i, PlanField::Id), message);
+            let hint = format!("names are unique in a workflow, {term}s inside other {term}s included");
             problems.push(
-                problem.with_hint(hint).with_related(survey.step_location(first, j, "id"), "the other one"),
+                problem.with_hint(hint).with_related(survey.step_location(first, j, PlanField::Id), "the other one"),
             );
         }
     }
 }
 
 fn check_scope(survey: &PlanSurvey<'_>, ix: ScopeIx, entry: &ScopeEntry, problems: &mut ProblemCollector) {
+    let term = survey.terms(ix).step;
     if entry.is_empty() {
         let (code, message) = match entry.parent {
-            None => (ProblemCode::EmptyWorkflow, "the workflow has no steps"),
-            Some(_) => (ProblemCode::EmptyScope, "there are no steps inside"),
+            None => (ProblemCode::EmptyWorkflow, format!("the workflow has no {term}s")),
+            Some(_) => (ProblemCode::EmptyScope, format!("there are no {term}s inside")),
         };
-        problems.push(PlanProblem::new(code, survey.scope_location(ix, "steps"), message));
+        problems.push(PlanProblem::new(code, survey.scope_location(ix, PlanField::Steps), message));
     }
     if entry.parent.is_some() && entry.scope.retry.is_some() {
         let message = "a retry of the run is only allowed at the top level";
-        let problem = PlanProblem::new(ProblemCode::Misplaced, survey.scope_location(ix, "retry"), message);
-        problems.push(problem.with_hint("give the step a retry of its own"));
+        let problem = PlanProblem::new(ProblemCode::Misplaced, survey.scope_location(ix, PlanField::Retry), message);
+        problems.push(problem.with_hint(format!("give the {term} a retry of its own")));
     }
 }
 
@@ -71,77 +75,74 @@ struct StepShapeCheck<'a> {
 }
 
 impl StepShapeCheck<'_> {
-    fn build_problem(
-        &self,
-        code: ProblemCode,
-        field: impl Into<String>,
-        message: impl Into<String>,
-    ) -> PlanProblem {
+    fn build_problem(&self, code: ProblemCode, field: impl Into<FieldPath>, message: impl Into<String>) -> PlanProblem {
         PlanProblem::new(code, self.survey.step_location(self.scope, self.i, field), message)
     }
 
     /// Checks for fields of a graph in a routed scope, and the other way round.
     fn check_place(&mut self) {
+        let term = self.survey.terms(self.scope).step;
         if self.routed {
             if !self.step.after.is_empty() {
-                let message = format!("`{}` waits for steps, but its scope is routed", self.step.id);
-                let problem = self.build_problem(ProblemCode::Misplaced, "after", message);
+                let message = format!("`{}` waits for {term}s, but its scope is routed", self.step.id);
+                let problem = self.build_problem(ProblemCode::Misplaced, PlanField::After, message);
                 self.problems.push(problem.with_hint("route to it with `next`"));
             }
             return;
         }
-        let next = self.step.next.is_some().then_some("next");
+        let next = self.step.next.is_some().then_some(PlanField::Next);
         for field in next.into_iter().chain(routing_fields(&self.step.kind)) {
-            let message =
-                format!("`{}` routes to a step, but in a graph steps wait for each other", self.step.id);
+            let message = format!("`{}` routes to a {term}, but in a graph {term}s wait for each other", self.step.id);
             let problem = self.build_problem(ProblemCode::Misplaced, field, message);
-            self.problems.push(problem.with_hint("let the other step wait for this one, with a condition"));
+            self.problems.push(problem.with_hint(format!("let the other {term} wait for this one, with a condition")));
         }
     }
 
     fn check_kind(&mut self) {
         match &self.step.kind {
             StepKindSpec::Branch(branch) if branch.arms.is_empty() => {
-                let problem =
-                    self.build_problem(ProblemCode::NoArms, "arms", "a branch has at least one arm");
+                let problem = self.build_problem(ProblemCode::NoArms, PlanField::Arms, "a branch has at least one arm");
                 self.problems.push(problem);
             }
             StepKindSpec::Parallel(parallel) => self.check_lanes(parallel),
             StepKindSpec::Wait(wait) if wait.on.is_empty() => {
-                let problem = self.build_problem(ProblemCode::NoSignals, "on", "no signal can end this wait");
-                self.problems.push(problem.with_hint("name at least one signal"));
+                let signal = self.survey.terms(self.scope).signal;
+                let message = format!("no {signal} can end this wait");
+                let problem = self.build_problem(ProblemCode::NoSignals, PlanField::On, message);
+                self.problems.push(problem.with_hint(format!("name at least one {signal}")));
             }
             _ => {}
         }
     }
 
     fn check_lanes(&mut self, parallel: &ParallelSpec) {
+        let WorkflowTerms { step, lanes, .. } = self.survey.terms(self.scope);
         if parallel.lanes.len() < 2 {
-            let message =
-                format!("a parallel step has at least two lanes, this has {}", parallel.lanes.len());
-            let problem = self.build_problem(ProblemCode::TooFewLanes, "lanes", message);
+            let message = format!("a parallel {step} has at least two {lanes}, this has {}", parallel.lanes.len());
+            let problem = self.build_problem(ProblemCode::TooFewLanes, PlanField::Lanes, message);
             self.problems.push(problem);
         }
+        let lane_id = |i| FieldRef::new(PlanField::Lanes, FieldRest::ItemField(i, PlanField::Id));
         let mut seen = BTreeMap::new();
         for (i, lane) in parallel.lanes.iter().enumerate() {
             let first = *seen.entry(&lane.id).or_insert(i);
             if first != i {
-                let message = format!("two lanes are called `{}`", lane.id);
-                let problem =
-                    self.build_problem(ProblemCode::DuplicateLane, format!("lanes[{i}].id"), message);
-                let other = self.survey.step_location(self.scope, self.i, format!("lanes[{first}].id"));
+                let message = format!("two {lanes} are called `{}`", lane.id);
+                let problem = self.build_problem(ProblemCode::DuplicateLane, lane_id(i), message);
+                let other = self.survey.step_location(self.scope, self.i, lane_id(first));
                 self.problems.push(problem.with_related(other, "the other one"));
             }
         }
     }
 
     fn check_inputs(&mut self) {
-        let undo = self.step.undo.as_ref().map(|undo| ("undo.inputs", &undo.inputs));
-        for (field, inputs) in [("inputs", &self.step.inputs)].into_iter().chain(undo) {
+        let undo = self.step.undo.as_ref().map(|undo| (true, &undo.inputs));
+        for (undo, inputs) in [(false, &self.step.inputs)].into_iter().chain(undo) {
             let mut seen = BTreeSet::new();
             for input in inputs {
                 if !seen.insert(&input.name) {
-                    let field = format!("{field}.{}", input.name);
+                    let field = FieldRef::new(PlanField::Inputs, FieldRest::Name(&input.name));
+                    let field = FieldRef { undo, ..field };
                     let message = format!("the input `{}` is given twice", input.name);
                     let problem = self.build_problem(ProblemCode::DuplicateInput, field, message);
                     self.problems.push(problem);
@@ -152,20 +153,22 @@ impl StepShapeCheck<'_> {
 }
 
 /// Returns the fields of a kind that route a cursor.
-fn routing_fields(kind: &StepKindSpec) -> Vec<&'static str> {
+fn routing_fields(kind: &StepKindSpec) -> Vec<PlanField> {
     match kind {
-        StepKindSpec::Branch(_) => vec!["kind"],
+        StepKindSpec::Branch(_) => vec![PlanField::Kind],
         StepKindSpec::Gate(gate) => {
             let GateSpec { on_approve, on_reject, on_timeout, .. } = &**gate;
             let late = matches!(on_timeout, GateTimeout::Go(_));
             let fields = [
-                (on_approve.is_some(), "on_approve"),
-                (on_reject.is_some(), "on_reject"),
-                (late, "on_timeout"),
+                (on_approve.is_some(), PlanField::OnApprove),
+                (on_reject.is_some(), PlanField::OnReject),
+                (late, PlanField::OnTimeout),
             ];
             fields.into_iter().filter(|field| field.0).map(|field| field.1).collect()
         }
-        StepKindSpec::Wait(wait) if matches!(wait.on_timeout, WaitTimeout::Go(_)) => vec!["on_timeout"],
+        StepKindSpec::Wait(wait) if matches!(wait.on_timeout, WaitTimeout::Go(_)) => {
+            vec![PlanField::OnTimeout]
+        }
         _ => Vec::new(),
     }
 }

@@ -68,8 +68,7 @@ fn compare_entries<T>(one: &StepIdEntry<T>, other: &StepIdEntry<T>) -> Ordering 
 /// If an id occurs several times, its last value counts.
 impl<T> FromIterator<(StepId, T)> for StepIdMap<T> {
     fn from_iter<I: IntoIterator<Item = (StepId, T)>>(all: I) -> StepIdMap<T> {
-        let named =
-            all.into_iter().map(|(id, value)| StepIdEntry { head: key_prefix(id.as_str()), id, value });
+        let named = all.into_iter().map(|(id, value)| StepIdEntry { head: key_prefix(id.as_str()), id, value });
         let mut sorted: Vec<StepIdEntry<T>> = named.collect();
         sorted.sort_by(compare_entries);
         sorted.dedup_by(|later, kept| {

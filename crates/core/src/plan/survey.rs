@@ -5,13 +5,16 @@ use std::cell::OnceCell;
 
 use super::{
     definition::{PlanDefinition, RouteTargetIx, ScopeEntry, ScopeIx, detour_targets},
+    field_path::{FieldPath, PlanField},
     graph::{GraphClosure, GraphComponents, IndexGraph},
+    library::WorkflowLibrary,
     order::route_targets,
     problem::ProblemLocation,
 };
 use crate::{
     ids::StepId,
     ir::{RouteTarget, ScopeShape, Step, StepKindSpec},
+    terms::WorkflowTerms,
 };
 
 /// The order of the steps of one scope.
@@ -145,10 +148,10 @@ pub(super) enum VisibilityError {
     InsideEach(StepId),
 }
 
-#[derive(Debug)]
 pub(super) struct PlanSurvey<'a> {
     pub definition: &'a PlanDefinition,
     flows: Vec<ScopeFlow>,
+    library: &'a dyn WorkflowLibrary,
 }
 
 /// One scope on the path from a step out to its workflow's root.
@@ -161,8 +164,13 @@ struct ScopeLevel {
 }
 
 impl<'a> PlanSurvey<'a> {
-    pub fn new(definition: &'a PlanDefinition) -> PlanSurvey<'a> {
-        PlanSurvey { definition, flows: definition.scopes.iter().map(ScopeFlow::new).collect() }
+    pub fn new(definition: &'a PlanDefinition, library: &'a dyn WorkflowLibrary) -> PlanSurvey<'a> {
+        PlanSurvey { definition, flows: definition.scopes.iter().map(ScopeFlow::new).collect(), library }
+    }
+
+    /// Returns the terms of the format that a scope was written in.
+    pub fn terms(&self, scope: ScopeIx) -> &'static WorkflowTerms {
+        self.library.workflow_terms(self.definition.workflow_containing(scope).name.as_deref())
     }
 
     pub fn scopes(&self) -> impl Iterator<Item = (ScopeIx, &'a ScopeEntry)> + use<'a> {
@@ -171,20 +179,19 @@ impl<'a> PlanSurvey<'a> {
 
     /// Returns every step with its position.
     pub fn steps(&self) -> impl Iterator<Item = (ScopeIx, u32, &'a Step)> + use<'a> {
-        self.scopes()
-            .flat_map(|(ix, entry)| (0u32..).zip(&entry.scope.steps).map(move |(i, step)| (ix, i, &**step)))
+        self.scopes().flat_map(|(ix, entry)| (0u32..).zip(&entry.scope.steps).map(move |(i, step)| (ix, i, &**step)))
     }
 
     pub fn flow(&self, scope: ScopeIx) -> &ScopeFlow {
         &self.flows[scope.0 as usize]
     }
 
-    pub fn step_location(&self, scope: ScopeIx, step: u32, field: impl Into<String>) -> ProblemLocation {
+    pub fn step_location(&self, scope: ScopeIx, step: u32, field: impl Into<FieldPath>) -> ProblemLocation {
         let id = self.definition.scope(scope).step(step).id.clone();
         ProblemLocation { step: Some(id), ..self.workflow_location(scope, field.into()) }
     }
 
-    fn workflow_location(&self, scope: ScopeIx, field: String) -> ProblemLocation {
+    fn workflow_location(&self, scope: ScopeIx, field: FieldPath) -> ProblemLocation {
         ProblemLocation {
             workflow: self.definition.workflow_containing(scope).name.clone(),
             ..ProblemLocation::from_field(field)
@@ -192,19 +199,18 @@ impl<'a> PlanSurvey<'a> {
     }
 
     /// Returns the location of a field of a scope; for an inner one, as a field of the step that contains it.
-    pub fn scope_location(&self, scope: ScopeIx, field: &str) -> ProblemLocation {
+    pub fn scope_location(&self, scope: ScopeIx, field: impl Into<FieldPath>) -> ProblemLocation {
         let Some((parent, holder, which)) = self.definition.scope(scope).parent else {
-            return self.workflow_location(scope, field.to_owned());
+            return self.workflow_location(scope, field.into());
         };
         let prefix = match &self.definition.scope(parent).step(holder).kind {
-            StepKindSpec::Parallel(_) => format!("lanes[{which}]"),
-            _ => "scope".to_owned(),
+            StepKindSpec::Parallel(_) => FieldPath::from(PlanField::Lanes).item(which as usize),
+            _ => PlanField::Scope.into(),
         };
-        let dot = if field.is_empty() { "" } else { "." };
-        self.step_location(parent, holder, format!("{prefix}{dot}{field}"))
+        self.step_location(parent, holder, prefix.join(field))
     }
 
-    pub fn spot_location(&self, spot: ExprSpot, field: &str) -> ProblemLocation {
+    pub fn spot_location(&self, spot: ExprSpot, field: impl Into<FieldPath>) -> ProblemLocation {
         match spot.step {
             Some(step) => self.step_location(spot.scope, step, field),
             None => self.scope_location(spot.scope, field),
@@ -247,22 +253,13 @@ impl<'a> PlanSurvey<'a> {
             Some(own) => {
                 let entry = self.definition.scope(reader.scope);
                 let doubtful = flow.doubtful.get_or_init(|| find_doubtful_steps(entry, &flow.graph));
-                Err(if doubtful[own as usize] {
-                    VisibilityError::Doubtful
-                } else {
-                    VisibilityError::NotBefore
-                })
+                Err(if doubtful[own as usize] { VisibilityError::Doubtful } else { VisibilityError::NotBefore })
             }
         }
     }
 
     /// Returns the levels at which reader and target are in the same scope, and an each around the target below them.
-    fn find_common_scope(
-        &self,
-        spot: ExprSpot,
-        scope: ScopeIx,
-        step: u32,
-    ) -> (ScopeLevel, ScopeLevel, Option<StepId>) {
+    fn find_common_scope(&self, spot: ExprSpot, scope: ScopeIx, step: u32) -> (ScopeLevel, ScopeLevel, Option<StepId>) {
         let reader = ScopeLevel { scope: spot.scope, step: spot.step, inside: None };
         let target = ScopeLevel { scope, step: Some(step), inside: None };
         if reader.scope == target.scope {

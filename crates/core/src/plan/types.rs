@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{
     definition::{PlanDefinition, ScopeEntry},
     expr_sites::ExprSite,
+    field_path::PlanField,
     problem::{PlanProblem, ProblemCode, ProblemCollector},
     references,
     survey::PlanSurvey,
@@ -49,12 +50,11 @@ pub(super) fn check_types(
         let at = references::site_location(survey, site, &issue.at, issue.span);
         problems.push(PlanProblem::new(ProblemCode::TypeClash, at, issue.message));
     }
-    let wanted =
-        site.wants.filter(|wants| !wants.is_empty()).map(|wants| types.schema_type(wants)).or_else(|| {
-            let over =
-                site.field.is_named("over") && matches!(step_kind(survey, site), Some(StepKindSpec::Each(_)));
-            over.then(|| ExprType::Array(Box::new(ExprType::Any)))
-        });
+    let wanted = site.wants.filter(|wants| !wants.is_empty()).map(|wants| types.schema_type(wants)).or_else(|| {
+        let over =
+            site.field.is_field(PlanField::Over) && matches!(step_kind(survey, site), Some(StepKindSpec::Each(_)));
+        over.then(|| ExprType::Array(Box::new(ExprType::Any)))
+    });
     if silent {
         return;
     }
@@ -78,10 +78,7 @@ pub(super) fn check_types(
 }
 
 /// Returns the parameter of a called workflow that an input sets: its name, the workflow's, and the schema.
-fn find_called_input<'a>(
-    survey: &PlanSurvey<'a>,
-    site: &'a ExprSite<'_>,
-) -> Option<(&'a str, &'a str, &'a Value)> {
+fn find_called_input<'a>(survey: &PlanSurvey<'a>, site: &'a ExprSite<'_>) -> Option<(&'a str, &'a str, &'a Value)> {
     let name = site.field.input_name()?;
     let StepKindSpec::Call(call) = step_kind(survey, site)? else { return None };
     let scope = survey.definition.scope(site.spot.scope);
@@ -95,11 +92,7 @@ fn step_kind<'a>(survey: &PlanSurvey<'a>, site: &ExprSite<'_>) -> Option<&'a Ste
 }
 
 /// Returns the schema of a step's output: its own, or else that of the called workflow.
-pub(super) fn output_schema<'a>(
-    definition: &'a PlanDefinition,
-    entry: &'a ScopeEntry,
-    step: u32,
-) -> &'a Schema {
+pub(super) fn output_schema<'a>(definition: &'a PlanDefinition, entry: &'a ScopeEntry, step: u32) -> &'a Schema {
     let own = &entry.step(step).outputs;
     match (&entry.step(step).kind, entry.inner[step as usize].first()) {
         (StepKindSpec::Call(_), Some(called)) if own.is_empty() => &definition.scope(*called).scope.outputs,
@@ -116,9 +109,9 @@ struct SiteTypeEnv<'a> {
 impl TypeEnv for SiteTypeEnv<'_> {
     fn ty_of(&self, root: &ReferenceRoot) -> ExprType {
         match root {
-            ReferenceRoot::Input => self.types.schema_type(
-                &self.survey.definition.workflow_containing(self.site.spot.scope).workflow.inputs,
-            ),
+            ReferenceRoot::Input => self
+                .types
+                .schema_type(&self.survey.definition.workflow_containing(self.site.spot.scope).workflow.inputs),
             ReferenceRoot::Step { id, part: StepProperty::Output } => self.output_type(id),
             ReferenceRoot::Step { part: StepProperty::Status, .. } => ExprType::String,
             ReferenceRoot::Step { part: StepProperty::Summary, .. } => ExprType::String.union(ExprType::Null),
@@ -153,8 +146,6 @@ impl SiteTypeEnv<'_> {
         let Some((scope, step)) = definition.workflow_containing(self.site.spot.scope).names.get(id) else {
             return ExprType::Any;
         };
-        self.types
-            .schema_type(output_schema(definition, definition.scope(*scope), *step))
-            .union(ExprType::Null)
+        self.types.schema_type(output_schema(definition, definition.scope(*scope), *step)).union(ExprType::Null)
     }
 }

@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::{
     definition::ScopeIx,
-    expr_sites::{ExprSite, UNDO, step_sites},
+    expr_sites::{ExprSite, step_sites},
+    field_path::{FieldPath, FieldRef, FieldRest, PlanField},
     problem::{PlanProblem, ProblemCode, ProblemCollector, ProblemLocation},
     references,
     survey::{ExprReach, ExprSpot, PlanSurvey},
@@ -20,25 +21,28 @@ use crate::{
     expr::{Expr, ExprRead, ReferenceRoot, StepProperty},
     ids::StepId,
     ir::{Schema, Step, StepKindSpec, WorkSpec, WorkerSpec, WorkflowTrigger},
+    terms::WorkflowTerms,
 };
 
 /// Maximum number of places that are shown for one step.
 const SHOWN: usize = 5;
 
 pub(super) fn check_untrusted_text(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
-    let mut holders =
-        survey.steps().flat_map(|(scope, i, step)| find_secret_holders(scope, i, step)).peekable();
+    let mut holders = survey.steps().flat_map(|(scope, i, step)| find_secret_holders(scope, i, step)).peekable();
     if holders.peek().is_none() {
         return;
     }
     let mut origins = OriginTracer { survey, callers: find_callers(survey), known: BTreeMap::new() };
     for holder in holders {
+        let terms = survey.terms(holder.scope);
         let found = origins.find_outside_text(&holder);
         if found.is_empty() {
             continue;
         }
+        let undo = if holder.undo { PlanField::Undo.into() } else { FieldPath::default() };
+        let secrets = undo.join([PlanField::Isolation, PlanField::Secrets]);
         let message = format!("`{}` has secrets and receives untrusted text", holder.id);
-        let at = survey.step_location(holder.scope, holder.i, format!("{}isolation.secrets", holder.prefix));
+        let at = survey.step_location(holder.scope, holder.i, secrets);
         let hint = "check it with a script first, declare it as a number, a boolean, an enum or a \
                     pattern, or remove the secrets";
         let problem = PlanProblem::new(ProblemCode::UntrustedText, at, message).with_hint(hint);
@@ -46,7 +50,7 @@ pub(super) fn check_untrusted_text(survey: &PlanSurvey<'_>, problems: &mut Probl
             found
                 .into_iter()
                 .take(SHOWN)
-                .fold(problem, |problem, (at, origin)| problem.with_related(at, origin.describe_origin())),
+                .fold(problem, |problem, (at, origin)| problem.with_related(at, origin.describe_origin(terms))),
         );
     }
 }
@@ -59,15 +63,14 @@ struct SecretHolder<'a> {
     /// Its own id, which an undo can have.
     id: &'a StepId,
     work: &'a WorkSpec,
-    /// The prefix of its fields.
-    prefix: &'static str,
+    /// True if it is the undo of the step.
+    undo: bool,
 }
 
 impl SecretHolder<'_> {
     /// True if the read is of the step that this work undoes: it could not undo the step without.
     fn reads_undone_step(&self, read: &ExprRead<'_>) -> bool {
-        self.prefix == UNDO
-            && matches!(read.root, ReferenceRoot::Step { id, .. } if **id == *self.step.id.as_str())
+        self.undo && matches!(read.root, ReferenceRoot::Step { id, .. } if **id == *self.step.id.as_str())
     }
 }
 
@@ -75,13 +78,13 @@ impl SecretHolder<'_> {
 /// and outputs of the step.
 fn find_secret_holders(scope: ScopeIx, i: u32, step: &Step) -> Vec<SecretHolder<'_>> {
     let own = match &step.kind {
-        StepKindSpec::Work(work) => Some((&step.id, &**work, "")),
+        StepKindSpec::Work(work) => Some((&step.id, &**work, false)),
         _ => None,
     };
     let undo = step.undo.as_ref().filter(|undo| undo.id != step.id);
-    let undo = undo.map(|undo| (&undo.id, &undo.work, UNDO));
+    let undo = undo.map(|undo| (&undo.id, &undo.work, true));
     let all = own.into_iter().chain(undo).filter(|(_, work, _)| !work.isolation.secrets.is_empty());
-    all.map(|(id, work, prefix)| SecretHolder { scope, i, step, id, work, prefix }).collect()
+    all.map(|(id, work, undo)| SecretHolder { scope, i, step, id, work, undo }).collect()
 }
 
 /// Returns every call of each workflow, by the number of its root.
@@ -107,12 +110,12 @@ enum TextOrigin {
 }
 
 impl TextOrigin {
-    fn describe_origin(&self) -> String {
+    fn describe_origin(&self, terms: &WorkflowTerms) -> String {
         match self {
             TextOrigin::Agent(step) => format!("an agent writes this in `{step}`"),
             TextOrigin::Tool(step) => format!("the tool of `{step}` may fetch this from anywhere"),
             TextOrigin::Signal(step) => {
-                format!("the sender of the signal that `{step}` waits for writes this")
+                format!("the sender of the {} that `{step}` waits for writes this", terms.signal)
             }
             TextOrigin::Trigger => "the sender of the trigger writes this".to_owned(),
         }
@@ -151,13 +154,14 @@ impl<'a> OriginTracer<'a> {
     }
 
     fn trace_artifacts(&mut self, holder: &SecretHolder<'_>) -> Vec<(ProblemLocation, TextOrigin)> {
-        let SecretHolder { scope, i, work, prefix, .. } = *holder;
+        let SecretHolder { scope, i, work, undo, .. } = *holder;
         let spot = ExprSpot { scope, step: Some(i), reach: ExprReach::Before };
         let mut found = Vec::new();
         for (n, taken) in work.takes.iter().enumerate() {
             let Ok(seen) = self.survey.find_visible_step(spot, taken.from.as_str()) else { continue };
             if let Some(origin) = self.trace_step(seen.scope, seen.step) {
-                found.push((self.survey.step_location(scope, i, format!("{prefix}takes[{n}]")), origin));
+                let field = FieldRef { undo, ..FieldRef::new(PlanField::Takes, FieldRest::Item(n)) };
+                found.push((self.survey.step_location(scope, i, field), origin));
             }
         }
         found
@@ -242,10 +246,7 @@ impl<'a> OriginTracer<'a> {
             },
             StepKindSpec::Wait(_) => Some(TextOrigin::Signal(id)),
             StepKindSpec::Gate(_) | StepKindSpec::Branch(_) => None,
-            StepKindSpec::Parallel(_)
-            | StepKindSpec::Each(_)
-            | StepKindSpec::Loop(_)
-            | StepKindSpec::Call(_) => {
+            StepKindSpec::Parallel(_) | StepKindSpec::Each(_) | StepKindSpec::Loop(_) | StepKindSpec::Call(_) => {
                 entry.inner[i as usize].iter().find_map(|inner| self.trace_scope(*inner))
             }
         }
@@ -282,7 +283,7 @@ impl<'a> OriginTracer<'a> {
 
 /// True if an expression provides data to this work. A condition does not.
 fn is_given_to(site: &ExprSite<'_>, holder: &SecretHolder<'_>) -> bool {
-    !site.field.is_named("when") && site.field.undo == (holder.prefix == UNDO)
+    !site.field.is_field(PlanField::When) && site.field.undo == holder.undo
 }
 
 /// True if the value at a path is declared as a type that cannot contain free text.

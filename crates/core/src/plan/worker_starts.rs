@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::{
     critical_path::acyclic_flow,
     definition::{PlanDefinition, ScopeEntry, ScopeIx},
+    field_path::FieldPath,
     problem::{PlanProblem, ProblemCode, ProblemCollector},
     survey::PlanSurvey,
 };
@@ -20,8 +21,10 @@ use crate::{
 pub(super) fn check_worker_starts(survey: &PlanSurvey<'_>, problems: &mut ProblemCollector) {
     let starts = survey.definition.count_worker_starts(|_| true);
     if starts.most > 0 || starts.endless || !starts.items.is_empty() {
-        let at = survey.scope_location(survey.definition.root().root, "");
-        problems.push(PlanProblem::new(ProblemCode::WorkerStarts, at, starts.describe_bound()));
+        let root = survey.definition.root().root;
+        let at = survey.scope_location(root, FieldPath::default());
+        let message = starts.describe_bound(survey.terms(root).step);
+        problems.push(PlanProblem::new(ProblemCode::WorkerStarts, at, message));
     }
 }
 
@@ -29,8 +32,8 @@ impl PlanDefinition {
     /// Returns the maximum number of workers, of those that `counted` selects, that a run can start.
     pub fn count_worker_starts(&self, counted: impl Fn(&WorkerSpec) -> bool) -> WorkerStarts {
         let root = self.root();
-        let mut starts = StartCounter { definition: self, counted: &counted, done: BTreeMap::new() }
-            .count_scope(root.root);
+        let mut starts =
+            StartCounter { definition: self, counted: &counted, done: BTreeMap::new() }.count_scope(root.root);
         if let Some(retry) = &root.workflow.scope.retry {
             starts.multiply(u64::from(retry.attempts));
         }
@@ -67,20 +70,16 @@ impl WorkerStarts {
         }
     }
 
-    fn describe_bound(&self) -> String {
+    fn describe_bound(&self, step: &str) -> String {
         if self.endless {
-            return "no upper bound on worker starts: steps may be routed to again, without a limit".into();
+            return format!("no upper bound on worker starts: {step}s may be routed to again, without a limit");
         }
         let items: Vec<String> = self
             .items
             .iter()
             .map(|(step, starts)| format!("{} for each item of `{step}`", group_digits(*starts)))
             .collect();
-        let fixed = format!(
-            "up to {} worker start{}",
-            group_digits(self.most),
-            if self.most == 1 { "" } else { "s" }
-        );
+        let fixed = format!("up to {} worker start{}", group_digits(self.most), if self.most == 1 { "" } else { "s" });
         if items.is_empty() { fixed } else { format!("{fixed}, and {}", items.join(", ")) }
     }
 }
@@ -117,11 +116,9 @@ impl StartCounter<'_> {
                 sum.add(self.count_step(entry, i));
                 sum
             }),
-            ScopeShape::Routed { cycles, .. } => count_longest_route(
-                entry,
-                cycles,
-                (0..entry.len()).map(|i| self.count_step(entry, i)).collect(),
-            ),
+            ScopeShape::Routed { cycles, .. } => {
+                count_longest_route(entry, cycles, (0..entry.len()).map(|i| self.count_step(entry, i)).collect())
+            }
         };
         self.done.insert(scope, count.clone());
         count
@@ -164,8 +161,7 @@ impl StartCounter<'_> {
         let iterations = work.check.as_ref().map_or(1, |check| u64::from(check.max_iterations));
         let fresh = step.policy.retry.fresh_per_iteration;
         let main = if fresh { iterations * tries } else { iterations + tries - 1 };
-        let checks =
-            work.check.as_ref().filter(|check| (self.counted)(&check.worker)).map_or(0, |_| iterations);
+        let checks = work.check.as_ref().filter(|check| (self.counted)(&check.worker)).map_or(0, |_| iterations);
         u64::from((self.counted)(&work.worker)) * main + checks + summary
     }
 

@@ -66,13 +66,23 @@ impl fmt::Display for UnfilledPlaceholder {
     }
 }
 
-/// Parses a text. On error, returns the reason.
-pub fn parse_text(text: &str) -> Result<CallText, String> {
+/// The reason why a text has no valid placeholders.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallTextError {
+    #[error("`${{` is never closed")]
+    Unclosed,
+    #[error("`${{{0}}}` names no input; write for example `${{input.name}}`")]
+    UnknownReference(String),
+    #[error("`{0}` is not a default such as `default('main')`")]
+    InvalidDefault(String),
+}
+
+pub fn parse_text(text: &str) -> Result<CallText, CallTextError> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
         let Some((inside, left)) = after.split_once('}') else {
-            return Err("`${` is never closed".to_owned());
+            return Err(CallTextError::Unclosed);
         };
         push_text(&mut pieces, before);
         pieces.push(parse_reference(inside.trim())?);
@@ -89,7 +99,7 @@ fn push_text(pieces: &mut CallText, text: &str) {
 }
 
 /// Parses `input.a.b`, optionally with `| default('text')`; or `secrets.NAME`.
-fn parse_reference(inside: &str) -> Result<CallTextPiece, String> {
+fn parse_reference(inside: &str) -> Result<CallTextPiece, CallTextError> {
     let (path, default) = match inside.split_once('|') {
         Some((path, default)) => (path.trim(), Some(parse_default(default.trim())?)),
         None => (inside, None),
@@ -102,17 +112,17 @@ fn parse_reference(inside: &str) -> Result<CallTextPiece, String> {
         Some((first, [name])) if first == "secrets" && !name.is_empty() && default.is_none() => {
             Ok(CallTextPiece::Secret(name.clone()))
         }
-        _ => Err(format!("`${{{inside}}}` names no input; write for example `${{input.name}}`")),
+        _ => Err(CallTextError::UnknownReference(inside.to_owned())),
     }
 }
 
-fn parse_default(text: &str) -> Result<String, String> {
+fn parse_default(text: &str) -> Result<String, CallTextError> {
     let inner = text.strip_prefix("default(").and_then(|rest| rest.strip_suffix(')')).map(str::trim);
     let quoted = inner.and_then(|inner| {
         let quote = inner.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
         inner.strip_prefix(quote)?.strip_suffix(quote)
     });
-    quoted.map(str::to_owned).ok_or_else(|| format!("`{text}` is not a default such as `default('main')`"))
+    quoted.map(str::to_owned).ok_or_else(|| CallTextError::InvalidDefault(text.to_owned()))
 }
 
 /// Converts a value to a part of a text.
@@ -164,9 +174,8 @@ pub fn fill_text(
         match piece {
             CallTextPiece::Text(fixed) => filled.push_str(fixed),
             place => {
-                let value = place
-                    .resolve_value(values)?
-                    .ok_or_else(|| UnfilledPlaceholder::Input(place.input_path()))?;
+                let value =
+                    place.resolve_value(values)?.ok_or_else(|| UnfilledPlaceholder::Input(place.input_path()))?;
                 filled.push_str(&write(&to_plain_text(&value)));
             }
         }
@@ -176,7 +185,7 @@ pub fn fill_text(
 
 impl CallTemplate {
     /// Parses a value that contains texts. On error, returns the text and the reason.
-    pub fn parse(value: &Value) -> Result<CallTemplate, (String, String)> {
+    pub fn parse(value: &Value) -> Result<CallTemplate, (String, CallTextError)> {
         Ok(match value {
             Value::String(text) => match parse_text(text).map_err(|why| (text.clone(), why))? {
                 pieces if pieces.iter().all(|piece| matches!(piece, CallTextPiece::Text(_))) => {
@@ -184,9 +193,7 @@ impl CallTemplate {
                 }
                 pieces => CallTemplate::Text(pieces),
             },
-            Value::Array(items) => {
-                CallTemplate::List(items.iter().map(CallTemplate::parse).collect::<Result<_, _>>()?)
-            }
+            Value::Array(items) => CallTemplate::List(items.iter().map(CallTemplate::parse).collect::<Result<_, _>>()?),
             Value::Object(fields) => {
                 let field = |(name, value): (&String, &Value)| {
                     CallTemplate::parse(value).map(|template| (name.clone(), template))
@@ -267,14 +274,9 @@ mod tests {
         assert_eq!(parse_text("${ input.a.b }"), Ok(vec![input(&["a", "b"], None)]));
         assert_eq!(parse_text("${secrets.KEY}"), Ok(vec![CallTextPiece::Secret("KEY".into())]));
         assert_eq!(parse_text("$HOME costs $5"), Ok(vec![CallTextPiece::Text("$HOME costs $5".into())]));
-        for wrong in [
-            "${input.a",
-            "${secret.a}",
-            "${input}",
-            "${input.a | upper}",
-            "${input.a|default(x)}",
-            "${secrets.a.b}",
-        ] {
+        for wrong in
+            ["${input.a", "${secret.a}", "${input}", "${input.a | upper}", "${input.a|default(x)}", "${secrets.a.b}"]
+        {
             assert!(parse_text(wrong).is_err(), "{wrong}");
         }
     }
@@ -285,9 +287,7 @@ mod tests {
         let values = CallTemplateValues { inputs: &inputs, secret: &secret };
         let read = |value: Value| CallTemplate::parse(&value).unwrap().fill(values).unwrap();
         assert_eq!(
-            read(
-                json!({"to": "${input.who}", "n": "${input.n}", "t": "n=${input.n}", "l": ["${input.list}", 7]})
-            ),
+            read(json!({"to": "${input.who}", "n": "${input.n}", "t": "n=${input.n}", "l": ["${input.list}", 7]})),
             Some(json!({"to": "a\"}, \"x\": {\"", "n": 3, "t": "n=3", "l": [[1], 7]}))
         );
         assert_eq!(read(json!({"a": "${input.none}", "b": ["${input.none}"]})), Some(json!({"b": []})));

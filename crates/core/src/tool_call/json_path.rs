@@ -13,24 +13,36 @@ pub enum JsonPathSegment {
     Each,
 }
 
+/// The reason why a text is not a path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JsonPathError {
+    #[error("it must start with `$`")]
+    NoRoot,
+    #[error("a name must follow a dot")]
+    NoName,
+    #[error("`{0}` is not a path segment")]
+    NotASegment(String),
+    #[error("`[{0}]` is neither a number nor `*`")]
+    NotAnIndex(String),
+}
+
 impl JsonPathSegment {
-    /// Parses a path. On error, returns the reason.
-    pub fn parse(text: &str) -> Result<Vec<JsonPathSegment>, String> {
-        let mut rest = text.trim().strip_prefix('$').ok_or("it must start with `$`")?;
+    pub fn parse(text: &str) -> Result<Vec<JsonPathSegment>, JsonPathError> {
+        let mut rest = text.trim().strip_prefix('$').ok_or(JsonPathError::NoRoot)?;
         let mut parts = Vec::new();
         while !rest.is_empty() {
             if let Some(after) = rest.strip_prefix('.') {
                 let end = after.find(['.', '[']).unwrap_or(after.len());
                 if end == 0 {
-                    return Err("a name must follow a dot".to_owned());
+                    return Err(JsonPathError::NoName);
                 }
                 parts.push(JsonPathSegment::Name(after[..end].to_owned()));
                 rest = &after[end..];
                 continue;
             }
             let inside = rest.strip_prefix('[').and_then(|after| after.split_once(']'));
-            let (inside, left) = inside.ok_or_else(|| format!("`{rest}` is not a path segment"))?;
-            let number = || inside.parse().map_err(|_| format!("`[{inside}]` is neither a number nor `*`"));
+            let (inside, left) = inside.ok_or_else(|| JsonPathError::NotASegment(rest.to_owned()))?;
+            let number = || inside.parse().map_err(|_| JsonPathError::NotAnIndex(inside.to_owned()));
             parts.push(if inside == "*" { JsonPathSegment::Each } else { JsonPathSegment::Index(number()?) });
             rest = left;
         }

@@ -7,7 +7,7 @@ mod call_template;
 mod json_path;
 
 pub use call_template::{
-    CallTemplate, CallTemplateValues, CallText, CallTextPiece, UnfilledPlaceholder, collect_text_secrets,
-    fill_text, parse_text, to_plain_text,
+    CallTemplate, CallTemplateValues, CallText, CallTextError, CallTextPiece, UnfilledPlaceholder,
+    collect_text_secrets, fill_text, parse_text, to_plain_text,
 };
-pub use json_path::JsonPathSegment;
+pub use json_path::{JsonPathError, JsonPathSegment};

@@ -5,7 +5,6 @@
 use serde::Serialize;
 
 use super::{
-    StepPaths,
     halt_cause::{self, HaltCause, find_halt_cause},
     undo::{UndoProgress, undo_progress},
     waitpoints, words,
@@ -13,7 +12,7 @@ use super::{
 use crate::{
     engine::{
         AttemptRole, AttemptStopReason, HaltReason, InstancePhase, RunState, SkipReason, StepAt, StepOutcome,
-        StepPhase, UndoWalk, UndoWalkState, VisitState, WaitpointState, format_utc,
+        StepPaths, StepPhase, UndoWalk, UndoWalkState, VisitState, WaitpointState, format_utc,
     },
     ir::{ErrorClass, HoldReason, SiblingPolicy, Step, StepKindSpec},
     plan::Plan,
@@ -99,22 +98,12 @@ struct ExplainContext<'a> {
 }
 
 /// Explains the status of a step. `None` if it is running or succeeded.
-pub(super) fn explain_step(
-    plan: &Plan,
-    state: &RunState,
-    names: &StepPaths,
-    at: StepAt,
-) -> Option<StepExplanation> {
-    let step = plan.definition.scope(names.scope(at.0)).step(at.1);
+pub(super) fn explain_step(plan: &Plan, state: &RunState, names: &StepPaths, at: StepAt) -> Option<StepExplanation> {
+    let step = names.step(at);
     let about = ExplainContext { plan, state, names, at, step, more: state.visit_state(at) };
     let phase = state.step(at).phase;
-    if let Some(message) =
-        state.quarantine.as_ref().filter(|_| phase == StepPhase::Pending || phase.is_live())
-    {
-        return Some(StepExplanation::new(
-            StepReason::Quarantined,
-            format!("the run was set aside: {message}"),
-        ));
+    if let Some(message) = state.quarantine.as_ref().filter(|_| phase == StepPhase::Pending || phase.is_live()) {
+        return Some(StepExplanation::new(StepReason::Quarantined, format!("the run was set aside: {message}")));
     }
     match phase {
         StepPhase::Pending => about.explain_pending(),
@@ -130,9 +119,7 @@ pub(super) fn explain_step(
         StepPhase::Done => about.explain_end(),
         StepPhase::Undoing => Some(about.explain_undo("is being undone", StepReason::Undoing)),
         StepPhase::Undone => Some(about.explain_undo("undone", StepReason::Undone)),
-        StepPhase::Stuck => {
-            Some(StepExplanation::new(StepReason::NotUndone, "could not be undone: its undo failed"))
-        }
+        StepPhase::Stuck => Some(StepExplanation::new(StepReason::NotUndone, "could not be undone: its undo failed")),
     }
 }
 
@@ -163,8 +150,7 @@ impl ExplainContext<'_> {
         let places = self.step.after.iter().filter_map(|id| entry.by_id.get(id));
         let places = places.map(|step| StepAt(self.at.0, *step));
         let settles = |at: &StepAt| entry.conflict_resolver(at.1) == Some(self.at.1);
-        let met =
-            |at: &StepAt| self.state.step(*at).effect.is_some_and(|effect| effect.satisfies || settles(at));
+        let met = |at: &StepAt| self.state.step(*at).effect.is_some_and(|effect| effect.satisfies || settles(at));
         places.filter(|at| !met(at)).map(|at| self.names.step_path(at)).collect()
     }
 
@@ -172,10 +158,8 @@ impl ExplainContext<'_> {
         let instance = self.state.instance(self.at.0);
         let limit = self.plan.definition.scope(instance.scope).scope.concurrency;
         if let Some(limit) = limit.filter(|_| instance.queue.contains(&self.at.1)) {
-            let holders =
-                (0..).zip(&instance.steps).filter(|(_, step)| step.slot).take(instance.slots as usize);
-            let steps: Vec<String> =
-                holders.map(|(i, _)| self.names.step_path(StepAt(self.at.0, i))).collect();
+            let holders = (0..).zip(&instance.steps).filter(|(_, step)| step.slot).take(instance.slots as usize);
+            let steps: Vec<String> = holders.map(|(i, _)| self.names.step_path(StepAt(self.at.0, i))).collect();
             let held = words::join_quoted(&steps, "and");
             let text = format!("waits for a slot (`concurrency` {limit}, held by {held})");
             return StepExplanation { steps, ..StepExplanation::new(StepReason::Slot, text) };
@@ -279,20 +263,15 @@ impl ExplainContext<'_> {
             }
             StepOutcome::Cancelled => Some(self.explain_cancelled()),
             StepOutcome::Rejected => Some(self.explain_outcome(StepReason::Rejected, "", skipped)),
-            StepOutcome::Incomplete => {
-                Some(self.explain_outcome(StepReason::Incomplete, "incomplete: ", skipped))
-            }
+            StepOutcome::Incomplete => Some(self.explain_outcome(StepReason::Incomplete, "incomplete: ", skipped)),
             StepOutcome::Exhausted => Some(self.explain_outcome(StepReason::Exhausted, "failed: ", skipped)),
             StepOutcome::Failed(ErrorClass::Timeout) => {
                 Some(self.explain_outcome(StepReason::TimedOut, "timed out: ", skipped))
             }
             StepOutcome::Failed(_) => {
                 let attempts = self.more.map_or(0, |more| more.attempts[AttemptRole::Main as usize]);
-                let after = if attempts > 1 {
-                    format!("failed after {attempts} attempts: ")
-                } else {
-                    "failed: ".into()
-                };
+                let after =
+                    if attempts > 1 { format!("failed after {attempts} attempts: ") } else { "failed: ".into() };
                 Some(self.add_conflict_resolver(self.explain_outcome(StepReason::Failed, &after, skipped)))
             }
         }
@@ -314,10 +293,9 @@ impl ExplainContext<'_> {
     /// Explains a success that an undo walk was to undo and has not reached.
     fn explain_missed_undo(&self) -> Option<StepExplanation> {
         match undo_progress(self.state, self.at) {
-            UndoProgress::NotUndone => Some(StepExplanation::new(
-                StepReason::NotUndone,
-                "was not undone: another undo failed before its turn",
-            )),
+            UndoProgress::NotUndone => {
+                Some(StepExplanation::new(StepReason::NotUndone, "was not undone: another undo failed before its turn"))
+            }
             UndoProgress::ToUndo => {
                 Some(StepExplanation::new(StepReason::Undoing, "will be undone when its turn comes"))
             }
@@ -404,8 +382,7 @@ impl ExplainContext<'_> {
 
     /// Returns the time at which the undo of this step is retried.
     fn undo_retry_due(&self) -> Option<String> {
-        let here =
-            |walk: &&UndoWalkState| walk.targets.get(walk.at).is_some_and(|target| target.at == self.at);
+        let here = |walk: &&UndoWalkState| walk.targets.get(walk.at).is_some_and(|target| target.at == self.at);
         self.state.walks.values().find(here)?.due.map(format_utc)
     }
 }

@@ -27,8 +27,7 @@ fn undoing(step: Step) -> Step {
 
 #[test]
 fn at_work_and_succeeded_need_no_words() {
-    let trial =
-        ViewTestRun::new(graph_scope(vec![work_step("a"), work_step("b")])).start_run().succeed_step("a");
+    let trial = ViewTestRun::new(graph_scope(vec![work_step("a"), work_step("b")])).start_run().succeed_step("a");
     assert_eq!((trial.step_view("a").why, trial.step_view("b").why), (None, None));
 }
 
@@ -46,10 +45,8 @@ fn dependencies_that_have_not_ended() {
 
 #[test]
 fn a_route_that_has_not_come_yet_and_one_that_never_came() {
-    let arm = RouteArm {
-        when: aip15::parse_condition("$steps.a.by == 'b'").unwrap(),
-        next: RouteTarget::Step(step_id("b")),
-    };
+    let arm =
+        RouteArm { when: aip15::parse_condition("$steps.a.by == 'b'").unwrap(), next: RouteTarget::Step(step_id("b")) };
     let choose = Step::new(
         step_id("c"),
         StepKindSpec::Branch(Box::new(BranchSpec { arms: vec![arm], default: RouteTarget::End })),
@@ -61,10 +58,7 @@ fn a_route_that_has_not_come_yet_and_one_that_never_came() {
 
 #[test]
 fn a_slot_and_who_holds_it() {
-    let scope = StepScope {
-        concurrency: Some(2),
-        ..graph_scope(vec![work_step("a"), work_step("b"), work_step("c")])
-    };
+    let scope = StepScope { concurrency: Some(2), ..graph_scope(vec![work_step("a"), work_step("b"), work_step("c")]) };
     let trial = ViewTestRun::new(scope).start_run();
     assert_eq!(trial.explain_step("c"), "slot: waits for a slot (`concurrency` 2, held by `a` and `b`)");
 }
@@ -138,10 +132,7 @@ fn a_decision_and_who_may_give_it() {
     let trial = ViewTestRun::new(graph_scope(vec![gate_step("g")])).start_run();
     let text = "decision: waits for a decision by the role lead or ann, until 1970-01-01T00:01:00Z";
     assert_eq!(trial.explain_step("g"), text);
-    assert_eq!(
-        trial.decide_waitpoint(0, Verdict::Reject).explain_step("g"),
-        "rejected: rejected by ann: no time"
-    );
+    assert_eq!(trial.decide_waitpoint(0, Verdict::Reject).explain_step("g"), "rejected: rejected by ann: no time");
 }
 
 #[test]
@@ -188,14 +179,10 @@ fn every_other_hold() {
 
 #[test]
 fn a_condition_that_is_false() {
-    let conditional =
-        with(work_step("a"), |a| a.when = Some(aip15::parse_condition("$input.go == true").unwrap()));
-    let trial = ViewTestRun::new(graph_scope(vec![
-        conditional,
-        dependent_step("b", &["a"]),
-        dependent_step("c", &["b"]),
-    ]))
-    .start_run();
+    let conditional = with(work_step("a"), |a| a.when = Some(aip15::parse_condition("$input.go == true").unwrap()));
+    let trial =
+        ViewTestRun::new(graph_scope(vec![conditional, dependent_step("b", &["a"]), dependent_step("c", &["b"])]))
+            .start_run();
     assert_eq!(trial.explain_step("a"), "condition: skipped: its condition `$input.go == true` is false");
     assert_eq!(trial.explain_step("b"), "upstream: skipped: it depends on `a`, which was skipped");
     assert_eq!(trial.explain_step("c"), "upstream: skipped: it depends on `b`, which was skipped");
@@ -203,10 +190,9 @@ fn a_condition_that_is_false() {
 
 #[test]
 fn a_failure_that_aborts_the_others() {
-    let trial =
-        ViewTestRun::new(graph_scope(vec![work_step("a"), work_step("b"), dependent_step("c", &["b"])]))
-            .start_run()
-            .fail_step("a");
+    let trial = ViewTestRun::new(graph_scope(vec![work_step("a"), work_step("b"), dependent_step("c", &["b"])]))
+        .start_run()
+        .fail_step("a");
     assert_eq!(trial.explain_step("a"), "failed: failed: boom");
     assert_eq!(trial.explain_step("b"), "stopping: stopping: `a` failed and the workflow stops");
     assert_eq!(trial.explain_step("c"), "step_failed: skipped: `a` failed and the workflow stops");
@@ -223,10 +209,8 @@ fn a_failure_that_counts_as_skipped() {
 
 #[test]
 fn a_lane_beside_it_that_failed() {
-    let both = parallel_step(
-        "both",
-        vec![("left", vec![work_step("a")]), ("right", vec![work_step("b"), work_step("c")])],
-    );
+    let both =
+        parallel_step("both", vec![("left", vec![work_step("a")]), ("right", vec![work_step("b"), work_step("c")])]);
     let trial = ViewTestRun::new(routed_scope(vec![both])).start_run().fail_step("both/left/a");
     assert_eq!(trial.explain_step("both/right/b"), "stopping: stopping: its sibling `both/left` failed");
     assert_eq!(trial.explain_step("both/right/c"), "sibling_failed: skipped: its sibling `both/left` failed");
@@ -234,10 +218,8 @@ fn a_lane_beside_it_that_failed() {
 
 #[test]
 fn the_run_was_cancelled() {
-    let both = parallel_step(
-        "both",
-        vec![("left", vec![gate_step("a")]), ("right", vec![gate_step("b"), work_step("c")])],
-    );
+    let both =
+        parallel_step("both", vec![("left", vec![gate_step("a")]), ("right", vec![gate_step("b"), work_step("c")])]);
     let trial = ViewTestRun::new(routed_scope(vec![both, work_step("d")])).start_run().cancel_run();
     assert_eq!(trial.explain_step("both/left/a"), "cancelled: cancelled: the run was cancelled by ann");
     assert_eq!(trial.explain_step("both/right/c"), "cancelled: skipped: the run was cancelled by ann");
@@ -269,10 +251,8 @@ fn the_step_ran_out_of_time() {
 
 #[test]
 fn the_composite_around_it_ran_out_of_time() {
-    let both = parallel_step(
-        "both",
-        vec![("left", vec![work_step("a")]), ("right", vec![work_step("b"), work_step("c")])],
-    );
+    let both =
+        parallel_step("both", vec![("left", vec![work_step("a")]), ("right", vec![work_step("b"), work_step("c")])]);
     let both = with(both, |both| both.policy.timeout = Some(Millis::from_secs(5)));
     let trial = ViewTestRun::new(routed_scope(vec![both])).start_run().wake_at(5);
     assert_eq!(trial.explain_step("both/left/a"), "stopping: stopping: the time of `both` was up");
@@ -281,8 +261,7 @@ fn the_composite_around_it_ran_out_of_time() {
 
 #[test]
 fn a_limit_was_reached() {
-    let scope =
-        StepScope { max_steps: Some(1), ..graph_scope(vec![work_step("a"), dependent_step("b", &["a"])]) };
+    let scope = StepScope { max_steps: Some(1), ..graph_scope(vec![work_step("a"), dependent_step("b", &["a"])]) };
     let trial = ViewTestRun::new(scope).start_run().succeed_step("a");
     let text = "limit: skipped: max_steps is 1, and one more was to be executed";
     assert_eq!(trial.explain_step("b"), text);
@@ -310,23 +289,19 @@ fn undo_that_stopped() {
     let last = undoing(with(work_step("c"), |c| c.after = vec![step_id("b")]));
     let undo = UndoPolicy { if_one_fails: UndoFailurePolicy::Stop, ..UndoPolicy::default() };
     let scope = StepScope { undo, ..graph_scope(steps.into_iter().chain([last]).collect()) };
-    let trial =
-        ViewTestRun::new(scope).start_run().succeed_step("a").succeed_step("b").fail_step("c").fail_step("b");
+    let trial = ViewTestRun::new(scope).start_run().succeed_step("a").succeed_step("b").fail_step("c").fail_step("b");
     assert_eq!(trial.explain_step("a"), "not_undone: was not undone: another undo failed before its turn");
     assert_eq!(trial.view().undo.unwrap().not_undone, ["a", "b"]);
 }
 
 #[test]
 fn a_try_that_is_undone_before_the_next() {
-    let both =
-        parallel_step("both", vec![("left", vec![undoable_step("a")]), ("right", vec![work_step("b")])]);
+    let both = parallel_step("both", vec![("left", vec![undoable_step("a")]), ("right", vec![work_step("b")])]);
     let both = with(both, |both| {
         both.policy.retry = StepRetry::for_classes(&[ErrorClass::Transient], 2, Backoff::default());
     });
-    let trial = ViewTestRun::new(routed_scope(vec![both]))
-        .start_run()
-        .succeed_step("both/left/a")
-        .fail_step("both/right/b");
+    let trial =
+        ViewTestRun::new(routed_scope(vec![both])).start_run().succeed_step("both/left/a").fail_step("both/right/b");
     assert_eq!(
         trial.explain_step("both"),
         "unwinding: the completed steps of its failed try are undone before the retry"

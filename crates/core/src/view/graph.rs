@@ -148,8 +148,7 @@ impl GraphBuilder<'_> {
 
     fn add_nodes(&mut self, group: usize, entry: &ScopeEntry) {
         for (i, step) in (0..).zip(&entry.scope.steps) {
-            let calls =
-                matches!(step.kind, StepKindSpec::Call(_)).then(|| entry.inner_scope(i, 0).0 as usize);
+            let calls = matches!(step.kind, StepKindSpec::Call(_)).then(|| entry.inner_scope(i, 0).0 as usize);
             self.graph.nodes.push(GraphNode {
                 id: format!("{}{}", self.graph.groups[group].id, step.id),
                 label: step.name.clone().unwrap_or_else(|| step.id.to_string()),
@@ -166,8 +165,7 @@ impl GraphBuilder<'_> {
         for (i, step) in (0..).zip(&entry.scope.steps) {
             if !entry.is_routed() {
                 let dependencies = step.after.iter().filter_map(|id| entry.by_id.get(id));
-                dependencies
-                    .for_each(|before| self.add_edge(group, entry, *before, RouteTargetIx::Step(i), None));
+                dependencies.for_each(|before| self.add_edge(group, entry, *before, RouteTargetIx::Step(i), None));
                 continue;
             }
             let detours = find_detours(&step.kind);
@@ -192,14 +190,7 @@ impl GraphBuilder<'_> {
         }
     }
 
-    fn add_edge(
-        &mut self,
-        group: usize,
-        entry: &ScopeEntry,
-        from: u32,
-        to: RouteTargetIx,
-        label: Option<String>,
-    ) {
+    fn add_edge(&mut self, group: usize, entry: &ScopeEntry, from: u32, to: RouteTargetIx, label: Option<String>) {
         let prefix = &self.graph.groups[group].id;
         let from = format!("{prefix}{}", entry.step(from).id);
         let to = match to {

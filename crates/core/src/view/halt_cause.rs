@@ -1,8 +1,8 @@
 //! The cause of a halt, searched from the instance outwards.
 
-use super::{StepPaths, StepReason, words};
+use super::{StepReason, words};
 use crate::{
-    engine::{HaltReason, InstanceIx, RunState, StepAt, StepOutcome},
+    engine::{HaltReason, InstanceIx, RunState, StepAt, StepOutcome, StepPaths},
     ir::{OutcomeAction, RunStatus, StepKindName},
 };
 
@@ -39,10 +39,7 @@ pub(super) fn find_halt_cause(state: &RunState, names: &StepPaths, mut ix: Insta
                 if let Some(sibling) = find_failed_sibling(state, parent) {
                     let path = names.instance_path(sibling).to_owned();
                     let text = format!("its sibling `{path}` failed");
-                    return Some(HaltCause {
-                        steps: vec![path],
-                        ..HaltCause::new(StepReason::SiblingFailed, text)
-                    });
+                    return Some(HaltCause { steps: vec![path], ..HaltCause::new(StepReason::SiblingFailed, text) });
                 }
                 ix = parent.0;
             }
@@ -55,7 +52,7 @@ fn failure_cause(state: &RunState, names: &StepPaths, at: StepAt) -> HaltCause {
     let (path, outcome) = (names.step_path(at), step.outcome.unwrap_or(StepOutcome::Cancelled));
     let mut text = format!("`{path}` {}", words::outcome_phrase(outcome));
     // A gate that is not approved stops the workflow regardless of its failure policy.
-    if names.step_kind(at) != StepKindName::Gate {
+    if names.step(at).kind.name() != StepKindName::Gate {
         let undoes = step.effect.is_some_and(|effect| effect.then == OutcomeAction::Undo);
         let consequence = match &names.words(at.0).failure {
             Some(clauses) if undoes => &clauses.undo,

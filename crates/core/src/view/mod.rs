@@ -4,15 +4,12 @@
 //! of the steps. Does not decide anything: each view is computed from the plan and the state (the timeline from events
 //! as they arrive) and stores nothing that the state has. Read `run` first, then `explain`.
 
-mod cost;
 mod explain;
 mod graph;
 mod halt_cause;
 mod run;
 mod step;
-mod step_paths;
 mod timeline;
-mod timeline_entry;
 mod undo;
 mod waitpoints;
 mod words;
@@ -24,16 +21,11 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use cost::CostView;
 pub use explain::{StepExplanation, StepReason};
-pub use graph::{
-    GraphEdge, GraphGroup, GraphGroupKind, GraphMark, GraphNode, GraphNodeKind, GraphView, build_graph,
-};
+pub use graph::{GraphEdge, GraphGroup, GraphGroupKind, GraphMark, GraphNode, GraphNodeKind, GraphView, build_graph};
 pub use run::{CancelView, RunView, RunViewOptions, WorkflowView, view_run, view_run_with_options};
-pub use step::{ErrorView, StepView, view_step};
-pub use step_paths::StepPaths;
-pub use timeline::Timeline;
-pub use timeline_entry::{TimelineEntry, TimelineLevel};
+pub use step::{CostView, ErrorView, StepView, view_step};
+pub use timeline::{TimelineEntry, TimelineLevel, describe_record};
 pub use undo::{UndoFailureView, UndoView};
 pub use waitpoints::{WaitpointView, WaitpointViewKind, view_waitpoint};
 pub use words::status_word;

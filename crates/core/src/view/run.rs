@@ -7,9 +7,9 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{CostView, ErrorView, StepPaths, StepView, UndoView, WaitpointView, step, undo, waitpoints};
+use super::{CostView, ErrorView, StepView, UndoView, WaitpointView, step, undo, waitpoints};
 use crate::{
-    engine::{ForkOrigin, InstanceIx, RunState, StepAt, format_utc},
+    engine::{ForkOrigin, InstanceIx, RunState, StepAt, StepPaths, format_utc},
     ir::RunStatus,
     plan::Plan,
 };
@@ -57,6 +57,9 @@ pub struct WorkflowView {
     pub version: Option<String>,
     pub dialect: String,
     pub hash: String,
+    /// True if the workflow is a resource, whose runs report conditions.
+    #[serde(skip)]
+    pub is_resource: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -93,6 +96,7 @@ pub fn view_run_with_options(plan: &Plan, state: &RunState, options: RunViewOpti
             version: workflow.version.clone(),
             dialect: workflow.origin.dialect.clone(),
             hash: plan.definition.hash().to_string(),
+            is_resource: workflow.extensions.resource.is_some(),
         },
         status,
         native_status: workflow.words.run_word(status).to_owned(),
@@ -115,10 +119,7 @@ pub fn view_run_with_options(plan: &Plan, state: &RunState, options: RunViewOpti
         quarantine: state.quarantine.clone(),
         waiting_for: waitpoints::view_open_waitpoints(state, &names),
         undo: undo::summarize_undo(state, &names, &current, &shown),
-        steps: order
-            .iter()
-            .map(|at| step::build_step_view(plan, state, &names, *at, !is_current(at)))
-            .collect(),
+        steps: order.iter().map(|at| step::build_step_view(plan, state, &names, *at, !is_current(at))).collect(),
     }
 }
 

@@ -1,13 +1,13 @@
-//! The view of one step of a run.
+//! The view of one step of a run, with its cost.
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{CostView, StepExplanation, StepPaths, explain, words};
+use super::{StepExplanation, explain, words};
 use crate::{
     engine::{
-        AttemptId, AttemptRole, EvidenceResult, ExecutionError, RunState, StepAt, StepOutcome, VisitState,
-        format_utc,
+        AttemptId, AttemptRole, Cost, EvidenceResult, ExecutionError, RunState, StepAt, StepOutcome, StepPaths,
+        VisitState, format_utc,
     },
     ir::{ErrorClass, StepKindSpec, StepStatus, WorkerSpec},
     plan::Plan,
@@ -154,13 +154,7 @@ fn last_agent_attempt(kind: &StepKindSpec, at: StepAt, visit: u32, more: &VisitS
     let StepKindSpec::Work(work) = kind else { return None };
     let attempt = more.attempts[AttemptRole::Main as usize];
     let is_agent = matches!(work.worker, WorkerSpec::Agent { .. }) && attempt > 0 && !more.reused;
-    is_agent.then_some(AttemptId {
-        at,
-        visit,
-        iteration: more.next.iteration,
-        role: AttemptRole::Main,
-        attempt,
-    })
+    is_agent.then_some(AttemptId { at, visit, iteration: more.next.iteration, role: AttemptRole::Main, attempt })
 }
 
 fn count_iterations(kind: &StepKindSpec, more: &VisitState) -> u32 {
@@ -170,8 +164,20 @@ fn count_iterations(kind: &StepKindSpec, more: &VisitState) -> u32 {
         StepKindSpec::Work(_) => more.next.iteration,
         StepKindSpec::Loop(_) => u32::try_from(more.children.len()).unwrap_or(u32::MAX),
         StepKindSpec::Gate(_) | StepKindSpec::Wait(_) | StepKindSpec::Branch(_) => 0,
-        StepKindSpec::Parallel(_) | StepKindSpec::Each(_) | StepKindSpec::Call(_) => {
-            u32::from(more.started.is_some())
-        }
+        StepKindSpec::Parallel(_) | StepKindSpec::Each(_) | StepKindSpec::Call(_) => u32::from(more.started.is_some()),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CostView {
+    pub tokens: u64,
+    /// None if no worker reported a cost in money.
+    pub usd: Option<f64>,
+}
+
+impl From<Cost> for CostView {
+    fn from(cost: Cost) -> CostView {
+        // A double is exact to the millionth up to billions of dollars.
+        CostView { tokens: cost.tokens, usd: cost.micro_usd.map(|micro| micro as f64 / 1_000_000.0) }
     }
 }

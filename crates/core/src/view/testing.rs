@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::{RunView, StepView, view_run};
 use crate::{
     engine::{
-        AttemptEnd, AttemptId, AttemptReport, Cost, DecisionActor, JournalRecord, RunInput, RunStart,
-        RunState, StepAt, TimedInput, Verdict, Waitpoint, decide,
+        AttemptEnd, AttemptId, AttemptReport, Cost, DecisionActor, JournalRecord, RunInput, RunStart, RunState, StepAt,
+        TimedInput, Verdict, Waitpoint, decide,
     },
     expr::aip15,
     ids::{BranchId, RunId, SignalName, StepId, WorkflowId},
@@ -69,8 +69,7 @@ pub fn routed_scope(steps: Vec<Step>) -> StepScope {
 }
 
 pub fn parallel_step(name: &str, lanes: Vec<(&str, Vec<Step>)>) -> Step {
-    let lane =
-        |(name, steps)| LaneSpec { id: BranchId::new(name).unwrap(), scope: Arc::new(routed_scope(steps)) };
+    let lane = |(name, steps)| LaneSpec { id: BranchId::new(name).unwrap(), scope: Arc::new(routed_scope(steps)) };
     Step::new(
         step_id(name),
         StepKindSpec::Parallel(Box::new(ParallelSpec { lanes: lanes.into_iter().map(lane).collect() })),
@@ -139,20 +138,12 @@ impl ViewTestRun {
 
     pub fn fail_step(self, path: &str) -> ViewTestRun {
         let class = ErrorClass::Transient;
-        self.end_attempt(
-            path,
-            AttemptEnd::Failed { class, code: None, message: "boom".into(), retry_at: None },
-        )
+        self.end_attempt(path, AttemptEnd::Failed { class, code: None, message: "boom".into(), retry_at: None })
     }
 
     pub fn decide_waitpoint(self, opening: u32, decision: Verdict) -> ViewTestRun {
         let by = DecisionActor { name: "ann".into(), roles: Vec::new() };
-        self.send_input(RunInput::Decide {
-            opening: Waitpoint(opening),
-            decision,
-            by,
-            reason: Some("no time".into()),
-        })
+        self.send_input(RunInput::Decide { opening: Waitpoint(opening), decision, by, reason: Some("no time".into()) })
     }
 
     pub fn cancel_run(self) -> ViewTestRun {

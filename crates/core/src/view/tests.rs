@@ -3,13 +3,11 @@
 use serde_json::json;
 
 use super::{
-    GraphNodeKind, RunViewOptions, Timeline, TimelineLevel, build_graph as draw,
-    testing::{
-        ViewTestRun, dependent_step, gate_step, graph_scope, parallel_step, routed_scope, step_id, work_step,
-    },
+    GraphNodeKind, RunViewOptions, TimelineLevel, build_graph as draw, describe_record,
+    testing::{ViewTestRun, dependent_step, gate_step, graph_scope, parallel_step, routed_scope, step_id, work_step},
     view_run_with_options,
 };
-use crate::{expr::aip15, ir::*, plan::check_workflow, time::Millis};
+use crate::{engine::StepPaths, expr::aip15, ir::*, plan::check_workflow, time::Millis};
 use std::sync::Arc;
 
 fn each(name: &str, steps: Vec<Step>) -> Step {
@@ -17,22 +15,14 @@ fn each(name: &str, steps: Vec<Step>) -> Step {
     let scope = Arc::new(routed_scope(steps));
     Step::new(
         step_id(name),
-        StepKindSpec::Each(Box::new(EachSpec {
-            over,
-            parallelism: None,
-            errors: EachErrorPolicy::Finish,
-            scope,
-        })),
+        StepKindSpec::Each(Box::new(EachSpec { over, parallelism: None, errors: EachErrorPolicy::Finish, scope })),
     )
 }
 
 fn again(name: &str, steps: Vec<Step>) -> Step {
     let condition = aip15::parse_condition("$steps.x.by != 'nobody'").unwrap();
     let scope = Arc::new(routed_scope(steps));
-    Step::new(
-        step_id(name),
-        StepKindSpec::Loop(Box::new(LoopSpec { condition, test: LoopTest::After, max: 9, scope })),
-    )
+    Step::new(step_id(name), StepKindSpec::Loop(Box::new(LoopSpec { condition, test: LoopTest::After, max: 9, scope })))
 }
 
 #[test]
@@ -45,17 +35,8 @@ fn paths_have_the_forms_of_the_contract_and_stand_in_document_order() {
     ]));
     let trial = trial.start_run().succeed_step("more#1/x");
     let paths: Vec<String> = trial.view().steps.into_iter().map(|step| step.path).collect();
-    let expected = [
-        "every",
-        "every[0]/i",
-        "every[1]/i",
-        "both",
-        "both/left/l",
-        "both/right/r",
-        "more",
-        "more#1/x",
-        "more#2/x",
-    ];
+    let expected =
+        ["every", "every[0]/i", "every[1]/i", "both", "both/left/l", "both/right/r", "more", "more#1/x", "more#2/x"];
     assert_eq!(paths, expected);
     assert_eq!(trial.step_view("more").iterations, 2);
 }
@@ -114,8 +95,7 @@ fn an_open_gate_says_all_that_a_decision_needs() {
 
 #[test]
 fn earlier_tries_are_shown_when_asked_for() {
-    let mut both =
-        parallel_step("both", vec![("left", vec![work_step("a")]), ("right", vec![work_step("b")])]);
+    let mut both = parallel_step("both", vec![("left", vec![work_step("a")]), ("right", vec![work_step("b")])]);
     both.policy.retry = StepRetry::for_classes(&[ErrorClass::Transient], 2, Backoff::default());
     let trial = ViewTestRun::new(routed_scope(vec![both]))
         .start_run()
@@ -124,8 +104,7 @@ fn earlier_tries_are_shown_when_asked_for() {
         .wake_at(60);
     assert_eq!(trial.view().steps.len(), 3);
     let all = view_run_with_options(&trial.plan, &trial.state, RunViewOptions { all_instances: true });
-    let shown: Vec<(&str, bool)> =
-        all.steps.iter().map(|step| (step.path.as_str(), step.superseded)).collect();
+    let shown: Vec<(&str, bool)> = all.steps.iter().map(|step| (step.path.as_str(), step.superseded)).collect();
     let old = [("both/left/a", true), ("both/right/b", true)];
     let new = [("both/left/a", false), ("both/right/b", false)];
     assert_eq!(shown, [&[("both", false)][..], &old, &new].concat());
@@ -141,11 +120,10 @@ fn the_timeline_tells_what_happened_in_lines() {
         .wake_at(9)
         .succeed_step("a")
         .cancel_run();
-    let mut timeline = Timeline::new(&trial.plan);
-    let lines: Vec<String> = trial
-        .records
-        .iter()
-        .filter_map(|record| timeline.push_record(record))
+    let names = StepPaths::from_state(&trial.plan.definition, &trial.state);
+    let numbered = (0..).zip(&trial.records);
+    let lines: Vec<String> = numbered
+        .filter_map(|(seq, record)| describe_record(&names, seq, record))
         .map(|entry| format!("{} {:?} {} {}", entry.seq, entry.level, entry.path, entry.text))
         .collect();
     let expected = [
@@ -166,9 +144,8 @@ fn the_timeline_tells_what_happened_in_lines() {
 
 #[test]
 fn a_graph_is_drawn_by_its_dependencies() {
-    let trial = ViewTestRun::new(graph_scope(vec![work_step("a"), dependent_step("b", &["a"])]))
-        .start_run()
-        .succeed_step("a");
+    let trial =
+        ViewTestRun::new(graph_scope(vec![work_step("a"), dependent_step("b", &["a"])])).start_run().succeed_step("a");
     let drawn = draw(&trial.plan.definition, Some(&trial.state));
     let edges: Vec<_> = drawn.edges.iter().map(|edge| (edge.from.as_str(), edge.to.as_str())).collect();
     assert_eq!(edges, [("a", "b")]);
@@ -179,10 +156,7 @@ fn a_graph_is_drawn_by_its_dependencies() {
 
 #[test]
 fn routes_are_drawn_with_their_labels_and_composites_as_groups() {
-    let arm = RouteArm {
-        when: aip15::parse_condition("$input.go").unwrap(),
-        next: RouteTarget::Step(step_id("ask")),
-    };
+    let arm = RouteArm { when: aip15::parse_condition("$input.go").unwrap(), next: RouteTarget::Step(step_id("ask")) };
     let choose = Step::new(
         step_id("choose"),
         StepKindSpec::Branch(Box::new(BranchSpec { arms: vec![arm], default: RouteTarget::End })),
@@ -195,9 +169,8 @@ fn routes_are_drawn_with_their_labels_and_composites_as_groups() {
     let every = each("every", vec![work_step("one"), work_step("two")]);
     let trial = ViewTestRun::new(routed_scope(vec![choose, ask, every]));
     let drawn = draw(&trial.plan.definition, None);
-    let edge = |edge: &super::GraphEdge| {
-        format!("{} -> {} {}", edge.from, edge.to, edge.label.as_deref().unwrap_or(""))
-    };
+    let edge =
+        |edge: &super::GraphEdge| format!("{} -> {} {}", edge.from, edge.to, edge.label.as_deref().unwrap_or(""));
     let edges: Vec<String> = drawn.edges.iter().map(edge).collect();
     let expected = [
         "choose -> ask $input.go",
@@ -228,8 +201,7 @@ fn items_of_one_step_are_one_node_with_counts() {
 fn a_large_graph_is_drawn_and_shown_in_reasonable_time() {
     let names: Vec<String> = (0..2_000).map(|i| format!("s{i}")).collect();
     let steps = names.iter().map(|name| work_step(name)).collect();
-    let mut trial =
-        ViewTestRun::new(StepScope { timeout: Some(Millis::from_hours(1)), ..graph_scope(steps) });
+    let mut trial = ViewTestRun::new(StepScope { timeout: Some(Millis::from_hours(1)), ..graph_scope(steps) });
     trial.grant = 2_000;
     let trial = trial.start_run();
     assert_eq!(draw(&trial.plan.definition, Some(&trial.state)).nodes.len(), 2_000);
@@ -238,14 +210,10 @@ fn a_large_graph_is_drawn_and_shown_in_reasonable_time() {
 
 #[test]
 fn called_workflows_are_groups_of_their_own() {
-    let called =
-        Workflow::new(crate::ids::WorkflowId::new("sub").unwrap(), graph_scope(vec![work_step("x")]));
+    let called = Workflow::new(crate::ids::WorkflowId::new("sub").unwrap(), graph_scope(vec![work_step("x")]));
     let library = std::collections::BTreeMap::from([("sub".to_owned(), Arc::new(called))]);
     let call = |name: &str| {
-        Step::new(
-            step_id(name),
-            StepKindSpec::Call(Box::new(CallSpec { workflow: "sub".into(), exports: Vec::new() })),
-        )
+        Step::new(step_id(name), StepKindSpec::Call(Box::new(CallSpec { workflow: "sub".into(), exports: Vec::new() })))
     };
     let trial = ViewTestRun::with_library(graph_scope(vec![call("one"), call("two")]), &library)
         .start_run()

@@ -1,57 +1,65 @@
 //! The timeline: one line for each event that is worth showing.
 //!
-//! Owns the texts of the lines. It is fed every record of a run in order, and keeps only the paths of instances and the
-//! steps of waitpoints.
+//! Owns the texts of the lines. Paths come from the names of the run, by the subject of each event.
 
-use std::sync::Arc;
+use serde::Serialize;
 
-use super::{StepPaths, TimelineEntry, TimelineLevel, halt_cause::TIMEOUT_ACTOR, words};
+use super::{halt_cause::TIMEOUT_ACTOR, words};
 use crate::{
     engine::{
         AttemptEnd, AttemptId, AttemptMode, AttemptRole, AttemptStopReason, CheckFinding, CheckOutput, Event,
-        EvidenceResult, HaltReason, InstanceIx, InstancePart, JournalRecord, Publication, SkipReason, StepAt,
-        StepOutcome, UndoWalk, Verdict, Waitpoint, format_utc,
+        EventSubject, EvidenceResult, HaltReason, InstanceIx, InstancePart, JournalRecord, Publication, SkipReason,
+        StepAt, StepOutcome, StepPaths, Verdict, format_utc,
     },
     ir::{ErrorClass, HookAction, HookTiming, RunStatus, StepKindSpec, StepStatus, WorkflowHook},
-    plan::{Plan, PlanDefinition},
 };
 
-#[derive(Debug, Clone)]
-pub struct Timeline {
-    names: StepPaths,
-    openings: Vec<StepAt>,
-    seq: u64,
+/// A line of a timeline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TimelineEntry {
+    /// The time in UTC.
+    pub at: String,
+    /// The number of the event that it describes.
+    pub seq: u64,
+    /// The step or instance it is about; empty for the run.
+    pub path: String,
+    pub text: String,
+    pub level: TimelineLevel,
 }
 
-/// The path, the text and the level of a line.
-type EventLine = (String, String, TimelineLevel);
+/// The importance of a line to a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimelineLevel {
+    /// Details, which short outputs leave out.
+    Detail,
+    Info,
+    /// The run waits for a person or for something outside.
+    Attention,
+    Warning,
+    Error,
+}
 
-impl Timeline {
-    pub fn new(plan: &Plan) -> Timeline {
-        Timeline::from_definition(plan.definition.clone())
-    }
+/// Describes a record of a run, by its number. The names must already include it. Returns `None` if it is not worth a
+/// line.
+pub fn describe_record(names: &StepPaths, seq: u64, record: &JournalRecord) -> Option<TimelineEntry> {
+    let (text, level) = EventDescriber { names }.describe_event(&record.event)?;
+    let path = match record.event.subject() {
+        EventSubject::NewInstance { parent, .. } => names.step_path(parent),
+        subject => names.subject_path(subject)?,
+    };
+    Some(TimelineEntry { at: format_utc(record.at), seq, path, text, level })
+}
 
-    pub fn from_definition(definition: Arc<PlanDefinition>) -> Timeline {
-        Timeline { names: StepPaths::new(definition), openings: Vec::new(), seq: 0 }
-    }
+/// Describes events with the names of a run.
+struct EventDescriber<'a> {
+    names: &'a StepPaths,
+}
 
-    /// The paths of the instances so far.
-    pub fn step_paths(&self) -> &StepPaths {
-        &self.names
-    }
+/// The text and the level of a line.
+type EventLine = (String, TimelineLevel);
 
-    /// Handles the next record of the run. Returns `None` if it is not worth a line.
-    pub fn push_record(&mut self, record: &JournalRecord) -> Option<TimelineEntry> {
-        let seq = self.seq;
-        self.seq += 1;
-        match &record.event {
-            Event::StepHeld { at, .. } | Event::Opened { at, .. } => self.openings.push(*at),
-            event => drop(self.names.note_event(event)),
-        }
-        let (path, text, level) = self.describe_event(&record.event)?;
-        Some(TimelineEntry { at: format_utc(record.at), seq, path, text, level })
-    }
-
+impl EventDescriber<'_> {
     fn describe_event(&self, event: &Event) -> Option<EventLine> {
         match event {
             Event::RunStarted { .. }
@@ -69,9 +77,9 @@ impl Timeline {
             | Event::StepUndone { .. }
             | Event::UndoFailed { .. }
             | Event::UndoEnded { .. } => self.describe_instance_event(event),
-            Event::AttemptStarted { attempt, mode, .. } => Some(self.describe_attempt_start(*attempt, *mode)),
+            Event::AttemptStarted { attempt, mode, .. } => Some(Self::describe_attempt_start(*attempt, *mode)),
             Event::AttemptEnded { attempt, end, proofs, by, .. } => {
-                self.describe_attempt_end(*attempt, end, proofs, by.as_deref())
+                Self::describe_attempt_end(*attempt, end, proofs, by.as_deref())
             }
             Event::StepHeld { .. }
             | Event::Opened { .. }
@@ -86,9 +94,7 @@ impl Timeline {
     fn describe_run_event(&self, event: &Event) -> Option<EventLine> {
         let (text, level) = match event {
             Event::RunStarted { start, .. } => match (&start.retry_of, &start.forked_from) {
-                (Some(run), _) => {
-                    (format!("run started, try {} of {run}", start.attempt), TimelineLevel::Info)
-                }
+                (Some(run), _) => (format!("run started, try {} of {run}", start.attempt), TimelineLevel::Info),
                 (None, Some(from)) => {
                     (format!("run started, forked from {} at {}", from.run, from.step), TimelineLevel::Info)
                 }
@@ -104,68 +110,49 @@ impl Timeline {
                 (format!("run {ended}{degraded}{}", format_suffix(message)), run_status_level(*status))
             }
             Event::PublicationEnded { item, failed } => match failed {
-                Some(message) => (
-                    format!("{} failed: {message}", self.describe_publication(*item)),
-                    TimelineLevel::Warning,
-                ),
+                Some(message) => {
+                    (format!("{} failed: {message}", self.describe_publication(*item)), TimelineLevel::Warning)
+                }
                 None => (format!("{} done", self.describe_publication(*item)), TimelineLevel::Detail),
             },
             Event::Quarantined { message } => (format!("run set aside: {message}"), TimelineLevel::Error),
-            Event::Tampered { by, what } => {
-                (format!("{by} tried to {what}, and was refused"), TimelineLevel::Warning)
-            }
+            Event::Tampered { by, what } => (format!("{by} tried to {what}, and was refused"), TimelineLevel::Warning),
             Event::SignalKept { name, .. } => {
                 (format!("signal `{name}` arrived before any step waited for it"), TimelineLevel::Info)
             }
             _ => return None,
         };
-        Some((String::new(), text, level))
+        Some((text, level))
     }
 
     fn describe_instance_event(&self, event: &Event) -> Option<EventLine> {
-        let place = |ix: &InstanceIx| self.names.instance_path(*ix).to_owned();
         Some(match event {
-            Event::InstanceStarted { parent, part, .. } => {
-                (self.names.step_path(*parent), describe_part_start(*part), TimelineLevel::Detail)
-            }
+            Event::InstanceStarted { part, .. } => (describe_part_start(*part), TimelineLevel::Detail),
             Event::InstanceHalted { instance, why, undo } => {
                 let undo = if *undo { " and is undone" } else { "" };
                 let text = format!("stops{undo}: {}", self.describe_halt(*instance, why));
-                (place(instance), text, TimelineLevel::Warning)
+                (text, TimelineLevel::Warning)
             }
             Event::InstanceEnded { instance, end } if *instance != InstanceIx::ROOT => {
                 let ended = self.describe_run_end(*instance, end.status);
-                (place(instance), format!("ended: {ended}"), TimelineLevel::Detail)
+                (format!("ended: {ended}"), TimelineLevel::Detail)
             }
-            Event::UndoBegan { of, targets, uncertain } => {
+            Event::UndoBegan { targets, uncertain, .. } => {
                 let cut = match uncertain.len() {
                     0 => String::new(),
                     n => format!("; {n} cut off, possibly with an effect"),
                 };
                 let text = format!("undo begins, steps to undo: {}{cut}", targets.len());
-                (self.undo_walk_path(*of), text, TimelineLevel::Warning)
+                (text, TimelineLevel::Warning)
             }
-            Event::StepUndone { at, .. } => (self.names.step_path(*at), "undone".into(), TimelineLevel::Info),
-            Event::UndoFailed { at, error, .. } => (
-                self.names.step_path(*at),
-                format!("could not be undone: {}", error.message),
-                TimelineLevel::Error,
-            ),
-            Event::UndoEnded { of, clean: true } => {
-                (self.undo_walk_path(*of), "undo ended".into(), TimelineLevel::Info)
+            Event::StepUndone { .. } => ("undone".into(), TimelineLevel::Info),
+            Event::UndoFailed { error, .. } => {
+                (format!("could not be undone: {}", error.message), TimelineLevel::Error)
             }
-            Event::UndoEnded { of, clean: false } => {
-                (self.undo_walk_path(*of), "undo ended with failures".into(), TimelineLevel::Error)
-            }
+            Event::UndoEnded { clean: true, .. } => ("undo ended".into(), TimelineLevel::Info),
+            Event::UndoEnded { clean: false, .. } => ("undo ended with failures".into(), TimelineLevel::Error),
             _ => return None,
         })
-    }
-
-    fn undo_walk_path(&self, of: UndoWalk) -> String {
-        match of {
-            UndoWalk::Workflow(ix) => self.names.instance_path(ix).to_owned(),
-            UndoWalk::Composite(at) => self.names.step_path(at),
-        }
     }
 
     fn describe_publication(&self, item: Publication) -> String {
@@ -208,7 +195,7 @@ impl Timeline {
         }
     }
 
-    fn describe_attempt_start(&self, attempt: AttemptId, mode: AttemptMode) -> EventLine {
+    fn describe_attempt_start(attempt: AttemptId, mode: AttemptMode) -> EventLine {
         let mut text = match (attempt.role, attempt.attempt) {
             (AttemptRole::Main, 1) => "started".to_owned(),
             (role, 1) => format!("{} started", words::role_word(role)),
@@ -223,11 +210,10 @@ impl Timeline {
             AttemptMode::Resume => ", resumed after an interruption",
             AttemptMode::Restore => ", restored after an interruption",
         });
-        (self.names.step_path(attempt.at), text, TimelineLevel::Info)
+        (text, TimelineLevel::Info)
     }
 
     fn describe_attempt_end(
-        &self,
         attempt: AttemptId,
         end: &AttemptEnd,
         proofs: &[EvidenceResult],
@@ -251,14 +237,9 @@ impl Timeline {
             AttemptEnd::Checked { finding, reasons, output, .. } => {
                 let headline = || output.as_ref().and_then(CheckOutput::headline).map(str::to_owned);
                 let said = join_texts(reasons).or_else(headline);
-                (
-                    format!("check: {}{}", finding_word(*finding), format_suffix(said.as_deref())),
-                    TimelineLevel::Info,
-                )
+                (format!("check: {}{}", finding_word(*finding), format_suffix(said.as_deref())), TimelineLevel::Info)
             }
-            AttemptEnd::Failed { message, .. } => {
-                (format!("{what} failed: {message}"), TimelineLevel::Warning)
-            }
+            AttemptEnd::Failed { message, .. } => (format!("{what} failed: {message}"), TimelineLevel::Warning),
             AttemptEnd::Unmerged { message, .. } => {
                 (format!("{what} is not merged: {message}"), TimelineLevel::Warning)
             }
@@ -270,55 +251,39 @@ impl Timeline {
                 (format!("{what} is handed over to {to}: {message}"), TimelineLevel::Warning)
             }
         };
-        Some((self.names.step_path(attempt.at), text, level))
+        Some((text, level))
     }
 
     fn describe_waitpoint_event(&self, event: &Event) -> Option<EventLine> {
-        let at = |opening: &Waitpoint| self.openings.get(opening.0 as usize).copied();
-        let (at, text, level) = match event {
-            Event::StepHeld { at, reason, until, message, .. } => {
+        Some(match event {
+            Event::StepHeld { reason, until, message, .. } => {
                 let until = until.map_or(String::new(), |until| format!(" until {}", format_utc(until)));
-                (
-                    *at,
-                    format!("held for {}{until}: {message}", words::hold_phrase(*reason)),
-                    TimelineLevel::Attention,
-                )
+                (format!("held for {}{until}: {message}", words::hold_phrase(*reason)), TimelineLevel::Attention)
             }
-            Event::Opened { at, message, .. } => {
-                (*at, self.describe_open_waitpoint(*at, message), TimelineLevel::Attention)
-            }
-            Event::Escalated { opening, deadline, approvers } => {
+            Event::Opened { at, message, .. } => (self.describe_open_waitpoint(*at, message), TimelineLevel::Attention),
+            Event::Escalated { deadline, approvers, .. } => {
                 let who = words::join_list(&words::approver_names(approvers), "or");
-                let until =
-                    deadline.map_or(String::new(), |deadline| format!(", until {}", format_utc(deadline)));
-                (at(opening)?, format!("escalated to {who}{until}"), TimelineLevel::Attention)
+                let until = deadline.map_or(String::new(), |deadline| format!(", until {}", format_utc(deadline)));
+                (format!("escalated to {who}{until}"), TimelineLevel::Attention)
             }
-            Event::Approved { opening, by, reason } => {
+            Event::Approved { by, reason, .. } => {
                 let why = format_suffix(reason.as_deref());
-                (at(opening)?, format!("approved by {by}; more approvals needed{why}"), TimelineLevel::Info)
+                (format!("approved by {by}; more approvals needed{why}"), TimelineLevel::Info)
             }
-            Event::Decided { opening, decision, by, reason, .. } => {
+            Event::Decided { decision, by, reason, .. } => {
                 let word = match decision {
                     Verdict::Approve => "approved",
                     Verdict::Reject => "rejected",
                 };
-                (
-                    at(opening)?,
-                    format!("{word} by {by}{}", format_suffix(reason.as_deref())),
-                    TimelineLevel::Info,
-                )
+                (format!("{word} by {by}{}", format_suffix(reason.as_deref())), TimelineLevel::Info)
             }
-            Event::SignalTaken { opening, name, .. } => {
-                (at(opening)?, format!("got signal `{name}`"), TimelineLevel::Info)
-            }
+            Event::SignalTaken { name, .. } => (format!("got signal `{name}`"), TimelineLevel::Info),
             _ => return None,
-        };
-        Some((self.names.step_path(at), text, level))
+        })
     }
 
     fn describe_open_waitpoint(&self, at: StepAt, message: &str) -> String {
-        let step = self.names.definition().scope(self.names.scope(at.0)).step(at.1);
-        match &step.kind {
+        match &self.names.step(at).kind {
             StepKindSpec::Wait(wait) => {
                 let signals: Vec<String> = wait.on.iter().map(ToString::to_string).collect();
                 format!("waits for signal {}", words::join_quoted(&signals, "or"))
@@ -328,22 +293,22 @@ impl Timeline {
     }
 
     fn describe_step_event(&self, event: &Event) -> Option<EventLine> {
-        let (at, text, level) = match event {
-            Event::StepExpanded { at, items } => {
+        Some(match event {
+            Event::StepExpanded { items, .. } => {
                 let count = items.as_array().map_or(0, Vec::len);
-                (at, format!("items: {count}"), TimelineLevel::Detail)
+                (format!("items: {count}"), TimelineLevel::Detail)
             }
-            Event::StepOverdue { at } => (at, "its timeout expired".into(), TimelineLevel::Warning),
-            Event::StepEntered { at, .. } => (at, "started".into(), TimelineLevel::Info),
-            Event::StopAsked { attempt, why } => {
+            Event::StepOverdue { .. } => ("its timeout expired".into(), TimelineLevel::Warning),
+            Event::StepEntered { .. } => ("started".into(), TimelineLevel::Info),
+            Event::StopAsked { why, .. } => {
                 let why = match why {
                     AttemptStopReason::Halted => "the enclosing scope stopped",
                     AttemptStopReason::Timeout => "its timeout expired",
                 };
-                (&attempt.at, format!("stop requested: {why}"), TimelineLevel::Info)
+                (format!("stop requested: {why}"), TimelineLevel::Info)
             }
-            Event::RetryScheduled { at, due, error } => {
-                (at, format!("retry at {}: {}", format_utc(*due), error.message), TimelineLevel::Warning)
+            Event::RetryScheduled { due, error, .. } => {
+                (format!("retry at {}: {}", format_utc(*due), error.message), TimelineLevel::Warning)
             }
             Event::StepEnded { at, outcome, error, effect, settler, .. } => {
                 let message = error.as_ref().map(|error| error.message.as_str());
@@ -351,16 +316,15 @@ impl Timeline {
                 let settles = settles.map_or(String::new(), |step| format!("; `{step}` has to resolve it"));
                 let ended = self.describe_step_end(*at, *outcome, effect.as_skipped);
                 let text = format!("{ended}{}{settles}", format_suffix(message));
-                (at, text, if settler.is_some() { TimelineLevel::Warning } else { outcome_level(*outcome) })
+                (text, if settler.is_some() { TimelineLevel::Warning } else { outcome_level(*outcome) })
             }
             Event::StepReused(reused) => {
                 let by = reused.decided_by.as_ref().map_or(String::new(), |by| format!(", decided by {by}"));
                 let word = self.describe_step_end(reused.at, reused.outcome, reused.effect.as_skipped);
-                (&reused.at, format!("reused: {word}{by}"), TimelineLevel::Info)
+                (format!("reused: {word}{by}"), TimelineLevel::Info)
             }
             _ => return None,
-        };
-        Some((self.names.step_path(*at), text, level))
+        })
     }
 
     /// Describes the end of a run or of a called workflow, in the words of its format.

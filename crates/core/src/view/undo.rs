@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{ErrorView, StepPaths};
+use super::ErrorView;
 use crate::engine::{
-    CompletedVisit, InstanceIx, RunState, StepAt, StepPhase, UndoTarget, UndoWalk, UndoWalkState,
+    CompletedVisit, InstanceIx, RunState, StepAt, StepPaths, StepPhase, UndoTarget, UndoWalk, UndoWalkState,
 };
 
 /// Paths of steps, in document order.
@@ -64,8 +64,7 @@ pub(super) fn summarize_undo(
             UndoProgress::Untouched => {}
         }
     }
-    let uncertain: BTreeSet<StepAt> =
-        state.walks.values().flat_map(|walk| walk.uncertain.iter().copied()).collect();
+    let uncertain: BTreeSet<StepAt> = state.walks.values().flat_map(|walk| walk.uncertain.iter().copied()).collect();
     view.possibly_effective = uncertain.into_iter().map(|at| names.step_path(at)).collect();
     Some(view)
 }

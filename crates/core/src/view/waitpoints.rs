@@ -3,9 +3,9 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{StepPaths, words};
+use super::words;
 use crate::{
-    engine::{RunState, StepAt, Waitpoint, WaitpointKind, WaitpointState, format_utc},
+    engine::{RunState, StepAt, StepPaths, Waitpoint, WaitpointKind, WaitpointState, format_utc},
     ir::{HoldReason, StepKindSpec, is_one},
 };
 
@@ -70,23 +70,23 @@ pub(super) fn view_open_waitpoints(state: &RunState, names: &StepPaths) -> Vec<W
     if state.quarantine.is_some() {
         return Vec::new();
     }
-    let numbered = (0..).zip(&state.openings).filter(|(_, opening)| !opening.closed);
-    numbered.map(|(number, opening)| build_waitpoint_view(number, opening, names)).collect()
+    let open = state.open_waitpoints();
+    open.map(|(number, opening)| build_waitpoint_view(number, opening, names)).collect()
 }
 
 /// Returns one waitpoint, open or closed; none if the run has no such waitpoint.
 pub fn view_waitpoint(state: &RunState, names: &StepPaths, number: Waitpoint) -> Option<WaitpointView> {
-    state.waitpoint(number).map(|opening| build_waitpoint_view(number.0, opening, names))
+    state.waitpoint(number).map(|opening| build_waitpoint_view(number, opening, names))
 }
 
-fn build_waitpoint_view(number: u32, opening: &WaitpointState, names: &StepPaths) -> WaitpointView {
+fn build_waitpoint_view(number: Waitpoint, opening: &WaitpointState, names: &StepPaths) -> WaitpointView {
     let (kind, reason) = match opening.kind {
         WaitpointKind::Gate => (WaitpointViewKind::Gate, None),
         WaitpointKind::Wait => (WaitpointViewKind::Wait, None),
         WaitpointKind::Hold(reason) => (WaitpointViewKind::Hold, Some(reason)),
     };
     WaitpointView {
-        number,
+        number: number.0,
         step: names.step_path(opening.at),
         at: opening.at,
         kind,
@@ -109,8 +109,7 @@ fn build_waitpoint_view(number: u32, opening: &WaitpointState, names: &StepPaths
 
 /// Returns the signals that end a wait.
 pub(super) fn awaited_signals(opening: &WaitpointState, names: &StepPaths) -> Vec<String> {
-    let step = names.definition().scope(names.scope(opening.at.0)).step(opening.at.1);
-    match &step.kind {
+    match &names.step(opening.at).kind {
         StepKindSpec::Wait(wait) if opening.kind == WaitpointKind::Wait => {
             wait.on.iter().map(ToString::to_string).collect()
         }

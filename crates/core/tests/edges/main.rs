@@ -2,7 +2,9 @@
 //! decision, so it is listed here.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "this test reads the workspace")]
 
+mod licences;
 mod names;
+mod rooms;
 mod sources;
 
 use std::{collections::BTreeSet, process::Command};
@@ -13,7 +15,7 @@ use sources::{SourceText, read_sources, workspace};
 
 /// A crate, its allowed dependencies, and those that only its tests and benches may use.
 const EDGES: &[(&str, &[&str], &[&str])] = &[
-    ("skein-core", &["blake3", "jsonschema", "serde", "serde_json", "thiserror"], &[]),
+    ("skein-core", &["blake3", "jsonschema", "serde", "serde_json", "strsim", "thiserror"], &["skein-testkit"]),
     (
         "skein-dialects",
         &[
@@ -23,10 +25,11 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
             "memchr",
             "serde",
             "serde_json",
+            "thiserror",
             "unicode-normalization",
         ],
         // The schemas for editors are checked against the test inputs.
-        &["jsonschema"],
+        &["skein-testkit", "jsonschema"],
     ),
     (
         "skein-host",
@@ -57,11 +60,11 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
             "tokio",
             "ureq",
         ],
-        &["tempfile"],
+        &["skein-testkit", "tempfile"],
     ),
     (
         "skein-app",
-        &["skein-core", "skein-dialects", "skein-host", "rustix", "serde", "serde_json", "toml"],
+        &["skein-core", "skein-dialects", "skein-host", "rustix", "serde", "serde_json", "thiserror", "toml"],
         &[],
     ),
     (
@@ -82,9 +85,11 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
             "unicode-width",
         ],
         // The attack tests make system calls by the numbers of libc.
-        &["libc"],
+        &["skein-testkit", "libc"],
     ),
-    ("skein-sim", &["skein-core", "serde", "serde_json"], &[]),
+    // Only tests may depend on it.
+    ("skein-testkit", &["skein-core", "skein-host", "insta", "serde_json"], &[]),
+    ("skein-sim", &["skein-core", "serde", "serde_json", "thiserror"], &[]),
 ];
 
 /// Clocks, randomness, hash order, files, environment, threads, processes, network.
@@ -126,10 +131,11 @@ const FORBIDDEN: &[&str] = &[
     "std::net::UdpSocket",
 ];
 
-fn metadata() -> Value {
+fn metadata(arguments: &[&str]) -> Value {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let output = Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--offline", "--no-deps"])
+        .args(["metadata", "--format-version", "1", "--offline"])
+        .args(arguments)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo runs");
@@ -153,16 +159,15 @@ fn unlisted(package: &Value) -> Vec<String> {
         let dev = text(dependency, "kind") == Some("dev");
         let allowed = always.contains(&on) || (dev && tests.contains(&on));
         let kind = if dev { "in its tests" } else { "in what ships" };
-        (!allowed).then(|| {
-            format!("{name} depends on {on} {kind}: do without, or add it to EDGES and say why in the commit")
-        })
+        (!allowed)
+            .then(|| format!("{name} depends on {on} {kind}: do without, or add it to EDGES and say why in the commit"))
     });
     refused.collect()
 }
 
 #[test]
 fn a_crate_depends_only_on_what_is_written_down() {
-    let metadata = metadata();
+    let metadata = metadata(&["--no-deps"]);
     let packages = metadata["packages"].as_array().expect("there are packages");
     let refused: Vec<String> = packages.iter().flat_map(unlisted).collect();
     assert!(refused.is_empty(), "\n{}", refused.join("\n"));
@@ -173,11 +178,10 @@ fn a_crate_depends_only_on_what_is_written_down() {
 
 #[test]
 fn a_listed_dependency_is_used() {
-    let metadata = metadata();
+    let metadata = metadata(&["--no-deps"]);
     for (name, always, tests) in EDGES {
         let packages = metadata["packages"].as_array().expect("there are packages");
-        let package =
-            packages.iter().find(|package| text(package, "name") == Some(name)).expect("it is there");
+        let package = packages.iter().find(|package| text(package, "name") == Some(name)).expect("it is there");
         let dependencies = package["dependencies"].as_array().expect("a package has dependencies");
         for listed in always.iter().chain(*tests) {
             let used = dependencies.iter().any(|dependency| text(dependency, "name") == Some(listed));
@@ -189,8 +193,7 @@ fn a_listed_dependency_is_used() {
 #[test]
 fn the_core_stays_deterministic() {
     let lints = include_str!("../../clippy.toml");
-    let missing: Vec<_> =
-        FORBIDDEN.iter().filter(|path| !lints.contains(&format!("path = \"{path}\""))).collect();
+    let missing: Vec<_> = FORBIDDEN.iter().filter(|path| !lints.contains(&format!("path = \"{path}\""))).collect();
     assert!(missing.is_empty(), "clippy.toml of the core must forbid {missing:?}");
 }
 
@@ -198,15 +201,45 @@ fn the_core_stays_deterministic() {
 const TERMINAL: &[&str] =
     &["print!(", "println!(", "eprint!(", "eprintln!(", "io::stdout", "io::stderr", "process::exit"];
 
-#[test]
-fn the_application_layer_neither_prints_nor_exits() {
-    let sources = read_sources(&workspace().join("crates/app/src"));
+/// Fails if a line of the shipped sources of a crate contains one of these words.
+fn refuse_words(krate: &str, words: &[&str]) {
+    let sources = read_sources(&workspace().join("crates").join(krate).join("src"));
     assert!(sources.len() > 20, "only {} files were found", sources.len());
     for SourceText { path, text } in &sources {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
         for (i, line) in lines {
-            let found = TERMINAL.iter().find(|word| line.contains(**word));
+            let found = words.iter().find(|word| line.contains(**word));
             assert!(found.is_none(), "{}:{}: {line}", path.display(), i + 1);
         }
     }
+}
+
+#[test]
+fn nothing_is_decided_by_labels_or_by_the_name_of_a_format() {
+    // Labels are only shown, and front ends fill tables of the IR instead.
+    let decides = |line: &str| {
+        let compares = line.contains("==") || line.contains("!=") || line.contains("match ");
+        line.contains(".labels.get(")
+            || line.contains("dialect") && line.contains("Dialect::") && compares
+            || line.contains("origin.dialect") && compares
+    };
+    for krate in ["core", "host", "app"] {
+        for SourceText { path, text } in read_sources(&workspace().join("crates").join(krate).join("src")) {
+            let found = text.lines().enumerate().find(|(_, line)| decides(line));
+            assert!(found.is_none(), "{}: {found:?}", path.display());
+        }
+    }
+}
+
+#[test]
+fn the_application_layer_neither_prints_nor_exits() {
+    refuse_words("app", TERMINAL);
+}
+
+/// Names by which code opens the store. The command line asks the application layer instead.
+const STORE: &[&str] = &["store::", "SqliteStore", "StateHandle"];
+
+#[test]
+fn the_command_line_never_opens_the_store() {
+    refuse_words("skein", STORE);
 }

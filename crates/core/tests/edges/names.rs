@@ -76,9 +76,7 @@ fn words(name: &str) -> Vec<String> {
 fn a_type_name_is_defined_once() {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for source in sources() {
-        for (i, name) in
-            source.text.lines().enumerate().filter_map(|(i, line)| Some((i, defined_type(line)?)))
-        {
+        for (i, name) in source.text.lines().enumerate().filter_map(|(i, line)| Some((i, defined_type(line)?))) {
             places.entry(name.to_owned()).or_default().push(format!("{}:{}", source.path.display(), i + 1));
         }
     }
@@ -112,9 +110,7 @@ fn doc_comments_do_not_open_with_a_question_word() {
         for (i, line) in source.text.lines().enumerate() {
             let comment = line.trim_start().strip_prefix("///").or_else(|| line.strip_prefix("//!"));
             let first = comment.and_then(|text| text.split_whitespace().next());
-            if !before
-                && first.is_some_and(|word| QUESTION_WORDS.contains(&word.trim_end_matches([',', ':'])))
-            {
+            if !before && first.is_some_and(|word| QUESTION_WORDS.contains(&word.trim_end_matches([',', ':']))) {
                 found.push(format!("{}:{}:{line}", source.path.display(), i + 1));
             }
             before = comment.is_some();
@@ -148,8 +144,7 @@ fn the_walks_through_the_code_are_short_and_name_functions_that_exist() {
         let rows = walk_rows(found);
         assert!((10..=most).contains(&rows.len()), "{section} has {} functions", rows.len());
         for (file, function) in rows {
-            let text =
-                fs::read_to_string(workspace().join(file)).unwrap_or_else(|_| panic!("no file {file}"));
+            let text = fs::read_to_string(workspace().join(file)).unwrap_or_else(|_| panic!("no file {file}"));
             let defines = ["(", "<"].iter().any(|end| text.contains(&format!("fn {function}{end}")));
             assert!(defines, "{file} has no function {function}");
         }

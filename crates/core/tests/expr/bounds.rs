@@ -1,9 +1,7 @@
 //! Each bound: just below it, at it, just above it.
 
 use serde_json::{Value, json};
-use skein_core::expr::bounds::{
-    FUEL, MAX_DEPTH, MAX_NODES, MAX_RESULT, MAX_SOURCE, MAX_TEXT, MAX_VALUE_DEPTH,
-};
+use skein_core::expr::bounds::{FUEL, MAX_DEPTH, MAX_NODES, MAX_RESULT, MAX_SOURCE, MAX_TEXT, MAX_VALUE_DEPTH};
 use skein_core::expr::{EvalErrorKind, Expr, ExprParseErrorKind, ExprShapeError};
 
 use crate::support::{Values, parse};
@@ -43,11 +41,9 @@ fn source() {
 
 #[test]
 fn template_text() {
-    for (size, error) in [
-        (MAX_TEXT - 1, None),
-        (MAX_TEXT, None),
-        (MAX_TEXT + 1, Some(ExprParseErrorKind::TextTooLong(MAX_TEXT + 1))),
-    ] {
+    for (size, error) in
+        [(MAX_TEXT - 1, None), (MAX_TEXT, None), (MAX_TEXT + 1, Some(ExprParseErrorKind::TextTooLong(MAX_TEXT + 1)))]
+    {
         let text = format!("{}${{{{ parameters.n }}}}", "x".repeat(size - 19));
         assert_eq!(text.len(), size);
         assert_eq!(parse_kind("swdl-template", &text), error, "{size}");
@@ -108,9 +104,7 @@ fn nodes() {
 
 #[test]
 fn result() {
-    for (size, error) in
-        [(MAX_RESULT - 1, None), (MAX_RESULT, None), (MAX_RESULT + 1, Some(EvalErrorKind::TooLarge))]
-    {
+    for (size, error) in [(MAX_RESULT - 1, None), (MAX_RESULT, None), (MAX_RESULT + 1, Some(EvalErrorKind::TooLarge))] {
         // Two bytes are quotes, and a newline takes two too.
         let text = format!("{}\n", "x".repeat(size - 4));
         assert_eq!(eval_kind("${{ parameters }}", json!(text)), error, "{size}");
@@ -128,9 +122,7 @@ fn result() {
 /// Intermediate text counts too, even if none of it is left in the result.
 #[test]
 fn text_on_the_way() {
-    for (size, error) in
-        [(MAX_RESULT - 1, None), (MAX_RESULT, None), (MAX_RESULT + 1, Some(EvalErrorKind::TooLarge))]
-    {
+    for (size, error) in [(MAX_RESULT - 1, None), (MAX_RESULT, None), (MAX_RESULT + 1, Some(EvalErrorKind::TooLarge))] {
         let expr = Expr::template([Expr::input(["a"]), Expr::literal("tail").unwrap()]).unwrap();
         let expr = Expr::call(skein_core::expr::ExprFunction::Length, [expr]).unwrap();
         let result = expr.eval(&values(json!({"a": "x".repeat(size - 4)})));
@@ -156,11 +148,9 @@ fn nested(depth: usize) -> Value {
 
 #[test]
 fn result_depth() {
-    for (depth, error) in [
-        (MAX_VALUE_DEPTH - 1, None),
-        (MAX_VALUE_DEPTH, None),
-        (MAX_VALUE_DEPTH + 1, Some(EvalErrorKind::TooDeep)),
-    ] {
+    for (depth, error) in
+        [(MAX_VALUE_DEPTH - 1, None), (MAX_VALUE_DEPTH, None), (MAX_VALUE_DEPTH + 1, Some(EvalErrorKind::TooDeep))]
+    {
         assert_eq!(eval_kind("${{ parameters }}", nested(depth)), error, "{depth}");
         assert_eq!(eval_kind("${{ toJSON(parameters) }}", nested(depth)), error, "{depth}");
         let around = parse("aip-value", r#"{"a": ["$input"]}"#).unwrap();
@@ -233,9 +223,7 @@ fn the_deepest_value_round_trips() {
     let deepest = |leaf: &str| {
         let mut value = json!(leaf);
         let mut last = None;
-        while let Ok(expr) =
-            skein_core::expr::swdl::parse_value(&value, skein_core::expr::swdl::SwdlExprScope::Stage)
-        {
+        while let Ok(expr) = skein_core::expr::swdl::parse_value(&value, skein_core::expr::swdl::SwdlExprScope::Stage) {
             last = Some(expr);
             value = json!([value]);
         }

@@ -1,9 +1,7 @@
 //! Expressions built in Rust: their reads, their types, and their JSON.
 
 use serde_json::{Value, json};
-use skein_core::expr::{
-    CompareOp, Expr, ExprFunction, ExprShapeError, ExprType, ReferenceRoot, StepProperty, TypeFit,
-};
+use skein_core::expr::{CompareOp, Expr, ExprFunction, ExprShapeError, ExprType, ReferenceRoot, StepProperty, TypeFit};
 
 use crate::support::{Values, bindings, parse};
 
@@ -15,10 +13,7 @@ fn literal(value: impl Into<Value>) -> Expr {
 fn builders_and_parsers_agree() {
     let values = Values(bindings("std").unwrap());
     let status = || {
-        Expr::reference(
-            ReferenceRoot::Step { id: "fetch-page".into(), part: StepProperty::Status },
-            [] as [&str; 0],
-        )
+        Expr::reference(ReferenceRoot::Step { id: "fetch-page".into(), part: StepProperty::Status }, [] as [&str; 0])
     };
     let pairs = [
         ("swdl-template", "${{ parameters.name }}", Expr::input(["name"])),
@@ -29,11 +24,7 @@ fn builders_and_parsers_agree() {
             Expr::template([literal("hi "), Expr::input(["name"]), literal("!")]).unwrap(),
         ),
         ("swdl", "!parameters.no", Expr::negate(Expr::input(["no"])).unwrap()),
-        (
-            "swdl",
-            "parameters.nil || parameters.n",
-            Expr::any([Expr::input(["nil"]), Expr::input(["n"])]).unwrap(),
-        ),
+        ("swdl", "parameters.nil || parameters.n", Expr::any([Expr::input(["nil"]), Expr::input(["n"])]).unwrap()),
         ("swdl", "parameters.yes && 1", Expr::all([Expr::input(["yes"]), literal(1)]).unwrap()),
         (
             "swdl",
@@ -41,11 +32,7 @@ fn builders_and_parsers_agree() {
             Expr::compare(CompareOp::Eq, status(), literal("success")).unwrap(),
         ),
         ("swdl", "parameters.no ? 1 : 2", Expr::cond(Expr::input(["no"]), literal(1), literal(2)).unwrap()),
-        (
-            "swdl",
-            "length(parameters.list)",
-            Expr::call(ExprFunction::Length, [Expr::input(["list"])]).unwrap(),
-        ),
+        ("swdl", "length(parameters.list)", Expr::call(ExprFunction::Length, [Expr::input(["list"])]).unwrap()),
         (
             "swdl-value",
             r#"{"a": "${{ parameters.n }}", "b": [1]}"#,
@@ -66,10 +53,7 @@ fn builders_refuse_what_parsers_do() {
     assert_eq!(Expr::negate(deep), Err(ExprShapeError::TooDeep));
     assert_eq!(Expr::all([literal(1)]), Err(ExprShapeError::TooFewOperands));
     assert!(matches!(Expr::call(ExprFunction::Contains, [literal(1)]), Err(ExprShapeError::Arity { .. })));
-    assert_eq!(
-        Expr::object([("a", literal(1)), ("a", literal(2))]),
-        Err(ExprShapeError::FieldTwice("a".into()))
-    );
+    assert_eq!(Expr::object([("a", literal(1)), ("a", literal(2))]), Err(ExprShapeError::FieldTwice("a".into())));
     assert_eq!(Expr::literal("x".repeat(1 << 21)), Err(ExprShapeError::TooLong));
 }
 
@@ -95,13 +79,7 @@ fn reads_are_in_source_order() {
         .map(|read| {
             let source = expr.expr_at(&read.at).unwrap().source();
             assert!(!read.lenient_outputs);
-            format!(
-                "{} {} {}: {}",
-                read.at,
-                read.root,
-                read.path.join("."),
-                read.span.slice_text(source).unwrap()
-            )
+            format!("{} {} {}: {}", read.at, read.root, read.path.join("."), read.span.slice_text(source).unwrap())
         })
         .collect();
     assert_eq!(
@@ -153,8 +131,7 @@ fn fits() {
     let schema = |text: &str| ExprType::from_schema(&serde_json::from_str(text).unwrap());
     let string = r#"{"type": "string"}"#;
     let open = r#"{"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}"#;
-    let closed =
-        r#"{"type": "object", "additionalProperties": false, "properties": {"b": {"type": "integer"}}}"#;
+    let closed = r#"{"type": "object", "additionalProperties": false, "properties": {"b": {"type": "integer"}}}"#;
     for (wanted, given, fit) in [
         ("{}", string, Yes),
         (string, "{}", Unknown),
@@ -188,7 +165,6 @@ fn fits() {
     ] {
         assert_eq!(schema(wanted).accepts(&schema(given)), fit, "{wanted} <- {given}");
     }
-    let endless =
-        (0..200).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
+    let endless = (0..200).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
     assert_eq!(ExprType::from_schema(&endless).accepts(&ExprType::Null), No);
 }

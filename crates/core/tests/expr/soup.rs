@@ -82,10 +82,7 @@ fn check(surface: &str, text: &str, values: &Values, schemas: &Schemas) -> bool 
     let expr = match parse(surface, text) {
         Ok(expr) => expr,
         Err(error) => {
-            assert!(
-                error.span.start <= error.span.end && error.span.end as usize <= text.len(),
-                "{text}: {error:?}"
-            );
+            assert!(error.span.start <= error.span.end && error.span.end as usize <= text.len(), "{text}: {error:?}");
             assert!(error.span.slice_text(text).is_some(), "{surface} {text:?}: {error:?}");
             return false;
         }

@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 use skein_core::expr::swdl::SwdlExprScope;
 use skein_core::expr::{
-    Expr, ExprEnv, ExprParseError, ExprType, ReferenceRoot, RootLookup, StepProperty, TypeEnv, aip15, ioa,
-    swdl,
+    Expr, ExprEnv, ExprParseError, ExprType, ReferenceRoot, RootLookup, StepProperty, TypeEnv, aip15, ioa, swdl,
 };
 
 /// Parses `text` with the named surface; the `-value` surfaces take JSON.

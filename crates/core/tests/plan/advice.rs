@@ -4,8 +4,8 @@ use serde_json::json;
 use skein_core::{
     expr::Expr,
     ir::{
-        Backoff, CompletionCheck, ErrorClass, GateTimeout, OutcomeEffect, RunRetry, ScopeShape, Step,
-        StepKindSpec, StepRetry, UndoSpec, WorkSpec, WorkerSpec,
+        Backoff, CompletionCheck, ErrorClass, GateTimeout, OutcomeEffect, RunRetry, ScopeShape, Step, StepKindSpec,
+        StepRetry, UndoSpec, WorkSpec, WorkerSpec,
     },
     plan::{CheckedWorkflow, ProblemCode},
     time::Millis,
@@ -48,9 +48,7 @@ fn skipped_gate() {
     };
     says(
         graph(vec![step(OutcomeEffect::GO_ON)]),
-        &[
-            "warning[skipped-gate] g: when: if its condition is false, steps that wait for `g` start without a decision",
-        ],
+        &["warning[skipped-gate] g: when: if its condition is false, steps that wait for `g` start without a decision"],
     );
     fine(graph(vec![step(OutcomeEffect::BLOCK)]));
 }
@@ -78,10 +76,8 @@ fn input_may_be_missing() {
     let second = || reading(after("b", &["a"]), "$steps.a.x").with(|step| step.inputs[0].required = true);
     says(
         graph(vec![first(OutcomeEffect::CONTINUE), second()]),
-        &[
-            "warning[input-may-be-missing] b: inputs.in0: `b` starts even if `a` fails, and then fails because \
-           this required input is missing (make the input optional, or let the failure stop the run)",
-        ],
+        &["warning[input-may-be-missing] b: inputs.in0: `b` starts even if `a` fails, and then fails because \
+           this required input is missing (make the input optional, or let the failure stop the run)"],
     );
     fine(graph(vec![first(OutcomeEffect::ABORT), second()]));
 }
@@ -92,10 +88,7 @@ fn unbounded_each() {
         let StepKindSpec::Each(each) = &mut step.kind else { panic!() };
         each.parallelism = None;
     });
-    says(
-        routed(vec![step]),
-        &["warning[unbounded-each] all: parallelism: all items of `all` may run at once"],
-    );
+    says(routed(vec![step]), &["warning[unbounded-each] all: parallelism: all items of `all` may run at once"]);
 }
 
 fn notes(checked: CheckedWorkflow, code: ProblemCode) -> Vec<String> {
@@ -126,9 +119,7 @@ fn nothing_to_undo() {
 }
 
 fn retried(step: Step, attempts: u32) -> Step {
-    step.with(|step| {
-        step.policy.retry = StepRetry::for_classes(&[ErrorClass::Network], attempts, Backoff::default())
-    })
+    step.with(|step| step.policy.retry = StepRetry::for_classes(&[ErrorClass::Network], attempts, Backoff::default()))
 }
 
 fn checked_work(name: &str, max_iterations: u32) -> Step {
@@ -157,8 +148,7 @@ fn worker_starts() {
     let passes = repeat("l", "$input.x == 1", 40, vec![retried(work("a"), 10), retried(work("b"), 10)]);
     assert_eq!(of(routed(vec![passes])).concat(), "up to 800 worker starts");
     // Only one of the arms runs.
-    let arms =
-        routed(vec![branch("r", &[("true", "a")], "b"), next("a", "$end"), retried(next("b", "$end"), 7)]);
+    let arms = routed(vec![branch("r", &[("true", "a")], "b"), next("a", "$end"), retried(next("b", "$end"), 7)]);
     assert_eq!(of(arms), ["up to 7 worker starts"]);
     let again = graph(vec![work("a")]).with(|workflow| {
         workflow.scope.retry = Some(RunRetry { attempts: 5, backoff: Backoff::default(), on_timeout: false });
@@ -170,10 +160,7 @@ fn worker_starts() {
 fn worker_starts_of_lists_and_cycles() {
     let of = |workflow| notes(checked(workflow), ProblemCode::WorkerStarts);
     let list = each("all", "$input.list", vec![retried(work("a"), 3)]);
-    assert_eq!(
-        of(routed(vec![work("b"), list.clone()])),
-        ["up to 1 worker start, and 3 for each item of `all`"]
-    );
+    assert_eq!(of(routed(vec![work("b"), list.clone()])), ["up to 1 worker start, and 3 for each item of `all`"]);
     let known = list.with(|step| {
         let StepKindSpec::Each(each) = &mut step.kind else { panic!() };
         each.over = Expr::literal(json!([1, 2])).unwrap();

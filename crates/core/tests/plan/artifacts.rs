@@ -6,8 +6,7 @@ use super::support::*;
 
 fn giving(step: Step, names: &[&str]) -> Step {
     step.with(|step| {
-        let gives =
-            |name: &&str| OutputArtifact { name: artifact(name), path: format!("out/{name}"), kind: None };
+        let gives = |name: &&str| OutputArtifact { name: artifact(name), path: format!("out/{name}"), kind: None };
         the_work(step).gives = names.iter().map(gives).collect();
     })
 }
@@ -31,10 +30,8 @@ fn duplicate_artifact() {
 fn unknown_artifact_source() {
     says(
         graph(vec![giving(work("build"), &["log"]), taking(after("b", &["build"]), "biuld", "log")]),
-        &[
-            "error[unknown-artifact-source] b: takes[0].from: there is no step `biuld` to take an artifact from \
-           (did you mean `build`?)",
-        ],
+        &["error[unknown-artifact-source] b: takes[0].from: there is no step `biuld` to take an artifact from \
+           (did you mean `build`?)"],
     );
 }
 
@@ -42,9 +39,7 @@ fn unknown_artifact_source() {
 fn unknown_artifact() {
     says(
         graph(vec![giving(work("a"), &["report"]), taking(after("b", &["a"]), "a", "reprot")]),
-        &[
-            "error[unknown-artifact] b: takes[0].artifact: `a` produces no artifact `reprot` (did you mean `report`?)",
-        ],
+        &["error[unknown-artifact] b: takes[0].artifact: `a` produces no artifact `reprot` (did you mean `report`?)"],
     );
 }
 
@@ -52,15 +47,11 @@ fn unknown_artifact() {
 fn artifact_not_before() {
     says(
         graph(vec![giving(work("a"), &["log"]), taking(work("b"), "a", "log")]),
-        &[
-            "error[artifact-not-before] b: takes[0].from: `a` has not ended by then, so its artifact cannot be taken",
-        ],
+        &["error[artifact-not-before] b: takes[0].from: `a` has not ended by then, so its artifact cannot be taken"],
     );
     says(
         graph(vec![taking(giving(work("a"), &["log"]), "a", "log")]),
-        &[
-            "error[artifact-not-before] a: takes[0].from: `a` has not ended by then, so its artifact cannot be taken",
-        ],
+        &["error[artifact-not-before] a: takes[0].from: `a` has not ended by then, so its artifact cannot be taken"],
     );
     let far = vec![giving(work("a"), &["log"]), after("b", &["a"]), taking(after("c", &["b"]), "a", "log")];
     fine(graph(far));
@@ -71,8 +62,7 @@ fn calls_give_what_they_export() {
     let exporting = |from: &str, name: &str| {
         call("sub", "child").with(|step| {
             let StepKindSpec::Call(call) = &mut step.kind else { panic!() };
-            call.exports =
-                vec![ArtifactExport { from: id(from), artifact: artifact(name), name: artifact("shared") }];
+            call.exports = vec![ArtifactExport { from: id(from), artifact: artifact(name), name: artifact("shared") }];
         })
     };
     let child = || library(vec![("child", graph(vec![giving(work("make"), &["log"])]))]);
@@ -88,9 +78,7 @@ fn calls_give_what_they_export() {
     );
     assert_eq!(
         main("make", "logs", "shared"),
-        [
-            "error[unknown-artifact] sub: exports[0].artifact: `make` produces no artifact `logs` (did you mean `log`?)"
-        ]
+        ["error[unknown-artifact] sub: exports[0].artifact: `make` produces no artifact `logs` (did you mean `log`?)"]
     );
     assert_eq!(
         main("make", "log", "log"),

@@ -92,14 +92,14 @@ fn what_could_not_be_read_back_is_too_deep() {
     let mut value = serde_json::json!(1);
     (0..120).for_each(|_| value = serde_json::json!([value]));
     let labelled = |value| {
-        graph(vec![work("a")]).with(|workflow| workflow.labels = BTreeMap::from([("x".into(), value)]))
+        graph(vec![work("a")]).with(|workflow| workflow.extensions.labels = BTreeMap::from([("x".into(), value)]))
     };
     assert!(!has(labelled(value.clone()), ProblemCode::TooDeep));
     (0..10).for_each(|_| value = serde_json::json!([value]));
     assert!(has(labelled(value), ProblemCode::TooDeep));
     let step_label = |depth: usize| {
         let value = (1..depth).fold(serde_json::json!([]), |value, _| serde_json::json!([value]));
-        graph(vec![work("a").with(|step| drop(step.labels.insert("x".into(), value)))])
+        graph(vec![work("a").with(|step| drop(step.extensions.labels.insert("x".into(), value)))])
     };
     let calling = |depth| {
         let others = library(vec![("child", step_label(depth))]);

@@ -1,11 +1,11 @@
 //! Parameters of a run, and stored definitions.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 use skein_core::{
     limits,
-    plan::{Plan, PlanDefinition, PlanProblem, ProblemCode, check_workflow},
+    plan::{ContentHash, Plan, PlanDefinition, PlanProblem, ProblemCode, check_workflow},
 };
 
 use super::support::*;
@@ -109,6 +109,30 @@ fn the_hash_is_of_workflow_and_parameters() {
     assert_ne!(of(json!({"a": 1})), other);
 }
 
+#[test]
+fn marks_of_a_composer_do_not_count_in_the_hash() {
+    let marked = |marks: &[&str]| {
+        let mark = |labels: &mut BTreeMap<String, Value>, name: &str| {
+            labels.extend(marks.iter().map(|mark| (name.to_owned(), json!({"at": mark}))));
+        };
+        let step = work("a").with(|step| mark(&mut step.extensions.labels, "ui"));
+        fine(graph(vec![step]).with(|workflow| mark(&mut workflow.extensions.labels, "ui")))
+    };
+    let (plain, marked) = (marked(&[]), marked(&["here"]));
+    assert_eq!(plain.hash(), marked.hash());
+    assert!(plain.is_same_step((plain.root().root, 0), &marked, (marked.root().root, 0)));
+    // A definition that an earlier version stored keeps its hash, and no other one.
+    let frozen = marked.to_frozen();
+    let earlier = ContentHash::hash_json(&(frozen.version, &frozen.workflow, &frozen.calls));
+    let load = |stored: ContentHash| {
+        let loaded = PlanDefinition::from_frozen(frozen.clone()).definition.unwrap();
+        loaded.keep_stored_hash(stored);
+        loaded.hash()
+    };
+    assert_ne!(earlier, marked.hash());
+    assert_eq!((load(earlier), load(ContentHash::ZERO)), (earlier, marked.hash()));
+}
+
 fn with_calls() -> Arc<PlanDefinition> {
     let others = library(vec![
         ("child", graph(vec![call("c", "grandchild"), reading(after("b", &["c"]), "$steps.c.x")])),
@@ -131,13 +155,10 @@ fn a_frozen_definition_comes_back_with_the_same_hash() {
 fn bad_frozen() {
     let code = |json: &str| PlanDefinition::from_frozen_json(json).problems[0].code;
     let deep = "[".repeat(100_000);
-    for json in
-        ["", "null", "{}", "[1]", r#"{"version":1}"#, r#"{"version":1,"workflow":{},"calls":7}"#, &deep]
-    {
+    for json in ["", "null", "{}", "[1]", r#"{"version":1}"#, r#"{"version":1,"workflow":{},"calls":7}"#, &deep] {
         assert_eq!(code(json), ProblemCode::BadFrozen, "{}", &json[..json.len().min(40)]);
     }
-    let newer =
-        serde_json::to_string(&with_calls().to_frozen()).unwrap().replace("\"version\":1", "\"version\":2");
+    let newer = serde_json::to_string(&with_calls().to_frozen()).unwrap().replace("\"version\":1", "\"version\":2");
     assert_eq!(code(&newer), ProblemCode::BadFrozen);
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use skein_core::{
     builder::*,
     ir::{
-        BackoffGrowth, ErrorClass, GateTimeout, OutcomeEffect, RunStatus, ScopeShape, Step, StepKindName,
-        StepKindSpec, WaitTimeout,
+        BackoffGrowth, ErrorClass, GateTimeout, OutcomeEffect, RunStatus, ScopeShape, Step, StepKindName, StepKindSpec,
+        WaitTimeout,
     },
     plan::{ProblemCode, ScopeIx, Severity},
     time::Millis,
@@ -37,9 +37,7 @@ fn all_kinds() -> WorkflowHandle {
         .with_on_reject("$end");
     define_workflow(WorkflowDefinition::new("everything", "All eight kinds.").with_result("$steps.ship.url"))
         .step(define_step(
-            tool("parse")
-                .with_input("url", "$workflow.inputs.url")
-                .with_retry(RetryDefinition::exponential(3)),
+            tool("parse").with_input("url", "$workflow.inputs.url").with_retry(RetryDefinition::exponential(3)),
         ))
         .branch(define_step(StepDefinition::new("route", route)))
         .parallel(define_step(StepDefinition::new("enrich", enrich).with_next("pay")))
@@ -64,13 +62,8 @@ fn step(committed: &CommittedWorkflow, name: &str) -> Arc<Step> {
 #[test]
 fn all_eight_kinds_commit_without_a_warning() {
     let committed = committed();
-    assert!(
-        committed.problems.iter().all(|problem| problem.severity == Severity::Note),
-        "{:#?}",
-        committed.problems
-    );
-    let mut kinds: Vec<StepKindName> =
-        committed.workflow.scope.steps.iter().map(|step| step.kind.name()).collect();
+    assert!(committed.problems.iter().all(|problem| problem.severity == Severity::Note), "{:#?}", committed.problems);
+    let mut kinds: Vec<StepKindName> = committed.workflow.scope.steps.iter().map(|step| step.kind.name()).collect();
     kinds.sort_unstable();
     assert_eq!(kinds, StepKindName::ALL);
     assert_eq!(committed.definition.step_batches(ScopeIx(0)).len(), 8);
@@ -83,9 +76,7 @@ fn the_workflow_has_the_defaults_of_its_format() {
     assert_eq!(workflow.scope.timeout, Some(Millis(600_000)));
     assert_eq!(workflow.scope.max_steps, Some(100));
     assert_eq!(workflow.scope.shape, ScopeShape::Routed { start: None, cycles: false });
-    assert!(
-        workflow.scope.undo.on_timeout && workflow.scope.undo.on_cancel && !workflow.scope.undo.failed_step
-    );
+    assert!(workflow.scope.undo.on_timeout && workflow.scope.undo.on_cancel && !workflow.scope.undo.failed_step);
     assert_eq!(workflow.words.run_word(RunStatus::Undoing), "compensating");
     assert_eq!(workflow.words.run_word(RunStatus::Waiting), "suspended");
 }

@@ -21,16 +21,15 @@ fn unknown_workflow() {
     let others = library(vec![("deploy", graph(vec![work("a")]))]);
     assert_eq!(
         said(check_workflow(graph(vec![call("ship", "deply")]).into(), &others)),
-        [
-            "error[unknown-workflow] ship: workflow: there is no workflow `deply` to call (did you mean `deploy`?)"
-        ]
+        ["error[unknown-workflow] ship: workflow: there is no workflow `deply` to call (did you mean `deploy`?)"]
     );
     assert!(said(check_workflow(graph(vec![call("ship", "deploy")]).into(), &others)).is_empty());
 }
 
 #[test]
 fn recursion_of_itself_also_when_the_library_does_not_have_it() {
-    let line = "error[recursion] again: workflow: the workflow calls itself: main -> main (use a loop step for repetition)";
+    let line =
+        "error[recursion] again: workflow: the workflow calls itself: main -> main (use a loop step for repetition)";
     let main = || graph(vec![call("again", "main")]);
     assert_eq!(said(checked(main())), [line]);
     assert_eq!(said(check_workflow(main().into(), &library(vec![("main", main())]))), [line]);

@@ -10,12 +10,7 @@ use skein_core::{
 use super::support::*;
 
 /// For each number: true if it is refused, and true if there is a warning.
-fn refused<N: Copy>(
-    code: ProblemCode,
-    warning: ProblemCode,
-    ns: &[N],
-    make: impl Fn(N) -> Step,
-) -> Vec<(bool, bool)> {
+fn refused<N: Copy>(code: ProblemCode, warning: ProblemCode, ns: &[N], make: impl Fn(N) -> Step) -> Vec<(bool, bool)> {
     let of = |n| (has(routed(vec![make(n)]), code), has(routed(vec![make(n)]), warning));
     ns.iter().map(|n| of(*n)).collect()
 }
@@ -55,12 +50,7 @@ fn bad_iterations() {
     };
     let (warn, hard) = (limits::ITERATIONS_WARN, limits::ITERATIONS);
     assert_eq!(
-        refused(
-            ProblemCode::BadIterations,
-            ProblemCode::ManyIterations,
-            &[0, 1, 2, warn + 1, hard, hard + 1],
-            make
-        ),
+        refused(ProblemCode::BadIterations, ProblemCode::ManyIterations, &[0, 1, 2, warn + 1, hard, hard + 1], make),
         [REFUSED, REFUSED, NO, WARNED, WARNED, REFUSED]
     );
 }
@@ -85,10 +75,7 @@ fn bad_attempts() {
     let run = graph(vec![work("a")]).with(|workflow| {
         workflow.scope.retry = Some(RunRetry { attempts: 0, backoff: Backoff::default(), on_timeout: false });
     });
-    says(
-        run,
-        &["error[bad-attempts] retry.attempts: there must be at least one attempt, including the first"],
-    );
+    says(run, &["error[bad-attempts] retry.attempts: there must be at least one attempt, including the first"]);
 }
 
 #[test]
@@ -106,10 +93,7 @@ fn bad_timeout() {
     );
     let root = graph(vec![work("a")]).with(|workflow| workflow.scope.timeout = Some(Millis(0)));
     let hint = "(leave it out for no timeout)";
-    says(
-        root,
-        &[&format!("error[bad-timeout] timeout: a timeout of 0 would end it before it starts {hint}")],
-    );
+    says(root, &[&format!("error[bad-timeout] timeout: a timeout of 0 would end it before it starts {hint}")]);
     let gate = graph(vec![gate("g", |gate| gate.timeout = Some(Millis::from_hours(24 * 400)))]);
     assert!(has(gate, ProblemCode::BadTimeout));
 }
@@ -122,9 +106,7 @@ fn bad_parallelism() {
     });
     says(
         routed(vec![step]),
-        &[
-            "error[bad-parallelism] all: parallelism: with 0, nothing would ever start (leave it out for no limit)",
-        ],
+        &["error[bad-parallelism] all: parallelism: with 0, nothing would ever start (leave it out for no limit)"],
     );
 }
 

@@ -39,9 +39,8 @@ fn unknown_target() {
 
 #[test]
 fn unknown_start() {
-    let workflow = routed(vec![work("first"), work("second")]).with(|workflow| {
-        workflow.scope.shape = ScopeShape::Routed { start: Some(id("frist")), cycles: false }
-    });
+    let workflow = routed(vec![work("first"), work("second")])
+        .with(|workflow| workflow.scope.shape = ScopeShape::Routed { start: Some(id("frist")), cycles: false });
     says(workflow, &["error[unknown-start] start: there is no step `frist` (did you mean `first`?)"]);
 }
 
@@ -62,10 +61,7 @@ fn cycle_in_a_graph() {
 #[test]
 fn cycle_of_two() {
     let problems = checked(graph(vec![after("a", &["b"]), after("b", &["a"])])).problems;
-    assert!(
-        problems.iter().any(|problem| problem.message == "dependency cycle: a -> b -> a"),
-        "{problems:?}"
-    );
+    assert!(problems.iter().any(|problem| problem.message == "dependency cycle: a -> b -> a"), "{problems:?}");
 }
 
 #[test]
@@ -107,11 +103,8 @@ fn unreachable() {
 
 #[test]
 fn a_step_that_only_a_branch_leads_to_is_reached() {
-    let workflow = routed(vec![
-        branch("route", &[("$input.paid == true", "paid")], "free"),
-        next("free", "$end"),
-        work("paid"),
-    ]);
+    let workflow =
+        routed(vec![branch("route", &[("$input.paid == true", "paid")], "free"), next("free", "$end"), work("paid")]);
     let definition = fine(workflow);
     assert_eq!(definition.step_batches(ScopeIx(0)), [vec![0], vec![1, 2]]);
 }

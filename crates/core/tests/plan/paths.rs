@@ -11,13 +11,8 @@ const ROOT: ScopeIx = ScopeIx(0);
 
 #[test]
 fn batches_are_levels_in_the_order_of_the_source() {
-    let definition = fine(graph(vec![
-        after("d", &["b", "c"]),
-        after("b", &["a"]),
-        work("a"),
-        after("c", &["a"]),
-        work("e"),
-    ]));
+    let definition =
+        fine(graph(vec![after("d", &["b", "c"]), after("b", &["a"]), work("a"), after("c", &["a"]), work("e")]));
     assert_eq!(definition.step_batches(ROOT), [vec![2, 4], vec![1, 3], vec![0]]);
 }
 
@@ -35,25 +30,18 @@ fn batches_of_a_routed_scope_follow_the_cursor() {
 
 #[test]
 fn the_critical_path_is_the_longest_by_timeouts() {
-    let slow = |step: skein_core::ir::Step, seconds| {
-        step.with(|step| step.policy.timeout = Some(Millis::from_secs(seconds)))
-    };
+    let slow =
+        |step: skein_core::ir::Step, seconds| step.with(|step| step.policy.timeout = Some(Millis::from_secs(seconds)));
     let steps = vec![work("a"), slow(after("b", &["a"]), 60), after("c", &["a"]), after("d", &["b", "c"])];
     let path = fine(graph(steps)).critical_path(ROOT);
-    assert_eq!(
-        path,
-        CriticalPath { steps: vec![0, 1, 3], total: Some(Millis::from_secs(62)), unknown: vec![] }
-    );
+    assert_eq!(path, CriticalPath { steps: vec![0, 1, 3], total: Some(Millis::from_secs(62)), unknown: vec![] });
 }
 
 #[test]
 fn gates_count_as_nothing_and_what_has_no_timeout_is_named() {
     let endless = after("b", &["g"]).with(|step| step.policy.timeout = None);
     let definition = checked(graph(vec![gate("g", |_| {}), endless])).definition.unwrap();
-    assert_eq!(
-        definition.critical_path(ROOT),
-        CriticalPath { steps: vec![0, 1], total: None, unknown: vec![1] }
-    );
+    assert_eq!(definition.critical_path(ROOT), CriticalPath { steps: vec![0, 1], total: None, unknown: vec![1] });
 }
 
 #[test]

@@ -50,9 +50,7 @@ fn an_undo_reads_the_step_it_undoes() {
     fine(graph(vec![undoing("$steps.a.id")]));
     says(
         graph(vec![undoing("$steps.b.id"), after("b", &["a"])]),
-        &[
-            "error[not-before] a: undo.inputs.in0: this reads `b` but never runs after it (make `a` depend on it)",
-        ],
+        &["error[not-before] a: undo.inputs.in0: this reads `b` but never runs after it (make `a` depend on it)"],
     );
 }
 
@@ -87,8 +85,7 @@ fn not_before_in_a_routed_scope() {
 
 #[test]
 fn before_the_start_nothing_has_run() {
-    let env =
-        graph(vec![work("a")]).with(|workflow| drop(workflow.env.insert("x".into(), value("$steps.a.y"))));
+    let env = graph(vec![work("a")]).with(|workflow| drop(workflow.env.insert("x".into(), value("$steps.a.y"))));
     says(env, &["error[not-before] env.x: this reads `a` but never runs after it"]);
     let hook = |when| {
         let action = HookAction::Notify { channel: "chat".into(), message: Some(value("$steps.a.y")) };
@@ -116,10 +113,8 @@ fn sibling_lane() {
 fn inside_each() {
     says(
         routed(vec![each("all", "$input.list", vec![work("one")]), reading(work("b"), "$steps.one.x")]),
-        &[
-            "error[inside-each] b: inputs.in0: `one` runs once for each item of `all`, so it has no single result here \
-           (read `all`, which has every item's result)",
-        ],
+        &["error[inside-each] b: inputs.in0: `one` runs once for each item of `all`, so it has no single result here \
+           (read `all`, which has every item's result)"],
     );
     let inside = each("all", "$input.list", vec![work("one"), reading(work("two"), "$steps.one.x")]);
     fine(routed(vec![work("before"), inside]));
@@ -140,9 +135,8 @@ fn a_loop_reads_its_own_steps_in_while_and_only_there() {
 
 #[test]
 fn a_result_reads_every_step_of_its_scope() {
-    let result = |text: &str| {
-        graph(vec![work("a"), work("b")]).with(|workflow| workflow.scope.result = Some(value(text)))
-    };
+    let result =
+        |text: &str| graph(vec![work("a"), work("b")]).with(|workflow| workflow.scope.result = Some(value(text)));
     fine(result("$steps.b.x"));
     says(result("$steps.c.x"), &["error[unknown-step] result: there is no step `c`"]);
 }
@@ -162,12 +156,7 @@ fn no_item() {
 fn a_called_workflow_has_no_item_of_its_caller() {
     let others = library(vec![("child", graph(vec![reading(work("a"), "$item")]))]);
     let main = routed(vec![each("all", "$input.list", vec![call("c", "child")])]);
-    assert!(
-        check_workflow(main.into(), &others)
-            .problems
-            .iter()
-            .any(|problem| problem.code == ProblemCode::NoItem)
-    );
+    assert!(check_workflow(main.into(), &others).problems.iter().any(|problem| problem.code == ProblemCode::NoItem));
 }
 
 #[test]
@@ -184,10 +173,7 @@ fn unknown_parameter() {
 #[test]
 fn unknown_output() {
     let with = |schema| {
-        graph(vec![
-            declaring(work("fetch"), schema),
-            reading(after("b", &["fetch"]), "$steps.fetch.outputs.htm"),
-        ])
+        graph(vec![declaring(work("fetch"), schema), reading(after("b", &["fetch"]), "$steps.fetch.outputs.htm")])
     };
     let line = "b: inputs.in0: `fetch` does not declare the output `htm` (did you mean `html`?)";
     let closed = json!({"properties": {"html": {}}, "additionalProperties": false});
@@ -199,8 +185,7 @@ fn unknown_output() {
 #[test]
 fn the_output_of_a_call_is_what_the_called_workflow_declares() {
     let child = graph(vec![work("a")]).with(|workflow| {
-        workflow.scope.outputs =
-            Schema::new(json!({"properties": {"url": {}}, "additionalProperties": false}));
+        workflow.scope.outputs = Schema::new(json!({"properties": {"url": {}}, "additionalProperties": false}));
     });
     let main = graph(vec![call("c", "child"), reading(after("b", &["c"]), "$steps.c.ulr")]);
     let problems = check_workflow(main.into(), &library(vec![("child", child)])).problems;
@@ -218,8 +203,8 @@ fn type_clash() {
            a string",
         ],
     );
-    let wanting = reading(work("b"), "text")
-        .with(|step| step.inputs[0].schema = Schema::new(json!({"type": "integer"})));
+    let wanting =
+        reading(work("b"), "text").with(|step| step.inputs[0].schema = Schema::new(json!({"type": "integer"})));
     says(
         routed(vec![wanting]),
         &["warning[type-clash] b: inputs.in0: this is a string, but a whole number is expected"],
@@ -241,7 +226,7 @@ fn indirect_reference() {
 fn bad_schema() {
     let problems = checked(graph(vec![declaring(work("a"), json!({"type": "strin"}))])).problems;
     assert_eq!(problems[0].code, ProblemCode::BadSchema);
-    assert_eq!((&problems[0].at.step, problems[0].at.field.as_str()), (&Some(id("a")), "outputs.type"));
+    assert_eq!((&problems[0].at.step, problems[0].at.field.to_string().as_str()), (&Some(id("a")), "outputs.type"));
     assert_eq!(
         problems[0].message,
         "invalid schema: \"strin\" is not a type; the types are string, number, integer, boolean, \
@@ -257,7 +242,7 @@ fn every_expression_of_a_step_is_looked_at() {
     let fields = |step: Step| -> Vec<String> {
         let problems = checked(routed(vec![step])).problems;
         let wrong = problems.iter().filter(|problem| problem.code == ProblemCode::UnknownStep);
-        wrong.map(|problem| problem.at.field.clone()).collect()
+        wrong.map(|problem| problem.at.field.to_string()).collect()
     };
     assert_eq!(fields(work("a").with(|step| step.when = Some(wrong()))), ["when"]);
     assert_eq!(fields(work("a").with(|step| the_work(step).worker = command())), ["arguments[1]"]);
@@ -282,22 +267,19 @@ fn every_expression_of_a_step_is_looked_at() {
 #[test]
 fn a_script_is_never_an_expression() {
     let script = work("a").with(|step| {
-        the_work(step).worker =
-            WorkerSpec::Script { text: "echo $steps.nowhere.x".into(), capabilities: Vec::new() };
+        the_work(step).worker = WorkerSpec::Script { text: "echo $steps.nowhere.x".into(), capabilities: Vec::new() };
     });
     fine(routed(vec![script]));
 }
 
 #[test]
 fn a_place_inside_an_expression_is_named() {
-    let object =
-        skein_core::expr::aip15::parse_value(&json!({"deep": ["$input.x", "$steps.nowhere.x"]})).unwrap();
+    let object = skein_core::expr::aip15::parse_value(&json!({"deep": ["$input.x", "$steps.nowhere.x"]})).unwrap();
     let step = reading(work("a"), "x").with(|step| step.inputs[0].value = object);
     let problem = checked(routed(vec![step])).problems.remove(0);
-    assert_eq!(problem.at.field, "inputs.in0.deep.1");
+    assert_eq!(problem.at.field.to_string(), "inputs.in0.deep.1");
     assert_eq!(problem.at.span.map(|span| (span.start, span.end)), Some((0, 16)));
-    let made = reading(work("a"), "x")
-        .with(|step| step.inputs[0].value = Expr::reference(ReferenceRoot::Item, ["x"]));
+    let made = reading(work("a"), "x").with(|step| step.inputs[0].value = Expr::reference(ReferenceRoot::Item, ["x"]));
     assert_eq!(checked(routed(vec![made])).problems[0].at.span, None);
 }
 
@@ -307,8 +289,5 @@ fn only_the_expression_of_each_kind_is_its_own() {
     assert!(matches!(step.kind, StepKindSpec::Call(_)));
     let others = library(vec![("child", graph(vec![work("a")]))]);
     let main = routed(vec![work("first"), reading(step, "$steps.first.x"), reading(work("z"), "$steps.a.x")]);
-    assert_eq!(
-        said(check_workflow(main.into(), &others)),
-        ["error[unknown-step] z: inputs.in0: there is no step `a`"]
-    );
+    assert_eq!(said(check_workflow(main.into(), &others)), ["error[unknown-step] z: inputs.in0: there is no step `a`"]);
 }

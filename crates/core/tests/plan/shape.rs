@@ -49,9 +49,7 @@ fn misplaced_next_in_a_graph() {
     let hint = "(let the other step wait for this one, with a condition)";
     says(
         graph(vec![next("a", "b"), work("b")]),
-        &[&format!(
-            "error[misplaced] a: next: `a` routes to a step, but in a graph steps wait for each other {hint}"
-        )],
+        &[&format!("error[misplaced] a: next: `a` routes to a step, but in a graph steps wait for each other {hint}")],
     );
 }
 
@@ -74,9 +72,7 @@ fn misplaced_decisions_branches_and_timeouts_in_a_graph() {
 fn misplaced_after_in_a_routed_scope() {
     says(
         routed(vec![work("a"), after("b", &["a"])]),
-        &[
-            "error[misplaced] b: after: `b` waits for steps, but its scope is routed (route to it with `next`)",
-        ],
+        &["error[misplaced] b: after: `b` waits for steps, but its scope is routed (route to it with `next`)"],
     );
 }
 

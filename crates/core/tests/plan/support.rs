@@ -1,61 +1,31 @@
 //! Small valid workflows, in which each test breaks one thing.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
-use serde_json::{Value, json};
 use skein_core::{
-    expr::{Expr, aip15},
-    ids::{ArtifactName, BranchId, SignalName, StepId, WorkflowId},
+    ids::{ArtifactName, WorkflowId},
     ir::*,
     plan::{CheckedWorkflow, PlanDefinition, PlanProblem, ProblemCode, Severity, check_workflow},
     time::Millis,
 };
-
-pub fn id(text: &str) -> StepId {
-    StepId::new(text).unwrap()
-}
+pub use skein_testkit::workflow::*;
 
 pub fn artifact(text: &str) -> ArtifactName {
     ArtifactName::new(text).unwrap()
 }
 
-pub fn to(text: &str) -> RouteTarget {
-    if text == "$end" { RouteTarget::End } else { RouteTarget::Step(id(text)) }
-}
-
-pub fn value(text: &str) -> Expr {
-    aip15::parse_value(&json!(text)).unwrap()
-}
-
-pub fn cond(text: &str) -> Expr {
-    aip15::parse_condition(text).unwrap()
-}
-
 /// A command with a timeout, so that there is no diagnostic about it.
 pub fn work(name: &str) -> Step {
     let worker = WorkerSpec::Command { program: "true".into(), arguments: Vec::new() };
-    let mut step = Step::new(id(name), StepKindSpec::Work(Box::new(WorkSpec::new(worker))));
-    step.policy.timeout = Some(Millis::from_secs(1));
-    step
+    work_by(name, worker).with(|step| step.policy.timeout = Some(Millis::from_secs(1)))
 }
 
 pub fn after(name: &str, dependencies: &[&str]) -> Step {
-    Step { after: dependencies.iter().map(|name| id(name)).collect(), ..work(name) }
+    depending(work(name), dependencies)
 }
 
 pub fn next(name: &str, target: &str) -> Step {
     Step { next: Some(to(target)), ..work(name) }
-}
-
-pub trait With: Sized {
-    fn with(self, change: impl FnOnce(&mut Self)) -> Self;
-}
-
-impl<T> With for T {
-    fn with(mut self, change: impl FnOnce(&mut T)) -> T {
-        change(&mut self);
-        self
-    }
 }
 
 pub fn reading(step: Step, reference: &str) -> Step {
@@ -65,81 +35,20 @@ pub fn reading(step: Step, reference: &str) -> Step {
     })
 }
 
-pub fn the_work(step: &mut Step) -> &mut WorkSpec {
-    match &mut step.kind {
-        StepKindSpec::Work(work) => work,
-        other => panic!("not work: {other:?}"),
-    }
-}
-
-pub fn branch(name: &str, arms: &[(&str, &str)], default: &str) -> Step {
-    let arms = arms.iter().map(|(when, next)| RouteArm { when: cond(when), next: to(next) }).collect();
-    Step::new(id(name), StepKindSpec::Branch(Box::new(BranchSpec { arms, default: to(default) })))
-}
-
-pub fn the_gate() -> GateSpec {
-    GateSpec {
-        message: value("Go on?"),
-        shows: Vec::new(),
-        approvers: vec![Approver::Role("lead".into())],
-        quorum: 1,
-        timeout: None,
-        on_timeout: GateTimeout::Expire,
-        on_approve: None,
-        on_reject: None,
-    }
-}
-
+/// A gate that a lead decides.
 pub fn gate(name: &str, change: impl FnOnce(&mut GateSpec)) -> Step {
-    Step::new(id(name), StepKindSpec::Gate(Box::new(the_gate().with(change))))
-}
-
-pub fn wait(name: &str, signals: &[&str]) -> Step {
-    let on = signals.iter().map(|name| SignalName::new(name).unwrap()).collect();
-    Step::new(
-        id(name),
-        StepKindSpec::Wait(Box::new(WaitSpec { on, timeout: None, on_timeout: WaitTimeout::Expire })),
-    )
-}
-
-pub fn parallel(name: &str, lanes: Vec<(&str, Vec<Step>)>) -> Step {
-    let lane = |(name, steps)| LaneSpec { id: BranchId::new(name).unwrap(), scope: Arc::new(route(steps)) };
-    Step::new(
-        id(name),
-        StepKindSpec::Parallel(Box::new(ParallelSpec { lanes: lanes.into_iter().map(lane).collect() })),
-    )
+    skein_testkit::workflow::gate(name, |gate| {
+        gate.approvers = vec![Approver::Role("lead".into())];
+        change(gate);
+    })
 }
 
 pub fn each(name: &str, over: &str, steps: Vec<Step>) -> Step {
-    let (over, scope) = (value(over), Arc::new(route(steps)));
-    Step::new(
-        id(name),
-        StepKindSpec::Each(Box::new(EachSpec {
-            over,
-            parallelism: Some(4),
-            errors: EachErrorPolicy::FailFast,
-            scope,
-        })),
-    )
+    each_scope(name, value(over), 4, route(steps))
 }
 
 pub fn repeat(name: &str, condition: &str, max: u32, steps: Vec<Step>) -> Step {
-    let (condition, scope) = (cond(condition), Arc::new(route(steps)));
-    Step::new(
-        id(name),
-        StepKindSpec::Loop(Box::new(LoopSpec { condition, test: LoopTest::First, max, scope })),
-    )
-}
-
-pub fn call(name: &str, workflow: &str) -> Step {
-    Step::new(
-        id(name),
-        StepKindSpec::Call(Box::new(CallSpec { workflow: workflow.into(), exports: Vec::new() })),
-    )
-}
-
-pub fn route(steps: Vec<Step>) -> StepScope {
-    StepScope::new(ScopeShape::Routed { start: None, cycles: false }, steps)
+    loop_scope(name, condition, LoopTest::First, max, route(steps))
 }
 
 fn workflow(name: &str, scope: StepScope) -> Workflow {
@@ -147,21 +56,11 @@ fn workflow(name: &str, scope: StepScope) -> Workflow {
 }
 
 pub fn graph(steps: Vec<Step>) -> Workflow {
-    workflow("main", StepScope::new(ScopeShape::Graph, steps))
+    workflow("main", graph_scope(steps))
 }
 
 pub fn routed(steps: Vec<Step>) -> Workflow {
     workflow("main", route(steps))
-}
-
-pub fn inputs(schema: Value, workflow: Workflow) -> Workflow {
-    Workflow { inputs: Schema::new(schema), ..workflow }
-}
-
-pub type Others = BTreeMap<String, Arc<Workflow>>;
-
-pub fn library(workflows: Vec<(&str, Workflow)>) -> Others {
-    workflows.into_iter().map(|(name, workflow)| (name.to_owned(), Arc::new(workflow))).collect()
 }
 
 pub fn checked(workflow: Workflow) -> CheckedWorkflow {

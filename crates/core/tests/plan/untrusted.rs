@@ -56,10 +56,7 @@ fn what_an_agent_gives() {
 #[test]
 fn what_a_list_inside_gives() {
     let items = each("items", "$steps.a.list", vec![secret(reading(work("one"), "$item.name"))]);
-    assert_eq!(
-        alone(routed(vec![agent(work("a")), items])),
-        ["one; inputs.in0: an agent writes this in `a`"]
-    );
+    assert_eq!(alone(routed(vec![agent(work("a")), items])), ["one; inputs.in0: an agent writes this in `a`"]);
     let lanes = parallel("both", vec![("one", vec![agent(work("a"))]), ("two", vec![work("b")])]);
     assert_eq!(
         alone(routed(vec![lanes, secret(reading(work("c"), "$steps.both"))])),
@@ -102,10 +99,6 @@ fn what_goes_through_calls() {
     );
     assert_eq!(warned(&check_workflow(main(work("a")).into(), &child())), [""; 0]);
     let gives = || library(vec![("child", graph(vec![agent(work("inner"))]))]);
-    let main =
-        graph(vec![call("calls", "child"), secret(reading(after("b", &["calls"]), "$steps.calls.text"))]);
-    assert_eq!(
-        warned(&check_workflow(main.into(), &gives())),
-        ["b; inputs.in0: an agent writes this in `inner`"]
-    );
+    let main = graph(vec![call("calls", "child"), secret(reading(after("b", &["calls"]), "$steps.calls.text"))]);
+    assert_eq!(warned(&check_workflow(main.into(), &gives())), ["b; inputs.in0: an agent writes this in `inner`"]);
 }

@@ -37,19 +37,13 @@ fn defaults_of_the_called_workflow_are_filled_in() {
 fn inputs_that_do_not_fit_fail_the_call() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
     let others = library(vec![("sub", inputs(schema, routed(vec![work("x")])))]);
-    script!(routed(vec![reads(call("c", "sub"), "n", "$input.m")]), others)
-        .with(json!({"m": "x"}))
-        .start()
-        .done();
+    script!(routed(vec![reads(call("c", "sub"), "n", "$input.m")]), others).with(json!({"m": "x"})).start().done();
 }
 
 /// A call fails with the error of the called workflow, and names the step that caused it.
 #[test]
 fn a_call_fails_with_the_error_inside() {
-    script!(routed(vec![call("c", "sub")]), sub(vec![work("x")]))
-        .start()
-        .fail("c/x", ErrorClass::External)
-        .done();
+    script!(routed(vec![call("c", "sub")]), sub(vec![work("x")])).start().fail("c/x", ErrorClass::External).done();
 }
 
 /// The class of the error inside determines if the call is retried.
@@ -80,11 +74,7 @@ fn a_called_workflow_that_is_cancelled_fails_the_call() {
 /// Cancelling the run cancels the called workflow.
 #[test]
 fn cancelling_the_run_cancels_the_call() {
-    script!(routed(vec![call("c", "sub")]), sub(vec![work("x"), work("y")]))
-        .start()
-        .cancel()
-        .stops("c/x")
-        .done();
+    script!(routed(vec![call("c", "sub")]), sub(vec![work("x"), work("y")])).start().cancel().stops("c/x").done();
 }
 
 /// A wait inside makes the whole run wait.
@@ -135,12 +125,7 @@ fn a_call_that_is_cancelled_is_undone_only_if_it_says_so() {
     let only_late = saga(vec![undoable(work("x")), work("y")])
         .with(|workflow| (workflow.scope.undo.on_timeout, workflow.scope.undo.on_cancel) = (true, false));
     let late = call("c", "sub").with(|step| step.policy.timeout = Some(Millis::from_secs(10)));
-    script!(routed(vec![late]), library(vec![("sub", only_late)]))
-        .start()
-        .ok("c/x")
-        .cancel()
-        .stops("c/y")
-        .done();
+    script!(routed(vec![late]), library(vec![("sub", only_late)])).start().ok("c/x").cancel().stops("c/y").done();
 }
 
 /// The same workflow is undone after a timeout.

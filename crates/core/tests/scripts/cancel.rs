@@ -13,8 +13,7 @@ fn cancel_stops_what_runs() {
 /// An open gate, a wait, a hold and a retry delay end at once.
 #[test]
 fn cancel_ends_what_waits() {
-    let steps =
-        vec![gate("g", |_| {}), wait("w", &["paid"]), work("h"), retried(work("d"), 2), after("n", &["g"])];
+    let steps = vec![gate("g", |_| {}), wait("w", &["paid"]), work("h"), retried(work("d"), 2), after("n", &["g"])];
     script!(graph(steps))
         .start()
         .blocks("h", HoldReason::Quota, Some(60))
@@ -64,13 +63,7 @@ fn cancel_after_the_end_is_refused() {
 /// If a cancel undoes, completed steps are undone, and the run stays cancelled.
 #[test]
 fn cancel_can_undo() {
-    script!(saga(vec![undoable(work("a")), undoable(work("b"))]))
-        .start()
-        .ok("a")
-        .cancel()
-        .stops("b")
-        .ok("a")
-        .done();
+    script!(saga(vec![undoable(work("a")), undoable(work("b"))])).start().ok("a").cancel().stops("b").ok("a").done();
 }
 
 /// A cancel during an undo is recorded and does not affect the undo.
@@ -88,8 +81,7 @@ fn cancel_during_undo_is_recorded() {
 /// A cancel stops steps that are draining.
 #[test]
 fn cancel_stops_what_drains() {
-    let workflow =
-        graph(vec![work("a"), work("b")]).with(|workflow| workflow.scope.siblings = SiblingPolicy::Drain);
+    let workflow = graph(vec![work("a"), work("b")]).with(|workflow| workflow.scope.siblings = SiblingPolicy::Drain);
     script!(workflow).start().fail("a", ErrorClass::NonRetryable).cancel().stops("b").done();
 }
 

@@ -68,13 +68,7 @@ fn exhausted_iterations_can_be_an_end() {
 #[test]
 fn exhaustion_has_an_effect_of_its_own() {
     let a = checked("a", 2).with(|a| a.policy.effects.failed = OutcomeEffect::CONTINUE);
-    script!(graph(vec![a, after("b", &["a"])]))
-        .start()
-        .ok("a")
-        .incomplete("a")
-        .ok("a")
-        .incomplete("a")
-        .done();
+    script!(graph(vec![a, after("b", &["a"])])).start().ok("a").incomplete("a").ok("a").incomplete("a").done();
 }
 
 /// A check without a decision counts as incomplete once; two in a row fail the step.
@@ -235,13 +229,7 @@ fn the_highest_stage_can_be_where_it_stays() {
 /// A finding without reasons or fingerprints cannot be compared, and does not count as a stall.
 #[test]
 fn a_finding_without_notes_counts_for_no_stall() {
-    script!(graph(vec![converging(1, 2, true)]))
-        .start()
-        .ok("a")
-        .incomplete("a")
-        .ok("a")
-        .incomplete("a")
-        .done();
+    script!(graph(vec![converging(1, 2, true)])).start().ok("a").incomplete("a").ok("a").incomplete("a").done();
 }
 
 /// The summary comes last; its text is kept with the output, and if it fails, it is left out.
@@ -265,12 +253,7 @@ fn a_summary_that_fails_is_left_out() {
 /// Only a check has a finding; a worker that reports one is refused.
 #[test]
 fn only_a_check_has_a_finding() {
-    script!(graph(vec![checked("a", 2)]))
-        .start()
-        .finds("a", CheckFinding::Complete, &[])
-        .ok("a")
-        .ok("a")
-        .done();
+    script!(graph(vec![checked("a", 2)])).start().finds("a", CheckFinding::Complete, &[]).ok("a").ok("a").done();
 }
 
 /// A check that was told to stop and still found the work complete completes the step.

@@ -1,9 +1,7 @@
 //! Branch, parallel, each and loop: the steps inside, and the output.
 
 use serde_json::json;
-use skein_core::ir::{
-    EachErrorPolicy, ErrorClass, LoopTest, OutcomeEffect, Schema, ScopeShape, SiblingPolicy,
-};
+use skein_core::ir::{EachErrorPolicy, ErrorClass, LoopTest, OutcomeEffect, Schema, ScopeShape, SiblingPolicy};
 
 use crate::support::*;
 
@@ -33,8 +31,7 @@ fn branch_an_error_in_an_arm_fails_it() {
 /// A missing `next` means the following step that no other step routes to.
 #[test]
 fn route_goes_to_the_next_step_that_is_no_target() {
-    let steps =
-        vec![work("a"), branch("choose", &[("$input.go", "special")], "last"), work("special"), work("last")];
+    let steps = vec![work("a"), branch("choose", &[("$input.go", "special")], "last"), work("special"), work("last")];
     script!(routed(steps)).with(json!({"go": true})).start().ok("a").ok("special").done();
 }
 
@@ -194,20 +191,15 @@ fn each_collects_how_every_item_went() {
 /// An item has its own retries; it fails only when they are used up.
 #[test]
 fn each_item_has_its_own_retries() {
-    script!(routed(vec![each(
-        "every",
-        "$input.list",
-        EachErrorPolicy::FailFast,
-        vec![retried(work("x"), 2)]
-    )]))
-    .with(json!({"list": [1, 2]}))
-    .start()
-    .fail("every[0]/x", ErrorClass::Transient)
-    .fail("every[1]/x", ErrorClass::Transient)
-    .due()
-    .ok("every[0]/x")
-    .ok("every[1]/x")
-    .done();
+    script!(routed(vec![each("every", "$input.list", EachErrorPolicy::FailFast, vec![retried(work("x"), 2)])]))
+        .with(json!({"list": [1, 2]}))
+        .start()
+        .fail("every[0]/x", ErrorClass::Transient)
+        .fail("every[1]/x", ErrorClass::Transient)
+        .due()
+        .ok("every[0]/x")
+        .ok("every[1]/x")
+        .done();
 }
 
 /// A failed try that was degraded does not degrade the run when the next try is clean.
@@ -228,8 +220,8 @@ fn only_the_last_try_degrades() {
 #[test]
 fn a_visit_that_never_began_is_not_counted() {
     let steps = vec![work("x"), branch("again", &[("$input.go", "x")], "$end")];
-    let workflow = routed(steps)
-        .with(|workflow| workflow.scope.shape = ScopeShape::Routed { start: None, cycles: true });
+    let workflow =
+        routed(steps).with(|workflow| workflow.scope.shape = ScopeShape::Routed { start: None, cycles: true });
     script!(workflow).with(json!({"go": true})).start().ok("x").grant(0).ok("x").cancel().done();
 }
 
@@ -238,8 +230,8 @@ fn a_visit_that_never_began_is_not_counted() {
 fn every_visit_degrades() {
     let x = on_failure(work("x"), OutcomeEffect::CONTINUE);
     let steps = vec![x, branch("again", &[("$steps.x == null", "x")], "$end")];
-    let workflow = routed(steps)
-        .with(|workflow| workflow.scope.shape = ScopeShape::Routed { start: None, cycles: true });
+    let workflow =
+        routed(steps).with(|workflow| workflow.scope.shape = ScopeShape::Routed { start: None, cycles: true });
     script!(workflow).start().fail("x", ErrorClass::NonRetryable).gives("x", json!("done")).done();
 }
 
@@ -340,8 +332,7 @@ fn loop_that_was_stopped_between_passes_is_cancelled() {
 #[test]
 fn each_that_drains_does_the_rest() {
     let every = each("every", "$input.list", EachErrorPolicy::FailFast, vec![work("x")]).with(one_at_a_time);
-    let workflow =
-        graph(vec![every, work("b")]).with(|workflow| workflow.scope.siblings = SiblingPolicy::Drain);
+    let workflow = graph(vec![every, work("b")]).with(|workflow| workflow.scope.siblings = SiblingPolicy::Drain);
     script!(inputs(json!({"properties": {"list": {}}}), workflow))
         .with(json!({"list": [1, 2]}))
         .start()
@@ -360,12 +351,11 @@ fn one_at_a_time(step: &mut skein_core::ir::Step) {
 #[test]
 fn each_that_collects_is_cancelled_while_an_item_drains() {
     let body = vec![wait("w", &["paid"]), work("x")];
-    let every =
-        each("every", "$input.list", EachErrorPolicy::Collect, body).with(one_at_a_time).with(|step| {
-            let skein_core::ir::StepKindSpec::Each(each) = &mut step.kind else { unreachable!() };
-            let scope = std::sync::Arc::make_mut(&mut each.scope);
-            (scope.shape, scope.siblings) = (ScopeShape::Graph, SiblingPolicy::Drain);
-        });
+    let every = each("every", "$input.list", EachErrorPolicy::Collect, body).with(one_at_a_time).with(|step| {
+        let skein_core::ir::StepKindSpec::Each(each) = &mut step.kind else { unreachable!() };
+        let scope = std::sync::Arc::make_mut(&mut each.scope);
+        (scope.shape, scope.siblings) = (ScopeShape::Graph, SiblingPolicy::Drain);
+    });
     script!(routed(vec![every]))
         .with(json!({"list": [1, 2]}))
         .start()

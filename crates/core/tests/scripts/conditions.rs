@@ -21,8 +21,7 @@ fn a_true_condition_lets_the_step_run() {
 /// A stage skipped by its condition satisfies its dependents, if the format says so; its output is null.
 #[test]
 fn a_skipped_agent_stage_can_satisfy() {
-    let skipped =
-        when("a", "$input.go == true").with(|a| a.policy.effects.skipped_by_condition = OutcomeEffect::GO_ON);
+    let skipped = when("a", "$input.go == true").with(|a| a.policy.effects.skipped_by_condition = OutcomeEffect::GO_ON);
     let next = reads(after("b", &["a"]), "of", "$steps.a.x");
     script!(graph(vec![skipped, next])).start().ok("b").done();
 }
@@ -37,10 +36,7 @@ fn a_skipped_gate_satisfies_nobody() {
 /// An error in a condition fails the step; it never counts as false.
 #[test]
 fn a_condition_that_cannot_be_evaluated_fails_the_step() {
-    script!(graph(vec![when("a", "$input.n > 3"), after("b", &["a"])]))
-        .with(json!({"n": "x"}))
-        .start()
-        .done();
+    script!(graph(vec![when("a", "$input.n > 3"), after("b", &["a"])])).with(json!({"n": "x"})).start().done();
 }
 
 /// Null can be compared for equality, but not ordered.
@@ -52,8 +48,7 @@ fn ordering_with_null_is_an_error() {
 /// In a routed scope, a skipped step lets the cursor move on if it satisfies, and ends the scope otherwise.
 #[test]
 fn a_skipped_step_in_a_route_moves_on_if_it_satisfies() {
-    let skipped =
-        when("a", "$input.go").with(|a| a.policy.effects.skipped_by_condition = OutcomeEffect::GO_ON);
+    let skipped = when("a", "$input.go").with(|a| a.policy.effects.skipped_by_condition = OutcomeEffect::GO_ON);
     script!(routed(vec![skipped, work("b"), when("c", "$input.go"), work("d")])).start().ok("b").done();
 }
 
@@ -94,10 +89,8 @@ fn a_workflow_can_read_about_itself_and_its_run() {
 #[test]
 fn instructions_are_worked_out_at_the_start() {
     let told = work("a").with(|step| {
-        the_work(step).worker = WorkerSpec::Command {
-            program: "make".into(),
-            arguments: vec![value("$input.target"), value("all")],
-        };
+        the_work(step).worker =
+            WorkerSpec::Command { program: "make".into(), arguments: vec![value("$input.target"), value("all")] };
     });
     script!(inputs(json!({"properties": {"target": {}}}), graph(vec![told])))
         .with(json!({"target": "docs"}))
@@ -117,11 +110,9 @@ fn the_environment_knows_the_run_and_the_workflow() {
         }
     });
     let workflow = graph(vec![step]).with(|workflow| {
-        workflow.env = [
-            ("run".to_owned(), root(ReferenceRoot::Run)),
-            ("workflow".to_owned(), root(ReferenceRoot::Workflow)),
-        ]
-        .into();
+        workflow.env =
+            [("run".to_owned(), root(ReferenceRoot::Run)), ("workflow".to_owned(), root(ReferenceRoot::Workflow))]
+                .into();
     });
     script!(workflow).start().ok("a").done();
 }

@@ -30,8 +30,7 @@ fn what_was_skipped_satisfies_nobody_by_itself() {
 /// A failure whose effect satisfies lets dependents run; the run succeeds as degraded.
 #[test]
 fn a_failure_that_satisfies_lets_dependents_run() {
-    let steps =
-        vec![on_failure(work("a"), OutcomeEffect::CONTINUE), reads(after("b", &["a"]), "of", "$steps.a.x")];
+    let steps = vec![on_failure(work("a"), OutcomeEffect::CONTINUE), reads(after("b", &["a"]), "of", "$steps.a.x")];
     script!(graph(steps)).start().fail("a", ErrorClass::NonRetryable).ok("b").done();
 }
 
@@ -46,19 +45,12 @@ fn a_step_is_given_what_it_reads() {
 #[test]
 fn two_that_end_together_start_what_waits_for_both_once() {
     let c = after("c", &["v", "w"]);
-    script!(graph(vec![wait("v", &["paid"]), wait("w", &["paid"]), c]))
-        .start()
-        .signal("paid", json!(1))
-        .ok("c")
-        .done();
+    script!(graph(vec![wait("v", &["paid"]), wait("w", &["paid"]), c])).start().signal("paid", json!(1)).ok("c").done();
 }
 
 /// They skip it once if its condition is false.
 #[test]
 fn two_that_end_together_skip_what_waits_for_both_once() {
     let c = after("c", &["v", "w"]).with(|step| step.when = Some(cond("false")));
-    script!(graph(vec![wait("v", &["paid"]), wait("w", &["paid"]), c]))
-        .start()
-        .signal("paid", json!(1))
-        .done();
+    script!(graph(vec![wait("v", &["paid"]), wait("w", &["paid"]), c])).start().signal("paid", json!(1)).done();
 }

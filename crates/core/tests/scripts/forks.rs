@@ -11,8 +11,7 @@ use crate::support::*;
 /// Steps before the given step are reused with their outputs, and so are independent steps.
 #[test]
 fn what_does_not_come_after_the_step_is_reused() {
-    let steps =
-        vec![work("a"), after("b", &["a"]), reads(after("c", &["b"]), "n", "$steps.b.n"), work("beside")];
+    let steps = vec![work("a"), after("b", &["a"]), reads(after("c", &["b"]), "n", "$steps.b.n"), work("beside")];
     script!(graph(steps))
         .start()
         .gives("a", json!({"n": 1}))
@@ -34,22 +33,9 @@ fn from_the_first_step_all_is_done_again() {
 /// A step that failed the run is rerun even if it was not named, and so are the steps after it.
 #[test]
 fn what_made_the_run_fail_is_done_again() {
-    let steps = vec![
-        on_failure(work("a"), OutcomeEffect::SKIP_DEPENDENTS),
-        after("x", &["a"]),
-        work("b"),
-        after("c", &["b"]),
-    ];
-    script!(graph(steps))
-        .start()
-        .fail("a", ErrorClass::Fatal)
-        .ok("b")
-        .ok("c")
-        .fork("c")
-        .ok("a")
-        .ok("c")
-        .ok("x")
-        .done();
+    let steps =
+        vec![on_failure(work("a"), OutcomeEffect::SKIP_DEPENDENTS), after("x", &["a"]), work("b"), after("c", &["b"])];
+    script!(graph(steps)).start().fail("a", ErrorClass::Fatal).ok("b").ok("c").fork("c").ok("a").ok("c").ok("x").done();
 }
 
 /// A failure after which the run continued is reused: it degrades the fork too.
@@ -65,30 +51,20 @@ fn what_was_skipped_is_reused() {
     let never = work("never").with(|step| step.when = Some(cond("false")));
     let steps = vec![
         never,
-        on_failure(
-            work("a"),
-            OutcomeEffect { verdict: RunImpact::Degraded, ..OutcomeEffect::SKIP_DEPENDENTS },
-        ),
+        on_failure(work("a"), OutcomeEffect { verdict: RunImpact::Degraded, ..OutcomeEffect::SKIP_DEPENDENTS }),
         after("b", &["a"]),
         work("c"),
         after("last", &["c"]),
     ];
-    script!(graph(steps))
-        .start()
-        .fail("a", ErrorClass::Fatal)
-        .ok("c")
-        .ok("last")
-        .fork("last")
-        .ok("last")
-        .done();
+    script!(graph(steps)).start().fail("a", ErrorClass::Fatal).ok("c").ok("last").fork("last").ok("last").done();
 }
 
 /// In a routed scope, the visits before the first visit of the step are reused.
 #[test]
 fn a_cursor_goes_on_from_the_first_visit() {
     let steps = vec![work("a"), work("b"), branch("again", &[("$steps.b.more", "a")], "last"), work("last")];
-    let workflow = routed(steps)
-        .with(|workflow| workflow.scope.shape = ScopeShape::Routed { start: None, cycles: true });
+    let workflow =
+        routed(steps).with(|workflow| workflow.scope.shape = ScopeShape::Routed { start: None, cycles: true });
     script!(workflow)
         .start()
         .gives("a", json!(1))
@@ -139,12 +115,7 @@ fn what_is_inside_of_a_composite_is_reused_with_it() {
 #[test]
 fn a_step_inside_of_a_composite_has_no_fork() {
     let lanes = vec![("l", vec![work("x")]), ("r", vec![work("y")])];
-    script!(routed(vec![parallel("both", lanes)]))
-        .start()
-        .ok("both/l/x")
-        .ok("both/r/y")
-        .fork("both/l/x")
-        .done();
+    script!(routed(vec![parallel("both", lanes)])).start().ok("both/l/x").ok("both/r/y").fork("both/l/x").done();
 }
 
 /// Undone steps are rerun.

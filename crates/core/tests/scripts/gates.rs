@@ -21,12 +21,7 @@ fn approved_goes_on() {
 /// Rejected without a route: the run fails, and completed steps are undone.
 #[test]
 fn rejected_fails_and_undoes() {
-    script!(saga(vec![undoable(work("a")), gate("g", |_| {}), work("b")]))
-        .start()
-        .ok("a")
-        .reject("g")
-        .ok("a")
-        .done();
+    script!(saga(vec![undoable(work("a")), gate("g", |_| {}), work("b")])).start().ok("a").reject("g").ok("a").done();
 }
 
 /// Rejected with a route: the gate succeeds, and the cursor follows the route.
@@ -126,10 +121,7 @@ fn on_timeout_reject_takes_the_route() {
         (gate.timeout, gate.on_timeout) = (Some(Millis::from_mins(1)), GateTimeout::Reject);
         gate.on_reject = Some(to("revise"));
     });
-    script!(routed(vec![ask, work("send").with(|s| s.next = Some(to("$end"))), work("revise")]))
-        .start()
-        .due()
-        .done();
+    script!(routed(vec![ask, work("send").with(|s| s.next = Some(to("$end"))), work("revise")])).start().due().done();
 }
 
 /// On timeout, approve: recorded as a decision of the system.
@@ -141,12 +133,7 @@ fn on_timeout_approve() {
 /// On timeout, cancel: the workflow of the gate is cancelled, and undone if a cancel undoes.
 #[test]
 fn on_timeout_cancel() {
-    script!(saga(vec![undoable(work("a")), gate_until("g", GateTimeout::Cancel)]))
-        .start()
-        .ok("a")
-        .due()
-        .ok("a")
-        .done();
+    script!(saga(vec![undoable(work("a")), gate_until("g", GateTimeout::Cancel)])).start().ok("a").due().ok("a").done();
 }
 
 /// On timeout, a route: the gate succeeds without a decision and the cursor follows the route.
@@ -175,8 +162,7 @@ fn on_timeout_escalate_asks_others() {
 #[test]
 fn on_timeout_escalate_without_a_target_asks_the_same_people() {
     let ask = gate("g", |gate| {
-        (gate.timeout, gate.on_timeout) =
-            (Some(Millis::from_mins(1)), GateTimeout::Escalate { to: Vec::new() });
+        (gate.timeout, gate.on_timeout) = (Some(Millis::from_mins(1)), GateTimeout::Escalate { to: Vec::new() });
         gate.approvers = vec![Approver::User("ann".into())];
     });
     script!(routed(vec![ask]))
@@ -191,8 +177,7 @@ fn on_timeout_escalate_without_a_target_asks_the_same_people() {
 #[test]
 fn on_timeout_escalate_to_nobody_opens_to_nobody() {
     let ask = gate("g", |gate| {
-        (gate.timeout, gate.on_timeout) =
-            (Some(Millis::from_mins(1)), GateTimeout::Escalate { to: Vec::new() });
+        (gate.timeout, gate.on_timeout) = (Some(Millis::from_mins(1)), GateTimeout::Escalate { to: Vec::new() });
     });
     script!(routed(vec![ask])).start().due().approve("g").due().done();
 }
@@ -208,11 +193,7 @@ fn on_timeout_escalate_then_cancel() {
 #[test]
 fn a_gate_shows_values() {
     let ask = gate("g", |gate| gate.shows = vec![value("$steps.a.diff")]);
-    script!(routed(vec![work("a"), ask]))
-        .start()
-        .gives("a", serde_json::json!({"diff": "+1"}))
-        .approve("g")
-        .done();
+    script!(routed(vec![work("a"), ask])).start().gives("a", serde_json::json!({"diff": "+1"})).approve("g").done();
 }
 
 /// A gate inside a lane belongs to the workflow: its timeout cancels the workflow, not only the lane.

@@ -95,34 +95,21 @@ fn an_approved_budget_of_the_run_is_for_all_steps() {
 #[test]
 fn a_worker_that_stops_at_its_budget_is_held_with_the_question() {
     let a = work("a").with(|a| a.policy.budget = budget(10, BudgetMode::Pause));
-    script!(graph(vec![a]))
-        .start()
-        .spending(12)
-        .blocks("a", HoldReason::Budget, None)
-        .approve("a")
-        .ok("a")
-        .done();
+    script!(graph(vec![a])).start().spending(12).blocks("a", HoldReason::Budget, None).approve("a").ok("a").done();
 }
 
 /// A spent budget of the step holds its retry.
 #[test]
 fn a_spent_step_budget_pauses() {
     let a = retried(work("a"), 3).with(|a| a.policy.budget = budget(10, BudgetMode::Pause));
-    script!(graph(vec![a]))
-        .start()
-        .spending(10)
-        .fail("a", ErrorClass::Transient)
-        .due()
-        .approve("a")
-        .ok("a")
-        .done();
+    script!(graph(vec![a])).start().spending(10).fail("a", ErrorClass::Transient).due().approve("a").ok("a").done();
 }
 
 /// Mode stop: the step fails instead of being held.
 #[test]
 fn a_spent_budget_can_stop() {
-    let workflow = graph(vec![work("a"), after("b", &["a"])])
-        .with(|workflow| workflow.budget = budget(100, BudgetMode::Stop));
+    let workflow =
+        graph(vec![work("a"), after("b", &["a"])]).with(|workflow| workflow.budget = budget(100, BudgetMode::Stop));
     script!(workflow).start().spending(120).ok("a").done();
 }
 
@@ -130,8 +117,7 @@ fn a_spent_budget_can_stop() {
 #[test]
 fn a_released_pause_does_not_lift_a_limit_that_stops() {
     let b = retried(after("b", &["a"]), 2).with(|b| b.policy.budget = budget(50, BudgetMode::Stop));
-    let workflow =
-        graph(vec![work("a"), b]).with(|workflow| workflow.budget = budget(100, BudgetMode::Pause));
+    let workflow = graph(vec![work("a"), b]).with(|workflow| workflow.budget = budget(100, BudgetMode::Pause));
     script!(workflow)
         .start()
         .spending(100)
@@ -146,16 +132,15 @@ fn a_released_pause_does_not_lift_a_limit_that_stops() {
 /// Mode warn: the budget has no effect.
 #[test]
 fn a_spent_budget_can_only_warn() {
-    let workflow = graph(vec![work("a"), after("b", &["a"])])
-        .with(|workflow| workflow.budget = budget(100, BudgetMode::Warn));
+    let workflow =
+        graph(vec![work("a"), after("b", &["a"])]).with(|workflow| workflow.budget = budget(100, BudgetMode::Warn));
     script!(workflow).start().spending(120).ok("a").ok("b").done();
 }
 
 /// A check ignores the budget: work that was paid for is checked.
 #[test]
 fn a_spent_budget_does_not_hold_a_check() {
-    let workflow =
-        graph(vec![checked("a", 2)]).with(|workflow| workflow.budget = budget(10, BudgetMode::Pause));
+    let workflow = graph(vec![checked("a", 2)]).with(|workflow| workflow.budget = budget(10, BudgetMode::Pause));
     script!(workflow).start().spending(10).ok("a").ok("a").done();
 }
 
@@ -217,13 +202,7 @@ fn the_host_can_hold_a_ready_step() {
 /// A blocked check is held, and the check is repeated, not the work.
 #[test]
 fn a_blocked_check_goes_on_with_the_check() {
-    script!(graph(vec![checked("a", 2)]))
-        .start()
-        .ok("a")
-        .blocks("a", HoldReason::Quota, Some(60))
-        .due()
-        .ok("a")
-        .done();
+    script!(graph(vec![checked("a", 2)])).start().ok("a").blocks("a", HoldReason::Quota, Some(60)).due().ok("a").done();
 }
 
 /// The timeout of a step keeps running while it is held.
@@ -284,8 +263,7 @@ fn approvers_are_for_the_approval_alone() {
 /// A quorum applies before the first attempt as it does at a gate.
 #[test]
 fn approval_by_two() {
-    let approval =
-        ApprovalHold { quorum: 2, message: "the policy says so".into(), ..ApprovalHold::default() };
+    let approval = ApprovalHold { quorum: 2, message: "the policy says so".into(), ..ApprovalHold::default() };
     let a = work("a").with(|a| a.policy.approval = Some(approval));
     script!(graph(vec![a]))
         .start()

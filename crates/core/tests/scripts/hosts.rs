@@ -141,10 +141,7 @@ fn run_retry_asks_for_a_linked_run() {
 /// The last try requests no linked run.
 #[test]
 fn run_retry_the_last_try_asks_for_none() {
-    script!(graph(vec![work("a")]).with(again(2)))
-        .start_as(Some("r0"), 2)
-        .fail("a", ErrorClass::NonRetryable)
-        .done();
+    script!(graph(vec![work("a")]).with(again(2))).start_as(Some("r0"), 2).fail("a", ErrorClass::NonRetryable).done();
 }
 
 /// The retry comes after the undo: an undone run is retried, one whose undo failed is not.
@@ -172,9 +169,8 @@ fn run_retry_not_when_undo_failed() {
 /// A timeout requests a linked run only if the policy says so; a success and a cancel never do.
 #[test]
 fn run_retry_not_after_a_timeout() {
-    let workflow = graph(vec![work("a")])
-        .with(again(3))
-        .with(|workflow| workflow.scope.timeout = Some(Millis::from_secs(5)));
+    let workflow =
+        graph(vec![work("a")]).with(again(3)).with(|workflow| workflow.scope.timeout = Some(Millis::from_secs(5)));
     script!(workflow).start().due().stops("a").done();
 }
 

@@ -11,13 +11,7 @@ fn then(step: Step, policy: OnInterrupted) -> Step {
 /// Rerun: a new attempt in mode `rerun`; no retry is used up.
 #[test]
 fn rerun_uses_up_no_try() {
-    script!(graph(vec![retried(work("a"), 2)]))
-        .start()
-        .recover()
-        .fail("a", ErrorClass::Transient)
-        .due()
-        .ok("a")
-        .done();
+    script!(graph(vec![retried(work("a"), 2)])).start().recover().fail("a", ErrorClass::Transient).due().ok("a").done();
 }
 
 /// Resume: a new attempt that continues the worker's own session.

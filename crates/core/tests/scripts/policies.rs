@@ -3,8 +3,8 @@
 use serde_json::json;
 use skein_core::{
     ir::{
-        ApprovalHold, ErrorClass, HoldReason, OutcomeAction, OutcomeEffect, RunImpact, RunStatus,
-        SiblingPolicy, Step, StepRetry, StepStatus, UndoFailurePolicy, Workflow,
+        ApprovalHold, ErrorClass, HoldReason, OutcomeAction, OutcomeEffect, RunImpact, RunStatus, SiblingPolicy, Step,
+        StepRetry, StepStatus, UndoFailurePolicy, Workflow,
     },
     time::Millis,
 };
@@ -55,11 +55,10 @@ fn agentcore_fatal_aborts_under_any_policy() {
 /// AgentCore: the status words of a run that succeeded although a step failed.
 #[test]
 fn agentcore_words_are_shown_beside_the_canonical_ones() {
-    let workflow =
-        graph(vec![on_failure(work("a"), OutcomeEffect::CONTINUE)]).with(|workflow: &mut Workflow| {
-            workflow.words.run = [(RunStatus::Succeeded, "SUCCEEDED".into())].into();
-            workflow.words.step = [(StepStatus::Failed, "FAILED".into())].into();
-        });
+    let workflow = graph(vec![on_failure(work("a"), OutcomeEffect::CONTINUE)]).with(|workflow: &mut Workflow| {
+        workflow.words.run = [(RunStatus::Succeeded, "SUCCEEDED".into())].into();
+        workflow.words.step = [(StepStatus::Failed, "FAILED".into())].into();
+    });
     script!(workflow).start().fail("a", ErrorClass::NonRetryable).done();
 }
 
@@ -67,13 +66,11 @@ fn agentcore_words_are_shown_beside_the_canonical_ones() {
 /// skipped.
 #[test]
 fn ioa_own_failure_and_abort_have_different_words() {
-    let workflow =
-        graph(vec![on_failure(work("a"), OutcomeEffect::SKIP), after("b", &["a"]), after("c", &["b"])]).with(
-            |workflow: &mut Workflow| {
-                workflow.words.step = [(StepStatus::Skipped, "pending".into())].into();
-                workflow.words.skipped_by_own_failure = Some("skipped".into());
-            },
-        );
+    let workflow = graph(vec![on_failure(work("a"), OutcomeEffect::SKIP), after("b", &["a"]), after("c", &["b"])])
+        .with(|workflow: &mut Workflow| {
+            workflow.words.step = [(StepStatus::Skipped, "pending".into())].into();
+            workflow.words.skipped_by_own_failure = Some("skipped".into());
+        });
     script!(workflow).start().fail("a", ErrorClass::AgentError).fail("b", ErrorClass::AgentError).done();
 }
 
@@ -87,8 +84,7 @@ fn ioa_skip_satisfies_dependents() {
 /// IOA `compensate`: completed steps are undone, last first; the failed step is not.
 #[test]
 fn ioa_compensate_undoes_completed_steps_only() {
-    let steps =
-        vec![undoable(work("a")), undoable(after("b", &["a"])), undoing(undoable(after("c", &["b"])))];
+    let steps = vec![undoable(work("a")), undoable(after("b", &["a"])), undoing(undoable(after("c", &["b"])))];
     script!(graph(steps)).start().ok("a").ok("b").fail("c", ErrorClass::AgentError).ok("b").ok("a").done();
 }
 
@@ -103,9 +99,8 @@ fn ioa_compensate_can_include_the_failed_step() {
 /// IOA: an undo that fails after its retries stops the walk; the run names the remaining steps.
 #[test]
 fn ioa_an_undo_that_fails_stops_the_walk() {
-    let b = undoable(after("b", &["a"])).with(|b| {
-        b.undo.as_mut().unwrap().retry = StepRetry::for_classes(&[ErrorClass::Transient], 2, seconds(1))
-    });
+    let b = undoable(after("b", &["a"]))
+        .with(|b| b.undo.as_mut().unwrap().retry = StepRetry::for_classes(&[ErrorClass::Transient], 2, seconds(1)));
     let steps = vec![undoable(work("a")), b, undoing(after("c", &["b"]))];
     let workflow = graph(steps).with(|workflow| workflow.scope.undo.if_one_fails = UndoFailurePolicy::Stop);
     script!(workflow)
@@ -154,24 +149,16 @@ fn swdl_continue_gives_null_and_a_required_input_fails() {
 /// SWDL `skip_dependents`: only dependents are skipped, other steps continue, and the run fails at the end.
 #[test]
 fn swdl_skip_dependents_lets_the_others_finish() {
-    let steps = vec![
-        on_failure(work("a"), OutcomeEffect::SKIP_DEPENDENTS),
-        after("b", &["a"]),
-        work("c"),
-        after("d", &["c"]),
-    ];
+    let steps =
+        vec![on_failure(work("a"), OutcomeEffect::SKIP_DEPENDENTS), after("b", &["a"]), work("c"), after("d", &["c"])];
     script!(graph(steps)).start().fail("a", ErrorClass::AgentError).ok("c").ok("d").done();
 }
 
 /// SWDL with only a global `continue`: independent steps continue, dependents are skipped, the run is degraded.
 #[test]
 fn swdl_global_continue_skips_dependents() {
-    let effect = OutcomeEffect {
-        then: OutcomeAction::GoOn,
-        satisfies: false,
-        verdict: RunImpact::Degraded,
-        as_skipped: false,
-    };
+    let effect =
+        OutcomeEffect { then: OutcomeAction::GoOn, satisfies: false, verdict: RunImpact::Degraded, as_skipped: false };
     let steps = vec![on_failure(work("a"), effect), after("b", &["a"]), work("c")];
     script!(graph(steps)).start().fail("a", ErrorClass::AgentError).ok("c").done();
 }
@@ -179,8 +166,7 @@ fn swdl_global_continue_skips_dependents() {
 /// SWDL: a missing declared output fails the stage's contract and can be retried.
 #[test]
 fn swdl_a_missing_output_fails_the_contract() {
-    let schema =
-        json!({"type": "object", "required": ["verdict"], "properties": {"verdict": {"type": "string"}}});
+    let schema = json!({"type": "object", "required": ["verdict"], "properties": {"verdict": {"type": "string"}}});
     let a = work("a").with(|a| {
         a.outputs = skein_core::ir::Schema::new(schema);
         a.policy.retry = StepRetry::for_classes(&[ErrorClass::Validation], 2, seconds(30));
@@ -221,13 +207,7 @@ fn aip15_an_undo_that_fails_does_not_stop_the_walk() {
 fn draining_lets_what_is_at_work_end() {
     let steps = vec![work("a"), retried(work("b"), 2), after("c", &["b"])];
     let workflow = graph(steps).with(|workflow| workflow.scope.siblings = SiblingPolicy::Drain);
-    script!(workflow)
-        .start()
-        .fail("a", ErrorClass::NonRetryable)
-        .fail("b", ErrorClass::Transient)
-        .due()
-        .ok("b")
-        .done();
+    script!(workflow).start().fail("a", ErrorClass::NonRetryable).fail("b", ErrorClass::Transient).due().ok("b").done();
 }
 
 /// A step that was told to stop and still succeeded counts as succeeded.
@@ -243,11 +223,7 @@ fn a_stopped_step_that_succeeded_has_succeeded() {
 /// With a check still pending, it does not.
 #[test]
 fn a_stopped_step_with_a_check_to_come_is_cancelled() {
-    script!(graph(vec![work("a"), checked("b", 2)]))
-        .start()
-        .fail("a", ErrorClass::NonRetryable)
-        .ok("b")
-        .done();
+    script!(graph(vec![work("a"), checked("b", 2)])).start().fail("a", ErrorClass::NonRetryable).ok("b").done();
 }
 
 /// A second failure while the run stops changes neither its error nor its cause.
@@ -274,14 +250,9 @@ fn the_first_of_two_failures_is_the_runs() {
 /// While siblings drain, another failure does not halt the instance again.
 #[test]
 fn a_second_failure_while_draining_changes_nothing() {
-    let workflow = graph(vec![work("a"), work("b"), work("c")])
-        .with(|workflow| workflow.scope.siblings = SiblingPolicy::Drain);
-    script!(workflow)
-        .start()
-        .fail("a", ErrorClass::NonRetryable)
-        .fail("b", ErrorClass::NonRetryable)
-        .ok("c")
-        .done();
+    let workflow =
+        graph(vec![work("a"), work("b"), work("c")]).with(|workflow| workflow.scope.siblings = SiblingPolicy::Drain);
+    script!(workflow).start().fail("a", ErrorClass::NonRetryable).fail("b", ErrorClass::NonRetryable).ok("c").done();
 }
 
 /// Draining steps still have a deadline.
@@ -297,8 +268,8 @@ fn what_drains_has_to_end_in_time() {
 /// A workflow that is being stopped has no deadline any more.
 #[test]
 fn what_is_stopped_has_no_deadline_left() {
-    let workflow = graph(vec![work("a"), work("b")])
-        .with(|workflow| workflow.scope.timeout = Some(Millis::from_secs(60)));
+    let workflow =
+        graph(vec![work("a"), work("b")]).with(|workflow| workflow.scope.timeout = Some(Millis::from_secs(60)));
     script!(workflow).start().fail("a", ErrorClass::NonRetryable).stops("b").done();
 }
 
@@ -307,8 +278,7 @@ fn what_is_stopped_has_no_deadline_left() {
 fn a_step_that_was_never_released_is_not_drained() {
     let held = work("held").with(|step| step.policy.approval = Some(ApprovalHold::default()));
     let tried = work("tried");
-    let workflow =
-        graph(vec![work("a"), held, tried]).with(|workflow| workflow.scope.siblings = SiblingPolicy::Drain);
+    let workflow = graph(vec![work("a"), held, tried]).with(|workflow| workflow.scope.siblings = SiblingPolicy::Drain);
     script!(workflow)
         .start()
         .blocks("tried", HoldReason::Quota, None)

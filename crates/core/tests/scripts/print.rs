@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 use skein_core::{
-    engine::{AttemptId, AttemptMode, Event, InstanceIx, StepAt, WantedWork},
+    engine::{AttemptId, AttemptMode, Event, InstanceIx, StepAt, StepPaths, WantedWork},
     ir::OutcomeEffect,
     time::{Millis, Timestamp},
-    view::{RunView, StepPaths, StepView},
+    view::{RunView, StepView},
 };
 
 /// Formats a time as the duration since the start of the script.
@@ -266,12 +266,9 @@ pub fn step(view: &StepView) -> String {
     if view.native_status != view.status.as_str() {
         line.push_str(&format!(" ({})", view.native_status));
     }
-    for (word, count) in [
-        ("visit", view.visits),
-        ("iteration", view.iterations),
-        ("stage", view.stage),
-        ("attempt", view.attempts),
-    ] {
+    for (word, count) in
+        [("visit", view.visits), ("iteration", view.iterations), ("stage", view.stage), ("attempt", view.attempts)]
+    {
         if count > 1 {
             line.push_str(&format!(", {word} {count}"));
         }

@@ -43,12 +43,7 @@ fn the_class_of_the_last_failure_decides() {
     let step = work("a").with(|a| {
         a.policy.retry.attempts = [(ErrorClass::Transient, 3), (ErrorClass::Validation, 2)].into();
     });
-    script!(graph(vec![step]))
-        .start()
-        .fail("a", ErrorClass::Transient)
-        .due()
-        .fail("a", ErrorClass::Validation)
-        .done();
+    script!(graph(vec![step])).start().fail("a", ErrorClass::Transient).due().fail("a", ErrorClass::Validation).done();
 }
 
 /// An output that does not match the declared outputs is retried if the table has that class.
@@ -107,8 +102,7 @@ fn exponential_delays_double_up_to_the_maximum() {
         max: Millis::from_secs(3),
         jitter: false,
     };
-    let step =
-        work("a").with(|a| a.policy.retry = StepRetry::for_classes(&[ErrorClass::Transient], 4, backoff));
+    let step = work("a").with(|a| a.policy.retry = StepRetry::for_classes(&[ErrorClass::Transient], 4, backoff));
     script!(graph(vec![step]))
         .start()
         .fail("a", ErrorClass::Transient)
@@ -130,8 +124,7 @@ fn linear_delays_grow_by_the_first() {
         max: Millis::from_secs(60),
         jitter: false,
     };
-    let step =
-        work("a").with(|a| a.policy.retry = StepRetry::for_classes(&[ErrorClass::Transient], 3, backoff));
+    let step = work("a").with(|a| a.policy.retry = StepRetry::for_classes(&[ErrorClass::Transient], 3, backoff));
     script!(graph(vec![step]))
         .start()
         .fail("a", ErrorClass::Transient)
@@ -151,8 +144,7 @@ fn jitter_is_a_hash_within_the_delay() {
         max: Millis::from_secs(10),
         jitter: true,
     };
-    let step =
-        work("a").with(|a| a.policy.retry = StepRetry::for_classes(&[ErrorClass::Transient], 3, backoff));
+    let step = work("a").with(|a| a.policy.retry = StepRetry::for_classes(&[ErrorClass::Transient], 3, backoff));
     script!(graph(vec![step]))
         .start()
         .fail("a", ErrorClass::Transient)
@@ -180,15 +172,7 @@ fn a_later_retry_at_wins() {
 #[test]
 fn an_early_wake_does_nothing() {
     let step = retried(work("a"), 2).with(|a| a.policy.retry.backoff = seconds(10));
-    script!(graph(vec![step]))
-        .start()
-        .fail("a", ErrorClass::Transient)
-        .pass(9)
-        .wake()
-        .pass(1)
-        .wake()
-        .wake()
-        .done();
+    script!(graph(vec![step])).start().fail("a", ErrorClass::Transient).pass(9).wake().pass(1).wake().wake().done();
 }
 
 /// A worker that stops without being told to has failed with class transient.
@@ -201,13 +185,7 @@ fn stopping_unasked_is_a_transient_failure() {
 #[test]
 fn a_retry_is_given_the_same_inputs() {
     let step = reads(retried(work("a"), 2), "n", "$input.n");
-    script!(graph(vec![step]))
-        .with(json!({"n": 7}))
-        .start()
-        .fail("a", ErrorClass::Transient)
-        .due()
-        .ok("a")
-        .done();
+    script!(graph(vec![step])).with(json!({"n": 7})).start().fail("a", ErrorClass::Transient).due().ok("a").done();
 }
 
 /// An input that cannot be evaluated or is missing fails the step without an attempt and without a retry.
@@ -220,8 +198,7 @@ fn a_missing_input_fails_without_an_attempt() {
 /// An input that does not match its schema fails the step before it starts.
 #[test]
 fn an_input_of_the_wrong_type_fails_without_an_attempt() {
-    let step = reads(work("a"), "n", "$input.n")
-        .with(|a| a.inputs[0].schema = Schema::new(json!({"type": "integer"})));
+    let step = reads(work("a"), "n", "$input.n").with(|a| a.inputs[0].schema = Schema::new(json!({"type": "integer"})));
     script!(graph(vec![step])).with(json!({"n": 3.5})).start().done();
 }
 

@@ -5,15 +5,15 @@ use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, AttemptReport, CheckFinding, Cost, DecisionActor, Driver, ForkOrigin,
-        InputToken, JournalBatch, JournalRecord, Publication, ReusableResults, RunInput, RunStart, RunState,
-        StepAt, TimedInput, Verdict, Waitpoint, apply, decide, wanted,
+        AttemptEnd, AttemptId, AttemptReport, CheckFinding, Cost, DecisionActor, Driver, ForkOrigin, InputToken,
+        JournalBatch, JournalRecord, Publication, ReusableResults, RunInput, RunStart, RunState, StepAt, StepPaths,
+        TimedInput, Verdict, Waitpoint, apply, decide, wanted,
     },
     ids::{RunId, SignalName},
     ir::{ErrorClass, HoldReason, Workflow},
     plan::{ContentHash, Plan, check_workflow},
     time::{Millis, Timestamp},
-    view::{StepPaths, Timeline, view_run},
+    view::view_run,
 };
 
 use crate::{print, snapshot, support::Others};
@@ -36,7 +36,7 @@ pub struct Script {
     /// The same state, folded from the events alone.
     replayed: RunState,
     records: Vec<JournalRecord>,
-    timeline: Timeline,
+    names: StepPaths,
     now: Timestamp,
     grant: u32,
     cost: Cost,
@@ -56,7 +56,7 @@ impl Script {
         let plan = Plan { hash: definition.hash(), parameters: Arc::new(json!({})), definition };
         Script {
             name: format!("{area}/{rule}"),
-            timeline: Timeline::new(&plan),
+            names: StepPaths::new(plan.definition.clone()),
             plan,
             state: RunState::new(),
             replayed: RunState::new(),
@@ -106,11 +106,10 @@ impl Script {
         }
         for event in events {
             let record = JournalRecord { at: self.now, event };
-            let record: JournalRecord =
-                serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
+            let record: JournalRecord = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
             apply(&self.plan, &mut self.replayed, record.at, &record.event);
-            self.timeline.push_record(&record);
-            writeln!(self.text, "  {}", print::event(self.timeline.step_paths(), &record.event)).unwrap();
+            self.names.note_event(&record.event);
+            writeln!(self.text, "  {}", print::event(&self.names, &record.event)).unwrap();
             self.records.push(record);
         }
         assert_eq!(self.state, self.replayed, "the events do not say all that was decided");
@@ -168,13 +167,11 @@ impl Script {
         }
         self.records.clear();
         (self.state, self.replayed) = (RunState::new(), RunState::new());
-        self.timeline = Timeline::new(&self.plan);
+        self.names = StepPaths::new(self.plan.definition.clone());
         self.shown.clear();
         let (step, run) = (from.to_owned(), RunId::new("r1").unwrap());
-        let start = RunStart {
-            forked_from: Some(ForkOrigin { run, step }),
-            ..RunStart::new(RunId::new("r2").unwrap())
-        };
+        let start =
+            RunStart { forked_from: Some(ForkOrigin { run, step }), ..RunStart::new(RunId::new("r2").unwrap()) };
         self.say("it starts", RunInput::Fork { start: Box::new(start), reused: fork.reused })
     }
 
@@ -194,7 +191,7 @@ impl Script {
     pub fn end(mut self, path: &str, what: &str, end: AttemptEnd) -> Script {
         let attempt = self.attempt(path);
         let report = AttemptReport::new(end, std::mem::take(&mut self.cost));
-        let who = print::attempt(self.timeline.step_paths(), attempt);
+        let who = print::attempt(&self.names, attempt);
         self.say(&format!("{who} {what}"), RunInput::Finished { attempt, report })
     }
 
@@ -230,11 +227,7 @@ impl Script {
 
     pub fn finds(self, path: &str, finding: CheckFinding, fingerprints: &[&str]) -> Script {
         let fingerprints = fingerprints.iter().map(ToString::to_string).collect();
-        self.end(
-            path,
-            "finds",
-            AttemptEnd::Checked { finding, reasons: Vec::new(), fingerprints, output: None },
-        )
+        self.end(path, "finds", AttemptEnd::Checked { finding, reasons: Vec::new(), fingerprints, output: None })
     }
 
     pub fn incomplete(self, path: &str) -> Script {
@@ -275,8 +268,7 @@ impl Script {
     }
 
     pub fn signal(self, name: &str, payload: Value) -> Script {
-        let input =
-            RunInput::Signal { name: SignalName::new(name).unwrap(), payload: Arc::new(payload), to: None };
+        let input = RunInput::Signal { name: SignalName::new(name).unwrap(), payload: Arc::new(payload), to: None };
         self.say(&format!("signal {name}"), input)
     }
 

@@ -32,8 +32,7 @@ fn a_step_limit_covers_everything() {
 /// The timeout of a step ends a retry delay at once.
 #[test]
 fn a_step_limit_ends_a_delay() {
-    let step =
-        limited(retried(work("a"), 9), TimeoutScope::Step).with(|a| a.policy.retry.backoff = seconds(60));
+    let step = limited(retried(work("a"), 9), TimeoutScope::Step).with(|a| a.policy.retry.backoff = seconds(60));
     script!(graph(vec![step])).start().fail("a", ErrorClass::Transient).due().done();
 }
 
@@ -64,8 +63,8 @@ fn a_workflow_that_takes_too_long_times_out() {
 /// The timeout takes precedence over a failure that comes after it.
 #[test]
 fn a_failure_after_the_timeout_does_not_count() {
-    let workflow = graph(vec![work("a"), work("b")])
-        .with(|workflow| workflow.scope.timeout = Some(Millis::from_secs(30)));
+    let workflow =
+        graph(vec![work("a"), work("b")]).with(|workflow| workflow.scope.timeout = Some(Millis::from_secs(30)));
     script!(workflow).start().due().fail("a", ErrorClass::Fatal).stops("b").done();
 }
 
@@ -158,8 +157,7 @@ fn a_composite_that_took_too_long_is_tried_again() {
 /// The effect of a timeout is a row of its own in the effect table.
 #[test]
 fn a_timeout_can_mean_something_else_than_a_failure() {
-    let lenient =
-        |name: &str| work(name).with(|step| step.policy.effects.timed_out = OutcomeEffect::CONTINUE);
+    let lenient = |name: &str| work(name).with(|step| step.policy.effects.timed_out = OutcomeEffect::CONTINUE);
     script!(graph(vec![lenient("late"), after("b", &["late"])]))
         .start()
         .end("late", "takes too long", AttemptEnd::TimedOut)
@@ -171,18 +169,14 @@ fn a_timeout_can_mean_something_else_than_a_failure() {
 #[test]
 fn a_failure_can_mean_something_else_than_a_timeout() {
     let strict = work("a").with(|step| step.policy.effects.failed = OutcomeEffect::CONTINUE);
-    script!(graph(vec![strict, after("b", &["a"])]))
-        .start()
-        .fail("a", ErrorClass::NonRetryable)
-        .ok("b")
-        .done();
+    script!(graph(vec![strict, after("b", &["a"])])).start().fail("a", ErrorClass::NonRetryable).ok("b").done();
 }
 
 /// The undo of a composite has its own timeout, not that of the composite.
 #[test]
 fn the_undo_of_a_call_has_its_own_limit() {
-    let child = undoable(call("child", "other"))
-        .with(|step| step.undo.as_mut().unwrap().timeout = Some(Millis::from_secs(7)));
+    let child =
+        undoable(call("child", "other")).with(|step| step.undo.as_mut().unwrap().timeout = Some(Millis::from_secs(7)));
     script!(saga(vec![child, undoing(work("b"))]), library(vec![("other", graph(vec![work("x")]))]))
         .start()
         .ok("child/x")
@@ -210,8 +204,7 @@ fn a_timeout_while_a_step_is_being_stopped_changes_nothing() {
 fn a_composite_whose_time_is_up_is_not_tried_again() {
     let lanes = vec![("l", vec![work("x")]), ("r", vec![work("y")])];
     let both = limited(parallel("both", lanes), TimeoutScope::Step).with(|step| {
-        step.policy.retry =
-            StepRetry::for_classes(&[ErrorClass::Timeout, ErrorClass::Transient], 3, seconds(1))
+        step.policy.retry = StepRetry::for_classes(&[ErrorClass::Timeout, ErrorClass::Transient], 3, seconds(1))
     });
     script!(graph(vec![both])).start().due().fail("both/l/x", ErrorClass::Transient).stops("both/r/y").done();
 }

@@ -72,8 +72,7 @@ fn lanes_are_undone_by_their_workflow() {
 /// A failing lane stops the others and fails the step, and the workflow undoes the completed steps of both.
 #[test]
 fn a_failing_lane_has_the_others_undone() {
-    let lanes =
-        vec![("l", vec![undoable(work("x")), work("x2")]), ("r", vec![undoable(work("y")), work("y2")])];
+    let lanes = vec![("l", vec![undoable(work("x")), work("x2")]), ("r", vec![undoable(work("y")), work("y2")])];
     script!(saga(vec![parallel("both", lanes)]))
         .start()
         .ok("both/l/x")
@@ -174,9 +173,8 @@ fn a_retried_call_begins_anew() {
 /// An undo is retried by its own policy.
 #[test]
 fn an_undo_is_retried_as_it_says() {
-    let a = undoable(work("a")).with(|a| {
-        a.undo.as_mut().unwrap().retry = StepRetry::for_classes(&[ErrorClass::Transient], 2, seconds(5))
-    });
+    let a = undoable(work("a"))
+        .with(|a| a.undo.as_mut().unwrap().retry = StepRetry::for_classes(&[ErrorClass::Transient], 2, seconds(5)));
     script!(saga(vec![a, work("b")]))
         .start()
         .ok("a")
@@ -300,10 +298,8 @@ fn a_composite_that_cannot_be_undone_before_another_try() {
 fn an_undo_reads_the_status_of_its_own_step() {
     let a = undoable(work("a")).with(|step| {
         let undo = step.undo.as_mut().unwrap();
-        let value = Expr::reference(
-            ReferenceRoot::Step { id: "a".into(), part: StepProperty::Status },
-            [] as [&str; 0],
-        );
+        let value =
+            Expr::reference(ReferenceRoot::Step { id: "a".into(), part: StepProperty::Status }, [] as [&str; 0]);
         undo.inputs.push(InputBinding::new("ended", value));
     });
     script!(saga(vec![a, undoing(work("b"))]))
@@ -344,12 +340,7 @@ fn a_step_is_undone_when_all_of_its_visits_are() {
 /// A step that was stopped by a timeout may have had an effect, and is listed.
 #[test]
 fn what_took_too_long_may_have_had_an_effect() {
-    script!(saga(vec![undoable(work("a")), undoable(work("b"))]))
-        .start()
-        .ok("a")
-        .times_out("b")
-        .ok("a")
-        .done();
+    script!(saga(vec![undoable(work("a")), undoable(work("b"))])).start().ok("a").times_out("b").ok("a").done();
 }
 
 /// Undo needs workers like any other attempt: with one available, one of two undos starts.
@@ -376,12 +367,7 @@ fn a_composite_with_time_left_is_tried_again_after_its_undo() {
     let both = retried(parallel("both", lanes), 2).with(|step| {
         (step.policy.timeout, step.policy.timeout_per) = (Some(Millis::from_mins(1)), TimeoutScope::Step);
     });
-    script!(routed(vec![both]))
-        .start()
-        .ok("both/l/x")
-        .fail("both/r/y", ErrorClass::Transient)
-        .ok("both/l/x")
-        .done();
+    script!(routed(vec![both])).start().ok("both/l/x").fail("both/r/y", ErrorClass::Transient).ok("both/l/x").done();
 }
 
 /// If that timeout expires meanwhile, the composite is not retried.

@@ -55,11 +55,7 @@ fn an_unknown_signal_is_refused() {
 /// A signal after the end of the run is refused.
 #[test]
 fn a_signal_after_the_end_is_refused() {
-    script!(graph(vec![wait("w", &["paid"])]))
-        .start()
-        .signal("paid", json!(1))
-        .signal("paid", json!(2))
-        .done();
+    script!(graph(vec![wait("w", &["paid"])])).start().signal("paid", json!(1)).signal("paid", json!(2)).done();
 }
 
 /// A wait accepts no decision.
@@ -77,12 +73,7 @@ fn on_timeout_expire() {
 /// On timeout, cancel: the run is cancelled and undone.
 #[test]
 fn on_timeout_cancel() {
-    script!(saga(vec![undoable(work("a")), wait_until("w", WaitTimeout::Cancel)]))
-        .start()
-        .ok("a")
-        .due()
-        .ok("a")
-        .done();
+    script!(saga(vec![undoable(work("a")), wait_until("w", WaitTimeout::Cancel)])).start().ok("a").due().ok("a").done();
 }
 
 /// On timeout, continue: the wait succeeds with null values.
@@ -129,8 +120,5 @@ fn a_signal_after_a_wait_timed_out_is_for_the_next() {
 /// A signal addressed to one step must be one that it waits for.
 #[test]
 fn an_addressed_signal_that_is_not_awaited_there_is_refused() {
-    script!(graph(vec![wait("v", &["paid"]), wait("w", &["refused"])]))
-        .start()
-        .signal_to("v", "refused")
-        .done();
+    script!(graph(vec![wait("v", &["paid"]), wait("w", &["refused"])])).start().signal_to("v", "refused").done();
 }

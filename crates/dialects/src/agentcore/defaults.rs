@@ -1,8 +1,8 @@
-//! AgentCore's default values and its closed sets of words.
+//! AgentCore's default values, its closed sets of words, and its words for states.
 
 use skein_core::{
     agents,
-    ir::{Backoff, BackoffGrowth, ErrorClass, WorkerCapability},
+    ir::{Backoff, BackoffGrowth, ErrorClass, RunStatus, StatusWords, StepStatus, WorkerCapability},
     time::Millis,
 };
 
@@ -63,14 +63,36 @@ pub(super) const ON_FAILURE: &[(&str, AgentCoreOnFailure)] = &[
 pub(super) const ON_EXHAUSTED: &[(&str, bool)] = &[("abort", false), ("continue", true)];
 
 /// Step names that are reserved for files of the context directory.
-pub(super) const RESERVED_STEPS: &[&str] = &[
-    "_subworkflows",
-    "_workflow",
-    "_workflow.json",
-    "_meta.json",
-    "_resolved.json",
-    "_convergence",
-    "_management",
-];
+pub(super) const RESERVED_STEPS: &[&str] =
+    &["_subworkflows", "_workflow", "_workflow.json", "_meta.json", "_resolved.json", "_convergence", "_management"];
 pub(super) const RESERVED_ARTIFACTS: &[&str] =
     &["_meta.json", "_resolved.json", "_convergence", "_stall", "_management", "_subworkflows"];
+
+pub(super) fn status_words() -> StatusWords {
+    StatusWords::from_tables(run_word, step_word).with_failure_words("the workflow aborts", "the workflow is undone")
+}
+
+fn run_word(status: RunStatus) -> &'static str {
+    match status {
+        RunStatus::Queued => "PENDING",
+        RunStatus::Running | RunStatus::Waiting | RunStatus::Undoing => "RUNNING",
+        RunStatus::Succeeded => "SUCCEEDED",
+        RunStatus::Failed | RunStatus::Undone | RunStatus::UndoFailed => "FAILED",
+        RunStatus::TimedOut => "TIMED_OUT",
+        RunStatus::Cancelled => "CANCELLED",
+    }
+}
+
+fn step_word(status: StepStatus) -> &'static str {
+    match status {
+        StepStatus::Pending => "PENDING",
+        StepStatus::Ready => "READY",
+        StepStatus::Running | StepStatus::Waiting => "RUNNING",
+        StepStatus::Checking => "CHECKING",
+        StepStatus::Succeeded | StepStatus::Undone => "SUCCEEDED",
+        StepStatus::Failed | StepStatus::TimedOut => "FAILED",
+        StepStatus::Incomplete => "INCOMPLETE",
+        StepStatus::Skipped => "SKIPPED",
+        StepStatus::Cancelled => "CANCELLED",
+    }
+}

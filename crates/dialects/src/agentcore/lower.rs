@@ -4,64 +4,53 @@ use skein_core::{
     expr::{Expr, agentcore},
     ids::WorkflowId,
     ir::{
-        ArtifactExport, CallSpec, CompletionCheck, ConvergencePolicy, ConvergenceStage, ErrorClass,
-        InputArtifact, IsolationSpec, OutcomeEffect, OutcomeEffects, OutputArtifact, ScopeShape, Step,
-        StepKindSpec, StepPolicy, StepRetry, StepScope, WorkSpec, WorkerSpec, Workflow, WorkflowContext,
-        WorkflowOrigin,
+        ArtifactExport, CallSpec, CompletionCheck, ConvergencePolicy, ConvergenceStage, ErrorClass, InputArtifact,
+        IsolationSpec, OutcomeEffect, OutcomeEffects, OutputArtifact, ScopeShape, Step, StepKindSpec, StepPolicy,
+        StepRetry, StepScope, WorkSpec, WorkerSpec, Workflow, WorkflowContext, WorkflowOrigin,
     },
-    plan::ProblemCode,
+    plan::{PlanField as P, ProblemCode},
+    terms::WorkflowTerms,
     time::Millis,
 };
 
-use super::{
-    defaults::{self, AgentCoreOnFailure, AgentCoreWorkerKind},
-    rules,
-    status_words::status_words,
-    syntax::{self, AgentCoreStepKind, ConvergenceDef, WorkerDef},
-};
 use crate::{
-    call_contract,
-    code::Code,
-    common::{default_on_interrupted, sanitize_id},
-    detect::Dialect,
-    diagnostic::{Diagnostic, DiagnosticSink},
-    dialect_terms::DialectTerms,
-    extension_block::ExtensionBlock,
-    lowering::{LoweredSource, LoweringContext},
-    project::Project,
-    source_map::FieldRenames,
-    yaml::YamlTree,
+    agentcore::{
+        defaults::{self, AgentCoreOnFailure, AgentCoreWorkerKind, status_words},
+        rules,
+        step_syntax::{AgentCoreStep, AgentCoreStepKind, AgentCoreWork, ConvergenceDef, WorkerDef},
+        syntax::{AgentCoreWorkflow, InputRef, OutputDef},
+    },
+    catalog::Project,
+    diagnostics::{Code, Diagnostic, DiagnosticSink},
+    extensions::ExtensionBlock,
+    lowering::{DialectTerms, LoweredSource, LoweringContext, call_contract, default_on_interrupted, sanitize_id},
+    source::{Dialect, FieldRenames, PatternSegment::Field as F, yaml::YamlTree},
 };
 
 /// The source fields that the plan's fields of a step are read from.
 const STEP: FieldRenames = &[
-    ("isolation.secrets", "x-skein.secrets"),
-    ("settled_by", "x-skein.workspace.conflict"),
-    ("after", "depends_on"),
-    ("policy.timeout", "timeout"),
-    ("policy.retry", "max_retries"),
-    ("takes", "inputs"),
-    ("gives", "outputs"),
-    ("check.max_iterations", "max_iterations"),
-    ("check.convergence", "convergence"),
-    ("check", "completion_check"),
-    ("workflow", "workflow"),
-    ("inputs", "x-skein.input"),
-    ("outputs", "x-skein.output"),
+    (&[F(P::Isolation), F(P::Secrets)], "x-skein.secrets"),
+    (&[F(P::SettledBy)], "x-skein.workspace.conflict"),
+    (&[F(P::After)], "depends_on"),
+    (&[F(P::Policy), F(P::Timeout)], "timeout"),
+    (&[F(P::Policy), F(P::Retry)], "max_retries"),
+    (&[F(P::Takes)], "inputs"),
+    (&[F(P::Gives)], "outputs"),
+    (&[F(P::Check), F(P::MaxIterations)], "max_iterations"),
+    (&[F(P::Check)], "completion_check"),
+    (&[F(P::Workflow)], "workflow"),
+    (&[F(P::Inputs)], "x-skein.input"),
+    (&[F(P::Outputs)], "x-skein.output"),
 ];
 const WORKFLOW: FieldRenames =
-    &[("inputs", "x-skein.input"), ("result", "x-skein.output"), ("outputs", "x-skein.output")];
+    &[(&[F(P::Inputs)], "x-skein.input"), (&[F(P::Result)], "x-skein.output"), (&[F(P::Outputs)], "x-skein.output")];
 const TERMS: DialectTerms = DialectTerms {
-    words: &[],
+    words: WorkflowTerms::IR,
     hints: &[(ProblemCode::Recursion, "use a `completion_check` to repeat a step")],
     stricter: &[],
 };
 
-pub(crate) fn lower(
-    tree: YamlTree,
-    sink: &mut DiagnosticSink,
-    project: &dyn Project,
-) -> Option<LoweredSource> {
+pub(crate) fn lower(tree: YamlTree, sink: &mut DiagnosticSink, project: &dyn Project) -> Option<LoweredSource> {
     let mut lowering = LoweringContext::new(&TERMS, sink, project);
     let workflow = lower_workflow(&tree, &mut lowering);
     let back = lowering.into_source_map(tree, WORKFLOW, STEP);
@@ -69,7 +58,7 @@ pub(crate) fn lower(
 }
 
 fn lower_workflow(tree: &YamlTree, lowering: &mut LoweringContext<'_>) -> Option<Workflow> {
-    let mut source = syntax::AgentCoreWorkflow::read(tree.root(), lowering.sink)?;
+    let mut source = AgentCoreWorkflow::read(tree.root(), lowering.sink)?;
     let steps = source.steps.take()?;
     rules::check_steps(&steps, lowering.sink);
     lowering.reserve_steps(steps.len());
@@ -86,8 +75,7 @@ fn lower_workflow(tree: &YamlTree, lowering: &mut LoweringContext<'_>) -> Option
     workflow.words = status_words();
     workflow.budget.clone_from(&source.skein.budget);
     let directory = source.context_dir.unwrap_or(defaults::CONTEXT_DIR);
-    workflow.context =
-        WorkflowContext { directory: Some(directory.to_owned()), ..WorkflowContext::default() };
+    workflow.context = WorkflowContext { directory: Some(directory.to_owned()), ..WorkflowContext::default() };
     source.border.apply_inputs(&mut workflow);
     source.border.apply_outputs(&mut workflow, agentcore::parse_value, lowering);
     Some(workflow)
@@ -100,7 +88,7 @@ struct AgentCoreStepLowering<'a, 'l> {
 }
 
 impl AgentCoreStepLowering<'_, '_> {
-    fn lower_step(&mut self, source: &syntax::AgentCoreStep<'_>) -> Step {
+    fn lower_step(&mut self, source: &AgentCoreStep<'_>) -> Step {
         self.lowering.add_step_field(&source.id, source.field);
         let kind = match &source.does {
             AgentCoreStepKind::Work(work) => StepKindSpec::Work(Box::new(self.lower_work(source, work))),
@@ -125,7 +113,7 @@ impl AgentCoreStepLowering<'_, '_> {
         step
     }
 
-    fn lower_policy(&self, source: &syntax::AgentCoreStep<'_>, kind: &StepKindSpec) -> StepPolicy {
+    fn lower_policy(&self, source: &AgentCoreStep<'_>, kind: &StepKindSpec) -> StepPolicy {
         let retry = match source.on_failure {
             AgentCoreOnFailure::Retry => {
                 let attempts = source.max_retries.saturating_add(1);
@@ -150,11 +138,7 @@ impl AgentCoreStepLowering<'_, '_> {
         (longer && matches!(kind, StepKindSpec::Work(_))).then_some(defaults::STEP_TIMEOUT)
     }
 
-    fn lower_work(
-        &mut self,
-        step: &syntax::AgentCoreStep<'_>,
-        source: &syntax::AgentCoreWork<'_>,
-    ) -> WorkSpec {
+    fn lower_work(&mut self, step: &AgentCoreStep<'_>, source: &AgentCoreWork<'_>) -> WorkSpec {
         let mut worker = lower_worker(&source.worker);
         if let WorkerSpec::Agent { max_turns, command_timeout, .. } = &mut worker {
             *max_turns = source.max_steps;
@@ -165,16 +149,11 @@ impl AgentCoreStepLowering<'_, '_> {
         work.takes = source.inputs.iter().map(lower_artifact_input).collect();
         work.gives = source.outputs.iter().map(lower_artifact_output).collect();
         work.isolation =
-            IsolationSpec { workspace: source.workspace.map(str::to_owned), ..IsolationSpec::default() }
-                .into();
+            IsolationSpec { workspace: source.workspace.map(str::to_owned), ..IsolationSpec::default() }.into();
         work
     }
 
-    fn lower_check(
-        &mut self,
-        step: &syntax::AgentCoreStep<'_>,
-        source: &syntax::AgentCoreWork<'_>,
-    ) -> Option<CompletionCheck> {
+    fn lower_check(&mut self, step: &AgentCoreStep<'_>, source: &AgentCoreWork<'_>) -> Option<CompletionCheck> {
         let check = source.check.as_ref()?;
         let own = step.timeout.or(self.timeout).map(|time| Millis(time.0 / defaults::CHECK_PART));
         Some(CompletionCheck {
@@ -188,11 +167,7 @@ impl AgentCoreStepLowering<'_, '_> {
     }
 
     /// Resolves `max_iterations`, which is at least 2: with 1, a check that says no would be a plain failure.
-    fn resolve_max_iterations(
-        &mut self,
-        step: &syntax::AgentCoreStep<'_>,
-        source: &syntax::AgentCoreWork<'_>,
-    ) -> u32 {
+    fn resolve_max_iterations(&mut self, step: &AgentCoreStep<'_>, source: &AgentCoreWork<'_>) -> u32 {
         const LEAST: u32 = 2;
         let written = step.field.value.field("max_iterations");
         let (code, span, message) = match (&source.max_iterations, written) {
@@ -260,20 +235,15 @@ fn lower_worker(source: &WorkerDef<'_>) -> WorkerSpec {
             max_turns: None,
             command_timeout: None,
         },
-        Some(AgentCoreWorkerKind::Custom) | None => {
-            WorkerSpec::Script { text: text.to_owned(), capabilities }
-        }
+        Some(AgentCoreWorkerKind::Custom) | None => WorkerSpec::Script { text: text.to_owned(), capabilities },
     }
 }
 
 /// A stand-in for a call that cannot be resolved. It has the same artifacts, so that no follow-up errors are reported.
-fn placeholder_call(exports: &[syntax::InputRef]) -> StepKindSpec {
+fn placeholder_call(exports: &[InputRef]) -> StepKindSpec {
     let mut work = WorkSpec::new(WorkerSpec::Script { text: String::new(), capabilities: Vec::new() });
-    let gives = |export: &syntax::InputRef| OutputArtifact {
-        name: export.name.clone(),
-        path: export.name.to_string(),
-        kind: None,
-    };
+    let gives =
+        |export: &InputRef| OutputArtifact { name: export.name.clone(), path: export.name.to_string(), kind: None };
     work.gives = exports.iter().map(gives).collect();
     StepKindSpec::Work(Box::new(work))
 }
@@ -292,20 +262,16 @@ fn lower_effects(on_failure: AgentCoreOnFailure) -> OutcomeEffects {
     }
 }
 
-fn lower_artifact_input(source: &syntax::InputRef) -> InputArtifact {
-    let syntax::InputRef { from, artifact, name, .. } = source;
+fn lower_artifact_input(source: &InputRef) -> InputArtifact {
+    let InputRef { from, artifact, name, .. } = source;
     InputArtifact { from: from.value.clone(), artifact: artifact.clone(), name: name.clone() }
 }
 
-fn lower_export(source: &syntax::InputRef) -> ArtifactExport {
-    let syntax::InputRef { from, artifact, name, .. } = source;
+fn lower_export(source: &InputRef) -> ArtifactExport {
+    let InputRef { from, artifact, name, .. } = source;
     ArtifactExport { from: from.value.clone(), artifact: artifact.clone(), name: name.clone() }
 }
 
-fn lower_artifact_output(source: &syntax::OutputDef<'_>) -> OutputArtifact {
-    OutputArtifact {
-        name: source.name.clone(),
-        path: source.path.to_owned(),
-        kind: source.kind.map(str::to_owned),
-    }
+fn lower_artifact_output(source: &OutputDef<'_>) -> OutputArtifact {
+    OutputArtifact { name: source.name.clone(), path: source.path.to_owned(), kind: source.kind.map(str::to_owned) }
 }

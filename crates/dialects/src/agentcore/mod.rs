@@ -3,7 +3,7 @@
 mod defaults;
 mod lower;
 mod rules;
-mod status_words;
+mod step_syntax;
 mod syntax;
 
 pub(crate) use lower::lower;

@@ -7,16 +7,17 @@ use std::{
 
 use skein_core::{ids::StepId, ir::StepScope};
 
-use super::{
-    defaults::{AgentCoreOnFailure, AgentCoreWorkerKind, ON_FAILURE},
-    syntax::{self, AgentCoreStep, AgentCoreStepKind, ConvergenceDef, InputRef},
-};
 use crate::{
-    code::Code,
-    diagnostic::{Diagnostic, DiagnosticSink},
+    agentcore::{
+        defaults::{AgentCoreOnFailure, AgentCoreWorkerKind, ON_FAILURE},
+        step_syntax::AgentCoreWork,
+        step_syntax::{AgentCoreStep, AgentCoreStepKind, ConvergenceDef},
+        syntax::InputRef,
+    },
+    diagnostics::{Code, Diagnostic, DiagnosticSink},
+    extensions::workspace_overlap,
     lowering::LoweringContext,
-    workspace_overlap,
-    yaml::YamlNode,
+    source::yaml::YamlNode,
 };
 
 /// The steps by name, built when the first lookup needs it.
@@ -76,17 +77,10 @@ fn dependencies_are_known(step: &AgentCoreStep<'_>, known: &AgentCoreStepIndex<'
     given.items().map_or(given.is_null(), |mut items| items.all(is_known))
 }
 
-fn diagnose_missing_dependency(
-    step: &AgentCoreStep<'_>,
-    input: &InputRef,
-    sink: &DiagnosticSink,
-) -> Diagnostic {
+fn diagnose_missing_dependency(step: &AgentCoreStep<'_>, input: &InputRef, sink: &DiagnosticSink) -> Diagnostic {
     let from = &input.from.value;
     let (message, hint) = if *from == step.id {
-        (
-            format!("`{from}` takes an input from itself"),
-            "its earlier files are still in its workspace".to_owned(),
-        )
+        (format!("`{from}` takes an input from itself"), "its earlier files are still in its workspace".to_owned())
     } else {
         let message = format!("`{}` takes an input from `{from}` but does not depend on it", step.id);
         (message, format!("add `{from}` to its `depends_on`"))
@@ -101,8 +95,7 @@ fn diagnose_unreliable_input(
     sink: &DiagnosticSink,
 ) -> Diagnostic {
     let (giver_id, name) = (&giver.id, &input.name);
-    let message =
-        format!("`{}` starts even if `{giver_id}` fails, and then `{name}` is an empty folder", step.id);
+    let message = format!("`{}` starts even if `{giver_id}` fails, and then `{name}` is an empty folder", step.id);
     let hint = format!("handle that in `{}`, or let the failure of `{giver_id}` stop the run", step.id);
     let place = giver.field.value.field("on_failure").map_or(giver.field.key_span, |field| field.key_span);
     let diagnostic = Diagnostic::new(Code::InputMayBeMissing, &sink.source, input.place, message);
@@ -121,8 +114,7 @@ fn warn_retry(step: &AgentCoreStep<'_>, sink: &mut DiagnosticSink) {
             let hint = "set the number of retries, such as `max_retries: 2`";
             let source = field.value.source();
             sink.push(
-                Diagnostic::new(Code::IgnoredField, source, field.value.first_line_span(), message)
-                    .with_hint(hint),
+                Diagnostic::new(Code::IgnoredField, source, field.value.first_line_span(), message).with_hint(hint),
             );
         }
         (AgentCoreOnFailure::Abort | AgentCoreOnFailure::Continue, 1..) if on_failure_is_known(node) => {
@@ -138,7 +130,7 @@ fn on_failure_is_known(node: YamlNode<'_>) -> bool {
     word.is_none_or(|value| ON_FAILURE.iter().any(|(word, _)| value.raw_text() == Some(word)))
 }
 
-fn warn_worker(step: &AgentCoreStep<'_>, work: &syntax::AgentCoreWork<'_>, sink: &mut DiagnosticSink) {
+fn warn_worker(step: &AgentCoreStep<'_>, work: &AgentCoreWork<'_>, sink: &mut DiagnosticSink) {
     if work.worker.kind == Some(AgentCoreWorkerKind::Custom) {
         let names = &["max_steps", "max_command_time"];
         warn_ignored(Some(step.field.value), names, "a script has no turns to count", sink);
@@ -147,7 +139,7 @@ fn warn_worker(step: &AgentCoreStep<'_>, work: &syntax::AgentCoreWork<'_>, sink:
     }
 }
 
-fn warn_check(step: &AgentCoreStep<'_>, work: &syntax::AgentCoreWork<'_>, sink: &mut DiagnosticSink) {
+fn warn_check(step: &AgentCoreStep<'_>, work: &AgentCoreWork<'_>, sink: &mut DiagnosticSink) {
     let node = step.field.value;
     if node.get("completion_check").is_none_or(YamlNode::is_null) {
         let names = &["max_iterations", "on_iterations_exhausted", "convergence"];
@@ -187,17 +179,14 @@ pub(super) fn warn_shared_workspaces(scope: &StepScope, lowering: &mut LoweringC
     for pair in pairs {
         let place = |id: &StepId| lowering.step_span(id).unwrap_or_default();
         let (first, second) = (pair.first, pair.second);
-        let message = format!(
-            "`{first}` and `{second}` can change the workspace `{}` at the same time",
-            pair.workspace
-        );
+        let message =
+            format!("`{first}` and `{second}` can change the workspace `{}` at the same time", pair.workspace);
         let hint = "let one wait for the other, give each a `workspace`, or let them work in worktrees: \
                     `x-skein: {workspace: {isolation: worktree}}`";
         let source = &lowering.sink.source;
         let diagnostic = Diagnostic::new(Code::SharedWorkspace, source, place(second), message);
         let first = place(first);
-        lowering
-            .push(diagnostic.with_related(first, "neither of the two depends on the other").with_hint(hint));
+        lowering.push(diagnostic.with_related(first, "neither of the two depends on the other").with_hint(hint));
     }
 }
 

@@ -2,17 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use skein_core::builder::{BackoffKind, CostClass, RiskLevel};
-
-use super::driver::DriverKind;
-
-pub(super) const NAME_CHARS: usize = 80;
-pub(super) const DESCRIPTION_CHARS: usize = 2_000;
-pub(super) const ATTEMPTS: RangeInclusive<u32> = 1..=20;
 pub(super) const ITERATIONS: RangeInclusive<u32> = 1..=1_000;
-/// The attempts of a routine, by AIP-41.
-pub(super) const ROUTINE_ATTEMPTS: RangeInclusive<u32> = 1..=10;
-pub(super) const JITTER_SECONDS: RangeInclusive<u32> = 0..=3_600;
 
 /// The eight kinds of step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,15 +77,6 @@ pub(super) const ONLY: &[(&str, &str)] = &[
     ("workflow", "subworkflow"),
 ];
 
-pub(super) const RISKS: [RiskLevel; 4] =
-    [RiskLevel::ReadOnly, RiskLevel::ScopedWrites, RiskLevel::ExternalEffects, RiskLevel::Irreversible];
-
-pub(super) const COSTS: &[(&str, CostClass)] =
-    &[("trivial", CostClass::Trivial), ("metered", CostClass::Metered), ("expensive", CostClass::Expensive)];
-
-pub(super) const BACKOFFS: &[(&str, BackoffKind)] =
-    &[("fixed", BackoffKind::Fixed), ("exponential", BackoffKind::Exponential)];
-
 /// Fields that moved out of workflows, and their present place.
 pub(super) const REMOVED: &[(&str, &str)] = &[
     ("code", "it is `code` of the DRIVER.md that implements a step's tool"),
@@ -113,11 +94,3 @@ pub(super) const OLD: &[(&str, &str)] = &[
 
 /// The placeholders in a file path that the host fills in.
 pub(super) const PATH_TOKENS: &[&str] = &["runId", "workflowId", "isoDate"];
-
-pub(super) const DRIVER_KINDS: &[(&str, DriverKind)] = &[
-    ("cli", DriverKind::Cli),
-    ("http", DriverKind::Http),
-    ("mcp", DriverKind::Mcp),
-    ("sdk", DriverKind::Sdk),
-    ("builtin", DriverKind::Builtin),
-];

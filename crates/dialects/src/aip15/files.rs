@@ -12,11 +12,8 @@ use skein_core::{
 
 use super::defaults::PATH_TOKENS;
 use crate::{
-    code::Code,
-    diagnostic::{Diagnostic, DiagnosticSink},
-    extension_block::check_path,
-    fields::{FieldReader, FieldValue, Spanned},
-    names::refuse_twins,
+    diagnostics::{Code, Diagnostic, DiagnosticSink},
+    fields::{FieldReader, FieldValue, Spanned, refuse_twins, workspace_path::check_path},
 };
 
 /// The input that holds the folder of the run's files.
@@ -39,10 +36,7 @@ struct Aip15File<'a> {
     content_type: Option<&'a str>,
 }
 
-pub(super) fn read_input_files(
-    given: FieldValue<'_>,
-    sink: &mut DiagnosticSink,
-) -> BTreeMap<String, InputFileSpec> {
+pub(super) fn read_input_files(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> BTreeMap<String, InputFileSpec> {
     let files = read_files(given, sink).into_iter().map(|(name, file)| {
         let content_type = file.content_type.map(str::to_owned);
         (name, InputFileSpec { path: file.path.value.to_owned(), writable: file.writable, content_type })
@@ -50,10 +44,7 @@ pub(super) fn read_input_files(
     files.collect()
 }
 
-pub(super) fn read_output_files(
-    given: FieldValue<'_>,
-    sink: &mut DiagnosticSink,
-) -> BTreeMap<String, OutputFileSpec> {
+pub(super) fn read_output_files(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> BTreeMap<String, OutputFileSpec> {
     let files = read_files(given, sink);
     refuse_same_path(&files, sink);
     let files = files.into_iter().map(|(name, file)| {
@@ -78,8 +69,7 @@ fn read_files<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<(Stri
         }
         let Some(mut fields) = FieldReader::from_field(field, "a file", sink) else { continue };
         let path = fields.required("path", sink).and_then(|given| read_file_path(given, sink));
-        let mode =
-            fields.optional("mode").and_then(|given| given.read_one_of(&[("ro", false), ("rw", true)], sink));
+        let mode = fields.optional("mode").and_then(|given| given.read_one_of(&[("ro", false), ("rw", true)], sink));
         let content_type = fields.optional("contentType").and_then(|given| given.read_non_empty_text(sink));
         fields.finish(sink);
         let writable = mode.is_some_and(|mode| mode.value);
@@ -102,9 +92,9 @@ fn read_file_path<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Optio
             let span = given.node.locate_part(ExprSpan::new(start - 1, start + length + 1));
             let diagnostic = Diagnostic::new(Code::UnknownWord, given.node.source(), span, message);
             sink.push(match find_closest_name(token, PATH_TOKENS.iter().copied()) {
-                Some(near) => diagnostic
-                    .with_hint(format!("did you mean `<{near}>`?"))
-                    .with_fix(span, format!("<{near}>")),
+                Some(near) => {
+                    diagnostic.with_hint(format!("did you mean `<{near}>`?")).with_fix(span, format!("<{near}>"))
+                }
                 None => diagnostic.with_hint("use one of `<runId>`, `<workflowId>`, `<isoDate>`"),
             });
         }

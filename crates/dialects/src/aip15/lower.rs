@@ -10,76 +10,71 @@ use skein_core::{
     builder::{StepHandle, WorkflowDefinition, define_workflow},
     ids::StepId,
     ir::{OnInterrupted, Schema, SchemaError, Step, StepKindSpec, StepScope, UndoSpec, WorkerSpec, Workflow},
-    plan::ProblemCode,
+    plan::{PlanField as P, ProblemCode},
+    terms::WorkflowTerms,
 };
 
-use super::{
-    files,
-    step::Aip15StepReader,
-    tool::{Aip15Tool, referenced_tool},
-    workflow::Aip15Workflow,
-};
+use super::{files, step::Aip15StepReader, workflow::Aip15Workflow};
 use crate::{
-    code::Code,
-    diagnostic::{Diagnostic, DiagnosticSink},
-    dialect_terms::DialectTerms,
-    extension_block::ExtensionBlock,
-    lowering::{LoweredSource, LoweringContext, warn_ignored},
-    policy_lowering::{ApprovalClaim, ApprovalClaims, ClaimOrigin, StepApprovalClaims, for_each_step},
-    project::{CatalogKind, Project},
-    source_map::{FieldRenames, SourceMap},
-    yaml::{YamlNode, YamlTree},
+    catalog::{Aip15Tool, CatalogKind, Project, tool::referenced_tool},
+    diagnostics::{Code, Diagnostic, DiagnosticSink},
+    extensions::ExtensionBlock,
+    lowering::{
+        ApprovalClaim, ApprovalClaims, ClaimOrigin, DialectTerms, LoweredSource, LoweringContext, StepApprovalClaims,
+        warn_ignored,
+    },
+    source::{
+        FieldRenames,
+        PatternSegment::Field as F,
+        SourceMap,
+        yaml::{YamlNode, YamlTree},
+    },
 };
 
 /// The source fields that the plan's fields of a step are read from. The builder's problems already name source fields.
 const STEP: FieldRenames = &[
-    ("isolation.secrets", "metadata.skein.secrets"),
-    ("settled_by", "metadata.skein.workspace.conflict"),
-    ("arms", "branches"),
-    ("lanes", "branches"),
-    ("scope.steps", "steps"),
-    ("shows", "artifacts"),
-    ("message", "prompt"),
-    ("on_approve", "on_approve.next"),
-    ("on_approve", "on_approve"),
-    ("on_reject", "on_reject.next"),
-    ("on_reject", "on_reject"),
-    ("on_timeout", "resume.on_timeout"),
-    ("on_timeout", "on_timeout"),
-    ("on", "resume.on"),
-    ("timeout", "resume.timeout_ms"),
-    ("timeout", "timeout_ms"),
-    ("max", "max_iterations"),
-    ("policy.timeout", "timeout_ms"),
-    ("policy.retry.attempts", "retry.max_attempts"),
-    ("retry.attempts", "retry.max_attempts"),
+    (&[F(P::Isolation), F(P::Secrets)], "metadata.skein.secrets"),
+    (&[F(P::SettledBy)], "metadata.skein.workspace.conflict"),
+    (&[F(P::Arms)], "branches"),
+    (&[F(P::Lanes)], "branches"),
+    (&[F(P::Scope), F(P::Steps)], "steps"),
+    (&[F(P::Shows)], "artifacts"),
+    (&[F(P::Message)], "prompt"),
+    (&[F(P::OnApprove)], "on_approve.next"),
+    (&[F(P::OnApprove)], "on_approve"),
+    (&[F(P::OnReject)], "on_reject.next"),
+    (&[F(P::OnReject)], "on_reject"),
+    (&[F(P::OnTimeout)], "resume.on_timeout"),
+    (&[F(P::OnTimeout)], "on_timeout"),
+    (&[F(P::On)], "resume.on"),
+    (&[F(P::Timeout)], "resume.timeout_ms"),
+    (&[F(P::Timeout)], "timeout_ms"),
+    (&[F(P::Max)], "max_iterations"),
+    (&[F(P::Policy), F(P::Timeout)], "timeout_ms"),
+    (&[F(P::Policy), F(P::Retry), F(P::Attempts)], "retry.max_attempts"),
+    (&[F(P::Retry), F(P::Attempts)], "retry.max_attempts"),
 ];
-const WORKFLOW: FieldRenames = &[("timeout", "timeout_ms"), ("retry.attempts", "retry.max_attempts")];
+const WORKFLOW: FieldRenames =
+    &[(&[F(P::Timeout)], "timeout_ms"), (&[F(P::Retry), F(P::Attempts)], "retry.max_attempts")];
 const TERMS: DialectTerms = DialectTerms {
-    words: &[
-        ("an each", "a map"),
-        (", each and", ", map and"),
-        ("lanes", "branches"),
-        ("lane", "branch"),
-        ("parameter", "input"),
-        ("signal", "event"),
-    ],
+    words: WorkflowTerms {
+        an_each: "a map",
+        each: "map",
+        lane: "branch",
+        lanes: "branches",
+        parameter: "input",
+        signal: "event",
+        ..WorkflowTerms::IR
+    },
     hints: &[
         (ProblemCode::Cycle, "use a loop step for repetition, or set `metadata.skein.allow_cycles: true`"),
         // An approval step names its approvers; this problem is about an approval class.
-        (
-            ProblemCode::AnyoneMayApprove,
-            "to restrict who may approve, put an approval step with `approvers` before it",
-        ),
+        (ProblemCode::AnyoneMayApprove, "to restrict who may approve, put an approval step with `approvers` before it"),
     ],
     stricter: &[],
 };
 
-pub(crate) fn lower(
-    tree: YamlTree,
-    sink: &mut DiagnosticSink,
-    project: &dyn Project,
-) -> Option<LoweredSource> {
+pub(crate) fn lower(tree: YamlTree, sink: &mut DiagnosticSink, project: &dyn Project) -> Option<LoweredSource> {
     let mut lowering = LoweringContext::new(&TERMS, sink, project);
     let mut steps = Aip15StepReader::new(&mut lowering);
     let source = Aip15Workflow::read(tree.root(), &mut steps);
@@ -96,7 +91,7 @@ pub(crate) fn lower(
     }
     let source = source?;
     let claims = collect_claims(&source.definition, &tools);
-    let lowered = define_workflow(source.definition).lower();
+    let lowered = define_workflow(source.definition).lower_with_terms(&TERMS.words);
     for problem in &lowered.problems {
         sink.push(TERMS.diagnose_problem(problem, &places));
     }
@@ -107,7 +102,9 @@ pub(crate) fn lower(
     if !workflow.files_in.is_empty() || !workflow.files_out.is_empty() {
         files::declare_root(&mut workflow.inputs);
     }
-    workflow.labels.extend(source.labels);
+    workflow.extensions.requires = source.requires;
+    let routines = source.routines.map(|routines| ("routines".to_owned(), routines));
+    workflow.extensions.labels.extend(routines);
     apply_tools(&mut workflow, &tools);
     apply_extensions(&mut workflow, &source.skein, &skein);
     warn_of_undo_fields(&workflow, &places, sink);
@@ -153,17 +150,15 @@ fn check_tool_inputs(
             let Some(node) = StepId::new(&step.id).ok().and_then(|id| places.step_node(&id)) else {
                 continue;
             };
-            let has_default = |input: &str| {
-                tool.inputs.property(input).is_some_and(|schema| schema.get("default").is_some())
-            };
+            let has_default =
+                |input: &str| tool.inputs.property(input).is_some_and(|schema| schema.get("default").is_some());
             for input in tool.inputs.required_properties().filter(|input| !step.inputs.contains_key(*input)) {
                 if has_default(input) {
                     continue;
                 }
                 let message = format!("`{}` leaves out `{input}`, which the tool `{name}` requires", step.id);
                 let place = node.get("inputs").unwrap_or(node);
-                let diagnostic =
-                    Diagnostic::new(Code::MissingField, place.source(), place.first_line_span(), message);
+                let diagnostic = place.diagnose(Code::MissingField, message);
                 sink.push(diagnostic.with_hint(format!("add `{input}` to `inputs`")));
             }
         }
@@ -233,7 +228,7 @@ fn collect_claims(
 /// Applies the declarations of tools to the steps that run them: a person may have to decide about an interrupted
 /// attempt.
 fn apply_tools(workflow: &mut Workflow, tools: &BTreeMap<(CatalogKind, String), Arc<Aip15Tool>>) {
-    for_each_step(workflow, |step| {
+    workflow.for_each_step_mut(|step| {
         let StepKindSpec::Work(work) = &step.kind else { return };
         let named = match &work.worker {
             WorkerSpec::Tool { tool, .. } => (CatalogKind::Tool, tool.clone()),
@@ -248,13 +243,9 @@ fn apply_tools(workflow: &mut Workflow, tools: &BTreeMap<(CatalogKind, String), 
 }
 
 /// Applies each step's own extension block, merged with the workflow's.
-fn apply_extensions(
-    workflow: &mut Workflow,
-    shared: &ExtensionBlock,
-    own: &BTreeMap<StepId, ExtensionBlock>,
-) {
+fn apply_extensions(workflow: &mut Workflow, shared: &ExtensionBlock, own: &BTreeMap<StepId, ExtensionBlock>) {
     let of = |id: &StepId| own.get(id).cloned().unwrap_or_default().inherit_from(shared);
-    for_each_step(workflow, |step| {
+    workflow.for_each_step_mut(|step| {
         of(&step.id).apply_to_step(step);
         if let Some(undo) = &mut step.undo {
             apply_extension_to_undo(undo, of(&undo.id));

@@ -15,21 +15,17 @@ use skein_core::{
 };
 
 use super::{
-    action,
     defaults::{Aip15StepKind, KINDS, OF_KINDS, ONLY},
-    policy, step_kinds,
-    tool::{self, Aip15Tool},
+    step_kinds,
     value::read_value,
 };
 use crate::{
-    catalog::{self, NameUse},
-    code::Code,
-    diagnostic::Diagnostic,
-    extension_block::{ExtensionBlock, ExtensionLevel, ExtraFields},
+    catalog::{self, Aip15Tool, CatalogKind, NameUse, action, definition_fields, tool},
+    diagnostics::{Code, Diagnostic, DiagnosticSink},
+    extensions::{ExtensionBlock, ExtensionLevel, ExtraFields},
     fields::{FieldReader, FieldValue, Spanned},
     lowering::LoweringContext,
-    project::CatalogKind,
-    yaml::YamlNode,
+    source::yaml::YamlNode,
 };
 
 /// Reads the steps of one source.
@@ -107,7 +103,8 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
             if project.find_action(id).is_some() && project.find_tools_for(id).is_empty() {
                 let message = format!("no tool here implements the action `{}`", action.value);
                 let diagnostic = Diagnostic::new(Code::NobodyProvides, &sink.source, action.span, message);
-                let hint = "add a `.tools/ID/TOOL.md` with `implements`; without one, a run of this workflow is refused";
+                let hint =
+                    "add a `.tools/ID/TOOL.md` with `implements`; without one, a run of this workflow is refused";
                 sink.push(diagnostic.with_hint(hint));
             }
         }
@@ -138,8 +135,7 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
     fn read_step(&mut self, node: YamlNode<'_>) -> Option<StepDefinition> {
         let word = node.get("kind").and_then(YamlNode::raw_text);
         let guess = guess_kind(node);
-        let known =
-            KINDS.iter().find(|(kind, _)| Some(*kind) == word).copied().or(guess).map(|(_, kind)| kind);
+        let known = KINDS.iter().find(|(kind, _)| Some(*kind) == word).copied().or(guess).map(|(_, kind)| kind);
         let what = known.map_or("a step", Aip15StepKind::display_name);
         let fields = FieldReader::from_node(node, what, self.lowering.sink);
         let Some(mut fields) = fields else {
@@ -151,8 +147,7 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
             Some((word, kind)) => {
                 fields.optional("kind");
                 let message = "a step needs `kind`";
-                let diagnostic =
-                    Diagnostic::new(Code::MissingField, node.source(), fields.head_span(), message);
+                let diagnostic = Diagnostic::new(Code::MissingField, node.source(), fields.head_span(), message);
                 self.lowering.push(diagnostic.with_hint(format!("by its fields, it is `kind: {word}`")));
                 Some(Spanned::new(kind, fields.head_span()))
             }
@@ -194,12 +189,10 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
             return known.clone();
         }
         let (project, id) = (self.lowering.project, name.rsplit('/').next().unwrap_or(name));
-        let mut read =
-            |source| tool::read_tool(source, project).map_err(|wrong| self.lowering.sink.extend(wrong)).ok();
+        let mut read = |source| tool::read_tool(source, project).map_err(|wrong| self.lowering.sink.extend(wrong)).ok();
         let found = match sort {
             CatalogKind::Action => {
-                let tools: Vec<Aip15Tool> =
-                    project.find_tools_for(id).into_iter().filter_map(&mut read).collect();
+                let tools: Vec<Aip15Tool> = project.find_tools_for(id).into_iter().filter_map(&mut read).collect();
                 let own = project.find_action(id).map(action::read_action);
                 let own = own.and_then(|own| own.map_err(|wrong| self.lowering.sink.extend(wrong)).ok());
                 Aip15Tool::merge_strictest(own.as_ref(), &tools)
@@ -214,9 +207,7 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
     fn warn_wider(&mut self, node: YamlNode<'_>, field: &str, why: String) {
         let span = node.field(field).map_or(node.first_line_span(), |field| field.key_span);
         let diagnostic = Diagnostic::new(Code::Wider, node.source(), span, why);
-        self.lowering.push(
-            diagnostic.with_hint("a step can only be stricter than its tool; the tool's value is used"),
-        );
+        self.lowering.push(diagnostic.with_hint("a step can only be stricter than its tool; the tool's value is used"));
     }
 
     /// The tools whose files could be read.
@@ -271,17 +262,17 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
         step.next = read_target(fields.optional("next"), self);
         step.inputs = fields.optional("inputs").map(|given| self.read_inputs(given)).unwrap_or_default();
         let sink = &mut *self.lowering.sink;
-        step.outputs = fields.optional("outputs").and_then(|given| policy::read_schema(given, sink));
-        step.approval = fields.optional("approval").and_then(|given| policy::read_approval(given, sink));
+        step.outputs = fields.optional("outputs").and_then(|given| definition_fields::read_schema(given, sink));
+        step.approval = fields.optional("approval").and_then(|given| definition_fields::read_approval(given, sink));
         step.risk_level =
-            fields.optional("risk_level").and_then(|given| policy::read_risk_level(given, sink));
+            fields.optional("risk_level").and_then(|given| definition_fields::read_risk_level(given, sink));
         let timeout = fields.optional("timeout_ms").and_then(|given| given.read_millis(1, sink));
         step.timeout_ms = timeout.map(|length| length.value.0);
-        step.retry = fields.optional("retry").and_then(|given| policy::read_retry(given, sink));
+        step.retry = fields.optional("retry").and_then(|given| definition_fields::read_retry(given, sink));
         let (on_error, quorum) = (kind == Some(Aip15StepKind::Map), kind == Some(Aip15StepKind::Approval));
         let extra = ExtraFields { on_error, quorum, ..ExtraFields::default() };
         if let Some(given) = fields.optional("metadata") {
-            let (metadata, skein) = policy::read_metadata(given, ExtensionLevel::Step, extra, sink);
+            let (metadata, skein) = read_metadata(given, ExtensionLevel::Step, extra, sink);
             step.metadata = metadata;
             self.skein.extend(id.map(|id| (id.clone(), skein)));
         }
@@ -305,7 +296,7 @@ impl<'a, 'l> Aip15StepReader<'a, 'l> {
             self.lowering.push(given.diagnose_type("a mapping of names and values"));
             return Map::new();
         };
-        let read = |field: crate::yaml::YamlField<'_>, sink: &mut _| {
+        let read = |field: crate::source::yaml::YamlField<'_>, sink: &mut _| {
             (field.key.to_owned(), read_value(FieldValue::new(field.key, field.value), sink))
         };
         fields.map(|field| read(field, self.lowering.sink)).collect()
@@ -381,10 +372,7 @@ pub(super) fn extension_hint(field: &str) -> Option<String> {
 }
 
 /// Reads the id that a field names, or `$end`.
-pub(super) fn read_target(
-    given: Option<FieldValue<'_>>,
-    steps: &mut Aip15StepReader<'_, '_>,
-) -> Option<String> {
+pub(super) fn read_target(given: Option<FieldValue<'_>>, steps: &mut Aip15StepReader<'_, '_>) -> Option<String> {
     let given = given?;
     let text = given.read_non_empty_text(steps.lowering.sink)?.value;
     // No id starts with `$`, so this can only mean the end.
@@ -421,4 +409,20 @@ pub(super) fn read_timeout_target<'n>(
 /// The target of a step that names none.
 pub(super) fn end_target() -> String {
     aip15::END.to_owned()
+}
+
+/// Reads `metadata`, which is free-form except for its `skein` block.
+pub(super) fn read_metadata(
+    given: FieldValue<'_>,
+    level: ExtensionLevel,
+    extra: ExtraFields,
+    sink: &mut DiagnosticSink,
+) -> (Map<String, Value>, ExtensionBlock) {
+    let Value::Object(metadata) = given.node.to_json() else {
+        sink.push(given.diagnose_type("a mapping"));
+        return (Map::new(), ExtensionBlock::default());
+    };
+    let skein = given.node.get("skein").filter(|node| !node.is_null());
+    let skein = skein.map(|node| ExtensionBlock::read(FieldValue::new("skein", node), level, extra, sink));
+    (metadata, skein.unwrap_or_default())
 }

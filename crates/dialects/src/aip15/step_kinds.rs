@@ -3,8 +3,8 @@
 
 use skein_core::{
     builder::{
-        ApprovalStep, BranchArm, BranchStep, LoopStep, MapStep, ParallelLane, ParallelStep, StepKind,
-        SubworkflowStep, SuspendStep, TimeoutRule, ToolStep, aip15,
+        ApprovalStep, BranchArm, BranchStep, LoopStep, MapStep, ParallelLane, ParallelStep, StepKind, SubworkflowStep,
+        SuspendStep, TimeoutRule, ToolStep, aip15,
     },
     expr::ExprSpan,
     ir::{Approver, EachErrorPolicy},
@@ -16,11 +16,10 @@ use super::{
     value,
 };
 use crate::{
-    code::Code,
-    diagnostic::Diagnostic,
-    fields::{FieldReader, FieldValue, shorten_text},
-    project::WorkflowReference,
-    yaml::{YamlNode, YamlScalar},
+    catalog::WorkflowReference,
+    diagnostics::{Code, Diagnostic, shorten_text},
+    fields::{FieldReader, FieldValue},
+    source::yaml::{YamlNode, YamlScalar},
 };
 
 pub(super) fn read_kind(
@@ -47,8 +46,7 @@ pub(super) fn placeholder_tool() -> ToolStep {
 
 fn read_tool_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReader<'_>) -> ToolStep {
     let (tool, action) = (fields.optional("tool"), fields.optional("action"));
-    let pinned =
-        fields.optional("pinned_provider").and_then(|given| given.read_non_empty_text(steps.lowering.sink));
+    let pinned = fields.optional("pinned_provider").and_then(|given| given.read_non_empty_text(steps.lowering.sink));
     let mut step = match (tool, action) {
         (Some(tool), None) => read_tool_id(steps, tool).map_or_else(placeholder_tool, ToolStep::tool),
         (None, Some(action)) => {
@@ -67,9 +65,7 @@ fn read_tool_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReader<
             let message = "a tool step needs `tool` or `action`";
             let node = fields.node();
             let diagnostic = Diagnostic::new(Code::MissingField, node.source(), fields.head_span(), message);
-            steps
-                .lowering
-                .push(diagnostic.with_hint("name a tool by its id, or an action that some tool implements"));
+            steps.lowering.push(diagnostic.with_hint("name a tool by its id, or an action that some tool implements"));
             placeholder_tool()
         }
     };
@@ -83,8 +79,7 @@ fn read_tool_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReader<
 fn read_tool_id(steps: &mut Aip15StepReader<'_, '_>, given: FieldValue<'_>) -> Option<String> {
     if given.node.get("entry").is_some() {
         let message = "a step cannot hold the body of its tool";
-        let diagnostic =
-            Diagnostic::new(Code::RemovedField, given.node.source(), given.node.first_line_span(), message);
+        let diagnostic = given.diagnose(Code::RemovedField, message);
         let hint = "write a TOOL.md and a DRIVER.md with the body, and name the tool by its id";
         steps.lowering.push(diagnostic.with_hint(hint));
         return None;
@@ -100,8 +95,7 @@ fn read_branch_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReade
     let mut arms = Vec::new();
     let mut whole = true;
     for item in branches?.read_list(steps.lowering.sink)? {
-        let Some(mut arm) = FieldReader::from_node(item.node, "an entry of `branches`", steps.lowering.sink)
-        else {
+        let Some(mut arm) = FieldReader::from_node(item.node, "an entry of `branches`", steps.lowering.sink) else {
             whole = false;
             continue;
         };
@@ -127,10 +121,7 @@ fn read_condition(steps: &mut Aip15StepReader<'_, '_>, given: FieldValue<'_>) ->
     }
 }
 
-fn read_parallel_step(
-    steps: &mut Aip15StepReader<'_, '_>,
-    fields: &mut FieldReader<'_>,
-) -> Option<ParallelStep> {
+fn read_parallel_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReader<'_>) -> Option<ParallelStep> {
     let branches = fields.required("branches", steps.lowering.sink)?;
     let mut lanes = Vec::new();
     let mut whole = true;
@@ -140,8 +131,7 @@ fn read_parallel_step(
             continue;
         };
         let id = lane.required("id", steps.lowering.sink);
-        let id =
-            id.and_then(|given| given.read_non_empty_text(steps.lowering.sink)).map(|id| id.value.to_owned());
+        let id = id.and_then(|given| given.read_non_empty_text(steps.lowering.sink)).map(|id| id.value.to_owned());
         let next = read_target(lane.optional("next"), steps);
         let given = lane.required("steps", steps.lowering.sink);
         let inner = steps.read_steps(given);
@@ -164,8 +154,7 @@ fn read_suspend_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldRead
     // A placeholder event that no source names, so that one mistake is not reported twice.
     let mut step = SuspendStep::new(["?"]);
     let Some(mut resume) = resume else { return step };
-    let on =
-        resume.required("on", steps.lowering.sink).and_then(|given| given.read_list(steps.lowering.sink));
+    let on = resume.required("on", steps.lowering.sink).and_then(|given| given.read_list(steps.lowering.sink));
     if let Some(events) = on {
         let none = events.is_empty();
         let names = events.into_iter().filter_map(|event| event.read_non_empty_text(steps.lowering.sink));
@@ -174,8 +163,7 @@ fn read_suspend_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldRead
     }
     let timeout = resume.optional("timeout_ms");
     step.timeout_ms = timeout.and_then(|given| given.read_millis(1, steps.lowering.sink)).map(|n| n.value.0);
-    step.on_timeout = match read_timeout_target(resume.optional("on_timeout"), &["cancel", "continue"], steps)
-    {
+    step.on_timeout = match read_timeout_target(resume.optional("on_timeout"), &["cancel", "continue"], steps) {
         None | Some("cancel") => TimeoutRule::Cancel,
         Some("continue") => TimeoutRule::Continue,
         Some(step) => TimeoutRule::Step(step.to_owned()),
@@ -190,8 +178,7 @@ fn read_suspend_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldRead
 fn read_approval_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReader<'_>) -> ApprovalStep {
     note_wait(steps, fields.node());
     let prompt = fields.required("prompt", steps.lowering.sink);
-    let prompt =
-        prompt.and_then(|given| value::read_plain_text(given, steps.lowering.sink)).unwrap_or_default();
+    let prompt = prompt.and_then(|given| value::read_plain_text(given, steps.lowering.sink)).unwrap_or_default();
     let mut step = ApprovalStep::new(prompt);
     let artifacts = fields.optional("artifacts").and_then(|given| given.read_list(steps.lowering.sink));
     let artifacts = artifacts.unwrap_or_default().into_iter();
@@ -217,8 +204,7 @@ fn read_approvers(steps: &mut Aip15StepReader<'_, '_>, given: FieldValue<'_>) ->
     let Some(items) = given.read_list(steps.lowering.sink) else { return Vec::new() };
     if items.is_empty() {
         let message = "an approval needs at least one approver";
-        let diagnostic =
-            Diagnostic::new(Code::TooFew, given.node.source(), given.node.first_line_span(), message);
+        let diagnostic = given.diagnose(Code::TooFew, message);
         steps.lowering.push(diagnostic.with_hint("name a role or a user, such as `- role: legal`"));
     }
     items.into_iter().filter_map(|item| read_approver(steps, item)).collect()
@@ -226,22 +212,16 @@ fn read_approvers(steps: &mut Aip15StepReader<'_, '_>, given: FieldValue<'_>) ->
 
 fn read_approver(steps: &mut Aip15StepReader<'_, '_>, given: FieldValue<'_>) -> Option<Approver> {
     if let Some(YamlScalar::Text(name)) = given.node.scalar() {
-        let message =
-            format!("an approver is a `role` or a `userId`, found the text `{}`", shorten_text(name));
-        let diagnostic =
-            Diagnostic::new(Code::WrongType, given.node.source(), given.node.first_line_span(), message);
+        let message = format!("an approver is a `role` or a `userId`, found the text `{}`", shorten_text(name));
+        let diagnostic = given.diagnose(Code::WrongType, message);
         let meant = given.node.wrap_in_key("role");
-        steps
-            .lowering
-            .push(diagnostic.with_hint(format!("a role is `{meant}`")).with_fix(given.span(), meant));
+        steps.lowering.push(diagnostic.with_hint(format!("a role is `{meant}`")).with_fix(given.span(), meant));
         return None;
     }
     let mut fields = FieldReader::from_node(given.node, "an approver", steps.lowering.sink)?;
     let (role, user) = (fields.optional("role"), fields.optional("userId"));
-    let misspelt = given
-        .node
-        .fields()
-        .is_some_and(|mut fields| fields.any(|field| !matches!(field.key, "role" | "userId")));
+    let misspelt =
+        given.node.fields().is_some_and(|mut fields| fields.any(|field| !matches!(field.key, "role" | "userId")));
     fields.finish(steps.lowering.sink);
     match (role, user) {
         (Some(role), None) => {
@@ -249,9 +229,7 @@ fn read_approver(steps: &mut Aip15StepReader<'_, '_>, given: FieldValue<'_>) -> 
             steps.roles.push(name.clone());
             Some(Approver::Role(name.value))
         }
-        (None, Some(user)) => {
-            Some(Approver::User(user.read_non_empty_text(steps.lowering.sink)?.value.to_owned()))
-        }
+        (None, Some(user)) => Some(Approver::User(user.read_non_empty_text(steps.lowering.sink)?.value.to_owned())),
         (None, None) if misspelt => None,
         (role, _) => {
             let (code, found) = match role {
@@ -259,8 +237,7 @@ fn read_approver(steps: &mut Aip15StepReader<'_, '_>, given: FieldValue<'_>) -> 
                 None => (Code::MissingField, "neither"),
             };
             let message = format!("an approver is a `role` or a `userId`, and this is {found}");
-            let (source, span) = (given.node.source(), given.node.first_line_span());
-            steps.lowering.push(Diagnostic::new(code, source, span, message));
+            steps.lowering.push(given.diagnose(code, message));
             None
         }
     }
@@ -291,8 +268,7 @@ fn read_map_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReader<'
     let over = fields.required("over", steps.lowering.sink);
     let over = over.map(|given| value::read_value(given, steps.lowering.sink)).unwrap_or_default();
     let parallelism = fields.optional("parallelism");
-    let parallelism =
-        parallelism.and_then(|given| given.read_whole_number(0..=u32::MAX, steps.lowering.sink));
+    let parallelism = parallelism.and_then(|given| given.read_whole_number(0..=u32::MAX, steps.lowering.sink));
     let inner = fields.required("steps", steps.lowering.sink)?;
     Some(MapStep {
         over,
@@ -303,8 +279,7 @@ fn read_map_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReader<'
 }
 
 fn read_loop_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReader<'_>) -> Option<LoopStep> {
-    let condition =
-        fields.required("while", steps.lowering.sink).and_then(|given| read_condition(steps, given));
+    let condition = fields.required("while", steps.lowering.sink).and_then(|given| read_condition(steps, given));
     let max = fields.required("max_iterations", steps.lowering.sink);
     let max = max.and_then(|given| given.read_whole_number(ITERATIONS, steps.lowering.sink));
     let inner = fields.required("steps", steps.lowering.sink)?;
@@ -316,15 +291,12 @@ fn read_loop_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReader<
 }
 
 /// Reads the workflow to call. If it does not exist, that has been reported and the plan adds nothing.
-fn read_subworkflow_step(
-    steps: &mut Aip15StepReader<'_, '_>,
-    fields: &mut FieldReader<'_>,
-) -> SubworkflowStep {
+fn read_subworkflow_step(steps: &mut Aip15StepReader<'_, '_>, fields: &mut FieldReader<'_>) -> SubworkflowStep {
     let given = fields.required("workflow", steps.lowering.sink);
     let id = given.and_then(|given| given.read_non_empty_text(steps.lowering.sink));
     steps.broken |= id.is_none();
-    let found = given.zip(id).and_then(|(given, id)| {
-        steps.lowering.resolve_called_workflow(given, WorkflowReference::Id(id.value))
-    });
+    let found = given
+        .zip(id)
+        .and_then(|(given, id)| steps.lowering.resolve_called_workflow(given, WorkflowReference::Id(id.value)));
     SubworkflowStep::new(found.unwrap_or_default())
 }

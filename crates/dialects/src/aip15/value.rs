@@ -7,10 +7,9 @@ use serde_json::Value;
 use skein_core::expr::ExprSpan;
 
 use crate::{
-    code::Code,
-    diagnostic::{Diagnostic, DiagnosticSink},
+    diagnostics::{Code, Diagnostic, DiagnosticSink},
     fields::FieldValue,
-    yaml::{YamlNode, YamlScalar},
+    source::yaml::{YamlNode, YamlScalar},
 };
 
 /// The start of an expression in other languages. `PATHS` holds the starts of a path in this one.

@@ -1,28 +1,34 @@
-//! The front matter as a whole: reads its fields to a definition of the builder, and keeps the fields that the builder
-//! has no place for.
+//! The front matter as a whole: reads its fields and triggers to a definition of the builder, and keeps the fields that
+//! the builder has no place for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use skein_core::{
     builder::WorkflowDefinition,
-    ir::{InputFileSpec, OutputFileSpec, Schema, SchemaError},
+    ir::{InputFileSpec, OutputFileSpec, Schema, SchemaError, WorkflowRequirements, WorkflowTrigger},
     suggest::find_closest_name,
 };
 
-use super::{
-    defaults::{COSTS, DESCRIPTION_CHARS, NAME_CHARS, OLD, REMOVED},
-    files, policy, routines,
-    step::{Aip15StepReader, extension_hint},
-    triggers, value,
-};
 use crate::{
-    code::Code,
-    diagnostic::{Diagnostic, DiagnosticSink},
-    extension_block::{ExtensionBlock, ExtensionLevel, ExtraFields},
-    fields::{FieldReader, FieldValue, Spanned},
-    project::Project,
-    yaml::YamlNode,
+    aip15::{
+        defaults::{OLD, REMOVED},
+        files,
+        step::{Aip15StepReader, extension_hint, read_metadata},
+        value,
+    },
+    catalog::{
+        Project,
+        definition_fields::{self, COSTS, DESCRIPTION_CHARS, NAME_CHARS},
+        routines::{self, check_timezone, read_checked_text},
+    },
+    diagnostics::{Code, Diagnostic, DiagnosticSink},
+    extensions::{ExtensionBlock, ExtensionLevel, ExtraFields},
+    fields::{
+        FieldReader, FieldValue, Spanned,
+        cron::{check_cron, note_unserved_trigger},
+    },
+    source::yaml::YamlNode,
 };
 
 /// The contents of a source.
@@ -31,8 +37,9 @@ pub(super) struct Aip15Workflow {
     pub definition: WorkflowDefinition,
     pub files_in: BTreeMap<String, InputFileSpec>,
     pub files_out: BTreeMap<String, OutputFileSpec>,
-    /// Fields that are kept without interpretation: `requires` and the routines as they are written.
-    pub labels: BTreeMap<String, Value>,
+    pub requires: Option<WorkflowRequirements>,
+    /// The routines as they are written. They are only shown.
+    pub routines: Option<Value>,
     pub skein: ExtensionBlock,
 }
 
@@ -45,15 +52,10 @@ impl Aip15Workflow {
         let sink = &mut *steps.lowering.sink;
         let mut source = Aip15Workflow {
             definition,
-            files_in: fields
-                .optional("inputsFiles")
-                .map(|g| files::read_input_files(g, sink))
-                .unwrap_or_default(),
-            files_out: fields
-                .optional("outputsFiles")
-                .map(|g| files::read_output_files(g, sink))
-                .unwrap_or_default(),
-            labels: BTreeMap::new(),
+            files_in: fields.optional("inputsFiles").map(|g| files::read_input_files(g, sink)).unwrap_or_default(),
+            files_out: fields.optional("outputsFiles").map(|g| files::read_output_files(g, sink)).unwrap_or_default(),
+            requires: None,
+            routines: None,
             skein: ExtensionBlock::default(),
         };
         source.read_triggers_and_metadata(&mut fields, sink, steps.lowering.project);
@@ -77,31 +79,30 @@ impl Aip15Workflow {
     ) {
         let definition = &mut self.definition;
         if let Some(given) = fields.optional("triggers") {
-            definition.triggers = triggers::read_triggers(given, sink);
+            definition.triggers = read_triggers(given, sink);
         }
         if let Some(given) = fields.optional("routines") {
             definition.triggers.extend(routines::read_routines(given, sink, project));
-            self.labels.insert("routines".to_owned(), routines::routines_json(given));
+            self.routines = Some(routines::routines_json(given));
         }
         if let Some(given) = fields.optional("requires") {
             check_requires(given, sink);
-            self.labels.insert("requires".to_owned(), given.node.to_json());
+            self.requires = Some(WorkflowRequirements(given.node.to_json()));
         }
         if let Some(given) = fields.optional("metadata") {
             let extra = ExtraFields { allow_cycles: true, ..ExtraFields::default() };
-            (definition.metadata, self.skein) =
-                policy::read_metadata(given, ExtensionLevel::Workflow, extra, sink);
+            (definition.metadata, self.skein) = read_metadata(given, ExtensionLevel::Workflow, extra, sink);
         }
     }
 }
 
 fn read_identity(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) -> WorkflowDefinition {
     let name =
-        fields.required("name", sink).and_then(|given| policy::read_short_text(given, NAME_CHARS, sink));
+        fields.required("name", sink).and_then(|given| definition_fields::read_short_text(given, NAME_CHARS, sink));
     let id = fields.required("id", sink).and_then(|given| given.read_non_empty_text(sink));
     let description = fields.required("description", sink);
-    let description = description.and_then(|given| policy::read_short_text(given, DESCRIPTION_CHARS, sink));
-    let version = fields.required("version", sink).and_then(|given| policy::read_version(given, sink));
+    let description = description.and_then(|given| definition_fields::read_short_text(given, DESCRIPTION_CHARS, sink));
+    let version = fields.required("version", sink).and_then(|given| definition_fields::read_version(given, sink));
     // A missing id has been reported; the rest is checked under a placeholder.
     let id = id.map_or("unnamed", |id| id.value);
     let mut definition = WorkflowDefinition::new(id, description.unwrap_or_default());
@@ -110,19 +111,15 @@ fn read_identity(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) -> Wor
     definition
 }
 
-fn read_schemas(
-    definition: &mut WorkflowDefinition,
-    fields: &mut FieldReader<'_>,
-    sink: &mut DiagnosticSink,
-) {
+fn read_schemas(definition: &mut WorkflowDefinition, fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
     if let Some(given) = fields.required("inputs", sink) {
-        definition.input_schema = policy::read_schema(given, sink).unwrap_or(Value::Bool(true));
+        definition.input_schema = definition_fields::read_schema(given, sink).unwrap_or(Value::Bool(true));
         refuse_bare_names(given, sink);
         refuse_other_inputs(given, sink);
         advise_inputs(given, sink);
     }
     if let Some(given) = fields.required("outputs", sink) {
-        definition.output_schema = policy::read_schema(given, sink).unwrap_or(Value::Bool(true));
+        definition.output_schema = definition_fields::read_schema(given, sink).unwrap_or(Value::Bool(true));
         refuse_bare_names(given, sink);
     }
     if let Some(given) = fields.optional("result") {
@@ -145,7 +142,7 @@ fn advise_inputs(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
         let wrong = Schema::new(field.value.to_json()).check(&default.to_json());
         if let Err(why @ SchemaError::Value { .. }) = wrong {
             let message = format!("the default of `{}` does not match its schema: {why}", field.key);
-            sink.push(Diagnostic::new(Code::TypeClash, default.source(), default.first_line_span(), message));
+            sink.push(default.diagnose(Code::TypeClash, message));
         }
     }
     for item in given.node.get("required").and_then(|node| node.items()).into_iter().flatten() {
@@ -153,7 +150,7 @@ fn advise_inputs(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
             continue;
         };
         let message = format!("`{name}` is required but not defined in `properties`");
-        let diagnostic = Diagnostic::new(Code::TypeClash, item.source(), item.first_line_span(), message);
+        let diagnostic = item.diagnose(Code::TypeClash, message);
         sink.push(match find_closest_name(name, names.iter().copied()) {
             Some(near) => diagnostic.with_suggestion(item.span(), near),
             None => diagnostic,
@@ -185,8 +182,7 @@ const SCHEMA_KEYWORDS: &[&str] = &[
 /// Refuses a mapping of names that is not a schema: JSON Schema ignores unknown keywords, so it would check nothing.
 fn refuse_bare_names(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     let is_keyword = |name: &str, node: YamlNode<'_>| {
-        SCHEMA_KEYWORDS.contains(&name)
-            && (name != "type" || node.raw_text().is_some() || node.items().is_some())
+        SCHEMA_KEYWORDS.contains(&name) && (name != "type" || node.raw_text().is_some() || node.items().is_some())
     };
     let mut fields = given.node.fields().into_iter().flatten();
     if fields.any(|field| is_keyword(field.key, field.value)) {
@@ -194,9 +190,7 @@ fn refuse_bare_names(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
     }
     let annotations = ["title", "description", "default", "examples", "$id", "$comment"];
     let mut fields = given.node.fields().into_iter().flatten();
-    let Some(field) =
-        fields.find(|field| !annotations.contains(&field.key) || field.value.fields().is_some())
-    else {
+    let Some(field) = fields.find(|field| !annotations.contains(&field.key) || field.value.fields().is_some()) else {
         return;
     };
     let message = format!("`{}` is not a JSON Schema: `{}` is not a keyword of one", given.name, field.key);
@@ -206,30 +200,24 @@ fn refuse_bare_names(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
 
 /// Refuses inputs that are not an object: a run receives names and values.
 fn refuse_other_inputs(given: FieldValue<'_>, sink: &mut DiagnosticSink) {
-    let Some(node) = given.node.get("type").filter(|node| node.raw_text().is_some_and(|raw| raw != "object"))
-    else {
+    let Some(node) = given.node.get("type").filter(|node| node.raw_text().is_some_and(|raw| raw != "object")) else {
         return;
     };
     let message = "`inputs` must describe an object: a run receives names and values";
-    let diagnostic = Diagnostic::new(Code::BadSchema, node.source(), node.first_line_span(), message);
+    let diagnostic = node.diagnose(Code::BadSchema, message);
     sink.push(diagnostic.with_hint("write `type: object` and name the values in `properties`"));
 }
 
-fn read_policies(
-    definition: &mut WorkflowDefinition,
-    fields: &mut FieldReader<'_>,
-    sink: &mut DiagnosticSink,
-) {
-    let approval = fields.optional("approval").and_then(|given| policy::read_approval(given, sink));
+fn read_policies(definition: &mut WorkflowDefinition, fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
+    let approval = fields.optional("approval").and_then(|given| definition_fields::read_approval(given, sink));
     definition.approval = approval.unwrap_or_default();
     definition.risk_level =
-        fields.optional("risk_level").and_then(|given| policy::read_risk_level(given, sink));
+        fields.optional("risk_level").and_then(|given| definition_fields::read_risk_level(given, sink));
     let timeout = fields.optional("timeout_ms").and_then(|given| given.read_millis(1, sink));
     definition.timeout_ms = timeout.map(|length| length.value.0);
-    let max_steps =
-        fields.optional("max_steps").and_then(|given| given.read_whole_number(1..=u32::MAX, sink));
+    let max_steps = fields.optional("max_steps").and_then(|given| given.read_whole_number(1..=u32::MAX, sink));
     definition.max_steps = max_steps.map(|count| count.value);
-    definition.retry = fields.optional("retry").and_then(|given| policy::read_retry(given, sink));
+    definition.retry = fields.optional("retry").and_then(|given| definition_fields::read_retry(given, sink));
     let cost = fields.optional("cost_class").and_then(|given| given.read_one_of(COSTS, sink));
     definition.cost_class = cost.map(|cost| cost.value).unwrap_or_default();
     definition.tags = fields.optional("tags").map(|given| read_tags(given, sink)).unwrap_or_default();
@@ -245,9 +233,7 @@ fn read_tags(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<String> {
         if !is_tag(tag.value) {
             let message = format!("`{}` cannot be a tag", tag.value);
             let diagnostic = Diagnostic::new(Code::BadName, item.node.source(), tag.span, message);
-            sink.push(
-                diagnostic.with_hint("use lower case letters, digits and dashes, starting with a letter"),
-            );
+            sink.push(diagnostic.with_hint("use lower case letters, digits and dashes, starting with a letter"));
         }
         tags.push(tag.value.to_owned());
     }
@@ -294,8 +280,7 @@ fn report_past_fields(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
     for (name, now) in REMOVED {
         if let Some(field) = fields.take_retired(name) {
             let message = format!("`{name}` is no longer a field of a workflow");
-            let diagnostic =
-                Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
+            let diagnostic = Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
             sink.push(diagnostic.with_hint(*now));
         }
     }
@@ -306,4 +291,68 @@ fn report_past_fields(fields: &mut FieldReader<'_>, sink: &mut DiagnosticSink) {
             sink.push(diagnostic.with_hint(*now));
         }
     }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Aip15TriggerKind {
+    Schedule,
+    Webhook,
+    Event,
+    Manual,
+}
+
+const SORTS: &[(&str, Aip15TriggerKind)] = &[
+    ("schedule", Aip15TriggerKind::Schedule),
+    ("webhook", Aip15TriggerKind::Webhook),
+    ("event", Aip15TriggerKind::Event),
+    ("manual", Aip15TriggerKind::Manual),
+];
+
+pub(super) fn read_triggers(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<WorkflowTrigger> {
+    let items = given.read_list(sink).unwrap_or_default();
+    items.into_iter().filter_map(|item| read_trigger(item, sink)).collect()
+}
+
+fn read_trigger(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<WorkflowTrigger> {
+    let mut fields = FieldReader::from_node(given.node, "a trigger", sink)?;
+    let kind = fields.required("kind", sink);
+    let sort = kind.and_then(|given| given.read_one_of(SORTS, sink)).map(|sort| sort.value);
+    let trigger = match sort {
+        Some(Aip15TriggerKind::Schedule) => {
+            let cron = read_checked_text(fields.required("cron", sink), check_cron, sink);
+            let timezone = read_checked_text(fields.optional("timezone"), check_timezone, sink);
+            cron.map(|cron| WorkflowTrigger::Cron { cron, timezone })
+        }
+        Some(Aip15TriggerKind::Webhook) => fields.required("path", sink).and_then(|given| read_webhook(given, sink)),
+        Some(Aip15TriggerKind::Event) => {
+            let name = fields.required("name", sink).and_then(|given| given.read_non_empty_text(sink));
+            name.map(|name| WorkflowTrigger::Event { event: name.value.to_owned(), condition: None })
+        }
+        Some(Aip15TriggerKind::Manual) => {
+            let label = fields.optional("label").and_then(|given| given.read_non_empty_text(sink));
+            Some(WorkflowTrigger::Manual { label: label.map(|label| label.value.to_owned()) })
+        }
+        None => {
+            fields.allow_fields(&["cron", "timezone", "path", "name", "label"]);
+            None
+        }
+    };
+    fields.finish(sink);
+    if let Some(kind) = kind.filter(|_| sort.is_some_and(|sort| sort != Aip15TriggerKind::Manual)) {
+        let what = format!("triggers of kind `{}`", kind.node.raw_text().unwrap_or_default());
+        note_unserved_trigger(kind.node.first_line_span(), &what, sink);
+    }
+    trigger
+}
+
+fn read_webhook(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<WorkflowTrigger> {
+    let path = given.read_non_empty_text(sink)?.value;
+    if !path.starts_with('/') {
+        let message = format!("the path of a webhook starts with `/`, and `{path}` does not");
+        let diagnostic = given.diagnose(Code::BadPath, message);
+        let fixed = format!("/{path}");
+        sink.push(diagnostic.with_hint(format!("write `{fixed}`")).with_word_fix(given.span(), &fixed));
+        return None;
+    }
+    Some(WorkflowTrigger::Webhook { path: path.to_owned() })
 }

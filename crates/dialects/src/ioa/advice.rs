@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 
 use skein_core::{expr::ExprSpan, ids::StepId};
 
-use super::{
-    defaults::{GATE, IoaFailurePolicy, IoaOnFailure, STEPS_ADVISED},
-    step::gate_text,
-    syntax::{IoaSpec, IoaStep},
-};
 use crate::{
-    code::Code,
-    diagnostic::{Diagnostic, DiagnosticSink},
+    diagnostics::{Code, Diagnostic, DiagnosticSink},
+    ioa::{
+        defaults::{GATE, IoaFailurePolicy, IoaOnFailure, STEPS_ADVISED},
+        step::gate_text,
+        syntax::{IoaSpec, IoaStep},
+    },
 };
 
 pub(super) fn check_advice(spec: &IoaSpec<'_>, steps: &[Box<IoaStep<'_>>], sink: &mut DiagnosticSink) {
@@ -47,16 +46,11 @@ impl IoaAdvice<'_> {
     }
 
     fn check_undo(&mut self) {
-        let entries: BTreeSet<&StepId> =
-            self.spec.compensation.iter().map(|entry| &entry.step.value).collect();
+        let entries: BTreeSet<&StepId> = self.spec.compensation.iter().map(|entry| &entry.step.value).collect();
         let undoes = |step: &IoaStep<'_>| {
-            step.on_failure
-                .as_ref()
-                .filter(|word| word.value == IoaOnFailure::Compensate)
-                .map(|word| word.span)
+            step.on_failure.as_ref().filter(|word| word.value == IoaOnFailure::Compensate).map(|word| word.span)
         };
-        let policy =
-            self.spec.failure_policy.as_ref().filter(|word| word.value == IoaFailurePolicy::Compensate);
+        let policy = self.spec.failure_policy.as_ref().filter(|word| word.value == IoaFailurePolicy::Compensate);
         if let Some(policy) = policy.filter(|_| entries.is_empty()) {
             let hint = "add `compensation` for the steps that change something";
             return self.push_warning(
@@ -68,8 +62,7 @@ impl IoaAdvice<'_> {
         }
         for step in self.steps {
             if let Some(span) = undoes(step).filter(|_| !entries.contains(&step.id.value)) {
-                let message =
-                    format!("`{}` has `onFailure: compensate` but no entry in `compensation`", step.id.value);
+                let message = format!("`{}` has `onFailure: compensate` but no entry in `compensation`", step.id.value);
                 let hint = "add an entry to `compensation`, unless the step changes nothing";
                 self.push_warning(Code::NoUndo, span, message, hint);
             }
@@ -77,12 +70,7 @@ impl IoaAdvice<'_> {
         let never = policy.is_none() && !self.steps.iter().any(|step| undoes(step).is_some());
         if let Some(first) = self.spec.compensation.first().filter(|_| never) {
             let hint = "set `compensate` in a step's `onFailure` or in `failurePolicy`";
-            self.push_warning(
-                Code::UnusedUndo,
-                first.step.span,
-                "no failure triggers this compensation",
-                hint,
-            );
+            self.push_warning(Code::UnusedUndo, first.step.span, "no failure triggers this compensation", hint);
         }
     }
 

@@ -1,7 +1,7 @@
-//! IOA's default values and its closed sets of words.
+//! IOA's default values, its closed sets of words, and its words for states.
 
 use skein_core::{
-    ir::{Backoff, BackoffGrowth, ErrorClass},
+    ir::{Backoff, BackoffGrowth, ErrorClass, RunStatus, StatusWords, StepStatus},
     time::Millis,
 };
 
@@ -58,3 +58,31 @@ pub(super) const FAILURE_POLICY: &[(&str, IoaFailurePolicy)] = &[
 
 pub(super) const BACKOFF: &[(&str, BackoffGrowth)] =
     &[("constant", BackoffGrowth::Constant), ("linear", BackoffGrowth::Linear), ("exponential", DOUBLING)];
+
+pub(super) fn status_words() -> StatusWords {
+    let words = StatusWords::from_tables(run_word, step_word)
+        .with_failure_words("the workflow aborts", "the workflow compensates");
+    StatusWords { skipped_by_own_failure: Some("skipped".to_owned()), ..words }
+}
+
+fn run_word(status: RunStatus) -> &'static str {
+    match status {
+        RunStatus::Queued => "queued",
+        RunStatus::Running => "executing",
+        RunStatus::Waiting => "blocked",
+        RunStatus::Undoing => "compensating",
+        // A completed rollback is shown as a condition of its own.
+        RunStatus::Succeeded | RunStatus::Undone => "completed",
+        RunStatus::Failed | RunStatus::TimedOut | RunStatus::Cancelled | RunStatus::UndoFailed => "failed",
+    }
+}
+
+fn step_word(status: StepStatus) -> &'static str {
+    match status {
+        // A step that never started because of others is still pending.
+        StepStatus::Pending | StepStatus::Ready | StepStatus::Skipped => "pending",
+        StepStatus::Running | StepStatus::Checking | StepStatus::Waiting => "running",
+        StepStatus::Succeeded | StepStatus::Undone => "completed",
+        StepStatus::Failed | StepStatus::Incomplete | StepStatus::TimedOut | StepStatus::Cancelled => "failed",
+    }
+}

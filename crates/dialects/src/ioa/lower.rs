@@ -5,87 +5,82 @@ use std::{
     sync::Arc,
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 use skein_core::{
     expr::{Expr, ioa},
     ids::{StepId, WorkflowId},
     ir::{
         RunRetry, Schema, ScopeShape, StepScope, UndoFailurePolicy, UndoPolicy, Workflow, WorkflowOrigin,
-        WorkflowTrigger,
+        WorkflowResource, WorkflowTrigger,
     },
-    plan::{ProblemCode, Severity},
+    plan::{PlanField as P, ProblemCode, Severity},
     suggest::did_you_mean,
+    terms::WorkflowTerms,
 };
 
-use super::{
-    advice,
-    defaults::{self, IoaFailurePolicy},
-    status_words::status_words,
-    step::{IoaStepLowering, trigger_binding},
-    syntax::{self, IoaCompensation, IoaMetadata, IoaResource, IoaSpec, IoaStep},
-};
 use crate::{
-    catalog::{self, NameUse},
-    code::Code,
-    common::{note_unserved_trigger, sanitize_id},
-    cron,
-    detect::Dialect,
-    diagnostic::{Diagnostic, DiagnosticSink},
-    dialect_terms::DialectTerms,
-    duration::DurationUnits,
-    fields::{FieldValue, Spanned},
-    lowering::{LoweredSource, LoweringContext},
-    project::{CatalogKind, Project},
-    source_map::FieldRenames,
-    yaml::YamlTree,
+    catalog::{self, CatalogKind, IoaMetadata, NameUse, Project},
+    diagnostics::{Code, Diagnostic, DiagnosticSink},
+    fields::{
+        DurationUnits, FieldValue, Spanned,
+        cron::{self, note_unserved_trigger},
+    },
+    ioa::{
+        advice,
+        defaults::{self, IoaFailurePolicy, status_words},
+        step::{IoaStepLowering, trigger_binding},
+        syntax::{IoaCompensation, IoaResource, IoaSpec, IoaStep, IoaTrigger},
+    },
+    lowering::{DialectTerms, LoweredSource, LoweringContext, sanitize_id},
+    source::{
+        Dialect, FieldRenames,
+        PatternSegment::{Field as F, Item, Name, NamePrefix},
+        yaml::YamlTree,
+    },
 };
 
 /// The source fields that the plan's fields of a step are read from.
 const STEP: FieldRenames = &[
-    ("isolation.secrets", "x-skein.secrets"),
-    ("settled_by", "x-skein.workspace.conflict"),
-    ("id", "name"),
-    ("after", "dependsOn"),
-    ("instructions", "action"),
-    ("message", "action"),
-    ("shows[0]", "x-skein.input"),
+    (&[F(P::Isolation), F(P::Secrets)], "x-skein.secrets"),
+    (&[F(P::SettledBy)], "x-skein.workspace.conflict"),
+    (&[F(P::Id)], "name"),
+    (&[F(P::After)], "dependsOn"),
+    (&[F(P::Instructions)], "action"),
+    (&[F(P::Message)], "action"),
+    (&[F(P::Shows), Item(0)], "x-skein.input"),
     // The default inputs: the trigger, and the outputs of the dependencies.
-    ("inputs.trigger", "x-skein.input.trigger"),
-    ("inputs.trigger", "action"),
-    ("inputs.steps", "dependsOn"),
-    ("inputs.steps", "x-skein.input.steps"),
-    ("inputs", "x-skein.input"),
-    ("outputs", "x-skein.output"),
-    ("workflow", "x-skein.call"),
-    ("policy.timeout", "timeout"),
-    ("policy.idle_timeout", "x-skein.idle_timeout"),
-    ("policy.start_timeout", "x-skein.start_timeout"),
-    ("policy.retry.attempts", "retryPolicy.maxRetries"),
-    ("undo.retry.attempts", "retryPolicy.maxRetries"),
-    ("undo.timeout", "timeout"),
+    (&[F(P::Inputs), Name("trigger")], "x-skein.input.trigger"),
+    (&[F(P::Inputs), Name("trigger")], "action"),
+    (&[F(P::Inputs), NamePrefix("steps.")], "dependsOn"),
+    (&[F(P::Inputs), NamePrefix("steps.")], "x-skein.input"),
+    (&[F(P::Inputs)], "x-skein.input"),
+    (&[F(P::Outputs)], "x-skein.output"),
+    (&[F(P::Workflow)], "x-skein.call"),
+    (&[F(P::Policy), F(P::Timeout)], "timeout"),
+    (&[F(P::Policy), F(P::IdleTimeout)], "x-skein.idle_timeout"),
+    (&[F(P::Policy), F(P::StartTimeout)], "x-skein.start_timeout"),
+    (&[F(P::Policy), F(P::Retry), F(P::Attempts)], "retryPolicy.maxRetries"),
+    (&[F(P::Undo), F(P::Retry), F(P::Attempts)], "retryPolicy.maxRetries"),
+    (&[F(P::Undo), F(P::Timeout)], "timeout"),
 ];
 const WORKFLOW: FieldRenames = &[
-    ("timeout", "spec.timeout"),
+    (&[F(P::Timeout)], "spec.timeout"),
     // A missing timeout is reported at the workflow's name.
-    ("timeout", "metadata.name"),
-    ("steps", "spec.steps"),
-    ("undo", "spec.compensation"),
-    ("triggers[0]", "spec.trigger"),
-    ("inputs", "spec.x-skein.input"),
-    ("result", "spec.x-skein.output"),
-    ("outputs", "spec.x-skein.output"),
+    (&[F(P::Timeout)], "metadata.name"),
+    (&[F(P::Steps)], "spec.steps"),
+    (&[F(P::Undo)], "spec.compensation"),
+    (&[F(P::Triggers), Item(0)], "spec.trigger"),
+    (&[F(P::Inputs)], "spec.x-skein.input"),
+    (&[F(P::Result)], "spec.x-skein.output"),
+    (&[F(P::Outputs)], "spec.x-skein.output"),
 ];
 const TERMS: DialectTerms = DialectTerms {
-    words: &[],
+    words: WorkflowTerms::IR,
     hints: &[(ProblemCode::AnyoneMayApprove, "the format has no field for approvers")],
     stricter: &[],
 };
 
-pub(crate) fn lower(
-    tree: YamlTree,
-    sink: &mut DiagnosticSink,
-    project: &dyn Project,
-) -> Option<LoweredSource> {
+pub(crate) fn lower(tree: YamlTree, sink: &mut DiagnosticSink, project: &dyn Project) -> Option<LoweredSource> {
     let mut lowering = LoweringContext::new(&TERMS, sink, project);
     let workflow = lower_resource(&tree, &mut lowering);
     let back = lowering.into_source_map(tree, WORKFLOW, STEP);
@@ -148,9 +143,9 @@ fn build_workflow(metadata: &IoaMetadata<'_>, spec: &IoaSpec<'_>, scope: StepSco
     workflow.inputs = Schema::new(json!({"type": "object"}));
     workflow.words = status_words();
     workflow.budget.clone_from(&spec.skein.budget);
-    workflow.labels.clone_from(&metadata.kept);
-    let domains: Vec<Value> = spec.domains.iter().map(|domain| domain.value.into()).collect();
-    workflow.labels.insert("domainsInvolved".to_owned(), domains.into());
+    let domains = spec.domains.iter().map(|domain| domain.value.to_owned()).collect();
+    workflow.extensions.resource = Some(WorkflowResource { domains });
+    workflow.extensions.labels.clone_from(&metadata.kept);
     Some(workflow)
 }
 
@@ -190,10 +185,7 @@ fn collect_compensations<'a>(
     undo
 }
 
-fn lower_triggers(
-    source: &syntax::IoaTrigger<'_>,
-    lowering: &mut LoweringContext<'_>,
-) -> Vec<WorkflowTrigger> {
+fn lower_triggers(source: &IoaTrigger<'_>, lowering: &mut LoweringContext<'_>) -> Vec<WorkflowTrigger> {
     let mut triggers = Vec::new();
     let condition = source.condition.and_then(|given| lower_condition(given, lowering));
     if let Some(event) = &source.event {
@@ -224,8 +216,6 @@ fn read_schedule(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Wor
     };
     let mut diagnostic = cron::diagnose_schedule(given, text, &why);
     diagnostic.severity = Severity::Warning;
-    sink.push(
-        diagnostic.with_hint("write a cron expression such as `0 6 * * 1`, or a duration such as `24h`"),
-    );
+    sink.push(diagnostic.with_hint("write a cron expression such as `0 6 * * 1`, or a duration such as `24h`"));
     None
 }

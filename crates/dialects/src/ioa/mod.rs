@@ -3,9 +3,7 @@
 mod advice;
 mod defaults;
 mod lower;
-mod status_words;
 mod step;
 mod syntax;
 
 pub(crate) use lower::lower;
-pub(crate) use syntax::IoaMetadata;

@@ -6,24 +6,20 @@ use skein_core::{
     expr::{Expr, ioa},
     ids::StepId,
     ir::{
-        ErrorClass, GateSpec, GateTimeout, HoldReason, InputBinding, OutcomeEffect, OutcomeEffects,
-        SharedStepPolicy, Step, StepKindSpec, StepPolicy, StepRetry, TimeoutScope, UndoSpec, WorkSpec,
-        WorkerSpec,
+        ErrorClass, GateSpec, GateTimeout, HoldReason, InputBinding, OutcomeEffect, OutcomeEffects, SharedStepPolicy,
+        Step, StepKindSpec, StepPolicy, StepRetry, TimeoutScope, UndoSpec, WorkSpec, WorkerSpec,
     },
 };
 
-use super::{
-    defaults::{self, IoaFailurePolicy, IoaOnFailure},
-    syntax::{self, IoaCompensation},
-};
 use crate::{
-    call_contract,
-    code::Code,
-    common::default_on_interrupted,
-    diagnostic::Diagnostic,
-    extension_block::ExtensionBlock,
+    diagnostics::Code,
+    extensions::ExtensionBlock,
     fields::{FieldValue, Spanned},
-    lowering::LoweringContext,
+    ioa::{
+        defaults::{self, IoaFailurePolicy, IoaOnFailure},
+        syntax::{IoaCompensation, IoaStep},
+    },
+    lowering::{LoweringContext, call_contract, default_on_interrupted},
 };
 
 /// Lowers the steps of one workflow.
@@ -40,7 +36,7 @@ pub(super) struct IoaStepLowering<'a, 'l> {
 }
 
 /// Returns the question of a gate. None for a step that an agent does.
-pub(super) fn gate_text<'a>(step: &syntax::IoaStep<'a>) -> Option<&'a str> {
+pub(super) fn gate_text<'a>(step: &IoaStep<'a>) -> Option<&'a str> {
     let action = step.action.as_ref()?.value.trim_start();
     match action.strip_prefix(defaults::GATE) {
         Some(text) => Some(text.trim()),
@@ -49,7 +45,7 @@ pub(super) fn gate_text<'a>(step: &syntax::IoaStep<'a>) -> Option<&'a str> {
 }
 
 impl IoaStepLowering<'_, '_> {
-    pub fn lower_step(&mut self, source: &syntax::IoaStep<'_>) -> Option<Step> {
+    pub fn lower_step(&mut self, source: &IoaStep<'_>) -> Option<Step> {
         self.lowering.add_step_item(&source.id.value, source.node, "name");
         let gate = gate_text(source);
         let kind = match (gate, source.call) {
@@ -58,9 +54,7 @@ impl IoaStepLowering<'_, '_> {
                 StepKindSpec::Gate(Box::new(self.lower_gate(source, text)?))
             }
             (None, Some(call)) => call_contract::lower_call(call, self.lowering),
-            (None, None) => {
-                StepKindSpec::Work(Box::new(lower_work(source.agent.as_ref(), source.action.as_ref())))
-            }
+            (None, None) => StepKindSpec::Work(Box::new(lower_work(source.agent.as_ref(), source.action.as_ref()))),
         };
         let mut step = Step::new(source.id.value.clone(), kind);
         step.after = source.depends_on.iter().map(|name| name.value.clone()).collect();
@@ -79,26 +73,23 @@ impl IoaStepLowering<'_, '_> {
     }
 
     /// Refuses a gate that calls a workflow: a person must decide.
-    fn refuse_gate_call(&mut self, source: &syntax::IoaStep<'_>, call: FieldValue<'_>) {
+    fn refuse_gate_call(&mut self, source: &IoaStep<'_>, call: FieldValue<'_>) {
         let message = format!("the gate `{}` cannot call a workflow", source.id.value);
-        let diagnostic =
-            Diagnostic::new(Code::FieldsClash, call.node.source(), call.node.first_line_span(), message);
+        let diagnostic = call.diagnose(Code::FieldsClash, message);
         let hint = "let one step call the workflow, and another be the gate";
         self.lowering.push(diagnostic.with_hint(hint));
     }
 
-    fn lower_gate(&mut self, source: &syntax::IoaStep<'_>, text: &str) -> Option<GateSpec> {
+    fn lower_gate(&mut self, source: &IoaStep<'_>, text: &str) -> Option<GateSpec> {
         let action = source.node.get("action").unwrap_or(source.node);
         if text.is_empty() {
             let message = format!("the gate `{}` has no question to decide", source.id.value);
-            let diagnostic =
-                Diagnostic::new(Code::NoValue, action.source(), action.first_line_span(), message);
+            let diagnostic = action.diagnose(Code::NoValue, message);
             self.lowering.push(diagnostic.with_hint(format!("write it after `{}`", defaults::GATE)));
         }
         if source.skein.gate() == Some(false) {
             let message = format!("an action that begins with `{}` is a gate", defaults::GATE);
-            let diagnostic =
-                Diagnostic::new(Code::FieldsClash, action.source(), action.first_line_span(), message);
+            let diagnostic = action.diagnose(Code::FieldsClash, message);
             let said = source.node.node_at("/x-skein/gate").first_line_span();
             self.lowering.push(diagnostic.with_related(said, "this says that it is not a gate"));
         }
@@ -115,20 +106,16 @@ impl IoaStepLowering<'_, '_> {
     }
 
     /// Lowers the values that a gate shows: those of `x-skein.input`, or the outputs of its dependencies.
-    fn lower_shown_values(&mut self, source: &syntax::IoaStep<'_>) -> Vec<Expr> {
+    fn lower_shown_values(&mut self, source: &IoaStep<'_>) -> Vec<Expr> {
         if let Some(node) = source.border.input {
-            return self
-                .lowering
-                .accept_expression(node, ioa::parse_value(&node.to_json()))
-                .into_iter()
-                .collect();
+            return self.lowering.accept_expression(node, ioa::parse_value(&node.to_json())).into_iter().collect();
         }
         let shown = |id: &StepId| Expr::object([(id.as_str(), output_expr(id))]).ok();
         self.known_dependencies(source).into_iter().filter_map(shown).collect()
     }
 
     /// Returns the dependencies that exist, without the step itself.
-    fn known_dependencies<'s>(&self, source: &'s syntax::IoaStep<'_>) -> Vec<&'s StepId> {
+    fn known_dependencies<'s>(&self, source: &'s IoaStep<'_>) -> Vec<&'s StepId> {
         let names = source.depends_on.iter().map(|name| &name.value);
         let known = names.filter(|id| self.known.contains(*id) && **id != source.id.value);
         let mut before: Vec<_> = known.collect();
@@ -139,7 +126,7 @@ impl IoaStepLowering<'_, '_> {
 
     /// Lowers the inputs of an agent: those of `x-skein.input`, or the trigger and the outputs of its dependencies. A
     /// called workflow declares its inputs, so it has no default ones.
-    fn lower_inputs(&mut self, source: &syntax::IoaStep<'_>) -> Vec<InputBinding> {
+    fn lower_inputs(&mut self, source: &IoaStep<'_>) -> Vec<InputBinding> {
         if let Some(bindings) = source.border.lower_inputs(ioa::parse_value, self.lowering) {
             return bindings;
         }
@@ -151,7 +138,7 @@ impl IoaStepLowering<'_, '_> {
     }
 
     /// Lowers the policy of work. Steps with default failure handling share one value.
-    fn lower_work_policy(&mut self, source: &syntax::IoaStep<'_>, kind: &StepKindSpec) -> SharedStepPolicy {
+    fn lower_work_policy(&mut self, source: &IoaStep<'_>, kind: &StepKindSpec) -> SharedStepPolicy {
         let is_usual = source.on_failure.is_none() && source.timeout.is_none() && source.retry.is_none();
         if let Some(usual) = self.usual.as_ref().filter(|_| is_usual) {
             return usual.clone();
@@ -173,7 +160,7 @@ impl IoaStepLowering<'_, '_> {
     }
 }
 
-fn lower_gate_policy(source: &syntax::IoaStep<'_>, policy: IoaFailurePolicy) -> StepPolicy {
+fn lower_gate_policy(source: &IoaStep<'_>, policy: IoaFailurePolicy) -> StepPolicy {
     let effects = lower_effects(source.on_failure.as_ref().map(|word| word.value), policy, true);
     StepPolicy { effects, ..StepPolicy::default() }
 }
@@ -192,7 +179,7 @@ fn lower_work(agent: Option<&Spanned<&str>>, action: Option<&Spanned<&str>>) -> 
     })
 }
 
-fn lower_retry(source: &syntax::IoaStep<'_>) -> StepRetry {
+fn lower_retry(source: &IoaStep<'_>) -> StepRetry {
     match &source.retry {
         Some(policy) if policy.max_retries > 0 => {
             StepRetry::for_classes(&defaults::RETRIED, policy.max_retries + 1, policy.backoff.clone())
@@ -202,7 +189,7 @@ fn lower_retry(source: &syntax::IoaStep<'_>) -> StepRetry {
 }
 
 /// Lowers a compensation. It has the timeout, the retries and the isolation of its step.
-fn lower_undo(source: &syntax::IoaStep<'_>, entry: &IoaCompensation<'_>, step: &Step) -> UndoSpec {
+fn lower_undo(source: &IoaStep<'_>, entry: &IoaCompensation<'_>, step: &Step) -> UndoSpec {
     let mut work = lower_work(entry.agent.as_ref().or(source.agent.as_ref()), entry.action.as_ref());
     if let StepKindSpec::Work(own) = &step.kind {
         work.isolation.clone_from(&own.isolation);

@@ -3,61 +3,23 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use skein_core::{
-    ir::{Approver, EscalationLevel},
+    ir::rules::{EscalationPath, GovernancePolicy, GovernanceRole},
     time::Millis,
 };
 
-use super::{
-    evaluate::{PolicyDecision, PolicyFinding},
-    request::PolicyRequest,
-};
 use crate::{
-    code::Code,
-    detect::parse_front_matter,
-    diagnostic::{Diagnostic, DiagnosticSink},
-    duration::DurationUnits,
-    fields::{FieldReader, FieldValue},
-    ioa::IoaMetadata,
-    source::SourceFile,
+    catalog::IoaMetadata,
+    diagnostics::{Code, Diagnostic, DiagnosticSink, SourceFile},
+    fields::{DurationUnits, FieldReader, FieldValue},
+    source::parse_front_matter,
 };
-
-/// The permission for everything. `OVERRIDE` is the permission to release held steps.
-const ADMIN: &str = "admin";
-const OVERRIDE: &str = "override";
-
-/// A resource of kind Governance as its file describes it.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct IoaGovernance {
-    pub name: String,
-    pub domain: String,
-    /// The governance that provides the fields that are absent here.
-    pub extends: Option<String>,
-    /// Roles with their permissions. None if the file has none.
-    pub roles: Option<Vec<(String, Vec<String>)>>,
-    /// The role of principals without any of these roles.
-    pub default_role: Option<String>,
-    pub paths: Vec<EscalationPath>,
-    /// The first level to ask.
-    pub first: Option<u32>,
-    /// True if people may release a step that a rule holds.
-    pub overrides: Option<bool>,
-    pub response_time: Option<Millis>,
-}
-
-/// A level of escalation: its role and its timeout.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EscalationPath {
-    pub level: u32,
-    pub role: String,
-    pub timeout: Option<Millis>,
-}
 
 /// Reads a resource of kind Governance.
-pub fn read_governance(source: Arc<SourceFile>) -> Result<IoaGovernance, Vec<Diagnostic>> {
+pub fn read_governance(source: Arc<SourceFile>) -> Result<GovernancePolicy, Vec<Diagnostic>> {
     let mut sink = DiagnosticSink::new(source);
     let read = parse_front_matter(&mut sink).and_then(|tree| {
         let fields = FieldReader::from_node(tree.root(), "a Governance resource", &mut sink)?;
-        IoaGovernance::read(fields, &mut sink)
+        read_resource(fields, &mut sink)
     });
     match read {
         Some(governance) if !sink.has_errors() => Ok(governance),
@@ -65,174 +27,81 @@ pub fn read_governance(source: Arc<SourceFile>) -> Result<IoaGovernance, Vec<Dia
     }
 }
 
-impl IoaGovernance {
-    fn read(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<IoaGovernance> {
-        let versions = &[("ioa.dev/v0.1", ()), ("ioa.dev/v0.2", ())];
-        fields.required("apiVersion", sink).and_then(|given| given.read_one_of(versions, sink));
-        fields.required("kind", sink).and_then(|given| given.read_one_of(&[("Governance", ())], sink));
-        fields.required("metadata", sink);
-        let metadata = fields.field("metadata").and_then(|field| IoaMetadata::read(field, sink));
-        fields.required("spec", sink);
-        let spec = fields.field("spec").and_then(|field| FieldReader::from_field(field, "`spec`", sink));
-        fields.allow_fields(&["status"]);
-        fields.finish(sink);
-        let name = metadata.and_then(|metadata| metadata.name);
-        let governance = spec.and_then(|spec| IoaGovernance::read_spec(spec, sink));
-        Some(IoaGovernance { name: name?.to_owned(), ..governance? })
-    }
-
-    fn read_spec(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<IoaGovernance> {
-        let domain = fields.required("domain", sink).and_then(|given| given.read_non_empty_text(sink));
-        let extends = fields.optional("extends").and_then(|given| given.read_non_empty_text(sink));
-        let access = fields.optional("accessControl").and_then(|given| read_access(given, sink));
-        let escalation = fields.optional("escalation").and_then(|given| read_escalation(given, sink));
-        let over = fields.optional("humanOverride").and_then(|given| read_override(given, sink));
-        for given in
-            fields.optional("failureModes").and_then(|given| given.read_list(sink)).unwrap_or_default()
-        {
-            check_failure_mode(given, sink);
-        }
-        fields.allow_fields(&["promptVersioning", "audit", "compliance"]);
-        fields.finish_open(sink);
-        let (roles, default_role) = access.unwrap_or_default();
-        let (paths, first) = escalation.unwrap_or_default();
-        let (overrides, response_time) = over.unwrap_or_default();
-        Some(IoaGovernance {
-            name: String::new(),
-            domain: domain?.value.to_owned(),
-            extends: extends.map(|text| text.value.to_owned()),
-            roles,
-            default_role,
-            paths,
-            first,
-            overrides,
-            response_time,
-        })
-    }
-
-    /// Fills in absent fields from the governance that it extends.
-    #[must_use]
-    pub(crate) fn inherit_from(mut self, parent: IoaGovernance) -> IoaGovernance {
-        if self.roles.is_none() {
-            (self.roles, self.default_role) = (parent.roles, parent.default_role);
-        }
-        if self.paths.is_empty() {
-            (self.paths, self.first) = (parent.paths, parent.first);
-        }
-        self.overrides = self.overrides.or(parent.overrides);
-        self.response_time = self.response_time.or(parent.response_time);
-        self.extends = parent.extends;
-        self
-    }
-
-    /// True if people may release a step that it holds.
-    pub(crate) fn may_override(&self) -> bool {
-        self.overrides.unwrap_or(true)
-    }
-
-    /// Returns the levels of escalation in order. Roles with the permission to override are on every level.
-    pub(crate) fn escalation_levels(&self) -> Vec<EscalationLevel> {
-        let roles = self.roles.iter().flatten();
-        let over = roles
-            .filter(|(_, may)| has_permission(may, OVERRIDE))
-            .map(|(role, _)| Approver::Role(role.clone()));
-        let over: Vec<Approver> = over.collect();
-        let first = self.first.unwrap_or(0);
-        let mut paths: Vec<&EscalationPath> = self.paths.iter().filter(|path| path.level >= first).collect();
-        paths.sort_by_key(|path| path.level);
-        let mut levels: Vec<EscalationLevel> = paths
-            .into_iter()
-            .map(|path| {
-                let own = Approver::Role(path.role.clone());
-                let others = over.iter().filter(|other| **other != own).cloned();
-                EscalationLevel {
-                    approvers: std::iter::once(own.clone()).chain(others).collect(),
-                    timeout: path.timeout,
-                }
-            })
-            .collect();
-        if levels.is_empty() && !over.is_empty() {
-            levels.push(EscalationLevel { approvers: over, timeout: None });
-        }
-        if let Some(last) = levels.last_mut() {
-            last.timeout = last.timeout.or(self.response_time);
-        }
-        levels
-    }
-
-    /// Evaluates one request.
-    pub(super) fn judge(&self, request: &PolicyRequest<'_>) -> PolicyFinding {
-        let (name, who) = (&self.name, request.who);
-        let Some(roles) = &self.roles else {
-            return PolicyFinding::new(PolicyDecision::Allow, format!("the governance `{name}` lets anyone"));
-        };
-        let own = |role: &String| who.roles.contains(role);
-        let named = roles.iter().any(|(role, _)| own(role));
-        let counts = |role: &String| if named { own(role) } else { self.default_role.as_ref() == Some(role) };
-        let needed = if request.changes { "write" } else { "read" };
-        if roles.iter().any(|(role, may)| counts(role) && has_permission(may, needed)) {
-            return PolicyFinding::new(
-                PolicyDecision::Allow,
-                format!("the governance `{name}` lets {} {needed}", who.name),
-            );
-        }
-        let why = format!("the governance `{name}` does not let {} {needed}", who.name);
-        match self.escalation_levels() {
-            levels if !levels.is_empty() && self.may_override() => {
-                PolicyFinding::new(PolicyDecision::Escalate { levels, quorum: 1 }, why)
-            }
-            _ => PolicyFinding::new(PolicyDecision::Deny, why),
-        }
-    }
+fn read_resource(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<GovernancePolicy> {
+    let versions = &[("ioa.dev/v0.1", ()), ("ioa.dev/v0.2", ())];
+    fields.required("apiVersion", sink).and_then(|given| given.read_one_of(versions, sink));
+    fields.required("kind", sink).and_then(|given| given.read_one_of(&[("Governance", ())], sink));
+    fields.required("metadata", sink);
+    let metadata = fields.field("metadata").and_then(|field| IoaMetadata::read(field, sink));
+    fields.required("spec", sink);
+    let spec = fields.field("spec").and_then(|field| FieldReader::from_field(field, "`spec`", sink));
+    fields.allow_fields(&["status"]);
+    fields.finish(sink);
+    let name = metadata.and_then(|metadata| metadata.name);
+    let governance = spec.and_then(|spec| read_spec(spec, sink));
+    Some(GovernancePolicy { name: name?.to_owned(), ..governance? })
 }
 
-fn has_permission(permissions: &[String], needed: &str) -> bool {
-    permissions.iter().any(|one| one == needed || one == ADMIN || one == "*")
+fn read_spec(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<GovernancePolicy> {
+    let domain = fields.required("domain", sink).and_then(|given| given.read_non_empty_text(sink));
+    let extends = fields.optional("extends").and_then(|given| given.read_non_empty_text(sink));
+    let access = fields.optional("accessControl").and_then(|given| read_access(given, sink));
+    let escalation = fields.optional("escalation").and_then(|given| read_escalation(given, sink));
+    let over = fields.optional("humanOverride").and_then(|given| read_override(given, sink));
+    for given in fields.optional("failureModes").and_then(|given| given.read_list(sink)).unwrap_or_default() {
+        check_failure_mode(given, sink);
+    }
+    fields.allow_fields(&["promptVersioning", "audit", "compliance"]);
+    fields.finish_open(sink);
+    let (roles, default_role) = access.unwrap_or_default();
+    let (paths, first) = escalation.unwrap_or_default();
+    let (overrides, response_time) = over.unwrap_or_default();
+    Some(GovernancePolicy {
+        name: String::new(),
+        domain: domain?.value.to_owned(),
+        extends: extends.map(|text| text.value.to_owned()),
+        roles,
+        default_role,
+        paths,
+        first,
+        overrides,
+        response_time,
+    })
 }
-
-type RolePermissions = Option<Vec<(String, Vec<String>)>>;
 
 fn read_access(
     given: FieldValue<'_>,
     sink: &mut DiagnosticSink,
-) -> Option<(RolePermissions, Option<String>)> {
+) -> Option<(Option<Vec<GovernanceRole>>, Option<String>)> {
     let mut fields = FieldReader::from_node(given.node, "`accessControl`", sink)?;
     let listed = fields.optional("roles").and_then(|given| given.read_list(sink));
     let default = fields.optional("defaultRole");
     fields.finish_open(sink);
-    let roles = listed.map(|items| {
-        items.into_iter().filter_map(|item| read_role(item, sink)).collect::<Vec<(String, Vec<String>)>>()
-    });
+    let roles =
+        listed.map(|items| items.into_iter().filter_map(|item| read_role(item, sink)).collect::<Vec<GovernanceRole>>());
     let named = default.and_then(|given| given.read_non_empty_text(sink));
     if let (Some(given), Some(named), Some(roles)) = (default, &named, &roles)
-        && !roles.iter().any(|(role, _)| role == named.value)
+        && !roles.iter().any(|role| role.name == named.value)
     {
         let message = format!("`defaultRole` is `{}`, which is none of the roles", named.value);
-        let diagnostic =
-            Diagnostic::new(Code::FieldsClash, given.node.source(), given.node.first_line_span(), message);
-        let known: Vec<&str> = roles.iter().map(|(role, _)| role.as_str()).collect();
+        let diagnostic = Diagnostic::new(Code::FieldsClash, given.node.source(), given.node.first_line_span(), message);
+        let known: Vec<&str> = roles.iter().map(|role| role.name.as_str()).collect();
         let near = skein_core::suggest::did_you_mean(named.value, known.into_iter());
         sink.push(diagnostic.with_optional_hint(near));
     }
     Some((roles, named.map(|text| text.value.to_owned())))
 }
 
-fn read_role(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<(String, Vec<String>)> {
+fn read_role(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<GovernanceRole> {
     let mut fields = FieldReader::from_node(given.node, "a role", sink)?;
     let name = fields.required("name", sink).and_then(|given| given.read_non_empty_text(sink));
-    let may =
-        fields.required("permissions", sink).and_then(|given| given.read_list(sink)).unwrap_or_default();
+    let may = fields.required("permissions", sink).and_then(|given| given.read_list(sink)).unwrap_or_default();
     fields.finish_open(sink);
-    let may =
-        may.into_iter().filter_map(|item| item.read_non_empty_text(sink)).map(|text| text.value.to_owned());
-    let may = may.collect();
-    Some((name?.value.to_owned(), may))
+    let may = may.into_iter().filter_map(|item| item.read_non_empty_text(sink)).map(|text| text.value.to_owned());
+    Some(GovernanceRole { name: name?.value.to_owned(), permissions: may.collect() })
 }
 
-fn read_escalation(
-    given: FieldValue<'_>,
-    sink: &mut DiagnosticSink,
-) -> Option<(Vec<EscalationPath>, Option<u32>)> {
+fn read_escalation(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<(Vec<EscalationPath>, Option<u32>)> {
     let mut fields = FieldReader::from_node(given.node, "`escalation`", sink)?;
     let items = fields.optional("paths").and_then(|given| given.read_list(sink)).unwrap_or_default();
     let default = fields.optional("defaultPath");
@@ -243,12 +112,7 @@ fn read_escalation(
         let Some(path) = read_escalation_path(item, sink) else { continue };
         if !seen.insert(path.level) {
             let message = format!("there are two paths of level {}", path.level);
-            sink.push(Diagnostic::new(
-                Code::DuplicateName,
-                item.node.source(),
-                item.node.first_line_span(),
-                message,
-            ));
+            sink.push(Diagnostic::new(Code::DuplicateName, item.node.source(), item.node.first_line_span(), message));
         }
         paths.push(path);
     }
@@ -259,12 +123,8 @@ fn read_escalation(
         let known = level.filter(|level| paths.iter().any(|path| path.level == *level));
         if known.is_none() {
             let message = format!("`defaultPath` is `{text}`, which is none of the paths");
-            let diagnostic = Diagnostic::new(
-                Code::FieldsClash,
-                given.node.source(),
-                given.node.first_line_span(),
-                message,
-            );
+            let diagnostic =
+                Diagnostic::new(Code::FieldsClash, given.node.source(), given.node.first_line_span(), message);
             sink.push(diagnostic.with_hint("write its level, such as `level-1`"));
         }
         known
@@ -292,8 +152,7 @@ fn read_override(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<(Op
     for item in fields.optional("channels").and_then(|given| given.read_list(sink)).unwrap_or_default() {
         item.read_non_empty_text(sink);
     }
-    let time =
-        fields.optional("maxResponseTime").and_then(|given| given.read_duration(DurationUnits::All, sink));
+    let time = fields.optional("maxResponseTime").and_then(|given| given.read_duration(DurationUnits::All, sink));
     fields.finish_open(sink);
     Some((enabled.map(|flag| flag.value), time.map(|length| length.value)))
 }

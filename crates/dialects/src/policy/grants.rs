@@ -2,316 +2,150 @@
 
 use skein_core::{
     ir::Approver,
+    ir::rules::{GrantAction, GrantCondition, GrantPolicy, GrantPrincipal, PolicyGrant, PolicyRequirement},
     limits,
     time::{Millis, Timestamp},
 };
 
 use super::{
-    evaluate::{PolicyDecision, PolicyFinding, combine_findings},
-    pattern::matches_pattern,
-    request::PolicyRequest,
     rule::{check_quorum, read_slug},
     timestamp::parse_timestamp,
 };
 use crate::{
-    aip15::read_version,
-    code::Code,
-    diagnostic::{Diagnostic, DiagnosticSink},
-    fields::{FieldReader, FieldValue, shorten_text},
+    catalog::definition_fields::read_version,
+    diagnostics::{Code, Diagnostic, DiagnosticSink, shorten_text},
+    fields::{FieldReader, FieldValue},
 };
-
-/// A policy of grants as its file describes it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GrantPolicy {
-    pub id: String,
-    /// True if requests that no grant covers are allowed.
-    pub allows: bool,
-    pub grants: Vec<PolicyGrant>,
-    pub requirements: Vec<PolicyRequirement>,
-    pub(crate) unkept: Vec<String>,
-}
-
-/// The permissions of a principal.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PolicyGrant {
-    pub principal: GrantPrincipal,
-    /// Patterns of actions, each with its scope.
-    pub actions: Vec<(String, Option<String>)>,
-    pub conditions: Vec<GrantCondition>,
-    /// The time at which it ends.
-    pub until: Option<Timestamp>,
-    pub revoked: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GrantPrincipal {
-    Anyone,
-    User(String),
-    Role(String),
-    /// A principal in an unsupported notation.
-    Other(String),
-}
-
-/// A condition that must hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GrantCondition {
-    ApprovalFrom {
-        approvers: Vec<Approver>,
-        quorum: u32,
-    },
-    /// A condition of an unsupported kind.
-    Other(String),
-}
-
-/// A condition for some actions, or all.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PolicyRequirement {
-    pub condition: GrantCondition,
-    pub applies_to: Vec<String>,
-}
 
 const DEFAULTS: &[(&str, bool)] = &[("deny", false), ("allow", true)];
 
-impl GrantPolicy {
-    pub(super) fn read(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<GrantPolicy> {
-        let id = fields.required("id", sink).and_then(|given| read_policy_id(given, sink));
-        fields.optional("version").and_then(|given| read_version(given, sink));
-        let allows = fields.optional("default").and_then(|given| given.read_one_of(DEFAULTS, sink));
-        let grants = fields.optional("grants").and_then(|given| given.read_list(sink)).unwrap_or_default();
-        let grants: Vec<PolicyGrant> =
-            grants.into_iter().filter_map(|given| PolicyGrant::read(given, sink)).collect();
-        let required =
-            fields.optional("requirements").and_then(|given| given.read_list(sink)).unwrap_or_default();
-        let requirements: Vec<PolicyRequirement> =
-            required.into_iter().filter_map(|given| PolicyRequirement::read(given, sink)).collect();
-        let limits = fields.optional("limits").and_then(|given| given.read_list(sink)).unwrap_or_default();
-        let mut unkept: Vec<String> =
-            limits.into_iter().filter_map(|given| read_limit(given, sink)).collect();
-        unkept.extend(fields.optional("defaults").map(|_| "`defaults` of other blocks".to_owned()));
-        fields.allow_fields(&["name", "description", "metadata"]);
-        fields.finish(sink);
-        unkept.extend(grants.iter().flat_map(PolicyGrant::unsupported_parts));
-        unkept
-            .extend(requirements.iter().filter_map(|one| one.condition.unsupported_part("the requirement")));
-        unkept.sort();
-        unkept.dedup();
-        let allows = allows.is_some_and(|word| word.value);
-        Some(GrantPolicy { id: id?.to_owned(), allows, grants, requirements, unkept })
-    }
-
-    /// Evaluates one request.
-    pub(super) fn judge(&self, request: &PolicyRequest<'_>) -> PolicyFinding {
-        let (id, what, who) = (&self.id, request.describe(), &request.who.name);
-        let granted = self.grants.iter().filter(|grant| grant.covers(request)).map(PolicyGrant::to_decision);
-        let granted = granted.flatten().min_by_key(|decision| matches!(decision, PolicyDecision::Ask { .. }));
-        let mut finding = match granted {
-            Some(PolicyDecision::Ask { approvers, quorum }) => {
-                let why = format!("the policy `{id}` grants {what} to {who} with an approval");
-                PolicyFinding::new(PolicyDecision::Ask { approvers, quorum }, why)
-            }
-            Some(decision) => {
-                PolicyFinding::new(decision, format!("the policy `{id}` grants {what} to {who}"))
-            }
-            None if self.allows => PolicyFinding::new(
-                PolicyDecision::Allow,
-                format!("the policy `{id}` allows what it does not name"),
-            ),
-            None => PolicyFinding::new(
-                PolicyDecision::Deny,
-                format!("the policy `{id}` does not grant {what} to {who}"),
-            ),
-        };
-        for requirement in self.requirements.iter().filter(|one| one.is_applicable(request)) {
-            finding = combine_findings(finding, requirement.judge(id, &what));
-        }
-        finding
-    }
+/// Reads a policy of grants, with the parts of its file that are not supported.
+pub(super) fn read_grant_policy(
+    mut fields: FieldReader<'_>,
+    sink: &mut DiagnosticSink,
+) -> Option<(GrantPolicy, Vec<String>)> {
+    let id = fields.required("id", sink).and_then(|given| read_policy_id(given, sink));
+    fields.optional("version").and_then(|given| read_version(given, sink));
+    let allows = fields.optional("default").and_then(|given| given.read_one_of(DEFAULTS, sink));
+    let grants = fields.optional("grants").and_then(|given| given.read_list(sink)).unwrap_or_default();
+    let grants: Vec<PolicyGrant> = grants.into_iter().filter_map(|given| read_grant(given, sink)).collect();
+    let required = fields.optional("requirements").and_then(|given| given.read_list(sink)).unwrap_or_default();
+    let requirements: Vec<PolicyRequirement> =
+        required.into_iter().filter_map(|given| read_requirement(given, sink)).collect();
+    let limits = fields.optional("limits").and_then(|given| given.read_list(sink)).unwrap_or_default();
+    let mut unsupported: Vec<String> = limits.into_iter().filter_map(|given| read_limit(given, sink)).collect();
+    unsupported.extend(fields.optional("defaults").map(|_| "`defaults` of other blocks".to_owned()));
+    fields.allow_fields(&["name", "description", "metadata"]);
+    fields.finish(sink);
+    unsupported.extend(grants.iter().flat_map(unsupported_grant_parts));
+    unsupported.extend(requirements.iter().filter_map(|one| unsupported_condition(&one.condition, "the requirement")));
+    unsupported.sort();
+    unsupported.dedup();
+    let allows = allows.is_some_and(|word| word.value);
+    Some((GrantPolicy { id: id?.to_owned(), allows, grants, requirements }, unsupported))
 }
 
-impl PolicyGrant {
-    fn read(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<PolicyGrant> {
-        let mut fields = FieldReader::from_node(given.node, "a grant", sink)?;
-        let principal =
-            fields.required("principal", sink).and_then(|given| GrantPrincipal::read(given, sink));
-        let actions = fields.required("actions", sink).and_then(|given| read_actions(given, sink));
-        let conditions =
-            fields.optional("conditions").and_then(|given| given.read_list(sink)).unwrap_or_default();
-        let conditions =
-            conditions.into_iter().filter_map(|given| GrantCondition::read(given, false, sink)).collect();
-        let ttl = fields.optional("ttl_seconds");
-        let length = ttl.and_then(|given| given.read_whole_number(1..=u32::MAX, sink));
-        let from = fields.optional("granted_at").and_then(|given| read_granted_at(given, sink));
-        let revoked = fields.optional("revoked").and_then(|given| given.read_bool(sink));
-        fields.allow_fields(&["granted_by"]);
-        if let (Some(ttl), None) = (ttl, fields.field("granted_at")) {
-            let message = "a grant with `ttl_seconds` needs `granted_at`";
-            let diagnostic =
-                Diagnostic::new(Code::MissingField, ttl.node.source(), ttl.node.first_line_span(), message);
-            sink.push(diagnostic.with_hint("write `granted_at: 2026-03-01T09:00:00Z` beside it"));
-        }
-        fields.finish(sink);
-        let until = from
-            .zip(length)
-            .map(|(from, length)| from.saturating_add(Millis::from_secs(u64::from(length.value))));
-        let revoked = revoked.is_some_and(|flag| flag.value);
-        Some(PolicyGrant { principal: principal?, actions: actions?, conditions, until, revoked })
+fn read_grant(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<PolicyGrant> {
+    let mut fields = FieldReader::from_node(given.node, "a grant", sink)?;
+    let principal = fields.required("principal", sink).and_then(|given| read_principal(given, sink));
+    let actions = fields.required("actions", sink).and_then(|given| read_actions(given, sink));
+    let conditions = fields.optional("conditions").and_then(|given| given.read_list(sink)).unwrap_or_default();
+    let conditions = conditions.into_iter().filter_map(|given| read_condition(given, false, sink)).collect();
+    let ttl = fields.optional("ttl_seconds");
+    let length = ttl.and_then(|given| given.read_whole_number(1..=u32::MAX, sink));
+    let from = fields.optional("granted_at").and_then(|given| read_granted_at(given, sink));
+    let revoked = fields.optional("revoked").and_then(|given| given.read_bool(sink));
+    fields.allow_fields(&["granted_by"]);
+    if let (Some(ttl), None) = (ttl, fields.field("granted_at")) {
+        let message = "a grant with `ttl_seconds` needs `granted_at`";
+        let diagnostic = Diagnostic::new(Code::MissingField, ttl.node.source(), ttl.node.first_line_span(), message);
+        sink.push(diagnostic.with_hint("write `granted_at: 2026-03-01T09:00:00Z` beside it"));
     }
-
-    /// True if it applies to this request at this time.
-    fn covers(&self, request: &PolicyRequest<'_>) -> bool {
-        let lives = !self.revoked && self.until.is_none_or(|until| request.now < until);
-        let names = request.action_names();
-        let mut actions =
-            self.actions.iter().filter(|(action, _)| names.iter().any(|name| matches_pattern(action, name)));
-        lives
-            && self.principal.matches(request)
-            && actions.any(|(_, scope)| scope.as_ref().is_none_or(|scope| is_in_scope(scope, request)))
-    }
-
-    /// Returns the decision of the grant. None if a condition is not supported.
-    fn to_decision(&self) -> Option<PolicyDecision> {
-        let mut finding = PolicyFinding::new(PolicyDecision::Allow, "");
-        for condition in &self.conditions {
-            let GrantCondition::ApprovalFrom { approvers, quorum } = condition else { return None };
-            let (approvers, quorum) = (approvers.clone(), *quorum);
-            finding =
-                combine_findings(finding, PolicyFinding::new(PolicyDecision::Ask { approvers, quorum }, ""));
-        }
-        Some(finding.decision).filter(|decision| *decision != PolicyDecision::Deny)
-    }
-
-    fn unsupported_parts(&self) -> Vec<String> {
-        let who = match &self.principal {
-            GrantPrincipal::Other(text) => {
-                Some(format!("the principal `{text}`, so its grant applies to nobody"))
-            }
-            _ => None,
-        };
-        let conditions = self.conditions.iter().filter_map(|one| one.unsupported_part("the condition"));
-        conditions.chain(who).collect()
-    }
+    fields.finish(sink);
+    let until = from.zip(length).map(|(from, length)| from.saturating_add(Millis::from_secs(u64::from(length.value))));
+    let revoked = revoked.is_some_and(|flag| flag.value);
+    Some(PolicyGrant { principal: principal?, actions: actions?, conditions, until, revoked })
 }
 
-/// True if everything that the request changes is within a scope. For a request without changes, true if its subject
-/// is.
-fn is_in_scope(scope: &str, request: &PolicyRequest<'_>) -> bool {
-    match request.mutates {
-        [] => !request.changes && matches_pattern(scope, request.subject),
-        all => all.iter().all(|what| matches_pattern(scope, what)),
-    }
+fn unsupported_grant_parts(grant: &PolicyGrant) -> Vec<String> {
+    let principal = match &grant.principal {
+        GrantPrincipal::Other(text) => Some(format!("the principal `{text}`, so its grant applies to nobody")),
+        _ => None,
+    };
+    let conditions = grant.conditions.iter().filter_map(|one| unsupported_condition(one, "the condition"));
+    conditions.chain(principal).collect()
 }
 
-impl GrantPrincipal {
-    fn read(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<GrantPrincipal> {
-        if given.node.raw_text().is_some() {
-            return given.read_non_empty_text(sink).map(|text| GrantPrincipal::parse(text.value));
-        }
-        let mut fields = FieldReader::from_node(given.node, "a principal", sink)?;
-        let name = |given: Option<FieldValue<'_>>, sink: &mut DiagnosticSink| {
-            given.and_then(|given| given.read_non_empty_text(sink)).map(|text| text.value.to_owned())
-        };
-        let reference = name(fields.optional("ref"), sink);
-        let user = name(fields.optional("name"), sink);
-        let file = name(fields.optional("file"), sink);
-        fields.allow_fields(&["role", "email", "avatar", "gpg_key", "metadata"]);
-        fields.finish(sink);
-        match (reference, user, file) {
-            (Some(reference), None, None) => Some(GrantPrincipal::parse(&reference)),
-            (None, Some(user), None) => Some(GrantPrincipal::User(user)),
-            (None, None, Some(file)) => Some(GrantPrincipal::Other(file)),
-            _ => {
-                let message = "a principal has exactly one of `ref`, `name` and `file`";
-                sink.push(Diagnostic::new(
-                    Code::FieldsClash,
-                    given.node.source(),
-                    given.node.first_line_span(),
-                    message,
-                ));
-                None
-            }
-        }
+fn read_principal(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<GrantPrincipal> {
+    if given.node.raw_text().is_some() {
+        return given.read_non_empty_text(sink).map(|text| parse_principal(text.value));
     }
-
-    fn parse(text: &str) -> GrantPrincipal {
-        match text.split_once("://") {
-            None if text == "*" => GrantPrincipal::Anyone,
-            Some(("user" | "operator", name)) => GrantPrincipal::User(name.to_owned()),
-            Some(("role" | "group" | "guild", name)) => GrantPrincipal::Role(name.to_owned()),
-            _ => GrantPrincipal::Other(text.to_owned()),
-        }
-    }
-
-    fn matches(&self, request: &PolicyRequest<'_>) -> bool {
-        match self {
-            GrantPrincipal::Anyone => true,
-            GrantPrincipal::User(name) => *name == request.who.name,
-            GrantPrincipal::Role(role) => request.who.roles.contains(role),
-            GrantPrincipal::Other(_) => false,
+    let mut fields = FieldReader::from_node(given.node, "a principal", sink)?;
+    let name = |given: Option<FieldValue<'_>>, sink: &mut DiagnosticSink| {
+        given.and_then(|given| given.read_non_empty_text(sink)).map(|text| text.value.to_owned())
+    };
+    let reference = name(fields.optional("ref"), sink);
+    let user = name(fields.optional("name"), sink);
+    let file = name(fields.optional("file"), sink);
+    fields.allow_fields(&["role", "email", "avatar", "gpg_key", "metadata"]);
+    fields.finish(sink);
+    match (reference, user, file) {
+        (Some(reference), None, None) => Some(parse_principal(&reference)),
+        (None, Some(user), None) => Some(GrantPrincipal::User(user)),
+        (None, None, Some(file)) => Some(GrantPrincipal::Other(file)),
+        _ => {
+            let message = "a principal has exactly one of `ref`, `name` and `file`";
+            sink.push(Diagnostic::new(Code::FieldsClash, given.node.source(), given.node.first_line_span(), message));
+            None
         }
     }
 }
 
-impl GrantCondition {
-    /// Reads a condition. A requirement is a condition with `applies_to`.
-    fn read(given: FieldValue<'_>, required: bool, sink: &mut DiagnosticSink) -> Option<GrantCondition> {
-        let kind = given.node.get("kind").and_then(|node| node.raw_text()).unwrap_or_default();
-        if !kind.is_empty() && kind != "approval-from" {
-            return Some(GrantCondition::Other(kind.to_owned()));
-        }
-        let what = if required { "a requirement" } else { "a condition" };
-        let mut fields = FieldReader::from_node(given.node, what, sink)?;
-        fields.required("kind", sink)?;
-        let from = fields.required("from", sink).map(|given| read_approvers(given, sink)).unwrap_or_default();
-        let quorum =
-            fields.optional("quorum").and_then(|given| given.read_whole_number(1..=limits::QUORUM, sink));
-        let quorum = quorum.map_or(1, |quorum| quorum.value);
-        if required {
-            fields.allow_fields(&["applies_to"]);
-        }
-        check_quorum(&fields, &from, quorum, sink);
-        fields.finish(sink);
-        Some(GrantCondition::ApprovalFrom { approvers: from, quorum })
-    }
-
-    fn unsupported_part(&self, what: &str) -> Option<String> {
-        match self {
-            GrantCondition::ApprovalFrom { .. } => None,
-            GrantCondition::Other(kind) => Some(format!("{what} `{kind}`, which therefore never holds")),
-        }
+fn parse_principal(text: &str) -> GrantPrincipal {
+    match text.split_once("://") {
+        None if text == "*" => GrantPrincipal::Anyone,
+        Some(("user" | "operator", name)) => GrantPrincipal::User(name.to_owned()),
+        Some(("role" | "group" | "guild", name)) => GrantPrincipal::Role(name.to_owned()),
+        _ => GrantPrincipal::Other(text.to_owned()),
     }
 }
 
-impl PolicyRequirement {
-    fn read(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<PolicyRequirement> {
-        let applies = given.node.get("applies_to").map(|node| FieldValue::new("applies_to", node));
-        let applies = applies.and_then(|given| given.read_list(sink)).unwrap_or_default();
-        let applies_to = applies
-            .into_iter()
-            .filter_map(|item| item.read_non_empty_text(sink))
-            .map(|text| text.value.to_owned())
-            .collect();
-        Some(PolicyRequirement { condition: GrantCondition::read(given, true, sink)?, applies_to })
+/// Reads a condition. A requirement is a condition with `applies_to`.
+fn read_condition(given: FieldValue<'_>, required: bool, sink: &mut DiagnosticSink) -> Option<GrantCondition> {
+    let kind = given.node.get("kind").and_then(|node| node.raw_text()).unwrap_or_default();
+    if !kind.is_empty() && kind != "approval-from" {
+        return Some(GrantCondition::Other(kind.to_owned()));
     }
+    let what = if required { "a requirement" } else { "a condition" };
+    let mut fields = FieldReader::from_node(given.node, what, sink)?;
+    fields.required("kind", sink)?;
+    let from = fields.required("from", sink).map(|given| read_approvers(given, sink)).unwrap_or_default();
+    let quorum = fields.optional("quorum").and_then(|given| given.read_whole_number(1..=limits::QUORUM, sink));
+    let quorum = quorum.map_or(1, |quorum| quorum.value);
+    if required {
+        fields.allow_fields(&["applies_to"]);
+    }
+    check_quorum(&fields, &from, quorum, sink);
+    fields.finish(sink);
+    Some(GrantCondition::ApprovalFrom { approvers: from, quorum })
+}
 
-    fn is_applicable(&self, request: &PolicyRequest<'_>) -> bool {
-        let names = request.action_names();
-        let named = |pattern: &String| names.iter().any(|name| matches_pattern(pattern, name));
-        self.applies_to.is_empty() || self.applies_to.iter().any(named)
+fn unsupported_condition(condition: &GrantCondition, what: &str) -> Option<String> {
+    match condition {
+        GrantCondition::ApprovalFrom { .. } => None,
+        GrantCondition::Other(kind) => Some(format!("{what} `{kind}`, which therefore never holds")),
     }
+}
 
-    fn judge(&self, id: &str, what: &str) -> PolicyFinding {
-        match &self.condition {
-            GrantCondition::ApprovalFrom { approvers, quorum } => {
-                let decision = PolicyDecision::Ask { approvers: approvers.clone(), quorum: *quorum };
-                PolicyFinding::new(decision, format!("the policy `{id}` requires approval for {what}"))
-            }
-            GrantCondition::Other(kind) => {
-                let why =
-                    format!("the policy `{id}` requires `{kind}` for {what}, which nobody here can see to");
-                PolicyFinding::new(PolicyDecision::Deny, why)
-            }
-        }
-    }
+fn read_requirement(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<PolicyRequirement> {
+    let applies = given.node.get("applies_to").map(|node| FieldValue::new("applies_to", node));
+    let applies = applies.and_then(|given| given.read_list(sink)).unwrap_or_default();
+    let applies_to = applies
+        .into_iter()
+        .filter_map(|item| item.read_non_empty_text(sink))
+        .map(|text| text.value.to_owned())
+        .collect();
+    Some(PolicyRequirement { condition: read_condition(given, true, sink)?, applies_to })
 }
 
 /// Reads an id: `@owner/name`, or a name.
@@ -324,15 +158,14 @@ fn read_policy_id<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Optio
         Some(Some((owner, name))) if good(owner) && good(name) => Some(text),
         Some(_) => {
             let message = format!("`{}` cannot be the id of a policy", shorten_text(text));
-            let diagnostic =
-                Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
+            let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
             sink.push(diagnostic.with_hint("write the owner and the name, such as `@acme/payments`"));
             None
         }
     }
 }
 
-fn read_actions(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Vec<(String, Option<String>)>> {
+fn read_actions(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Vec<GrantAction>> {
     let items = given.read_list(sink)?;
     if items.is_empty() {
         given.report_empty(sink);
@@ -342,7 +175,7 @@ fn read_actions(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Vec<
         let action = fields.required("action", sink).and_then(|given| read_action_pattern(given, sink));
         let scope = fields.optional("scope").and_then(|given| given.read_non_empty_text(sink));
         fields.finish(sink);
-        Some((action?, scope.map(|text| text.value.to_owned())))
+        Some(GrantAction { action: action?, scope: scope.map(|text| text.value.to_owned()) })
     };
     Some(items.into_iter().filter_map(|item| one(item, sink)).collect())
 }
@@ -353,8 +186,7 @@ fn read_action_pattern(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Opti
     let name = text.rsplit('/').next().unwrap_or(text);
     if name.trim_end_matches('*').contains('*') {
         let message = format!("`{}` has a star that is not at its end", shorten_text(text));
-        let diagnostic =
-            Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
+        let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
         sink.push(diagnostic.with_hint("write `mail:*`, or each action"));
         return None;
     }
@@ -368,12 +200,10 @@ fn read_approvers(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Vec<Appro
     };
     let mut found = Vec::new();
     for item in items {
-        match item.read_non_empty_text(sink).map(|text| GrantPrincipal::parse(text.value)) {
+        match item.read_non_empty_text(sink).map(|text| parse_principal(text.value)) {
             Some(GrantPrincipal::User(name)) => found.push(Approver::User(name)),
             Some(GrantPrincipal::Role(role)) => found.push(Approver::Role(role)),
-            Some(_) => {
-                sink.push(item.diagnose_type("a person or a role, such as `role://finance` or `user://ada`"))
-            }
+            Some(_) => sink.push(item.diagnose_type("a person or a role, such as `role://finance` or `user://ada`")),
             None => {}
         }
     }

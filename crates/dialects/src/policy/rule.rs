@@ -1,117 +1,63 @@
 //! AIP-7: one rule, with its effect on matching requests, its approvers and its quorum.
 
-use skein_core::{ir::Approver, limits};
-
-use super::{
-    evaluate::{PolicyDecision, PolicyFinding},
-    pattern::matches_pattern,
-    request::PolicyRequest,
+use skein_core::{
+    ir::Approver,
+    ir::rules::{PolicyRule, RuleEffect},
+    limits,
 };
+
 use crate::{
-    aip15::read_version,
-    code::Code,
-    diagnostic::{Diagnostic, DiagnosticSink},
-    fields::{FieldReader, FieldValue, shorten_text},
+    catalog::definition_fields::read_version,
+    diagnostics::{Code, Diagnostic, DiagnosticSink, shorten_text},
+    fields::{FieldReader, FieldValue},
 };
 
-/// A rule as its file describes it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PolicyRule {
-    pub slug: String,
-    pub action: String,
-    pub subject: Option<String>,
-    pub least_risk: u8,
-    pub says: RuleEffect,
-    /// The approvers; empty: anyone.
-    pub signers: Vec<Approver>,
-    pub quorum: u32,
-    pub(crate) unkept: Vec<String>,
-}
-
-/// The effect of a rule on matching requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RuleEffect {
-    Allow,
-    Deny,
-    RequireApproval,
-    Escalate,
-}
-
-const SAYS: &[(&str, RuleEffect)] = &[
+const EFFECTS: &[(&str, RuleEffect)] = &[
     ("allow", RuleEffect::Allow),
     ("deny", RuleEffect::Deny),
     ("require-approval", RuleEffect::RequireApproval),
     ("escalate", RuleEffect::Escalate),
 ];
 
-impl PolicyRule {
-    pub(super) fn read(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<PolicyRule> {
-        let doctype = fields.required("doctype", sink);
-        doctype.and_then(|given| given.read_one_of(&[("policy", ())], sink));
-        let slug = fields.required("slug", sink).and_then(|given| read_slug(given, sink));
-        fields.required("version", sink).and_then(|given| read_version(given, sink));
-        let matches = fields.required("match", sink).and_then(|given| RuleMatch::read(given, sink));
-        let says = fields.required("decision", sink).and_then(|given| given.read_one_of(SAYS, sink));
-        let listed = fields.optional("signers");
-        let signers = listed.map(|given| read_signers(given, sink)).unwrap_or_default();
-        let quorum =
-            fields.optional("quorum").and_then(|given| given.read_whole_number(1..=limits::QUORUM, sink));
-        fields.optional("autonomy").and_then(|given| given.read_whole_number(0..=4, sink));
-        let budget = fields.optional("budget").is_some();
-        fields.allow_fields(&["metadata"]);
-        let nobody = says.as_ref().filter(|_| signers.is_empty()).and_then(|says| match says.value {
-            RuleEffect::RequireApproval => Some("a rule that requires approval needs `signers`"),
-            RuleEffect::Escalate => Some("a rule that escalates needs `signers`"),
-            RuleEffect::Allow | RuleEffect::Deny => None,
-        });
-        if let Some(message) = nobody {
-            let span = listed.map_or(fields.head_span(), |given| given.node.first_line_span());
-            let diagnostic = Diagnostic::new(Code::NoValue, fields.node().source(), span, message);
-            sink.push(diagnostic.with_hint("write `signers: [{ role: finance }]`"));
-        }
-        let quorum = quorum.map_or(1, |quorum| quorum.value);
-        check_quorum(&fields, &signers, quorum, sink);
-        fields.finish(sink);
-        let matches = matches?;
-        Some(PolicyRule {
-            slug: slug?.to_owned(),
-            action: matches.action,
-            subject: matches.subject,
-            least_risk: matches.least_risk,
-            says: says?.value,
-            signers,
-            quorum,
-            unkept: budget.then(|| "`budget`, a limit on count and cost".to_owned()).into_iter().collect(),
-        })
+/// Reads a rule, with the parts of its file that are not supported.
+pub(super) fn read_rule(mut fields: FieldReader<'_>, sink: &mut DiagnosticSink) -> Option<(PolicyRule, Vec<String>)> {
+    let doctype = fields.required("doctype", sink);
+    doctype.and_then(|given| given.read_one_of(&[("policy", ())], sink));
+    let slug = fields.required("slug", sink).and_then(|given| read_slug(given, sink));
+    fields.required("version", sink).and_then(|given| read_version(given, sink));
+    let matches = fields.required("match", sink).and_then(|given| RuleMatch::read(given, sink));
+    let effect = fields.required("decision", sink).and_then(|given| given.read_one_of(EFFECTS, sink));
+    let listed = fields.optional("signers");
+    let signers = listed.map(|given| read_signers(given, sink)).unwrap_or_default();
+    let quorum = fields.optional("quorum").and_then(|given| given.read_whole_number(1..=limits::QUORUM, sink));
+    fields.optional("autonomy").and_then(|given| given.read_whole_number(0..=4, sink));
+    let budget = fields.optional("budget").is_some();
+    fields.allow_fields(&["metadata"]);
+    let nobody = effect.as_ref().filter(|_| signers.is_empty()).and_then(|effect| match effect.value {
+        RuleEffect::RequireApproval => Some("a rule that requires approval needs `signers`"),
+        RuleEffect::Escalate => Some("a rule that escalates needs `signers`"),
+        RuleEffect::Allow | RuleEffect::Deny => None,
+    });
+    if let Some(message) = nobody {
+        let span = listed.map_or(fields.head_span(), |given| given.node.first_line_span());
+        let diagnostic = Diagnostic::new(Code::NoValue, fields.node().source(), span, message);
+        sink.push(diagnostic.with_hint("write `signers: [{ role: finance }]`"));
     }
-
-    /// Evaluates one request.
-    pub(super) fn judge(&self, request: &PolicyRequest<'_>) -> PolicyFinding {
-        let name = &self.slug;
-        if !self.matches(request) {
-            let why = format!("the policy `{name}` says nothing of {}", request.describe());
-            return PolicyFinding::new(PolicyDecision::Ask { approvers: Vec::new(), quorum: 1 }, why);
-        }
-        let quorum = self.quorum;
-        let (decision, word) = match self.says {
-            RuleEffect::Allow => (PolicyDecision::Allow, "allows it"),
-            RuleEffect::Deny => (PolicyDecision::Deny, "denies it"),
-            RuleEffect::RequireApproval => {
-                (PolicyDecision::Ask { approvers: self.signers.clone(), quorum }, "requires approval")
-            }
-            RuleEffect::Escalate => {
-                (PolicyDecision::escalate_to(self.signers.clone(), quorum), "escalates it")
-            }
-        };
-        PolicyFinding::new(decision, format!("the policy `{name}` {word}"))
-    }
-
-    fn matches(&self, request: &PolicyRequest<'_>) -> bool {
-        let action = matches_pattern(&self.action, request.class)
-            || request.action.is_some_and(|action| matches_pattern(&self.action, &action.replace(':', ".")));
-        let subject = self.subject.as_ref().is_none_or(|subject| matches_pattern(subject, request.subject));
-        action && subject && request.risk >= self.least_risk
-    }
+    let quorum = quorum.map_or(1, |quorum| quorum.value);
+    check_quorum(&fields, &signers, quorum, sink);
+    fields.finish(sink);
+    let matches = matches?;
+    let rule = PolicyRule {
+        slug: slug?.to_owned(),
+        action: matches.action,
+        subject: matches.subject,
+        least_risk: matches.least_risk,
+        effect: effect?.value,
+        signers,
+        quorum,
+    };
+    let unsupported = budget.then(|| "`budget`, a limit on count and cost".to_owned());
+    Some((rule, unsupported.into_iter().collect()))
 }
 
 /// The match criteria of a rule.
@@ -144,11 +90,8 @@ fn read_action_class<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Op
         return Some(text);
     }
     let message = format!("`{}` cannot be a class of actions", shorten_text(text));
-    let diagnostic =
-        Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
-    sink.push(
-        diagnostic.with_hint("use words separated by dots, such as `tool.call`, `tool.*` or `mail.send`"),
-    );
+    let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
+    sink.push(diagnostic.with_hint("use words separated by dots, such as `tool.call`, `tool.*` or `mail.send`"));
     None
 }
 
@@ -164,8 +107,7 @@ pub(super) fn read_slug<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) ->
         return Some(text);
     }
     let message = format!("`{}` cannot be the name of a policy", shorten_text(text));
-    let diagnostic =
-        Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
+    let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
     sink.push(diagnostic.with_hint("use 2 to 64 lower case letters, digits and dashes, such as `payments`"));
     None
 }
@@ -185,24 +127,14 @@ fn read_signer(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<Appro
         (None, Some(user)) => Some(Approver::User(user.value.to_owned())),
         _ => {
             let message = "a signer has exactly one of `role` and `userId`";
-            sink.push(Diagnostic::new(
-                Code::FieldsClash,
-                given.node.source(),
-                given.node.first_line_span(),
-                message,
-            ));
+            sink.push(Diagnostic::new(Code::FieldsClash, given.node.source(), given.node.first_line_span(), message));
             None
         }
     }
 }
 
 /// Refuses a quorum above the number of named people.
-pub(super) fn check_quorum(
-    fields: &FieldReader<'_>,
-    people: &[Approver],
-    quorum: u32,
-    sink: &mut DiagnosticSink,
-) {
+pub(super) fn check_quorum(fields: &FieldReader<'_>, people: &[Approver], quorum: u32, sink: &mut DiagnosticSink) {
     let all_named = !people.is_empty() && people.iter().all(|one| matches!(one, Approver::User(_)));
     if !all_named || people.len() >= quorum as usize {
         return;

@@ -57,9 +57,7 @@ mod tests {
         }
         assert_eq!(parse_timestamp("2026-03-01"), parse_timestamp("2026-03-01T00:00:00Z"));
         assert_eq!(parse_timestamp("2026-03-01T01:00:00.5+01:00"), parse_timestamp("2026-03-01T00:00:00Z"));
-        for wrong in
-            ["", "yesterday", "2026-13-01", "2026-3", "2026-03-01T9", "2026-03-01T09:00:00", "1e9-01-01"]
-        {
+        for wrong in ["", "yesterday", "2026-13-01", "2026-3", "2026-03-01T9", "2026-03-01T09:00:00", "1e9-01-01"] {
             assert_eq!(parse_timestamp(wrong), None, "{wrong}");
         }
     }

@@ -1,7 +1,7 @@
-//! SWDL's default values and its closed sets of words.
+//! SWDL's default values, its closed sets of words, and its words for states.
 
 use skein_core::{
-    ir::{ErrorClass, GateTimeout, HookTiming},
+    ir::{ErrorClass, GateTimeout, HandoffFormat, HookTiming, RunStatus, StatusWords, StepStatus},
     time::Millis,
 };
 
@@ -69,11 +69,8 @@ pub(super) const ON_FAILURE: &[(&str, SwdlOnFailure)] = &[
 ];
 
 /// The values of `on_stage_failure`, for all stages.
-pub(super) const ON_STAGE_FAILURE: &[(&str, SwdlOnFailure)] = &[
-    ("halt", SwdlOnFailure::Halt),
-    ("continue", SwdlOnFailure::Continue),
-    ("rollback", SwdlOnFailure::Rollback),
-];
+pub(super) const ON_STAGE_FAILURE: &[(&str, SwdlOnFailure)] =
+    &[("halt", SwdlOnFailure::Halt), ("continue", SwdlOnFailure::Continue), ("rollback", SwdlOnFailure::Rollback)];
 
 pub(super) const GATE_KINDS: &[(&str, ())] = &[("manual_approval", ())];
 
@@ -86,11 +83,8 @@ pub(super) enum SwdlOnTimeout {
     AutoApprove,
 }
 
-pub(super) const ON_TIMEOUT: &[(&str, SwdlOnTimeout)] = &[
-    ("halt", SwdlOnTimeout::Halt),
-    ("reject", SwdlOnTimeout::Reject),
-    ("auto_approve", SwdlOnTimeout::AutoApprove),
-];
+pub(super) const ON_TIMEOUT: &[(&str, SwdlOnTimeout)] =
+    &[("halt", SwdlOnTimeout::Halt), ("reject", SwdlOnTimeout::Reject), ("auto_approve", SwdlOnTimeout::AutoApprove)];
 
 impl SwdlOnTimeout {
     pub fn to_gate_timeout(self) -> GateTimeout {
@@ -103,15 +97,42 @@ impl SwdlOnTimeout {
 }
 
 /// The formats in which the outputs of a stage are passed to its dependents; the first is the default.
-pub(super) const HANDOFF_FORMATS: &[(&str, &str)] =
-    &[("structured", "structured"), ("markdown", "markdown"), ("raw", "raw")];
+pub(super) const HANDOFF_FORMATS: &[(&str, HandoffFormat)] =
+    &[("structured", HandoffFormat::Structured), ("markdown", HandoffFormat::Markdown), ("raw", HandoffFormat::Raw)];
 
-pub(super) const HOOKS: &[(&str, HookTiming)] = &[
-    ("on_start", HookTiming::Start),
-    ("on_complete", HookTiming::Success),
-    ("on_failure", HookTiming::Failure),
-];
+pub(super) const HOOKS: &[(&str, HookTiming)] =
+    &[("on_start", HookTiming::Start), ("on_complete", HookTiming::Success), ("on_failure", HookTiming::Failure)];
 
 /// The kinds of artifact; the first is the worker of a stage.
 pub(super) const ARTIFACTS: &[&str] = &["agent", "skill", "mcp", "command"];
 pub(super) const CONTEXT_MODULE: &str = "ctx";
+
+pub(super) fn status_words() -> StatusWords {
+    StatusWords::from_tables(run_word, step_word)
+        .with_failure_words("`on_failure` is `halt`", "`on_failure` is `rollback`")
+}
+
+fn run_word(status: RunStatus) -> &'static str {
+    match status {
+        RunStatus::Queued => "pending",
+        RunStatus::Running => "running",
+        RunStatus::Waiting => "waiting_for_approval",
+        RunStatus::Undoing => "rolling_back",
+        RunStatus::Succeeded => "success",
+        RunStatus::Failed | RunStatus::TimedOut | RunStatus::Undone | RunStatus::UndoFailed => "failed",
+        RunStatus::Cancelled => "cancelled",
+    }
+}
+
+fn step_word(status: StepStatus) -> &'static str {
+    match status {
+        StepStatus::Pending | StepStatus::Ready => "pending",
+        StepStatus::Running | StepStatus::Checking => "running",
+        StepStatus::Waiting => "waiting_for_approval",
+        StepStatus::Succeeded | StepStatus::Undone => "success",
+        StepStatus::Failed | StepStatus::Incomplete => "failed",
+        StepStatus::TimedOut => "timed_out",
+        StepStatus::Skipped => "skipped",
+        StepStatus::Cancelled => "cancelled",
+    }
+}

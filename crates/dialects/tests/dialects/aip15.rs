@@ -40,10 +40,8 @@ steps:
 "#;
 
 fn program() -> WorkflowDefinition {
-    let taste = ApprovalStep::new("Is it good?")
-        .with_role("children")
-        .with_on_reject("throw-away")
-        .with_on_approve("$end");
+    let taste =
+        ApprovalStep::new("Is it good?").with_role("children").with_on_reject("throw-away").with_on_approve("$end");
     let colour = BranchStep::with_default("taste").with_arm("$steps.bake.colour == \"black\"", "throw-away");
     let steps = [
         StepDefinition::new("bake", ToolStep::tool("oven"))
@@ -113,18 +111,16 @@ routines:
 steps:";
     let report = checked(&SOURCE.replace("steps:", triggers));
     let notes = report.notes.iter().filter(|note| note.code.as_str() == "SK0708");
-    let lines: Vec<usize> = notes
-        .map(|note| note.primary_label().source.position(note.primary_label().span.start).line)
-        .collect();
+    let lines: Vec<usize> =
+        notes.map(|note| note.primary_label().source.position(note.primary_label().span.start).line).collect();
     assert_eq!(lines, [11, 12, 14, 16]);
     assert_eq!(report.workflow.map(|workflow| workflow.triggers.len()), Some(5));
 }
 
 #[test]
 fn ten_thousand_steps_are_checked_and_more_are_refused() {
-    let steps = |count: usize| -> String {
-        (0..count).map(|i| format!("- {{id: s{i}-x, kind: tool, tool: t}}\n")).collect()
-    };
+    let steps =
+        |count: usize| -> String { (0..count).map(|i| format!("- {{id: s{i}-x, kind: tool, tool: t}}\n")).collect() };
     let of = |count: usize| {
         format!(
             "---\nname: Many\nid: many\ndescription: Many.\nversion: 1.0.0\ninputs: {{}}\noutputs: {{}}\nmax_steps: 20000\nsteps:\n{}---\n",

@@ -11,8 +11,8 @@ use std::{collections::BTreeMap, fmt::Write, fs, path::Path, sync::Arc};
 use serde_json::Value;
 use skein_core::limits;
 use skein_dialects::{
-    CatalogKind, Code, Diagnostic, Dialect, Project, SourceFile, SourceReport, WorkflowNotFound,
-    WorkflowReference, check_source, load_source, render,
+    CatalogKind, Code, Diagnostic, Dialect, Project, SourceFile, SourceReport, WorkflowNotFound, WorkflowReference,
+    check_source, load_source, render,
 };
 
 /// Codes about other files than sources. Only the command line raises them, and its tests cover them.
@@ -52,11 +52,7 @@ impl Outcome {
     }
 
     fn shown(&self) -> String {
-        self.said
-            .iter()
-            .map(|diagnostic| render::render_text(diagnostic, false))
-            .collect::<Vec<_>>()
-            .join("\n")
+        self.said.iter().map(|diagnostic| render::render_text(diagnostic, false)).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -206,9 +202,7 @@ impl<'a> Fence<'a> {
     }
 
     fn dialect(&self) -> Option<Dialect> {
-        Dialect::ALL
-            .into_iter()
-            .find(|dialect| self.info.split_whitespace().any(|word| word == dialect.as_str()))
+        Dialect::ALL.into_iter().find(|dialect| self.info.split_whitespace().any(|word| word == dialect.as_str()))
     }
 }
 
@@ -299,11 +293,7 @@ fn the_list_of_codes_is_complete() {
         writeln!(text, "| [{code}]({code}.md) | {severity} | {title} |").expect("a string can be written to");
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/codes/README.md");
-    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-        fs::write(&path, &text).expect("the list can be written");
-    }
-    let before = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(before, text, "write it with UPDATE_SNAPSHOTS=1");
+    skein_testkit::snapshot::assert_file(&path, &text);
 }
 
 #[test]

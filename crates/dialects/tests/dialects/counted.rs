@@ -17,11 +17,7 @@ fn lost(steps: usize) -> String {
 struct Called(Arc<SourceFile>);
 
 impl Project for Called {
-    fn resolve_workflow(
-        &self,
-        _: &SourceFile,
-        _: WorkflowReference<'_>,
-    ) -> Result<Arc<SourceFile>, WorkflowNotFound> {
+    fn resolve_workflow(&self, _: &SourceFile, _: WorkflowReference<'_>) -> Result<Arc<SourceFile>, WorkflowNotFound> {
         Ok(self.0.clone())
     }
 }

@@ -46,11 +46,7 @@ const ODD: &[&str] = &[
 struct Odd(Arc<SourceFile>);
 
 impl Project for Odd {
-    fn resolve_workflow(
-        &self,
-        _: &SourceFile,
-        _: WorkflowReference<'_>,
-    ) -> Result<Arc<SourceFile>, WorkflowNotFound> {
+    fn resolve_workflow(&self, _: &SourceFile, _: WorkflowReference<'_>) -> Result<Arc<SourceFile>, WorkflowNotFound> {
         Ok(self.0.clone())
     }
 }
@@ -73,16 +69,14 @@ fn sources() -> Vec<(String, String)> {
     files(&root.join("tests/inputs"), &mut found);
     files(&root.join("../../examples"), &mut found);
     found.sort();
-    let text =
-        |path: &PathBuf| String::from_utf8_lossy(&fs::read(path).expect("a case can be read")).into_owned();
+    let text = |path: &PathBuf| String::from_utf8_lossy(&fs::read(path).expect("a case can be read")).into_owned();
     found.iter().map(|path| (path.display().to_string(), text(path))).collect()
 }
 
 /// Checks a text, and that its diagnostics can be rendered.
 fn survives(text: &str, name: &str) {
     let source = SourceFile::new("a.yaml", text);
-    let report =
-        check_source(source.clone(), &Odd(SourceFile::new("odd.yaml", "steps: {a: {workflow: a.yaml}}")));
+    let report = check_source(source.clone(), &Odd(SourceFile::new("odd.yaml", "steps: {a: {workflow: a.yaml}}")));
     assert_eq!(report.is_valid(), report.definition.is_some(), "{name}:\n{text}");
     for diagnostic in report.diagnostics.iter().chain(&report.notes) {
         for label in &diagnostic.labels {

@@ -16,7 +16,6 @@ pub fn read(path: &Path) -> Option<Value> {
     // A source of unknown format can still be YAML; Markdown without usable front matter cannot.
     let start = if source.text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
     let window = ExprSpan::new(start, source.text.len());
-    let tree =
-        if name.ends_with(".md") { None } else { parse_yaml(window, &mut DiagnosticSink::new(source)) };
+    let tree = if name.ends_with(".md") { None } else { parse_yaml(window, &mut DiagnosticSink::new(source)) };
     tree.map(|tree| tree.root().to_json())
 }

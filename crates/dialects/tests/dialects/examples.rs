@@ -10,8 +10,8 @@ use std::{
 use crate::document;
 use serde_json::Value;
 use skein_dialects::{
-    Dialect, Project, SourceFile, SourceReport, WorkflowNotFound, WorkflowReference, check_source,
-    dialect_schema, render,
+    Dialect, Project, SourceFile, SourceReport, WorkflowNotFound, WorkflowReference, check_source, dialect_schema,
+    render,
 };
 
 /// The name of the file of overrides in a folder.
@@ -111,12 +111,7 @@ fn all_are_right(dialect: Dialect) -> Vec<(PathBuf, SourceReport)> {
 }
 
 fn said(report: &SourceReport) -> String {
-    report
-        .diagnostics
-        .iter()
-        .map(|diagnostic| render::render_text(diagnostic, false))
-        .collect::<Vec<_>>()
-        .join("\n")
+    report.diagnostics.iter().map(|diagnostic| render::render_text(diagnostic, false)).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the fields of an example, as JSON.
@@ -160,11 +155,7 @@ fn all_is_shown(dialect: Dialect) {
 }
 
 fn text(dialect: Dialect) -> Vec<String> {
-    Examples::of(dialect)
-        .files()
-        .iter()
-        .map(|path| fs::read_to_string(path).expect("it was just read"))
-        .collect()
+    Examples::of(dialect).files().iter().map(|path| fs::read_to_string(path).expect("it was just read")).collect()
 }
 
 #[test]
@@ -172,8 +163,7 @@ fn agentcore_examples() {
     all_are_right(Dialect::AgentCore);
     all_is_shown(Dialect::AgentCore);
     let agents = ["CODEX_CLI", "CLAUDE_CODE", "OPENCODE"];
-    let plain =
-        text(Dialect::AgentCore).into_iter().filter(|text| !agents.iter().any(|agent| text.contains(agent)));
+    let plain = text(Dialect::AgentCore).into_iter().filter(|text| !agents.iter().any(|agent| text.contains(agent)));
     assert!(plain.count() >= 2, "some examples need no agent");
 }
 

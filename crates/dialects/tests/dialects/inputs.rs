@@ -1,33 +1,55 @@
 //! Runs a folder of sources per format, each with a snapshot of the result: the IR and the warnings of accepted
-//! sources, or the diagnostics of refused ones. To add a case, add a file; `UPDATE_SNAPSHOTS=1` writes missing and
+//! sources, or the diagnostics of refused ones. To add a case, add a file; `INSTA_UPDATE=always` writes missing and
 //! changed snapshots.
 
-use std::{fmt::Write, fs, path::Path};
+use std::{
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+};
 
-use crate::project::Folder;
+use serde_json::Value;
+
+use crate::{compact, project::Folder};
 use skein_dialects::{Dialect, SourceReport, check_source, load_source, render};
 
-/// Renders a report for a snapshot.
-fn shown(report: &SourceReport) -> String {
+/// Renders a report for a snapshot. Of the workflow, only what differs from the smallest one of the format is shown.
+fn shown(report: &SourceReport, smallest: Option<&Value>) -> String {
     let mut text = String::new();
     for diagnostic in &report.diagnostics {
         writeln!(text, "{}\n", render::render_text(diagnostic, false)).expect("a string can be written to");
     }
     if report.is_valid() {
-        let workflow = report.workflow.as_deref().expect("what is valid has been lowered");
-        text += &serde_json::to_string_pretty(workflow).expect("a workflow is JSON");
-        text.push('\n');
+        let workflow = lowered(report);
+        text += &compact::print(&match smallest {
+            Some(smallest) => compact::difference(workflow, smallest),
+            None => workflow,
+        });
     }
     text
 }
 
-fn cases(dialect: Dialect, sort: &str) -> Vec<std::path::PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inputs").join(dialect.as_str()).join(sort);
+fn lowered(report: &SourceReport) -> Value {
+    let workflow = report.workflow.as_deref().expect("what is valid has been lowered");
+    serde_json::to_value(workflow).expect("a workflow is JSON")
+}
+
+fn folder(dialect: Dialect, sort: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inputs").join(dialect.as_str()).join(sort)
+}
+
+fn name_of(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).expect("names of cases are text")
+}
+
+fn cases(dialect: Dialect, sort: &str) -> Vec<PathBuf> {
+    let folder = folder(dialect, sort);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files: Vec<_> = entries.map(|entry| entry.expect("a folder can be listed").path()).collect();
+    let is_snapshot = |name: &str| name.ends_with(".snap") || name.ends_with(".snap.new");
     let is_case = |path: &Path| {
-        let name = path.file_name().and_then(|name| name.to_str()).expect("names of cases are text");
-        path.is_file() && !name.starts_with('_') && !name.ends_with(".snap")
+        let name = name_of(path);
+        path.is_file() && !name.starts_with('_') && !is_snapshot(name)
     };
     files.retain(|path| is_case(path));
     files.sort();
@@ -35,33 +57,35 @@ fn cases(dialect: Dialect, sort: &str) -> Vec<std::path::PathBuf> {
     files
 }
 
+fn check(path: &Path) -> SourceReport {
+    let name = name_of(path);
+    let folder = Folder::of(path.parent().expect("a case is in a folder"), name);
+    match load_source(name, fs::read(path).map_err(|error| error.to_string())) {
+        Ok(source) => check_source(source, &folder),
+        Err(diagnostic) => SourceReport::from_read_error(diagnostic),
+    }
+}
+
+/// The case that shows the defaults of a format.
+fn is_smallest(path: &Path) -> bool {
+    path.file_stem().is_some_and(|stem| stem == "smallest")
+}
+
 /// Runs every case of a folder, and lists the snapshots that differ.
 fn run(dialect: Dialect, sort: &str, valid: bool) {
+    let smallest = cases(dialect, "accepted").into_iter().find(|path| is_smallest(path));
+    let smallest = lowered(&check(&smallest.expect("a format has a smallest case")));
     let mut wrong = Vec::new();
     for path in cases(dialect, sort) {
-        let name = path.file_name().and_then(|name| name.to_str()).expect("names of cases are text");
-        let folder = Folder::of(path.parent().expect("a case is in a folder"), name);
-        let report = match load_source(name, fs::read(&path).map_err(|error| error.to_string())) {
-            Ok(source) => check_source(source, &folder),
-            Err(diagnostic) => SourceReport::from_read_error(diagnostic),
-        };
+        let (name, report) = (name_of(&path), check(&path));
         let detected = report.dialect.is_none_or(|found| found == dialect);
         if report.is_valid() != valid || !detected {
-            wrong.push(format!(
-                "{name} is {}, as {:?}",
-                if valid { "refused" } else { "accepted" },
-                report.dialect
-            ));
+            wrong.push(format!("{name} is {}, as {:?}", if valid { "refused" } else { "accepted" }, report.dialect));
         }
-        let snapshot = path.with_file_name(format!("{name}.snap"));
-        let (now, before) = (shown(&report), fs::read_to_string(&snapshot).unwrap_or_default());
-        if now == before {
-            continue;
-        }
-        if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-            fs::write(&snapshot, &now).expect("a snapshot can be written");
-        } else {
-            wrong.push(format!("{name} gives something else:\n{now}"));
+        let text = shown(&report, (!is_smallest(&path)).then_some(&smallest));
+        let compare = || skein_testkit::assert_snapshot!(folder(dialect, sort), name, text);
+        if std::panic::catch_unwind(compare).is_err() {
+            wrong.push(format!("{name} gives something else:\n{text}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));

@@ -21,13 +21,9 @@ fn step<'a>(workflow: &'a Workflow, id: &str) -> &'a Step {
 
 #[test]
 fn a_step_says_what_its_failure_does_before_the_workflow_does() {
-    let own =
-        [("abort", OutcomeEffect::ABORT), ("skip", OutcomeEffect::SKIP), ("compensate", OutcomeEffect::UNDO)];
-    let policies = [
-        ("abort", OutcomeEffect::ABORT),
-        ("retry", OutcomeEffect::ABORT),
-        ("compensate", OutcomeEffect::UNDO),
-    ];
+    let own = [("abort", OutcomeEffect::ABORT), ("skip", OutcomeEffect::SKIP), ("compensate", OutcomeEffect::UNDO)];
+    let policies =
+        [("abort", OutcomeEffect::ABORT), ("retry", OutcomeEffect::ABORT), ("compensate", OutcomeEffect::UNDO)];
     for (policy, by_policy) in policies {
         let steps = "  steps:\n    - {name: none, agent: a, action: b}\n";
         let mut spec = format!("  failurePolicy: {policy}\n{steps}");

@@ -5,6 +5,7 @@
 mod agreement;
 mod aip15;
 mod codes;
+mod compact;
 mod counted;
 mod damage;
 mod document;

@@ -36,8 +36,7 @@ fn quoted(name: &str) -> String {
 #[test]
 fn any_safe_name_is_one() {
     let long = "n".repeat(200);
-    for name in ["a", "Build", "step_1", "with space", "ünï", "构建", "😀", "a.b", "a..b", "x-", &long]
-    {
+    for name in ["a", "Build", "step_1", "with space", "ünï", "构建", "😀", "a.b", "a..b", "x-", &long] {
         assert_eq!(codes(agentcore(&[name])), [], "{name:?}");
         assert_eq!(codes(ioa(&[name])), [], "{name:?}");
     }
@@ -85,4 +84,31 @@ fn the_context_directory_keeps_names_for_itself() {
         assert_eq!(codes(agentcore(&[name])), [Code::ReservedName], "{name}");
     }
     assert_eq!(codes(agentcore(&["_meta"])), []);
+}
+
+#[test]
+fn the_terms_of_a_format_do_not_change_names() {
+    let stage = |id: &str, after: &str| {
+        format!("  - {{id: {id}, name: A, depends_on: [{after}], roles: {{primary: \"agent:a\"}}}}\n")
+    };
+    let stages = [stage("step-1", "step-2"), stage("step-2", "step-1")].concat();
+    let text = format!("workflow: {{id: x, name: X}}\nstages:\n{stages}");
+    let report = check_source(SourceFile::new("a.yaml", text), &());
+    let cycle = report.diagnostics.iter().find(|diagnostic| diagnostic.code == Code::Cycle).expect("a cycle");
+    assert_eq!(cycle.message, "dependency cycle: step-1 -> step-2 -> step-1");
+    let hint = cycle.hint.as_deref().unwrap_or_default();
+    assert!(hint.contains("a stage cannot start after itself"), "{hint}");
+}
+
+#[test]
+fn a_problem_with_an_input_is_located_by_its_whole_name() {
+    let step = "{id: use, kind: tool, tool: t, inputs: {a.b: $steps.nobody.x}}";
+    let text = format!(
+        "---\nschema: workflow/v1\nid: w\nname: W\nversion: 1.0.0\ndescription: D.\ntimeout_ms: 1000\nsteps:\n  - {step}\n---\n"
+    );
+    let report = check_source(SourceFile::new("WORKFLOW.md", text), &());
+    let unknown = |code| matches!(code, Code::ReadsUnknownStep);
+    let problem = report.diagnostics.iter().find(|diagnostic| unknown(diagnostic.code));
+    let label = problem.unwrap_or_else(|| panic!("{:?}", report.diagnostics)).primary_label();
+    assert_eq!(label.source.slice(label.span), "$steps.nobody.x");
 }

@@ -11,11 +11,7 @@ use skein_dialects::{Project, SourceFile, WorkflowNotFound, WorkflowReference, c
 struct Overrides(String);
 
 impl Project for Overrides {
-    fn resolve_workflow(
-        &self,
-        _: &SourceFile,
-        _: WorkflowReference<'_>,
-    ) -> Result<Arc<SourceFile>, WorkflowNotFound> {
+    fn resolve_workflow(&self, _: &SourceFile, _: WorkflowReference<'_>) -> Result<Arc<SourceFile>, WorkflowNotFound> {
         Err(WorkflowNotFound { why: "there are no others".to_owned(), known: Vec::new() })
     }
 
@@ -80,14 +76,8 @@ impl Allows {
     }
 }
 
-const TOOLS: &[&str] = &[
-    "null",
-    "[]",
-    r#"["mcp:a"]"#,
-    r#"["mcp:a", "mcp:b"]"#,
-    r#"["mcp:c"]"#,
-    r#"["mcp:a", "skill:c", "command:d"]"#,
-];
+const TOOLS: &[&str] =
+    &["null", "[]", r#"["mcp:a"]"#, r#"["mcp:a", "mcp:b"]"#, r#"["mcp:c"]"#, r#"["mcp:a", "skill:c", "command:d"]"#];
 const APPROVERS: &[&str] = &["null", "[]", "[ada]", "[ada, bob]", "[carol]"];
 const ON_TIMEOUT: &[&str] = &["halt", "reject", "auto_approve"];
 const TIMEOUTS: &[&str] = &["30m", "1h", "2h"];
@@ -122,8 +112,7 @@ fn what_is_accepted_never_allows_more() {
                 "overrides:\n  w:\n    stages:\n      work: {{roles: {{tools: {tools}}}, x-skein: {x_skein}}}\n      \
                  gate: {{gate: {{approvers: {approvers}, timeout: {timeout}, on_timeout: {on_timeout}}}}}\n"
             );
-            let report =
-                check_source(SourceFile::new("w.yaml", base.as_str()), &Overrides(overrides.clone()));
+            let report = check_source(SourceFile::new("w.yaml", base.as_str()), &Overrides(overrides.clone()));
             let after = Allows::of(report.workflow.as_deref().expect("it is read"));
             assert_eq!(report.is_valid(), after.is_within(&before), "{overrides}\n{before:?}\n{after:?}");
             *if report.is_valid() { &mut accepted } else { &mut refused } += 1;

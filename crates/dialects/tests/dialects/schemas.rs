@@ -163,8 +163,7 @@ fn validator(dialect: Dialect) -> Validator {
 fn inputs(dialect: Dialect, sort: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inputs").join(dialect.as_str()).join(sort);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut files: Vec<PathBuf> =
-        entries.map(|entry| entry.expect("a folder can be listed").path()).collect();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder can be listed").path()).collect();
     files.retain(|path| path.is_file() && !name(path).ends_with(".snap"));
     files.sort();
     assert!(files.len() > 20, "{} cases in {}", files.len(), folder.display());
@@ -183,9 +182,7 @@ fn what_is_accepted_is_valid() {
         for path in inputs(dialect, "accepted").into_iter().chain(Examples::of(dialect).files()) {
             let value = document::read(&path).expect("what is accepted can be read");
             let errors = validator.iter_errors(&value);
-            wrong.extend(
-                errors.map(|error| format!("{}: {}: {error}", path.display(), error.instance_path())),
-            );
+            wrong.extend(errors.map(|error| format!("{}: {}: {error}", path.display(), error.instance_path())));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -229,8 +226,7 @@ fn every_field_is_described_and_every_object_says_whether_others_may_add_to_it()
             assert!(!is_field || described, "{dialect}: {at} has no description");
             let shared = at.starts_with("/$defs/skein");
             let closed = ["additionalProperties", "unevaluatedProperties"];
-            let has_fields =
-                part.get("properties").is_some_and(Value::is_object) && part.get("type").is_some();
+            let has_fields = part.get("properties").is_some_and(Value::is_object) && part.get("type").is_some();
             if has_fields && !shared {
                 assert!(closed.iter().any(|word| part.get(word).is_some()), "{dialect}: {at} does not say");
             }

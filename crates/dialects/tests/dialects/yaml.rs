@@ -55,9 +55,8 @@ fn aliases_that_grow_are_counted_and_not_written_out() {
         writeln!(bomb, "{next}: &{next} [{}]", vec![format!("*{one}"); 9].join(", ")).unwrap();
     }
     assert_eq!(read(&bomb).1, ["SK0006 6:12 this has over 100000 values with its aliases expanded"]);
-    let chain: String = (1..10_000)
-        .map(|i| format!("k{i}: &a{i} [*a{}]\n", i - 1))
-        .fold("k0: &a0 x\n".to_owned(), |a, b| a + &b);
+    let chain: String =
+        (1..10_000).map(|i| format!("k{i}: &a{i} [*a{}]\n", i - 1)).fold("k0: &a0 x\n".to_owned(), |a, b| a + &b);
     let same: String = (0..10_000).map(|i| format!("k{i}: &a v\n")).collect();
     refuses_soon(&[("a chain of aliases", chain, Code::TooManyNodes)]);
     assert_eq!(read(&same).1, Vec::<String>::new());
@@ -89,8 +88,7 @@ fn an_alias_is_what_its_anchor_is() {
 
 #[test]
 fn what_is_nested_deeply_is_refused_and_not_followed() {
-    let stairs =
-        |line: &str| -> String { (0..1_000).map(|i| format!("{}{line}\n", " ".repeat(i))).collect() };
+    let stairs = |line: &str| -> String { (0..1_000).map(|i| format!("{}{line}\n", " ".repeat(i))).collect() };
     let deep = |part: &str| part.repeat(100_000);
     refuses_soon(&[
         ("lists in brackets", deep("["), Code::TooDeepYaml),
@@ -233,10 +231,7 @@ fn only_the_core_schema_has_a_meaning() {
         "[no, on, 010, 1_000, 2026-01-02, 12:30, 0b1, .inf, .nan, 1e400, .]",
         json!(["no", "on", 10, "1_000", "2026-01-02", "12:30", "0b1", ".inf", ".nan", "1e400", "."]),
     )]);
-    accepts(&[(
-        "[true, Null, ~, 0x1f, 0o17, +3, .5, 1e3]",
-        json!([true, null, null, 31, 15, 3, 0.5, 1000.0]),
-    )]);
+    accepts(&[("[true, Null, ~, 0x1f, 0o17, +3, .5, 1e3]", json!([true, null, null, 31, 15, 3, 0.5, 1000.0]))]);
 }
 
 #[test]
@@ -283,10 +278,7 @@ fn what_is_not_closed() {
     refuses(&[
         ("a: 'x", "SK0004 1:4 this is not YAML: a quote is never closed"),
         ("a: \"x", "SK0004 1:4 this is not YAML: a quote is never closed"),
-        (
-            "a: 'x\nb: 1",
-            "SK0004 2:1 this is not YAML: a quote is not closed before a line that is not indented",
-        ),
+        ("a: 'x\nb: 1", "SK0004 2:1 this is not YAML: a quote is not closed before a line that is not indented"),
         ("a: [1, 2", "SK0004 1:4 this is not YAML: a `[` is never closed"),
         ("a: {b: 1", "SK0004 1:4 this is not YAML: a `{` is never closed"),
         ("a: {b: [1}", "SK0004 1:8 this is not YAML: a `[` is closed with `}`"),
@@ -303,10 +295,7 @@ fn what_stands_in_the_wrong_place() {
     refuses(&[
         ("a: b: c", "SK0004 1:5 this is not YAML: there cannot be a key here"),
         ("a: - b", "SK0004 1:4 this is not YAML: a list cannot begin here"),
-        (
-            "a:\n  b: 1\n c: 2",
-            "SK0004 3:2 this is not YAML: this line is not indented like the ones around it",
-        ),
+        ("a:\n  b: 1\n c: 2", "SK0004 3:2 this is not YAML: this line is not indented like the ones around it"),
         ("a: 1\nb", "SK0004 2:1 this is not YAML: a key and its `:` were expected here"),
         ("[-, a]", "SK0004 1:2 this is not YAML: a `-` alone is not a text here"),
         ("a: @x", "SK0004 1:4 this is not YAML: a text cannot begin with `@`"),
@@ -375,8 +364,7 @@ fn front_matter_is_what_is_between_two_lines() {
     ] {
         assert_eq!(format_of(&text), Ok(Dialect::Aip15), "{:?}", &text[..40]);
     }
-    let refused =
-        |text: &str, said: &str| assert_eq!(format_of(text), Err(vec![said.to_owned()]), "{text:?}");
+    let refused = |text: &str, said: &str| assert_eq!(format_of(text), Err(vec![said.to_owned()]), "{text:?}");
     refused(front, "SK0015 1:1 this Markdown file has no front matter");
     refused(&format!("---\n{front}"), "SK0015 1:1 this front matter is never closed");
     refused("---\n---\nProse.\n", "SK0015 1:1 this front matter is empty");

@@ -4,7 +4,7 @@ use ring::digest;
 use serde_json::Value;
 
 /// Returns a value on one line. It nests no deeper than a parsed value or one made here.
-pub fn to_canonical_json(value: &Value) -> String {
+pub(super) fn to_canonical_json(value: &Value) -> String {
     let mut written = String::new();
     write_value(value, &mut written);
     written
@@ -37,7 +37,7 @@ fn write_value(value: &Value, to: &mut String) {
 }
 
 /// Returns the SHA-256 hash in hexadecimal.
-pub fn sha256_hex(bytes: &[u8]) -> String {
+pub(super) fn sha256_hex(bytes: &[u8]) -> String {
     let sum = digest::digest(&digest::SHA256, bytes);
     sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -147,10 +147,7 @@ mod tests {
         assert_eq!(whole.count, 3);
         let records: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(records[0]["prevHash"], "GENESIS");
-        assert_eq!(
-            (&records[1]["prevHash"], &records[2]["prevHash"]),
-            (&records[0]["hash"], &records[1]["hash"])
-        );
+        assert_eq!((&records[1]["prevHash"], &records[2]["prevHash"]), (&records[0]["hash"], &records[1]["hash"]));
         assert_eq!(records[2]["hash"], whole.head);
         assert_eq!(records[1]["actor"], json!({"id": "system:timeout", "role": "system"}));
         assert!(records[0].get("output").is_none() && records[0]["subject"].get("path").is_none());

@@ -59,8 +59,7 @@ pub fn time_spawns(count: usize, at_once: usize) -> Result<Duration, BenchError>
     thread::scope(|scope| {
         let all: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
         all.into_iter().try_for_each(|one| {
-            one.join()
-                .unwrap_or_else(|_| Err(BenchError::Failed("a thread that starts processes failed".into())))
+            one.join().unwrap_or_else(|_| Err(BenchError::Failed("a thread that starts processes failed".into())))
         })
     })?;
     Ok(began.elapsed())

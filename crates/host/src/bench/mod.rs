@@ -14,11 +14,10 @@ use std::io;
 pub use baseline::{time_commits, time_make, time_spawns, time_syncs};
 pub use null_executor::NullExecutor;
 pub use plans::{
-    chain_plan, checked_plan, fan_out_plan, function_plan as of_functions, gated_plan, items_plan,
-    parallel_plan,
+    chain_plan, checked_plan, fan_out_plan, function_plan as of_functions, gated_plan, items_plan, parallel_plan,
 };
 pub use recovery::{UnfinishedRuns, leave_unfinished, time_resume};
-pub use runs::{build_run, time_functions, time_programs, time_runs};
+pub use runs::{build_runs, time_functions, time_programs, time_runs};
 
 use crate::{executor::ExecutorError, host::ResumeError, store::StoreError, store::StoreOpenError};
 

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use skein_core::{
-    engine::{
-        AttemptAssignment, AttemptEnd, AttemptId, AttemptReport, AttemptRole, CheckFinding, Cost, Publication,
-    },
+    engine::{AttemptAssignment, AttemptEnd, AttemptId, AttemptReport, AttemptRole, CheckFinding, Cost, Publication},
     ids::RunId,
 };
 
@@ -37,13 +35,7 @@ impl NullExecutor {
 }
 
 impl Executor for NullExecutor {
-    fn start_attempt(
-        &mut self,
-        _: ActiveRun<'_>,
-        attempt: AttemptId,
-        _: &AttemptAssignment,
-        finish: AttemptReporter,
-    ) {
+    fn start_attempt(&mut self, _: ActiveRun<'_>, attempt: AttemptId, _: &AttemptAssignment, finish: AttemptReporter) {
         if self.never {
             return self.begun.push(finish);
         }

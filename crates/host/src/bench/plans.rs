@@ -7,8 +7,8 @@ use skein_core::{
     expr::Expr,
     ids::{StepId, WorkflowId},
     ir::{
-        CompletionCheck, EachErrorPolicy, EachSpec, GateSpec, GateTimeout, InputBinding, OutcomeEffect,
-        Schema, ScopeShape, Step, StepKindSpec, StepScope, WorkSpec, WorkerSpec, Workflow,
+        CompletionCheck, EachErrorPolicy, EachSpec, GateSpec, GateTimeout, InputBinding, OutcomeEffect, Schema,
+        ScopeShape, Step, StepKindSpec, StepScope, WorkSpec, WorkerSpec, Workflow,
     },
     limits,
     plan::{Plan, check_workflow},
@@ -25,12 +25,10 @@ pub(super) const TOOL: &str = "json.merge";
 
 /// Returns a chain of steps, each of which merges two small objects with a builtin function.
 pub fn function_plan(length: usize) -> Plan {
-    let values =
-        Expr::literal(json!([{"a": 1, "b": "two"}, {"b": "three"}])).expect("values are an expression");
+    let values = Expr::literal(json!([{"a": 1, "b": "two"}, {"b": "three"}])).expect("values are an expression");
     let step = |i: usize| {
         let worker = WorkerSpec::Tool { tool: TOOL.to_owned(), pinned: None };
-        let mut step =
-            Step::new(step_id(&format!("s{i}")), StepKindSpec::Work(Box::new(WorkSpec::new(worker))));
+        let mut step = Step::new(step_id(&format!("s{i}")), StepKindSpec::Work(Box::new(WorkSpec::new(worker))));
         step.after = i.checked_sub(1).map(|before| step_id(&format!("s{before}"))).into_iter().collect();
         let (name, schema) = ("values".to_owned(), Schema::default());
         step.inputs = vec![InputBinding { name: name.into(), value: values.clone(), schema, required: true }];

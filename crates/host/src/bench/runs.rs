@@ -23,9 +23,10 @@ use super::{
     plans::{TOOL, merged_output},
 };
 use crate::{
-    executor::{BuiltinFunction, ProcessExecutor, RunSettings, ToolSettings},
+    executor::ProcessExecutor,
     executor_api::Executor,
     host::{Host, HostEvent, RunLaunch, WorkerCapacity},
+    run_settings::{BuiltinFunction, RunSettings, ToolSettings},
     secret::Secrets,
     store::{SqliteStore, Store},
 };
@@ -63,7 +64,7 @@ fn time_host(
     state: &Path,
 ) -> Result<Duration, BenchError> {
     let (host, ended) = start_host(store, hands, workers);
-    let runs = (0..count).map(|n| build_run(n, plan, state)).collect();
+    let runs = build_runs(count, plan, state);
     let began = Instant::now();
     host.launch_runs(runs)?;
     await_all(&ended, count)?;
@@ -121,36 +122,18 @@ fn merge_tool() -> ToolSettings {
     }
 }
 
-/// Returns the run of this number. Its workspace is the parent of the state folder.
-pub fn build_run(number: usize, plan: &Plan, state: &Path) -> RunLaunch {
+/// Returns this number of runs with the same settings. Their workspace is the parent of the state folder.
+pub fn build_runs(count: usize, plan: &Plan, state: &Path) -> Vec<RunLaunch> {
     let workspace = state.parent().unwrap_or(state);
-    let run = RunId::new(format!("bench-{number}")).expect("letters and digits are a name");
-    let about = RunSettings {
+    let settings = Arc::new(RunSettings {
         source: "bench".to_owned(),
         project: workspace.to_owned(),
         workspace: workspace.to_owned(),
-        roots: Vec::new(),
         user: "bench".to_owned(),
-        agents: Default::default(),
         tools: BTreeMap::from([(TOOL.to_owned(), merge_tool())]),
-        surroundings: Default::default(),
-        secrets: Default::default(),
-        programs: Default::default(),
-        record: None,
-        replay: None,
-        prices: Default::default(),
-        test_commands: Vec::new(),
-        pass_env: Vec::new(),
-        writes: Vec::new(),
-        overrides: Default::default(),
-        handing: Default::default(),
-        pinned: Default::default(),
-        context: None,
-        warnings: Vec::new(),
-        roles: None,
-        state: None,
-        definitions: Default::default(),
-        allow_unenforced: false,
-    };
-    RunLaunch::new(plan.clone(), RunStart::new(run), about.to_json())
+        ..RunSettings::default()
+    });
+    let run = |number| RunId::new(format!("bench-{number}")).expect("letters and digits are a name");
+    let launch = |number| RunLaunch::new(plan.clone(), RunStart::new(run(number)), Arc::clone(&settings));
+    (0..count).map(launch).collect()
 }

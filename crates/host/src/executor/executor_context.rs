@@ -1,7 +1,7 @@
 //! The context that all attempts of this process share: the state folder, run settings and work in progress.
 //!
-//! Owns the register of active work: each piece can be stopped, and its end is reported once. Does not know the content
-//! of an attempt.
+//! Owns the register of active work: each piece can be stopped before its process starts, during it, or when it has no
+//! process, and its end is reported once. Does not know the content of an attempt.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,91 +16,53 @@ use skein_core::{
 
 use super::{
     OutputLineCallback,
-    active_work::{ActiveWork, WorkKey},
-    attempt::{self, PrepareOutcome, PreparedAttempt},
-    attempt_spec::AttemptSpec,
-    builtin,
-    folder_occupancy::FolderOccupancy,
-    replay,
-    run_settings::RunSettings,
-    scrub::scrub_attempt,
-    trusted_programs,
-    worktree::WorkspaceRegistry,
+    attempt::{spec::AttemptSpec, worker_output::scrub_attempt},
+    worktree::{WorkspaceRegistry, workspace_usage::FolderOccupancy},
 };
 use crate::{
-    executor_api::{ActiveRun, AttemptReporter},
-    process::{
-        self, OutputFilter, OutputFilterFactory, ProcessHandle, ProcessSpec, ProgressCallback, StateMark,
-    },
+    cancel_token::CancelToken,
+    executor_api::AttemptReporter,
+    process::{MarkedWork, OutputFilter, OutputFilterFactory, ProcessHandle, ProgressCallback, StateMark},
     redact::Redactor,
     sandbox::{SandboxEnforcement, SandboxLauncher},
     secret::Secrets,
     workspace::{
-        ArtifactError, ContextFolder, ContextInput, ContextLocks, KeptSizes, RootFolder, RunDir,
-        WrittenArtifacts, root::FilePathError,
+        ArtifactError, ContextFolder, ContextInput, ContextLocks, KeptSizes, RootFolder, RunDir, WrittenArtifacts,
+        root::FilePathError,
     },
 };
 
-/// The settings of runs. Runs that start together often have the same settings. These are then parsed once, and the
-/// schemas of their tools are compiled once.
-#[derive(Default)]
-pub(super) struct RunSettingsCache {
-    pub(super) of: BTreeMap<RunId, Arc<RunSettings>>,
-    pub(super) last: Option<(serde_json::Value, Arc<RunSettings>)>,
-}
-
-pub(super) struct ExecutorContext {
-    pub(super) state: RootFolder,
-    pub(super) mark: StateMark,
-    pub(super) secrets: Secrets,
+pub(crate) struct ExecutorContext {
+    pub(crate) state: RootFolder,
+    pub(crate) mark: StateMark,
+    pub(crate) secrets: Secrets,
     /// The program that starts workers in sandboxes. Without it there are no sandboxes.
-    pub(super) launcher: Option<SandboxLauncher>,
-    pub(super) redactor: Redactor,
-    pub(super) lines: Option<OutputLineCallback>,
-    pub(super) live: Mutex<BTreeMap<WorkKey, ActiveWork>>,
+    pub(crate) launcher: Option<SandboxLauncher>,
+    pub(crate) redactor: Redactor,
+    pub(crate) lines: Option<OutputLineCallback>,
+    pub(crate) live: Mutex<BTreeMap<WorkKey, ActiveWork>>,
     /// Held while a context folder is written.
-    pub(super) telling: Mutex<()>,
-    pub(super) contexts: Arc<ContextLocks>,
+    pub(crate) telling: Mutex<()>,
+    pub(crate) contexts: Arc<ContextLocks>,
     /// Runs whose folders are synced to disk.
-    pub(super) lasting: Mutex<BTreeSet<RunId>>,
+    pub(crate) lasting: Mutex<BTreeSet<RunId>>,
     /// The sizes of each run's kept artifacts.
-    pub(super) sizes: Mutex<BTreeMap<RunId, KeptSizes>>,
-    pub(super) company: Arc<FolderOccupancy>,
-    pub(super) trees: WorkspaceRegistry,
-    /// The settings of each run that has started something, parsed once.
-    pub(super) abouts: Mutex<RunSettingsCache>,
+    pub(crate) sizes: Mutex<BTreeMap<RunId, KeptSizes>>,
+    pub(crate) company: Arc<FolderOccupancy>,
+    pub(crate) trees: WorkspaceRegistry,
     /// Held while a workspace is scanned for a recording.
-    pub(super) taping: Mutex<()>,
+    pub(crate) taping: Mutex<()>,
     /// Notified when an entry of `live` is removed or stopped.
-    pub(super) left: Condvar,
+    pub(crate) left: Condvar,
 }
 
 impl ExecutorContext {
-    pub(super) fn active_work(&self) -> MutexGuard<'_, BTreeMap<WorkKey, ActiveWork>> {
+    pub(crate) fn active_work(&self) -> MutexGuard<'_, BTreeMap<WorkKey, ActiveWork>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn run_settings(&self, running: ActiveRun<'_>) -> Result<Arc<RunSettings>, String> {
-        let mut abouts = self.settings_cache();
-        if let Some(about) = abouts.of.get(running.run) {
-            return Ok(Arc::clone(about));
-        }
-        let same = abouts.last.as_ref().filter(|(value, _)| value == running.about);
-        let about = match same.map(|(_, about)| Arc::clone(about)) {
-            Some(about) => about,
-            None => {
-                let about = Arc::new(RunSettings::from_json(running.about)?);
-                abouts.last = Some((running.about.clone(), Arc::clone(&about)));
-                about
-            }
-        };
-        trusted_programs::note_writable(&about);
-        abouts.of.insert(running.run.clone(), Arc::clone(&about));
-        Ok(about)
-    }
-
     /// Removes the secret files of runs, including those that an earlier host left.
-    pub(super) fn remove_secrets(&self, runs: &[RunId]) {
+    pub(crate) fn remove_secrets(&self, runs: &[RunId]) {
         for run in runs.iter().filter_map(|run| RunDir::open(&self.state, run).ok()) {
             // Files that cannot be removed now are removed with the run.
             let _ = run.remove_all_secrets();
@@ -108,7 +70,7 @@ impl ExecutorContext {
     }
 
     /// Removes secrets from the files that attempts of dead processes left.
-    pub(super) fn scrub_runs<'a>(&self, runs: impl Iterator<Item = &'a RunId>) {
+    pub(crate) fn scrub_runs<'a>(&self, runs: impl Iterator<Item = &'a RunId>) {
         if !self.redactor.has_secrets() {
             return;
         }
@@ -119,20 +81,16 @@ impl ExecutorContext {
         }
     }
 
-    pub(super) fn settings_cache(&self) -> MutexGuard<'_, RunSettingsCache> {
-        self.abouts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn artifact_sizes(&self) -> MutexGuard<'_, BTreeMap<RunId, KeptSizes>> {
+    pub(crate) fn artifact_sizes(&self) -> MutexGuard<'_, BTreeMap<RunId, KeptSizes>> {
         self.sizes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn synced_runs(&self) -> MutexGuard<'_, BTreeSet<RunId>> {
+    pub(crate) fn synced_runs(&self) -> MutexGuard<'_, BTreeSet<RunId>> {
         self.lasting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The folder of a run, synced on first use in this process.
-    pub(super) fn run_dir(&self, run: &RunId) -> Result<RunDir, FilePathError> {
+    pub(crate) fn run_dir(&self, run: &RunId) -> Result<RunDir, FilePathError> {
         if self.synced_runs().contains(run) {
             return RunDir::create(&self.state, run);
         }
@@ -142,13 +100,13 @@ impl ExecutorContext {
     }
 
     /// The degree of sandbox enforcement on this machine. `None` if there is none.
-    pub(super) fn sandbox_enforcement(&self) -> Option<SandboxEnforcement> {
+    pub(crate) fn sandbox_enforcement(&self) -> Option<SandboxEnforcement> {
         self.launcher.as_ref()?.enforcement().as_ref().ok().copied()
     }
 
     /// Writes the context folder of a run. The files of an earlier run are removed first; a run that is active is not
     /// disturbed.
-    pub(super) fn write_context_folder(
+    pub(crate) fn write_context_folder(
         &self,
         workspace: &RootFolder,
         directory: &str,
@@ -174,88 +132,46 @@ impl ExecutorContext {
         kept.and_then(|kept| WrittenArtifacts::read(&kept).ok()).unwrap_or_default()
     }
 
-    pub(super) fn redaction_filter(&self) -> Option<OutputFilterFactory> {
+    pub(crate) fn redaction_filter(&self) -> Option<OutputFilterFactory> {
         let redactor = self.redactor.new_stream();
         Some(Arc::new(move || Box::new(redactor.new_stream()) as Box<dyn OutputFilter>))
     }
 
-    pub(super) fn line_callback(&self, job: &AttemptSpec) -> Option<ProgressCallback> {
+    pub(crate) fn line_callback(&self, job: &AttemptSpec) -> Option<ProgressCallback> {
         let (lines, run, attempt) = (self.lines.clone()?, job.run.clone(), job.attempt);
         Some(Box::new(move |line| lines(&run, attempt, line)))
     }
 
-    /// Runs one attempt from start to end.
-    pub(super) fn run_attempt(
-        self: &Arc<ExecutorContext>,
-        job: AttemptSpec,
-        key: WorkKey,
-        finish: AttemptReporter,
-    ) {
-        if let Some(function) = job.tool().and_then(|tool| tool.function).filter(|one| !one.reaches_out()) {
-            return builtin::run_function(self, &job, function, &key, finish);
-        }
-        if let Some(path) = job.about.replay.clone() {
-            let report = replay::replay_attempt(self, &job, &path, &key);
-            return self.finish_attempt(&key, report, finish);
-        }
-        match attempt::prepare_attempt(self, job) {
-            PrepareOutcome::Ready(ready) => {
-                let (task, laid) = *ready;
-                self.run_prepared(task, laid, key, finish);
-            }
-            PrepareOutcome::Over(report) => self.finish_attempt(&key, report, finish),
-        }
-    }
-
-    /// Runs the program, unless it was stopped meanwhile.
-    pub(super) fn run_prepared(
-        &self,
-        task: ProcessSpec,
-        mut laid: PreparedAttempt,
-        key: WorkKey,
-        finish: AttemptReporter,
-    ) {
-        if self.is_stopped(&key) {
-            return self.finish_without_cost(&key, AttemptEnd::Stopped, finish);
-        }
-        let ended = match laid.spec().remote_call(self) {
-            Some(asking) => asking.run(task, &key),
-            None => process::run_process(task, |handle| self.attach_process(&key, handle)),
-        };
-        let report = laid.collect(self, &key, &ended);
-        self.finish_attempt(&key, report, finish);
-    }
-
     /// Attaches the process through which the work is stopped from now on. Stops it at once if that was requested
     /// before.
-    pub(super) fn attach_process(&self, key: &WorkKey, handle: ProcessHandle) {
+    pub(crate) fn attach_process(&self, key: &WorkKey, handle: ProcessHandle) {
         if let Some(live) = self.active_work().get_mut(key) {
             live.attach_process(handle);
         }
     }
 
-    pub(super) fn is_stopped(&self, key: &WorkKey) -> bool {
+    pub(crate) fn is_stopped(&self, key: &WorkKey) -> bool {
         matches!(self.active_work().get(key), Some(ActiveWork::Ahead { stopped: true }))
     }
 
     /// Removes work that has ended.
-    pub(super) fn remove_work(&self, key: &WorkKey) {
+    pub(crate) fn remove_work(&self, key: &WorkKey) {
         self.active_work().remove(key);
         self.left.notify_all();
     }
 
     /// Finishes an attempt that ended before it could cost anything.
-    pub(super) fn finish_without_cost(&self, key: &WorkKey, end: AttemptEnd, finish: AttemptReporter) {
+    pub(crate) fn finish_without_cost(&self, key: &WorkKey, end: AttemptEnd, finish: AttemptReporter) {
         self.finish_attempt(key, AttemptReport::new(end, Cost::default()), finish);
     }
 
-    pub(super) fn finish_attempt(&self, key: &WorkKey, report: AttemptReport, finish: AttemptReporter) {
+    pub(crate) fn finish_attempt(&self, key: &WorkKey, report: AttemptReport, finish: AttemptReporter) {
         self.remove_work(key);
         finish.report(self.redact_report(report));
     }
 
     /// Requests the end of active work.
-    pub(super) fn stop_work(&self, key: &WorkKey) {
+    pub(crate) fn stop_work(&self, key: &WorkKey) {
         if let Some(live) = self.active_work().get_mut(key) {
             live.stop();
         }
@@ -263,7 +179,7 @@ impl ExecutorContext {
     }
 
     /// Waits until work without a program is stopped. Returns true if it was.
-    pub(super) fn wait_for_stop(&self, key: &WorkKey, within: Duration) -> bool {
+    pub(crate) fn wait_for_stop(&self, key: &WorkKey, within: Duration) -> bool {
         let goes_on = |live: &mut BTreeMap<WorkKey, ActiveWork>| {
             matches!(live.get(key), Some(ActiveWork::Ahead { stopped: false }))
         };
@@ -271,12 +187,12 @@ impl ExecutorContext {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    pub(super) fn lock_recording(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn lock_recording(&self) -> MutexGuard<'_, ()> {
         self.taping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes secrets from a report before it is used or stored.
-    pub(super) fn redact_report(&self, report: AttemptReport) -> AttemptReport {
+    pub(crate) fn redact_report(&self, report: AttemptReport) -> AttemptReport {
         let AttemptReport { end, cost, mut proofs, by } = report;
         for proof in &mut proofs {
             proof.what = self.redactor.redact_str(&proof.what);
@@ -286,20 +202,16 @@ impl ExecutorContext {
         AttemptReport { end: self.redact_end(end), cost, proofs, by }
     }
 
-    pub(super) fn redact_end(&self, end: AttemptEnd) -> AttemptEnd {
+    pub(crate) fn redact_end(&self, end: AttemptEnd) -> AttemptEnd {
         let texts = |texts: Vec<String>| texts.iter().map(|text| self.redactor.redact_str(text)).collect();
         match end {
-            AttemptEnd::Succeeded { output } => {
-                AttemptEnd::Succeeded { output: self.redactor.redact_shared(output) }
-            }
+            AttemptEnd::Succeeded { output } => AttemptEnd::Succeeded { output: self.redactor.redact_shared(output) },
             AttemptEnd::Checked { finding, reasons, fingerprints, output } => AttemptEnd::Checked {
                 finding,
                 reasons: texts(reasons),
                 fingerprints: texts(fingerprints),
-                output: output.map(|CheckOutput { status, text }| CheckOutput {
-                    status,
-                    text: self.redactor.redact_str(&text),
-                }),
+                output: output
+                    .map(|CheckOutput { status, text }| CheckOutput { status, text: self.redactor.redact_str(&text) }),
             },
             AttemptEnd::Failed { class, code, message, retry_at } => AttemptEnd::Failed {
                 class,
@@ -322,11 +234,66 @@ impl ExecutorContext {
         }
     }
 
-    pub(super) fn for_each_work(&self, run: &RunId, what: impl Fn(&mut ActiveWork)) {
+    pub(crate) fn for_each_work(&self, run: &RunId, what: impl Fn(&mut ActiveWork)) {
         for ((of, _), live) in self.active_work().iter_mut() {
             if of == run {
                 what(live);
             }
+        }
+    }
+}
+
+/// The key of a piece of work: its run, and its attempt or hook.
+pub type WorkKey = (RunId, MarkedWork);
+
+/// An attempt or a hook that has begun.
+pub enum ActiveWork {
+    /// Its program has not been started. If `stopped`, it must not be started any more.
+    Ahead { stopped: bool },
+    Working {
+        handle: ProcessHandle,
+        /// The requested way to end it. Programs that are started later for the same work end in the same way.
+        ending: Option<fn(&ProcessHandle)>,
+    },
+    /// It is executed inside the host process.
+    Called(Arc<CancelToken>),
+}
+
+impl ActiveWork {
+    /// Attaches the process through which it is stopped from now on. Ends that process at once if a stop was requested
+    /// before.
+    pub fn attach_process(&mut self, handle: ProcessHandle) {
+        let ending = match self {
+            ActiveWork::Ahead { stopped: true } => Some(ProcessHandle::stop as fn(&ProcessHandle)),
+            ActiveWork::Called(call) if call.is_cancelled() => Some(ProcessHandle::stop as fn(&ProcessHandle)),
+            ActiveWork::Ahead { stopped: false } | ActiveWork::Called(_) => None,
+            ActiveWork::Working { ending, .. } => *ending,
+        };
+        if let Some(end) = ending {
+            end(&handle);
+        }
+        *self = ActiveWork::Working { handle, ending };
+    }
+
+    pub fn stop(&mut self) {
+        match self {
+            ActiveWork::Ahead { stopped } => *stopped = true,
+            ActiveWork::Working { handle, ending } => {
+                handle.stop();
+                ending.get_or_insert(ProcessHandle::stop);
+            }
+            ActiveWork::Called(call) => call.cancel(),
+        }
+    }
+
+    pub fn kill(&mut self) {
+        match self {
+            ActiveWork::Ahead { stopped } => *stopped = true,
+            ActiveWork::Working { handle, ending } => {
+                handle.kill();
+                *ending = Some(ProcessHandle::kill);
+            }
+            ActiveWork::Called(call) => call.cancel(),
         }
     }
 }

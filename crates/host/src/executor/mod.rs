@@ -3,43 +3,15 @@
 //! Owns the path from an attempt to a process and back: its inputs, its permissions and the meaning of its end. Does
 //! not know the next step of a run, and does not supervise processes itself ([`crate::process`]). Read `attempt` next.
 
-mod active_work;
-mod agent_context;
-mod agent_launch;
-mod artifacts;
-mod attempt;
-mod attempt_recording;
-mod attempt_spec;
-mod builtin;
-mod check_verdict;
-mod convergence_guard;
-mod environment;
+pub mod agents;
+pub mod attempt;
 mod evidence;
 mod executor_context;
-pub mod fallback;
-mod folder_occupancy;
-mod git;
-mod handoff;
 mod hook;
-mod hook_message;
-mod pinned_programs;
-mod prompt;
-mod protect;
+mod programs;
 mod publish;
-mod recorded_request;
-pub mod remote;
-pub mod replay;
-mod run_resources;
-mod run_settings;
-mod sandbox_setup;
-mod scrub;
-mod session_carryover;
-mod stage_overlay;
 mod telemetry;
-mod tool;
-mod trusted_programs;
-mod worker_command;
-mod worker_output;
+pub mod tools;
 mod worktree;
 
 use std::{
@@ -59,34 +31,29 @@ use skein_core::{
     time::Millis,
 };
 
-pub use agent_context::AgentContextRequest;
-pub(crate) use attempt_spec::worker_for_role as worker_of;
-pub use attempt_spec::{default_agent_model, test_commands as tests_of};
-pub use builtin::BuiltinFunction;
-pub use environment::NEEDED as NEEDED_VARIABLES;
-pub use environment::is_always_passed;
-pub use pinned_programs::PinnedProgram;
-pub use run_resources::{AgentSkill, RunResources, TelemetrySubscription};
-pub use run_settings::{
-    AgentProgram, AgentSettings, DefinitionFiles, RunOverride, RunSettings, SecretDelivery, SecretGrant,
-    ToolSettings,
-};
-pub use worktree::{OnRetry, WorkspacePolicy, is_repository, kept_worktrees};
-
 use self::{
-    active_work::{ActiveWork, WorkKey},
-    attempt_spec::AttemptSpec,
-    executor_context::ExecutorContext,
+    attempt::spec::AttemptSpec,
+    executor_context::{ActiveWork, ExecutorContext},
     telemetry::TelemetrySender,
     worktree::WorkspaceRegistry,
 };
 use crate::{
-    executor_api::{ActiveRun, AttemptReporter, Executor, PublicationReporter},
+    executor_api::{ActiveRun, AttemptReporter, Executor, PublicationReporter, RetryFilesError},
     process::{self, MarkedWork, OutputFilter, ProcessRecord, StateMark},
     redact::{Redactor, TooManySecrets},
+    run_settings::RunSettings,
     sandbox::SandboxLauncher,
     secret::Secrets,
     workspace::{ContextLocks, RootFolder, RunDir, has_files, root::FilePathError},
+};
+
+pub use self::{
+    agents::agent_context::AgentContextRequest,
+    attempt::{
+        command::{NEEDED as NEEDED_VARIABLES, is_always_passed},
+        spec::{default_agent_model, worker_for_role},
+    },
+    worktree::{WorkspacePolicy, is_repository, kept_worktrees},
 };
 
 /// The time that processes left by an earlier host get to end.
@@ -129,7 +96,7 @@ impl ProcessExecutor {
         secrets: Secrets,
         lines: Option<OutputLineCallback>,
     ) -> Result<ProcessExecutor, ExecutorError> {
-        let lent = agent_launch::host_credentials();
+        let lent = agents::agent_launch::host_credentials();
         let redactor = Redactor::new(secrets.iter().chain(&lent))?;
         // Sandbox rules refer to real paths.
         let state = std::fs::canonicalize(state)?;
@@ -149,20 +116,15 @@ impl ProcessExecutor {
             sizes: Mutex::default(),
             company: Arc::default(),
             trees: WorkspaceRegistry::default(),
-            abouts: Mutex::default(),
             taping: Mutex::default(),
             left: Condvar::new(),
         };
-        Ok(ProcessExecutor {
-            shared: Arc::new(shared),
-            telemetry: TelemetrySender::default(),
-            removing: Vec::new(),
-        })
+        Ok(ProcessExecutor { shared: Arc::new(shared), telemetry: TelemetrySender::default(), removing: Vec::new() })
     }
 
-    /// Starts workers in sandboxes, through a program that begins with [`crate::sandbox::enter`].
+    /// Starts workers in sandboxes, through a program that begins with [`crate::sandbox::enter_sandbox`].
     pub fn with_launcher(mut self, launcher: SandboxLauncher) -> ProcessExecutor {
-        trusted_programs::use_launcher(&launcher);
+        programs::use_launcher(&launcher);
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             shared.launcher = Some(launcher);
         }
@@ -183,21 +145,16 @@ impl Executor for ProcessExecutor {
         task: &AttemptAssignment,
         finish: AttemptReporter,
     ) {
-        let about = self.shared.run_settings(running);
-        let done = about
-            .as_ref()
-            .ok()
-            .and_then(|about| builtin::run_inline(&self.shared, running, attempt, task, about));
-        if let Some(report) = done {
+        programs::note_writable(running.settings);
+        if let Some(report) = tools::builtin::run_inline(&self.shared, running, attempt, task) {
             return finish.report(report);
         }
         let key = (running.run.clone(), MarkedWork::Attempt(attempt));
-        let job = about.and_then(|about| AttemptSpec::new(running, attempt, task, about));
-        let job = match job {
-            Ok(job) => {
-                AttemptSpec { watched: self.shared.trees.is_tracked(running.run, running.plan), ..job }
+        let job = match AttemptSpec::new(running, attempt, task) {
+            Ok(job) => AttemptSpec { watched: self.shared.trees.is_tracked(running.run, running.plan), ..job },
+            Err(why) => {
+                return self.shared.finish_without_cost(&key, attempt::non_retryable(why).into(), finish);
             }
-            Err(why) => return self.shared.finish_without_cost(&key, attempt::non_retryable(why), finish),
         };
         self.shared.active_work().insert(key.clone(), ActiveWork::Ahead { stopped: false });
         let shared = Arc::clone(&self.shared);
@@ -210,8 +167,8 @@ impl Executor for ProcessExecutor {
         self.shared.stop_work(&(run.clone(), MarkedWork::Attempt(attempt)));
     }
 
-    fn prepare_retry(&mut self, run: &RunId, plan: &Plan, about: &serde_json::Value) -> Result<Plan, String> {
-        publish::stage_run_files(&self.shared, run, plan, about)
+    fn prepare_retry(&mut self, run: &RunId, plan: &Plan, settings: &RunSettings) -> Result<Plan, RetryFilesError> {
+        publish::stage_run_files(&self.shared, run, plan, settings).map_err(RetryFilesError::new)
     }
 
     fn publish(&mut self, running: ActiveRun<'_>, item: Publication, published: PublicationReporter) {
@@ -252,7 +209,6 @@ impl Executor for ProcessExecutor {
         self.shared.synced_runs().remove(run);
         self.shared.artifact_sizes().remove(run);
         self.shared.trees.forget(run);
-        self.shared.settings_cache().of.remove(run);
         self.telemetry.forget(run);
     }
 }

@@ -18,9 +18,10 @@ use skein_core::{
 use super::{owned_run::QueuedDecision, retry::CALLED_OFF};
 use crate::{
     audit::{AuditActor, AuditEntry, AuditSubject, redact_to_hash},
-    executor::{self, ToolSettings},
+    executor,
     executor_api::ActiveRun,
     recording::TIME,
+    run_settings::{RunOverride, SecretDelivery, SecretGrant, ToolSettings},
 };
 
 /// An audit record before its time and event number are known.
@@ -33,7 +34,7 @@ struct AuditDraft {
 }
 
 /// Returns the audit records of an event, with its number. The names must already include the event.
-pub(super) fn audit_event(running: ActiveRun<'_>, number: u64, record: &JournalRecord) -> Vec<AuditEntry> {
+pub(crate) fn audit_event(running: ActiveRun<'_>, number: u64, record: &JournalRecord) -> Vec<AuditEntry> {
     let told = draft_entries(running, &record.event);
     let entry = |mut told: AuditDraft| {
         told.input["event"] = json!(number);
@@ -44,7 +45,7 @@ pub(super) fn audit_event(running: ActiveRun<'_>, number: u64, record: &JournalR
 }
 
 /// Returns the audit record of a refused decision, for which there is no event.
-pub(super) fn audit_refused_decision(
+pub(crate) fn audit_refused_decision(
     running: ActiveRun<'_>,
     now: Timestamp,
     attempt: &QueuedDecision,
@@ -57,9 +58,7 @@ pub(super) fn audit_refused_decision(
     }
     let actor = AuditActor::from_user(by);
     let told = match find_waitpoint(running, *opening) {
-        Some((at, WaitpointKind::Hold(_))) => {
-            draft_for_step(running, at, actor, "hold.refuse", "hold", input)
-        }
+        Some((at, WaitpointKind::Hold(_))) => draft_for_step(running, at, actor, "hold.refuse", "hold", input),
         Some((at, WaitpointKind::Gate | WaitpointKind::Wait)) => {
             draft_for_step(running, at, actor, "gate.refuse", "gate", input)
         }
@@ -71,9 +70,7 @@ pub(super) fn audit_refused_decision(
 
 fn draft_entries(running: ActiveRun<'_>, event: &Event) -> Vec<AuditDraft> {
     match event {
-        Event::AttemptStarted { attempt, given, .. } => {
-            draft_attempt_start(running, *attempt, given.as_deref())
-        }
+        Event::AttemptStarted { attempt, given, .. } => draft_attempt_start(running, *attempt, given.as_deref()),
         Event::AttemptEnded { attempt, end, .. } => draft_attempt_end(running, *attempt, end),
         Event::RunStarted { .. } => draft_overrides(running),
         Event::Decided { opening, decision, by, reason, .. } => {
@@ -102,8 +99,7 @@ fn draft_entries(running: ActiveRun<'_>, event: &Event) -> Vec<AuditDraft> {
         }
         Event::PublicationEnded { item: Publication::Retry, failed: Some(why) } => {
             let by = why.strip_prefix(CALLED_OFF);
-            let told =
-                |by| draft_for_run(running, AuditActor::from_user(by), "run.cancel", json!({"of": "retry"}));
+            let told = |by| draft_for_run(running, AuditActor::from_user(by), "run.cancel", json!({"of": "retry"}));
             by.map(told).into_iter().collect()
         }
         Event::Tampered { by, what } => {
@@ -116,19 +112,14 @@ fn draft_entries(running: ActiveRun<'_>, event: &Event) -> Vec<AuditDraft> {
 
 /// The actor for operations of the run itself: the user who started it.
 fn run_actor(running: ActiveRun<'_>) -> AuditActor {
-    AuditActor::with_role(running.about["user"].as_str().unwrap_or_default(), "run")
+    AuditActor::with_role(&running.settings.user, "run")
 }
 
 fn time_actor() -> AuditActor {
     AuditActor::with_role(TIME, "system")
 }
 
-fn draft_for_run(
-    running: ActiveRun<'_>,
-    actor: AuditActor,
-    action: &'static str,
-    input: Value,
-) -> AuditDraft {
+fn draft_for_run(running: ActiveRun<'_>, actor: AuditActor, action: &'static str, input: Value) -> AuditDraft {
     let run = running.run.to_string();
     let subject = AuditSubject { kind: "run", name: run.clone(), path: Some(run) };
     AuditDraft { actor, action, subject, input, output: Value::Null }
@@ -152,8 +143,7 @@ fn find_waitpoint(running: ActiveRun<'_>, opening: Waitpoint) -> Option<(StepAt,
 }
 
 fn is_gate(running: ActiveRun<'_>, at: StepAt) -> bool {
-    let scope = running.plan.definition.scope(running.names.scope(at.0));
-    matches!(scope.step(at.1).kind, StepKindSpec::Gate(_))
+    matches!(running.names.step(at).kind, StepKindSpec::Gate(_))
 }
 
 fn draft_decision(
@@ -182,12 +172,7 @@ fn draft_decision(
 }
 
 /// Drafts the record of a gate that ended because nobody answered it.
-fn draft_gate_expiry(
-    running: ActiveRun<'_>,
-    at: StepAt,
-    outcome: StepOutcome,
-    output: &Value,
-) -> Vec<AuditDraft> {
+fn draft_gate_expiry(running: ActiveRun<'_>, at: StepAt, outcome: StepOutcome, output: &Value) -> Vec<AuditDraft> {
     let went_on = output["approver"] == TIME && output["decision"].is_null();
     if outcome != StepOutcome::Failed(ErrorClass::Timeout) && !went_on {
         return Vec::new();
@@ -197,32 +182,26 @@ fn draft_gate_expiry(
 
 /// Drafts the records of overrides that were set when the run was started.
 fn draft_overrides(running: ActiveRun<'_>) -> Vec<AuditDraft> {
-    let all = running.about["overrides"].as_array().into_iter().flatten();
-    let told = |one: &Value| {
-        let name = one["name"].as_str().unwrap_or_default().to_owned();
-        let subject = AuditSubject { kind: "override", name, path: Some(running.run.to_string()) };
-        let input = json!({"used": one["used"]});
+    let told = |one: &RunOverride| {
+        let path = Some(running.run.to_string());
+        let subject = AuditSubject { kind: "override", name: one.name.clone(), path };
+        let input = json!({"used": one.used});
         AuditDraft { actor: run_actor(running), action: "override.use", subject, input, output: Value::Null }
     };
-    all.map(told).collect()
+    running.settings.overrides.iter().map(told).collect()
 }
 
 /// Returns the worker and work of an attempt.
 fn find_attempt_work(running: ActiveRun<'_>, attempt: AttemptId) -> Option<(&WorkerSpec, &WorkSpec)> {
-    let scope = running.plan.definition.scope(running.names.scope(attempt.at.0));
-    executor::worker_of(scope.step(attempt.at.1), attempt.role).ok()
+    executor::worker_for_role(running.names.step(attempt.at), attempt.role).ok()
 }
 
 /// Returns the settings of the tool that does the work, if a tool does.
-fn find_tool<'a>(running: ActiveRun<'a>, worker: &WorkerSpec) -> Option<&'a Value> {
-    running.about["tools"].get(&ToolSettings::settings_key(worker)?)
+fn find_tool<'a>(running: ActiveRun<'a>, worker: &WorkerSpec) -> Option<&'a ToolSettings> {
+    running.settings.tools.get(&ToolSettings::settings_key(worker)?)
 }
 
-fn draft_attempt_start(
-    running: ActiveRun<'_>,
-    attempt: AttemptId,
-    given: Option<&AttemptInput>,
-) -> Vec<AuditDraft> {
+fn draft_attempt_start(running: ActiveRun<'_>, attempt: AttemptId, given: Option<&AttemptInput>) -> Vec<AuditDraft> {
     let Some((worker, work)) = find_attempt_work(running, attempt) else { return Vec::new() };
     let tool = find_tool(running, worker);
     if tool.is_none() && work.isolation.secrets.is_empty() {
@@ -242,14 +221,16 @@ fn draft_attempt_start(
 fn draft_tool_call(
     running: ActiveRun<'_>,
     attempt: AttemptId,
-    tool: &Value,
+    tool: &ToolSettings,
     action: &'static str,
 ) -> Option<AuditDraft> {
-    let mutates = tool["mutates"].as_array().filter(|mutates| !mutates.is_empty())?;
-    let input =
-        json!({"version": tool["version"], "driver": tool["driver"], "mutates": mutates, "attempt": attempt});
+    if tool.mutates.is_empty() {
+        return None;
+    }
+    let version = Some(&tool.version).filter(|version| !version.is_empty());
+    let input = json!({"version": version, "driver": tool.driver, "mutates": tool.mutates, "attempt": attempt});
     let mut told = draft_for_step(running, attempt.at, run_actor(running), action, "tool", input);
-    told.subject.name = tool["id"].as_str().unwrap_or_default().to_owned();
+    told.subject.name.clone_from(&tool.id);
     Some(told)
 }
 
@@ -259,39 +240,39 @@ fn draft_secret_reveals<'a>(
     attempt: AttemptId,
     worker: &'a WorkerSpec,
     work: &'a WorkSpec,
-    tool: Option<&'a Value>,
+    tool: Option<&'a ToolSettings>,
 ) -> impl Iterator<Item = AuditDraft> {
-    let handed = running.about["replay"].is_null() && tool.is_none_or(|tool| tool["function"].is_null());
-    let of_tool = tool.and_then(|tool| tool["secrets"].as_array()).into_iter().flatten();
-    let names = work.isolation.secrets.iter().map(String::as_str).chain(of_tool.filter_map(Value::as_str));
+    let handed = running.settings.replay.is_none() && tool.is_none_or(|tool| tool.function.is_none());
+    let names = work.isolation.secrets.iter().chain(tool.into_iter().flat_map(|tool| &tool.secrets));
     names.filter(move |_| handed).map(move |name| {
         let context = build_reveal_context(running, attempt, worker, tool);
-        let handing = &running.about["handing"][name];
-        let purpose =
-            if handing["file"] == true { "a file of the worker" } else { "the worker's environment" };
-        let by = find_grant_reason(handing, &context);
+        let delivery = running.settings.handing.get(name);
+        let purpose = match delivery.is_some_and(|delivery| delivery.file) {
+            true => "a file of the worker",
+            false => "the worker's environment",
+        };
+        let by = find_grant_reason(delivery, &context);
         let input = json!({"attempt": attempt, "purpose": purpose, "context": context, "granted_by": by});
-        let mut told =
-            draft_for_step(running, attempt.at, run_actor(running), "secret.reveal", "secret", input);
+        let mut told = draft_for_step(running, attempt.at, run_actor(running), "secret.reveal", "secret", input);
         told.subject.name = to_slug(name);
         told
     })
 }
 
 /// Returns the first reason that grants the worker a secret.
-fn find_grant_reason(handing: &Value, context: &Value) -> String {
-    let all = handing["granted"].as_array().into_iter().flatten();
-    let mut reasons = all.filter_map(|one| one.as_object()?.iter().next());
-    let fits = |(sort, name): &(&String, &Value)| match sort.as_str() {
-        "tool" => context["tool"] == **name,
-        "workflow" => context["workflow"] == **name,
-        _ => true,
+fn find_grant_reason(delivery: Option<&SecretDelivery>, context: &Value) -> String {
+    let fits = |grant: &&SecretGrant| match grant {
+        SecretGrant::Tool(tool) => context["tool"] == **tool,
+        SecretGrant::Workflow(workflow) => context["workflow"] == **workflow,
+        SecretGrant::Role(_) | SecretGrant::User(_) => true,
     };
-    let found = reasons.find(fits);
-    found.map_or_else(
-        || "project".to_owned(),
-        |(sort, name)| format!("{sort}:{}", name.as_str().unwrap_or_default()),
-    )
+    match delivery.and_then(|delivery| delivery.granted.iter().find(fits)) {
+        Some(SecretGrant::Tool(tool)) => format!("tool:{tool}"),
+        Some(SecretGrant::Workflow(workflow)) => format!("workflow:{workflow}"),
+        Some(SecretGrant::Role(role)) => format!("role:{role}"),
+        Some(SecretGrant::User(user)) => format!("user:{user}"),
+        None => "project".to_owned(),
+    }
 }
 
 /// Builds the context in which a secret is handed out.
@@ -299,7 +280,7 @@ fn build_reveal_context(
     running: ActiveRun<'_>,
     attempt: AttemptId,
     worker: &WorkerSpec,
-    tool: Option<&Value>,
+    tool: Option<&ToolSettings>,
 ) -> Value {
     let scope = running.names.scope(attempt.at.0);
     let workflow = &running.plan.definition.workflow_containing(scope).workflow.id;
@@ -309,7 +290,7 @@ fn build_reveal_context(
     };
     let mut context = json!({"workflow": workflow, "run": running.run});
     if let Some(tool) = tool {
-        context["tool"] = tool["id"].clone();
+        context["tool"] = json!(Some(&tool.id).filter(|id| !id.is_empty()));
     }
     if let Some(agent) = agent {
         context["agent"] = json!(agent);

@@ -8,8 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 use skein_core::{
     engine::{
-        AttemptId, ForkOrigin, ForkRefusal, ForkSeed, ReusableResults, ReusedResult, RunStart, StepOutcome,
-        StepReused,
+        AttemptId, ForkOrigin, ForkRefusal, ForkSeed, ReusableResults, ReusedResult, RunStart, StepOutcome, StepReused,
     },
     ids::RunId,
     ir::StepKindSpec,
@@ -18,7 +17,7 @@ use skein_core::{
 
 use super::{RunLaunch, RunLoader};
 use crate::{
-    executor::RunSettings,
+    run_settings::{RunSettings, RunSettingsError},
     store::{RunRow, Store, StoreError},
     workspace::{ArtifactError, RootFolder, RunDir, root::FilePathError},
 };
@@ -29,6 +28,8 @@ pub enum ForkError {
     NoFork(#[from] ForkRefusal),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Settings(#[from] RunSettingsError),
     #[error("the artifacts of the reused steps cannot be copied: {0}")]
     Artifacts(#[from] ArtifactError),
     #[error("the artifacts of `{step}` no longer exist")]
@@ -109,7 +110,7 @@ fn prepare_fork_launch(
     let context = past.state().start.as_ref().map(|start| start.context.clone()).unwrap_or_default();
     let forked_from = Some(ForkOrigin { run: row.run.clone(), step: from.to_owned() });
     let start = RunStart { context, forked_from, ..RunStart::new(run) };
-    let begin = RunLaunch::new(plan, start, row.about.clone());
+    let begin = RunLaunch::new(plan, start, RunSettings::from_json(&row.about)?);
     Ok(RunLaunch { reused: fork.reused.clone(), ..begin })
 }
 
@@ -122,9 +123,7 @@ fn load_reusable_results(store: &dyn Store, row: &RunRow) -> Result<ReusableResu
     })?;
     match broken {
         None => Ok(past),
-        Some(error) => {
-            Err(StoreError::Damaged(format!("the journal of `{}` cannot be read: {error}", row.run)))
-        }
+        Some(error) => Err(StoreError::Damaged(format!("the journal of `{}` cannot be read: {error}", row.run))),
     }
 }
 
@@ -149,8 +148,7 @@ fn copy_artifacts(
     };
     let ours = RunDir::create(state, new)?;
     for (before, now) in &fork.attempts {
-        let adopted =
-            theirs.as_ref().map(|theirs| ours.adopt_artifacts(theirs, *before, *now)).transpose()?;
+        let adopted = theirs.as_ref().map(|theirs| ours.adopt_artifacts(theirs, *before, *now)).transpose()?;
         let must = steps.get(now).is_some_and(|step| has_artifacts(past, *before, step.outcome));
         if must && adopted != Some(true) {
             let instance = past.state().instance(before.at.0);

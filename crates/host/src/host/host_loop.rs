@@ -10,20 +10,20 @@ use std::{
 };
 
 use skein_core::{
-    engine::{AttemptEnd, AttemptReport, Cost, DriverAction, Publication, RunInput, RunPhase},
+    engine::{AttemptEnd, AttemptId, AttemptReport, Cost, DriverAction, Publication, RunInput, RunPhase},
     ids::RunId,
     time::{Millis, Timestamp},
 };
 
 use super::{
     HostEvent, HostMessage, HostWatcher, OwnedRunKey, RequestAnswer, WorkerCapacity,
+    load_run::SnapshotWriter,
     owned_run::{AnswerRecipient, InputAnswer, OwnedRun},
-    request,
-    snapshot::SnapshotWriter,
 };
 use crate::{
     clock::Clock,
     executor_api::{AttemptReporter, Executor, PublicationReporter},
+    host,
     store::{AppendError, JournalAppend, Store, StoreNotice},
 };
 
@@ -41,7 +41,7 @@ enum LoopControl {
     Stop,
 }
 
-pub(super) struct HostLoop {
+pub(crate) struct HostLoop {
     pub store: Arc<dyn Store>,
     pub hands: Box<dyn Executor>,
     pub clock: Clock,
@@ -388,18 +388,22 @@ impl HostLoop {
         match action {
             DriverAction::Start(attempt, task) => {
                 owned.ahead.remove(&attempt);
-                let finish = AttemptReporter::new(self.to.clone(), key, attempt);
+                let finish = attempt_reporter(self.to.clone(), key, attempt);
                 self.hands.start_attempt(owned.run_context(), attempt, &task, finish);
             }
             // An attempt cancelled in the row that started it never ran, so only the loop can report that it stopped.
             DriverAction::Stop(attempt) if owned.ahead.remove(&attempt) => {
-                AttemptReporter::new(self.to.clone(), key, attempt)
+                attempt_reporter(self.to.clone(), key, attempt)
                     .report(AttemptReport::new(AttemptEnd::Stopped, Cost::default()));
             }
             DriverAction::Stop(attempt) => self.hands.stop_attempt(owned.run(), attempt),
             DriverAction::Publish(Publication::Retry) => self.schedule_retry(key),
             DriverAction::Publish(item) => {
-                let published = PublicationReporter::new(self.to.clone(), key, item);
+                let to = self.to.clone();
+                // A host that has ended needs no reports.
+                let published = PublicationReporter::new(move |failed| {
+                    let _ = to.send(HostMessage::Published { key, item, failed });
+                });
                 self.hands.publish(owned.run_context(), item, published);
             }
             DriverAction::Wake(at) => {
@@ -447,13 +451,37 @@ impl HostLoop {
             if self.runs.get(&key).is_some_and(|owned| owned.has_request(received.id)) {
                 continue;
             }
-            match request::parse_request(&received.body) {
+            match host::parse_request(&received.body) {
                 Ok(input) => self.queue_input(key, input, Some(AnswerRecipient::Request(received.id))),
                 Err(why) => {
-                    let _ =
-                        self.store.answer_request(received.id, &RequestAnswer::Unreadable(why).to_bytes());
+                    let _ = self.store.answer_request(received.id, &RequestAnswer::Unreadable(why).to_bytes());
                 }
             }
+        }
+    }
+}
+
+/// Returns the reporter of an attempt, which sends its end to the loop.
+fn attempt_reporter(to: Sender<HostMessage>, key: OwnedRunKey, attempt: AttemptId) -> AttemptReporter {
+    AttemptReporter::new(move |report| {
+        // A host that has ended needs no reports.
+        let _ = to.send(HostMessage::Finished { key, attempt, report });
+    })
+}
+
+impl HostLoop {
+    /// If every run is a replay and only waits for retries, moves the clock forward to the next one.
+    pub(crate) fn skip_replay_delays(&self) {
+        let waits = |owned: &OwnedRun| {
+            let replayed = owned.settings.replay.is_some();
+            replayed && owned.appending.is_none() && owned.driver.state().in_flight().is_empty()
+        };
+        if self.runs.is_empty() || !self.runs.values().all(waits) {
+            return;
+        }
+        let pauses = self.runs.values().filter_map(|owned| owned.driver.state().pauses_until());
+        if let Some(next) = pauses.chain(self.retries.first().map(|(due, _)| *due)).min() {
+            self.clock.set_forward(next);
         }
     }
 }

@@ -8,17 +8,12 @@ use skein_core::{
     plan::ContentHash,
 };
 
-use super::{
-    ResumeError, RunLaunch, RunLoader, host_loop::HostLoop, load_run::LoadedRun, owned_run::OwnedRun,
-};
-use crate::{
-    store::{NewRun, RunClaim, StoreError},
-    workspace::Ledger,
-};
+use super::{ResumeError, RunLaunch, RunLoader, host_loop::HostLoop, load_run::LoadedRun, owned_run::OwnedRun};
+use crate::store::{NewRun, RunClaim, StoreError};
 
 impl HostLoop {
     /// Creates and starts runs. A run is created with its start row, so that a crash in between starts nothing.
-    pub(super) fn launch_runs(&mut self, begin: Vec<RunLaunch>) -> Result<(), StoreError> {
+    pub(crate) fn launch_runs(&mut self, begin: Vec<RunLaunch>) -> Result<(), StoreError> {
         // Runs of one definition share its stored form.
         let mut frozen: BTreeMap<ContentHash, Arc<[u8]>> = BTreeMap::new();
         let mut all: Vec<(OwnedRun, NewRun)> = Vec::with_capacity(begin.len());
@@ -41,10 +36,10 @@ impl HostLoop {
         begin: RunLaunch,
         frozen: &mut BTreeMap<ContentHash, Arc<[u8]>>,
     ) -> (OwnedRun, NewRun) {
-        let RunLaunch { plan, start, about, reused, settles } = begin;
+        let RunLaunch { plan, start, settings, reused, settles } = begin;
         let (run, definition) = (start.run.clone(), Arc::clone(&plan.definition));
         let unborn = RunClaim { run: run.clone(), epoch: 0 };
-        let mut owned = OwnedRun::new(unborn, Driver::new(plan), Ledger::new(), Arc::new(about.clone()));
+        let mut owned = OwnedRun::new(unborn, Driver::new(plan), Arc::clone(&settings));
         let start = Box::new(start);
         let input = match start.forked_from {
             Some(_) => RunInput::Fork { start, reused },
@@ -54,13 +49,12 @@ impl HostLoop {
         // Workers are granted once the run is durable: until then it is queued.
         let append = owned.decide(self.clock.now(), 0);
         let head = append.as_ref().and_then(|append| append.head.clone());
-        let write =
-            || serde_json::to_vec(&definition.to_frozen()).expect("a definition serialises to JSON").into();
+        let write = || serde_json::to_vec(&definition.to_frozen()).expect("a definition serialises to JSON").into();
         let new = NewRun {
             run,
             definition: definition.hash(),
             frozen: frozen.entry(definition.hash()).or_insert_with(write).clone(),
-            about,
+            about: settings.to_json(),
             head: head.unwrap_or_else(|| owned.current_head()),
             open: append.as_ref().and_then(|append| append.open.clone()).unwrap_or_default(),
             audit: append.as_ref().map(|append| append.audit.clone()).unwrap_or_default(),
@@ -70,7 +64,7 @@ impl HostLoop {
         (owned, new)
     }
 
-    pub(super) fn resume_runs(&mut self, runs: &[RunId]) -> Vec<Result<u64, ResumeError>> {
+    pub(crate) fn resume_runs(&mut self, runs: &[RunId]) -> Vec<Result<u64, ResumeError>> {
         let claims = match self.store.claim_runs(runs) {
             Ok(claims) => claims,
             Err(error) => return runs.iter().map(|_| Err(error.clone().into())).collect(),
@@ -88,11 +82,7 @@ impl HostLoop {
     }
 
     /// Takes over a claimed run and returns the number of its events.
-    pub(super) fn adopt_run(
-        &mut self,
-        claim: RunClaim,
-        recall: &mut RunLoader<'_>,
-    ) -> Result<u64, ResumeError> {
+    pub(crate) fn adopt_run(&mut self, claim: RunClaim, recall: &mut RunLoader<'_>) -> Result<u64, ResumeError> {
         match load_owned_run(&claim, recall) {
             Ok(mut owned) => {
                 let events = owned.driver.state().events;
@@ -102,27 +92,28 @@ impl HostLoop {
                 self.insert_run(owned);
                 Ok(events)
             }
-            Err(StoreError::Damaged(why)) => {
+            Err(ResumeError::Store(StoreError::Damaged(why))) => {
                 self.store.quarantine(&claim.run, &why)?;
                 Err(ResumeError::SetAside(why))
             }
             Err(error) => {
                 self.store.release_runs(&[claim])?;
-                Err(error.into())
+                Err(error)
             }
         }
     }
 }
 
-fn load_owned_run(claim: &RunClaim, recall: &mut RunLoader<'_>) -> Result<OwnedRun, StoreError> {
+fn load_owned_run(claim: &RunClaim, recall: &mut RunLoader<'_>) -> Result<OwnedRun, ResumeError> {
     let run = &claim.run;
     let row = recall.find_row(run)?;
-    let LoadedRun { mut driver, ledger, snapshot } = recall.load_run(&row)?;
-    if driver.state().phase == RunPhase::New {
-        return Err(StoreError::Damaged(format!("the journal of `{run}` is empty")));
+    let LoadedRun { projection, snapshot } = recall.load_run(&row)?;
+    if projection.state().phase == RunPhase::New {
+        return Err(StoreError::Damaged(format!("the journal of `{run}` is empty")).into());
     }
-    driver.finish_replay();
-    let mut owned = OwnedRun::new(claim.clone(), driver, ledger, Arc::new(row.about));
+    let driver = Driver::from_projection(projection);
+    let settings = recall.load_settings(row)?;
+    let mut owned = OwnedRun::new(claim.clone(), driver, settings);
     owned.snapshot = snapshot;
     Ok(owned)
 }

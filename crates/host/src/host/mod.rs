@@ -5,17 +5,12 @@
 //! done ([`Executor`]) or how runs are stored ([`Store`]). Read `host_loop` next, then `owned_run`.
 
 mod audit;
-mod dead_letter;
 mod fork;
 mod host_loop;
 mod launch;
 mod load_run;
 mod owned_run;
-mod request;
 mod retry;
-mod run_end;
-mod skip_replay_delays;
-mod snapshot;
 
 use std::{
     fmt,
@@ -27,10 +22,9 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
 use skein_core::{
-    engine::{
-        AttemptId, AttemptReport, JournalBatch, Publication, Refusal, ReusedResult, RunInput, RunStart,
-    },
+    engine::{AttemptId, AttemptReport, JournalBatch, Publication, Refusal, ReusedResult, RunInput, RunStart},
     ids::RunId,
     plan::Plan,
 };
@@ -39,13 +33,14 @@ use crate::{
     clock::Clock,
     executor_api::{ActiveRun, Executor},
     random,
+    run_settings::{RunSettings, RunSettingsError},
     store::{AppendError, ClaimError, DeadLetterId, DeadLetterSettlement, Store, StoreError, StoreNotice},
 };
 
-pub use fork::{ForkError, ReloadFork, prepare_fork, read_run_parameters};
-pub use load_run::{LoadedRun, RunLoader};
-pub use request::RequestAnswer;
-pub use snapshot::RunSnapshot;
+pub use self::{
+    fork::{ForkError, ReloadFork, prepare_fork, read_run_parameters},
+    load_run::{LoadedRun, RunLoader, RunSnapshot},
+};
 
 /// The key of a run that this process owns, valid as long as it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,8 +90,7 @@ pub(crate) enum HostMessage {
 pub struct RunLaunch {
     pub plan: Plan,
     pub start: RunStart,
-    /// The run settings, which the executor needs.
-    pub about: serde_json::Value,
+    pub settings: Arc<RunSettings>,
     /// The results that it reuses from the run that it was forked from.
     pub reused: Vec<ReusedResult>,
     /// The dead letters that it repeats, and who requested that.
@@ -105,8 +99,8 @@ pub struct RunLaunch {
 
 impl RunLaunch {
     /// Creates the launch of a run that is not a fork.
-    pub fn new(plan: Plan, start: RunStart, about: serde_json::Value) -> RunLaunch {
-        RunLaunch { plan, start, about, reused: Vec::new(), settles: Vec::new() }
+    pub fn new(plan: Plan, start: RunStart, settings: impl Into<Arc<RunSettings>>) -> RunLaunch {
+        RunLaunch { plan, start, settings: settings.into(), reused: Vec::new(), settles: Vec::new() }
     }
 }
 
@@ -117,6 +111,8 @@ pub enum ResumeError {
     /// It cannot be read, and was quarantined.
     #[error("it was set aside: {0}")]
     SetAside(String),
+    #[error(transparent)]
+    Settings(#[from] RunSettingsError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -253,4 +249,42 @@ pub fn new_run_id() -> RunId {
     let bytes = random::random_bytes::<10>();
     let text: String = bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect();
     RunId::new(text).expect("letters and digits are a name")
+}
+
+/// The answer to a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RequestAnswer {
+    Done,
+    Refused(Refusal),
+    /// The request cannot be read.
+    Unreadable(String),
+}
+
+impl From<&Result<(), Refusal>> for RequestAnswer {
+    fn from(result: &Result<(), Refusal>) -> RequestAnswer {
+        match result {
+            Ok(()) => RequestAnswer::Done,
+            Err(refusal) => RequestAnswer::Refused(refusal.clone()),
+        }
+    }
+}
+
+impl RequestAnswer {
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("an answer serialises to JSON")
+    }
+}
+
+/// Parses a request. Accepts only inputs that people and programs may send; those of the host itself are refused.
+pub(crate) fn parse_request(body: &[u8]) -> Result<RunInput, String> {
+    let input: RunInput = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    match input {
+        RunInput::Decide { .. }
+        | RunInput::Signal { .. }
+        | RunInput::Cancel { .. }
+        | RunInput::RetryUndo { .. }
+        | RunInput::Tampered { .. } => Ok(input),
+        _ => Err("this input is not accepted from outside the host".to_owned()),
+    }
 }

@@ -1,4 +1,8 @@
 //! A run that is owned here: its driver, its queued inputs, and the callers that wait for answers.
+//!
+//! Owns the decision which ends of a step are dead letters: its work was attempted at least once, and no further
+//! attempt follows. A rejected gate, a step that never started, a cancelled one and one whose conflict a resolver
+//! handles are not; neither is a composite, because the step inside it has its own dead letter.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,33 +11,33 @@ use std::{
 
 use skein_core::{
     engine::{
-        AttemptId, Driver, Event, InputToken, JournalBatch, JournalRecord, Refusal, RunInput, RunPhase,
-        RunState, TimedInput, Verdict, Waitpoint, WaitpointKind,
+        AttemptId, Driver, Event, InputToken, JournalBatch, JournalRecord, Publication, Refusal, RunInput, RunPhase,
+        RunState, StepOutcome, TimedInput, Verdict, Waitpoint, WaitpointKind,
     },
     ids::RunId,
+    ir::{ErrorClass, StepKindSpec},
     plan::Plan,
     time::Timestamp,
-    view::StepPaths,
 };
 
-use super::{RequestAnswer, audit, dead_letter};
+use super::{RequestAnswer, audit};
 use crate::{
     audit::AuditEntry,
     executor_api::ActiveRun,
-    store::{InboxRequestId, JournalAppend, RunClaim, RunHead, WaitpointRow},
-    workspace::Ledger,
+    run_settings::RunSettings,
+    store::{DeadLetterRow, InboxRequestId, JournalAppend, RunClaim, RunHead, WaitpointRow},
 };
 
 /// The recipient of an answer.
 #[derive(Debug)]
-pub(super) enum AnswerRecipient {
+pub(crate) enum AnswerRecipient {
     Here(Sender<Result<(), Refusal>>),
     Request(InboxRequestId),
 }
 
 /// The answer to an input.
 #[derive(Debug)]
-pub(super) struct InputAnswer {
+pub(crate) struct InputAnswer {
     /// None: nobody waits for the answer, or it was stored with the append.
     pub asker: Option<AnswerRecipient>,
     pub result: Result<(), Refusal>,
@@ -43,7 +47,7 @@ pub(super) struct InputAnswer {
 
 /// A person's decision that was queued.
 #[derive(Debug)]
-pub(super) struct QueuedDecision {
+pub(crate) struct QueuedDecision {
     pub opening: Waitpoint,
     pub decision: Verdict,
     pub by: String,
@@ -51,14 +55,10 @@ pub(super) struct QueuedDecision {
 }
 
 #[derive(Debug)]
-pub(super) struct OwnedRun {
+pub(crate) struct OwnedRun {
     pub claim: RunClaim,
     pub driver: Driver,
-    pub about: Arc<serde_json::Value>,
-    /// The paths of its steps, updated with its instances.
-    names: StepPaths,
-    /// Facts from the journal that are not in the state.
-    ledger: Ledger,
+    pub settings: Arc<RunSettings>,
     queue: Vec<(InputToken, RunInput)>,
     asked: BTreeMap<InputToken, AnswerRecipient>,
     /// Decisions of people that have no answer yet.
@@ -89,16 +89,12 @@ pub(super) struct OwnedRun {
 }
 
 impl OwnedRun {
-    pub fn new(claim: RunClaim, driver: Driver, ledger: Ledger, about: Arc<serde_json::Value>) -> OwnedRun {
-        let names = StepPaths::from_state(&driver.plan().definition, driver.state());
-        let numbered = (0..).map(Waitpoint).zip(&driver.state().openings);
-        let open = numbered.filter(|(_, opening)| !opening.closed).map(|(number, _)| number).collect();
+    pub fn new(claim: RunClaim, driver: Driver, settings: Arc<RunSettings>) -> OwnedRun {
+        let open = driver.state().open_waitpoints().map(|(number, _)| number).collect();
         OwnedRun {
             claim,
             driver,
-            about,
-            names,
-            ledger,
+            settings,
             queue: Vec::new(),
             asked: BTreeMap::new(),
             decisions: BTreeMap::new(),
@@ -122,14 +118,7 @@ impl OwnedRun {
     }
 
     pub fn run_context(&self) -> ActiveRun<'_> {
-        ActiveRun {
-            run: &self.claim.run,
-            plan: self.driver.plan(),
-            state: self.driver.state(),
-            about: &self.about,
-            names: &self.names,
-            ledger: &self.ledger,
-        }
+        ActiveRun::new(&self.claim.run, self.driver.projection(), &self.settings)
     }
 
     pub fn queue_input(&mut self, input: RunInput, asker: Option<AnswerRecipient>) {
@@ -174,15 +163,13 @@ impl OwnedRun {
             let grant = if i == last { grant } else { 0 };
             self.driver.push_input(token, TimedInput { at: now, grant, input });
         }
-        let batch = self.driver.poll_append()?;
         let (mut dead, mut retried, mut audit) = (Vec::new(), None, Vec::new());
-        for (number, record) in (batch.seq..).zip(&batch.records) {
-            self.ledger.apply_record(record);
-            self.names.note_event(&record.event);
-            dead.extend(dead_letter::find_dead_letter(self.run_context(), number, record));
-            retried = dead_letter::find_retry_decision(record).or(retried);
-            audit.extend(audit::audit_event(self.run_context(), number, record));
-        }
+        let batch = self.driver.poll_append_with(|projection, number, record| {
+            let running = ActiveRun::new(&self.claim.run, projection, &self.settings);
+            dead.extend(find_dead_letter(running, number, record));
+            retried = find_retry_decision(record).or(retried);
+            audit.extend(audit::audit_event(running, number, record));
+        })?;
         audit.extend(self.take_refusal_entries(now));
         let append = JournalAppend {
             claim: self.claim.clone(),
@@ -254,7 +241,7 @@ impl OwnedRun {
         let rows = self.open.iter().filter_map(|number| Some((*number, state.waitpoint(*number)?)));
         rows.map(|(opening, it)| WaitpointRow {
             opening,
-            step: self.names.step_path(it.at),
+            step: self.driver.projection().names().step_path(it.at),
             kind: match it.kind {
                 WaitpointKind::Gate => "gate".to_owned(),
                 WaitpointKind::Wait => "wait".to_owned(),
@@ -293,9 +280,8 @@ impl OwnedRun {
     pub fn poll_answer(&mut self, now: Timestamp) -> Option<InputAnswer> {
         let (token, result) = self.driver.poll_answer()?;
         let attempt = self.decisions.remove(&token).zip(result.as_ref().err());
-        let refused = attempt.map(|(attempt, refusal)| {
-            audit::audit_refused_decision(self.run_context(), now, &attempt, refusal)
-        });
+        let refused =
+            attempt.map(|(attempt, refusal)| audit::audit_refused_decision(self.run_context(), now, &attempt, refusal));
         Some(InputAnswer { asker: self.asked.remove(&token), result, refused })
     }
 }
@@ -315,5 +301,39 @@ fn build_run_head(plan: &Plan, state: &RunState) -> RunHead {
         closed: state.phase == RunPhase::Closed,
         forked_from: state.start.as_ref().and_then(|start| start.forked_from.clone()),
         cost: state.spent,
+    }
+}
+
+/// Returns the dead letter that a record creates, if any. The ledger must already include the record.
+pub(crate) fn find_dead_letter(running: ActiveRun<'_>, number: u64, record: &JournalRecord) -> Option<DeadLetterRow> {
+    let Event::StepEnded { at, outcome, error, settler: None, .. } = &record.event else { return None };
+    let class = match (outcome, error) {
+        (StepOutcome::Failed(class), _) => *class,
+        (StepOutcome::Exhausted, Some(error)) => error.class,
+        (StepOutcome::Exhausted, None) => ErrorClass::NonRetryable,
+        _ => return None,
+    };
+    let attempts = running.ledger.attempt_count(*at);
+    if !matches!(running.names.step(*at).kind, StepKindSpec::Work(_)) || attempts == 0 {
+        return None;
+    }
+    Some(DeadLetterRow {
+        number,
+        step: running.names.step_path(*at),
+        class,
+        code: error.as_ref().and_then(|error| error.code.clone()),
+        message: error.as_ref().map(|error| error.message.clone()).unwrap_or_default(),
+        attempts,
+        attempt: running.ledger.last_attempt(*at),
+        at: record.at,
+    })
+}
+
+/// Returns true if a record says that the whole run is retried, which settles its dead letters; false if that failed.
+pub(crate) fn find_retry_decision(record: &JournalRecord) -> Option<bool> {
+    match &record.event {
+        Event::RunDecided { retry: Some(_), .. } => Some(true),
+        Event::PublicationEnded { item: Publication::Retry, failed: Some(_) } => Some(false),
+        _ => None,
     }
 }

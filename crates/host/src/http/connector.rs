@@ -18,18 +18,14 @@ use crate::cancel_token::CancelToken;
 
 /// Opens connections that are closed when a token is cancelled.
 #[derive(Debug)]
-pub struct CancellableConnector {
+pub(super) struct CancellableConnector {
     pub stop: Option<Arc<CancelToken>>,
 }
 
 impl Connector<()> for CancellableConnector {
     type Out = CancellableSocket;
 
-    fn connect(
-        &self,
-        details: &ConnectionDetails<'_>,
-        _: Option<()>,
-    ) -> Result<Option<CancellableSocket>, Error> {
+    fn connect(&self, details: &ConnectionDetails<'_>, _: Option<()>) -> Result<Option<CancellableSocket>, Error> {
         let begun = Instant::now();
         let whole = details.timeout.not_zero().map(|time| *time);
         let mut last = Error::HostNotFound;
@@ -55,11 +51,7 @@ impl Connector<()> for CancellableConnector {
 }
 
 impl CancellableConnector {
-    fn wrap_stream(
-        &self,
-        stream: TcpStream,
-        details: &ConnectionDetails<'_>,
-    ) -> Result<CancellableSocket, Error> {
+    fn wrap_stream(&self, stream: TcpStream, details: &ConnectionDetails<'_>) -> Result<CancellableSocket, Error> {
         stream.set_nodelay(true)?;
         let stream = Arc::new(stream);
         if let Some(stop) = &self.stop {
@@ -75,7 +67,7 @@ impl CancellableConnector {
     }
 }
 
-pub struct CancellableSocket {
+pub(super) struct CancellableSocket {
     stream: Arc<TcpStream>,
     buffers: LazyBuffers,
 }
@@ -106,9 +98,8 @@ impl Transport for CancellableSocket {
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
         self.stream.set_read_timeout(timeout.not_zero().map(|time| *time))?;
-        let amount = (&*self.stream)
-            .read(self.buffers.input_append_buf())
-            .map_err(|error| classify_io_error(error, timeout))?;
+        let amount =
+            (&*self.stream).read(self.buffers.input_append_buf()).map_err(|error| classify_io_error(error, timeout))?;
         self.buffers.input_appended(amount);
         Ok(amount > 0)
     }

@@ -161,8 +161,7 @@ pub fn send_cancellable(
     stop.call_on_cancel(move || {
         let _ = other.send(Err(HttpError::Stopped));
     });
-    let (client, call, time) =
-        (HttpClient::new(reach.clone(), Some(Arc::clone(stop))), call.clone(), call.time);
+    let (client, call, time) = (HttpClient::new(reach.clone(), Some(Arc::clone(stop))), call.clone(), call.time);
     // If the caller has gone, nobody receives the answer; the thread ends with its connection or by its timeout.
     let body = move || drop(tell.send(client.open_response(&call).and_then(StreamingResponse::read_whole)));
     let begun = thread::Builder::new().name("request".to_owned()).spawn(body);
@@ -207,12 +206,7 @@ impl HttpClient {
         Err(HttpError::Redirects(call.redirects))
     }
 
-    fn send_once(
-        &self,
-        uri: &Uri,
-        call: &HttpRequest,
-        until: Instant,
-    ) -> Result<StreamingResponse, HttpError> {
+    fn send_once(&self, uri: &Uri, call: &HttpRequest, until: Instant) -> Result<StreamingResponse, HttpError> {
         let limit = (call.time, call.most);
         let mut request = Request::builder().method(call.method.as_str()).uri(uri.clone());
         for (name, value) in &call.headers {
@@ -245,11 +239,7 @@ impl HttpClient {
 }
 
 /// Returns the target of a redirect that may be followed.
-fn redirect_target(
-    uri: &Uri,
-    call: &HttpRequest,
-    answer: &StreamingResponse,
-) -> Result<Option<Uri>, HttpError> {
+fn redirect_target(uri: &Uri, call: &HttpRequest, answer: &StreamingResponse) -> Result<Option<Uri>, HttpError> {
     let follows = match answer.status {
         // These statuses may change the method, so they are followed only for reads.
         301..=303 => matches!(call.method.as_str(), "GET" | "HEAD"),
@@ -301,12 +291,7 @@ struct GuardedResolver {
 struct OnlyPrivateAddresses;
 
 impl Resolver for GuardedResolver {
-    fn resolve(
-        &self,
-        uri: &Uri,
-        config: &Config,
-        timeout: NextTimeout,
-    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+    fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let found = self.inner.resolve(uri, config, timeout)?;
         if self.private.allows_uri(uri) {
             return Ok(found);
@@ -338,9 +323,7 @@ mod tests {
 
     #[test]
     fn private_addresses_are_refused_before_anything_is_sent() {
-        for url in
-            ["https://127.0.0.1:1/", "https://[::1]:1/", "https://localhost:1/", "https://2130706433:1/"]
-        {
+        for url in ["https://127.0.0.1:1/", "https://[::1]:1/", "https://localhost:1/", "https://2130706433:1/"] {
             let error = send_request(&NetworkAccess::any_host(false), &call(url)).expect_err(url).to_string();
             assert!(error.contains("private addresses") || error.contains("not found"), "{url}: {error}");
         }
@@ -381,8 +364,7 @@ mod tests {
     fn what_is_called_off_before_is_not_sent() {
         let stop = Arc::new(CancelToken::default());
         stop.cancel();
-        let error = send_cancellable(&NetworkAccess::any_host(true), &call("http://127.0.0.1:1/"), &stop)
-            .unwrap_err();
+        let error = send_cancellable(&NetworkAccess::any_host(true), &call("http://127.0.0.1:1/"), &stop).unwrap_err();
         assert!(matches!(error, HttpError::Stopped | HttpError::Failed(_)), "{error}");
     }
 }

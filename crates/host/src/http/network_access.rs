@@ -64,7 +64,7 @@ pub(super) struct UrlOrigin {
 }
 
 impl UrlOrigin {
-    pub fn from_uri(uri: &Uri) -> Option<UrlOrigin> {
+    pub(super) fn from_uri(uri: &Uri) -> Option<UrlOrigin> {
         // A user name and a password in a URL would be sent along.
         let plain = uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
         let host = uri.host().filter(|host| plain && !host.is_empty())?.to_ascii_lowercase();
@@ -133,8 +133,7 @@ mod tests {
 
     #[test]
     fn what_may_not_be_asked_is_refused() {
-        let said =
-            |reach: &NetworkAccess, url: &str| reach.check_url(url).err().map(|error| error.to_string());
+        let said = |reach: &NetworkAccess, url: &str| reach.check_url(url).err().map(|error| error.to_string());
         let open = NetworkAccess::any_host(false);
         assert!(said(&open, "http://example.org/").unwrap().contains("not encrypted"));
         for wrong in ["ftp://example.org/", "nonsense", "https://", "https://a:b@example.org/", "/x"] {
@@ -143,12 +142,9 @@ mod tests {
         let some = hosts(&["example.org", "*.example.net"]);
         assert_eq!(said(&some, "https://EXAMPLE.org/"), None);
         assert_eq!(said(&some, "https://a.b.example.net/"), None);
-        for other in [
-            "https://example.com/",
-            "https://example.net/",
-            "https://badexample.net/",
-            "https://example.org.evil/",
-        ] {
+        for other in
+            ["https://example.com/", "https://example.net/", "https://badexample.net/", "https://example.org.evil/"]
+        {
             assert!(said(&some, other).unwrap().contains("not allowed"), "{other}");
         }
     }

@@ -109,9 +109,7 @@ impl PackBuilder<'_> {
             ));
         }
         if module.selects_memories() {
-            self.choose_memories(&format!("`{name}`"), room - kept.len(), |memory| {
-                module.matches_memory(memory)
-            });
+            self.choose_memories(&format!("`{name}`"), room - kept.len(), |memory| module.matches_memory(memory));
         }
         let short = name.split_once(':').map_or(name, |(_, name)| name);
         (!kept.is_empty()).then(|| format!("## {short}\n\n{kept}"))
@@ -134,9 +132,7 @@ impl PackBuilder<'_> {
         let stage = self.asked.stage;
         let fits = |memory: &MemoryEntry| {
             let stages = &memory.stages;
-            memory.status.is_usable()
-                && (stages.is_empty() || stages.iter().any(|own| own == stage))
-                && takes(memory)
+            memory.status.is_usable() && (stages.is_empty() || stages.iter().any(|own| own == stage)) && takes(memory)
         };
         let mut found: Vec<usize> = (0..self.memories.len()).filter(|i| fits(&self.memories[*i])).collect();
         found.retain(|i| !self.chosen.contains(i));
@@ -239,12 +235,7 @@ mod tests {
     }
 
     fn asks(max_tokens: u32) -> ir::MemorySelection {
-        ir::MemorySelection {
-            scope: "current".into(),
-            min_confidence: 0.5,
-            categories: Vec::new(),
-            max_tokens,
-        }
+        ir::MemorySelection { scope: "current".into(), min_confidence: 0.5, categories: Vec::new(), max_tokens }
     }
 
     fn packed(
@@ -282,25 +273,16 @@ mod tests {
         // Room for two lines of ten bytes with their line feeds.
         let few = packed(&[], Some(&asks(6)), &all);
         let text = few.text.unwrap();
-        assert!(
-            text.contains("new sure") && text.contains("old sure") && !text.contains("middling"),
-            "{text}"
-        );
-        assert_eq!(
-            few.notes,
-            ["2 memories do not fit into the budget of the memory selection and are left out"]
-        );
+        assert!(text.contains("new sure") && text.contains("old sure") && !text.contains("middling"), "{text}");
+        assert_eq!(few.notes, ["2 memories do not fit into the budget of the memory selection and are left out"]);
         let only = ir::MemorySelection { categories: vec!["decision".into()], ..asks(500) };
         assert!(!packed(&[], Some(&only), &all).text.unwrap().contains("Gotchas"));
     }
 
     #[test]
     fn a_module_is_told_within_its_budget_to_those_it_is_for() {
-        let long = ContextModule {
-            text: "One.\n\nTwo two two.\n\nThree".into(),
-            max_tokens: 5,
-            ..ContextModule::default()
-        };
+        let long =
+            ContextModule { text: "One.\n\nTwo two two.\n\nThree".into(), max_tokens: 5, ..ContextModule::default() };
         let pack = packed(&[("ctx:rules", Some(&long))], None, &[]);
         assert_eq!(pack.text.as_deref(), Some("# Context Pack\n\n## rules\n\nOne.\n\nTwo two two."));
         assert_eq!(pack.notes, ["the context module `ctx:rules` has about 7 tokens and is cut to 5"]);
@@ -311,8 +293,7 @@ mod tests {
 
     #[test]
     fn a_module_brings_memories_along_once() {
-        let about =
-            MemoryEntry { files: vec!["src/api/x.rs".into()], ..memory("of x", MemoryKind::Gotcha, 0.9, 1) };
+        let about = MemoryEntry { files: vec!["src/api/x.rs".into()], ..memory("of x", MemoryKind::Gotcha, 0.9, 1) };
         let all = [about, memory("of none", MemoryKind::Gotcha, 0.9, 2)];
         let module = ContextModule { file_patterns: vec!["src/api/**".into()], ..ContextModule::default() };
         let pack = packed(&[("ctx:api", Some(&module)), ("ctx:api2", Some(&module))], Some(&asks(100)), &all);

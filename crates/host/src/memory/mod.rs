@@ -211,8 +211,7 @@ impl ProjectMemory {
             Err(error) if error.is_missing() => return Err(MemoryError::Unknown(id.to_owned())),
             Err(error) => return Err(unreadable(error.to_string())),
         };
-        let memory: MemoryEntry =
-            serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
+        let memory: MemoryEntry = serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
         match memory.id == id {
             true => Ok(memory),
             false => Err(unreadable(format!("its id is `{}`", memory.id))),

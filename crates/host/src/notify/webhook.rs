@@ -78,8 +78,7 @@ fn encode_base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for three in bytes.chunks(3) {
-        let bits =
-            three.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        let bits = three.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
         for i in 0..4 {
             let digit = DIGITS[(bits >> (18 - 6 * i)) as usize & 63];
             text.push(if i <= three.len() { char::from(digit) } else { '=' });
@@ -103,8 +102,7 @@ mod tests {
     /// Computed with `openssl dgst -sha256 -hmac`.
     #[test]
     fn a_signature_is_that_of_id_time_and_body() {
-        let headers =
-            signed_headers("r.hook.0", "{}", Some("the key of the test"), Timestamp(1_700_000_000_999));
+        let headers = signed_headers("r.hook.0", "{}", Some("the key of the test"), Timestamp(1_700_000_000_999));
         assert_eq!(headers[2], ("webhook-timestamp".to_owned(), "1700000000".to_owned()));
         assert_eq!(headers[3].1, "v1,+pO/WrT/KhY8Q4UWOrZLMZC1V2cRZO/5l4XnETVKjL4=");
         assert_eq!(super::signed_headers("i", "{}", None, Timestamp(0)).len(), 3);

@@ -18,9 +18,9 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, w
 
 use super::{
     ProcessMark,
-    mark::VARIABLE,
     process_table::{self, ProcessEntry, ProcessIdentity},
 };
+use crate::sandbox::MARK_VARIABLE;
 
 /// Locked for reading while a child is started, and for writing while orphans are identified.
 static STARTING: RwLock<()> = RwLock::new(());
@@ -28,7 +28,7 @@ static KNOWN: Mutex<BTreeMap<i32, SupervisedChild>> = Mutex::new(BTreeMap::new()
 
 /// A child that a supervisor waits for.
 #[derive(Debug, Clone)]
-pub struct SupervisedChild {
+pub(super) struct SupervisedChild {
     pub start: u64,
     pub mark: ProcessMark,
     /// Distinguishes it from a later child with the same pid.
@@ -37,7 +37,7 @@ pub struct SupervisedChild {
 
 /// An entry on the list, removed on drop. Drop it after the child was waited for.
 #[derive(Debug)]
-pub struct ChildRegistration {
+pub(super) struct ChildRegistration {
     pub seen: ProcessIdentity,
     serial: u64,
 }
@@ -57,7 +57,7 @@ pub fn become_subreaper() {
 
 /// True if the parent of this process had SIGCHLD ignored. Then exits of children are not reported, and their pids
 /// could be reused while the engine still refers to them.
-pub fn ignores_child_exits() -> bool {
+pub(super) fn ignores_child_exits() -> bool {
     static IGNORED: OnceLock<bool> = OnceLock::new();
     const SIGCHLD: u64 = 1 << (17 - 1);
     let read = || {
@@ -70,16 +70,14 @@ pub fn ignores_child_exits() -> bool {
 
 /// The marks that this process carries as the worker of another engine.
 fn read_own_marks() -> Vec<ProcessMark> {
-    std::env::var_os(VARIABLE)
-        .map(|value| super::mark::parse_marks(value.as_encoded_bytes()))
-        .unwrap_or_default()
+    std::env::var_os(MARK_VARIABLE).map(|value| super::mark::parse_marks(value.as_encoded_bytes())).unwrap_or_default()
 }
 
 /// Starts a child and lists it.
-pub fn spawn_child(command: &mut Command, mark: &ProcessMark) -> io::Result<(Child, ChildRegistration)> {
+pub(super) fn spawn_child(command: &mut Command, mark: &ProcessMark) -> io::Result<(Child, ChildRegistration)> {
     static SERIAL: AtomicU64 = AtomicU64::new(0);
     become_subreaper();
-    command.env(VARIABLE, mark.variable_value(&read_own_marks()));
+    command.env(MARK_VARIABLE, mark.variable_value(&read_own_marks()));
     let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let child = command.spawn()?;
     let pid = child.id().cast_signed();
@@ -100,12 +98,12 @@ impl Drop for ChildRegistration {
 }
 
 /// The children that supervisors wait for now.
-pub fn supervised_children() -> BTreeMap<i32, SupervisedChild> {
+pub(super) fn supervised_children() -> BTreeMap<i32, SupervisedChild> {
     lock_children().clone()
 }
 
 /// True if this process may have children that no supervisor waits for. Quick; returns true in doubt.
-pub fn may_have_orphans(us: i32) -> bool {
+pub(super) fn may_have_orphans(us: i32) -> bool {
     match process_table::read_adopted_children(us) {
         Some(adopted) if adopted.is_empty() => false,
         Some(adopted) => {
@@ -118,13 +116,12 @@ pub fn may_have_orphans(us: i32) -> bool {
 
 /// True if this is an orphan now, and not a child that is being started or waited for.
 fn is_orphan(entry: &ProcessEntry, us: i32) -> bool {
-    let now =
-        process_table::read_process(entry.seen.pid).filter(|now| now.seen == entry.seen && now.parent == us);
+    let now = process_table::read_process(entry.seen.pid).filter(|now| now.seen == entry.seen && now.parent == us);
     now.is_some() && !lock_children().contains_key(&entry.seen.pid)
 }
 
 /// Returns the candidates that are orphans.
-pub fn filter_orphans(candidates: Vec<&ProcessEntry>, us: i32) -> Vec<&ProcessEntry> {
+pub(super) fn filter_orphans(candidates: Vec<&ProcessEntry>, us: i32) -> Vec<&ProcessEntry> {
     if candidates.is_empty() {
         return candidates;
     }
@@ -133,7 +130,7 @@ pub fn filter_orphans(candidates: Vec<&ProcessEntry>, us: i32) -> Vec<&ProcessEn
 }
 
 /// Waits for an orphan that has ended, to remove its entry. No other code would.
-pub fn reap_orphan(entry: &ProcessEntry, us: i32) {
+pub(super) fn reap_orphan(entry: &ProcessEntry, us: i32) {
     let _none_starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
     if let (true, Some(pid)) = (is_orphan(entry, us), Pid::from_raw(entry.seen.pid)) {
         let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);

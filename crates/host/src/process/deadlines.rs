@@ -12,7 +12,7 @@ use skein_core::time::Millis;
 use super::{ExceededLimit, ProcessSpec};
 
 #[derive(Debug)]
-pub struct ProcessDeadlines {
+pub(super) struct ProcessDeadlines {
     total: Option<(Instant, Millis)>,
     start: Option<(Instant, Millis)>,
     idle: Option<Millis>,
@@ -40,7 +40,7 @@ pub fn to_duration(length: Millis) -> Duration {
 }
 
 impl ProcessDeadlines {
-    pub fn new(task: &ProcessSpec, began: Instant) -> ProcessDeadlines {
+    pub(super) fn new(task: &ProcessSpec, began: Instant) -> ProcessDeadlines {
         // A limit beyond the clock's range is no limit.
         let at = |limit: Millis| Some((began.checked_add(to_duration(limit))?, limit));
         ProcessDeadlines {
@@ -53,12 +53,11 @@ impl ProcessDeadlines {
     }
 
     /// The earliest deadline.
-    pub fn next_deadline(&self) -> Option<(Instant, ExceededLimit)> {
+    pub(super) fn next_deadline(&self) -> Option<(Instant, ExceededLimit)> {
         let total = self.total.map(|(at, limit)| (at, ExceededLimit::Total(limit)));
         let start = self.start.map(|(at, limit)| (at, ExceededLimit::Start(limit)));
-        let silence = |limit: Millis| {
-            Some((self.since.checked_add(to_duration(limit))?, ExceededLimit::Silence(limit)))
-        };
+        let silence =
+            |limit: Millis| Some((self.since.checked_add(to_duration(limit))?, ExceededLimit::Silence(limit)));
         // Starting up does not count as silence if it has a limit of its own.
         let silence = self.idle.filter(|_| start.is_none()).and_then(silence);
         let command = self.command.get().map(|(at, limit)| (at, ExceededLimit::Command(limit)));
@@ -66,7 +65,7 @@ impl ProcessDeadlines {
     }
 
     /// Records that the process printed something.
-    pub fn note_output(&mut self, now: Instant) {
+    pub(super) fn note_output(&mut self, now: Instant) {
         self.start = None;
         self.since = now;
     }

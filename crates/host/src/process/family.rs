@@ -18,7 +18,7 @@ const REMEMBERED: usize = 4096;
 
 /// The processes of an attempt.
 #[derive(Debug)]
-pub struct ProcessFamily {
+pub(super) struct ProcessFamily {
     us: i32,
     /// The process that was started. Until it is waited for, its pid and group id are not reused.
     child: ProcessIdentity,
@@ -36,23 +36,22 @@ struct OrphanSuspect<'a> {
 }
 
 impl ProcessFamily {
-    pub fn new(child: ProcessIdentity, mark: ProcessMark, pipes: Vec<u64>) -> ProcessFamily {
+    pub(super) fn new(child: ProcessIdentity, mark: ProcessMark, pipes: Vec<u64>) -> ProcessFamily {
         let us = getpid().as_raw_nonzero().get();
         ProcessFamily { us, child, mark, pipes, remembered: BTreeSet::new() }
     }
 
     /// True if there can be members left after the child has ended: they are then children of the engine. Quick.
-    pub fn may_have_members(&self) -> bool {
+    pub(super) fn may_have_members(&self) -> bool {
         children::may_have_orphans(self.us)
     }
 
     /// Returns all living members. Orphans that have ended are reaped on the way.
-    pub fn find_members(&mut self) -> Vec<ProcessEntry> {
+    pub(super) fn find_members(&mut self) -> Vec<ProcessEntry> {
         let table = ProcessTable::read().with_adopted(self.us);
         let Some(home) = table.get(self.us) else { return Vec::new() };
         let known = children::supervised_children();
-        let adopted =
-            table.iter().filter(|entry| entry.parent == self.us && !known.contains_key(&entry.seen.pid));
+        let adopted = table.iter().filter(|entry| entry.parent == self.us && !known.contains_key(&entry.seen.pid));
         let adopted = children::filter_orphans(adopted.collect(), self.us);
         let mine: Vec<i32> = adopted
             .iter()
@@ -75,10 +74,8 @@ impl ProcessFamily {
         mine: Vec<i32>,
     ) -> Vec<ProcessEntry> {
         let others = || known.keys().copied().filter(|pid| *pid != self.child.pid);
-        let outside =
-            FamilyBoundary { pids: others().chain([self.us]).collect(), session: Some(home.session) };
-        let before =
-            self.remembered.iter().filter_map(|seen| table.find_same(*seen)).map(|entry| entry.seen.pid);
+        let outside = FamilyBoundary { pids: others().chain([self.us]).collect(), session: Some(home.session) };
+        let before = self.remembered.iter().filter_map(|seen| table.find_same(*seen)).map(|entry| entry.seen.pid);
         let roots = mine.into_iter().chain([self.child.pid]).chain(before);
         table.find_family(roots, &outside).into_iter().filter(|entry| entry.live).cloned().collect()
     }
@@ -88,12 +85,7 @@ impl ProcessFamily {
         entry.group != home.group || entry.session != home.session || self.remembered.contains(&entry.seen)
     }
 
-    fn is_member(
-        &self,
-        entry: &ProcessEntry,
-        home: &ProcessEntry,
-        known: &BTreeMap<i32, SupervisedChild>,
-    ) -> bool {
+    fn is_member(&self, entry: &ProcessEntry, home: &ProcessEntry, known: &BTreeMap<i32, SupervisedChild>) -> bool {
         if self.remembered.contains(&entry.seen) || entry.group == self.child.pid {
             return true;
         }

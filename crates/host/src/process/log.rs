@@ -19,13 +19,13 @@ use skein_core::limits;
 
 /// The number of bytes kept of the beginning and of the end.
 #[derive(Debug, Clone, Copy)]
-pub struct LogRetention {
+pub(super) struct LogRetention {
     pub head: u64,
     pub tail: u64,
 }
 
 impl LogRetention {
-    pub const DEFAULT: LogRetention =
+    pub(super) const DEFAULT: LogRetention =
         LogRetention { head: limits::LOG_BYTES as u64 / 4, tail: limits::LOG_BYTES as u64 / 4 * 3 };
 }
 
@@ -44,7 +44,7 @@ pub struct LogReport {
 
 /// A log being written. Errors are recorded in the report and never returned to the writer.
 #[derive(Debug)]
-pub struct WorkerLog {
+pub(super) struct WorkerLog {
     path: PathBuf,
     keep: LogRetention,
     head: Option<File>,
@@ -56,7 +56,7 @@ pub struct WorkerLog {
 }
 
 /// Appends a suffix to the file name of a path.
-pub fn append_suffix(path: &Path, ending: &str) -> PathBuf {
+pub(super) fn append_suffix(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(ending);
     PathBuf::from(name)
@@ -72,7 +72,7 @@ fn create_private_file(path: &Path) -> io::Result<File> {
 }
 
 /// Returns options for a private file, which is created if there is none.
-pub fn private_file_options(empty: bool) -> OpenOptions {
+pub(super) fn private_file_options(empty: bool) -> OpenOptions {
     let nofollow = OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(empty).mode(0o600).custom_flags(nofollow);
@@ -80,7 +80,7 @@ pub fn private_file_options(empty: bool) -> OpenOptions {
 }
 
 impl WorkerLog {
-    pub fn create(path: &Path, keep: LogRetention) -> WorkerLog {
+    pub(super) fn create(path: &Path, keep: LogRetention) -> WorkerLog {
         let (head, problem) = match create_private_file(path) {
             Ok(file) => {
                 // Reserves space for the closing line in case the disk fills up. A failure is ignored.
@@ -92,7 +92,7 @@ impl WorkerLog {
         WorkerLog { path: path.to_owned(), keep, head, ring: None, bytes: 0, in_head: 0, problem }
     }
 
-    pub fn write(&mut self, bytes: &[u8]) {
+    pub(super) fn write(&mut self, bytes: &[u8]) {
         self.bytes = self.bytes.saturating_add(bytes.len() as u64);
         if self.problem.is_some() {
             return;
@@ -133,7 +133,7 @@ impl WorkerLog {
     }
 
     /// Appends the end to the beginning.
-    pub fn finish(mut self) -> LogReport {
+    pub(super) fn finish(mut self) -> LogReport {
         let ring = self.ring.take();
         let in_ring = ring.as_ref().map_or(0, |ring| ring.through.min(ring.size));
         let mut kept = self.in_head;

@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 use skein_core::{engine::AttemptId, ids::RunId};
 
 use super::process_table;
+use crate::sandbox::MARK_VARIABLE;
 
-/// The variable that carries the mark.
-pub const VARIABLE: &str = "SKEIN_MARK";
 /// The maximum number of marks of nested engines, the nearest first. Engines can be started by workers of engines.
 const NESTED: usize = 8;
 
@@ -40,7 +39,7 @@ pub enum MarkedWork {
 
 /// A text that is not a mark.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is not a Skein process mark", super::escape_for_terminal(.0.as_bytes()))]
+#[error("`{}` is not a Skein process mark", crate::terminal_escape::escape_for_terminal(.0.as_bytes()))]
 pub struct MarkError(pub String);
 
 impl StateMark {
@@ -146,16 +145,16 @@ impl ProcessMark {
 }
 
 /// Parses the marks in the value of the variable. Invalid ones are skipped.
-pub fn parse_marks(value: &[u8]) -> Vec<ProcessMark> {
+pub(super) fn parse_marks(value: &[u8]) -> Vec<ProcessMark> {
     let Ok(text) = std::str::from_utf8(value) else { return Vec::new() };
     text.split("//").take(NESTED).filter_map(|mark| mark.parse().ok()).collect()
 }
 
 /// Returns the marks that a process carries. Empty for a process that cleared its environment, that this process may
 /// not inspect, or that has ended.
-pub fn read_marks(pid: i32) -> Vec<ProcessMark> {
+pub(super) fn read_marks(pid: i32) -> Vec<ProcessMark> {
     let environment = process_table::read_environment(pid).unwrap_or_default();
-    process_table::find_variable(&environment, VARIABLE).map(parse_marks).unwrap_or_default()
+    process_table::find_variable(&environment, MARK_VARIABLE).map(parse_marks).unwrap_or_default()
 }
 
 /// Returns the mark of this process, if it or one of its ancestors is a worker of this state directory.
@@ -188,9 +187,7 @@ mod tests {
         assert_eq!(mark(&one.to_string()), one);
         assert_eq!(mark("a/b/hook.3").work, MarkedWork::Hook(3));
         assert_eq!(mark("a/b/hook.3").to_string(), "a/b/hook.3");
-        for bad in
-            ["", "a", "a/b", "a/b/c", "a b/r/0.3.1.2.main.1", "a/r/0.3.1.2.main.1/x", "a/../0.3.1.2.main.1"]
-        {
+        for bad in ["", "a", "a/b", "a/b/c", "a b/r/0.3.1.2.main.1", "a/r/0.3.1.2.main.1/x", "a/../0.3.1.2.main.1"] {
             assert!(bad.parse::<ProcessMark>().is_err(), "{bad:?}");
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! Owns starting a program, feeding its input, keeping its output, detecting its end, and ending it with everything it
 //! started, also after the engine itself was killed. Does not know the purpose of the work: outputs, retries and the
-//! journal belong to the host. Start reading at [`start`]; [`reap`] handles the processes that an earlier engine left.
+//! journal belong to the host. Start reading at [`start_process`]; [`reap_leftovers`] handles the processes that an
+//! earlier engine left.
 //!
 //! One rule for the rest of the engine: only this module starts children in a process group of their own. A child of
 //! the engine in a foreign group or session that this module did not start is the orphan of an attempt.
@@ -25,26 +26,20 @@ mod recent_output;
 mod spawn;
 mod start;
 mod supervisor;
-mod terminal_escape;
 mod termination;
 
+pub(crate) use self::mark::own_ancestry;
 pub use self::{
     children::become_subreaper,
     deadlines::{CommandDeadline, to_duration},
     descendants::kill_descendants,
     log::{LogReport, repair_log},
     mark::{MarkError, MarkedWork, ProcessMark, StateMark, find_any_worker_mark, find_worker_mark},
-    outcome::{ExceededLimit, LeakedProcess, ProcessOutcome, ProcessReport, StartRefusal},
+    outcome::{ExceededLimit, LeakedProcess, ProcessOutcome, ProcessReport},
     process_record::{ProcessRecord, find_records},
     process_spec::{DialogPipes, OutputFilter, OutputFilterFactory, ProcessSpec, ProgressCallback},
     process_table::own_group,
     program::{ProgramLookupError, find_program, find_trusted_program},
     reap::{LeftoverProcess, ReapReport, find_leftovers, reap_leftovers},
     start::{ProcessHandle, run_process, start_process},
-    terminal_escape::{TerminalEscaper, escape_for_terminal},
-};
-pub(crate) use self::{
-    mark::{VARIABLE as MARK_VARIABLE, own_ancestry},
-    outcome::classify_start_error,
-    process_table::read_parent,
 };

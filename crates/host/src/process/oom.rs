@@ -26,20 +26,17 @@ fn find_own_counter() -> Option<&'static PathBuf> {
 }
 
 fn parse_kill_count(text: &[u8]) -> Option<u64> {
-    std::str::from_utf8(text)
-        .ok()?
-        .lines()
-        .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+    std::str::from_utf8(text).ok()?.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
 /// The number of processes that were killed for memory so far.
-pub fn count_oom_kills() -> u64 {
+pub(super) fn count_oom_kills() -> u64 {
     let own = find_own_counter().and_then(|file| parse_kill_count(&read_system_file(file, 1024)?));
     own.or_else(|| parse_kill_count(&read_system_file("/proc/vmstat", 16 * 1024)?)).unwrap_or(0)
 }
 
 /// The same number, at most a second old. Reading the counter takes longer than starting a process.
-pub fn recent_oom_kills() -> u64 {
+pub(super) fn recent_oom_kills() -> u64 {
     static LAST: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     match *last {

@@ -20,14 +20,14 @@ const TELL_EVERY: Duration = Duration::from_millis(100);
 
 /// The stream that a piece came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutputStream {
+pub(super) enum OutputStream {
     /// Standard output alone.
     Out,
     /// Standard error alone, or both in one.
     Both,
 }
 
-pub struct ProcessOutput {
+pub(super) struct ProcessOutput {
     log: WorkerLog,
     stdout: Option<WorkerLog>,
     filters: Option<[Box<dyn OutputFilter>; 2]>,
@@ -46,7 +46,7 @@ impl fmt::Debug for ProcessOutput {
 }
 
 impl ProcessOutput {
-    pub fn new(task: &mut ProcessSpec) -> ProcessOutput {
+    pub(super) fn new(task: &mut ProcessSpec) -> ProcessOutput {
         let log = |path: &Path| WorkerLog::create(path, LogRetention::DEFAULT);
         let mut whole = log(&task.log);
         task.preface.iter().for_each(|note| whole.write(format!("[skein: {note}]\n").as_bytes()));
@@ -62,7 +62,7 @@ impl ProcessOutput {
         }
     }
 
-    pub fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
+    pub(super) fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
         let Some(filters) = &mut self.filters else { return self.write_logs(stream, bytes) };
         let mut filtered = mem::take(&mut self.filtered);
         filters[stream as usize].push(bytes, &mut filtered);
@@ -81,11 +81,11 @@ impl ProcessOutput {
     }
 
     /// The time of the next report, if there is something to report.
-    pub fn progress_due(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn progress_due(&self, now: Instant) -> Option<Instant> {
         (self.news && self.tell.is_some()).then(|| self.next.unwrap_or(now))
     }
 
-    pub fn report_progress(&mut self, now: Instant) {
+    pub(super) fn report_progress(&mut self, now: Instant) {
         if self.progress_due(now).is_some_and(|due| due <= now) {
             self.report_now();
             self.next = now.checked_add(TELL_EVERY);
@@ -100,7 +100,7 @@ impl ProcessOutput {
     }
 
     /// Ends all streams. Returns the reports of the log and of the standard output file, and the recent output.
-    pub fn finish(mut self) -> (LogReport, Option<LogReport>, RecentOutput) {
+    pub(super) fn finish(mut self) -> (LogReport, Option<LogReport>, RecentOutput) {
         for (stream, mut filter) in
             [OutputStream::Out, OutputStream::Both].into_iter().zip(self.filters.take().into_iter().flatten())
         {

@@ -90,14 +90,14 @@ fn overwrite_start(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// A record that is valid until this is dropped.
 #[derive(Debug)]
-pub struct ProcessRecordGuard {
+pub(super) struct ProcessRecordGuard {
     path: PathBuf,
     slot: Option<RecordSlot>,
 }
 
 impl ProcessRecordGuard {
     /// Writes the record of a process. Without one the process is still found by its mark.
-    pub fn write_record(task: &ProcessSpec, seen: ProcessIdentity) -> Option<ProcessRecordGuard> {
+    pub(super) fn write_record(task: &ProcessSpec, seen: ProcessIdentity) -> Option<ProcessRecordGuard> {
         let record = ProcessRecord::new(seen, task.mark.clone())?;
         let Some(folder) = &task.notes else {
             let path = append_suffix(&task.log, ENDING);
@@ -182,19 +182,12 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let deep = dir.path().join("r/steps/a b");
         fs::create_dir_all(&deep).expect("a directory");
-        let record =
-            ProcessRecord::new(ProcessIdentity { pid: 7, start: u64::MAX }, mark()).expect("there is /proc");
+        let record = ProcessRecord::new(ProcessIdentity { pid: 7, start: u64::MAX }, mark()).expect("there is /proc");
         record.write_file(&deep.join("log.pid")).expect("a note");
         fs::write(deep.join("torn.pid"), "{\"mark\":").expect("a file");
         fs::write(deep.join("huge.pid"), vec![b' '; 1 << 20]).expect("a file");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            deep.join("fifo.pid"),
-            rustix::fs::FileType::Fifo,
-            0o600.into(),
-            0,
-        )
-        .expect("a fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, deep.join("fifo.pid"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
+            .expect("a fifo");
         assert_eq!(find_records(dir.path()), [(deep.join("log.pid"), record)]);
     }
 
@@ -204,10 +197,8 @@ mod tests {
         let notes = dir.path().join("notes");
         let mut task = ProcessSpec::new("true", "/", dir.path().join("log"), mark());
         task.notes = Some(notes.clone());
-        let leave =
-            |pid| ProcessRecordGuard::write_record(&task, ProcessIdentity { pid, start: 1 }).expect("a note");
-        let found =
-            || -> Vec<i32> { find_records(&notes).iter().map(|(_, record)| record.seen.pid).collect() };
+        let leave = |pid| ProcessRecordGuard::write_record(&task, ProcessIdentity { pid, start: 1 }).expect("a note");
+        let found = || -> Vec<i32> { find_records(&notes).iter().map(|(_, record)| record.seen.pid).collect() };
         let (one, two) = (leave(7), leave(8));
         assert_eq!(found().len(), 2);
         drop(one);

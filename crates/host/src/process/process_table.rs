@@ -35,7 +35,7 @@ pub struct ProcessEntry {
 }
 
 /// Parses a line of `/proc/PID/stat`.
-pub fn parse_stat(line: &[u8]) -> Option<ProcessEntry> {
+pub(super) fn parse_stat(line: &[u8]) -> Option<ProcessEntry> {
     // The name is in parentheses and may contain anything, also parentheses and spaces.
     let open = line.iter().position(|b| *b == b'(')?;
     let close = line.iter().rposition(|b| *b == b')')?;
@@ -57,7 +57,7 @@ pub fn parse_stat(line: &[u8]) -> Option<ProcessEntry> {
 }
 
 /// Reads a system file, in as few calls as possible if it is no longer than expected.
-pub fn read_system_file(path: impl AsRef<Path>, expected: usize) -> Option<Vec<u8>> {
+pub(super) fn read_system_file(path: impl AsRef<Path>, expected: usize) -> Option<Vec<u8>> {
     let mut file = File::open(path).ok()?;
     let mut bytes = Vec::with_capacity(expected);
     file.read_to_end(&mut bytes).ok()?;
@@ -65,17 +65,12 @@ pub fn read_system_file(path: impl AsRef<Path>, expected: usize) -> Option<Vec<u
 }
 
 /// Reads the entry of a process, if it exists now.
-pub fn read_process(pid: i32) -> Option<ProcessEntry> {
+pub(super) fn read_process(pid: i32) -> Option<ProcessEntry> {
     parse_stat(&read_system_file(format!("/proc/{pid}/stat"), 1024)?)
 }
 
-/// Returns the parent from a file in the format of `/proc/PID/stat`.
-pub fn read_parent(file: &Path) -> Option<i32> {
-    Some(parse_stat(&read_system_file(file, 1024)?)?.parent)
-}
-
 /// The entry of this process. Its group and session are 0 if their leaders are outside of its pid namespace.
-pub fn read_own_process() -> Option<ProcessEntry> {
+pub(super) fn read_own_process() -> Option<ProcessEntry> {
     read_process(getpid().as_raw_nonzero().get())
 }
 
@@ -85,26 +80,25 @@ pub fn own_group() -> Option<i32> {
 }
 
 /// Returns the environment of a process at the start of its program, if this process may read it.
-pub fn read_environment(pid: i32) -> Option<Vec<u8>> {
+pub(super) fn read_environment(pid: i32) -> Option<Vec<u8>> {
     read_system_file(format!("/proc/{pid}/environ"), 4096)
 }
 
 /// Returns one variable of such an environment.
-pub fn find_variable<'a>(environment: &'a [u8], name: &str) -> Option<&'a [u8]> {
+pub(super) fn find_variable<'a>(environment: &'a [u8], name: &str) -> Option<&'a [u8]> {
     environment.split(|b| *b == 0).find_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
 /// True if a process has a pipe open.
-pub fn holds_pipe(pid: i32, pipe: u64) -> bool {
+pub(super) fn holds_pipe(pid: i32, pipe: u64) -> bool {
     let wanted = format!("pipe:[{pipe}]");
     let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    open.flatten()
-        .any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target.as_os_str() == wanted.as_str()))
+    open.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target.as_os_str() == wanted.as_str()))
 }
 
 /// Returns the children that this process adopted because their parents ended, and those that its first thread started.
 /// None if the system does not provide the list.
-pub fn read_adopted_children(us: i32) -> Option<Vec<i32>> {
+pub(super) fn read_adopted_children(us: i32) -> Option<Vec<i32>> {
     let list = read_system_file(format!("/proc/{us}/task/{us}/children"), 1024)?;
     let list = String::from_utf8(list).ok()?;
     Some(list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect())
@@ -115,11 +109,11 @@ const ADOPTED_ROUNDS: usize = 100;
 
 /// All processes at the time of reading, by pid.
 #[derive(Debug, Default)]
-pub struct ProcessTable(BTreeMap<i32, ProcessEntry>);
+pub(super) struct ProcessTable(BTreeMap<i32, ProcessEntry>);
 
 /// The limits of a family: processes that are not part of it, however they are linked to it.
 #[derive(Debug, Default)]
-pub struct FamilyBoundary {
+pub(super) struct FamilyBoundary {
     /// Excluded processes; links through them are not followed either.
     pub pids: BTreeSet<i32>,
     /// The session in which the family began. A member created any other session that a member is in. If none, sessions
@@ -128,13 +122,13 @@ pub struct FamilyBoundary {
 }
 
 impl ProcessTable {
-    pub fn read() -> ProcessTable {
+    pub(super) fn read() -> ProcessTable {
         let Ok(names) = fs::read_dir("/proc") else { return ProcessTable::default() };
         let pids = names.flatten().filter_map(|name| name.file_name().to_str()?.parse::<i32>().ok());
         ProcessTable::from_entries(pids.filter_map(read_process))
     }
 
-    pub fn from_entries(entries: impl IntoIterator<Item = ProcessEntry>) -> ProcessTable {
+    pub(super) fn from_entries(entries: impl IntoIterator<Item = ProcessEntry>) -> ProcessTable {
         ProcessTable(entries.into_iter().map(|entry| (entry.seen.pid, entry)).collect())
     }
 
@@ -142,7 +136,7 @@ impl ProcessTable {
     /// So nothing is missed because its parent ended at the wrong moment. Children are passed on before the end of
     /// their parent shows. So when all listed ones have been read, either a member of each lineage was seen alive or
     /// the lineage has ended.
-    pub fn with_adopted(mut self, us: i32) -> ProcessTable {
+    pub(super) fn with_adopted(mut self, us: i32) -> ProcessTable {
         for _ in 0..ADOPTED_ROUNDS {
             let mut fresh = read_adopted_children(us).unwrap_or_default();
             fresh.retain(|pid| self.get(*pid).is_none_or(|entry| entry.parent != us));
@@ -154,21 +148,21 @@ impl ProcessTable {
         self
     }
 
-    pub fn get(&self, pid: i32) -> Option<&ProcessEntry> {
+    pub(super) fn get(&self, pid: i32) -> Option<&ProcessEntry> {
         self.0.get(&pid)
     }
 
     /// Returns the entry if it is the same process, and not another one with its pid.
-    pub fn find_same(&self, seen: ProcessIdentity) -> Option<&ProcessEntry> {
+    pub(super) fn find_same(&self, seen: ProcessIdentity) -> Option<&ProcessEntry> {
         self.get(seen.pid).filter(|entry| entry.seen == seen)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &ProcessEntry> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ProcessEntry> {
         self.0.values()
     }
 
     /// Returns the pids of a process and all its ancestors.
-    pub fn ancestry(&self, pid: i32) -> BTreeSet<i32> {
+    pub(super) fn ancestry(&self, pid: i32) -> BTreeSet<i32> {
         let mut line = BTreeSet::new();
         let mut at = pid;
         while at > 0 && line.insert(at) {
@@ -178,7 +172,7 @@ impl ProcessTable {
     }
 
     /// Returns the roots, their descendants, and members of groups that these lead and of sessions that they created.
-    pub fn find_family(
+    pub(super) fn find_family(
         &self,
         roots: impl IntoIterator<Item = i32>,
         outside: &FamilyBoundary,

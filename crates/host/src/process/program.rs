@@ -17,7 +17,7 @@ use rustix::fs::{Access, access};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramLookupError {
     /// It is in none of the directories of the search path.
-    #[error("the program `{}` was not found{}", super::escape_for_terminal(.name.as_bytes()), describe_places(.looked, .skipped))]
+    #[error("the program `{}` was not found{}", crate::terminal_escape::escape_for_terminal(.name.as_bytes()), describe_places(.looked, .skipped))]
     Nowhere {
         name: OsString,
         looked: Vec<PathBuf>,
@@ -57,22 +57,14 @@ fn describe_places(looked: &[PathBuf], skipped: &[PathBuf]) -> String {
 
 /// Finds a program in a search path (directories separated by `:`), or checks an absolute path. Neither the path nor
 /// the target of a link may be below a forbidden root. Relative entries of the search path are skipped.
-pub fn find_program(
-    name: &OsStr,
-    path: &OsStr,
-    forbidden: &[PathBuf],
-) -> Result<PathBuf, ProgramLookupError> {
+pub fn find_program(name: &OsStr, path: &OsStr, forbidden: &[PathBuf]) -> Result<PathBuf, ProgramLookupError> {
     search_path(name, path, forbidden, &check_program)
 }
 
 /// Finds a program that the engine runs for itself and returns its file with all links resolved. It must not be below a
 /// forbidden root nor in a folder that typically belongs to a project, and neither it nor a folder above it may be
 /// world-writable.
-pub fn find_trusted_program(
-    name: &OsStr,
-    path: &OsStr,
-    forbidden: &[PathBuf],
-) -> Result<PathBuf, ProgramLookupError> {
+pub fn find_trusted_program(name: &OsStr, path: &OsStr, forbidden: &[PathBuf]) -> Result<PathBuf, ProgramLookupError> {
     search_path(name, path, forbidden, &|program, roots| {
         let found = check_program(program, roots)?;
         let real = found.canonicalize().map_err(|_| ProgramLookupError::Missing(found.clone()))?;
@@ -112,8 +104,7 @@ fn search_path(
         return check(Path::new(name), &roots);
     }
     let (mut looked, mut skipped, mut fault) = (Vec::new(), Vec::new(), None);
-    let usable =
-        !name.is_empty() && !matches!(name.as_bytes(), b"." | b"..") && !name.as_bytes().contains(&0);
+    let usable = !name.is_empty() && !matches!(name.as_bytes(), b"." | b"..") && !name.as_bytes().contains(&0);
     for place in std::env::split_paths(path).filter(|place| usable && place.is_absolute()) {
         // Most folders have no such program, and then their links need not be resolved.
         let program = place.join(name);
@@ -210,8 +201,7 @@ mod tests {
         std::os::unix::fs::symlink(at.work.join("bin/tool"), links.join("tool")).expect("a link");
         std::os::unix::fs::symlink(at.good.join("tool"), at.work.join("bin/other")).expect("a link");
         let forbidden = std::slice::from_ref(&at.work);
-        let error =
-            find_program(OsStr::new("tool"), &joined(&[&links]), forbidden).expect_err("it is not trusted");
+        let error = find_program(OsStr::new("tool"), &joined(&[&links]), forbidden).expect_err("it is not trusted");
         assert!(
             matches!(&error, ProgramLookupError::Nowhere { skipped, .. } if *skipped == [links.join("tool")]),
             "{error}"
@@ -265,9 +255,7 @@ mod tests {
             assert!(error.contains(why), "{bad}: {error}");
         }
         assert!(find("link", &places(&["good"])).is_err(), "what a link leads to counts");
-        assert!(
-            find_trusted_program(OsStr::new("tool"), &places(&["good"]), &[dir.path().to_owned()]).is_err()
-        );
+        assert!(find_trusted_program(OsStr::new("tool"), &places(&["good"]), &[dir.path().to_owned()]).is_err());
     }
 
     #[test]

@@ -15,11 +15,12 @@ use rustix::{
 use skein_core::time::Millis;
 
 use super::{
-    ProcessMark, ProcessRecord, StateMark, escape_for_terminal, mark,
+    ProcessMark, ProcessRecord, StateMark, mark,
     process_record::PidNamespace,
     process_table::{FamilyBoundary, ProcessEntry, ProcessIdentity, ProcessTable},
     termination::ProcessTermination,
 };
+use crate::terminal_escape::escape_for_terminal;
 
 /// A process that was left running.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,12 +55,7 @@ pub fn find_leftovers(
 
 impl LeftoverProcess {
     fn new(entry: &ProcessEntry, mark: ProcessMark) -> LeftoverProcess {
-        LeftoverProcess {
-            pid: entry.seen.pid,
-            start: entry.seen.start,
-            name: escape_for_terminal(&entry.name),
-            mark,
-        }
+        LeftoverProcess { pid: entry.seen.pid, start: entry.seen.start, name: escape_for_terminal(&entry.name), mark }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use skein_core::limits;
 
-use super::escape_for_terminal;
+use crate::terminal_escape::escape_for_terminal;
 
 /// The number of bytes kept.
 const BYTES: usize = 8 * 1024;
@@ -16,7 +16,7 @@ const LINE_BYTES: usize = 512;
 const RECENT_BYTES: usize = limits::CHECK_OUTPUT_BYTES;
 
 #[derive(Debug, Default)]
-pub struct RecentOutput {
+pub(super) struct RecentOutput {
     bytes: Vec<u8>,
 }
 
@@ -31,7 +31,7 @@ fn last_bytes(bytes: &[u8], most: usize) -> &[u8] {
 }
 
 impl RecentOutput {
-    pub fn push(&mut self, piece: &[u8]) {
+    pub(super) fn push(&mut self, piece: &[u8]) {
         let piece = &piece[piece.len().saturating_sub(BYTES)..];
         let over = (self.bytes.len() + piece.len()).saturating_sub(BYTES);
         self.bytes.drain(..over);
@@ -39,7 +39,7 @@ impl RecentOutput {
     }
 
     /// The last complete line that is not blank.
-    pub fn last_line(&self) -> Option<String> {
+    pub(super) fn last_line(&self) -> Option<String> {
         let end = self.bytes.iter().rposition(|b| *b == b'\n')?;
         let mut lines = self.bytes[..end].rsplit(|b| *b == b'\n');
         let line = lines.find(|line| !line.trim_ascii().is_empty())?;
@@ -50,7 +50,7 @@ impl RecentOutput {
     }
 
     /// The last complete lines within a few kibibytes, safe to show.
-    pub fn recent_lines(&self) -> String {
+    pub(super) fn recent_lines(&self) -> String {
         let all = self.bytes.trim_ascii_end();
         let mut bytes = last_bytes(all, RECENT_BYTES);
         if bytes.len() < all.len()
@@ -62,15 +62,11 @@ impl RecentOutput {
     }
 
     /// The last lines, safe to show.
-    pub fn tail_lines(&self) -> String {
+    pub(super) fn tail_lines(&self) -> String {
         let bytes = last_bytes(self.bytes.trim_ascii_end(), TAIL_BYTES);
         let lines: Vec<&[u8]> = bytes.split(|b| *b == b'\n').collect();
         let from = lines.len().saturating_sub(TAIL_LINES);
-        lines[from..]
-            .iter()
-            .map(|line| escape_for_terminal(line.trim_ascii_end()))
-            .collect::<Vec<_>>()
-            .join("\n")
+        lines[from..].iter().map(|line| escape_for_terminal(line.trim_ascii_end())).collect::<Vec<_>>().join("\n")
     }
 }
 

@@ -19,20 +19,20 @@ use rustix::{
 };
 
 use super::{
-    ProcessOutcome, ProgramLookupError, StartRefusal,
+    ProcessOutcome, ProgramLookupError,
     children::{self, ChildRegistration},
-    outcome::classify_start_error,
     output::OutputStream,
     process_spec::ProcessSpec,
     program,
 };
+use crate::start_error::{StartError, StartRefusal, classify_start_error};
 
 /// The number of file descriptors that workers leave for the journal and everything else.
 const RESERVE: u64 = 64;
 
 /// A child that runs or has already exited, and that only its supervisor waits for.
 #[derive(Debug)]
-pub struct SpawnedProcess {
+pub(super) struct SpawnedProcess {
     pub listed: ChildRegistration,
     pub pidfd: OwnedFd,
     pub stdin: Option<OwnedFd>,
@@ -41,15 +41,15 @@ pub struct SpawnedProcess {
     pub pipes: Vec<u64>,
 }
 
-pub fn spawn_process(task: &mut ProcessSpec) -> Result<SpawnedProcess, ProcessOutcome> {
+pub(super) fn spawn_process(task: &mut ProcessSpec) -> Result<SpawnedProcess, ProcessOutcome> {
     if children::ignores_child_exits() {
-        return Err(ProcessOutcome::CannotStart(StartRefusal::Unseen));
+        return Err(StartRefusal::Unseen.into());
     }
     // The engine's copies must be closed with the child's, or the other side of the dialog would wait forever.
     let talk = task.talk.take();
     let task = &*task;
     let program = resolve_program(task)?;
-    let refused = |error: io::Error| classify_start_error(&error, &program, &task.directory);
+    let refused = |error: io::Error| ProcessOutcome::from(classify_start_error(&error, &program, &task.directory));
     let (outputs, stdout, stderr) = open_pipes(task.stdout.is_some() && talk.is_none()).map_err(refused)?;
     let mut pipes: Vec<u64> = outputs.iter().filter_map(|(_, pipe)| Some(fstat(pipe).ok()?.st_ino)).collect();
     pipes.extend(talk.as_ref().and_then(|talk| Some(fstat(&talk.stdout).ok()?.st_ino)));
@@ -85,11 +85,9 @@ fn build_command(task: &ProcessSpec, program: &Path) -> Result<Command, ProcessO
         command.args(&task.arguments).env_clear().envs(environment);
         return Ok(command);
     };
-    sandbox.build_command(program, &task.arguments, &task.environment).ok_or_else(|| {
-        ProcessOutcome::CannotStart(StartRefusal::Other(
-            "a path of its sandbox is not valid UTF-8; rename it".into(),
-        ))
-    })
+    sandbox
+        .build_command(program, &task.arguments, &task.environment)
+        .ok_or_else(|| StartRefusal::Other("a path of its sandbox is not valid UTF-8; rename it".into()).into())
 }
 
 fn set_nonblocking(fd: &impl AsFd) -> io::Result<()> {
@@ -130,7 +128,7 @@ fn resolve_program(task: &ProcessSpec) -> Result<PathBuf, ProcessOutcome> {
     let path = task.environment.iter().rev().find(|(name, _)| name == "PATH");
     let path = path.map_or(OsStr::new(""), |(_, value)| value);
     program::find_program(name, path, std::slice::from_ref(&task.directory)).map_err(|error| match error {
-        ProgramLookupError::NotExecutable(_) => ProcessOutcome::NotExecutable(error.to_string()),
-        _ => ProcessOutcome::NotFound(error.to_string()),
+        ProgramLookupError::NotExecutable(_) => StartError::NotExecutable(error.to_string()).into(),
+        _ => StartError::NotFound(error.to_string()).into(),
     })
 }

@@ -15,11 +15,12 @@ use std::{
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{ProcessOutcome, ProcessReport, ProcessSpec, StartRefusal, supervisor};
+use super::{ProcessReport, ProcessSpec, supervisor};
+use crate::start_error::StartRefusal;
 
 /// A request to a supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StopRequest {
+pub(super) enum StopRequest {
     Nothing = 0,
     Stop = 1,
     Kill = 2,
@@ -27,7 +28,7 @@ pub enum StopRequest {
 
 /// The channel to a supervisor: stop requests in one direction, the pid of its process in the other.
 #[derive(Debug)]
-pub struct StopSignal {
+pub(super) struct StopSignal {
     wish: AtomicU8,
     pid: AtomicI32,
     fd: Option<OwnedFd>,
@@ -47,19 +48,19 @@ impl StopSignal {
         }
     }
 
-    pub fn fd(&self) -> Option<&OwnedFd> {
+    pub(super) fn fd(&self) -> Option<&OwnedFd> {
         self.fd.as_ref()
     }
 
     /// Returns the present request and resets the wake-up until the next one.
-    pub fn take_request(&self) -> StopRequest {
+    pub(super) fn take_request(&self) -> StopRequest {
         if let Some(fd) = &self.fd {
             let _ = rustix::io::read(fd, &mut [0_u8; 8]);
         }
         self.current_request()
     }
 
-    pub fn current_request(&self) -> StopRequest {
+    pub(super) fn current_request(&self) -> StopRequest {
         match self.wish.load(Ordering::SeqCst) {
             0 => StopRequest::Nothing,
             1 => StopRequest::Stop,
@@ -67,7 +68,7 @@ impl StopSignal {
         }
     }
 
-    pub fn set_pid(&self, pid: i32) {
+    pub(super) fn set_pid(&self, pid: i32) {
         self.pid.store(pid, Ordering::SeqCst);
     }
 }
@@ -135,10 +136,7 @@ pub fn start_process(task: ProcessSpec, done: impl FnOnce(ProcessReport) + Send 
     let body = move || last.call(supervise(task, &theirs, began));
     let thread = thread::Builder::new().name("worker".to_owned()).spawn(body);
     if thread.is_err() {
-        once.call(ProcessReport::without_process(
-            ProcessOutcome::CannotStart(StartRefusal::Processes),
-            began,
-        ));
+        once.call(ProcessReport::without_process(StartRefusal::Processes.into(), began));
     }
     ProcessHandle { bell }
 }
@@ -146,6 +144,6 @@ pub fn start_process(task: ProcessSpec, done: impl FnOnce(ProcessReport) + Send 
 fn supervise(task: ProcessSpec, bell: &StopSignal, began: Instant) -> ProcessReport {
     match bell.fd {
         Some(_) => supervisor::supervise(task, bell, began),
-        None => ProcessReport::without_process(ProcessOutcome::CannotStart(StartRefusal::Files), began),
+        None => ProcessReport::without_process(StartRefusal::Files.into(), began),
     }
 }

@@ -25,9 +25,8 @@ use rustix::{
 use skein_core::time::Millis;
 
 use super::{
-    LeakedProcess, ProcessOutcome, ProcessReport, StartRefusal,
+    LeakedProcess, ProcessOutcome, ProcessReport,
     deadlines::{ProcessDeadlines, to_duration},
-    escape_for_terminal,
     family::ProcessFamily,
     oom,
     output::ProcessOutput,
@@ -38,6 +37,7 @@ use super::{
     start::{StopRequest, StopSignal},
     termination::{ProcessTermination, open_pidfds},
 };
+use crate::{start_error::StartRefusal, terminal_escape::escape_for_terminal};
 
 /// The time that processes started by the process have to exit after it.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -84,7 +84,7 @@ struct PollReadiness {
     held: Vec<bool>,
 }
 
-pub fn supervise(mut task: ProcessSpec, bell: &StopSignal, began: Instant) -> ProcessReport {
+pub(super) fn supervise(mut task: ProcessSpec, bell: &StopSignal, began: Instant) -> ProcessReport {
     let ooms = oom::recent_oom_kills();
     if bell.current_request() > StopRequest::Nothing {
         return ProcessReport::without_process(ProcessOutcome::Stopped, began);
@@ -93,8 +93,7 @@ pub fn supervise(mut task: ProcessSpec, bell: &StopSignal, began: Instant) -> Pr
     let spawned = match spawn_process(&mut task) {
         Ok(spawned) => spawned,
         Err(how) => {
-            output
-                .push(super::output::OutputStream::Both, format!("[skein: {}]\n", how.message()).as_bytes());
+            output.push(super::output::OutputStream::Both, format!("[skein: {}]\n", how.message()).as_bytes());
             let (log, stdout, _) = output.finish();
             return ProcessReport { log, stdout, ..ProcessReport::without_process(how, began) };
         }
@@ -297,7 +296,7 @@ impl ProcessSupervisor<'_> {
             Ok(status) => Some(self.classify_exit(status?)),
             Err(Errno::INTR) => None,
             // Another thread has waited for it.
-            Err(_) => Some(ProcessOutcome::CannotStart(StartRefusal::Unseen)),
+            Err(_) => Some(StartRefusal::Unseen.into()),
         }
     }
 

@@ -24,7 +24,7 @@ const ROUNDS: usize = 20;
 const HELD: usize = 16;
 
 #[derive(Debug)]
-pub struct ProcessTermination {
+pub(super) struct ProcessTermination {
     /// The group of a child that has not been waited for, whose id therefore cannot be reused.
     group: Option<i32>,
     /// The end of the grace period.
@@ -37,7 +37,7 @@ pub struct ProcessTermination {
 }
 
 /// Finds the living processes to terminate.
-pub type ProcessFinder<'a> = &'a mut dyn FnMut() -> Vec<ProcessEntry>;
+pub(super) type ProcessFinder<'a> = &'a mut dyn FnMut() -> Vec<ProcessEntry>;
 
 /// Opens a pidfd, if the process with this pid is still the one that was seen.
 fn open_pidfd(seen: ProcessIdentity) -> Option<OwnedFd> {
@@ -55,40 +55,33 @@ fn send_signals(seen: ProcessIdentity, signals: &[Signal]) {
 }
 
 /// Opens pidfds for some of these processes, to wait for their ends.
-pub fn open_pidfds(found: &[ProcessEntry]) -> Vec<OwnedFd> {
+pub(super) fn open_pidfds(found: &[ProcessEntry]) -> Vec<OwnedFd> {
     found.iter().filter_map(|entry| open_pidfd(entry.seen)).take(HELD).collect()
 }
 
 impl ProcessTermination {
-    pub fn new(group: Option<i32>, grace: Duration, now: Instant) -> ProcessTermination {
+    pub(super) fn new(group: Option<i32>, grace: Duration, now: Instant) -> ProcessTermination {
         let patience = now.checked_add(grace).unwrap_or(now);
-        ProcessTermination {
-            group,
-            patience,
-            give_up: None,
-            asked: BTreeSet::new(),
-            held: Vec::new(),
-            wake: now,
-        }
+        ProcessTermination { group, patience, give_up: None, asked: BTreeSet::new(), held: Vec::new(), wake: now }
     }
 
     /// Ends the grace period.
-    pub fn skip_grace(&mut self, now: Instant) {
+    pub(super) fn skip_grace(&mut self, now: Instant) {
         self.patience = self.patience.min(now);
         self.wake = now;
     }
 
-    pub fn wake_at(&self) -> Instant {
+    pub(super) fn wake_at(&self) -> Instant {
         self.wake
     }
 
     /// The pidfds that are worth waking up for.
-    pub fn held_pidfds(&self) -> &[OwnedFd] {
+    pub(super) fn held_pidfds(&self) -> &[OwnedFd] {
         &self.held
     }
 
     /// Drops the held pidfds whose processes have exited.
-    pub fn drop_exited(&mut self, ended: &[bool], now: Instant) {
+    pub(super) fn drop_exited(&mut self, ended: &[bool], now: Instant) {
         let mut ended = ended.iter();
         self.held.retain(|_| !ended.next().is_some_and(|ended| *ended));
         if self.held.is_empty() {
@@ -97,7 +90,7 @@ impl ProcessTermination {
     }
 
     /// Takes the next step if it is due. Returns the remaining processes when nothing more can be done.
-    pub fn advance(&mut self, now: Instant, find: ProcessFinder<'_>) -> Option<Vec<ProcessEntry>> {
+    pub(super) fn advance(&mut self, now: Instant, find: ProcessFinder<'_>) -> Option<Vec<ProcessEntry>> {
         if now < self.wake {
             return None;
         }
@@ -195,9 +188,8 @@ mod tests {
 
     #[test]
     fn what_never_ends_is_given_up_and_named() {
-        let ghost =
-            process_table::parse_stat(b"1 (ghost) D 0 0 0 0 0 0 0 0 0 0 0 0 0 0 20 0 1 0 99999999999 0")
-                .expect("a line");
+        let ghost = process_table::parse_stat(b"1 (ghost) D 0 0 0 0 0 0 0 0 0 0 0 0 0 0 20 0 1 0 99999999999 0")
+            .expect("a line");
         let began = Instant::now();
         let mut ending = ProcessTermination::new(None, Duration::from_secs(5), began);
         let mut find = || vec![ghost.clone()];

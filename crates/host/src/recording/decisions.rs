@@ -8,11 +8,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use skein_core::{
-    engine::{Event, JournalRecord, Verdict, Waitpoint},
+    engine::{Event, JournalRecord, StepPaths, Verdict, Waitpoint},
     ids::SignalName,
     ir::HoldReason,
     plan::Plan,
-    view::StepPaths,
 };
 
 use super::{DECISIONS, ENTRY_BYTES, Recording, RecordingError};
@@ -82,10 +81,7 @@ pub fn is_recorded_hold(reason: HoldReason, timed: bool) -> bool {
 }
 
 /// Collects the questions and answers of a run from its journal.
-pub fn collect_decisions<'a>(
-    plan: &Plan,
-    records: impl Iterator<Item = &'a JournalRecord>,
-) -> Vec<RecordedDecision> {
+pub fn collect_decisions<'a>(plan: &Plan, records: impl Iterator<Item = &'a JournalRecord>) -> Vec<RecordedDecision> {
     let mut names = StepPaths::new(plan.definition.clone());
     let mut asked: BTreeMap<Waitpoint, RecordedDecision> = BTreeMap::new();
     let mut whole = first();
@@ -96,10 +92,7 @@ pub fn collect_decisions<'a>(
         }
         if let Some((at, opening)) = recorded_waitpoint(event) {
             let (step, answer) = (names.step_path(at), RecordedAnswer::Nobody);
-            asked.insert(
-                opening,
-                RecordedDecision { whole, step, answer, after: Vec::new(), by: None, reason: None },
-            );
+            asked.insert(opening, RecordedDecision { whole, step, answer, after: Vec::new(), by: None, reason: None });
         }
         if let Event::Approved { opening, by, .. } = event
             && let Some(one) = asked.get_mut(opening)
@@ -145,7 +138,6 @@ impl Recording {
             Err(error) if error.is_missing() => return Ok(Vec::new()),
             other => other?,
         };
-        serde_json::from_slice(&bytes)
-            .map_err(|error| RecordingError::Wrong(DECISIONS.to_owned(), error.to_string()))
+        serde_json::from_slice(&bytes).map_err(|error| RecordingError::Wrong(DECISIONS.to_owned(), error.to_string()))
     }
 }

@@ -13,9 +13,7 @@
 //! ```
 
 mod decisions;
-mod marker;
-mod placeholders;
-mod request_diff;
+mod request_form;
 mod workspace_scan;
 
 use std::{
@@ -26,22 +24,23 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use skein_core::{
-    engine::{AttemptEnd, AttemptRole, Cost, EvidenceResult},
+    engine::{AttemptEnd, AttemptId, AttemptMode, AttemptRole, Cost, EvidenceResult},
     time::Timestamp,
+};
+
+use crate::{
+    json_text::escape_invisible,
+    workspace::{
+        RootFolder, RunDir,
+        root::{EntryKind, FilePathError},
+    },
 };
 
 pub(crate) use self::decisions::TIME;
 pub use self::{
     decisions::{RecordedAnswer, RecordedDecision, collect_decisions, is_recorded_hold, recorded_waitpoint},
-    marker::{RecordingMarker, attempt_ordinal, read_markers},
-    placeholders::PathPlaceholders,
-    request_diff::diff_requests,
+    request_form::{PathPlaceholders, diff_requests},
     workspace_scan::{FileSignatures, RecordedChange, RecordedChangeKind, RecordedFiles, WorkspaceScan},
-};
-use crate::json_text::escape_invisible;
-use crate::workspace::{
-    RootFolder,
-    root::{EntryKind, FilePathError},
 };
 
 const ABOUT: &str = "recording.json";
@@ -123,6 +122,22 @@ pub enum RecordingError {
     Form { path: PathBuf, form: u64 },
     #[error("`{0}` cannot be read: {1}")]
     Wrong(String, String),
+    #[error("the workspace has more than {0} files")]
+    TooManyFiles(usize),
+    #[error(
+        "`{path}` is larger than {mib} MiB; exclude files from the recording with `.gitignore`, or use a workspace \
+         with fewer files"
+    )]
+    FileTooLarge { path: String, mib: u64 },
+    #[error(
+        "more than {mib} MiB of files changed; exclude files from the recording with `.gitignore`, or use a workspace \
+         with fewer files"
+    )]
+    TooManyBytes { mib: u64 },
+    #[error(transparent)]
+    Metadata(#[from] std::io::Error),
+    #[error(transparent)]
+    Signatures(#[from] serde_json::Error),
     #[error(transparent)]
     Path(#[from] FilePathError),
     #[error("`{0}` cannot be used: {1}")]
@@ -185,12 +200,7 @@ impl Recording {
     }
 
     /// Reads a file that belongs to an attempt.
-    pub fn read_file(
-        &self,
-        key: &RecordingKey,
-        kind: RecordedFileKind,
-        path: &str,
-    ) -> Result<Vec<u8>, RecordingError> {
+    pub fn read_file(&self, key: &RecordingKey, kind: RecordedFileKind, path: &str) -> Result<Vec<u8>, RecordingError> {
         Ok(self.root.read_file(kind.file_path(key, path), workspace_scan::FILE_BYTES)?)
     }
 
@@ -231,11 +241,8 @@ impl Recording {
         let mut found = Vec::new();
         let mut open = vec![PathBuf::new()];
         while let Some(folder) = open.pop() {
-            let here = if folder.as_os_str().is_empty() {
-                self.root.clone()
-            } else {
-                self.root.open_folder(&folder)?
-            };
+            let here =
+                if folder.as_os_str().is_empty() { self.root.clone() } else { self.root.open_folder(&folder)? };
             for entry in here.list_entries(ENTRIES)? {
                 let name = entry.name.to_string_lossy().into_owned();
                 let path = folder.join(&name);
@@ -285,9 +292,7 @@ pub fn strip_times(end: AttemptEnd) -> AttemptEnd {
         AttemptEnd::Failed { class, code, message, retry_at } => {
             AttemptEnd::Failed { class, code, message, retry_at: past(retry_at) }
         }
-        AttemptEnd::Blocked { reason, until, message } => {
-            AttemptEnd::Blocked { reason, until: past(until), message }
-        }
+        AttemptEnd::Blocked { reason, until, message } => AttemptEnd::Blocked { reason, until: past(until), message },
         other => other,
     }
 }
@@ -316,20 +321,59 @@ pub fn sort_json(value: &Value) -> Value {
     }
 }
 
+const NAME: &str = "tape.json";
+const BYTES: u64 = 1024 * 1024;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordingMarker {
+    /// The attempt's place in the recording.
+    pub place: String,
+    /// The reason why it is not completely recorded, or cannot be replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl RecordingMarker {
+    pub fn write(&self, folder: &RootFolder) -> Result<(), FilePathError> {
+        folder.replace_file(NAME, &serde_json::to_vec(self).expect("it is JSON"))
+    }
+
+    fn read(folder: &RootFolder) -> Option<RecordingMarker> {
+        serde_json::from_slice(&folder.read_file(NAME, BYTES).ok()?).ok()
+    }
+}
+
+/// Returns the number of this attempt among those that ended, from 1.
+pub fn attempt_ordinal(run: &RunDir, attempt: AttemptId, mode: AttemptMode) -> Result<u32, FilePathError> {
+    let mut n = 1;
+    for before in 1..attempt.attempt {
+        let Some(folder) = run.find_attempt(AttemptId { attempt: before, ..attempt })? else { continue };
+        let interrupted = matches!(mode, AttemptMode::Rerun | AttemptMode::Resume | AttemptMode::Restore);
+        if interrupted && before + 1 == attempt.attempt {
+            // The end was written here, but never reported to the run.
+            folder.root().remove(NAME)?;
+        }
+        n += u32::from(RecordingMarker::read(folder.root()).is_some());
+    }
+    Ok(n)
+}
+
+/// Reads all markers of a run.
+pub fn read_markers(run: &RunDir) -> Result<Vec<RecordingMarker>, FilePathError> {
+    let mut all = Vec::new();
+    for attempt in run.list_attempts()? {
+        all.extend(run.find_attempt(attempt)?.and_then(|folder| RecordingMarker::read(folder.root())));
+    }
+    all.sort_by(|a, b| a.place.cmp(&b.place));
+    Ok(all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn key(path: &str) -> RecordingKey {
-        RecordingKey {
-            whole: 1,
-            path: path.into(),
-            round: 1,
-            role: AttemptRole::Main,
-            visit: 1,
-            iteration: 2,
-            n: 3,
-        }
+        RecordingKey { whole: 1, path: path.into(), round: 1, role: AttemptRole::Main, visit: 1, iteration: 2, n: 3 }
     }
 
     #[test]
@@ -356,8 +400,7 @@ mod tests {
         };
         let entry = RecordingEntry { request: json!({"b": 1, "a": 2}), result };
         let value = serde_json::to_value(&entry).unwrap();
-        tape.write_entry(&key("x"), &value, &[(RecordedFileKind::Files, "a/b".into(), b"text".to_vec())])
-            .unwrap();
+        tape.write_entry(&key("x"), &value, &[(RecordedFileKind::Files, "a/b".into(), b"text".to_vec())]).unwrap();
         assert_eq!(tape.read_entry(&key("x")).unwrap(), Some(entry));
         assert_eq!(tape.read_file(&key("x"), RecordedFileKind::Files, "a/b").unwrap(), b"text");
         assert_eq!(tape.read_entry(&key("y")).unwrap(), None);

@@ -12,6 +12,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use super::RecordingError;
 use crate::workspace::{
     RootFolder,
     root::{EntryKind, FilePathError},
@@ -63,7 +64,7 @@ pub struct WorkspaceScan<'a> {
 }
 
 impl WorkspaceScan<'_> {
-    pub fn read_signatures(&self) -> Result<FileSignatures, String> {
+    pub fn read_signatures(&self) -> Result<FileSignatures, RecordingError> {
         let mut signs = BTreeMap::new();
         match &self.known {
             Some(known) => {
@@ -77,7 +78,7 @@ impl WorkspaceScan<'_> {
     }
 
     /// Adds a file, or all files in a folder. Files that have disappeared meanwhile are skipped.
-    fn walk_files(&self, name: &str, signs: &mut BTreeMap<String, String>) -> Result<(), String> {
+    fn walk_files(&self, name: &str, signs: &mut BTreeMap<String, String>) -> Result<(), RecordingError> {
         let mut open = vec![name.trim_end_matches('/').to_owned()];
         while let Some(name) = open.pop() {
             let path = self.folder.path().join(&name);
@@ -87,17 +88,15 @@ impl WorkspaceScan<'_> {
             let Ok(about) = fs::symlink_metadata(&path) else { continue };
             if about.is_file() {
                 if signs.len() >= FILES {
-                    return Err(format!("the workspace has more than {FILES} files"));
+                    return Err(RecordingError::TooManyFiles(FILES));
                 }
                 signs.insert(name, file_signature(&about));
             } else if about.is_dir() {
-                let folder =
-                    if name.is_empty() { Ok(self.folder.clone()) } else { self.folder.open_folder(&name) };
+                let folder = if name.is_empty() { Ok(self.folder.clone()) } else { self.folder.open_folder(&name) };
                 let Ok(entries) = folder.and_then(|folder| folder.list_entries(FILES)) else { continue };
                 // A name that is not UTF-8 cannot be recorded.
                 let names = entries.iter().filter_map(|entry| entry.name.to_str());
-                let whole =
-                    |inner: &str| if name.is_empty() { inner.to_owned() } else { format!("{name}/{inner}") };
+                let whole = |inner: &str| if name.is_empty() { inner.to_owned() } else { format!("{name}/{inner}") };
                 open.extend(names.map(whole));
             }
         }
@@ -113,15 +112,12 @@ impl WorkspaceScan<'_> {
         &self,
         before: &FileSignatures,
         now: &FileSignatures,
-    ) -> Result<RecordedFiles, String> {
+    ) -> Result<RecordedFiles, RecordingError> {
         let mut changes = Vec::new();
         for path in before.0.keys().filter(|path| !now.0.contains_key(*path)) {
             // A file that git has begun to ignore still exists.
             if self.folder.entry_kind(path).is_ok_and(|thing| thing.is_none()) {
-                changes.push((
-                    RecordedChange { path: path.clone(), what: RecordedChangeKind::Removed },
-                    Vec::new(),
-                ));
+                changes.push((RecordedChange { path: path.clone(), what: RecordedChangeKind::Removed }, Vec::new()));
             }
         }
         let changed = now.0.iter().filter(|(path, sign)| before.0.get(*path) != Some(sign));
@@ -134,33 +130,26 @@ impl WorkspaceScan<'_> {
         &self,
         paths: impl Iterator<Item = &'p str>,
         changes: &mut RecordedFiles,
-    ) -> Result<(), String> {
+    ) -> Result<(), RecordingError> {
         let mut all = 0;
         for path in paths {
-            let about =
-                fs::symlink_metadata(self.folder.path().join(path)).map_err(|error| error.to_string())?;
-            let most =
-                "exclude files from the recording with `.gitignore`, or use a workspace with fewer files";
+            let about = fs::symlink_metadata(self.folder.path().join(path))?;
             if about.len() > FILE_BYTES {
-                return Err(format!("`{path}` is larger than {} MiB; {most}", FILE_BYTES >> 20));
+                return Err(RecordingError::FileTooLarge { path: path.to_owned(), mib: FILE_BYTES >> 20 });
             }
             all += about.len();
             if all > ALL_BYTES {
-                return Err(format!("more than {} MiB of files changed; {most}", ALL_BYTES >> 20));
+                return Err(RecordingError::TooManyBytes { mib: ALL_BYTES >> 20 });
             }
-            let bytes = self.folder.read_file(path, FILE_BYTES).map_err(|error| error.to_string())?;
-            let what = if about.mode() & 0o111 == 0 {
-                RecordedChangeKind::File
-            } else {
-                RecordedChangeKind::Program
-            };
+            let bytes = self.folder.read_file(path, FILE_BYTES)?;
+            let what = if about.mode() & 0o111 == 0 { RecordedChangeKind::File } else { RecordedChangeKind::Program };
             changes.push((RecordedChange { path: path.to_owned(), what }, bytes));
         }
         Ok(())
     }
 
     /// Returns all files of this scan.
-    pub fn collect_all(&self) -> Result<RecordedFiles, String> {
+    pub fn collect_all(&self) -> Result<RecordedFiles, RecordingError> {
         self.collect_changes(&FileSignatures::default(), &self.read_signatures()?)
     }
 }
@@ -234,8 +223,7 @@ mod tests {
         }
         let now = scan(&here).read_signatures().unwrap();
         let changes = scan(&here).collect_changes(&before, &now).unwrap();
-        let told: Vec<(&str, RecordedChangeKind)> =
-            changes.iter().map(|(c, _)| (c.path.as_str(), c.what)).collect();
+        let told: Vec<(&str, RecordedChangeKind)> = changes.iter().map(|(c, _)| (c.path.as_str(), c.what)).collect();
         assert_eq!(
             told,
             [
@@ -260,7 +248,7 @@ mod tests {
         let large = fs::File::create(dir.path().join("large")).unwrap();
         large.set_len(FILE_BYTES + 1).unwrap();
         let told = scan(&folder).collect_all().unwrap_err();
-        assert!(told.contains("`large` is larger than 16 MiB"), "{told}");
+        assert!(told.to_string().contains("`large` is larger than 16 MiB"), "{told}");
         large.set_len(1).unwrap();
         assert_eq!(scan(&folder).collect_all().unwrap().len(), 1);
     }

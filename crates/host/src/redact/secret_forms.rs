@@ -11,7 +11,7 @@ const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 const URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// Returns every form of a secret, each at least as long as the shortest permitted secret.
-pub(super) fn secret_forms(secret: &str) -> BTreeSet<Vec<u8>> {
+pub(crate) fn secret_forms(secret: &str) -> BTreeSet<Vec<u8>> {
     let mut forms = BTreeSet::new();
     add_forms(secret, &mut forms);
     // A key is often printed line by line, with a prefix on each line.
@@ -71,8 +71,7 @@ fn encode_sextets(bytes: &[u8], alphabet: &[u8; 64]) -> Vec<u8> {
 
 /// Encoders differ in the characters that they leave as they are, and in the case of their digits.
 fn add_percent(secret: &[u8], forms: &mut BTreeSet<Vec<u8>>) {
-    const KEPT: [&[u8]; 6] =
-        [b"", b"-._~", b"-_.!~*'()", b"*-._", b"-._~!$&'()*+,;=:@", b"-._~!$&'()*+,;=:@/?"];
+    const KEPT: [&[u8]; 6] = [b"", b"-._~", b"-_.!~*'()", b"*-._", b"-._~!$&'()*+,;=:@", b"-._~!$&'()*+,;=:@/?"];
     let every = |upper| secret.iter().flat_map(|byte| percent_encode(*byte, upper)).collect::<Vec<u8>>();
     forms.extend([every(true), every(false)]);
     for kept in KEPT {
@@ -182,8 +181,7 @@ mod tests {
         }
         assert!(has("12345678", "MTIzNDU2Nzg=") && has("12345678", "MTIzNDU2Nzg"));
         assert!(
-            has("<<???>>><<", "PDw/Pz8-Pj48PA==".replace('-', "+").as_str())
-                && has("<<???>>><<", "PDw_Pz8-Pj48PA")
+            has("<<???>>><<", "PDw/Pz8-Pj48PA==".replace('-', "+").as_str()) && has("<<???>>><<", "PDw_Pz8-Pj48PA")
         );
     }
 

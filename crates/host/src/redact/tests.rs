@@ -89,12 +89,8 @@ impl Dice {
     }
 }
 
-const ALPHABETS: [&str; 4] = [
-    "ab",
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/=_-",
-    "a\"\\/ \n%&<é漢🦀",
-    "0123456789",
-];
+const ALPHABETS: [&str; 4] =
+    ["ab", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/=_-", "a\"\\/ \n%&<é漢🦀", "0123456789"];
 
 /// Independent encoders, so that they cannot share a mistake with the forms.
 fn encodings(before: &[u8], secret: &str, after: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
@@ -102,13 +98,11 @@ fn encodings(before: &[u8], secret: &str, after: &[u8]) -> Vec<(&'static str, Ve
         .bytes()
         .map(|b| if b.is_ascii_alphanumeric() { (b as char).to_string() } else { format!("%{b:02X}") })
         .collect();
-    let lower: String =
-        url.split('%')
-            .enumerate()
-            .map(|(i, part)| {
-                if i == 0 { part.to_owned() } else { format!("%{}{}", part[..2].to_lowercase(), &part[2..]) }
-            })
-            .collect();
+    let lower: String = url
+        .split('%')
+        .enumerate()
+        .map(|(i, part)| if i == 0 { part.to_owned() } else { format!("%{}{}", part[..2].to_lowercase(), &part[2..]) })
+        .collect();
     let json = serde_json::to_string(secret).unwrap();
     let json = &json[1..json.len() - 1];
     let wrapped = [before, secret.as_bytes(), after].concat();
@@ -224,9 +218,8 @@ fn more_than_can_be_looked_for_is_refused() {
 /// The forms that the documentation lists, each with texts of that form.
 fn documented_forms(secret: &str) -> Vec<(&'static str, bool, Vec<String>)> {
     let bytes = secret.as_bytes();
-    let hex = |bytes: &[u8], between: &str| {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between)
-    };
+    let hex =
+        |bytes: &[u8], between: &str| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between);
     let standard = |bytes: &[u8]| encoded_base64(bytes, b'+', b'/');
     let url = |bytes: &[u8]| encoded_base64(bytes, b'-', b'_');
     let all: String = bytes.iter().map(|byte| format!("%{byte:02X}")).collect();
@@ -234,11 +227,8 @@ fn documented_forms(secret: &str) -> Vec<(&'static str, bool, Vec<String>)> {
     let component = secret.replace('/', "%2f").replace('?', "%3f").replace(' ', "%20").replace('"', "%22");
     let json = serde_json::to_string(secret).unwrap();
     let twice = serde_json::to_string(&json).unwrap();
-    let folded: Vec<String> = standard(bytes)
-        .as_bytes()
-        .chunks(10)
-        .map(|chunk| String::from_utf8(chunk.to_vec()).unwrap())
-        .collect();
+    let folded: Vec<String> =
+        standard(bytes).as_bytes().chunks(10).map(|chunk| String::from_utf8(chunk.to_vec()).unwrap()).collect();
     let reversed: String = secret.chars().rev().collect();
     let spaced: Vec<String> = secret.chars().map(String::from).collect();
     let entities: String = secret.chars().map(|c| format!("&#{};", c as u32)).collect();
@@ -268,11 +258,7 @@ fn documented_forms(secret: &str) -> Vec<(&'static str, bool, Vec<String>)> {
             true,
             vec![all.clone(), all.to_lowercase(), form, component],
         ),
-        (
-            "hexadecimal, in small or capital letters",
-            true,
-            vec![hex(bytes, ""), hex(bytes, "").to_uppercase()],
-        ),
+        ("hexadecimal, in small or capital letters", true, vec![hex(bytes, ""), hex(bytes, "").to_uppercase()]),
         (
             "JSON text, with any of the escapes that JSON allows writers to choose",
             true,
@@ -281,11 +267,7 @@ fn documented_forms(secret: &str) -> Vec<(&'static str, bool, Vec<String>)> {
         ("JSON text inside of JSON text", true, vec![twice]),
         ("a part of it", false, vec![secret[..secret.len() - 1].to_owned()]),
         ("reversed", false, vec![reversed]),
-        (
-            "in other case, or with letters replaced",
-            false,
-            vec![secret.to_uppercase(), secret.replace('e', "3")],
-        ),
+        ("in other case, or with letters replaced", false, vec![secret.to_uppercase(), secret.replace('e', "3")]),
         ("with something between its characters", false, vec![spaced.join(" ")]),
         ("Base64 that is folded into lines", false, vec![folded.join("\n")]),
         (
@@ -296,11 +278,7 @@ fn documented_forms(secret: &str) -> Vec<(&'static str, bool, Vec<String>)> {
         ("hexadecimal with separators", false, vec![hex(bytes, ":"), hex(bytes, " ")]),
         // Encoded elsewhere: they represent encodings that this test does not implement.
         ("Base32, Base85", false, vec!["ORUGKIDTMVRXEZLU".to_owned()]),
-        (
-            "HTML entities, quoted-printable, escapes of C or the shell",
-            false,
-            vec![entities, printable, octal],
-        ),
+        ("HTML entities, quoted-printable, escapes of C or the shell", false, vec![entities, printable, octal]),
         ("UTF-16", false, vec![wide]),
         ("compressed, encrypted or hashed", false, vec![blake3::hash(bytes).to_hex().to_string()]),
     ]
@@ -334,8 +312,7 @@ fn the_documentation_lists_which_forms_are_taken_out() {
         })
         .collect();
     let forms = documented_forms(secret);
-    let known: Vec<(String, bool)> =
-        forms.iter().map(|(name, found, _)| ((*name).to_owned(), *found)).collect();
+    let known: Vec<(String, bool)> = forms.iter().map(|(name, found, _)| ((*name).to_owned(), *found)).collect();
     assert_eq!(listed, known);
     for (name, found, texts) in forms {
         for text in texts {

@@ -35,7 +35,7 @@ const LINKS: [(&str, &str); 5] = [
 pub(super) struct DeviceNodes(Vec<(&'static str, OwnedFd)>);
 
 impl DeviceNodes {
-    pub fn open() -> io::Result<DeviceNodes> {
+    pub(super) fn open() -> io::Result<DeviceNodes> {
         let mut held = Vec::new();
         for name in NODES {
             match clone_tree(&Path::new("/dev").join(name)) {
@@ -48,7 +48,7 @@ impl DeviceNodes {
     }
 
     /// Replaces `/dev` in the view of this process.
-    pub fn mount(&self) -> io::Result<()> {
+    pub(super) fn mount(&self) -> io::Result<()> {
         let filled = self.make_dev()?;
         cover_read_only(&filled)?;
         for (name, tree) in &self.0 {

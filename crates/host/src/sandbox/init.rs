@@ -15,19 +15,17 @@ use std::{
 use rustix::{
     fs::{Mode, OFlags, open},
     io::Errno,
-    process::{
-        Pid, Signal, WaitOptions, fchdir, kill_process, set_parent_process_death_signal, setsid, wait,
-    },
+    process::{Pid, Signal, WaitOptions, fchdir, kill_process, set_parent_process_death_signal, setsid, wait},
 };
 use serde_json::json;
 
 use super::{
-    SandboxEnforcement, SandboxSpec, landlock,
+    MARK_VARIABLE, SandboxEnforcement, SandboxSpec, landlock,
     launch_request::{LaunchRequest, own_pid, receive_environment},
     privileges, seccomp,
     view::{self, SandboxViewError},
 };
-use crate::process::{MARK_VARIABLE, ProcessOutcome, StartRefusal, classify_start_error, read_parent};
+use crate::start_error::{StartError, StartRefusal, classify_start_error};
 
 /// The time that processes which the worker started have to end after it.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -50,14 +48,14 @@ pub(super) enum WorkerEnd {
 }
 
 impl WorkerEnd {
-    pub fn from_status(status: ExitStatus) -> WorkerEnd {
+    pub(super) fn from_status(status: ExitStatus) -> WorkerEnd {
         match status.signal() {
             Some(signal) => WorkerEnd::Signalled(signal),
             None => WorkerEnd::Exited(status.code().unwrap_or(i32::from(CANNOT_RUN))),
         }
     }
 
-    pub fn parse(line: &str) -> Option<WorkerEnd> {
+    pub(super) fn parse(line: &str) -> Option<WorkerEnd> {
         let (word, number) = line.trim_end().split_once(' ')?;
         let number = number.parse().ok()?;
         match word {
@@ -77,29 +75,28 @@ impl WorkerEnd {
 
 /// The reason why a program was not started in a sandbox.
 #[derive(Debug)]
-pub(super) struct LaunchFailure(ProcessOutcome);
+pub(super) struct LaunchFailure(StartError);
 
 impl LaunchFailure {
     /// A failure that would happen again in a retry.
-    pub fn permanent(why: impl Into<String>) -> LaunchFailure {
-        LaunchFailure(ProcessOutcome::NotExecutable(why.into()))
+    pub(super) fn permanent(why: impl Into<String>) -> LaunchFailure {
+        LaunchFailure(StartError::NotExecutable(why.into()))
     }
 
-    pub fn temporary(doing: &str, error: io::Error) -> LaunchFailure {
-        LaunchFailure(ProcessOutcome::CannotStart(StartRefusal::Other(format!("{doing}: {error}"))))
+    pub(super) fn temporary(doing: &str, error: io::Error) -> LaunchFailure {
+        LaunchFailure(StartError::Refused(StartRefusal::Other(format!("{doing}: {error}"))))
     }
 
     fn is_permanent(&self) -> bool {
-        matches!(self.0, ProcessOutcome::NotExecutable(_))
+        matches!(self.0, StartError::NotExecutable(_))
     }
 
     /// Reports the failure as a worker would.
-    pub fn report(&self, environment: &EnvironmentVariables) -> ExitCode {
-        let message = self.0.message();
+    pub(super) fn report(&self, environment: &EnvironmentVariables) -> ExitCode {
+        let message = self.0.to_string();
         eprintln!("[skein: {message}]");
         if let Some((_, file)) = environment.iter().rev().find(|(name, _)| name == ERROR_FILE) {
-            let class =
-                if matches!(self.0, ProcessOutcome::CannotStart(_)) { "transient" } else { "non_retryable" };
+            let class = if matches!(self.0, StartError::Refused(_)) { "transient" } else { "non_retryable" };
             // The message is in the log, too.
             let _ = fs::write(file, json!({"class": class, "message": message}).to_string());
         }
@@ -136,7 +133,7 @@ fn start_worker(
     setsid().map_err(|error| LaunchFailure::temporary("cannot start a session", error.into()))?;
     let confined = confine(request);
     if request.probe {
-        println!("{}", json!(confined.map_err(|failure| failure.0.message())));
+        println!("{}", json!(confined.map_err(|failure| failure.0.to_string())));
         return Ok(ExitCode::SUCCESS);
     }
     let Some(program) = arguments.next() else {
@@ -170,10 +167,15 @@ fn start_worker(
 fn end_with_monitor(monitor: i32) -> Result<(), LaunchFailure> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| LaunchFailure::temporary("cannot set the parent death signal", error.into()))?;
-    match read_parent(Path::new("/proc/self/stat")) {
+    match read_parent() {
         Some(parent) if parent == monitor => Ok(()),
         _ => Err(LaunchFailure::permanent("the monitor ended before the worker started")),
     }
+}
+
+fn read_parent() -> Option<i32> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
 /// Enforces as much of the sandbox as this machine can.
@@ -204,8 +206,7 @@ fn confine(request: &LaunchRequest) -> Result<SandboxEnforcement, LaunchFailure>
 }
 
 fn give_up_privileges(spec: &SandboxSpec) -> Result<(), LaunchFailure> {
-    privileges::drop_capabilities()
-        .map_err(|error| LaunchFailure::temporary("cannot give up capabilities", error))?;
+    privileges::drop_capabilities().map_err(|error| LaunchFailure::temporary("cannot give up capabilities", error))?;
     seccomp::apply_seccomp(spec.no_network)
         .map_err(|error| LaunchFailure::temporary("cannot filter system calls", io::Error::other(error)))
 }
@@ -225,7 +226,7 @@ fn announce_enforcement(
         // A sandbox that was started and is incomplete is not one that this machine cannot enforce: another worker may
         // have moved a folder meanwhile.
         Err(failure) if spec.optional && failure.is_permanent() => {
-            eprintln!("[skein: the worker runs without a sandbox: {}]", failure.0.message());
+            eprintln!("[skein: the worker runs without a sandbox: {}]", failure.0);
         }
         Err(failure) => return Err(failure),
     }

@@ -22,9 +22,8 @@ const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/shm"];
 /// Returns the first hidden place that the worker can still reach, because it may write to a folder above it.
 pub(super) fn writable_hidden_place(spec: &SandboxSpec) -> Option<&Path> {
     let hidden = spec.hides.iter().map(|place| place.path.as_path());
-    let mut within = hidden.filter(|hidden| {
-        spec.writes_everywhere || spec.writes.iter().any(|place| hidden.starts_with(&place.path))
-    });
+    let mut within = hidden
+        .filter(|hidden| spec.writes_everywhere || spec.writes.iter().any(|place| hidden.starts_with(&place.path)));
     within.next()
 }
 
@@ -63,8 +62,7 @@ fn open_places(spec: &SandboxSpec) -> Result<Vec<OwnedFd>, SandboxViewError> {
 
 fn apply_rules(places: &[OwnedFd]) -> Result<RulesetStatus, RulesetError> {
     let writing = AccessFs::from_write(NEEDED);
-    let ruleset =
-        Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(writing)?;
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(writing)?;
     let mut ruleset = ruleset.create()?;
     for place in places {
         ruleset = ruleset.add_rule(PathBeneath::new(place, access_for(place, writing)))?;

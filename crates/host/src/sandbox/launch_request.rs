@@ -38,19 +38,19 @@ pub(super) struct LaunchRequest {
 }
 
 impl LaunchRequest {
-    pub fn new(spec: SandboxSpec, probe: bool) -> LaunchRequest {
+    pub(super) fn new(spec: SandboxSpec, probe: bool) -> LaunchRequest {
         let parent = own_pid();
         LaunchRequest { spec, parent, probe, report: None, is_root: getuid().is_root(), no_namespaces: None }
     }
 
     /// Puts the request into the environment of a command. Returns `None` if a path is not UTF-8.
-    pub fn write_to(&self, command: &mut Command) -> Option<()> {
+    pub(super) fn write_to(&self, command: &mut Command) -> Option<()> {
         command.env(REQUEST, serde_json::to_string(self).ok()?);
         Some(())
     }
 
     /// Returns the request with which this process was started.
-    pub fn receive() -> Option<LaunchRequest> {
+    pub(super) fn receive() -> Option<LaunchRequest> {
         serde_json::from_str(std::env::var_os(REQUEST)?.to_str()?).ok()
     }
 }

@@ -13,19 +13,27 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     MONITOR_ARGUMENT, Sandbox, SandboxEnforcement, SandboxSpec,
     launch_request::{LaunchRequest, put_environment},
     place::descriptor_path,
 };
-use crate::process::escape_for_terminal;
+use crate::terminal_escape::escape_for_terminal;
+
+/// The reason why this machine enforces nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{0}")]
+#[serde(transparent)]
+pub struct SandboxProbeError(pub String);
 
 /// The program that builds sandboxes: one that starts with [`super::enter_sandbox`].
 #[derive(Debug, Clone)]
 pub struct SandboxLauncher {
     program: Arc<File>,
     /// The part of a sandbox that this machine enforces, once it was probed.
-    enforced: Arc<OnceLock<Result<SandboxEnforcement, String>>>,
+    enforced: Arc<OnceLock<Result<SandboxEnforcement, SandboxProbeError>>>,
 }
 
 impl SandboxLauncher {
@@ -47,18 +55,20 @@ impl SandboxLauncher {
 
     /// Returns the part of a sandbox that this machine enforces, or the reason why it enforces nothing. Probes it once,
     /// by building a sandbox.
-    pub fn enforcement(&self) -> &Result<SandboxEnforcement, String> {
+    pub fn enforcement(&self) -> &Result<SandboxEnforcement, SandboxProbeError> {
         self.enforced.get_or_init(|| self.probe())
     }
 
-    fn probe(&self) -> Result<SandboxEnforcement, String> {
+    fn probe(&self) -> Result<SandboxEnforcement, SandboxProbeError> {
         let mut command = self.new_command();
         let request = LaunchRequest::new(SandboxSpec::default(), true);
-        request.write_to(&mut command).ok_or("the sandbox request cannot be encoded")?;
-        let asked = command.arg(MONITOR_ARGUMENT).arg("-").current_dir("/").stdin(Stdio::null()).output();
-        let done = asked.map_err(|error| format!("cannot start the sandbox launcher: {error}"))?;
-        serde_json::from_slice(&done.stdout)
-            .unwrap_or_else(|_| Err(escape_for_terminal(done.stderr.trim_ascii())))
+        request
+            .write_to(&mut command)
+            .ok_or_else(|| SandboxProbeError("the sandbox request cannot be encoded".to_owned()))?;
+        let output = command.arg(MONITOR_ARGUMENT).arg("-").current_dir("/").stdin(Stdio::null()).output();
+        let done = output.map_err(|error| SandboxProbeError(format!("cannot start the sandbox launcher: {error}")))?;
+        let stderr = || SandboxProbeError(escape_for_terminal(done.stderr.trim_ascii()));
+        serde_json::from_slice(&done.stdout).unwrap_or_else(|_| Err(stderr()))
     }
 }
 

@@ -30,12 +30,15 @@ use std::{ffi::OsString, path::Path, process::ExitCode};
 
 use serde::{Deserialize, Serialize};
 
-pub use launcher::SandboxLauncher;
+pub use launcher::{SandboxLauncher, SandboxProbeError};
 pub use place::{SandboxCover, SandboxPlace};
 
 /// The first argument with which this program starts itself. The worker's program and arguments follow it.
 pub const MONITOR_ARGUMENT: &str = "__sandbox";
 pub const INIT_ARGUMENT: &str = "__sandbox-init";
+
+/// The variable by which all processes of a worker are found. It passes through the sandbox unchanged.
+pub(crate) const MARK_VARIABLE: &str = "SKEIN_MARK";
 
 /// The description of a sandbox. A program in it can read everything else that its user may read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

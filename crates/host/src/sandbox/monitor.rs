@@ -11,9 +11,7 @@ use std::{
 
 use rustix::{
     io::{FdFlags, fcntl_setfd},
-    process::{
-        Resource, Rlimit, Signal, getgid, getppid, getuid, set_parent_process_death_signal, setrlimit,
-    },
+    process::{Resource, Rlimit, Signal, getgid, getppid, getuid, set_parent_process_death_signal, setrlimit},
     thread::{CapabilitySet, UnshareFlags, capabilities},
 };
 
@@ -61,8 +59,8 @@ fn launch_init(
     request.no_namespaces = enter_namespaces(request.spec.no_network).err();
     end_with_parent(engine)?;
     catch_signals().map_err(|error| LaunchFailure::temporary("cannot install signal handlers", error))?;
-    let (mut child, mut report) = start_init(request, arguments)
-        .map_err(|error| LaunchFailure::temporary("cannot start init", error))?;
+    let (mut child, mut report) =
+        start_init(request, arguments).map_err(|error| LaunchFailure::temporary("cannot start init", error))?;
     // The worker's pipes must close with the worker.
     release_stdio();
     let status = child.wait().map_err(|error| LaunchFailure::temporary("cannot wait for init", error))?;
@@ -84,16 +82,12 @@ fn enter_namespaces(no_network: bool) -> Result<(), String> {
     let own_users = !held.contains(CapabilitySet::SYS_ADMIN) || held.contains(CapabilitySet::SETFCAP);
     flags.set(UnshareFlags::NEWUSER, own_users);
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
-    #[expect(
-        deprecated,
-        reason = "only sharing of descriptors makes it unsafe, and these flags never ask for that"
-    )]
+    #[expect(deprecated, reason = "only sharing of descriptors makes it unsafe, and these flags never ask for that")]
     rustix::thread::unshare(flags).map_err(|error| format!("creating namespaces: {error}"))?;
     if !own_users {
         return Ok(());
     }
-    let write =
-        |file: &str, text: String| fs::write(file, text).map_err(|error| format!("writing {file}: {error}"));
+    let write = |file: &str, text: String| fs::write(file, text).map_err(|error| format!("writing {file}: {error}"));
     write("/proc/self/setgroups", "deny".to_owned())?;
     write("/proc/self/uid_map", format!("{} {user} 1", inner_id(user)))?;
     write("/proc/self/gid_map", format!("{} {group} 1", inner_id(group)))?;

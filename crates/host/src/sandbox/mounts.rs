@@ -73,14 +73,10 @@ fn unescape_field(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, after)) = rest.split_first() {
-        let digits = after
-            .get(..3)
-            .filter(|digits| *first == b'\\' && digits.iter().all(|d| (b'0'..b'8').contains(d)));
+        let digits = after.get(..3).filter(|digits| *first == b'\\' && digits.iter().all(|d| (b'0'..b'8').contains(d)));
         match digits {
             Some(digits) => {
-                plain.push(
-                    digits.iter().fold(0_u8, |byte, digit| byte.wrapping_mul(8).wrapping_add(digit - b'0')),
-                );
+                plain.push(digits.iter().fold(0_u8, |byte, digit| byte.wrapping_mul(8).wrapping_add(digit - b'0')));
                 rest = &after[3..];
             }
             None => {
@@ -94,7 +90,7 @@ fn unescape_field(field: &[u8]) -> Vec<u8> {
 
 impl MountEntry {
     /// Makes the mount read-only.
-    pub fn make_read_only(&self) -> io::Result<()> {
+    pub(super) fn make_read_only(&self) -> io::Result<()> {
         match remount_read_only(&self.at, self.flags) {
             // It cannot be reached by its path: another mount covers it, it was removed or moved, or this user has no
             // access. `is_reachable_and_writable` distinguishes these cases when everything is in place.
@@ -104,7 +100,7 @@ impl MountEntry {
     }
 
     /// Returns true if a program could still write through this mount by its path.
-    pub fn is_reachable_and_writable(&self) -> bool {
+    pub(super) fn is_reachable_and_writable(&self) -> bool {
         !self.flags.contains(MountFlags::RDONLY)
             && resolve_path(&self.at).is_ok_and(|found| {
                 let found = statx(&found, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
@@ -169,7 +165,8 @@ mod tests {
 
     #[test]
     fn a_line_is_read_whatever_is_between() {
-        let line = br"36 35 98:0 /mnt1 /mnt\0402 ro,nosuid,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue";
+        let line =
+            br"36 35 98:0 /mnt1 /mnt\0402 ro,nosuid,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue";
         let wanted = MountEntry {
             id: 36,
             at: "/mnt 2".into(),
@@ -191,8 +188,6 @@ mod tests {
 
     #[test]
     fn there_is_a_root() {
-        assert!(
-            list_mounts().expect("there is /proc").iter().any(|mount| mount.at == std::path::Path::new("/"))
-        );
+        assert!(list_mounts().expect("there is /proc").iter().any(|mount| mount.at == std::path::Path::new("/")));
     }
 }

@@ -5,9 +5,8 @@ use std::io;
 use rustix::{
     io::Errno,
     thread::{
-        CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
-        configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities,
-        set_no_new_privs,
+        CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, configure_capability_in_ambient_set,
+        remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
     },
 };
 

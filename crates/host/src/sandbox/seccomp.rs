@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use libc::{AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, NETLINK_ROUTE};
 use seccompiler::{
-    BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, apply_filter, sock_filter,
+    BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter, sock_filter,
 };
 
 /// Calls that are blocked whatever their arguments are: those that container engines block, and `io_uring`, which could
@@ -74,8 +74,7 @@ fn build_program(no_network: bool) -> Result<BpfProgram, Error> {
     rules.insert(libc::SYS_ioctl, requests.into_iter().collect::<Result<_, _>>()?);
     let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let architecture = std::env::consts::ARCH.try_into().map_err(Error::Backend)?;
-    let filter =
-        SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture).map_err(Error::Backend)?;
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture).map_err(Error::Backend)?;
     let known: BpfProgram = filter.try_into().map_err(Error::Backend)?;
     Ok(refuse_other_interface().into_iter().chain(known).collect())
 }
@@ -85,8 +84,7 @@ fn socket_rules(no_network: bool) -> Result<Vec<SeccompRule>, Error> {
     let families: &[i32] =
         if no_network { &[AF_INET, AF_INET6, AF_NETLINK] } else { &[AF_INET, AF_INET6, AF_NETLINK, AF_UNIX] };
     let other: Vec<_> = families.iter().map(|family| (0, SeccompCmpOp::Ne, to_argument(*family))).collect();
-    let netlink =
-        [(0, SeccompCmpOp::Eq, to_argument(AF_NETLINK)), (2, SeccompCmpOp::Ne, to_argument(NETLINK_ROUTE))];
+    let netlink = [(0, SeccompCmpOp::Eq, to_argument(AF_NETLINK)), (2, SeccompCmpOp::Ne, to_argument(NETLINK_ROUTE))];
     Ok(vec![new_rule(&other)?, new_rule(&netlink)?])
 }
 

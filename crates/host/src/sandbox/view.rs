@@ -43,8 +43,7 @@ const RUNTIME_LINKS: [&str; 3] = ["current-system", "booted-system", "opengl-dri
 const RESOLVER: &str = "/etc/resolv.conf";
 
 /// Files and folders of `/proc` with which root can change or read the machine.
-const KERNEL_READ_ONLY: [&str; 5] =
-    ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"];
+const KERNEL_READ_ONLY: [&str; 5] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"];
 const KERNEL_HIDDEN: [&str; 12] = [
     "/proc/kcore",
     "/proc/keys",
@@ -107,8 +106,7 @@ struct PreparedPlaces<'a> {
 
 /// Builds the view that a sandbox describes.
 pub(super) fn build_view(spec: &SandboxSpec, is_root: bool) -> Result<(), SandboxViewError> {
-    let unsupported =
-        |doing: &str, error: io::Error| SandboxViewError::Unsupported(format!("{doing}: {error}"));
+    let unsupported = |doing: &str, error: io::Error| SandboxViewError::Unsupported(format!("{doing}: {error}"));
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|error| unsupported("separating mounts", error.into()))?;
     new_filesystem("tmpfs", &[]).map_err(|error| unsupported("creating a file system", error))?;
@@ -163,8 +161,7 @@ impl<'a> PreparedPlaces<'a> {
     /// hidden, as docs/security.md says.
     fn hide_sockets(&self, spec: &SandboxSpec) {
         let own = |path: &Path| {
-            spec.writes.iter().chain(&spec.shows).any(|place| path.starts_with(&place.path))
-                && !spec.writes_everywhere
+            spec.writes.iter().chain(&spec.shows).any(|place| path.starts_with(&place.path)) && !spec.writes_everywhere
         };
         for path in self.sockets.iter().filter(|path| !own(path) && path_exists(path)) {
             // A socket that this user cannot reach need not be hidden.
@@ -216,11 +213,7 @@ fn is_protected(mount: &MountEntry, spec: &SandboxSpec) -> bool {
 }
 
 /// Gives the sandbox its own folders in place of those that all programs of a machine share.
-fn replace_shared(
-    held: &PreparedPlaces<'_>,
-    spec: &SandboxSpec,
-    is_root: bool,
-) -> Result<(), SandboxViewError> {
+fn replace_shared(held: &PreparedPlaces<'_>, spec: &SandboxSpec, is_root: bool) -> Result<(), SandboxViewError> {
     held.devices.mount().context(|| "replacing /dev".to_owned())?;
     mount_proc(is_root).context(|| "replacing /proc".to_owned())?;
     if spec.keeps_shared_folders {
@@ -231,8 +224,7 @@ fn replace_shared(
     }
     for (number, folder) in TEMPORARY.map(Path::new).into_iter().enumerate() {
         if is_folder(folder) {
-            mount_temporary(folder, held.scratch.get(number))
-                .context(|| format!("replacing {}", folder.display()))?;
+            mount_temporary(folder, held.scratch.get(number)).context(|| format!("replacing {}", folder.display()))?;
         }
     }
     Ok(())

@@ -18,18 +18,18 @@ use super::{
 };
 
 #[derive(Debug)]
-pub struct BlobStore {
+pub(super) struct BlobStore {
     dir: PathBuf,
     aside: Arc<StagingFolder>,
 }
 
 impl BlobStore {
-    pub fn new(dir: PathBuf, aside: Arc<StagingFolder>) -> BlobStore {
+    pub(super) fn new(dir: PathBuf, aside: Arc<StagingFolder>) -> BlobStore {
         BlobStore { dir, aside }
     }
 
     /// Stores bytes, durable when this returns.
-    pub fn put(&self, bytes: &[u8]) -> Result<ContentHash, StoreError> {
+    pub(super) fn put(&self, bytes: &[u8]) -> Result<ContentHash, StoreError> {
         let hash = ContentHash::hash_bytes(bytes);
         let path = self.blob_path(hash);
         let kept = match read_plain_file(&path) {
@@ -40,7 +40,7 @@ impl BlobStore {
         kept.map(|()| hash).map_err(|error| StoreError::Failed(format!("`{}`: {error}", path.display())))
     }
 
-    pub fn get(&self, hash: ContentHash) -> Result<Vec<u8>, StoreError> {
+    pub(super) fn get(&self, hash: ContentHash) -> Result<Vec<u8>, StoreError> {
         let path = self.blob_path(hash);
         let bytes = read_plain_file(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => StoreError::Failed(format!("there is no value {hash}")),

@@ -88,12 +88,11 @@ pub enum SettlementKind {
 
 impl DeadLetterSettlement {
     /// The settlement by a retry of the whole run.
-    pub const RETRIED: DeadLetterSettlement =
-        DeadLetterSettlement { how: SettlementKind::Retried, by: None, at: None };
+    pub const RETRIED: DeadLetterSettlement = DeadLetterSettlement { how: SettlementKind::Retried, by: None, at: None };
 }
 
 /// The error for settling a dead letter that is already settled.
-pub(super) fn already_settled_error(id: &DeadLetterId, settled: &DeadLetterSettlement) -> StoreError {
+pub fn already_settled_error(id: &DeadLetterId, settled: &DeadLetterSettlement) -> StoreError {
     StoreError::Failed(format!("the dead letter `{id}` {settled}"))
 }
 

@@ -9,8 +9,6 @@ mod append;
 mod blobs;
 mod dead_letter;
 mod error;
-mod failing_store;
-mod memory_store;
 mod request;
 mod run;
 mod snapshots;
@@ -26,18 +24,18 @@ use crate::audit::AuditEntry;
 pub use append::{AppendCallback, AppendError, JournalAppend};
 pub use dead_letter::{
     DeadLetter, DeadLetterId, DeadLetterRow, DeadLetterSelection, DeadLetterSettlement, SettlementKind,
+    already_settled_error,
 };
 pub use error::{ClaimError, StoreError};
-pub use failing_store::{AppendFailure, AppendHook, FailingStore};
-pub use memory_store::MemoryStore;
 pub use request::{
     InboxRequest, InboxRequestId, MAX_PENDING_REQUESTS, MAX_REQUEST_BYTES, NoticeCallback, StoreNotice,
+    request_limit_error,
 };
 pub use run::{NewRun, RunClaim, RunHead, RunList, RunOwner, RunRow, RunSelection, WaitpointRow};
 pub(crate) use sqlite::configure_connection;
 pub use sqlite::{
-    DatabaseCheck, FileSystem, SqliteStore, StateRegistry, StoreOpenError, UntrustedState,
-    inspect_file_system, is_shortened,
+    DatabaseCheck, FileSystem, SqliteStore, StateRegistry, StoreOpenError, UntrustedState, inspect_file_system,
+    is_shortened,
 };
 
 /// An audit record as it is stored.
@@ -82,8 +80,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn select_runs(&self, which: RunSelection) -> Result<Vec<RunRow>, StoreError>;
 
     /// Returns the newest runs, at most `limit`: all of them, or those that `wanted` accepts.
-    fn list_runs(&self, limit: u32, wanted: Option<&dyn Fn(&RunHead) -> bool>)
-    -> Result<RunList, StoreError>;
+    fn list_runs(&self, limit: u32, wanted: Option<&dyn Fn(&RunHead) -> bool>) -> Result<RunList, StoreError>;
 
     /// Returns dead letters, newest first.
     fn list_dead_letters(&self, which: &DeadLetterSelection) -> Result<Vec<DeadLetter>, StoreError>;
@@ -108,11 +105,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn answer_request(&self, letter: InboxRequestId, answer: &[u8]) -> Result<(), StoreError>;
 
     /// Waits at most `within` for the answer to a request that this process sent.
-    fn wait_for_answer(
-        &self,
-        letter: InboxRequestId,
-        within: Duration,
-    ) -> Result<Option<Vec<u8>>, StoreError>;
+    fn wait_for_answer(&self, letter: InboxRequestId, within: Duration) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Sets the callback for notices about runs owned by this process, including requests that arrived earlier.
     /// Replaces the previous callback. A callback that owns the store itself would keep it alive forever.
@@ -123,11 +116,7 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Reads the audit records from `from` on, in order, until `each` returns false. They are returned as stored; the
     /// reader must check them.
-    fn read_audit(
-        &self,
-        from: u64,
-        each: &mut dyn FnMut(StoredAuditRecord) -> bool,
-    ) -> Result<(), StoreError>;
+    fn read_audit(&self, from: u64, each: &mut dyn FnMut(StoredAuditRecord) -> bool) -> Result<(), StoreError>;
 
     /// Quarantines a run, whoever owns it, because its journal or its state is broken. The claim to it ends, and the
     /// first reason is kept.

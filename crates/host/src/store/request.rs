@@ -12,16 +12,13 @@ pub const MAX_PENDING_REQUESTS: usize = 1_000;
 pub const MAX_REQUEST_BYTES: usize = 4 * 1024 * 1024;
 
 /// Returns an error if the run has too many pending requests or the request is too long.
-pub(super) fn request_limit_error(run: &RunId, waiting: usize, bytes: usize) -> Option<StoreError> {
+pub fn request_limit_error(run: &RunId, waiting: usize, bytes: usize) -> Option<StoreError> {
     if waiting >= MAX_PENDING_REQUESTS {
-        let why =
-            format!("{waiting} requests to run `{run}` are pending; try again once its owner has answered");
+        let why = format!("{waiting} requests to run `{run}` are pending; try again once its owner has answered");
         return Some(StoreError::Failed(why));
     }
     (bytes > MAX_REQUEST_BYTES).then(|| {
-        StoreError::Failed(format!(
-            "a request to a run is limited to {MAX_REQUEST_BYTES} bytes; this one has {bytes}"
-        ))
+        StoreError::Failed(format!("a request to a run is limited to {MAX_REQUEST_BYTES} bytes; this one has {bytes}"))
     })
 }
 

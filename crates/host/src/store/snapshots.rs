@@ -7,23 +7,22 @@ use skein_core::{ids::RunId, plan::ContentHash};
 use super::staging::{StagingFolder, make_dir};
 
 #[derive(Debug)]
-pub struct SnapshotStore {
+pub(super) struct SnapshotStore {
     dir: PathBuf,
     aside: Arc<StagingFolder>,
 }
 
 impl SnapshotStore {
-    pub fn new(dir: PathBuf, aside: Arc<StagingFolder>) -> SnapshotStore {
+    pub(super) fn new(dir: PathBuf, aside: Arc<StagingFolder>) -> SnapshotStore {
         SnapshotStore { dir, aside }
     }
 
-    pub fn write_snapshot(&self, run: &RunId, bytes: &[u8]) {
+    pub(super) fn write_snapshot(&self, run: &RunId, bytes: &[u8]) {
         // Without a snapshot, more of the journal is read the next time.
-        let _ =
-            make_dir(&self.dir).and_then(|_| self.aside.write_file(&self.snapshot_path(run), bytes, false));
+        let _ = make_dir(&self.dir).and_then(|_| self.aside.write_file(&self.snapshot_path(run), bytes, false));
     }
 
-    pub fn get(&self, run: &RunId) -> Option<Vec<u8>> {
+    pub(super) fn get(&self, run: &RunId) -> Option<Vec<u8>> {
         let path = self.snapshot_path(run);
         fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file)?;
         fs::read(path).ok()

@@ -10,7 +10,7 @@ use std::{
 
 /// The folder that holds files until they are complete.
 #[derive(Debug)]
-pub struct StagingFolder {
+pub(super) struct StagingFolder {
     dir: PathBuf,
     /// The prefix of this owner's unfinished files.
     owner: String,
@@ -18,12 +18,12 @@ pub struct StagingFolder {
 }
 
 impl StagingFolder {
-    pub fn new(dir: PathBuf, owner: &str) -> StagingFolder {
+    pub(super) fn new(dir: PathBuf, owner: &str) -> StagingFolder {
         StagingFolder { dir, owner: owner.into(), next: AtomicU64::new(0) }
     }
 
     /// Removes the unfinished files of owners that are no longer alive.
-    pub fn sweep(&self, lives: impl Fn(&str) -> bool) -> io::Result<()> {
+    pub(super) fn sweep(&self, lives: impl Fn(&str) -> bool) -> io::Result<()> {
         make_dir(&self.dir)?;
         for entry in fs::read_dir(&self.dir)? {
             let entry = entry?;
@@ -37,7 +37,7 @@ impl StagingFolder {
     }
 
     /// Writes a file, replacing any that exists, and syncs its content if `synced` is set.
-    pub fn write_file(&self, path: &Path, bytes: &[u8], synced: bool) -> io::Result<()> {
+    pub(super) fn write_file(&self, path: &Path, bytes: &[u8], synced: bool) -> io::Result<()> {
         let next = self.next.fetch_add(1, Ordering::Relaxed);
         let aside = self.dir.join(format!("{}.{next}", self.owner));
         let written = write_new_file(&aside, bytes, synced).and_then(|()| fs::rename(&aside, path));
@@ -55,7 +55,7 @@ fn write_new_file(path: &Path, bytes: &[u8], synced: bool) -> io::Result<()> {
 }
 
 /// Creates a directory. Returns true if it did not exist.
-pub fn make_dir(path: &Path) -> io::Result<bool> {
+pub(super) fn make_dir(path: &Path) -> io::Result<bool> {
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),

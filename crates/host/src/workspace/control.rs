@@ -6,8 +6,7 @@ use skein_core::agents;
 
 /// Returns the control files in a workspace, which a worker must not change unless a step configures other files.
 pub(crate) fn control_files() -> Vec<&'static str> {
-    let agents =
-        agents::KNOWN.iter().flat_map(|agent| [agent.folder].into_iter().chain(agent.files.iter().copied()));
+    let agents = agents::KNOWN.iter().flat_map(|agent| [agent.folder].into_iter().chain(agent.files.iter().copied()));
     // Git reads its configuration and finds its hooks in the folder that `commondir` names. Repositories elsewhere, and
     // the files that their configuration names, are found by a scan: `repositories`.
     [".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".husky"]

@@ -129,8 +129,7 @@ impl SurveyWalk<'_> {
         pattern: &PathPattern,
         todo: &mut Vec<PathBuf>,
     ) -> Result<(), FilePathError> {
-        let folder = match self.root.open_folder(if at.as_os_str().is_empty() { Path::new(".") } else { at })
-        {
+        let folder = match self.root.open_folder(if at.as_os_str().is_empty() { Path::new(".") } else { at }) {
             Ok(folder) => folder,
             // It was removed meanwhile.
             Err(error) if error.is_missing() => return Ok(()),
@@ -173,8 +172,7 @@ impl SurveyWalk<'_> {
                             PathProblem::TooLarge { size, max: limits::SURVEY_BYTES },
                         )
                     })?;
-                    let hash =
-                        hash_file(file).map_err(|error| FilePathError::new(self.root.path(), path, error))?;
+                    let hash = hash_file(file).map_err(|error| FilePathError::new(self.root.path(), path, error))?;
                     SurveyedFile::File { hash, executable: mark.executable }
                 }
                 Err(error) if error.is_missing() => return Ok(()),
@@ -231,13 +229,7 @@ mod tests {
 
     #[test]
     fn what_patterns_mean_is_found() {
-        let place = Place::new(&[
-            ("a.lock", ""),
-            ("d/b.lock", ""),
-            ("d/c.md", ""),
-            (".git/x.lock", ""),
-            ("e/f/g", ""),
-        ]);
+        let place = Place::new(&[("a.lock", ""), ("d/b.lock", ""), ("d/c.md", ""), (".git/x.lock", ""), ("e/f/g", "")]);
         assert_eq!(paths(&place.survey(&["*.lock"])), ["a.lock"]);
         assert_eq!(paths(&place.survey(&["*/*.lock", "e/*/g"])), ["d/b.lock", "e/f/g"]);
         assert_eq!(paths(&place.survey(&["**/*.lock", "*.lock", "e"])), ["a.lock", "d/b.lock", "e/f/g"]);
@@ -246,8 +238,7 @@ mod tests {
 
     #[test]
     fn what_is_different_is_told() {
-        let place =
-            Place::new(&[("d/same", "1"), ("d/changed", "1"), ("d/gone", "1"), ("d/link-to-be", "1")]);
+        let place = Place::new(&[("d/same", "1"), ("d/changed", "1"), ("d/gone", "1"), ("d/link-to-be", "1")]);
         let before = place.survey(&["d"]);
         place.write("d/same", "1");
         place.write("d/changed", "2");
@@ -282,8 +273,7 @@ mod tests {
     fn a_pipe_is_seen_and_not_opened() {
         let place = Place::new(&[]);
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
-        rustix::fs::mknodat(rustix::fs::CWD, place.0.path().join("p"), rustix::fs::FileType::Fifo, mode, 0)
-            .unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, place.0.path().join("p"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
         assert_eq!(place.survey(&["p"]).get("p"), Some(&SurveyedFile::Other));
     }
 }

@@ -42,13 +42,11 @@ const HARMLESS_KEYS: [(&str, &[&str]); 11] = [
 impl GitConfigEntry {
     /// True if this entry makes git neither run a program nor write elsewhere.
     fn is_harmless(&self) -> bool {
-        HARMLESS_KEYS
-            .iter()
-            .any(|(section, keys)| *section == self.section && keys.contains(&self.key.as_str()))
+        HARMLESS_KEYS.iter().any(|(section, keys)| *section == self.section && keys.contains(&self.key.as_str()))
     }
 
     /// True if the entry is `core.worktree`, which tells git where to write files.
-    pub fn is_worktree(&self) -> bool {
+    pub(crate) fn is_worktree(&self) -> bool {
         self.section == "core" && self.key == "worktree"
     }
 }
@@ -180,8 +178,7 @@ mod tests {
 
     #[test]
     fn a_new_repository_is_told_from_one_that_runs_programs() {
-        let plain =
-            "[core]\n\trepositoryformatversion = 0\n\tbare = false\n[remote \"origin\"]\n\turl = ../x\n";
+        let plain = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n[remote \"origin\"]\n\turl = ../x\n";
         assert!(harmless_config(plain));
         assert!(harmless_config(""));
         for bad in [
@@ -206,7 +203,8 @@ mod tests {
 
     #[test]
     fn entries_are_read_as_git_reads_them() {
-        let text = "[Core] hooksPath = \"a b\" ; comment\n[includeIf \"gitdir:~/x\\\"/\"]\n path=..\\\n/y # z\n[a.B]\nflag\n";
+        let text =
+            "[Core] hooksPath = \"a b\" ; comment\n[includeIf \"gitdir:~/x\\\"/\"]\n path=..\\\n/y # z\n[a.B]\nflag\n";
         let entry = |section: &str, subsection: &str, key: &str, value: &str| GitConfigEntry {
             section: section.into(),
             subsection: subsection.into(),

@@ -16,12 +16,11 @@ mod run_dir;
 mod workflow_files;
 
 pub use artifact::{
-    ArtifactError, ArtifactForm, ArtifactLimits, ArtifactManifest, ArtifactRecord, KeptArtifact, KeptFile,
-    KeptSizes,
+    ArtifactError, ArtifactForm, ArtifactLimits, ArtifactManifest, ArtifactRecord, KeptArtifact, KeptFile, KeptSizes,
 };
 pub use context::{
-    ArtifactSource, CheckRecord, ContextFolder, ContextHolder, ContextInput, ContextLocks, Ledger,
-    WorkerObservation, WrittenArtifacts, WrittenSteps, find_step,
+    ArtifactSource, ContextFolder, ContextHolder, ContextInput, ContextLocks, WorkerObservation, WrittenArtifacts,
+    WrittenSteps, find_step,
 };
 pub(crate) use control::{control_files, owner as control_owner};
 pub use file_survey::{FileSurvey, PathChange, SurveyedFile};

@@ -27,8 +27,7 @@ const CONFIG_BYTES: u64 = 1024 * 1024;
 const INCLUDED_FILES: usize = 64;
 
 /// The files in each git folder that determine which programs git runs. An unfinished rebase may have `exec` lines.
-const GIT_FOLDER_FILES: [&str; 5] =
-    ["config", "config.worktree", "commondir", "hooks", "rebase-merge/git-rebase-todo"];
+const GIT_FOLDER_FILES: [&str; 5] = ["config", "config.worktree", "commondir", "hooks", "rebase-merge/git-rebase-todo"];
 /// The same in the folder of a linked worktree. `gitdir` names the location of that worktree.
 const LINKED_WORKTREE_FILES: [&str; 6] =
     ["config", "config.worktree", "commondir", "gitdir", "hooks", "rebase-merge/git-rebase-todo"];
@@ -104,7 +103,7 @@ pub(crate) struct RepositoryScan {
 
 impl RepositoryScan {
     /// Finds the repositories in a folder, except for those in some folders of it.
-    pub fn scan_folder(root: &RootFolder, without: &[FileIdentity]) -> Result<RepositoryScan, FilePathError> {
+    pub(crate) fn scan_folder(root: &RootFolder, without: &[FileIdentity]) -> Result<RepositoryScan, FilePathError> {
         RepositoryScan::scan_limited(root, without, limits::REPOSITORY_NAMES)
     }
 
@@ -121,7 +120,7 @@ impl RepositoryScan {
     }
 
     /// Finds only files that configuration names: that of the workspace, of an enclosing repository, and of the user.
-    pub fn named_by_configuration(root: &RootFolder) -> BTreeSet<String> {
+    pub(crate) fn named_by_configuration(root: &RootFolder) -> BTreeSet<String> {
         let mut scan = RepositoryScan::default();
         for config in find_outer_configs(root.path()) {
             scan.read_config(root, &config.path, config.top.as_deref(), &mut 0);
@@ -130,12 +129,12 @@ impl RepositoryScan {
     }
 
     /// Returns true if the search reached the depth of this path.
-    pub fn covers_path(&self, path: &str) -> bool {
+    pub(crate) fn covers_path(&self, path: &str) -> bool {
         self.complete_depth.is_none_or(|depth| Path::new(path).components().count() <= depth)
     }
 
     /// Returns the place that contains a path: the longest that is the path or a folder above it.
-    pub fn find_place(&self, path: &str) -> Option<(&str, GitPlace)> {
+    pub(crate) fn find_place(&self, path: &str) -> Option<(&str, GitPlace)> {
         let around = Path::new(path).ancestors();
         around
             .filter_map(Path::to_str)
@@ -224,10 +223,7 @@ impl RepositorySearch<'_> {
     }
 
     /// Lists a folder. Returns `None` if it is gone or cannot be read, which holds for a worker there, too.
-    fn list_folder(
-        &mut self,
-        path: &Path,
-    ) -> Result<Option<(Vec<FolderEntry>, FolderLifetime)>, FilePathError> {
+    fn list_folder(&mut self, path: &Path) -> Result<Option<(Vec<FolderEntry>, FolderLifetime)>, FilePathError> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let Ok(folder) = self.root.open_folder(path) else { return Ok(None) };
         let entries = folder.list_entries(self.names)?;
@@ -243,8 +239,7 @@ impl RepositorySearch<'_> {
     ) -> Result<(), FilePathError> {
         let has = |name: &str, thing: EntryKind| {
             entries.iter().any(|entry| {
-                entry.name == name
-                    && matches!(entry.thing, found if found == thing || found == EntryKind::Link)
+                entry.name == name && matches!(entry.thing, found if found == thing || found == EntryKind::Link)
             })
         };
         for name in BARE_PARTS.iter().filter(|name| entries.iter().any(|entry| entry.name == **name)) {
@@ -331,11 +326,7 @@ impl RepositorySearch<'_> {
 }
 
 /// Finds the present path of a git folder in a workspace, also inside of other git folders.
-pub(crate) fn find_git_folder(
-    root: &RootFolder,
-    wanted: FolderLifetime,
-    without: &[FileIdentity],
-) -> Option<PathBuf> {
+pub(crate) fn find_git_folder(root: &RootFolder, wanted: FolderLifetime, without: &[FileIdentity]) -> Option<PathBuf> {
     let mut names = limits::REPOSITORY_NAMES;
     let mut todo = VecDeque::from([PathBuf::new()]);
     while let Some(path) = todo.pop_front() {
@@ -418,8 +409,7 @@ fn read_file(path: &Path) -> Option<Vec<u8>> {
 
 /// Normalizes a path as git writes it.
 fn absolute_path(from: &Path, text: &str) -> PathBuf {
-    let home =
-        text.strip_prefix("~/").and_then(|rest| Some(PathBuf::from(std::env::var_os("HOME")?).join(rest)));
+    let home = text.strip_prefix("~/").and_then(|rest| Some(PathBuf::from(std::env::var_os("HOME")?).join(rest)));
     let mut whole = PathBuf::new();
     for part in from.join(home.unwrap_or_else(|| PathBuf::from(text))).components() {
         match part {

@@ -473,16 +473,14 @@ mod tests {
         }
         assert!(RunDir::remove(&state, &one).unwrap());
         assert!(!RunDir::remove(&state, &one).unwrap());
-        let left: Vec<_> =
-            fs::read_dir(dir.path().join("runs")).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let left: Vec<_> = fs::read_dir(dir.path().join("runs")).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left, ["two"]);
     }
 
     #[test]
     fn of_much_that_was_printed_the_end_is_read() {
         let dir = tempfile::tempdir().unwrap();
-        let run =
-            RunDir::create(&RootFolder::open(dir.path()).unwrap(), &RunId::new("one").unwrap()).unwrap();
+        let run = RunDir::create(&RootFolder::open(dir.path()).unwrap(), &RunId::new("one").unwrap()).unwrap();
         let files = run.create_attempt("0.0.1.1.main.1".parse().unwrap()).unwrap();
         fs::write(files.stdout_path(), "a".repeat(300) + "COMPLETE").unwrap();
         assert_eq!(files.read_tail(true, 10).unwrap(), b"aaCOMPLETE");

@@ -57,8 +57,7 @@ impl PathTokens {
     pub fn fill_path(&self, path: &str) -> String {
         let day = format_utc(self.at);
         let day = day.split('T').next().unwrap_or_default();
-        let known =
-            [("<runId>", self.run.as_str()), ("<workflowId>", self.workflow.as_str()), ("<isoDate>", day)];
+        let known = [("<runId>", self.run.as_str()), ("<workflowId>", self.workflow.as_str()), ("<isoDate>", day)];
         let (mut filled, mut rest) = (String::with_capacity(path.len()), path);
         while let Some(at) = rest.find('<') {
             let (before, from) = rest.split_at(at);
@@ -109,8 +108,7 @@ impl RunDir {
         let scratch = self.recreate_files().map_err(|error| failed("", error))?;
         for (key, file) in files {
             let path = tokens.fill_path(&file.path);
-            copy_file(workspace, Path::new(&path), &scratch, Path::new(key))
-                .map_err(|error| failed(key, error))?;
+            copy_file(workspace, Path::new(&path), &scratch, Path::new(key)).map_err(|error| failed(key, error))?;
         }
         Ok(scratch)
     }
@@ -150,12 +148,7 @@ fn give_file(
     }
 }
 
-fn copy_file(
-    from: &RootFolder,
-    name: &Path,
-    to: &RootFolder,
-    path: &Path,
-) -> Result<KeptFile, FilePathError> {
+fn copy_file(from: &RootFolder, name: &Path, to: &RootFolder, path: &Path) -> Result<KeptFile, FilePathError> {
     let path: PathBuf = to.normalize_name(path)?;
     let (Some(parent), Some(leaf)) = (path.parent(), path.file_name()) else {
         return Err(FilePathError::new(to.path(), &path, PathProblem::Empty));
@@ -201,11 +194,8 @@ mod tests {
         }
 
         fn give(&self, files: &[(&str, &str)]) -> Vec<(String, String)> {
-            let file = |path: &str| OutputFileSpec {
-                path: path.into(),
-                content_type: None,
-                schema: Default::default(),
-            };
+            let file =
+                |path: &str| OutputFileSpec { path: path.into(), content_type: None, schema: Default::default() };
             let files = files.iter().map(|(key, path)| ((*key).to_owned(), file(path))).collect();
             let given = self.run.give_files(&self.workspace, &files, &tokens()).unwrap();
             let word = |given: GivenFile| match given.end {
@@ -247,12 +237,10 @@ mod tests {
         assert!(place.stage(&[("data", "in/report.csv")]).unwrap().entry_kind("stale").unwrap().is_none());
         let scratch = place.run.find_files().unwrap().unwrap();
         scratch.replace_file("result", b"done").unwrap();
-        let given =
-            place.give(&[("result", "out/<isoDate>/r.md"), ("other", "out/o.md"), ("data", ".git/config")]);
+        let given = place.give(&[("result", "out/<isoDate>/r.md"), ("other", "out/o.md"), ("data", ".git/config")]);
         let said = |path: &str, word: &str| (path.to_owned(), word.to_owned());
         let own = "it is one of Git's own files, which control that program";
-        let expected =
-            [said(".git/config", own), said("out/o.md", "not made"), said("out/2023-11-14/r.md", "written")];
+        let expected = [said(".git/config", own), said("out/o.md", "not made"), said("out/2023-11-14/r.md", "written")];
         assert_eq!(given, expected);
         assert_eq!(fs::read(place.at("out/2023-11-14/r.md")).unwrap(), b"done");
         assert!(place.run.remove_files().unwrap());
@@ -263,10 +251,7 @@ mod tests {
     fn a_file_that_is_not_there_is_an_error_before_the_run() {
         let place = Place::new();
         let error = place.stage(&[("data", "in/none.csv")]).unwrap_err();
-        assert!(
-            error.starts_with("the file `data` of the workflow: ") && error.contains("no such file"),
-            "{error}"
-        );
+        assert!(error.starts_with("the file `data` of the workflow: ") && error.contains("no such file"), "{error}");
     }
 
     #[test]

@@ -9,30 +9,23 @@ use serde_json::{Value, json};
 use skein_core::{
     engine::{AttemptAssignment, AttemptEnd, AttemptId, AttemptReport, Cost, Publication, RunStart},
     ids::{RunId, StepId, WorkflowId},
-    ir::{
-        RunStatus, ScopeShape, Step, StepKindSpec, StepScope, WorkSpec, WorkerCapability, WorkerSpec,
-        Workflow,
-    },
+    ir::{RunStatus, ScopeShape, Step, StepKindSpec, StepScope, WorkSpec, WorkerCapability, WorkerSpec, Workflow},
     plan::{Plan, check_workflow},
 };
 use skein_host::{
     executor_api::{ActiveRun, AttemptReporter, Executor, PublicationReporter},
     host::{Host, HostEvent, ResumeError, RunLaunch, RunLoader, WorkerCapacity},
-    store::{MemoryStore, NewRun, RunHead, Store},
+    run_settings::RunSettings,
+    store::{NewRun, RunHead, Store},
 };
+use skein_testkit::store::MemoryStore;
 
 /// An executor whose attempts succeed at once.
 #[derive(Debug)]
 struct Quick;
 
 impl Executor for Quick {
-    fn start_attempt(
-        &mut self,
-        _: ActiveRun<'_>,
-        _: AttemptId,
-        _: &AttemptAssignment,
-        finish: AttemptReporter,
-    ) {
+    fn start_attempt(&mut self, _: ActiveRun<'_>, _: AttemptId, _: &AttemptAssignment, finish: AttemptReporter) {
         let end = AttemptEnd::Succeeded { output: Arc::new(Value::Null) };
         finish.report(AttemptReport::new(end, Cost::default()));
     }
@@ -51,8 +44,7 @@ impl Executor for Quick {
 fn plan() -> Plan {
     let worker = WorkerSpec::Script { text: "true".into(), capabilities: vec![WorkerCapability::Read] };
     let step = Step::new(StepId::new("one").unwrap(), StepKindSpec::Work(Box::new(WorkSpec::new(worker))));
-    let workflow =
-        Workflow::new(WorkflowId::new("flow").unwrap(), StepScope::new(ScopeShape::Graph, vec![step]));
+    let workflow = Workflow::new(WorkflowId::new("flow").unwrap(), StepScope::new(ScopeShape::Graph, vec![step]));
     let checked = check_workflow(Arc::new(workflow), &BTreeMap::new());
     let definition = checked.definition.unwrap_or_else(|| panic!("{:#?}", checked.problems));
     definition.bind(json!({"who": "ada"})).unwrap()
@@ -114,7 +106,7 @@ fn a_run_that_was_begun_without_workers_goes_on_with_some() {
     let host = Host::new(store.clone(), Box::new(Quick), WorkerCapacity { workers: 0 }, Box::new(watcher));
     let start = RunStart::new(run());
     let plan = plan();
-    host.launch_runs(vec![RunLaunch::new(plan.clone(), start, Value::Null)]).unwrap();
+    host.launch_runs(vec![RunLaunch::new(plan.clone(), start, RunSettings::default())]).unwrap();
     assert_eq!(rows.recv().unwrap(), Some(0), "nothing is started");
     host.leave_runs(&[run()]);
     drop(host);

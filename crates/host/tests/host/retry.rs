@@ -5,12 +5,12 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 use skein_core::{
     builder::{RetryDefinition, StepDefinition, ToolStep, WorkflowDefinition, define_step, define_workflow},
     engine::{
-        AttemptAssignment, AttemptEnd, AttemptId, AttemptReport, Cost, Event, Publication, RunInput,
-        RunPhase, RunStart, RunState,
+        AttemptAssignment, AttemptEnd, AttemptId, AttemptReport, Cost, Event, Publication, RunInput, RunPhase,
+        RunStart, RunState,
     },
     ids::RunId,
     ir::{ErrorClass, RunStatus},
@@ -20,8 +20,10 @@ use skein_core::{
 use skein_host::{
     executor_api::{ActiveRun, AttemptReporter, Executor, PublicationReporter},
     host::{Host, HostEvent, RunLaunch, WorkerCapacity},
-    store::{DeadLetterSelection, DeadLetterSettlement, MemoryStore, Store},
+    run_settings::RunSettings,
+    store::{DeadLetterSelection, DeadLetterSettlement, Store},
 };
+use skein_testkit::store::MemoryStore;
 
 /// The maximum time that a test waits.
 const LONG: Duration = Duration::from_secs(60);
@@ -31,19 +33,9 @@ const LONG: Duration = Duration::from_secs(60);
 struct Unlucky;
 
 impl Executor for Unlucky {
-    fn start_attempt(
-        &mut self,
-        _: ActiveRun<'_>,
-        _: AttemptId,
-        _: &AttemptAssignment,
-        finish: AttemptReporter,
-    ) {
-        let end = AttemptEnd::Failed {
-            class: ErrorClass::NonRetryable,
-            code: None,
-            message: "no".into(),
-            retry_at: None,
-        };
+    fn start_attempt(&mut self, _: ActiveRun<'_>, _: AttemptId, _: &AttemptAssignment, finish: AttemptReporter) {
+        let end =
+            AttemptEnd::Failed { class: ErrorClass::NonRetryable, code: None, message: "no".into(), retry_at: None };
         finish.report(AttemptReport::new(end, Cost::default()));
     }
 
@@ -105,16 +97,12 @@ impl Trial {
         });
         let store = Arc::new(store);
         let kept: Arc<dyn Store> = store.clone();
-        Trial {
-            host: Host::new(kept, Box::new(Unlucky), WorkerCapacity { workers: 4 }, watcher),
-            store,
-            heard,
-        }
+        Trial { host: Host::new(kept, Box::new(Unlucky), WorkerCapacity { workers: 4 }, watcher), store, heard }
     }
 
     fn begin(&self, run: &str, plan: &Plan) {
         let start = RunStart::new(id(run));
-        self.host.launch_runs(vec![RunLaunch::new(plan.clone(), start, Value::Null)]).unwrap();
+        self.host.launch_runs(vec![RunLaunch::new(plan.clone(), start, RunSettings::default())]).unwrap();
     }
 
     fn until(&self, wanted: &Heard) -> Vec<Heard> {
@@ -181,7 +169,7 @@ fn a_run_that_was_made_before_a_crash_goes_on_after_it() {
     let dead = Arc::new(store.add_owner());
     let host = Host::new(dead.clone(), Box::new(Unlucky), WorkerCapacity { workers: 0 }, Box::new(|_| {}));
     let start = RunStart { retry_of: Some(id("r")), attempt: 2, ..RunStart::new(id("r-2")) };
-    host.launch_runs(vec![RunLaunch::new(plan.clone(), start, Value::Null)]).unwrap();
+    host.launch_runs(vec![RunLaunch::new(plan.clone(), start, RunSettings::default())]).unwrap();
     dead.kill();
     let trial = Trial::new(store);
     trial.begin("r", &plan);

@@ -6,7 +6,7 @@ use skein_core::{
     ir::ScopeShape,
 };
 
-use super::{AcceptResult, Acceptor, ensure, state::AcceptorStepPhase};
+use super::{Acceptor, RuleResult, ensure, state::AcceptorStepPhase};
 
 /// The result of an arrival.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum AcceptorArrival {
 
 impl Acceptor {
     /// Checks that new work may start in an instance: neither it nor an enclosing instance has stopped.
-    pub(super) fn check_going(&self, ix: InstanceIx) -> AcceptResult {
+    pub(super) fn check_going(&self, ix: InstanceIx) -> RuleResult {
         let inst = self.instance(ix)?;
         ensure!(inst.ended.is_none(), "the instance has ended");
         ensure!(!inst.began_undo, "the instance has begun to undo");
@@ -30,7 +30,7 @@ impl Acceptor {
     }
 
     /// Checks that every enclosing instance continues, or at least drains (lets running steps finish).
-    fn check_parents_going(&self, ix: InstanceIx) -> AcceptResult {
+    fn check_parents_going(&self, ix: InstanceIx) -> RuleResult {
         let Some(parent) = self.instance(ix)?.parent else { return Ok(()) };
         let around = self.instance(parent.0)?;
         ensure!(around.ended.is_none() && !around.began_undo, "an outer instance has ended");
@@ -40,7 +40,7 @@ impl Acceptor {
     }
 
     /// Checks that order allows the step to arrive now.
-    pub(super) fn check_reachable(&self, at: StepAt) -> AcceptResult {
+    pub(super) fn check_reachable(&self, at: StepAt) -> RuleResult {
         let StepAt(ix, step) = at;
         let entry = self.scope_entry(ix);
         let inst = self.instance(ix)?;
@@ -54,18 +54,13 @@ impl Acceptor {
                 );
             }
             ScopeShape::Graph => {
-                ensure!(
-                    self.step_state(at)?.at == AcceptorStepPhase::Pending,
-                    "the step has arrived already"
-                );
+                ensure!(self.step_state(at)?.at == AcceptorStepPhase::Pending, "the step has arrived already");
                 for id in &entry.step(step).after {
                     let Some(needed) = entry.by_id.get(id) else { continue };
                     // A conflict resolver waits for any end of the steps whose conflicts it resolves.
                     let settles = self.find_conflict_resolver(StepAt(ix, *needed)) == Some(step);
                     let satisfied = inst.steps[*needed as usize].at == AcceptorStepPhase::Over
-                        && inst.steps[*needed as usize]
-                            .effect
-                            .is_some_and(|effect| effect.satisfies || settles);
+                        && inst.steps[*needed as usize].effect.is_some_and(|effect| effect.satisfies || settles);
                     ensure!(satisfied, "`{id}`, on which it depends, does not satisfy it");
                 }
             }
@@ -74,11 +69,10 @@ impl Acceptor {
     }
 
     /// Returns the result of an arrival at this moment.
-    pub(super) fn evaluate_arrival(&self, at: StepAt) -> Result<AcceptorArrival, String> {
+    pub(super) fn evaluate_arrival(&self, at: StepAt) -> RuleResult<AcceptorArrival> {
         self.check_reachable(at)?;
         let home = self.instance(at.0)?.home;
-        let most =
-            self.plan.definition.workflow_containing(self.instance(home)?.scope).workflow.scope.max_steps;
+        let most = self.plan.definition.workflow_containing(self.instance(home)?.scope).workflow.scope.max_steps;
         if most.is_some_and(|most| self.instances[home.0 as usize].executed >= most) {
             return Ok(AcceptorArrival::TooMany);
         }
@@ -93,35 +87,31 @@ impl Acceptor {
     }
 
     /// Makes the step arrive if it has not arrived yet, so that it may act.
-    pub(super) fn ensure_arrived(&mut self, at: StepAt) -> AcceptResult {
+    pub(super) fn ensure_arrived(&mut self, at: StepAt) -> RuleResult {
         let inst = self.instance(at.0)?;
-        let again = inst.cursor == Some(CursorRoute::Step(at.1))
-            && self.step_state(at)?.at == AcceptorStepPhase::Over;
+        let again = inst.cursor == Some(CursorRoute::Step(at.1)) && self.step_state(at)?.at == AcceptorStepPhase::Over;
         if self.step_state(at)?.at != AcceptorStepPhase::Pending && !again {
             return Ok(());
         }
         self.check_going(at.0)?;
         match self.evaluate_arrival(at)? {
             AcceptorArrival::Ready => self.count_execution(at),
-            other => Err(format!("the step cannot do anything on arrival: {other:?}")),
+            other => Err(format!("the step cannot do anything on arrival: {other:?}").into()),
         }
     }
 
     /// Counts an execution and starts a visit.
-    pub(super) fn count_execution(&mut self, at: StepAt) -> AcceptResult {
+    pub(super) fn count_execution(&mut self, at: StepAt) -> RuleResult {
         let home = self.instance(at.0)?.home;
         self.instance_mut(home)?.executed += 1;
         self.step_state_mut(at)?.start_visit();
         Ok(())
     }
 
-    pub(super) fn accept_step_ready(&mut self, at: StepAt) -> AcceptResult {
+    pub(super) fn accept_step_ready(&mut self, at: StepAt) -> RuleResult {
         let st = self.step_state(at)?;
         // A step in a cycle may become ready again.
-        ensure!(
-            matches!(st.at, AcceptorStepPhase::Pending | AcceptorStepPhase::Over),
-            "the step has arrived already"
-        );
+        ensure!(matches!(st.at, AcceptorStepPhase::Pending | AcceptorStepPhase::Over), "the step has arrived already");
         self.check_going(at.0)?;
         ensure!(
             self.evaluate_arrival(at)? == AcceptorArrival::Ready,
@@ -132,7 +122,7 @@ impl Acceptor {
     }
 
     /// Checks that a skip is justified.
-    pub(super) fn check_skip(&mut self, at: StepAt, skip: SkipReason, output: &Value) -> AcceptResult {
+    pub(super) fn check_skip(&mut self, at: StepAt, skip: SkipReason, output: &Value) -> RuleResult {
         self.check_going(at.0)?;
         match skip {
             SkipReason::Condition => {
@@ -146,18 +136,14 @@ impl Acceptor {
             }
             SkipReason::Upstream(needed) => {
                 ensure!(output.is_null(), "a step that never arrived has no output");
-                ensure!(
-                    self.step_state(at)?.at == AcceptorStepPhase::Pending,
-                    "the step has arrived already"
-                );
+                ensure!(self.step_state(at)?.at == AcceptorStepPhase::Pending, "the step has arrived already");
                 let entry = self.scope_entry(at.0);
                 let depends = entry.step(at.1).after.iter().any(|id| entry.by_id.get(id) == Some(&needed));
                 ensure!(depends, "the step does not depend on that one");
                 let settles = self.find_conflict_resolver(StepAt(at.0, needed)) == Some(at.1);
                 ensure!(!settles, "a conflict resolver is not skipped by a conflict");
                 let of = self.step_state(StepAt(at.0, needed))?;
-                let blocks =
-                    of.at == AcceptorStepPhase::Over && of.effect.is_some_and(|effect| !effect.satisfies);
+                let blocks = of.at == AcceptorStepPhase::Over && of.effect.is_some_and(|effect| !effect.satisfies);
                 ensure!(blocks, "the step that it depends on satisfies it, or has not ended");
             }
         }
@@ -165,16 +151,13 @@ impl Acceptor {
     }
 
     /// Takes a slot for the step, if the concurrency limit of its instance allows one more.
-    pub(super) fn take_slot(&mut self, at: StepAt) -> AcceptResult {
+    pub(super) fn take_slot(&mut self, at: StepAt) -> RuleResult {
         if self.step_state(at)?.slot {
             return Ok(());
         }
         let most = self.scope_entry(at.0).scope.concurrency;
         let taken = self.instance(at.0)?.steps.iter().filter(|st| st.slot).count();
-        ensure!(
-            most.is_none_or(|most| taken < most as usize),
-            "{taken} steps are running, which is the limit"
-        );
+        ensure!(most.is_none_or(|most| taken < most as usize), "{taken} steps are running, which is the limit");
         self.step_state_mut(at)?.slot = true;
         Ok(())
     }

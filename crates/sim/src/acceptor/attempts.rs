@@ -5,16 +5,15 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, AttemptInput, AttemptMode, AttemptRole, AttemptStopReason, BudgetGrant,
-        BudgetOwner, Cost, EvidenceResult, ExecutionError, InstancePart, NextAction, StepAt, StepOutcome,
-        Verdict, Waitpoint,
+        AttemptEnd, AttemptId, AttemptInput, AttemptMode, AttemptRole, AttemptStopReason, BudgetGrant, BudgetOwner,
+        Cost, EvidenceResult, ExecutionError, InstancePart, NextAction, StepAt, StepOutcome, Verdict, Waitpoint,
     },
     ir::{Backoff, Budget, BudgetMode, ErrorClass, HoldReason, Step, StepKindSpec, TimeoutScope},
     time::{Millis, Timestamp},
 };
 
 use super::{
-    AcceptResult, Acceptor, ensure,
+    Acceptor, RuleResult, ensure,
     state::{AcceptorStep, AcceptorStepPhase, AcceptorWaitpointKind, AllowedFollowUp},
 };
 
@@ -25,7 +24,7 @@ impl Acceptor {
         mode: AttemptMode,
         given: Option<&AttemptInput>,
         deadline: Option<Timestamp>,
-    ) -> AcceptResult {
+    ) -> RuleResult {
         if id.role == AttemptRole::Undo {
             return self.accept_undo_started(id);
         }
@@ -45,8 +44,7 @@ impl Acceptor {
         if self.is_first_attempt(at) {
             ensure!(mode == AttemptMode::Fresh, "the first attempt of a visit is fresh");
             let Some(given) = given else { return Err("the first attempt has no inputs".into()) };
-            let inputs =
-                self.evaluate_inputs(at, &step).map_err(|code| format!("its inputs are wrong: {code}"))?;
+            let inputs = self.evaluate_inputs(at, &step).map_err(|code| format!("its inputs are wrong: {code}"))?;
             ensure!(given.inputs == inputs, "its inputs are {} instead of {inputs}", given.inputs);
             self.check_deadline(&step, deadline)?;
             self.step_state_mut(at)?.deadline = deadline;
@@ -62,7 +60,7 @@ impl Acceptor {
     }
 
     /// Checks that a step that has arrived may start an attempt now.
-    fn may_start(&self, at: StepAt) -> AcceptResult {
+    fn may_start(&self, at: StepAt) -> RuleResult {
         let st = self.step_state(at)?;
         let drains = self.is_draining(at.0) && st.given;
         if !drains {
@@ -82,18 +80,18 @@ impl Acceptor {
                 ensure!(st.may.contains(&goes), "the step may not continue: {:?}", st.may);
                 Ok(())
             }
-            other => Err(format!("the step is not ready: {other:?}")),
+            other => Err(format!("the step is not ready: {other:?}").into()),
         }
     }
 
-    fn check_deadline(&self, step: &Step, deadline: Option<Timestamp>) -> AcceptResult {
+    fn check_deadline(&self, step: &Step, deadline: Option<Timestamp>) -> RuleResult {
         let own = step.policy.timeout.filter(|_| step.policy.timeout_per == TimeoutScope::Step);
         let right = own.map(|timeout| self.now.saturating_add(timeout));
         ensure!(deadline == right, "its deadline should be {right:?}");
         Ok(())
     }
 
-    fn may_spend(&self, id: AttemptId) -> AcceptResult {
+    fn may_spend(&self, id: AttemptId) -> RuleResult {
         if id.role != AttemptRole::Main {
             return Ok(());
         }
@@ -102,10 +100,11 @@ impl Acceptor {
     }
 
     /// Returns the mode of the first spent budget that prevents the next main attempt of a step.
-    pub(super) fn spent_budget_mode(&self, at: StepAt) -> Result<Option<BudgetMode>, String> {
-        let mut spent = self.list_budgets(at)?.into_iter().filter(|(owner, budget, spent)| {
-            budget.mode != BudgetMode::Warn && self.is_spent(*owner, budget, *spent)
-        });
+    pub(super) fn spent_budget_mode(&self, at: StepAt) -> RuleResult<Option<BudgetMode>> {
+        let mut spent = self
+            .list_budgets(at)?
+            .into_iter()
+            .filter(|(owner, budget, spent)| budget.mode != BudgetMode::Warn && self.is_spent(*owner, budget, *spent));
         Ok(spent.next().map(|(_, budget, _)| budget.mode))
     }
 
@@ -127,10 +126,9 @@ impl Acceptor {
         decision: Verdict,
         by: &str,
         grants: &[BudgetGrant],
-    ) -> AcceptResult {
+    ) -> RuleResult {
         let open = self.openings.iter().find(|open| open.number == opening);
-        let (at, what) =
-            open.map(|open| (open.at, open.what)).ok_or("there is no waitpoint with this number")?;
+        let (at, what) = open.map(|open| (open.at, open.what)).ok_or("there is no waitpoint with this number")?;
         let person = decision == Verdict::Approve && !by.starts_with("system:");
         let mut right = Vec::new();
         if what == AcceptorWaitpointKind::Hold(HoldReason::Budget) && person {
@@ -147,12 +145,9 @@ impl Acceptor {
     }
 
     /// The budgets that apply to a step, nearest first, with the cost counted against each.
-    fn list_budgets(&self, at: StepAt) -> Result<Vec<(BudgetOwner, &Budget, Cost)>, String> {
-        let mut budgets = vec![(
-            BudgetOwner::Step(at),
-            self.step_definition(at)?.policy.budget.as_ref(),
-            self.step_state(at)?.spent,
-        )];
+    fn list_budgets(&self, at: StepAt) -> RuleResult<Vec<(BudgetOwner, &Budget, Cost)>> {
+        let mut budgets =
+            vec![(BudgetOwner::Step(at), self.step_definition(at)?.policy.budget.as_ref(), self.step_state(at)?.spent)];
         let mut ix = at.0;
         while let Some(holder) = self.instance(ix)?.parent {
             let inside = self.step_state(holder)?.spent;
@@ -160,11 +155,7 @@ impl Acceptor {
                 let called = self.plan.definition.workflow_containing(self.instance(ix)?.scope);
                 budgets.push((BudgetOwner::Called(holder), called.workflow.budget.as_ref(), inside));
             }
-            budgets.push((
-                BudgetOwner::Step(holder),
-                self.step_definition(holder)?.policy.budget.as_ref(),
-                inside,
-            ));
+            budgets.push((BudgetOwner::Step(holder), self.step_definition(holder)?.policy.budget.as_ref(), inside));
             ix = holder.0;
         }
         budgets.push((BudgetOwner::Run, self.plan.definition.root().workflow.budget.as_ref(), self.spent));
@@ -187,7 +178,7 @@ impl Acceptor {
         Ok(given)
     }
 
-    pub(super) fn accept_step_overdue(&mut self, at: StepAt) -> AcceptResult {
+    pub(super) fn accept_step_overdue(&mut self, at: StepAt) -> RuleResult {
         let now = self.now;
         let st = self.step_state_mut(at)?;
         ensure!(st.is_live() && !st.overdue, "the step is over, or overdue already");
@@ -196,7 +187,7 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn accept_stop_asked(&mut self, id: AttemptId, why: AttemptStopReason) -> AcceptResult {
+    pub(super) fn accept_stop_asked(&mut self, id: AttemptId, why: AttemptStopReason) -> RuleResult {
         ensure!(id.role != AttemptRole::Undo, "an undo cannot be stopped");
         let now = self.now;
         let halted = self.is_halted_around(id.at.0)?;
@@ -212,12 +203,7 @@ impl Acceptor {
     }
 
     /// Checks that a success comes with all of its evidence.
-    pub(super) fn check_evidence(
-        &self,
-        id: AttemptId,
-        end: &AttemptEnd,
-        proofs: &[EvidenceResult],
-    ) -> AcceptResult {
+    pub(super) fn check_evidence(&self, id: AttemptId, end: &AttemptEnd, proofs: &[EvidenceResult]) -> RuleResult {
         ensure!(id.role == AttemptRole::Main || proofs.is_empty(), "only a main attempt has evidence");
         if let (AttemptRole::Main, AttemptEnd::Succeeded { .. }) = (id.role, end)
             && let StepKindSpec::Work(work) = &self.step_definition(id.at)?.kind
@@ -228,12 +214,7 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn accept_attempt_ended(
-        &mut self,
-        id: AttemptId,
-        end: &AttemptEnd,
-        cost: Cost,
-    ) -> AcceptResult {
+    pub(super) fn accept_attempt_ended(&mut self, id: AttemptId, end: &AttemptEnd, cost: Cost) -> RuleResult {
         self.spent.add(cost);
         let mut ix = id.at.0;
         while let Some(holder) = self.instance(ix)?.parent {
@@ -253,7 +234,7 @@ impl Acceptor {
         self.note_attempt_end(id.at, id.role, end)
     }
 
-    pub(super) fn accept_step_goes_on(&mut self, at: StepAt, next: NextAction) -> AcceptResult {
+    pub(super) fn accept_step_goes_on(&mut self, at: StepAt, next: NextAction) -> RuleResult {
         if next.role == AttemptRole::Undo {
             return self.accept_undo_goes_on(at);
         }
@@ -272,17 +253,14 @@ impl Acceptor {
             }
             AcceptorStepPhase::Retrying(due) => {
                 ensure!(*due <= now, "the retry is not due yet");
-                ensure!(
-                    next.role == AttemptRole::Main && next.iteration == st.iteration,
-                    "a retry has the main role"
-                );
+                ensure!(next.role == AttemptRole::Main && next.iteration == st.iteration, "a retry has the main role");
             }
             AcceptorStepPhase::Ready => {
                 ensure!(st.released, "no hold was released");
                 let same = next.role == st.role && next.iteration == st.iteration;
                 ensure!(same, "after a hold a step continues where it stopped");
             }
-            other => return Err(format!("the step cannot continue from {other:?}")),
+            other => return Err(format!("the step cannot continue from {other:?}").into()),
         }
         ensure!(next.stage == st.stall.2, "the stage is {}", st.stall.2);
         st.advance_to_role(next.role, next.iteration, fresh);
@@ -293,12 +271,7 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn accept_retry_scheduled(
-        &mut self,
-        at: StepAt,
-        due: Timestamp,
-        error: &ExecutionError,
-    ) -> AcceptResult {
+    pub(super) fn accept_retry_scheduled(&mut self, at: StepAt, due: Timestamp, error: &ExecutionError) -> RuleResult {
         if self.find_walk(at).is_some() {
             return self.accept_undo_retry(at, due, error);
         }
@@ -316,7 +289,7 @@ impl Acceptor {
             _ => None,
         });
         let Some(not_before) = allowed else {
-            return Err(format!("the policy does not retry this: {:?}", st.may));
+            return Err(format!("the policy does not retry this: {:?}", st.may).into());
         };
         st.retries += 1;
         check_retry_due(&step.policy.retry.backoff, (st.tries, st.retries), not_before, now, due)?;
@@ -336,7 +309,7 @@ pub fn check_retry_due(
     not_before: Option<Timestamp>,
     now: Timestamp,
     due: Timestamp,
-) -> AcceptResult {
+) -> RuleResult {
     let (a, b) = (backoff.retry_delay(low.max(1)), backoff.retry_delay(high.max(1)));
     let least = if backoff.jitter { Millis(0) } else { a.min(b) };
     let earliest = now.saturating_add(least).max(not_before.unwrap_or(now));

@@ -4,19 +4,17 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{
-        CursorRoute, ExecutionError, HaltReason, InstanceIx, InstancePart, StepAt, StepOutcome, UndoWalk,
-    },
+    engine::{CursorRoute, ExecutionError, HaltReason, InstanceIx, InstancePart, StepAt, StepOutcome, UndoWalk},
     ir::{
-        CallSpec, EachErrorPolicy, EachSpec, ErrorClass, LoopSpec, LoopTest, ParallelSpec, RunStatus,
-        ScopeShape, Step, StepKindSpec, TimeoutScope,
+        CallSpec, EachErrorPolicy, EachSpec, ErrorClass, LoopSpec, LoopTest, ParallelSpec, RunStatus, ScopeShape, Step,
+        StepKindSpec, TimeoutScope,
     },
     limits,
     time::Timestamp,
 };
 
 use super::{
-    AcceptResult, Acceptor,
+    Acceptor, RuleResult,
     attempts::check_retry_due,
     ensure,
     follow_ups::allows_retry,
@@ -27,7 +25,7 @@ use super::{
 type AcceptorCompositeResult = Result<Value, (Option<ErrorClass>, Option<&'static str>)>;
 
 impl Acceptor {
-    pub(super) fn accept_step_expanded(&mut self, at: StepAt, items: &Value) -> AcceptResult {
+    pub(super) fn accept_step_expanded(&mut self, at: StepAt, items: &Value) -> RuleResult {
         self.ensure_arrived(at)?;
         let StepKindSpec::Each(each) = &self.step_definition(at)?.kind else {
             return Err("only an `each` has items".into());
@@ -38,7 +36,7 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn accept_step_entered(&mut self, at: StepAt, deadline: Option<Timestamp>) -> AcceptResult {
+    pub(super) fn accept_step_entered(&mut self, at: StepAt, deadline: Option<Timestamp>) -> RuleResult {
         self.ensure_arrived(at)?;
         let again = self.step_state(at)?.tries > 0;
         if !(again && self.is_draining(at.0)) {
@@ -61,7 +59,7 @@ impl Acceptor {
     }
 
     /// Enters a composite, for the first time or for a retry.
-    fn enter_composite(&mut self, at: StepAt) -> AcceptResult {
+    fn enter_composite(&mut self, at: StepAt) -> RuleResult {
         let now = self.now;
         match &self.step_state(at)?.at {
             AcceptorStepPhase::Ready => {}
@@ -72,7 +70,7 @@ impl Acceptor {
                 let call = matches!(self.step_definition(at)?.kind, StepKindSpec::Call(_));
                 ensure!(call || self.undo_targets_under(at).is_empty(), "the last try was not undone");
             }
-            other => return Err(format!("the step is not ready: {other:?}")),
+            other => return Err(format!("the step is not ready: {other:?}").into()),
         }
         self.take_slot(at)?;
         let st = self.step_state_mut(at)?;
@@ -88,7 +86,7 @@ impl Acceptor {
         input: Option<&Value>,
         env: &Value,
         deadline: Option<Timestamp>,
-    ) -> AcceptResult {
+    ) -> RuleResult {
         // A composite that drains still starts instances inside.
         if self.step_state(parent)?.at != AcceptorStepPhase::Inside || !self.is_draining(parent.0) {
             self.check_going(parent.0)?;
@@ -100,12 +98,8 @@ impl Acceptor {
         let step = Arc::clone(&self.scope_entry(parent.0).scope.steps[parent.1 as usize]);
         let mut item = None;
         match (&step.kind, part) {
-            (StepKindSpec::Parallel(of), InstancePart::Lane(lane)) => {
-                self.may_begin_lane(parent, of, lane)?
-            }
-            (StepKindSpec::Each(each), InstancePart::Item(i)) => {
-                item = Some(self.may_begin_item(parent, each, i)?)
-            }
+            (StepKindSpec::Parallel(of), InstancePart::Lane(lane)) => self.may_begin_lane(parent, of, lane)?,
+            (StepKindSpec::Each(each), InstancePart::Item(i)) => item = Some(self.may_begin_item(parent, each, i)?),
             (StepKindSpec::Loop(of), InstancePart::Pass(pass)) => self.may_begin_pass(parent, of, pass)?,
             (StepKindSpec::Call(call), InstancePart::Call) => self.may_call(parent, &step, call, input)?,
             _ => return Err("the step has no such part".into()),
@@ -118,8 +112,7 @@ impl Acceptor {
         let right = entry.scope.timeout.map(|timeout| self.now.saturating_add(timeout));
         ensure!(deadline == right, "its deadline should be {right:?}");
         let mut inst = AcceptorInstance::new(scope, home, entry.scope.steps.len());
-        inst.cursor =
-            matches!(entry.scope.shape, ScopeShape::Routed { .. }).then_some(CursorRoute::Step(entry.start));
+        inst.cursor = matches!(entry.scope.shape, ScopeShape::Routed { .. }).then_some(CursorRoute::Step(entry.start));
         (inst.parent, inst.part, inst.item, inst.deadline) = (Some(parent), Some(part), item, deadline);
         inst.input = input.cloned().unwrap_or_default();
         inst.env = env.clone();
@@ -128,11 +121,11 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn child_instances(&self, at: StepAt) -> Result<Vec<&AcceptorInstance>, String> {
+    pub(super) fn child_instances(&self, at: StepAt) -> RuleResult<Vec<&AcceptorInstance>> {
         Ok(self.step_state(at)?.children.iter().map(|ix| &self.instances[ix.0 as usize]).collect())
     }
 
-    fn may_begin_lane(&self, at: StepAt, of: &ParallelSpec, lane: u32) -> AcceptResult {
+    fn may_begin_lane(&self, at: StepAt, of: &ParallelSpec, lane: u32) -> RuleResult {
         ensure!((lane as usize) < of.lanes.len(), "there is no such lane");
         let children = self.child_instances(at)?;
         ensure!(
@@ -143,28 +136,23 @@ impl Acceptor {
         Ok(())
     }
 
-    fn may_begin_item(&mut self, at: StepAt, each: &EachSpec, i: u32) -> Result<(Value, u32), String> {
+    fn may_begin_item(&mut self, at: StepAt, each: &EachSpec, i: u32) -> RuleResult<(Value, u32)> {
         if self.step_state(at)?.items.is_none() {
-            let over =
-                self.evaluate_expr(at.0, &each.over).map_err(|e| format!("its list has no value: {e}"))?;
+            let over = self.evaluate_expr(at.0, &each.over).map_err(|e| format!("its list has no value: {e}"))?;
             self.step_state_mut(at)?.items = Some(over);
         }
         let children = self.child_instances(at)?;
         ensure!(i as usize == children.len(), "items begin in order; the next is {}", children.len());
         let open = children.iter().filter(|child| child.ended.is_none()).count();
-        ensure!(
-            each.parallelism.is_none_or(|most| open < most as usize),
-            "{open} items are open, which is the limit"
-        );
-        let failed =
-            each.errors == EachErrorPolicy::FailFast && children.iter().any(|child| has_failed(child));
+        ensure!(each.parallelism.is_none_or(|most| open < most as usize), "{open} items are open, which is the limit");
+        let failed = each.errors == EachErrorPolicy::FailFast && children.iter().any(|child| has_failed(child));
         ensure!(!failed, "another item has failed");
         let items = self.step_state(at)?.items.as_ref().and_then(Value::as_array);
         let item = items.and_then(|items| items.get(i as usize));
-        item.map(|item| (item.clone(), i)).ok_or_else(|| "there is no such item".to_owned())
+        item.map(|item| (item.clone(), i)).ok_or("there is no such item".into())
     }
 
-    fn may_begin_pass(&self, at: StepAt, of: &LoopSpec, pass: u32) -> AcceptResult {
+    fn may_begin_pass(&self, at: StepAt, of: &LoopSpec, pass: u32) -> RuleResult {
         let children = self.child_instances(at)?;
         ensure!(pass as usize == children.len() + 1, "the next pass is {}", children.len() + 1);
         ensure!(pass <= of.max, "the limit is {} passes", of.max);
@@ -179,10 +167,9 @@ impl Acceptor {
         Ok(())
     }
 
-    fn may_call(&self, at: StepAt, step: &Step, _call: &CallSpec, input: Option<&Value>) -> AcceptResult {
+    fn may_call(&self, at: StepAt, step: &Step, _call: &CallSpec, input: Option<&Value>) -> RuleResult {
         ensure!(self.step_state(at)?.children.is_empty(), "its call has begun already");
-        let mut given =
-            self.evaluate_inputs(at, step).map_err(|code| format!("its inputs are wrong: {code}"))?;
+        let mut given = self.evaluate_inputs(at, step).map_err(|code| format!("its inputs are wrong: {code}"))?;
         let called = self.plan.definition.workflow_containing(self.scope_entry(at.0).inner_scope(at.1, 0));
         called.workflow.inputs.fill_defaults(&mut given);
         ensure!(called.workflow.inputs.check(&given).is_ok(), "its inputs do not match the schema");
@@ -191,7 +178,7 @@ impl Acceptor {
     }
 
     /// Returns the combined result of the children of the current try.
-    fn evaluate_composite(&self, at: StepAt, step: &Step) -> Result<AcceptorCompositeResult, String> {
+    fn evaluate_composite(&self, at: StepAt, step: &Step) -> RuleResult<AcceptorCompositeResult> {
         let children = self.child_instances(at)?;
         ensure!(children.iter().all(|child| child.ended.is_some()), "an inner instance has not ended");
         Ok(match &step.kind {
@@ -211,7 +198,7 @@ impl Acceptor {
         at: StepAt,
         each: &EachSpec,
         children: &[&AcceptorInstance],
-    ) -> Result<AcceptorCompositeResult, String> {
+    ) -> RuleResult<AcceptorCompositeResult> {
         let over = match &self.step_state(at)?.items {
             Some(items) => items.clone(),
             None => match self.evaluate_expr(at.0, &each.over) {
@@ -248,7 +235,7 @@ impl Acceptor {
         at: StepAt,
         of: &LoopSpec,
         children: &[&AcceptorInstance],
-    ) -> Result<AcceptorCompositeResult, String> {
+    ) -> RuleResult<AcceptorCompositeResult> {
         if let Some(class) = find_first_failure(children) {
             return Ok(Err((class, None)));
         }
@@ -269,10 +256,9 @@ impl Acceptor {
         at: StepAt,
         step: &Step,
         children: &[&AcceptorInstance],
-    ) -> Result<AcceptorCompositeResult, String> {
+    ) -> RuleResult<AcceptorCompositeResult> {
         let Some(child) = children.last() else {
-            let called =
-                self.plan.definition.workflow_containing(self.scope_entry(at.0).inner_scope(at.1, 0));
+            let called = self.plan.definition.workflow_containing(self.scope_entry(at.0).inner_scope(at.1, 0));
             let wrong = match self.evaluate_inputs(at, step) {
                 Err(_) => true,
                 Ok(mut given) => {
@@ -286,12 +272,7 @@ impl Acceptor {
         Ok(if has_succeeded(child) { Ok(instance_output(child)) } else { Err((failure_class(child), None)) })
     }
 
-    pub(super) fn accept_composite_retry(
-        &mut self,
-        at: StepAt,
-        due: Timestamp,
-        error: &ExecutionError,
-    ) -> AcceptResult {
+    pub(super) fn accept_composite_retry(&mut self, at: StepAt, due: Timestamp, error: &ExecutionError) -> RuleResult {
         // A draining composite runs to its end with all its tries.
         if !self.is_draining(at.0) {
             self.check_going(at.0)?;
@@ -321,7 +302,7 @@ impl Acceptor {
         outcome: StepOutcome,
         output: &Value,
         code: Option<&str>,
-    ) -> AcceptResult {
+    ) -> RuleResult {
         let now = self.now;
         let children = self.child_instances(at)?;
         ensure!(children.iter().all(|child| child.ended.is_some()), "an inner instance has not ended");
@@ -383,8 +364,7 @@ fn collect_lane_outputs(of: &ParallelSpec, children: &[&AcceptorInstance]) -> Va
 /// The class of the first failure in time, if there was one. The class is unknown if no error states it.
 fn find_first_failure(children: &[&AcceptorInstance]) -> Option<Option<ErrorClass>> {
     // A child that was stopped because another one failed is not the cause, unless it is the only failure.
-    let own =
-        |child: &&&AcceptorInstance| has_failed(child) && child.halts.first() != Some(&HaltReason::Outer);
+    let own = |child: &&&AcceptorInstance| has_failed(child) && child.halts.first() != Some(&HaltReason::Outer);
     let any_own = children.iter().any(|child| own(&child));
     let failed = children.iter().filter(|child| if any_own { own(child) } else { has_failed(child) });
     failed.min_by_key(|child| child.ended_as).map(|child| failure_class(child))

@@ -5,7 +5,7 @@ use skein_core::{
     ir::{ErrorClass, OutcomeEffect, ScopeShape},
 };
 
-use super::{Acceptor, state::AcceptorStepPhase, step_ends::find_effect};
+use super::{Acceptor, RuleResult, state::AcceptorStepPhase, step_ends::find_effect};
 
 impl Acceptor {
     /// The index of the step that resolves this step's merge conflicts, by its name in the plan.
@@ -27,7 +27,7 @@ impl Acceptor {
     }
 
     /// The steps whose conflicts this one has to resolve.
-    pub(super) fn unresolved_conflicts(&self, at: StepAt) -> Result<Vec<StepAt>, String> {
+    pub(super) fn unresolved_conflicts(&self, at: StepAt) -> RuleResult<Vec<StepAt>> {
         let mut unsettled = Vec::new();
         for of in self.steps_resolved_by(at) {
             let st = self.step_state(of)?;
@@ -44,9 +44,8 @@ impl Acceptor {
         at: StepAt,
         outcome: StepOutcome,
         code: Option<&str>,
-    ) -> Result<(OutcomeEffect, Option<u32>), String> {
-        let failed =
-            outcome == StepOutcome::Failed(ErrorClass::NonRetryable) && code == Some("merge_conflict");
+    ) -> RuleResult<(OutcomeEffect, Option<u32>)> {
+        let failed = outcome == StepOutcome::Failed(ErrorClass::NonRetryable) && code == Some("merge_conflict");
         let conflict = failed && self.step_state(at)?.unmerged;
         if let Some(by) = self.find_conflict_resolver(at).filter(|_| conflict) {
             let routed = matches!(self.scope_entry(at.0).scope.shape, ScopeShape::Routed { .. });
@@ -60,14 +59,12 @@ impl Acceptor {
     }
 
     /// Returns the effect of an end whose conflict is not passed to a resolver.
-    pub(super) fn plain_effect(&self, at: StepAt, outcome: StepOutcome) -> Result<OutcomeEffect, String> {
+    pub(super) fn plain_effect(&self, at: StepAt, outcome: StepOutcome) -> RuleResult<OutcomeEffect> {
         let plain = find_effect(&self.scope_entry(at.0).step(at.1).policy.effects, outcome);
         let unsettled = self.unresolved_conflicts(at)?;
         Ok(match outcome {
             StepOutcome::Succeeded | StepOutcome::Cancelled => plain,
-            StepOutcome::Skipped(SkipReason::Condition)
-                if self.is_conflict_resolver(at) && unsettled.is_empty() =>
-            {
+            StepOutcome::Skipped(SkipReason::Condition) if self.is_conflict_resolver(at) && unsettled.is_empty() => {
                 OutcomeEffect::GO_ON
             }
             _ => {

@@ -11,7 +11,7 @@ use skein_core::{
 };
 
 use super::{
-    Acceptor,
+    Acceptor, RuleResult,
     state::{AcceptorInstance, AcceptorStep},
 };
 
@@ -21,33 +21,30 @@ struct AcceptorEnv<'a> {
 }
 
 impl Acceptor {
-    pub(super) fn instance(&self, ix: InstanceIx) -> Result<&AcceptorInstance, String> {
-        self.instances.get(ix.0 as usize).ok_or_else(|| format!("there is no instance {}", ix.0))
+    pub(super) fn instance(&self, ix: InstanceIx) -> RuleResult<&AcceptorInstance> {
+        self.instances.get(ix.0 as usize).ok_or_else(|| format!("there is no instance {}", ix.0).into())
     }
 
-    pub(super) fn instance_mut(&mut self, ix: InstanceIx) -> Result<&mut AcceptorInstance, String> {
-        self.instances.get_mut(ix.0 as usize).ok_or_else(|| format!("there is no instance {}", ix.0))
+    pub(super) fn instance_mut(&mut self, ix: InstanceIx) -> RuleResult<&mut AcceptorInstance> {
+        self.instances.get_mut(ix.0 as usize).ok_or_else(|| format!("there is no instance {}", ix.0).into())
     }
 
     pub(super) fn scope_entry(&self, ix: InstanceIx) -> &ScopeEntry {
         self.plan.definition.scope(self.instances[ix.0 as usize].scope)
     }
 
-    pub(super) fn step_definition(&self, at: StepAt) -> Result<&skein_core::ir::Step, String> {
+    pub(super) fn step_definition(&self, at: StepAt) -> RuleResult<&skein_core::ir::Step> {
         self.step_state(at)?;
         Ok(self.scope_entry(at.0).step(at.1))
     }
 
-    pub(super) fn step_state(&self, StepAt(ix, step): StepAt) -> Result<&AcceptorStep, String> {
-        self.instance(ix)?
-            .steps
-            .get(step as usize)
-            .ok_or_else(|| format!("there is no step {step} in {}", ix.0))
+    pub(super) fn step_state(&self, StepAt(ix, step): StepAt) -> RuleResult<&AcceptorStep> {
+        self.instance(ix)?.steps.get(step as usize).ok_or_else(|| format!("there is no step {step} in {}", ix.0).into())
     }
 
-    pub(super) fn step_state_mut(&mut self, StepAt(ix, step): StepAt) -> Result<&mut AcceptorStep, String> {
+    pub(super) fn step_state_mut(&mut self, StepAt(ix, step): StepAt) -> RuleResult<&mut AcceptorStep> {
         let found = self.instance_mut(ix)?.steps.get_mut(step as usize);
-        found.ok_or_else(|| format!("there is no step {step} in {}", ix.0))
+        found.ok_or_else(|| format!("there is no step {step} in {}", ix.0).into())
     }
 
     pub(super) fn evaluate_expr(&self, instance: InstanceIx, expr: &Expr) -> Result<Value, EvalError> {
@@ -77,11 +74,9 @@ impl ExprEnv for AcceptorEnv<'_> {
             ReferenceRoot::Index => {
                 self.enclosing_item().map_or(RootLookup::Absent, |(_, index)| found_value((*index).into()))
             }
-            ReferenceRoot::Context => self
-                .book
-                .start
-                .as_ref()
-                .map_or(RootLookup::Absent, |start| found_value(start.context.clone())),
+            ReferenceRoot::Context => {
+                self.book.start.as_ref().map_or(RootLookup::Absent, |start| found_value(start.context.clone()))
+            }
             ReferenceRoot::Step { id, part } => self.lookup_step(id, *part),
             ReferenceRoot::Run | ReferenceRoot::Workflow => RootLookup::Absent,
         }
@@ -120,11 +115,7 @@ impl AcceptorEnv<'_> {
         }
     }
 
-    fn descend(
-        &self,
-        mut ix: InstanceIx,
-        place: &RelativeStepPath,
-    ) -> Result<InstanceIx, RootLookup<'static>> {
+    fn descend(&self, mut ix: InstanceIx, place: &RelativeStepPath) -> Result<InstanceIx, RootLookup<'static>> {
         for (step, which) in &place.down {
             let holder = &self.book.instances[ix.0 as usize].steps[*step as usize];
             let lane = |ix: &&InstanceIx| match self.book.instances[ix.0 as usize].part {
@@ -156,8 +147,7 @@ impl AcceptorEnv<'_> {
         match part {
             StepProperty::Output => found_value(st.output.clone()),
             StepProperty::Status => {
-                let own =
-                    st.effect.is_some_and(|effect| effect.as_skipped) && outcome != StepOutcome::Succeeded;
+                let own = st.effect.is_some_and(|effect| effect.as_skipped) && outcome != StepOutcome::Succeeded;
                 let status = if own { StepStatus::Skipped } else { shown_status(outcome) };
                 found_value(words.step_word(status, own).into())
             }

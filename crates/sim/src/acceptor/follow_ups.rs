@@ -11,7 +11,7 @@ use skein_core::{
 };
 
 use super::{
-    Acceptor,
+    Acceptor, RuleResult,
     state::{AcceptorStep, AcceptorStepPhase, AllowedFollowUp},
 };
 
@@ -23,12 +23,7 @@ pub fn allows_retry(retry: &StepRetry, tries: u32, class: ErrorClass, code: Opti
 
 impl Acceptor {
     /// Records the end of a main, check or summary attempt, and the actions that may follow it.
-    pub(super) fn note_attempt_end(
-        &mut self,
-        at: StepAt,
-        role: AttemptRole,
-        end: &AttemptEnd,
-    ) -> Result<(), String> {
+    pub(super) fn note_attempt_end(&mut self, at: StepAt, role: AttemptRole, end: &AttemptEnd) -> RuleResult {
         let step = Arc::clone(&self.scope_entry(at.0).scope.steps[at.1 as usize]);
         let StepKindSpec::Work(work) = &step.kind else { return Err("only work has attempts".into()) };
         let halted = self.check_going(at.0).is_err();
@@ -46,9 +41,8 @@ impl Acceptor {
         match st.stop {
             Some(why) => {
                 // After a stop request only a success with nothing left to do counts; a summary is optional.
-                let sums_up = may
-                    .iter()
-                    .any(|may| matches!(may, AllowedFollowUp::GoOn { role: AttemptRole::Summary, .. }));
+                let sums_up =
+                    may.iter().any(|may| matches!(may, AllowedFollowUp::GoOn { role: AttemptRole::Summary, .. }));
                 may.retain(|may| *may == AllowedFollowUp::End(StepOutcome::Succeeded));
                 may.extend(sums_up.then_some(AllowedFollowUp::End(StepOutcome::Succeeded)));
                 let cut = if why == AttemptStopReason::Timeout {
@@ -69,12 +63,7 @@ impl Acceptor {
     }
 }
 
-fn allowed_after_main(
-    st: &mut AcceptorStep,
-    step: &Step,
-    work: &WorkSpec,
-    end: &AttemptEnd,
-) -> Vec<AllowedFollowUp> {
+fn allowed_after_main(st: &mut AcceptorStep, step: &Step, work: &WorkSpec, end: &AttemptEnd) -> Vec<AllowedFollowUp> {
     match end {
         AttemptEnd::Succeeded { output } => {
             let mut output: Value = (**output).clone();
@@ -169,18 +158,11 @@ fn allowed_after_summary(st: &mut AcceptorStep, end: &AttemptEnd) -> Vec<Allowed
     }
 }
 
-fn allowed_after_check(
-    st: &mut AcceptorStep,
-    step: &Step,
-    work: &WorkSpec,
-    end: &AttemptEnd,
-) -> Vec<AllowedFollowUp> {
+fn allowed_after_check(st: &mut AcceptorStep, step: &Step, work: &WorkSpec, end: &AttemptEnd) -> Vec<AllowedFollowUp> {
     let Some(check) = &work.check else { return Vec::new() };
     let (finding, reasons, fingerprints) = match end {
         AttemptEnd::Succeeded { .. } => (CheckFinding::Complete, &[][..], &[][..]),
-        AttemptEnd::Checked { finding, reasons, fingerprints, .. } => {
-            (*finding, &reasons[..], &fingerprints[..])
-        }
+        AttemptEnd::Checked { finding, reasons, fingerprints, .. } => (*finding, &reasons[..], &fingerprints[..]),
         AttemptEnd::Interrupted => {
             st.interruptions += 1;
             let mut may = vec![AllowedFollowUp::GoOn { role: AttemptRole::Check, iteration: st.iteration }];

@@ -6,12 +6,12 @@ use serde_json::Value;
 use skein_core::{
     engine::{CursorRoute, HaltReason, InstanceEnd, InstanceIx, StepAt, UndoWalk},
     ir::{
-        GateTimeout, OutcomeAction, RunImpact as Worst, RunStatus, ScopeShape, SiblingPolicy, Step,
-        StepKindSpec, WaitTimeout,
+        GateTimeout, OutcomeAction, RunImpact as Worst, RunStatus, ScopeShape, SiblingPolicy, Step, StepKindSpec,
+        WaitTimeout,
     },
 };
 
-use super::{AcceptResult, Acceptor, ensure, state::AcceptorStepPhase};
+use super::{Acceptor, RuleResult, ensure, state::AcceptorStepPhase};
 
 impl Acceptor {
     /// True if a stopped instance lets its running steps finish.
@@ -24,7 +24,7 @@ impl Acceptor {
     }
 
     /// True if this instance or an enclosing one has been halted.
-    pub(super) fn is_halted_around(&self, ix: InstanceIx) -> Result<bool, String> {
+    pub(super) fn is_halted_around(&self, ix: InstanceIx) -> RuleResult<bool> {
         let inst = self.instance(ix)?;
         match inst.parent {
             _ if inst.is_halted() => Ok(true),
@@ -34,19 +34,14 @@ impl Acceptor {
     }
 
     /// True if the deadline of an enclosing step or workflow has passed.
-    fn is_overdue_around(&self, ix: InstanceIx) -> Result<bool, String> {
+    fn is_overdue_around(&self, ix: InstanceIx) -> RuleResult<bool> {
         let Some(parent) = self.instance(ix)?.parent else { return Ok(false) };
         let late = self.step_state(parent)?.is_late(self.now)
             || self.instance(parent.0)?.deadline.is_some_and(|due| due <= self.now);
         Ok(late || self.is_overdue_around(parent.0)?)
     }
 
-    pub(super) fn accept_instance_halted(
-        &mut self,
-        ix: InstanceIx,
-        why: &HaltReason,
-        undo: bool,
-    ) -> AcceptResult {
+    pub(super) fn accept_instance_halted(&mut self, ix: InstanceIx, why: &HaltReason, undo: bool) -> RuleResult {
         let now = self.now;
         let inst = self.instance(ix)?;
         ensure!(inst.ended.is_none(), "the instance has ended");
@@ -59,10 +54,7 @@ impl Acceptor {
                 ensure!(first, "the instance is halted already");
                 let effect = self.step_state(StepAt(ix, *step))?.effect;
                 let asks = effect.map(|effect| effect.then);
-                ensure!(
-                    asks.is_some_and(|then| then != OutcomeAction::GoOn),
-                    "that step does not halt the instance"
-                );
+                ensure!(asks.is_some_and(|then| then != OutcomeAction::GoOn), "that step does not halt the instance");
                 ensure!(
                     !home || undo == (asks == Some(OutcomeAction::Undo)),
                     "the undo flag contradicts the step's effect"
@@ -102,21 +94,18 @@ impl Acceptor {
         self.cancel_asked || self.openings.iter().any(late)
     }
 
-    fn may_stop(&self, ix: InstanceIx) -> Result<bool, String> {
+    fn may_stop(&self, ix: InstanceIx) -> RuleResult<bool> {
         let Some(parent) = self.instance(ix)?.parent else { return Ok(false) };
         let around = self.instance(parent.0)?;
         let st = self.step_state(parent)?;
         let failed = |child: &InstanceIx| {
-            self.instances[child.0 as usize]
-                .ended
-                .as_ref()
-                .is_some_and(|end| end.status != RunStatus::Succeeded)
+            self.instances[child.0 as usize].ended.as_ref().is_some_and(|end| end.status != RunStatus::Succeeded)
         };
         let late = st.is_late(self.now);
         Ok(around.is_halted() || around.must_halt.is_some() || late || st.children.iter().any(failed))
     }
 
-    pub(super) fn accept_instance_ended(&mut self, ix: InstanceIx, end: &InstanceEnd) -> AcceptResult {
+    pub(super) fn accept_instance_ended(&mut self, ix: InstanceIx, end: &InstanceEnd) -> RuleResult {
         let inst = self.instance(ix)?;
         // A retried undo walk ends the instance again.
         ensure!(inst.ended.is_none() || self.status.is_some(), "the instance has ended already");
@@ -130,7 +119,7 @@ impl Acceptor {
     }
 
     /// Checks that nothing in an instance is live, and that it reached its end or was stopped.
-    pub(super) fn may_be_over(&self, ix: InstanceIx) -> AcceptResult {
+    pub(super) fn may_be_over(&self, ix: InstanceIx) -> RuleResult {
         let inst = self.instance(ix)?;
         ensure!(inst.must_halt.is_none(), "the instance must be halted first");
         for (i, st) in inst.steps.iter().enumerate() {
@@ -151,10 +140,7 @@ impl Acceptor {
         if inst.home == ix && inst.undo_asked {
             let walk = self.walks.get(&UndoWalk::Workflow(ix));
             let left = self.undo_targets_in(ix);
-            ensure!(
-                walk.is_some_and(|walk| walk.over) || left.is_empty(),
-                "completed steps must be undone first"
-            );
+            ensure!(walk.is_some_and(|walk| walk.over) || left.is_empty(), "completed steps must be undone first");
         }
         Ok(())
     }
@@ -166,7 +152,7 @@ impl Acceptor {
         status: RunStatus,
         output: &Value,
         degraded: bool,
-    ) -> AcceptResult {
+    ) -> RuleResult {
         let inst = self.instance(ix)?;
         let walk = self.walks.get(&UndoWalk::Workflow(ix));
         let (undone, stuck) = self.undo_result(ix);
@@ -189,13 +175,7 @@ impl Acceptor {
         Ok(())
     }
 
-    fn check_unhalted_end(
-        &self,
-        ix: InstanceIx,
-        status: RunStatus,
-        output: &Value,
-        degraded: bool,
-    ) -> AcceptResult {
+    fn check_unhalted_end(&self, ix: InstanceIx, status: RunStatus, output: &Value, degraded: bool) -> RuleResult {
         let inst = self.instance(ix)?;
         let scope = Arc::clone(&self.scope_entry(ix).scope);
         let failed = if self.undo_result(ix).1 { RunStatus::UndoFailed } else { RunStatus::Failed };
@@ -211,10 +191,7 @@ impl Acceptor {
             Ok(gives) if scope.outputs.check(&gives).is_ok() => {
                 ensure!(status == RunStatus::Succeeded, "nothing failed it, but it ends as {status}");
                 ensure!(gives == *output, "its output should be {gives}, not {output}");
-                ensure!(
-                    degraded == (inst.worst == Worst::Degraded),
-                    "the degraded flag does not match its steps"
-                );
+                ensure!(degraded == (inst.worst == Worst::Degraded), "the degraded flag does not match its steps");
             }
             _ => ensure!(status == failed, "its output is invalid, but it ends as {status}"),
         }
@@ -236,7 +213,7 @@ impl Acceptor {
     }
 
     /// Checks that a step may end as cancelled: an enclosing instance stopped, or the step cancels its workflow itself.
-    pub(super) fn may_end_cancelled(&self, at: StepAt) -> AcceptResult {
+    pub(super) fn may_end_cancelled(&self, at: StepAt) -> RuleResult {
         ensure!(self.step_state(at)?.is_live(), "it has not started");
         let own = self.may_cancel(self.instance(at.0)?.home);
         ensure!(own || self.check_going(at.0).is_err(), "no outer instance stopped");

@@ -2,19 +2,17 @@
 //! and never for a step that failed its run.
 
 use skein_core::{
-    engine::{
-        CursorRoute, InstanceIx, InstancePart, InstanceReused, SkipReason, StepAt, StepOutcome, StepReused,
-    },
+    engine::{CursorRoute, InstanceIx, InstancePart, InstanceReused, SkipReason, StepAt, StepOutcome, StepReused},
     ir::{OutcomeAction, OutcomeEffect, RunImpact as Worst, ScopeShape, StepKindSpec},
 };
 
 use super::{
-    AcceptResult, Acceptor, ensure,
+    Acceptor, RuleResult, ensure,
     state::{AcceptorInstance, AcceptorStepPhase},
 };
 
 impl Acceptor {
-    pub(super) fn accept_instance_reused(&mut self, reused: &InstanceReused) -> AcceptResult {
+    pub(super) fn accept_instance_reused(&mut self, reused: &InstanceReused) -> RuleResult {
         let InstanceReused { parent, part, input, env, why, end } = reused;
         ensure!(self.reuses, "a run reuses results only before its first other event");
         if self.step_state(*parent)?.at != AcceptorStepPhase::Inside {
@@ -37,8 +35,7 @@ impl Acceptor {
         let entry = self.plan.definition.scope(scope);
         let home = if *part == InstancePart::Call { ix } else { self.instance(parent.0)?.home };
         let mut inst = AcceptorInstance::new(scope, home, entry.scope.steps.len());
-        inst.cursor =
-            matches!(entry.scope.shape, ScopeShape::Routed { .. }).then_some(CursorRoute::Step(entry.start));
+        inst.cursor = matches!(entry.scope.shape, ScopeShape::Routed { .. }).then_some(CursorRoute::Step(entry.start));
         (inst.parent, inst.part) = (Some(*parent), Some(*part));
         inst.input = input.as_deref().cloned().unwrap_or_default();
         inst.env = (**env).clone();
@@ -49,7 +46,7 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn accept_step_reused(&mut self, reused: &StepReused) -> AcceptResult {
+    pub(super) fn accept_step_reused(&mut self, reused: &StepReused) -> RuleResult {
         let StepReused { at, outcome, output, error, effect, route, items, settler, .. } = reused;
         ensure!(self.reuses, "a run reuses results only before its first other event");
         self.check_reuse(reused)?;
@@ -80,7 +77,7 @@ impl Acceptor {
 
     /// Checks that a reused end has the right effect. A conflict resolver is reused after the steps whose conflicts it
     /// resolves, so their ends are known by then.
-    fn check_reuse(&self, reused: &StepReused) -> AcceptResult {
+    fn check_reuse(&self, reused: &StepReused) -> RuleResult {
         let StepReused { at, outcome, effect, settler, .. } = reused;
         if *outcome == StepOutcome::Cancelled {
             return Ok(());
@@ -96,14 +93,11 @@ impl Acceptor {
     }
 
     /// Checks that the step can be the next one to have a result.
-    fn check_is_next(&self, at: StepAt) -> AcceptResult {
+    fn check_is_next(&self, at: StepAt) -> RuleResult {
         let inst = self.instance(at.0)?;
         match inst.cursor {
             Some(cursor) => ensure!(cursor == CursorRoute::Step(at.1), "the cursor is at {cursor:?}"),
-            None => ensure!(
-                self.step_state(at)?.at == AcceptorStepPhase::Pending,
-                "the step has a result already"
-            ),
+            None => ensure!(self.step_state(at)?.at == AcceptorStepPhase::Pending, "the step has a result already"),
         }
         Ok(())
     }

@@ -9,28 +9,25 @@ use skein_core::{
     time::Timestamp,
 };
 
-use super::{AcceptResult, Acceptor, AcceptorPhase, ensure, state::AcceptorInstance};
+use super::{Acceptor, AcceptorPhase, RuleResult, ensure, state::AcceptorInstance};
 
 impl Acceptor {
-    pub(super) fn accept_run_started(&mut self, event: &Event) -> AcceptResult {
-        let Event::RunStarted { start, definition, parameters, env, deadline, publish } = event else {
+    pub(super) fn accept_run_started(&mut self, event: &Event) -> RuleResult {
+        let Event::RunStarted { start, definition, parameters, env, deadline, publish, rulings } = event else {
             return Ok(());
         };
         ensure!(*definition == self.plan.definition.hash(), "the plan is another one");
         ensure!(*parameters == self.plan.parameters, "the parameters differ from the plan's");
+        ensure!(rulings == self.plan.definition.rulings(), "the rulings differ from the plan's");
         let definition = self.plan.definition.clone();
         let root = definition.root();
         let entry = definition.scope(root.root);
         let right = entry.scope.timeout.map(|timeout| self.now.saturating_add(timeout));
         ensure!(*deadline == right, "its deadline should be {right:?}");
         let hooks = self.list_hooks(HookTiming::Start);
-        ensure!(
-            publish.iter().copied().collect::<BTreeSet<_>>() == hooks,
-            "the start is to be published to {hooks:?}"
-        );
+        ensure!(publish.iter().copied().collect::<BTreeSet<_>>() == hooks, "the start is to be published to {hooks:?}");
         let mut inst = AcceptorInstance::new(root.root, InstanceIx::ROOT, entry.scope.steps.len());
-        inst.cursor =
-            matches!(entry.scope.shape, ScopeShape::Routed { .. }).then_some(CursorRoute::Step(entry.start));
+        inst.cursor = matches!(entry.scope.shape, ScopeShape::Routed { .. }).then_some(CursorRoute::Step(entry.start));
         inst.deadline = *deadline;
         inst.input = (**parameters).clone();
         self.instances.push(inst);
@@ -40,7 +37,7 @@ impl Acceptor {
         self.check_env(env)
     }
 
-    fn check_env(&mut self, env: &Value) -> AcceptResult {
+    fn check_env(&mut self, env: &Value) -> RuleResult {
         let definition = self.plan.definition.clone();
         let mut right = json!({});
         for (name, expr) in &definition.root().workflow.env {
@@ -65,7 +62,7 @@ impl Acceptor {
         degraded: bool,
         publish: &[Publication],
         retry: Option<Timestamp>,
-    ) -> AcceptResult {
+    ) -> RuleResult {
         let root = self.instance(InstanceIx::ROOT)?;
         match &root.ended {
             Some(end) if self.status.is_none() => {
@@ -83,12 +80,7 @@ impl Acceptor {
         Ok(())
     }
 
-    fn check_publications(
-        &self,
-        status: RunStatus,
-        publish: &[Publication],
-        retry: Option<Timestamp>,
-    ) -> AcceptResult {
+    fn check_publications(&self, status: RunStatus, publish: &[Publication], retry: Option<Timestamp>) -> RuleResult {
         let good = status == RunStatus::Succeeded;
         let hooks = self.list_hooks(if good { HookTiming::Success } else { HookTiming::Failure });
         let other = self.list_hooks(if good { HookTiming::Failure } else { HookTiming::Success });
@@ -111,7 +103,7 @@ impl Acceptor {
         Ok(())
     }
 
-    fn may_retry_run(&self, status: RunStatus) -> AcceptResult {
+    fn may_retry_run(&self, status: RunStatus) -> RuleResult {
         let policy = &self.plan.definition.root().workflow.scope.retry;
         let Some(policy) = policy else { return Err("the run has no retry policy".into()) };
         let attempt = self.start.as_ref().map_or(1, |start| start.attempt);
@@ -122,7 +114,7 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn accept_closed(&mut self) -> AcceptResult {
+    pub(super) fn accept_closed(&mut self) -> RuleResult {
         ensure!(self.phase == AcceptorPhase::Decided, "the run is not decided, or closed already");
         ensure!(self.publish.is_empty(), "{:?} are still to be published", self.publish);
         self.phase = AcceptorPhase::Closed;

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use skein_core::{
     engine::{CursorRoute, Event, ExecutionError, SkipReason, StepAt, StepOutcome, Verdict},
     ir::{
-        BudgetMode, ErrorClass, GateSpec, GateTimeout, HoldReason, OutcomeAction, OutcomeEffect,
-        OutcomeEffects, RouteTarget, RunImpact as Worst, Step, StepKindSpec, WaitSpec, WaitTimeout,
+        BudgetMode, ErrorClass, GateSpec, GateTimeout, HoldReason, OutcomeAction, OutcomeEffect, OutcomeEffects,
+        RouteTarget, RunImpact as Worst, Step, StepKindSpec, WaitSpec, WaitTimeout,
     },
     plan::RouteTargetIx,
 };
 
 use super::{
-    AcceptResult, Acceptor,
+    Acceptor, RuleResult,
     arrival::AcceptorArrival,
     ensure,
     state::{AcceptorCompletion, AcceptorStepPhase, AcceptorWaitpointKind},
@@ -23,7 +23,7 @@ use super::{
 type RouteOverride = Option<CursorRoute>;
 
 impl Acceptor {
-    pub(super) fn accept_step_ended(&mut self, event: &Event) -> AcceptResult {
+    pub(super) fn accept_step_ended(&mut self, event: &Event) -> RuleResult {
         let Event::StepEnded { at, outcome, output, error, effect, route, settler } = event else {
             return Err("not the end of a step".into());
         };
@@ -54,7 +54,7 @@ impl Acceptor {
         error: Option<&ExecutionError>,
         effect: OutcomeEffect,
         settler: Option<u32>,
-    ) -> AcceptResult {
+    ) -> RuleResult {
         let step = Arc::clone(&self.scope_entry(at.0).scope.steps[at.1 as usize]);
         self.completions += 1;
         let order = self.completions;
@@ -71,10 +71,7 @@ impl Acceptor {
             st.completed.push(AcceptorCompletion { visit, order, undone: false });
         }
         let counts = outcome != StepOutcome::Cancelled;
-        let inside = self
-            .child_instances(at)?
-            .iter()
-            .any(|child| child.ended.as_ref().is_some_and(|end| end.degraded));
+        let inside = self.child_instances(at)?.iter().any(|child| child.ended.as_ref().is_some_and(|end| end.degraded));
         let inst = self.instance_mut(at.0)?;
         if counts {
             inst.worst = inst.worst.max(effect.verdict);
@@ -85,10 +82,7 @@ impl Acceptor {
         if counts && effect.then != OutcomeAction::GoOn && !inst.is_halted() {
             inst.must_halt = Some(at.1);
         }
-        if outcome == StepOutcome::Succeeded
-            && inst.cursor.is_some()
-            && !matches!(step.kind, StepKindSpec::Branch(_))
-        {
+        if outcome == StepOutcome::Succeeded && inst.cursor.is_some() && !matches!(step.kind, StepKindSpec::Branch(_)) {
             inst.last_output = (**output).clone();
         }
         Ok(())
@@ -101,7 +95,7 @@ impl Acceptor {
         effect: OutcomeEffect,
         route: Option<CursorRoute>,
         detour: RouteOverride,
-    ) -> AcceptResult {
+    ) -> RuleResult {
         let inst = self.instance(at.0)?;
         if inst.cursor.is_none() {
             ensure!(route.is_none(), "a graph has no routes");
@@ -126,7 +120,7 @@ impl Acceptor {
         outcome: StepOutcome,
         output: &Value,
         error: Option<&ExecutionError>,
-    ) -> Result<RouteOverride, String> {
+    ) -> RuleResult<RouteOverride> {
         let code = error.and_then(|error| error.code.as_deref());
         if let StepOutcome::Failed(class) = outcome {
             let said = error.map(|error| error.class);
@@ -159,30 +153,21 @@ impl Acceptor {
                     break;
                 }
                 let Ok(target) = target else {
-                    let failed =
-                        outcome == StepOutcome::Failed(ErrorClass::Validation) && code == Some("condition");
+                    let failed = outcome == StepOutcome::Failed(ErrorClass::Validation) && code == Some("condition");
                     ensure!(failed, "a condition of the branch is an error");
                     return Ok(None);
                 };
                 ensure!(outcome == StepOutcome::Succeeded && output.is_null(), "a branch has no output");
                 Ok(Some(self.resolve_target(at, target)))
             }
-            StepKindSpec::Parallel(_)
-            | StepKindSpec::Each(_)
-            | StepKindSpec::Loop(_)
-            | StepKindSpec::Call(_) => {
+            StepKindSpec::Parallel(_) | StepKindSpec::Each(_) | StepKindSpec::Loop(_) | StepKindSpec::Call(_) => {
                 self.check_composite_end(at, &step, outcome, output, code).map(|()| None)
             }
         }
     }
 
     /// True if the step ends on arrival. A step that has not arrived and does not end on arrival arrives here.
-    fn arrives_only_to_end(
-        &mut self,
-        at: StepAt,
-        outcome: StepOutcome,
-        code: Option<&str>,
-    ) -> Result<bool, String> {
+    fn arrives_only_to_end(&mut self, at: StepAt, outcome: StepOutcome, code: Option<&str>) -> RuleResult<bool> {
         let again = self.instance(at.0)?.cursor == Some(CursorRoute::Step(at.1))
             && self.step_state(at)?.at == AcceptorStepPhase::Over;
         if self.step_state(at)?.at != AcceptorStepPhase::Pending && !again {
@@ -193,8 +178,7 @@ impl Acceptor {
         match self.evaluate_arrival(at)? {
             AcceptorArrival::TooMany => Err("the step limit is reached".into()),
             AcceptorArrival::BadCondition => {
-                let right =
-                    outcome == StepOutcome::Failed(ErrorClass::Validation) && code == Some("condition");
+                let right = outcome == StepOutcome::Failed(ErrorClass::Validation) && code == Some("condition");
                 ensure!(right, "its condition is an error");
                 self.count_execution(at)?;
                 Ok(true)
@@ -214,7 +198,7 @@ impl Acceptor {
         outcome: StepOutcome,
         output: &Value,
         code: Option<&str>,
-    ) -> AcceptResult {
+    ) -> RuleResult {
         let now = self.now;
         let st = self.step_state(at)?;
         if st.may_end(outcome) {
@@ -228,8 +212,7 @@ impl Acceptor {
         }
         if st.at == AcceptorStepPhase::Ready && step.policy.denied.is_some() && !st.approved {
             let held = step.policy.holds.contains_key(&ErrorClass::Governance);
-            let right =
-                outcome == StepOutcome::Failed(ErrorClass::Governance) && code == Some("policy_denied");
+            let right = outcome == StepOutcome::Failed(ErrorClass::Governance) && code == Some("policy_denied");
             ensure!(right && !held, "a policy denies it");
             return Ok(());
         }
@@ -237,10 +220,7 @@ impl Acceptor {
             ensure!(outcome == StepOutcome::Failed(ErrorClass::Timeout), "nobody answered in time");
             return Ok(());
         }
-        if st.at == AcceptorStepPhase::Ready
-            && !st.given
-            && outcome == StepOutcome::Failed(ErrorClass::Validation)
-        {
+        if st.at == AcceptorStepPhase::Ready && !st.given && outcome == StepOutcome::Failed(ErrorClass::Validation) {
             let wrong = self.evaluate_inputs(at, step).err();
             // Missing optional inputs may have to match the schema as well.
             let unclear = wrong.is_none() && code == Some("input_invalid");
@@ -249,10 +229,8 @@ impl Acceptor {
             return Ok(());
         }
         let budget = outcome == StepOutcome::Failed(ErrorClass::NonRetryable) && code == Some("budget");
-        let before_main = matches!(
-            st.at,
-            AcceptorStepPhase::Ready | AcceptorStepPhase::Retrying(_) | AcceptorStepPhase::Between
-        );
+        let before_main =
+            matches!(st.at, AcceptorStepPhase::Ready | AcceptorStepPhase::Retrying(_) | AcceptorStepPhase::Between);
         ensure!(
             budget && before_main && self.spent_budget_mode(at)? == Some(BudgetMode::Stop),
             "it cannot end this way: {:?} {:?}",
@@ -268,7 +246,7 @@ impl Acceptor {
         gate: &GateSpec,
         outcome: StepOutcome,
         output: &Value,
-    ) -> Result<RouteOverride, String> {
+    ) -> RuleResult<RouteOverride> {
         let st = self.step_state(at)?;
         let decided = match (&st.decided, &gate.on_timeout, self.is_waitpoint_late(at)) {
             (Some((decision, by, _)), ..) => Some((*decision, by.clone())),
@@ -305,7 +283,7 @@ impl Acceptor {
         wait: &WaitSpec,
         outcome: StepOutcome,
         output: &Value,
-    ) -> Result<RouteOverride, String> {
+    ) -> RuleResult<RouteOverride> {
         let st = self.step_state(at)?;
         let (right, said, target) = match (&st.signal, &wait.on_timeout, self.is_waitpoint_late(at)) {
             (Some((name, payload)), ..) => {

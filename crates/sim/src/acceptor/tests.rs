@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, AttemptInput, AttemptMode, AttemptRole, Cost, CursorRoute, Event,
-        ExecutionError, InstanceIx, NextAction, RunStart, StepAt, StepOutcome,
+        AttemptEnd, AttemptId, AttemptInput, AttemptMode, AttemptRole, Cost, CursorRoute, Event, ExecutionError,
+        InstanceIx, NextAction, RunStart, StepAt, StepOutcome,
     },
     ids::RunId,
     ir::{ErrorClass, OutcomeEffect, RunStatus},
@@ -20,6 +20,7 @@ use skein_core::{
 
 use super::Acceptor;
 use crate::test_kit::*;
+use crate::violation::RuleResult;
 
 /// A history: each event with its time.
 pub type History = Vec<(Timestamp, Event)>;
@@ -56,6 +57,7 @@ impl Pen {
             env: Arc::new(Value::Null),
             deadline: None,
             publish: Vec::new(),
+            rulings: plan.definition.rulings().clone(),
         };
         let mut pen = Pen { plan, now: START, history: Vec::new() };
         pen.put(started);
@@ -83,10 +85,7 @@ impl Pen {
     }
 
     pub fn goes_on(&mut self, at: StepAt, role: AttemptRole, iteration: u32) {
-        self.put(Event::StepGoesOn {
-            at,
-            next: NextAction { role, iteration, mode: AttemptMode::Fresh, stage: 1 },
-        });
+        self.put(Event::StepGoesOn { at, next: NextAction { role, iteration, mode: AttemptMode::Fresh, stage: 1 } });
     }
 
     pub fn ended(
@@ -101,15 +100,7 @@ impl Pen {
             StepOutcome::Failed(class) => Some(error(class)),
             _ => None,
         };
-        self.put(Event::StepEnded {
-            at,
-            outcome,
-            output: Arc::new(output),
-            error,
-            effect,
-            route,
-            settler: None,
-        });
+        self.put(Event::StepEnded { at, outcome, output: Arc::new(output), error, effect, route, settler: None });
     }
 
     /// A first attempt that succeeds with `{"n": 1}`, and the end of its step.
@@ -133,7 +124,7 @@ impl Pen {
     }
 }
 
-pub fn judge(plan: &Plan, history: &[(Timestamp, Event)]) -> Result<(), String> {
+pub fn judge(plan: &Plan, history: &[(Timestamp, Event)]) -> RuleResult {
     let mut acceptor = Acceptor::new(plan.clone());
     history.iter().try_for_each(|(at, event)| acceptor.accept(*at, event))?;
     acceptor.check_finished()
@@ -145,7 +136,7 @@ pub fn refused(of: &(Plan, History), why: &str, change: impl FnOnce(&mut History
     change(&mut history);
     match judge(&plan, &history) {
         Ok(()) => panic!("accepted, though {why}"),
-        Err(said) => assert!(said.contains(why), "{said}\nwanted: {why}"),
+        Err(said) => assert!(said.to_string().contains(why), "{said}\nwanted: {why}"),
     }
 }
 

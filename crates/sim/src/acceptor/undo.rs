@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, AttemptRole, Event, ExecutionError, HaltReason, InstanceIx, StepAt,
-        UndoTarget, UndoWalk,
+        AttemptEnd, AttemptId, AttemptRole, Event, ExecutionError, HaltReason, InstanceIx, StepAt, UndoTarget, UndoWalk,
     },
     ir::{ErrorClass, RunStatus, StepKindSpec, UndoFailurePolicy},
     limits,
@@ -13,7 +12,7 @@ use skein_core::{
 };
 
 use super::{
-    AcceptResult, Acceptor,
+    Acceptor, RuleResult,
     attempts::check_retry_due,
     ensure,
     follow_ups::allows_retry,
@@ -95,15 +94,13 @@ impl Acceptor {
         of: UndoWalk,
         targets: &[UndoTarget],
         uncertain: &[StepAt],
-    ) -> AcceptResult {
+    ) -> RuleResult {
         let mut right = match of {
             UndoWalk::Workflow(home) => {
                 self.may_undo(home)?;
                 let mut all = self.undo_targets_in(home);
                 if !self.instance(home)?.undo_asked {
-                    let left = |t: &UndoTarget| {
-                        self.walks.values().any(|walk| walk.failed && walk.targets.contains(t))
-                    };
+                    let left = |t: &UndoTarget| self.walks.values().any(|walk| walk.failed && walk.targets.contains(t));
                     all.retain(left);
                 }
                 all
@@ -114,10 +111,7 @@ impl Acceptor {
                     matches!(st.at, AcceptorStepPhase::Inside | AcceptorStepPhase::Retrying(_)),
                     "the composite is not retried"
                 );
-                ensure!(
-                    !matches!(self.step_definition(at)?.kind, StepKindSpec::Call(_)),
-                    "a call undoes itself"
-                );
+                ensure!(!matches!(self.step_definition(at)?.kind, StepKindSpec::Call(_)), "a call undoes itself");
                 for child in &st.children {
                     let over = self.instances[child.0 as usize].ended.is_some();
                     ensure!(over, "an inner instance has not ended");
@@ -132,10 +126,7 @@ impl Acceptor {
         }
         ensure!(right == targets, "the undo targets are {right:?}");
         for at in uncertain {
-            ensure!(
-                self.step_definition(*at)?.undo.is_some(),
-                "a step without an undo cannot be listed as uncertain"
-            );
+            ensure!(self.step_definition(*at)?.undo.is_some(), "a step without an undo cannot be listed as uncertain");
         }
         if let UndoWalk::Workflow(home) = of {
             self.instance_mut(home)?.began_undo = true;
@@ -157,7 +148,7 @@ impl Acceptor {
         Ok(())
     }
 
-    fn may_undo(&self, home: InstanceIx) -> AcceptResult {
+    fn may_undo(&self, home: InstanceIx) -> RuleResult {
         let inst = self.instance(home)?;
         ensure!(inst.home == home, "only a workflow is undone");
         let again = self.status == Some(RunStatus::UndoFailed);
@@ -185,17 +176,16 @@ impl Acceptor {
 
     /// The walk whose next target is this step.
     pub(super) fn find_walk(&self, at: StepAt) -> Option<UndoWalk> {
-        let next =
-            |walk: &AcceptorWalk| !walk.over && walk.targets.get(walk.done).is_some_and(|next| next.at == at);
+        let next = |walk: &AcceptorWalk| !walk.over && walk.targets.get(walk.done).is_some_and(|next| next.at == at);
         self.walks.iter().find(|(_, walk)| next(walk)).map(|(of, _)| *of)
     }
 
-    fn walk_mut(&mut self, at: StepAt) -> Result<&mut AcceptorWalk, String> {
+    fn walk_mut(&mut self, at: StepAt) -> RuleResult<&mut AcceptorWalk> {
         let of = self.find_walk(at).ok_or("it is not this step's turn to be undone")?;
-        self.walks.get_mut(&of).ok_or_else(|| "there is no such walk".to_owned())
+        self.walks.get_mut(&of).ok_or_else(|| "there is no such walk".into())
     }
 
-    pub(super) fn accept_undo_started(&mut self, id: AttemptId) -> AcceptResult {
+    pub(super) fn accept_undo_started(&mut self, id: AttemptId) -> RuleResult {
         let now = self.now;
         let walk = self.walk_mut(id.at)?;
         let target = walk.targets[walk.done];
@@ -216,7 +206,7 @@ impl Acceptor {
     }
 
     /// Accepts that an undo continues after an interruption, or because its retry is due.
-    pub(super) fn accept_undo_goes_on(&mut self, at: StepAt) -> AcceptResult {
+    pub(super) fn accept_undo_goes_on(&mut self, at: StepAt) -> RuleResult {
         let now = self.now;
         let walk = self.walk_mut(at)?;
         ensure!(walk.live.is_none(), "an undo is in flight");
@@ -227,7 +217,7 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn accept_undo_attempt_ended(&mut self, id: AttemptId, end: &AttemptEnd) -> AcceptResult {
+    pub(super) fn accept_undo_attempt_ended(&mut self, id: AttemptId, end: &AttemptEnd) -> RuleResult {
         let walk = self.walk_mut(id.at)?;
         ensure!(walk.live == Some(id), "the attempt is not in flight");
         walk.live = None;
@@ -240,18 +230,12 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn accept_undo_retry(
-        &mut self,
-        at: StepAt,
-        due: Timestamp,
-        error: &ExecutionError,
-    ) -> AcceptResult {
+    pub(super) fn accept_undo_retry(&mut self, at: StepAt, due: Timestamp, error: &ExecutionError) -> RuleResult {
         let now = self.now;
         let step = Arc::clone(&self.scope_entry(at.0).scope.steps[at.1 as usize]);
         let Some(undo) = &step.undo else { return Err("the step has no undo".into()) };
         let walk = self.walk_mut(at)?;
-        let (class, code, not_before) =
-            classify_undo_failure(walk.last.as_ref()).ok_or("the undo has not failed")?;
+        let (class, code, not_before) = classify_undo_failure(walk.last.as_ref()).ok_or("the undo has not failed")?;
         ensure!(class == error.class, "it failed with {class:?}");
         ensure!(allows_retry(&undo.retry, walk.tries, class, code), "the policy does not retry this");
         check_retry_due(&undo.retry.backoff, (walk.tries, walk.tries), not_before, now, due)?;
@@ -259,7 +243,7 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn accept_step_undone(&mut self, at: StepAt, visit: u32) -> AcceptResult {
+    pub(super) fn accept_step_undone(&mut self, at: StepAt, visit: u32) -> RuleResult {
         let walk = self.walk_mut(at)?;
         ensure!(walk.targets[walk.done].visit == visit, "another visit is undone");
         ensure!(matches!(walk.last, Some(AttemptEnd::Succeeded { .. })), "its undo has not succeeded");
@@ -271,12 +255,7 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn accept_undo_failed(
-        &mut self,
-        at: StepAt,
-        visit: u32,
-        error: &ExecutionError,
-    ) -> AcceptResult {
+    pub(super) fn accept_undo_failed(&mut self, at: StepAt, visit: u32, error: &ExecutionError) -> RuleResult {
         let step = Arc::clone(&self.scope_entry(at.0).scope.steps[at.1 as usize]);
         let Some(undo) = &step.undo else { return Err("the step has no undo".into()) };
         let walk = self.walk_mut(at)?;
@@ -296,13 +275,12 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn accept_undo_ended(&mut self, of: UndoWalk, clean: bool) -> AcceptResult {
+    pub(super) fn accept_undo_ended(&mut self, of: UndoWalk, clean: bool) -> RuleResult {
         let home = match of {
             UndoWalk::Workflow(home) => home,
             UndoWalk::Composite(at) => self.instance(at.0)?.home,
         };
-        let policy =
-            self.plan.definition.workflow_containing(self.instance(home)?.scope).workflow.scope.undo.clone();
+        let policy = self.plan.definition.workflow_containing(self.instance(home)?.scope).workflow.scope.undo.clone();
         let walk = self.walks.get_mut(&of).ok_or("no such walk began")?;
         ensure!(!walk.over, "the walk has ended already");
         ensure!(walk.live.is_none(), "an undo is in flight");

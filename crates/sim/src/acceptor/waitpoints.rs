@@ -12,7 +12,7 @@ use skein_core::{
 };
 
 use super::{
-    AcceptResult, Acceptor, ensure, follow_ups,
+    Acceptor, RuleResult, ensure, follow_ups,
     state::{AcceptorStepPhase, AcceptorWaitpoint, AcceptorWaitpointKind, AllowedFollowUp},
 };
 
@@ -38,7 +38,7 @@ impl Acceptor {
         at: StepAt,
         what: AcceptorWaitpointKind,
         deadline: Option<Timestamp>,
-    ) -> AcceptResult {
+    ) -> RuleResult {
         ensure!(self.openings.iter().all(|open| open.number != number), "another waitpoint has this number");
         self.openings.push(AcceptorWaitpoint {
             number,
@@ -54,9 +54,9 @@ impl Acceptor {
         Ok(())
     }
 
-    fn find_waitpoint(&mut self, number: Waitpoint) -> Result<&mut AcceptorWaitpoint, String> {
+    fn find_waitpoint(&mut self, number: Waitpoint) -> RuleResult<&mut AcceptorWaitpoint> {
         let found = self.openings.iter_mut().find(|open| open.number == number);
-        found.ok_or_else(|| "there is no waitpoint with this number".to_owned())
+        found.ok_or_else(|| "there is no waitpoint with this number".into())
     }
 
     pub(super) fn accept_step_held(
@@ -67,7 +67,7 @@ impl Acceptor {
         until: Option<Timestamp>,
         asked: (&[Approver], u32),
         next: NextAction,
-    ) -> AcceptResult {
+    ) -> RuleResult {
         self.ensure_arrived(at)?;
         if !self.is_draining(at.0) {
             self.check_going(at.0)?;
@@ -99,12 +99,11 @@ impl Acceptor {
                 ensure!(spent, "no budget is spent")
             }
             AcceptorStepPhase::Between => ensure!(follows, "the step may not be held now: {:?}", st.may),
-            ref other => return Err(format!("the step cannot be held: {other:?}")),
+            ref other => return Err(format!("the step cannot be held: {other:?}").into()),
         }
         if !st.blocked {
             let same = next.iteration == iteration && (next.role == role || next.role == AttemptRole::Main);
-            let onward =
-                st.may.contains(&AllowedFollowUp::GoOn { role: next.role, iteration: next.iteration });
+            let onward = st.may.contains(&AllowedFollowUp::GoOn { role: next.role, iteration: next.iteration });
             ensure!(same || onward, "it should continue where it stopped");
         }
         st.at = AcceptorStepPhase::Held(opening);
@@ -122,7 +121,7 @@ impl Acceptor {
         opening: Waitpoint,
         deadline: Option<Timestamp>,
         asked: (&[Approver], u32),
-    ) -> AcceptResult {
+    ) -> RuleResult {
         self.ensure_arrived(at)?;
         self.check_going(at.0)?;
         ensure!(self.step_state(at)?.at == AcceptorStepPhase::Ready, "the step was opened already");
@@ -147,10 +146,9 @@ impl Acceptor {
         opening: Waitpoint,
         deadline: Option<Timestamp>,
         approvers: &[Approver],
-    ) -> AcceptResult {
+    ) -> RuleResult {
         let now = self.now;
-        let AcceptorWaitpoint { at, what, escalated, deadline: due, closed, .. } =
-            *self.find_waitpoint(opening)?;
+        let AcceptorWaitpoint { at, what, escalated, deadline: due, closed, .. } = *self.find_waitpoint(opening)?;
         ensure!(!closed, "it was decided already");
         ensure!(due.is_some_and(|due| due <= now), "its deadline has not passed");
         if what == AcceptorWaitpointKind::Hold(HoldReason::Governance) {
@@ -182,7 +180,7 @@ impl Acceptor {
     }
 
     /// Accepts one of several required approvals.
-    pub(super) fn accept_approved(&mut self, opening: Waitpoint, by: &str) -> AcceptResult {
+    pub(super) fn accept_approved(&mut self, opening: Waitpoint, by: &str) -> RuleResult {
         let open = self.find_waitpoint(opening)?;
         ensure!(!open.closed, "it was decided already");
         ensure!(open.what != AcceptorWaitpointKind::Wait, "a wait is not approved");
@@ -198,7 +196,7 @@ impl Acceptor {
         decision: Verdict,
         by: &str,
         reason: Option<&str>,
-    ) -> AcceptResult {
+    ) -> RuleResult {
         let now = self.now;
         let open = self.find_waitpoint(opening)?;
         ensure!(!open.closed, "it was decided already");
@@ -232,7 +230,7 @@ impl Acceptor {
         why: HoldReason,
         decision: Verdict,
         next: Option<(AttemptRole, u32)>,
-    ) -> AcceptResult {
+    ) -> RuleResult {
         let step = Arc::clone(&self.scope_entry(at.0).scope.steps[at.1 as usize]);
         let st = self.step_state_mut(at)?;
         ensure!(st.at == AcceptorStepPhase::Held(opening), "the step is not held");
@@ -265,7 +263,7 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn accept_signal_kept(&mut self, name: &SignalName, payload: &Arc<Value>) -> AcceptResult {
+    pub(super) fn accept_signal_kept(&mut self, name: &SignalName, payload: &Arc<Value>) -> RuleResult {
         ensure!(self.plan.definition.signals.contains(name), "no step waits for that signal");
         ensure!(self.kept.len() < limits::KEPT_SIGNALS, "too many signals are kept");
         let wanted = self.openings.iter().any(|open| !open.closed && self.waits_for_signal(open, name));
@@ -288,7 +286,7 @@ impl Acceptor {
         name: &SignalName,
         payload: &Arc<Value>,
         kept: bool,
-    ) -> AcceptResult {
+    ) -> RuleResult {
         let found = self.openings.iter().find(|open| open.number == opening);
         let open = found.ok_or("there is no waitpoint with this number")?;
         ensure!(!open.closed, "it took a signal already");

@@ -6,10 +6,9 @@ use serde_json::json;
 use skein_core::{
     ids::{BranchId, SignalName, StepId},
     ir::{
-        BranchSpec, CallSpec, CompletionCheck, ConvergencePolicy, ConvergenceStage, EachErrorPolicy,
-        EachSpec, Evidence, GateSpec, GateTimeout, LaneSpec, LoopSpec, LoopTest, ParallelSpec, RouteArm,
-        RouteTarget, Step, StepKindName, StepKindSpec, StepScope, SummarySpec, WaitSpec, WaitTimeout,
-        WorkSpec, WorkerSpec,
+        BranchSpec, CallSpec, CompletionCheck, ConvergencePolicy, ConvergenceStage, EachErrorPolicy, EachSpec,
+        Evidence, GateSpec, GateTimeout, LaneSpec, LoopSpec, LoopTest, ParallelSpec, RouteArm, RouteTarget, Step,
+        StepKindName, StepKindSpec, StepScope, SummarySpec, WaitSpec, WaitTimeout, WorkSpec, WorkerSpec,
     },
     time::Millis,
 };
@@ -83,13 +82,7 @@ impl WorkflowGenerator {
         step
     }
 
-    fn draw_kind(
-        &mut self,
-        skeleton: &ScopeSkeleton,
-        i: usize,
-        readable: &ReadableScope,
-        depth: u32,
-    ) -> StepKindSpec {
+    fn draw_kind(&mut self, skeleton: &ScopeSkeleton, i: usize, readable: &ReadableScope, depth: u32) -> StepKindSpec {
         match skeleton.kinds[i] {
             StepKindName::Work => {
                 let mut work = self.draw_work(readable);
@@ -188,11 +181,7 @@ impl WorkflowGenerator {
         };
         GateSpec {
             message: pool::parse_value(&json!("go on?")),
-            shows: if self.rng.chance_percent(20) {
-                vec![pool::parse_value(&json!("$input.n"))]
-            } else {
-                Vec::new()
-            },
+            shows: if self.rng.chance_percent(20) { vec![pool::parse_value(&json!("$input.n"))] } else { Vec::new() },
             approvers,
             quorum: policy::draw_quorum(&mut self.rng),
             timeout: self.draw_waitpoint_timeout(),
@@ -229,8 +218,7 @@ impl WorkflowGenerator {
         let mut targets: Vec<_> =
             skeleton.detours[i].iter().map(|to| skeleton.resolve_target((*to).flatten())).collect();
         let default = targets.pop().unwrap_or(RouteTarget::End);
-        let arms =
-            targets.into_iter().map(|next| RouteArm { when: self.draw_condition(readable), next }).collect();
+        let arms = targets.into_iter().map(|next| RouteArm { when: self.draw_condition(readable), next }).collect();
         BranchSpec { arms, default }
     }
 
@@ -251,11 +239,7 @@ impl WorkflowGenerator {
         EachSpec {
             over: self.draw_list(),
             parallelism: [Some(1), Some(1), Some(2), Some(3), None][self.rng.pick_index(5)],
-            errors: *self.rng.pick(&[
-                EachErrorPolicy::FailFast,
-                EachErrorPolicy::Finish,
-                EachErrorPolicy::Collect,
-            ]),
+            errors: *self.rng.pick(&[EachErrorPolicy::FailFast, EachErrorPolicy::Finish, EachErrorPolicy::Collect]),
             scope: self.draw_inner_scope(&within, depth),
         }
     }

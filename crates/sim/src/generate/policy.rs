@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use skein_core::{
     ir::{
-        ApprovalHold, Approver, Backoff, BackoffGrowth, Budget, BudgetMode, ErrorClass, EscalationLevel,
-        HoldReason, OnInterrupted, OutcomeAction, OutcomeEffect, OutcomeEffects, RunImpact, SiblingPolicy,
-        StepKindName, StepPolicy, StepRetry, StepScope, TimeoutScope, UndoFailurePolicy, UndoPolicy,
-        UndoSpec, WorkSpec,
+        ApprovalHold, Approver, Backoff, BackoffGrowth, Budget, BudgetMode, ErrorClass, EscalationLevel, HoldReason,
+        OnInterrupted, OutcomeAction, OutcomeEffect, OutcomeEffects, RunImpact, SiblingPolicy, StepKindName,
+        StepPolicy, StepRetry, StepScope, TimeoutScope, UndoFailurePolicy, UndoPolicy, UndoSpec, WorkSpec,
     },
     time::Millis,
 };
@@ -19,12 +18,8 @@ use crate::rng::Rng;
 /// Longer than any run takes, so that a timeout of this length is never due.
 pub const NEVER: Millis = Millis::from_hours(200);
 
-const INCOMPLETE_IS_FINE: OutcomeEffect = OutcomeEffect {
-    then: OutcomeAction::GoOn,
-    satisfies: true,
-    verdict: RunImpact::Degraded,
-    as_skipped: false,
-};
+const INCOMPLETE_IS_FINE: OutcomeEffect =
+    OutcomeEffect { then: OutcomeAction::GoOn, satisfies: true, verdict: RunImpact::Degraded, as_skipped: false };
 const ALL: [OutcomeEffect; 7] = [
     OutcomeEffect::GO_ON,
     OutcomeEffect::ABORT,
@@ -35,21 +30,14 @@ const ALL: [OutcomeEffect; 7] = [
     OutcomeEffect::BLOCK,
 ];
 /// The classes for which composites may be retried: none that the engine itself produces without a try.
-const TRIED_AGAIN: [ErrorClass; 5] = [
-    ErrorClass::Transient,
-    ErrorClass::Network,
-    ErrorClass::External,
-    ErrorClass::Service,
-    ErrorClass::AgentError,
-];
+const TRIED_AGAIN: [ErrorClass; 5] =
+    [ErrorClass::Transient, ErrorClass::Network, ErrorClass::External, ErrorClass::Service, ErrorClass::AgentError];
 
 impl WorkflowGenerator {
     pub(super) fn draw_policy(&mut self, kind: StepKindName) -> StepPolicy {
         let mut policy = StepPolicy { effects: self.draw_effects(), ..StepPolicy::default() };
-        let composite = matches!(
-            kind,
-            StepKindName::Parallel | StepKindName::Each | StepKindName::Loop | StepKindName::Call
-        );
+        let composite =
+            matches!(kind, StepKindName::Parallel | StepKindName::Each | StepKindName::Loop | StepKindName::Call);
         if composite {
             if self.rng.chance_percent(20) {
                 policy.retry = self.draw_retry(&TRIED_AGAIN);
@@ -117,8 +105,7 @@ impl WorkflowGenerator {
     fn draw_step_timeout(&mut self, policy: &mut StepPolicy) {
         if self.rng.chance_percent(20) {
             policy.timeout_per = TimeoutScope::Step;
-            policy.timeout =
-                Some(if self.hurried { Millis::from_secs(self.rng.next_between(2, 90)) } else { NEVER });
+            policy.timeout = Some(if self.hurried { Millis::from_secs(self.rng.next_between(2, 90)) } else { NEVER });
         }
     }
 
@@ -215,11 +202,7 @@ impl WorkflowGenerator {
         }
         let reads = json!(format!("$steps.{own}"));
         let binding = skein_core::ir::InputBinding::new("done", pool::parse_value(&reads));
-        let retry = if self.rng.chance_percent(50) {
-            self.draw_retry(&ErrorClass::ALL)
-        } else {
-            StepRetry::default()
-        };
+        let retry = if self.rng.chance_percent(50) { self.draw_retry(&ErrorClass::ALL) } else { StepRetry::default() };
         Some(Box::new(UndoSpec {
             id: kind::step_id(&format!("undo-{own}")),
             work: WorkSpec::new(kind::tool_worker("take-back")),
@@ -238,8 +221,7 @@ impl WorkflowGenerator {
             _ => None,
         };
         if self.rng.chance_percent(20) {
-            scope.timeout =
-                Some(if self.hurried { Millis::from_secs(self.rng.next_between(5, 120)) } else { NEVER });
+            scope.timeout = Some(if self.hurried { Millis::from_secs(self.rng.next_between(5, 120)) } else { NEVER });
         }
         if self.rng.chance_percent(35) {
             scope.siblings = SiblingPolicy::Drain;
@@ -255,11 +237,7 @@ impl WorkflowGenerator {
             on_timeout: self.rng.chance_percent(50),
             on_cancel: self.rng.chance_percent(50),
             failed_step: self.rng.chance_percent(25),
-            if_one_fails: if self.rng.chance_percent(30) {
-                UndoFailurePolicy::Stop
-            } else {
-                UndoFailurePolicy::GoOn
-            },
+            if_one_fails: if self.rng.chance_percent(30) { UndoFailurePolicy::Stop } else { UndoFailurePolicy::GoOn },
         };
     }
 }

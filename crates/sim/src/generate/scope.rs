@@ -126,13 +126,7 @@ impl ScopeSkeleton {
 }
 
 impl WorkflowGenerator {
-    pub(super) fn draw_scope(
-        &mut self,
-        around: &ReadableScope,
-        depth: u32,
-        most: u32,
-        root: bool,
-    ) -> StepScope {
+    pub(super) fn draw_scope(&mut self, around: &ReadableScope, depth: u32, most: u32, root: bool) -> StepScope {
         let skeleton = self.draw_skeleton(depth, most, root);
         let before = find_predecessors(&skeleton);
         let mut built: Vec<Step> = Vec::new();
@@ -143,9 +137,7 @@ impl WorkflowGenerator {
         for (i, before) in before.into_iter().enumerate() {
             let mut readable = around.clone();
             for j in (0..skeleton.kinds.len()).filter(|j| before >> j & 1 == 1) {
-                readable
-                    .seen
-                    .push(ReadableStep { id: pool::nth_step_id(skeleton.base + j), gives: gives[j] });
+                readable.seen.push(ReadableStep { id: pool::nth_step_id(skeleton.base + j), gives: gives[j] });
                 if let Some(step) = built.get(j)
                     && self.rng.chance_percent(10)
                 {
@@ -157,12 +149,7 @@ impl WorkflowGenerator {
         self.assemble_scope(skeleton, built, gives)
     }
 
-    fn assemble_scope(
-        &mut self,
-        skeleton: ScopeSkeleton,
-        built: Vec<Step>,
-        gives: Vec<StepOutputShape>,
-    ) -> StepScope {
+    fn assemble_scope(&mut self, skeleton: ScopeSkeleton, built: Vec<Step>, gives: Vec<StepOutputShape>) -> StepScope {
         let shape = if skeleton.routed {
             let start = self.rng.chance_percent(30).then(|| pool::nth_step_id(skeleton.base));
             ScopeShape::Routed { start, cycles: skeleton.cycles }
@@ -197,8 +184,7 @@ impl WorkflowGenerator {
             GeneratorStyle::Mixed => self.rng.chance_percent(40),
             _ => self.rng.chance_percent(6),
         };
-        let kinds: Vec<StepKindName> =
-            (0..count).map(|_| self.draw_kind_name(routed && count > 1, depth)).collect();
+        let kinds: Vec<StepKindName> = (0..count).map(|_| self.draw_kind_name(routed && count > 1, depth)).collect();
         let mut skeleton = ScopeSkeleton {
             base,
             routed,
@@ -267,15 +253,13 @@ impl WorkflowGenerator {
     fn draw_routes(&mut self, skeleton: &mut ScopeSkeleton) {
         for i in 0..skeleton.kinds.len() {
             let detours = match skeleton.kinds[i] {
-                StepKindName::Branch => (0..=self.rng.next_below(2) + 1)
-                    .map(|_| Some(self.draw_cursor_target(skeleton, i)))
-                    .collect(),
+                StepKindName::Branch => {
+                    (0..=self.rng.next_below(2) + 1).map(|_| Some(self.draw_cursor_target(skeleton, i))).collect()
+                }
                 StepKindName::Gate => {
                     let odds = [20, 40, 100];
                     odds.iter()
-                        .map(|odds| {
-                            self.rng.chance_percent(*odds).then(|| self.draw_cursor_target(skeleton, i))
-                        })
+                        .map(|odds| self.rng.chance_percent(*odds).then(|| self.draw_cursor_target(skeleton, i)))
                         .collect()
                 }
                 StepKindName::Wait => vec![Some(self.draw_cursor_target(skeleton, i))],
@@ -342,9 +326,7 @@ fn kind_output_shape(kind: StepKindName) -> StepOutputShape {
         StepKindName::Gate => StepOutputShape::Decision,
         StepKindName::Wait => StepOutputShape::Signal,
         StepKindName::Branch => StepOutputShape::Nothing,
-        StepKindName::Parallel | StepKindName::Each | StepKindName::Loop | StepKindName::Call => {
-            StepOutputShape::Whole
-        }
+        StepKindName::Parallel | StepKindName::Each | StepKindName::Loop | StepKindName::Call => StepOutputShape::Whole,
     }
 }
 

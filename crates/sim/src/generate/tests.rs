@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use skein_core::{
     ir::{
-        Backoff, BudgetMode, EachErrorPolicy, OutcomeEffect, ScopeShape, SiblingPolicy, Step, StepKindSpec,
-        StepScope, TimeoutScope, UndoFailurePolicy, WorkerSpec,
+        Backoff, BudgetMode, EachErrorPolicy, OutcomeEffect, ScopeShape, SiblingPolicy, Step, StepKindSpec, StepScope,
+        TimeoutScope, UndoFailurePolicy, WorkerSpec,
     },
     plan,
 };
@@ -36,9 +36,8 @@ fn every_workflow_is_valid() {
 
 #[test]
 fn workflows_are_small_on_average() {
-    let total: usize = (0..SEEDS)
-        .map(|seed| steps(&generate_workflow(seed, WorkflowSize::small()).workflow.scope).len())
-        .sum();
+    let total: usize =
+        (0..SEEDS).map(|seed| steps(&generate_workflow(seed, WorkflowSize::small()).workflow.scope).len()).sum();
     let mean = total as f64 / SEEDS as f64;
     assert!((4.0..6.5).contains(&mean), "{mean}");
 }
@@ -192,9 +191,7 @@ fn note_kind(kind: &StepKindSpec, words: &mut BTreeSet<&'static str>) {
                 words.insert("check");
                 words.extend(check.incomplete_is_an_end.then_some("incomplete_end"));
                 words.extend(check.convergence.as_ref().map(|_| "convergence"));
-                words.extend(
-                    check.convergence.as_ref().filter(|c| c.fail_on_max_stage).map(|_| "fail_on_max"),
-                );
+                words.extend(check.convergence.as_ref().filter(|c| c.fail_on_max_stage).map(|_| "fail_on_max"));
             }
         }
         StepKindSpec::Gate(gate) => {
@@ -246,11 +243,8 @@ fn note_kind(kind: &StepKindSpec, words: &mut BTreeSet<&'static str>) {
 /// All steps, nested ones included.
 fn steps(scope: &StepScope) -> Vec<Arc<Step>> {
     let mut all = scope.steps.clone();
-    let inner: Vec<_> = scope
-        .steps
-        .iter()
-        .flat_map(|step| step.kind.inner_scopes().into_iter().flat_map(|s| steps(s)))
-        .collect();
+    let inner: Vec<_> =
+        scope.steps.iter().flat_map(|step| step.kind.inner_scopes().into_iter().flat_map(|s| steps(s))).collect();
     all.extend(inner);
     all
 }

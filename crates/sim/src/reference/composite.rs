@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use skein_core::{
     engine::{Cost, InstancePart},
     ir::{
-        Budget, EachErrorPolicy, EachSpec, ErrorClass, LoopSpec, LoopTest, ParallelSpec, RunStatus,
-        StepKindSpec, UndoFailurePolicy,
+        Budget, EachErrorPolicy, EachSpec, ErrorClass, LoopSpec, LoopTest, ParallelSpec, RunStatus, StepKindSpec,
+        UndoFailurePolicy,
     },
     limits,
     plan::ScopeIx,
@@ -15,9 +15,7 @@ use skein_core::{
 
 use super::{
     ModelEvaluator, ModelFailure, TimingRace,
-    frame::{
-        CompletionLog, ModelFrame, ModelInstanceResult, ModelStopReason, ModelVisitEnd, ModelVisitResult,
-    },
+    frame::{CompletionLog, ModelFrame, ModelInstanceResult, ModelStopReason, ModelVisitEnd, ModelVisitResult},
     undo::allows_retry,
 };
 
@@ -40,12 +38,7 @@ struct ModelCompositeVisit {
 
 impl ModelCompositeVisit {
     fn end_visit<'a>(&self, end: ModelVisitEnd<'a>, tries: u32) -> ModelVisitResult<'a> {
-        ModelVisitResult::Ended(ModelVisitEnd {
-            attempts: tries,
-            yielded: tries > 1,
-            degraded: self.degraded,
-            ..end
-        })
+        ModelVisitResult::Ended(ModelVisitEnd { attempts: tries, yielded: tries > 1, degraded: self.degraded, ..end })
     }
 }
 
@@ -98,10 +91,9 @@ impl<'a> ModelEvaluator<'a> {
                     return Ok(doing.end_visit(ModelVisitEnd::from_failure(fault), tries));
                 }
                 ModelCompositeTry::Done(Ok((output, unclear)), inside) => {
-                    return Ok(doing.end_visit(
-                        ModelVisitEnd { inside, unclear, ..ModelVisitEnd::from_output(output) },
-                        tries,
-                    ));
+                    return Ok(
+                        doing.end_visit(ModelVisitEnd { inside, unclear, ..ModelVisitEnd::from_output(output) }, tries)
+                    );
                 }
                 ModelCompositeTry::Done(Err(fault), log) => (fault, log),
             };
@@ -110,8 +102,7 @@ impl<'a> ModelEvaluator<'a> {
                 return Err(TimingRace("whether to retry depends on a class that is not known"));
             }
             if !fault.class.is_some_and(|class| allows_retry(retry, tries, class, fault.code.as_deref())) {
-                return Ok(doing
-                    .end_visit(ModelVisitEnd { inside: log, ..ModelVisitEnd::from_failure(fault) }, tries));
+                return Ok(doing.end_visit(ModelVisitEnd { inside: log, ..ModelVisitEnd::from_failure(fault) }, tries));
             }
             let walked = self.run_undo_walk(None, &log, UndoFailurePolicy::GoOn)?;
             if walked.failed {
@@ -336,17 +327,13 @@ struct ModelItemResults<'a> {
 
 impl<'a> ModelItemResults<'a> {
     fn conclude_each(self, errors: EachErrorPolicy, company: bool) -> ModelCompositeTry<'a> {
-        let log =
-            if company { CompletionLog::AnyOrder(self.logs) } else { CompletionLog::InOrder(self.logs) };
+        let log = if company { CompletionLog::AnyOrder(self.logs) } else { CompletionLog::InOrder(self.logs) };
         if errors == EachErrorPolicy::Collect {
             return ModelCompositeTry::Done(Ok((collect_item_results(&self.results), self.open)), log);
         }
         let mut faults = self.results.iter().filter_map(|result| result.as_ref().err());
         let Some(first) = faults.next() else {
-            return ModelCompositeTry::Done(
-                Ok((self.results.into_iter().flatten().collect(), self.open)),
-                log,
-            );
+            return ModelCompositeTry::Done(Ok((self.results.into_iter().flatten().collect(), self.open)), log);
         };
         // If the items run concurrently, the order of their failures is unknown.
         let alike = !company || faults.all(|fault| fault == first);

@@ -51,9 +51,7 @@ impl<'a> ModelEvaluator<'a> {
         let plain = find_effect(&entry.step(step).policy.effects, &end.ending)?;
         let unsettled = self.unresolved_conflicts(frame, step);
         let mut effect = match end.ending {
-            ModelOutcome::SkippedByCondition if self.has_no_conflict_to_resolve(frame, step) => {
-                OutcomeEffect::GO_ON
-            }
+            ModelOutcome::SkippedByCondition if self.has_no_conflict_to_resolve(frame, step) => OutcomeEffect::GO_ON,
             _ => plain,
         };
         for of in unsettled.into_iter().filter(|_| end.ending != ModelOutcome::Succeeded) {

@@ -39,11 +39,7 @@ impl<'a> ModelEvaluator<'a> {
     }
 
     fn check_unambiguous(&self) -> Result<(), TimingRace> {
-        if self.unclear.get() {
-            Err(TimingRace("an expression reads a value that is left open"))
-        } else {
-            Ok(())
-        }
+        if self.unclear.get() { Err(TimingRace("an expression reads a value that is left open")) } else { Ok(()) }
     }
 }
 
@@ -52,9 +48,7 @@ impl ExprEnv for ModelEnv<'_, '_, '_> {
         match root {
             ReferenceRoot::Input => found_value(self.frame.home.input.clone()),
             ReferenceRoot::Env => found_value(self.frame.home.env.clone()),
-            ReferenceRoot::Item => {
-                self.enclosing_item().map_or(RootLookup::Absent, |(item, _)| found_value(item))
-            }
+            ReferenceRoot::Item => self.enclosing_item().map_or(RootLookup::Absent, |(item, _)| found_value(item)),
             ReferenceRoot::Index => {
                 self.enclosing_item().map_or(RootLookup::Absent, |(_, index)| found_value(index.into()))
             }
@@ -102,11 +96,7 @@ impl ModelEnv<'_, '_, '_> {
 
     /// Returns the step at a relative path. If the path leads through a scope that has no instance, the lookup is
     /// `NotYet` while its step is running and `Absent` otherwise.
-    fn descend(
-        &self,
-        frame: &ModelFrame<'_, '_>,
-        place: &RelativeStepPath,
-    ) -> Result<ModelStep, RootLookup<'static>> {
+    fn descend(&self, frame: &ModelFrame<'_, '_>, place: &RelativeStepPath) -> Result<ModelStep, RootLookup<'static>> {
         let Some((first, rest)) = place.down.split_first() else {
             return Ok(frame.steps.borrow()[place.step as usize].clone());
         };

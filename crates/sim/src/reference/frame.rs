@@ -111,9 +111,7 @@ impl<'a> CompletionLog<'a> {
     pub fn is_empty(&self) -> bool {
         match self {
             CompletionLog::One(_) => false,
-            CompletionLog::InOrder(all) | CompletionLog::AnyOrder(all) => {
-                all.iter().all(CompletionLog::is_empty)
-            }
+            CompletionLog::InOrder(all) | CompletionLog::AnyOrder(all) => all.iter().all(CompletionLog::is_empty),
         }
     }
 
@@ -317,8 +315,7 @@ pub fn find_effect(effects: &OutcomeEffects, ending: &ModelOutcome) -> Result<Ou
             *effects.failed_by_class.get(class).unwrap_or(&effects.failed)
         }
         ModelOutcome::Failed(ModelFailure { class: None, .. }) => {
-            let alike =
-                effects.failed_by_class.values().chain([&effects.timed_out]).all(|e| *e == effects.failed);
+            let alike = effects.failed_by_class.values().chain([&effects.timed_out]).all(|e| *e == effects.failed);
             if !alike {
                 return Err(TimingRace("the effect depends on a class that is not known"));
             }

@@ -10,8 +10,8 @@ use super::{
     ModelEvaluator, ModelFailure, ModelOutcome, TimingRace,
     conflict::find_conflict_resolver,
     frame::{
-        CompletionLog, ModelArrival, ModelFrame, ModelInstanceResult, ModelStopReason, ModelVisitEnd,
-        ModelVisitResult, VerdictTally, halts_instance,
+        CompletionLog, ModelArrival, ModelFrame, ModelInstanceResult, ModelStopReason, ModelVisitEnd, ModelVisitResult,
+        VerdictTally, halts_instance,
     },
 };
 
@@ -63,10 +63,7 @@ impl ModelGraph<'_> {
 }
 
 impl<'a> ModelEvaluator<'a> {
-    pub(super) fn evaluate_graph(
-        &mut self,
-        frame: &ModelFrame<'_, 'a>,
-    ) -> Result<ModelInstanceResult<'a>, TimingRace> {
+    pub(super) fn evaluate_graph(&mut self, frame: &ModelFrame<'_, 'a>) -> Result<ModelInstanceResult<'a>, TimingRace> {
         let entry = frame.scope_entry(self);
         let before = find_predecessors(entry);
         let count = before.len();
@@ -96,9 +93,7 @@ impl<'a> ModelEvaluator<'a> {
             }
             let ready = (0..graph.step_count()).find(|i| {
                 let i = *i as usize;
-                graph.arrived[i]
-                    && graph.ended[i].is_none()
-                    && frame.steps.borrow()[i].status != StepStatus::Waiting
+                graph.arrived[i] && graph.ended[i].is_none() && frame.steps.borrow()[i].status != StepStatus::Waiting
             });
             let Some(step) = ready else { break };
             graph.in_order &= !graph.overtakes(step);
@@ -192,8 +187,7 @@ impl<'a> ModelEvaluator<'a> {
             }
             ModelVisitResult::Stops { why, inside, yielded } => {
                 graph.in_order &= !(yielded && graph.has_open_others(step));
-                if frame.concurrent.get() || graph.waiting || (graph.has_open_others(step) && !graph.in_order)
-                {
+                if frame.concurrent.get() || graph.waiting || (graph.has_open_others(step) && !graph.in_order) {
                     return Err(TimingRace("a cancel while other steps run"));
                 }
                 frame.set_status(step, StepStatus::Cancelled, None);
@@ -245,13 +239,7 @@ impl<'a> ModelEvaluator<'a> {
         };
         let halted = Some((step, effect.then == OutcomeAction::Undo));
         let log = take_ordered_log(graph);
-        Ok(Some(ModelInstanceResult::Ended {
-            result: Err(fault),
-            degraded: false,
-            log,
-            halted,
-            unclear: false,
-        }))
+        Ok(Some(ModelInstanceResult::Ended { result: Err(fault), degraded: false, log, halted, unclear: false }))
     }
 }
 
@@ -259,10 +247,7 @@ impl<'a> ModelEvaluator<'a> {
 fn mark_unstarted(frame: &ModelFrame<'_, '_>, graph: &ModelGraph<'_>) {
     for step in 0..graph.step_count() {
         let i = step as usize;
-        if graph.arrived[i]
-            && graph.ended[i].is_none()
-            && frame.steps.borrow()[i].status == StepStatus::Pending
-        {
+        if graph.arrived[i] && graph.ended[i].is_none() && frame.steps.borrow()[i].status == StepStatus::Pending {
             frame.set_status(step, StepStatus::Skipped, Some(StepStatus::Cancelled));
         }
     }
@@ -288,11 +273,8 @@ fn find_predecessors(entry: &skein_core::plan::ScopeEntry) -> Vec<BTreeSet<u32>>
     for _ in 0..count {
         for i in 0..count {
             let direct = list_dependencies(entry, u32::try_from(i).unwrap_or(u32::MAX));
-            let more: Vec<u32> = direct
-                .iter()
-                .flat_map(|d| before[*d as usize].iter().copied())
-                .chain(direct.clone())
-                .collect();
+            let more: Vec<u32> =
+                direct.iter().flat_map(|d| before[*d as usize].iter().copied()).chain(direct.clone()).collect();
             before[i].extend(more);
         }
     }

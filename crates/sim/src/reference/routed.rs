@@ -9,8 +9,8 @@ use skein_core::{
 use super::{
     ModelEvaluator, ModelFailure, ModelOutcome, TimingRace,
     frame::{
-        CompletionLog, ModelArrival, ModelFrame, ModelInstanceResult, ModelStopReason, ModelVisitEnd,
-        ModelVisitResult, VerdictTally, halts_instance,
+        CompletionLog, ModelArrival, ModelFrame, ModelInstanceResult, ModelStopReason, ModelVisitEnd, ModelVisitResult,
+        VerdictTally, halts_instance,
     },
 };
 
@@ -29,10 +29,7 @@ impl<'a> ModelEvaluator<'a> {
                 ModelArrival::Over(end) => ModelVisitResult::Ended(*end),
                 ModelArrival::Ready => self.perform_step(frame, step)?,
                 ModelArrival::TooMany => {
-                    return Ok(ModelInstanceResult::Stops(
-                        ModelStopReason::Limit,
-                        CompletionLog::InOrder(log),
-                    ));
+                    return Ok(ModelInstanceResult::Stops(ModelStopReason::Limit, CompletionLog::InOrder(log)));
                 }
             };
             let mut end = match visit {
@@ -54,13 +51,7 @@ impl<'a> ModelEvaluator<'a> {
                 let result = Err(tally.first.unwrap_or_else(ModelFailure::unknown));
                 let halted = Some((step, effect.then == OutcomeAction::Undo));
                 let log = CompletionLog::InOrder(log);
-                return Ok(ModelInstanceResult::Ended {
-                    result,
-                    degraded: false,
-                    log,
-                    halted,
-                    unclear: false,
-                });
+                return Ok(ModelInstanceResult::Ended { result, degraded: false, log, halted, unclear: false });
             }
             let branch = matches!(entry.step(step).kind, StepKindSpec::Branch(_));
             if end.ending == ModelOutcome::Succeeded && !branch {
@@ -103,9 +94,9 @@ impl<'a> ModelEvaluator<'a> {
                     break;
                 }
                 Err(_) => {
-                    return Ok(ModelVisitResult::Ended(ModelVisitEnd::from_failure(
-                        ModelFailure::validation("condition"),
-                    )));
+                    return Ok(ModelVisitResult::Ended(ModelVisitEnd::from_failure(ModelFailure::validation(
+                        "condition",
+                    ))));
                 }
             }
         }

@@ -45,12 +45,7 @@ impl<'a> ModelEvaluator<'a> {
         }
     }
 
-    fn waitpoint_identity<'f>(
-        &self,
-        frame: &'f ModelFrame<'_, 'a>,
-        step: u32,
-        nth: u32,
-    ) -> WaitpointIdentity<'f>
+    fn waitpoint_identity<'f>(&self, frame: &'f ModelFrame<'_, 'a>, step: u32, nth: u32) -> WaitpointIdentity<'f>
     where
         'a: 'f,
     {
@@ -73,13 +68,7 @@ impl<'a> ModelEvaluator<'a> {
         let Some(answer) = answer else { return self.evaluate_gate_timeout(frame, gate) };
         let people = allowed_actors(&gate.approvers, gate.quorum);
         let by = people.last().map(|last| last.name.clone()).unwrap_or_default();
-        Ok(ModelVisitResult::Ended(self.end_decided_gate(
-            frame,
-            gate,
-            answer.decision,
-            answer.reason.into(),
-            &by,
-        )))
+        Ok(ModelVisitResult::Ended(self.end_decided_gate(frame, gate, answer.decision, answer.reason.into(), &by)))
     }
 
     fn end_decided_gate(
@@ -98,13 +87,10 @@ impl<'a> ModelEvaluator<'a> {
                 route: target.as_ref().map(|target| entry.resolve_target(target)),
                 ..ModelVisitEnd::from_output(output)
             },
-            (Verdict::Reject, _, Some(target)) => ModelVisitEnd {
-                route: Some(entry.resolve_target(target)),
-                ..ModelVisitEnd::from_output(output)
-            },
-            (Verdict::Reject, _, None) => {
-                ModelVisitEnd { unclear: true, ..ModelVisitEnd::new(ModelOutcome::Rejected) }
+            (Verdict::Reject, _, Some(target)) => {
+                ModelVisitEnd { route: Some(entry.resolve_target(target)), ..ModelVisitEnd::from_output(output) }
             }
+            (Verdict::Reject, _, None) => ModelVisitEnd { unclear: true, ..ModelVisitEnd::new(ModelOutcome::Rejected) },
         }
     }
 

@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 use skein_core::{
     engine::{AttemptEnd, AttemptReport, AttemptRole, CheckFinding, Cost},
-    ir::{
-        Budget, BudgetMode, ConvergencePolicy, ErrorClass, HoldReason, Step, StepPolicy, WorkSpec, WorkerSpec,
-    },
+    ir::{Budget, BudgetMode, ConvergencePolicy, ErrorClass, HoldReason, Step, StepPolicy, WorkSpec, WorkerSpec},
     limits,
 };
 
@@ -97,9 +95,7 @@ impl<'a> ModelEvaluator<'a> {
             (Some(_), Some(reason), _) => {
                 self.evaluate_work_hold(frame, &mut doing, *reason, false, ModelNextAction::Main)
             }
-            (Some(_), None, _) => {
-                doing.end_failed(ModelFailure::new(ErrorClass::Governance, "policy_denied"))
-            }
+            (Some(_), None, _) => doing.end_failed(ModelFailure::new(ErrorClass::Governance, "policy_denied")),
             (None, _, Some(first)) => {
                 self.evaluate_work_hold(frame, &mut doing, first.reason(), false, ModelNextAction::Main)
             }
@@ -139,9 +135,7 @@ impl<'a> ModelEvaluator<'a> {
         match self.evaluate_hold(frame, doing.step, doing.openings, reason, timed) {
             ModelHoldResult::Released => then,
             ModelHoldResult::Rejected => doing.end_visit(ModelVisitEnd::new(ModelOutcome::Rejected)),
-            ModelHoldResult::Late => {
-                doing.end_failed(ModelFailure { class: Some(ErrorClass::Timeout), code: None })
-            }
+            ModelHoldResult::Late => doing.end_failed(ModelFailure { class: Some(ErrorClass::Timeout), code: None }),
             ModelHoldResult::ForEver => ModelNextAction::Over(Box::new(ModelVisitResult::Waiting)),
         }
     }
@@ -175,8 +169,7 @@ impl<'a> ModelEvaluator<'a> {
             if mode == BudgetMode::Stop {
                 return Ok(doing.end_failed(ModelFailure::new(ErrorClass::NonRetryable, "budget")));
             }
-            let then =
-                self.evaluate_work_hold(frame, doing, HoldReason::Budget, false, ModelNextAction::Main);
+            let then = self.evaluate_work_hold(frame, doing, HoldReason::Budget, false, ModelNextAction::Main);
             if matches!(then, ModelNextAction::Main) {
                 self.renew_budgets(doing);
             }
@@ -321,8 +314,7 @@ impl<'a> ModelEvaluator<'a> {
             CheckFinding::Complete => Ok(doing.complete_work()),
             // After the last iteration, a release would have nothing to continue with.
             CheckFinding::Blocked if !doing.is_last_iteration() => {
-                match self.evaluate_work_hold(frame, doing, HoldReason::Blocked, false, ModelNextAction::Main)
-                {
+                match self.evaluate_work_hold(frame, doing, HoldReason::Blocked, false, ModelNextAction::Main) {
                     ModelNextAction::Main => Ok(doing.next_iteration()),
                     over => Ok(over),
                 }

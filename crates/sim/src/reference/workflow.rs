@@ -9,8 +9,8 @@ use skein_core::{
 use super::{
     ExpectedRun, ModelEvaluator, ModelFailure, ModelOutcome, NEVER_DUE, TimingRace,
     frame::{
-        CompletionLog, ModelArrival, ModelCompletion, ModelFrame, ModelInstanceResult, ModelStopReason,
-        ModelVisitEnd, ModelVisitResult, ModelWorkflow, VerdictTally,
+        CompletionLog, ModelArrival, ModelCompletion, ModelFrame, ModelInstanceResult, ModelStopReason, ModelVisitEnd,
+        ModelVisitResult, ModelWorkflow, VerdictTally,
     },
 };
 use crate::paths::InstancePathPair;
@@ -58,8 +58,7 @@ impl<'a> ModelEvaluator<'a> {
         name: InstancePathPair,
         accompanied: bool,
     ) -> Result<Option<ModelWorkflowResult<'a>>, TimingRace> {
-        let mut home =
-            ModelWorkflow { entry, input, env: Value::Null, executed: Default::default(), accompanied };
+        let mut home = ModelWorkflow { entry, input, env: Value::Null, executed: Default::default(), accompanied };
         let mut env = json!({});
         for (name, expr) in &entry.workflow.env {
             let frame = ModelFrame::new(self, entry.root, InstancePathPair::default(), &home);
@@ -173,8 +172,7 @@ impl<'a> ModelEvaluator<'a> {
         let scope = &frame.scope_entry(self).scope;
         let (mut output, mut unclear) = last;
         if let Some(result) = &scope.result {
-            output =
-                self.evaluate_expr(frame, result)?.map_err(|_| TimingRace("a result that has no value"))?;
+            output = self.evaluate_expr(frame, result)?.map_err(|_| TimingRace("a result that has no value"))?;
             unclear = false;
         }
         let result = match tally.worst {
@@ -222,9 +220,7 @@ impl<'a> ModelEvaluator<'a> {
                     ..ModelVisitEnd::new(ModelOutcome::SkippedByCondition)
                 }))
             }
-            Err(_) => ModelArrival::Over(Box::new(ModelVisitEnd::from_failure(ModelFailure::validation(
-                "condition",
-            )))),
+            Err(_) => ModelArrival::Over(Box::new(ModelVisitEnd::from_failure(ModelFailure::validation("condition")))),
         })
     }
 
@@ -245,10 +241,9 @@ impl<'a> ModelEvaluator<'a> {
             StepKindSpec::Gate(gate) => self.evaluate_gate(frame, step, gate),
             StepKindSpec::Wait(wait) => self.evaluate_wait(frame, step, wait),
             StepKindSpec::Branch(branch) => self.evaluate_branch(frame, branch),
-            StepKindSpec::Parallel(_)
-            | StepKindSpec::Each(_)
-            | StepKindSpec::Loop(_)
-            | StepKindSpec::Call(_) => self.evaluate_composite(frame, step),
+            StepKindSpec::Parallel(_) | StepKindSpec::Each(_) | StepKindSpec::Loop(_) | StepKindSpec::Call(_) => {
+                self.evaluate_composite(frame, step)
+            }
         }
     }
 

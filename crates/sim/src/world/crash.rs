@@ -29,7 +29,7 @@ impl SimulatedWorld {
         match Driver::replay(self.plan.clone(), &self.rows) {
             Ok(driver) => self.driver = driver,
             Err(error) => {
-                self.violation.get_or_insert(format!("I2: the journal does not replay: {error}"));
+                self.violation.get_or_insert(format!("I2: the journal does not replay: {error}").into());
                 return;
             }
         }

@@ -83,8 +83,7 @@ impl SimulatedWorld {
 
     /// Requests a retry of the undo, if a run ended with steps that were not undone.
     pub(super) fn retry_undo(&mut self) -> bool {
-        if !self.faults.can_strike(InjectedFault::RetryUndo) || !self.faults.strikes(InjectedFault::RetryUndo)
-        {
+        if !self.faults.can_strike(InjectedFault::RetryUndo) || !self.faults.strikes(InjectedFault::RetryUndo) {
             return false;
         }
         self.send_input(RunInput::RetryUndo { by: "ann".into() }, false);

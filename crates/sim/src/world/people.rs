@@ -48,8 +48,7 @@ impl SimulatedWorld {
                 if let StepKindSpec::Wait(wait) = &self.step_definition(*at).kind {
                     let Some(asked) = self.watch.paths.waitpoint_identity(*opening) else { return };
                     let Some(sent) = outcome::draw_signal(self.seed, &asked, wait) else { return };
-                    let input =
-                        RunInput::Signal { name: sent.name, payload: sent.payload.into(), to: Some(*at) };
+                    let input = RunInput::Signal { name: sent.name, payload: sent.payload.into(), to: Some(*at) };
                     self.schedule_event(sent.after, WorldEvent::Say(input));
                 } else {
                     self.schedule_decision(*opening);

@@ -6,7 +6,6 @@
 
 mod folder;
 mod measurement;
-mod report;
 mod resume;
 mod startup;
 
@@ -19,12 +18,13 @@ use std::{
 use skein_core::plan::Plan;
 use skein_host::bench::{self, BenchError};
 
-use self::measurement::{BenchGoal, BenchMeasurement, BenchUnit};
 pub use self::{
     folder::{BenchFolder, BenchFolderError},
-    report::BenchReport,
+    measurement::BenchReport,
     resume::leave_runs,
 };
+
+use self::measurement::{BenchGoal, BenchMeasurement, BenchUnit};
 
 type BenchResult<T> = Result<T, BenchError>;
 
@@ -41,8 +41,7 @@ pub struct BenchScale {
 
 impl BenchScale {
     /// The sizes that the goals refer to.
-    pub const FULL: BenchScale =
-        BenchScale { rounds: 5, chain: 100, width: 1_000, runs: 1_000, workers: 200 };
+    pub const FULL: BenchScale = BenchScale { rounds: 5, chain: 100, width: 1_000, runs: 1_000, workers: 200 };
     /// Small sizes to check that everything can be measured.
     pub const QUICK: BenchScale = BenchScale { rounds: 1, chain: 10, width: 20, runs: 20, workers: 10 };
 }
@@ -73,12 +72,9 @@ pub fn measure_all(folder: &Path, sizes: &BenchScale) -> BenchResult<BenchReport
     // Alternates, so that other load on the machine affects both alike.
     for _ in 0..sizes.rounds {
         machine.measure_commits(folder, sizes)?;
-        step = step.min(seconds_each(
-            with_state_folder(folder, |state| bench::time_runs(state, &chain, 1))?,
-            sizes.chain,
-        ));
-        fan = fan
-            .min(seconds_each(with_state_folder(folder, |state| bench::time_runs(state, &fan_out, 1))?, 1));
+        step =
+            step.min(seconds_each(with_state_folder(folder, |state| bench::time_runs(state, &chain, 1))?, sizes.chain));
+        fan = fan.min(seconds_each(with_state_folder(folder, |state| bench::time_runs(state, &fan_out, 1))?, 1));
         let runs = with_state_folder(folder, |state| bench::time_runs(state, &short, sizes.runs))?;
         all = all.min(seconds_each(runs, sizes.runs * SHORT));
     }
@@ -86,23 +82,9 @@ pub fn measure_all(folder: &Path, sizes: &BenchScale) -> BenchResult<BenchReport
     let name = format!("chain of {} steps, each", sizes.chain);
     lines.push(BenchMeasurement::new("chain", name, step, BenchUnit::Time, commit, BenchGoal::Ratio(1.6)));
     let name = format!("fan-out of {} and a join", sizes.width);
-    lines.push(BenchMeasurement::new(
-        "fan_out",
-        name,
-        fan,
-        BenchUnit::Time,
-        commit,
-        BenchGoal::Figure(0.050),
-    ));
+    lines.push(BenchMeasurement::new("fan_out", name, fan, BenchUnit::Time, commit, BenchGoal::Figure(0.050)));
     let name = format!("{} runs of {SHORT} steps", sizes.runs);
-    lines.push(BenchMeasurement::new(
-        "runs",
-        name,
-        all,
-        BenchUnit::Rate,
-        commit,
-        BenchGoal::Figure(1.0 / 50_000.0),
-    ));
+    lines.push(BenchMeasurement::new("runs", name, all, BenchUnit::Rate, commit, BenchGoal::Figure(1.0 / 50_000.0)));
     lines.push(measure_functions(folder, sizes)?);
     for (at, at_once) in AT_ONCE.into_iter().enumerate() {
         lines.push(measure_workers(folder, sizes, &mut machine, at, at_once)?);
@@ -158,13 +140,10 @@ fn measure_workers(
 impl MachineBaseline {
     fn measure(folder: &Path, sizes: &BenchScale) -> BenchResult<MachineBaseline> {
         let [commit, sync, spawn] = [f64::INFINITY; 3];
-        let mut machine =
-            MachineBaseline { commit, sync, spawn, make: [None; 2], spawns: [f64::INFINITY; 2] };
+        let mut machine = MachineBaseline { commit, sync, spawn, make: [None; 2], spawns: [f64::INFINITY; 2] };
         for _ in 0..sizes.rounds {
-            machine.sync =
-                machine.sync.min(seconds_each(bench::time_syncs(folder, sizes.chain)?, sizes.chain));
-            machine.spawn =
-                machine.spawn.min(seconds_each(bench::time_spawns(sizes.workers, 1)?, sizes.workers));
+            machine.sync = machine.sync.min(seconds_each(bench::time_syncs(folder, sizes.chain)?, sizes.chain));
+            machine.spawn = machine.spawn.min(seconds_each(bench::time_spawns(sizes.workers, 1)?, sizes.workers));
         }
         Ok(machine)
     }
@@ -174,18 +153,10 @@ impl MachineBaseline {
         Ok(())
     }
 
-    fn measure_spawns(
-        &mut self,
-        folder: &Path,
-        sizes: &BenchScale,
-        at: usize,
-        at_once: usize,
-    ) -> BenchResult<()> {
-        let make =
-            bench::time_make(folder, sizes.workers, at_once)?.map(|took| seconds_each(took, sizes.workers));
+    fn measure_spawns(&mut self, folder: &Path, sizes: &BenchScale, at: usize, at_once: usize) -> BenchResult<()> {
+        let make = bench::time_make(folder, sizes.workers, at_once)?.map(|took| seconds_each(took, sizes.workers));
         self.make[at] = make.map(|make| self.make[at].unwrap_or(make).min(make));
-        self.spawns[at] =
-            self.spawns[at].min(seconds_each(bench::time_spawns(sizes.workers, at_once)?, sizes.workers));
+        self.spawns[at] = self.spawns[at].min(seconds_each(bench::time_spawns(sizes.workers, at_once)?, sizes.workers));
         Ok(())
     }
 

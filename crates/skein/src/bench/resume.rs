@@ -8,10 +8,8 @@ use std::{
 };
 
 use serde_json::Value;
-use skein_host::{
-    bench::{self, BenchError},
-    store::StateRegistry,
-};
+use skein_app::state::admit_folder;
+use skein_host::bench::{self, BenchError};
 
 use super::{
     BenchResult, BenchScale,
@@ -61,7 +59,7 @@ fn skein_command_for(state: &Path) -> io::Result<Command> {
 
 /// Starts runs and waits to be killed, or for the end of the parent process.
 pub fn leave_runs(state: &Path, what: &str, runs: usize) -> BenchResult<()> {
-    StateRegistry::from_environment().admit(state).map_err(|error| BenchError::Failed(error.to_string()))?;
+    admit_folder(Some(state), state).map_err(|error| BenchError::Failed(error.to_string()))?;
     let left = match what {
         STEP => bench::leave_unfinished(state, &bench::chain_plan(1), runs, true)?,
         _ => bench::leave_unfinished(state, &bench::gated_plan(), runs, false)?,
@@ -104,8 +102,8 @@ fn resume_waiting(state: &Path, runs: usize) -> BenchResult<f64> {
     let printed: Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
     let resumed = printed["runs"].as_array().map_or(0, Vec::len);
     if resumed != runs || done.status.code() != Some(Exit::Waiting as i32) {
-        let told = String::from_utf8_lossy(&done.stderr).into_owned();
-        return Err(BenchError::Failed(format!("{resumed} of {runs} runs were resumed: {told}")));
+        let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+        return Err(BenchError::Failed(format!("{resumed} of {runs} runs were resumed: {stderr}")));
     }
     Ok(took)
 }

@@ -91,9 +91,8 @@ fn read_peak_memory(pid: u32) -> BenchResult<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok());
-    kib.map(|kib| kib * 1024.0).ok_or_else(|| {
-        BenchError::Failed("the system does not report the peak memory of a process".to_owned())
-    })
+    kib.map(|kib| kib * 1024.0)
+        .ok_or_else(|| BenchError::Failed("the system does not report the peak memory of a process".to_owned()))
 }
 
 /// Creates a named pipe that is open at both ends, so that opening it waits for nobody.

@@ -1,11 +1,5 @@
 //! `skein bench`: measures the speed of Skein, compared with that of the machine.
 
-use skein_app::{
-    app_error::{AppError, AppErrorKind},
-    project::DiskProject,
-    state,
-};
-
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -13,11 +7,12 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
+use skein_app::{app::App, app_error::AppError};
 
 use crate::{
     bench::{self, BenchFolder, BenchFolderError, BenchScale},
     exit::Exit,
-    output::CliOutput,
+    render::output::CliOutput,
 };
 
 #[derive(Debug, Args)]
@@ -36,13 +31,12 @@ pub struct BenchArguments {
     runs: Option<usize>,
 }
 
-pub fn run(arguments: &BenchArguments, given: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
-    let here = || DiskProject::current_root().join(state::NAME);
-    let state = given.map_or_else(here, Path::to_owned);
+pub fn run(arguments: &BenchArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+    let state = app.state_path();
     if let (Some(what), Some(runs)) = (&arguments.leave, arguments.runs) {
         return match bench::leave_runs(&state, what, runs) {
             Ok(()) => Ok(Exit::Done),
-            Err(error) => Err(AppError::new(AppErrorKind::Store, &error.to_string(), None)),
+            Err(error) => Err(AppError::store(error.to_string())),
         };
     }
     run_measurements(arguments, &state, output)
@@ -50,13 +44,11 @@ pub fn run(arguments: &BenchArguments, given: Option<&Path>, output: CliOutput) 
 
 fn run_measurements(arguments: &BenchArguments, state: &Path, output: CliOutput) -> Result<Exit, AppError> {
     let folder = BenchFolder::new(state).map_err(|error| refuse_folder(&error))?;
-    tidy_up_when_stopped(folder.path().to_owned()).map_err(|error| {
-        AppError::new(AppErrorKind::Bug, &format!("cannot install signal handlers: {error}"), None)
-    })?;
+    tidy_up_when_stopped(folder.path().to_owned())
+        .map_err(|error| AppError::bug(format!("cannot install signal handlers: {error}")))?;
     let sizes = if arguments.quick { BenchScale::QUICK } else { BenchScale::FULL };
-    let report = bench::measure_all(folder.path(), &sizes).map_err(|error| {
-        AppError::new(AppErrorKind::Store, &format!("the benchmark failed: {error}"), None)
-    })?;
+    let report = bench::measure_all(folder.path(), &sizes)
+        .map_err(|error| AppError::store(format!("the benchmark failed: {error}")))?;
     match output.is_json() {
         true => output.print_json(&report.to_json()),
         false => output.print_text(&report.render_text(output.paint)),
@@ -66,15 +58,14 @@ fn run_measurements(arguments: &BenchArguments, state: &Path, output: CliOutput)
 
 fn refuse_folder(error: &BenchFolderError) -> AppError {
     match error {
-        BenchFolderError::Taken => AppError::new(
-            AppErrorKind::Refused,
-            "another benchmark is running here, and two at once would disturb each other",
-            Some("try again when it has ended"),
-        ),
+        BenchFolderError::Taken => {
+            AppError::refused("another benchmark is running here, and two at once would disturb each other")
+                .with_hint("try again when it has ended")
+        }
         BenchFolderError::Io(path, error) => {
             let message = format!("`{}` cannot be used: {error}", path.display());
             let hint = "choose another place with `--state DIR` or `SKEIN_STATE`";
-            AppError::new(AppErrorKind::Store, &message, Some(hint))
+            AppError::store(message).with_hint(hint)
         }
     }
 }

@@ -1,12 +1,11 @@
 //! `skein completions`: prints the completion script of a shell.
 
-use skein_app::app_error::AppError;
-
 use clap::{Args, CommandFactory};
 use clap_complete::{Shell, generate};
+use skein_app::app_error::AppError;
 
 use super::Cli;
-use crate::{exit::Exit, output::CliOutput};
+use crate::{exit::Exit, render::output::CliOutput};
 
 #[derive(Debug, Args)]
 pub struct CompletionsArguments {

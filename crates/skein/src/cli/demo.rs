@@ -1,15 +1,14 @@
 //! `skein demo`: demonstrates durable execution in a minute, with nothing installed.
 
-use skein_app::app_error::AppError;
-
 use std::path::PathBuf;
 
 use clap::Args;
+use skein_app::app_error::AppError;
 
 use crate::{
     demo::{self, DemoOptions},
     exit::Exit,
-    output::CliOutput,
+    render::output::CliOutput,
 };
 
 #[derive(Debug, Args)]

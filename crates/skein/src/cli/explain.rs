@@ -2,10 +2,10 @@
 
 use clap::Args;
 use serde_json::json;
-use skein_app::app_error::{AppError, AppErrorKind};
+use skein_app::app_error::AppError;
 use skein_dialects::Code;
 
-use crate::{exit::Exit, output::CliOutput};
+use crate::{exit::Exit, render::output::CliOutput};
 
 #[derive(Debug, Args)]
 pub struct ExplainArguments {
@@ -16,8 +16,9 @@ pub struct ExplainArguments {
 pub fn run(arguments: &ExplainArguments, output: CliOutput) -> Result<Exit, AppError> {
     let Some(text) = &arguments.code else { return Ok(list_codes(output)) };
     let Some(code) = parse_code(text) else {
-        let hint = Some("`skein explain` lists all codes");
-        return Err(AppError::new(AppErrorKind::Refused, &format!("there is no code `{text}`"), hint));
+        return Err(
+            AppError::refused(format!("there is no code `{text}`")).with_hint("`skein explain` lists all codes")
+        );
     };
     if output.is_json() {
         let severity = code.severity().to_string();

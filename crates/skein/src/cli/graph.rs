@@ -2,11 +2,12 @@
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use skein_app::app_error::AppError;
-use skein_core::view::build_graph;
+use skein_app::{app::App, app_error::AppError, workflows};
 
-use super::load::load_workflow;
-use crate::{draw, exit::Exit, output::CliOutput};
+use crate::{
+    exit::Exit,
+    render::{graph, output::CliOutput},
+};
 
 #[derive(Debug, Args)]
 pub struct GraphArguments {
@@ -24,20 +25,16 @@ enum GraphLanguage {
     Dot,
 }
 
-pub fn run(arguments: &GraphArguments, output: CliOutput) -> Result<Exit, AppError> {
-    let loaded = load_workflow(&arguments.workflow, output)?;
-    let Some(definition) = &loaded.report.definition else {
-        return Err(AppError::invalid_source(loaded.report.diagnostics));
-    };
-    let graph = build_graph(definition, None);
+pub fn run(arguments: &GraphArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+    let drawn = workflows::graph_workflow(app, &arguments.workflow)?;
     if output.is_json() {
-        output.print_json(&json!(graph));
+        output.print_json(&json!(drawn));
         return Ok(Exit::Done);
     }
     output.print_text(&match arguments.language {
-        GraphLanguage::Ascii => draw::draw_ascii(&graph, output.paint),
-        GraphLanguage::Mermaid => draw::draw_mermaid(&graph),
-        GraphLanguage::Dot => draw::draw_dot(&graph),
+        GraphLanguage::Ascii => graph::draw_ascii(&drawn, output.paint),
+        GraphLanguage::Mermaid => graph::draw_mermaid(&drawn),
+        GraphLanguage::Dot => graph::draw_dot(&drawn),
     });
     Ok(Exit::Done)
 }

@@ -7,7 +7,6 @@ mod catalog;
 mod completions;
 mod decide;
 mod demo;
-mod detach;
 mod dlq;
 mod doctor;
 mod events;
@@ -16,13 +15,10 @@ mod fork;
 mod graph;
 mod init;
 mod list;
-mod load;
 mod logs;
 mod memory;
 mod plan;
-mod reload;
 mod resume;
-mod resume_all;
 mod run;
 mod runs;
 mod schema;
@@ -30,22 +26,18 @@ mod show;
 mod signal;
 mod validate;
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
 use clap::{Parser, Subcommand};
-use skein_app::{
-    app_error::{AppError, AppErrorKind},
-    invocation,
-};
+use skein_app::{app::App, app_error::AppError};
 use skein_core::engine::Verdict;
-
-pub use init::{create_file as write_new, quote_path};
-pub use resume::{ResumeOptions, take_over_run};
-pub use run::{AttachOptions, refuse_unprepared, start_run};
 
 use crate::{
     exit::Exit,
-    output::{CliOutput, OutputFormat, is_broken_pipe},
+    render::{
+        commands,
+        output::{CliOutput, OutputFormat, is_broken_pipe},
+    },
 };
 
 /// Check, plan and run workflows whose steps are done by coding agents, tools, commands and people.
@@ -142,7 +134,7 @@ fn refuse_arguments(error: &clap::Error) -> Exit {
         return print_clap_error(error, Exit::Usage);
     }
     let (message, hint) = split_clap_message(&error.render().to_string());
-    let error = AppError::new(AppErrorKind::Usage, &message, hint.as_deref());
+    let error = AppError::usage(message).with_optional_hint(hint);
     CliOutput::new(OutputFormat::Json).report_error(&error)
 }
 
@@ -162,9 +154,9 @@ fn asks_for_json(arguments: impl Iterator<Item = OsString>) -> bool {
 
 /// Returns the first paragraph as the message; a tip, or else the usage of the command, as the hint.
 fn split_clap_message(text: &str) -> (String, Option<String>) {
-    let mut paragraphs = text.split("\n\n").map(|lines| {
-        lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
-    });
+    let mut paragraphs = text
+        .split("\n\n")
+        .map(|lines| lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" "));
     let message = paragraphs.next().unwrap_or_default();
     let rest: Vec<String> = paragraphs.collect();
     let tip = rest.iter().find_map(|text| text.strip_prefix("tip: ").map(str::to_owned));
@@ -185,44 +177,41 @@ pub fn run() -> Exit {
 fn run_command(cli: Cli, output: CliOutput) -> Result<Exit, AppError> {
     if cli.format == OutputFormat::Jsonl && !cli.command.prints_json_lines() {
         let hint = "`run`, `resume`, `fork`, `dlq rerun`, `events` and `runs --follow` do";
-        return Err(AppError::new(
-            AppErrorKind::Usage,
-            "this command does not print lines of JSON",
-            Some(hint),
-        ));
+        return Err(AppError::usage("this command does not print lines of JSON").with_hint(hint));
     }
     if let Some(folder) = cli.project.as_deref().filter(|folder| !folder.is_dir()) {
         let message = format!("`--project {}` is not a folder", folder.display());
-        return Err(AppError::new(AppErrorKind::Usage, &message, None));
+        return Err(AppError::usage(message));
     }
-    invocation::remember_flags(cli.state.as_deref(), cli.project.as_deref());
-    let state = cli.state.as_deref();
+    commands::remember_flags(cli.state.as_deref(), cli.project.as_deref());
+    let project = cli.project.unwrap_or_else(|| PathBuf::from("."));
+    let app = &App { project, state: cli.state, observer: Arc::new(output) };
     match cli.command {
-        CliCommand::Validate(arguments) => validate::run(&arguments, output),
-        CliCommand::Plan(arguments) => plan::run(&arguments, output),
-        CliCommand::Run(arguments) => run::run(&arguments, state, output),
-        CliCommand::Runs(arguments) => runs::run(&arguments, state, output),
-        CliCommand::Logs(arguments) => logs::run(&arguments, state, output),
-        CliCommand::Events(arguments) => events::run(&arguments, state, output),
-        CliCommand::Approve(arguments) => decide::run(&arguments, Verdict::Approve, state, output),
-        CliCommand::Reject(arguments) => decide::run(&arguments, Verdict::Reject, state, output),
-        CliCommand::Signal(arguments) => signal::run(&arguments, state, output),
-        CliCommand::Cancel(arguments) => cancel::run(&arguments, state, output),
-        CliCommand::Resume(arguments) => resume::run(&arguments, state, output),
-        CliCommand::Fork(arguments) => fork::run(&arguments, state, output),
-        CliCommand::Dlq(arguments) => dlq::run(&arguments, state, output),
-        CliCommand::Audit(arguments) => audit::run(&arguments, state, output),
-        CliCommand::Memory(arguments) => memory::run(&arguments, state, output),
-        CliCommand::Graph(arguments) => graph::run(&arguments, output),
+        CliCommand::Validate(arguments) => validate::run(&arguments, app, output),
+        CliCommand::Plan(arguments) => plan::run(arguments, app, output),
+        CliCommand::Run(arguments) => run::run(arguments, app, output),
+        CliCommand::Runs(arguments) => runs::run(arguments, app, output),
+        CliCommand::Logs(arguments) => logs::run(arguments, app, output),
+        CliCommand::Events(arguments) => events::run(&arguments, app, output),
+        CliCommand::Approve(arguments) => decide::run(arguments, Verdict::Approve, app, output),
+        CliCommand::Reject(arguments) => decide::run(arguments, Verdict::Reject, app, output),
+        CliCommand::Signal(arguments) => signal::run(arguments, app, output),
+        CliCommand::Cancel(arguments) => cancel::run(arguments, app, output),
+        CliCommand::Resume(arguments) => resume::run(arguments, app, output),
+        CliCommand::Fork(arguments) => fork::run(arguments, app, output),
+        CliCommand::Dlq(arguments) => dlq::run(arguments, app, output),
+        CliCommand::Audit(arguments) => audit::run(arguments, app, output),
+        CliCommand::Memory(arguments) => memory::run(arguments, app, output),
+        CliCommand::Graph(arguments) => graph::run(&arguments, app, output),
         CliCommand::Schema(arguments) => schema::run(&arguments, output),
         CliCommand::Explain(arguments) => explain::run(&arguments, output),
-        CliCommand::List => list::run(output),
-        CliCommand::Catalog(arguments) => catalog::run(&arguments, output),
-        CliCommand::Show(arguments) => show::run(&arguments, output),
+        CliCommand::List => list::run(app, output),
+        CliCommand::Catalog(arguments) => catalog::run(&arguments, app, output),
+        CliCommand::Show(arguments) => show::run(&arguments, app, output),
         CliCommand::Init(arguments) => init::run(&arguments, output),
         CliCommand::Demo(arguments) => demo::run(arguments, output),
-        CliCommand::Doctor(arguments) => doctor::run(&arguments, state, output),
-        CliCommand::Bench(arguments) => bench::run(&arguments, state, output),
+        CliCommand::Doctor(arguments) => doctor::run(&arguments, app, output),
+        CliCommand::Bench(arguments) => bench::run(&arguments, app, output),
         CliCommand::Completions(arguments) => completions::run(&arguments, output),
     }
 }

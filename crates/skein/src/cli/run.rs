@@ -1,52 +1,34 @@
 //! `skein run`: runs a workflow durably, and shows its progress.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::Value;
 use skein_app::{
-    app_error::{AppError, AppErrorKind},
-    bindings,
-    context::{self, ContextHoldError},
-    missing_env,
-    prepare_run::{self, RunPreparationError, RunRequest},
-    project::DiskProject,
-    run_files,
-    state::{StateHandle, refuse_store_error},
-};
-use skein_core::{
-    engine::RunStart,
-    limits,
-    plan::{Plan, Severity},
-};
-use skein_dialects::{Diagnostic, render};
-use skein_host::{
-    clock::Clock,
-    executor::RunSettings,
-    host::{RunLaunch, new_run_id},
-    identity::current_user,
-    store::Store,
+    app::App,
+    app_error::AppError,
+    runs::{
+        detach::DetachedRun,
+        recording::RecordingSummary,
+        run_json::run_to_json,
+        start::{self, RunAttachment, RunOutcome, StartRequest},
+    },
 };
 
-use super::{
-    detach,
-    load::LoadedWorkflow,
-    plan,
-    resume::{ResumeOptions, SessionRun, follow_to_end, take_over_run},
-};
+use super::plan;
 use crate::{
     exit::Exit,
-    host_session::{self, HostSession},
-    inbox, orphans,
-    output::CliOutput,
-    recording,
+    render::{
+        commands::command_prefix,
+        follow::TerminalFrontEnd,
+        output::{CliOutput, OutputFormat},
+    },
 };
 
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct RunArguments {
     #[command(flatten)]
-    what: plan::PlanArguments,
+    workflow: plan::PlanArguments,
     /// Folder to work in; default: the project.
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
@@ -63,7 +45,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["record", "detach"])]
     replay: Option<PathBuf>,
     #[command(flatten)]
-    how: AttachOptions,
+    attachment: AttachOptions,
 }
 
 /// Options for following a started run.
@@ -76,144 +58,76 @@ pub struct AttachOptions {
     /// Leave the run to a background process.
     #[arg(long, conflicts_with = "no_wait")]
     detach: bool,
-    /// True if no output for programs is printed.
-    #[arg(skip)]
-    quiet: bool,
 }
 
 impl AttachOptions {
-    /// Follows the run until it ends; quiet if programs read another value.
-    pub fn with_quiet(quiet: bool) -> AttachOptions {
-        AttachOptions { quiet, ..AttachOptions::default() }
-    }
-}
-
-pub fn run(arguments: &RunArguments, state: Option<&Path>, output: CliOutput) -> Result<Exit, AppError> {
-    let run = new_run_id();
-    let mut opened = None;
-    let files = |project: &DiskProject| {
-        let state = opened.insert(StateHandle::open(state, &project.root)?);
-        Ok(Some(run_files::files_root(state, &run)))
-    };
-    let (loaded, plan) = plan::bind_workflow(&arguments.what, files, output)?;
-    let state = opened.map_or_else(|| StateHandle::open(state, &loaded.project.root), Ok)?;
-    let about = build_run_settings(arguments, &loaded, &plan, &state, output)?;
-    for missing in missing_env::find_missing_variables(
-        &plan.definition,
-        &loaded.project.config,
-        &missing_env::is_set_here,
-    ) {
-        output.warn(&missing.message());
-    }
-    let context = bindings::bind_context(&plan, &loaded.project);
-    let begin = RunLaunch::new(plan, RunStart { context, ..RunStart::new(run) }, about.to_json());
-    let workers = loaded.project.config.max_workers.unwrap_or(limits::WORKERS_DEFAULT);
-    start_run(&state, begin, &about, workers, &arguments.how, output)
-}
-
-/// Starts a run, and shows it until it ends, or leaves it.
-pub fn start_run(
-    state: &StateHandle,
-    begin: RunLaunch,
-    about: &RunSettings,
-    workers: u32,
-    how: &AttachOptions,
-    output: CliOutput,
-) -> Result<Exit, AppError> {
-    let secrets = host_session::load_secrets(&about.secrets)?;
-    orphans::report_and_reap(state, output)?;
-    run_files::stage_files(state, &begin, about)?;
-    if how.detach {
-        return detach::begin_detached(state, begin, about, output);
-    }
-    let (run, plan) = (begin.start.run.clone(), begin.plan.clone());
-    let own = HostSession::new(state, secrets, workers, output)?;
-    match context::hold_context(&own.contexts, state, &run, &plan, about) {
-        Ok(()) => {}
-        Err(ContextHoldError::InUse(_)) => {
-            drop(own);
-            return start_queued_run(state, begin, how, output);
+    pub fn to_attachment(&self) -> RunAttachment {
+        match self {
+            AttachOptions { detach: true, .. } => RunAttachment::Detached,
+            AttachOptions { no_wait: true, .. } => RunAttachment::UntilWaiting,
+            AttachOptions { .. } => RunAttachment::UntilEnd,
         }
-        Err(taken @ ContextHoldError::Nested(_)) => return Err(taken.refuse()),
     }
-    own.handle_signals(vec![run.clone()], &about.user)?;
-    inbox::receive_decisions(state, &about.project, output);
-    own.host.launch_runs(vec![begin]).map_err(|error| skein_app::state::refuse_store_error(&error))?;
-    let going = SessionRun { run: &run, plan, about, before: 0, waits: !how.no_wait, quiet: how.quiet };
-    follow_to_end(state, &own, going, output)
 }
 
-/// Starts a run that has to wait for its context folder, and continues it when the folder is free.
-fn start_queued_run(
-    state: &StateHandle,
-    begin: RunLaunch,
-    how: &AttachOptions,
-    output: CliOutput,
-) -> Result<Exit, AppError> {
-    let run = begin.start.run.clone();
-    detach::begin_queued(state, begin, output)?;
-    let row = state.store.find_run(&run).map_err(|error| refuse_store_error(&error))?;
-    let row = row.ok_or_else(|| AppError::new(AppErrorKind::Store, &format!("run `{run}` is gone"), None))?;
-    let stay = ResumeOptions { waits: !how.no_wait, quiet: how.quiet, detached: false };
-    take_over_run(state, &row, &stay, output)
-}
-
-fn build_run_settings(
-    arguments: &RunArguments,
-    loaded: &LoadedWorkflow,
-    plan: &Plan,
-    state: &StateHandle,
-    output: CliOutput,
-) -> Result<RunSettings, AppError> {
-    let wishes = RunRequest {
-        source: &arguments.what.workflow,
-        workspace: arguments.workspace.as_deref(),
-        allowed: &arguments.allow_root,
-        state: &state.path,
-        overridden: &loaded.report.overridden,
-        user: current_user(),
-        replay: arguments.replay.as_deref().map(recording::open_recording).transpose()?,
+pub fn run(arguments: RunArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+    let RunArguments { workflow, workspace, allow_root, context, record, replay, attachment } = arguments;
+    let request = StartRequest {
+        workflow: workflow.into(),
+        workspace,
+        allowed_roots: allow_root,
+        context,
+        record,
+        replay,
+        attachment: attachment.to_attachment(),
     };
-    let settled = prepare_run::prepare_run(plan, &loaded.project, wishes);
-    let mut about = settled.map_err(|no| refuse_unprepared(&no, state))?;
-    about.context =
-        arguments.context.as_deref().map(|folder| parse_context_folder(folder, plan)).transpose()?;
-    about.warnings = print_warnings(&loaded.report.diagnostics, output);
-    // An older recording is removed only after everything else has succeeded.
-    about.record =
-        arguments.record.as_deref().map(|path| recording::create_recording(path, plan)).transpose()?;
-    Ok(about)
+    let outcome = start::start_run(app, &request, &TerminalFrontEnd::new(output))?;
+    Ok(report_outcome(&outcome, output))
 }
 
-/// Returns the requested context folder as a path within the workspace.
-fn parse_context_folder(folder: &Path, plan: &Plan) -> Result<String, AppError> {
-    let refuse = |message: &str| Err(AppError::new(AppErrorKind::Usage, message, None));
-    if plan.definition.root().workflow.context.directory.is_none() {
-        return refuse("`--context` is for workflows of AgentCore; no other format has a context folder");
+/// Prints what the front end has not shown of a run, and returns the exit status.
+pub fn report_outcome(outcome: &RunOutcome, output: CliOutput) -> Exit {
+    match outcome {
+        RunOutcome::Ended { recording, .. } => {
+            recording.iter().for_each(|recording| print_recording(recording, output));
+        }
+        RunOutcome::Queued(queued) if output.is_json() => {
+            output.print_json(&run_to_json(&queued.plan, &queued.state, &queued.warnings));
+        }
+        RunOutcome::Queued(_) => {}
+        RunOutcome::Detached(detached) => print_detached(detached, output),
     }
-    let is_below = folder.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    let is_named = folder.components().any(|part| matches!(part, Component::Normal(_)));
-    match folder.to_str().filter(|_| is_below && is_named) {
-        Some(folder) => Ok(folder.to_owned()),
-        None => refuse("`--context` must be a folder inside of the workspace, as a path relative to it"),
-    }
+    Exit::from(outcome)
 }
 
-/// Prints the warnings about a workflow that is about to run, and returns them for the run's JSON object.
-fn print_warnings(diagnostics: &[Diagnostic], output: CliOutput) -> Vec<Value> {
-    let warnings = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Warning);
+fn print_recording(recording: &RecordingSummary, output: CliOutput) {
+    let RecordingSummary { replayed, folder, attempts, problems, unused } = recording;
+    if output.format == OutputFormat::Human {
+        let s = if *attempts == 1 { "" } else { "s" };
+        output.print_text(&match replayed {
+            true => format!(
+                "replayed {attempts} attempt{s} from {}: nothing was started or spent, and costs are the recorded ones\n",
+                folder.display()
+            ),
+            false => format!("recorded {attempts} attempt{s} in {}\n", folder.display()),
+        });
+    }
     if !output.is_json() {
-        output.print_diagnostics(warnings.clone());
+        let word = if *replayed { "differs from the recording" } else { "recorded incompletely" };
+        problems.iter().for_each(|problem| output.warn(&format!("{word}: {problem}")));
+        if !unused.is_empty() {
+            output.warn(&format!("recorded but not used: {}", unused.join(", ")));
+        }
     }
-    warnings.map(render::render_json).collect()
 }
 
-/// Reports why a run is not started, and records refused secrets in the audit.
-pub fn refuse_unprepared(no: &RunPreparationError, state: &StateHandle) -> AppError {
-    let (user, now) = (current_user(), Clock::default().now());
-    let entries: Vec<_> = no.refused.iter().map(|refused| refused.to_audit_entry(&user, now)).collect();
-    match state.store.append_audit(&entries) {
-        Err(error) => refuse_store_error(&error),
-        Ok(()) => AppError::new(AppErrorKind::Refused, &no.problems.join("\n       "), None),
+fn print_detached(detached: &DetachedRun, output: CliOutput) {
+    if output.is_json() {
+        return output.print_json(&detached.to_json());
     }
+    let (run, prefix) = (&detached.run, command_prefix());
+    output.print_text(&format!(
+        "run {run} continues in the background\n  {prefix} runs {run} --follow\n  {prefix} logs {run} --follow\n  \
+         {prefix} cancel {run}\n"
+    ));
 }

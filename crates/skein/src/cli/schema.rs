@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use skein_app::app_error::AppError;
 use skein_dialects::{Dialect, dialect_schema};
 
-use crate::{exit::Exit, output::CliOutput};
+use crate::{exit::Exit, render::output::CliOutput};
 
 #[derive(Debug, Args)]
 pub struct SchemaArguments {

@@ -4,11 +4,15 @@ use std::fmt::Write;
 
 use clap::Args;
 use serde_json::json;
-use skein_app::app_error::AppError;
+use skein_app::{
+    app::App,
+    app_error::AppError,
+    plan::{describe_kind, shorten_text},
+    workflows,
+};
 use skein_core::ir::{Schema, Workflow};
 
-use super::load::load_workflow;
-use crate::{exit::Exit, output::CliOutput};
+use crate::{exit::Exit, render::output::CliOutput};
 
 #[derive(Debug, Args)]
 pub struct ShowArguments {
@@ -16,16 +20,11 @@ pub struct ShowArguments {
     workflow: String,
 }
 
-pub fn run(arguments: &ShowArguments, output: CliOutput) -> Result<Exit, AppError> {
-    let loaded = load_workflow(&arguments.workflow, output)?;
-    let report = &loaded.report;
-    let (Some(workflow), Some(dialect), true) = (&report.workflow, report.dialect, report.is_valid()) else {
-        return Err(AppError::invalid_source(report.diagnostics.clone()));
-    };
-    if output.is_json() {
-        output.print_json(&json!({"dialect": dialect.as_str(), "workflow": **workflow}));
-    } else {
-        output.print_text(&render_workflow(workflow, dialect.as_str(), output));
+pub fn run(arguments: &ShowArguments, app: &App, output: CliOutput) -> Result<Exit, AppError> {
+    let described = workflows::describe_workflow(app, &arguments.workflow)?;
+    match output.is_json() {
+        true => output.print_json(&json!(described)),
+        false => output.print_text(&render_workflow(&described.workflow, described.dialect, output)),
     }
     Ok(Exit::Done)
 }
@@ -40,11 +39,8 @@ fn render_workflow(workflow: &Workflow, dialect: &str, output: CliOutput) -> Str
     render_section(&mut text, "Inputs", &describe_fields(&workflow.inputs));
     render_section(&mut text, "Outputs", &describe_fields(&workflow.scope.outputs));
     let steps = workflow.scope.steps.iter().map(|step| {
-        let about = step.description.as_deref().or(step.name.as_deref());
-        (
-            step.id.to_string(),
-            about.map_or_else(|| skein_app::plan::describe_kind(&step.kind), skein_app::plan::shorten_text),
-        )
+        let text = step.description.as_deref().or(step.name.as_deref());
+        (step.id.to_string(), text.map_or_else(|| describe_kind(&step.kind), shorten_text))
     });
     render_section(&mut text, "Steps", &steps.collect::<Vec<_>>());
     text
@@ -54,27 +50,27 @@ fn render_workflow(workflow: &Workflow, dialect: &str, output: CliOutput) -> Str
 fn describe_fields(schema: &Schema) -> Vec<(String, String)> {
     let required: Vec<&str> = schema.required_properties().collect();
     let field = |(name, property): (&String, &serde_json::Value)| {
-        let sort = match property.get("type") {
-            Some(serde_json::Value::String(sort)) => sort.clone(),
+        let kind = match property.get("type") {
+            Some(serde_json::Value::String(kind)) => kind.clone(),
             Some(other) => other.to_string(),
             None => "anything".to_owned(),
         };
         let default = property.get("default").map(|value| format!(", default {value}"));
         let must = if required.contains(&name.as_str()) { ", required" } else { "" };
-        let about = property.get("description").and_then(|text| text.as_str());
-        let about = about.map(|text| format!(": {}", text.trim())).unwrap_or_default();
-        (name.clone(), format!("{sort}{must}{}{about}", default.unwrap_or_default()))
+        let description = property.get("description").and_then(|text| text.as_str());
+        let description = description.map(|text| format!(": {}", text.trim())).unwrap_or_default();
+        (name.clone(), format!("{kind}{must}{}{description}", default.unwrap_or_default()))
     };
     schema.properties().map(field).collect()
 }
 
-fn render_section(text: &mut String, title: &str, rows: &[(String, String)]) {
+fn render_section(page: &mut String, title: &str, rows: &[(String, String)]) {
     if rows.is_empty() {
         return;
     }
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
-    let _ = writeln!(text, "\n{title}");
-    for (name, about) in rows {
-        let _ = writeln!(text, "{}", format!("  {name:width$}  {about}").trim_end());
+    let _ = writeln!(page, "\n{title}");
+    for (name, text) in rows {
+        let _ = writeln!(page, "{}", format!("  {name:width$}  {text}").trim_end());
     }
 }

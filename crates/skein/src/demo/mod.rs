@@ -18,17 +18,20 @@ use std::{
 use serde_json::{Value, json};
 use skein_app::{
     app_error::{AppError, AppErrorKind},
+    prepare::enforcement,
     state,
 };
 use skein_core::engine::{AttemptId, AttemptRole};
-use skein_host::store::SqliteStore;
 
 use self::{
     narration::DemoNarrator,
     processes::{DemoEvent, DemoProcesses, patience_deadline},
     verify::{CUT, WorkerStart},
 };
-use crate::{exit::Exit, output::CliOutput, prompt};
+use crate::{
+    exit::Exit,
+    render::{output::CliOutput, prompt},
+};
 
 /// The gate of the workflow.
 const GATE: &str = "ask/agree";
@@ -48,7 +51,7 @@ pub struct DemoOptions {
 #[derive(Debug)]
 pub enum DemoError {
     Stopped,
-    Refused(AppErrorKind, String, Option<&'static str>),
+    Refused(AppError),
     /// A claim did not hold.
     Broken(String),
 }
@@ -64,15 +67,15 @@ impl DemoError {
 }
 
 /// Runs the demonstration from start to end.
-pub fn run_demo(wishes: &DemoOptions, output: CliOutput) -> Result<Exit, AppError> {
-    let troupe = DemoProcesses::new(output.is_json()).map_err(|error| DemoError::from_io(&error));
-    let made = troupe.and_then(|troupe| Ok((troupe, files::create_demo_folder(wishes.folder.as_deref())?)));
-    let (troupe, folder) = match made {
+pub fn run_demo(options: &DemoOptions, output: CliOutput) -> Result<Exit, AppError> {
+    let processes = DemoProcesses::new(output.is_json()).map_err(|error| DemoError::from_io(&error));
+    let made = processes.and_then(|processes| Ok((processes, files::create_demo_folder(options.folder.as_deref())?)));
+    let (processes, folder) = match made {
         Ok(made) => made,
         Err(trouble) => return Err(to_app_error(trouble, None, output)),
     };
-    let kept = wishes.keep || wishes.folder.is_some();
-    match DemoSession::new(troupe, &folder, wishes, kept, output).run_acts() {
+    let kept = options.keep || options.folder.is_some();
+    match DemoSession::new(processes, &folder, options, kept, output).run_acts() {
         Ok(()) => {
             remove_folder(&folder, kept);
             Ok(Exit::Done)
@@ -97,17 +100,13 @@ fn to_app_error(trouble: DemoError, folder: Option<&Path>, output: CliOutput) ->
             if is_live_display(output) {
                 output.print_exact("\n");
             }
-            AppError::new(
-                AppErrorKind::Stopped,
-                "the demonstration was stopped; nothing of it is left running",
-                None,
-            )
+            AppError::new(AppErrorKind::Stopped, "the demonstration was stopped; nothing of it is left running")
         }
-        DemoError::Refused(kind, why, hint) => AppError::new(kind, &why, hint),
+        DemoError::Refused(error) => error,
         DemoError::Broken(why) => {
             let message = format!("the demonstration failed: {why}");
             let hint = folder.map(|folder| format!("its files are in `{}`", folder.display()));
-            AppError::new(AppErrorKind::Bug, &message, hint.as_deref())
+            AppError::bug(message).with_optional_hint(hint)
         }
     }
 }
@@ -115,11 +114,11 @@ fn to_app_error(trouble: DemoError, folder: Option<&Path>, output: CliOutput) ->
 /// The demonstration while it runs.
 struct DemoSession {
     folder: PathBuf,
-    troupe: DemoProcesses,
+    processes: DemoProcesses,
     /// True if the person at the terminal decides at the gate.
     asks: bool,
     kept: bool,
-    tell: DemoNarrator,
+    narrator: DemoNarrator,
 }
 
 /// A run that was killed.
@@ -132,15 +131,15 @@ struct KilledRun {
 
 impl DemoSession {
     fn new(
-        mut troupe: DemoProcesses,
+        mut processes: DemoProcesses,
         folder: &Path,
-        wishes: &DemoOptions,
+        options: &DemoOptions,
         kept: bool,
         output: CliOutput,
     ) -> DemoSession {
-        troupe.set_folder(folder);
-        let asks = !wishes.yes && prompt::is_interactive(output);
-        DemoSession { folder: folder.to_owned(), troupe, asks, kept, tell: DemoNarrator(output) }
+        processes.set_folder(folder);
+        let asks = !options.yes && prompt::is_interactive(output) && enforcement::is_fully_enforced();
+        DemoSession { folder: folder.to_owned(), processes, asks, kept, narrator: DemoNarrator(output) }
     }
 
     fn run_acts(mut self) -> Result<(), DemoError> {
@@ -152,8 +151,8 @@ impl DemoSession {
     }
 
     fn show_workflow(&mut self) -> Result<(), DemoError> {
-        self.tell.print_act(narration::WORKFLOW);
-        self.tell.print_cd(&self.folder);
+        self.narrator.print_act(narration::WORKFLOW);
+        self.narrator.print_cd(&self.folder);
         match self.run_command("graph demo.yaml", false)? {
             Some(0) => Ok(()),
             other => Err(unexpected_exit("graph", other)),
@@ -162,28 +161,24 @@ impl DemoSession {
 
     /// Runs the workflow, and kills the engine while the long step is working.
     fn kill_engine(&mut self) -> Result<KilledRun, DemoError> {
-        self.tell.print_blank();
-        self.tell.print_act(narration::KILL);
+        self.narrator.print_blank();
+        self.narrator.print_act(narration::KILL);
         // The journal must exist before it can be followed. It is closed again before other processes open it.
-        let place = self.folder.join(state::NAME);
-        state::admit_folder(None, &place)
-            .map_err(|why| DemoError::Refused(AppErrorKind::Refused, why, None))?;
-        let store = SqliteStore::open(place);
-        drop(store.map_err(|error| DemoError::Refused(AppErrorKind::Store, error.to_string(), None))?);
-        let rows = self.troupe.start_listener(&["runs", "--follow"], "jsonl")?;
-        self.tell.print_command("skein run demo.yaml");
-        let engine = self.troupe.start_command(&["run", "demo.yaml"], false)?;
+        state::create_state_folder(&self.folder).map_err(DemoError::Refused)?;
+        let rows = self.processes.start_listener(&["runs", "--follow"], "jsonl")?;
+        self.narrator.print_command("skein run demo.yaml");
+        let engine = self.processes.start_command(&["run", "demo.yaml"], false)?;
         let run = self.wait_until_middle(engine, rows)?;
-        let status = self.troupe.kill_process(engine)?;
-        if is_live_display(self.tell.0) {
-            self.tell.print_blank();
+        let status = self.processes.kill_process(engine)?;
+        if is_live_display(self.narrator.0) {
+            self.narrator.print_blank();
         }
-        self.tell.print_command(&format!("kill -9 {engine}"));
+        self.narrator.print_command(&format!("kill -9 {engine}"));
         if status.signal() != Some(SIGKILL) {
             return Err(DemoError::broken(format!("the engine was not killed, it ended with {status}")));
         }
-        let starts = verify::read_starts(&self.folder).map_err(DemoError::Broken)?;
-        verify::check_before_kill(&starts).map_err(DemoError::Broken)?;
+        let starts = verify::read_starts(&self.folder)?;
+        verify::check_before_kill(&starts)?;
         let killed = KilledRun { run, engine, starts };
         self.check_left_run(&killed)?;
         Ok(killed)
@@ -193,51 +188,51 @@ impl DemoSession {
     fn wait_until_middle(&mut self, engine: u32, rows: u32) -> Result<String, DemoError> {
         let row = self.wait_for_line(engine, rows, |row| row["run_id"].is_string())?;
         let run = row["run_id"].as_str().unwrap_or_default().to_owned();
-        self.troupe.kill_process(rows)?;
-        let events = self.troupe.start_listener(&["runs", &run, "--follow"], "jsonl")?;
+        self.processes.kill_process(rows)?;
+        let events = self.processes.start_listener(&["runs", &run, "--follow"], "jsonl")?;
         self.wait_for_line(engine, events, is_cut_start)?;
-        self.troupe.kill_process(events)?;
+        self.processes.kill_process(events)?;
         // The start is recorded before the process exists.
-        self.troupe.watch_folder()?;
+        self.processes.watch_folder()?;
         let until = patience_deadline();
-        while !verify::is_cut_begun(&self.folder).map_err(DemoError::Broken)? {
-            check_engine_alive(&self.troupe.next_event(until)?, engine)?;
+        while !verify::is_cut_begun(&self.folder)? {
+            check_engine_alive(&self.processes.next_event(until)?, engine)?;
         }
         Ok(run)
     }
 
     /// Checks how other commands show a run whose engine was killed.
     fn check_left_run(&mut self, killed: &KilledRun) -> Result<(), DemoError> {
-        let list = self.troupe.query_json(&["runs"])?;
+        let list = self.processes.query_json(&["runs"])?;
         let row = &list["runs"][0];
         if row["left"] != true || row["status"] != "running" {
             return Err(DemoError::broken(format!("the run is not shown as interrupted: {row}")));
         }
         self.run_command("runs", false)?;
-        self.tell.print_engine_gone(killed.engine, &self.troupe.find_workers());
+        self.narrator.print_engine_gone(killed.engine, &self.processes.find_workers());
         Ok(())
     }
 
     /// Resumes the run, until a person is asked.
     fn resume_run(&mut self, killed: &KilledRun) -> Result<Vec<WorkerStart>, DemoError> {
-        self.tell.print_act(narration::GO_ON);
+        self.narrator.print_act(narration::GO_ON);
         match self.run_command(&format!("resume {} --no-wait", killed.run), false)? {
             Some(6) => {}
             other => return Err(unexpected_exit("resume", other)),
         }
-        let left = self.troupe.find_workers();
+        let left = self.processes.find_workers();
         if !left.is_empty() {
             return Err(DemoError::broken(format!("{} was left running", narration::list_processes(&left))));
         }
-        let starts = verify::read_starts(&self.folder).map_err(DemoError::Broken)?;
-        let added = verify::check_after_kill(&killed.starts, &starts).map_err(DemoError::Broken)?;
-        self.tell.print_starts(&killed.starts, &added);
+        let starts = verify::read_starts(&self.folder)?;
+        let added = verify::check_after_kill(&killed.starts, &starts)?;
+        self.narrator.print_starts(&killed.starts, &added);
         Ok(starts)
     }
 
     /// Decides at the gate and finishes the run. Returns true if the gate was approved.
     fn decide_gate(&mut self, run: &str, starts: &[WorkerStart]) -> Result<bool, DemoError> {
-        self.tell.print_act(if self.asks { narration::YOU_DECIDE } else { narration::DECIDE });
+        self.narrator.print_act(if self.asks { narration::YOU_DECIDE } else { narration::DECIDE });
         if !self.asks {
             match self.run_command(&format!("approve {run} {GATE}"), false)? {
                 Some(0) => {}
@@ -249,27 +244,27 @@ impl DemoSession {
             Some(4) if self.asks => false,
             other => return Err(unexpected_exit("resume", other)),
         };
-        let found = verify::read_starts(&self.folder).map_err(DemoError::Broken)?;
-        verify::check_at_end(starts, &found, approved).map_err(DemoError::Broken)?;
+        let found = verify::read_starts(&self.folder)?;
+        verify::check_at_end(starts, &found, approved)?;
         Ok(approved)
     }
 
     /// Checks the result, and prints the closing text.
     fn finish_demo(mut self, killed: &KilledRun, approved: bool) -> Result<(), DemoError> {
         let run = &killed.run;
-        let result = self.troupe.query_json(&["runs", run])?;
+        let result = self.processes.query_json(&["runs", run])?;
         let expected = if approved { "succeeded" } else { "failed" };
         if result["status"] != expected {
             return Err(DemoError::broken(format!("the run has not {expected}, it is {}", result["status"])));
         }
-        let events = self.troupe.query_json(&["events", run])?;
+        let events = self.processes.query_json(&["events", run])?;
         let events = events["events"].as_array().map_or(&[][..], Vec::as_slice);
-        let attempts = verify::check_journal(events).map_err(DemoError::Broken)?;
+        let attempts = verify::check_journal(events)?;
         let folder = self.kept.then_some(self.folder.as_path());
-        self.tell.print_outcome(approved, attempts);
-        self.tell.print_next(killed, folder);
-        if self.tell.0.is_json() {
-            self.tell.0.print_json(&json!({
+        self.narrator.print_outcome(approved, attempts);
+        self.narrator.print_next(killed, folder);
+        if self.narrator.0.is_json() {
+            self.narrator.0.print_json(&json!({
                 "ok": true, "folder": folder, "run_id": run, "killed": killed.engine,
                 "decision": if approved { "approve" } else { "reject" }, "attempts": attempts,
             }));
@@ -278,16 +273,11 @@ impl DemoSession {
     }
 
     /// Waits for the next matching line of a listener. The engine must stay alive meanwhile.
-    fn wait_for_line(
-        &self,
-        engine: u32,
-        from: u32,
-        meant: impl Fn(&Value) -> bool,
-    ) -> Result<Value, DemoError> {
+    fn wait_for_line(&self, engine: u32, from: u32, matches: impl Fn(&Value) -> bool) -> Result<Value, DemoError> {
         let until = patience_deadline();
         loop {
-            match self.troupe.next_event(until)? {
-                DemoEvent::Value(pid, line) if pid == from && meant(&line) => return Ok(line),
+            match self.processes.next_event(until)? {
+                DemoEvent::Value(pid, line) if pid == from && matches(&line) => return Ok(line),
                 heard => check_engine_alive(&heard, engine)?,
             }
         }
@@ -295,10 +285,10 @@ impl DemoSession {
 
     /// Runs a command as a user would type it, and shows its output. Returns its exit status.
     fn run_command(&mut self, line: &str, asks: bool) -> Result<Option<i32>, DemoError> {
-        self.tell.print_command(&format!("skein {line}"));
+        self.narrator.print_command(&format!("skein {line}"));
         let words: Vec<&str> = line.split(' ').collect();
-        let pid = self.troupe.start_command(&words, asks)?;
-        Ok(self.troupe.wait_for_end(pid, asks)?.code())
+        let pid = self.processes.start_command(&words, asks)?;
+        Ok(self.processes.wait_for_end(pid, asks)?.code())
     }
 }
 
@@ -317,9 +307,7 @@ fn is_cut_start(event: &Value) -> bool {
 
 fn check_engine_alive(heard: &DemoEvent, engine: u32) -> Result<(), DemoError> {
     match heard {
-        DemoEvent::Ended(pid) if *pid == engine => {
-            Err(DemoError::broken("the run ended before it could be killed"))
-        }
+        DemoEvent::Ended(pid) if *pid == engine => Err(DemoError::broken("the run ended before it could be killed")),
         _ => Ok(()),
     }
 }

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use skein_app::shell_words::quote_path;
 use skein_host::process::LeftoverProcess;
 
 use super::{KilledRun, verify::WorkerStart};
-use crate::{cli::quote_path, output::CliOutput};
+use crate::render::output::CliOutput;
 
 /// The acts: a title, and an announcement.
 pub const WORKFLOW: (&str, &str) = (
@@ -23,10 +24,8 @@ pub const GO_ON: (&str, &str) = (
     "The worker that is still running is ended first. Finished steps stay finished; only the interrupted\n\
      one runs again, and its worker is told so.",
 );
-pub const YOU_DECIDE: (&str, &str) = (
-    "4 of 4: a person decides",
-    "The run waits on disk now, without any process. The person is you: `y` or `n`.",
-);
+pub const YOU_DECIDE: (&str, &str) =
+    ("4 of 4: a person decides", "The run waits on disk now, without any process. The person is you: `y` or `n`.");
 pub const DECIDE: (&str, &str) = (
     "4 of 4: a person decides",
     "The run waits on disk now, without any process. A person can decide from any\n\
@@ -61,9 +60,7 @@ impl DemoNarrator {
             [] => String::new(),
             some => format!("\nIts worker is still running: {}.", list_processes(some)),
         };
-        self.print_human(&format!(
-            "\nProcess {engine} is gone, and the run is shown as interrupted.{left}\n\n"
-        ));
+        self.print_human(&format!("\nProcess {engine} is gone, and the run is shown as interrupted.{left}\n\n"));
     }
 
     pub fn print_starts(self, before: &[WorkerStart], after: &[WorkerStart]) {
@@ -76,8 +73,7 @@ impl DemoNarrator {
     }
 
     pub fn print_outcome(self, approved: bool, attempts: usize) {
-        let published =
-            if approved { "`publish` ran once." } else { "You rejected it, and `publish` did not run." };
+        let published = if approved { "`publish` ran once." } else { "You rejected it, and `publish` did not run." };
         self.print_human(&format!(
             "\n{published} The journal has one end for each of {attempts} attempts, also for the one\n\
              that was interrupted. If any of this were not true, this command would have failed.\n"
@@ -89,17 +85,11 @@ impl DemoNarrator {
         let row = |command: String, what: &'static str| (command, what);
         let rows = match folder {
             Some(folder) => vec![
-                row(
-                    format!("cd {}", quote_path(&folder.display().to_string())),
-                    "all files, including the journal",
-                ),
+                row(format!("cd {}", quote_path(&folder.display().to_string())), "all files, including the journal"),
                 row("cat demo.yaml agree.yaml".to_owned(), "the workflows, in two formats"),
                 row(format!("skein events {}", killed.run), "the events of the run"),
                 row(format!("skein runs {}", killed.run), "each step and its result"),
-                row(
-                    "skein run demo.yaml".to_owned(),
-                    "run it again; kill it at any point, then `skein resume`",
-                ),
+                row("skein run demo.yaml".to_owned(), "run it again; kill it at any point, then `skein resume`"),
             ],
             None => vec![
                 row("skein demo --keep".to_owned(), "the same, and keep its folder; this one is removed"),

@@ -22,7 +22,7 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
-use skein_app::{file_changes::FileChangeWatcher, state};
+use skein_app::{runs::file_changes::FileChangeWatcher, state};
 use skein_host::process::{self, LeftoverProcess, StateMark};
 
 use super::DemoError;
@@ -98,9 +98,8 @@ impl DemoProcesses {
         let (pid, printed) = self.spawn_process(command)?;
         let tell = self.tell.clone();
         let each = move || {
-            let values = printed
-                .into_iter()
-                .flat_map(|from| Deserializer::from_reader(BufReader::new(from)).into_iter());
+            let values =
+                printed.into_iter().flat_map(|from| Deserializer::from_reader(BufReader::new(from)).into_iter());
             for value in values.map_while(Result::ok) {
                 if tell.send(DemoEvent::Value(pid, value)).is_err() {
                     return;
@@ -129,10 +128,17 @@ impl DemoProcesses {
     /// Returns the JSON value that a short command prints.
     pub fn query_json(&mut self, words: &[&str]) -> Result<Value, DemoError> {
         let (pid, until) = (self.start_listener(words, "json")?, patience_deadline());
+        let mut ended = false;
         loop {
             match self.next_event(until)? {
+                // The end of the process and its output come from two threads, in either order.
+                DemoEvent::Ended(other) if other == pid => ended = true,
                 DemoEvent::Value(from, value) if from == pid => {
-                    self.wait_for_end(pid, false)?;
+                    if ended {
+                        self.wait_process(pid)?
+                    } else {
+                        self.wait_for_end(pid, false)?
+                    };
                     return Ok(value);
                 }
                 _ => {}
@@ -169,8 +175,7 @@ impl DemoProcesses {
     pub fn wait_for_end(&mut self, pid: u32, asks: bool) -> Result<ExitStatus, DemoError> {
         let until = patience_deadline();
         loop {
-            let heard =
-                if asks { self.heard.recv().unwrap_or(DemoEvent::Stop) } else { self.next_event(until)? };
+            let heard = if asks { self.heard.recv().unwrap_or(DemoEvent::Stop) } else { self.next_event(until)? };
             match heard {
                 DemoEvent::Ended(other) if other == pid => return self.wait_process(pid),
                 DemoEvent::Stop => return Err(DemoError::Stopped),

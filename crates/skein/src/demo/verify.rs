@@ -6,6 +6,8 @@ use std::{collections::BTreeMap, fmt, fs, io, path::Path};
 
 use serde_json::Value;
 
+use super::DemoError;
+
 /// The steps that have workers, in their order.
 const STEPS: [&str; 5] = ["draft", "tests", "lint", "polish", "publish"];
 
@@ -50,16 +52,18 @@ impl fmt::Display for WorkerStart {
 }
 
 /// Reads all lines that workers have written so far.
-pub fn read_starts(folder: &Path) -> Result<Vec<WorkerStart>, String> {
+pub fn read_starts(folder: &Path) -> Result<Vec<WorkerStart>, DemoError> {
     let mut starts = Vec::new();
     for log in LOGS {
         let text = match fs::read_to_string(folder.join(log)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(format!("`{log}` cannot be read: {error}")),
+            Err(error) => return Err(DemoError::broken(format!("`{log}` cannot be read: {error}"))),
             Ok(text) => text,
         };
         for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
-            starts.push(WorkerStart::parse(line).ok_or_else(|| format!("`{log}` has a line `{line}`"))?);
+            starts.push(
+                WorkerStart::parse(line).ok_or_else(|| DemoError::broken(format!("`{log}` has a line `{line}`")))?,
+            );
         }
     }
     let place = |start: &WorkerStart| STEPS.iter().position(|step| *step == start.step);
@@ -72,7 +76,7 @@ fn worker_start(step: &str, round: u32, attempt: u32) -> WorkerStart {
 }
 
 /// Returns true if the worker that will be cut off is in the middle of its work.
-pub fn is_cut_begun(folder: &Path) -> Result<bool, String> {
+pub fn is_cut_begun(folder: &Path) -> Result<bool, DemoError> {
     let strokes = fs::read_to_string(folder.join(STROKES)).unwrap_or_default();
     Ok(strokes.lines().count() >= MIDDLE && read_starts(folder)?.contains(&worker_start(CUT.0, CUT.1, 1)))
 }
@@ -88,13 +92,13 @@ fn expected_before_kill() -> Vec<WorkerStart> {
 }
 
 /// Checks the log at the moment of the kill.
-pub fn check_before_kill(found: &[WorkerStart]) -> Result<(), String> {
+pub fn check_before_kill(found: &[WorkerStart]) -> Result<(), DemoError> {
     compare_starts(found, &expected_before_kill(), "when the engine was killed")
 }
 
 /// Checks the whole log when the run waits again: finished steps were not repeated, the interrupted one was. Returns
 /// the new starts.
-pub fn check_after_kill(earlier: &[WorkerStart], found: &[WorkerStart]) -> Result<Vec<WorkerStart>, String> {
+pub fn check_after_kill(earlier: &[WorkerStart], found: &[WorkerStart]) -> Result<Vec<WorkerStart>, DemoError> {
     check_new_starts(
         earlier,
         found,
@@ -108,7 +112,7 @@ pub fn check_at_end(
     earlier: &[WorkerStart],
     found: &[WorkerStart],
     approved: bool,
-) -> Result<Vec<WorkerStart>, String> {
+) -> Result<Vec<WorkerStart>, DemoError> {
     let expected: &[WorkerStart] = if approved { &[worker_start("publish", 1, 1)] } else { &[] };
     check_new_starts(earlier, found, expected, "after the decision")
 }
@@ -118,24 +122,24 @@ fn check_new_starts(
     found: &[WorkerStart],
     expected: &[WorkerStart],
     when: &str,
-) -> Result<Vec<WorkerStart>, String> {
+) -> Result<Vec<WorkerStart>, DemoError> {
     let mut rest = found.to_vec();
     for one in earlier {
         let Some(at) = rest.iter().position(|other| other == one) else {
-            return Err(format!("the line of `{one}` is gone from the workers' log"));
+            return Err(DemoError::broken(format!("the line of `{one}` is gone from the workers' log")));
         };
         rest.swap_remove(at);
     }
     rest.sort();
     let done = |one: &&WorkerStart| earlier.iter().any(|other| other.step == one.step) && one.step != CUT.0;
     if let Some(again) = rest.iter().find(done) {
-        return Err(format!("`{}` had finished, and ran again {when}", again.step));
+        return Err(DemoError::broken(format!("`{}` had finished, and ran again {when}", again.step)));
     }
     compare_starts(&rest, expected, when)?;
     Ok(rest)
 }
 
-fn compare_starts(found: &[WorkerStart], expected: &[WorkerStart], when: &str) -> Result<(), String> {
+fn compare_starts(found: &[WorkerStart], expected: &[WorkerStart], when: &str) -> Result<(), DemoError> {
     let count = |starts: &[WorkerStart]| {
         let mut counts: BTreeMap<WorkerStart, usize> = BTreeMap::new();
         starts.iter().for_each(|start| *counts.entry(start.clone()).or_default() += 1);
@@ -143,31 +147,31 @@ fn compare_starts(found: &[WorkerStart], expected: &[WorkerStart], when: &str) -
     };
     let (found, expected) = (count(found), count(expected));
     if let Some((more, _)) = found.iter().find(|(start, n)| **n > expected.get(start).copied().unwrap_or(0)) {
-        return Err(format!("{when}, `{more}` was started once too often"));
+        return Err(DemoError::broken(format!("{when}, `{more}` was started once too often")));
     }
     match expected.keys().find(|start| !found.contains_key(start)) {
-        Some(missing) => Err(format!("{when}, `{missing}` was not started")),
+        Some(missing) => Err(DemoError::broken(format!("{when}, `{missing}` was not started"))),
         None => Ok(()),
     }
 }
 
 /// Checks the journal: every attempt has exactly one end, one attempt was interrupted, and two steps ran at the same
 /// time. Returns the number of attempts.
-pub fn check_journal(events: &[Value]) -> Result<usize, String> {
+pub fn check_journal(events: &[Value]) -> Result<usize, DemoError> {
     let (begun, mut ended) =
         (find_attempt_events(events, "attempt_started"), find_attempt_events(events, "attempt_ended"));
     for (_, attempt) in &begun {
         let Some(at) = ended.iter().position(|(_, other)| other == attempt) else {
-            return Err(format!("attempt {attempt} has no end in the journal"));
+            return Err(DemoError::broken(format!("attempt {attempt} has no end in the journal")));
         };
         ended.swap_remove(at);
     }
     if let Some((_, twice)) = ended.first() {
-        return Err(format!("attempt {twice} ended twice in the journal"));
+        return Err(DemoError::broken(format!("attempt {twice} ended twice in the journal")));
     }
     let cut = events.iter().filter(|event| event["event"]["attempt_ended"]["end"] == "interrupted").count();
     if cut != 1 {
-        return Err(format!("{cut} attempts were interrupted instead of one"));
+        return Err(DemoError::broken(format!("{cut} attempts were interrupted instead of one")));
     }
     let first = |name: &str, step: &str| {
         let at = |(at, _): &(usize, &str)| events[*at]["path"] == step;
@@ -176,7 +180,7 @@ pub fn check_journal(events: &[Value]) -> Result<usize, String> {
     let (tests, lint) = (first("attempt_started", "tests"), first("attempt_started", "lint"));
     let over = first("attempt_ended", "tests").min(first("attempt_ended", "lint"));
     if tests.max(lint) > over {
-        return Err("`tests` and `lint` did not run at the same time".to_owned());
+        return Err(DemoError::broken("`tests` and `lint` did not run at the same time"));
     }
     Ok(begun.len())
 }
@@ -193,11 +197,16 @@ mod tests {
 
     use super::*;
 
+    /// The claim that did not hold.
+    fn claim(error: DemoError) -> String {
+        match error {
+            DemoError::Broken(why) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn resumed() -> Vec<WorkerStart> {
-        expected_before_kill()
-            .into_iter()
-            .chain([worker_start("polish", 2, 2), worker_start("polish", 3, 1)])
-            .collect()
+        expected_before_kill().into_iter().chain([worker_start("polish", 2, 2), worker_start("polish", 3, 1)]).collect()
     }
 
     #[test]
@@ -214,18 +223,16 @@ mod tests {
     fn a_step_that_was_done_twice_is_found_out() {
         for step in ["draft", "tests", "lint"] {
             for attempt in [1, 2] {
-                let found: Vec<WorkerStart> =
-                    resumed().into_iter().chain([worker_start(step, 1, attempt)]).collect();
-                let why = check_after_kill(&expected_before_kill(), &found).unwrap_err();
+                let found: Vec<WorkerStart> = resumed().into_iter().chain([worker_start(step, 1, attempt)]).collect();
+                let why = check_after_kill(&expected_before_kill(), &found).map_err(claim).unwrap_err();
                 assert_eq!(why, format!("`{step}` had finished, and ran again after the kill"));
             }
         }
         let found: Vec<WorkerStart> = resumed().into_iter().chain([worker_start("polish", 1, 1)]).collect();
-        let why = check_after_kill(&expected_before_kill(), &found).unwrap_err();
+        let why = check_after_kill(&expected_before_kill(), &found).map_err(claim).unwrap_err();
         assert_eq!(why, "after the kill, `polish round 1` was started once too often");
-        let twice: Vec<WorkerStart> =
-            expected_before_kill().into_iter().chain([worker_start("draft", 1, 1)]).collect();
-        assert!(check_before_kill(&twice).unwrap_err().contains("`draft` was started once too often"));
+        let twice: Vec<WorkerStart> = expected_before_kill().into_iter().chain([worker_start("draft", 1, 1)]).collect();
+        assert!(check_before_kill(&twice).map_err(claim).unwrap_err().contains("`draft` was started once too often"));
     }
 
     #[test]
@@ -233,18 +240,18 @@ mod tests {
         let lost: Vec<WorkerStart> = resumed().into_iter().filter(|one| one.step != "tests").collect();
         assert!(
             check_after_kill(&expected_before_kill(), &lost)
+                .map_err(claim)
                 .unwrap_err()
                 .contains("the line of `tests` is gone")
         );
-        let why = check_after_kill(&expected_before_kill(), &expected_before_kill()).unwrap_err();
+        let why = check_after_kill(&expected_before_kill(), &expected_before_kill()).map_err(claim).unwrap_err();
         assert_eq!(why, "after the kill, `polish round 2 (attempt 2)` was not started");
-        let why = check_at_end(&resumed(), &resumed(), true).unwrap_err();
+        let why = check_at_end(&resumed(), &resumed(), true).map_err(claim).unwrap_err();
         assert_eq!(why, "after the decision, `publish` was not started");
         let end: Vec<WorkerStart> = resumed().into_iter().chain([worker_start("publish", 1, 1)]).collect();
         assert!(check_at_end(&resumed(), &end, false).is_err(), "nothing is published against a no");
-        let first: Vec<WorkerStart> =
-            expected_before_kill().into_iter().filter(|one| one.attempt == 1).collect();
-        assert!(check_before_kill(&first).unwrap_err().contains("`lint (attempt 2)` was not started"));
+        let first: Vec<WorkerStart> = expected_before_kill().into_iter().filter(|one| one.attempt == 1).collect();
+        assert!(check_before_kill(&first).map_err(claim).unwrap_err().contains("`lint (attempt 2)` was not started"));
     }
 
     fn event(step: &str, what: &str, id: &str, end: &str) -> Value {
@@ -259,18 +266,18 @@ mod tests {
         let (tests, lint) = (|| begun("tests", "a"), || begun("lint", "b"));
         let (tested, linted) = (|| ended("tests", "a"), || ended("lint", "b"));
         let then = |four: [Value; 4], last: &[Value]| {
-            check_journal(
-                &four.into_iter().chain([begun("polish", "c")]).chain(last.to_vec()).collect::<Vec<_>>(),
-            )
+            check_journal(&four.into_iter().chain([begun("polish", "c")]).chain(last.to_vec()).collect::<Vec<_>>())
         };
-        assert_eq!(then([tests(), lint(), linted(), tested()], &[cut()]), Ok(3));
-        assert_eq!(then([lint(), tests(), linted(), tested()], &[cut()]), Ok(3));
+        assert_eq!(then([tests(), lint(), linted(), tested()], &[cut()]).unwrap(), 3);
+        assert_eq!(then([lint(), tests(), linted(), tested()], &[cut()]).unwrap(), 3);
         for apart in [[tests(), tested(), lint(), linted()], [lint(), linted(), tests(), tested()]] {
-            assert!(then(apart, &[cut()]).unwrap_err().contains("did not run at the same time"));
+            assert!(then(apart, &[cut()]).map_err(claim).unwrap_err().contains("did not run at the same time"));
         }
         let good = || [tests(), lint(), linted(), tested()];
-        assert!(then(good(), &[]).unwrap_err().contains("attempt c has no end"));
-        assert!(then(good(), &[cut(), tested()]).unwrap_err().contains("attempt a ended twice"));
-        assert!(then(good(), &[ended("polish", "c")]).unwrap_err().contains("0 attempts were interrupted"));
+        assert!(then(good(), &[]).map_err(claim).unwrap_err().contains("attempt c has no end"));
+        assert!(then(good(), &[cut(), tested()]).map_err(claim).unwrap_err().contains("attempt a ended twice"));
+        assert!(
+            then(good(), &[ended("polish", "c")]).map_err(claim).unwrap_err().contains("0 attempts were interrupted")
+        );
     }
 }

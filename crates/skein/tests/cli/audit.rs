@@ -73,14 +73,8 @@ fn what_people_and_tools_did_is_recorded_once_also_across_a_kill() {
     let wanted = ["gate.approve", "hold.approve", call[0], call[1], "tool.end", call[0], call[1], "tool.end"];
     assert_eq!(actions(&records), wanted, "{records:#?}");
     let gate = &records[0];
-    assert_eq!(
-        (&gate["prevHash"], &gate["seq"], &gate["hashAlg"]),
-        (&json!("GENESIS"), &json!(0), &json!("sha256"))
-    );
-    assert_eq!(
-        gate["subject"],
-        json!({"kind": "gate", "ref": "sign-off", "path": format!("{run}/sign-off")})
-    );
+    assert_eq!((&gate["prevHash"], &gate["seq"], &gate["hashAlg"]), (&json!("GENESIS"), &json!(0), &json!("sha256")));
+    assert_eq!(gate["subject"], json!({"kind": "gate", "ref": "sign-off", "path": format!("{run}/sign-off")}));
     assert_eq!(gate["input"]["reason"], "it-fits");
     assert_eq!(gate["input"]["plan"], project.json(&format!("runs {run}"), 0)["workflow"]["hash"]);
     let call = &records[2];
@@ -142,8 +136,7 @@ fn an_export_is_checked_and_what_was_changed_in_it_is_named() {
     let export = project.ends("audit export", 0);
     project.folder.write("all.jsonl", &export);
     assert_eq!(project.json("audit verify all.jsonl", 0), whole);
-    let starts: Vec<usize> =
-        std::iter::once(0).chain(export.match_indices('\n').map(|(at, _)| at + 1)).collect();
+    let starts: Vec<usize> = std::iter::once(0).chain(export.match_indices('\n').map(|(at, _)| at + 1)).collect();
     for record in 0..8 {
         // Some positions in a line, and its end.
         let (from, to) = (starts[record], starts[record + 1]);
@@ -152,23 +145,15 @@ fn an_export_is_checked_and_what_was_changed_in_it_is_named() {
             changed[at] ^= 2;
             project.folder.write("changed.jsonl", changed);
             let found = project.json("audit verify changed.jsonl", 4);
-            assert_eq!(
-                (&found["whole"], &found["broken"]["seq"]),
-                (&json!(false), &json!(record)),
-                "{found}"
-            );
+            assert_eq!((&found["whole"], &found["broken"]["seq"]), (&json!(false), &json!(record)), "{found}");
         }
     }
     let lines: Vec<&str> = export.lines().collect();
     project.folder.write("gap.jsonl", format!("{}\n{}\n", lines[0], lines[2]));
     let told = project.ends("audit verify gap.jsonl", 4);
-    assert!(
-        told.contains("record 1 is missing: record 2 is in its place; the 1 before it are intact"),
-        "{told}"
-    );
+    assert!(told.contains("record 1 is missing: record 2 is in its place; the 1 before it are intact"), "{told}");
     project.pipe("pipe");
-    for (file, why) in [("none", "No such file"), ("pipe", "not a regular file"), (".", "not a regular file")]
-    {
+    for (file, why) in [("none", "No such file"), ("pipe", "not a regular file"), (".", "not a regular file")] {
         let told = project.ends(&format!("audit verify {file}"), 5);
         assert!(told.contains(why), "{told}");
     }
@@ -188,10 +173,8 @@ fn what_is_allowed_beyond_the_usual_is_recorded_with_the_run_that_uses_it() {
     let result = project.json("run gate.yaml --allow-root elsewhere", 0);
     let run = result["run_id"].as_str().unwrap();
     let records = project.audit("--action override");
-    let used: Vec<_> = records
-        .iter()
-        .map(|one| (one["subject"]["ref"].as_str().unwrap(), one["input"]["used"].clone()))
-        .collect();
+    let used: Vec<_> =
+        records.iter().map(|one| (one["subject"]["ref"].as_str().unwrap(), one["input"]["used"].clone())).collect();
     let field = json!([{"field": "stages.gate.gate.message", "file": ".skillmeat-workflow-overrides.yaml"}]);
     let wanted = [
         ("allow-root", json!([project.path("elsewhere")])),
@@ -210,11 +193,8 @@ fn what_is_allowed_beyond_the_usual_is_recorded_with_the_run_that_uses_it() {
 #[test]
 fn what_a_time_decided_is_recorded_as_its_doing() {
     let project = Project::new();
-    let wanted: [(&str, &[&str]); 3] = [
-        ("cancel", &["run.cancel"]),
-        ("last", &["gate.expire"]),
-        ("escalate", &["gate.escalate", "run.cancel"]),
-    ];
+    let wanted: [(&str, &[&str]); 3] =
+        [("cancel", &["run.cancel"]), ("last", &["gate.expire"]), ("escalate", &["gate.escalate", "run.cancel"])];
     for (on_timeout, told) in wanted {
         let steps = format!(
             "  - {{ id: ask, kind: approval, prompt: \"Go on?\", approvers: [{{ role: owners }}], timeout_ms: 50, \
@@ -222,10 +202,9 @@ fn what_a_time_decided_is_recorded_as_its_doing() {
         );
         project.folder.write("asks.md", workflow("asks", &steps));
         let done = project.skein("run asks.md --format json");
-        let result: Value =
-            serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{}{}", done.out, done.err));
-        let records = project
-            .audit(&format!("--run {}", result["run_id"].as_str().unwrap_or_else(|| panic!("{result:#}"))));
+        let result: Value = serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{}{}", done.out, done.err));
+        let records =
+            project.audit(&format!("--run {}", result["run_id"].as_str().unwrap_or_else(|| panic!("{result:#}"))));
         assert_eq!(actions(&records), told, "{on_timeout}: {records:#?}");
         assert!(records.iter().all(|one| one["actor"] == json!({"id": "system:timeout", "role": "system"})));
     }

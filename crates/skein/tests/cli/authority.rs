@@ -91,8 +91,7 @@ fn definitions_that_a_step_makes_are_found_and_removed() {
 #[test]
 fn files_beside_definitions_are_free() {
     let project = Project::new();
-    let script: String =
-        OTHERS.iter().map(|file| format!("mkdir -p $(dirname {file}); echo x > {file}\n")).collect();
+    let script: String = OTHERS.iter().map(|file| format!("mkdir -p $(dirname {file}); echo x > {file}\n")).collect();
     let step = step_in(as_it_is, &project, "", &script);
     assert_eq!(step["status"], "succeeded", "{step}");
     assert!(OTHERS.iter().all(|file| project.read(file) == "x\n"));
@@ -103,8 +102,7 @@ fn files_beside_definitions_are_free() {
 fn without_namespaces_changed_definitions_are_put_back() {
     let project = Project::new();
     let was = project.read("skein.toml");
-    let script =
-        "echo 'allow_auto_approve = true' > skein.toml; rm flow.yaml; mkdir .tools; echo x > .tools/y";
+    let script = "echo 'allow_auto_approve = true' > skein.toml; rm flow.yaml; mkdir .tools; echo x > .tools/y";
     let step = step_in(without_name_spaces, &project, "", script);
     assert_eq!(step["error"]["code"], "protected", "{step}");
     assert_eq!(project.read("skein.toml"), was);
@@ -127,8 +125,7 @@ fn definitions_are_protected_from_other_workspaces() {
     let mut command = project.command("run flow.yaml --workspace .. --allow-root .. --format json");
     let done = run(command.current_dir(project.path("inner")));
     assert_eq!(done.code, 0, "{}{}", done.out, done.err);
-    let below =
-        flow("    workspace: sub\n", "(echo x >> ../skein.toml) 2>/dev/null && exit 3\necho x > ../other");
+    let below = flow("    workspace: sub\n", "(echo x >> ../skein.toml) 2>/dev/null && exit 3\necho x > ../other");
     project.folder.write("inner/flow.yaml", below).write("inner/sub/x", "");
     let mut command = project.command("run flow.yaml --format json");
     let done = run(command.current_dir(project.path("inner")));
@@ -143,23 +140,12 @@ fn a_workflow_that_names_definitions_may_change_them() {
     let script = "mkdir workflows; echo x > workflows/new.yaml; echo new > .tools/a/TOOL.md";
     let step = step_in(as_it_is, &project, more, script);
     assert_eq!(step["status"], "succeeded", "{step}");
-    assert_eq!(
-        (project.read("workflows/new.yaml"), project.read(".tools/a/TOOL.md")),
-        ("x\n".into(), "new\n".into())
-    );
-    let step = step_in(
-        as_it_is,
-        &project,
-        more,
-        "echo new > .tools/b/TOOL.md || true; echo x > workflows/other.yaml",
-    );
+    assert_eq!((project.read("workflows/new.yaml"), project.read(".tools/a/TOOL.md")), ("x\n".into(), "new\n".into()));
+    let step = step_in(as_it_is, &project, more, "echo new > .tools/b/TOOL.md || true; echo x > workflows/other.yaml");
     assert_eq!(step["error"]["code"], "protected", "{step}");
     assert_eq!(project.read(".tools/b/TOOL.md"), "old\n");
     let plan = project.ends("plan flow.yaml", 0);
-    assert!(
-        plan.contains("may change workflows/new.yaml and .tools/a, which Skein otherwise protects"),
-        "{plan}"
-    );
+    assert!(plan.contains("may change workflows/new.yaml and .tools/a, which Skein otherwise protects"), "{plan}");
     let plan = project.json("plan flow.yaml", 0).to_string();
     assert!(plan.contains("\"unprotects\":[\"workflows/new.yaml\",\".tools/a\"]"), "{plan}");
 }
@@ -171,8 +157,7 @@ fn a_definition_that_is_a_declared_artifact_may_be_written() {
     let more = "    outputs:\n      - { name: made, path: workflows/made.yaml }\n";
     let step = step_in(as_it_is, &project, more, "mkdir workflows; echo x > workflows/made.yaml");
     assert_eq!(step["status"], "succeeded", "{step}");
-    let step =
-        step_in(as_it_is, &project, more, "echo x > workflows/made.yaml; echo x > workflows/more.yaml");
+    let step = step_in(as_it_is, &project, more, "echo x > workflows/made.yaml; echo x > workflows/more.yaml");
     assert_eq!(step["error"]["code"], "protected", "{step}");
 }
 
@@ -181,8 +166,7 @@ fn a_definition_that_is_a_declared_artifact_may_be_written() {
 fn an_empty_list_of_a_step_opens_nothing() {
     let project = Project::new();
     project.folder.write("docs/a.md", "as it was\n");
-    let script =
-        "(echo x >> docs/a.md) 2>/dev/null && exit 3\n(echo x >> .git/config) 2>/dev/null && exit 4\ntrue";
+    let script = "(echo x >> docs/a.md) 2>/dev/null && exit 3\n(echo x >> .git/config) 2>/dev/null && exit 4\ntrue";
     project.folder.write(".git/config", "");
     let text = flow("    x-skein: { protect: [] }\n", script);
     project.folder.write("flow.yaml", text.replacen("steps:", "x-skein: { protect: [docs/**] }\nsteps:", 1));
@@ -216,10 +200,7 @@ fn a_plan_says_who_an_escalation_asks() {
         on_timeout: escalate, next: $end }\n";
     project.folder.write("asks.md", workflow("asks", steps));
     let plan = project.ends("plan asks.md", 0);
-    assert!(
-        plan.contains("it asks role owners for the same time again, then the run is cancelled"),
-        "{plan}"
-    );
+    assert!(plan.contains("it asks role owners for the same time again, then the run is cancelled"), "{plan}");
     let plan = project.json("plan asks.md", 0).to_string();
     assert!(plan.contains("{\"escalate\":[\"role owners\"]}"), "{plan}");
 }
@@ -249,9 +230,7 @@ fn with_tools(steps: &str) -> Project {
     for name in names {
         project.folder.write(&format!(".tools/{name}/TOOL.md"), tool(name, ""));
     }
-    project
-        .folder
-        .write(".drivers/own/DRIVER.md", driver("own", &format!("kind: builtin\nimplements:\n{implements}")));
+    project.folder.write(".drivers/own/DRIVER.md", driver("own", &format!("kind: builtin\nimplements:\n{implements}")));
     let write = "{ id: write, kind: tool, tool: files.write, inputs: { path: made.txt, text: x } }";
     project.folder.write(".workflows/child/WORKFLOW.md", workflow("child", &format!("  - {write}\n")));
     let last = "  - { id: last, kind: tool, tool: sleep, inputs: { ms: 1 } }\n";
@@ -302,10 +281,7 @@ fn approval_that_cannot_be_judged_is_refused() {
         for class in ["on-mutate", "policy:finance"] {
             let project = with_tools(&steps.replace("ASKS", &format!("approval: {class}")));
             let said = project.ends("validate .workflows/one/WORKFLOW.md", 3);
-            assert!(
-                said.contains("SK0206") && said.contains("it is not known before the start"),
-                "{kind}: {said}"
-            );
+            assert!(said.contains("SK0206") && said.contains("it is not known before the start"), "{kind}: {said}");
         }
     }
     let undo = "  - { id: make, kind: tool, tool: sleep, inputs: { ms: 1 }, compensation: unmake, next: $end }\n  \
@@ -322,9 +298,7 @@ fn with_variables(env: &str) -> Project {
         "[agents.writer]\nworker = \"CUSTOM\"\ncommand = [\"sh\", \"-c\", \"cat > /dev/null; env > seen\"]\n",
     );
     let stage = "stages:\n  - {id: s, name: S, roles: {primary: \"agent:writer\"}}\n";
-    project
-        .folder
-        .write("w.yaml", format!("workflow: {{id: w, name: W}}\nconfig: {{env: {{{env}}}}}\n{stage}"));
+    project.folder.write("w.yaml", format!("workflow: {{id: w, name: W}}\nconfig: {{env: {{{env}}}}}\n{stage}"));
     project
 }
 
@@ -395,17 +369,10 @@ fn programs_of_channels_get_the_environment_of_steps() {
         project.read(&format!(".skein/runs/{run}/hooks/{number}/log"))
     };
     for seen in [project.read("told"), log(0) + &log(1)] {
-        assert!(
-            seen.contains("PASSED=on") && seen.contains("RELEASE=1") && seen.contains("SKEIN_RUN_ID="),
-            "{seen}"
-        );
+        assert!(seen.contains("PASSED=on") && seen.contains("RELEASE=1") && seen.contains("SKEIN_RUN_ID="), "{seen}");
         assert!(!seen.contains("OF_THE_PERSON") && !seen.contains("SSH_AUTH_SOCK"), "{seen}");
     }
-    assert!(
-        project.read("told").ends_with("kept\n"),
-        "definitions are protected from it: {}",
-        project.read("told")
-    );
+    assert!(project.read("told").ends_with("kept\n"), "definitions are protected from it: {}", project.read("told"));
     let plan = project.ends("plan w.yaml", 0);
     let may = "it writes in the workspace, has network access, and is given PATH, HOME, USER, LOGNAME, TMPDIR, TZ, LANG, LC_ALL, PASSED, RELEASE";
     assert_eq!(plan.matches(may).count(), 2, "{plan}");
@@ -470,16 +437,9 @@ fn another_user_who_has_the_role_approves() {
     going.until("\"hear\"");
     project.ends(&format!("cancel {run}"), 0);
     going.end();
-    let expected = [
-        ("root", "gate.refuse"),
-        ("daemon", "gate.refuse"),
-        ("nobody", "gate.approve"),
-        ("root", "run.cancel"),
-    ];
-    assert_eq!(
-        audited(&project, &format!("--run {run}")),
-        expected.map(|(who, what)| (who.into(), what.into()))
-    );
+    let expected =
+        [("root", "gate.refuse"), ("daemon", "gate.refuse"), ("nobody", "gate.approve"), ("root", "run.cancel")];
+    assert_eq!(audited(&project, &format!("--run {run}")), expected.map(|(who, what)| (who.into(), what.into())));
 }
 
 /// A decision for a run without an owner process is stored until its owner resumes the run.

@@ -61,8 +61,7 @@ fn everything_is_measured_and_nothing_is_left() {
 #[test]
 fn a_missed_goal_is_an_exit_status_only_if_that_was_asked_for() {
     let folder = Folder::new();
-    let quick =
-        |more: &[&str]| run(skein(&folder.0).args(["bench", "--quick", "--state", "here/state"]).args(more));
+    let quick = |more: &[&str]| run(skein(&folder.0).args(["bench", "--quick", "--state", "here/state"]).args(more));
     let done = quick(&["--check", "--format", "json"]);
     let report: Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!(done.code, if report["met"] == true { 0 } else { 4 }, "{}{}", done.out, done.err);

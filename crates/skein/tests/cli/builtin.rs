@@ -7,21 +7,13 @@ use serde_json::{Value, json};
 use crate::{
     catalog::{driver, tool, workflow},
     kept::Project,
-    session::{Folder, run},
+    session::{Folder, folder_for_programs, run},
 };
 
 /// A project with a tool for each built-in function, all of one driver.
 fn project(steps: &str) -> Project {
     let project = Project::new();
-    let names = [
-        "files.read",
-        "files.write",
-        "files.list",
-        "files.exists",
-        "files.remove",
-        "json.merge",
-        "json.pick",
-    ];
+    let names = ["files.read", "files.write", "files.list", "files.exists", "files.remove", "json.merge", "json.pick"];
     let names = names.into_iter().chain(["text.template", "sleep", "git.status", "git.diff"]);
     let mut implements = String::new();
     for name in names {
@@ -97,11 +89,7 @@ fn nothing_is_run_that_a_repository_or_its_submodules_name() {
 ";
     let project = project(steps);
     std::fs::remove_dir_all(project.path(".git")).unwrap();
-    project
-        .folder
-        .write("a.txt", "one\n")
-        .write("sub/b.txt", "one\n")
-        .write(".gitignore", "*\n!a.txt\n!sub\n");
+    project.folder.write("a.txt", "one\n").write("sub/b.txt", "one\n").write(".gitignore", "*\n!a.txt\n!sub\n");
     for folder in ["sub", "."] {
         git(&project, &["init", "-q", folder]);
         git(&project, &["-C", folder, "add", "--all", "--force", "."]);
@@ -134,23 +122,14 @@ fn nothing_is_run_that_a_repository_or_its_submodules_name() {
             let value = if key.starts_with("alias") { format!("!{value}") } else { value };
             git(&project, &["-C", folder, "config", key, &value]);
         }
-        git(
-            &project,
-            &["-C", folder, "config", "core.hooksPath", &project.path("hooks").display().to_string()],
-        );
+        git(&project, &["-C", folder, "config", "core.hooksPath", &project.path("hooks").display().to_string()]);
         git(&project, &["-C", folder, "config", "diff.submodule", "diff"]);
         git(&project, &["-C", folder, "config", "status.submoduleSummary", "true"]);
         git(&project, &["-C", folder, "config", "submodule.recurse", "true"]);
-        git(
-            &project,
-            &["-C", folder, "config", "include.path", &project.path("more.cfg").display().to_string()],
-        );
-        project
-            .folder
-            .write(&format!("{folder}/.gitattributes"), "* filter=evil diff=evil\nb* filter=more\n");
+        git(&project, &["-C", folder, "config", "include.path", &project.path("more.cfg").display().to_string()]);
+        project.folder.write(&format!("{folder}/.gitattributes"), "* filter=evil diff=evil\nb* filter=more\n");
     }
-    let more =
-        format!("[core]\n\tfsmonitor = \"{0}\"\n[filter \"more\"]\n\tclean = \"{0}\"\n", run_by("include"));
+    let more = format!("[core]\n\tfsmonitor = \"{0}\"\n[filter \"more\"]\n\tclean = \"{0}\"\n", run_by("include"));
     project.folder.write("more.cfg", more);
     for hook in ["post-index-change", "fsmonitor-watchman", "reference-transaction"] {
         project.folder.write(&format!("hooks/{hook}"), format!("#!/bin/sh\n{}\n", run_by(hook)));
@@ -193,9 +172,8 @@ fn git_and_the_shell_are_not_taken_from_where_steps_or_everyone_can_write() {
     let project = project("  - { id: status, kind: tool, tool: git.status }\n");
     std::fs::remove_dir_all(project.path(".git")).unwrap();
     git(&project, &["init", "-q"]);
-    let (granted, open) = (Folder::for_programs(), Folder::for_programs());
-    let places =
-        [project.path("bin"), project.path("node_modules/.bin"), granted.0.join("bin"), open.0.join("bin")];
+    let (granted, open) = (folder_for_programs(), folder_for_programs());
+    let places = [project.path("bin"), project.path("node_modules/.bin"), granted.0.join("bin"), open.0.join("bin")];
     places.iter().for_each(|place| fake(place));
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(open.0.join("bin"), mode).unwrap();
@@ -278,8 +256,7 @@ fn what_a_function_takes_and_gives_is_checked_by_the_tool() {
 #[test]
 fn a_function_that_there_is_not_is_refused_before_the_run() {
     let project = project("  - { id: only, kind: tool, tool: sleep, inputs: { ms: 1 } }\n");
-    let about =
-        "kind: builtin\nimplements: [{ tool: sleep, metadata: { builtin: { function: shell.run } } }]\n";
+    let about = "kind: builtin\nimplements: [{ tool: sleep, metadata: { builtin: { function: shell.run } } }]\n";
     project.folder.write(".drivers/own/DRIVER.md", driver("own", about));
     let said = project.ends("run one", 5);
     assert!(said.contains("the unknown function `shell.run`") && said.contains("files.read"), "{said}");
@@ -287,8 +264,7 @@ fn a_function_that_there_is_not_is_refused_before_the_run() {
 
 #[test]
 fn a_sleep_is_late_and_can_be_cancelled() {
-    let project =
-        project("  - { id: only, kind: tool, tool: sleep, inputs: { ms: 600000 }, timeout_ms: 200 }\n");
+    let project = project("  - { id: only, kind: tool, tool: sleep, inputs: { ms: 600000 }, timeout_ms: 200 }\n");
     let result = project.json("run one", 4);
     assert_eq!(result["steps"][0]["status"], "timed_out", "{result}");
     let long = workflow("one", "  - { id: only, kind: tool, tool: sleep, inputs: { ms: 600000 } }\n");

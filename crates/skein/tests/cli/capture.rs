@@ -55,12 +55,8 @@ fn what_an_agent_proposes_is_told_only_when_a_person_agrees() {
     // The reviewer got the history of the run, as data, and could change nothing.
     let review = captured["run_id"].as_str().unwrap();
     let log = project.ends(&format!("logs {review}"), 0);
-    for says in [
-        "as data. It may come from others",
-        "the harbour is shut",
-        "\"note\": \"fine\"",
-        "\"step\": \"ship\"",
-    ] {
+    for says in ["as data. It may come from others", "the harbour is shut", "\"note\": \"fine\"", "\"step\": \"ship\""]
+    {
         assert!(log.contains(says), "{says}: {log}");
     }
     assert!(!project.path("meddled").exists());
@@ -87,16 +83,12 @@ fn asking_again_changes_nothing() {
     project.ends(&format!("memory retire {id}"), 0);
     let second = project.json(&format!("memory capture {run}"), 0);
     assert_eq!(second["run_id"], first["run_id"]);
-    assert_eq!(
-        (&second["memories"][0]["id"], &second["memories"][0]["status"]),
-        (&json!(id), &json!("retired"))
-    );
+    assert_eq!((&second["memories"][0]["id"], &second["memories"][0]["status"]), (&json!(id), &json!("retired")));
     let runs = project.json("runs", 0)["runs"].as_array().unwrap().len();
     assert_eq!(runs, 2, "nobody looked twice");
     gives(&project, &[proposal("One."), proposal("Two."), proposal("Three.")]);
     let again = project.json(&format!("memory capture {run} --again"), 0);
-    let texts: Vec<&Value> =
-        again["memories"].as_array().unwrap().iter().map(|memory| &memory["text"]).collect();
+    let texts: Vec<&Value> = again["memories"].as_array().unwrap().iter().map(|memory| &memory["text"]).collect();
     assert_eq!(texts, [&json!("Three.")]);
     let shown = project.ends(&format!("memory capture {run}"), 0);
     assert!(shown.contains("Three.") && shown.contains("`skein memory approve ID` accepts one"), "{shown}");
@@ -106,9 +98,7 @@ fn asking_again_changes_nothing() {
 #[test]
 fn a_wrong_answer_is_remembered_by_nobody() {
     let (project, run) = failed();
-    for wrong in
-        [json!({"type": "whim"}), json!({"confidence": 7}), json!({"status": "active"}), json!({"text": ""})]
-    {
+    for wrong in [json!({"type": "whim"}), json!({"confidence": 7}), json!({"status": "active"}), json!({"text": ""})] {
         let mut memory = proposal("x");
         memory.as_object_mut().unwrap().extend(wrong.as_object().unwrap().clone());
         gives(&project, &[memory]);

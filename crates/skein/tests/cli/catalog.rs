@@ -119,10 +119,8 @@ fn files_of_the_catalog_are_checked_where_they_are_wrong() {
 #[test]
 fn agents_of_every_folder_are_known_to_runs() {
     let folder = shop();
-    folder.write(
-        "skein.toml",
-        "[agents.packer]\nworker = \"CUSTOM\"\ncommand = [\"sh\", \"-c\", \"cat > told.txt\"]\n",
-    );
+    folder
+        .write("skein.toml", "[agents.packer]\nworker = \"CUSTOM\"\ncommand = [\"sh\", \"-c\", \"cat > told.txt\"]\n");
     let done = run(skein(&folder.0).args(["run", "orders"]));
     assert_eq!(done.code, 0, "{}{}", done.out, done.err);
     let told = std::fs::read_to_string(folder.0.join("told.txt")).unwrap();

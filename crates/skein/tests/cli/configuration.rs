@@ -30,16 +30,8 @@ fn every_example_of_the_configuration_page_is_read() {
 #[test]
 fn every_setting_is_on_the_configuration_page() {
     let page = page();
-    let tables = [
-        "",
-        "[agents.x]",
-        "[workers.CLAUDE_CODE]",
-        "[mcp.x]",
-        "[drivers]",
-        "[channels.x]",
-        "[memory]",
-        "[estimate]",
-    ];
+    let tables =
+        ["", "[agents.x]", "[workers.CLAUDE_CODE]", "[mcp.x]", "[drivers]", "[channels.x]", "[memory]", "[estimate]"];
     let mut settings = 0;
     for table in tables {
         let project = Project::new();
@@ -48,8 +40,7 @@ fn every_setting_is_on_the_configuration_page() {
         let known = said.split_once("expected one of ").unwrap_or_else(|| panic!("{table}: {said}")).1;
         let known = known.lines().next().unwrap();
         for name in known.split(", ").map(str::trim) {
-            let written =
-                [format!("`{name}`"), format!("`[{name}"), format!(" {name}`"), format!("\n{name} = ")];
+            let written = [format!("`{name}`"), format!("`[{name}"), format!(" {name}`"), format!("\n{name} = ")];
             assert!(written.iter().any(|form| page.contains(form)), "{table} {name} is not on the page");
             settings += 1;
         }
@@ -79,10 +70,7 @@ fn a_variable_that_is_not_passed_is_told() {
     let ran = skein("run flow.yaml");
     assert!(ran.err.contains(told), "{}{}", ran.err, ran.out);
     let id = project.json("runs", 0)["runs"][0]["run_id"].as_str().unwrap().to_owned();
-    assert!(
-        project.ends(&format!("logs {id} build"), 0).contains(" none "),
-        "steps have it only if it is passed"
-    );
+    assert!(project.ends(&format!("logs {id} build"), 0).contains(" none "), "steps have it only if it is passed");
     project.folder.write("skein.toml", "pass_env = [\"SKEINLESS\"]\n");
     let ran = skein("run flow.yaml");
     assert!(!ran.err.contains("is not passed"), "{}", ran.err);

@@ -49,10 +49,7 @@ fn a_second_run_in_the_same_context_folder_is_queued() {
     project.ends(&format!("resume {second}"), 0);
     let background = detached["run_id"].as_str().unwrap();
     until("the run in the background does not end", || project.status(background) == "succeeded");
-    assert!(
-        !project.read("context/_workflow.json").contains(&run),
-        "what a run left that is over is replaced"
-    );
+    assert!(!project.read("context/_workflow.json").contains(&run), "what a run left that is over is replaced");
 }
 
 /// Clearing one folder would clear the other.
@@ -60,9 +57,8 @@ fn a_second_run_in_the_same_context_folder_is_queued() {
 fn a_context_folder_inside_of_or_around_that_of_another_run_is_refused() {
     let project = project();
     let other = project.read("other.yaml");
-    let at = |source: &str, folder: &str| {
-        source.replace("timeout: 10m", &format!("timeout: 10m\ncontext_dir: {folder}"))
-    };
+    let at =
+        |source: &str, folder: &str| source.replace("timeout: 10m", &format!("timeout: 10m\ncontext_dir: {folder}"));
     project.folder.write("held.yaml", at(HELD, "./in/the/middle"));
     for (name, folder) in [("inside", "./in/the/middle/deep/down"), ("around", "./in")] {
         project.folder.write(&format!("{name}.yaml"), at(&other, folder));

@@ -18,9 +18,7 @@ use crate::{
 /// A project whose second step starts with this script.
 fn project(begins: &str) -> Project {
     let project = Project::new();
-    project
-        .folder
-        .write("held.yaml", HELD.replace("'echo $$ > begun;", &format!("'{begins} echo $$ > begun;")));
+    project.folder.write("held.yaml", HELD.replace("'echo $$ > begun;", &format!("'{begins} echo $$ > begun;")));
     project
 }
 
@@ -123,11 +121,8 @@ fn a_terminal_that_closes_leaves_the_run() {
     let mut command = Command::new("script");
     let line = format!("exec {} run held.yaml", env!("CARGO_BIN_EXE_skein"));
     command.args(["-qec", &line, "/dev/null"]).current_dir(&project.folder.0);
-    command
-        .envs(skein(&project.folder.0).get_envs().filter_map(|(k, v)| Some((k, v?))))
-        .env_remove("SKEIN_STATE");
-    let mut terminal =
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("this test needs `script`");
+    command.envs(skein(&project.folder.0).get_envs().filter_map(|(k, v)| Some((k, v?)))).env_remove("SKEIN_STATE");
+    let mut terminal = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("this test needs `script`");
     let worker = project.begun();
     terminal.kill().unwrap();
     terminal.wait().unwrap();
@@ -249,9 +244,8 @@ fn a_start_is_recorded_before_its_process_exists() {
     let run = going.run();
     project.begun();
     let events = project.events(&run);
-    let started = |event: &serde_json::Value| {
-        event["path"] == "slow" && event["event"].get("attempt_started").is_some()
-    };
+    let started =
+        |event: &serde_json::Value| event["path"] == "slow" && event["event"].get("attempt_started").is_some();
     assert!(events.iter().any(started), "{events:?}");
     project.go();
     assert_eq!(going.end().0, Some(0));
@@ -280,7 +274,8 @@ fn a_run_does_what_it_was_begun_with() {
 #[test]
 fn several_that_resume_a_run_at_once_all_end() {
     use crate::kept::GATED;
-    let again = "    - {name: last-word, agent: writer, action: \"GATE: Really?\", dependsOn: [publish], timeout: 30m}\n";
+    let again =
+        "    - {name: last-word, agent: writer, action: \"GATE: Really?\", dependsOn: [publish], timeout: 30m}\n";
     let project = Project::new();
     project.folder.write("gated.yaml", GATED.to_owned() + again);
     let mut had = 0;

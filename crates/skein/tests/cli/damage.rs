@@ -48,10 +48,7 @@ fn damaged() -> (Project, String, String) {
 fn a_damaged_run_is_set_aside_and_the_others_go_on() {
     let (project, bad, good) = damaged();
     let told = project.ends("resume --all", 8);
-    assert!(
-        told.contains(&format!("run {bad} was set aside: the journal of run `{bad}` is damaged")),
-        "{told}"
-    );
+    assert!(told.contains(&format!("run {bad} was set aside: the journal of run `{bad}` is damaged")), "{told}");
     assert!(told.contains(&format!("{good}  run completed")), "{told}");
     let list = project.ends("runs", 0);
     assert!(list.contains("set aside") && list.contains("is damaged"), "{list}");
@@ -68,9 +65,7 @@ fn a_damaged_run_is_set_aside_and_the_others_go_on() {
 #[test]
 fn a_damaged_run_is_named_wherever_it_is_looked_at() {
     let (project, bad, _) = damaged();
-    for line in
-        [format!("runs {bad}"), format!("events {bad}"), format!("logs {bad}"), format!("resume {bad}")]
-    {
+    for line in [format!("runs {bad}"), format!("events {bad}"), format!("logs {bad}"), format!("resume {bad}")] {
         let told = project.ends(&line, 8);
         assert!(told.contains(&format!("the journal of run `{bad}` is damaged")), "{line}: {told}");
     }
@@ -118,16 +113,9 @@ fn a_damaged_page_is_told_and_breaks_nothing_else() {
         fs::write(&path, &bytes).unwrap();
         for line in ["runs", "resume --all --no-wait"] {
             let done = project.skein(line);
-            assert!(
-                [0, 5, 6, 8].contains(&done.code),
-                "page {page}, `{line}`: {} {}{}",
-                done.code,
-                done.out,
-                done.err
-            );
+            assert!([0, 5, 6, 8].contains(&done.code), "page {page}, `{line}`: {} {}{}", done.code, done.out, done.err);
             assert!(!done.err.contains("panicked"), "page {page}, `{line}`: {}", done.err);
-            told +=
-                usize::from(done.code == 8 && done.err.contains("damaged") || done.err.contains("malformed"));
+            told += usize::from(done.code == 8 && done.err.contains("damaged") || done.err.contains("malformed"));
         }
         for name in ["skein.db-wal", "skein.db-shm"] {
             let _ = fs::remove_file(project.path(".skein").join(name));
@@ -172,12 +160,8 @@ fn a_log_that_ends_in_the_middle_of_a_write_loses_nothing() {
 /// Asserts that every command refuses a run whose acknowledged rows are lost.
 fn is_refused(project: &Project, run: &str) {
     let done = project.read("done.txt");
-    for line in [
-        format!("resume {run}"),
-        format!("runs {run}"),
-        "runs".to_owned(),
-        "resume --all --no-wait".to_owned(),
-    ] {
+    for line in [format!("resume {run}"), format!("runs {run}"), "runs".to_owned(), "resume --all --no-wait".to_owned()]
+    {
         let told = project.ends(&line, 8);
         assert!(told.contains(run) && told.contains("its journal is shortened"), "{line}: {told}");
         assert!(told.contains("--accept-shortened-journal"), "{line}: {told}");
@@ -303,8 +287,7 @@ fn a_log_that_is_removed_under_a_run_ends_it() {
 /// Pipes, links, folders and sockets in place of the files of the state folder are refused at once.
 #[test]
 fn what_is_no_plain_file_is_refused_in_the_state_folder() {
-    let files =
-        ["skein.db", "skein.db-wal", "skein.db-shm", "next.lock", "now.lock", "reserve", "acknowledged"];
+    let files = ["skein.db", "skein.db-wal", "skein.db-shm", "next.lock", "now.lock", "reserve", "acknowledged"];
     let ways: [&dyn Fn(&Path); 4] = [
         &|path| mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).unwrap(),
         &|path| std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
@@ -358,10 +341,7 @@ fn a_newer_journal_is_refused_and_left_as_it_is() {
     fs::write(&path, &bytes).unwrap();
     for line in ["runs", "run asks.md", "resume --all", "events x", "approve x"] {
         let told = project.ends(line, 8);
-        assert!(
-            told.contains("newer Skein (format 99") && told.contains("nothing was changed"),
-            "{line}: {told}"
-        );
+        assert!(told.contains("newer Skein (format 99") && told.contains("nothing was changed"), "{line}: {told}");
     }
     assert_eq!(fs::read(&path).unwrap(), bytes);
 }

@@ -14,11 +14,7 @@ use crate::{
 fn at_work_in(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir("/proc").expect("it is there").filter_map(Result::ok);
     let works = |path: &Path| fs::read_link(path.join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder));
-    entries
-        .map(|entry| entry.path())
-        .filter(|path| works(path))
-        .map(|path| path.display().to_string())
-        .collect()
+    entries.map(|entry| entry.path()).filter(|path| works(path)).map(|path| path.display().to_string()).collect()
 }
 
 #[test]
@@ -57,8 +53,7 @@ fn nobody_is_needed() {
         let at = rest.find(part).unwrap_or_else(|| panic!("no `{part}` in its place:\n{}", done.out));
         rest = &rest[at + part.len()..];
     }
-    let left: Vec<_> =
-        fs::read_dir(&folder.0).expect("it is there").map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> = fs::read_dir(&folder.0).expect("it is there").map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, [".git"], "what it made is gone");
 }
 
@@ -140,9 +135,7 @@ fn a_place_that_cannot_be_had_is_told() {
     let error: Value = serde_json::from_str(&done.out).expect("it is JSON");
     assert_eq!(done.code, 5);
     assert!(
-        error["error"]["message"]
-            .as_str()
-            .is_some_and(|message| message.contains("`file` cannot be created")),
+        error["error"]["message"].as_str().is_some_and(|message| message.contains("`file` cannot be created")),
         "{error}"
     );
 }

@@ -46,19 +46,9 @@ fn a_run_on_a_full_disk_does_not_begin() {
         rm disk/fill\n\
         $SKEIN --state disk/s run asks.md --no-wait >/dev/null || echo left $?\n";
     let done = in_namespace(&project, script);
-    assert_eq!(
-        done.out.matches("disk full: no space left for the journal; free some").count(),
-        3,
-        "{}",
-        done.out
-    );
+    assert_eq!(done.out.matches("disk full: no space left for the journal; free some").count(), 3, "{}", done.out);
     assert_eq!(done.out.matches("exit 8").count(), 3, "{}", done.out);
-    assert_eq!(
-        done.out.matches("left 6").count(),
-        2,
-        "one before, and one when there is space: {}",
-        done.out
-    );
+    assert_eq!(done.out.matches("left 6").count(), 2, "one before, and one when there is space: {}", done.out);
     assert_eq!(done.out.matches("waits at agree").count(), 1, "what was there is there still: {}", done.out);
     assert_eq!(project.read("done.txt"), "", "nobody has worked");
 }

@@ -20,13 +20,8 @@ fn doctor(folder: &Folder) -> Command {
     fs::create_dir_all(&home).expect("a folder can be made");
     let mut command = skein(&folder.0);
     command.args(["doctor", "--format", "json"]).env("HOME", home).env("LANG", "C.UTF-8");
-    for name in [
-        "ANTHROPIC_API_KEY",
-        "ANTHROPIC_AUTH_TOKEN",
-        "CLAUDE_CODE_OAUTH_TOKEN",
-        "CLAUDE_CONFIG_DIR",
-        "LC_ALL",
-    ] {
+    for name in ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR", "LC_ALL"]
+    {
         command.env_remove(name);
     }
     command
@@ -92,9 +87,7 @@ fn a_project_that_is_well() {
     assert!(about(&found, "state", "sync").1.contains("steps per second"));
     assert!(about(&found, "journal", "database").1.ends_with("intact"));
     let (level, message, hint) = about(&found, "journal", "left");
-    assert!(
-        level == "warning" && message.starts_with("1 interrupted") && hint.contains("skein resume --all")
-    );
+    assert!(level == "warning" && message.starts_with("1 interrupted") && hint.contains("skein resume --all"));
     for agent in ["claude", "codex", "opencode"] {
         about(&found, "agents", agent);
     }
@@ -115,8 +108,7 @@ fn a_state_folder_that_cannot_be_written() {
     let project = Project::new();
     project.left("gated.yaml");
     let state = project.path(".skein");
-    let script =
-        "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && exec \"$2\" doctor --format json";
+    let script = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && exec \"$2\" doctor --format json";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, "sh"]).arg(&state).arg(env!("CARGO_BIN_EXE_skein"));
     command.current_dir(&project.folder.0).env_remove("SKEIN_STATE").env("XDG_STATE_HOME", state_home());
@@ -131,18 +123,14 @@ fn a_state_folder_that_cannot_be_written() {
 fn a_state_folder_that_others_may_write_to() {
     let project = Project::new();
     project.left("gated.yaml");
-    let set =
-        |mode| fs::set_permissions(project.path(".skein"), Permissions::from_mode(mode)).expect("it is ours");
+    let set = |mode| fs::set_permissions(project.path(".skein"), Permissions::from_mode(mode)).expect("it is ours");
     set(0o755);
     let found = findings(&mut doctor(&project.folder), 0);
     let (level, _, hint) = about(&found, "state", "permissions");
     assert!(level == "warning" && hint.starts_with("chmod 700 "), "{found:#}");
     set(0o777);
     let found = findings(&mut doctor(&project.folder), 1);
-    assert_eq!(
-        (about(&found, "state", "permissions").0, about(&found, "journal", "open").0),
-        ("problem", "problem")
-    );
+    assert_eq!((about(&found, "state", "permissions").0, about(&found, "journal", "open").0), ("problem", "problem"));
 }
 
 #[test]
@@ -153,10 +141,7 @@ fn an_agent_that_hangs_does_not_hang_us() {
     let mut command = doctor(&folder);
     let found = findings(command.env("PATH", &path), 0);
     let (level, message, hint) = about(&found, "agents", "claude");
-    assert!(
-        level == "warning" && message.contains("it was stopped") && hint.contains("claude --version"),
-        "{message}"
-    );
+    assert!(level == "warning" && message.contains("it was stopped") && hint.contains("claude --version"), "{message}");
     let begun = fs::read_to_string(folder.0.join("home/begun")).expect("it was started");
     assert_eq!(begun.lines().filter(|pid| lives(pid)).count(), 0, "nothing of it is left");
     assert_eq!(begun.lines().count(), 2);
@@ -169,10 +154,7 @@ fn an_agent_is_logged_in_or_not() {
     let ask = |command: &mut Command| findings(command.env("PATH", &path), 0);
     let found = ask(&mut doctor(&folder));
     let (level, message, hint) = about(&found, "agents", "claude");
-    assert!(
-        level == "warning" && message.contains("7.7.7") && message.contains("not logged in"),
-        "{message}"
-    );
+    assert!(level == "warning" && message.contains("7.7.7") && message.contains("not logged in"), "{message}");
     assert!(hint.contains("ANTHROPIC_API_KEY"));
     let found = ask(doctor(&folder).env("ANTHROPIC_API_KEY", "sk-very-secret-indeed"));
     let (level, message, _) = about(&found, "agents", "claude");
@@ -203,7 +185,10 @@ fn a_configuration_that_is_wrong() {
 #[test]
 fn secrets_are_looked_for_and_never_shown() {
     let folder = Folder::new();
-    folder.write("skein.toml", "[secrets]\nHAD = { env = \"HAD_FROM\" }\nLOST = { file = \"no/such\" }\nSHORT = { env = \"TINY\" }\n");
+    folder.write(
+        "skein.toml",
+        "[secrets]\nHAD = { env = \"HAD_FROM\" }\nLOST = { file = \"no/such\" }\nSHORT = { env = \"TINY\" }\n",
+    );
     let mut command = doctor(&folder);
     command.env("HAD_FROM", "hunter2-hunter2").env("TINY", "tiny!");
     let found = findings(&mut command, 0);
@@ -230,10 +215,7 @@ fn what_a_dead_engine_left() {
     let found = findings(&mut doctor(&project.folder), 0);
     assert_eq!(about(&found, "journal", "left").0, "warning");
     let (level, message, hint) = about(&found, "journal", "processes");
-    assert!(
-        level == "warning" && message.contains(&worker) && hint.contains("skein resume --all"),
-        "{message}"
-    );
+    assert!(level == "warning" && message.contains(&worker) && hint.contains("skein resume --all"), "{message}");
     assert!(lives(&worker), "who only looks ends nothing");
     let run = project.json("runs", 0)["runs"][0]["run_id"].as_str().expect("it has an id").to_owned();
     project.ends(&format!("cancel {run}"), 0);

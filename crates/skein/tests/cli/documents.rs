@@ -1,9 +1,11 @@
 //! The README and the page on the command line: their sessions show the real output of the program.
 //!
 //! A block that begins with `$ skein` is a session at the root of the repository, and a Mermaid block is the graph of
-//! the README's example. `UPDATE_SNAPSHOTS=1` rewrites the blocks.
+//! the README's example. `INSTA_UPDATE=always` rewrites the blocks.
 
 use std::fs;
+
+use skein_testkit::snapshot::assert_file;
 
 use crate::session::{Folder, repository, run, skein};
 
@@ -39,14 +41,9 @@ fn check(page: &str, least: usize) {
     let parts: Vec<&str> = text.split("```").collect();
     let shown = parts.iter().skip(1).step_by(2).filter(|part| part.contains("\n$ skein ")).count();
     assert!(shown >= least, "{page} shows {shown} sessions");
-    let now =
-        parts.iter().enumerate().map(|(i, part)| if i % 2 == 1 { block(part) } else { (*part).to_owned() });
+    let now = parts.iter().enumerate().map(|(i, part)| if i % 2 == 1 { block(part) } else { (*part).to_owned() });
     let now = now.collect::<Vec<_>>().join("```");
-    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-        fs::write(&path, &now).expect("the page can be written");
-    } else {
-        assert_eq!(text, now, "{page} shows something else than is printed");
-    }
+    assert_file(&path, &now);
 }
 
 #[test]
@@ -64,8 +61,7 @@ fn the_page_of_the_command_line_shows_what_is_printed() {
 fn every_command_is_on_the_page() {
     let page = fs::read_to_string(repository().join("docs/cli.md")).expect("the page is there");
     let help = run(skein(repository()).arg("--help")).out;
-    let commands =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     for command in commands.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help") {
         assert!(page.contains(&format!("\n## `skein {command}")), "no section of `{command}`");
     }

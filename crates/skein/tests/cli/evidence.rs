@@ -40,8 +40,7 @@ fn every_format_and_worker_is_held_to_it() {
     let aip15 = "---\nname: One\nid: one\ndescription: One.\nversion: 1.0.0\ninputs: { type: object }\n\
         outputs: { type: object }\ntimeout_ms: 600000\nsteps:\n  - { id: it, kind: tool, tool: write, \
         metadata: { skein: { evidence: [{ file: out.txt }] } } }\n---\n";
-    for (file, source) in [("a.yaml", agentcore.as_str()), ("b.yaml", ioa), ("c.yaml", swdl), ("d.md", aip15)]
-    {
+    for (file, source) in [("a.yaml", agentcore.as_str()), ("b.yaml", ioa), ("c.yaml", swdl), ("d.md", aip15)] {
         let project = Project::new();
         project.folder.write("skein.toml", AGENT).write(file, source);
         project.folder.write(".tools/write/TOOL.md", TOOL).write(".drivers/pen/DRIVER.md", DRIVER);
@@ -51,11 +50,7 @@ fn every_format_and_worker_is_held_to_it() {
         project.folder.write("writes.sh", WRITES);
         let not = project.json(&format!("run {file}"), 4);
         let step = &not["steps"][0];
-        assert_eq!(
-            (step["error"]["code"].as_str(), holds(step)),
-            (Some("evidence"), vec![false]),
-            "{file}: {not}"
-        );
+        assert_eq!((step["error"]["code"].as_str(), holds(step)), (Some("evidence"), vec![false]), "{file}: {not}");
         project.folder.write("allowed", "");
         let done = project.json(&format!("run {file}"), 0);
         assert_eq!(holds(&done["steps"][0]), [true], "{file}: {done}");
@@ -66,9 +61,7 @@ fn every_format_and_worker_is_held_to_it() {
 /// that drives all runs of the process.
 #[test]
 fn a_value_that_is_too_expensive_to_check_fails_its_step() {
-    let arm = |name: &str| {
-        format!("{{type: object, properties: {{a: {{$ref: \"#/$defs/t\"}}}}, required: [{name}]}}")
-    };
+    let arm = |name: &str| format!("{{type: object, properties: {{a: {{$ref: \"#/$defs/t\"}}}}, required: [{name}]}}");
     let schema = format!(
         "{{type: object, $defs: {{t: {{anyOf: [{}, {}]}}}}, properties: {{v: {{$ref: \"#/$defs/t\"}}}}}}",
         arm("x"),
@@ -81,9 +74,7 @@ fn a_value_that_is_too_expensive_to_check_fails_its_step() {
     let tool = TOOL.replace("outputs: { type: object }", &format!("outputs: {schema}"));
     project.folder.write("skein.toml", AGENT).write("d.md", flow).write(".tools/write/TOOL.md", tool);
     project.folder.write(".drivers/pen/DRIVER.md", DRIVER);
-    project
-        .folder
-        .write(".drivers/pen/pen.sh", format!("#!/bin/sh\ncat >/dev/null\necho '{{\"v\": {value}}}'\n"));
+    project.folder.write(".drivers/pen/pen.sh", format!("#!/bin/sh\ncat >/dev/null\necho '{{\"v\": {value}}}'\n"));
     let pen = project.path(".drivers/pen/pen.sh");
     std::fs::set_permissions(pen, std::fs::Permissions::from_mode(0o755)).unwrap();
     let begun = std::time::Instant::now();
@@ -143,10 +134,9 @@ fn a_command_is_behind_the_wall_and_is_no_shell() {
 #[test]
 fn a_command_that_takes_too_long_proves_nothing() {
     let project = Project::new();
-    project.folder.write(
-        "flow.yaml",
-        flow("true", "[{command: [sleep, \"1000\"]}]").replace("timeout: 2m", "timeout: 3s"),
-    );
+    project
+        .folder
+        .write("flow.yaml", flow("true", "[{command: [sleep, \"1000\"]}]").replace("timeout: 2m", "timeout: 3s"));
     let step = project.json("run flow.yaml", 4)["steps"][0].clone();
     assert_eq!(step["error"]["code"], "evidence", "{step}");
     assert!(step["error"]["message"].as_str().unwrap().contains("it exceeded its timeout of"), "{step}");

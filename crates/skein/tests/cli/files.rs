@@ -12,8 +12,7 @@ fn whatever_a_path_leads_to_is_told_and_never_waited_for() {
     let made = Command::new("mkfifo").arg(folder.0.join("pipe.yaml")).status().expect("mkfifo is there");
     assert!(made.success());
     std::os::unix::fs::symlink("nowhere", folder.0.join("dangling.yaml")).expect("a link can be made");
-    let names =
-        ["missing.yaml", "folder", "pipe.yaml", "/dev/zero", "empty.yaml", "blank.yaml", "latin.yaml"];
+    let names = ["missing.yaml", "folder", "pipe.yaml", "/dev/zero", "empty.yaml", "blank.yaml", "latin.yaml"];
     let mut session = Session::within(&folder.0);
     for name in names.into_iter().chain(["large.yaml", "dangling.yaml"]) {
         session.skein(&format!("validate {name}"), if name == "folder" { 0 } else { 3 });
@@ -38,8 +37,7 @@ fn a_folder_of_pipes_and_links() {
 #[test]
 fn what_a_workflow_says_cannot_command_the_terminal() {
     let folder = Folder::new();
-    let text =
-        crate::validate::GOOD.replace("name: good", "name: good\ndescription: \"a\\eb[2J\\r\\u202Ec\"");
+    let text = crate::validate::GOOD.replace("name: good", "name: good\ndescription: \"a\\eb[2J\\r\\u202Ec\"");
     folder.write("shifty.yaml", text);
     Session::within(&folder.0).skein("plan shifty.yaml", 0).skein("show shifty.yaml", 0).is("files-shifty");
 }

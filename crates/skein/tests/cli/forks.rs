@@ -145,8 +145,7 @@ fn a_reloaded_fork_reuses_steps_that_did_not_change() {
     project.folder.write("flow.yaml", changed);
     let line = format!("fork {run} --reload");
     let planned = project.json(&format!("{line} --plan"), 0);
-    let mut reused: Vec<&str> =
-        planned["reused"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let mut reused: Vec<&str> = planned["reused"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     reused.sort_unstable();
     assert_eq!(reused, ["beside", "plan"], "{planned}");
     let because = |step: &str, why: &str| json!({"step": step, "because": why});
@@ -157,27 +156,18 @@ fn a_reloaded_fork_reuses_steps_that_did_not_change() {
     let mut done: Vec<String> = project.read("done.txt").lines().map(str::to_owned).collect();
     done.sort();
     assert_eq!(done, ["fresh", "rebuilt", "ship"]);
-    for (path, reused) in
-        [("plan", true), ("beside", true), ("build", false), ("ship", false), ("fresh", false)]
-    {
+    for (path, reused) in [("plan", true), ("beside", true), ("build", false), ("ship", false), ("fresh", false)] {
         let step = step(&result, path);
         assert_eq!((&step["status"], step["reused"] == true), (&json!("succeeded"), reused), "{path}");
     }
     let forked = result["run_id"].as_str().unwrap();
-    assert_eq!(
-        project.ends(&format!("logs {forked} build"), 0),
-        "a plan\n",
-        "the artifact came with its step"
-    );
+    assert_eq!(project.ends(&format!("logs {forked} build"), 0), "a plan\n", "the artifact came with its step");
     project.ended_once(forked);
     // It can be reloaded in turn, and nothing is left to do.
     let refused = project.ends(&format!("fork {forked} --reload"), 5);
     assert!(refused.contains("no step changed since run"), "{refused}");
     let named = project.ends(&format!("fork {forked} --reload --from ship --plan"), 0);
-    assert!(
-        named.contains("reused    build") && named.contains("runs      ship: it was requested"),
-        "{named}"
-    );
+    assert!(named.contains("reused    build") && named.contains("runs      ship: it was requested"), "{named}");
 }
 
 /// The failed step runs again, and a step that was removed from the workflow is named.
@@ -185,8 +175,7 @@ fn a_reloaded_fork_reuses_steps_that_did_not_change() {
 fn a_reloaded_fork_of_a_failed_run_repairs_it() {
     let project = project();
     let run = failed(&project);
-    let repaired =
-        FLOW.replace("test -e ok || { echo not ok; exit 3; }", "true").replace("  ship:\n", "  send:\n");
+    let repaired = FLOW.replace("test -e ok || { echo not ok; exit 3; }", "true").replace("  ship:\n", "  send:\n");
     project.folder.write("flow.yaml", repaired);
     let shown = project.ends(&format!("fork {run} --reload"), 0);
     for line in [
@@ -254,8 +243,7 @@ fn a_fork_of_composites_and_routes() {
         let steps = result["steps"].as_array().unwrap().iter().filter(|step| step["reused"] == true);
         steps.map(|step| step["path"].as_str().unwrap().to_owned()).collect()
     };
-    let all: Vec<&str> =
-        chart["steps"].as_array().unwrap().iter().map(|step| step["path"].as_str().unwrap()).collect();
+    let all: Vec<&str> = chart["steps"].as_array().unwrap().iter().map(|step| step["path"].as_str().unwrap()).collect();
     assert_eq!(reused(&forked), all.iter().copied().filter(|path| *path != "write").collect::<Vec<_>>());
     let inside = all.iter().find(|path| path.contains('/')).expect("a harbour is sounded");
     let said = swdl.ends(&format!("fork {run} --from {inside}"), 5);
@@ -276,8 +264,7 @@ fn a_fork_of_composites_and_routes() {
     assert!(!reused(&forked).is_empty() && !reused(&forked).contains(&last.to_owned()), "{forked}");
     // Undone steps run again, and are undone again.
     let undone = aip15.json("run ship-order --param things=[\"mug\",\"pen\"] --param to=nowhere", 4);
-    let from =
-        undone["error"]["step"].as_str().expect("a step failed").split(['/', '[']).next().unwrap().to_owned();
+    let from = undone["error"]["step"].as_str().expect("a step failed").split(['/', '[']).next().unwrap().to_owned();
     let forked = aip15.json(&format!("fork {} --from {from}", undone["run_id"].as_str().unwrap()), 4);
     assert_eq!(forked["status"], "undone");
     assert_eq!(forked["undo"]["undone"], undone["undo"]["undone"]);
@@ -371,10 +358,7 @@ fn a_dead_letter_that_is_dropped_stays_recorded() {
     let project = project();
     let run = failed(&project);
     let dropped = project.json(&format!("dlq drop {run} --reason known"), 0);
-    assert_eq!(
-        (&dropped["settled"]["how"], &dropped["settled"]["reason"]),
-        (&json!("dropped"), &json!("known"))
-    );
+    assert_eq!((&dropped["settled"]["how"], &dropped["settled"]["reason"]), (&json!("dropped"), &json!("known")));
     assert_eq!(project.ends("dlq", 0), "No dead letters.\n");
     let all = project.ends("dlq --all", 0);
     assert!(all.contains("(was dropped, requested by ") && all.contains(": known)"), "{all}");
@@ -403,10 +387,7 @@ fn the_page_of_forks_shows_what_is_printed() {
             let oldest = all["runs"].as_array().unwrap().iter().rev();
             runs = oldest.map(|run| run["run_id"].as_str().unwrap().to_owned()).collect();
             for shown in lines.filter(|line| !line.is_empty()) {
-                assert!(
-                    printed.contains(&named(shown, &runs)),
-                    "`{line}` does not print `{shown}`:\n{printed}"
-                );
+                assert!(printed.contains(&named(shown, &runs)), "`{line}` does not print `{shown}`:\n{printed}");
             }
             sessions += 1;
         }

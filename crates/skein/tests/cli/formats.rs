@@ -55,10 +55,7 @@ fn every_row_is_proven_by_something_that_exists() {
             let proofs = named(proof);
             assert!(!what.is_empty(), "{format}: {row:?}");
             let supported = !says.starts_with("no:");
-            assert!(
-                supported != proofs.is_empty(),
-                "{format}: what is supported is proven, and nothing else: {row:?}"
-            );
+            assert!(supported != proofs.is_empty(), "{format}: what is supported is proven, and nothing else: {row:?}");
             for name in proofs {
                 let exists = if name.contains('/') { is_there(name) } else { tests.contains(name) };
                 assert!(exists, "{format}: there is no `{name}`: {row:?}");

@@ -37,10 +37,7 @@ fn a_server_that_is_not_there_is_refused_with_the_nearest() {
     let said = none.ends("validate w.yaml", 0);
     assert!(said.contains("SK0702") && said.contains("`[mcp.NAME]` in `skein.toml`"), "{said}");
     let said = none.ends("run w.yaml", 5);
-    assert!(
-        said.contains("server `mcp:tickets` is not configured; add `[mcp.tickets]` to skein.toml"),
-        "{said}"
-    );
+    assert!(said.contains("server `mcp:tickets` is not configured; add `[mcp.tickets]` to skein.toml"), "{said}");
     assert!(none.json("runs", 0)["runs"].as_array().unwrap().is_empty());
 }
 
@@ -69,10 +66,7 @@ fn a_server_that_is_half_described_is_refused() {
         ("[mcp.t]\nenv = { A = \"b\" }\n", "needs a `command` or a `url`"),
         ("[mcp.t]\ncommand = [\"cat\"]\nurl = \"https://x\"\n", "only one is allowed"),
         ("[mcp.t]\nurl = \"ftp://x\"\n", "starts with neither"),
-        (
-            "[mcp.t]\nurl = \"https://x\"\nsecrets = [\"K\"]\n",
-            "has a `url`, and so cannot have an environment",
-        ),
+        ("[mcp.t]\nurl = \"https://x\"\nsecrets = [\"K\"]\n", "has a `url`, and so cannot have an environment"),
         ("[mcp.t]\ncommand = [\"cat\"]\nbearer = \"K\"\n", "no `url` to send it to"),
         ("[mcp.t]\ncommand = [\"no-such-program-here\"]\n", "cannot be started"),
         ("[mcp.t]\ncommand = [\"cat\"]\nstart_timeout_ms = 1800001\n", "above the maximum of 30m"),
@@ -97,18 +91,13 @@ fn a_program_of_ones_own_is_given_no_server() {
     let plan = project.ends("plan w.yaml", 0);
     assert!(plan.contains("has the server tickets: cat"), "{plan}");
     let log = project.ends(&format!("logs {run}"), 0);
-    assert!(
-        log.contains("`mcp:tickets` is available only to coding agents, and this worker is not one"),
-        "{log}"
-    );
+    assert!(log.contains("`mcp:tickets` is available only to coding agents, and this worker is not one"), "{log}");
 }
 
 #[test]
 fn a_command_is_told_as_instructions() {
     let project = project("", &naming("command:tidy"));
-    project
-        .folder
-        .write(".claude/commands/tidy.md", "---\ndescription: x\n---\nTidy up. !`touch run-by-us`\n");
+    project.folder.write(".claude/commands/tidy.md", "---\ndescription: x\n---\nTidy up. !`touch run-by-us`\n");
     project.ends("run w.yaml", 0);
     let told = project.read("told");
     assert!(told.contains("# Skill: tidy") && told.contains("Tidy up. !`touch run-by-us`"), "{told}");
@@ -138,10 +127,7 @@ fn what_an_agent_is_not_told_is_a_warning_with_the_nearest() {
 fn a_name_leads_nowhere_else() {
     for (workflow, says) in [
         (stage("    context: {modules: [\"ctx:../secret\"]}\n"), "`ctx:../secret` is not a context module"),
-        (
-            stage("    context: {modules: [\"ctx:/etc/passwd\"]}\n"),
-            "`ctx:/etc/passwd` is not a context module",
-        ),
+        (stage("    context: {modules: [\"ctx:/etc/passwd\"]}\n"), "`ctx:/etc/passwd` is not a context module"),
         (naming("skill:../secret"), "`skill:../secret` is not a reference to an artifact"),
         (naming("command:a/../../b"), "`command:a/../../b` is not a reference to an artifact"),
     ] {
@@ -164,8 +150,7 @@ fn a_name_leads_nowhere_else() {
 #[test]
 fn the_tools_of_an_agents_file_narrow_what_it_may_do() {
     let agent = "[agents.clerk]\nworker = \"CUSTOM\"\ncommand = [\"sh\", \"-c\", \"touch wrote || true\"]\n";
-    for (tools, wrote) in
-        [("Read, Grep", false), ("[Read, Bash(ls)]", false), ("Read, Write", true), ("[Edit]", true)]
+    for (tools, wrote) in [("Read, Grep", false), ("[Read, Bash(ls)]", false), ("Read, Write", true), ("[Edit]", true)]
     {
         let project = Project::new();
         project.folder.write("skein.toml", agent).write("w.yaml", stage(""));

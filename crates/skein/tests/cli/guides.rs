@@ -2,7 +2,7 @@
 //!
 //! A `console` block is a session: lines that begin with `$ ` are run by a shell, one after the other, and their output
 //! is below each. `cd` and `export` apply to the rest of the page. RUN is the run that was started last. Names,
-//! folders, times, durations and hashes are replaced by those of the page. `UPDATE_SNAPSHOTS=1` rewrites the blocks.
+//! folders, times, durations and hashes are replaced by those of the page. `INSTA_UPDATE=always` rewrites the blocks.
 //!
 //! A block with `file=PATH` after its language is the file at that path of the repository, or a part of it.
 
@@ -14,6 +14,7 @@ use std::{
 };
 
 use serde_json::Value;
+use skein_testkit::snapshot::assert_file;
 
 use crate::session::{Folder, repository, run, skein, state_home};
 
@@ -51,10 +52,7 @@ impl Reader {
         let mut shell = Command::new("sh");
         let program = Path::new(env!("CARGO_BIN_EXE_skein")).parent().expect("it is in a folder");
         let path = std::env::var("PATH").unwrap_or_default();
-        shell
-            .args(["-c", &typed])
-            .current_dir(&self.folder)
-            .env("PATH", format!("{}:{path}", program.display()));
+        shell.args(["-c", &typed]).current_dir(&self.folder).env("PATH", format!("{}:{path}", program.display()));
         shell.env("XDG_STATE_HOME", state_home());
         shell.env_remove("SKEIN_STATE").env_remove("NO_COLOR").envs(&self.environment);
         let done = run(&mut shell);
@@ -131,19 +129,14 @@ fn follow(page: &str) {
         Some(block) if i % 2 == 1 => {
             sessions += 1;
             let lines = block.lines().filter_map(|line| line.strip_prefix("$ "));
-            let shown: String =
-                lines.map(|line| format!("$ {line}\n{}", reader.types(line, &copy.0))).collect();
+            let shown: String = lines.map(|line| format!("$ {line}\n{}", reader.types(line, &copy.0))).collect();
             format!("console\n{shown}")
         }
         _ => part.to_owned(),
     });
     let now = parts.collect::<Vec<_>>().join("```");
     assert!(sessions > 0, "{page} shows nothing");
-    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-        fs::write(&path, &now).expect("the page can be written");
-    } else {
-        assert_eq!(text, now, "{page} shows something else than is printed");
-    }
+    assert_file(&path, &now);
 }
 
 /// Checks that each block with `file=PATH` is that file, or whole lines of it, and returns the paths.
@@ -156,10 +149,7 @@ fn shown_files(page: &str) -> BTreeSet<String> {
         let file = fs::read_to_string(repository().join(path));
         let file = file.unwrap_or_else(|error| panic!("{page} shows `{path}`: {error}"));
         let whole_lines = format!("\n{file}").contains(&format!("\n{shown}"));
-        assert!(
-            !shown.is_empty() && whole_lines,
-            "{page} shows something else than `{path}` holds:\n{shown}"
-        );
+        assert!(!shown.is_empty() && whole_lines, "{page} shows something else than `{path}` holds:\n{shown}");
         paths.insert(path.to_owned());
     }
     paths

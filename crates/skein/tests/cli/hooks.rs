@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::{
     drivers::server::{Asked, Reply, Server},
     kept::Project,
-    session::{Folder, run},
+    session::{Folder, folder_for_programs, run},
 };
 
 /// A run that succeeds, or fails on request, with hooks on the channel `say` for each moment.
@@ -40,8 +40,7 @@ fn project(channel: &str, config: &str) -> Project {
 
 /// The messages of a file, sorted by run and hook, because a hook may take a while as the run continues.
 fn lines(text: &str) -> Vec<Value> {
-    let mut all: Vec<Value> =
-        text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
+    let mut all: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
     all.sort_by_key(|message| message["id"].as_str().map(str::to_owned));
     all
 }
@@ -100,7 +99,7 @@ fn a_command_reads_the_message() {
 fn the_desktop_is_told_by_its_own_program() {
     let project = project("desktop", "[channels.desktop]\nkind = \"desktop\"\n");
     // Programs are never taken from the workspace, nor from folders that everyone can write.
-    let bin = Folder::for_programs();
+    let bin = folder_for_programs();
     bin.write("notify-send", "#!/bin/sh\nprintf '%s\\n' \"$@\"; (: > shown.txt) 2>/dev/null && echo wrote\n");
     fs::set_permissions(bin.0.join("notify-send"), fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", bin.0.display(), std::env::var("PATH").unwrap());
@@ -130,10 +129,7 @@ fn hooked(step: &str, hook: &str) -> Project {
          roles: {primary: \"agent:worker\"}\n    error_policy: {retry: {max_attempts: 1}}\n\
          hooks:\n  on_complete:\n    run: scripts/tag.sh one\n    notify: pager\n",
     );
-    project
-        .folder
-        .write("scripts/tag.sh", format!("#!/bin/sh\n{hook}\n"))
-        .write("scripts/page.sh", "cat > paged\n");
+    project.folder.write("scripts/tag.sh", format!("#!/bin/sh\n{hook}\n")).write("scripts/page.sh", "cat > paged\n");
     fs::set_permissions(project.path("scripts/tag.sh"), fs::Permissions::from_mode(0o755)).unwrap();
     project
 }
@@ -145,10 +141,7 @@ fn a_hook_that_a_step_rewrote_is_not_run() {
     let evil = "for f in tag page; do echo 'touch evil' > scripts/$f.sh; done";
     for (step, says) in [
         (evil, "was changed since the run began"),
-        (
-            "echo 'touch evil' > evil.sh; for f in tag page; do ln -sf ../evil.sh scripts/$f.sh; done",
-            "was changed",
-        ),
+        ("echo 'touch evil' > evil.sh; for f in tag page; do ln -sf ../evil.sh scripts/$f.sh; done", "was changed"),
         (
             "mv scripts old; mkdir scripts; cp -p old/* scripts; for f in tag page; do echo 'touch evil' >> scripts/$f.sh; done",
             "was changed",
@@ -200,10 +193,7 @@ fn a_webhook_is_signed_and_sent_again_to_a_server_that_is_busy() {
     );
     let project = project("hook", &config);
     let key = "a key that nobody knows";
-    let done = run(project
-        .command("run w.yaml --format json")
-        .arg(format!("--param=who={key}"))
-        .env("TEST_KEY", key));
+    let done = run(project.command("run w.yaml --format json").arg(format!("--param=who={key}")).env("TEST_KEY", key));
     assert_eq!(done.code, 0, "{}{}", done.out, done.err);
     let asked: Vec<Asked> = (0..3).map(|_| server.next()).collect();
     // The two messages may be sent concurrently; the first request was refused.
@@ -252,10 +242,7 @@ fn what_cannot_be_told_is_said_once() {
     let server = server(&[MOVED, MOVED]);
     let private = format!("kind = \"webhook\"\nurl = \"https://127.0.0.1:{}/verysecret\"\n", server.port);
     let plain = "kind = \"slack\"\nurl = \"http://example.org/verysecret\"\n".to_owned();
-    let moved = format!(
-        "kind = \"webhook\"\nurl = \"http://127.0.0.1:{}/verysecret\"\nprivate = true\n",
-        server.port
-    );
+    let moved = format!("kind = \"webhook\"\nurl = \"http://127.0.0.1:{}/verysecret\"\nprivate = true\n", server.port);
     for (config, says) in [
         (private, "private addresses, which are not granted"),
         (plain, "its address is not encrypted"),
@@ -267,8 +254,7 @@ fn what_cannot_be_told_is_said_once() {
         let done = project.skein("run w.yaml");
         let shown = format!("{}{}", done.out, done.err);
         assert_eq!(done.code, 0, "{shown}");
-        let warned: Vec<&str> =
-            shown.lines().filter(|line| line.contains("hook `on_start.notify`")).collect();
+        let warned: Vec<&str> = shown.lines().filter(|line| line.contains("hook `on_start.notify`")).collect();
         assert_eq!(warned.len(), 1, "{says}: {shown}");
         assert!(warned[0].contains(says), "{says}: {shown}");
         assert!(!shown.contains("verysecret"), "{shown}");

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::session::{Folder, Session, run, skein};
+use crate::session::{Folder, Session, folder_for_programs, run, skein};
 
 const KINDS: [&str; 4] = ["agentcore", "aip15", "ioa", "swdl"];
 
@@ -25,7 +25,7 @@ fn only_bash(folder: &Folder) -> PathBuf {
 #[test]
 fn what_is_written_runs_as_it_is_with_nothing_but_bash() {
     let folder = Folder::new();
-    let trusted = Folder::for_programs();
+    let trusted = folder_for_programs();
     let programs = only_bash(&trusted);
     for kind in KINDS {
         let there = folder.0.join(kind);

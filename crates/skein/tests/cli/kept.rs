@@ -188,8 +188,7 @@ impl Project {
     /// Asserts that each attempt and each step of a run ended once.
     pub fn ended_once(&self, run: &str) {
         let events = self.events(run);
-        for (begun, over, key) in
-            [("attempt_started", "attempt_ended", "attempt"), ("step_ready", "step_ended", "at")]
+        for (begun, over, key) in [("attempt_started", "attempt_ended", "attempt"), ("step_ready", "step_ended", "at")]
         {
             let of = |name: &str| -> Vec<String> {
                 let all = events.iter().filter_map(|event| event["event"].get(name)?.get(key));
@@ -299,9 +298,7 @@ impl Drop for Going {
 pub fn at_a_terminal(folder: &Folder, line: &str) -> (Going, ChildStdin) {
     let line = format!("stty rows 30 cols 120; exec {} {line}", env!("CARGO_BIN_EXE_skein"));
     let mut command = Command::new("script");
-    command
-        .args(["-qec", &line, "/dev/null"])
-        .envs(skein(&folder.0).get_envs().filter_map(|(k, v)| Some((k, v?))));
+    command.args(["-qec", &line, "/dev/null"]).envs(skein(&folder.0).get_envs().filter_map(|(k, v)| Some((k, v?))));
     command.current_dir(&folder.0).env_remove("SKEIN_STATE");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it starts");

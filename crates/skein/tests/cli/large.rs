@@ -11,11 +11,8 @@ fn source(steps: usize, after: impl Fn(usize) -> String) -> String {
     let mut text = "name: large\nversion: \"1\"\ntimeout: 5h\nsteps:\n".to_owned();
     for i in 0..steps {
         let after = if i == 0 { String::new() } else { format!(", depends_on: [{}]", after(i)) };
-        writeln!(
-            text,
-            "  s{i}: {{worker: CUSTOM, instructions: x, capabilities: [READ], timeout: 1m{after}}}"
-        )
-        .unwrap();
+        writeln!(text, "  s{i}: {{worker: CUSTOM, instructions: x, capabilities: [READ], timeout: 1m{after}}}")
+            .unwrap();
     }
     text
 }
@@ -56,8 +53,7 @@ fn fans_are_drawn_while_they_can_be_followed() {
 fn a_script_with_tens_of_thousands_of_variables_is_planned() {
     let folder = Folder::new();
     let variables: String = (0..50_000).map(|i| format!(" $V{i}")).collect();
-    let step =
-        format!("{{worker: CUSTOM, capabilities: [READ], timeout: 1m, instructions: ': {variables}'}}");
+    let step = format!("{{worker: CUSTOM, capabilities: [READ], timeout: 1m, instructions: ': {variables}'}}");
     folder.write("many.yaml", format!("name: many\nversion: \"1\"\ntimeout: 5m\nsteps:\n  a: {step}\n"));
     let done = run(skein(&folder.0).env("V7", "set").args(["plan", "many.yaml"]));
     assert_eq!(done.code, 0, "{}", done.err);

@@ -24,17 +24,14 @@ fn schemas_are_json() {
         if done.code == 5 && format != "agentcore" {
             continue;
         }
-        let schema: Value =
-            serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{format}: {error}"));
+        let schema: Value = serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{format}: {error}"));
         assert!(done.code == 0 && schema["$schema"].is_string(), "{format}");
     }
 }
 
 #[test]
 fn shells_are_given_completions() {
-    for (shell, word) in
-        [("bash", "complete -F _skein"), ("zsh", "#compdef skein"), ("fish", "complete -c skein")]
-    {
+    for (shell, word) in [("bash", "complete -F _skein"), ("zsh", "#compdef skein"), ("fish", "complete -c skein")] {
         let done = run(skein(repository()).args(["completions", shell]));
         assert_eq!((done.code, done.err.as_str()), (0, ""), "{shell}");
         assert!(done.out.contains(word), "{shell}: {}", done.out);
@@ -48,10 +45,8 @@ fn shells_are_given_completions() {
 fn help() {
     let mut session = Session::here();
     session.skein("--help", 0).skein("--version", 0);
-    let runs = [
-        "run", "runs", "logs", "events", "approve", "reject", "signal", "cancel", "resume", "fork", "dlq",
-        "audit",
-    ];
+    let runs =
+        ["run", "runs", "logs", "events", "approve", "reject", "signal", "cancel", "resume", "fork", "dlq", "audit"];
     let sources = ["validate", "plan", "graph", "schema", "explain", "list", "show", "completions"];
     let around = ["init", "demo", "doctor", "bench"];
     for command in sources.iter().chain(&runs).chain(&around) {

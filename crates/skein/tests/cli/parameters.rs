@@ -30,8 +30,7 @@ fn folder() -> Folder {
 fn are_read_by_their_declared_types() {
     let folder = folder();
     let mut session = Session::within(&folder.0);
-    session
-        .skein("plan typed.yaml --param title=7 --param count=7 --param deep=true --param tags=[\"a\"]", 0);
+    session.skein("plan typed.yaml --param title=7 --param count=7 --param deep=true --param tags=[\"a\"]", 0);
     session.skein("plan typed.yaml --params right.json --param count=6", 0);
     session.is("parameters");
 }
@@ -45,10 +44,7 @@ fn that_are_wrong_are_a_matter_of_usage() {
     session.skein("plan typed.yaml --param title=a --param count=1.5", 2);
     session.skein("plan typed.yaml --param title=a --param deep=7 --param tags={}", 2);
     session.skein("plan typed.yaml --param title=a --param tags=red,green", 2);
-    session.skein(
-        "plan typed.yaml --param count=many --param deep=7 --param nobody=1 --param tags=[1,\"a\",2]",
-        2,
-    );
+    session.skein("plan typed.yaml --param count=many --param deep=7 --param nobody=1 --param tags=[1,\"a\",2]", 2);
     session.skein("plan typed.yaml --param title --param count --params none.json", 2);
     session.skein("plan typed.yaml --param title", 2).skein("plan typed.yaml --param =7", 2);
     for file in ["list.json", "broken.json", "missing.json", "/dev/zero", "agents"] {

@@ -55,15 +55,10 @@ fn step_of(result: &Value, path: &str) -> Value {
 #[test]
 fn a_policy_that_denies_fails_the_step() {
     let project = project(", approval: \"policy:writing\"", "approval: on-mutate\n");
-    project
-        .folder
-        .write(".policies/writing/POLICY.md", rule("match: { action: tool.call }\ndecision: deny\n"));
+    project.folder.write(".policies/writing/POLICY.md", rule("match: { action: tool.call }\ndecision: deny\n"));
     let step = planned(&project);
     assert_eq!(step["denied"], "the policy `writing` denies it");
-    assert_eq!(
-        (&step["ruling"]["class"], &step["ruling"]["from"]),
-        (&"policy:writing".into(), &"the step".into())
-    );
+    assert_eq!((&step["ruling"]["class"], &step["ruling"]["from"]), (&"policy:writing".into(), &"the step".into()));
     let result = project.json("run one", 4);
     let error = &step_of(&result, "write")["error"];
     assert_eq!((&error["class"], &error["code"]), (&"governance".into(), &"policy_denied".into()));
@@ -85,11 +80,7 @@ fn grants_are_for_whom_they_name() {
     assert!(planned(&project)["denied"].as_str().unwrap().contains("does not grant tool:files.write to"));
     project.folder.write("skein.toml", "[roles]\nscribe = [\"*\"]\n");
     let step = planned(&project);
-    assert_eq!(
-        (&step["denied"], &step["asks_first"]),
-        (&Value::Null, &serde_json::json!([])),
-        "the tool asks anyone"
-    );
+    assert_eq!((&step["denied"], &step["asks_first"]), (&Value::Null, &serde_json::json!([])), "the tool asks anyone");
     let over = "    granted_at: 2020-01-01T00:00:00Z\n    ttl_seconds: 60\n";
     project.folder.write(".policies/w/POLICY.md", grants(over));
     project.ends("run one", 4);
@@ -105,8 +96,7 @@ fn an_escalation_is_for_its_role() {
     project.folder.write("skein.toml", "[roles]\nlead = [\"nobody-here\"]\n");
     let shown = project.ends(&format!("runs {run}"), 0);
     assert!(
-        shown
-            .contains("held for governance: the policy `writing` escalates it; the role lead may release it"),
+        shown.contains("held for governance: the policy `writing` escalates it; the role lead may release it"),
         "{shown}"
     );
     let no = project.ends(&format!("approve {run}"), 5);
@@ -120,8 +110,7 @@ fn an_escalation_is_for_its_role() {
 #[test]
 fn a_quorum_needs_different_people() {
     let project = project(", approval: \"policy:writing\"", "approval: on-mutate\n");
-    let two =
-        "match: { action: tool.call }\ndecision: require-approval\nsigners: [{ role: legal }]\nquorum: 2\n";
+    let two = "match: { action: tool.call }\ndecision: require-approval\nsigners: [{ role: legal }]\nquorum: 2\n";
     project.folder.write(".policies/writing/POLICY.md", rule(two));
     project.folder.write("skein.toml", "[roles]\nlegal = [\"*\"]\n[approval]\ngroup = \"65534\"\n");
     assert!(project.ends("plan one", 0).contains("asks 2 of role legal before it starts"));
@@ -165,9 +154,7 @@ fn a_policy_that_is_not_there_is_told() {
     assert!(warned.contains("SK0702") && warned.contains(".policies/ID/POLICY.md"), "{warned}");
     let refused = project.ends("run one", 5);
     assert!(refused.contains("there is no policy `wrting`, which the step requires"), "{refused}");
-    project
-        .folder
-        .write(".policies/writing/POLICY.md", rule("match: { action: tool.call }\ndecision: allow\n"));
+    project.folder.write(".policies/writing/POLICY.md", rule("match: { action: tool.call }\ndecision: allow\n"));
     let wrong = project.ends("validate .workflows/one", 3);
     assert!(wrong.contains("SK0701") && wrong.contains("did you mean `writing`?"), "{wrong}");
     // The same for a policy that the project requires, with its position.
@@ -194,10 +181,7 @@ fn a_project_asks_at_least_so_much_whatever_the_format() {
     let reads = asks("on-mutate").replace("[agents.writer]", "[agents.writer]\ncapabilities = [\"READ\"]");
     project.folder.write("skein.toml", reads);
     let plan = project.ends("plan gated.yaml", 0);
-    assert!(
-        plan.contains("said by skein.toml: it changes nothing") && !plan.contains("before it starts"),
-        "{plan}"
-    );
+    assert!(plan.contains("said by skein.toml: it changes nothing") && !plan.contains("before it starts"), "{plan}");
     project.folder.write("skein.toml", asks("sometimes"));
     assert!(project.ends("plan gated.yaml", 3).contains("unknown value `sometimes`"));
 }
@@ -253,10 +237,7 @@ fn copy(from: &Path, to: &Path) {
 /// Runs the example past its gate, which is approved.
 fn on_its_way(project: &Project) -> String {
     let run = project.left("loan.yaml");
-    assert_eq!(
-        (project.read("crate.txt"), project.read("insurance.txt")),
-        ("packed\n".into(), "insured\n".into())
-    );
+    assert_eq!((project.read("crate.txt"), project.read("insurance.txt")), ("packed\n".into(), "insured\n".into()));
     project.ends(&format!("approve {run} route"), 0);
     run
 }
@@ -279,16 +260,12 @@ fn what_governance_stops_goes_on_when_somebody_says_so() {
     assert_eq!((&waits["status"], &waits["native_status"]), (&"waiting".into(), &"blocked".into()));
     let shown = project.ends(&format!("runs {run}"), 0);
     assert!(
-        shown.contains(
-            "a piece of this value may not leave without a decision; the role registrar may release it"
-        ),
+        shown.contains("a piece of this value may not leave without a decision; the role registrar may release it"),
         "{shown}"
     );
     // A person without the role that the resource names may not approve.
     let config = project.read("skein.toml");
-    project
-        .folder
-        .write("skein.toml", config.replace("registrar = [\"*\"]", "registrar = [\"nobody-here\"]"));
+    project.folder.write("skein.toml", config.replace("registrar = [\"*\"]", "registrar = [\"nobody-here\"]"));
     let no = project.ends(&format!("approve {run} handover"), 5);
     assert!(no.contains("needs the role `registrar`"), "{no}");
     project.folder.write("skein.toml", config);
@@ -320,9 +297,7 @@ fn what_governance_stops_is_taken_back_when_somebody_says_no() {
 fn access_control_stops_who_may_only_read() {
     let project = lent();
     let config = project.read("skein.toml");
-    project
-        .folder
-        .write("skein.toml", config.replace("registrar = [\"*\"]", "registrar = [\"nobody-here\"]"));
+    project.folder.write("skein.toml", config.replace("registrar = [\"*\"]", "registrar = [\"nobody-here\"]"));
     let plan = project.ends("plan loan.yaml", 0);
     assert!(plan.contains("the governance `collection-care` does not let"), "{plan}");
     let run = project.left("loan.yaml");

@@ -8,8 +8,7 @@ use crate::{
     validate::GOOD,
 };
 
-const CALLER: &str =
-    "name: caller\nversion: \"1\"\ntimeout: 5m\nsteps:\n  other:\n    workflow: parts/part.yaml\n";
+const CALLER: &str = "name: caller\nversion: \"1\"\ntimeout: 5m\nsteps:\n  other:\n    workflow: parts/part.yaml\n";
 
 #[test]
 fn workflows_have_names() {
@@ -25,11 +24,7 @@ fn workflows_have_names() {
     session.skein("show plian", 5).skein("plan plian --format json", 5);
     session.is("names");
     let mut below = Session::within(&folder.0.join("deep/down"));
-    below
-        .skein("list", 0)
-        .skein("show plain", 0)
-        .skein("validate ../../workflows/broken.yaml", 3)
-        .is("names-below");
+    below.skein("list", 0).skein("show plain", 0).skein("validate ../../workflows/broken.yaml", 3).is("names-below");
     Session::within(&Folder::new().0).skein("list", 0).is("names-none");
 }
 
@@ -51,9 +46,7 @@ fn tools_and_actions_have_folders() {
         ".actions/note-send/ACTION.md",
         "---\nschema: action/v1\nid: \"note:send\"\ndescription: Sends a note.\nversion: 2.1.0\n---\n",
     );
-    folder
-        .write(".tools/mail-send/TOOL.md", "---\nid: mail-send\n---\n")
-        .write(".tools/empty/readme.txt", "");
+    folder.write(".tools/mail-send/TOOL.md", "---\nid: mail-send\n---\n").write(".tools/empty/readme.txt", "");
     session.skein("validate good.md", 0).skein("validate old.md", 3).skein("validate tool.md", 3);
     session.is("tools");
 }
@@ -72,8 +65,7 @@ fn called_workflows_are_found_from_the_file() {
     Session::within(&folder.0.join("other")).skein("plan ../flows/caller.yaml", 0).is("called-from-beside");
     // A plan is the same from any working directory.
     let hash = |folder: &std::path::Path, file: &str| {
-        let done =
-            crate::session::run(crate::session::skein(folder).args(["plan", file, "--format", "json"]));
+        let done = crate::session::run(crate::session::skein(folder).args(["plan", file, "--format", "json"]));
         serde_json::from_str::<serde_json::Value>(&done.out).expect("it is JSON")["workflow"]["hash"].clone()
     };
     let below = hash(&folder.0.join("other"), "../flows/caller.yaml");
@@ -106,9 +98,7 @@ fn the_project_is_found_from_the_current_folder() {
     let plan = ends("", "plan inner/letter.yaml", 0);
     assert!(plan.err.contains("`inner/skein.toml` is not read"), "{}", plan.err);
     assert!(!plan.out.contains("CODEX_CLI"), "{}", plan.out);
-    for (from, line) in
-        [("", "plan inner/letter.yaml --project inner"), ("inner/deep", "plan ../letter.yaml")]
-    {
+    for (from, line) in [("", "plan inner/letter.yaml --project inner"), ("inner/deep", "plan ../letter.yaml")] {
         let plan = ends(from, line, 0);
         assert!(plan.out.contains("CODEX_CLI") && plan.err.is_empty(), "{line}: {}{}", plan.out, plan.err);
     }
@@ -199,10 +189,7 @@ fn overrides_are_found_beside_the_configuration() {
     let folder = Folder::new();
     let name = ".skillmeat-workflow-overrides.yaml";
     folder.write("skein.toml", CONFIG).write("flows/letter.yaml", SWDL);
-    folder.write(
-        name,
-        "overrides:\n  letter:\n    stages:\n      write:\n        error_policy: {timeout: 5m}\n",
-    );
+    folder.write(name, "overrides:\n  letter:\n    stages:\n      write:\n        error_policy: {timeout: 5m}\n");
     let mut session = Session::within(&folder.0);
     session.skein("plan flows/letter.yaml", 0);
     folder.write(name, b"overrides: \xff\n");
@@ -238,14 +225,9 @@ fn a_state_folder_that_came_with_a_repository_is_refused_until_it_is_accepted() 
     let mut copied = std::process::Command::new("cp");
     assert!(copied.arg("-a").arg(theirs.path(".skein")).arg(mine.path(".skein")).status().unwrap().success());
     std::fs::remove_file(mine.path(".skein/id")).unwrap();
-    for line in [
-        "runs",
-        &format!("runs {run}"),
-        &format!("logs {run}"),
-        "run gated.yaml",
-        "resume --all",
-        "audit verify",
-    ] {
+    for line in
+        ["runs", &format!("runs {run}"), &format!("logs {run}"), "run gated.yaml", "resume --all", "audit verify"]
+    {
         let done = mine.skein(line);
         assert_eq!(done.code, 5, "`{line}`: {}{}", done.out, done.err);
         assert!(done.err.contains("was not created by this user on this machine"), "{}", done.err);

@@ -14,11 +14,8 @@ fn every_promise_has_tests_and_they_exist() {
     let readme = fs::read_to_string(repository().join("README.md")).expect("it is there");
     let section = readme.split(TITLE).nth(1).expect("the README has promises");
     let section = section.split("\n## ").next().expect("it has an end");
-    let rows: Vec<&str> = section
-        .lines()
-        .filter(|line| line.starts_with("| "))
-        .filter(|line| !line.contains("| proven by"))
-        .collect();
+    let rows: Vec<&str> =
+        section.lines().filter(|line| line.starts_with("| ")).filter(|line| !line.contains("| proven by")).collect();
     assert!(rows.len() >= 10, "each promise has a line");
     let tests = tests();
     for row in rows {

@@ -64,16 +64,13 @@ fn used_state(examples: &Path, state: &Path) {
 
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten();
-    entries
-        .map(|entry| entry.expect("it can be listed").file_name().into_string().expect("it is text"))
-        .collect()
+    entries.map(|entry| entry.expect("it can be listed").file_name().into_string().expect("it is text")).collect()
 }
 
 #[test]
 fn every_entry_of_a_state_folder_is_on_its_page() {
     let folder = Folder::new();
-    let copied =
-        run(std::process::Command::new("cp").arg("-R").arg(repository().join("examples")).arg(&folder.0));
+    let copied = run(std::process::Command::new("cp").arg("-R").arg(repository().join("examples")).arg(&folder.0));
     assert_eq!(copied.code, 0, "{}", copied.err);
     let state = folder.0.join("state");
     used_state(&folder.0.join("examples"), &state);
@@ -86,11 +83,7 @@ fn every_entry_of_a_state_folder_is_on_its_page() {
     let mut seen = BTreeSet::new();
     for place in [state.clone()].into_iter().chain(runs.iter().cloned()).chain(attempts) {
         for name in names(&place) {
-            assert!(
-                page.contains(&format!("`{name}`")),
-                "`{name}` in {} is not on the page",
-                place.display()
-            );
+            assert!(page.contains(&format!("`{name}`")), "`{name}` in {} is not on the page", place.display());
             seen.insert(name);
         }
     }
@@ -120,8 +113,7 @@ fn every_link_of_the_documentation_leads_to_a_file() {
     for page in pages {
         let text = fs::read_to_string(&page).expect("it is text");
         let prose = text.split("```").step_by(2);
-        let targets =
-            prose.flat_map(|part| part.split("](").skip(1)).filter_map(|rest| rest.split(')').next());
+        let targets = prose.flat_map(|part| part.split("](").skip(1)).filter_map(|rest| rest.split(')').next());
         for target in targets.filter(|target| !target.starts_with("http")) {
             let file = target.split('#').next().expect("there is a first part");
             let place = page.parent().expect("it is in a folder").join(file);

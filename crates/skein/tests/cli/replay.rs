@@ -39,9 +39,7 @@ steps:
 fn taped() -> Project {
     let project = Project::new();
     project.folder.write("flow.yaml", FLOW).write("old.txt", "old\n");
-    project
-        .folder
-        .write("helper", "mkdir -p deep; echo made | tee made.txt deep/made.txt\nchmod +x deep/made.txt\n");
+    project.folder.write("helper", "mkdir -p deep; echo made | tee made.txt deep/made.txt\nchmod +x deep/made.txt\n");
     project
 }
 
@@ -83,9 +81,7 @@ fn what_was_recorded_happens_again_without_its_programs() {
     assert_eq!(two.read("made.txt"), "made\nmade\n");
     assert_eq!(two.read("where.txt"), format!("at {}\n", fs::canonicalize(two.path("")).unwrap().display()));
     assert!(!two.path("old.txt").exists());
-    let mode = std::os::unix::fs::PermissionsExt::mode(
-        &fs::metadata(two.path("deep/made.txt")).unwrap().permissions(),
-    );
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(two.path("deep/made.txt")).unwrap().permissions());
     assert_eq!(mode & 0o111, 0o111);
     assert_eq!(two.read("ctx/make/made/made.txt"), "made\n", "artifacts are kept as ever");
     // The output says that it is a replay.
@@ -137,14 +133,12 @@ fn a_changed_request_is_refused_with_the_difference() {
 fn what_was_not_recorded_is_named_even_if_the_run_goes_on() {
     let (one, two) = (taped(), taped());
     one.json("run flow.yaml --record tape", 0);
-    let more = "  more:\n    worker: CUSTOM\n    capabilities: [READ]\n    instructions: 'true'\n    on_failure: continue\n";
+    let more =
+        "  more:\n    worker: CUSTOM\n    capabilities: [READ]\n    instructions: 'true'\n    on_failure: continue\n";
     two.folder.write("flow.yaml", format!("{FLOW}{more}"));
     let result = two.json(&format!("run flow.yaml {}", from(&one)), 4);
     let differs = result["replayed"]["differs"].to_string();
-    assert!(
-        differs.contains("`more` needs main attempt 1") && differs.contains("was not recorded"),
-        "{differs}"
-    );
+    assert!(differs.contains("`more` needs main attempt 1") && differs.contains("was not recorded"), "{differs}");
 }
 
 #[test]
@@ -219,12 +213,7 @@ fn signals_come_again() {
     one.ends(&format!("signal {run} go.later --payload {{\"n\":1}}"), 0);
     let first = one.json(&format!("runs {run}"), 0);
     let again = two.json(&format!("run asks.md {}", from(&one)), 0);
-    assert_eq!(
-        first["steps"][1]["outputs"],
-        again["steps"][1]["outputs"],
-        "{}",
-        one.read("tape/decisions.json")
-    );
+    assert_eq!(first["steps"][1]["outputs"], again["steps"][1]["outputs"], "{}", one.read("tape/decisions.json"));
 }
 
 /// One agent is exhausted and a fallback takes over: the replay repeats that, and needs none of the agents.
@@ -293,8 +282,7 @@ fn every_format_is_recorded_and_replayed() {
         assert!(matches!(first.code, 0 | 4), "{format}/{flow}: {}{}", first.out, first.err);
         let told = |text: &str| -> (Value, Vec<Value>) {
             let result: Value = serde_json::from_str(text).unwrap();
-            let step =
-                |step: &Value| json!([step["path"], step["status"], step["attempts"], step["outputs"]]);
+            let step = |step: &Value| json!([step["path"], step["status"], step["attempts"], step["outputs"]]);
             let steps = result["steps"].as_array().unwrap().iter().map(step).collect();
             (json!([result["status"], result["outputs"], result["replayed"]["unasked"]]), steps)
         };

@@ -12,10 +12,9 @@ use crate::{
 fn project(step: &str) -> Project {
     let project = Project::new();
     project.folder.write(".tools/note/TOOL.md", tool("note", ""));
-    project.folder.write(
-        ".workflows/one/WORKFLOW.md",
-        workflow("one", &format!("  - {{ id: only, kind: tool, {step} }}\n")),
-    );
+    project
+        .folder
+        .write(".workflows/one/WORKFLOW.md", workflow("one", &format!("  - {{ id: only, kind: tool, {step} }}\n")));
     project
 }
 
@@ -31,8 +30,7 @@ fn cli(more: &str) -> String {
 #[test]
 fn a_plan_says_who_is_chosen_and_why_the_others_are_passed_over() {
     let project = project("tool: note, inputs: { size: 3 }");
-    let config =
-        "[drivers]\nregions = [\"EU\"]\nrequire_tags = [\"safe\"]\nforbid_tags = [\"third-party\"]\n";
+    let config = "[drivers]\nregions = [\"EU\"]\nrequire_tags = [\"safe\"]\nforbid_tags = [\"third-party\"]\n";
     project.folder.write("skein.toml", config);
     let safe = "policy_tags: [safe]\n";
     add(&project, "absent", &cli("").replace("bin: cat", "bin: ./no-such-program.sh"));
@@ -41,25 +39,15 @@ fn a_plan_says_who_is_chosen_and_why_the_others_are_passed_over() {
     add(&project, "elsewhere", &cli(&format!("{safe}region: [US]\n")));
     add(&project, "ill", &cli("health_check: { method: exec, cmd: \"false\" }\n"));
     add(&project, "in-process", &cli("").replace("kind: cli\nbin: cat", "kind: sdk"));
-    add(
-        &project,
-        "narrow",
-        &cli("").replace("tool: note", "tool: note, schema_narrowing: { drop_inputs: [size] }"),
-    );
+    add(&project, "narrow", &cli("").replace("tool: note", "tool: note, schema_narrowing: { drop_inputs: [size] }"));
     add(&project, "new", &cli("").replace("tool: note", "tool: note, version: ^2.0.0"));
     add(
         &project,
         "old",
-        &cli(
-            "version_check: { cmd: \"echo tool version 1.2.3\", parse: 'tool version (\\S+)', range: '>=2' }\n",
-        ),
+        &cli("version_check: { cmd: \"echo tool version 1.2.3\", parse: 'tool version (\\S+)', range: '>=2' }\n"),
     );
     add(&project, "protocol", &cli("").replace("kind: cli\nbin: cat", "kind: mcp"));
-    add(
-        &project,
-        "slow",
-        &cli("version_check: { cmd: \"sleep 60\", parse: 'v', range: '>=2', timeout_ms: 200 }\n"),
-    );
+    add(&project, "slow", &cli("version_check: { cmd: \"sleep 60\", parse: 'v', range: '>=2', timeout_ms: 200 }\n"));
     add(&project, "strange", &cli("policy_tags: [safe, third-party]\n"));
     add(
         &project,
@@ -73,12 +61,8 @@ fn a_plan_says_who_is_chosen_and_why_the_others_are_passed_over() {
     let plan = project.json("plan one", 0);
     let provided = &plan["batches"][0]["steps"][0]["work"]["provided"];
     assert_eq!(provided["driver"]["id"], "cheap");
-    let phases: Vec<&str> = provided["passed_over"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|one| one["phase"].as_str().unwrap())
-        .collect();
+    let phases: Vec<&str> =
+        provided["passed_over"].as_array().unwrap().iter().map(|one| one["phase"].as_str().unwrap()).collect();
     for phase in ["candidates", "capability", "policy", "rank"] {
         assert!(phases.contains(&phase), "{phases:?}");
     }
@@ -88,11 +72,7 @@ fn a_plan_says_who_is_chosen_and_why_the_others_are_passed_over() {
 fn a_pin_is_kept_to_or_the_run_is_refused() {
     let project = project("tool: note, pinned_provider: dear");
     add(&project, "cheap", &cli(""));
-    add(
-        &project,
-        "dear",
-        &cli("cost_override: { cost_units_per_call: 9 }\n").replace("bin: cat", "bin: echo"),
-    );
+    add(&project, "dear", &cli("cost_override: { cost_units_per_call: 9 }\n").replace("bin: cat", "bin: echo"));
     let result = project.json("run one", 0);
     assert_eq!(result["outputs"], serde_json::json!({"stdout": ""}), "echo did it, and not cat");
     add(&project, "dear", &cli("").replace("bin: cat", "bin: no-such-program-here"));
@@ -108,15 +88,9 @@ fn an_action_is_done_by_a_tool_that_implements_it() {
     let action = "---\nschema: action/v1\nid: note:keep\ndescription: Keeps a note.\n---\n";
     project.folder.write(".actions/note-keep/ACTION.md", action);
     let said = project.ends("validate .workflows", 0);
-    assert!(
-        said.contains("SK0605") && said.contains("no tool here implements the action `note:keep`"),
-        "{said}"
-    );
+    assert!(said.contains("SK0605") && said.contains("no tool here implements the action `note:keep`"), "{said}");
     let said = project.ends("run one", 5);
-    assert!(
-        said.contains("no tool here implements the action `note:keep`") && said.contains("no_route"),
-        "{said}"
-    );
+    assert!(said.contains("no tool here implements the action `note:keep`") && said.contains("no_route"), "{said}");
     project.folder.write(".tools/note/TOOL.md", tool("note", "implements: note:keep\n"));
     project.folder.write(".tools/pad/TOOL.md", tool("pad", "implements: note:keep\n"));
     add(&project, "desk", &cli("cost_override: { cost_units_per_call: 5 }\n"));
@@ -126,10 +100,7 @@ fn an_action_is_done_by_a_tool_that_implements_it() {
         "kind: cli\nbin: cat\nimplements: [{ tool: pad, cost_override: { cost_units_per_call: 1 } }]\n",
     );
     let plan = project.ends("plan one", 0);
-    assert!(
-        plan.contains("done by the driver pad as tool pad: it costs 1 per call, and the other 5"),
-        "{plan}"
-    );
+    assert!(plan.contains("done by the driver pad as tool pad: it costs 1 per call, and the other 5"), "{plan}");
     assert_eq!(project.json("run one", 0)["outputs"]["text"], "hello");
     // The strictest of the candidates counts.
     project.folder.write(".tools/note/TOOL.md", tool("note", "implements: note:keep\napproval: always\n"));
@@ -171,8 +142,7 @@ fn a_driver_has_its_own_names_statuses_and_login() {
 
 #[test]
 fn a_step_is_never_wider_than_its_tool() {
-    let project =
-        project("tool: note, timeout_ms: 90000, approval: auto, retry: { max_attempts: 5, backoff: fixed }");
+    let project = project("tool: note, timeout_ms: 90000, approval: auto, retry: { max_attempts: 5, backoff: fixed }");
     let strict = "timeout_ms: 4000\napproval: always\nretry: { max_attempts: 2, backoff: fixed }\n";
     project.folder.write(".tools/note/TOOL.md", tool("note", strict));
     add(&project, "desk", &cli(""));
@@ -184,8 +154,7 @@ fn a_step_is_never_wider_than_its_tool() {
     assert_eq!((&step["timeout_ms"], &step["attempts"]), (&Value::from(4000), &Value::from(2)));
     project.ends("run one --no-wait", 6);
     // The stricter setting counts.
-    let narrow =
-        workflow("one", "  - { id: only, kind: tool, tool: note, timeout_ms: 1000, approval: always }\n");
+    let narrow = workflow("one", "  - { id: only, kind: tool, tool: note, timeout_ms: 1000, approval: always }\n");
     project.folder.write(".workflows/one/WORKFLOW.md", narrow);
     assert!(!project.ends("validate --strict .workflows", 0).contains("SK0604"));
 }

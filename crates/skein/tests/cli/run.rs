@@ -46,8 +46,7 @@ fn trial(folder: &Folder, name: &str, line: &str, code: i32) -> Value {
     let words = line.split_whitespace();
     let done = run(skein(&folder.0).arg("run").args(words).args(["--format", "json"]));
     assert_eq!(done.code, code, "`skein run {line}`:\n{}{}", done.out, done.err);
-    let result: Value =
-        serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {}", done.out));
+    let result: Value = serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {}", done.out));
     let text = serde_json::to_string_pretty(&masked(&result, &result["run_id"])).unwrap() + "\n";
     crate::session::compare(&format!("run-{name}"), &text);
     result
@@ -75,8 +74,7 @@ fn masked(value: &Value, run: &Value) -> Value {
 fn without_times(text: &str) -> String {
     const TIME: &str = "0000-00-00T00:00:00Z";
     let is_time = |word: &str| {
-        word.len() == TIME.len()
-            && word.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).eq(TIME.chars())
+        word.len() == TIME.len() && word.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).eq(TIME.chars())
     };
     let words = text.split(' ').map(|word| if is_time(word) { "[masked]" } else { word });
     words.collect::<Vec<_>>().join(" ")
@@ -108,8 +106,7 @@ fn agentcore_guards_which_files_are_changed() {
     git(&folder, &["add", "--all"]);
     git(&folder, &["commit", "--quiet", "--message", "begin"]);
     trial(&folder, "agentcore-guarded", "guarded.yaml", 0);
-    let scope: Value =
-        serde_json::from_str(&read(&folder, "context/translate/_convergence/scope.json")).unwrap();
+    let scope: Value = serde_json::from_str(&read(&folder, "context/translate/_convergence/scope.json")).unwrap();
     assert_eq!(scope["outsideAllowedPaths"], serde_json::json!(["elsewhere.txt"]));
     assert!(!folder.0.join("elsewhere.txt").exists());
 }
@@ -126,9 +123,7 @@ fn asking_git_runs_nothing_of_the_workspace() {
     fs::set_permissions(folder.0.join("evil.sh"), fs::Permissions::from_mode(0o755)).unwrap();
     let evil = folder.0.join("evil.sh");
     let evil = evil.to_str().unwrap();
-    for key in
-        ["filter.evil.clean", "filter.evil.process", "core.fsmonitor", "diff.external", "diff.evil.command"]
-    {
+    for key in ["filter.evil.clean", "filter.evil.process", "core.fsmonitor", "diff.external", "diff.evil.command"] {
         git(&folder, &["config", key, evil]);
     }
     git(&folder, &["config", "diff.evil.textconv", evil]);
@@ -155,10 +150,7 @@ fn aip15_maps_calls_branches_and_tries_again() {
     let folder = copy("aip15");
     folder.write("shelves/mug", "5\n").write("shelves/pen", "2\n");
     trial(&folder, "aip15-ship-order", "ship-order --param things=[\"mug\",\"pen\"] --param to=harbour", 0);
-    assert_eq!(
-        (read(&folder, "shelves/mug"), read(&folder, "sent/parcel")),
-        ("4\n".into(), "harbour\n".into())
-    );
+    assert_eq!((read(&folder, "shelves/mug"), read(&folder, "sent/parcel")), ("4\n".into(), "harbour\n".into()));
 }
 
 #[test]
@@ -179,11 +171,9 @@ fn aip15_does_two_things_at_once_and_waits() {
 #[test]
 fn aip15_checks_what_a_tool_is_given() {
     let folder = copy("aip15");
-    let result =
-        trial(&folder, "aip15-input", "ship-order --param things=[\"NO_SUCH\"] --param to=harbour", 4);
+    let result = trial(&folder, "aip15-input", "ship-order --param things=[\"NO_SUCH\"] --param to=harbour", 4);
     assert_eq!(result["error"]["code"], "input_invalid");
-    let missing =
-        trial(&folder, "aip15-missing", "ship-order --param things=[\"hat\"] --param to=harbour", 4);
+    let missing = trial(&folder, "aip15-missing", "ship-order --param things=[\"hat\"] --param to=harbour", 4);
     assert_eq!(missing["error"]["code"], "not_found");
 }
 
@@ -217,11 +207,7 @@ fn aip15_asks_before_a_tool_that_changes_something() {
 fn aip15_tools_that_cannot_be_run_are_told() {
     let path = ".drivers/warehouse/DRIVER.md";
     for (from, to, says) in [
-        (
-            "kind: cli",
-            "kind: http",
-            "`warehouse` does not define the request for this tool in `metadata.http`",
-        ),
+        ("kind: cli", "kind: http", "`warehouse` does not define the request for this tool in `metadata.http`"),
         ("kind: cli", "kind: mcp", "`warehouse` does not name its `server`"),
         ("version: \"*\"", "version: ^2.0.0", "`warehouse` is for other versions of the tool than 1.0.0"),
         ("./warehouse.sh", "./house.sh", "house.sh`"),
@@ -277,10 +263,7 @@ fn swdl_fans_out_skips_and_runs_its_hooks() {
     let folder = copy("swdl");
     trial(&folder, "swdl-chart", "chart.yaml", 0);
     assert_eq!(read(&folder, "hooks.txt"), "begins Harbours\nended a chart of the harbours; and more\n");
-    assert!(
-        read(&folder, "told/measure.txt")
-            .starts_with("You measure harbours.\n\nFind the harbours for Harbours.")
-    );
+    assert!(read(&folder, "told/measure.txt").starts_with("You measure harbours.\n\nFind the harbours for Harbours."));
     // Standing instructions come from the agent's own file if the configuration has none.
     assert!(read(&folder, "told/write.txt").starts_with("You write down what others found"));
 }
@@ -292,11 +275,7 @@ fn a_value_is_never_run() {
     let title = "$(touch evil) `touch evil`; touch evil 'x \"y ${HOME}";
     let done = run(skein(&folder.0).args(["run", "chart.yaml", "--param", &format!("title={title}")]));
     assert_eq!(done.code, 0, "{}{}", done.out, done.err);
-    assert!(
-        read(&folder, "hooks.txt").starts_with(&format!("begins {title}\n")),
-        "{}",
-        read(&folder, "hooks.txt")
-    );
+    assert!(read(&folder, "hooks.txt").starts_with(&format!("begins {title}\n")), "{}", read(&folder, "hooks.txt"));
     assert!(!folder.0.join("evil").exists());
 }
 
@@ -317,14 +296,10 @@ fn a_hook_that_fails_does_no_harm() {
     ] {
         let folder = copy("swdl");
         let text = read(&folder, "chart.yaml");
-        folder.write(
-            "chart.yaml",
-            text.replacen("run: scripts/note.sh begins '${{ parameters.title }}'", hook, 1),
-        );
+        folder.write("chart.yaml", text.replacen("run: scripts/note.sh begins '${{ parameters.title }}'", hook, 1));
         let done = run(skein(&folder.0).args(["run", "chart.yaml", "--format", "jsonl"]));
         assert_eq!(done.code, 0, "{hook}: {}{}", done.out, done.err);
-        let told =
-            done.out.lines().find(|line| line.contains("publication_ended") && line.contains("\"hook\":0"));
+        let told = done.out.lines().find(|line| line.contains("publication_ended") && line.contains("\"hook\":0"));
         assert!(told.is_some_and(|line| line.contains(says)), "{hook}: {}", done.out);
     }
 }

@@ -13,16 +13,9 @@ fn where_nothing_was_run_there_are_no_runs() {
     let folder = Folder::new();
     let mut session = crate::session::Session::within(&folder.0);
     session.skein("runs", 0).skein("runs --format json", 0).skein("runs one", 5).skein("events one", 5);
-    session
-        .skein("logs one", 5)
-        .skein("approve one two", 5)
-        .skein("signal one two", 5)
-        .skein("cancel one", 5);
+    session.skein("logs one", 5).skein("approve one two", 5).skein("signal one two", 5).skein("cancel one", 5);
     session.skein("resume", 5).skein("resume one --format json", 5).skein("resume --all", 0);
-    session
-        .skein("runs --format jsonl", 2)
-        .skein("list --format jsonl", 2)
-        .skein("logs one two --attempt x", 2);
+    session.skein("runs --format jsonl", 2).skein("list --format jsonl", 2).skein("logs one two --attempt x", 2);
     session.is("runs-none");
     assert!(!folder.0.join(".skein").exists(), "looking makes nothing");
 }
@@ -63,18 +56,14 @@ fn runs_are_listed_newest_first_and_shown_one_by_one() {
     let project = Project::new();
     let (first, second) = (project.left("asks.md"), project.left("gated.yaml"));
     let list = project.json("runs", 0);
-    let ids: Vec<&str> =
-        list["runs"].as_array().unwrap().iter().filter_map(|run| run["run_id"].as_str()).collect();
+    let ids: Vec<&str> = list["runs"].as_array().unwrap().iter().filter_map(|run| run["run_id"].as_str()).collect();
     assert_eq!(ids, [second.as_str(), first.as_str()]);
     let newest = &list["runs"][0];
     assert_eq!(newest["workflow"]["id"], "gated");
     assert_eq!((newest["status"].as_str(), newest["left"].as_bool()), (Some("waiting"), Some(true)));
     assert!(newest["started_at"].is_string() && newest["finished_at"].is_null(), "{newest}");
     let table = project.ends("runs --limit 1", 0);
-    assert!(
-        table.starts_with(&second) && table.contains("waits at sign-off") && !table.contains(&first),
-        "{table}"
-    );
+    assert!(table.starts_with(&second) && table.contains("waits at sign-off") && !table.contains(&first), "{table}");
     let one = project.ends(&format!("runs {second}"), 0);
     for part in ["completed", "draft", "sign-off", "Blocked after", &format!("skein resume {second}")] {
         assert!(one.contains(part), "{part}: {one}");
@@ -110,10 +99,7 @@ fn logs_are_shown_without_what_a_terminal_obeys() {
     assert!(one.starts_with('a') && one.ends_with("b\n") && !one.contains('\u{1b}'), "{one:?}");
     assert_eq!(project.ends(&format!("logs {run} first --raw"), 0), "a\u{1b}[31mb\n");
     let object = project.json(&format!("logs {run} first"), 0);
-    assert_eq!(
-        (object["logs"][0]["bytes"].as_u64(), object["logs"][0]["role"].as_str()),
-        (Some(8), Some("main"))
-    );
+    assert_eq!((object["logs"][0]["bytes"].as_u64(), object["logs"][0]["role"].as_str()), (Some(8), Some("main")));
     assert_eq!(
         project.ends(&format!("logs {run} first --prompt"), 0),
         "echo first >> done.txt; printf 'a\\033[31mb\\n'"
@@ -157,10 +143,7 @@ fn a_run_is_cancelled_by_another_process() {
     assert_eq!(going.end().0, Some(4), "someone else cancelled it");
     assert!(!lives(&worker), "nothing of it is left");
     let object = project.json(&format!("runs {run}"), 0);
-    assert_eq!(
-        (object["status"].as_str(), object["cancel"]["reason"].as_str()),
-        (Some("cancelled"), Some("enough"))
-    );
+    assert_eq!((object["status"].as_str(), object["cancel"]["reason"].as_str()), (Some("cancelled"), Some("enough")));
     assert!(project.ends(&format!("cancel {run}"), 5).contains("is over"));
 }
 
@@ -187,8 +170,7 @@ fn stopping_at_the_terminal_once_cancels() {
     going.until("cancel_asked");
     let (code, _, errors) = going.end();
     assert_eq!(code, Some(130));
-    let told =
-        format!("press Ctrl-C again to leave it at once, and `skein resume {run}` finishes the cancellation");
+    let told = format!("press Ctrl-C again to leave it at once, and `skein resume {run}` finishes the cancellation");
     assert!(errors.contains(&told), "{errors}");
     assert!(!lives(&worker));
     assert_eq!(project.status(&run), "cancelled");
@@ -251,8 +233,7 @@ fn a_run_whose_process_was_killed_is_named_reaped_and_finished() {
     assert_eq!(project.status(&run), "succeeded");
     assert_eq!(project.read("done.txt"), "first\nslow\n", "each was done once");
     project.ended_once(&run);
-    let interrupted =
-        project.events(&run).iter().filter(|event| event.to_string().contains("interrupted")).count();
+    let interrupted = project.events(&run).iter().filter(|event| event.to_string().contains("interrupted")).count();
     assert!(interrupted > 0);
 }
 

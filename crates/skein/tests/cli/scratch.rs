@@ -78,11 +78,7 @@ fn a_file_that_is_not_there_keeps_the_run_from_beginning() {
     let told = project.ends("run flow.md", 5);
     assert!(told.contains("the file `data` of the workflow") && told.contains("in/flow.txt"), "{told}");
     assert_eq!(project.json("runs", 0)["runs"], json!([]));
-    assert_eq!(
-        fs::read_dir(project.path(".skein/runs")).map_or(0, Iterator::count),
-        0,
-        "nothing of it stays"
-    );
+    assert_eq!(fs::read_dir(project.path(".skein/runs")).map_or(0, Iterator::count), 0, "nothing of it stays");
     let records = project.json("audit", 0)["records"].clone();
     assert_eq!((&records[0]["action"], &records[0]["input"]["file"]), (&json!("run.refuse"), &json!("data")));
     for path in ["../beside.txt", "/etc/passwd"] {
@@ -130,9 +126,7 @@ fn a_kill_between_the_end_and_the_files_gives_them_whole() {
         going.until(moment);
         going.signal(Signal::KILL);
         killed += u32::from(going.end().0.is_none());
-        if project.json(&format!("runs {run}"), 0)["finished_at"].is_null()
-            || project.status(&run) != "succeeded"
-        {
+        if project.json(&format!("runs {run}"), 0)["finished_at"].is_null() || project.status(&run) != "succeeded" {
             let resumed = project.skein(&format!("resume {run} --format json"));
             assert!([0, 5].contains(&resumed.code), "{}{}", resumed.out, resumed.err);
         } else {
@@ -150,9 +144,8 @@ fn a_kill_between_the_end_and_the_files_gives_them_whole() {
 
 #[test]
 fn a_run_that_is_tried_again_has_its_files_anew() {
-    let project = project(
-        "test -e data || exit 9; if test ! -e \"$OLDPWD/again\"; then touch \"$OLDPWD/again\"; exit 3; fi",
-    );
+    let project =
+        project("test -e data || exit 9; if test ! -e \"$OLDPWD/again\"; then touch \"$OLDPWD/again\"; exit 3; fi");
     let text = fs::read_to_string(project.path("flow.md")).unwrap();
     let retry = "retry: { max_attempts: 2, backoff: fixed, initial_ms: 1 }\nsteps:";
     project.folder.write("flow.md", text.replace("steps:", retry));

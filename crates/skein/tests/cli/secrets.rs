@@ -26,10 +26,9 @@ fn project(script: &str, described: &str) -> Project {
     fs::set_permissions(project.path(".drivers/bank/bank.sh"), fs::Permissions::from_mode(0o755)).unwrap();
     project.folder.write("token.txt", format!("{VALUE}\n"));
     project.folder.write("skein.toml", TOML);
-    project.folder.write(
-        "SECRETS.md",
-        format!("---\nname: Ours\nsecrets:\n  - {{ slug: bank-token{described} }}\n---\n"),
-    );
+    project
+        .folder
+        .write("SECRETS.md", format!("---\nname: Ours\nsecrets:\n  - {{ slug: bank-token{described} }}\n---\n"));
     for id in ["pay", "look"] {
         let step = format!("  - {{ id: one, kind: tool, tool: {id} }}\n");
         project.folder.write(&format!("{id}.md"), workflow(id, &step));
@@ -37,8 +36,7 @@ fn project(script: &str, described: &str) -> Project {
     project
 }
 
-const TOML: &str =
-    "[roles]\nbookkeeping = [\"nobody-here\"]\n[secrets]\nBANK_TOKEN = { file = \"token.txt\" }\n";
+const TOML: &str = "[roles]\nbookkeeping = [\"nobody-here\"]\n[secrets]\nBANK_TOKEN = { file = \"token.txt\" }\n";
 
 fn records(project: &Project, action: &str) -> Vec<Value> {
     project.json(&format!("audit --action {action}"), 0)["records"].as_array().unwrap().clone()
@@ -70,8 +68,7 @@ fn everything(folder: &Path, found: &mut Vec<(String, Vec<u8>)>) {
 #[test]
 fn a_secret_of_a_tool_is_in_nothing_that_is_written() {
     let project = project(TELLS, "");
-    let step =
-        "  - { id: one, kind: tool, tool: pay, retry: { max_attempts: 2, backoff: fixed, initial_ms: 1 } }\n";
+    let step = "  - { id: one, kind: tool, tool: pay, retry: { max_attempts: 2, backoff: fixed, initial_ms: 1 } }\n";
     project.folder.write("pay.md", workflow("pay", step));
     let shown = project.skein("run pay.md --record tape");
     assert_eq!(shown.code, 0, "{}{}", shown.out, shown.err);
@@ -98,17 +95,11 @@ fn a_secret_of_a_tool_is_in_nothing_that_is_written() {
     // The run keeps a copy of its driver, which is a file of the project and contains the secret itself.
     sinks.retain(|(name, _)| !name.contains("/programs/"));
     let wrapped =
-        String::from_utf8(sinks.iter().find(|(name, _)| name.starts_with("logs")).unwrap().1.clone())
-            .unwrap();
+        String::from_utf8(sinks.iter().find(|(name, _)| name.starts_with("logs")).unwrap().1.clone()).unwrap();
     assert!(wrapped.matches("here it is: ***").count() >= 4, "it was told, and taken out: {wrapped}");
     let encoded = "cEBzcy93InJkK8OpLTEyMzQ1Njc=";
-    let forms = [
-        VALUE,
-        encoded,
-        "p%40ss%2Fw%22rd%2B%C3%A9-1234567",
-        "p@ss/w\\\"rd+é-1234567",
-        "p@ss/w\\\"rd+\\u00e9-1234567",
-    ];
+    let forms =
+        [VALUE, encoded, "p%40ss%2Fw%22rd%2B%C3%A9-1234567", "p@ss/w\\\"rd+é-1234567", "p@ss/w\\\"rd+\\u00e9-1234567"];
     for (name, bytes) in &sinks {
         for form in forms {
             let found = bytes.windows(form.len()).any(|window| window == form.as_bytes());
@@ -134,8 +125,7 @@ fn a_secret_is_for_the_tools_and_workflows_that_its_file_names() {
     let own = "  - { id: one, kind: tool, tool: look, metadata: { skein: { secrets: [bank-token] } } }\n";
     project.folder.write("own.md", workflow("own", own));
     assert!(project.ends("validate own.md", 3).contains("SK0607"));
-    let allowed =
-        "---\nname: Ours\nsecrets:\n  - { slug: bank-token, access: { reveal: [{ workflow: own }] } }\n---\n";
+    let allowed = "---\nname: Ours\nsecrets:\n  - { slug: bank-token, access: { reveal: [{ workflow: own }] } }\n---\n";
     project.folder.write("SECRETS.md", allowed);
     assert_eq!(project.json("run own.md", 0)["status"], "succeeded");
     assert_eq!(records(&project, "secret.reveal").last().unwrap()["input"]["granted_by"], "workflow:own");
@@ -144,8 +134,7 @@ fn a_secret_is_for_the_tools_and_workflows_that_its_file_names() {
 /// Only the run knows its actor.
 #[test]
 fn a_secret_is_for_the_people_and_roles_that_its_file_names() {
-    let project =
-        project("echo '{}'", ", access: { reveal: [{ role: bookkeeping }, { userId: nobody-here }] }");
+    let project = project("echo '{}'", ", access: { reveal: [{ role: bookkeeping }, { userId: nobody-here }] }");
     assert!(project.ends("validate pay.md", 0).contains("valid"));
     let told = project.ends("run pay.md", 5);
     let why = "SECRETS.md grants it to role:bookkeeping, user:nobody-here";
@@ -166,14 +155,10 @@ fn a_secret_is_for_the_people_and_roles_that_its_file_names() {
 fn what_cannot_be_handed_out_or_told_is_refused() {
     let project = project("echo '{}'", ", exposures: [egress-substitute]");
     let told = project.ends("run pay.md", 5);
-    assert!(
-        told.contains("its only exposure is `egress-substitute`, which this version does not support"),
-        "{told}"
-    );
-    project.folder.write(
-        "SECRETS.md",
-        "---\nname: Ours\nsecrets:\n  - { slug: bank-token, value: hunter2-hunter2 }\n---\n",
-    );
+    assert!(told.contains("its only exposure is `egress-substitute`, which this version does not support"), "{told}");
+    project
+        .folder
+        .write("SECRETS.md", "---\nname: Ours\nsecrets:\n  - { slug: bank-token, value: hunter2-hunter2 }\n---\n");
     let told = project.ends("run pay.md", 5);
     assert!(told.contains("cannot check who may use it: SECRETS.md:4: a secret has no `value`"), "{told}");
     let wrong = project.ends("validate SECRETS.md", 3);
@@ -215,8 +200,7 @@ fn a_secret_can_be_a_file_which_is_gone_afterwards() {
     assert!(!Path::new(&second).exists());
     let mut left = Vec::new();
     everything(&project.path(".skein"), &mut left);
-    let holds =
-        |(_, bytes): &&(String, Vec<u8>)| bytes.windows(VALUE.len()).any(|window| window == VALUE.as_bytes());
+    let holds = |(_, bytes): &&(String, Vec<u8>)| bytes.windows(VALUE.len()).any(|window| window == VALUE.as_bytes());
     assert_eq!(left.iter().find(holds).map(|(name, _)| name), None);
 }
 
@@ -251,7 +235,8 @@ fn a_secret_in_the_error_of_a_worker_is_nowhere_in_the_state_folder() {
     assert!(!result.to_string().contains("hunter2-"), "{result}");
     assert_eq!(raw(), None);
     // A killed engine leaves the file to the next one.
-    let held = "test -n \"$SKEIN_INTERRUPTED\" && exit 0; echo \"x=$BANK_TOKEN\" > $SKEIN_OUTPUT; echo $$ > begun; cat go";
+    let held =
+        "test -n \"$SKEIN_INTERRUPTED\" && exit 0; echo \"x=$BANK_TOKEN\" > $SKEIN_OUTPUT; echo $$ > begun; cat go";
     project.folder.write("flow.yaml", flow(held));
     let going = project.begin("run flow.yaml --format jsonl");
     let run = going.run();

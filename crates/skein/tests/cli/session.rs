@@ -1,6 +1,6 @@
 //! A terminal session that is compared with a file: commands, their output, and their exit status.
 //!
-//! `UPDATE_SNAPSHOTS=1` writes missing and changed files. A command that does not end is stopped, and the test fails.
+//! `INSTA_UPDATE=always` writes missing and changed files. A command that does not end is stopped, and the test fails.
 
 use std::{
     fmt::Write as _,
@@ -9,10 +9,11 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
+
+pub use skein_testkit::TemporaryProject as Folder;
 
 /// Longer than any command may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -98,53 +99,16 @@ fn drain(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String>
     })
 }
 
-/// A temporary folder for a test, removed afterwards.
-pub struct Folder(pub PathBuf);
-
-impl Folder {
-    pub fn new() -> Folder {
-        Folder::below(&std::env::temp_dir())
+/// A folder for programs that the engine runs for itself: no folder above it is writable by everyone.
+pub fn folder_for_programs() -> Folder {
+    let open = |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o002 != 0);
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    if !built.ancestors().any(open) {
+        return Folder::below(built);
     }
-
-    /// A folder for programs that the engine runs for itself: no folder above it is writable by everyone.
-    pub fn for_programs() -> Folder {
-        let open = |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o002 != 0);
-        let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        if !built.ancestors().any(open) {
-            return Folder::below(built);
-        }
-        let home =
-            PathBuf::from(std::env::var_os("HOME").expect("there is a home")).join(".cache/skein/tests");
-        fs::create_dir_all(&home).expect("a folder can be made");
-        Folder::below(&home)
-    }
-
-    fn below(parent: &Path) -> Folder {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let named = || {
-            let name = format!("skein-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-            parent.join(name)
-        };
-        // An existing folder was left by a killed test, in a process with the same id.
-        let path = std::iter::repeat_with(named).take(1_000).find(|path| fs::create_dir(path).is_ok());
-        let path = path.expect("a folder can be made");
-        // Marks the root of a project, so that nothing above the folder matters.
-        fs::create_dir(path.join(".git")).expect("a folder can be made");
-        Folder(fs::canonicalize(path).expect("it is there"))
-    }
-
-    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> &Folder {
-        let path = self.0.join(name);
-        fs::create_dir_all(path.parent().expect("it is in a folder")).expect("a folder can be made");
-        fs::write(path, bytes).expect("a file can be written");
-        self
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+    let home = PathBuf::from(std::env::var_os("HOME").expect("there is a home")).join(".cache/skein/tests");
+    fs::create_dir_all(&home).expect("a folder can be made");
+    Folder::below(&home)
 }
 
 /// The typed commands and their output.
@@ -181,8 +145,7 @@ impl Session {
         };
         let (out, err) = (part("stdout", &done.out), part("stderr", &done.err));
         let shown = format!("{out}{err}").replace(self.folder.to_str().expect("it is text"), "[folder]");
-        writeln!(self.text, "$ skein {line}\n{shown}[exit {}]\n", done.code)
-            .expect("a string can be written to");
+        writeln!(self.text, "$ skein {line}\n{shown}[exit {}]\n", done.code).expect("a string can be written to");
         assert_eq!(done.code, code, "`skein {line}`:\n{shown}");
         self
     }
@@ -193,16 +156,7 @@ impl Session {
     }
 }
 
-/// Compares a text with the file of a name.
+/// Compares a text with the snapshot of a name.
 pub fn compare(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/snapshots").join(format!("{name}.snap"));
-    let before = fs::read_to_string(&path).unwrap_or_default();
-    if before == text {
-        return;
-    }
-    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-        fs::write(&path, text).expect("a snapshot can be written");
-    } else {
-        panic!("{name} is something else now:\n{text}");
-    }
+    skein_testkit::assert_snapshot!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/snapshots"), name, text);
 }

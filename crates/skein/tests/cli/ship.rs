@@ -52,9 +52,7 @@ pub fn told(project: &Project) -> Vec<(String, Value, String)> {
 #[test]
 fn what_passes_its_review_is_released_when_a_person_agrees() {
     let project = example();
-    crate::session::run(
-        project.command("memory add --type constraint").arg("Times of the harbour are local times."),
-    );
+    crate::session::run(project.command("memory add --type constraint").arg("Times of the harbour are local times."));
     let waiting = begin(&project, "tide table", 6);
     let id = waiting["run_id"].as_str().unwrap();
     assert!(!project.path("RELEASED").exists());
@@ -163,22 +161,15 @@ fn an_override_that_widens_is_refused() {
             "cannot give `survey` the tool `mcp:shell`",
         ),
         ("stages: {agree: {gate: {approvers: [owners, eve]}}}", "cannot add the approver `eve` to `agree`"),
-        (
-            "stages: {agree: {gate: {on_timeout: auto_approve}}}",
-            "cannot let `agree` approve itself on timeout",
-        ),
+        ("stages: {agree: {gate: {on_timeout: auto_approve}}}", "cannot let `agree` approve itself on timeout"),
         ("stages: {agree: {gate: {timeout: 3d}}}", "cannot let `agree` wait for a decision longer than"),
         ("stages: {release: {depends_on: []}}", "cannot change `depends_on` of a stage"),
     ] {
-        project.folder.write(
-            ".skillmeat-workflow-overrides.yaml",
-            format!("overrides:\n  ship-feature:\n    {over}\n"),
-        );
+        project
+            .folder
+            .write(".skillmeat-workflow-overrides.yaml", format!("overrides:\n  ship-feature:\n    {over}\n"));
         let said = project.ends("run ship.yaml --param feature=x", 3);
-        assert!(
-            said.contains(says) && said.contains(".skillmeat-workflow-overrides.yaml:3:"),
-            "{over}: {said}"
-        );
+        assert!(said.contains(says) && said.contains(".skillmeat-workflow-overrides.yaml:3:"), "{over}: {said}");
     }
 }
 
@@ -190,18 +181,8 @@ fn what_is_wrong_with_it_is_found_before_it_begins() {
     for (from, to, code, says) in [
         ("agent:tester", "agent:testr", 3, "did you mean `tester`?"),
         ("tools: [\"skill:find-in-code\"]", "tools: [\"mcp:trackr\"]", 3, "did you mean `tracker`?"),
-        (
-            "modules: [\"ctx:tides\"]",
-            "modules: [\"ctx:../secrets\"]",
-            3,
-            "`ctx:../secrets` is not a context module",
-        ),
-        (
-            "run: scripts/announce.sh",
-            "run: ${{ parameters.feature }}",
-            3,
-            "an expression cannot be the program",
-        ),
+        ("modules: [\"ctx:tides\"]", "modules: [\"ctx:../secrets\"]", 3, "`ctx:../secrets` is not a context module"),
+        ("run: scripts/announce.sh", "run: ${{ parameters.feature }}", 3, "an expression cannot be the program"),
         ("ctx:house-rules", "ctx:house-rule", 0, "did you mean `house-rules`?"),
         ("skill:find-in-code", "skill:find-in-cod", 0, "did you mean `find-in-code`?"),
     ] {

@@ -14,8 +14,7 @@ fn a_reader_that_goes_away_is_no_error() {
         let (reader, writer) = pipe().expect("a pipe can be made");
         drop(reader);
         let mut command = skein(repository());
-        let mut child =
-            command.args(line.split(' ')).stdout(writer).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut child = command.args(line.split(' ')).stdout(writer).stderr(Stdio::piped()).spawn().expect("it starts");
         let mut said = String::new();
         child.stderr.take().expect("it is a pipe").read_to_string(&mut said).expect("it is text");
         let status = child.wait().expect("it ends");
@@ -30,8 +29,7 @@ fn a_reader_of_errors_that_goes_away_changes_no_exit() {
         let (reader, writer) = pipe().expect("a pipe can be made");
         drop(reader);
         let mut command = skein(repository());
-        let status =
-            command.args(line.split(' ')).stdout(Stdio::null()).stderr(writer).status().expect("it runs");
+        let status = command.args(line.split(' ')).stdout(Stdio::null()).stderr(writer).status().expect("it runs");
         assert_eq!(status.code(), Some(code), "{line}");
     }
 }

@@ -125,9 +125,7 @@ fn modules_are_told_within_their_budgets_and_the_log_says_what_is_left_out() {
     );
     assert!(told.starts_with(&skill), "{told}");
     assert!(
-        told.contains(
-            "\n\n# Context Pack\n\n## rules\n\nWrite plainly.\n\n## api\n\nFirst part.\n\nPlan it."
-        ),
+        told.contains("\n\n# Context Pack\n\n## rules\n\nWrite plainly.\n\n## api\n\nFirst part.\n\nPlan it."),
         "{told}"
     );
     assert_eq!(told.matches("Write plainly.").count(), 1, "a module that is named twice is told once");
@@ -147,7 +145,8 @@ fn modules_are_told_within_their_budgets_and_the_log_says_what_is_left_out() {
 #[test]
 fn a_module_that_changes_changes_no_run() {
     let project = contextual();
-    let gate = "  - {id: agree, name: Agree, type: gate, gate: {message: \"Yes?\"}}\n  - id: plan\n    depends_on: [agree]\n";
+    let gate =
+        "  - {id: agree, name: Agree, type: gate, gate: {message: \"Yes?\"}}\n  - id: plan\n    depends_on: [agree]\n";
     project.folder.write("w.yaml", CONTEXT.replacen("  - id: plan\n", gate, 1));
     let run = project.left("w.yaml");
     project.folder.write("context/rules.md", "Write obscurely.\n");
@@ -160,9 +159,8 @@ fn a_module_that_changes_changes_no_run() {
 #[test]
 fn what_is_remembered_is_told_by_confidence_within_the_budget() {
     let project = contextual();
-    let add = |line: &str| -> String {
-        project.json(&format!("memory add {line}"), 0)["id"].as_str().unwrap().to_owned()
-    };
+    let add =
+        |line: &str| -> String { project.json(&format!("memory add {line}"), 0)["id"].as_str().unwrap().to_owned() };
     add("--type gotcha --confidence 0.7 The_tide_is_late");
     let sure = add("--type decision --confidence 0.9 Use_the_old_harbour");
     let gone = add("--type gotcha --confidence 0.95 It_never_rains");
@@ -172,8 +170,7 @@ fn what_is_remembered_is_told_by_confidence_within_the_budget() {
     project.ends(&format!("memory retire {gone}"), 0);
     let run = project.json("run w.yaml", 0)["run_id"].as_str().unwrap().to_owned();
     let told = project.read("prompts/plan");
-    let pack =
-        "## Decisions\n\n- Use_the_old_harbour\n\n## Gotchas\n\n- The_tide_is_late [medium confidence]\n\n";
+    let pack = "## Decisions\n\n- Use_the_old_harbour\n\n## Gotchas\n\n- The_tide_is_late [medium confidence]\n\n";
     assert!(told.contains(pack), "{told}");
     for not in ["It_never_rains", "Of_another_kind", "Nobody_is_sure", "Of_another_project"] {
         assert!(!told.contains(not), "{not}: {told}");
@@ -189,10 +186,7 @@ fn what_is_remembered_is_told_by_confidence_within_the_budget() {
     assert_eq!(project.json("memory list --all", 0)["memories"].as_array().unwrap().len(), 6);
     assert_eq!(project.json("memory list --type decision", 0)["memories"][0]["id"], sure.as_str());
     let shown = project.json(&format!("memory show {}", &sure[..6]), 0);
-    assert_eq!(
-        (shown["text"].as_str(), shown["status"].as_str()),
-        (Some("Use_the_old_harbour"), Some("active"))
-    );
+    assert_eq!((shown["text"].as_str(), shown["status"].as_str()), (Some("Use_the_old_harbour"), Some("active")));
 }
 
 #[test]
@@ -254,8 +248,7 @@ fn overrides_are_planned_and_run() {
     assert!(plan.contains("is given ctx:rules"), "{plan}");
     let json = project.json("plan w.yaml", 0);
     let one = json["overridden"].as_array().unwrap().iter();
-    let one: Vec<&Value> =
-        one.filter(|one| one["field"] == "stages.write.roles.primary.instructions").collect();
+    let one: Vec<&Value> = one.filter(|one| one["field"] == "stages.write.roles.primary.instructions").collect();
     assert_eq!(one.len(), 1, "{json}");
     assert_eq!((one[0]["before"].as_str(), one[0]["line"].as_u64()), (Some("Write it down."), Some(7)));
     project.ends("run w.yaml", 0);

@@ -26,9 +26,7 @@ const TRIP: &str = "apiVersion: ioa.dev/v0.2\nkind: Workflow\nmetadata: {name: t
 fn project() -> Project {
     let project = Project::new();
     project.folder.write("trip.yaml", TRIP).write("desk.sh", DESK);
-    project
-        .folder
-        .write("skein.toml", "[agents.booker]\nworker = \"CUSTOM\"\ncommand = [\"sh\", \"desk.sh\"]\n");
+    project.folder.write("skein.toml", "[agents.booker]\nworker = \"CUSTOM\"\ncommand = [\"sh\", \"desk.sh\"]\n");
     project
 }
 
@@ -46,10 +44,7 @@ fn what_could_not_be_undone_is_told_and_tried_again_by_resume() {
     assert!(told.contains(&format!("skein resume {run}")), "{told}");
     assert_eq!(project.status(&run), "undo_failed");
     let summary = project.ends(&format!("runs {run}"), 0);
-    assert!(
-        summary.contains("room: could not be undone: ") && summary.contains("the desk is shut"),
-        "{summary}"
-    );
+    assert!(summary.contains("room: could not be undone: ") && summary.contains("the desk is shut"), "{summary}");
     let undo = project.json(&format!("runs {run}"), 0)["undo"].clone();
     assert_eq!(undo["failed"][0]["step"], "room", "{undo}");
     assert!(undo["failed"][0]["error"]["message"].as_str().unwrap().contains("the desk is shut"), "{undo}");

@@ -25,10 +25,7 @@ fn project(capabilities: &str, more: &str, script: &str) -> Folder {
         "name: tries\nversion: \"1\"\ntimeout: 5m\nsteps:\n  it:\n    worker: CUSTOM\n    workspace: inside\n    \
          capabilities: [{capabilities}]\n{more}    instructions: |\n{lines}"
     );
-    folder
-        .write("tries.yaml", workflow)
-        .write("inside/there", "as it was\n")
-        .write(".git/config", "[core]\n");
+    folder.write("tries.yaml", workflow).write("inside/there", "as it was\n").write(".git/config", "[core]\n");
     folder
 }
 
@@ -138,10 +135,7 @@ fn what_git_and_agents_run_by_is_protected() {
     fs::create_dir_all(folder.0.join("inside/.git/hooks")).expect("a folder can be made");
     folder.write("inside/.git/config", "[core]\n");
     let outputs = outputs(&folder);
-    assert_eq!(
-        (&outputs["hook"], &outputs["config"], &outputs["other"]),
-        (&"no".into(), &"no".into(), &"yes".into())
-    );
+    assert_eq!((&outputs["hook"], &outputs["config"], &outputs["other"]), (&"no".into(), &"no".into(), &"yes".into()));
 }
 
 /// The files that a workflow names are protected in addition to the default ones.
@@ -252,8 +246,7 @@ fn without_name_spaces_what_is_written_is_still_kept() {
     assert_eq!(done.code, 0, "{}{}", done.out, done.err);
     let result: Value = serde_json::from_str(&done.out).expect("it is JSON");
     let tried = result["steps"][0]["outputs"].as_object().expect("it gave some");
-    let went: Vec<_> =
-        tried.iter().filter(|(_, went)| **went == "yes").map(|(name, _)| name.as_str()).collect();
+    let went: Vec<_> = tried.iter().filter(|(_, went)| **went == "yes").map(|(name, _)| name.as_str()).collect();
     assert_eq!(went, ["own", "null", "scratch"]);
 }
 
@@ -296,15 +289,11 @@ fn the_registry_of_state_folders_is_out_of_reach() {
     );
     let folder = project("READ, EDIT", "", &tries);
     folder.write("skein.toml", format!("writes = [\"{}\"]\n", home.0.display()));
-    let done =
-        run(skein(&folder.0).args(["run", "tries.yaml", "--format", "json"]).env("XDG_STATE_HOME", &home.0));
+    let done = run(skein(&folder.0).args(["run", "tries.yaml", "--format", "json"]).env("XDG_STATE_HOME", &home.0));
     assert_eq!(done.code, 0, "{}{}", done.out, done.err);
     let result: Value = serde_json::from_str(&done.out).expect("it is JSON");
     let outputs = &result["steps"][0]["outputs"];
-    assert_eq!(
-        (&outputs["beside"], &outputs["forge"], &outputs["read"]),
-        (&"yes".into(), &"no".into(), &"no".into())
-    );
+    assert_eq!((&outputs["beside"], &outputs["forge"], &outputs["read"]), (&"yes".into(), &"no".into(), &"no".into()));
     assert!(marks.is_dir() && !marks.join("forged").exists());
 }
 
@@ -318,10 +307,7 @@ fn without_name_spaces_gates_are_refused_unless_that_risk_is_named() {
     let refused = without("run gated.yaml --no-wait");
     let told = format!("{}{}", refused.out, refused.err);
     assert_eq!(refused.code, 5, "{told}");
-    assert!(
-        told.contains("`sign-off` asks a person") && told.contains("allow_unenforced = [\"gates\"]"),
-        "{told}"
-    );
+    assert!(told.contains("`sign-off` asks a person") && told.contains("allow_unenforced = [\"gates\"]"), "{told}");
     // Permission to run steps unconfined does not include gates.
     project.folder.write("skein.toml", format!("allow_unenforced = true\n{settings}"));
     assert_eq!(without("run gated.yaml --no-wait").code, 5);

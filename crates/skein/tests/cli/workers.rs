@@ -53,10 +53,7 @@ fn refused(worker: &str, noted: &str) {
     assert!(told.contains(&format!("tried to {noted}, and was refused")), "{told}");
     let records = project.json("audit --action run.tamper", 0)["records"].clone();
     assert_eq!(records.as_array().map(Vec::len), Some(1), "{records}");
-    assert_eq!(
-        (&records[0]["actor"]["role"], &records[0]["input"]["what"]),
-        (&"worker".into(), &noted.into())
-    );
+    assert_eq!((&records[0]["actor"]["role"], &records[0]["input"]["what"]), (&"worker".into(), &noted.into()));
 }
 
 #[test]

@@ -126,8 +126,8 @@ impl StateFold<'_> {
 
     pub(in crate::engine) fn apply_instance_halted(&mut self, ix: InstanceIx, why: &HaltReason, undo: bool) {
         self.forget_unstarted(ix);
-        let drain = self.scope_entry(ix).scope.siblings == SiblingPolicy::Drain
-            && matches!(why, HaltReason::Failed { .. });
+        let drain =
+            self.scope_entry(ix).scope.siblings == SiblingPolicy::Drain && matches!(why, HaltReason::Failed { .. });
         // An instance that drains keeps its deadline.
         if !drain {
             self.drop_instance_deadline(ix);

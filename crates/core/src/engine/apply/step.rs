@@ -1,18 +1,19 @@
 //! Step events: entered, attempted, scheduled for retry, ended.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
 
 use crate::{
     engine::{
-        AttemptAssignment, AttemptEnd, AttemptId, AttemptRole, Cost, CursorRoute, Event, EvidenceResult,
-        InstanceIx, NextAction, StepAt, StepOutcome, StepReused,
+        AttemptAssignment, AttemptEnd, AttemptId, AttemptRole, Cost, CursorRoute, Event, EvidenceResult, InstanceIx,
+        NextAction, StepAt, StepOutcome, StepReused,
         fold::StateFold,
         state::{CompletedVisit, Deadline},
         transitions::StepPhase,
     },
-    ir::{OutcomeEffect, RunImpact},
+    ir::{OutcomeEffect, RunImpact, Step, StepKindSpec, TimeoutScope},
+    plan::ContentHash,
     time::{Millis, Timestamp},
 };
 
@@ -132,13 +133,8 @@ impl StateFold<'_> {
             }
             _ => {}
         }
-        if let AttemptEnd::Checked {
-            finding: crate::engine::CheckFinding::Incomplete,
-            reasons,
-            fingerprints,
-            ..
-        } = end
-            && let Some(key) = crate::engine::stall::hash_finding(reasons, fingerprints)
+        if let AttemptEnd::Checked { finding: crate::engine::CheckFinding::Incomplete, reasons, fingerprints, .. } = end
+            && let Some(key) = hash_finding(reasons, fingerprints)
         {
             let count = match more.stall {
                 Some((last, count)) if last == key => count + 1,
@@ -269,8 +265,7 @@ impl StateFold<'_> {
         let undoable = step.undo.is_some();
         let visit = self.state.step(at).visit;
         let children = self.state.visit_state(at).map_or(&[][..], |more| &more.children);
-        let degraded =
-            children.iter().any(|ix| self.state.instance(*ix).end().is_some_and(|end| end.degraded));
+        let degraded = children.iter().any(|ix| self.state.instance(*ix).end().is_some_and(|end| end.degraded));
         let inside = if degraded { RunImpact::Degraded } else { RunImpact::Clean };
         let order = self.state.completions;
         let instance = self.instance_mut(at.0);
@@ -294,6 +289,39 @@ impl StateFold<'_> {
 
     pub(in crate::engine) fn attempt_time_limit(&self, attempt: AttemptId) -> Option<Millis> {
         let step = self.scope_entry(attempt.at.0).step(attempt.at.1);
-        crate::engine::time_limit::attempt_time_limit(step, attempt.role)
+        attempt_time_limit(step, attempt.role)
+    }
+}
+
+/// Returns the time limit of one attempt of a step, by role.
+fn attempt_time_limit(step: &Step, role: AttemptRole) -> Option<Millis> {
+    let StepKindSpec::Work(work) = &step.kind else {
+        return step.undo.as_ref().and_then(|undo| undo.timeout).filter(|_| role == AttemptRole::Undo);
+    };
+    match role {
+        AttemptRole::Main => step.policy.timeout.filter(|_| step.policy.timeout_per == TimeoutScope::Attempt),
+        AttemptRole::Check => work.check.as_ref().and_then(|check| check.timeout),
+        AttemptRole::Summary => work.summary.as_ref().and_then(|summary| summary.timeout),
+        AttemptRole::Undo => step.undo.as_ref().and_then(|undo| undo.timeout),
+    }
+}
+
+/// Hashes a finding: its fingerprints, or its reasons if it has none. Returns `None` if the finding cannot be compared.
+fn hash_finding(reasons: &[String], fingerprints: &[String]) -> Option<ContentHash> {
+    let (kind, notes) = if fingerprints.is_empty() { ("reason", reasons) } else { ("fingerprint", fingerprints) };
+    let notes: BTreeSet<&str> = notes.iter().map(|note| note.trim()).filter(|note| !note.is_empty()).collect();
+    (!notes.is_empty()).then(|| ContentHash::hash_json(&(kind, notes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_and_repetition_do_not_matter() {
+        let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(hash_finding(&[], &words(&["b", "a", "a "])), hash_finding(&words(&["other"]), &words(&["a", "b"])));
+        assert_ne!(hash_finding(&words(&["a"]), &[]), hash_finding(&[], &words(&["a"])));
+        assert_eq!(hash_finding(&words(&[" "]), &[]), None);
     }
 }

@@ -10,12 +10,7 @@ use crate::engine::{
 };
 
 impl StateFold<'_> {
-    pub(in crate::engine) fn apply_undo_began(
-        &mut self,
-        of: UndoWalk,
-        targets: &[UndoTarget],
-        uncertain: &[StepAt],
-    ) {
+    pub(in crate::engine) fn apply_undo_began(&mut self, of: UndoWalk, targets: &[UndoTarget], uncertain: &[StepAt]) {
         self.state.phase = RunPhase::Going;
         self.state.end = None;
         match of {

@@ -7,10 +7,7 @@ use serde_json::Value;
 
 use super::{StepState, is_default, null};
 use crate::{
-    engine::{
-        CursorRoute, ExecutionError, HaltReason, InstanceEnd, InstanceIx, InstancePart, StepAt,
-        event::is_null,
-    },
+    engine::{CursorRoute, ExecutionError, HaltReason, InstanceEnd, InstanceIx, InstancePart, StepAt, event::is_null},
     ir::RunImpact,
     plan::ScopeIx,
     time::Timestamp,

@@ -6,7 +6,6 @@
 
 mod instance;
 mod step;
-mod waitpoint;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -18,23 +17,22 @@ use serde_json::Value;
 
 use crate::{
     engine::{
-        AttemptId, AttemptInput, AttemptMode, BudgetOwner, Cost, ExecutionError, InstanceIx, RunStart,
-        StepAt, StepOutcome, UndoTarget, UndoWalk, Waitpoint, WantedWork, event::is_null, map_as_pairs,
-        transitions::StepPhase,
+        AttemptId, AttemptInput, AttemptMode, BudgetOwner, Cost, ExecutionError, InstanceIx, RunStart, StepAt,
+        StepOutcome, UndoTarget, UndoWalk, Waitpoint, WantedWork, event::is_null, map_as_pairs, transitions::StepPhase,
     },
     ids::SignalName,
+    ir::rules::RunRulings,
     ir::{RunStatus, StepStatus},
     plan::ContentHash,
     time::Timestamp,
 };
 
 pub use instance::{CompletedVisit, InstancePhase, InstanceState};
-pub use step::{StepState, VisitState};
-pub use waitpoint::{WaitpointKind, WaitpointState};
+pub use step::{StepState, VisitState, WaitpointKind, WaitpointState};
 
 /// The version of the serialised state. It is raised with any change to the result of `apply` or to the serialisation:
 /// a state of another version may differ from the one that this code computes, and must not be used.
-pub const STATE_VERSION: u32 = 4;
+pub const STATE_VERSION: u32 = 5;
 
 /// The phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -66,6 +64,9 @@ pub struct RunState {
     pub start: Option<Box<RunStart>>,
     /// The hash of the definition that it runs.
     pub definition: ContentHash,
+    /// The rulings of policies for the start of its steps.
+    #[serde(default, skip_serializing_if = "RunRulings::is_empty")]
+    pub rulings: RunRulings,
     pub instances: Vec<InstanceState>,
     pub openings: Vec<WaitpointState>,
     /// Signals that no wait has taken yet, oldest first.
@@ -79,7 +80,7 @@ pub struct RunState {
     #[serde(default, with = "map_as_pairs", skip_serializing_if = "BTreeMap::is_empty")]
     pub renewed: BTreeMap<BudgetOwner, Cost>,
     pub cancel: Option<RunCancellation>,
-    pub end: Option<RunEnd>,
+    pub end: Option<RunConclusion>,
     pub quarantine: Option<String>,
     /// The number of steps in each phase, over all instances.
     pub phases: [u32; StepPhase::ALL.len()],
@@ -112,7 +113,7 @@ pub struct RunCancellation {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RunEnd {
+pub struct RunConclusion {
     pub status: RunStatus,
     #[serde(default = "null", skip_serializing_if = "is_null")]
     pub output: Arc<Value>,
@@ -172,6 +173,7 @@ impl RunState {
             now: Timestamp::default(),
             start: None,
             definition: ContentHash::ZERO,
+            rulings: RunRulings::default(),
             instances: Vec::new(),
             openings: Vec::new(),
             signals: VecDeque::new(),
@@ -224,6 +226,11 @@ impl RunState {
         self.openings.get(opening.0 as usize)
     }
 
+    /// Returns the waitpoints that are open, in the order in which they were opened.
+    pub fn open_waitpoints(&self) -> impl Iterator<Item = (Waitpoint, &WaitpointState)> {
+        (0..).map(Waitpoint).zip(&self.openings).filter(|(_, waitpoint)| !waitpoint.closed)
+    }
+
     /// Returns the workflow instance that a scope instance belongs to.
     pub fn home_instance(&self, ix: InstanceIx) -> &InstanceState {
         self.instance(self.instance(ix).home)
@@ -245,13 +252,9 @@ impl RunState {
         match step.phase {
             StepPhase::Pending if self.instance(at.0).is_going() && self.end.is_none() => StepStatus::Pending,
             StepPhase::Pending => StepStatus::Skipped,
-            StepPhase::Ready if step.more.as_ref().is_some_and(|more| more.started.is_some()) => {
-                StepStatus::Running
-            }
+            StepPhase::Ready if step.more.as_ref().is_some_and(|more| more.started.is_some()) => StepStatus::Running,
             StepPhase::Ready => StepStatus::Ready,
-            StepPhase::Running | StepPhase::Summing | StepPhase::Backoff | StepPhase::Inside => {
-                StepStatus::Running
-            }
+            StepPhase::Running | StepPhase::Summing | StepPhase::Backoff | StepPhase::Inside => StepStatus::Running,
             StepPhase::Stopping | StepPhase::Unwinding => StepStatus::Running,
             StepPhase::Checking => StepStatus::Checking,
             StepPhase::Held | StepPhase::Gated | StepPhase::Waiting => StepStatus::Waiting,

@@ -1,4 +1,4 @@
-//! The state of a step: its phase, and the details of its present visit.
+//! The state of a step: its phase, the details of its present visit, and its waitpoints.
 
 use std::sync::Arc;
 
@@ -8,11 +8,10 @@ use serde_json::Value;
 use super::{is_default, null};
 use crate::{
     engine::{
-        AttemptId, AttemptInput, AttemptMode, AttemptRole, AttemptStopReason, Cost, EvidenceResult,
-        ExecutionError, InstanceIx, NextAction, StepOutcome, Waitpoint, event::is_null,
-        transitions::StepPhase,
+        AttemptId, AttemptInput, AttemptMode, AttemptRole, AttemptStopReason, Cost, EvidenceResult, ExecutionError,
+        InstanceIx, NextAction, StepAt, StepOutcome, Waitpoint, event::is_null, transitions::StepPhase,
     },
-    ir::{ErrorClass, HoldReason, OutcomeEffect, StepStatus},
+    ir::{Approver, ErrorClass, HoldReason, OutcomeEffect, StepStatus},
     plan::ContentHash,
     time::Timestamp,
 };
@@ -183,12 +182,41 @@ impl StepState {
             Some(StepOutcome::Succeeded) => StepStatus::Succeeded,
             Some(StepOutcome::Incomplete) => StepStatus::Incomplete,
             Some(StepOutcome::Failed(ErrorClass::Timeout)) => StepStatus::TimedOut,
-            Some(StepOutcome::Failed(_) | StepOutcome::Exhausted | StepOutcome::Rejected) => {
-                StepStatus::Failed
-            }
+            Some(StepOutcome::Failed(_) | StepOutcome::Exhausted | StepOutcome::Rejected) => StepStatus::Failed,
             Some(StepOutcome::Skipped(_)) => StepStatus::Skipped,
             Some(StepOutcome::Cancelled) => StepStatus::Cancelled,
             None => StepStatus::Pending,
         }
     }
+}
+
+/// A gate, a wait or a hold, which waits for a decision or a signal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WaitpointState {
+    pub at: StepAt,
+    pub kind: WaitpointKind,
+    pub approvers: Vec<Approver>,
+    /// The number of different people who have to approve; `approvals` lists those who did so far.
+    pub quorum: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<(String, Timestamp)>,
+    pub message: String,
+    #[serde(default = "null", skip_serializing_if = "is_null")]
+    pub shows: Arc<Value>,
+    pub deadline: Option<Timestamp>,
+    /// The number of escalations.
+    pub escalations: u32,
+    pub opened: Timestamp,
+    /// The person who decided, and the time.
+    pub decided: Option<(String, Timestamp)>,
+    pub closed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitpointKind {
+    Gate,
+    Wait,
+    Hold(HoldReason),
 }

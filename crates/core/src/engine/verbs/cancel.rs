@@ -1,18 +1,18 @@
-//! Cancel: cancels a run and halts instances.
+//! Cancel: cancels a run and halts instances; records callers that were not allowed to.
 
+use super::decision::TIMEOUT_ACTOR;
 use crate::{
     engine::{
-        AttemptStopReason, Event, HaltReason, InstanceEnd, InstanceIx, InstancePart, Refusal, StepAt,
-        StepOutcome, code,
+        AttemptStopReason, Event, HaltReason, InstanceEnd, InstanceIx, InstancePart, Refusal, StepAt, StepOutcome,
+        code,
         decide::{DecideContext, PendingConsequence, StepEnd},
         state::{InstancePhase, null},
         transitions::StepPhase,
     },
     ir::{ErrorClass, RunStatus, StepKindSpec},
+    limits,
     time::Millis,
 };
-
-use super::gate::TIMEOUT_ACTOR;
 
 impl DecideContext<'_> {
     pub(in crate::engine) fn cancel_run(&mut self, by: &str, reason: Option<&str>) -> Result<(), Refusal> {
@@ -37,11 +37,7 @@ impl DecideContext<'_> {
 
     /// Halts a workflow that exceeded a limit. It is undone under the same setting as for a timeout, because both mean
     /// that it ran too long.
-    pub(in crate::engine) fn halt_over_limit(
-        &mut self,
-        home: InstanceIx,
-        error: crate::engine::ExecutionError,
-    ) {
+    pub(in crate::engine) fn halt_over_limit(&mut self, home: InstanceIx, error: crate::engine::ExecutionError) {
         let undo = self.scope_entry(home).scope.undo.on_timeout;
         self.halt_instance(home, HaltReason::Limit { error }, undo);
     }
@@ -95,11 +91,7 @@ impl DecideContext<'_> {
                 let attempt = self.state.visit_state(at).and_then(|more| more.live).expect("it is in flight");
                 self.emit(Event::StopAsked { attempt, why: AttemptStopReason::Halted });
             }
-            StepPhase::Ready
-            | StepPhase::Held
-            | StepPhase::Backoff
-            | StepPhase::Gated
-            | StepPhase::Waiting => {
+            StepPhase::Ready | StepPhase::Held | StepPhase::Backoff | StepPhase::Gated | StepPhase::Waiting => {
                 self.end_step(at, StepEnd::from_outcome(StepOutcome::Cancelled));
             }
             StepPhase::Inside => return self.halt_children(at, &HaltReason::Outer),
@@ -116,8 +108,7 @@ impl DecideContext<'_> {
         for child in children {
             let policy = &self.scope_entry(child).scope.undo;
             let called = self.state.instance(child).part == Some(InstancePart::Call);
-            let undo =
-                called && if *why == HaltReason::TimedOut { policy.on_timeout } else { policy.on_cancel };
+            let undo = called && if *why == HaltReason::TimedOut { policy.on_timeout } else { policy.on_cancel };
             match self.state.instance(child).phase {
                 InstancePhase::Going => self.halt_instance(child, why.clone(), undo),
                 InstancePhase::Halted { .. } => halted.push(child),
@@ -154,9 +145,7 @@ impl DecideContext<'_> {
                 StepKindSpec::Wait(wait) => wait.timeout,
                 _ => None,
             };
-            timeout
-                .filter(|_| self.state.step(at).outcome == Some(StepOutcome::Cancelled))
-                .map(|time| (at, time))
+            timeout.filter(|_| self.state.step(at).outcome == Some(StepOutcome::Cancelled)).map(|time| (at, time))
         });
         cancelled.min_by_key(|(_, timeout)| *timeout)
     }
@@ -168,11 +157,7 @@ impl DecideContext<'_> {
             HaltReason::Failed { step } => {
                 let at = StepAt(ix, *step);
                 let mut error = self.state.visit_state(at)?.error.clone().unwrap_or_else(|| {
-                    new(
-                        ErrorClass::NonRetryable,
-                        code::STOPPED,
-                        "it ended in a way that stops the workflow".to_owned(),
-                    )
+                    new(ErrorClass::NonRetryable, code::STOPPED, "it ended in a way that stops the workflow".to_owned())
                 });
                 error.origin.get_or_insert(at);
                 Some(error)
@@ -199,5 +184,18 @@ impl DecideContext<'_> {
             HaltReason::Outer => None,
             HaltReason::Limit { error } => Some(error.clone()),
         }
+    }
+}
+
+impl DecideContext<'_> {
+    pub(in crate::engine) fn record_tampering(&mut self, by: &str, what: &str) -> Result<(), Refusal> {
+        if self.state.end.is_some() {
+            return Err(Refusal::Ended);
+        }
+        // Repeated tries must not fill the journal.
+        if self.state.tampers < limits::TAMPERS {
+            self.emit(Event::Tampered { by: by.to_owned(), what: what.to_owned() });
+        }
+        Ok(())
     }
 }

@@ -7,17 +7,13 @@ use serde_json::{Map, Value, json};
 use super::start::evaluate_bindings;
 use crate::{
     engine::{
-        AttemptStopReason, Event, ExecutionError, HaltReason, InstanceIx, InstancePart, StepAt, StepOutcome,
-        code,
+        AttemptStopReason, Event, ExecutionError, HaltReason, InstanceIx, InstancePart, StepAt, StepOutcome, code,
         decide::{DecideContext, StepEnd},
         scope_env::build_run_value,
         state::null,
         transitions::StepPhase,
     },
-    ir::{
-        CallSpec, EachErrorPolicy, EachSpec, ErrorClass, LoopSpec, LoopTest, RunStatus, StepKindSpec,
-        TimeoutScope,
-    },
+    ir::{CallSpec, EachErrorPolicy, EachSpec, ErrorClass, LoopSpec, LoopTest, RunStatus, StepKindSpec, TimeoutScope},
     limits,
     plan::ScopeIx,
 };
@@ -38,10 +34,7 @@ impl DecideContext<'_> {
                 self.start_next_pass(at, repeat);
             }
             StepKindSpec::Call(call) => self.enter_call(at, call),
-            StepKindSpec::Work(_)
-            | StepKindSpec::Gate(_)
-            | StepKindSpec::Wait(_)
-            | StepKindSpec::Branch(_) => {
+            StepKindSpec::Work(_) | StepKindSpec::Gate(_) | StepKindSpec::Wait(_) | StepKindSpec::Branch(_) => {
                 unreachable!("only composites are entered")
             }
         }
@@ -60,8 +53,7 @@ impl DecideContext<'_> {
         let scope = self.scope_entry(parent.0).inner_scope(parent.1, which);
         let timeout = self.plan.definition.scope(scope).scope.timeout;
         let deadline = timeout.map(|timeout| self.now.saturating_add(timeout));
-        let ix =
-            InstanceIx(u32::try_from(self.state.instances.len()).expect("instances are limited by events"));
+        let ix = InstanceIx(u32::try_from(self.state.instances.len()).expect("instances are limited by events"));
         self.emit(Event::InstanceStarted { parent, part, input, env, deadline });
         self.begin_instance(ix);
     }
@@ -71,19 +63,16 @@ impl DecideContext<'_> {
             Ok(items) => items,
             Err(error) => {
                 let message = format!("its list cannot be evaluated: {error}");
-                return self
-                    .fail_step(at, ExecutionError::new(ErrorClass::Validation, code::EXPRESSION, message));
+                return self.fail_step(at, ExecutionError::new(ErrorClass::Validation, code::EXPRESSION, message));
             }
         };
         let Some(count) = items.as_array().map(Vec::len) else {
             let message = format!("`{}` is not a list", each.over.source());
-            return self
-                .fail_step(at, ExecutionError::new(ErrorClass::Validation, code::NOT_A_LIST, message));
+            return self.fail_step(at, ExecutionError::new(ErrorClass::Validation, code::NOT_A_LIST, message));
         };
         if count > limits::ITEMS {
             let message = format!("the list has {count} items; the limit is {}", limits::ITEMS);
-            return self
-                .fail_step(at, ExecutionError::new(ErrorClass::Validation, code::TOO_MANY_ITEMS, message));
+            return self.fail_step(at, ExecutionError::new(ErrorClass::Validation, code::TOO_MANY_ITEMS, message));
         }
         self.emit(Event::StepExpanded { at, items: Arc::new(items) });
         self.emit_step_entered(at);
@@ -97,12 +86,7 @@ impl DecideContext<'_> {
             let more = self.state.visit_state(at).expect("it was entered");
             let failing = each.errors == EachErrorPolicy::FailFast && more.failed_children > 0;
             let full = each.parallelism.is_some_and(|most| more.open_children >= most);
-            if more.children.len() == count
-                || failing
-                || full
-                || more.stopping.is_some()
-                || !self.may_go_on(at)
-            {
+            if more.children.len() == count || failing || full || more.stopping.is_some() || !self.may_go_on(at) {
                 break;
             }
             let i = u32::try_from(more.children.len()).expect("items are limited");
@@ -118,8 +102,8 @@ impl DecideContext<'_> {
 
     /// Starts another pass, or ends the loop.
     fn start_next_pass(&mut self, at: StepAt, repeat: &LoopSpec) {
-        let passes = u32::try_from(self.state.visit_state(at).expect("it was entered").children.len())
-            .unwrap_or(u32::MAX);
+        let passes =
+            u32::try_from(self.state.visit_state(at).expect("it was entered").children.len()).unwrap_or(u32::MAX);
         let unconditional = passes == 0 && repeat.test == LoopTest::After;
         let again = if unconditional { Ok(true) } else { self.should_repeat(at, repeat, passes == 0) };
         match again {
@@ -127,11 +111,7 @@ impl DecideContext<'_> {
             Ok(false) => self.conclude_if_over(at),
             Ok(true) if passes >= repeat.max => {
                 let message = format!("its condition is still true after {passes} passes, the maximum");
-                self.fail_or_retry(
-                    at,
-                    ExecutionError::new(ErrorClass::NonRetryable, code::LOOP_MAX, message),
-                    None,
-                );
+                self.fail_or_retry(at, ExecutionError::new(ErrorClass::NonRetryable, code::LOOP_MAX, message), None);
             }
             Ok(true) => self.start_part(at, InstancePart::Pass(passes + 1), None, null()),
         }
@@ -225,7 +205,8 @@ impl DecideContext<'_> {
     /// Ends or retries a composite whose instances have all ended.
     fn conclude_composite(&mut self, at: StepAt) {
         let more = self.state.visit_state(at).expect("it was entered");
-        let collects = matches!(&self.step(at).kind, StepKindSpec::Each(each) if each.errors == EachErrorPolicy::Collect);
+        let collects =
+            matches!(&self.step(at).kind, StepKindSpec::Each(each) if each.errors == EachErrorPolicy::Collect);
         let outer = |ix: &InstanceIx| self.state.instance(*ix).halt_reason() == Some(&HaltReason::Outer);
         let cut_short = more.children.iter().any(outer) || self.has_unstarted_items(at);
         if self.is_overdue(at) {
@@ -233,11 +214,7 @@ impl DecideContext<'_> {
         }
         if more.failed_children > 0 && !collects {
             let error = more.child_error.clone().unwrap_or_else(|| {
-                ExecutionError::new(
-                    ErrorClass::NonRetryable,
-                    code::CANCELLED,
-                    "something inside was cancelled",
-                )
+                ExecutionError::new(ErrorClass::NonRetryable, code::CANCELLED, "something inside was cancelled")
             });
             return self.fail_or_retry(at, error, None);
         }
@@ -280,8 +257,7 @@ impl DecideContext<'_> {
     /// Returns the output of a composite whose instances all succeeded.
     fn gather_output(&self, at: StepAt) -> Value {
         let more = self.state.visit_state(at).expect("it was entered");
-        let output =
-            |ix: &InstanceIx| self.state.instance(*ix).end().map_or(Value::Null, |end| (*end.output).clone());
+        let output = |ix: &InstanceIx| self.state.instance(*ix).end().map_or(Value::Null, |end| (*end.output).clone());
         match &self.step(at).kind {
             StepKindSpec::Parallel(parallel) => {
                 let lanes = parallel.lanes.iter().map(|lane| lane.id.to_string());

@@ -2,8 +2,8 @@
 
 use crate::{
     engine::{
-        AttemptEnd, Event, ExecutionError, HaltReason, InstanceIx, StepAt, UndoWalk, code,
-        decide::DecideContext, state::InstancePhase, transitions::StepPhase,
+        AttemptEnd, Event, ExecutionError, HaltReason, InstanceIx, StepAt, UndoWalk, code, decide::DecideContext,
+        state::InstancePhase, transitions::StepPhase,
     },
     ir::{ErrorClass, SiblingPolicy, StepKindSpec, StepRetry},
     plan::ContentHash,
@@ -22,11 +22,7 @@ impl DecideContext<'_> {
             }
             AttemptEnd::TimedOut => (self.timeout_error(at), None),
             _ => (
-                ExecutionError::new(
-                    ErrorClass::Transient,
-                    code::STOPPED,
-                    "the worker stopped without being told to",
-                ),
+                ExecutionError::new(ErrorClass::Transient, code::STOPPED, "the worker stopped without being told to"),
                 None,
             ),
         };
@@ -43,12 +39,7 @@ impl DecideContext<'_> {
     }
 
     /// Holds the step if its policy holds errors of this class; otherwise retries or ends it.
-    pub(in crate::engine) fn hold_or_fail(
-        &mut self,
-        at: StepAt,
-        error: ExecutionError,
-        retry_at: Option<Timestamp>,
-    ) {
+    pub(in crate::engine) fn hold_or_fail(&mut self, at: StepAt, error: ExecutionError, retry_at: Option<Timestamp>) {
         match self.step(at).policy.holds.get(&error.class) {
             Some(reason) => self.hold_again(at, *reason, retry_at, error.message),
             None => self.fail_or_retry(at, error, retry_at),
@@ -56,12 +47,7 @@ impl DecideContext<'_> {
     }
 
     /// Retries if the policy allows it; otherwise ends the step.
-    pub(in crate::engine) fn fail_or_retry(
-        &mut self,
-        at: StepAt,
-        error: ExecutionError,
-        retry_at: Option<Timestamp>,
-    ) {
+    pub(in crate::engine) fn fail_or_retry(&mut self, at: StepAt, error: ExecutionError, retry_at: Option<Timestamp>) {
         let more = self.state.visit_state(at).expect("something of it ended");
         let retry = &self.step(at).policy.retry;
         if !self.may_go_on(at) || !allows_retry(retry, &error, more.tries + 1) {
@@ -73,12 +59,7 @@ impl DecideContext<'_> {
         self.schedule_retry(at, error, retry_at);
     }
 
-    pub(in crate::engine) fn schedule_retry(
-        &mut self,
-        at: StepAt,
-        error: ExecutionError,
-        retry_at: Option<Timestamp>,
-    ) {
+    pub(in crate::engine) fn schedule_retry(&mut self, at: StepAt, error: ExecutionError, retry_at: Option<Timestamp>) {
         let tries = self.state.visit_state(at).expect("something of it ended").tries + 1;
         let due = self.retry_due(&self.step(at).policy.retry, at, tries, retry_at);
         self.emit(Event::RetryScheduled { at, due, error });
@@ -99,9 +80,8 @@ impl DecideContext<'_> {
         loop {
             let instance = self.state.instance(ix);
             let failed = matches!(instance.halt_reason(), Some(HaltReason::Failed { .. }));
-            let drained = failed
-                && self.scope_entry(ix).scope.siblings == SiblingPolicy::Drain
-                && self.state.cancel.is_none();
+            let drained =
+                failed && self.scope_entry(ix).scope.siblings == SiblingPolicy::Drain && self.state.cancel.is_none();
             if !drained && !instance.is_going() {
                 return false;
             }

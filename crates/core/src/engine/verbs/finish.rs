@@ -1,4 +1,4 @@
-//! Finish: handles the end of an attempt.
+//! Finish: handles the end of an attempt, also after a restart of the host.
 
 use std::sync::Arc;
 
@@ -6,11 +6,10 @@ use serde_json::Value;
 
 use crate::{
     engine::{
-        AttemptEnd, AttemptId, AttemptMode, AttemptReport, AttemptRole, AttemptStopReason, CheckOutput,
-        Event, EvidenceResult, ExecutionError, NextAction, Refusal, StepOutcome, code,
+        AttemptEnd, AttemptId, AttemptMode, AttemptReport, AttemptRole, AttemptStopReason, CheckOutput, Cost, Event,
+        EvidenceResult, ExecutionError, NextAction, Refusal, StepOutcome, code,
         decide::{DecideContext, StepEnd},
         transitions::StepPhase,
-        value_size,
     },
     ir::{ErrorClass, OnInterrupted, SchemaError, StepKindSpec, WorkSpec},
     limits,
@@ -23,11 +22,7 @@ impl DecideContext<'_> {
         report: &AttemptReport,
     ) -> Result<(), Refusal> {
         if !self.state.in_flight().contains(&attempt) {
-            return Err(if self.was_started(attempt) {
-                Refusal::LateResult
-            } else {
-                Refusal::UnknownAttempt
-            });
+            return Err(if self.was_started(attempt) { Refusal::LateResult } else { Refusal::UnknownAttempt });
         }
         if matches!(report.end, AttemptEnd::Checked { .. }) && attempt.role != AttemptRole::Check {
             return Err(Refusal::WrongReport);
@@ -62,9 +57,7 @@ impl DecideContext<'_> {
                     proofs.into_iter().take(limits::EVIDENCE).map(EvidenceResult::into_bounded).collect();
                 (self.require_evidence(at, self.validate_output(at, end), &proofs), proofs)
             }
-            AttemptRole::Check | AttemptRole::Summary | AttemptRole::Undo => {
-                (truncate_attempt_end(end), Vec::new())
-            }
+            AttemptRole::Check | AttemptRole::Summary | AttemptRole::Undo => (truncate_attempt_end(end), Vec::new()),
         };
         self.emit(Event::AttemptEnded { attempt, end: end.clone(), cost, proofs, by });
         match (phase, attempt.role) {
@@ -90,7 +83,7 @@ impl DecideContext<'_> {
             message,
             retry_at: None,
         };
-        if !value_size::fits_within(&output, limits::VALUE_BYTES) {
+        if !fits_within(&output, limits::VALUE_BYTES) {
             return bad(format!("its output is larger than {} bytes", limits::VALUE_BYTES));
         }
         if schema.properties().next().is_some() {
@@ -129,12 +122,7 @@ impl DecideContext<'_> {
     }
 
     /// Turns a success without complete evidence into a failure.
-    fn require_evidence(
-        &self,
-        at: crate::engine::StepAt,
-        end: AttemptEnd,
-        proofs: &[EvidenceResult],
-    ) -> AttemptEnd {
+    fn require_evidence(&self, at: crate::engine::StepAt, end: AttemptEnd, proofs: &[EvidenceResult]) -> AttemptEnd {
         let work = self.work(at);
         if !matches!(end, AttemptEnd::Succeeded { .. }) || work.evidence.is_empty() {
             return end;
@@ -154,9 +142,7 @@ impl DecideContext<'_> {
     }
 
     fn work(&self, at: crate::engine::StepAt) -> &WorkSpec {
-        let StepKindSpec::Work(work) = &self.step(at).kind else {
-            unreachable!("only work has attempts of its own")
-        };
+        let StepKindSpec::Work(work) = &self.step(at).kind else { unreachable!("only work has attempts of its own") };
         work
     }
 
@@ -254,11 +240,7 @@ impl DecideContext<'_> {
             AttemptRole::Check => succeeded || is_complete(end),
             AttemptRole::Summary | AttemptRole::Undo => true,
         };
-        if complete {
-            self.succeed_step(at)
-        } else {
-            self.end_step(at, StepEnd::from_outcome(StepOutcome::Cancelled))
-        }
+        if complete { self.succeed_step(at) } else { self.end_step(at, StepEnd::from_outcome(StepOutcome::Cancelled)) }
     }
 
     pub(in crate::engine) fn time_out_step(&mut self, at: crate::engine::StepAt) {
@@ -283,13 +265,68 @@ fn truncate_attempt_end(end: AttemptEnd) -> AttemptEnd {
             fingerprints: cut(fingerprints),
             output: output.map(CheckOutput::into_bounded),
         },
-        AttemptEnd::Succeeded { output } if !value_size::fits_within(&output, limits::VALUE_BYTES) => {
+        AttemptEnd::Succeeded { output } if !fits_within(&output, limits::VALUE_BYTES) => {
             AttemptEnd::Succeeded { output: crate::engine::state::null() }
         }
         // Only the output of a main attempt is kept.
-        AttemptEnd::Unmerged { message, .. } => {
-            AttemptEnd::Unmerged { output: crate::engine::state::null(), message }
-        }
+        AttemptEnd::Unmerged { message, .. } => AttemptEnd::Unmerged { output: crate::engine::state::null(), message },
         other => other,
+    }
+}
+
+impl DecideContext<'_> {
+    /// Ends every attempt in flight as interrupted, or as stopped if it was being stopped.
+    pub(in crate::engine) fn recover_attempts(&mut self) {
+        let lost: Vec<AttemptId> = self.state.in_flight().iter().copied().collect();
+        for attempt in lost {
+            let stopping =
+                attempt.role != AttemptRole::Undo && self.state.step(attempt.at).phase == StepPhase::Stopping;
+            let end = if stopping { AttemptEnd::Stopped } else { AttemptEnd::Interrupted };
+            self.record_attempt_end(attempt, AttemptReport::new(end, Cost::default()));
+            self.follow_consequences();
+        }
+    }
+}
+
+/// True if the JSON of a value takes about `most` bytes at most. Stops counting at the limit.
+fn fits_within(value: &Value, most: usize) -> bool {
+    let mut left = most;
+    let mut rest = vec![value];
+    while let Some(value) = rest.pop() {
+        let own = match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+            Value::String(text) => text.len() + 2,
+            Value::Array(items) => {
+                rest.extend(items);
+                items.len() + 2
+            }
+            Value::Object(object) => {
+                rest.extend(object.values());
+                object.keys().map(|key| key.len() + 4).sum::<usize>() + 2
+            }
+        };
+        let Some(after) = left.checked_sub(own) else { return false };
+        left = after;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn it_counts_keys_texts_and_items() {
+        assert!(fits_within(&json!("x".repeat(98)), 100));
+        assert!(!fits_within(&json!("x".repeat(99)), 100));
+        assert!(!fits_within(&json!({"k".repeat(200): [1, 2, 3]}), 100));
+        // Brackets, commas and quotes count: an array takes 2 bytes and 1 for each item, a number 8, a one-letter key
+        // 5.
+        for (value, size) in [(json!([]), 2), (json!([1]), 11), (json!({}), 2), (json!({"k": 1}), 15), (json!(""), 2)] {
+            assert!(fits_within(&value, size), "{value}");
+            assert!(!fits_within(&value, size - 1), "{value}");
+        }
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::{
     engine::{
-        AttemptEnd, AttemptId, AttemptMode, AttemptRole, CheckFinding, CheckOutput, Event, ExecutionError,
-        NextAction, StepAt, StepOutcome, code,
+        AttemptEnd, AttemptId, AttemptMode, AttemptRole, CheckFinding, CheckOutput, Event, ExecutionError, NextAction,
+        StepAt, StepOutcome, code,
         decide::{DecideContext, StepEnd},
     },
     ir::{CompletionCheck, ErrorClass, HoldReason, StepKindSpec},
@@ -57,10 +57,8 @@ impl DecideContext<'_> {
             if stage >= convergence.max_stage && convergence.fail_on_max_stage {
                 let message = format!("its check keeps reporting the same finding: {said}");
                 let error = ExecutionError::new(ErrorClass::NonRetryable, code::STALLED, message);
-                return self.end_step(
-                    at,
-                    StepEnd { error: Some(error), ..StepEnd::from_outcome(StepOutcome::Exhausted) },
-                );
+                return self
+                    .end_step(at, StepEnd { error: Some(error), ..StepEnd::from_outcome(StepOutcome::Exhausted) });
             }
         }
         self.iterate_or_end(at, Some(stage), Some(said));
@@ -72,12 +70,8 @@ impl DecideContext<'_> {
         let check = self.step_check(at);
         if next.iteration < check.max_iterations {
             let stage = stage.unwrap_or(next.stage);
-            let next = NextAction {
-                role: AttemptRole::Main,
-                iteration: next.iteration + 1,
-                mode: AttemptMode::Fresh,
-                stage,
-            };
+            let next =
+                NextAction { role: AttemptRole::Main, iteration: next.iteration + 1, mode: AttemptMode::Fresh, stage };
             return self.emit(Event::StepGoesOn { at, next });
         }
         let said = said.filter(|said| *said != NO_REASON).map_or(String::new(), |said| format!(": {said}"));
@@ -108,11 +102,7 @@ impl DecideContext<'_> {
 }
 
 /// Summarises the finding of a check in one line: its reasons, or else its fingerprints, or else a line of its output.
-fn summarize_finding(
-    reasons: Vec<String>,
-    fingerprints: Vec<String>,
-    output: Option<&CheckOutput>,
-) -> String {
+fn summarize_finding(reasons: Vec<String>, fingerprints: Vec<String>, output: Option<&CheckOutput>) -> String {
     let notes = if reasons.is_empty() { fingerprints } else { reasons };
     if !notes.is_empty() {
         return notes.join("; ");

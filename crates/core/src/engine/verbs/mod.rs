@@ -2,18 +2,16 @@
 
 mod cancel;
 mod compose;
+mod decision;
 mod fail;
 mod finish;
-mod fork;
 mod gate;
 mod hold;
 mod iterate;
 mod publish;
-mod recover;
 mod resolve_conflict;
 mod route;
 mod start;
-mod tamper;
 mod timeout;
 mod undo;
 mod wait;

@@ -40,8 +40,7 @@ impl DecideContext<'_> {
             RunStatus::TimedOut => retry.on_timeout,
             _ => false,
         };
-        (fits && attempt < retry.attempts)
-            .then(|| self.now.saturating_add(retry.backoff.retry_delay(attempt)))
+        (fits && attempt < retry.attempts).then(|| self.now.saturating_add(retry.backoff.retry_delay(attempt)))
     }
 
     pub(in crate::engine) fn record_publication(

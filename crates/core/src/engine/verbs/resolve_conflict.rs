@@ -30,9 +30,8 @@ impl DecideContext<'_> {
             }
             (StepOutcome::Succeeded | StepOutcome::Cancelled, _) | (_, None) => (end, effect, None),
             (_, Some(first)) => {
-                let failed = |step: &StepAt| {
-                    policy_effect(self.step(*step), StepOutcome::Failed(ErrorClass::NonRetryable))
-                };
+                let failed =
+                    |step: &StepAt| policy_effect(self.step(*step), StepOutcome::Failed(ErrorClass::NonRetryable));
                 let effect = left.iter().map(failed).fold(effect, OutcomeEffect::combine);
                 let error = Some(self.unresolved_error(*first, &left, end.error));
                 (StepEnd { error, ..end }, effect, None)
@@ -54,11 +53,10 @@ impl DecideContext<'_> {
     fn find_conflict_resolver(&self, at: StepAt, end: &StepEnd) -> Option<u32> {
         let settler = self.scope_entry(at.0).conflict_resolver(at.1)?;
         let failed = matches!(end.outcome, StepOutcome::Failed(_));
-        let conflict =
-            end.error.as_ref().is_some_and(|error| error.code.as_deref() == Some(code::MERGE_CONFLICT));
+        let conflict = end.error.as_ref().is_some_and(|error| error.code.as_deref() == Some(code::MERGE_CONFLICT));
         let unmerged = self.state.visit_state(at).is_some_and(|more| more.unmerged);
-        let comes = self.scope_entry(at.0).is_routed()
-            || self.state.step(StepAt(at.0, settler)).phase == StepPhase::Pending;
+        let comes =
+            self.scope_entry(at.0).is_routed() || self.state.step(StepAt(at.0, settler)).phase == StepPhase::Pending;
         let goes = self.state.instance(at.0).is_going();
         (failed && conflict && unmerged && comes && goes).then_some(settler)
     }
@@ -71,12 +69,7 @@ impl DecideContext<'_> {
     }
 
     /// Returns the error for unresolved conflicts, naming the steps that have them.
-    fn unresolved_error(
-        &self,
-        first: StepAt,
-        left: &[StepAt],
-        own: Option<ExecutionError>,
-    ) -> ExecutionError {
+    fn unresolved_error(&self, first: StepAt, left: &[StepAt], own: Option<ExecutionError>) -> ExecutionError {
         let whose: Vec<String> = left.iter().map(|at| format!("`{}`", self.step(*at).id)).collect();
         match own {
             Some(own) => {

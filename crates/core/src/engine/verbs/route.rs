@@ -26,10 +26,7 @@ impl DecideContext<'_> {
                 }
                 Err(error) => {
                     let message = format!("a condition cannot be evaluated: {error}");
-                    return self.fail_step(
-                        at,
-                        ExecutionError::new(ErrorClass::Validation, code::CONDITION, message),
-                    );
+                    return self.fail_step(at, ExecutionError::new(ErrorClass::Validation, code::CONDITION, message));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Start: starts the run, instances, and attempts when a worker is available.
+//! Start: starts the run, anew or as a fork, its instances, and attempts when a worker is available.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use crate::{
     engine::{
-        AttemptId, AttemptInput, AttemptRole, BudgetUsage, Event, ExecutionError, HaltReason, InstanceIx,
-        Publication, RunStart, SkipReason, StepAt, StepOutcome, code,
-        decide::{DecideContext, StepEnd},
+        AttemptId, AttemptInput, AttemptRole, BudgetUsage, Event, ExecutionError, HaltReason, InstanceIx, Publication,
+        ReusedResult, RunStart, SkipReason, StepAt, StepOutcome, code,
+        decide::{DecideContext, PendingConsequence, StepEnd},
         find_budgets,
         scope_env::{build_run_value, build_workflow_value},
         state::null,
@@ -30,16 +30,15 @@ impl DecideContext<'_> {
     pub(super) fn start_root(&mut self, start: &RunStart) -> bool {
         let plan = self.plan;
         let root = plan.definition.root();
-        let (env, error) =
-            match self.evaluate_env(root.root, &plan.parameters, build_run_value(start, self.now)) {
-                Ok(env) => (env, None),
-                Err(error) => (null(), Some(error)),
-            };
+        let (env, error) = match self.evaluate_env(root.root, &plan.parameters, build_run_value(start, self.now)) {
+            Ok(env) => (env, None),
+            Err(error) => (null(), Some(error)),
+        };
         let deadline = root.workflow.scope.timeout.map(|timeout| self.now.saturating_add(timeout));
         let publish = select_hooks(&root.workflow.hooks, HookTiming::Start);
         let (start, parameters) = (Box::new(start.clone()), plan.parameters.clone());
-        let definition = plan.definition.hash();
-        self.emit(Event::RunStarted { start, definition, parameters, env, deadline, publish });
+        let (definition, rulings) = (plan.definition.hash(), plan.definition.rulings().clone());
+        self.emit(Event::RunStarted { start, definition, parameters, env, deadline, publish, rulings });
         let begins = error.is_none();
         if let Some(error) = error {
             self.halt_instance(InstanceIx::ROOT, HaltReason::Limit { error }, false);
@@ -62,11 +61,7 @@ impl DecideContext<'_> {
         let mut values = Map::new();
         for (name, expr) in exprs {
             let value = expr.eval(&env).map_err(|error| {
-                ExecutionError::new(
-                    ErrorClass::Validation,
-                    code::EXPRESSION,
-                    format!("env `{name}`: {error}"),
-                )
+                ExecutionError::new(ErrorClass::Validation, code::EXPRESSION, format!("env `{name}`: {error}"))
             })?;
             values.insert(name.clone(), value);
         }
@@ -98,10 +93,7 @@ impl DecideContext<'_> {
         let max = self.scope_entry(home).scope.max_steps;
         if let Some(max) = max.filter(|max| self.state.instance(home).executed >= *max) {
             let message = format!("max_steps is {max}, and one more was to be executed");
-            return self.halt_over_limit(
-                home,
-                ExecutionError::new(ErrorClass::NonRetryable, code::MAX_STEPS, message),
-            );
+            return self.halt_over_limit(home, ExecutionError::new(ErrorClass::NonRetryable, code::MAX_STEPS, message));
         }
         let step = self.step(at);
         if self.has_nothing_to_resolve(at) {
@@ -118,18 +110,12 @@ impl DecideContext<'_> {
                     let output = Arc::new(step.outputs.default_object());
                     return self.end_step(
                         at,
-                        StepEnd {
-                            output,
-                            ..StepEnd::from_outcome(StepOutcome::Skipped(SkipReason::Condition))
-                        },
+                        StepEnd { output, ..StepEnd::from_outcome(StepOutcome::Skipped(SkipReason::Condition)) },
                     );
                 }
                 Err(error) => {
                     let message = format!("its condition cannot be evaluated: {error}");
-                    return self.fail_step(
-                        at,
-                        ExecutionError::new(ErrorClass::Validation, code::CONDITION, message),
-                    );
+                    return self.fail_step(at, ExecutionError::new(ErrorClass::Validation, code::CONDITION, message));
                 }
             }
         }
@@ -142,10 +128,7 @@ impl DecideContext<'_> {
                 (None, Some(approval)) => self.hold_for_approval(at, approval),
                 (None, None) => self.emit(Event::StepReady { at }),
             },
-            StepKindSpec::Parallel(_)
-            | StepKindSpec::Each(_)
-            | StepKindSpec::Loop(_)
-            | StepKindSpec::Call(_) => {
+            StepKindSpec::Parallel(_) | StepKindSpec::Each(_) | StepKindSpec::Loop(_) | StepKindSpec::Call(_) => {
                 self.emit(Event::StepReady { at });
             }
         }
@@ -201,11 +184,7 @@ impl DecideContext<'_> {
         Ok(AttemptInput { inputs, texts: self.evaluate_worker_texts(ix, worker)? })
     }
 
-    fn evaluate_worker_texts(
-        &self,
-        ix: InstanceIx,
-        worker: Option<&WorkerSpec>,
-    ) -> Result<Vec<Value>, ExecutionError> {
+    fn evaluate_worker_texts(&self, ix: InstanceIx, worker: Option<&WorkerSpec>) -> Result<Vec<Value>, ExecutionError> {
         evaluate_texts(worker, &self.env(ix))
     }
 
@@ -226,10 +205,7 @@ impl DecideContext<'_> {
 }
 
 /// Evaluates and checks the inputs of a step.
-pub(super) fn evaluate_bindings(
-    bindings: &[InputBinding],
-    env: &dyn ExprEnv,
-) -> Result<Value, ExecutionError> {
+pub(super) fn evaluate_bindings(bindings: &[InputBinding], env: &dyn ExprEnv) -> Result<Value, ExecutionError> {
     let fail = |code, message| Err(ExecutionError::new(ErrorClass::Validation, code, message));
     let mut inputs = Map::new();
     for binding in bindings {
@@ -254,10 +230,7 @@ pub(super) fn evaluate_bindings(
     Ok(Value::Object(inputs))
 }
 
-pub(super) fn evaluate_texts(
-    worker: Option<&WorkerSpec>,
-    env: &dyn ExprEnv,
-) -> Result<Vec<Value>, ExecutionError> {
+pub(super) fn evaluate_texts(worker: Option<&WorkerSpec>, env: &dyn ExprEnv) -> Result<Vec<Value>, ExecutionError> {
     let exprs = worker.map(WorkerSpec::expressions).unwrap_or_default();
     let evaluated = exprs.into_iter().map(|expr| expr.eval(env));
     evaluated.collect::<Result<_, _>>().map_err(|error| {
@@ -284,6 +257,29 @@ impl ExprEnv for WorkflowEnv<'_> {
             ReferenceRoot::Run => RootLookup::Found(std::borrow::Cow::Borrowed(&self.run)),
             ReferenceRoot::Workflow => RootLookup::Found(std::borrow::Cow::Borrowed(&self.workflow)),
             _ => RootLookup::Absent,
+        }
+    }
+}
+
+impl DecideContext<'_> {
+    pub(in crate::engine) fn fork_run(&mut self, start: &RunStart, reused: &[ReusedResult]) {
+        if !self.start_root(start) {
+            return;
+        }
+        for reused in reused {
+            self.emit(Event::from(reused.clone()));
+        }
+        let root = InstanceIx::ROOT;
+        let steps = (0..).zip(&self.state.instance(root).steps);
+        let over: Vec<StepAt> =
+            steps.filter(|(_, step)| step.phase == StepPhase::Done).map(|(i, _)| StepAt(root, i)).collect();
+        match over.first() {
+            Some(at) if self.scope_entry(root).is_routed() => self.move_cursor(*at),
+            // Steps without dependencies, and steps whose dependencies have all ended.
+            _ => {
+                self.begin_instance(root);
+                over.into_iter().for_each(|at| self.defer_consequence(PendingConsequence::StepEnded(at)));
+            }
         }
     }
 }

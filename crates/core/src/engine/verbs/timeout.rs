@@ -1,9 +1,9 @@
 //! Timeout: fires each deadline that is due, once.
 
-use super::gate::TIMEOUT_ACTOR;
+use super::decision::WaitpointDecision;
 use crate::engine::{
-    AttemptMode, AttemptRole, AttemptStopReason, Event, HaltReason, InstanceIx, NextAction, StepAt, UndoWalk,
-    Verdict as Answer, Waitpoint,
+    AttemptMode, AttemptRole, AttemptStopReason, Event, HaltReason, InstanceIx, NextAction, StepAt, UndoWalk, Verdict,
+    Waitpoint,
     decide::DecideContext,
     state::{Deadline, WaitpointKind},
     transitions::StepPhase,
@@ -16,8 +16,7 @@ const MAX_DEADLINES_PER_WAKE: usize = 1_000;
 impl DecideContext<'_> {
     pub(in crate::engine) fn fire_deadlines(&mut self) {
         for _ in 0..MAX_DEADLINES_PER_WAKE {
-            let Some((_, deadline)) =
-                self.state.deadlines.first().filter(|(time, _)| *time <= self.now).copied()
+            let Some((_, deadline)) = self.state.deadlines.first().filter(|(time, _)| *time <= self.now).copied()
             else {
                 return;
             };
@@ -74,7 +73,7 @@ impl DecideContext<'_> {
         let at = state.at;
         match state.kind {
             WaitpointKind::Hold(HoldReason::Governance) => self.escalate_hold(at, opening),
-            WaitpointKind::Hold(_) => self.record_decision(opening, Answer::Approve, TIMEOUT_ACTOR, None),
+            WaitpointKind::Hold(_) => self.record_decision(opening, WaitpointDecision::from_timeout(Verdict::Approve)),
             WaitpointKind::Gate => self.time_out_gate(at, opening),
             WaitpointKind::Wait => self.time_out_wait(at),
         }

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     engine::{
-        AttemptEnd, AttemptId, AttemptInput, AttemptMode, AttemptRole, Event, ExecutionError, HaltReason,
-        InstanceIx, NextAction, Refusal, StepAt, StepOutcome, UndoTarget, UndoWalk, code,
+        AttemptEnd, AttemptId, AttemptInput, AttemptMode, AttemptRole, Event, ExecutionError, HaltReason, InstanceIx,
+        NextAction, Refusal, StepAt, StepOutcome, UndoTarget, UndoWalk, code,
         decide::{DecideContext, PendingConsequence},
         state::RunPhase,
     },
@@ -89,9 +89,7 @@ impl DecideContext<'_> {
             let entry = self.scope_entry(*ix);
             for (i, step) in (0..).zip(&self.state.instance(*ix).steps) {
                 let cut_off = match step.outcome {
-                    Some(StepOutcome::Cancelled) => {
-                        step.more.as_ref().is_some_and(|more| more.started.is_some())
-                    }
+                    Some(StepOutcome::Cancelled) => step.more.as_ref().is_some_and(|more| more.started.is_some()),
                     Some(StepOutcome::Failed(ErrorClass::Timeout | ErrorClass::Interrupted)) => true,
                     _ => false,
                 };
@@ -114,11 +112,7 @@ impl DecideContext<'_> {
             attempt: walk.attempts + 1,
         };
         let (mode, ready) = (walk.mode, walk.given.is_some());
-        let given = if ready {
-            Ok(None)
-        } else {
-            self.evaluate_undo_input(target).map(|given| Some(Arc::new(given)))
-        };
+        let given = if ready { Ok(None) } else { self.evaluate_undo_input(target).map(|given| Some(Arc::new(given))) };
         match given {
             Ok(given) => {
                 self.grant -= 1;
@@ -162,8 +156,7 @@ impl DecideContext<'_> {
                 return self.defer_consequence(PendingConsequence::Walk(of));
             }
             AttemptEnd::Interrupted if !often => {
-                let next =
-                    NextAction { role: AttemptRole::Undo, iteration: 1, mode: AttemptMode::Rerun, stage: 1 };
+                let next = NextAction { role: AttemptRole::Undo, iteration: 1, mode: AttemptMode::Rerun, stage: 1 };
                 return self.emit(Event::StepGoesOn { at, next });
             }
             AttemptEnd::Failed { class, code, message, retry_at: at } => {
@@ -192,8 +185,7 @@ impl DecideContext<'_> {
             UndoWalk::Workflow(ix) => ix,
             UndoWalk::Composite(at) => self.state.instance(at.0).home,
         };
-        let stops =
-            walk.failed > 0 && self.scope_entry(home).scope.undo.if_one_fails == UndoFailurePolicy::Stop;
+        let stops = walk.failed > 0 && self.scope_entry(home).scope.undo.if_one_fails == UndoFailurePolicy::Stop;
         if walk.at < walk.targets.len() && !stops {
             return;
         }
@@ -209,9 +201,7 @@ impl DecideContext<'_> {
         let instance = self.state.instance(ix);
         match instance.halt_reason() {
             _ if instance.stuck => self.end_with_status(ix, RunStatus::UndoFailed),
-            Some(HaltReason::Cancelled { .. } | HaltReason::Outer) => {
-                self.end_with_status(ix, RunStatus::Cancelled)
-            }
+            Some(HaltReason::Cancelled { .. } | HaltReason::Outer) => self.end_with_status(ix, RunStatus::Cancelled),
             // If the workflow itself was not to be undone, only the remains of a composite were undone.
             _ if instance.undo_asked => self.end_with_status(ix, RunStatus::Undone),
             _ => self.end_halted(ix),
@@ -221,15 +211,13 @@ impl DecideContext<'_> {
     /// Retries a composite whose failed instances were undone, or fails it if an undo failed.
     fn retry_undone_composite(&mut self, at: StepAt, clean: bool) {
         let more = self.state.visit_state(at).expect("it was entered");
-        let overdue =
-            more.stopping.is_some() && self.step(at).policy.timeout_per == crate::ir::TimeoutScope::Step;
+        let overdue = more.stopping.is_some() && self.step(at).policy.timeout_per == crate::ir::TimeoutScope::Step;
         let error = more.child_error.clone().unwrap_or_else(|| {
             ExecutionError::new(ErrorClass::NonRetryable, code::UNDO_FAILED, "its failed instance was undone")
         });
         if !clean {
             let message = format!("it failed and could not be undone before a retry: {}", error.message);
-            return self
-                .fail_step(at, ExecutionError::new(ErrorClass::NonRetryable, code::UNDO_FAILED, message));
+            return self.fail_step(at, ExecutionError::new(ErrorClass::NonRetryable, code::UNDO_FAILED, message));
         }
         if overdue {
             return self.time_out_step(at);
@@ -268,18 +256,12 @@ impl DecideContext<'_> {
 fn undo_error(end: &AttemptEnd) -> ExecutionError {
     match end {
         AttemptEnd::TimedOut => ExecutionError::new(ErrorClass::Timeout, code::TIMEOUT, "the undo timed out"),
-        AttemptEnd::Interrupted => ExecutionError::new(
-            ErrorClass::Interrupted,
-            code::INTERRUPTED,
-            "the undo was interrupted too many times",
-        ),
+        AttemptEnd::Interrupted => {
+            ExecutionError::new(ErrorClass::Interrupted, code::INTERRUPTED, "the undo was interrupted too many times")
+        }
         AttemptEnd::Blocked { message, .. } => {
             ExecutionError::new(ErrorClass::NonRetryable, code::STOPPED, message.as_str())
         }
-        _ => ExecutionError::new(
-            ErrorClass::Transient,
-            code::STOPPED,
-            "the undo stopped without being told to",
-        ),
+        _ => ExecutionError::new(ErrorClass::Transient, code::STOPPED, "the undo stopped without being told to"),
     }
 }

@@ -55,9 +55,8 @@ impl DecideContext<'_> {
             return self.keep_signal(name, payload);
         }
         let at = |opening: Waitpoint| self.state.waitpoint(opening).expect("it is open").at;
-        let (fitting, others): (Vec<Waitpoint>, Vec<Waitpoint>) = open
-            .into_iter()
-            .partition(|one| fit_output(self.step(at(*one)), signal_output(name, payload)).is_ok());
+        let (fitting, others): (Vec<Waitpoint>, Vec<Waitpoint>) =
+            open.into_iter().partition(|one| fit_output(self.step(at(*one)), signal_output(name, payload)).is_ok());
         if let (true, Some(first)) = (fitting.is_empty(), others.first()) {
             fit_output(self.step(at(*first)), signal_output(name, payload))?;
         }
@@ -74,8 +73,7 @@ impl DecideContext<'_> {
             return Err(Refusal::TooManySignals);
         }
         let steps = self.plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
-        let waits =
-            steps.filter(|step| matches!(&step.kind, StepKindSpec::Wait(wait) if wait.on.contains(name)));
+        let waits = steps.filter(|step| matches!(&step.kind, StepKindSpec::Wait(wait) if wait.on.contains(name)));
         let mut fits: Vec<Result<Arc<Value>, Refusal>> =
             waits.map(|step| fit_output(step, signal_output(name, payload))).collect();
         if !fits.iter().any(Result::is_ok)
@@ -90,22 +88,14 @@ impl DecideContext<'_> {
     /// Returns the open waitpoint of a step that waits for this signal.
     fn find_open_wait(&self, at: StepAt, name: &SignalName) -> Result<Waitpoint, Refusal> {
         let step = self.state.find_step(at).ok_or(Refusal::UnknownStep)?;
-        let opening =
-            step.more.as_ref().and_then(|more| more.opening).filter(|_| step.phase == StepPhase::Waiting);
+        let opening = step.more.as_ref().and_then(|more| more.opening).filter(|_| step.phase == StepPhase::Waiting);
         match &self.step(at).kind {
             StepKindSpec::Wait(wait) if wait.on.contains(name) => opening.ok_or(Refusal::NotWaiting),
             _ => Err(Refusal::NotWaiting),
         }
     }
 
-    fn take_signal(
-        &mut self,
-        at: StepAt,
-        opening: Waitpoint,
-        name: &SignalName,
-        payload: &Arc<Value>,
-        kept: bool,
-    ) {
+    fn take_signal(&mut self, at: StepAt, opening: Waitpoint, name: &SignalName, payload: &Arc<Value>, kept: bool) {
         let output = signal_output(name, payload);
         let output = fit_output(self.step(at), output.clone()).unwrap_or_else(|_| Arc::new(output));
         self.emit(Event::SignalTaken { opening, name: name.clone(), payload: payload.clone(), kept });
@@ -138,8 +128,7 @@ fn signal_output(name: &SignalName, payload: &Value) -> Value {
 /// Fills in the declared defaults of an output and checks it against the declared outputs of the step.
 pub(super) fn fit_output(step: &Step, mut output: Value) -> Result<Arc<Value>, Refusal> {
     step.outputs.fill_defaults(&mut output);
-    let invalid =
-        |error: SchemaError| Refusal::OutputInvalid { step: step.id.to_string(), message: error.to_string() };
+    let invalid = |error: SchemaError| Refusal::OutputInvalid { step: step.id.to_string(), message: error.to_string() };
     step.outputs.check(&output).map_err(invalid)?;
     Ok(Arc::new(output))
 }

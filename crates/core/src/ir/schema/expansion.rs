@@ -120,9 +120,11 @@ impl<'a> SchemaExpansion<'a> {
             }
             let found: Vec<&Value> =
                 self.references.iter().flat_map(|reference| self.resolve_reference(reference)).collect();
-            self.todo.extend(found.into_iter().filter(|value| {
-                value.is_object() && !self.schemas.contains_key(&std::ptr::from_ref(*value))
-            }));
+            self.todo.extend(
+                found
+                    .into_iter()
+                    .filter(|value| value.is_object() && !self.schemas.contains_key(&std::ptr::from_ref(*value))),
+            );
             if self.todo.is_empty() {
                 return Ok(());
             }
@@ -235,8 +237,7 @@ impl<'a> SchemaExpansion<'a> {
         }
         self.depths.insert(id, usize::MAX);
         let references = REFERENCES.iter().filter_map(|keyword| schema.get(*keyword)?.as_str());
-        let mut inner: Vec<&Value> =
-            references.flat_map(|reference| self.resolve_reference(reference)).collect();
+        let mut inner: Vec<&Value> = references.flat_map(|reference| self.resolve_reference(reference)).collect();
         inner.extend(find_subschemas(schema, &SCHEMAS, &NAMED_SCHEMAS));
         let deepest = inner.into_iter().map(|part| self.measure_depth(part, level + 1)).max();
         let depth = deepest.unwrap_or(0).saturating_add(1);

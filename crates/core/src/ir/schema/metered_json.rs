@@ -262,9 +262,7 @@ fn are_equal(a: &Value, b: &Value) -> bool {
             }
             a == b
         }
-        (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| are_equal(a, b))
-        }
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| are_equal(a, b)),
         (Value::Object(a), Value::Object(b)) => {
             let same = |(name, a): (&String, &Value)| {
                 charge_for_text(name);
@@ -354,8 +352,7 @@ fn count_nodes(value: &Value, most: usize) -> Option<usize> {
             Value::Array(items) => todo.extend(items.iter().take(most + 1)),
             Value::Object(members) => {
                 todo.extend(members.values().take(most + 1));
-                count += members.keys().take(most + 1).map(|name| name.len()).sum::<usize>()
-                    / BYTES_PER_STEP as usize;
+                count += members.keys().take(most + 1).map(|name| name.len()).sum::<usize>() / BYTES_PER_STEP as usize;
             }
             _ => {}
         }

@@ -205,11 +205,7 @@ impl Schema {
 fn to_value_error(error: &jsonschema::ValidationError<'_>) -> SchemaError {
     let message = match error.kind() {
         ValidationErrorKind::Type { kind } => {
-            format!(
-                "expected {}, found {}",
-                describe_expected_types(kind),
-                describe_found_value(error.instance())
-            )
+            format!("expected {}, found {}", describe_expected_types(kind), describe_found_value(error.instance()))
         }
         ValidationErrorKind::Required { property } => {
             format!("the required property `{}` is missing", property.as_str().unwrap_or_default())
@@ -269,9 +265,7 @@ fn is_plain(schema: &Value, levels: usize) -> bool {
     let Some(keywords) = schema.as_object() else { return schema.is_boolean() };
     let inner = |schema: &Value| levels > 0 && is_plain(schema, levels - 1);
     keywords.iter().all(|(keyword, value)| match keyword.as_str() {
-        "type" => {
-            value.as_array().map_or_else(|| is_type(value), |types| !types.is_empty() && are_types(types))
-        }
+        "type" => value.as_array().map_or_else(|| is_type(value), |types| !types.is_empty() && are_types(types)),
         "properties" => value.as_object().is_some_and(|properties| properties.values().all(inner)),
         "items" | "additionalProperties" => inner(value),
         "required" => value.as_array().is_some_and(|names| are_names(names)),
@@ -302,9 +296,7 @@ fn to_schema_error(error: &jsonschema::ValidationError<'_>) -> SchemaError {
     let at = error.instance_path().to_string();
     let message = if at.ends_with("/type") {
         let found = shorten_message(expansion::remove_preparation(&error.instance().to_string()));
-        format!(
-            "{found} is not a type; the types are string, number, integer, boolean, object, array and null"
-        )
+        format!("{found} is not a type; the types are string, number, integer, boolean, object, array and null")
     } else {
         shorten_message(expansion::remove_preparation(&error.to_string()))
     };
@@ -355,14 +347,10 @@ mod tests {
 
     #[test]
     fn a_value_is_checked_and_the_place_is_named() {
-        let schema = Schema::new(
-            json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}),
-        );
+        let schema =
+            Schema::new(json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}));
         assert_eq!(schema.check(&json!({"n": 3})), Ok(()));
-        assert_eq!(
-            schema.check(&json!({"n": 3.5})).unwrap_err().to_string(),
-            "at /n: expected an integer, found 3.5"
-        );
+        assert_eq!(schema.check(&json!({"n": 3.5})).unwrap_err().to_string(), "at /n: expected an integer, found 3.5");
         assert_eq!(schema.check(&json!({})).unwrap_err().to_string(), "the required property `n` is missing");
     }
 
@@ -441,7 +429,8 @@ mod tests {
 
     fn expensive_schemas() -> Vec<(&'static str, Value, Value)> {
         let recursive = |keyword: &str| {
-            let arm = |name: &str| json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/t"}}, "required": [name]});
+            let arm =
+                |name: &str| json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/t"}}, "required": [name]});
             json!({"$defs": {"t": {keyword: [arm("x"), arm("y")]}}, "$ref": "#/$defs/t"})
         };
         let doubling = |last: Value| {
@@ -480,8 +469,7 @@ mod tests {
             (0..20_000).map(|n| (format!("member-{n}"), json!(n))).collect();
         let same = (0..100_000).map(|n| json!({"n": n % 50_000})).collect::<Value>();
         let text = "ab".repeat(500_000);
-        let many =
-            (0..3_000).map(|n| json!({"type": "object", "required": [n.to_string()]})).collect::<Value>();
+        let many = (0..3_000).map(|n| json!({"type": "object", "required": [n.to_string()]})).collect::<Value>();
         let chain = {
             let link = |n: usize| (format!("c{n}"), json!({"not": {"$ref": format!("#/$defs/c{}", n + 1)}}));
             let mut defs: serde_json::Map<String, Value> = (0..20_000).map(link).collect();
@@ -502,11 +490,7 @@ mod tests {
             ("unevaluatedProperties", unevaluated, nested(60, json!({}))),
             ("contains", contained, lists),
             ("an unusual place", unusual_place, nested(60, json!({}))),
-            (
-                "backtracking",
-                json!({"pattern": "^(?=(a|b|ab)*$)(a|b|ab)*(?!x)c$"}),
-                json!("ab".repeat(5_000)),
-            ),
+            ("backtracking", json!({"pattern": "^(?=(a|b|ab)*$)(a|b|ab)*(?!x)c$"}), json!("ab".repeat(5_000))),
             ("backreferences", json!({"pattern": r"^(.*)(.*)(.*)\1\2\3x$"}), json!("ab".repeat(10_000))),
             ("many states", json!({"pattern": "[ab]*a[ab]{1000}c"}), json!(text)),
             ("huge states", json!({"pattern": "((a{1000}){1000}){1000}"}), json!("a")),
@@ -514,11 +498,7 @@ mod tests {
             ("uniqueItems", json!({"uniqueItems": true}), same),
             ("many alternatives", json!({"items": {"anyOf": many}}), json!(vec![1; 100_000])),
             ("a long chain", chain, json!(1)),
-            (
-                "a deep schema of draft 7",
-                deep_schema("http://json-schema.org/draft-07/schema#", "items"),
-                json!([]),
-            ),
+            ("a deep schema of draft 7", deep_schema("http://json-schema.org/draft-07/schema#", "items"), json!([])),
             (
                 "a deep schema of draft 4",
                 deep_schema("http://json-schema.org/draft-04/schema#", "additionalItems"),
@@ -545,10 +525,7 @@ mod tests {
         let link = |n: usize| (format!("c{n}"), json!({"allOf": [{"$ref": format!("#/$defs/c{}", n + 1)}]}));
         let levels = limits::SCHEMA_LEVELS / 2 - 1;
         let mut defs: serde_json::Map<String, Value> = (0..levels).map(link).collect();
-        defs.insert(
-            format!("c{levels}"),
-            json!({"properties": {"a": {"$ref": "#/$defs/c0"}}, "required": ["a"]}),
-        );
+        defs.insert(format!("c{levels}"), json!({"properties": {"a": {"$ref": "#/$defs/c0"}}, "required": ["a"]}));
         let schema = json!({"$defs": defs, "$ref": "#/$defs/c0"});
         let levels = limits::SCHEMA_STACK / limits::SCHEMA_LEVELS - 2;
         let (most, schema) = (2 << 20, Schema::new(schema));
@@ -563,8 +540,7 @@ mod tests {
 
     #[test]
     fn values_of_ordinary_size_are_checked() {
-        let numbers =
-            Schema::new(json!({"type": "array", "items": {"type": "integer"}, "uniqueItems": true}));
+        let numbers = Schema::new(json!({"type": "array", "items": {"type": "integer"}, "uniqueItems": true}));
         assert_eq!(numbers.check(&(0..100_000).collect::<Value>()), Ok(()));
         let twice = numbers.check(&json!([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 1]));
         assert!(twice.is_err(), "{twice:?}");

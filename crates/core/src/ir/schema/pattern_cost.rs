@@ -64,16 +64,14 @@ pub(super) fn estimate_pattern(pattern: &str) -> PatternCost {
             b'[' => {
                 let length = class_length(rest);
                 let class = &rest[..length];
-                let unicode =
-                    class.windows(2).filter(|pair| matches!(pair, [b'\\', b'p' | b'P'])).count() as u64;
+                let unicode = class.windows(2).filter(|pair| matches!(pair, [b'\\', b'p' | b'P'])).count() as u64;
                 group.add_states(CLASS_STATES + length as u64 + unicode.saturating_mul(UNICODE_STATES));
                 at += length + 1;
             }
             b'.' => group.add_states(CLASS_STATES),
             b'(' => {
-                backtracks |= [&b"?="[..], b"?!", b"?<=", b"?<!", b"?>", b"?("]
-                    .iter()
-                    .any(|mark| rest.starts_with(mark));
+                backtracks |=
+                    [&b"?="[..], b"?!", b"?<=", b"?<!", b"?>", b"?("].iter().any(|mark| rest.starts_with(mark));
                 around.push(std::mem::take(&mut group));
             }
             b')' => {

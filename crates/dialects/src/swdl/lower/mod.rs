@@ -1,9 +1,6 @@
 //! Lowers SWDL to the IR.
 
-mod agent_task;
 mod expressions;
-mod hooks;
-mod policy;
 mod schema;
 mod stage;
 
@@ -12,71 +9,70 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::Value;
 use skein_core::{
     ids::WorkflowId,
-    ir::{ScopeShape, StepScope, Workflow, WorkflowContext, WorkflowOrigin},
-    plan::ProblemCode,
+    ir::{ScopeShape, StepScope, Workflow, WorkflowContext, WorkflowExtensions, WorkflowOrigin},
+    plan::{PlanField as P, ProblemCode},
+    terms::WorkflowTerms,
 };
 
-use self::{expressions::SwdlExpressions, hooks::HookLocations, stage::SwdlStageLowering};
+use self::{
+    expressions::{HookLocations, SwdlExpressions},
+    stage::SwdlStageLowering,
+};
 use super::{
-    defaults, override_limits, overrides,
-    status_words::status_words,
+    defaults::{self, status_words},
+    overrides::{self, check_widening},
     syntax::{self, SwdlStage},
 };
 use crate::{
-    catalog::{self, NameUse},
-    code::Code,
-    detect::Dialect,
-    diagnostic::DiagnosticSink,
-    dialect_terms::DialectTerms,
+    catalog::{self, CatalogKind, NameUse, Project},
+    diagnostics::{Code, DiagnosticSink},
     fields::FieldValue,
-    lowering::{LoweredSource, LoweringContext},
-    project::{CatalogKind, Project},
-    source_map::FieldRenames,
-    yaml::YamlTree,
+    lowering::{DialectTerms, LoweredSource, LoweringContext},
+    source::{
+        Dialect, FieldRenames,
+        PatternSegment::{AnyName, Field as F},
+        yaml::YamlTree,
+    },
 };
 
 /// The source fields that the plan's fields of a stage are read from. The template of a fan-out has the same field
 /// names.
 const STEP: FieldRenames = &[
-    ("isolation.secrets", "x-skein.secrets"),
-    ("settled_by", "x-skein.workspace.conflict"),
-    ("after", "depends_on"),
-    ("when", "condition"),
-    ("inputs.*.schema", "inputs.*.type"),
-    ("inputs.*", "inputs.*.source"),
-    ("instructions", "roles.primary.instructions"),
-    ("summary.instructions", "handoff.summary_prompt"),
-    ("policy.timeout", "error_policy.timeout"),
-    ("policy.effects", "error_policy.on_failure"),
-    ("policy.retry.attempts", "error_policy.retry.max_attempts"),
-    ("policy.retry", "error_policy.retry"),
-    ("message", "gate.message"),
-    ("approvers", "gate.approvers"),
-    ("on_timeout", "gate.on_timeout"),
-    ("timeout", "gate.timeout"),
-    ("over", "fan_out.source"),
-    ("scope", "fan_out.stage_template"),
-    ("workflow", "x-skein.call"),
+    (&[F(P::Isolation), F(P::Secrets)], "x-skein.secrets"),
+    (&[F(P::SettledBy)], "x-skein.workspace.conflict"),
+    (&[F(P::After)], "depends_on"),
+    (&[F(P::When)], "condition"),
+    (&[F(P::Inputs), AnyName, F(P::Schema)], "inputs.*.type"),
+    (&[F(P::Inputs), AnyName], "inputs.*.source"),
+    (&[F(P::Instructions)], "roles.primary.instructions"),
+    (&[F(P::Summary), F(P::Instructions)], "handoff.summary_prompt"),
+    (&[F(P::Policy), F(P::Timeout)], "error_policy.timeout"),
+    (&[F(P::Policy), F(P::Effects)], "error_policy.on_failure"),
+    (&[F(P::Policy), F(P::Retry), F(P::Attempts)], "error_policy.retry.max_attempts"),
+    (&[F(P::Policy), F(P::Retry)], "error_policy.retry"),
+    (&[F(P::Message)], "gate.message"),
+    (&[F(P::Approvers)], "gate.approvers"),
+    (&[F(P::OnTimeout)], "gate.on_timeout"),
+    (&[F(P::Timeout)], "gate.timeout"),
+    (&[F(P::Over)], "fan_out.source"),
+    (&[F(P::Scope)], "fan_out.stage_template"),
+    (&[F(P::Workflow)], "x-skein.call"),
 ];
 const WORKFLOW: FieldRenames = &[
-    ("inputs", "config.parameters"),
-    ("timeout", "config.timeout"),
-    ("env", "config.env"),
-    ("result", "x-skein.output"),
-    ("outputs", "x-skein.output"),
+    (&[F(P::Inputs)], "config.parameters"),
+    (&[F(P::Timeout)], "config.timeout"),
+    (&[F(P::Env)], "config.env"),
+    (&[F(P::Result)], "x-skein.output"),
+    (&[F(P::Outputs)], "x-skein.output"),
 ];
 const TERMS: DialectTerms = DialectTerms {
-    words: &[("step", "stage")],
+    words: WorkflowTerms { step: "stage", ..WorkflowTerms::IR },
     hints: &[],
     // A stage only has the outputs that it declares.
     stricter: &[(ProblemCode::UndeclaredOutput, Code::ReadsUnknownOutput)],
 };
 
-pub(crate) fn lower(
-    mut tree: YamlTree,
-    sink: &mut DiagnosticSink,
-    project: &dyn Project,
-) -> Option<LoweredSource> {
+pub(crate) fn lower(mut tree: YamlTree, sink: &mut DiagnosticSink, project: &dyn Project) -> Option<LoweredSource> {
     let before = overrides::apply_overrides(&mut tree, sink, project);
     let overridden = before.map(|before| overrides::list_overridden(&tree, before)).unwrap_or_default();
     let mut lowering = LoweringContext::new(&TERMS, sink, project);
@@ -102,7 +98,7 @@ fn lower_workflow(
         // Errors there are also errors in the merged document, or an override has fixed them.
         let unheard = &mut DiagnosticSink::new(Arc::clone(tree.source()));
         let before = syntax::SwdlWorkflow::read(tree.node(before), unheard);
-        before.iter().for_each(|before| override_limits::check_widening(before, &source, lowering.sink));
+        before.iter().for_each(|before| check_widening(before, &source, lowering.sink));
     }
     let stages = source.stages.take()?;
     let named = stages.iter().filter_map(|stage| named_agent(stage));
@@ -111,22 +107,21 @@ fn lower_workflow(
     catalog::check_names(CatalogKind::Server, servers, lowering.project, lowering.sink);
     let skills = stages.iter().flat_map(|stage| named_tools(stage, "skill:"));
     catalog::warn_unknown_names(CatalogKind::Skill, skills, lowering.project, lowering.sink);
-    let own =
-        stages.iter().filter_map(|stage| stage.agent_task()).filter_map(|asked| asked.context.as_deref());
+    let own = stages.iter().filter_map(|stage| stage.agent_task()).filter_map(|asked| asked.context.as_deref());
     let modules = own.chain([&source.context]).flat_map(|context| &context.modules);
     let modules = modules.map(|(given, module)| name_use(*given, module, "ctx:"));
     catalog::warn_unknown_names(CatalogKind::Context, modules, lowering.project, lowering.sink);
 
     let modules = source.context.modules.iter().filter_map(|(_, module)| module.strip_prefix("ctx:"));
-    let mut expressions =
-        SwdlExpressions::new(lowering, source.config.env.iter().map(|(name, _)| *name), modules);
-    let env = source.config.env.iter().filter_map(|(name, given)| {
-        expressions.lower_variable(given.node).map(|expr| ((*name).to_owned(), expr))
-    });
+    let mut expressions = SwdlExpressions::new(lowering, source.config.env.iter().map(|(name, _)| *name), modules);
+    let env = source
+        .config
+        .env
+        .iter()
+        .filter_map(|(name, given)| expressions.lower_variable(given.node).map(|expr| ((*name).to_owned(), expr)));
     let env = env.collect();
-    let (hooks, parts) = hooks::lower_hooks(&source.hooks, &mut expressions);
-    let steps = SwdlStageLowering { expressions: &mut expressions, source: &source, usual: None }
-        .lower_stages(stages);
+    let (hooks, parts) = expressions::lower_hooks(&source.hooks, &mut expressions);
+    let steps = SwdlStageLowering { expressions: &mut expressions, source: &source, usual: None }.lower_stages(stages);
 
     let mut scope = StepScope::new(ScopeShape::Graph, steps);
     scope.timeout = Some(source.config.timeout.unwrap_or(defaults::TIMEOUT));
@@ -142,7 +137,7 @@ fn lower_workflow(
     workflow.env = env;
     workflow.hooks = hooks;
     workflow.context = lower_context(&source);
-    workflow.labels = build_labels(&source);
+    workflow.extensions.labels = build_labels(&source);
     let gives = |node| expressions.lower_value(node, skein_core::expr::swdl::SwdlExprScope::Stage);
     source.border.apply_outputs_with(&mut workflow, gives);
     Some((workflow, parts))
@@ -171,13 +166,14 @@ fn lower_context(source: &syntax::SwdlWorkflow<'_>) -> WorkflowContext {
     WorkflowContext {
         directory: None,
         modules: source.context.modules.iter().map(|(_, module)| (*module).to_owned()).collect(),
-        memory: source.context.memory.as_ref().map(|memory| agent_task::lower_memory(&[memory])),
+        memory: source.context.memory.as_ref().map(|memory| stage::lower_memory(&[memory])),
     }
 }
 
 /// Builds labels from the fields that are kept without interpretation.
 fn build_labels(source: &syntax::SwdlWorkflow<'_>) -> BTreeMap<String, Value> {
     let mut labels = source.others.clone();
+    labels.retain(|name, _| !WorkflowExtensions::is_typed(name));
     let about = &source.about;
     labels.extend(about.author.map(|author| ("author".to_owned(), Value::from(author))));
     if !about.tags.is_empty() {

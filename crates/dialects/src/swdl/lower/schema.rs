@@ -9,9 +9,7 @@ use crate::swdl::syntax::{SwdlDeclaration, SwdlInput};
 
 /// Returns the schema of a run's parameters.
 pub(super) fn parameters_schema(declared: &[SwdlDeclaration<'_>]) -> Schema {
-    Schema::new(object_schema(declared, |declared| {
-        declared.ty.map_or_else(|| json!({}), |ty| ty.to_schema())
-    }))
+    Schema::new(object_schema(declared, |declared| declared.ty.map_or_else(|| json!({}), |ty| ty.to_schema())))
 }
 
 /// Returns the schema of a stage's outputs. All stages without outputs share one schema.

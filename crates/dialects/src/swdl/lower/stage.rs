@@ -1,34 +1,38 @@
-//! Lowers each stage to a step: work of an agent, a gate, or an each with one step inside.
+//! Lowers each stage to a step: work of an agent, a gate, or an each with one step inside; its policy and the task of its
+//! agent.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+};
 
 use skein_core::{
     expr::{Expr, swdl::SwdlExprScope},
     ids::StepId,
     ir::{
-        self, Approver, EachSpec, GateSpec, ScopeShape, SharedStepPolicy, Step, StepKindSpec, StepPolicy,
-        TimeoutScope, WorkSpec, WorkerSpec,
+        self, Approver, Backoff, BackoffGrowth, EachSpec, ErrorClass, GateSpec, HandoffSpec, InputBinding,
+        MemorySelection, OutcomeEffect, OutcomeEffects, ScopeShape, SharedStepExtensions, SharedStepPolicy, Step,
+        StepExtensions, StepKindSpec, StepPolicy, StepRetry, SummarySpec, TimeoutScope, WorkSpec, WorkerCapability,
+        WorkerSpec, WorkflowContext,
     },
     limits,
+    time::Millis,
 };
 
-use super::{
-    expressions::SwdlExpressions,
-    policy::{OnFailureChoice, lower_retry},
-    schema,
-};
 use crate::{
-    call_contract,
-    code::Code,
-    common::default_on_interrupted,
-    diagnostic::Diagnostic,
+    catalog::CatalogKind,
+    diagnostics::Code,
     fields::{FieldValue, UnloweredSteps},
-    project::CatalogKind,
+    lowering::{call_contract, default_on_interrupted},
+    source::yaml::YamlNode,
     swdl::{
         defaults::{self, SwdlOnFailure},
-        syntax::{GateDef, StagePolicy, SwdlAgentTask, SwdlCall, SwdlStage, SwdlStageKind, SwdlWorkflow},
+        lower::{expressions::SwdlExpressions, schema},
+        syntax::{
+            GateDef, MemoryDef, RetryDef, StageContext, StagePolicy, SwdlAgentTask, SwdlCall, SwdlInput, SwdlStage,
+            SwdlStageKind, SwdlWorkflow,
+        },
     },
-    yaml::YamlNode,
 };
 
 pub(super) struct SwdlStageLowering<'e, 'a, 'l> {
@@ -55,19 +59,15 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
             SwdlStageKind::Agent(asked) => self.lower_agent_stage(stage, asked, chosen),
             SwdlStageKind::Call(called) => self.lower_call_stage(stage, called, chosen),
             SwdlStageKind::Gate(gate) => self.lower_gate_stage(stage, gate, chosen, roles),
-            SwdlStageKind::FanOut { source, template } => {
-                self.lower_fan_out(stage, *source, template.as_ref(), chosen)
-            }
-            SwdlStageKind::Unclear => {
-                Step::new(stage.id.clone(), StepKindSpec::Work(Box::new(placeholder_work())))
-            }
+            SwdlStageKind::FanOut { source, template } => self.lower_fan_out(stage, *source, template.as_ref(), chosen),
+            SwdlStageKind::Unclear => Step::new(stage.id.clone(), StepKindSpec::Work(Box::new(placeholder_work()))),
         };
         step.name = stage.name.map(str::to_owned);
         step.description = stage.description.map(str::to_owned);
         step.after.clone_from(&stage.depends_on);
         step.when = stage.condition.and_then(|given| self.expressions.lower_condition(given.node));
         if let Some(ui) = stage.ui {
-            step.labels.insert("ui".to_owned(), ui.node.to_json());
+            step.extensions.labels.insert("ui".to_owned(), ui.node.to_json());
         }
         stage.skein.apply_to_step(&self.source.skein, &mut step);
         self.expressions.lowering.share_policy(&mut step);
@@ -80,16 +80,14 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
             (SwdlStageKind::Gate(_), Some(condition)) => Some((stage.id.clone(), condition)),
             _ => None,
         };
-        let gates: Vec<(StepId, FieldValue<'a>)> =
-            stages.iter().filter_map(|stage| may_be_skipped(stage)).collect();
+        let gates: Vec<(StepId, FieldValue<'a>)> = stages.iter().filter_map(|stage| may_be_skipped(stage)).collect();
         if gates.is_empty() {
             return;
         }
         let waited_for: BTreeSet<&StepId> = stages.iter().flat_map(|stage| &stage.depends_on).collect();
         for (id, condition) in gates.into_iter().filter(|(id, _)| waited_for.contains(id)) {
             let message = format!("if its condition is false, stages that depend on `{id}` are skipped");
-            let (source, span) = (condition.node.source(), condition.node.first_line_span());
-            let diagnostic = Diagnostic::new(Code::SkippedGate, source, span, message);
+            let diagnostic = condition.diagnose(Code::SkippedGate, message);
             let hint = "a skipped gate is not approved, so nothing that needs the approval may start";
             self.expressions.lowering.push(diagnostic.with_hint(hint));
         }
@@ -108,12 +106,7 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
 
     /// Lowers a stage that calls a workflow. That has its own timeouts and retries, so the call is only retried if the
     /// stage itself sets a retry.
-    fn lower_call_stage(
-        &mut self,
-        stage: &SwdlStage<'a>,
-        called: &SwdlCall<'a>,
-        chosen: OnFailureChoice<'a>,
-    ) -> Step {
+    fn lower_call_stage(&mut self, stage: &SwdlStage<'a>, called: &SwdlCall<'a>, chosen: OnFailureChoice<'a>) -> Step {
         let kind = call_contract::lower_call(called.workflow, self.expressions.lowering);
         let mut step = Step::new(stage.id.clone(), kind);
         step.inputs = self.lower_inputs(&called.inputs, SwdlExprScope::Stage);
@@ -134,14 +127,12 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
         chosen: OnFailureChoice<'a>,
     ) -> SharedStepPolicy {
         let is_usual = stage.policy.is_usual();
-        let same =
-            |usual: &&SharedStepPolicy| is_usual && usual.on_interrupted == default_on_interrupted(kind);
+        let same = |usual: &&SharedStepPolicy| is_usual && usual.on_interrupted == default_on_interrupted(kind);
         if let Some(usual) = self.usual.as_ref().filter(same) {
             return usual.clone();
         }
         let effects = chosen.to_effects();
-        let policy =
-            SharedStepPolicy::from(StepPolicy { effects, ..self.lower_work_policy(kind, &[&stage.policy]) });
+        let policy = SharedStepPolicy::from(StepPolicy { effects, ..self.lower_work_policy(kind, &[&stage.policy]) });
         if is_usual {
             self.usual = Some(policy.clone());
         }
@@ -170,8 +161,7 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
         roles: &BTreeSet<String>,
     ) -> Step {
         self.warn_gate_policy(stage, gate);
-        let message =
-            gate.message.and_then(|given| self.expressions.lower_text(given.node, SwdlExprScope::Stage));
+        let message = gate.message.and_then(|given| self.expressions.lower_text(given.node, SwdlExprScope::Stage));
         let name = stage.name.unwrap_or(stage.id.as_str());
         let message = message.or_else(|| Expr::literal(name).ok());
         let approver = |name: &&str| match roles.contains(*name) {
@@ -206,8 +196,7 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
         let ignored = [(retry, "a gate is not retried"), (timeout, "the gate has a `timeout` of its own")];
         for (given, why) in ignored.into_iter().filter_map(|(given, why)| given.map(|given| (given, why))) {
             let message = format!("`{}` changes nothing: {why}", given.name);
-            let (source, span) = (given.node.source(), given.node.first_line_span());
-            self.expressions.lowering.push(Diagnostic::new(Code::IgnoredField, source, span, message));
+            self.expressions.lowering.push(given.diagnose(Code::IgnoredField, message));
         }
     }
 
@@ -244,7 +233,7 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
         self.expressions.lowering.add_step_item(&id, node, "id");
         let mut step = self.lower_agent_task(&id, asked, SwdlExprScope::FanOut);
         // Users know it by the name of the stage.
-        step.labels.insert("stage".to_owned(), stage.id.as_str().into());
+        step.extensions.stage = Some(stage.id.to_string());
         step.name = stage.name.map(str::to_owned);
         // The stage's timeout is for all of its items together.
         let retried = StagePolicy { retry: stage.policy.retry.clone(), ..StagePolicy::default() };
@@ -260,8 +249,7 @@ impl<'a> SwdlStageLowering<'_, 'a, '_> {
     fn refuse_rollback(&mut self, chosen: OnFailureChoice<'a>) {
         let Some(given) = chosen.given.filter(|_| chosen.word == SwdlOnFailure::Rollback) else { return };
         let message = "`rollback` is not possible: stages have no compensation";
-        let (source, span) = (given.node.source(), given.node.first_line_span());
-        let diagnostic = Diagnostic::new(Code::BadUndo, source, span, message);
+        let diagnostic = given.diagnose(Code::BadUndo, message);
         let hint = "write `halt`; to undo steps, use AIP-15";
         self.expressions.lowering.push(diagnostic.with_hint(hint).with_word_fix(given.span(), "halt"));
     }
@@ -279,4 +267,171 @@ fn single_step_scope(step: Step) -> ir::StepScope {
 fn placeholder_work() -> WorkSpec {
     let text = String::new();
     WorkSpec::new(WorkerSpec::Script { text, capabilities: Vec::new() })
+}
+
+/// The choice for a stage's failure, its place, and whether the stage itself sets it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OnFailureChoice<'a> {
+    pub word: SwdlOnFailure,
+    pub given: Option<FieldValue<'a>>,
+    own: bool,
+}
+
+impl<'a> OnFailureChoice<'a> {
+    pub fn from_policies(stage: &StagePolicy<'a>, source: &SwdlWorkflow<'a>) -> OnFailureChoice<'a> {
+        let (found, own) = match (stage.on_failure, source.policy.on_stage_failure) {
+            (Some(own), _) => (Some(own), true),
+            (None, global) => (global, false),
+        };
+        let word = found.map(|(_, word)| word).unwrap_or_default();
+        OnFailureChoice { word, given: found.map(|(given, _)| given), own }
+    }
+
+    /// Returns the effects of a stage with an agent. A stage that its condition skips counts as done.
+    pub fn to_effects(self) -> OutcomeEffects {
+        let failed = match self.word {
+            SwdlOnFailure::Halt => OutcomeEffect::ABORT,
+            SwdlOnFailure::Rollback => OutcomeEffect::UNDO,
+            SwdlOnFailure::SkipDependents => OutcomeEffect::SKIP_DEPENDENTS,
+            SwdlOnFailure::Continue if self.own => OutcomeEffect::CONTINUE,
+            // As the workflow's setting, it lets other stages continue, but not the dependents of this one.
+            SwdlOnFailure::Continue => OutcomeEffect { satisfies: false, ..OutcomeEffect::CONTINUE },
+        };
+        OutcomeEffects { skipped_by_condition: OutcomeEffect::GO_ON, timed_out: failed, ..failure_effects(failed) }
+    }
+
+    /// Returns the effects of a gate: only an approval satisfies it, and without one the run does not succeed.
+    pub fn to_gate_effects(self) -> OutcomeEffects {
+        let failed = match self.word {
+            SwdlOnFailure::Halt => OutcomeEffect::ABORT,
+            SwdlOnFailure::Rollback => OutcomeEffect::UNDO,
+            SwdlOnFailure::SkipDependents | SwdlOnFailure::Continue => OutcomeEffect::SKIP_DEPENDENTS,
+        };
+        let halted = if self.word == SwdlOnFailure::Rollback { OutcomeEffect::UNDO } else { OutcomeEffect::ABORT };
+        OutcomeEffects { timed_out: halted, ..failure_effects(failed) }
+    }
+}
+
+fn failure_effects(failed: OutcomeEffect) -> OutcomeEffects {
+    OutcomeEffects { failed, exhausted: failed, rejected: failed, ..OutcomeEffects::default() }
+}
+
+/// Lowers retries. Each field comes from the first source that has it.
+pub(super) fn lower_retry(sources: &[&RetryDef<'_>]) -> StepRetry {
+    let attempts = first_defined(sources, |retry| retry.max_attempts).unwrap_or(defaults::MAX_ATTEMPTS);
+    // One attempt means no retries.
+    if attempts == 1 {
+        return StepRetry::default();
+    }
+    let length = |of: fn(&RetryDef<'_>) -> Option<Millis>, default| first_defined(sources, of).unwrap_or(default);
+    let backoff = Backoff {
+        initial: length(|retry| retry.initial_interval, defaults::INITIAL_INTERVAL),
+        growth: BackoffGrowth::Exponential(
+            first_defined(sources, |retry| retry.backoff_multiplier).unwrap_or(defaults::BACKOFF_MULTIPLIER),
+        ),
+        max: length(|retry| retry.max_interval, defaults::MAX_INTERVAL),
+        jitter: false,
+    };
+    let never = first_defined(sources, |retry| retry.non_retryable_errors.clone()).unwrap_or_default();
+    let mut retry = StepRetry::for_classes(&defaults::RETRIED, attempts, backoff);
+    retry.attempts.insert(ErrorClass::Validation, attempts.min(defaults::VALIDATION_ATTEMPTS));
+    retry.never = never.into_iter().map(str::to_owned).collect();
+    retry
+}
+
+fn first_defined<'a, T>(sources: &[&RetryDef<'a>], of: impl Fn(&RetryDef<'a>) -> Option<T>) -> Option<T> {
+    sources.iter().find_map(|retry| of(retry))
+}
+
+impl<'a> SwdlStageLowering<'_, 'a, '_> {
+    /// Lowers a task to a step with an agent.
+    pub fn lower_agent_task(&mut self, id: &StepId, asked: &SwdlAgentTask<'a>, scope: SwdlExprScope) -> Step {
+        let kind = StepKindSpec::Work(Box::new(self.lower_work(asked, scope)));
+        let mut step = Step::new(id.clone(), kind);
+        step.inputs = self.lower_inputs(&asked.inputs, scope);
+        step.outputs = schema::outputs_schema(asked.outputs.as_deref());
+        step.extensions = self.lower_extensions(asked);
+        step
+    }
+
+    pub fn lower_inputs(&mut self, inputs: &[SwdlInput<'a>], scope: SwdlExprScope) -> Vec<InputBinding> {
+        let mut bindings = Vec::new();
+        for input in inputs {
+            let value = input.source.and_then(|given| self.expressions.lower_value(given.node, scope));
+            bindings.extend(value.map(|value| InputBinding {
+                name: input.name.into(),
+                value,
+                schema: schema::input_schema(input),
+                required: input.required,
+            }));
+        }
+        bindings
+    }
+
+    fn lower_work(&mut self, asked: &SwdlAgentTask<'a>, scope: SwdlExprScope) -> WorkSpec {
+        let roles = &asked.roles;
+        let instructions = roles.instructions.and_then(|given| self.expressions.lower_text(given.node, scope));
+        let agent = |instructions, capabilities, tools| WorkerSpec::Agent {
+            name: roles.agent.map(|(_, name)| name.to_owned()),
+            program: None,
+            model: roles.model.map(str::to_owned),
+            instructions,
+            capabilities,
+            tools,
+            max_turns: None,
+            command_timeout: None,
+        };
+        let tools = roles.tools.iter().map(|(_, tool)| (*tool).to_owned()).collect();
+        let mut work = WorkSpec::new(agent(instructions, Vec::new(), tools));
+        let summary = asked.handoff.summary_prompt.map(|given| SummarySpec {
+            worker: agent(self.expressions.lower_text(given.node, scope), vec![WorkerCapability::Read], Vec::new()),
+            timeout: Some(defaults::SUMMARY_TIMEOUT),
+        });
+        work.summary = summary.map(Box::new);
+        work
+    }
+
+    /// Lowers the settings that the host passes to the agent and to later stages. Default values are left out.
+    fn lower_extensions(&self, asked: &SwdlAgentTask<'a>) -> SharedStepExtensions {
+        static DEFAULT_MODEL: LazyLock<SharedStepExtensions> = LazyLock::new(|| {
+            let default_model = Some(defaults::MODEL.to_owned());
+            StepExtensions { default_model, ..StepExtensions::default() }.into()
+        });
+        let mut extensions = match asked.roles.model {
+            Some(_) => SharedStepExtensions::default(),
+            None => DEFAULT_MODEL.clone(),
+        };
+        if let Some(context) = &asked.context {
+            extensions.context = Some(lower_stage_context(&self.source.context, context));
+        }
+        let handoff = HandoffSpec {
+            format: asked.handoff.format.unwrap_or_default(),
+            include_run_log: asked.handoff.include_run_log.unwrap_or_default(),
+        };
+        if handoff != HandoffSpec::default() {
+            extensions.handoff = Some(handoff);
+        }
+        extensions
+    }
+}
+
+/// Lowers the context of a stage: its modules, which follow the workflow's, and its memory merged over the workflow's.
+fn lower_stage_context(all: &StageContext<'_>, own: &StageContext<'_>) -> WorkflowContext {
+    let modules = own.modules.iter().map(|(_, module)| (*module).to_owned()).collect();
+    let sources: Vec<&MemoryDef<'_>> = own.memory.iter().chain(&all.memory).collect();
+    WorkflowContext { directory: None, modules, memory: (!sources.is_empty()).then(|| lower_memory(&sources)) }
+}
+
+/// Lowers the selection of memories. Each field comes from the first source that has it.
+pub(super) fn lower_memory(sources: &[&MemoryDef<'_>]) -> MemorySelection {
+    let scope = sources.iter().find_map(|memory| memory.project_scope);
+    let categories = sources.iter().find_map(|memory| memory.categories.clone()).unwrap_or_default();
+    let confidence = sources.iter().find_map(|memory| memory.min_confidence);
+    let tokens = sources.iter().find_map(|memory| memory.max_tokens);
+    MemorySelection {
+        scope: scope.unwrap_or(defaults::MEMORY_SCOPE).to_owned(),
+        min_confidence: confidence.unwrap_or(defaults::MEMORY_MIN_CONFIDENCE),
+        categories: categories.into_iter().map(str::to_owned).collect(),
+        max_tokens: tokens.unwrap_or(defaults::MEMORY_MAX_TOKENS),
+    }
 }

@@ -4,8 +4,7 @@ use skein_core::suggest::find_closest_name;
 
 use super::{is_plain_name, read_plain_text};
 use crate::{
-    code::Code,
-    diagnostic::{Diagnostic, DiagnosticSink},
+    diagnostics::{Code, DiagnosticSink},
     fields::{FieldReader, FieldValue},
     swdl::defaults::{CONTEXT_MODULE, MEMORY_CATEGORIES},
 };
@@ -51,8 +50,7 @@ fn read_module<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&
         return Some(text);
     }
     let message = format!("`{text}` is not a context module");
-    let diagnostic =
-        Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
+    let diagnostic = given.diagnose(Code::BadName, message);
     sink.push(match text.contains(':') {
         true => diagnostic.with_hint(format!("modules are written `{CONTEXT_MODULE}:NAME`")),
         false => diagnostic
@@ -70,9 +68,7 @@ impl<'a> MemoryDef<'a> {
             project_scope: read_plain_text(fields.optional("project_scope"), sink),
             min_confidence: fields.optional("min_confidence").and_then(|given| read_confidence(given, sink)),
             categories: fields.optional("categories").map(|given| read_categories(given, sink)),
-            max_tokens: tokens
-                .and_then(|given| given.read_whole_number(1..=u32::MAX, sink))
-                .map(|tokens| tokens.value),
+            max_tokens: tokens.and_then(|given| given.read_whole_number(1..=u32::MAX, sink)).map(|tokens| tokens.value),
         };
         fields.finish(sink);
         Some(memory)
@@ -83,12 +79,7 @@ fn read_confidence(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<f
     let value = given.read_number(sink)?.value;
     if !(0.0..=1.0).contains(&value) {
         let message = format!("`{}` is from 0 to 1, not {value}", given.name);
-        sink.push(Diagnostic::new(
-            Code::BadNumber,
-            given.node.source(),
-            given.node.first_line_span(),
-            message,
-        ));
+        sink.push(given.diagnose(Code::BadNumber, message));
         return None;
     }
     Some(value)
@@ -101,8 +92,7 @@ fn read_categories<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<
         let Some(name) = read_plain_text(Some(item), sink) else { continue };
         if !MEMORY_CATEGORIES.contains(&name) {
             let message = format!("unknown memory category `{name}`: no memory matches it");
-            let diagnostic =
-                Diagnostic::new(Code::IgnoredField, item.node.source(), item.node.first_line_span(), message);
+            let diagnostic = item.diagnose(Code::IgnoredField, message);
             sink.push(match find_closest_name(name, MEMORY_CATEGORIES.iter().copied()) {
                 Some(near) => diagnostic.with_suggestion(item.span(), near),
                 None => diagnostic.with_hint(format!("categories are {}", MEMORY_CATEGORIES.join(", "))),

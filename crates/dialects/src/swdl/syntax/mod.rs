@@ -2,27 +2,22 @@
 
 mod context;
 mod contract;
-mod hooks;
 mod policy;
 mod stage;
 mod workflow;
 
-pub(super) use context::{MemoryDef, StageContext};
-pub(super) use contract::{SwdlDeclaration, SwdlInput};
-pub(super) use hooks::HookDef;
-pub(super) use policy::{RetryDef, StagePolicy};
-pub(super) use stage::{GateDef, SwdlAgentTask, SwdlCall, SwdlStage, SwdlStageKind};
-pub(super) use workflow::SwdlWorkflow;
-
 use skein_core::time::Millis;
 
 use crate::{
-    code::Code,
-    diagnostic::{Diagnostic, DiagnosticSink},
-    duration::DurationUnits,
-    fields::FieldValue,
-    yaml::YamlField,
+    diagnostics::{Code, Diagnostic, DiagnosticSink},
+    fields::{DurationUnits, FieldValue},
+    source::yaml::YamlField,
 };
+pub(super) use context::{MemoryDef, StageContext};
+pub(super) use contract::{SwdlDeclaration, SwdlInput};
+pub(super) use policy::{RetryDef, StagePolicy};
+pub(super) use stage::{GateDef, SwdlAgentTask, SwdlCall, SwdlStage, SwdlStageKind};
+pub(super) use workflow::{HookDef, SwdlWorkflow};
 
 /// The maximum length of an id. A step of a fan-out has a longer id than its stage.
 const ID_MOST: usize = 128;
@@ -56,8 +51,7 @@ fn read_plain_text<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink)
         return Some(text);
     }
     let message = format!("`{}` cannot contain an expression", given.name);
-    let diagnostic =
-        Diagnostic::new(Code::BadExpression, given.node.source(), given.node.first_line_span(), message);
+    let diagnostic = given.diagnose(Code::BadExpression, message);
     sink.push(diagnostic.with_hint("write a literal value"));
     None
 }
@@ -76,23 +70,18 @@ fn read_id<'a>(given: Option<FieldValue<'a>>, sink: &mut DiagnosticSink) -> Opti
         return Some(text);
     }
     let message = format!("`{text}` cannot be an id");
-    let hint = format!(
-        "ids are at most {ID_MOST} lower case letters, digits and single dashes, and start with a letter"
-    );
-    let diagnostic =
-        Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
+    let hint =
+        format!("ids are at most {ID_MOST} lower case letters, digits and single dashes, and start with a letter");
+    let diagnostic = given.diagnose(Code::BadName, message);
     sink.push(match to_kebab(text) {
-        Some(meant) => {
-            diagnostic.with_hint(format!("{hint}; `{meant}` would do")).with_word_fix(given.span(), &meant)
-        }
+        Some(meant) => diagnostic.with_hint(format!("{hint}; `{meant}` would do")).with_word_fix(given.span(), &meant),
         None => diagnostic.with_hint(hint),
     });
     None
 }
 
 fn is_kebab(text: &str) -> bool {
-    let part =
-        |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let part = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     text.len() <= ID_MOST && text.starts_with(|c: char| c.is_ascii_lowercase()) && text.split('-').all(part)
 }
 
@@ -110,13 +99,12 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Refuses a key that no expression could refer to.
-fn check_name(field: YamlField<'_>, what: &str, sink: &mut DiagnosticSink) -> bool {
+fn check_name(field: YamlField<'_>, subject: &str, sink: &mut DiagnosticSink) -> bool {
     if is_name(field.key) {
         return true;
     }
-    let message = format!("`{}` cannot be the name of {what}", field.key);
-    let hint =
-        format!("names are at most {ID_MOST} letters, digits, `_` and `-`, and start with a letter or `_`");
+    let message = format!("`{}` cannot be the name of {subject}", field.key);
+    let hint = format!("names are at most {ID_MOST} letters, digits, `_` and `-`, and start with a letter or `_`");
     let diagnostic = Diagnostic::new(Code::BadName, field.value.source(), field.key_span, message);
     sink.push(diagnostic.with_hint(hint));
     false

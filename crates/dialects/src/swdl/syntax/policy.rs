@@ -2,14 +2,13 @@
 
 use skein_core::{limits, time::Millis};
 
-use super::{read_duration, read_plain_texts};
 use crate::{
-    code::Code,
-    common::{self, refuse_short_max_delay},
-    diagnostic::{Diagnostic, DiagnosticSink},
-    duration::DurationUnits,
-    fields::{FieldReader, FieldValue, Spanned},
-    swdl::defaults::{ERRORS_MOST, MULTIPLIER_MOST, ON_FAILURE, ON_STAGE_FAILURE, SwdlOnFailure},
+    diagnostics::{Code, DiagnosticSink},
+    fields::{DurationUnits, FieldReader, FieldValue, Spanned, check_delay, refuse_short_max_delay},
+    swdl::{
+        defaults::{ERRORS_MOST, MULTIPLIER_MOST, ON_FAILURE, ON_STAGE_FAILURE, SwdlOnFailure},
+        syntax::{read_duration, read_plain_texts},
+    },
 };
 
 /// The `error_policy` of a stage.
@@ -103,7 +102,7 @@ impl<'a> RetryDef<'a> {
         let errors = fields.optional("non_retryable_errors");
         let delay = |given: Option<FieldValue<'_>>, sink: &mut DiagnosticSink| {
             let given = given?;
-            common::check_delay(given, given.read_duration(DurationUnits::UpToDays, sink), sink)
+            check_delay(given, given.read_duration(DurationUnits::UpToDays, sink), sink)
         };
         let first = delay(fields.optional("initial_interval"), sink);
         let most = delay(fields.optional("max_interval"), sink);
@@ -115,9 +114,7 @@ impl<'a> RetryDef<'a> {
                 .and_then(|given| given.read_whole_number(1..=limits::ATTEMPTS, sink))
                 .map(|attempts| attempts.value),
             initial_interval: first.map(|length| length.value),
-            backoff_multiplier: fields
-                .optional("backoff_multiplier")
-                .and_then(|given| read_multiplier(given, sink)),
+            backoff_multiplier: fields.optional("backoff_multiplier").and_then(|given| read_multiplier(given, sink)),
             max_interval: most.map(|length| length.value),
             non_retryable_errors: errors.map(|given| read_errors(given, sink)),
         };
@@ -131,7 +128,7 @@ fn read_errors<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<&'a 
     let errors = read_plain_texts(Some(given), sink);
     if errors.len() > ERRORS_MOST {
         let message = format!("`{}` names at most {ERRORS_MOST} errors, not {}", given.name, errors.len());
-        sink.push(Diagnostic::new(Code::TooBig, given.node.source(), given.node.first_line_span(), message));
+        sink.push(given.diagnose(Code::TooBig, message));
         return Vec::new();
     }
     errors
@@ -142,12 +139,7 @@ fn read_multiplier(given: FieldValue<'_>, sink: &mut DiagnosticSink) -> Option<u
     let Spanned { value, .. } = given.read_number(sink)?;
     if !(0.001..=MULTIPLIER_MOST).contains(&value) {
         let message = format!("`{}` is more than 0 and at most {MULTIPLIER_MOST}, not {value}", given.name);
-        sink.push(Diagnostic::new(
-            Code::BadNumber,
-            given.node.source(),
-            given.node.first_line_span(),
-            message,
-        ));
+        sink.push(given.diagnose(Code::BadNumber, message));
         return None;
     }
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range was just checked")]

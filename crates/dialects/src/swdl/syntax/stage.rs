@@ -1,22 +1,20 @@
 //! One stage, of each of the three types.
 
-use skein_core::{ids::StepId, time::Millis};
+use skein_core::{ids::StepId, ir::HandoffFormat, time::Millis};
 
-use super::{
-    StageContext, StagePolicy, SwdlDeclaration, SwdlInput, is_plain_name, read_bool, read_duration, read_id,
-    read_non_empty_text, read_plain_text, read_plain_texts,
-};
 use crate::{
-    call_contract::{CALL, read_call},
-    code::Code,
-    common::read_dependencies,
-    diagnostic::{Diagnostic, DiagnosticSink},
-    extension_block::{ExtraFields, StepExtensionBlock},
-    fields::{FieldReader, FieldValue},
-    swdl::defaults::{
-        ARTIFACTS, GATE_KINDS, HANDOFF_FORMATS, ON_TIMEOUT, STAGE_TYPES, StageType, SwdlOnTimeout,
+    diagnostics::{Code, Diagnostic, DiagnosticSink},
+    extensions::{ExtraFields, StepExtensionBlock},
+    fields::{FieldReader, FieldValue, read_dependencies},
+    lowering::call_contract::{CALL, read_call},
+    source::yaml::YamlNode,
+    swdl::{
+        defaults::{ARTIFACTS, GATE_KINDS, HANDOFF_FORMATS, ON_TIMEOUT, STAGE_TYPES, StageType, SwdlOnTimeout},
+        syntax::{
+            StageContext, StagePolicy, SwdlDeclaration, SwdlInput, is_plain_name, read_bool, read_duration, read_id,
+            read_non_empty_text, read_plain_text, read_plain_texts,
+        },
     },
-    yaml::YamlNode,
 };
 
 #[derive(Debug)]
@@ -81,7 +79,7 @@ pub(in crate::swdl) struct StageRoles<'a> {
 
 #[derive(Debug, Default)]
 pub(in crate::swdl) struct StageHandoff<'a> {
-    pub format: Option<&'static str>,
+    pub format: Option<HandoffFormat>,
     pub include_run_log: Option<bool>,
     pub summary_prompt: Option<FieldValue<'a>>,
 }
@@ -116,12 +114,10 @@ impl<'a> SwdlStage<'a> {
         let depends_on = depends_on.into_iter().map(|name| name.value).collect();
         let condition = fields.optional("condition").filter(|given| check_scalar(*given, sink));
         let (does, fans_out) = SwdlStageKind::read(&mut fields, sink);
-        let policy = fields
-            .optional("error_policy")
-            .map_or_else(StagePolicy::default, |given| StagePolicy::read(given, sink));
+        let policy =
+            fields.optional("error_policy").map_or_else(StagePolicy::default, |given| StagePolicy::read(given, sink));
         let ui = fields.optional("ui");
-        let own: &[&str] =
-            if matches!(does, SwdlStageKind::Call(_) | SwdlStageKind::Unclear) { &[CALL] } else { &[] };
+        let own: &[&str] = if matches!(does, SwdlStageKind::Call(_) | SwdlStageKind::Unclear) { &[CALL] } else { &[] };
         let is_gate = matches!(does, SwdlStageKind::Gate(_));
         let extra = ExtraFields { on_error: fans_out, quorum: is_gate, own, ..ExtraFields::default() };
         let skein = StepExtensionBlock::read(fields.optional("x-skein"), extra, sink);
@@ -206,17 +202,12 @@ fn find_extension_block<'a>(fields: &FieldReader<'a>) -> Option<FieldValue<'a>> 
 const OF_AGENT: &[&str] = &["roles", "context", "handoff"];
 
 impl<'a> SwdlCall<'a> {
-    fn read(
-        workflow: FieldValue<'a>,
-        fields: &mut FieldReader<'a>,
-        sink: &mut DiagnosticSink,
-    ) -> SwdlCall<'a> {
+    fn read(workflow: FieldValue<'a>, fields: &mut FieldReader<'a>, sink: &mut DiagnosticSink) -> SwdlCall<'a> {
         for name in OF_AGENT {
             let Some(field) = fields.field(name) else { continue };
             fields.optional(name);
             let message = format!("a stage that calls a workflow cannot have `{name}`");
-            let diagnostic =
-                Diagnostic::new(Code::FieldsClash, field.value.source(), field.key_span, message);
+            let diagnostic = Diagnostic::new(Code::FieldsClash, field.value.source(), field.key_span, message);
             let (source, mark) = (workflow.node.source(), workflow.node.first_line_span());
             sink.push(diagnostic.with_related_in(source, mark, "it calls a workflow because of this"));
         }
@@ -249,9 +240,7 @@ fn refuse_other_types(
         };
         let diagnostic = diagnostic.with_hint(hint);
         sink.push(match given {
-            Some(ty) => {
-                diagnostic.with_related_in(ty.node.source(), ty.node.first_line_span(), "its type is here")
-            }
+            Some(ty) => diagnostic.with_related_in(ty.node.source(), ty.node.first_line_span(), "its type is here"),
             None => diagnostic,
         });
     }
@@ -292,17 +281,11 @@ impl<'a> SwdlAgentTask<'a> {
     fn read(fields: &mut FieldReader<'a>, sink: &mut DiagnosticSink) -> SwdlAgentTask<'a> {
         let context = fields.optional("context");
         SwdlAgentTask {
-            roles: fields
-                .required("roles", sink)
-                .map(|given| StageRoles::read(given, sink))
-                .unwrap_or_default(),
+            roles: fields.required("roles", sink).map(|given| StageRoles::read(given, sink)).unwrap_or_default(),
             inputs: SwdlInput::read_all(fields.optional("inputs"), sink),
             outputs: SwdlDeclaration::read_outputs(fields.optional("outputs"), sink),
             context: context.map(|given| Box::new(StageContext::read(given, "modules", sink))),
-            handoff: fields
-                .optional("handoff")
-                .map(|given| StageHandoff::read(given, sink))
-                .unwrap_or_default(),
+            handoff: fields.optional("handoff").map(|given| StageHandoff::read(given, sink)).unwrap_or_default(),
             policy: StagePolicy::default(),
         }
     }
@@ -344,8 +327,7 @@ fn read_tool<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<&'a
     }
     let message = format!("`{text}` is not a reference to an artifact");
     let listed: Vec<String> = ARTIFACTS.iter().map(|sort| format!("`{sort}:NAME`")).collect();
-    let diagnostic =
-        Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
+    let diagnostic = given.diagnose(Code::BadName, message);
     sink.push(diagnostic.with_hint(format!("write {}", listed.join(" or "))));
     None
 }
@@ -359,8 +341,7 @@ fn read_agent<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<(F
         _ => {}
     }
     let message = format!("`{text}` is not a reference to an agent");
-    let diagnostic =
-        Diagnostic::new(Code::BadName, given.node.source(), given.node.first_line_span(), message);
+    let diagnostic = given.diagnose(Code::BadName, message);
     sink.push(match text.contains(':') {
         true => diagnostic.with_hint(format!("an agent does a stage; write `{agent}:NAME`")),
         false => diagnostic
@@ -379,9 +360,7 @@ impl<'a> StageHandoff<'a> {
         let handoff = StageHandoff {
             format: format.map(|word| word.value),
             include_run_log: read_bool(fields.optional("include_run_log"), sink),
-            summary_prompt: fields
-                .optional("summary_prompt")
-                .filter(|given| given.read_non_empty_text(sink).is_some()),
+            summary_prompt: fields.optional("summary_prompt").filter(|given| given.read_non_empty_text(sink).is_some()),
         };
         fields.finish(sink);
         handoff

@@ -1,22 +1,23 @@
-//! The workflow as a whole: its header, its configuration, its stages and their surroundings.
+//! The workflow as a whole: its header, its configuration, its stages, its hooks and their surroundings.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::Value;
-use skein_core::time::Millis;
+use skein_core::{ir::HookTiming, time::Millis};
 
-use super::{
-    HookDef, StageContext, SwdlDeclaration, SwdlStage, policy::WorkflowPolicy, read_duration, read_id,
-    read_non_empty_text, read_plain_texts, read_text,
-};
 use crate::{
-    call_contract::CallContract,
-    code::Code,
-    diagnostic::{Diagnostic, DiagnosticSink},
-    extension_block::{ExtensionBlock, ExtensionLevel, ExtraFields},
-    fields::{FieldReader, FieldValue, UnloweredSteps},
-    variable::check_variable,
-    yaml::{YamlField, YamlNode},
+    diagnostics::{Code, Diagnostic, DiagnosticSink},
+    extensions::{ExtensionBlock, ExtensionLevel, ExtraFields},
+    fields::{FieldReader, FieldValue, UnloweredSteps, check_variable},
+    lowering::call_contract::CallContract,
+    source::yaml::{YamlField, YamlNode},
+    swdl::{
+        defaults::HOOKS,
+        syntax::{
+            StageContext, SwdlDeclaration, SwdlStage, policy::WorkflowPolicy, read_duration, read_id,
+            read_non_empty_text, read_plain_text, read_plain_texts, read_text,
+        },
+    },
 };
 
 /// A whole source file.
@@ -73,9 +74,7 @@ impl<'a> SwdlWorkflow<'a> {
                 Some(given) => SwdlConfig::read(given, sink).unwrap_or_default(),
                 None => SwdlConfig { parameters: Some(Vec::new()), ..SwdlConfig::default() },
             },
-            context: context
-                .map(|given| StageContext::read(given, "global_modules", sink))
-                .unwrap_or_default(),
+            context: context.map(|given| StageContext::read(given, "global_modules", sink)).unwrap_or_default(),
             stages: fields.required("stages", sink).and_then(|given| read_stages(given, sink)),
             policy: policy.map(|given| WorkflowPolicy::read(given, sink)).unwrap_or_default(),
             hooks: fields.optional("hooks").map(|given| HookDef::read_all(given, sink)).unwrap_or_default(),
@@ -142,18 +141,14 @@ fn read_env<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<(&'a st
     let mut env = Vec::new();
     for field in fields {
         let YamlField { key: name, key_span, value: node } = field;
-        if check_variable(name, node, key_span, sink) && FieldValue::new(name, node).read_text(sink).is_some()
-        {
+        if check_variable(name, node, key_span, sink) && FieldValue::new(name, node).read_text(sink).is_some() {
             env.push((name, FieldValue::new(name, node)));
         }
     }
     env
 }
 
-fn read_stages<'a>(
-    given: FieldValue<'a>,
-    sink: &mut DiagnosticSink,
-) -> Option<UnloweredSteps<SwdlStage<'a>>> {
+fn read_stages<'a>(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<UnloweredSteps<SwdlStage<'a>>> {
     let Some(items) = given.node.items() else {
         let diagnostic = given.diagnose_type("a list of stages");
         sink.push(match given.node.fields().is_some() {
@@ -164,14 +159,12 @@ fn read_stages<'a>(
     };
     if items.len() == 0 {
         let message = "a workflow needs at least one stage";
-        sink.push(Diagnostic::new(Code::NoSteps, given.node.source(), given.node.first_line_span(), message));
+        sink.push(given.diagnose(Code::NoSteps, message));
         return None;
     }
     let count = items.len();
     let mut stages = Vec::with_capacity(count);
-    stages.extend(
-        items.filter_map(|node| SwdlStage::read(FieldValue::new(given.name, node), sink).map(Box::new)),
-    );
+    stages.extend(items.filter_map(|node| SwdlStage::read(FieldValue::new(given.name, node), sink).map(Box::new)));
     (stages.len() == count).then(|| drop_duplicate_stages(stages, sink))
 }
 
@@ -186,7 +179,7 @@ fn drop_duplicate_stages<'a>(
         let at = stage.node.get("id").unwrap_or(stage.node);
         if let Some(first) = firsts.get(&stage.id) {
             let message = format!("two stages are called `{}`", stage.id);
-            let diagnostic = Diagnostic::new(Code::DuplicateName, at.source(), at.first_line_span(), message);
+            let diagnostic = at.diagnose(Code::DuplicateName, message);
             sink.push(diagnostic.with_label("again here").with_related_in(
                 first.source(),
                 first.first_line_span(),
@@ -202,4 +195,62 @@ fn drop_duplicate_stages<'a>(
     }
     let kept = stages.into_iter().enumerate().filter(|(number, _)| !twins.contains(number));
     kept.map(|(_, stage)| stage).collect()
+}
+
+/// The actions at one of those times.
+#[derive(Debug)]
+pub(in crate::swdl) struct HookDef<'a> {
+    pub when: HookTiming,
+    pub notify: Option<NotifyDef<'a>>,
+    pub run: Option<FieldValue<'a>>,
+}
+
+#[derive(Debug)]
+pub(in crate::swdl) struct NotifyDef<'a> {
+    pub channel: &'a str,
+    pub message: Option<FieldValue<'a>>,
+}
+
+impl<'a> HookDef<'a> {
+    pub fn read_all(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Vec<HookDef<'a>> {
+        let Some(mut fields) = FieldReader::from_node(given.node, "`hooks`", sink) else { return Vec::new() };
+        let mut hooks = Vec::new();
+        for (name, when) in HOOKS {
+            let given = fields.optional(name);
+            hooks.extend(given.and_then(|given| HookDef::read(given, *when, sink)));
+        }
+        fields.finish(sink);
+        hooks
+    }
+
+    fn read(given: FieldValue<'a>, when: HookTiming, sink: &mut DiagnosticSink) -> Option<HookDef<'a>> {
+        let mut fields = FieldReader::from_node(given.node, "a hook", sink)?;
+        let (notify, run) = (fields.optional("notify"), fields.optional("run"));
+        fields.finish(sink);
+        let hook = HookDef {
+            when,
+            notify: notify.and_then(|given| NotifyDef::read(given, sink)),
+            run: run.filter(|given| given.read_non_empty_text(sink).is_some()),
+        };
+        if notify.is_none() && run.is_none() {
+            let message = format!("`{}` does nothing", given.name);
+            let diagnostic = given.diagnose(Code::NoValue, message);
+            sink.push(diagnostic.with_hint("give it `notify`, `run` or both"));
+        }
+        Some(hook)
+    }
+}
+
+impl<'a> NotifyDef<'a> {
+    /// Reads a channel, or a channel and a message.
+    fn read(given: FieldValue<'a>, sink: &mut DiagnosticSink) -> Option<NotifyDef<'a>> {
+        if given.node.fields().is_none() {
+            return Some(NotifyDef { channel: read_plain_text(Some(given), sink)?, message: None });
+        }
+        let mut fields = FieldReader::from_node(given.node, "`notify`", sink)?;
+        let channel = read_plain_text(fields.required("channel", sink), sink);
+        let message = fields.optional("message").filter(|given| given.read_non_empty_text(sink).is_some());
+        fields.finish(sink);
+        Some(NotifyDef { channel: channel?, message })
+    }
 }

@@ -9,13 +9,23 @@ use skein_core::{
     limits,
 };
 
-use super::{PreparedAttempt, failed_attempt, file_failure, non_retryable};
+use super::{
+    PreparedAttempt,
+    command::ResultProtocol,
+    failed_attempt,
+    handoff::keep_artifacts_excluding,
+    non_retryable, recording, sandbox_setup,
+    spec::AttemptSpec,
+    worker_output::{self, scrub_attempt},
+};
 use crate::{
-    agent::AgentAnswer,
     executor::{
-        ExecutorContext, WorkKey, agent_launch::AgentLaunch, artifacts::keep_artifacts_excluding,
-        attempt_recording, attempt_spec::AttemptSpec, check_verdict, fallback, git::GitRunner, sandbox_setup,
-        scrub::scrub_attempt, tool, worker_command::ResultProtocol, worker_output, worktree::AttemptContext,
+        agents::{AgentAnswer, agent_launch::AgentLaunch, fallback},
+        attempt::{StageError, recording::RecordingContext, worker_output::OutputError},
+        evidence::check,
+        executor_context::{ExecutorContext, WorkKey},
+        tools,
+        worktree::{AttemptContext, git::GitRunner},
     },
     process::{ProcessOutcome, ProcessReport},
     workspace::{AttemptDir, WorkerObservation, root::FilePathError},
@@ -32,40 +42,58 @@ impl PreparedAttempt {
         &self.job
     }
 
-    /// Determines the end and the cost of the attempt, after its program has ended.
-    pub fn collect(
-        &mut self,
-        shared: &ExecutorContext,
-        key: &WorkKey,
-        ended: &ProcessReport,
-    ) -> AttemptReport {
-        let (end, proofs) = match sandbox_setup::remove_empty_files(&self.made, &self.folder) {
-            Ok(()) => self.determine_end(shared, key, ended),
-            Err(error) => (file_failure(error), Vec::new()),
-        };
-        let end = match &self.protected {
-            Some((protected, stay)) => protected.judge(end, &self.job, stay.was_alone()),
-            None => end,
-        };
-        // Files that cannot be removed now are removed with the run.
-        let _ = (self.files.remove_scratch(), self.run.remove_secrets(self.job.attempt));
-        let end =
-            fallback::apply_fallback(&self.job, self.files.root(), &shared.redactor, &shared.state, end);
-        let cost = self.hired.as_ref().map_or_else(Cost::default, AgentLaunch::cost);
-        let report = AttemptReport { end, cost, proofs, by: self.job.relay.substitute_name() };
-        let visit = AttemptContext { shared, job: &self.job, run: &self.run, mark: &self.mark };
-        let report = self.tree.finish_attempt(visit, &self.files, report);
-        let (run, files, folder, mark) = (&self.run, &self.files, Some(&self.base), &self.mark);
-        attempt_recording::record_end(
-            shared,
-            &self.job,
-            &attempt_recording::RecordingContext { run, files, folder, mark },
-            &report,
-        );
+    /// The stages after the process, in their order. Each one may change the end that it is given:
+    ///
+    /// - The end of the process becomes the end of the attempt: its output, its evidence, its artifacts.
+    /// - Protected files are compared and restored before anything else reads the workspace.
+    /// - Temporary files and secrets are removed before the workspace is compared with its snapshot.
+    /// - Another agent may take over a failure, so its record is written before the end is recorded or reported.
+    /// - The workspace is finished with the end as it is then: only complete work is merged.
+    /// - The recording has the final report, and the workspace as it is after the merge.
+    /// - Secrets are removed from the attempt's files last: the stages before read them.
+    pub fn collect(&mut self, shared: &ExecutorContext, key: &WorkKey, ended: &ProcessReport) -> AttemptReport {
+        let (end, proofs) = self.determine_end(shared, key, ended);
+        let end = self.check_protected_files(end);
+        self.remove_temporary_files();
+        let end = self.hand_over(shared, end);
+        let report = self.build_report(end, proofs);
+        let report = self.finish_workspace(shared, report);
+        self.record_end(shared, &report);
         self.write_observation(ended);
-        // All files that the attempt left have been read by now.
         scrub_attempt(&self.files, &shared.redactor);
         report
+    }
+
+    fn check_protected_files(&self, end: AttemptEnd) -> AttemptEnd {
+        match &self.protected {
+            Some((protected, occupancy)) => protected.judge(end, &self.job, occupancy.was_alone()),
+            None => end,
+        }
+    }
+
+    fn remove_temporary_files(&self) {
+        // Files that cannot be removed now are removed with the run.
+        let _ = (self.files.remove_scratch(), self.run.remove_secrets(self.job.attempt));
+    }
+
+    fn hand_over(&self, shared: &ExecutorContext, end: AttemptEnd) -> AttemptEnd {
+        fallback::apply_fallback(&self.job, self.files.root(), &shared.redactor, &shared.state, end)
+    }
+
+    fn build_report(&self, end: AttemptEnd, proofs: Vec<EvidenceResult>) -> AttemptReport {
+        let cost = self.agent.as_ref().map_or_else(Cost::default, AgentLaunch::cost);
+        AttemptReport { end, cost, proofs, by: self.job.relay.substitute_name() }
+    }
+
+    /// Records the changes in the workspace, and merges those of a step worktree.
+    fn finish_workspace(&mut self, shared: &ExecutorContext, report: AttemptReport) -> AttemptReport {
+        let visit = AttemptContext { shared, job: &self.job, run: &self.run, mark: &self.mark };
+        self.tree.finish_attempt(visit, &self.files, report)
+    }
+
+    fn record_end(&self, shared: &ExecutorContext, report: &AttemptReport) {
+        let (run, files, folder, mark) = (&self.run, &self.files, Some(&self.base), &self.mark);
+        recording::record_end(shared, &self.job, &RecordingContext { run, files, folder, mark }, report);
     }
 
     /// Saves an observation for the context folder: the changed files and the last message.
@@ -74,17 +102,12 @@ impl PreparedAttempt {
             return;
         }
         // An agent prints events; only its last message is meant for people.
-        let printed = if self.hired.is_some() { "" } else { ended.tail.as_str() };
-        let said = self.last_words.get().map_or(printed, String::as_str).trim();
-        let summary =
-            (!said.is_empty()).then(|| WorkerObservation::shorten_summary(&self.redactor.redact_str(said)));
+        let printed = if self.agent.is_some() { "" } else { ended.tail.as_str() };
+        let said = self.last_message.get().map_or(printed, String::as_str).trim();
+        let summary = (!said.is_empty()).then(|| WorkerObservation::shorten_summary(&self.redactor.redact_str(said)));
         let files_changed = self.tree.changed.iter().take(FILES_OBSERVED).cloned().collect();
         // The attempt is valid without an observation.
         let _ = self.files.save_observation(&WorkerObservation { command: None, files_changed, summary });
-    }
-
-    fn attempt_context<'a>(&'a self, shared: &'a ExecutorContext) -> AttemptContext<'a> {
-        AttemptContext { shared, job: &self.job, run: &self.run, mark: &self.mark }
     }
 
     fn determine_end(
@@ -93,24 +116,36 @@ impl PreparedAttempt {
         key: &WorkKey,
         ended: &ProcessReport,
     ) -> (AttemptEnd, Vec<EvidenceResult>) {
-        let end = match self.job.attempt.role {
+        let mut proofs = Vec::new();
+        let end = self.collect_end(shared, key, ended, &mut proofs);
+        (end.unwrap_or_else(AttemptEnd::from), proofs)
+    }
+
+    fn collect_end(
+        &self,
+        shared: &ExecutorContext,
+        key: &WorkKey,
+        ended: &ProcessReport,
+        proofs: &mut Vec<EvidenceResult>,
+    ) -> Result<AttemptEnd, StageError> {
+        sandbox_setup::remove_empty_files(&self.made, &self.folder)?;
+        match self.job.attempt.role {
             AttemptRole::Check => self.collect_check(shared, ended),
-            AttemptRole::Main => return self.collect_work(shared, key, ended),
+            AttemptRole::Main => self.collect_work(shared, key, ended, proofs),
             AttemptRole::Summary => self.collect_summary(ended),
             AttemptRole::Undo => self.collect_result(ended),
-        };
-        (end, Vec::new())
+        }
     }
 
     /// Returns the answer of a worker that succeeded. An agent reports success itself; for others only the exit status
     /// counts.
-    fn require_success(&self, ended: &ProcessReport) -> Result<Option<AgentAnswer>, AttemptEnd> {
-        let done = match &self.hired {
-            Some(hired) => hired.judge(ended, &self.job).map(Some),
+    fn require_success(&self, ended: &ProcessReport) -> Result<Option<AgentAnswer>, StageError> {
+        let done = match &self.agent {
+            Some(agent) => agent.judge(ended, &self.job).map(Some),
             None if ended.how == ProcessOutcome::Exited(0) => Ok(None),
             None => Err(None),
         };
-        done.map_err(|end| end.unwrap_or_else(|| self.explain_failure(ended)))
+        done.map_err(|end| end.unwrap_or_else(|| self.explain_failure(ended)).into())
     }
 
     fn explain_failure(&self, ended: &ProcessReport) -> AttemptEnd {
@@ -122,7 +157,7 @@ impl PreparedAttempt {
                 self.sandboxed,
                 &self.redactor,
             ),
-            Err(error) => file_failure(error),
+            Err(error) => StageError::from(error).into(),
         }
     }
 
@@ -132,90 +167,83 @@ impl PreparedAttempt {
         shared: &ExecutorContext,
         key: &WorkKey,
         ended: &ProcessReport,
-    ) -> (AttemptEnd, Vec<EvidenceResult>) {
-        let end = self.collect_result(ended);
+        proofs: &mut Vec<EvidenceResult>,
+    ) -> Result<AttemptEnd, StageError> {
+        let end = self.collect_result(ended)?;
         if !matches!(end, AttemptEnd::Succeeded { .. }) {
-            return (end, Vec::new());
+            return Ok(end);
         }
-        let proofs = match &self.proving {
-            Some(proving) => proving.prove_all(shared, &self.job, key),
-            None => Some(Vec::new()),
-        };
-        let Some(proofs) = proofs else { return (AttemptEnd::Stopped, Vec::new()) };
+        if let Some(proving) = &self.proving {
+            match proving.prove_all(shared, &self.job, key) {
+                Some(proven) => *proofs = proven,
+                None => return Ok(AttemptEnd::Stopped),
+            }
+        }
         // Artifacts are kept only if all evidence holds.
-        let keeps = !self.job.gives.is_empty() && proofs.iter().all(|proof| proof.holds);
-        let kept = || keep_artifacts_excluding(shared, &self.run, &self.job, &self.own_files, &self.without);
-        match if keeps { kept() } else { Ok(()) } {
-            Ok(()) => (end, proofs),
-            Err(end) => (end, proofs),
+        if !self.job.gives.is_empty() && proofs.iter().all(|proof| proof.holds) {
+            keep_artifacts_excluding(shared, &self.run, &self.job, &self.own_files, &self.without)?;
         }
+        Ok(end)
     }
 
     /// The result of the worker, if it succeeded.
-    fn collect_result(&self, ended: &ProcessReport) -> AttemptEnd {
+    fn collect_result(&self, ended: &ProcessReport) -> Result<AttemptEnd, StageError> {
         if let (Some(tool), ProcessOutcome::Exited(status)) = (self.job.tool(), &ended.how) {
-            return match self.read_stdout(limits::VALUE_BYTES as u64) {
-                Ok(printed) => tool::judge_exit(tool, *status, &printed, || self.explain_failure(ended)),
-                Err(error) => file_failure(error),
-            };
+            let printed = self.read_stdout(limits::VALUE_BYTES as u64)?;
+            return Ok(tools::judge_exit(tool, *status, &printed, || self.explain_failure(ended)));
         }
-        match self.require_success(ended) {
-            Ok(done) => {
-                if let Some(done) = &done {
-                    let _ = self.last_words.set(done.text.clone());
-                }
-                self.collect_output(done.and_then(|done| done.value))
-            }
-            Err(end) => end,
+        let done = self.require_success(ended)?;
+        if let Some(done) = &done {
+            let _ = self.last_message.set(done.text.clone());
         }
+        self.collect_output(done.and_then(|done| done.value))
     }
 
     /// The output file's value, or else the answer.
-    fn collect_output(&self, answered: Option<Value>) -> AttemptEnd {
-        let back = self.files.worker_output().map_err(|error| error.to_string());
-        let written = back.and_then(|back| worker_output::read_output(&back, &self.redactor));
-        match written {
-            Ok(Value::Null) => AttemptEnd::Succeeded { output: Arc::new(answered.unwrap_or_default()) },
-            Ok(output) => AttemptEnd::Succeeded { output: Arc::new(output) },
-            Err(message) => failed_attempt(ErrorClass::Validation, message),
-        }
+    fn collect_output(&self, answered: Option<Value>) -> Result<AttemptEnd, StageError> {
+        let written = self.files.worker_output().map_err(OutputError::from);
+        let written = written.and_then(|back| worker_output::read_output(&back, &self.redactor));
+        let output = match written.map_err(|error| failed_attempt(ErrorClass::Validation, error.to_string()))? {
+            Value::Null => answered.unwrap_or_default(),
+            output => output,
+        };
+        Ok(AttemptEnd::Succeeded { output: Arc::new(output) })
     }
 
     /// The summary: the output file's value, or else the last message.
-    fn collect_summary(&self, ended: &ProcessReport) -> AttemptEnd {
-        match self.require_success(ended) {
-            Ok(done) => self.collect_output(Some(Value::from(self.last_message(done).trim()))),
-            Err(end) => end,
-        }
+    fn collect_summary(&self, ended: &ProcessReport) -> Result<AttemptEnd, StageError> {
+        let done = self.require_success(ended)?;
+        self.collect_output(Some(Value::from(self.final_text(done).trim())))
     }
 
-    fn collect_check(&self, shared: &ExecutorContext, ended: &ProcessReport) -> AttemptEnd {
+    fn collect_check(&self, shared: &ExecutorContext, ended: &ProcessReport) -> Result<AttemptEnd, StageError> {
         let check = self.check.as_deref().unwrap_or_default();
         let file = self.read_decision();
         let verdict = match (&ended.how, self.speaks) {
             (ProcessOutcome::Exited(status), ResultProtocol::File) => {
-                check_verdict::read_script_verdict(*status, file.as_deref(), &ended.recent, check)
-                    .ok_or_else(|| self.explain_failure(ended))
+                check::read_script_verdict(*status, file.as_deref(), &ended.recent, check)
+                    .ok_or_else(|| self.explain_failure(ended))?
             }
-            _ => self.require_success(ended).map(|done| {
-                check_verdict::read_agent_verdict(file.as_deref(), &self.last_message(done), check)
-            }),
+            _ => {
+                let answer = self.final_text(self.require_success(ended)?);
+                check::read_agent_verdict(file.as_deref(), &answer, check)
+            }
         };
-        verdict.map_or_else(|end| end, |verdict| self.apply_guard(shared, verdict.into_end()))
+        self.apply_guard(shared, verdict.into_end())
     }
 
     /// Applies the convergence guard to a finding, using the list of changed files. Fails if git cannot list them.
-    fn apply_guard(&self, shared: &ExecutorContext, end: AttemptEnd) -> AttemptEnd {
-        let (Some(guard), Some(workspace)) = (&self.job.guard, &self.workspace) else { return end };
-        let own = self.tree.changed_files(self.attempt_context(shared), workspace, &guard.convergence);
-        let asked = || {
-            let git = GitRunner::new(workspace.path(), self.files.root(), &self.mark);
-            git.changed_files(workspace, &guard.convergence)
+    fn apply_guard(&self, shared: &ExecutorContext, end: AttemptEnd) -> Result<AttemptEnd, StageError> {
+        let (Some(guard), Some(workspace)) = (&self.job.guard, &self.guarded) else { return Ok(end) };
+        let visit = AttemptContext { shared, job: &self.job, run: &self.run, mark: &self.mark };
+        let changed = match self.tree.changed_files(visit, workspace, &guard.convergence) {
+            Some(changed) => changed,
+            None => GitRunner::new(workspace.path(), self.files.root(), &self.mark)
+                .changed_files(workspace, &guard.convergence),
         };
-        match own.unwrap_or_else(asked) {
-            Ok(changed) => guard.judge(end, &changed, self.state.strip_prefix(workspace.path()).ok()),
-            Err(why) => non_retryable(format!("cannot determine which files were changed: {why}")),
-        }
+        let changed =
+            changed.map_err(|why| non_retryable(format!("cannot determine which files were changed: {why}")))?;
+        Ok(guard.judge(end, &changed, self.state.strip_prefix(workspace.path()).ok()))
     }
 
     fn read_decision(&self) -> Option<String> {
@@ -232,7 +260,7 @@ impl PreparedAttempt {
     }
 
     /// The agent's last message, or else the end of stdout. Empty if stdout cannot be read.
-    fn last_message(&self, done: Option<AgentAnswer>) -> String {
+    fn final_text(&self, done: Option<AgentAnswer>) -> String {
         if let Some(done) = done {
             return done.text;
         }

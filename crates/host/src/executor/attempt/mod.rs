@@ -1,7 +1,15 @@
 //! One attempt from start to end: prepare its inputs and task, run the program, collect the results.
 
-mod collect;
-mod prepare;
+pub(crate) mod collect;
+pub(crate) mod command;
+pub(crate) mod handoff;
+pub(crate) mod launch;
+pub(crate) mod prepare;
+pub(crate) mod recording;
+pub mod replay;
+pub(crate) mod sandbox_setup;
+pub(crate) mod spec;
+pub(crate) mod worker_output;
 
 use std::{
     path::PathBuf,
@@ -13,24 +21,25 @@ use skein_core::{
     ir::{ErrorClass, HoldReason},
 };
 
+use self::{command::ResultProtocol, spec::AttemptSpec};
 use super::{
-    agent_launch::AgentLaunch, attempt_spec::AttemptSpec, evidence::EvidenceCheck,
-    folder_occupancy::OccupancyGuard, protect::WorkspaceProtection, worker_command::ResultProtocol,
-    worker_output, worktree::AttemptWorkspace,
+    agents::agent_launch::AgentLaunch,
+    evidence::{EvidenceCheck, protect::WorkspaceProtection},
+    worktree::{AttemptWorkspace, workspace_usage::OccupancyGuard},
 };
 use crate::{
     process::{ProcessMark, ProcessSpec},
     redact::Redactor,
     workspace::{
-        AttemptDir, RootFolder, RunDir,
+        ArtifactError, AttemptDir, RootFolder, RunDir,
         root::{FileIdentity, FilePathError},
     },
 };
 
-pub(super) use prepare::{prepare_attempt, update_context_folder};
+pub(super) use self::prepare::update_context_folder;
 
 /// The state of an attempt that is needed when its program has ended.
-pub(super) struct PreparedAttempt {
+pub(crate) struct PreparedAttempt {
     job: Arc<AttemptSpec>,
     run: RunDir,
     files: AttemptDir,
@@ -44,10 +53,10 @@ pub(super) struct PreparedAttempt {
     without: Vec<FileIdentity>,
     speaks: ResultProtocol,
     /// The coding agent, if one does the work.
-    hired: Option<AgentLaunch>,
+    agent: Option<AgentLaunch>,
     check: Option<String>,
-    /// The run's workspace, where changed files are searched.
-    workspace: Option<RootFolder>,
+    /// The folder where the guard of a check looks for changed files.
+    guarded: Option<RootFolder>,
     /// Empty files that were created in its folder so that the sandboxed worker can write them.
     made: Vec<String>,
     /// The evidence that it must provide.
@@ -62,35 +71,75 @@ pub(super) struct PreparedAttempt {
     redactor: Redactor,
     tree: AttemptWorkspace,
     /// The last message of an agent that succeeded.
-    last_words: OnceLock<String>,
+    last_message: OnceLock<String>,
 }
 
 /// The result of preparing an attempt.
-pub(super) enum PrepareOutcome {
+pub(crate) enum PrepareOutcome {
     Ready(Box<(ProcessSpec, PreparedAttempt)>),
     /// It cannot begin, or an earlier attempt did the work and only the report of its end was lost.
     Over(AttemptReport),
 }
 
-pub(super) fn failed_attempt(class: ErrorClass, message: String) -> AttemptEnd {
-    AttemptEnd::Failed {
+pub(crate) fn failed_attempt(class: ErrorClass, message: String) -> StageError {
+    StageError(AttemptEnd::Failed {
         class,
         code: None,
         message: worker_output::truncate_message(message),
         retry_at: None,
-    }
+    })
 }
 
 /// A failure that a retry would repeat.
-pub(super) fn non_retryable(error: impl ToString) -> AttemptEnd {
+pub(crate) fn non_retryable(error: impl ToString) -> StageError {
     failed_attempt(ErrorClass::NonRetryable, error.to_string())
 }
 
-/// A failure of Skein's own files.
-pub(super) fn file_failure(error: FilePathError) -> AttemptEnd {
-    failed_attempt(ErrorClass::Transient, error.to_string())
+/// The failure of a stage, with the end that it gives the attempt: failed, blocked or handed over.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", end_message(.0))]
+pub(crate) struct StageError(AttemptEnd);
+
+impl StageError {
+    /// The attempt waits until a secret is available.
+    fn blocked_by_secret(error: impl ToString) -> StageError {
+        let message = error.to_string();
+        StageError(AttemptEnd::Blocked { reason: HoldReason::Secret, until: None, message })
+    }
 }
 
-fn blocked_by_secret(message: String) -> AttemptEnd {
-    AttemptEnd::Blocked { reason: HoldReason::Secret, until: None, message }
+fn end_message(end: &AttemptEnd) -> String {
+    match end {
+        AttemptEnd::Failed { message, .. } => message.clone(),
+        other => format!("{other:?}"),
+    }
+}
+
+impl From<AttemptEnd> for StageError {
+    fn from(end: AttemptEnd) -> StageError {
+        StageError(end)
+    }
+}
+
+impl From<StageError> for AttemptEnd {
+    fn from(error: StageError) -> AttemptEnd {
+        error.0
+    }
+}
+
+/// Skein's own files may work at the next try.
+impl From<FilePathError> for StageError {
+    fn from(error: FilePathError) -> StageError {
+        failed_attempt(ErrorClass::Transient, error.to_string())
+    }
+}
+
+/// Only a full disk is worth a retry; other failures of artifacts do not resolve themselves.
+impl From<ArtifactError> for StageError {
+    fn from(error: ArtifactError) -> StageError {
+        match error.is_no_space() {
+            true => failed_attempt(ErrorClass::Transient, error.to_string()),
+            false => non_retryable(error),
+        }
+    }
 }

@@ -4,7 +4,6 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-
 use skein_core::{
     engine::{InstanceIx, RunState, StepAt, StepOutcome, UndoWalk, Waitpoint, WaitpointKind, format_utc},
     ids::{RunId, format_uuid_v4},
@@ -60,16 +59,13 @@ pub fn run_events(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
         "workflow_started",
         "audit",
         ("started", root.started),
-        json!({"trigger": "manual", "domainsInvolved": of.workflow.labels.get("domainsInvolved")}),
+        json!({"trigger": "manual", "domainsInvolved": of.workflow.extensions.resource}),
     )];
-    if let Some(walk) =
-        state.walks.get(&UndoWalk::Workflow(InstanceIx::ROOT)).filter(|walk| !walk.targets.is_empty())
-    {
+    if let Some(walk) = state.walks.get(&UndoWalk::Workflow(InstanceIx::ROOT)).filter(|walk| !walk.targets.is_empty()) {
         let steps: Vec<&str> = walk.targets.iter().map(|target| of.step(target.at).id.as_str()).collect();
         let failed = of.first_failed_step();
         let at = failed.and_then(|at| state.visit_state(at)?.ended).unwrap_or(root.started);
-        let payload =
-            json!({"failedStep": failed.map(|at| of.step(at).id.as_str()), "compensationSteps": steps});
+        let payload = json!({"failedStep": failed.map(|at| of.step(at).id.as_str()), "compensationSteps": steps});
         events.push(of.build_event("workflow_compensating", "alert", ("compensating", at), payload));
     }
     events.extend(of.run_end_event());
@@ -116,19 +112,14 @@ fn step_end_events(plan: &Plan, state: &RunState, at: StepAt) -> Option<Vec<(Tim
         payload["error"] = error.into();
         payload["onFailure"] = ended.effect.map(failure_word).into();
     }
-    let (name, class) =
-        if well { ("workflow_step_completed", "trace") } else { ("workflow_step_failed", "alert") };
+    let (name, class) = if well { ("workflow_step_completed", "trace") } else { ("workflow_step_failed", "alert") };
     let part = format!("step.{}.{}", at.1, ended.visit);
     events.push((end, of.build_event(name, class, (&part, end), payload)));
     Some(events)
 }
 
 /// The event for a governance hold, with its time.
-pub fn governance_event(
-    plan: &Plan,
-    state: &RunState,
-    opening: Waitpoint,
-) -> Option<(Timestamp, TelemetryEvent)> {
+pub fn governance_event(plan: &Plan, state: &RunState, opening: Waitpoint) -> Option<(Timestamp, TelemetryEvent)> {
     let of = TelemetryBuilder::new(plan, state)?;
     let asked = state.waitpoint(opening)?;
     if asked.at.0 != InstanceIx::ROOT || asked.kind != WaitpointKind::Hold(HoldReason::Governance) {
@@ -166,10 +157,9 @@ impl<'a> TelemetryBuilder<'a> {
         (part, at): (&str, Timestamp),
         payload: Value,
     ) -> TelemetryEvent {
-        let domains = self.workflow.labels.get("domainsInvolved");
-        let domain = domains.and_then(|all| all.get(0)?.as_str()).unwrap_or("workflow");
-        let mut own =
-            json!({"workflowName": self.workflow.name.as_deref().unwrap_or(self.workflow.id.as_str())});
+        let resource = self.workflow.extensions.resource.as_ref();
+        let domain = resource.and_then(|resource| resource.domains.first()).map_or("workflow", String::as_str);
+        let mut own = json!({"workflowName": self.workflow.name.as_deref().unwrap_or(self.workflow.id.as_str())});
         if let (Value::Object(own), Value::Object(payload)) = (&mut own, payload) {
             own.extend(payload);
         }
@@ -200,8 +190,7 @@ impl<'a> TelemetryBuilder<'a> {
         let end = self.state.end.as_ref()?;
         let root = self.state.instance(InstanceIx::ROOT);
         if end.status == RunStatus::Succeeded {
-            let completed =
-                root.steps.iter().filter(|step| step.outcome == Some(StepOutcome::Succeeded)).count();
+            let completed = root.steps.iter().filter(|step| step.outcome == Some(StepOutcome::Succeeded)).count();
             let spent = self.state.spent;
             let usd = spent.micro_usd.map(|usd| usd as f64 / 1e6);
             let payload = json!({

@@ -23,19 +23,19 @@ use skein_core::{
     ids::RunId,
 };
 
-pub use ioa::TelemetryEvent;
-
 use super::{
-    ExecutorContext, hook::send_message, run_resources::TelemetrySubscription, run_settings::RunSettings,
+    executor_context::ExecutorContext,
+    hook::{HookError, send_message},
 };
 use crate::{
     executor_api::ActiveRun,
     notify::{self, ChannelMessage},
+    run_settings::TelemetrySubscription,
     workspace::RunDir,
 };
 
-/// The format whose runs have telemetry.
-const DIALECT: &str = "ioa";
+pub use self::ioa::TelemetryEvent;
+
 /// The files in the folder of the run with the sent events and with the failures.
 const TOLD: &str = "telemetry.jsonl";
 const FAILED: &str = "telemetry-failed.jsonl";
@@ -46,7 +46,7 @@ const MOST: u64 = 64 * 1024 * 1024;
 
 /// Collects the events of runs, and sends them on a thread.
 #[derive(Default)]
-pub(super) struct TelemetrySender {
+pub(crate) struct TelemetrySender {
     teller: Option<(Sender<TelemetryBatch>, Receiver<()>)>,
     /// The runs that this process has seen.
     known: BTreeSet<RunId>,
@@ -67,24 +67,14 @@ impl fmt::Debug for TelemetrySender {
 
 impl TelemetrySender {
     /// Sends the events of a durable journal batch.
-    pub fn record_batch(
-        &mut self,
-        shared: &Arc<ExecutorContext>,
-        running: ActiveRun<'_>,
-        batch: &JournalBatch,
-    ) {
-        let ActiveRun { run, plan, state, about, .. } = running;
-        if plan.definition.root().workflow.origin.dialect != DIALECT {
+    pub fn record_batch(&mut self, shared: &Arc<ExecutorContext>, running: ActiveRun<'_>, batch: &JournalBatch) {
+        let ActiveRun { run, plan, state, settings, .. } = running;
+        if plan.definition.root().workflow.extensions.resource.is_none() {
             return;
         }
         let is_new = self.known.insert(run.clone());
         let (asking, events) = match is_new {
-            true => {
-                let asking = RunSettings::from_json(about)
-                    .map(|about| about.surroundings.telemetry)
-                    .unwrap_or_default();
-                (Some(asking), ioa::all_events(plan, state))
-            }
+            true => (Some(settings.surroundings.telemetry.clone()), ioa::all_events(plan, state)),
             false => (None, new_events(running, batch)),
         };
         if events.is_empty() && asking.is_none() {
@@ -105,6 +95,13 @@ impl TelemetrySender {
             drop(to);
             let _ = done.recv_timeout(LEAVING);
         }
+    }
+}
+
+impl TelemetrySubscription {
+    pub(crate) fn wants(&self, event: &TelemetryEvent) -> bool {
+        let short = event.event.rsplit('.').next().unwrap_or_default();
+        self.events.iter().any(|asked| asked == "*" || asked == event.class || asked == short)
     }
 }
 
@@ -167,19 +164,17 @@ fn send_batch(shared: &ExecutorContext, order: TelemetryBatch, all: &mut BTreeMa
             continue;
         }
         let value = shared.redactor.redact_value(&json!(event));
-        told.asking.retain(|asking| {
-            match asking.wants(&event).then(|| send_event(shared, asking, &event, &value)) {
-                Some(Err(why)) => {
-                    let failed = json!({
-                        "id": event.id,
-                        "channel": asking.name,
-                        "failed": shared.redactor.redact_str(&why),
-                    });
-                    let _ = notify::append_line(&told.folder.join(FAILED), &failed);
-                    false
-                }
-                Some(Ok(())) | None => true,
+        told.asking.retain(|asking| match asking.wants(&event).then(|| send_event(shared, asking, &event, &value)) {
+            Some(Err(why)) => {
+                let failed = json!({
+                    "id": event.id,
+                    "channel": asking.name,
+                    "failed": shared.redactor.redact_str(&why.to_string()),
+                });
+                let _ = notify::append_line(&told.folder.join(FAILED), &failed);
+                false
             }
+            Some(Ok(())) | None => true,
         });
         // Written last, because the line says that the channels have been notified.
         let _ = notify::append_line(&told.folder.join(TOLD), &value);
@@ -199,15 +194,14 @@ fn send_event(
     asking: &TelemetrySubscription,
     event: &TelemetryEvent,
     value: &Value,
-) -> Result<(), String> {
-    let text =
-        |field: &str| value["payload"].get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let about = [text("stepName"), text("failedStep"), text("error")];
-    let about: Vec<String> = about.into_iter().filter(|text| !text.is_empty()).collect();
+) -> Result<(), HookError> {
+    let text = |field: &str| value["payload"].get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let lines = [text("stepName"), text("failedStep"), text("error")];
+    let lines: Vec<String> = lines.into_iter().filter(|text| !text.is_empty()).collect();
     let message = ChannelMessage {
         id: event.id.clone(),
         title: format!("{}: {}", text("workflowName"), event.event),
-        text: about.join(": "),
+        text: lines.join(": "),
         target: None,
         body: value.clone(),
     };

@@ -3,22 +3,25 @@
 use std::path::{Path, PathBuf};
 
 use skein_core::{
-    engine::{AttemptEnd, AttemptMode, AttemptRole},
+    engine::{AttemptMode, AttemptRole},
     ir::ConvergencePolicy,
     limits,
 };
 
 use super::{
-    OnRetry, SnapshotSequence,
+    OnRetry, SnapshotSequence, WorktreeError,
     checkout::{CheckoutError, SnapshotCheckout},
-    lock_sequence, origin_repository,
-    snapshot_repo::SnapshotRepo,
+    lock_sequence,
+    snapshot::{self, SnapshotRepo, SnapshotRules, SnapshotView, WorkspaceSnapshot},
     step_worktree::{self, StepWorktree},
-    take_snapshot::{SnapshotRules, SnapshotView, WorkspaceSnapshot},
     workspace_usage::{self, WorkspaceUsage},
 };
 use crate::{
-    executor::{ExecutorContext, attempt::non_retryable, attempt_spec::AttemptSpec, session_carryover},
+    executor::{
+        agents::session,
+        attempt::{StageError, non_retryable, spec::AttemptSpec},
+        executor_context::ExecutorContext,
+    },
     process::ProcessMark,
     workspace::{AttemptDir, RootFolder, RunDir},
 };
@@ -28,18 +31,18 @@ const TOLD: u64 = 16 * 1024;
 
 /// The workspace of an attempt, and its state.
 #[derive(Debug)]
-pub(in crate::executor) struct AttemptWorkspace {
+pub(crate) struct AttemptWorkspace {
     /// The shared workspace.
-    pub(super) base: RootFolder,
+    pub(crate) base: RootFolder,
     /// The folder where it works.
     pub folder: RootFolder,
-    pub(super) own: Option<StepWorktree>,
-    pub(super) view: Option<SnapshotView>,
+    pub(crate) own: Option<StepWorktree>,
+    pub(crate) view: Option<SnapshotView>,
     /// True if it may change files.
     counts: bool,
     /// The reason why its changes are unknown.
-    pub(super) unknown: Option<String>,
-    pub(super) watched: Option<WorkspaceUsage>,
+    pub(crate) unknown: Option<String>,
+    pub(crate) watched: Option<WorkspaceUsage>,
     /// True if the workspace was restored.
     pub put_back: bool,
     /// If it continues earlier work: the number at which that work began, and the snapshot from before.
@@ -56,14 +59,14 @@ pub(in crate::executor) struct AttemptWorkspace {
 
 /// The paths beyond its folder that a worker in a step worktree must see or may write.
 #[derive(Debug)]
-pub(in crate::executor) struct WorktreeSandboxPaths {
+pub(crate) struct WorktreeSandboxPaths {
     pub top: PathBuf,
     pub objects: PathBuf,
 }
 
 /// One attempt, with its run and its executor.
 #[derive(Clone, Copy)]
-pub(in crate::executor) struct AttemptContext<'a> {
+pub(crate) struct AttemptContext<'a> {
     pub shared: &'a ExecutorContext,
     pub job: &'a AttemptSpec,
     pub run: &'a RunDir,
@@ -76,7 +79,7 @@ impl AttemptWorkspace {
         visit: AttemptContext<'_>,
         base: RootFolder,
         context: Option<&Path>,
-    ) -> Result<AttemptWorkspace, AttemptEnd> {
+    ) -> Result<AttemptWorkspace, StageError> {
         let AttemptContext { shared, job, .. } = visit;
         let without = visit.excluded_paths(context);
         let mut place = AttemptWorkspace {
@@ -94,7 +97,7 @@ impl AttemptWorkspace {
             conflicts: Vec::new(),
             without,
         };
-        let known = origin_repository::looks_like_repository(place.base.path()) || job.watched;
+        let known = snapshot::looks_like_repository(place.base.path()) || job.watched;
         let settles = !job.conflicts.is_empty();
         if !job.isolation.worktree && (job.is_read_only() || !known) && !settles {
             return Ok(place);
@@ -111,30 +114,23 @@ impl AttemptWorkspace {
         };
         match entered {
             Ok(()) => Ok(place),
-            Err(why) if job.isolation.worktree => {
-                Err(non_retryable(format!("cannot create its worktree: {why}")))
+            Err(why) if job.isolation.worktree => Err(non_retryable(format!("cannot create its worktree: {why}"))),
+            Err(why) if settles => Err(non_retryable(format!("the conflicts to resolve cannot be imported: {why}"))),
+            Err(why) if job.keeping.restores => {
+                Err(non_retryable(format!("its workspace could not be restored if that became necessary: {why}")))
             }
-            Err(why) if settles => {
-                Err(non_retryable(format!("the conflicts to resolve cannot be imported: {why}")))
-            }
-            Err(why) if job.keeping.restores => Err(non_retryable(format!(
-                "its workspace could not be restored if that became necessary: {why}"
-            ))),
             Err(why) => {
-                place.unknown = Some(why);
+                place.unknown = Some(why.to_string());
                 Ok(place)
             }
         }
     }
 
     /// The paths that a sandbox must show for a step worktree.
-    pub fn sandbox_paths(&self, visit: AttemptContext<'_>) -> Result<Option<WorktreeSandboxPaths>, String> {
+    pub fn sandbox_paths(&self, visit: AttemptContext<'_>) -> Result<Option<WorktreeSandboxPaths>, WorktreeError> {
         let Some(own) = &self.own else { return Ok(None) };
         let shadow = self.open_snapshot_repo(visit)?;
-        Ok(Some(WorktreeSandboxPaths {
-            top: own.path().to_owned(),
-            objects: step_worktree::borrowed_objects(&shadow),
-        }))
+        Ok(Some(WorktreeSandboxPaths { top: own.path().to_owned(), objects: step_worktree::borrowed_objects(&shadow) }))
     }
 
     /// The files of a step worktree that changed since its creation, relative to a folder in it. `None` if there is no
@@ -144,7 +140,7 @@ impl AttemptWorkspace {
         visit: AttemptContext<'_>,
         folder: &RootFolder,
         convergence: &ConvergencePolicy,
-    ) -> Option<Result<Vec<String>, String>> {
+    ) -> Option<Result<Vec<String>, WorktreeError>> {
         let (own, view) = (self.own.as_ref()?, self.view.as_ref()?);
         if convergence.diff_base_ref.is_some() || convergence.diff_base_ref_file.is_some() {
             return None;
@@ -163,33 +159,32 @@ impl AttemptWorkspace {
     }
 
     /// Resolves a folder of the shared workspace in the worktree of the attempt.
-    pub fn resolve_shared_folder(&self, folder: &RootFolder) -> Result<RootFolder, String> {
-        let said = |error: crate::workspace::root::FilePathError| error.to_string();
+    pub fn resolve_shared_folder(&self, folder: &RootFolder) -> Result<RootFolder, WorktreeError> {
         let (Some(own), Some(view)) = (&self.own, &self.view) else { return Ok(folder.clone()) };
         let mut top = self.base.path();
         for _ in view.prefix.components() {
             top = top.parent().unwrap_or(top);
         }
         match folder.path().strip_prefix(top) {
-            Ok(below) if !below.as_os_str().is_empty() => own.files.make_folders(below, false).map_err(said),
+            Ok(below) if !below.as_os_str().is_empty() => Ok(own.files.make_folders(below, false)?),
             _ => Ok(own.files.clone()),
         }
     }
 
     /// Takes the snapshot with which the changes of the attempt are compared.
-    pub fn begin_attempt(&mut self, visit: AttemptContext<'_>, files: &AttemptDir) -> Result<(), AttemptEnd> {
+    pub fn begin_attempt(&mut self, visit: AttemptContext<'_>, files: &AttemptDir) -> Result<(), StageError> {
         let AttemptContext { shared, job, run, .. } = visit;
         if self.view.is_none() && !(job.watched && self.counts) {
             return Ok(());
         }
         let turn = shared.trees.snapshot_sequence(&job.run);
         let mut turn = lock_sequence(&turn);
-        let wrong = |why: String| non_retryable(format!("the state of its workspace cannot be saved: {why}"));
+        let wrong = |why: WorktreeError| non_retryable(format!("the state of its workspace cannot be saved: {why}"));
         let before = match self.take_snapshot(visit) {
             Ok(taken) => taken.map(|taken| taken.tree),
             Err(why) if job.isolation.worktree || job.keeping.restores => return Err(wrong(why)),
             Err(why) => {
-                (self.unknown, self.view) = (Some(why), None);
+                (self.unknown, self.view) = (Some(why.to_string()), None);
                 None
             }
         };
@@ -210,26 +205,20 @@ impl AttemptWorkspace {
             after: None,
             own: self.own.is_some(),
         };
-        watched.write(files, job.keeping.restores).map_err(|error| wrong(error.to_string()))?;
+        watched.write(files, job.keeping.restores).map_err(|error| wrong(error.into()))?;
         if let Some(earlier) = &self.earlier {
-            files
-                .root()
-                .write_new(AttemptDir::EARLIER, earlier.as_bytes())
-                .map_err(|error| wrong(error.to_string()))?;
+            files.root().write_new(AttemptDir::EARLIER, earlier.as_bytes()).map_err(|error| wrong(error.into()))?;
         }
         self.watched = Some(watched);
         Ok(())
     }
 
-    fn take_snapshot(&self, visit: AttemptContext<'_>) -> Result<Option<WorkspaceSnapshot>, String> {
+    fn take_snapshot(&self, visit: AttemptContext<'_>) -> Result<Option<WorkspaceSnapshot>, WorktreeError> {
         let Some(view) = &self.view else { return Ok(None) };
         self.open_snapshot_repo(visit)?.take_snapshot(view).map(Some)
     }
 
-    pub(super) fn open_snapshot_repo<'a>(
-        &self,
-        visit: AttemptContext<'a>,
-    ) -> Result<SnapshotRepo<'a>, String> {
+    pub(crate) fn open_snapshot_repo<'a>(&self, visit: AttemptContext<'a>) -> Result<SnapshotRepo<'a>, WorktreeError> {
         let mut shadow = SnapshotRepo::open(visit.run, &self.base, visit.mark, &self.without)?;
         shadow.filter = visit.shared.redaction_filter();
         Ok(shadow)
@@ -237,10 +226,10 @@ impl AttemptWorkspace {
 }
 
 /// The next sequence number of a run.
-pub(super) fn next_number(turn: &mut SnapshotSequence, run: &RunDir) -> Result<u64, String> {
+pub(crate) fn next_number(turn: &mut SnapshotSequence, run: &RunDir) -> Result<u64, WorktreeError> {
     let next = match turn.next {
         Some(next) => next,
-        None => workspace_usage::next_free_number(run).map_err(|error| error.to_string())?,
+        None => workspace_usage::next_free_number(run)?,
     };
     turn.next = Some(next + 1);
     Ok(next)
@@ -248,11 +237,11 @@ pub(super) fn next_number(turn: &mut SnapshotSequence, run: &RunDir) -> Result<u
 
 impl AttemptContext<'_> {
     /// The state folder and the context folder, which are not part of a workspace.
-    pub(super) fn excluded_paths(&self, context: Option<&Path>) -> Vec<PathBuf> {
+    pub(crate) fn excluded_paths(&self, context: Option<&Path>) -> Vec<PathBuf> {
         std::iter::once(self.shared.state.path()).chain(context).map(Path::to_owned).collect()
     }
 
-    fn enter_workspace(&self, place: &mut AttemptWorkspace) -> Result<(), String> {
+    fn enter_workspace(&self, place: &mut AttemptWorkspace) -> Result<(), WorktreeError> {
         let job = self.job;
         let shadow = place.open_snapshot_repo(*self)?;
         if job.isolation.worktree {
@@ -267,9 +256,9 @@ impl AttemptContext<'_> {
         &self,
         shadow: &SnapshotRepo<'_>,
         place: &mut AttemptWorkspace,
-    ) -> Result<(), String> {
+    ) -> Result<(), WorktreeError> {
         if shadow.origin.is_none() {
-            return Err(format!("{} is not in a git repository", place.base.path().display()));
+            return Err(WorktreeError::NoRepository(place.base.path().to_owned()));
         }
         let attempt = self.job.attempt;
         if step_worktree::read_note(self.run, attempt)?.is_some_and(|note| note.done) {
@@ -281,7 +270,7 @@ impl AttemptContext<'_> {
         place.view = Some(own.snapshot_view(shadow, attempt, &prefix)?);
         place.folder = match prefix.as_os_str().is_empty() {
             true => own.files.clone(),
-            false => own.files.make_folders(&prefix, false).map_err(|error| error.to_string())?,
+            false => own.files.make_folders(&prefix, false)?,
         };
         place.own = Some(own);
         Ok(())
@@ -289,13 +278,12 @@ impl AttemptContext<'_> {
 
     /// Restores the workspace to its state before an earlier attempt, or reports that attempt's changes, as the step
     /// requests.
-    fn handle_earlier_attempt(&self, place: &mut AttemptWorkspace) -> Result<(), String> {
+    fn handle_earlier_attempt(&self, place: &mut AttemptWorkspace) -> Result<(), WorktreeError> {
         let Some(view) = place.view.clone().filter(|_| self.job.attempt.role == AttemptRole::Main) else {
             return Ok(());
         };
         let shadow = &place.open_snapshot_repo(*self)?;
-        let Some((id, files, mut note)) = workspace_usage::find_earlier_attempt(self.run, self.job.attempt)
-        else {
+        let Some((id, files, mut note)) = workspace_usage::find_earlier_attempt(self.run, self.job.attempt) else {
             return Ok(());
         };
         let (Some(before), Some(begin)) = (note.before.clone(), note.back.clone()) else { return Ok(()) };
@@ -304,11 +292,11 @@ impl AttemptContext<'_> {
             let now = shadow.take_snapshot(&view)?;
             shadow.write_changes(&files, &before, &now)?;
             note.after = Some(now.tree);
-            note.write(&files, false).map_err(|error| error.to_string())?;
+            note.write(&files, false)?;
         }
         let after = note.after.clone().unwrap_or_default();
         let back = self.wants_restore();
-        if back && workspace_usage::was_alone(self.run, id, &note).map_err(|error| error.to_string())? {
+        if back && workspace_usage::was_alone(self.run, id, &note)? {
             match (SnapshotCheckout { shadow, run: self.run, view: &view }).apply_changes(&after, &begin) {
                 Ok(()) => place.put_back = true,
                 // Others have changed the same files since; their changes are kept.
@@ -332,7 +320,7 @@ impl AttemptContext<'_> {
             AttemptMode::Again => self.job.keeping.on_retry == OnRetry::Reset,
             AttemptMode::Restore => true,
             // An agent that cannot resume its session starts over.
-            AttemptMode::Resume => !session_carryover::has_session(self.job, self.run),
+            AttemptMode::Resume => !session::has_session(self.job, self.run),
             AttemptMode::Fresh | AttemptMode::Rerun => false,
         }
     }
@@ -350,7 +338,7 @@ fn read_earlier_changes(files: &AttemptDir) -> Option<String> {
 }
 
 /// The path of a folder inside the repository.
-pub(super) fn repository_prefix(shadow: &SnapshotRepo<'_>, folder: &Path) -> PathBuf {
+pub(crate) fn repository_prefix(shadow: &SnapshotRepo<'_>, folder: &Path) -> PathBuf {
     folder.strip_prefix(shadow.top.path()).unwrap_or(Path::new("")).to_owned()
 }
 

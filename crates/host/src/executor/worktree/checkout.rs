@@ -10,8 +10,8 @@ use std::{
 };
 
 use super::{
-    snapshot_repo::{SnapshotCommand, SnapshotRepo},
-    take_snapshot::SnapshotView,
+    WorktreeError,
+    snapshot::{SnapshotCommand, SnapshotRepo, SnapshotView},
 };
 use crate::workspace::{
     RootFolder, RunDir,
@@ -19,11 +19,11 @@ use crate::workspace::{
 };
 
 /// A file in a snapshot: its mode and its object id.
-pub(super) type SnapshotEntry = Option<(String, String)>;
+pub(crate) type SnapshotEntry = Option<(String, String)>;
 
 /// A file that differs between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SnapshotChange {
+pub(crate) struct SnapshotChange {
     pub path: PathBuf,
     pub old: SnapshotEntry,
     pub new: SnapshotEntry,
@@ -31,33 +31,33 @@ pub(super) struct SnapshotChange {
 
 /// The error of a checkout.
 #[derive(Debug)]
-pub(super) enum CheckoutError {
+pub(crate) enum CheckoutError {
     /// These files have neither their old nor their new content.
     Changed(Vec<PathBuf>),
-    Failed(String),
+    Failed(WorktreeError),
 }
 
-impl From<String> for CheckoutError {
-    fn from(why: String) -> CheckoutError {
-        CheckoutError::Failed(why)
+impl From<WorktreeError> for CheckoutError {
+    fn from(error: WorktreeError) -> CheckoutError {
+        CheckoutError::Failed(error)
     }
 }
 
 impl From<FilePathError> for CheckoutError {
     fn from(error: FilePathError) -> CheckoutError {
-        CheckoutError::Failed(error.to_string())
+        CheckoutError::Failed(error.into())
     }
 }
 
 /// A folder for checkouts, and the run whose folder stages the files.
-pub(super) struct SnapshotCheckout<'a> {
+pub(crate) struct SnapshotCheckout<'a> {
     pub shadow: &'a SnapshotRepo<'a>,
     pub run: &'a RunDir,
     pub view: &'a SnapshotView,
 }
 
 impl SnapshotRepo<'_> {
-    pub fn list_changes(&self, from: &str, to: &str) -> Result<Vec<SnapshotChange>, String> {
+    pub fn list_changes(&self, from: &str, to: &str) -> Result<Vec<SnapshotChange>, WorktreeError> {
         let arguments = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", from, to];
         let call = SnapshotCommand {
             name: "changes",
@@ -67,7 +67,7 @@ impl SnapshotRepo<'_> {
             stdin: Vec::new(),
         };
         parse_changes(&self.run(call)?.into_stdout()?)
-            .ok_or_else(|| "git's list of changes cannot be parsed".to_owned())
+            .ok_or(WorktreeError::UnexpectedOutput("list of changes cannot be parsed"))
     }
 }
 
@@ -121,7 +121,7 @@ impl SnapshotCheckout<'_> {
     }
 
     /// Writes the new files to a folder where nobody else works.
-    fn stage_files(&self, changes: &[SnapshotChange], staged: &RootFolder) -> Result<(), String> {
+    fn stage_files(&self, changes: &[SnapshotChange], staged: &RootFolder) -> Result<(), WorktreeError> {
         let index = "put";
         self.shadow.remove_stale_lock(index);
         let _ = fs::remove_file(self.shadow.git_folder().join(index));
@@ -141,8 +141,7 @@ impl SnapshotCheckout<'_> {
         let mut prefix = OsString::from("--prefix=");
         prefix.push(staged.path());
         prefix.push("/");
-        ask("lay-out", vec!["checkout-index".into(), "--all".into(), "--force".into(), prefix], Vec::new())
-            .map(drop)
+        ask("lay-out", vec!["checkout-index".into(), "--all".into(), "--force".into(), prefix], Vec::new()).map(drop)
     }
 }
 
@@ -152,7 +151,7 @@ fn place_file(staged: &RootFolder, root: &RootFolder, path: &Path) -> Result<(),
         root.make_folders_unsynced(parent, false)?;
     }
     if staged.entry_kind(path)? == Some(EntryKind::Link) {
-        let target = fs::read_link(staged.path().join(path)).map_err(|error| error.to_string())?;
+        let target = fs::read_link(staged.path().join(path)).map_err(WorktreeError::from)?;
         return Ok(root.replace_link(path, &target)?);
     }
     if root.entry_kind(path)? == Some(EntryKind::Link) {
@@ -160,7 +159,7 @@ fn place_file(staged: &RootFolder, root: &RootFolder, path: &Path) -> Result<(),
     }
     let (mut from, mark) = staged.open_file(path)?;
     let mut pending = root.create_file(path, mark.executable)?;
-    io::copy(&mut from, &mut pending).map_err(|error| format!("{}: {error}", path.display()))?;
+    io::copy(&mut from, &mut pending).map_err(|error| WorktreeError::File { path: path.to_owned(), error })?;
     Ok(pending.persist_unsynced()?)
 }
 
@@ -186,10 +185,7 @@ mod tests {
         let said = b":100644 000000 aa 00 D\0a b\0:000000 100755 00 bb A\0c\nd\0";
         let changes = parse_changes(said).unwrap();
         assert_eq!(changes[0].path, Path::new("a b"));
-        assert_eq!(
-            (changes[0].new.clone(), changes[0].old.clone()),
-            (None, Some(("100644".into(), "aa".into())))
-        );
+        assert_eq!((changes[0].new.clone(), changes[0].old.clone()), (None, Some(("100644".into(), "aa".into()))));
         assert_eq!(changes[1].path, Path::new("c\nd"));
         assert_eq!(changes[1].new, Some(("100755".into(), "bb".into())));
         assert_eq!(parse_changes(b""), Some(Vec::new()));

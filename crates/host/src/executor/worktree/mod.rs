@@ -1,25 +1,23 @@
 //! Workspaces over time: step worktrees, the changes of each attempt, and restoring a workspace.
 //!
 //! Owns the handling of a workspace before and after an attempt. Git keeps the snapshots in a git folder of the engine
-//! ([`snapshot_repo`]); the configuration of the user's repository is never obeyed. Does not know processes and the
+//! ([`snapshot`]); the configuration of the user's repository is never obeyed. Does not know processes and the
 //! meaning of their ends. Read `attempt_workspace` next.
 
-mod attempt_workspace;
-mod checkout;
-mod diff;
-mod finish;
-mod merge;
-mod origin_repository;
-mod resolve_conflict;
-mod run_changes;
-mod snapshot_repo;
-mod step_worktree;
-mod take_snapshot;
-mod workspace_usage;
+pub(crate) mod attempt_workspace;
+pub(crate) mod checkout;
+pub(crate) mod diff;
+pub(crate) mod git;
+pub(crate) mod merge;
+pub(crate) mod resolve_conflict;
+pub(crate) mod snapshot;
+pub(crate) mod step_worktree;
+pub(crate) mod workspace_usage;
 
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
+    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -27,27 +25,70 @@ use std::{
 
 use skein_core::{
     ids::RunId,
-    ir::{OnInterrupted, Step, StepKindSpec},
+    ir::{OnInterrupted, OnRetry, Step, StepKindSpec},
     plan::Plan,
 };
 
-pub(super) use attempt_workspace::{AttemptContext, AttemptWorkspace, WorktreeSandboxPaths};
-pub(super) use finish::finish_interrupted_merge;
-pub(super) use resolve_conflict::{ConflictDetails, MergeConflict};
-
-use self::{
-    snapshot_repo::SnapshotRepo,
-    take_snapshot::{SnapshotRules, SnapshotView},
+use self::snapshot::{SnapshotRepo, SnapshotRules, SnapshotView};
+use super::programs::ProgramError;
+use crate::{
+    random,
+    workspace::{RunDir, root::FilePathError},
 };
-use crate::{random, workspace::RunDir};
 
-/// The handling of a workspace before a retry.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum OnRetry {
-    #[default]
-    Keep,
-    Reset,
-    KeepAndTell,
+pub(super) use self::{
+    attempt_workspace::{AttemptContext, AttemptWorkspace, WorktreeSandboxPaths},
+    merge::finish_interrupted_merge,
+    resolve_conflict::{ConflictDetails, MergeConflict},
+};
+
+/// The failure of git, or of an operation on a workspace.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WorktreeError {
+    #[error(transparent)]
+    Path(#[from] FilePathError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("{}: {error}", path.display())]
+    File { path: PathBuf, error: io::Error },
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    #[error(transparent)]
+    SearchPath(#[from] std::env::JoinPathsError),
+    #[error("git failed: {0}")]
+    GitFailed(String),
+    /// Git did not exit by itself.
+    #[error("git: {0}")]
+    GitEnded(String),
+    #[error("git's {0}")]
+    UnexpectedOutput(&'static str),
+    #[error("git's output cannot be read: {0}")]
+    UnreadOutput(String),
+    #[error("`{0}` is not a valid commit name")]
+    CommitName(String),
+    #[error("the diff is larger than {0} bytes")]
+    DiffTooLarge(usize),
+    #[error("the repository names more than {0} filters")]
+    TooManyFilters(usize),
+    #[error("{note} cannot be read: {error}")]
+    Note { note: &'static str, error: serde_json::Error },
+    #[error("{} is not in a git repository", .0.display())]
+    NoRepository(PathBuf),
+    #[error(
+        "{} has {files} files; snapshots of a folder without a git repository are limited to {most}",
+        folder.display()
+    )]
+    TooManyFiles { folder: PathBuf, files: usize, most: usize },
+    #[error(
+        "the files of {} have {bytes} bytes; snapshots of a folder without a git repository are limited to {most}",
+        folder.display()
+    )]
+    TooManyBytes { folder: PathBuf, bytes: u64, most: u64 },
+    #[error("other steps keep changing the same files")]
+    Contended,
+    /// The reason why changes are unknown, as it was found before the attempt.
+    #[error("{0}")]
+    Untracked(String),
 }
 
 /// The workspace settings of a step.
@@ -64,15 +105,11 @@ pub struct WorkspacePolicy {
 
 impl WorkspacePolicy {
     pub fn from_step(step: &Step) -> WorkspacePolicy {
-        let on_retry = match step.skein_extension("workspace.on_retry").and_then(|word| word.as_str()) {
-            Some("reset") => OnRetry::Reset,
-            Some("keep_and_tell") => OnRetry::KeepAndTell,
-            _ => OnRetry::Keep,
-        };
         let StepKindSpec::Work(work) = &step.kind else { return WorkspacePolicy::default() };
+        let on_retry = step.extensions.skein.on_retry.unwrap_or_default();
         WorkspacePolicy {
             on_retry,
-            apart: step.skein_extension("workspace.merge").and_then(|merge| merge.as_bool()) == Some(false),
+            apart: step.extensions.skein.never_merges(),
             restores: on_retry == OnRetry::Reset || step.policy.on_interrupted == OnInterrupted::Restore,
             checked: work.check.is_some(),
         }
@@ -81,14 +118,14 @@ impl WorkspacePolicy {
 
 /// The data of one engine about the workspaces of its runs.
 #[derive(Debug)]
-pub(super) struct WorkspaceRegistry {
+pub(crate) struct WorkspaceRegistry {
     runs: Mutex<BTreeMap<RunId, RunWorkspaceState>>,
     life: String,
 }
 
 /// The lock for the snapshots of a run: one attempt at a time.
 #[derive(Debug, Default)]
-struct SnapshotSequence {
+pub(crate) struct SnapshotSequence {
     /// The next sequence number, once it is known.
     next: Option<u64>,
 }
@@ -129,14 +166,13 @@ impl WorkspaceRegistry {
 
 /// True if a folder looks like part of a git repository, without running git.
 pub fn is_repository(folder: &Path) -> bool {
-    origin_repository::looks_like_repository(folder)
+    snapshot::looks_like_repository(folder)
 }
 
 /// The remaining worktrees below the folder of a run: the step of each, and the path of its files.
 pub fn kept_worktrees(run: &Path) -> Vec<(String, PathBuf)> {
     let Ok(entries) = std::fs::read_dir(RunDir::worktrees_path(run)) else { return Vec::new() };
-    let mut trees: Vec<_> =
-        entries.filter_map(|entry| step_worktree::find_kept_files(&entry.ok()?.path())).collect();
+    let mut trees: Vec<_> = entries.filter_map(|entry| step_worktree::find_kept_files(&entry.ok()?.path())).collect();
     trees.sort();
     trees
 }
@@ -165,10 +201,10 @@ fn whole_view(shadow: &SnapshotRepo<'_>) -> SnapshotView {
 }
 
 /// Parses an object id.
-fn parse_object_id(said: &[u8]) -> Result<String, String> {
+fn parse_object_id(said: &[u8]) -> Result<String, WorktreeError> {
     let text = std::str::from_utf8(said).unwrap_or_default().trim();
     let plain = matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if plain { Ok(text.to_owned()) } else { Err("git's output is not an object id".to_owned()) }
+    if plain { Ok(text.to_owned()) } else { Err(WorktreeError::UnexpectedOutput("output is not an object id")) }
 }
 
 fn path_from_bytes(bytes: &[u8]) -> PathBuf {

@@ -11,21 +11,21 @@ use std::{
 
 use serde::Serialize;
 use skein_core::{
-    engine::{AttemptEnd, AttemptId, AttemptRole, RunState, StepAt, StepOutcome},
+    engine::{AttemptId, AttemptRole, RunState, StepAt, StepOutcome},
     ir::ErrorClass,
     plan::ScopeEntry,
 };
 
 use super::{
+    WorktreeError,
     attempt_workspace::{AttemptContext, AttemptWorkspace},
     checkout::{CheckoutError, SnapshotCheckout},
     merge::{self, MergeResult},
-    snapshot_repo::{SnapshotCommand, SnapshotRepo},
+    snapshot::{SnapshotCommand, SnapshotRepo, SnapshotView},
     step_worktree::{self, StepWorktree},
-    take_snapshot::SnapshotView,
     whole_view,
 };
-use crate::executor::attempt::failed_attempt;
+use crate::executor::attempt::{StageError, failed_attempt};
 
 /// Other steps may change the workspace meanwhile; the merge is then computed again, at most this often.
 const TRIES: usize = 5;
@@ -76,11 +76,11 @@ impl MergeConflict {
 
 impl AttemptWorkspace {
     /// Imports the clean changes of its conflicts, and collects the conflicting files.
-    pub(super) fn import_conflicts(&mut self, visit: AttemptContext<'_>) -> Result<(), AttemptEnd> {
+    pub(crate) fn import_conflicts(&mut self, visit: AttemptContext<'_>) -> Result<(), StageError> {
         if visit.job.conflicts.is_empty() {
             return Ok(());
         }
-        let wrong = |step: &str, why: String| {
+        let wrong = |step: &str, why: WorktreeError| {
             let message = format!("the unmerged changes of `{step}` cannot be imported: {why}");
             failed_attempt(ErrorClass::Transient, message)
         };
@@ -95,7 +95,7 @@ impl AttemptWorkspace {
         &self,
         visit: AttemptContext<'_>,
         conflict: &MergeConflict,
-    ) -> Result<Option<ConflictDetails>, String> {
+    ) -> Result<Option<ConflictDetails>, WorktreeError> {
         let Some(mut theirs) = StepWorktree::find(visit.run, conflict.of)? else { return Ok(None) };
         let Some(mut unfit) = theirs.note.unfit.clone() else { return Ok(None) };
         let files = match unfit.left {
@@ -106,8 +106,7 @@ impl AttemptWorkspace {
                     (Some(_), Some(view)) => view.clone(),
                     _ => whole_view(&shadow),
                 };
-                let left =
-                    apply_mergeable_changes(&shadow, visit, &view, [&theirs.note.commit, &unfit.theirs])?;
+                let left = apply_mergeable_changes(&shadow, visit, &view, [&theirs.note.commit, &unfit.theirs])?;
                 unfit.left = Some(left.clone());
                 theirs.note.unfit = Some(unfit);
                 theirs.save()?;
@@ -119,7 +118,7 @@ impl AttemptWorkspace {
     }
 
     /// The paths that a sandbox must show so that the conflicts can be read.
-    pub fn conflict_paths(&self, visit: AttemptContext<'_>) -> Result<Vec<PathBuf>, String> {
+    pub fn conflict_paths(&self, visit: AttemptContext<'_>) -> Result<Vec<PathBuf>, WorktreeError> {
         if self.conflicts.is_empty() {
             return Ok(Vec::new());
         }
@@ -134,7 +133,7 @@ fn apply_mergeable_changes(
     visit: AttemptContext<'_>,
     view: &SnapshotView,
     [base, theirs]: [&str; 2],
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, WorktreeError> {
     let putting = SnapshotCheckout { shadow, run: visit.run, view };
     for _ in 0..TRIES {
         let ours = shadow.take_snapshot(view)?.tree;
@@ -146,7 +145,7 @@ fn apply_mergeable_changes(
             Err(CheckoutError::Failed(why)) => return Err(why),
         }
     }
-    Err("other steps keep changing the same files".to_owned())
+    Err(WorktreeError::Contended)
 }
 
 /// The merged tree, with our version of the conflicting files.
@@ -155,7 +154,7 @@ fn tree_without_conflicts(
     view: &SnapshotView,
     ours: &str,
     out: &MergeResult,
-) -> Result<String, String> {
+) -> Result<String, WorktreeError> {
     if out.unfit.is_empty() {
         return Ok(out.tree.clone());
     }
@@ -163,9 +162,7 @@ fn tree_without_conflicts(
     shadow.remove_stale_lock(INDEX);
     let ask = |name, arguments: &[&str], stdin| {
         let arguments = arguments.iter().map(Into::into).collect();
-        shadow
-            .run(SnapshotCommand { name, arguments, files: view.root.path(), index: INDEX, stdin })?
-            .into_stdout()
+        shadow.run(SnapshotCommand { name, arguments, files: view.root.path(), index: INDEX, stdin })?.into_stdout()
     };
     ask("settle-read", &["read-tree", &out.tree], Vec::new())?;
     let mut stdin = Vec::new();
@@ -190,13 +187,13 @@ fn tree_without_conflicts(
 
 /// Marks the conflicts of a step as resolved. The worktrees stay with the run, because the work is repeated if the host
 /// dies before the end is reported.
-pub(super) fn mark_resolved(visit: AttemptContext<'_>) -> Result<(), AttemptEnd> {
+pub(crate) fn mark_resolved(visit: AttemptContext<'_>) -> Result<(), StageError> {
     let done = |conflict: &MergeConflict| {
         let Some(mut theirs) = StepWorktree::find(visit.run, conflict.of)? else { return Ok(()) };
         theirs.note.done = true;
         theirs.save()
     };
-    let all: Result<(), String> = visit.job.conflicts.iter().try_for_each(done);
+    let all: Result<(), WorktreeError> = visit.job.conflicts.iter().try_for_each(done);
     all.map_err(|why| {
         failed_attempt(ErrorClass::Transient, format!("the resolved conflicts cannot be recorded: {why}"))
     })

@@ -15,18 +15,16 @@ use serde::{Deserialize, Serialize};
 use skein_core::engine::{AttemptId, AttemptReport, StepAt};
 
 use super::{
-    origin_repository, parse_object_id,
-    snapshot_repo::{SnapshotCommand, SnapshotRepo, path_line},
-    take_snapshot::{SnapshotRules, SnapshotView},
+    WorktreeError,
+    git::{GitCommand, GitRunner},
+    parse_object_id,
+    snapshot::{self, SnapshotCommand, SnapshotRepo, SnapshotRules, SnapshotView, path_line},
 };
-use crate::{
-    executor::git::{GitCommand, GitRunner},
-    workspace::{RootFolder, RunDir},
-};
+use crate::workspace::{RootFolder, RunDir};
 
 /// The durable note about a worktree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct WorktreeNote {
+pub(crate) struct WorktreeNote {
     /// The step's path, for people.
     pub step: String,
     /// The base commit.
@@ -44,7 +42,7 @@ pub(super) struct WorktreeNote {
 
 /// Changes that conflicted at the merge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct UnmergedChanges {
+pub(crate) struct UnmergedChanges {
     /// The tree of the worktree at that time.
     pub theirs: String,
     /// The conflicting files, after the clean changes were imported by the conflict resolver.
@@ -54,7 +52,7 @@ pub(super) struct UnmergedChanges {
 
 /// A merge that was computed: the change of the workspace, and the report of the attempt that follows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct PendingMerge {
+pub(crate) struct PendingMerge {
     /// The attempt that made the changes.
     pub attempt: AttemptId,
     pub from: String,
@@ -64,7 +62,7 @@ pub(super) struct PendingMerge {
 
 /// A worktree that exists.
 #[derive(Debug)]
-pub(super) struct StepWorktree {
+pub(crate) struct StepWorktree {
     place: RootFolder,
     pub note: WorktreeNote,
     /// The folder with its files.
@@ -80,20 +78,19 @@ const PENDING: &str = "pending";
 const NOTE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The note of a step's worktree, if it has one.
-pub(super) fn read_note(run: &RunDir, attempt: AttemptId) -> Result<Option<WorktreeNote>, String> {
-    let said = |error: crate::workspace::root::FilePathError| error.to_string();
-    let place = run.worktree_folder(attempt).map_err(said)?;
+pub(crate) fn read_note(run: &RunDir, attempt: AttemptId) -> Result<Option<WorktreeNote>, WorktreeError> {
+    let place = run.worktree_folder(attempt)?;
     match place.read_file(NOTE, NOTE_BYTES) {
         Ok(bytes) => serde_json::from_slice(&bytes)
             .map(Some)
-            .map_err(|error| format!("the worktree's note cannot be read: {error}")),
+            .map_err(|error| WorktreeError::Note { note: "the worktree's note", error }),
         Err(error) if error.is_missing() => Ok(None),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// The step of a worktree and the path of its files, if they still exist.
-pub(super) fn find_kept_files(place: &Path) -> Option<(String, PathBuf)> {
+pub(crate) fn find_kept_files(place: &Path) -> Option<(String, PathBuf)> {
     let files = place.join(FILES);
     let note: WorktreeNote = serde_json::from_slice(&fs::read(place.join(NOTE)).ok()?).ok()?;
     (!note.done && files.is_dir()).then_some((note.step, files))
@@ -101,12 +98,11 @@ pub(super) fn find_kept_files(place: &Path) -> Option<(String, PathBuf)> {
 
 impl StepWorktree {
     /// The worktree of a step that has one.
-    pub fn find(run: &RunDir, attempt: AttemptId) -> Result<Option<StepWorktree>, String> {
-        let said = |error: crate::workspace::root::FilePathError| error.to_string();
+    pub fn find(run: &RunDir, attempt: AttemptId) -> Result<Option<StepWorktree>, WorktreeError> {
         let Some(note) = read_note(run, attempt)? else { return Ok(None) };
-        let place = run.worktree_folder(attempt).map_err(said)?;
-        match place.entry_kind(FILES).map_err(said)? {
-            Some(_) => Ok(Some(StepWorktree { files: place.open_folder(FILES).map_err(said)?, place, note })),
+        let place = run.worktree_folder(attempt)?;
+        match place.entry_kind(FILES)? {
+            Some(_) => Ok(Some(StepWorktree { files: place.open_folder(FILES)?, place, note })),
             None => Ok(None),
         }
     }
@@ -117,9 +113,8 @@ impl StepWorktree {
         run: &RunDir,
         attempt: AttemptId,
         step: &str,
-    ) -> Result<StepWorktree, String> {
-        let said = |error: crate::workspace::root::FilePathError| error.to_string();
-        let place = run.worktree_folder(attempt).map_err(said)?;
+    ) -> Result<StepWorktree, WorktreeError> {
+        let place = run.worktree_folder(attempt)?;
         let note = match read_note(run, attempt)? {
             Some(note) => note,
             None => {
@@ -129,26 +124,26 @@ impl StepWorktree {
                 note
             }
         };
-        if place.entry_kind(FILES).map_err(said)?.is_none() {
+        if place.entry_kind(FILES)?.is_none() {
             create_files(shadow, &place, &note.commit)?;
         }
-        let files = place.open_folder(FILES).map_err(said)?;
+        let files = place.open_folder(FILES)?;
         Ok(StepWorktree { place, note, files })
     }
 
-    pub fn save(&self) -> Result<(), String> {
+    pub fn save(&self) -> Result<(), WorktreeError> {
         write_note(&self.place, &self.note)
     }
 
     /// Removes its files, which are no longer needed.
-    pub fn remove_files(&self) -> Result<(), String> {
-        self.place.remove(FILES).map(drop).map_err(|error| error.to_string())
+    pub fn remove_files(&self) -> Result<(), WorktreeError> {
+        Ok(self.place.remove(FILES).map(drop)?)
     }
 
     /// Writes the list of conflicting files, for the resolver.
-    pub fn write_conflicts(&self, files: &[PathBuf]) -> Result<(), String> {
+    pub fn write_conflicts(&self, files: &[PathBuf]) -> Result<(), WorktreeError> {
         let lines: Vec<u8> = files.iter().flat_map(|file| path_line(file)).collect();
-        self.place.replace_file(CONFLICTS, &lines).map_err(|error| error.to_string())
+        Ok(self.place.replace_file(CONFLICTS, &lines)?)
     }
 
     pub fn path(&self) -> &Path {
@@ -161,7 +156,7 @@ impl StepWorktree {
         shadow: &SnapshotRepo<'_>,
         attempt: AttemptId,
         prefix: &Path,
-    ) -> Result<SnapshotView, String> {
+    ) -> Result<SnapshotView, WorktreeError> {
         let (StepAt(instance, step), visit) = (attempt.at, attempt.visit);
         let index = format!("tree.{}.{step}.{visit}", instance.0);
         let view = SnapshotView {
@@ -173,35 +168,32 @@ impl StepWorktree {
         };
         if !shadow.git_folder().join(&view.index).exists() {
             shadow.remove_stale_lock(&view.index);
-            shadow
-                .run(shadow.view_command(&view, "read-tree", &["read-tree", &self.note.commit]))?
-                .into_stdout()?;
+            shadow.run(shadow.view_command(&view, "read-tree", &["read-tree", &self.note.commit]))?.into_stdout()?;
         }
         Ok(view)
     }
 }
 
-fn write_note(place: &RootFolder, note: &WorktreeNote) -> Result<(), String> {
+fn write_note(place: &RootFolder, note: &WorktreeNote) -> Result<(), WorktreeError> {
     let bytes = serde_json::to_vec_pretty(note).expect("a note is plain data");
-    place.replace_file(NOTE, &bytes).map_err(|error| error.to_string())
+    Ok(place.replace_file(NOTE, &bytes)?)
 }
 
 /// Commits the whole repository in its present state, including uncommitted changes. Only the engine sees the commit.
-fn commit_workspace(shadow: &SnapshotRepo<'_>) -> Result<String, String> {
+fn commit_workspace(shadow: &SnapshotRepo<'_>) -> Result<String, WorktreeError> {
     let view = super::whole_view(shadow);
     let tree = shadow.take_snapshot(&view)?.tree;
     let kept = shadow.output_folder()?;
     let mut arguments = vec!["commit-tree", "-m", "skein: workspace snapshot", tree.as_str()];
-    let head = origin_repository::read_head(shadow.origin_git(&kept))?;
+    let head = snapshot::read_head(shadow.origin_git(&kept))?;
     arguments.extend(head.iter().flat_map(|head| ["-p", head.as_str()]));
     parse_object_id(&shadow.run(shadow.view_command(&view, "commit", &arguments))?.into_stdout()?)
 }
 
 /// Creates the files atomically.
-fn create_files(shadow: &SnapshotRepo<'_>, place: &RootFolder, commit: &str) -> Result<(), String> {
-    let said = |error: crate::workspace::root::FilePathError| error.to_string();
-    place.remove(PENDING).map_err(said)?;
-    let files = place.make_folders(PENDING, true).map_err(said)?;
+fn create_files(shadow: &SnapshotRepo<'_>, place: &RootFolder, commit: &str) -> Result<(), WorktreeError> {
+    place.remove(PENDING)?;
+    let files = place.make_folders(PENDING, true)?;
     let (index, at) = ("make", files.path());
     shadow.remove_stale_lock(index);
     let ask = |name, arguments: &[&str]| {
@@ -211,12 +203,12 @@ fn create_files(shadow: &SnapshotRepo<'_>, place: &RootFolder, commit: &str) -> 
     ask("make-read", &["read-tree", commit])?;
     ask("make-files", &["checkout-index", "--all", "--force"])?;
     create_git_folder(shadow, &files, commit)?;
-    files.sync_all().map_err(said)?;
-    place.move_new(PENDING, FILES).map_err(said)
+    files.sync_all()?;
+    Ok(place.move_new(PENDING, FILES)?)
 }
 
 /// Creates a separate git folder with the whole history, in which a worker may do anything.
-fn create_git_folder(shadow: &SnapshotRepo<'_>, files: &RootFolder, commit: &str) -> Result<(), String> {
+fn create_git_folder(shadow: &SnapshotRepo<'_>, files: &RootFolder, commit: &str) -> Result<(), WorktreeError> {
     let format = shadow.origin.as_ref().map_or("sha1", |origin| &origin.format);
     let kept = shadow.output_folder()?;
     let git = GitRunner::new(files.path(), &kept, shadow.mark);
@@ -240,10 +232,10 @@ fn create_git_folder(shadow: &SnapshotRepo<'_>, files: &RootFolder, commit: &str
             ask("git-author", &words(&["config", name, value]))?;
         }
         if origin.shallow.exists() {
-            fs::copy(&origin.shallow, place.join("shallow")).map_err(|error| error.to_string())?;
+            fs::copy(&origin.shallow, place.join("shallow"))?;
         }
     }
-    let io = |error: std::io::Error| format!("{}: {error}", place.display());
+    let io = |error| WorktreeError::File { path: place.clone(), error };
     fs::create_dir_all(place.join("objects/info")).map_err(io)?;
     fs::create_dir_all(place.join("hooks")).map_err(io)?;
     fs::write(place.join("objects/info/alternates"), borrowed).map_err(io)?;
@@ -253,6 +245,6 @@ fn create_git_folder(shadow: &SnapshotRepo<'_>, files: &RootFolder, commit: &str
 }
 
 /// The folder of the objects that the git folder of a worktree borrows.
-pub(super) fn borrowed_objects(shadow: &SnapshotRepo<'_>) -> PathBuf {
+pub(crate) fn borrowed_objects(shadow: &SnapshotRepo<'_>) -> PathBuf {
     shadow.git_folder().join("objects")
 }

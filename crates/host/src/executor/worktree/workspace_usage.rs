@@ -1,10 +1,12 @@
-//! The use of a workspace by an attempt: the snapshots before and after it, and concurrent work of others.
+//! The use of a workspace by attempts: the snapshots before and after each, and concurrent work of others.
 //!
-//! Owns the notes beside the logs of attempts. They are ordered by numbers that grow across all restarts of the engine.
+//! Owns the notes beside the logs of attempts, ordered by numbers that grow across all restarts of the engine, and the
+//! answer to one question: was an attempt alone in its folder the whole time? Knows only the workers of this engine.
 
 use std::{
     io::Write,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +18,7 @@ use skein_core::{
 use crate::workspace::{AttemptDir, RunDir, root::FilePathError};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct WorkspaceUsage {
+pub(crate) struct WorkspaceUsage {
     /// The folder where it worked.
     pub folder: PathBuf,
     pub began: u64,
@@ -52,9 +54,8 @@ impl WorkspaceUsage {
             return files.root().replace_file(AttemptDir::WORKSPACE, &bytes);
         }
         let mut file = files.root().create_file(AttemptDir::WORKSPACE, false)?;
-        file.write_all(&bytes).map_err(|error| {
-            FilePathError::new(files.root().path(), Path::new(AttemptDir::WORKSPACE), error)
-        })?;
+        file.write_all(&bytes)
+            .map_err(|error| FilePathError::new(files.root().path(), Path::new(AttemptDir::WORKSPACE), error))?;
         file.persist_unsynced()
     }
 
@@ -71,13 +72,13 @@ impl WorkspaceUsage {
 }
 
 /// The number after all numbers that were assigned so far.
-pub(super) fn next_free_number(run: &RunDir) -> Result<u64, FilePathError> {
+pub(crate) fn next_free_number(run: &RunDir) -> Result<u64, FilePathError> {
     let notes = read_all(run)?;
     Ok(notes.iter().map(|(_, note)| note.ended.unwrap_or(0).max(note.began)).max().unwrap_or(0) + 1)
 }
 
 /// True if no other step has worked in the workspace of an attempt since it began.
-pub(super) fn was_alone(run: &RunDir, of: AttemptId, note: &WorkspaceUsage) -> Result<bool, FilePathError> {
+pub(crate) fn was_alone(run: &RunDir, of: AttemptId, note: &WorkspaceUsage) -> Result<bool, FilePathError> {
     Ok(note.own || !read_all(run)?.iter().any(|(id, other)| id.at != of.at && note.overlaps(other)))
 }
 
@@ -91,7 +92,7 @@ fn read_all(run: &RunDir) -> Result<Vec<(AttemptId, WorkspaceUsage)>, FilePathEr
 }
 
 /// The previous attempt at the same work, and its note.
-pub(super) fn find_earlier_attempt(
+pub(crate) fn find_earlier_attempt(
     run: &RunDir,
     attempt: AttemptId,
 ) -> Option<(AttemptId, AttemptDir, WorkspaceUsage)> {
@@ -101,6 +102,65 @@ pub(super) fn find_earlier_attempt(
         let note = WorkspaceUsage::read(&files)?;
         Some((id, files, note))
     })
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct FolderOccupancy {
+    present: Mutex<OccupancyState>,
+}
+
+#[derive(Debug, Default)]
+struct OccupancyState {
+    next: u64,
+    all: Vec<FolderOccupant>,
+}
+
+#[derive(Debug)]
+struct FolderOccupant {
+    number: u64,
+    folder: PathBuf,
+    /// True if another attempt was in the same folder meanwhile.
+    met: bool,
+}
+
+/// Marks a folder as occupied until it is dropped.
+#[derive(Debug)]
+pub(crate) struct OccupancyGuard {
+    company: Arc<FolderOccupancy>,
+    number: u64,
+}
+
+impl FolderOccupancy {
+    pub fn enter_folder(self: &Arc<FolderOccupancy>, folder: &Path) -> OccupancyGuard {
+        let mut present = self.lock_state();
+        let number = present.next;
+        present.next += 1;
+        let same = |other: &FolderOccupant| other.folder.starts_with(folder) || folder.starts_with(&other.folder);
+        let mut met = false;
+        for other in present.all.iter_mut().filter(|other| same(other)) {
+            other.met = true;
+            met = true;
+        }
+        present.all.push(FolderOccupant { number, folder: folder.to_owned(), met });
+        OccupancyGuard { company: Arc::clone(self), number }
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, OccupancyState> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OccupancyGuard {
+    pub fn was_alone(&self) -> bool {
+        let present = self.company.lock_state();
+        present.all.iter().any(|worker| worker.number == self.number && !worker.met)
+    }
+}
+
+impl Drop for OccupancyGuard {
+    fn drop(&mut self) {
+        self.company.lock_state().all.retain(|worker| worker.number != self.number);
+    }
 }
 
 #[cfg(test)]
@@ -140,5 +200,24 @@ mod tests {
         }
         let longer = WorkspaceUsage { since: 2, ..it };
         assert!(longer.overlaps(&note("/w/a", 1, Some(4), "two")), "it goes on with what was begun before");
+    }
+}
+
+#[cfg(test)]
+mod folder_occupancy_tests {
+    use super::*;
+
+    #[test]
+    fn whoever_was_there_meanwhile_was_met() {
+        let company = Arc::new(FolderOccupancy::default());
+        let enter = |folder: &str| company.enter_folder(Path::new(folder));
+        let (outer, other) = (enter("/shop/a"), enter("/shop/ab"));
+        assert!(outer.was_alone() && other.was_alone());
+        let inner = enter("/shop/a/deep");
+        assert!(!inner.was_alone() && !outer.was_alone() && other.was_alone());
+        drop(inner);
+        assert!(!outer.was_alone(), "it had not been alone");
+        drop(outer);
+        assert!(enter("/shop/a").was_alone());
     }
 }

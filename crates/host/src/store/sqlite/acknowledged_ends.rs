@@ -54,7 +54,7 @@ pub fn is_shortened(reason: &str) -> bool {
 
 /// The end of a journal after a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JournalEnd {
+pub(super) struct JournalEnd {
     pub run: RunId,
     /// The number of events.
     pub events: u64,
@@ -72,7 +72,7 @@ struct ShortenedJournal {
 
 /// The file. Its user holds the write turn, so that no other process uses it.
 #[derive(Debug)]
-pub struct AcknowledgedEnds {
+pub(super) struct AcknowledgedEnds {
     file: Arc<File>,
     compact_at: Cell<u64>,
     dirty: Option<SyncSender<()>>,
@@ -81,7 +81,7 @@ pub struct AcknowledgedEnds {
 
 impl AcknowledgedEnds {
     /// Opens the file. If there is none, creates it from the content of the database.
-    pub fn open(
+    pub(super) fn open(
         place: &StateFolder,
         db: &Connection,
         broken: BreakageReason,
@@ -89,15 +89,12 @@ impl AcknowledgedEnds {
         let path = place.acknowledged_path();
         let io = |error| StoreOpenError::Io { path: path.clone(), error };
         let options = &mut OpenOptions::new();
-        let file = open_plain_file(
-            private_options(options.read(true).write(true).create(true).truncate(false)),
-            &path,
-        )?;
+        let file =
+            open_plain_file(private_options(options.read(true).write(true).create(true).truncate(false)), &path)?;
         let file = Arc::new(file);
         let (dirty, woken) = sync_channel(1);
         let synced = Arc::clone(&file);
-        let syncer =
-            StoreThread::start("skein-acknowledged", move || sync_when_dirty(&synced, &woken, &broken));
+        let syncer = StoreThread::start("skein-acknowledged", move || sync_when_dirty(&synced, &woken, &broken));
         let ends = AcknowledgedEnds {
             file,
             compact_at: Cell::new(COMPACT_AT),
@@ -105,8 +102,8 @@ impl AcknowledgedEnds {
             syncer: syncer.map_err(io)?,
         };
         if ends.file.metadata().map_err(io)?.len() == 0 {
-            let all = read_all_ends(db)
-                .map_err(|error| StoreOpenError::Database { path: place.database_path(), error })?;
+            let all =
+                read_all_ends(db).map_err(|error| StoreOpenError::Database { path: place.database_path(), error })?;
             ends.record_ends(&all).map_err(io)?;
         }
         Ok(ends)
@@ -114,7 +111,7 @@ impl AcknowledgedEnds {
 
     /// Adds the journal ends that a durable commit changed. On a full disk nothing is added: then fewer ends are
     /// recorded than were acknowledged, and no run is quarantined for it.
-    pub fn record_ends(&self, ends: &[JournalEnd]) -> io::Result<()> {
+    pub(super) fn record_ends(&self, ends: &[JournalEnd]) -> io::Result<()> {
         let recorded = self.write_entries(ends);
         if let Some(dirty) = &self.dirty {
             // A pending wake-up covers this one too.
@@ -128,8 +125,7 @@ impl AcknowledgedEnds {
 
     fn write_entries(&self, ends: &[JournalEnd]) -> io::Result<()> {
         let count = self.entry_count()?;
-        let entries: Vec<u8> =
-            (count..).zip(ends).flat_map(|(index, end)| encode_entry(index, end)).collect();
+        let entries: Vec<u8> = (count..).zip(ends).flat_map(|(index, end)| encode_entry(index, end)).collect();
         self.file.write_all_at(&entries, entry_offset(count))?;
         let count = count + ends.len() as u64;
         self.write_count(count)?;
@@ -192,18 +188,14 @@ impl AcknowledgedEnds {
     }
 
     /// Forgets a run, because a person accepts that its journal is shortened.
-    pub fn forget_run(&self, run: &RunId) -> io::Result<()> {
+    pub(super) fn forget_run(&self, run: &RunId) -> io::Result<()> {
         let mut furthest = self.furthest_ends()?;
         furthest.remove(run);
         self.rewrite_entries(furthest.values())
     }
 
     /// Quarantines the runs whose acknowledged rows are missing. A missing run is first inserted again by name.
-    pub fn quarantine_shortened(
-        &self,
-        place: &StateFolder,
-        db: &mut Connection,
-    ) -> Result<(), StoreOpenError> {
+    pub(super) fn quarantine_shortened(&self, place: &StateFolder, db: &mut Connection) -> Result<(), StoreOpenError> {
         let io = |error| StoreOpenError::Io { path: place.acknowledged_path(), error };
         let database = |error| StoreOpenError::Database { path: place.database_path(), error };
         let count = self.entry_count().map_err(io)?;
@@ -332,15 +324,11 @@ fn decode_entry(index: u64, entry: &[u8; ENTRY_BYTES]) -> Option<JournalEnd> {
     }
     let name = std::str::from_utf8(entry.get(1..=usize::from(entry[0]))?).ok()?;
     let events = u64::from_le_bytes(entry[80..88].try_into().ok()?);
-    Some(JournalEnd {
-        run: RunId::new(name).ok()?,
-        events,
-        chain: ContentHash(entry[88..120].try_into().ok()?),
-    })
+    Some(JournalEnd { run: RunId::new(name).ok()?, events, chain: ContentHash(entry[88..120].try_into().ok()?) })
 }
 
 /// True if the run's name fits an entry.
-pub fn fits_entry(run: &RunId) -> bool {
+pub(super) fn fits_entry(run: &RunId) -> bool {
     run.as_str().len() <= NAME_BYTES
 }
 
@@ -415,16 +403,13 @@ fn quarantine_journal(db: &Connection, one: &ShortenedJournal) -> rusqlite::Resu
          VALUES (?1, zeroblob(32), 'null', ?2, 'failed', 0, ?3)",
         params![run.as_str(), head, why],
     )?;
-    db.execute(
-        "INSERT INTO fences (run, owner, epoch, events) VALUES (?1, NULL, 0, 0)",
-        [db.last_insert_rowid()],
-    )?;
+    db.execute("INSERT INTO fences (run, owner, epoch, events) VALUES (?1, NULL, 0, 0)", [db.last_insert_rowid()])?;
     Ok(())
 }
 
 /// Accepts, on a person's decision, that the journal of a run is shortened. Returns true if the run has events to
 /// resume from, and none if it was not quarantined for that reason.
-pub fn accept_shortened(db: &Connection, run: &RunId) -> rusqlite::Result<Option<bool>> {
+pub(super) fn accept_shortened(db: &Connection, run: &RunId) -> rusqlite::Result<Option<bool>> {
     let found: Option<(i64, Option<String>, i64)> = db
         .prepare_cached(
             "SELECT key, quarantined, events FROM runs JOIN fences ON fences.run = key WHERE runs.run = ?1",
@@ -445,7 +430,7 @@ pub fn accept_shortened(db: &Connection, run: &RunId) -> rusqlite::Result<Option
 }
 
 /// The runs that are quarantined because their journals are shortened, and the reasons.
-pub fn list_shortened(db: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
+pub(super) fn list_shortened(db: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
     db.prepare("SELECT run, quarantined FROM runs WHERE quarantined LIKE ?1 || '%' ORDER BY key")?
         .query_map([SHORTENED], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect()
@@ -456,11 +441,7 @@ mod tests {
     use super::*;
 
     fn end(run: &str, events: u64) -> JournalEnd {
-        JournalEnd {
-            run: RunId::new(run).unwrap(),
-            events,
-            chain: ContentHash::hash_bytes(&events.to_le_bytes()),
-        }
+        JournalEnd { run: RunId::new(run).unwrap(), events, chain: ContentHash::hash_bytes(&events.to_le_bytes()) }
     }
 
     fn place() -> (tempfile::TempDir, StateFolder, Connection) {

@@ -27,14 +27,14 @@ const END_PATIENCE: Duration = Duration::from_millis(200);
 
 /// The writer's handle to the checkpoint thread.
 #[derive(Debug)]
-pub struct Checkpointer {
+pub(super) struct Checkpointer {
     wake: Option<SyncSender<()>>,
     written: std::cell::Cell<usize>,
     thread: StoreThread,
 }
 
 impl Checkpointer {
-    pub fn start(db: Connection, turnstile: Turnstile, broken: BreakageReason) -> io::Result<Checkpointer> {
+    pub(super) fn start(db: Connection, turnstile: Turnstile, broken: BreakageReason) -> io::Result<Checkpointer> {
         let (wake, woken) = sync_channel(1);
         let worker = CheckpointThread { db, turnstile, broken };
         let thread = StoreThread::start("skein-checkpoint", move || worker.run_loop(&woken))?;
@@ -42,7 +42,7 @@ impl Checkpointer {
     }
 
     /// Counts written bytes. A row of another run changes another index page; each commit changes a few anyway.
-    pub fn note_written(&self, bytes: usize, rows: usize) {
+    pub(super) fn note_written(&self, bytes: usize, rows: usize) {
         let written = self.written.get() + bytes + (rows + 3) * PAGE;
         let Some(wake) = &self.wake else { return };
         let woken = match written {

@@ -22,10 +22,9 @@ pub struct DatabaseCheck {
     pub all: bool,
 }
 
-pub fn check_database(readers: &ReaderPool, within: Duration) -> Result<DatabaseCheck, StoreError> {
+pub(super) fn check_database(readers: &ReaderPool, within: Duration) -> Result<DatabaseCheck, StoreError> {
     let db = readers.connect().map_err(to_read_error)?;
-    let number =
-        |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).map_err(to_read_error);
+    let number = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).map_err(to_read_error);
     let version = number("user_version")?;
     let bytes = number("page_count")?.saturating_mul(number("page_size")?);
     let (done, waits) = channel::<()>();
@@ -42,9 +41,7 @@ pub fn check_database(readers: &ReaderPool, within: Duration) -> Result<Database
     }
     let (faults, all) = match looked {
         Ok(faults) => (faults, true),
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
-            (Vec::new(), false)
-        }
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => (Vec::new(), false),
         Err(error) => (vec![error.to_string()], true),
     };
     Ok(DatabaseCheck { version, bytes: u64::try_from(bytes).unwrap_or_default(), faults, all })

@@ -73,7 +73,7 @@ impl From<WriteFault> for StoreError {
 }
 
 /// Converts an error of a read.
-pub fn to_read_error(error: Error) -> StoreError {
+pub(super) fn to_read_error(error: Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             StoreError::Damaged(format!("the database is damaged: {}", error_text(&error)))

@@ -32,19 +32,19 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The claims of this process: the keys of the runs and the epochs.
 #[derive(Debug, Default)]
-pub struct HeldClaims(Mutex<HashMap<RunId, (i64, u64)>>);
+pub(super) struct HeldClaims(Mutex<HashMap<RunId, (i64, u64)>>);
 
 impl HeldClaims {
-    pub fn insert(&self, key: i64, claim: &RunClaim) {
+    pub(super) fn insert(&self, key: i64, claim: &RunClaim) {
         lock(&self.0).insert(claim.run.clone(), (key, claim.epoch));
     }
 
-    pub fn run_key(&self, claim: &RunClaim) -> Option<i64> {
+    pub(super) fn run_key(&self, claim: &RunClaim) -> Option<i64> {
         lock(&self.0).get(&claim.run).filter(|(_, epoch)| *epoch == claim.epoch).map(|(key, _)| *key)
     }
 
     /// Forgets a claim. Returns the key of its run if the claim was held.
-    pub fn remove(&self, claim: &RunClaim) -> Option<i64> {
+    pub(super) fn remove(&self, claim: &RunClaim) -> Option<i64> {
         let mut held = lock(&self.0);
         let (key, _) = *held.get(&claim.run).filter(|(_, epoch)| *epoch == claim.epoch)?;
         held.remove(&claim.run);
@@ -52,14 +52,13 @@ impl HeldClaims {
     }
 
     fn claims(&self) -> Vec<(RunClaim, i64)> {
-        let claim =
-            |(run, (key, epoch)): (&RunId, &(i64, u64))| (RunClaim { run: run.clone(), epoch: *epoch }, *key);
+        let claim = |(run, (key, epoch)): (&RunId, &(i64, u64))| (RunClaim { run: run.clone(), epoch: *epoch }, *key);
         lock(&self.0).iter().map(claim).collect()
     }
 }
 
 #[derive(Debug)]
-pub struct InboxWatcher {
+pub(super) struct InboxWatcher {
     shared: Arc<InboxState>,
     thread: StoreThread,
 }
@@ -82,7 +81,7 @@ impl std::fmt::Debug for InboxState {
 }
 
 impl InboxWatcher {
-    pub fn start(
+    pub(super) fn start(
         me: Arc<LocalOwner>,
         readers: Arc<ReaderPool>,
         held: Arc<HeldClaims>,
@@ -104,12 +103,12 @@ impl InboxWatcher {
     }
 
     /// Sets the callback, which is also told of requests that arrived earlier.
-    pub fn watch(&self, notify: NoticeCallback) {
+    pub(super) fn watch(&self, notify: NoticeCallback) {
         *lock(&self.shared.notify) = Some(notify);
         self.shared.me.wake();
     }
 
-    pub fn wait_for_answer(
+    pub(super) fn wait_for_answer(
         &self,
         letter: InboxRequestId,
         within: Duration,
@@ -128,8 +127,7 @@ impl InboxWatcher {
             if left.is_zero() {
                 return Ok(None);
             }
-            let waited =
-                shared.woken.wait_timeout_while(lock(&shared.wakes), left.min(LOOK), |now| *now == seen);
+            let waited = shared.woken.wait_timeout_while(lock(&shared.wakes), left.min(LOOK), |now| *now == seen);
             drop(waited);
         }
     }

@@ -54,10 +54,10 @@ use self::{
 use crate::audit::AuditEntry;
 
 use super::{
-    AppendCallback, AppendError, ClaimError, DeadLetter, DeadLetterId, DeadLetterSelection,
-    DeadLetterSettlement, InboxRequest, InboxRequestId, JournalAppend, NewRun, NoticeCallback, RunClaim,
-    RunHead, RunList, RunRow, RunSelection, Store, StoreError, StoredAuditRecord, blobs::BlobStore,
-    snapshots::SnapshotStore, staging::StagingFolder,
+    AppendCallback, AppendError, ClaimError, DeadLetter, DeadLetterId, DeadLetterSelection, DeadLetterSettlement,
+    InboxRequest, InboxRequestId, JournalAppend, NewRun, NoticeCallback, RunClaim, RunHead, RunList, RunRow,
+    RunSelection, Store, StoreError, StoredAuditRecord, blobs::BlobStore, snapshots::SnapshotStore,
+    staging::StagingFolder,
 };
 
 /// The longest time that another program may lock the database. Skein processes take turns instead.
@@ -103,12 +103,11 @@ impl SqliteStore {
             Checkpointer::start(checkpoints, Turnstile::open(&place)?, Arc::clone(&broken)).map_err(io)?;
         let reserve = SpaceReserve::open(&place)?;
         let here = DatabaseLocation::new(&place).map_err(io)?;
-        let writer = StoreWriter::start(db, turnstile, reserve, checkpointer, here, acknowledged, broken)
-            .map_err(io)?;
+        let writer =
+            StoreWriter::start(db, turnstile, reserve, checkpointer, here, acknowledged, broken).map_err(io)?;
         let readers = Arc::new(ReaderPool::new(&place));
         let (me, held) = (Arc::new(me), Arc::new(HeldClaims::default()));
-        let mailbox =
-            InboxWatcher::start(Arc::clone(&me), Arc::clone(&readers), Arc::clone(&held)).map_err(io)?;
+        let mailbox = InboxWatcher::start(Arc::clone(&me), Arc::clone(&readers), Arc::clone(&held)).map_err(io)?;
         Ok(SqliteStore { writer, mailbox, readers, held, blobs, snapshots, me })
     }
 
@@ -122,8 +121,7 @@ impl SqliteStore {
 
     /// True if an ancestor of this process shares the directory: then this process belongs to a worker.
     pub fn is_below_another(&self) -> Result<bool, StoreError> {
-        let failed =
-            |error| StoreError::Failed(format!("cannot list the owners of the state folder: {error}"));
+        let failed = |error| StoreError::Failed(format!("cannot list the owners of the state folder: {error}"));
         self.me.is_below_another().map_err(failed)
     }
 
@@ -246,12 +244,8 @@ impl Store for SqliteStore {
 
     fn claim_runs(&self, runs: &[RunId]) -> Result<Vec<Result<RunClaim, ClaimError>>, StoreError> {
         let claims = self.try_claim(runs)?;
-        let refused: Vec<RunId> = runs
-            .iter()
-            .zip(&claims)
-            .filter(|(_, claim)| is_owned(claim))
-            .map(|(run, _)| run.clone())
-            .collect();
+        let refused: Vec<RunId> =
+            runs.iter().zip(&claims).filter(|(_, claim)| is_owned(claim)).map(|(run, _)| run.clone()).collect();
         if refused.is_empty() || !self.me.owners().wait_for_leaving() {
             return Ok(claims);
         }
@@ -264,9 +258,9 @@ impl Store for SqliteStore {
         // The claims are forgotten first, so that they are not reported as lost.
         let keys: Vec<_> = claims.iter().map(|claim| self.held.remove(claim)).collect();
         let (me, over) = (Arc::clone(&self.me), claims.to_vec());
-        let released = self.writer.write_and_wait(0, true, move |db| {
-            over.iter().try_for_each(|claim| write::release_run(db, &me, claim))
-        });
+        let released = self
+            .writer
+            .write_and_wait(0, true, move |db| over.iter().try_for_each(|claim| write::release_run(db, &me, claim)));
         if released.is_err() {
             let had = claims.iter().zip(keys).filter_map(|(claim, key)| Some((claim, key?)));
             had.for_each(|(claim, key)| self.held.insert(key, claim));
@@ -303,11 +297,7 @@ impl Store for SqliteStore {
         self.readers.read_in_transaction(|db| read::select_runs(db, &self.me, which))
     }
 
-    fn list_runs(
-        &self,
-        limit: u32,
-        wanted: Option<&dyn Fn(&RunHead) -> bool>,
-    ) -> Result<RunList, StoreError> {
+    fn list_runs(&self, limit: u32, wanted: Option<&dyn Fn(&RunHead) -> bool>) -> Result<RunList, StoreError> {
         self.readers.read_in_transaction(|db| read::list_runs(db, &self.me, limit, wanted))
     }
 
@@ -336,9 +326,9 @@ impl Store for SqliteStore {
 
     fn send_request(&self, run: &RunId, body: &[u8]) -> Result<InboxRequestId, StoreError> {
         let (bytes, me, to, body) = (body.len(), Arc::clone(&self.me), run.clone(), body.to_vec());
-        let (letter, owner) = self.writer.write_and_wait(bytes, true, move |db| {
-            write::insert_request(db, &me, &to, &body, current_time())
-        })??;
+        let (letter, owner) = self
+            .writer
+            .write_and_wait(bytes, true, move |db| write::insert_request(db, &me, &to, &body, current_time()))??;
         self.wake_owner(owner);
         Ok(letter)
     }
@@ -349,19 +339,12 @@ impl Store for SqliteStore {
 
     fn answer_request(&self, letter: InboxRequestId, answer: &[u8]) -> Result<(), StoreError> {
         let (bytes, answer) = (answer.len(), answer.to_vec());
-        let sender =
-            self.writer.write_and_wait(bytes, true, move |db| write::answer_request(db, letter, &answer))?;
-        self.wake_owner(
-            sender.ok_or_else(|| StoreError::Failed(format!("there is no request {}", letter.0)))?,
-        );
+        let sender = self.writer.write_and_wait(bytes, true, move |db| write::answer_request(db, letter, &answer))?;
+        self.wake_owner(sender.ok_or_else(|| StoreError::Failed(format!("there is no request {}", letter.0)))?);
         Ok(())
     }
 
-    fn wait_for_answer(
-        &self,
-        letter: InboxRequestId,
-        within: Duration,
-    ) -> Result<Option<Vec<u8>>, StoreError> {
+    fn wait_for_answer(&self, letter: InboxRequestId, within: Duration) -> Result<Option<Vec<u8>>, StoreError> {
         self.mailbox.wait_for_answer(letter, within)
     }
 
@@ -374,11 +357,7 @@ impl Store for SqliteStore {
         Ok(self.writer.write_and_wait(0, true, move |db| write::append_audit(db, &entries))?)
     }
 
-    fn read_audit(
-        &self,
-        from: u64,
-        each: &mut dyn FnMut(StoredAuditRecord) -> bool,
-    ) -> Result<(), StoreError> {
+    fn read_audit(&self, from: u64, each: &mut dyn FnMut(StoredAuditRecord) -> bool) -> Result<(), StoreError> {
         read::read_audit(&self.readers, from, each)
     }
 

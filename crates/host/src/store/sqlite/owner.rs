@@ -36,13 +36,13 @@ const LEAVE: &str = "leave ";
 
 /// All processes that ever shared the directory.
 #[derive(Debug, Clone)]
-pub struct OwnerRegistry {
+pub(super) struct OwnerRegistry {
     dir: PathBuf,
 }
 
 /// This process, as the others see it. Its files are removed when it is dropped.
 #[derive(Debug)]
-pub struct LocalOwner {
+pub(super) struct LocalOwner {
     id: String,
     owners: OwnerRegistry,
     /// Held until the end.
@@ -51,22 +51,22 @@ pub struct LocalOwner {
 }
 
 impl OwnerRegistry {
-    pub fn new(place: &StateFolder) -> OwnerRegistry {
+    pub(super) fn new(place: &StateFolder) -> OwnerRegistry {
         OwnerRegistry { dir: place.owners_path() }
     }
 
     /// The owners of a state folder that is not opened.
-    pub fn from_state_path(state: &Path) -> OwnerRegistry {
+    pub(super) fn from_state_path(state: &Path) -> OwnerRegistry {
         OwnerRegistry { dir: state.join(OWNERS) }
     }
 
     /// The folder that the processes share.
-    pub fn state_folder(&self) -> &Path {
+    pub(super) fn state_folder(&self) -> &Path {
         self.dir.parent().unwrap_or(&self.dir)
     }
 
     /// True if a process is alive. In doubt it is, because runs are never taken from a living process.
-    pub fn is_alive(&self, id: &str) -> bool {
+    pub(super) fn is_alive(&self, id: &str) -> bool {
         if !is_owner_id(id) {
             return false;
         }
@@ -78,12 +78,12 @@ impl OwnerRegistry {
     }
 
     /// Wakes a process. Failures are ignored: it is gone, or its pipe is full and it will wake anyway.
-    pub fn wake(&self, id: &str) {
+    pub(super) fn wake(&self, id: &str) {
         let _ = self.write_pipe(id, WAKE);
     }
 
     /// Asks a process to stop working on a run. This needs no disk space. Returns true if the request was sent.
-    pub fn ask_to_leave(&self, id: &str, run: &RunId) -> bool {
+    pub(super) fn ask_to_leave(&self, id: &str, run: &RunId) -> bool {
         let request = format!("{LEAVE}{run}\n");
         self.write_pipe(id, request.as_bytes()).is_ok_and(|written| written == request.len())
     }
@@ -94,8 +94,7 @@ impl OwnerRegistry {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
-        let mut pipe =
-            OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(self.pipe_path(id))?;
+        let mut pipe = OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(self.pipe_path(id))?;
         if !pipe.metadata()?.file_type().is_fifo() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -106,7 +105,7 @@ impl OwnerRegistry {
     ///
     /// A process that is killed while it forks leaves its lock to the child for a moment, until the child has executed
     /// its program. Processes of other containers are not visible from here, and the wait for them is in vain.
-    pub fn wait_for_leaving(&self) -> bool {
+    pub(super) fn wait_for_leaving(&self) -> bool {
         let living = self.living_ids().unwrap_or_default();
         let mut leaving: Vec<String> = living.into_iter().filter(|id| is_process_gone(id)).collect();
         let (before, until) = (leaving.len(), Instant::now() + LEAVING);
@@ -118,7 +117,7 @@ impl OwnerRegistry {
     }
 
     /// Returns the ids of living owners.
-    pub fn living_ids(&self) -> io::Result<Vec<String>> {
+    pub(super) fn living_ids(&self) -> io::Result<Vec<String>> {
         Ok(self.all_ids()?.into_iter().filter(|id| self.is_alive(id)).collect())
     }
 
@@ -126,8 +125,7 @@ impl OwnerRegistry {
     fn includes_any_process(&self, pids: &BTreeSet<i32>, but: &str) -> io::Result<bool> {
         let place = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino()));
         let others: Vec<String> = self.all_ids()?.into_iter().filter(|id| id != but).collect();
-        let locks: BTreeSet<(u64, u64)> =
-            others.iter().filter_map(|id| place(&self.lock_path(id)).ok()).collect();
+        let locks: BTreeSet<(u64, u64)> = others.iter().filter_map(|id| place(&self.lock_path(id)).ok()).collect();
         let looked = |pid: &i32| -> io::Result<bool> {
             for fd in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
                 match place(&fd.path()) {
@@ -151,7 +149,7 @@ impl OwnerRegistry {
     }
 
     /// Removes the files of dead owners.
-    pub fn sweep(&self) -> io::Result<()> {
+    pub(super) fn sweep(&self) -> io::Result<()> {
         for id in self.all_ids()?.into_iter().filter(|id| !self.is_alive(id)) {
             self.remove_files(&id);
         }
@@ -186,10 +184,9 @@ impl OwnerRegistry {
 }
 
 impl LocalOwner {
-    pub fn join(owners: OwnerRegistry) -> Result<LocalOwner, StoreOpenError> {
+    pub(super) fn join(owners: OwnerRegistry) -> Result<LocalOwner, StoreOpenError> {
         loop {
-            let id =
-                new_owner_id().map_err(|error| StoreOpenError::Io { path: owners.dir.clone(), error })?;
+            let id = new_owner_id().map_err(|error| StoreOpenError::Io { path: owners.dir.clone(), error })?;
             let path = owners.lock_path(&id);
             if let Some(lock) = take_lock(&path).map_err(|error| StoreOpenError::Io { path, error })? {
                 let path = owners.pipe_path(&id);
@@ -199,25 +196,25 @@ impl LocalOwner {
         }
     }
 
-    pub fn id(&self) -> &str {
+    pub(super) fn id(&self) -> &str {
         &self.id
     }
 
-    pub fn owners(&self) -> &OwnerRegistry {
+    pub(super) fn owners(&self) -> &OwnerRegistry {
         &self.owners
     }
 
     /// The pipe that others write to when they wake this process.
-    pub fn pipe(&self) -> &File {
+    pub(super) fn pipe(&self) -> &File {
         &self.pipe
     }
 
     /// True if an ancestor of this process shares the directory too: all processes that it starts are its workers.
-    pub fn is_below_another(&self) -> io::Result<bool> {
+    pub(super) fn is_below_another(&self) -> io::Result<bool> {
         self.owners.includes_any_process(&crate::process::own_ancestry(), &self.id)
     }
 
-    pub fn wake(&self) {
+    pub(super) fn wake(&self) {
         let _ = io::Write::write(&mut &self.pipe, WAKE);
     }
 }
@@ -229,14 +226,14 @@ impl Drop for LocalOwner {
 }
 
 /// Returns the run that a line from the pipe asks this process to release.
-pub fn parse_leave_request(line: &[u8]) -> Option<RunId> {
+pub(super) fn parse_leave_request(line: &[u8]) -> Option<RunId> {
     // Earlier versions wake without an end of line.
     let line = std::str::from_utf8(line).ok()?.trim_start_matches('!');
     RunId::new(line.strip_prefix(LEAVE)?).ok()
 }
 
 /// The name of the process for people.
-pub fn process_label(id: &str) -> String {
+pub(super) fn process_label(id: &str) -> String {
     match id.split('-').nth(1) {
         Some(pid) => format!("process {pid}"),
         None => format!("`{id}`"),

@@ -10,7 +10,7 @@ use serde_json::Value;
 const STATE: &str = "state";
 
 /// Rewrites the stored paths of a run if its project is gone from the old place and the state folder was moved along.
-pub fn relocate_paths(about: &mut Value, state: &Path) {
+pub(super) fn relocate_paths(about: &mut Value, state: &Path) {
     let Some(before) = about.get(STATE).and_then(Value::as_str).map(str::to_owned) else { return };
     let Ok(now) = state.canonicalize() else { return };
     let before = Path::new(&before);
@@ -32,8 +32,7 @@ fn rewrite_paths(value: &mut Value, old: &str, new: &str) {
         Value::Array(items) => items.iter_mut().for_each(|item| rewrite_paths(item, old, new)),
         Value::Object(fields) => {
             fields.values_mut().for_each(|field| rewrite_paths(field, old, new));
-            let paths: Vec<String> =
-                fields.keys().filter(|key| moved_path(key, old, new).is_some()).cloned().collect();
+            let paths: Vec<String> = fields.keys().filter(|key| moved_path(key, old, new).is_some()).cloned().collect();
             for path in paths {
                 if let (Some(field), Some(moved)) = (fields.remove(&path), moved_path(&path, old, new)) {
                     fields.insert(moved, field);

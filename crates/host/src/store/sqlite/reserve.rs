@@ -23,25 +23,22 @@ const BYTES: u64 = 16 * 1024 * 1024;
 const SLACK: u64 = 4 * 1024 * 1024;
 
 #[derive(Debug)]
-pub struct SpaceReserve(File);
+pub(super) struct SpaceReserve(File);
 
 impl SpaceReserve {
-    pub fn open(place: &StateFolder) -> Result<SpaceReserve, StoreOpenError> {
+    pub(super) fn open(place: &StateFolder) -> Result<SpaceReserve, StoreOpenError> {
         let options = &mut OpenOptions::new();
-        open_plain_file(
-            private_options(options.write(true).create(true).truncate(false)),
-            &place.reserve_path(),
-        )
-        .map(SpaceReserve)
+        open_plain_file(private_options(options.write(true).create(true).truncate(false)), &place.reserve_path())
+            .map(SpaceReserve)
     }
 
     /// True if the reserve exists or could be allocated again.
-    pub fn ensure_reserved(&self) -> bool {
+    pub(super) fn ensure_reserved(&self) -> bool {
         self.len() >= BYTES || self.allocate().is_ok()
     }
 
     /// Releases the space for urgent writes. Returns false if there was none.
-    pub fn release_space(&self) -> bool {
+    pub(super) fn release_space(&self) -> bool {
         self.len() > 0 && self.0.set_len(0).is_ok()
     }
 

@@ -86,7 +86,7 @@ const AUDIT: &str = "CREATE TABLE audit (
        BEGIN SELECT RAISE(ABORT, 'records of the audit stay as they are'); END;";
 
 /// Opens a connection that writes. Commits acknowledged on it survive a power loss.
-pub fn connect(place: &StateFolder) -> rusqlite::Result<Connection> {
+pub(super) fn connect(place: &StateFolder) -> rusqlite::Result<Connection> {
     let db = Connection::open(place.database_path())?;
     // Checkpoints are made by their own thread, and never after a failed sync.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -96,7 +96,7 @@ pub fn connect(place: &StateFolder) -> rusqlite::Result<Connection> {
 }
 
 /// Configures a connection once the database is known to be ours.
-pub fn configure_connection(db: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn configure_connection(db: &Connection) -> rusqlite::Result<()> {
     db.pragma_update(None, "synchronous", "FULL")?;
     db.pragma_update(None, "wal_autocheckpoint", 0)?;
     // In kibibytes: enough for a whole group, so that its pages are written once. Temporary data stays in memory.
@@ -106,7 +106,7 @@ pub fn configure_connection(db: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Fills a new file with an empty database of this version. It is unused yet, so it is synced once, when complete.
-pub fn create_database(path: &Path) -> Result<(), StoreOpenError> {
+pub(super) fn create_database(path: &Path) -> Result<(), StoreOpenError> {
     let failed = |error| StoreOpenError::Database { path: path.to_owned(), error };
     let mut db = Connection::open(path).map_err(failed)?;
     db.pragma_update(None, "synchronous", "OFF").map_err(failed)?;
@@ -117,8 +117,7 @@ pub fn create_database(path: &Path) -> Result<(), StoreOpenError> {
 
 /// Switches the database to write-ahead logging permanently.
 fn enable_wal(db: &Connection, path: &Path) -> Result<(), StoreOpenError> {
-    let mode: rusqlite::Result<String> =
-        db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0));
+    let mode: rusqlite::Result<String> = db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0));
     match mode.map_err(|error| StoreOpenError::Database { path: path.to_owned(), error })?.as_str() {
         "wal" => Ok(()),
         _ => Err(StoreOpenError::NoWal { path: path.to_owned() }),
@@ -126,7 +125,7 @@ fn enable_wal(db: &Connection, path: &Path) -> Result<(), StoreOpenError> {
 }
 
 /// Migrates the database to this version. The caller holds the turnstile; `others` names other users of the database.
-pub fn migrate(
+pub(super) fn migrate(
     place: &StateFolder,
     db: &mut Connection,
     others: impl FnOnce() -> Result<Option<String>, StoreOpenError>,

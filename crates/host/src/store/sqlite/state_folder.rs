@@ -16,17 +16,17 @@ use rustix::fs::{OFlags, StatVfsMountFlags, statfs, statvfs};
 use super::StoreOpenError;
 
 /// The folder with the files of each process that shares a state folder.
-pub const OWNERS: &str = "owners";
+pub(super) const OWNERS: &str = "owners";
 
 /// A state directory that passed the checks.
 #[derive(Debug, Clone)]
-pub struct StateFolder {
+pub(super) struct StateFolder {
     dir: PathBuf,
 }
 
 impl StateFolder {
     /// Creates the directory if there is none, and checks it.
-    pub fn prepare(dir: &Path) -> Result<StateFolder, StoreOpenError> {
+    pub(super) fn prepare(dir: &Path) -> Result<StateFolder, StoreOpenError> {
         make_folder(dir)?;
         let dir = fs::canonicalize(dir).map_err(|error| StoreOpenError::Io { path: dir.into(), error })?;
         let place = StateFolder { dir };
@@ -48,38 +48,38 @@ impl StateFolder {
         Ok(place)
     }
 
-    pub fn database_path(&self) -> PathBuf {
+    pub(super) fn database_path(&self) -> PathBuf {
         self.dir.join("skein.db")
     }
 
-    pub fn owners_path(&self) -> PathBuf {
+    pub(super) fn owners_path(&self) -> PathBuf {
         self.dir.join(OWNERS)
     }
 
-    pub fn blobs_path(&self) -> PathBuf {
+    pub(super) fn blobs_path(&self) -> PathBuf {
         self.dir.join("blobs")
     }
 
-    pub fn snapshots_path(&self) -> PathBuf {
+    pub(super) fn snapshots_path(&self) -> PathBuf {
         self.dir.join("snapshots")
     }
 
-    pub fn reserve_path(&self) -> PathBuf {
+    pub(super) fn reserve_path(&self) -> PathBuf {
         self.dir.join("reserve")
     }
 
-    pub fn acknowledged_path(&self) -> PathBuf {
+    pub(super) fn acknowledged_path(&self) -> PathBuf {
         self.dir.join("acknowledged")
     }
 
     /// The two locks of the turnstile.
-    pub fn turn_lock_paths(&self) -> [PathBuf; 2] {
+    pub(super) fn turn_lock_paths(&self) -> [PathBuf; 2] {
         [self.dir.join("next.lock"), self.dir.join("now.lock")]
     }
 
     /// Creates a database if there is none: a complete one, or none at all. Skein chooses its mode; SQLite gives the
     /// files beside it the same one. The caller holds the turnstile.
-    pub fn make_database(
+    pub(super) fn make_database(
         &self,
         make: impl FnOnce(&Path) -> Result<(), StoreOpenError>,
     ) -> Result<(), StoreOpenError> {
@@ -88,8 +88,7 @@ impl StateFolder {
             return Ok(());
         }
         for left in ["", "-wal", "-shm"] {
-            remove_if_exists(&append_suffix(&new, left))
-                .map_err(|error| self.io_error(new.clone(), error))?;
+            remove_if_exists(&append_suffix(&new, left)).map_err(|error| self.io_error(new.clone(), error))?;
         }
         private_options(OpenOptions::new().write(true).create_new(true))
             .open(&new)
@@ -150,9 +149,7 @@ impl StateFolder {
     fn write_gitignore(&self) -> Result<(), StoreOpenError> {
         let path = self.dir.join(".gitignore");
         match private_options(OpenOptions::new().write(true).create_new(true)).open(&path) {
-            Ok(mut file) => {
-                io::Write::write_all(&mut file, b"*\n").map_err(|error| self.io_error(path, error))
-            }
+            Ok(mut file) => io::Write::write_all(&mut file, b"*\n").map_err(|error| self.io_error(path, error)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(self.io_error(path, error)),
         }
@@ -168,7 +165,7 @@ impl StateFolder {
 
 /// Returns the absolute path of a directory that can hold a journal, creating it if there is none. None: opening it
 /// will report the reason.
-pub fn make_checked_folder(dir: &Path) -> Option<PathBuf> {
+pub(super) fn make_checked_folder(dir: &Path) -> Option<PathBuf> {
     make_folder(dir).ok()?;
     let place = StateFolder { dir: fs::canonicalize(dir).ok()? };
     check_file_system(&place.dir).ok()?;
@@ -249,7 +246,7 @@ fn check_owner(path: &Path, meta: &fs::Metadata) -> Result<(), StoreOpenError> {
 /// The identity of the database as it was opened. If a folder is moved, removed or replaced while a process uses it,
 /// the open files go with it, and later readers do not find what is written to them.
 #[derive(Debug)]
-pub struct DatabaseLocation {
+pub(super) struct DatabaseLocation {
     path: PathBuf,
     is: (u64, u64),
     /// The write-ahead log, which exists from the first commit on.
@@ -258,7 +255,7 @@ pub struct DatabaseLocation {
 }
 
 impl DatabaseLocation {
-    pub fn new(place: &StateFolder) -> io::Result<DatabaseLocation> {
+    pub(super) fn new(place: &StateFolder) -> io::Result<DatabaseLocation> {
         let path = place.database_path();
         let meta = fs::symlink_metadata(&path)?;
         let log = append_suffix(&path, "-wal");
@@ -266,7 +263,7 @@ impl DatabaseLocation {
     }
 
     /// Checks that the files are still in place. The error is a message for the user.
-    pub fn check_unmoved(&self) -> Result<(), String> {
+    pub(super) fn check_unmoved(&self) -> Result<(), String> {
         let is = |path: &Path| match fs::symlink_metadata(path) {
             Ok(meta) => Ok((meta.dev(), meta.ino())),
             Err(error) => Err(moved_message(path, &error.to_string())),
@@ -288,13 +285,13 @@ fn moved_message(path: &Path, why: &str) -> String {
 }
 
 /// Sets options for files that only their user may read. Links are not followed, and opening a pipe does not block.
-pub fn private_options(options: &mut OpenOptions) -> &mut OpenOptions {
+pub(super) fn private_options(options: &mut OpenOptions) -> &mut OpenOptions {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     options.mode(0o600).custom_flags(flags.bits() as i32)
 }
 
 /// Opens a file of the state directory, which must be a regular file.
-pub fn open_plain_file(options: &OpenOptions, path: &Path) -> Result<File, StoreOpenError> {
+pub(super) fn open_plain_file(options: &OpenOptions, path: &Path) -> Result<File, StoreOpenError> {
     let io = |error| StoreOpenError::Io { path: path.into(), error };
     // Checked before it is opened, because opening a device can have effects.
     if fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()) {
@@ -322,7 +319,7 @@ fn remove_if_exists(path: &Path) -> io::Result<()> {
 }
 
 /// Makes new and renamed entries of a directory durable.
-pub fn sync_directory(dir: &Path) -> io::Result<()> {
+pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 

@@ -73,8 +73,7 @@ struct StateListing {
 impl StateRegistry {
     /// The registry of the user who runs this process.
     pub fn from_environment() -> StateRegistry {
-        let absolute =
-            |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let home = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
         StateRegistry { folder: home.map(|home| home.join("skein/states")) }
     }
@@ -177,13 +176,12 @@ impl StateRegistry {
                 _ => {}
             }
         }
-        let written = private_options(OpenOptions::new().write(true).create_new(true)).open(&path).and_then(
-            |mut file| {
+        let written =
+            private_options(OpenOptions::new().write(true).create_new(true)).open(&path).and_then(|mut file| {
                 file.write_all(id.as_bytes()).and_then(|()| file.sync_all()).inspect_err(|_| {
                     let _ = fs::remove_file(&path);
                 })
-            },
-        );
+            });
         if written.is_err() {
             let _ = fs::remove_file(registry.join(&id));
         }
@@ -201,8 +199,7 @@ impl StateListing {
 
 /// True if nothing was ever stored in a folder. A disk that is mounted there has a `lost+found` folder.
 fn is_unused(state: &Path) -> bool {
-    let ours =
-        |name: &str| name == ".gitignore" || name == "lost+found" || name.starts_with(".skein-doctor-");
+    let ours = |name: &str| name == ".gitignore" || name == "lost+found" || name.starts_with(".skein-doctor-");
     let Ok(entries) = fs::read_dir(state) else { return false };
     let mut names = entries.flatten().map(|entry| entry.file_name());
     names.all(|name| name.to_str().is_some_and(ours))
@@ -263,8 +260,7 @@ fn remove_stale_marks(registry: &Path) {
         return;
     }
     for mark in marks {
-        let listing =
-            fs::read(&mark).ok().and_then(|text| serde_json::from_slice::<StateListing>(&text).ok());
+        let listing = fs::read(&mark).ok().and_then(|text| serde_json::from_slice::<StateListing>(&text).ok());
         if listing.is_some_and(|listing| !listing.path.exists()) {
             let _ = fs::remove_file(mark);
         }

@@ -6,19 +6,19 @@ use std::{
 };
 
 #[derive(Debug)]
-pub struct StoreThread(Option<JoinHandle<()>>);
+pub(super) struct StoreThread(Option<JoinHandle<()>>);
 
 impl StoreThread {
-    pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<StoreThread> {
+    pub(super) fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<StoreThread> {
         Ok(StoreThread(Some(Builder::new().name(name.into()).spawn(run)?)))
     }
 
-    pub fn is_current(&self) -> bool {
+    pub(super) fn is_current(&self) -> bool {
         self.0.as_ref().is_some_and(|handle| handle.thread().id() == thread::current().id())
     }
 
     /// Waits for the thread after it was told to end. A thread that drops the store does not wait for itself.
-    pub fn join(&mut self) {
+    pub(super) fn join(&mut self) {
         if !self.is_current()
             && let Some(handle) = self.0.take()
         {

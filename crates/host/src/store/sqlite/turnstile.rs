@@ -20,17 +20,17 @@ use super::{
 };
 
 #[derive(Debug)]
-pub struct Turnstile {
+pub(super) struct Turnstile {
     next: File,
     now: File,
 }
 
 /// The exclusive right of all processes to write, until it is dropped.
 #[derive(Debug)]
-pub struct WriteTurn<'a>(&'a Turnstile);
+pub(super) struct WriteTurn<'a>(&'a Turnstile);
 
 impl Turnstile {
-    pub fn open(place: &StateFolder) -> Result<Turnstile, StoreOpenError> {
+    pub(super) fn open(place: &StateFolder) -> Result<Turnstile, StoreOpenError> {
         let [next, now] = place.turn_lock_paths().map(|path| {
             let options = &mut OpenOptions::new();
             open_plain_file(private_options(options.write(true).create(true).truncate(false)), &path)
@@ -38,7 +38,7 @@ impl Turnstile {
         Ok(Turnstile { next: next?, now: now? })
     }
 
-    pub fn take_turn(&self) -> io::Result<WriteTurn<'_>> {
+    pub(super) fn take_turn(&self) -> io::Result<WriteTurn<'_>> {
         lock(&self.next)?;
         let now = lock(&self.now);
         unlock(&self.next);

@@ -31,7 +31,7 @@ const GROUP: usize = 1024;
 const GROUP_BYTES: usize = 8 * 1024 * 1024;
 
 /// One write. It may be executed more than once before it is durable: when a group fails, each write is retried alone.
-pub trait DatabaseWrite: Send {
+pub(super) trait DatabaseWrite: Send {
     /// The approximate number of bytes that it adds.
     fn bytes(&self) -> usize;
 
@@ -56,17 +56,17 @@ pub trait DatabaseWrite: Send {
 }
 
 /// The reason why nothing can be written any more. Set once, by the thread that found it.
-pub type BreakageReason = Arc<OnceLock<String>>;
+pub(super) type BreakageReason = Arc<OnceLock<String>>;
 
 #[derive(Debug)]
-pub struct StoreWriter {
+pub(super) struct StoreWriter {
     queue: Option<Sender<Box<dyn DatabaseWrite>>>,
     pen: Arc<Mutex<WriterConnection>>,
     thread: StoreThread,
 }
 
 impl StoreWriter {
-    pub fn start(
+    pub(super) fn start(
         db: Connection,
         turnstile: Turnstile,
         reserve: SpaceReserve,
@@ -76,15 +76,8 @@ impl StoreWriter {
         broken: BreakageReason,
     ) -> std::io::Result<StoreWriter> {
         let (queue, waiting) = channel();
-        let pen = Arc::new(Mutex::new(WriterConnection {
-            db,
-            turnstile,
-            reserve,
-            checkpointer,
-            here,
-            acknowledged,
-            broken,
-        }));
+        let pen =
+            Arc::new(Mutex::new(WriterConnection { db, turnstile, reserve, checkpointer, here, acknowledged, broken }));
         let thread = StoreThread::start("skein-writer", {
             let pen = Arc::clone(&pen);
             move || run_writer(&pen, &waiting)
@@ -93,12 +86,12 @@ impl StoreWriter {
     }
 
     /// True if there is no space except the reserve.
-    pub fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.pen.lock().is_ok_and(|pen| !pen.reserve.ensure_reserved())
     }
 
     /// Queues a write for the thread, which groups it with the others.
-    pub fn enqueue(&self, write: Box<dyn DatabaseWrite>) {
+    pub(super) fn enqueue(&self, write: Box<dyn DatabaseWrite>) {
         let queue = self.queue.as_ref().expect("the queue is open until the writer is dropped");
         if let Err(refused) = queue.send(write) {
             refused.0.complete(Err(WriteFault::Broken("the writer thread has ended".into())));
@@ -106,7 +99,7 @@ impl StoreWriter {
     }
 
     /// Writes before this returns if the connection is free, and otherwise queues the write for the thread.
-    pub fn write_or_enqueue(&self, write: Box<dyn DatabaseWrite>) {
+    pub(super) fn write_or_enqueue(&self, write: Box<dyn DatabaseWrite>) {
         // The writer thread itself gets here from a completion callback, and can only wait for the lock.
         let pen = if self.thread.is_current() { self.pen.lock().ok() } else { self.pen.try_lock().ok() };
         match pen {
@@ -120,7 +113,7 @@ impl StoreWriter {
     }
 
     /// Writes about `bytes` bytes and waits until they are durable.
-    pub fn write_and_wait<T, F>(&self, bytes: usize, urgent: bool, run: F) -> Result<T, WriteFault>
+    pub(super) fn write_and_wait<T, F>(&self, bytes: usize, urgent: bool, run: F) -> Result<T, WriteFault>
     where
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -129,7 +122,7 @@ impl StoreWriter {
     }
 
     /// Writes and waits like `write_and_wait`; `remembered` derives the changed journals from the result.
-    pub fn write_journals_and_wait<T, F>(
+    pub(super) fn write_journals_and_wait<T, F>(
         &self,
         bytes: usize,
         urgent: bool,
@@ -155,7 +148,7 @@ impl Drop for StoreWriter {
 
 /// The changes of journals that are also recorded outside of the database.
 #[derive(Debug, Default)]
-pub struct JournalChanges {
+pub(super) struct JournalChanges {
     pub ends: Vec<JournalEnd>,
     pub accepted: Option<RunId>,
 }
@@ -222,10 +215,7 @@ type GroupOutcome = (WriteGroup, Result<(), WriteFault>);
 fn run_writer(pen: &Mutex<WriterConnection>, waiting: &Receiver<Box<dyn DatabaseWrite>>) {
     while let Ok(first) = waiting.recv() {
         let Ok(pen) = pen.lock() else {
-            return report_outcomes(vec![(
-                vec![first],
-                Err(WriteFault::Broken("an earlier write panicked".into())),
-            )]);
+            return report_outcomes(vec![(vec![first], Err(WriteFault::Broken("an earlier write panicked".into())))]);
         };
         let mut bytes = first.bytes();
         let mut group = vec![first];
@@ -258,9 +248,7 @@ impl WriterConnection {
             return ended;
         }
         match self.commit(&mut group) {
-            Err(WriteFault::Taken(_) | WriteFault::Row(_)) if group.len() > 1 => {
-                self.write_each(group, &mut ended)
-            }
+            Err(WriteFault::Taken(_) | WriteFault::Row(_)) if group.len() > 1 => self.write_each(group, &mut ended),
             Err(WriteFault::NoSpace) if self.reserve.release_space() => {
                 let urgent = keep_urgent(group, &mut ended);
                 self.write_each(urgent, &mut ended);
@@ -302,9 +290,8 @@ impl WriterConnection {
         }
         // After the commit: acknowledged rows must be in the file that later readers will open.
         written.and_then(|()| self.here.check_unmoved().map_err(WriteFault::Broken))?;
-        self.record_acknowledged(group).map_err(|error| {
-            WriteFault::Broken(format!("the file of acknowledged rows cannot be written: {error}"))
-        })
+        self.record_acknowledged(group)
+            .map_err(|error| WriteFault::Broken(format!("the file of acknowledged rows cannot be written: {error}")))
     }
 
     /// Records the result of this commit outside of the database. In the same turn, so that no commit comes between.

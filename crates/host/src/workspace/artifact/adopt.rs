@@ -13,15 +13,9 @@ use crate::workspace::{RootFolder, RunDir};
 impl RunDir {
     /// Copies the artifacts of an attempt of another run, so that nothing of that run is needed any more. Returns true
     /// if there were any.
-    pub fn adopt_artifacts(
-        &self,
-        from: &RunDir,
-        theirs: AttemptId,
-        ours: AttemptId,
-    ) -> Result<bool, ArtifactError> {
+    pub fn adopt_artifacts(&self, from: &RunDir, theirs: AttemptId, ours: AttemptId) -> Result<bool, ArtifactError> {
         let seen = from.find_attempt(theirs)?;
-        let seen =
-            seen.map(|files| files.read_observation(limits::VALUE_BYTES as u64)).transpose()?.flatten();
+        let seen = seen.map(|files| files.read_observation(limits::VALUE_BYTES as u64)).transpose()?.flatten();
         if let Some(seen) = seen {
             self.create_attempt(ours)?.write_observation(&seen)?;
         }

@@ -77,11 +77,7 @@ pub(in crate::workspace) fn copy_single_file(
 }
 
 /// Makes the copied files of a folder durable.
-pub(super) fn sync_copies(
-    to: &RootFolder,
-    files: &[KeptFile],
-    folders: &[String],
-) -> Result<(), FilePathError> {
+pub(super) fn sync_copies(to: &RootFolder, files: &[KeptFile], folders: &[String]) -> Result<(), FilePathError> {
     if files.len() + folders.len() > MANY {
         return to.sync_all();
     }

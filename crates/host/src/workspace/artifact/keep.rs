@@ -57,10 +57,8 @@ impl RunDir {
     pub fn find_manifest(&self, attempt: AttemptId) -> Result<Option<ArtifactManifest>, ArtifactError> {
         let Some(root) = self.find_artifacts(attempt)? else { return Ok(None) };
         let bytes = root.read_file(MANIFEST, MANIFEST_BYTES)?;
-        let damaged = |error: serde_json::Error| ArtifactError::Damaged {
-            attempt: attempt.to_string(),
-            why: error.to_string(),
-        };
+        let damaged =
+            |error: serde_json::Error| ArtifactError::Damaged { attempt: attempt.to_string(), why: error.to_string() };
         serde_json::from_slice(&bytes).map(Some).map_err(damaged)
     }
 
@@ -91,14 +89,13 @@ fn keep_all(
     for gives in gives {
         let to = files.make_folders(gives.name.as_str(), true)?;
         let keeper = ArtifactKeeper { without, limits, artifact: empty_artifact(gives) };
-        let artifact =
-            keeper.keep_artifact(workspace, &gives.path, &to).map_err(|error| match error.why {
-                // Reports the limit that was reached.
-                PathProblem::TooLarge { .. } if limits.run_bytes < limits.artifact_bytes => {
-                    ArtifactError::RunTooLarge { name: gives.name.clone(), left: limits.run_bytes }
-                }
-                _ => ArtifactError::Of { name: gives.name.clone(), error },
-            })?;
+        let artifact = keeper.keep_artifact(workspace, &gives.path, &to).map_err(|error| match error.why {
+            // Reports the limit that was reached.
+            PathProblem::TooLarge { .. } if limits.run_bytes < limits.artifact_bytes => {
+                ArtifactError::RunTooLarge { name: gives.name.clone(), left: limits.run_bytes }
+            }
+            _ => ArtifactError::Of { name: gives.name.clone(), error },
+        })?;
         limits.run_bytes = limits.run_bytes.saturating_sub(artifact.bytes);
         kept.artifacts.push(artifact);
     }
@@ -206,13 +203,7 @@ impl ArtifactKeeper<'_> {
     }
 
     /// Keeps a symbolic link whose target is within the artifact, whose root is `depth` folders above the link.
-    fn keep_link(
-        &mut self,
-        from: &RootFolder,
-        name: &Path,
-        path: &Path,
-        depth: usize,
-    ) -> Result<(), FilePathError> {
+    fn keep_link(&mut self, from: &RootFolder, name: &Path, path: &Path, depth: usize) -> Result<(), FilePathError> {
         self.check_count(from, name)?;
         let target = from.read_link(name)?;
         if !stays_within(&target, depth) {
@@ -223,17 +214,10 @@ impl ArtifactKeeper<'_> {
         Ok(())
     }
 
-    fn keep_file(
-        &mut self,
-        from: &RootFolder,
-        name: &Path,
-        to: &RootFolder,
-        path: &Path,
-    ) -> Result<(), FilePathError> {
+    fn keep_file(&mut self, from: &RootFolder, name: &Path, to: &RootFolder, path: &Path) -> Result<(), FilePathError> {
         self.check_count(from, name)?;
         let most = self.limits.artifact_bytes.min(self.limits.run_bytes);
-        let source =
-            CopySource { root: from, name, max: most.saturating_sub(self.artifact.bytes), hash: None };
+        let source = CopySource { root: from, name, max: most.saturating_sub(self.artifact.bytes), hash: None };
         let leaf = PathBuf::from(path.file_name().unwrap_or_default());
         let kept = copy_file(&source, to, &leaf, path_text(from, path)?.to_owned());
         let file = kept.map_err(|error| match error.why {

@@ -53,8 +53,7 @@ impl RunDir {
         for link in &artifact.links {
             make_link(&folder, link).map_err(of)?;
         }
-        let paths =
-            artifact.files.iter().map(|file| &file.path).chain(artifact.links.iter().map(|link| &link.path));
+        let paths = artifact.files.iter().map(|file| &file.path).chain(artifact.links.iter().map(|link| &link.path));
         Ok(paths.map(|path| top.join(path)).collect())
     }
 
@@ -74,11 +73,7 @@ impl RunDir {
     }
 
     /// Returns the folder with the copied files of an artifact.
-    pub(super) fn kept_files(
-        &self,
-        attempt: AttemptId,
-        artifact: &KeptArtifact,
-    ) -> Result<RootFolder, ArtifactError> {
+    pub(super) fn kept_files(&self, attempt: AttemptId, artifact: &KeptArtifact) -> Result<RootFolder, ArtifactError> {
         let gone = |why: &str| ArtifactError::Damaged { attempt: attempt.to_string(), why: why.to_owned() };
         let root = self.find_artifacts(attempt)?.ok_or_else(|| gone("the folder no longer exists"))?;
         Ok(root.open_folder(Path::new(FILES).join(artifact.name.as_str()))?)
@@ -141,11 +136,7 @@ fn make_link(folder: &RootFolder, link: &KeptLink) -> Result<(), FilePathError> 
 
 /// Copies files, folder by folder. A file that is already equal is not written, so that its modification time does not
 /// change.
-pub(super) fn place_files(
-    kept: &RootFolder,
-    files: &[KeptFile],
-    to: &RootFolder,
-) -> Result<(), FilePathError> {
+pub(super) fn place_files(kept: &RootFolder, files: &[KeptFile], to: &RootFolder) -> Result<(), FilePathError> {
     let mut current: Option<(PathBuf, RootFolder)> = None;
     for file in files {
         let path = Path::new(&file.path);

@@ -26,8 +26,7 @@ impl Place {
         }
         fs::write(dir.path().join("work/src/feature.ts"), "code").unwrap();
         fs::write(dir.path().join("work/src/deep/run.sh"), "#!/bin/sh\n").unwrap();
-        fs::set_permissions(dir.path().join("work/src/deep/run.sh"), fs::Permissions::from_mode(0o4711))
-            .unwrap();
+        fs::set_permissions(dir.path().join("work/src/deep/run.sh"), fs::Permissions::from_mode(0o4711)).unwrap();
         let state = RootFolder::open(&dir.path().join("state")).unwrap();
         let run = RunDir::create(&state, &RunId::new("r").unwrap()).unwrap();
         let workspace = RootFolder::open(&dir.path().join("work")).unwrap();
@@ -46,11 +45,7 @@ impl Place {
         self.keep_within(gives, ArtifactLimits::default())
     }
 
-    fn keep_within(
-        &self,
-        gives: &[(&str, &str)],
-        limits: ArtifactLimits,
-    ) -> Result<ArtifactManifest, String> {
+    fn keep_within(&self, gives: &[(&str, &str)], limits: ArtifactLimits) -> Result<ArtifactManifest, String> {
         let gives: Vec<OutputArtifact> = gives
             .iter()
             .map(|(name, path)| OutputArtifact {
@@ -150,10 +145,7 @@ fn what_is_no_file_is_named_and_nothing_is_kept() {
         ("/etc/passwd", "`/etc/passwd`", "it is an absolute path, not one in that folder"),
     ] {
         let error = place.keep(&[("good", "src/feature.ts"), ("bad", path)]).unwrap_err();
-        assert!(
-            error.starts_with("the artifact `bad`: ") && error.contains(name) && error.contains(why),
-            "{error}"
-        );
+        assert!(error.starts_with("the artifact `bad`: ") && error.contains(name) && error.contains(why), "{error}");
         assert_eq!(place.run.find_manifest(attempt(1)).unwrap(), None);
         assert!(fs::read_dir(place.run.path().join("pending")).unwrap().next().is_none());
     }
@@ -193,11 +185,9 @@ fn the_budget_of_a_run_is_shared_by_its_artifacts() {
 fn a_file_that_never_stays_the_same_is_an_error() {
     let place = Place::new();
     let workspace = RootFolder::open(Path::new("/proc/self")).unwrap();
-    let gives =
-        OutputArtifact { name: ArtifactName::new("busy").unwrap(), path: "status".into(), kind: None };
+    let gives = OutputArtifact { name: ArtifactName::new("busy").unwrap(), path: "status".into(), kind: None };
     let limits = ArtifactLimits::default();
-    let error =
-        place.run.keep_artifacts(attempt(1), &workspace, &[gives], &[], limits).unwrap_err().to_string();
+    let error = place.run.keep_artifacts(attempt(1), &workspace, &[gives], &[], limits).unwrap_err().to_string();
     assert!(error.contains("it kept changing while it was being copied"), "{error}");
     assert_eq!(place.run.find_manifest(attempt(1)).unwrap(), None);
 }
@@ -231,9 +221,7 @@ fn a_consumer_is_given_a_copy_of_its_own() {
     let place = Place::new();
     let kept = place.keep(&[("all", "src"), ("none", "gone")]).unwrap();
     let name = ArtifactName::new("given").unwrap();
-    let put = |artifact: &KeptArtifact| {
-        place.run.put_artifact(Some((attempt(1), artifact)), &place.workspace, &name)
-    };
+    let put = |artifact: &KeptArtifact| place.run.put_artifact(Some((attempt(1), artifact)), &place.workspace, &name);
     fs::create_dir_all(place.at("given/src")).unwrap();
     fs::write(place.at("given/mine"), "mine").unwrap();
     fs::write(place.at("given/src/feature.ts"), "old").unwrap();
@@ -248,11 +236,7 @@ fn a_consumer_is_given_a_copy_of_its_own() {
     assert_eq!(fs::read(place.kept_at("all/src/feature.ts")).unwrap(), b"code");
     let empty = ArtifactName::new("empty").unwrap();
     assert!(
-        place
-            .run
-            .put_artifact(Some((attempt(1), &kept.artifacts[1])), &place.workspace, &empty)
-            .unwrap()
-            .is_empty()
+        place.run.put_artifact(Some((attempt(1), &kept.artifacts[1])), &place.workspace, &empty).unwrap().is_empty()
     );
     assert!(fs::read_dir(place.at("empty")).unwrap().next().is_none());
     assert!(place.run.put_artifact(None, &place.workspace, &empty).unwrap().is_empty());
@@ -284,8 +268,7 @@ fn a_kept_file_that_was_damaged_is_not_handed_on() {
     let kept = place.keep(&[("one", "src/feature.ts")]).unwrap();
     fs::write(place.kept_at("one/src/feature.ts"), "evil").unwrap();
     let name = ArtifactName::new("given").unwrap();
-    let error =
-        place.run.put_artifact(Some((attempt(1), &kept.artifacts[0])), &place.workspace, &name).unwrap_err();
+    let error = place.run.put_artifact(Some((attempt(1), &kept.artifacts[0])), &place.workspace, &name).unwrap_err();
     assert!(error.to_string().contains("its hash does not match"), "{error}");
     assert!(!place.at("given/src/feature.ts").exists());
 }

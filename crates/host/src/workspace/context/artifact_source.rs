@@ -68,13 +68,8 @@ impl ContextInput<'_> {
     /// those of its last attempt.
     fn giving_attempt(&self, at: StepAt) -> Option<AttemptId> {
         match self.state.step(at).outcome? {
-            StepOutcome::Succeeded | StepOutcome::Incomplete | StepOutcome::Exhausted => {
-                self.ledger.last_attempt(at)
-            }
-            StepOutcome::Failed(_)
-            | StepOutcome::Rejected
-            | StepOutcome::Skipped(_)
-            | StepOutcome::Cancelled => None,
+            StepOutcome::Succeeded | StepOutcome::Incomplete | StepOutcome::Exhausted => self.ledger.last_attempt(at),
+            StepOutcome::Failed(_) | StepOutcome::Rejected | StepOutcome::Skipped(_) | StepOutcome::Cancelled => None,
         }
     }
 }

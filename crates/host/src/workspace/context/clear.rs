@@ -69,11 +69,7 @@ fn clear_step(folder: &RootFolder, written: &WrittenArtifacts) -> Result<(), Fil
 
 /// Removes the unchanged files and links of an artifact. The recursion is bounded by the maximum depth of artifacts:
 /// deeper folders were not written by Skein.
-fn clear_artifact(
-    folder: &RootFolder,
-    within: &Path,
-    written: &WrittenArtifacts,
-) -> Result<(), FilePathError> {
+fn clear_artifact(folder: &RootFolder, within: &Path, written: &WrittenArtifacts) -> Result<(), FilePathError> {
     if within.components().count() > skein_core::limits::ARTIFACT_DEPTH {
         return Ok(());
     }

@@ -52,18 +52,13 @@ const FOLDERS: usize = 10_000;
 
 /// Finds a context folder of another run that contains this one or is inside of it. One run would remove the files of
 /// the other.
-fn find_nested(
-    folder: &RootFolder,
-    mine: &dyn Fn(&FileIdentity) -> bool,
-) -> Option<(PathBuf, ContextNesting)> {
+fn find_nested(folder: &RootFolder, mine: &dyn Fn(&FileIdentity) -> bool) -> Option<(PathBuf, ContextNesting)> {
     let is_others = |folder: &RootFolder| {
-        folder.identity().is_ok_and(|identity| !mine(&identity))
-            && folder.is_locked().is_ok_and(|locked| locked)
+        folder.identity().is_ok_and(|identity| !mine(&identity)) && folder.is_locked().is_ok_and(|locked| locked)
     };
     let place = std::fs::canonicalize(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
     // A folder that cannot be opened is not a context folder here.
-    let around =
-        place.ancestors().skip(1).find(|path| RootFolder::open(path).is_ok_and(|root| is_others(&root)));
+    let around = place.ancestors().skip(1).find(|path| RootFolder::open(path).is_ok_and(|root| is_others(&root)));
     if let Some(path) = around {
         return Some((path.to_owned(), ContextNesting::Inside));
     }

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use serde::Serialize;
 use skein_core::{
-    engine::InstanceIx,
+    engine::{InstanceIx, StepPaths},
     ids::ArtifactName,
     ir::{CallSpec, Step, StepKindSpec},
-    view::{self, StepPaths, StepView},
+    view::{self, StepView},
 };
 
 use super::{
@@ -72,8 +72,7 @@ impl ContextWriter<'_> {
         let scope = self.story.state.instance(view.at.0).scope;
         let step = self.story.plan.definition.scope(scope).step(view.at.1);
         let more = self.story.state.visit_state(view.at);
-        let times =
-            more.map_or(StepTimes::default(), |more| StepTimes { started: more.started, ended: more.ended });
+        let times = more.map_or(StepTimes::default(), |more| StepTimes { started: more.started, ended: more.ended });
         let mut meta = meta::step_meta(step, view, times);
         if let Some(main) = self.story.ledger.find_entry(view.at).and_then(|told| told.main.as_ref()) {
             let seen = observation::find_observation(self.story.run, main.id)?;
@@ -103,11 +102,7 @@ impl ContextWriter<'_> {
             if meta::has_ended(view.status) {
                 meta.artifacts.push(ArtifactMeta {
                     name: name.to_string(),
-                    path: if missing || path.is_empty() {
-                        name.to_string()
-                    } else {
-                        format!("{name}/{path}")
-                    },
+                    path: if missing || path.is_empty() { name.to_string() } else { format!("{name}/{path}") },
                     kind,
                     missing,
                 });
@@ -115,8 +110,7 @@ impl ContextWriter<'_> {
             }
         }
         let text = to_json_text(&meta);
-        if has_content(folder, META, &text)
-            && sources.iter().all(|(name, _)| folder.open_folder(name.as_str()).is_ok())
+        if has_content(folder, META, &text) && sources.iter().all(|(name, _)| folder.open_folder(name.as_str()).is_ok())
         {
             return Ok(());
         }
@@ -156,17 +150,11 @@ impl ContextWriter<'_> {
         }))
     }
 
-    fn write_convergence(
-        &self,
-        folder: &RootFolder,
-        view: &StepView,
-        step: &Step,
-    ) -> Result<(), FilePathError> {
+    fn write_convergence(&self, folder: &RootFolder, view: &StepView, step: &Step) -> Result<(), FilePathError> {
         let check = meta::step_work(step).and_then(|work| work.check.as_ref());
         let Some(converges) = check.and_then(|check| check.convergence.as_ref()) else { return Ok(()) };
         let (story, id) = (self.story, step.id.as_str());
-        let Some((told, more)) = story.ledger.find_entry(view.at).zip(story.state.visit_state(view.at))
-        else {
+        let Some((told, more)) = story.ledger.find_entry(view.at).zip(story.state.visit_state(view.at)) else {
             return Ok(());
         };
         let Some(state) = convergence::convergence_state(id, converges, more, told) else { return Ok(()) };
@@ -185,9 +173,7 @@ impl ContextWriter<'_> {
 /// Returns the declared artifacts of a step, with their declared kinds.
 fn declared_artifacts(step: &Step) -> Vec<(&ArtifactName, Option<String>)> {
     match &step.kind {
-        StepKindSpec::Work(work) => {
-            work.gives.iter().map(|gives| (&gives.name, gives.kind.clone())).collect()
-        }
+        StepKindSpec::Work(work) => work.gives.iter().map(|gives| (&gives.name, gives.kind.clone())).collect(),
         StepKindSpec::Call(call) => call.exports.iter().map(|export| (&export.name, None)).collect(),
         _ => Vec::new(),
     }

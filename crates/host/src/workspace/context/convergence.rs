@@ -2,12 +2,10 @@
 
 use serde::Serialize;
 use skein_core::{
-    engine::{CheckFinding, VisitState},
+    engine::{CheckFinding, CheckRecord, LedgerEntry, StageRaise, VisitState},
     ir::ConvergencePolicy,
     time::Timestamp,
 };
-
-use super::ledger::{CheckRecord, LedgerEntry, StageRaise};
 
 pub(super) const STATE: &str = "state.json";
 pub(super) const TRANSITION: &str = "stage-transition.json";
@@ -120,10 +118,7 @@ pub(super) fn scope_violation<'a>(
         allowed_paths: &convergence.allowed_paths,
         ignored_paths: &convergence.ignored_paths,
         max_changed_files: convergence.max_changed_files,
-        outside_allowed_paths: fingerprints
-            .iter()
-            .filter_map(|note| note.strip_prefix("scope:file:"))
-            .collect(),
+        outside_allowed_paths: fingerprints.iter().filter_map(|note| note.strip_prefix("scope:file:")).collect(),
         too_many_changed_files: fingerprints.iter().any(|note| note.starts_with("diff_budget:")),
         at: *at,
     })

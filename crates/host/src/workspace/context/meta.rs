@@ -2,16 +2,13 @@
 
 use serde::Serialize;
 use skein_core::{
-    engine::EvidenceResult,
+    engine::{EvidenceResult, MainAttempt, MainAttemptEnd},
     ir::{ErrorClass, Step, StepKindSpec, StepStatus, WorkSpec, WorkerSpec},
     time::Timestamp,
     view::StepView,
 };
 
-use super::{
-    WorkerObservation,
-    ledger::{MainAttempt, MainAttemptEnd},
-};
+use super::WorkerObservation;
 
 /// The fields are in the order of the format's own example.
 #[derive(Debug, Serialize)]
@@ -101,7 +98,7 @@ pub(super) struct ErrorMeta {
 }
 
 impl ErrorMeta {
-    pub fn from_view(error: &skein_core::view::ErrorView) -> ErrorMeta {
+    pub(super) fn from_view(error: &skein_core::view::ErrorView) -> ErrorMeta {
         ErrorMeta {
             step: error.step.clone(),
             error_class: class_word(error.class),
@@ -129,9 +126,7 @@ pub(super) fn step_meta<'a>(step: &'a Step, view: &'a StepView, times: StepTimes
         attempts: view.attempts,
         total_attempts: view.total_attempts,
         iterations: view.iterations,
-        max_iterations: step_work(step)
-            .and_then(|work| work.check.as_ref())
-            .map_or(1, |check| check.max_iterations),
+        max_iterations: step_work(step).and_then(|work| work.check.as_ref()).map_or(1, |check| check.max_iterations),
         worker_kind: step_work(step).and_then(|work| worker_kind(&work.worker)),
         artifacts: Vec::new(),
         worker_result: None,

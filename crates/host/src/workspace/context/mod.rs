@@ -1,7 +1,7 @@
 //! The context folder of AgentCore, in which steps pass files to one another and people find the results of a run.
 //!
 //! Owns the names and the fields that the format specifies. Everything is derived from the plan, the state, the journal
-//! ([`Ledger`]) and the run's folder, so that it can be rewritten from nothing with the same result. Skein never reads
+//! ([`RunLedger`]) and the run's folder, so that it can be rewritten from nothing with the same result. Skein never reads
 //! it back: the inputs of a step come from the run's folder, which no worker can change.
 //!
 //! ```text
@@ -19,7 +19,6 @@ mod clear;
 mod context_locks;
 mod context_writer;
 mod convergence;
-mod ledger;
 mod meta;
 mod observation;
 mod summary;
@@ -27,7 +26,7 @@ mod written_steps;
 
 use serde::{Deserialize, Serialize};
 use skein_core::{
-    engine::{InstanceIx, RunState, StepAt},
+    engine::{InstanceIx, RunLedger, RunState, StepAt},
     plan::Plan,
 };
 
@@ -36,7 +35,6 @@ use super::{RootFolder, RunDir, artifact::ArtifactError, root::FilePathError, ru
 pub use artifact_source::{ArtifactSource, find_step};
 pub use clear::WrittenArtifacts;
 pub use context_locks::ContextLocks;
-pub use ledger::{CheckRecord, Ledger};
 pub use observation::WorkerObservation;
 pub use written_steps::WrittenSteps;
 
@@ -60,7 +58,7 @@ pub struct ContextInput<'a> {
     pub plan: &'a Plan,
     pub state: &'a RunState,
     /// The ledger, fed with every record of the run so far.
-    pub ledger: &'a Ledger,
+    pub ledger: &'a RunLedger,
     pub run: &'a RunDir,
 }
 

@@ -47,9 +47,6 @@ impl AttemptDir {
     }
 }
 
-pub(super) fn find_observation(
-    run: &RunDir,
-    attempt: AttemptId,
-) -> Result<Option<WorkerObservation>, FilePathError> {
+pub(super) fn find_observation(run: &RunDir, attempt: AttemptId) -> Result<Option<WorkerObservation>, FilePathError> {
     run.find_attempt(attempt)?.map_or(Ok(None), |files| files.load_observation())
 }

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 use skein_core::{
-    engine::{InstanceIx, StepAt},
+    engine::{InstanceIx, StepAt, StepPaths},
     ir::{RunStatus, StepStatus},
     time::Timestamp,
-    view::{ErrorView, StepPaths},
+    view::ErrorView,
 };
 
 use super::{ContextInput, meta::ErrorMeta};
@@ -56,8 +56,7 @@ pub(super) fn summarize_workflow<'a>(
     let root = ix == InstanceIx::ROOT;
     let end = instance.end();
     let status = if root { story.state.status() } else { end.map_or(RunStatus::Running, |end| end.status) };
-    let failed =
-        |at: &StepAt| matches!(story.state.step_status(*at), StepStatus::Failed | StepStatus::TimedOut);
+    let failed = |at: &StepAt| matches!(story.state.step_status(*at), StepStatus::Failed | StepStatus::TimedOut);
     let run_end = story.state.end.as_ref().filter(|_| root);
     WorkflowSummary {
         id: story.state.start.as_ref().map(|start| start.run.to_string()).unwrap_or_default(),
@@ -70,11 +69,7 @@ pub(super) fn summarize_workflow<'a>(
             concurrency: entry.scope.concurrency,
         },
         degraded: run_end.map_or_else(|| end.is_some_and(|end| end.degraded), |end| end.degraded),
-        failed_steps: story
-            .instance_steps(ix)
-            .filter(failed)
-            .map(|at| entry.step(at.1).id.as_str())
-            .collect(),
+        failed_steps: story.instance_steps(ix).filter(failed).map(|at| entry.step(at.1).id.as_str()).collect(),
         error: run_end
             .and_then(|end| end.error.as_ref())
             .map(|error| ErrorMeta::from_view(&ErrorView::from_error(error, names))),

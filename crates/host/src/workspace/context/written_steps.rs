@@ -6,11 +6,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use skein_core::{
-    engine::{StepAt, VisitState},
+    engine::{LedgerEntry, StepAt, VisitState},
     ir::{OutcomeEffect, StepKindSpec, StepStatus},
 };
 
-use super::{ContextInput, ledger::LedgerEntry, meta::is_over};
+use super::{ContextInput, meta::is_over};
 
 /// The steps of a run that have ended and were written.
 #[derive(Debug, Default)]
@@ -61,11 +61,7 @@ impl WrittenSteps {
         let now = story.state.step(at);
         let kind = &story.plan.definition.scope(story.state.instance(at.0).scope).step(at.1).kind;
         let is_settled = now.more.as_ref().is_some_and(|more| more.settler.is_some());
-        if !is_over(status)
-            || is_settled
-            || matches!(kind, StepKindSpec::Call(_))
-            || !kind.inner_scopes().is_empty()
-        {
+        if !is_over(status) || is_settled || matches!(kind, StepKindSpec::Call(_)) || !kind.inner_scopes().is_empty() {
             self.steps.remove(&at);
             return;
         }

@@ -22,9 +22,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{
-        AtFlags, FlockOperation, Mode, OFlags, StatxFlags, flock, fstat, fsync, open, openat, statat, statx,
-    },
+    fs::{AtFlags, FlockOperation, Mode, OFlags, StatxFlags, flock, fstat, fsync, open, openat, statat, statx},
     io::Errno,
 };
 
@@ -73,9 +71,7 @@ impl RootFolder {
     fn open_with(path: &Path, way: PathResolver) -> PathResult<RootFolder> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = open(path, flags, Mode::empty()).map_err(|errno| match errno {
-            Errno::NOTDIR => {
-                FilePathError::new(path, Path::new("."), PathProblem::NotAFolder(EntryKind::File))
-            }
+            Errno::NOTDIR => FilePathError::new(path, Path::new("."), PathProblem::NotAFolder(EntryKind::File)),
             errno => FilePathError::new(path, Path::new("."), errno),
         })?;
         Ok(RootFolder { folder: Arc::new(folder), path: path.to_owned(), way })
@@ -92,8 +88,7 @@ impl RootFolder {
 
     /// Returns the folder as a place of a sandbox: its path and its identity.
     pub fn sandbox_place(&self) -> PathResult<SandboxPlace> {
-        let path =
-            std::fs::canonicalize(&self.path).map_err(|error| self.path_error(Path::new("."), error))?;
+        let path = std::fs::canonicalize(&self.path).map_err(|error| self.path_error(Path::new("."), error))?;
         SandboxPlace::from_descriptor(&path, self).map_err(|error| self.path_error(Path::new("."), error))
     }
 
@@ -182,9 +177,7 @@ impl RootFolder {
     }
 
     fn open_beneath(&self, name: &RelativePath, flags: OFlags, links: LinkPolicy) -> PathResult<OwnedFd> {
-        self.way
-            .open(self.as_fd(), name, flags, links)
-            .map_err(|errno| self.explain_error(name, errno, links))
+        self.way.open(self.as_fd(), name, flags, links).map_err(|errno| self.explain_error(name, errno, links))
     }
 
     fn path_error(&self, name: &Path, why: impl Into<PathProblem>) -> FilePathError {

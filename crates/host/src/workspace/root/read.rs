@@ -66,9 +66,7 @@ impl RootFolder {
         let name = name.as_ref();
         match self.open_existing(name) {
             Ok(FileOrFolder::File(file, mark)) => Ok((file, mark)),
-            Ok(FileOrFolder::Folder(_)) => {
-                Err(self.path_error(name, PathProblem::NotAFile(EntryKind::Folder)))
-            }
+            Ok(FileOrFolder::Folder(_)) => Err(self.path_error(name, PathProblem::NotAFile(EntryKind::Folder))),
             Err(FilePathError { why: PathProblem::Special(thing), .. }) => {
                 Err(self.path_error(name, PathProblem::NotAFile(thing)))
             }

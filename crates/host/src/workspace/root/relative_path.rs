@@ -24,7 +24,7 @@ pub(super) struct RelativePath {
 impl RelativePath {
     /// Parses a name. `a/../b` is `b`, whatever `a` is: a name means the same before and after someone makes `a` a
     /// link.
-    pub fn parse(root: &Path, name: &Path) -> Result<RelativePath, FilePathError> {
+    pub(super) fn parse(root: &Path, name: &Path) -> Result<RelativePath, FilePathError> {
         let refuse = |why| Err(FilePathError::new(root, name, why));
         let bytes = name.as_os_str().as_bytes();
         match bytes {
@@ -56,17 +56,17 @@ impl RelativePath {
         Ok(RelativePath { parts, text })
     }
 
-    pub fn parts(&self) -> &[OsString] {
+    pub(super) fn parts(&self) -> &[OsString] {
         &self.parts
     }
 
     /// Returns the path for the kernel: `.` for the folder itself.
-    pub fn text(&self) -> &OsStr {
+    pub(super) fn text(&self) -> &OsStr {
         &self.text
     }
 
     /// Returns the parent folder and the last part; `None` for the folder itself.
-    pub fn split_leaf(&self) -> Option<(RelativePath, &OsStr)> {
+    pub(super) fn split_leaf(&self) -> Option<(RelativePath, &OsStr)> {
         let (leaf, parts) = self.parts.split_last()?;
         let parts = parts.to_vec();
         let text = if parts.is_empty() { OsString::from(".") } else { parts.join(OsStr::new("/")) };

@@ -35,7 +35,7 @@ pub(super) enum PathResolver {
 
 impl PathResolver {
     /// Detects what this kernel supports. A sandbox may forbid the call, with one of several errors.
-    pub fn detect() -> PathResolver {
+    pub(super) fn detect() -> PathResolver {
         static WAY: OnceLock<PathResolver> = OnceLock::new();
         *WAY.get_or_init(|| {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -46,7 +46,7 @@ impl PathResolver {
         })
     }
 
-    pub fn open(
+    pub(super) fn open(
         self,
         root: BorrowedFd<'_>,
         name: &RelativePath,
@@ -61,12 +61,7 @@ impl PathResolver {
     }
 }
 
-fn resolve_in_kernel(
-    root: BorrowedFd<'_>,
-    name: &RelativePath,
-    flags: OFlags,
-    links: LinkPolicy,
-) -> Result<OwnedFd> {
+fn resolve_in_kernel(root: BorrowedFd<'_>, name: &RelativePath, flags: OFlags, links: LinkPolicy) -> Result<OwnedFd> {
     let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     resolve.set(ResolveFlags::NO_SYMLINKS, links == LinkPolicy::Refused);
     for _ in 0..AGAIN {

@@ -60,8 +60,7 @@ fn names_that_leave_are_refused_by_every_operation() {
     let secret = place.outside("secret");
     for way in WAYS {
         let root = place.root(way);
-        for name in ["../outside/secret", "a/../../outside/secret", "..", "a/b/../../../outside", "../root/a"]
-        {
+        for name in ["../outside/secret", "a/../../outside/secret", "..", "a/b/../../../outside", "../root/a"] {
             let leaves = "it leads out of that folder";
             assert_eq!(why(root.read_file(name, 100)), leaves, "{name}");
             assert_eq!(why(root.replace_file(name, b"x")), leaves, "{name}");
@@ -93,10 +92,7 @@ fn a_link_at_the_end_is_neither_read_nor_written() {
         assert_eq!(why(root.replace_file("leaf", b"x")), link);
         assert_eq!(why(root.open_folder("leaf")), link);
         assert_eq!(why(root.make_folders("leaf/x", true)), link);
-        assert_eq!(
-            why(root.read_file("a/near", 100)),
-            "`a/near` is a symbolic link, and those are not followed here"
-        );
+        assert_eq!(why(root.read_file("a/near", 100)), "`a/near` is a symbolic link, and those are not followed here");
         assert_eq!(root.entry_kind("leaf").unwrap(), Some(EntryKind::Link));
     }
     assert_eq!(fs::read(place.outside("secret")).unwrap(), b"secret");
@@ -122,15 +118,10 @@ fn a_link_on_the_way_never_leads_out() {
             "`near` is a symbolic link, and those are not followed here"
         );
     }
-    assert_eq!(
-        why(place.root(PathResolver::Kernel).read_file("out/secret", 100)),
-        "it leads out of that folder"
-    );
+    assert_eq!(why(place.root(PathResolver::Kernel).read_file("out/secret", 100)), "it leads out of that folder");
     assert_eq!(place.root(PathResolver::Kernel).read_file("near/file", 100).unwrap(), b"inside");
     // The rules are stricter without the kernel's help.
-    assert!(
-        why(place.root(PathResolver::Walk).read_file("near/file", 100)).contains("`near` is a symbolic link")
-    );
+    assert!(why(place.root(PathResolver::Walk).read_file("near/file", 100)).contains("`near` is a symbolic link"));
     assert_eq!(fs::read_dir(place.outside("")).unwrap().count(), 1);
 }
 
@@ -194,8 +185,7 @@ fn a_file_is_replaced_whole_or_not_at_all() {
     root.replace_file("a/file", b"new").unwrap();
     root.replace_file("a/other", b"x").unwrap();
     assert_eq!(root.read_file("a/file", 100).unwrap(), b"new");
-    let names: Vec<_> =
-        root.open_folder("a").unwrap().list_entries(10).unwrap().into_iter().map(|e| e.name).collect();
+    let names: Vec<_> = root.open_folder("a").unwrap().list_entries(10).unwrap().into_iter().map(|e| e.name).collect();
     assert_eq!(names, ["b", "file", "other"]);
     assert_eq!(why(root.open_folder("a").unwrap().list_entries(2)), "it has more than 2 files and folders");
     assert_eq!(why(root.replace_file("none/file", b"x")), "there is no such file or folder");

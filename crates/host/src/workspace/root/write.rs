@@ -11,8 +11,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, Mode, OFlags, RenameFlags, mkdirat, openat, readlinkat, renameat, renameat_with, statat,
-        symlinkat, unlinkat,
+        AtFlags, Mode, OFlags, RenameFlags, mkdirat, openat, readlinkat, renameat, renameat_with, statat, symlinkat,
+        unlinkat,
     },
     io::Errno,
 };
@@ -84,8 +84,7 @@ impl RootFolder {
             return Err(self.path_error(name, PathProblem::NotAFile(EntryKind::Folder)));
         };
         let folder = self.open_folder_at(&parent)?;
-        match statat(&folder, leaf, AtFlags::SYMLINK_NOFOLLOW).map(|stat| EntryKind::from_mode(stat.st_mode))
-        {
+        match statat(&folder, leaf, AtFlags::SYMLINK_NOFOLLOW).map(|stat| EntryKind::from_mode(stat.st_mode)) {
             Ok(EntryKind::File) | Err(Errno::NOENT) => {}
             Ok(EntryKind::Link) => {
                 return Err(self.path_error(name, PathProblem::Link(super::error::printable_name(name))));
@@ -187,12 +186,7 @@ impl RootFolder {
     }
 
     /// Moves an entry from this folder to an unused name in another folder on the same file system.
-    pub fn move_into(
-        &self,
-        from: impl AsRef<Path>,
-        other: &RootFolder,
-        to: impl AsRef<Path>,
-    ) -> PathResult<()> {
+    pub fn move_into(&self, from: impl AsRef<Path>, other: &RootFolder, to: impl AsRef<Path>) -> PathResult<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let (parsed_from, parsed_to) = (self.parse_name(from)?, other.parse_name(to)?);
         let (Some((from_parent, from_leaf)), Some((to_parent, to_leaf))) =

@@ -11,8 +11,8 @@ use std::{
 
 use skein_core::{
     engine::{
-        AttemptAssignment, AttemptEnd, AttemptId, AttemptReport, AttemptRole, Cost, Event, InstanceIx,
-        Publication, StepAt, StepOutcome,
+        AttemptAssignment, AttemptEnd, AttemptId, AttemptReport, AttemptRole, Cost, Event, InstanceIx, Publication,
+        StepAt, StepOutcome,
     },
     ids::RunId,
     ir::{ErrorClass, RunStatus, StepStatus},
@@ -20,8 +20,9 @@ use skein_core::{
 use skein_host::{
     executor::ProcessExecutor,
     executor_api::{ActiveRun, AttemptReporter, Executor, PublicationReporter},
-    store::{MemoryStore, Store},
+    store::Store,
 };
+use skein_testkit::store::MemoryStore;
 
 use super::{
     life::{Lived, Place, live, nothing_is_left},
@@ -108,8 +109,7 @@ fn cut(name: &str, cancel_after: Option<usize>, fails: Option<usize>) -> Cut {
     fs::create_dir(&place.state).unwrap();
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let failed = Arc::default();
-    let hands =
-        FailsOne { crew: place.crew(), left: fails.unwrap_or(usize::MAX), failed: Arc::clone(&failed) };
+    let hands = FailsOne { crew: place.crew(), left: fails.unwrap_or(usize::MAX), failed: Arc::clone(&failed) };
     let lived = live(&place, &store, Box::new(hands), &[name], cancel_after);
     nothing_is_left(&place);
     sound::check(&*store, &place, &id(name));

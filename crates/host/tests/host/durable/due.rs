@@ -11,11 +11,11 @@ use std::{
     time::Instant,
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 use skein_core::{
     engine::{
-        DecisionActor, Driver, Event, InputToken, InstanceIx, RunInput, RunStart, StepOutcome, TimedInput,
-        Verdict, Waitpoint,
+        DecisionActor, Driver, Event, InputToken, InstanceIx, RunInput, RunStart, StepOutcome, TimedInput, Verdict,
+        Waitpoint,
     },
     ir::{RunStatus, Step, StepKindSpec, WaitSpec, WaitTimeout},
     limits,
@@ -24,6 +24,7 @@ use skein_core::{
 };
 use skein_host::{
     host::{Host, HostEvent, WorkerCapacity},
+    run_settings::RunSettings,
     store::NewRun,
 };
 
@@ -39,11 +40,7 @@ const ROW: usize = 10_000;
 
 /// A list whose items all wait until the same time.
 fn waiting() -> Plan {
-    let wait = WaitSpec {
-        on: vec![signal()],
-        timeout: Some(Millis::from_secs(1)),
-        on_timeout: WaitTimeout::Continue,
-    };
+    let wait = WaitSpec { on: vec![signal()], timeout: Some(Millis::from_secs(1)), on_timeout: WaitTimeout::Continue };
     let wait = Step::new(super::kit::id("w"), StepKindSpec::Wait(Box::new(wait)));
     let items: Vec<usize> = (0..limits::ITEMS).collect();
     plan(graph(vec![each("all", json!(items), limits::ITEMS as u32, graph(vec![wait]))]))
@@ -58,7 +55,7 @@ fn begun(run: &str, plan: &Plan) -> NewRun {
         run: id(run),
         definition: plan.definition.hash(),
         frozen: serde_json::to_vec(&plan.definition.to_frozen()).unwrap().into(),
-        about: Value::Null,
+        about: RunSettings::default().to_json(),
         head: head(RunStatus::Running, false),
         first: driver.poll_append(),
         open: Vec::new(),
@@ -95,8 +92,7 @@ fn all_fire(world: &World, runs: usize) {
         inner(told);
     };
     let (hands, _control) = scripted(all_good);
-    let host =
-        Host::new(Arc::clone(&store), Box::new(hands), WorkerCapacity { workers: 4 }, Box::new(watcher));
+    let host = Host::new(Arc::clone(&store), Box::new(hands), WorkerCapacity { workers: 4 }, Box::new(watcher));
     let begun = Instant::now();
     let resumed = host.resume_runs(new.iter().map(|new| new.run.clone()).collect());
     assert!(resumed.iter().all(Result::is_ok), "{resumed:?}");

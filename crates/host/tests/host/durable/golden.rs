@@ -34,8 +34,7 @@ fn every_golden_journal_is_read_to_its_view() {
     let mut read = 0;
     for folder in folders(&golden()).iter().flat_map(|version| folders(version)) {
         let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
-        let parse =
-            |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+        let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
         let rows: Vec<JournalBatch> = text("journal.jsonl").lines().map(parse).collect();
         assert_eq!(shown(&text("plan.json"), &rows), text("view.json"), "{folder:?}");
         read += 1;
@@ -47,8 +46,7 @@ fn every_golden_journal_is_read_to_its_view() {
 #[test]
 #[ignore = "adds a golden journal"]
 fn add() {
-    let name =
-        env::var("SKEIN_GOLDEN").expect("SKEIN_GOLDEN names a reference run, or what SKEIN_RUN is to be");
+    let name = env::var("SKEIN_GOLDEN").expect("SKEIN_GOLDEN names a reference run, or what SKEIN_RUN is to be");
     if let (Ok(state), Ok(run)) = (env::var("SKEIN_STATE"), env::var("SKEIN_RUN")) {
         return keep(&SqliteStore::open(state).unwrap(), &run, &name);
     }

@@ -62,12 +62,9 @@ impl fmt::Debug for Scripted {
     }
 }
 
-pub fn scripted(
-    script: impl Fn(&RunId, &str, AttemptId) -> Does + Send + Sync + 'static,
-) -> (Scripted, Control) {
+pub fn scripted(script: impl Fn(&RunId, &str, AttemptId) -> Does + Send + Sync + 'static) -> (Scripted, Control) {
     let (tell, asked) = mpsc::channel();
-    let shared =
-        Arc::new(Shared { script: Box::new(script), work: Mutex::default(), tell: Mutex::new(Some(tell)) });
+    let shared = Arc::new(Shared { script: Box::new(script), work: Mutex::default(), tell: Mutex::new(Some(tell)) });
     (Scripted(Arc::clone(&shared)), Control { shared, asked })
 }
 

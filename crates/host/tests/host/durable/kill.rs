@@ -21,7 +21,8 @@ use std::{
 
 use rustix::process::{Signal, getpid, kill_process};
 use skein_core::{engine::Event, ir::ErrorClass};
-use skein_host::store::{AppendHook, FailingStore, SqliteStore, Store};
+use skein_host::store::{SqliteStore, Store};
+use skein_testkit::store::{AppendHook, FailingStore};
 
 use super::{
     life::{Place, live, nothing_is_left},
@@ -159,7 +160,8 @@ fn killed_at_random(kills: usize) {
 /// Returns true if an undo was interrupted so often that it was not retried automatically.
 fn gave_up(dir: &Path, name: &str) -> bool {
     let store = SqliteStore::open(Place::of(dir).state).unwrap();
-    let interrupted = |event: &Event| matches!(event, Event::UndoFailed { error, .. } if error.class == ErrorClass::Interrupted);
+    let interrupted =
+        |event: &Event| matches!(event, Event::UndoFailed { error, .. } if error.class == ErrorClass::Interrupted);
     events(&store, name).iter().any(interrupted)
 }
 

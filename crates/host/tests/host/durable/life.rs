@@ -13,16 +13,17 @@ use std::{
     thread,
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 use skein_core::{
     engine::{DecisionActor, Event, Refusal, RunInput, RunPhase, Verdict, Waitpoint, WaitpointKind},
     ids::RunId,
     ir::RunStatus,
 };
 use skein_host::{
-    executor::{ProcessExecutor, RunSettings},
+    executor::ProcessExecutor,
     executor_api::{ActiveRun, Executor},
     host::{Host, HostEvent, WorkerCapacity},
+    run_settings::RunSettings,
     secret::{SecretSource, Secrets},
     store::{RunRow, RunSelection, Store},
 };
@@ -50,35 +51,16 @@ impl Place {
         place
     }
 
-    pub fn about(&self) -> Value {
-        let about = RunSettings {
-            record: None,
-            replay: None,
+    pub fn settings(&self) -> RunSettings {
+        RunSettings {
             source: "reference".into(),
             project: self.work.clone(),
             workspace: self.work.clone(),
-            roots: Vec::new(),
             user: "ada".into(),
-            agents: Default::default(),
-            programs: Default::default(),
-            test_commands: Vec::new(),
-            prices: Default::default(),
             tools: [("pay".to_owned(), reference::pay())].into(),
-            surroundings: Default::default(),
             secrets: self.secrets(),
-            pass_env: Vec::new(),
-            writes: Vec::new(),
-            allow_unenforced: false,
-            pinned: Default::default(),
-            context: None,
-            warnings: Vec::new(),
-            roles: None,
-            state: None,
-            definitions: Default::default(),
-            overrides: Vec::new(),
-            handing: Default::default(),
-        };
-        about.to_json()
+            ..RunSettings::default()
+        }
     }
 
     fn secrets(&self) -> BTreeMap<String, SecretSource> {
@@ -117,8 +99,7 @@ pub fn live(
     cancel_after: Option<usize>,
 ) -> Lived {
     let references: Vec<Reference> = names.iter().map(|name| reference::get(name)).collect();
-    let cancelled: BTreeSet<RunId> =
-        references.iter().filter(|it| it.cancelled).map(|it| id(it.name)).collect();
+    let cancelled: BTreeSet<RunId> = references.iter().filter(|it| it.cancelled).map(|it| id(it.name)).collect();
     let (tell, chores) = mpsc::channel();
     let (watched, own) = (tell.clone(), tell);
     let rows = Arc::new(AtomicUsize::new(0));
@@ -159,10 +140,9 @@ fn begin_or_resume(
     chores: &mpsc::Sender<Chore>,
 ) -> BTreeSet<RunId> {
     let rows = store.select_runs(RunSelection::Newest(u32::MAX)).unwrap();
-    let new: Vec<_> =
-        references.iter().filter(|it| !rows.iter().any(|row| row.run.as_str() == it.name)).collect();
+    let new: Vec<_> = references.iter().filter(|it| !rows.iter().any(|row| row.run.as_str() == it.name)).collect();
     let mut left: BTreeSet<RunId> = new.iter().map(|it| id(it.name)).collect();
-    host.launch_runs(new.iter().map(|it| begin(it.name, &(it.plan)(), place.about())).collect()).unwrap();
+    host.launch_runs(new.iter().map(|it| begin(it.name, &(it.plan)(), place.settings())).collect()).unwrap();
     // An undo that failed because the host was killed repeatedly is retried.
     let stuck = rows.iter().filter(|row| row.head.status == RunStatus::UndoFailed);
     let again = serde_json::to_vec(&RunInput::RetryUndo { by: "ada".into() }).unwrap();
@@ -185,11 +165,7 @@ fn begin_or_resume(
 }
 
 /// Returns the inputs of people to these new events.
-fn inputs<'a>(
-    running: ActiveRun<'_>,
-    new: impl Iterator<Item = &'a Event>,
-    cancelled: bool,
-) -> Vec<RunInput> {
+fn inputs<'a>(running: ActiveRun<'_>, new: impl Iterator<Item = &'a Event>, cancelled: bool) -> Vec<RunInput> {
     let mut inputs = Vec::new();
     for event in new {
         match event {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use skein_core::{
     engine::{AttemptEnd, AttemptId, DecisionActor, Event, Refusal, RunInput, Verdict, Waitpoint},
     ir::{Backoff, RunStatus},
@@ -10,8 +10,10 @@ use skein_core::{
 };
 use skein_host::{
     host::RequestAnswer,
-    store::{AppendError, AppendFailure, FailingStore, RunOwner, Store},
+    run_settings::RunSettings,
+    store::{AppendError, RunOwner, Store},
 };
+use skein_testkit::store::{AppendFailure, FailingStore};
 
 use super::{
     hands::{Asked, Does, all_good, bad, good, scripted},
@@ -108,8 +110,7 @@ fn a_big_run_does_not_starve_a_small_one(world: &World) {
 
 fn what_failed_is_tried_again_when_its_time_comes(world: &World) {
     let store = world();
-    let (hands, control) =
-        scripted(|_, _, attempt| Does::Ends(if attempt.attempt < 3 { bad() } else { good() }));
+    let (hands, control) = scripted(|_, _, attempt| Does::Ends(if attempt.attempt < 3 { bad() } else { good() }));
     let stage = Stage::new(Arc::clone(&store), hands, 1);
     stage.begin(&[("r", &plan(graph(vec![retried(work("a"), 3)])))]);
     stage.closed(&["r"]);
@@ -135,8 +136,7 @@ fn decide(opening: u32) -> RunInput {
 
 fn letters_are_decided_and_answered(world: &World) {
     let (store, other) = (world(), world());
-    let (hands, _control) =
-        scripted(|_, step, _| if step == "long" { Does::Waits } else { Does::Ends(good()) });
+    let (hands, _control) = scripted(|_, step, _| if step == "long" { Does::Waits } else { Does::Ends(good()) });
     let stage = Stage::new(Arc::clone(&store), hands, 4);
     let asks = plan(graph(vec![gate("g"), after(wait("w"), &["g"]), after(work("a"), &["w"])]));
     stage.begin(&[("asks", &asks), ("long", &plan(graph(vec![work("long")])))]);
@@ -239,7 +239,7 @@ fn a_broken_journal_stops_the_host(world: &World) {
     assert!(why.contains("a failed sync"), "{why}");
     // The executor is dropped with it, and with it all active work.
     control.are_gone();
-    let refused = stage.host.launch_runs(vec![begin("s", &both, Value::Null)]).unwrap_err();
+    let refused = stage.host.launch_runs(vec![begin("s", &both, RunSettings::default())]).unwrap_err();
     assert!(refused.to_string().contains("the host has stopped"), "{refused}");
     assert_eq!(stage.host.send_input(&id("r"), RunInput::Wake), None);
 }
@@ -345,7 +345,7 @@ fn a_run_is_there_with_its_start_or_not_at_all(world: &World) {
     let (hands, control) = scripted(all_good);
     let stage = Stage::new(store, hands, 1);
     let one = plan(graph(vec![work("a")]));
-    let one_run = || vec![begin("r", &one, Value::Null)];
+    let one_run = || vec![begin("r", &one, RunSettings::default())];
     assert!(stage.host.launch_runs(one_run()).is_err());
     assert_eq!(inner.find_run(&id("r")).unwrap(), None);
     // The failed launch has taken no worker and no name.

@@ -56,7 +56,7 @@ fn child() {
                     run(step, &format!("echo \"$SKEIN_MARK\" >> \"ledger-$SKEIN_RUN_ID\"\n{wait}"))
                 };
                 let plan = plan(graph(vec![step("a"), after(step("b"), &["a"])]));
-                host.launch_runs(vec![begin(name, &plan, place.about())]).unwrap();
+                host.launch_runs(vec![begin(name, &plan, place.settings())]).unwrap();
             }
             "resume" => match host.resume_runs(vec![id(name)]).remove(0) {
                 Ok(_) => say("won"),

@@ -13,18 +13,16 @@ use std::{
 use serde_json::json;
 use skein_core::{
     ids::ArtifactName,
-    ir::{
-        ConvergencePolicy, InputArtifact, OutputArtifact, RunStatus, Step, StepKindSpec, WorkerSpec, Workflow,
-    },
+    ir::{ConvergencePolicy, InputArtifact, OutputArtifact, RunStatus, Step, StepKindSpec, WorkerSpec, Workflow},
     plan::Plan,
     time::Millis,
 };
 
-use skein_host::executor::ToolSettings;
+use skein_host::run_settings::ToolSettings;
 
 use super::kit::{
-    after, branch, call, check_of, checked, each, gate, given, graph, parallel, plan, plan_of, repeat,
-    retried, routed, run, script, undoes, undone_by, wait, work_of, workflow,
+    after, branch, call, check_of, checked, each, gate, given, graph, parallel, plan, plan_of, repeat, retried, routed,
+    run, script, undoes, undone_by, wait, work_of, workflow,
 };
 
 /// The step that a tool does.
@@ -50,7 +48,8 @@ fn gives(name: &str) -> Step {
 }
 
 /// Exits with 1 the first time that it is reached.
-const FIRST_FAILS: &str = "f=\"first-$SKEIN_RUN_ID\"; if ! test -e \"$f\"; then touch \"$f\"; exit 1; fi; echo ok=true >> \"$SKEIN_OUTPUT\"";
+const FIRST_FAILS: &str =
+    "f=\"first-$SKEIN_RUN_ID\"; if ! test -e \"$f\"; then touch \"$f\"; exit 1; fi; echo ok=true >> \"$SKEIN_OUTPUT\"";
 /// Adds one each time.
 const COUNT: &str = "echo . >> \"count-$SKEIN_RUN_ID\"";
 const FAIL: &str = "exit 1";
@@ -127,10 +126,8 @@ fn routes() -> Plan {
 }
 
 fn lanes() -> Plan {
-    let lanes = vec![
-        ("left", routed(vec![gives("l1"), gives("l2")])),
-        ("right", routed(vec![gives("r1"), gives("r2")])),
-    ];
+    let lanes =
+        vec![("left", routed(vec![gives("l1"), gives("l2")])), ("right", routed(vec![gives("r1"), gives("r2")]))];
     plan(routed(vec![parallel("both", lanes), gives("end")]))
 }
 
@@ -142,10 +139,7 @@ fn items() -> Plan {
 fn passes() -> Plan {
     // The number of the iteration is in the path of the step.
     let number = "p=${SKEIN_STEP#*#}; echo n=${p%%/*} >> \"$SKEIN_OUTPUT\"";
-    plan(routed(vec![
-        repeat("again", "$steps.one.n < 3", 9, routed(vec![does("one", number)])),
-        gives("end"),
-    ]))
+    plan(routed(vec![repeat("again", "$steps.one.n < 3", 9, routed(vec![does("one", number)])), gives("end")]))
 }
 
 fn calls() -> Plan {
@@ -203,10 +197,8 @@ fn again_as_a_whole() -> Plan {
 
 fn sums_up() -> Plan {
     let mut step = checked(does("a", COUNT), &check(":"), 3);
-    work_of(&mut step).summary = Some(Box::new(skein_core::ir::SummarySpec {
-        worker: script(&check("echo all well")),
-        timeout: None,
-    }));
+    work_of(&mut step).summary =
+        Some(Box::new(skein_core::ir::SummarySpec { worker: script(&check("echo all well")), timeout: None }));
     plan(graph(vec![step]))
 }
 
@@ -223,8 +215,7 @@ fn hands_on() -> Plan {
     let path = "out-hands-on/words".to_owned();
     work_of(&mut from).gives = vec![OutputArtifact { name: name(), path, kind: None }];
     let mut to = does("b", "echo words=$(wc -w < words/out-hands-on/words) >> \"$SKEIN_OUTPUT\"");
-    work_of(&mut to).takes =
-        vec![InputArtifact { from: super::kit::id("a"), artifact: name(), name: name() }];
+    work_of(&mut to).takes = vec![InputArtifact { from: super::kit::id("a"), artifact: name(), name: name() }];
     plan(graph(vec![from, after(to, &["a"])]))
 }
 

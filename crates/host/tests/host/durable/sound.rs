@@ -69,10 +69,7 @@ fn audited(store: &dyn Store, run: &RunId) {
         let record = chain.verify_next(&noted.line).unwrap_or_else(|broken| panic!("{broken}"));
         let path = record["subject"]["path"].as_str().unwrap().to_owned();
         if path.split('/').next() == Some(run.as_str()) {
-            told.push((
-                record["input"]["event"].as_u64().unwrap(),
-                record["action"].as_str().unwrap().to_owned(),
-            ));
+            told.push((record["input"]["event"].as_u64().unwrap(), record["action"].as_str().unwrap().to_owned()));
         }
         true
     };

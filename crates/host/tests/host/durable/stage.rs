@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
 use skein_core::{
     engine::{AttemptId, Driver, Event, JournalBatch, RunStart},
     ids::RunId,
@@ -17,8 +16,10 @@ use skein_core::{
 use skein_host::{
     executor_api::Executor,
     host::{Host, HostEvent, HostWatcher, RunLaunch, WorkerCapacity},
-    store::{MemoryStore, SqliteStore, Store},
+    run_settings::RunSettings,
+    store::{SqliteStore, Store},
 };
+use skein_testkit::store::MemoryStore;
 
 /// Long enough for any machine; a test that waits so long has failed.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -56,9 +57,7 @@ pub fn watcher() -> (HostWatcher, mpsc::Receiver<Note>) {
     let (tell, notes) = mpsc::channel();
     let watcher = move |told: HostEvent<'_>| {
         let note = match told {
-            HostEvent::Row { running, batch } => {
-                Note::Row { run: running.run.clone(), batch: Arc::clone(batch) }
-            }
+            HostEvent::Row { running, batch } => Note::Row { run: running.run.clone(), batch: Arc::clone(batch) },
             HostEvent::Closed { run } => Note::Closed(run.clone()),
             HostEvent::Left { run } | HostEvent::Lost { run } => Note::Lost(run.clone()),
             HostEvent::SetAside { .. } => Note::SetAside,
@@ -80,7 +79,7 @@ impl Stage {
 
     pub fn begin(&self, runs: &[(&str, &Plan)]) {
         self.host
-            .launch_runs(runs.iter().map(|(run, plan)| begin(run, plan, Value::Null)).collect())
+            .launch_runs(runs.iter().map(|(run, plan)| begin(run, plan, RunSettings::default())).collect())
             .unwrap();
     }
 
@@ -120,9 +119,9 @@ impl Stage {
     }
 }
 
-pub fn begin(run: &str, plan: &Plan, about: Value) -> RunLaunch {
+pub fn begin(run: &str, plan: &Plan, settings: RunSettings) -> RunLaunch {
     let start = RunStart::new(id(run));
-    RunLaunch::new(plan.clone(), start, about)
+    RunLaunch::new(plan.clone(), start, settings)
 }
 
 pub fn id(run: &str) -> RunId {

@@ -16,8 +16,9 @@ use skein_core::{
 };
 use skein_host::{
     host::ResumeError,
-    store::{ClaimError, FailingStore, MemoryStore, RunOwner, SqliteStore, Store, is_shortened},
+    store::{ClaimError, RunOwner, SqliteStore, Store, is_shortened},
 };
+use skein_testkit::store::{FailingStore, MemoryStore};
 
 use super::{
     hands::{Asked, Does, all_good, bad, good, scripted},
@@ -29,8 +30,7 @@ use super::{
 fn a_run_that_was_taken_is_let_go_and_its_workers_are_stopped() {
     let store = Arc::new(MemoryStore::new());
     let other = store.add_owner();
-    let (hands, control) =
-        scripted(|run, _, _| if run.as_str() == "r" { Does::Waits } else { Does::Ends(good()) });
+    let (hands, control) = scripted(|run, _, _| if run.as_str() == "r" { Does::Waits } else { Does::Ends(good()) });
     let stage = Stage::new(Arc::clone(&store) as Arc<dyn Store>, hands, 1);
     let one = plan(graph(vec![work("a")]));
     stage.begin(&[("r", &one)]);

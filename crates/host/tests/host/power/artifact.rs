@@ -81,13 +81,8 @@ fn live(place: &Place, store: &Arc<dyn Store>) {
         HostEvent::Closed { .. } => tell.send(()).unwrap(),
         other => panic!("{other:?}"),
     };
-    let host = Host::new(
-        Arc::clone(store),
-        Box::new(place.crew()),
-        WorkerCapacity { workers: 2 },
-        Box::new(watcher),
-    );
-    host.launch_runs(vec![begin(RUN, &flow(), place.about())]).unwrap();
+    let host = Host::new(Arc::clone(store), Box::new(place.crew()), WorkerCapacity { workers: 2 }, Box::new(watcher));
+    host.launch_runs(vec![begin(RUN, &flow(), place.settings())]).unwrap();
     over.recv_timeout(LONG).unwrap();
 }
 

@@ -97,13 +97,10 @@ fn look(root: &Path, acknowledged: &Acknowledged) -> Result<(), String> {
     let store = SqliteStore::open(state(root)).map_err(|error| format!("it cannot be opened: {error}"))?;
     let blobs = acknowledged.get("blob").map_or(0, |last| last + 1);
     for n in 0..blobs {
-        store
-            .get_blob(ContentHash::hash_bytes(&blob(n)))
-            .map_err(|error| format!("a value is gone: {error}"))?;
+        store.get_blob(ContentHash::hash_bytes(&blob(n))).map_err(|error| format!("a value is gone: {error}"))?;
     }
     for run in ["one", "a", "b", "c", "d"] {
-        let (told, there) =
-            (acknowledged.get(run), store.find_run(&id(run)).map_err(|error| error.to_string())?);
+        let (told, there) = (acknowledged.get(run), store.find_run(&id(run)).map_err(|error| error.to_string())?);
         match (told, there) {
             (Some(_), None) => return Err(format!("the run {run} is gone")),
             (_, None) => continue,
@@ -172,10 +169,7 @@ fn lose(some: u64, seed: u64) -> usize {
         for rest in losses(*moment, &trace, some, &mut dice) {
             disk.save(&left, rest, &mut dice);
             if let Err(why) = look(&left, &acknowledged) {
-                panic!(
-                    "moment {at} of {}, {rest:?} of the rest, {acknowledged:?}: {why}",
-                    trace.moments.len()
-                );
+                panic!("moment {at} of {}, {rest:?} of the rest, {acknowledged:?}: {why}", trace.moments.len());
             }
             count += 1;
         }

@@ -120,11 +120,9 @@ fn call(line: &str, root: &Path) -> Option<Call> {
     }
     let number = |place: usize| args[place].parse::<u64>().unwrap();
     let call = match name {
-        "open" | "openat" | "openat2" => Call::Open {
-            path: handle(result),
-            creates: rest.contains("O_CREAT"),
-            empties: rest.contains("O_TRUNC"),
-        },
+        "open" | "openat" | "openat2" => {
+            Call::Open { path: handle(result), creates: rest.contains("O_CREAT"), empties: rest.contains("O_TRUNC") }
+        }
         "mkdir" => Call::Folder(text(args[0])),
         "mkdirat" => Call::Folder(at(args[0], args[1])),
         "mknodat" => Call::Special(at(args[0], args[1])),

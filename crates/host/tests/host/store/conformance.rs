@@ -8,17 +8,15 @@ use std::{
 
 use skein_core::{engine::Waitpoint, ir::RunStatus, plan::ContentHash, time::Timestamp};
 use skein_host::store::{
-    AppendError, ClaimError, FailingStore, InboxRequestId, JournalAppend, MAX_PENDING_REQUESTS,
-    MAX_REQUEST_BYTES, MemoryStore, NewRun, RunClaim, RunHead, RunOwner, RunSelection, SqliteStore, Store,
-    StoreError, StoreNotice, WaitpointRow,
+    AppendError, ClaimError, InboxRequestId, JournalAppend, MAX_PENDING_REQUESTS, MAX_REQUEST_BYTES, NewRun, RunClaim,
+    RunHead, RunOwner, RunSelection, SqliteStore, Store, StoreError, StoreNotice, WaitpointRow,
 };
+use skein_testkit::store::{FailingStore, MemoryStore};
 
-use super::audit::{
-    nothing_is_told_of_what_was_not_written, owners_share_one_chain, records_come_with_their_row,
-};
+use super::audit::{nothing_is_told_of_what_was_not_written, owners_share_one_chain, records_come_with_their_row};
 use super::dead::{
-    a_dead_letter_is_seen_to_once, a_run_sees_to_dead_letters_as_it_is_made,
-    dead_letters_are_left_to_a_retry_or_not, dead_letters_come_with_their_row,
+    a_dead_letter_is_seen_to_once, a_run_sees_to_dead_letters_as_it_is_made, dead_letters_are_left_to_a_retry_or_not,
+    dead_letters_come_with_their_row,
 };
 use super::support::{LONG, Log, append, head, id, new_run, rows, take, texts};
 
@@ -339,8 +337,7 @@ fn a_death_before_the_first_row_leaves_an_empty_run(world: &World) {
 
 fn a_run_comes_with_its_first_row(world: &World) {
     let (store, other) = (world(), world());
-    let row =
-        Log { claim: RunClaim { run: id("r"), epoch: 1 }, seq: 0, chain: ContentHash::ZERO }.row(&["0", "1"]);
+    let row = Log { claim: RunClaim { run: id("r"), epoch: 1 }, seq: 0, chain: ContentHash::ZERO }.row(&["0", "1"]);
     let open = WaitpointRow {
         opening: Waitpoint(0),
         step: "gate".into(),
@@ -417,12 +414,7 @@ fn letters_wait_for_an_answer(world: &World) {
     let theirs = owner.send_request(&id("other"), b"for the other owner").unwrap();
     let second = sender.send_request(&id("too"), b"second").unwrap();
     let letters = |store: &dyn Store| -> Vec<_> {
-        store
-            .pending_requests()
-            .unwrap()
-            .into_iter()
-            .map(|letter| (letter.id, letter.run, letter.body))
-            .collect()
+        store.pending_requests().unwrap().into_iter().map(|letter| (letter.id, letter.run, letter.body)).collect()
     };
     let (one, two) = ((first, id("r"), b"first".to_vec()), (second, id("too"), b"second".to_vec()));
     assert_eq!(letters(&*owner), [one, two.clone()], "of all its runs, and of no others");
@@ -442,9 +434,7 @@ fn an_inbox_has_an_end(world: &World) {
     assert!(store.send_request(&id("r"), &vec![0; MAX_REQUEST_BYTES + 1]).is_err());
     let first = store.send_request(&id("r"), &vec![0; MAX_REQUEST_BYTES]).unwrap();
     thread::scope(|scope| {
-        let send = || {
-            (0..(MAX_PENDING_REQUESTS - 1) / 9).for_each(|_| _ = store.send_request(&id("r"), b"x").unwrap())
-        };
+        let send = || (0..(MAX_PENDING_REQUESTS - 1) / 9).for_each(|_| _ = store.send_request(&id("r"), b"x").unwrap());
         for _ in 0..9 {
             scope.spawn(send);
         }

@@ -61,10 +61,7 @@ pub fn dead_letters_come_with_their_row(world: &World) {
     assert_eq!(names(&all), ["b.2", "a.4", "a.1"], "the newest first");
     assert_eq!(all[1], DeadLetter { run: id("a"), row: row(4, "y[2]/z"), settled: None });
     assert_eq!(names(&other.list_dead_letters(&DeadLetterSelection::Open(2)).unwrap()), ["b.2", "a.4"]);
-    assert_eq!(
-        names(&other.list_dead_letters(&DeadLetterSelection::InRun(id("a"))).unwrap()),
-        ["a.4", "a.1"]
-    );
+    assert_eq!(names(&other.list_dead_letters(&DeadLetterSelection::InRun(id("a"))).unwrap()), ["a.4", "a.1"]);
     assert_eq!(names(&other.list_dead_letters(&DeadLetterSelection::InRun(id("none"))).unwrap()), [""; 0]);
     // Nothing of a lost row is visible.
     let mut lost = first.row(&["x"]);

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use skein_host::store::{AppendError, AppendFailure, FailingStore, MemoryStore, Store};
+use skein_host::store::{AppendError, Store};
+use skein_testkit::store::{AppendFailure, FailingStore, MemoryStore};
 
 use super::support::{Log, texts};
 
@@ -14,8 +15,7 @@ fn failing(failure: AppendFailure) -> (Arc<MemoryStore>, FailingStore) {
 #[test]
 fn the_nth_append_fails_and_the_next_does_not() {
     let error = AppendError::NoSpace;
-    let (inner, store) =
-        failing(AppendFailure { at: 2, onwards: false, written: false, error: error.clone() });
+    let (inner, store) = failing(AppendFailure { at: 2, onwards: false, written: false, error: error.clone() });
     let mut log = Log::create(&store, "r");
     log.append(&store, &["0"]).unwrap();
     assert_eq!(log.append(&store, &["1"]), Err(error));
@@ -27,8 +27,7 @@ fn the_nth_append_fails_and_the_next_does_not() {
 #[test]
 fn every_append_from_the_nth_fails() {
     let error = AppendError::Broken("a failed sync".into());
-    let (inner, store) =
-        failing(AppendFailure { at: 2, onwards: true, written: false, error: error.clone() });
+    let (inner, store) = failing(AppendFailure { at: 2, onwards: true, written: false, error: error.clone() });
     let mut log = Log::create(&store, "r");
     log.append(&store, &["0"]).unwrap();
     for _ in 0..3 {
@@ -54,8 +53,7 @@ fn hooks_are_called_around_each_append() {
         let (seen, inner) = (Arc::clone(&seen), Arc::clone(&inner));
         Arc::new(move |n| seen.lock().unwrap().push((what, n, texts(&*inner, "r").len())))
     };
-    let store =
-        FailingStore::new(Arc::clone(&inner)).with_before_hook(hook("before")).with_after_hook(hook("after"));
+    let store = FailingStore::new(Arc::clone(&inner)).with_before_hook(hook("before")).with_after_hook(hook("after"));
     let mut log = Log::create(&store, "r");
     log.append(&store, &["0"]).unwrap();
     log.append(&store, &["1"]).unwrap();

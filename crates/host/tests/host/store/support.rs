@@ -84,8 +84,7 @@ impl Log {
     /// Returns the next row, without counting it as written.
     pub fn row(&self, texts: &[&str]) -> JournalAppend {
         let event = |text: &&str| Event::Quarantined { message: (*text).to_owned() };
-        let records =
-            texts.iter().map(|text| JournalRecord { at: Timestamp(5), event: event(text) }).collect();
+        let records = texts.iter().map(|text| JournalRecord { at: Timestamp(5), event: event(text) }).collect();
         JournalAppend {
             claim: self.claim.clone(),
             batch: Arc::new(JournalBatch::new(self.seq, self.chain, records)),

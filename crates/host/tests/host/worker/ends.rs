@@ -7,7 +7,10 @@ use std::{
 };
 
 use skein_core::time::Millis;
-use skein_host::process::{ExceededLimit, ProcessOutcome, StartRefusal};
+use skein_host::{
+    process::{ExceededLimit, ProcessOutcome},
+    start_error::{StartError, StartRefusal},
+};
 
 use super::{LONG, Place, begin, run, signed, until};
 
@@ -51,36 +54,35 @@ fn what_cannot_be_started_says_why() {
         ended.how
     };
     assert!(
-        matches!(how("/no/such/program"), ProcessOutcome::NotFound(why) if why.contains("/no/such/program"))
+        matches!(how("/no/such/program"), ProcessOutcome::NotStarted(StartError::NotFound(why)) if why.contains("/no/such/program"))
     );
-    assert!(matches!(how("no-such-program"), ProcessOutcome::NotFound(why) if why.contains("/usr/bin")));
-    assert!(matches!(how("./log"), ProcessOutcome::NotFound(_)));
-    assert!(matches!(how(&make("text", b"hello", 0o644)), ProcessOutcome::NotExecutable(_)));
-    assert!(matches!(how(&place.name("")), ProcessOutcome::NotExecutable(_)));
+    assert!(
+        matches!(how("no-such-program"), ProcessOutcome::NotStarted(StartError::NotFound(why)) if why.contains("/usr/bin"))
+    );
+    assert!(matches!(how("./log"), ProcessOutcome::NotStarted(StartError::NotFound(_))));
+    assert!(matches!(how(&make("text", b"hello", 0o644)), ProcessOutcome::NotStarted(StartError::NotExecutable(_))));
+    assert!(matches!(how(&place.name("")), ProcessOutcome::NotStarted(StartError::NotExecutable(_))));
     assert!(matches!(
         how(&make("junk", b"\x01\x02\x03", 0o755)),
-        ProcessOutcome::WrongFormat { interpreter: None, .. }
+        ProcessOutcome::NotStarted(StartError::WrongFormat { interpreter: None, .. })
     ));
     let other = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\xff\x7f\x01\0\0\0".repeat(8);
     assert!(matches!(
         how(&make("other", &other, 0o755)),
-        ProcessOutcome::WrongFormat { interpreter: None, .. }
+        ProcessOutcome::NotStarted(StartError::WrongFormat { interpreter: None, .. })
     ));
     let script = make("script", b"#! /no/interpreter -x\n", 0o755);
     assert!(
-        matches!(how(&script), ProcessOutcome::WrongFormat { interpreter: Some(which), .. } if which == "/no/interpreter")
+        matches!(how(&script), ProcessOutcome::NotStarted(StartError::WrongFormat { interpreter: Some(which), .. }) if which == "/no/interpreter")
     );
     let mut nowhere = place.sh("true");
     nowhere.directory = place.path("nowhere");
-    assert!(matches!(run(nowhere).how, ProcessOutcome::CannotStart(StartRefusal::Directory(_))));
+    assert!(matches!(run(nowhere).how, ProcessOutcome::NotStarted(StartError::Refused(StartRefusal::Directory(_)))));
     let long = "x".repeat(4 << 20);
-    assert_eq!(
-        run(place.task("/bin/true", &[&long])).how,
-        ProcessOutcome::CannotStart(StartRefusal::Arguments)
-    );
+    assert_eq!(run(place.task("/bin/true", &[&long])).how, StartRefusal::Arguments.into());
     assert!(matches!(
         run(place.task("/bin/true", &["a\0b"])).how,
-        ProcessOutcome::CannotStart(StartRefusal::Other(_))
+        ProcessOutcome::NotStarted(StartError::Refused(StartRefusal::Other(_)))
     ));
     place.assert_clean();
 }
@@ -103,9 +105,7 @@ fn inherited() -> Vec<u32> {
     let shared = |number: &u32| {
         let about = fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
         let flags = about.lines().find_map(|line| line.strip_prefix("flags:")).map(str::trim);
-        flags
-            .and_then(|flags| u32::from_str_radix(flags, 8).ok())
-            .is_some_and(|flags| flags & 0o2_000_000 == 0)
+        flags.and_then(|flags| u32::from_str_radix(flags, 8).ok()).is_some_and(|flags| flags & 0o2_000_000 == 0)
     };
     open.filter_map(|fd| fd.file_name().to_str()?.parse().ok()).filter(|n| *n > 2).filter(shared).collect()
 }
@@ -160,8 +160,7 @@ fn each_limit_has_its_own_end() {
     assert_eq!(run(task).how, ProcessOutcome::TimedOut(ExceededLimit::Total(Millis(400))));
     // Longer than any clock.
     let mut task = place.task("true", &[]);
-    (task.limit, task.idle, task.start) =
-        (Some(Millis(u64::MAX)), Some(Millis(u64::MAX)), Some(Millis(u64::MAX)));
+    (task.limit, task.idle, task.start) = (Some(Millis(u64::MAX)), Some(Millis(u64::MAX)), Some(Millis(u64::MAX)));
     assert_eq!(run(task).how, ProcessOutcome::Exited(0));
     place.assert_clean();
 }
@@ -223,8 +222,7 @@ fn stopping_at_the_moment_of_the_end_gives_one_end() {
 fn each_supervisor_gets_the_end_of_its_own_process() {
     let places: Vec<Place> = (0..64).map(|_| Place::new()).collect();
     for _ in 0..3 {
-        let all: Vec<_> =
-            (0..64).zip(&places).map(|(n, place)| begin(place.sh(&format!("exit {n}")))).collect();
+        let all: Vec<_> = (0..64).zip(&places).map(|(n, place)| begin(place.sh(&format!("exit {n}")))).collect();
         for (n, started) in (0..).zip(&all) {
             assert_eq!(started.end().how, ProcessOutcome::Exited(n));
         }
@@ -240,7 +238,7 @@ fn running_out_of_descriptors_fails_the_attempt_only() {
     let ended = run(place.misbehave(&["poor", &place.name("inner")]));
     assert_eq!(ended.how, ProcessOutcome::Exited(0), "{ended:?}");
     let log = String::from_utf8(place.log()).expect("text");
-    assert_eq!(log, "Exited(0) CannotStart(Files) CannotStart(Files) Exited(0)");
+    assert_eq!(log, "Exited(0) NotStarted(Refused(Files)) NotStarted(Refused(Files)) Exited(0)");
     assert!(ended.took < Millis(u64::try_from(LONG.as_millis()).expect("a time")));
 }
 
@@ -254,5 +252,5 @@ fn nothing_is_started_whose_end_could_not_be_seen() {
         .output()
         .expect("env (of coreutils)");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(text, "CannotStart(Unseen)", "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(text, "NotStarted(Refused(Unseen))", "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -100,8 +100,8 @@ fn a_daemon_is_ended_with_its_attempt() {
             started.handle.stop();
         }
         let ended = started.end();
-        let wanted = idle
-            .map_or(ProcessOutcome::Stopped, |idle| ProcessOutcome::TimedOut(ExceededLimit::Silence(idle)));
+        let wanted =
+            idle.map_or(ProcessOutcome::Stopped, |idle| ProcessOutcome::TimedOut(ExceededLimit::Silence(idle)));
         assert_eq!((ended.how, ended.leaked), (wanted, vec![]));
         assert!(gone(pid));
         place.assert_clean();
@@ -201,10 +201,8 @@ fn output_held_open_by_a_stranger_does_not_hang() {
     let started = begin(place.sh("echo $$ > number; read word < go; exit 4"));
     until("it says its number", || std::fs::read(place.path("number")).is_ok_and(|n| n.ends_with(b"\n")));
     let pid = std::fs::read_to_string(place.path("number")).expect("a number");
-    let theirs = std::fs::OpenOptions::new()
-        .write(true)
-        .open(format!("/proc/{}/fd/1", pid.trim()))
-        .expect("its output");
+    let theirs =
+        std::fs::OpenOptions::new().write(true).open(format!("/proc/{}/fd/1", pid.trim())).expect("its output");
     std::fs::write(place.path("go"), "go\n").expect("it reads");
     let ended = started.end();
     assert_eq!((ended.how, ended.leaked, ended.held), (ProcessOutcome::Exited(4), vec![], true));

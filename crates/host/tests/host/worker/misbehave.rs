@@ -282,8 +282,7 @@ fn attempt(directory: &Path, idle: &str, program: &[&str]) {
     task.idle = (number(idle) > 0).then(|| Millis(number(idle) as u64));
     task.grace = Millis(500);
     let ended = run(task);
-    let leaked =
-        ended.leaked.iter().map(|leaked| format!(" {}{}", leaked.name, if leaked.alive { "!" } else { "" }));
+    let leaked = ended.leaked.iter().map(|leaked| format!(" {}{}", leaked.name, if leaked.alive { "!" } else { "" }));
     print(format!("{:?}{}", ended.how, leaked.collect::<String>()).as_bytes());
 }
 
@@ -324,8 +323,7 @@ fn crowd(directory: &Path) {
         let leaving = scope.spawn(|| {
             for n in 0..10 {
                 let file = directory.join(format!("daemon{n}"));
-                let task =
-                    our_task(directory, &["daemon", "keep", "end", file.to_str().expect("a plain path")]);
+                let task = our_task(directory, &["daemon", "keep", "end", file.to_str().expect("a plain path")]);
                 let ended = begin(task, directory.join("leaving")).1.recv().expect("it ends");
                 assert_eq!(ended.leaked.len(), 1, "{ended:?}");
             }

@@ -7,7 +7,10 @@ use std::{
 };
 
 use skein_core::{limits, time::Millis};
-use skein_host::process::{ExceededLimit, OutputFilter, ProcessOutcome, escape_for_terminal};
+use skein_host::{
+    process::{ExceededLimit, OutputFilter, ProcessOutcome},
+    terminal_escape::escape_for_terminal,
+};
 
 use super::{MISBEHAVE, Place, begin, run, signed};
 
@@ -146,9 +149,8 @@ impl OutputFilter for Hide {
 #[test]
 fn a_filter_sees_each_stream_whole() {
     let place = Place::new();
-    let mut task = place.sh(
-        "printf 'a hun'; printf 'e hun' >&2; sleep 0.05; printf 'ter2 b\\n'; printf 'ter2 f\\n' >&2; printf end",
-    );
+    let mut task = place
+        .sh("printf 'a hun'; printf 'e hun' >&2; sleep 0.05; printf 'ter2 b\\n'; printf 'ter2 f\\n' >&2; printf end");
     task.stdout = Some(place.path("stdout"));
     task.filter = Some(Arc::new(|| Box::new(Hide::default())));
     let ended = run(task);
@@ -163,8 +165,7 @@ fn a_filter_sees_each_stream_whole() {
 fn who_looks_on_is_told_the_last_line_and_not_every_line() {
     let place = Place::new();
     let told = Arc::new(Mutex::new(Vec::new()));
-    let mut task =
-        place.sh("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); echo line $i; done; printf 'no end'");
+    let mut task = place.sh("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); echo line $i; done; printf 'no end'");
     let ours = Arc::clone(&told);
     task.tell = Some(Box::new(move |line| ours.lock().expect("a list").push(line.to_owned())));
     let took = run(task).took;

@@ -133,11 +133,7 @@ fn an_engine_never_ends_itself() {
     let place = Place::new();
     let us = std::process::id().cast_signed();
     let mut start = fs::read_to_string("/proc/self/stat").expect("we exist");
-    start = start[start.rfind(')').expect("a bracket") + 1..]
-        .split_whitespace()
-        .nth(19)
-        .expect("a start")
-        .to_owned();
+    start = start[start.rfind(')').expect("a bracket") + 1..].split_whitespace().nth(19).expect("a start").to_owned();
     let started = super::begin(place.misbehave(&["wait", &place.name("signed")]));
     signed(&place.path("signed"));
     until("there is a note", || !notes(&place).is_empty());

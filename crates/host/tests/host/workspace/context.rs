@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, fs, os::unix::fs::symlink, sync::Arc};
 
 use skein_core::{
-    engine::{CheckFinding, RunInput},
+    engine::{CheckFinding, RunInput, RunLedger},
     ir::{ArtifactExport, CallSpec, ConvergencePolicy, Step, StepKindSpec},
 };
-use skein_host::workspace::{ContextFolder, Ledger, WrittenArtifacts, WrittenSteps};
+use skein_host::workspace::{ContextFolder, WrittenArtifacts, WrittenSteps};
 
 use super::{
     tree,
@@ -122,8 +122,7 @@ fn convergence(fail: bool) -> ConvergencePolicy {
 fn a_stall() {
     let step = agent("fix").checked(20, false, Some(convergence(true)));
     let mut trial = Trial::new(vec![step]);
-    let guard =
-        ["scope:outside_allowed_paths", "scope:file:docs/x.md", "diff_budget:max_changed_files_exceeded"];
+    let guard = ["scope:outside_allowed_paths", "scope:file:docs/x.md", "diff_budget:max_changed_files_exceeded"];
     for said in [&guard[..], &guard[..], &["test:b"], &["test:b"]] {
         trial = trial.ok("fix").found("fix", CheckFinding::Incomplete, said);
     }
@@ -158,8 +157,7 @@ fn cancelled() {
 #[test]
 fn a_missing_artifact() {
     let steps = vec![implement().gives("notes", "notes/", None), script("test").after(&["implement"])];
-    let trial =
-        Trial::new(steps).file("notes/a.md", "a\n").file("notes/deep/b.md", "b\n").ok("implement").ok("test");
+    let trial = Trial::new(steps).file("notes/a.md", "a\n").file("notes/deep/b.md", "b\n").ok("implement").ok("test");
     expect("missing", &trial);
     assert!(fs::read_dir(trial.context_path().join("implement/implementation")).unwrap().next().is_none());
 }
@@ -168,15 +166,10 @@ fn a_missing_artifact() {
 fn a_called_workflow() {
     let call = CallSpec {
         workflow: "sub.yaml".into(),
-        exports: vec![ArtifactExport {
-            from: id("implement"),
-            artifact: name("implementation"),
-            name: name("code"),
-        }],
+        exports: vec![ArtifactExport { from: id("implement"), artifact: name("implementation"), name: name("code") }],
     };
     let library = BTreeMap::from([("sub.yaml".to_owned(), Arc::new(workflow("sub", vec![implement()])))]);
-    let steps =
-        vec![Step::new(id("build"), StepKindSpec::Call(Box::new(call))), script("test").after(&["build"])];
+    let steps = vec![Step::new(id("build"), StepKindSpec::Call(Box::new(call))), script("test").after(&["build"])];
     let trial = Trial::calling(steps, &library).file("src/feature.ts", "x\n").ok("implement").ok("test");
     assert_eq!(trial.source("build", "code").as_deref(), Some("1.0.1.1.main.1"));
     expect("called", &trial);
@@ -185,7 +178,7 @@ fn a_called_workflow() {
 #[test]
 fn a_ledger_is_the_same_from_the_journal() {
     let trial = Trial::new(vec![implement().retries(1)]).fail("implement", "no").wait().ok("implement");
-    let mut again = Ledger::new();
+    let mut again = RunLedger::default();
     trial.records.iter().for_each(|record| again.apply_record(record));
     trial.story(|story| assert_eq!(*story.ledger, again));
 }
@@ -229,14 +222,9 @@ fn nothing_is_read_from_the_context() {
             &id("implement"),
         )
     });
-    let source = trial
-        .story(|story| story.find_artifact_source(at.unwrap(), &name("implementation")))
-        .unwrap()
-        .unwrap();
-    trial
-        .run
-        .put_artifact(Some((source.attempt, &source.artifact)), &trial.workspace, &name("given"))
-        .unwrap();
+    let source =
+        trial.story(|story| story.find_artifact_source(at.unwrap(), &name("implementation"))).unwrap().unwrap();
+    trial.run.put_artifact(Some((source.attempt, &source.artifact)), &trial.workspace, &name("given")).unwrap();
     let given = trial.dir.path().join("work/given/src/feature.ts");
     assert_eq!(fs::read_to_string(given).unwrap(), "good\n");
 }

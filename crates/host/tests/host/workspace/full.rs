@@ -16,8 +16,7 @@ const SMALL: &str = "SKEIN_TEST_SMALL_DISK";
 fn a_full_disk() {
     let dir = tempfile::tempdir().unwrap();
     let spaces: &[&str] = if rustix::process::getuid().is_root() { &["-m"] } else { &["-r", "-m"] };
-    let inside =
-        "mount -t tmpfs -o size=256k tmpfs \"$1\" && exec \"$2\" --exact workspace::full::inside --ignored";
+    let inside = "mount -t tmpfs -o size=256k tmpfs \"$1\" && exec \"$2\" --exact workspace::full::inside --ignored";
     let output = Command::new("unshare")
         .args(spaces)
         .args(["sh", "-c", inside, "sh"])
@@ -26,8 +25,7 @@ fn a_full_disk() {
         .env(SMALL, dir.path())
         .output()
         .expect("this test needs `unshare` of util-linux");
-    let said =
-        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success() && said.contains("1 passed"),
         "this test needs to mount a tmpfs in a namespace of its own; it said:\n{said}"

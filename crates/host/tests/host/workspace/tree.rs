@@ -1,6 +1,6 @@
 //! A folder and its contents, as text.
 
-use std::{env, fs, path::Path};
+use std::{fs, path::Path};
 
 /// Returns every folder and file with its content, in order.
 pub fn of(root: &Path) -> String {
@@ -26,19 +26,8 @@ fn add(folder: &Path, path: &str, text: &mut String) {
     }
 }
 
-/// Compares with the stored snapshot. `UPDATE_SNAPSHOTS` rewrites it.
+/// Compares with the stored snapshot.
 pub fn expect(name: &str, found: &str) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host/workspace/expected");
-    let path = folder.join(format!("{name}.txt"));
-    if env::var_os("UPDATE_SNAPSHOTS").is_some() {
-        fs::write(&path, found).unwrap();
-        return;
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(
-        found,
-        expected,
-        "{} differs; look at it, and set UPDATE_SNAPSHOTS to accept it",
-        path.display()
-    );
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/host/workspace/expected");
+    skein_testkit::assert_snapshot!(folder, name, found);
 }

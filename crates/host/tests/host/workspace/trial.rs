@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, AttemptReport, AttemptRole, CheckFinding, Cost, JournalRecord, RunInput,
+        AttemptEnd, AttemptId, AttemptReport, AttemptRole, CheckFinding, Cost, JournalRecord, RunInput, RunLedger,
         RunStart, RunState, TimedInput, decide,
     },
     ids::{ArtifactName, RunId, StepId, WorkflowId},
@@ -14,8 +14,8 @@ use skein_core::{
     time::{Millis, Timestamp},
 };
 use skein_host::workspace::{
-    ArtifactLimits, ArtifactManifest, ContextFolder, ContextInput, Ledger, RootFolder, RunDir,
-    WorkerObservation, WrittenSteps, find_step,
+    ArtifactLimits, ArtifactManifest, ContextFolder, ContextInput, RootFolder, RunDir, WorkerObservation, WrittenSteps,
+    find_step,
 };
 
 pub fn id(text: &str) -> StepId {
@@ -68,8 +68,7 @@ impl Says for Step {
     }
 
     fn gives(mut self, name: &str, path: &str, kind: Option<&str>) -> Step {
-        let gives =
-            OutputArtifact { name: self::name(name), path: path.into(), kind: kind.map(str::to_owned) };
+        let gives = OutputArtifact { name: self::name(name), path: path.into(), kind: kind.map(str::to_owned) };
         work(&mut self).gives.push(gives);
         self
     }
@@ -136,7 +135,7 @@ pub struct Trial {
     plan: Plan,
     pub state: RunState,
     pub records: Vec<JournalRecord>,
-    ledger: Ledger,
+    ledger: RunLedger,
     pub run: RunDir,
     pub workspace: RootFolder,
     /// The steps that were written to the live context.
@@ -165,7 +164,7 @@ impl Trial {
             plan,
             state: RunState::new(),
             records: Vec::new(),
-            ledger: Ledger::new(),
+            ledger: RunLedger::default(),
             run,
             workspace,
             written: WrittenSteps::default(),
@@ -177,8 +176,7 @@ impl Trial {
 
     pub fn say(mut self, input: RunInput) -> Trial {
         let mut events = Vec::new();
-        decide(&self.plan, &mut self.state, &TimedInput { at: self.now, grant: 100, input }, &mut events)
-            .unwrap();
+        decide(&self.plan, &mut self.state, &TimedInput { at: self.now, grant: 100, input }, &mut events).unwrap();
         for event in events {
             let record = JournalRecord { at: self.now, event };
             self.ledger.apply_record(&record);
@@ -195,12 +193,12 @@ impl Trial {
     }
 
     /// Returns the present state of the run, to be written later.
-    pub fn now(&self) -> (RunState, Ledger) {
+    pub fn now(&self) -> (RunState, RunLedger) {
         (self.state.clone(), self.ledger.clone())
     }
 
     /// Writes an earlier state of the run to the second context.
-    pub fn tell_of(&mut self, (state, ledger): &(RunState, Ledger)) {
+    pub fn tell_of(&mut self, (state, ledger): &(RunState, RunLedger)) {
         let live = ContextFolder::from_root(RootFolder::open(&self.live_path()).unwrap());
         let story = ContextInput { plan: &self.plan, state, ledger, run: &self.run };
         live.write(&story, &mut self.written).unwrap();
@@ -243,9 +241,7 @@ impl Trial {
 
     fn keep(&self, attempt: AttemptId) -> ArtifactManifest {
         let scope = self.state.instance(attempt.at.0).scope;
-        let StepKindSpec::Work(work) = &self.plan.definition.scope(scope).step(attempt.at.1).kind else {
-            panic!()
-        };
+        let StepKindSpec::Work(work) = &self.plan.definition.scope(scope).step(attempt.at.1).kind else { panic!() };
         let limits = ArtifactLimits::default();
         self.run.keep_artifacts(attempt, &self.workspace, &work.gives, &[], limits).unwrap()
     }
@@ -258,12 +254,8 @@ impl Trial {
     }
 
     pub fn fail(self, step: &str, message: &str) -> Trial {
-        let end = AttemptEnd::Failed {
-            class: ErrorClass::Transient,
-            code: None,
-            message: message.into(),
-            retry_at: None,
-        };
+        let end =
+            AttemptEnd::Failed { class: ErrorClass::Transient, code: None, message: message.into(), retry_at: None };
         self.end(step, end)
     }
 
@@ -273,10 +265,7 @@ impl Trial {
 
     pub fn found(self, step: &str, finding: CheckFinding, fingerprints: &[&str]) -> Trial {
         let fingerprints = fingerprints.iter().map(ToString::to_string).collect();
-        self.end(
-            step,
-            AttemptEnd::Checked { finding, reasons: vec!["not yet".into()], fingerprints, output: None },
-        )
+        self.end(step, AttemptEnd::Checked { finding, reasons: vec!["not yet".into()], fingerprints, output: None })
     }
 
     /// Time passes until a retry is due.

@@ -55,13 +55,7 @@ fn history() -> (Plan, History) {
         message: "go on?".into(),
         shows: Default::default(),
     });
-    pen.put(Event::Decided {
-        opening,
-        decision: Verdict::Approve,
-        by: "ann".into(),
-        reason: None,
-        grants: Vec::new(),
-    });
+    pen.put(Event::Decided { opening, decision: Verdict::Approve, by: "ann".into(), reason: None, grants: Vec::new() });
     let output = json!({"decision": "approve", "reason": null, "approver": "ann"});
     pen.ended(g, StepOutcome::Succeeded, output, OutcomeEffect::GO_ON, None);
     pen.decided(RunStatus::Succeeded, json!(null));

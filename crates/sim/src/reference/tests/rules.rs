@@ -8,8 +8,8 @@ use skein_core::{
     engine::{AttemptRole, CheckFinding, Verdict},
     ir::{
         ApprovalHold, BranchSpec, Budget, BudgetMode, ConvergencePolicy, ErrorClass, GateTimeout, HoldReason,
-        OutcomeEffect, RouteArm, RouteTarget, RunStatus, Schema, ScopeShape, Step, StepKindSpec,
-        StepStatus as S, WaitTimeout,
+        OutcomeEffect, RouteArm, RouteTarget, RunStatus, Schema, ScopeShape, Step, StepKindSpec, StepStatus as S,
+        WaitTimeout,
     },
     time::Millis,
 };
@@ -52,11 +52,8 @@ fn a_chain_succeeds_and_gives_its_result() {
 
 #[test]
 fn a_false_condition_skips_and_what_depends_is_skipped_by_upstream() {
-    let scope = graph_scope(vec![
-        guarded(work_step("a"), "1 == 2"),
-        with_dependencies(work_step("b"), &["a"]),
-        work_step("c"),
-    ]);
+    let scope =
+        graph_scope(vec![guarded(work_step("a"), "1 == 2"), with_dependencies(work_step("b"), &["a"]), work_step("c")]);
     let expected = run(scope, &well());
     assert_eq!(expected.status, RunStatus::Succeeded);
     assert_eq!(statuses(&expected), [("a", S::Skipped), ("b", S::Skipped), ("c", S::Succeeded)]);
@@ -64,9 +61,8 @@ fn a_false_condition_skips_and_what_depends_is_skipped_by_upstream() {
 
 #[test]
 fn a_skip_that_satisfies_lets_dependents_run() {
-    let skipped = with(guarded(work_step("a"), "1 == 2"), |a| {
-        a.policy.effects.skipped_by_condition = OutcomeEffect::GO_ON
-    });
+    let skipped =
+        with(guarded(work_step("a"), "1 == 2"), |a| a.policy.effects.skipped_by_condition = OutcomeEffect::GO_ON);
     let expected = run(graph_scope(vec![skipped, with_dependencies(work_step("b"), &["a"])]), &well());
     assert_eq!(statuses(&expected), [("a", S::Skipped), ("b", S::Succeeded)]);
 }
@@ -91,27 +87,19 @@ fn an_aborting_failure_leaves_the_rest_skipped() {
 #[test]
 fn an_aborting_failure_beside_another_step_is_a_race() {
     let scope = || graph_scope(vec![work_step("a"), work_step("b")]);
-    assert!(matches!(
-        evaluate_plan(&build_plan(scope()), &ScriptedWorld::with_failures(&["a"])),
-        Err(TimingRace(_))
-    ));
+    assert!(matches!(evaluate_plan(&build_plan(scope()), &ScriptedWorld::with_failures(&["a"])), Err(TimingRace(_))));
     let mut alone = scope();
     alone.concurrency = Some(1);
     let expected = run(alone, &ScriptedWorld::with_failures(&["a"]));
     assert_eq!(expected.steps["a"].status, S::Failed);
-    assert!(
-        expected.steps["b"].accepts_status(S::Skipped) && expected.steps["b"].accepts_status(S::Cancelled)
-    );
+    assert!(expected.steps["b"].accepts_status(S::Skipped) && expected.steps["b"].accepts_status(S::Cancelled));
 }
 
 #[test]
 fn a_failure_that_continues_degrades_and_one_that_is_skipped_shows_so() {
     let of = |effect| {
         let a = with(work_step("a"), |a| a.policy.effects.failed = effect);
-        run(
-            graph_scope(vec![a, with_dependencies(work_step("b"), &["a"])]),
-            &ScriptedWorld::with_failures(&["a"]),
-        )
+        run(graph_scope(vec![a, with_dependencies(work_step("b"), &["a"])]), &ScriptedWorld::with_failures(&["a"]))
     };
     let continued = of(OutcomeEffect::CONTINUE);
     assert_eq!((continued.status, continued.degraded), (RunStatus::Succeeded, true));
@@ -132,23 +120,12 @@ fn a_class_can_have_an_effect_of_its_own() {
 
 #[test]
 fn a_retry_happens_as_often_as_the_policy_says() {
-    let third = |who: &crate::outcome::AttemptIdentity<'_>| {
-        (who.attempt < 3).then(|| failed_end(ErrorClass::Network))
-    };
-    let enough = run(
-        graph_scope(vec![with_retry(work_step("a"), ErrorClass::Network, 3)]),
-        &ScriptedWorld::new(third),
-    );
+    let third = |who: &crate::outcome::AttemptIdentity<'_>| (who.attempt < 3).then(|| failed_end(ErrorClass::Network));
+    let enough = run(graph_scope(vec![with_retry(work_step("a"), ErrorClass::Network, 3)]), &ScriptedWorld::new(third));
     assert_eq!((enough.status, enough.steps["a"].attempts), (RunStatus::Succeeded, 3));
-    let few = run(
-        graph_scope(vec![with_retry(work_step("a"), ErrorClass::Network, 2)]),
-        &ScriptedWorld::new(third),
-    );
+    let few = run(graph_scope(vec![with_retry(work_step("a"), ErrorClass::Network, 2)]), &ScriptedWorld::new(third));
     assert_eq!((few.status, few.steps["a"].attempts), (RunStatus::Failed, 2));
-    let other = run(
-        graph_scope(vec![with_retry(work_step("a"), ErrorClass::Service, 3)]),
-        &ScriptedWorld::new(third),
-    );
+    let other = run(graph_scope(vec![with_retry(work_step("a"), ErrorClass::Service, 3)]), &ScriptedWorld::new(third));
     assert_eq!((other.status, other.steps["a"].attempts), (RunStatus::Failed, 1));
 }
 
@@ -205,11 +182,8 @@ fn the_second_undecided_check_in_a_row_fails() {
     let twice = checks(&[(CheckFinding::Undecided, &[]), (CheckFinding::Undecided, &[])]);
     let expected = run(graph_scope(vec![checked_step("a", 5)]), &twice);
     assert_eq!((expected.status, expected.steps["a"].iterations), (RunStatus::Failed, 2));
-    let apart = checks(&[
-        (CheckFinding::Undecided, &[]),
-        (CheckFinding::Incomplete, &[]),
-        (CheckFinding::Undecided, &[]),
-    ]);
+    let apart =
+        checks(&[(CheckFinding::Undecided, &[]), (CheckFinding::Incomplete, &[]), (CheckFinding::Undecided, &[])]);
     assert_eq!(run(graph_scope(vec![checked_step("a", 5)]), &apart).steps["a"].iterations, 4);
 }
 
@@ -244,8 +218,7 @@ fn a_blocked_check_holds_and_its_rejection_rejects() {
         &ScriptedWorld { answers: vec![Some(Verdict::Reject)], ..world() },
     );
     assert_eq!((rejected.status, rejected.steps["a"].status), (RunStatus::Failed, S::Failed));
-    let nobody =
-        run(graph_scope(vec![checked_step("a", 3)]), &ScriptedWorld { answers: vec![None], ..world() });
+    let nobody = run(graph_scope(vec![checked_step("a", 3)]), &ScriptedWorld { answers: vec![None], ..world() });
     assert_eq!((nobody.status, nobody.steps["a"].status), (RunStatus::Waiting, S::Waiting));
 }
 
@@ -274,8 +247,7 @@ fn a_spent_budget_stops_pauses_or_only_warns() {
         let a = with(with_retry(work_step("a"), ErrorClass::External, 3), |a| {
             a.policy.budget = Some(Budget { micro_usd: None, tokens: Some(10), mode });
         });
-        let fails_once =
-            ScriptedWorld::new(|who| (who.attempt < 2).then(|| failed_end(ErrorClass::External)));
+        let fails_once = ScriptedWorld::new(|who| (who.attempt < 2).then(|| failed_end(ErrorClass::External)));
         let cost = skein_core::engine::Cost { tokens: 10, micro_usd: None };
         let expected = run(graph_scope(vec![a]), &ScriptedWorld { answers, cost, ..fails_once });
         (expected.status, expected.steps["a"].attempts)
@@ -294,8 +266,7 @@ fn a_summary_cannot_fail_a_step() {
             work.summary = Some(Box::new(skein_core::ir::SummarySpec { worker, timeout: None }));
         }
     });
-    let world =
-        ScriptedWorld::new(|who| (who.role == AttemptRole::Summary).then(|| failed_end(ErrorClass::Fatal)));
+    let world = ScriptedWorld::new(|who| (who.role == AttemptRole::Summary).then(|| failed_end(ErrorClass::Fatal)));
     assert_eq!(run(graph_scope(vec![a]), &world).status, RunStatus::Succeeded);
 }
 
@@ -306,8 +277,7 @@ fn a_gate_gives_the_decision_and_a_rejection_fails() {
     let no = ScriptedWorld { answers: vec![Some(Verdict::Reject)], ..well() };
     assert_eq!(run(graph_scope(vec![gate_step("g")]), &no).status, RunStatus::Failed);
     let caught = with(gate_step("g"), |g| gate_mut(g).on_reject = Some(step_target("b")));
-    let scope =
-        routed_scope(vec![caught, with(work_step("a"), |a| a.next = Some(RouteTarget::End)), work_step("b")]);
+    let scope = routed_scope(vec![caught, with(work_step("a"), |a| a.next = Some(RouteTarget::End)), work_step("b")]);
     let expected = run(scope, &no);
     assert_eq!(statuses(&expected), [("a", S::Skipped), ("b", S::Succeeded), ("g", S::Succeeded)]);
 }
@@ -374,8 +344,7 @@ fn a_branch_takes_the_first_true_arm_and_the_last_output_counts() {
 
 #[test]
 fn a_cycle_ends_at_max_steps_and_its_visits_count() {
-    let mut scope =
-        routed_scope(vec![work_step("a"), with(work_step("b"), |b| b.next = Some(step_target("a")))]);
+    let mut scope = routed_scope(vec![work_step("a"), with(work_step("b"), |b| b.next = Some(step_target("a")))]);
     scope.shape = ScopeShape::Routed { start: None, cycles: true };
     scope.max_steps = Some(5);
     let expected = run(scope, &well());

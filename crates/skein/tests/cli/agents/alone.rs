@@ -39,15 +39,12 @@ pub fn run(name: &str, test: impl FnOnce()) {
         return test();
     }
     let Some(rights) = [&["--net"][..], &["--user", "--map-root-user", "--net"]].into_iter().find(may) else {
-        eprintln!(
-            "no network of its own can be made here (`unshare --net`, `ip link`): {name} shares this one"
-        );
+        eprintln!("no network of its own can be made here (`unshare --net`, `ip link`): {name} shares this one");
         return test();
     };
     let (_, within) = name.split_once("::").expect("it is in this crate");
     let itself = env::current_exe().expect("it has a name");
-    let status =
-        unshared(rights).arg(itself).args(["--exact", within, "--nocapture"]).env(ALONE, "1").status();
+    let status = unshared(rights).arg(itself).args(["--exact", within, "--nocapture"]).env(ALONE, "1").status();
     assert!(status.expect("it starts").success(), "{within}, in a network of its own");
 }
 
@@ -59,10 +56,5 @@ fn unshared(rights: &[&str]) -> Command {
 
 fn may(rights: &&[&str]) -> bool {
     let mut command = unshared(rights);
-    command
-        .arg("true")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
+    command.arg("true").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }

@@ -25,10 +25,7 @@ const TRAPS: [(&str, &str); 9] = [
     (".codex/config.toml", "notify = [\"touch\", \"TRAP\"]\ndeveloper_instructions = \"MARKER\"\n"),
     (".codex/AGENTS.md", "MARKER"),
     ("opencode.json", "{\"instructions\": [\"CLAUDE.md\"], \"plugin\": [\"./evil.js\"]}"),
-    (
-        ".opencode/plugin/evil.js",
-        "require('fs').writeFileSync('TRAP', ''); export const Evil = async () => ({})",
-    ),
+    (".opencode/plugin/evil.js", "require('fs').writeFileSync('TRAP', ''); export const Evil = async () => ({})"),
     (".config/opencode/opencode.json", "{\"instructions\": [\"/MARKER\"], \"plugin\": [\"./evil.js\"]}"),
 ];
 const HOOK: &str = "{\"hooks\": {\"SessionStart\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"touch TRAP\"}]}], \

@@ -14,8 +14,7 @@ const FLOW: &str = "name: asked\nversion: \"1\"\ntimeout: 10m\nsteps:\n  write:\
 for_each_agent!(an_attempt_can_be_looked_up);
 
 fn an_attempt_can_be_looked_up(kind: Kind) {
-    let model =
-        Model::new([call("I count.", [Call::Run("echo seven words; echo counted".into())]), say("Seven.")]);
+    let model = Model::new([call("I count.", [Call::Run("echo seven words; echo counted".into())]), say("Seven.")]);
     let project = kind.project(&model, FLOW);
     let result = project.json("run flow.yaml", 0);
     let run = result["run_id"].as_str().unwrap();
@@ -25,8 +24,7 @@ fn an_attempt_can_be_looked_up(kind: Kind) {
     assert!(prompt.contains("Count the words.") && prompt.contains("SKEIN_OUTPUT"), "{prompt}");
 
     let log = project.ends(&format!("logs {run} write"), 0);
-    for part in ["── write, attempt 1", kind.word, "session ", "tokens", "< seven words", "echo seven words"]
-    {
+    for part in ["── write, attempt 1", kind.word, "session ", "tokens", "< seven words", "echo seven words"] {
         assert!(log.contains(part), "{part}: {log}");
     }
     let logs = project.json(&format!("logs {run} write"), 0);

@@ -128,12 +128,9 @@ fn only_the_named_tests_are_run(kind: Kind) {
     let project = kind.project(&model, &FLOW.replace("CAPABILITIES", "READ, RUN_TESTS"));
     let config = format!("test_commands = [[\"sh\", \"check.sh\"]]\n{}", project.read("skein.toml"));
     project.folder.write("skein.toml", config).write("evil.sh", "touch fourteen");
-    project
-        .folder
-        .write("check.sh", "echo \"$# $ENV\" >> tested.txt; test -z \"$1\" || touch \"$1\" \"$2\"\n");
+    project.folder.write("check.sh", "echo \"$# $ENV\" >> tested.txt; test -z \"$1\" || touch \"$1\" \"$2\"\n");
     project.json("run flow.yaml", 0);
-    let names =
-        ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
+    let names = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
     let made: Vec<&str> = names.into_iter().filter(|name| project.path(name).exists()).collect();
     assert_eq!(made, Vec::<&str>::new());
     assert!(!project.path("thirteen").exists() && !project.path("fourteen").exists());

@@ -19,8 +19,7 @@ for_each_agent!(a_checker_decides);
 fn a_checker_decides(kind: Kind) {
     let project = Project::new();
     let decides = |word: &str, reason: &str| {
-        let decision =
-            format!("{{\"check_id\": \"CHECK_ID\", \"decision\": \"{word}\", \"reasons\": [\"{reason}\"]}}");
+        let decision = format!("{{\"check_id\": \"CHECK_ID\", \"decision\": \"{word}\", \"reasons\": [\"{reason}\"]}}");
         // A checker that may not write files says its decision.
         match kind.word == CODEX.word {
             true => vec![say(&decision)],
@@ -39,10 +38,7 @@ fn a_checker_decides(kind: Kind) {
     let asked = model.all_asked();
     let told = asked.iter().filter(|asked| asked.body.contains("the second page is missing")).count();
     assert!(told > 0, "the next round is told what the check said");
-    assert!(
-        asked[0].body.contains("Write it.") && !asked[0].body.contains("check_id"),
-        "only the checker has the id"
-    );
+    assert!(asked[0].body.contains("Write it.") && !asked[0].body.contains("check_id"), "only the checker has the id");
     let served = model.answers() * kind.service.tokens();
     assert_eq!(result["cost"]["tokens"], served, "checks are counted, too");
 }

@@ -55,16 +55,11 @@ fn passes(kind: Kind, turn: Turn) {
     let ends = project.events(&run);
     let first = ends.iter().find_map(|event| event["event"].get("attempt_ended").cloned()).unwrap();
     let failed = &first["end"]["failed"];
-    assert_eq!(
-        (&failed["class"], &failed["code"]),
-        (&json!("transient"), &json!("agent_service")),
-        "{first}"
-    );
+    assert_eq!((&failed["class"], &failed["code"]), (&json!("transient"), &json!("agent_service")), "{first}");
 }
 
 fn a_wrong_key_is_not(kind: Kind) {
-    let error =
-        error(kind, fail(401, "authentication_error", "invalid_api_key", "Incorrect API key provided."));
+    let error = error(kind, fail(401, "authentication_error", "invalid_api_key", "Incorrect API key provided."));
     assert_eq!((&error["class"], &error["code"]), (&json!("fatal"), &json!("agent_auth")), "{error}");
 }
 
@@ -74,9 +69,5 @@ fn too_long_a_conversation_is_not(kind: Kind) {
         _ => "Your input exceeds the context window of this model.",
     };
     let error = error(kind, fail(400, "invalid_request_error", "context_length_exceeded", message));
-    assert_eq!(
-        (&error["class"], &error["code"]),
-        (&json!("non_retryable"), &json!("agent_context")),
-        "{error}"
-    );
+    assert_eq!((&error["class"], &error["code"]), (&json!("non_retryable"), &json!("agent_context")), "{error}");
 }

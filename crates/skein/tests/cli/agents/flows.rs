@@ -22,8 +22,7 @@ impl Example {
         let project = Project::new();
         let source = repository().join("examples/agentcore/agents").join(name);
         let text = std::fs::read_to_string(&source).expect("the example is there");
-        let config: String =
-            agents.iter().map(|(kind, model)| kind.config(&project.folder, model.port)).collect();
+        let config: String = agents.iter().map(|(kind, model)| kind.config(&project.folder, model.port)).collect();
         project.folder.write("skein.toml", config).write(name, text);
         Example { project, file: name.to_owned() }
     }

@@ -38,8 +38,7 @@ fn silence_ends_an_attempt_and_not_the_session(kind: Kind) {
     let model = Model::new([Turn::Hold, Turn::Stall, say("Here I am.")]);
     // An agent that is slow on a busy machine is also silent before its first request, and is retried.
     let idle = if kind.word == OPENCODE.word { 8 } else { 4 };
-    let retried =
-        format!("    on_failure: retry\n    max_retries: 9\n    x-skein: {{idle_timeout: {idle}s}}\n");
+    let retried = format!("    on_failure: retry\n    max_retries: 9\n    x-skein: {{idle_timeout: {idle}s}}\n");
     let project = kind.project(&model, &flow(&retried));
     let result = project.json("run flow.yaml", 0);
     let run = result["run_id"].as_str().unwrap();
@@ -47,10 +46,7 @@ fn silence_ends_an_attempt_and_not_the_session(kind: Kind) {
     let asked = model.all_asked();
     assert_eq!(asked.len(), 3, "each was given up, and nobody asked again by itself");
     let last = &asked[2].body;
-    assert!(
-        last.contains("Do it.") && last.contains("Continue your task"),
-        "it knows what it was to do: {last}"
-    );
+    assert!(last.contains("Do it.") && last.contains("Continue your task"), "it knows what it was to do: {last}");
     let events = project.events(run);
     let ends: Vec<_> = events.iter().filter_map(|event| event["event"].get("attempt_ended")).collect();
     let failed = &ends[..ends.len() - 1];

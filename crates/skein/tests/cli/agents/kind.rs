@@ -73,10 +73,7 @@ impl Kind {
                      \"output\": 8000}}, \"cost\": {{\"input\": 1, \"output\": 2}}}}}}}}}}}}"
                 );
                 folder.write("model.json", config);
-                format!(
-                    "{begin}env = {{ {home}, OPENCODE_CONFIG = \"{}/model.json\" }}\n",
-                    folder.0.display()
-                )
+                format!("{begin}env = {{ {home}, OPENCODE_CONFIG = \"{}/model.json\" }}\n", folder.0.display())
             }
         }
     }

@@ -46,9 +46,7 @@ fn two_runs_wait_for_an_account_in_their_order(kind: Kind) {
     first.until("step_held");
     model.then([say("I begin again.")]);
     model.all_asked();
-    project
-        .folder
-        .write("other.yaml", project.read("flow.yaml").replace("steps:", "context_dir: other\nsteps:"));
+    project.folder.write("other.yaml", project.read("flow.yaml").replace("steps:", "context_dir: other\nsteps:"));
     let second = project.begin("run other.yaml --format jsonl");
     let two = second.run();
     second.until("step_held");
@@ -182,8 +180,7 @@ fn spending() -> Model {
 fn a_budget_stops_it(kind: Kind) {
     let model = spending();
     let most = 3 * kind.service.tokens();
-    let project =
-        kind.project(&model, &flow(&format!("    x-skein: {{budget: {{tokens: {most}, mode: stop}}}}\n")));
+    let project = kind.project(&model, &flow(&format!("    x-skein: {{budget: {{tokens: {most}, mode: stop}}}}\n")));
     let result = project.json("run flow.yaml", 4);
     let error = &result["steps"][0]["error"];
     assert_eq!(error["code"], "budget", "{error}");
@@ -221,8 +218,7 @@ alone! {
 fn a_budget_pauses_it(kind: Kind) {
     let model = spending();
     let most = 2 * kind.service.tokens();
-    let project =
-        kind.project(&model, &flow(&format!("    x-skein: {{budget: {{tokens: {most}, mode: pause}}}}\n")));
+    let project = kind.project(&model, &flow(&format!("    x-skein: {{budget: {{tokens: {most}, mode: pause}}}}\n")));
     let result = project.json("run flow.yaml --no-wait", 6);
     let run = result["run_id"].as_str().unwrap();
     model.then([say("Now I am done.")]);

@@ -216,11 +216,6 @@ pub fn request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Post
     Ok(path.map(|path| Posted { path: path.to_owned(), authorization, body }))
 }
 
-fn respond(
-    stream: &mut TcpStream,
-    status: u16,
-    headers: &[(&str, String)],
-    body: &str,
-) -> std::io::Result<()> {
+fn respond(stream: &mut TcpStream, status: u16, headers: &[(&str, String)], body: &str) -> std::io::Result<()> {
     stream.write_all(&speak::response(status, "application/json", headers, body))
 }

@@ -44,17 +44,13 @@ fn the_model_is_that_of_the_stage_then_the_agent_then_the_usual(kind: Kind) {
         _ => ("test/m", "test/m", "m"),
     };
     let last = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
-    for (of_stage, of_agent, wanted) in [
-        (Some(stage), Some(agent), last(stage)),
-        (None, Some(agent), last(agent)),
-        (None, None, usual.to_owned()),
-    ] {
+    for (of_stage, of_agent, wanted) in
+        [(Some(stage), Some(agent), last(stage)), (None, Some(agent), last(agent)), (None, None, usual.to_owned())]
+    {
         let model = Model::new([say("Seven.")]);
         let project = project(kind, &model, "");
         let of_agent = of_agent.map(|model| format!("model: {model}\n")).unwrap_or_default();
-        project
-            .folder
-            .write("agents/keeper.md", format!("---\nname: keeper\n{of_agent}---\nYou keep the harbour.\n"));
+        project.folder.write("agents/keeper.md", format!("---\nname: keeper\n{of_agent}---\nYou keep the harbour.\n"));
         let of_stage = of_stage.map(|model| format!(", model: \"{model}\"")).unwrap_or_default();
         project.folder.write("w.yaml", STAGE.replace("MODEL", &of_stage));
         project.ends("run w.yaml", 0);

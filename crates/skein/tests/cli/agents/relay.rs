@@ -13,8 +13,7 @@ use crate::kept::Project;
 /// A project in which each of these agents uses its own model.
 fn project(agents: &[(Kind, &Model)], more: &str) -> Project {
     let project = Project::new();
-    let config: String =
-        agents.iter().map(|(kind, model)| kind.config(&project.folder, model.port)).collect();
+    let config: String = agents.iter().map(|(kind, model)| kind.config(&project.folder, model.port)).collect();
     let names: Vec<&str> = agents.iter().map(|(kind, _)| kind.word).collect();
     let flow = format!(
         "name: relay\nversion: \"1\"\ntimeout: 10m\ncontext_dir: ctx\nsteps:\n  write:\n    worker: {}\n    instructions: Write it.\n    \
@@ -82,8 +81,7 @@ fn an_outage_of_codex_moves_on_to_opencode() {
 /// An error that is not an outage does not switch to the fallback.
 #[test]
 fn a_wrong_key_does_not_move_on() {
-    let error =
-        json!({"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key"}});
+    let error = json!({"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key"}});
     let (claude, codex) = (Model::new([Turn::Fail(401, Vec::new(), error)]), Model::new([say("Done.")]));
     let project = project(&[(CLAUDE, &claude), (CODEX, &codex)], "");
     let result = project.json("run flow.yaml", 4);

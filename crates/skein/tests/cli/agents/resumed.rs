@@ -57,8 +57,7 @@ fn killed_in(flow: &str, kind: Kind, model: &Model, project: &Project) -> String
 fn a_killed_engine_goes_on_in_the_same_session(kind: Kind) {
     let project = Project::new();
     let part = project.path("first.txt").display().to_string();
-    let model =
-        Model::new([call("I begin with the first part.", [Call::Write(part, "first\n".into())]), Turn::Hold]);
+    let model = Model::new([call("I begin with the first part.", [Call::Write(part, "first\n".into())]), Turn::Hold]);
     let run = killed(kind, &model, &project);
     assert_eq!(project.read("first.txt"), "first\n");
     let session = notes(&project, &run)[0]["session"].clone();
@@ -126,10 +125,7 @@ fn a_session_that_is_gone_is_begun_anew(kind: Kind) {
     let result = project.json(&format!("resume {run}"), 0);
     assert_eq!(result["status"], "succeeded");
     let body = model.asked().body;
-    assert!(
-        body.contains("An earlier attempt at this was interrupted") && !body.contains("I begin."),
-        "{body}"
-    );
+    assert!(body.contains("An earlier attempt at this was interrupted") && !body.contains("I begin."), "{body}");
     let (spent, one) = (result["cost"]["tokens"].as_u64().unwrap(), kind.service.tokens());
     // With its session, Codex may lose the cost of the session. Nothing is ever counted twice.
     assert!(spent == 2 * one || (kind.word == "CODEX_CLI" && spent == one), "{result}");

@@ -167,10 +167,9 @@ fn at_an_address(kind: Kind, model: &Model, flaw: &str, more: &str) -> Project {
 fn started(kind: Kind, model: &Model, flaw: &str, more: &str) -> Project {
     let project = project(kind, model, "\"READ\", \"EDIT\"", TOLD);
     let flawed = format!("{more}env = {{ TIDINGS_FLAW = \"{flaw}\", ");
-    project.folder.write(
-        "skein.toml",
-        project.read("skein.toml").replace("env = { TIDINGS", &format!("{flawed}TIDINGS")),
-    );
+    project
+        .folder
+        .write("skein.toml", project.read("skein.toml").replace("env = { TIDINGS", &format!("{flawed}TIDINGS")));
     project
 }
 
@@ -262,9 +261,6 @@ fn without_a_network_there_is_no_server(kind: Kind) {
     let project = project(kind, &model, "\"READ\", \"EDIT\"", &workflow);
     let result = project.json("run flow.yaml", 4);
     let message = result["steps"][0]["error"]["message"].as_str().unwrap();
-    assert!(
-        message.contains("network access of the agent's tool server `tidings` cannot be blocked"),
-        "{result}"
-    );
+    assert!(message.contains("network access of the agent's tool server `tidings` cannot be blocked"), "{result}");
     assert_eq!(model.answers(), 0);
 }

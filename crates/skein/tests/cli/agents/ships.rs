@@ -70,9 +70,8 @@ fn ready(login: bool, verdict: &str) -> (Project, Models) {
         codex: Model::new(codex.concat()),
         opencode: Model::new(opencode),
     };
-    let agents = AGENTS.map(|(name, worker, may)| {
-        format!("[agents.{name}]\nworker = \"{worker}\"\ncapabilities = [{may}]\n")
-    });
+    let agents =
+        AGENTS.map(|(name, worker, may)| format!("[agents.{name}]\nworker = \"{worker}\"\ncapabilities = [{may}]\n"));
     let programs = [(CLAUDE, &models.claude), (CODEX, &models.codex), (OPENCODE, &models.opencode)];
     let programs = programs.map(|(kind, model)| kind.config(&project.folder, model.port));
     let rest = "[roles]\nowners = [\"*\"]\n[channels.harbour-log]\nkind = \"file\"\npath = \"told.jsonl\"\n";

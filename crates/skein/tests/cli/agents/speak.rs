@@ -79,12 +79,7 @@ impl Service {
         let error = json!({"type": "rate_limit_error", "code": "rate_limit_exceeded", "message": message});
         if self == Service::Responses {
             let failed = json!({"id": "r", "object": "response", "status": "failed", "error": error});
-            return response(
-                200,
-                "text/event-stream",
-                &[],
-                &event("response.failed", json!({"response": failed})),
-            );
+            return response(200, "text/event-stream", &[], &event("response.failed", json!({"response": failed})));
         }
         let body = json!({"type": "error", "error": error});
         response(429, "application/json", &[], &body.to_string())
@@ -113,12 +108,8 @@ impl Service {
             (Service::Messages, Call::Run(command)) => {
                 ("Bash".into(), json!({"command": command, "description": "run", "timeout": LONG}), false)
             }
-            (Service::Messages, Call::Tool(server, tool, value)) => {
-                (format!("mcp__{server}__{tool}"), value, false)
-            }
-            (Service::Responses, Call::Tool(server, tool, value)) => {
-                (format!("mcp__{server}::{tool}"), value, false)
-            }
+            (Service::Messages, Call::Tool(server, tool, value)) => (format!("mcp__{server}__{tool}"), value, false),
+            (Service::Responses, Call::Tool(server, tool, value)) => (format!("mcp__{server}::{tool}"), value, false),
             (Service::Chat, Call::Tool(server, tool, value)) => (format!("{server}_{tool}"), value, false),
             (Service::Messages, Call::Answer(value)) => ("StructuredOutput".into(), value, false),
             (Service::Chat, Call::Write(path, content)) => {
@@ -130,8 +121,7 @@ impl Service {
             (Service::Responses, Call::Write(path, content)) => {
                 let patch = patch(&path, &content);
                 let tools = asked["tools"].as_array().expect("tools are offered");
-                let custom =
-                    tools.iter().any(|tool| tool["name"] == "apply_patch" && tool["type"] == "custom");
+                let custom = tools.iter().any(|tool| tool["name"] == "apply_patch" && tool["type"] == "custom");
                 match custom {
                     true => ("apply_patch".into(), Value::from(patch), true),
                     false => (
@@ -141,9 +131,7 @@ impl Service {
                     ),
                 }
             }
-            (Service::Responses, Call::Run(command)) => {
-                ("exec_command".into(), json!({"cmd": command}), false)
-            }
+            (Service::Responses, Call::Run(command)) => ("exec_command".into(), json!({"cmd": command}), false),
             (_, call) => panic!("no tool of this agent does {call:?}"),
         }
     }
@@ -266,9 +254,8 @@ fn chat(text: &str, tools: &[Tool]) -> String {
             "choices": choices, "usage": usage});
         format!("data: {chunk}\n\n")
     };
-    let delta = |delta: Value, end: Value| {
-        chunk(json!([{"index": 0, "delta": delta, "finish_reason": end}]), Value::Null)
-    };
+    let delta =
+        |delta: Value, end: Value| chunk(json!([{"index": 0, "delta": delta, "finish_reason": end}]), Value::Null);
     let mut all = delta(json!({"role": "assistant", "content": ""}), Value::Null);
     if !text.is_empty() {
         all += &delta(json!({"content": text}), Value::Null);

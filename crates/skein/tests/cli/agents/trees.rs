@@ -15,7 +15,8 @@ const FLOW: &str = "name: apart\nversion: \"1\"\ntimeout: 10m\nsteps:\n  write:\
 for_each_agent!(what_an_agent_changes_in_its_tree_is_merged, an_agent_settles_what_others_could_not_merge);
 
 fn what_an_agent_changes_in_its_tree_is_merged(kind: Kind) {
-    let run = "pwd > where.txt; git log --format=%s | tail -n 1 > log.txt; echo a note > note.txt; echo more >> open.txt";
+    let run =
+        "pwd > where.txt; git log --format=%s | tail -n 1 > log.txt; echo a note > note.txt; echo more >> open.txt";
     let model = Model::new([call("", [Call::Run(run.into())]), say("It is written.")]);
     let project = kind.project(&model, FLOW);
     git(&project.folder, &["init", "--quiet"]);
@@ -46,20 +47,15 @@ fn an_agent_settles_what_others_could_not_merge(kind: Kind) {
     let project = kind.project(&model, SETTLED);
     git(&project.folder, &["init", "--quiet"]);
     let workflow = project.read("flow.yaml").replace("MEET", &project.path("").display().to_string());
-    project
-        .folder
-        .write("flow.yaml", workflow)
-        .write("a.txt", "one\n")
-        .write(".gitignore", "one\ntwo\nbegun\ngo\n");
+    project.folder.write("flow.yaml", workflow).write("a.txt", "one\n").write(".gitignore", "one\ntwo\nbegun\ngo\n");
     ["one", "two"].iter().for_each(|name| project.pipe(name));
     let result = project.json("run flow.yaml", 0);
     let mut lines: Vec<String> = project.read("a.txt").lines().map(str::to_owned).collect();
     lines.sort();
     assert_eq!(lines, ["left", "right"], "{result}");
     let asked = model.all_asked();
-    let told = asked
-        .iter()
-        .any(|asked| asked.body.contains("Resolve the conflicts: change these files in your workspace"));
+    let told =
+        asked.iter().any(|asked| asked.body.contains("Resolve the conflicts: change these files in your workspace"));
     assert!(told, "{asked:?}");
 }
 

@@ -115,11 +115,7 @@ fn bad_events_harm_nothing(kind: Kind) {
     let result = project.json("run flow.yaml", 0);
     let run = result["run_id"].as_str().unwrap();
     let log = project.ends(&format!("logs {run}"), 0);
-    assert!(
-        log.contains("no event\n") && log.contains("too long to be read"),
-        "{}",
-        &log[..log.len().min(3000)]
-    );
+    assert!(log.contains("no event\n") && log.contains("too long to be read"), "{}", &log[..log.len().min(3000)]);
 }
 
 /// A program in its own folder, because programs in the project are not trusted.

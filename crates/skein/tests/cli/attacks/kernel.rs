@@ -21,11 +21,7 @@ pub const ATTACKS: &[Attack] = &[
     python("join_groups", Root, "os.setgroups([0, 6])\nok = True"),
     python("give_a_file_away", Root, "open('given', 'w').close()\nos.chown('given', 1, 1)\nok = True"),
     python("change_root", Root, "os.chroot('/')\nok = True"),
-    python(
-        "device_for_characters",
-        Root,
-        "os.mknod('zero', 0o20666, os.makedev(1, 5))\nok = reads('zero', size=1)",
-    ),
+    python("device_for_characters", Root, "os.mknod('zero', 0o20666, os.makedev(1, 5))\nok = reads('zero', size=1)"),
     python("device_for_blocks", Root, "os.mknod('disk', 0o60666, os.makedev(7, 0))\nok = True"),
     shell("mount_a_file_system", Root, "mount -t tmpfs none $T_home"),
     shell("mount_a_folder", Root, "mount --bind / $T_home"),
@@ -47,16 +43,8 @@ pub const ATTACKS: &[Attack] = &[
     python("own_host_name_without_users", Root, "ok = works('unshare', 0x4000000)"),
     shell("enter_mounts_of_a_process", Root, "nsenter -t $T_pid -m true"),
     shell("enter_mounts_of_the_first_process", Unproven, "nsenter -t 1 -m true"),
-    python(
-        "enter_users_of_the_first_process",
-        Unproven,
-        "ok = works('setns', os.open('/proc/1/ns/user', 0), 0)",
-    ),
-    python(
-        "enter_processes_of_a_process",
-        Root,
-        "ok = works('setns', os.open(f'/proc/{T.pid}/ns/pid', 0), 0)",
-    ),
+    python("enter_users_of_the_first_process", Unproven, "ok = works('setns', os.open('/proc/1/ns/user', 0), 0)"),
+    python("enter_processes_of_a_process", Root, "ok = works('setns', os.open(f'/proc/{T.pid}/ns/pid', 0), 0)"),
     python(
         "handle_of_a_file",
         Always,
@@ -119,17 +107,9 @@ pub const ATTACKS: &[Attack] = &[
         Always,
         "if os.uname().machine != 'x86_64':\n  raise Absent('i386')\n# mov eax, 20 (getpid); int 0x80; ret\nok = machine_code(bytes.fromhex('b814000000cd80c3')) == os.getpid()",
     ),
-    python(
-        "raise_a_limit",
-        Unproven,
-        "import resource\nresource.setrlimit(resource.RLIMIT_NICE, (40, 40))\nok = True",
-    ),
+    python("raise_a_limit", Unproven, "import resource\nresource.setrlimit(resource.RLIMIT_NICE, (40, 40))\nok = True"),
     python("higher_priority", Root, "os.nice(-5)\nok = True"),
-    python(
-        "real_time_priority",
-        Root,
-        "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))\nok = True",
-    ),
+    python("real_time_priority", Root, "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))\nok = True"),
     python(
         "capabilities_of_a_file",
         Root,

@@ -70,8 +70,7 @@ fn variables_of_a_workflow_do_not_reach_the_launcher() {
         assert_eq!(done.code, 0, "{name}: {}{}", done.out, done.err);
         assert!(!witness.exists(), "{name} reached a process outside of the sandbox");
         let left = fs::read_dir(&beside.0).unwrap().flatten();
-        let left: Vec<_> =
-            left.filter(|file| file.file_name().to_string_lossy().starts_with("witness")).collect();
+        let left: Vec<_> = left.filter(|file| file.file_name().to_string_lossy().starts_with("witness")).collect();
         assert!(left.is_empty(), "{name}: {left:?}");
         assert_eq!(project.path("loaded").exists(), value.ends_with(".so"), "{name} is the worker's");
         let _ = fs::remove_file(project.path("loaded"));
@@ -119,10 +118,7 @@ fn a_program_that_is_replaced_during_a_run_is_not_started() {
          instructions: 'echo two > done.txt'\n",
     );
     let mut command = Command::new(&program);
-    command
-        .args(["run", "flow.yaml", "--format", "jsonl"])
-        .current_dir(&project.folder.0)
-        .stdin(Stdio::null());
+    command.args(["run", "flow.yaml", "--format", "jsonl"]).current_dir(&project.folder.0).stdin(Stdio::null());
     let going = project.begin_as(&command);
     project.begun();
     project.folder.write("bin/evil", format!("#!/bin/sh\ntouch {}\n", project.path("witness").display()));

@@ -134,8 +134,7 @@ fn a_worker_that_ends_everything_ends_itself_alone() {
         let done = run(&mut range.skein("run flow.yaml --format json"));
         let told: serde_json::Value =
             serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{}{}", done.out, done.err));
-        let after =
-            told["steps"].as_array().unwrap().iter().find(|step| step["id"] == "after").cloned().unwrap();
+        let after = told["steps"].as_array().unwrap().iter().find(|step| step["id"] == "after").cloned().unwrap();
         assert!(matches!(done.code, 0 | 4), "{name}: the engine goes on: {told}");
         assert!(after["status"] == "succeeded" || done.code == 4, "{name}: {told}");
         assert!(beside.try_wait().unwrap().is_none(), "{name}: a program beside the run lives");

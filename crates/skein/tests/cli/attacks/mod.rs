@@ -91,6 +91,16 @@ const OPEN: &[(&str, &str)] = &[
     ("socket_that_was_renamed", "the kernel names a socket by the path that it had first"),
 ];
 
+/// Attacks that can work for a user other than root, with the reason.
+const OPEN_TO_USERS: &[(&str, &str)] =
+    &[("keys_of_the_kernel", "a mask of a file in /proc would keep agents from building sandboxes of their own")];
+
+/// The attacks that are known to work for a worker of this person.
+fn open_attacks(person: Person) -> BTreeSet<&'static str> {
+    let of_users = if person == Person::Ordinary { OPEN_TO_USERS } else { &[] };
+    OPEN.iter().chain(of_users).map(|(name, _)| *name).collect()
+}
+
 /// Attacks that also work if only Landlock is available: reading is not confined, and there are no private namespaces.
 const OPEN_WITHOUT_NAMESPACES: &[&str] = &[
     "read_keystrokes_without_writing",
@@ -184,11 +194,7 @@ const OPEN_TO_TOOLS: &[&str] = &[
 
 /// Operations that programs need.
 const ALLOWED: &[Attack] = &[
-    python(
-        "pair_of_sockets",
-        Control::Never,
-        "a, b = socket.socketpair()\na.send(b'x')\nok = b.recv(1) == b'x'",
-    ),
+    python("pair_of_sockets", Control::Never, "a, b = socket.socketpair()\na.send(b'x')\nok = b.recv(1) == b'x'"),
     python("be_traced", Control::Never, "ok = works('ptrace', 0, 0, 0, 0)"),
     python("route_netlink", Control::Never, "ok = family(16, socket.SOCK_RAW, 0)"),
     python("internet_socket", Control::Never, "ok = family(socket.AF_INET, socket.SOCK_STREAM)"),
@@ -197,11 +203,7 @@ const ALLOWED: &[Attack] = &[
     python("temporary_file", Control::Never, "ok = makes('/tmp/x') and makes('/var/tmp/x')"),
     python("file_in_the_workspace", Control::Never, "ok = makes('x')"),
     python("own_processes", Control::Never, "ok = reads('/proc/self/status') and reads('/proc/1/status')"),
-    shell(
-        "devices",
-        Control::Never,
-        "echo > /dev/null && head -c 1 /dev/zero /dev/urandom /dev/random > /dev/null",
-    ),
+    shell("devices", Control::Never, "echo > /dev/null && head -c 1 /dev/zero /dev/urandom /dev/random > /dev/null"),
     shell("own_users", Control::Never, "unshare -Ur true"),
     shell("own_mounts", Control::Never, "mkdir -p m && unshare -Urm mount -t tmpfs none m"),
     shell("own_process_numbers", Control::Never, "unshare -Urpf true"),
@@ -363,8 +365,7 @@ impl Range {
             self.populate_as_root();
         }
         let left = run(&mut self.skein("run gated.yaml --no-wait --format json"));
-        let left: Value =
-            serde_json::from_str(&left.out).unwrap_or_else(|_| panic!("{}{}", left.out, left.err));
+        let left: Value = serde_json::from_str(&left.out).unwrap_or_else(|_| panic!("{}{}", left.out, left.err));
         self.targets.insert("run".into(), left["run_id"].clone());
     }
 
@@ -374,9 +375,7 @@ impl Range {
         fs::create_dir(&runtime).unwrap();
         fs::write(runtime.join("secret"), "outside-secret\n").unwrap();
         self.targets.insert("run_file".into(), json!(runtime.join("secret")));
-        for (name, file) in
-            [("run_socket", "socket"), ("container_engine", "docker.sock"), ("session_bus", "bus")]
-        {
+        for (name, file) in [("run_socket", "socket"), ("container_engine", "docker.sock"), ("session_bus", "bus")] {
             self.listeners.push(UnixListener::bind(runtime.join(file)).unwrap());
             fs::set_permissions(runtime.join(file), fs::Permissions::from_mode(0o777)).unwrap();
             self.targets.insert(name.into(), json!(runtime.join(file)));
@@ -423,9 +422,9 @@ impl Range {
              capabilities: [READ, EDIT, RUN_COMMANDS]\n    x-skein: {{ network: {network} }}\n    \
              instructions: |\n      {PYTHON} drive.py attacks.json \"$SKEIN_OUTPUT\"\n"
         ));
-        let limit = "echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin";
-        let skein =
-            format!("{} run attack.yaml --format json > result.json 2> errors", self.path("skein").display());
+        let limit =
+            "echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin";
+        let skein = format!("{} run attack.yaml --format json > result.json 2> errors", self.path("skein").display());
         let line = match namespaces {
             true => skein,
             false => format!("unshare --user --map-root-user sh -c '{limit} {skein}'"),
@@ -440,8 +439,7 @@ impl Range {
             fs::create_dir_all(self.path(&format!("project/{folder}"))).unwrap();
             self.write(&format!("project/{folder}/{file}"), text);
         }
-        fs::set_permissions(self.path("project/.drivers/attacker/d.sh"), fs::Permissions::from_mode(0o755))
-            .unwrap();
+        fs::set_permissions(self.path("project/.drivers/attacker/d.sh"), fs::Permissions::from_mode(0o755)).unwrap();
         self.own();
         self.run_attacks(
             attacks,
@@ -461,11 +459,7 @@ impl Range {
         let verdicts: Verdicts =
             outputs.iter().map(|(name, said)| (name.clone(), said.as_str().unwrap().to_owned())).collect();
         let names: BTreeSet<&str> = attacks.iter().map(|attack| attack.name).collect();
-        assert_eq!(
-            verdicts.keys().map(String::as_str).collect::<BTreeSet<_>>(),
-            names,
-            "each attack was tried"
-        );
+        assert_eq!(verdicts.keys().map(String::as_str).collect::<BTreeSet<_>>(), names, "each attack was tried");
         (verdicts, shown)
     }
 
@@ -488,11 +482,7 @@ impl Range {
         };
         assert_eq!(names("witness"), BTreeSet::new());
         for file in ["secret", "kept", "emptied", "removed", "renamed", "taken"] {
-            assert_eq!(
-                fs::read_to_string(self.path(&format!("home/{file}"))).unwrap(),
-                "as it was\n",
-                "{file}"
-            );
+            assert_eq!(fs::read_to_string(self.path(&format!("home/{file}"))).unwrap(), "as it was\n", "{file}");
         }
         let project = [
             ".git",
@@ -514,8 +504,7 @@ impl Range {
     fn waiting(&self) -> String {
         let run_id = self.targets["run"].as_str().unwrap();
         let told = run(&mut self.skein(&format!("runs {run_id} --format json")));
-        let told: Value =
-            serde_json::from_str(&told.out).unwrap_or_else(|_| panic!("{}{}", told.out, told.err));
+        let told: Value = serde_json::from_str(&told.out).unwrap_or_else(|_| panic!("{}{}", told.out, told.err));
         told["status"].as_str().unwrap().to_owned()
     }
 }
@@ -635,32 +624,25 @@ fn attack(person: Person, attacks: &[&Attack], network: &str) {
     let Some(mut range) = Range::new(person) else { return };
     range.populate();
     let (verdicts, shown) = range.try_in_worker(attacks, network, true);
-    let open: BTreeSet<&str> = OPEN.iter().map(|(name, _)| *name).collect();
+    let open = open_attacks(person);
     let unexpected: Vec<_> = worked(&verdicts).difference(&open).copied().map(str::to_owned).collect();
     assert_eq!(unexpected, Vec::<String>::new(), "attacks that worked");
     range.assert_untouched(&shown);
-    let harmless: Vec<&Attack> =
-        attacks.iter().filter(|attack| attack.control != Control::Never).copied().collect();
+    let harmless: Vec<&Attack> = attacks.iter().filter(|attack| attack.control != Control::Never).copied().collect();
     let (control, shown) = range.try_plainly(&harmless);
     let works = |attack: &Attack| {
-        let due =
-            attack.control == Control::Always || attack.control == Control::Root && person == Person::Root;
+        let due = attack.control == Control::Always || attack.control == Control::Root && person == Person::Root;
         let said = control.get(attack.name).map_or("", String::as_str);
         let excused = said == "absent" || said == "skip" && !getuid().is_root();
         !due || said == "yes" || excused
     };
-    let broken: Vec<&str> =
-        attacks.iter().filter(|attack| !works(attack)).map(|attack| attack.name).collect();
+    let broken: Vec<&str> = attacks.iter().filter(|attack| !works(attack)).map(|attack| attack.name).collect();
     let proven = worked(&control).len();
-    println!(
-        "{} attacks refused, {proven} of which work without a sandbox",
-        attacks.len() - worked(&verdicts).len()
-    );
+    println!("{} attacks refused, {proven} of which work without a sandbox", attacks.len() - worked(&verdicts).len());
     if is_whole_machine() {
         assert_eq!(broken, Vec::<&str>::new(), "attacks that do not work without a sandbox either");
         assert!(
-            attacks.iter().all(|attack| attack.name != "set_clipboard_of_host_terminal")
-                || shown.contains("FORGED")
+            attacks.iter().all(|attack| attack.name != "set_clipboard_of_host_terminal") || shown.contains("FORGED")
         );
     }
 }
@@ -691,11 +673,8 @@ fn without_namespaces_no_other_attack_works_than_is_documented() {
     let Some(mut range) = Range::new(Person::Ordinary) else { return };
     range.populate();
     let (verdicts, _) = range.try_in_worker(&everywhere(), "on", false);
-    let open: BTreeSet<&str> = OPEN
-        .iter()
-        .map(|(name, _)| *name)
-        .chain(OPEN_WITHOUT_NAMESPACES.iter().chain(ROOT_ALREADY).copied())
-        .collect();
+    let mut open = open_attacks(Person::Ordinary);
+    open.extend(OPEN_WITHOUT_NAMESPACES.iter().chain(ROOT_ALREADY));
     let unexpected: Vec<_> = worked(&verdicts).difference(&open).copied().map(str::to_owned).collect();
     assert_eq!(unexpected, Vec::<String>::new(), "attacks that worked");
 }
@@ -707,8 +686,8 @@ fn no_attack_of_a_tool_works_beyond_writing() {
         let Some(mut range) = Range::new(person) else { continue };
         range.populate();
         let (verdicts, shown) = range.try_in_tool(&everywhere());
-        let open: BTreeSet<&str> =
-            OPEN.iter().map(|(name, _)| *name).chain(OPEN_TO_TOOLS.iter().copied()).collect();
+        let mut open = open_attacks(person);
+        open.extend(OPEN_TO_TOOLS);
         let unexpected: Vec<_> = worked(&verdicts).difference(&open).copied().map(str::to_owned).collect();
         assert_eq!(unexpected, Vec::<String>::new(), "attacks that worked for {person:?}");
         assert!(!shown.contains("FORGED") && !shown.contains('#'), "the terminal showed: {shown:?}");
@@ -750,7 +729,7 @@ fn there_are_many_attacks_and_each_has_a_name_of_its_own() {
             assert!(tests.contains(name), "there is no test `{name}`: {row}");
         }
     }
-    for name in OPEN.iter().map(|(name, _)| name).chain(OPEN_WITHOUT_NAMESPACES) {
+    for name in OPEN.iter().chain(OPEN_TO_USERS).map(|(name, _)| name).chain(OPEN_WITHOUT_NAMESPACES) {
         assert!(distinct.contains(name) && page.contains(&format!("`{name}`")), "{name} is on the page");
     }
 }

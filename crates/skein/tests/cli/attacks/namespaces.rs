@@ -4,42 +4,22 @@
 use super::{Attack, Control::Always, shell};
 
 pub const ATTACKS: &[Attack] = &[
-    shell(
-        "nested_unmount_of_state",
-        Always,
-        "unshare -Urm bash -c 'umount -l $T_state; test -s $T_state/skein.db'",
-    ),
+    shell("nested_unmount_of_state", Always, "unshare -Urm bash -c 'umount -l $T_state; test -s $T_state/skein.db'"),
     shell(
         "nested_write_outside",
         Always,
         "unshare -Urm bash -c 'mount -o remount,bind,rw /; mount -o remount,bind,rw $T_project; echo x > $T_witness/nested'",
     ),
     shell("nested_unmount_of_tmp", Always, "unshare -Urm bash -c 'umount -l /tmp; cat $T_tmp_file'"),
-    shell(
-        "nested_unmount_of_var_tmp",
-        Always,
-        "unshare -Urm bash -c 'umount -l /var/tmp; cat $T_var_tmp_file'",
-    ),
+    shell("nested_unmount_of_var_tmp", Always, "unshare -Urm bash -c 'umount -l /var/tmp; cat $T_var_tmp_file'"),
     shell(
         "nested_unmount_of_shared_memory",
         Always,
         "unshare -Urm bash -c 'umount -l /dev/shm; umount -l /dev; cat $T_shm_file'",
     ),
-    shell(
-        "nested_unmount_of_devices",
-        Always,
-        "unshare -Urm bash -c 'umount -R -l /dev; test -c $T_terminal'",
-    ),
-    shell(
-        "nested_unmount_of_processes",
-        Always,
-        "unshare -Urm bash -c 'umount -R -l /proc; test -d /proc/$T_pid'",
-    ),
-    shell(
-        "nested_mount_of_processes",
-        Always,
-        "unshare -Urm bash -c 'mount -t proc proc /proc; test -d /proc/$T_pid'",
-    ),
+    shell("nested_unmount_of_devices", Always, "unshare -Urm bash -c 'umount -R -l /dev; test -c $T_terminal'"),
+    shell("nested_unmount_of_processes", Always, "unshare -Urm bash -c 'umount -R -l /proc; test -d /proc/$T_pid'"),
+    shell("nested_mount_of_processes", Always, "unshare -Urm bash -c 'mount -t proc proc /proc; test -d /proc/$T_pid'"),
     shell(
         "nested_unmount_of_a_socket",
         Always,

@@ -33,11 +33,7 @@ pub const ATTACKS: &[Attack] = &[
         "fd = os.open(T.home + '/kept', os.O_PATH)\nok = works('linkat', fd, b'', -100, b'hard-2', 0x1000)",
     ),
     python("write_through_a_link", Always, "os.symlink(T.home + '/kept', 'soft')\nok = opens('soft')"),
-    python(
-        "write_through_a_link_to_a_folder",
-        Always,
-        "os.symlink(T.witness, 'softly')\nok = makes('softly/made')",
-    ),
+    python("write_through_a_link_to_a_folder", Always, "os.symlink(T.witness, 'softly')\nok = makes('softly/made')"),
     python("write_through_own_folder", Always, "ok = makes('/proc/self/cwd/../made-2')"),
     python("write_through_own_root", Always, "ok = makes('/proc/self/root' + T.witness + '/made-3')"),
     python(
@@ -90,14 +86,6 @@ pub const ATTACKS: &[Attack] = &[
         Always,
         "ok = libc.msgsnd(T.messages, ctypes.create_string_buffer(struct.pack('l', 1), 16), 1, 0o4000) == 0",
     ),
-    python(
-        "message_queue_by_name",
-        Always,
-        "ok = ctypes.CDLL('librt.so.1').mq_open(b'/' + T.queue.encode(), 2) >= 0",
-    ),
-    python(
-        "list_shared_memory",
-        Always,
-        "with open('/proc/sysvipc/shm') as f:\n  ok = len(f.readlines()) > 1",
-    ),
+    python("message_queue_by_name", Always, "ok = ctypes.CDLL('librt.so.1').mq_open(b'/' + T.queue.encode(), 2) >= 0"),
+    python("list_shared_memory", Always, "with open('/proc/sysvipc/shm') as f:\n  ok = len(f.readlines()) > 1"),
 ];

@@ -15,9 +15,7 @@ use crate::{
 
 fn step_of(name: &str, more: &str, script: &str) -> String {
     let lines: String = script.lines().map(|line| format!("      {}\n", line.trim())).collect();
-    format!(
-        "  {name}:\n    worker: CUSTOM\n    capabilities: [READ, EDIT]\n{more}    instructions: |\n{lines}"
-    )
+    format!("  {name}:\n    worker: CUSTOM\n    capabilities: [READ, EDIT]\n{more}    instructions: |\n{lines}")
 }
 
 fn flow(steps: &[String]) -> String {
@@ -104,10 +102,23 @@ fn git_configuration_and_hooks_planted_anywhere_are_found() {
         ("git init -q sub; mkdir sub/.git/hooks2; ln -s hooks2 sub/.git/commondir".to_owned(), "sub/.git/commondir"),
         ("mkdir evil sub; echo 'gitdir: ../evil' > sub/.git".to_owned(), "sub/.git"),
         ("mkdir evil sub; ln -s ../evil sub/.git".to_owned(), "sub/.git"),
-        (format!("mkdir -p .git/modules/m; echo x > .git/modules/m/HEAD; {evil} > .git/modules/m/config"), ".git/modules/m/config"),
-        ("mkdir -p .git/modules/a/b/hooks; echo x > .git/modules/a/b/HEAD; echo x > .git/modules/a/b/hooks/update".to_owned(), ".git/modules/a/b/hooks/update"),
-        ("mkdir -p .git/worktrees/w; echo ../../../evil > .git/worktrees/w/commondir".to_owned(), ".git/worktrees/w/commondir"),
-        ("mkdir -p .git/rebase-merge; echo 'exec evil' > .git/rebase-merge/git-rebase-todo".to_owned(), ".git/rebase-merge/git-rebase-todo"),
+        (
+            format!("mkdir -p .git/modules/m; echo x > .git/modules/m/HEAD; {evil} > .git/modules/m/config"),
+            ".git/modules/m/config",
+        ),
+        (
+            "mkdir -p .git/modules/a/b/hooks; echo x > .git/modules/a/b/HEAD; echo x > .git/modules/a/b/hooks/update"
+                .to_owned(),
+            ".git/modules/a/b/hooks/update",
+        ),
+        (
+            "mkdir -p .git/worktrees/w; echo ../../../evil > .git/worktrees/w/commondir".to_owned(),
+            ".git/worktrees/w/commondir",
+        ),
+        (
+            "mkdir -p .git/rebase-merge; echo 'exec evil' > .git/rebase-merge/git-rebase-todo".to_owned(),
+            ".git/rebase-merge/git-rebase-todo",
+        ),
         ("mkdir .husky; echo x > .husky/pre-commit".to_owned(), ".husky/pre-commit"),
     ] {
         let project = repository();
@@ -144,20 +155,11 @@ fn files_that_git_configuration_names_are_read_only() {
         git(&project, &format!("config {key} {value}"));
     }
     project.folder.write(".githooks/pre-commit", "#!/bin/sh\n").write("git/more.cfg", "[alias]\n");
-    project
-        .folder
-        .write(".git/modules/m/HEAD", "ref: refs/heads/x\n")
-        .write(".git/modules/m/config", "[core]\n");
+    project.folder.write(".git/modules/m/HEAD", "ref: refs/heads/x\n").write(".git/modules/m/config", "[core]\n");
     project.folder.write(".git/config.worktree", "[core]\n");
-    let kept = [
-        ".githooks/pre-commit",
-        ".githooks/new",
-        "git/more.cfg",
-        ".git/modules/m/config",
-        ".git/config.worktree",
-    ];
-    let tries: String =
-        kept.iter().map(|path| format!("(echo x >> {path}) 2>/dev/null && exit 3\n")).collect();
+    let kept =
+        [".githooks/pre-commit", ".githooks/new", "git/more.cfg", ".git/modules/m/config", ".git/config.worktree"];
+    let tries: String = kept.iter().map(|path| format!("(echo x >> {path}) 2>/dev/null && exit 3\n")).collect();
     let step = tried(&project, "", &format!("{tries}echo x > git/other"));
     assert_eq!(step["status"], "succeeded", "{step}");
     // Moving the folder around them away does not help.
@@ -267,15 +269,10 @@ fn without_name_spaces_what_is_changed_is_put_back() {
     project.folder.write("flow.yaml", flow(&[step_of("it", "", script)]));
     let done = run(&mut without_name_spaces(&project.command("run flow.yaml --format json")));
     let message = result(&done)["steps"][0]["error"]["message"].to_string();
-    for found in
-        ["`.git/config` (changed)", "`.claude/settings.json` (removed)", "`.git/hooks/pre-push` (new)"]
-    {
+    for found in ["`.git/config` (changed)", "`.claude/settings.json` (removed)", "`.git/hooks/pre-push` (new)"] {
         assert!(message.contains(found), "{message}");
     }
-    assert_eq!(
-        (project.read(".git/config"), project.read(".claude/settings.json")),
-        (config, "{}".to_owned())
-    );
+    assert_eq!((project.read(".git/config"), project.read(".claude/settings.json")), (config, "{}".to_owned()));
     assert!(!project.path(".git/hooks/pre-push").exists());
 }
 
@@ -301,8 +298,7 @@ fn patterns_protect_what_is_there_and_what_is_not() {
     for file in ["a.lock", "deep/b.lock", "docs/a.md"] {
         project.folder.write(file, "as it was\n");
     }
-    let protect =
-        "    x-skein: { protect: [\"*.lock\", \"**/*.lock\", \"docs/**\"], unprotect: [.claude] }\n";
+    let protect = "    x-skein: { protect: [\"*.lock\", \"**/*.lock\", \"docs/**\"], unprotect: [.claude] }\n";
     let kept = "for f in a.lock deep/b.lock docs/a.md docs/new.md; do (echo x >> $f) 2>/dev/null && exit 3; done\n\
         (rm -f a.lock) 2>/dev/null && exit 4\necho x > src.md; mkdir .claude; echo x > .claude/x";
     let step = tried(&project, protect, kept);
@@ -382,11 +378,7 @@ fn programs_of_the_workspace_are_not_run() {
 #[test]
 fn decisions_and_artifacts_of_others_are_out_of_reach() {
     let project = Project::new();
-    let first = step_of(
-        "first",
-        "    outputs:\n      - {name: report, path: report.txt}\n",
-        "echo true > report.txt",
-    );
+    let first = step_of("first", "    outputs:\n      - {name: report, path: report.txt}\n", "echo true > report.txt");
     let forge = "echo '{\"decision\": \"complete\"}' > decision.json\nfor f in context/first/report/report.txt context/_workflow.json \
         .skein/skein.db; do (echo forged >> $f) 2>/dev/null && exit 7; done\n(mv context gone) 2>/dev/null && exit 8\n\
         (ln -sfn /tmp context) 2>/dev/null || true; test -L context && exit 9\nrm report.txt; ln -s ../outside.txt report.txt";
@@ -400,14 +392,11 @@ fn decisions_and_artifacts_of_others_are_out_of_reach() {
         "grep -qx true into/report.txt",
     );
     symlink("../elsewhere", project.path("into")).unwrap();
-    project.folder.write(
-        "flow.yaml",
-        flow(&[first, second, third]).replace("timeout: 5m", "timeout: 5m\ncontext_dir: context"),
-    );
+    project
+        .folder
+        .write("flow.yaml", flow(&[first, second, third]).replace("timeout: 5m", "timeout: 5m\ncontext_dir: context"));
     let told = result(&project.skein("run flow.yaml --format json"));
-    let of = |name: &str| {
-        told["steps"].as_array().unwrap().iter().find(|step| step["id"] == name).cloned().unwrap()
-    };
+    let of = |name: &str| told["steps"].as_array().unwrap().iter().find(|step| step["id"] == name).cloned().unwrap();
     assert_eq!(of("second")["status"], "incomplete", "the forged decision counts for nothing: {told}");
     assert!(of("third")["error"]["message"].to_string().contains("symbolic link"), "{told}");
     assert!(!project.path("../elsewhere").exists(), "nothing is written through a link: {told}");
@@ -418,15 +407,9 @@ fn decisions_and_artifacts_of_others_are_out_of_reach() {
 fn nothing_but_a_file_is_an_output() {
     let project = Project::new();
     project.folder.write("secret.txt", "key=secret\n");
-    for script in
-        ["mkfifo $SKEIN_OUTPUT", "ln -s $PWD/secret.txt $SKEIN_OUTPUT", "ln -s /dev/zero $SKEIN_OUTPUT"]
-    {
+    for script in ["mkfifo $SKEIN_OUTPUT", "ln -s $PWD/secret.txt $SKEIN_OUTPUT", "ln -s /dev/zero $SKEIN_OUTPUT"] {
         let step = tried(&project, "", script);
-        assert_eq!(
-            (step["status"].as_str(), step["outputs"].to_string()),
-            (Some("failed"), "{}".into()),
-            "{step}"
-        );
+        assert_eq!((step["status"].as_str(), step["outputs"].to_string()), (Some("failed"), "{}".into()), "{step}");
     }
     let step = tried(&project, "", "mkfifo $SKEIN_ERROR; exit 3");
     assert!(step["error"]["message"].as_str().unwrap().contains("exit status 3"), "{step}");
@@ -492,10 +475,9 @@ fn a_repository_in_an_artifact_is_kept_and_not_put_anywhere() {
          test ! -e into/out/a/.git && test ! -e into/out/b/HEAD\n\
          test ! -e context/first/all/out/a/.git && test -e context/first/all/out/a/file",
     );
-    project.folder.write(
-        "flow.yaml",
-        flow(&[first, second]).replace("timeout: 5m", "timeout: 5m\ncontext_dir: context"),
-    );
+    project
+        .folder
+        .write("flow.yaml", flow(&[first, second]).replace("timeout: 5m", "timeout: 5m\ncontext_dir: context"));
     let told = result(&project.skein("run flow.yaml --format json"));
     assert_eq!(told["status"], "succeeded", "{told}");
     let run = told["run_id"].as_str().unwrap();

@@ -45,28 +45,12 @@ pub const ATTACKS: &[Attack] = &[
     ),
     python("trace_a_process", Always, "ok = works('ptrace', 16, T.pid, 0, 0)"),
     python("seize_a_process", Always, "ok = works('ptrace', 0x4206, T.pid, 0, 0)"),
-    shell(
-        "debugger",
-        Always,
-        "timeout 8 gdb -nx -batch -p $T_pid -ex 'info proc' 2>/dev/null | grep -q outsider",
-    ),
+    shell("debugger", Always, "timeout 8 gdb -nx -batch -p $T_pid -ex 'info proc' 2>/dev/null | grep -q outsider"),
     shell("tracer", Always, "timeout -s INT 1 strace -o /dev/null -p $T_pid; test $? = 124"),
     python("handle_of_a_process", Always, "ok = works('pidfd_open', T.pid, 0)"),
-    python(
-        "take_a_descriptor",
-        Always,
-        "ok = works('pidfd_getfd', call('pidfd_open', T.pid, 0), T.descriptor, 0)",
-    ),
-    python(
-        "limits_of_a_process",
-        Always,
-        "ok = works('prlimit64', T.pid, 7, 0, ctypes.create_string_buffer(16))",
-    ),
-    python(
-        "processors_of_a_process",
-        Always,
-        "os.sched_setaffinity(T.pid, os.sched_getaffinity(T.pid))\nok = True",
-    ),
+    python("take_a_descriptor", Always, "ok = works('pidfd_getfd', call('pidfd_open', T.pid, 0), T.descriptor, 0)"),
+    python("limits_of_a_process", Always, "ok = works('prlimit64', T.pid, 7, 0, ctypes.create_string_buffer(16))"),
+    python("processors_of_a_process", Always, "os.sched_setaffinity(T.pid, os.sched_getaffinity(T.pid))\nok = True"),
     python("priority_of_a_process", Always, "os.setpriority(os.PRIO_PROCESS, T.pid, 0)\nok = True"),
     // A session whose leader is outside the tests' own pid namespace has the number 0.
     python("session_of_a_process", Always, "ok = os.getsid(T.pid) >= 0"),

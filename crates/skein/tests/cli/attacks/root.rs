@@ -49,21 +49,13 @@ pub const ATTACKS: &[Attack] = &[
         Unproven,
         "ok = any(opens(p) for p in glob.glob('/sys/module/*/parameters/*') if os.stat(p).st_mode & 0o200)",
     ),
-    python(
-        "processors",
-        Unproven,
-        "ok = any(opens(p) for p in glob.glob('/sys/devices/system/cpu/cpu*/online'))",
-    ),
+    python("processors", Unproven, "ok = any(opens(p) for p in glob.glob('/sys/devices/system/cpu/cpu*/online'))"),
     python(
         "group_of_processes",
         Unproven,
         "ok = any(opens(p) for p in glob.glob('/sys/fs/cgroup/cgroup.procs') + glob.glob('/sys/fs/cgroup/*/cgroup.procs'))",
     ),
-    python(
-        "program_of_groups",
-        Unproven,
-        "ok = any(opens(p) for p in glob.glob('/sys/fs/cgroup/*/release_agent'))",
-    ),
+    python("program_of_groups", Unproven, "ok = any(opens(p) for p in glob.glob('/sys/fs/cgroup/*/release_agent'))"),
     python(
         "new_group",
         Unproven,
@@ -90,9 +82,5 @@ pub const ATTACKS: &[Attack] = &[
         Root,
         "os.rename('/dev/full', '/dev/full-2')\nos.rename('/dev/full-2', '/dev/full')\nok = True",
     ),
-    python(
-        "add_entropy",
-        Root,
-        "fcntl.ioctl(os.open('/dev/urandom', 1), 0x40045201, struct.pack('i', 0))\nok = True",
-    ),
+    python("add_entropy", Root, "fcntl.ioctl(os.open('/dev/urandom', 1), 0x40045201, struct.pack('i', 0))\nok = True"),
 ];

@@ -25,11 +25,7 @@ pub const ATTACKS: &[Attack] = &[
     python("abstract_socket", Always, "ok = connects('\\0' + T.abstract_socket)"),
     python("abstract_datagram", Always, "ok = connects('\\0' + T.abstract_datagram, socket.SOCK_DGRAM)"),
     python("socket_through_root_of_a_process", Always, "ok = connects(f'/proc/{T.pid}/root{T.tmp_socket}')"),
-    python(
-        "socket_through_folder_of_a_process",
-        Always,
-        "ok = connects(f'/proc/{T.pid}/cwd/service.socket')",
-    ),
+    python("socket_through_folder_of_a_process", Always, "ok = connects(f'/proc/{T.pid}/cwd/service.socket')"),
     python("system_log", Unproven, "ok = connects('/dev/log', socket.SOCK_DGRAM)"),
     shell("terminal_server_runs_a_command", Always, "tmux -S $T_tmux run-shell \"touch $T_witness/tmux\""),
     shell("terminal_server_types_a_command", Always, "tmux -S $T_tmux send-keys x"),

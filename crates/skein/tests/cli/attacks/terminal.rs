@@ -29,16 +29,8 @@ pub const ATTACKS: &[Attack] = &[
         Always,
         "ok = os.write(terminal(), b'\\x1b]52;c;Rk9SR0VE\\x07FORGED') > 0",
     ),
-    python(
-        "write_to_controlling_terminal",
-        Always,
-        "ok = os.write(os.open('/dev/tty', os.O_WRONLY), b'FORGED') > 0",
-    ),
-    python(
-        "read_keystrokes_of_host_terminal",
-        Always,
-        "new_session()\nok = b'key' in os.read(terminal(), 64)",
-    ),
+    python("write_to_controlling_terminal", Always, "ok = os.write(os.open('/dev/tty', os.O_WRONLY), b'FORGED') > 0"),
+    python("read_keystrokes_of_host_terminal", Always, "new_session()\nok = b'key' in os.read(terminal(), 64)"),
     python(
         "read_keystrokes_of_controlling_terminal",
         Always,
@@ -87,11 +79,7 @@ pub const ATTACKS: &[Attack] = &[
         Never,
         "new_session()\nfcntl.ioctl(terminal(), termios.TIOCSCTTY, 1)\nok = True",
     ),
-    shell(
-        "session_with_host_terminal",
-        Unproven,
-        "setsid -w -c bash -c 'echo FORGED > /dev/tty' < $T_terminal",
-    ),
+    shell("session_with_host_terminal", Unproven, "setsid -w -c bash -c 'echo FORGED > /dev/tty' < $T_terminal"),
     python(
         "write_to_consoles",
         Unproven,

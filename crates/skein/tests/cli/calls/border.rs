@@ -61,11 +61,7 @@ fn what_does_not_fit_is_told_when_it_happens() {
         result["steps"][0]["error"].clone()
     };
     let told = error("{\"x\":{\"a\":1}}");
-    assert_eq!(
-        (told["class"].as_str(), told["code"].as_str()),
-        (Some("validation"), Some("input_invalid")),
-        "{told}"
-    );
+    assert_eq!((told["class"].as_str(), told["code"].as_str()), (Some("validation"), Some("input_invalid")), "{told}");
     let message = told["message"].as_str().unwrap();
     assert!(message.contains("`ask`") && message.contains("`workflows/aip15/WORKFLOW.md`"), "{message}");
 }

@@ -26,11 +26,7 @@ fn every_format_calls_every_format() {
         for called in FORMATS {
             let (file, text) = caller(format, called);
             project.folder.write(&file, text);
-            assert_eq!(
-                project.json(&format!("validate {file}"), 0)["valid"],
-                true,
-                "{format} calls {called}"
-            );
+            assert_eq!(project.json(&format!("validate {file}"), 0)["valid"], true, "{format} calls {called}");
             let result = project.json(&format!("run {file} --param name=ada"), 0);
             assert_eq!(result["outputs"], json!({"said": "hello, ada!"}), "{format} calls {called}");
             assert_eq!(result["native_status"], done(format), "{format} calls {called}");
@@ -46,8 +42,7 @@ fn every_format_calls_every_format() {
 #[test]
 fn a_plan_shows_what_is_called() {
     let project = project();
-    for (format, called) in [("swdl", "aip15"), ("ioa", "agentcore"), ("agentcore", "ioa"), ("aip15", "swdl")]
-    {
+    for (format, called) in [("swdl", "aip15"), ("ioa", "agentcore"), ("agentcore", "ioa"), ("aip15", "swdl")] {
         let (file, text) = caller(format, called);
         project.folder.write(&file, text);
         let plan = project.ends(&format!("plan {file} --param name=ada"), 0);
@@ -62,19 +57,14 @@ fn a_plan_shows_what_is_called() {
 fn a_circle_through_formats_is_refused() {
     let project = project();
     let folder = &project.folder;
-    folder.write(
-        "workflows/a.yaml",
-        "name: a\nversion: \"1\"\ntimeout: 5m\nsteps: {ask: {workflow: b.yaml}}\n",
-    );
+    folder.write("workflows/a.yaml", "name: a\nversion: \"1\"\ntimeout: 5m\nsteps: {ask: {workflow: b.yaml}}\n");
     folder.write(
         "workflows/b.yaml",
         "apiVersion: ioa.dev/v0.2\nkind: Workflow\nmetadata: {name: b}\nspec: {description: B, domainsInvolved: [all], \
          timeout: 5m, steps: [{name: ask, agent: greeter, action: Ask., x-skein: {call: c.yaml}}]}\n",
     );
-    folder.write(
-        "workflows/c.yaml",
-        "workflow: {id: c, name: C}\nstages: [{id: ask, name: Ask, x-skein: {call: d}}]\n",
-    );
+    folder
+        .write("workflows/c.yaml", "workflow: {id: c, name: C}\nstages: [{id: ask, name: Ask, x-skein: {call: d}}]\n");
     folder.write(
         "workflows/d/WORKFLOW.md",
         "---\nname: D\nid: d\ndescription: D.\nversion: 1.0.0\ninputs: {type: object}\noutputs: {}\nsteps:\n  \

@@ -19,8 +19,7 @@ const GREET: &str = "cat >/dev/null\nwho=$(grep -o '\"who\": *\"[^\"]*\"' \"$SKE
 
 /// A workflow of a format that takes `who` and returns `greeting`, made by a step `greet`.
 pub fn leaf(format: &str) -> (String, String) {
-    let contract =
-        "{type: object, properties: {who: {type: string}}, required: [who], additionalProperties: false}";
+    let contract = "{type: object, properties: {who: {type: string}}, required: [who], additionalProperties: false}";
     match format {
         "agentcore" => (
             "workflows/agentcore.yaml".to_owned(),
@@ -127,10 +126,7 @@ pub fn project() -> Project {
     );
     folder.write("domains/all.yaml", "kind: Domain\nmetadata: { name: all }\n");
     folder.write(".tools/text.template/TOOL.md", tool("text.template", ""));
-    folder.write(
-        ".drivers/own/DRIVER.md",
-        driver("own", "kind: builtin\nimplements: [{ tool: text.template }]\n"),
-    );
+    folder.write(".drivers/own/DRIVER.md", driver("own", "kind: builtin\nimplements: [{ tool: text.template }]\n"));
     for format in FORMATS {
         let (name, text) = leaf(format);
         folder.write(&name, text);

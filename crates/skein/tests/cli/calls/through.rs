@@ -40,12 +40,8 @@ const GATE: &str = "  x-skein: {output: {greeting: \"hello, ${{ payload.who }}\"
 #[test]
 fn a_gate_of_what_is_called_is_answered_through_the_caller() {
     let project = calling(GATE);
-    let waiting = [
-        ("agentcore", "RUNNING"),
-        ("aip15", "suspended"),
-        ("ioa", "blocked"),
-        ("swdl", "waiting_for_approval"),
-    ];
+    let waiting =
+        [("agentcore", "RUNNING"), ("aip15", "suspended"), ("ioa", "blocked"), ("swdl", "waiting_for_approval")];
     for (format, word) in waiting {
         let left = project.json(&format!("run {} --param name=ada --no-wait", file(format)), 6);
         assert_eq!((&left["status"], &left["native_status"]), (&json!("waiting"), &json!(word)), "{format}");
@@ -102,8 +98,7 @@ fn a_host_that_is_killed_in_the_middle_of_a_call_goes_on_there() {
 #[test]
 fn a_cancel_reaches_what_is_called() {
     let project = held();
-    for (format, word) in
-        [("agentcore", "CANCELLED"), ("aip15", "cancelled"), ("ioa", "failed"), ("swdl", "cancelled")]
+    for (format, word) in [("agentcore", "CANCELLED"), ("aip15", "cancelled"), ("ioa", "failed"), ("swdl", "cancelled")]
     {
         let going = project.begin(&format!("run {} --param name=ada --format jsonl", file(format)));
         let run = going.run();
@@ -143,11 +138,7 @@ fn what_is_called_takes_back_what_it_did_and_then_the_caller_does() {
     );
     let result = project.json("run workflows/trip.yaml", 4);
     assert_eq!((&result["status"], &result["native_status"]), (&json!("undone"), &json!("completed")));
-    assert_eq!(
-        project.read("done.txt"),
-        "train 0\nask/book 0\nask/book 1\ntrain 1\n",
-        "last first, each once"
-    );
+    assert_eq!(project.read("done.txt"), "train 0\nask/book 0\nask/book 1\ntrain 1\n", "last first, each once");
     assert_eq!(step(&result, "ask/book")["status"], "undone");
     assert_eq!(step(&result, "train")["status"], "undone");
     for (format, word) in [("agentcore", "FAILED"), ("aip15", "failed"), ("swdl", "failed")] {
@@ -155,15 +146,11 @@ fn what_is_called_takes_back_what_it_did_and_then_the_caller_does() {
         let (path, text) = caller(format, "ioa");
         // The call returns nothing, and nothing reads it.
         let text = text.replace("greeting}}", "x}}").replace("    outputs: {greeting: {type: string}}\n", "");
-        project.folder.write(
-            &path,
-            text.replace("x-skein: {output: {said: \"${{ stages.ask.outputs.greeting }}!\"}}\n", ""),
-        );
+        project
+            .folder
+            .write(&path, text.replace("x-skein: {output: {said: \"${{ stages.ask.outputs.greeting }}!\"}}\n", ""));
         let result = project.json(&format!("run {path} --param name=ada"), 4);
-        assert_eq!(
-            (&result["native_status"], &step(&result, "ask")["native_status"]),
-            (&json!(word), &json!(word))
-        );
+        assert_eq!((&result["native_status"], &step(&result, "ask")["native_status"]), (&json!(word), &json!(word)));
         assert_eq!(project.read("done.txt"), "ask/book 0\nask/book 1\n", "{format}");
     }
 }

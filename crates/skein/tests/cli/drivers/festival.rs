@@ -42,11 +42,7 @@ impl Hall {
             ("PUT", ["bookings", name, "announcement"]) if self.bookings.contains_key(*name) => {
                 let title = asked.json()["title"].as_str().unwrap_or_default().to_owned();
                 if title == "Storm" {
-                    return Reply::new(
-                        "409 Conflict",
-                        "",
-                        "{\"error\": {\"message\": \"not in this season\"}}",
-                    );
+                    return Reply::new("409 Conflict", "", "{\"error\": {\"message\": \"not in this season\"}}");
                 }
                 self.announced.push(format!("{title} ({query})"));
                 Reply::json(&json!({"place": self.announced.len()}))
@@ -96,8 +92,7 @@ fn begin(project: &Project, title: &str, seats: u32) -> String {
 
 fn tables(project: &Project) -> Vec<String> {
     let there = fs::read_dir(project.path("tables")).into_iter().flatten();
-    let mut names: Vec<String> =
-        there.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = there.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }

@@ -57,8 +57,7 @@ fn a_request_is_filled_in_and_its_answer_taken_out() {
     let call = "endpoint: \"/parcels/${input.id}\", method: PUT, query_template: { note: \"${input.note}\", none: \"${input.none}\" }, \
                 body_template: { to: \"${input.to}\", grams: \"${input.grams}\" }, response_extract: \"$.data[0]\", \
                 idempotency_key_header: Idempotency-Key";
-    let step =
-        "inputs: { id: \"a/b?c=1\", note: \"x&admin=1\", to: { name: \"q\\\"}, \\\"x\\\": 1\" }, grams: 12 }";
+    let step = "inputs: { id: \"a/b?c=1\", note: \"x&admin=1\", to: { name: \"q\\\"}, \\\"x\\\": 1\" }, grams: 12 }";
     let project = project(&server, call, step);
     let result = project.json("run one", 0);
     let asked = server.next();
@@ -91,8 +90,7 @@ fn a_status_is_an_error_that_workflows_know() {
         ("419 Expired", "", "auth_required"),
         ("200 OK", "x-login: gone\r\n", "auth_required"),
     ] {
-        let server =
-            Server::new(move |_| Reply::new(status, headers, "{\"error\": {\"message\": \"so it is\"}}"));
+        let server = Server::new(move |_| Reply::new(status, headers, "{\"error\": {\"message\": \"so it is\"}}"));
         let project = project(&server, "endpoint: /x", "inputs: {}");
         let detect = if status.starts_with("200") { "header:X-Login:gone" } else { "http_status:419" };
         change(&project, "DEPOT_KEY] }", &format!("DEPOT_KEY] }}, expiry: {{ detect: \"{detect}\" }}"));
@@ -215,9 +213,7 @@ fn schemas_hold_for_servers_too() {
     let project = project(&server, "endpoint: /x", "inputs: { n: 1 }");
     let strict = |part: &str, schema: &str| {
         let from = format!("{part}: {{ type: object }}");
-        project
-            .folder
-            .write(".tools/send/TOOL.md", tool("send", "").replace(&from, &format!("{part}: {schema}")));
+        project.folder.write(".tools/send/TOOL.md", tool("send", "").replace(&from, &format!("{part}: {schema}")));
     };
     strict("inputs", "{ type: object, properties: { n: { type: string } } }");
     assert_eq!(error(&project.json("run one", 4)).0, "input_invalid");
@@ -313,11 +309,7 @@ fn a_server_that_is_not_well_is_passed_over() {
 fn what_a_driver_lacks_is_told_before_the_run() {
     let server = Server::new(|_| Reply::json(&json!({})));
     for (from, to, says) in [
-        (
-            "base_url: http",
-            "tags: [a]\nmetadata: { x: y }\nexamples: []\nrate_limit: {} # http",
-            "has no `base_url`",
-        ),
+        ("base_url: http", "tags: [a]\nmetadata: { x: y }\nexamples: []\nrate_limit: {} # http", "has no `base_url`"),
         ("metadata: { http: { endpoint: /x } }", "version: \"*\"", "the request for this tool"),
         ("endpoint: /x", "endpoint: /x, streaming: { transport: sse }", "streams its responses"),
         ("${secrets.DEPOT_KEY}", "${secrets.OTHER_KEY}", "needs the secret `OTHER_KEY`"),
@@ -343,12 +335,8 @@ fn a_kind_comes_before_another() {
     add("a-speaker", "kind: mcp\nserver: { kind: binary, path: cat }\n");
     let plan = project.ends("plan one", 0);
     assert!(plan.contains("done by the driver depot: the kind http comes before mcp"), "{plan}");
-    assert!(
-        plan.contains("passes over a-program") && plan.contains("the kind http comes before cli"),
-        "{plan}"
-    );
-    let function =
-        "kind: builtin\nimplements: [{ tool: send, metadata: { builtin: { function: sleep } } }]\n";
+    assert!(plan.contains("passes over a-program") && plan.contains("the kind http comes before cli"), "{plan}");
+    let function = "kind: builtin\nimplements: [{ tool: send, metadata: { builtin: { function: sleep } } }]\n";
     project.folder.write(".drivers/own/DRIVER.md", driver("own", function));
     let plan = project.ends("plan one", 0);
     assert!(plan.contains("done by the driver own: the kind builtin comes before http"), "{plan}");

@@ -55,10 +55,7 @@ fn project(mode: &str, step: &str) -> Project {
         "kind: mcp\ntransport: stdio\nserver: {{ kind: binary, path: ./desk.sh, args: [{mode}], env: {{ DESK_KEY: \"${{secrets.DESK}}\" }} }}\n\
          implements:\n  - tool: note\n    metadata: {{ mcp: {{ tool_name: stamp, argument_mapping: {{ text: ink }} }} }}\n"
     );
-    project
-        .folder
-        .write(".drivers/desk/DRIVER.md", driver("desk", &about))
-        .write(".drivers/desk/desk.sh", DESK);
+    project.folder.write(".drivers/desk/DRIVER.md", driver("desk", &about)).write(".drivers/desk/desk.sh", DESK);
     let script = project.path(".drivers/desk/desk.sh");
     std::fs::set_permissions(script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let step = format!("  - {{ id: only, kind: tool, tool: note, inputs: {{ text: blue }}, {step} }}\n");
@@ -84,10 +81,9 @@ fn fails(mode: &str, step: &str) -> (String, String) {
 fn a_tool_of_a_program_is_called() {
     let project = project("value", "timeout_ms: 60000");
     let path = ".drivers/desk/DRIVER.md";
-    project.folder.write(
-        path,
-        project.read(path).replace("tool_name: stamp,", "tool_name: stamp, result_extract: \"$.n[0]\","),
-    );
+    project
+        .folder
+        .write(path, project.read(path).replace("tool_name: stamp,", "tool_name: stamp, result_extract: \"$.n[0]\","));
     let result = project.json("run one", 0);
     assert_eq!(result["outputs"], json!({"id": 4}));
     let heard: Vec<Value> =
@@ -243,10 +239,7 @@ fn remote(server: &Server, step: &str) -> Project {
     let project = project("value", step);
     project.folder.write(
         "skein.toml",
-        format!(
-            "[secrets]\nDESK = {{ file = \"key.txt\" }}\n[drivers]\nprivate = [\"127.0.0.1:{}\"]\n",
-            server.port
-        ),
+        format!("[secrets]\nDESK = {{ file = \"key.txt\" }}\n[drivers]\nprivate = [\"127.0.0.1:{}\"]\n", server.port),
     );
     let about = format!(
         "kind: mcp\ntransport: http\nnetwork: {{ egress: [127.0.0.1] }}\n\

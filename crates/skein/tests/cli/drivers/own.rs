@@ -24,8 +24,7 @@ fn own(server: &Server, function: &str, step: &str) -> Project {
         ),
     );
     project.folder.write(&format!(".tools/{function}/TOOL.md"), tool(function, ""));
-    let about =
-        format!("kind: builtin\nnetwork: {{ egress: [127.0.0.1] }}\nimplements: [{{ tool: {function} }}]\n");
+    let about = format!("kind: builtin\nnetwork: {{ egress: [127.0.0.1] }}\nimplements: [{{ tool: {function} }}]\n");
     project.folder.write(".drivers/own/DRIVER.md", driver("own", &about));
     let step = format!("  - {{ id: only, kind: tool, tool: {function}, {step} }}\n");
     project.folder.write(".workflows/one/WORKFLOW.md", workflow("one", &step));

@@ -70,8 +70,7 @@ fn a_relative_link_inside_an_output_stays_a_link() {
     let make = "mkdir -p dist/deep\necho one > dist/one.txt\nln -s one.txt dist/two.txt\nln -s ../one.txt dist/deep/up.txt\nln -s deep dist/folder";
     let outputs = "    outputs: [{name: build, path: dist}]\n";
     let take = "    depends_on: [make]\n    workspace: other\n    inputs: [{from: make, artifact: build}]\n";
-    let project =
-        project(&[step("make", make, outputs), step("take", "cat build/dist/two.txt > said", take)]);
+    let project = project(&[step("make", make, outputs), step("take", "cat build/dist/two.txt > said", take)]);
     fs::create_dir(project.path("other")).unwrap();
     project.ends("run w.yaml", 0);
     for folder in ["other/build/dist", "context/make/build/dist"] {
@@ -93,8 +92,7 @@ fn a_link_that_leads_out_of_an_output_is_refused() {
         assert!(message.contains("leads out of the artifact"), "{target}: {message}");
     }
     // A link that another program left in the way is replaced by the file or refused, and never followed.
-    let make =
-        step("make", "mkdir -p dist\necho one > dist/one.txt", "    outputs: [{name: build, path: dist}]\n");
+    let make = step("make", "mkdir -p dist\necho one > dist/one.txt", "    outputs: [{name: build, path: dist}]\n");
     let take = "    depends_on: [make]\n    workspace: other\n    inputs: [{from: make, artifact: build}]\n";
     let project = project(&[make, step("take", "true", take)]);
     fs::create_dir_all(project.path("other/build")).unwrap();
@@ -120,10 +118,7 @@ fn patterns_in_paths_of_outputs_are_refused() {
         let outputs = format!("    outputs: [{{name: build, path: \"{path}\"}}]\n");
         let project = project(&[step("make", "true", &outputs)]);
         let said = project.ends("validate w.yaml", 3);
-        assert!(
-            said.contains("SK0111") && said.contains("not a pattern") && said.contains("w.yaml:10:"),
-            "{said}"
-        );
+        assert!(said.contains("SK0111") && said.contains("not a pattern") && said.contains("w.yaml:10:"), "{said}");
     }
     let brackets = "    outputs: [{name: build, path: \"pages/[id].tsx\"}]\n";
     project(&[step("make", "true", brackets)]).ends("validate w.yaml", 0);

@@ -24,10 +24,7 @@ fn desk(steps: &str) -> Project {
         implements += &format!("  - {{ tool: {name}, metadata: {{ cli: {{ argv: [{name}] }} }} }}\n");
     }
     let about = format!("kind: cli\nbin: ./desk.sh\nimplements:\n{implements}");
-    project
-        .folder
-        .write(".drivers/desk/DRIVER.md", driver("desk", &about))
-        .write(".drivers/desk/desk.sh", DESK);
+    project.folder.write(".drivers/desk/DRIVER.md", driver("desk", &about)).write(".drivers/desk/desk.sh", DESK);
     let program = project.path(".drivers/desk/desk.sh");
     std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
     project.folder.write(".workflows/trip/WORKFLOW.md", workflow("trip", steps));
@@ -141,7 +138,8 @@ fn a_decision_that_does_not_fit_the_outputs_of_an_approval_is_refused() {
 #[test]
 fn a_required_input_of_a_tool_that_is_left_out_is_an_error() {
     let project = desk("  - { id: room, kind: tool, tool: book, inputs: { nights: 2 } }\n");
-    let needs = "inputs: { type: object, required: [nights, city, currency], properties: { currency: { default: EUR } } }";
+    let needs =
+        "inputs: { type: object, required: [nights, city, currency], properties: { currency: { default: EUR } } }";
     let text = tool("book", "").replace("inputs: { type: object }", needs);
     project.folder.write(".tools/book/TOOL.md", text);
     let said = project.ends("validate .workflows/trip/WORKFLOW.md", 3);
@@ -152,7 +150,8 @@ fn a_required_input_of_a_tool_that_is_left_out_is_an_error() {
     assert!(said.contains(".workflows/trip/WORKFLOW.md:9:"), "{said}");
     assert!(!said.contains("`nights`") && !said.contains("`currency`"), "{said}");
     // An undo without inputs gets the outputs, which are known only then.
-    let steps = "  - { id: money, kind: tool, tool: pay, compensation: undo }\n  - { id: undo, kind: tool, tool: book }\n";
+    let steps =
+        "  - { id: money, kind: tool, tool: pay, compensation: undo }\n  - { id: undo, kind: tool, tool: book }\n";
     project.folder.write(".workflows/trip/WORKFLOW.md", workflow("trip", steps));
     project.ends("validate .workflows/trip/WORKFLOW.md", 0);
 }
@@ -226,9 +225,7 @@ fn a_completed_subworkflow_is_undone_by_its_own_compensations() {
     assert_eq!(result["undo"]["undone"], json!(["room", "inner/first", "inner/second"]));
     // If the call has its own compensation, only that undoes it.
     std::fs::remove_file(project.path("calls")).unwrap();
-    project
-        .folder
-        .write(".workflows/trip/WORKFLOW.md", workflow("trip", &steps(", compensation: undo-inner")));
+    project.folder.write(".workflows/trip/WORKFLOW.md", workflow("trip", &steps(", compensation: undo-inner")));
     project.json("run trip", 4);
     assert_eq!(order(&project), ["book", "pay", "pay", "fail", "cancel", "cancel"]);
     assert_eq!(inputs(&project, "cancel")[0], json!({"whole": true}));
@@ -237,9 +234,9 @@ fn a_completed_subworkflow_is_undone_by_its_own_compensations() {
 /// A step that could not be undone is reported, and its undo is retried.
 #[test]
 fn what_a_subworkflow_could_not_undo_is_tried_again() {
-    let steps =
-        "  - { id: inner, kind: subworkflow, workflow: inner }\n  - { id: break, kind: tool, tool: fail }\n";
-    let inner = "  - { id: first, kind: tool, tool: pay, compensation: back }\n  - { id: back, kind: tool, tool: fail }\n";
+    let steps = "  - { id: inner, kind: subworkflow, workflow: inner }\n  - { id: break, kind: tool, tool: fail }\n";
+    let inner =
+        "  - { id: first, kind: tool, tool: pay, compensation: back }\n  - { id: back, kind: tool, tool: fail }\n";
     let project = desk(steps);
     project.folder.write(".workflows/inner/WORKFLOW.md", workflow("inner", inner));
     let result = project.json("run trip", 4);
@@ -248,8 +245,5 @@ fn what_a_subworkflow_could_not_undo_is_tried_again() {
     let run = result["run_id"].as_str().unwrap();
     project.folder.write("open", "");
     let again = project.json(&format!("resume {run}"), 4);
-    assert_eq!(
-        (again["status"].as_str(), &again["undo"]["undone"]),
-        (Some("undone"), &json!(["inner/first"]))
-    );
+    assert_eq!((again["status"].as_str(), &again["undo"]["undone"]), (Some("undone"), &json!(["inner/first"])));
 }

@@ -29,10 +29,7 @@ fn a_run_that_was_undone_has_the_condition_rolled_back() {
     let result = project.json("run trip.yaml", 4);
     assert_eq!(result["native_status"], "completed");
     let condition = &result["conditions"][0];
-    assert_eq!(
-        (condition["type"].as_str(), condition["status"].as_str()),
-        (Some("RolledBack"), Some("True"))
-    );
+    assert_eq!((condition["type"].as_str(), condition["status"].as_str()), (Some("RolledBack"), Some("True")));
     assert_eq!(condition["message"], "undone: train, room");
     assert_eq!(condition["lastTransitionTime"], result["finished_at"]);
     let run = result["run_id"].as_str().unwrap();

@@ -58,16 +58,11 @@ fn a_class_with_a_hyphen_is_known() {
 
 #[test]
 fn an_unknown_class_is_refused_loudly() {
-    let project = failing(
-        r#"{"class": "flaky", "message": "it broke"}"#,
-        "    on_failure: retry\n    max_retries: 2\n",
-    );
+    let project =
+        failing(r#"{"class": "flaky", "message": "it broke"}"#, "    on_failure: retry\n    max_retries: 2\n");
     let result = project.json("run w.yaml", 4);
     let error = &result["steps"][0]["error"];
-    assert_eq!(
-        (error["class"].as_str(), error["code"].as_str()),
-        (Some("non_retryable"), Some("unknown_error_class"))
-    );
+    assert_eq!((error["class"].as_str(), error["code"].as_str()), (Some("non_retryable"), Some("unknown_error_class")));
     let message = error["message"].as_str().unwrap();
     for part in ["unknown class `flaky`", "SKEIN_ERROR", "rate_limit", "it broke"] {
         assert!(message.contains(part), "{message}");
@@ -81,10 +76,7 @@ const FOREIGN: &[(&str, &str)] = &[
         ".gitlab-ci.yml",
         "workflow:\n  name: Pipeline\nstages: [build, test]\nbuild:\n  stage: build\n  script: [make]\n",
     ),
-    (
-        "cloudbuild.yaml",
-        "steps:\n  - name: gcr.io/cloud-builders/docker\n    args: [build, .]\ntimeout: 1200s\n",
-    ),
+    ("cloudbuild.yaml", "steps:\n  - name: gcr.io/cloud-builders/docker\n    args: [build, .]\ntimeout: 1200s\n"),
     ("azure-pipelines.yml", "trigger: [main]\nstages:\n  - stage: Build\n    jobs:\n      - job: make\n"),
     ("azure-steps.yml", "name: build\npool: {vmImage: ubuntu-latest}\nsteps:\n  - script: make\n"),
     ("pipeline.yml", "steps:\n  - label: Test\n    command: make test\n  - wait\n"),
@@ -157,9 +149,7 @@ fn people_read_the_words_of_agentcore() {
         step("b", "exit 1", "    depends_on: [a]\n"),
         step("c", "exit 0", "    depends_on: [b]\n"),
     ];
-    project
-        .folder
-        .write("w.yaml", format!("name: w\nversion: \"1\"\ntimeout: 5m\nsteps:\n{}", steps.concat()));
+    project.folder.write("w.yaml", format!("name: w\nversion: \"1\"\ntimeout: 5m\nsteps:\n{}", steps.concat()));
     let said = printed(&project, "w.yaml");
     for part in [
         "1 SUCCEEDED, 1 FAILED, 1 SKIPPED",
@@ -192,8 +182,7 @@ fn people_read_the_words_of_swdl() {
     ];
     project.folder.write("w.yaml", format!("workflow: {{id: w, name: W}}\nstages:\n{}", stages.concat()));
     let said = printed(&project, "w.yaml");
-    for part in ["1 success, 1 failed, 1 skipped", "aa: success\n", "`bb` failed and `on_failure` is `halt`"]
-    {
+    for part in ["1 success, 1 failed, 1 skipped", "aa: success\n", "`bb` failed and `on_failure` is `halt`"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(!said.contains("succeeded") && !said.contains("abort"), "{said}");

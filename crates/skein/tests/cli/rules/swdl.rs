@@ -32,15 +32,13 @@ const READER: (&str, &str) = ("reader", "cat > told");
 
 #[test]
 fn optional_outputs_take_defaults_when_nothing_is_written() {
-    let stage =
-        "workflow: {id: w, name: W}\nstages:\n  - id: a\n    name: A\n    roles: {primary: \"agent:mute\"}\n";
+    let stage = "workflow: {id: w, name: W}\nstages:\n  - id: a\n    name: A\n    roles: {primary: \"agent:mute\"}\n";
     let project = project(&[("mute", "true"), READER], &format!("{stage}{OPTIONAL}{READS}"));
     let result = project.json("run w.yaml", 0);
     assert_eq!(result["steps"][0]["outputs"], json!({"level": "low"}));
     assert!(project.read("told").contains("low"), "{}", project.read("told"));
     // A required output is still reported as missing.
-    let required =
-        OPTIONAL.replace("      note: {type: string, required: false}", "      note: {type: string}");
+    let required = OPTIONAL.replace("      note: {type: string, required: false}", "      note: {type: string}");
     project.folder.write("w.yaml", format!("{stage}{required}"));
     let result = project.json("run w.yaml", 4);
     let message = result["steps"][0]["error"]["message"].as_str().unwrap();
@@ -92,12 +90,9 @@ fn workflows_of_a_collection_elsewhere_run_in_the_project() {
 #[test]
 fn an_override_may_add_a_skill_and_no_server() {
     let project = project(&[("reader", "cat > told")], &MUTE.replace("agent:mute", "agent:reader"));
-    project
-        .folder
-        .write("skills/house-style/SKILL.md", "---\nname: house-style\n---\nWrite short sentences.\n");
-    let over = |tool: &str| {
-        format!("overrides:\n  tidy-up:\n    stages:\n      a: {{roles: {{tools: [\"{tool}\"]}}}}\n")
-    };
+    project.folder.write("skills/house-style/SKILL.md", "---\nname: house-style\n---\nWrite short sentences.\n");
+    let over =
+        |tool: &str| format!("overrides:\n  tidy-up:\n    stages:\n      a: {{roles: {{tools: [\"{tool}\"]}}}}\n");
     project.folder.write(".skillmeat-workflow-overrides.yaml", over("skill:house-style"));
     project.ends("run w.yaml", 0);
     assert!(project.read("told").contains("Write short sentences."), "{}", project.read("told"));
@@ -160,8 +155,7 @@ fn large_integers_keep_their_value() {
         "}}\n",
         "}, inputs: {n: {type: integer, source: \"${{ parameters.n }}\"}}, outputs: {m: {type: integer}}}\n",
     );
-    let script =
-        |m: &str| format!("cat $SKEIN_INPUTS > inputs.json; echo \"{{\\\"m\\\": {m}}}\" > $SKEIN_OUTPUT");
+    let script = |m: &str| format!("cat $SKEIN_INPUTS > inputs.json; echo \"{{\\\"m\\\": {m}}}\" > $SKEIN_OUTPUT");
     let large = project(&[("mute", &script("9007199254740993"))], &workflow);
     let result = large.json("run w.yaml", 0);
     assert_eq!(result["steps"][0]["outputs"]["m"], 9_007_199_254_740_993_u64);
@@ -181,8 +175,7 @@ fn large_integers_keep_their_value() {
 
 #[test]
 fn the_object_of_a_run_has_parameters_and_runs_of_agents() {
-    let workflow =
-        MUTE.replace("stages:", "config:\n  parameters:\n    who: {type: string, default: Ada}\nstages:");
+    let workflow = MUTE.replace("stages:", "config:\n  parameters:\n    who: {type: string, default: Ada}\nstages:");
     let project = project(&[("mute", "echo hello")], &workflow);
     let result = project.json("run w.yaml --param who=Grace", 0);
     assert_eq!(result["parameters"], json!({"who": "Grace"}));

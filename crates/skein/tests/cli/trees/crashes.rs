@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use super::{apart, flow, kept, repository, step, trees};
 use crate::{
     kept::{Going, Project},
-    session::Folder,
+    session::{Folder, folder_for_programs},
 };
 
 /// Reports that it has started, and waits for permission to continue.
@@ -58,10 +58,7 @@ fn a_killed_step_goes_on_in_the_same_tree() {
     let result = project.json(&format!("runs {run}"), 0);
     assert!(trees(&project, &result).is_empty());
     let diff = kept(&project, &result).join("attempts/0.0.1.1.main.1/changes.diff");
-    assert!(
-        fs::read_to_string(diff).unwrap().contains("+1\n"),
-        "what the killed attempt changed is told, too"
-    );
+    assert!(fs::read_to_string(diff).unwrap().contains("+1\n"), "what the killed attempt changed is told, too");
     project.ended_once(&run);
 }
 
@@ -114,7 +111,7 @@ fn waiting_git(project: &Project) -> (Folder, String) {
         whole("begun"),
         whole("go")
     );
-    let folder = Folder::for_programs();
+    let folder = folder_for_programs();
     folder.write("git", script);
     fs::set_permissions(folder.0.join("git"), fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{path}", folder.0.display());
@@ -141,8 +138,7 @@ fn a_merge_that_was_cut_off_is_finished() {
     for half in [false, true] {
         let project = repository("");
         let script = "echo $SKEIN_ATTEMPT >> tries.txt; sed -i s/one/ONE/ a.txt; rm open.txt; echo kept > art.txt; echo n=7 > $SKEIN_OUTPUT";
-        let more =
-            "x-skein: {workspace: {isolation: worktree}}\n    outputs:\n      - {name: art, path: art.txt}";
+        let more = "x-skein: {workspace: {isolation: worktree}}\n    outputs:\n      - {name: art, path: art.txt}";
         let after = step(
             "after",
             "depends_on: [it]\n    inputs:\n      - {from: it, artifact: art}",
@@ -150,11 +146,7 @@ fn a_merge_that_was_cut_off_is_finished() {
         );
         project.folder.write("flow.yaml", flow(&(step("it", more, script) + &after)));
         let run = killed_before_the_merge(&project);
-        assert_eq!(
-            project.read("a.txt"),
-            "one\ntwo\nthree\nfour\nfive\nsix\nseven\n",
-            "nothing is written yet"
-        );
+        assert_eq!(project.read("a.txt"), "one\ntwo\nthree\nfour\nfive\nsix\nseven\n", "nothing is written yet");
         if half {
             project.folder.write("a.txt", "ONE\ntwo\nthree\nfour\nfive\nsix\nseven\n");
             fs::remove_file(project.path("open.txt")).unwrap();

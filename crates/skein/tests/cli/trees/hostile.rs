@@ -43,24 +43,15 @@ fn nothing_that_a_repository_names_is_run() {
     git(&project.folder, &["config", "filter.evil.required", "true"]);
     git(&project.folder, &["config", "commit.gpgSign", "true"]);
     fs::create_dir_all(project.path(".git/hooks")).unwrap();
-    for hook in [
-        "post-checkout",
-        "post-index-change",
-        "pre-commit",
-        "post-commit",
-        "post-merge",
-        "reference-transaction",
-    ] {
+    for hook in
+        ["post-checkout", "post-index-change", "pre-commit", "post-commit", "post-merge", "reference-transaction"]
+    {
         fs::copy(&evil, project.path(&format!(".git/hooks/{hook}"))).unwrap();
     }
     let _ = fs::remove_file(project.path("evil-was-here"));
     project.json("run flow.yaml", 0);
     assert!(!project.path("evil-was-here").exists());
-    assert_eq!(
-        project.read("a.txt"),
-        "ONE\ntwo\nthree\nfour\nfive\nsix\nSEVEN\ny\n",
-        "to the byte, without filters"
-    );
+    assert_eq!(project.read("a.txt"), "ONE\ntwo\nthree\nfour\nfive\nsix\nSEVEN\ny\n", "to the byte, without filters");
     assert_eq!(project.read("b.txt"), "x\n");
     git(&project.folder, &["status"]);
     assert!(project.path("evil-was-here").exists(), "whoever asks as usual runs it");
@@ -84,8 +75,7 @@ fn nothing_that_a_worker_plants_is_run() {
         + &step("again", "depends_on: [shared]", "echo more > more.txt; echo x > other/y")
         + &apart("last", "", "echo last > last.txt").replace("  last:", "  last:\n    depends_on: [again]");
     // The files that control git are not even protected.
-    let unprotected =
-        flow(&steps).replacen("timeout: 10m\n", "timeout: 10m\nx-skein: {unprotect: [\"**\"]}\n", 1);
+    let unprotected = flow(&steps).replacen("timeout: 10m\n", "timeout: 10m\nx-skein: {unprotect: [\"**\"]}\n", 1);
     project.folder.write("flow.yaml", unprotected);
     let _ = fs::remove_file(project.path("evil-was-here"));
     project.json("run flow.yaml", 0);

@@ -11,11 +11,7 @@ fn what_steps_change_side_by_side_is_merged() {
     let left = "cat open.txt > seen.txt; sed -i s/one/ONE/ a.txt; chmod +x a.txt; ln -s a.txt link.log";
     let right = "sed -i s/seven/SEVEN/ a.txt; mkdir -p deep/er; echo new > deep/er/new.txt; echo x > ignored";
     let steps = [apart("left", "", left), apart("right", "", right)].concat()
-        + &step(
-            "after",
-            "depends_on: [left, right]",
-            "grep ONE a.txt; grep SEVEN a.txt; cat deep/er/new.txt",
-        );
+        + &step("after", "depends_on: [left, right]", "grep ONE a.txt; grep SEVEN a.txt; cat deep/er/new.txt");
     let project = repository(&flow(&steps));
     let before = (project.read(".git/index"), git(&project.folder, &["log", "--all", "--format=%H"]));
     let told = project.ends("validate flow.yaml", 0);
@@ -37,10 +33,7 @@ fn what_steps_change_side_by_side_is_merged() {
     let shown = project.ends(&format!("logs {run} right --changes"), 0);
     assert!(shown.contains("-seven\n+SEVEN\n") && shown.contains("+new\n"), "{shown}");
     let whole = project.ends(&format!("logs {run} --changes"), 0);
-    assert!(
-        whole.contains("-one\n+ONE\n") && whole.contains("-seven\n+SEVEN\n"),
-        "both are in one diff: {whole}"
-    );
+    assert!(whole.contains("-one\n+ONE\n") && whole.contains("-seven\n+SEVEN\n"), "both are in one diff: {whole}");
     assert_eq!(whole.matches("diff --git a/a.txt").count(), 1, "{whole}");
     let files = project.json(&format!("logs {run}"), 0)["changes"].clone();
     assert_eq!(files.as_array().map(Vec::len), Some(1), "{files}");
@@ -68,11 +61,7 @@ fn changes_that_do_not_fit_are_a_failure_of_their_own() {
     assert_eq!(code, Some(4), "{lines}{errors}");
     let result = project.json(&format!("runs {run}"), 0);
     let error = &of(&result, "second")["error"];
-    assert_eq!(
-        (&error["class"], &error["code"]),
-        (&"non_retryable".into(), &"merge_conflict".into()),
-        "{result}"
-    );
+    assert_eq!((&error["class"], &error["code"]), (&"non_retryable".into(), &"merge_conflict".into()), "{result}");
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("`a.txt`") && !message.contains("more.txt"), "{message}");
     assert_eq!(project.read("a.txt"), "first\ntwo\nthree\nfour\nfive\nsix\nseven\n");
@@ -88,8 +77,7 @@ fn changes_that_do_not_fit_are_a_failure_of_their_own() {
 
 #[test]
 fn a_tree_that_is_not_merged_is_kept_and_named() {
-    let steps =
-        apart("stays", ", merge: false", "echo x > stays.txt") + &apart("idle", ", merge: false", "true");
+    let steps = apart("stays", ", merge: false", "echo x > stays.txt") + &apart("idle", ", merge: false", "true");
     let project = repository(&flow(&steps));
     let plan = project.ends("plan flow.yaml", 0);
     assert!(plan.contains("works in a worktree of its own, where its changes stay"), "{plan}");
@@ -167,11 +155,7 @@ fn what_a_step_changes_in_the_workspace_is_told() {
     assert!(diff.contains("deleted file") && diff.contains("b/new.txt"), "{}", &diff[..400]);
     assert!(!diff.contains("hush-hush"), "{}", &diff[..400]);
     assert!(diff.len() < 4_200_000 && diff.contains("\n# cut here: "), "{}", diff.len());
-    assert!(
-        diff.ends_with("# 1 file larger than 16777216 bytes not compared\n"),
-        "{}",
-        &diff[diff.len() - 200..]
-    );
+    assert!(diff.ends_with("# 1 file larger than 16777216 bytes not compared\n"), "{}", &diff[diff.len() - 200..]);
     assert_eq!(project.read("new.txt"), "hush-hush-hush\n");
 }
 

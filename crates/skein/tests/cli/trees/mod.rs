@@ -39,9 +39,7 @@ fn apart(name: &str, more: &str, script: &str) -> String {
 
 fn step(name: &str, more: &str, script: &str) -> String {
     let lines: String = script.lines().map(|line| format!("      {}\n", line.trim())).collect();
-    format!(
-        "  {name}:\n    worker: CUSTOM\n    capabilities: [READ, EDIT]\n    {more}\n    instructions: |\n{lines}"
-    )
+    format!("  {name}:\n    worker: CUSTOM\n    capabilities: [READ, EDIT]\n    {more}\n    instructions: |\n{lines}")
 }
 
 /// The folder of a run.

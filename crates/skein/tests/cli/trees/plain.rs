@@ -55,10 +55,7 @@ fn more_than_can_be_kept_is_refused() {
     let large = fs::File::create(project.path("large")).unwrap();
     large.set_len(2 * 1024 * 1024 * 1024 + 1).unwrap();
     let told = project.ends("run flow.yaml", 4);
-    assert!(
-        told.contains("snapshots of a folder without a git repository are limited to 2147483648"),
-        "{told}"
-    );
+    assert!(told.contains("snapshots of a folder without a git repository are limited to 2147483648"), "{told}");
     assert!(!project.path("new.txt").exists(), "it is not begun");
 }
 

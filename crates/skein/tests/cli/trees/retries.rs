@@ -22,8 +22,7 @@ fn a_workspace_is_kept_unless_told_otherwise() {
 
 #[test]
 fn a_workspace_is_put_back_before_another_attempt() {
-    let script =
-        format!("test -e a.txt; test ! -e new.txt; test ! -e deep; mkdir deep; echo x > deep/x; {TWICE}");
+    let script = format!("test -e a.txt; test ! -e new.txt; test ! -e deep; mkdir deep; echo x > deep/x; {TWICE}");
     for isolation in ["on_retry: reset", "on_retry: reset, isolation: worktree"] {
         let project = repository(&flow(&twice("it", isolation, &format!("set -e\n{script}"))));
         let plan = project.ends("plan flow.yaml", 0);

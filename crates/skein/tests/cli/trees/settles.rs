@@ -65,10 +65,7 @@ fn a_conflict_is_settled_and_what_waits_sees_it() {
     let (lost, won) = sides(&result);
     assert_eq!((&result["status"], &result["degraded"]), (&"succeeded".into(), &false.into()), "{result}");
     let failed = of(&result, lost);
-    assert_eq!(
-        (&failed["error"]["code"], &failed["settled_by"]),
-        (&"merge_conflict".into(), &"settle".into())
-    );
+    assert_eq!((&failed["error"]["code"], &failed["settled_by"]), (&"merge_conflict".into(), &"settle".into()));
     assert_eq!(
         (&of(&result, won)["status"], &of(&result, "settle")["status"]),
         (&"succeeded".into(), &"succeeded".into())
@@ -78,11 +75,7 @@ fn a_conflict_is_settled_and_what_waits_sees_it() {
     assert_eq!(project.read("saw.txt"), "left.txt\nright.txt\n");
     assert!(project.read("base.txt").starts_with("one\ntwo\n"));
     let told: Value = serde_json::from_str(&project.read("told.json")).unwrap();
-    assert_eq!(
-        (&told[0]["step"], &told[0]["files"]),
-        (&lost.into(), &serde_json::json!(["a.txt"])),
-        "{told}"
-    );
+    assert_eq!((&told[0]["step"], &told[0]["files"]), (&lost.into(), &serde_json::json!(["a.txt"])), "{told}");
     assert_eq!(told.as_array().map(Vec::len), Some(1));
     let run = result["run_id"].as_str().unwrap();
     let shown = project.ends(&format!("runs {run}"), 0);
@@ -122,21 +115,12 @@ fn who_cannot_settle_it_fails_the_run_and_both_are_named() {
     assert_eq!(of(&result, "both")["status"], "skipped");
     assert_eq!(trees(&project, &result).len(), 1, "what could not be merged is kept");
     let shown = project.ends(&format!("runs {}", result["run_id"].as_str().unwrap()), 0);
-    assert!(
-        shown.contains("Not merged") && shown.contains(&format!("{lost}: its changes conflict")),
-        "{shown}"
-    );
+    assert!(shown.contains("Not merged") && shown.contains(&format!("{lost}: its changes conflict")), "{shown}");
     // The unmerged step runs again in a fork. No other change conflicts with it any more.
     project.folder.write("ignored/met", "");
     let forked = project.json(&format!("fork {} --from settle", result["run_id"].as_str().unwrap()), 0);
-    assert_eq!(
-        (&of(&forked, lost)["status"], &of(&forked, lost)["reused"]),
-        (&"succeeded".into(), &Value::Null)
-    );
-    assert_eq!(
-        (&of(&forked, won)["reused"], &of(&forked, "settle")["status"]),
-        (&true.into(), &"skipped".into())
-    );
+    assert_eq!((&of(&forked, lost)["status"], &of(&forked, lost)["reused"]), (&"succeeded".into(), &Value::Null));
+    assert_eq!((&of(&forked, won)["reused"], &of(&forked, "settle")["status"]), (&true.into(), &"skipped".into()));
 }
 
 /// A resolver that is killed gets the same conflicts again, and no other step runs again.
@@ -157,10 +141,7 @@ fn a_killed_step_that_settles_is_told_the_same_again() {
     let (first, second) = told.split_at(told.len() / 2);
     assert_eq!(first, second, "{told}");
     let (lost, won) = sides(&result);
-    assert_eq!(
-        (of(&result, lost)["attempts"].as_u64(), of(&result, won)["attempts"].as_u64()),
-        (Some(1), Some(1))
-    );
+    assert_eq!((of(&result, lost)["attempts"].as_u64(), of(&result, won)["attempts"].as_u64()), (Some(1), Some(1)));
     assert_eq!(project.read("a.txt").lines().last(), Some(lost));
     project.ended_once(&run);
 }
@@ -174,10 +155,7 @@ fn it_can_be_settled_in_a_tree_of_its_own() {
     assert_eq!(of(&result, "both")["status"], "succeeded", "{result}");
     let (lost, _) = sides(&result);
     assert_eq!(project.read("a.txt").lines().last(), Some(lost));
-    assert_eq!(
-        (project.read("left.txt").as_str(), project.read("right.txt").as_str()),
-        ("left\n", "right\n")
-    );
+    assert_eq!((project.read("left.txt").as_str(), project.read("right.txt").as_str()), ("left\n", "right\n"));
 }
 
 /// A file that one step changed and another removed is in the state of the workspace.
@@ -189,11 +167,7 @@ fn a_file_that_is_gone_for_one_is_settled_too() {
     let result = project.json("run flow.yaml", 0);
     let (lost, _) = sides(&result);
     let told: Value = serde_json::from_str(&project.read("told.json")).unwrap();
-    assert_eq!(
-        (&told[0]["step"], &told[0]["files"]),
-        (&lost.into(), &serde_json::json!(["a.txt"])),
-        "{told}"
-    );
+    assert_eq!((&told[0]["step"], &told[0]["files"]), (&lost.into(), &serde_json::json!(["a.txt"])), "{told}");
     let saw = project.read("saw.txt");
     assert_eq!(saw.lines().any(|line| line == "a.txt"), lost == "right", "{lost}: {saw}");
     assert!(saw.contains("left.txt\n") && saw.contains("right.txt\n"), "{saw}");
@@ -203,18 +177,15 @@ fn a_file_that_is_gone_for_one_is_settled_too() {
 #[test]
 fn an_agent_is_told_what_to_settle() {
     let agent = "cat > prompt.log\nprintf 'left right\\n' > a.txt";
-    let stage = |id: &str, more: &str| {
-        format!("  - {{id: {id}, name: {id}, roles: {{primary: \"agent:{id}\"}}{more}}}\n")
-    };
+    let stage =
+        |id: &str, more: &str| format!("  - {{id: {id}, name: {id}, roles: {{primary: \"agent:{id}\"}}{more}}}\n");
     let tree = ", x-skein: {workspace: {isolation: worktree, conflict: settle}}";
     let stages = stage("left", tree)
         + &stage("right", tree)
         + &stage("settle", "")
         + &stage("both", ", depends_on: [left, right]");
     let project = meeting("");
-    project
-        .folder
-        .write("flow.yaml", format!("workflow: {{id: f, name: F, version: 1.0.0}}\nstages:\n{stages}"));
+    project.folder.write("flow.yaml", format!("workflow: {{id: f, name: F, version: 1.0.0}}\nstages:\n{stages}"));
     let edits = |name: &str, meets: &str| placed(&project, &format!("{meets}\nsed -i s/one/{name}/ a.txt"));
     let scripts = [
         ("left", edits("left", LEFT)),
@@ -226,9 +197,7 @@ fn an_agent_is_told_what_to_settle() {
     for (name, script) in scripts {
         project.folder.write(&format!("{name}.sh"), script);
         let command = format!("command = [\"bash\", \"{}\"]", project.path(&format!("{name}.sh")).display());
-        config += &format!(
-            "[agents.{name}]\nworker = \"CUSTOM\"\n{command}\ncapabilities = [\"READ\", \"EDIT\"]\n"
-        );
+        config += &format!("[agents.{name}]\nworker = \"CUSTOM\"\n{command}\ncapabilities = [\"READ\", \"EDIT\"]\n");
     }
     project.folder.write("skein.toml", &config);
     let result = project.json("run flow.yaml", 0);
@@ -256,8 +225,8 @@ fn what_cannot_settle_is_refused() {
     ];
     for (named, code, message) in cases {
         let conflict = format!(", {}", tree.replace("STEP", named));
-        let edit = apart("edit", &conflict, "true")
-            .replace("    instructions", "    depends_on: [first]\n    instructions");
+        let edit =
+            apart("edit", &conflict, "true").replace("    instructions", "    depends_on: [first]\n    instructions");
         let steps = step("first", "", "true") + &edit + &step("settle", "", "true");
         project.folder.write("flow.yaml", flow(&steps));
         let said = project.json("validate flow.yaml", 3);

@@ -9,7 +9,7 @@ use crate::store::{StoreError, StoredAuditRecord, sqlite::write::to_sql_int};
 const PAGE_RECORDS: usize = 256;
 const PAGE_BYTES: usize = 1024 * 1024;
 
-pub fn read_audit(
+pub(crate) fn read_audit(
     readers: &ReaderPool,
     from: u64,
     each: &mut dyn FnMut(StoredAuditRecord) -> bool,
@@ -33,8 +33,7 @@ pub fn read_audit(
 
 fn read_audit_page(db: &Connection, from: u64) -> rusqlite::Result<Vec<StoredAuditRecord>> {
     // Anything in the column is read as bytes, so that the reader can report what is wrong with it.
-    let mut statement =
-        db.prepare_cached("SELECT seq, CAST(line AS BLOB) FROM audit WHERE seq >= ?1 ORDER BY seq")?;
+    let mut statement = db.prepare_cached("SELECT seq, CAST(line AS BLOB) FROM audit WHERE seq >= ?1 ORDER BY seq")?;
     let mut rows = statement.query(params![to_sql_int(from)])?;
     let (mut page, mut bytes) = (Vec::new(), 0);
     while page.len() < PAGE_RECORDS

@@ -8,13 +8,11 @@ use crate::store::{DeadLetter, DeadLetterRow, DeadLetterSelection, DeadLetterSet
 const SELECT: &str = "SELECT runs.run, number, row, settled FROM dead JOIN runs ON runs.key = dead.run";
 
 /// Returns dead letters, newest first.
-pub fn list_dead_letters(db: &Connection, which: &DeadLetterSelection) -> rusqlite::Result<Vec<DeadLetter>> {
+pub(crate) fn list_dead_letters(db: &Connection, which: &DeadLetterSelection) -> rusqlite::Result<Vec<DeadLetter>> {
     let (clause, run, limit) = match which {
         DeadLetterSelection::Open(limit) => ("settled IS NULL", "", i64::from(*limit)),
         DeadLetterSelection::Newest(limit) => ("true", "", i64::from(*limit)),
-        DeadLetterSelection::InRun(run) => {
-            ("dead.run = (SELECT key FROM runs WHERE run = ?1)", run.as_str(), -1)
-        }
+        DeadLetterSelection::InRun(run) => ("dead.run = (SELECT key FROM runs WHERE run = ?1)", run.as_str(), -1),
     };
     db.prepare_cached(&format!(
         "{SELECT} WHERE ?1 IS NOT NULL AND {clause} ORDER BY dead.run DESC, number DESC LIMIT ?2"

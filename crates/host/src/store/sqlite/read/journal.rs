@@ -35,7 +35,7 @@ struct JournalRow {
 }
 
 /// Reads rows, starting with the one that contains or follows event `from`, until `each` returns false.
-pub fn read_journal(
+pub(crate) fn read_journal(
     readers: &ReaderPool,
     run: &RunId,
     from: u64,
@@ -50,9 +50,7 @@ pub fn read_journal(
         }
         for row in page {
             let batch = decode_row(run, &row)?;
-            batch
-                .check_written(at.events, at.before, &row.records)
-                .map_err(|error| journal_read_error(run, error))?;
+            batch.check_written(at.events, at.before, &row.records).map_err(|error| journal_read_error(run, error))?;
             at.events = batch.seq.saturating_add(batch.records.len() as u64);
             at.before = batch.chain;
             if at.events > from && !each(batch) {
@@ -88,17 +86,15 @@ fn find_start(db: &Connection, run: &RunId, from: u64) -> rusqlite::Result<Optio
 }
 
 fn read_journal_page(db: &Connection, at: &JournalCursor) -> rusqlite::Result<Vec<JournalRow>> {
-    let mut statement = db.prepare_cached(
-        "SELECT seq, version, chain, records FROM journal WHERE run = ?1 AND seq >= ?2 ORDER BY seq",
-    )?;
+    let mut statement = db
+        .prepare_cached("SELECT seq, version, chain, records FROM journal WHERE run = ?1 AND seq >= ?2 ORDER BY seq")?;
     let mut found = statement.query(params![at.key, to_sql_int(at.events)])?;
     let (mut rows, mut bytes) = (Vec::new(), 0);
     while rows.len() < PAGE_ROWS
         && bytes < PAGE_BYTES
         && let Some(row) = found.next()?
     {
-        let row =
-            JournalRow { seq: row.get(0)?, version: row.get(1)?, chain: row.get(2)?, records: row.get(3)? };
+        let row = JournalRow { seq: row.get(0)?, version: row.get(1)?, chain: row.get(2)?, records: row.get(3)? };
         bytes += row.records.len();
         rows.push(row);
     }

@@ -15,11 +15,11 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction};
 
-pub use audit::read_audit;
-pub use dead_letter::list_dead_letters;
-pub use journal::read_journal;
-pub use request::{find_answer, has_requests, pending_requests};
-pub use run::{find_run, list_runs, read_definition, read_epochs, select_runs};
+pub(super) use audit::read_audit;
+pub(super) use dead_letter::list_dead_letters;
+pub(super) use journal::read_journal;
+pub(super) use request::{find_answer, has_requests, pending_requests};
+pub(super) use run::{find_run, list_runs, read_definition, read_epochs, select_runs};
 
 use super::{fault::to_read_error, state_folder::StateFolder};
 use crate::store::StoreError;
@@ -28,18 +28,18 @@ use crate::store::StoreError;
 const KEPT: usize = 4;
 
 #[derive(Debug)]
-pub struct ReaderPool {
+pub(super) struct ReaderPool {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl ReaderPool {
-    pub fn new(place: &StateFolder) -> ReaderPool {
+    pub(super) fn new(place: &StateFolder) -> ReaderPool {
         ReaderPool { path: place.database_path(), idle: Mutex::default() }
     }
 
     /// Reads in one transaction.
-    pub fn read_in_transaction<T>(
+    pub(super) fn read_in_transaction<T>(
         &self,
         read: impl FnOnce(&Transaction) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
@@ -56,7 +56,7 @@ impl ReaderPool {
     }
 
     /// Opens a read-only connection.
-    pub fn connect(&self) -> rusqlite::Result<Connection> {
+    pub(super) fn connect(&self) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(&self.path, flags)?;
         db.busy_timeout(super::BUSY)?;

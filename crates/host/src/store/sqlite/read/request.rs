@@ -6,7 +6,7 @@ use skein_core::ids::RunId;
 use crate::store::{InboxRequest, InboxRequestId, sqlite::write::to_sql_int};
 
 /// Returns the unanswered requests to the runs of an owner, oldest first.
-pub fn pending_requests(db: &Connection, owner: &str) -> rusqlite::Result<Vec<InboxRequest>> {
+pub(crate) fn pending_requests(db: &Connection, owner: &str) -> rusqlite::Result<Vec<InboxRequest>> {
     db.prepare_cached(
         "SELECT id, runs.run, body FROM letters
          JOIN fences ON fences.run = letters.run JOIN runs ON runs.key = letters.run
@@ -22,14 +22,14 @@ pub fn pending_requests(db: &Connection, owner: &str) -> rusqlite::Result<Vec<In
 }
 
 /// Returns the answer to a request, if it has one; none if there is no such request.
-pub fn find_answer(db: &Connection, letter: InboxRequestId) -> rusqlite::Result<Option<Option<Vec<u8>>>> {
+pub(crate) fn find_answer(db: &Connection, letter: InboxRequestId) -> rusqlite::Result<Option<Option<Vec<u8>>>> {
     db.prepare_cached("SELECT answer FROM letters WHERE id = ?1")?
         .query_row([to_sql_int(letter.0)], |row| row.get(0))
         .optional()
 }
 
 /// True if there are unanswered requests for runs of an owner.
-pub fn has_requests(db: &Connection, owner: &str) -> rusqlite::Result<bool> {
+pub(crate) fn has_requests(db: &Connection, owner: &str) -> rusqlite::Result<bool> {
     db.prepare_cached(
         "SELECT 1 FROM letters JOIN fences ON fences.run = letters.run WHERE answer IS NULL AND owner = ?1",
     )?

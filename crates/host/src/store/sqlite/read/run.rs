@@ -13,7 +13,7 @@ use crate::store::{
 const SELECT: &str = "SELECT key, runs.run, definition, about, head, quarantined, owner, closed
                       FROM runs JOIN fences ON fences.run = key";
 
-pub fn find_run(db: &Connection, me: &LocalOwner, run: &RunId) -> rusqlite::Result<Option<RunRow>> {
+pub(crate) fn find_run(db: &Connection, me: &LocalOwner, run: &RunId) -> rusqlite::Result<Option<RunRow>> {
     let found = db
         .prepare_cached(&format!("{SELECT} WHERE runs.run = ?1"))?
         .query_row([run.as_str()], read_stored_run)
@@ -22,7 +22,7 @@ pub fn find_run(db: &Connection, me: &LocalOwner, run: &RunId) -> rusqlite::Resu
 }
 
 /// Returns the selected runs, newest first.
-pub fn select_runs(db: &Connection, me: &LocalOwner, which: RunSelection) -> rusqlite::Result<Vec<RunRow>> {
+pub(crate) fn select_runs(db: &Connection, me: &LocalOwner, which: RunSelection) -> rusqlite::Result<Vec<RunRow>> {
     let (clause, limit) = match which {
         RunSelection::Newest(limit) => ("", i64::from(limit)),
         RunSelection::Unfinished => ("WHERE closed = 0 AND quarantined IS NULL", -1),
@@ -44,7 +44,7 @@ pub fn select_runs(db: &Connection, me: &LocalOwner, which: RunSelection) -> rus
 }
 
 /// Returns the newest runs, at most `limit`, and the number of further ones.
-pub fn list_runs(
+pub(crate) fn list_runs(
     db: &Connection,
     me: &LocalOwner,
     limit: u32,
@@ -75,7 +75,7 @@ pub fn list_runs(
 }
 
 /// Returns the frozen definition, and whether it matches its hash; none if there is none.
-pub fn read_definition(db: &Connection, hash: ContentHash) -> rusqlite::Result<Option<(Vec<u8>, bool)>> {
+pub(crate) fn read_definition(db: &Connection, hash: ContentHash) -> rusqlite::Result<Option<(Vec<u8>, bool)>> {
     db.prepare_cached("SELECT frozen, content FROM definitions WHERE hash = ?1")?
         .query_row(params![hash.0], |row| {
             let (frozen, content): (Vec<u8>, Vec<u8>) = (row.get(0)?, row.get(1)?);
@@ -86,7 +86,7 @@ pub fn read_definition(db: &Connection, hash: ContentHash) -> rusqlite::Result<O
 }
 
 /// Returns the claims of an owner, by the key of the run.
-pub fn read_epochs(db: &Connection, owner: &str) -> rusqlite::Result<HashSet<(i64, u64)>> {
+pub(crate) fn read_epochs(db: &Connection, owner: &str) -> rusqlite::Result<HashSet<(i64, u64)>> {
     db.prepare_cached("SELECT run, epoch FROM fences WHERE owner = ?1")?
         .query_map([owner], |row| Ok((row.get(0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0))))?
         .collect()
@@ -171,8 +171,7 @@ impl<'a> RunRowBuilder<'a> {
 
     /// Returns the readable waitpoints, and the error if some cannot be read.
     fn read_waitpoints(&self, key: i64) -> rusqlite::Result<(Option<String>, Vec<WaitpointRow>)> {
-        let mut statement =
-            self.db.prepare_cached("SELECT row FROM openings WHERE run = ?1 ORDER BY place")?;
+        let mut statement = self.db.prepare_cached("SELECT row FROM openings WHERE run = ?1 ORDER BY place")?;
         let (mut bad, mut open) = (None, Vec::new());
         for json in statement.query_map([key], |row| read_lossy_text(row, 0))? {
             match serde_json::from_str(&json?.unwrap_or_default()) {

@@ -17,7 +17,7 @@ use crate::store::{
     },
 };
 
-pub struct AppendWrite {
+pub(crate) struct AppendWrite {
     append: JournalAppend,
     /// The key of the run in this database.
     key: i64,
@@ -31,7 +31,7 @@ pub struct AppendWrite {
 }
 
 impl AppendWrite {
-    pub fn new(
+    pub(crate) fn new(
         append: JournalAppend,
         key: i64,
         me: Arc<LocalOwner>,
@@ -70,10 +70,8 @@ impl AppendWrite {
         if let Some(head) = &self.append.head {
             let json = serde_json::to_string(head).expect("heads serialise to JSON");
             let started = head.started_at.map(|time| time.0);
-            db.prepare_cached(
-                "UPDATE runs SET head = ?1, status = ?2, closed = ?3, started = ?4 WHERE key = ?5",
-            )?
-            .execute(params![json, head.status.as_str(), head.closed, started, self.key])?;
+            db.prepare_cached("UPDATE runs SET head = ?1, status = ?2, closed = ?3, started = ?4 WHERE key = ?5")?
+                .execute(params![json, head.status.as_str(), head.closed, started, self.key])?;
         }
         if let Some(open) = &self.append.open {
             db.prepare_cached("DELETE FROM openings WHERE run = ?1")?.execute([self.key])?;
@@ -89,17 +87,17 @@ impl AppendWrite {
 }
 
 /// Returns the end of a journal whose last row is `batch`.
-pub fn build_journal_end(run: &RunId, batch: &JournalBatch) -> JournalEnd {
+pub(super) fn build_journal_end(run: &RunId, batch: &JournalBatch) -> JournalEnd {
     let events = batch.seq.saturating_add(batch.records.len() as u64);
     JournalEnd { run: run.clone(), events, chain: batch.chain }
 }
 
 /// Encodes the events of a row for the database.
-pub fn encode_records(batch: &JournalBatch) -> Vec<u8> {
+pub(super) fn encode_records(batch: &JournalBatch) -> Vec<u8> {
     serde_json::to_vec(&batch.records).expect("records serialise to JSON")
 }
 
-pub fn insert_journal_row(
+pub(super) fn insert_journal_row(
     db: &Connection,
     key: i64,
     batch: &JournalBatch,
@@ -110,7 +108,7 @@ pub fn insert_journal_row(
     Ok(())
 }
 
-pub fn insert_waitpoints(db: &Connection, key: i64, open: &[WaitpointRow]) -> rusqlite::Result<()> {
+pub(super) fn insert_waitpoints(db: &Connection, key: i64, open: &[WaitpointRow]) -> rusqlite::Result<()> {
     let mut insert = db.prepare_cached("INSERT INTO openings (run, place, row) VALUES (?1, ?2, ?3)")?;
     for (place, row) in (0_i64..).zip(open) {
         let json = serde_json::to_string(row).expect("open rows serialise to JSON");

@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::to_sql_int;
 use crate::audit::{AuditChain, AuditEntry};
 
-pub fn append_audit(db: &Connection, entries: &[AuditEntry]) -> rusqlite::Result<()> {
+pub(crate) fn append_audit(db: &Connection, entries: &[AuditEntry]) -> rusqlite::Result<()> {
     if entries.is_empty() {
         return Ok(());
     }

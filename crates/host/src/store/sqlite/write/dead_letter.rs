@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::to_sql_int;
 use crate::store::{DeadLetterId, DeadLetterRow, DeadLetterSettlement, StoreError};
 
-pub fn insert_dead_letters(db: &Connection, run: i64, dead: &[DeadLetterRow]) -> rusqlite::Result<()> {
+pub(super) fn insert_dead_letters(db: &Connection, run: i64, dead: &[DeadLetterRow]) -> rusqlite::Result<()> {
     let mut insert = db.prepare_cached("INSERT INTO dead (run, number, row) VALUES (?1, ?2, ?3)")?;
     for row in dead {
         let json = serde_json::to_string(row).expect("dead letters serialise to JSON");
@@ -15,7 +15,7 @@ pub fn insert_dead_letters(db: &Connection, run: i64, dead: &[DeadLetterRow]) ->
 }
 
 /// Marks the unsettled dead letters of a run as covered by its retry, or takes the mark back.
-pub fn mark_retried(db: &Connection, run: i64, retried: bool) -> rusqlite::Result<()> {
+pub(super) fn mark_retried(db: &Connection, run: i64, retried: bool) -> rusqlite::Result<()> {
     let left = encode_settlement(&DeadLetterSettlement::RETRIED);
     let sql = match retried {
         true => "UPDATE dead SET settled = ?2 WHERE run = ?1 AND settled IS NULL",
@@ -26,14 +26,12 @@ pub fn mark_retried(db: &Connection, run: i64, retried: bool) -> rusqlite::Resul
 }
 
 /// Returns the settlement of a dead letter, if it has one.
-pub fn find_settlement(
+pub(super) fn find_settlement(
     db: &Connection,
     id: &DeadLetterId,
 ) -> rusqlite::Result<Result<Option<DeadLetterSettlement>, StoreError>> {
     let found: Option<Option<String>> = db
-        .prepare_cached(
-            "SELECT settled FROM dead WHERE run = (SELECT key FROM runs WHERE run = ?1) AND number = ?2",
-        )?
+        .prepare_cached("SELECT settled FROM dead WHERE run = (SELECT key FROM runs WHERE run = ?1) AND number = ?2")?
         .query_row(params![id.run.as_str(), to_sql_int(id.number)], |row| row.get(0))
         .optional()?;
     Ok(match found {
@@ -46,7 +44,7 @@ pub fn find_settlement(
 }
 
 /// Settles a dead letter unless it is settled. Returns the earlier settlement.
-pub fn settle_dead_letter(
+pub(crate) fn settle_dead_letter(
     db: &Connection,
     id: &DeadLetterId,
     now: &DeadLetterSettlement,

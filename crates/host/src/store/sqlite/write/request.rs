@@ -10,7 +10,7 @@ use crate::store::{InboxRequestId, StoreError, request::request_limit_error, sql
 const KEPT: Millis = Millis::from_hours(7 * 24);
 
 /// Inserts a request. Returns its id and the owner of the run.
-pub fn insert_request(
+pub(crate) fn insert_request(
     db: &Connection,
     me: &LocalOwner,
     run: &RunId,
@@ -24,14 +24,16 @@ pub fn insert_request(
     if let Some(refusal) = request_limit_error(run, usize::try_from(waiting).unwrap_or(0), body.len()) {
         return Ok(Err(refusal));
     }
-    db.prepare_cached("INSERT INTO letters (run, sender, sent, body) VALUES (?1, ?2, ?3, ?4)")?
-        .execute(params![key, me.id(), now.0, body])?;
+    db.prepare_cached("INSERT INTO letters (run, sender, sent, body) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
+        key,
+        me.id(),
+        now.0,
+        body
+    ])?;
     let id = InboxRequestId(u64::try_from(db.last_insert_rowid()).unwrap_or(0));
     drop_old_requests(db, now)?;
-    let owner = db
-        .prepare_cached("SELECT owner FROM fences WHERE run = ?1")?
-        .query_row([key], |row| row.get(0))
-        .optional()?;
+    let owner =
+        db.prepare_cached("SELECT owner FROM fences WHERE run = ?1")?.query_row([key], |row| row.get(0)).optional()?;
     Ok(Ok((id, owner.flatten())))
 }
 
@@ -47,18 +49,14 @@ fn drop_old_requests(db: &Connection, now: Timestamp) -> rusqlite::Result<()> {
 }
 
 /// Answers a request and returns its sender; none if it was answered already or does not exist.
-pub fn store_answer(
-    db: &Connection,
-    letter: InboxRequestId,
-    answer: &[u8],
-) -> rusqlite::Result<Option<String>> {
+pub(super) fn store_answer(db: &Connection, letter: InboxRequestId, answer: &[u8]) -> rusqlite::Result<Option<String>> {
     db.prepare_cached("UPDATE letters SET answer = ?1 WHERE id = ?2 AND answer IS NULL RETURNING sender")?
         .query_row(params![answer, to_sql_int(letter.0)], |row| row.get(0))
         .optional()
 }
 
 /// Answers a request that led to no append. Returns the process to wake, if any; none if there is no such request.
-pub fn answer_request(
+pub(crate) fn answer_request(
     db: &Connection,
     letter: InboxRequestId,
     answer: &[u8],

@@ -19,26 +19,26 @@ use crate::store::{
 };
 
 /// A run to be created, and the events of its first row as they are stored.
-pub struct RunCreation {
+pub(crate) struct RunCreation {
     new: NewRun,
     records: Vec<u8>,
 }
 
 impl RunCreation {
-    pub fn new(new: NewRun) -> RunCreation {
+    pub(crate) fn new(new: NewRun) -> RunCreation {
         RunCreation { records: new.first.as_deref().map(encode_records).unwrap_or_default(), new }
     }
 
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.new.frozen.len() + self.records.len()
     }
 }
 
 /// The key of a new run, and the end of its journal.
-pub type CreatedRun = (i64, Option<JournalEnd>);
+pub(crate) type CreatedRun = (i64, Option<JournalEnd>);
 
 /// Creates runs owned by this process and returns their keys. Nothing is written if one of them already exists.
-pub fn create_runs(
+pub(crate) fn create_runs(
     db: &Connection,
     me: &LocalOwner,
     new: &[RunCreation],
@@ -63,18 +63,13 @@ pub fn create_runs(
     }
     let created = |creation: &RunCreation| {
         let new = &creation.new;
-        let end =
-            new.first.as_ref().filter(|_| fits_entry(&new.run)).map(|row| build_journal_end(&new.run, row));
+        let end = new.first.as_ref().filter(|_| fits_entry(&new.run)).map(|row| build_journal_end(&new.run, row));
         Ok((insert_run(db, me, creation)?, end))
     };
     Ok(Ok(new.iter().map(created).collect::<rusqlite::Result<_>>()?))
 }
 
-fn insert_run(
-    db: &Connection,
-    me: &LocalOwner,
-    RunCreation { new, records }: &RunCreation,
-) -> rusqlite::Result<i64> {
+fn insert_run(db: &Connection, me: &LocalOwner, RunCreation { new, records }: &RunCreation) -> rusqlite::Result<i64> {
     db.prepare_cached("INSERT OR IGNORE INTO definitions (hash, content, frozen) VALUES (?1, ?2, ?3)")?
         .execute(params![new.definition.0, ContentHash::hash_bytes(&new.frozen).0, &*new.frozen])?;
     let head = serde_json::to_string(&new.head).expect("heads serialise to JSON");
@@ -94,8 +89,11 @@ fn insert_run(
     ])?;
     let key = db.last_insert_rowid();
     let events = new.first.as_ref().map_or(0, |row| row.records.len() as u64);
-    db.prepare_cached("INSERT INTO fences (run, owner, epoch, events) VALUES (?1, ?2, 1, ?3)")?
-        .execute(params![key, me.id(), to_sql_int(events)])?;
+    db.prepare_cached("INSERT INTO fences (run, owner, epoch, events) VALUES (?1, ?2, 1, ?3)")?.execute(params![
+        key,
+        me.id(),
+        to_sql_int(events)
+    ])?;
     if let Some(row) = &new.first {
         insert_journal_row(db, key, row, records)?;
     }
@@ -123,7 +121,7 @@ fn read_fence(db: &Connection, run: &RunId) -> rusqlite::Result<Option<FenceRow>
 }
 
 /// Claims a run that has no living owner. Returns its key too.
-pub fn claim_run(
+pub(crate) fn claim_run(
     db: &Connection,
     me: &LocalOwner,
     run: &RunId,
@@ -149,7 +147,7 @@ pub fn claim_run(
     Ok(Ok((held.key, claim)))
 }
 
-pub fn release_run(db: &Connection, me: &LocalOwner, claim: &RunClaim) -> rusqlite::Result<()> {
+pub(crate) fn release_run(db: &Connection, me: &LocalOwner, claim: &RunClaim) -> rusqlite::Result<()> {
     db.prepare_cached(
         "UPDATE fences SET owner = NULL
          WHERE run = (SELECT key FROM runs WHERE run = ?1) AND owner = ?2 AND epoch = ?3",
@@ -159,12 +157,11 @@ pub fn release_run(db: &Connection, me: &LocalOwner, claim: &RunClaim) -> rusqli
 }
 
 /// Quarantines a run and ends the claim to it. Returns the former owner, to notify it; none if there is no such run.
-pub fn quarantine_run(db: &Connection, run: &RunId, why: &str) -> rusqlite::Result<Option<Option<String>>> {
+pub(crate) fn quarantine_run(db: &Connection, run: &RunId, why: &str) -> rusqlite::Result<Option<Option<String>>> {
     let Some(held) = read_fence(db, run)? else { return Ok(None) };
     // The first reason is the one that led to the others.
     db.prepare_cached("UPDATE runs SET quarantined = ifnull(quarantined, ?1) WHERE key = ?2")?
         .execute(params![why, held.key])?;
-    db.prepare_cached("UPDATE fences SET owner = NULL, epoch = epoch + 1 WHERE run = ?1")?
-        .execute([held.key])?;
+    db.prepare_cached("UPDATE fences SET owner = NULL, epoch = epoch + 1 WHERE run = ?1")?.execute([held.key])?;
     Ok(Some(held.owner))
 }

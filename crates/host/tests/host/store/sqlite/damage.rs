@@ -43,8 +43,7 @@ fn every_flipped_bit_of_a_row_is_found() {
     for column in ["records", "chain"] {
         let of_row = format!("SELECT {column} FROM journal WHERE run = 1 AND seq = 1");
         let bytes: Vec<u8> = db.query_row(&of_row, [], |row| row.get(0)).unwrap();
-        let mut set =
-            db.prepare(&format!("UPDATE journal SET {column} = ?1 WHERE run = 1 AND seq = 1")).unwrap();
+        let mut set = db.prepare(&format!("UPDATE journal SET {column} = ?1 WHERE run = 1 AND seq = 1")).unwrap();
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -75,9 +74,7 @@ fn rows_that_are_missing_or_moved_are_found() {
 #[test]
 fn a_row_of_a_newer_version_is_refused_whatever_is_in_it() {
     let (dir, store) = two_runs();
-    raw(dir.path())
-        .execute("UPDATE journal SET version = 99, records = x'00' WHERE run = 1 AND seq = 1", [])
-        .unwrap();
+    raw(dir.path()).execute("UPDATE journal SET version = 99, records = x'00' WHERE run = 1 AND seq = 1", []).unwrap();
     let Err(StoreError::Newer(why)) = read(&store, "bad") else { panic!("it was read") };
     assert!(why.contains("run `bad`") && why.contains("row 1"), "{why}");
     assert_eq!(texts(&store, "good"), ["0", "1", "2"]);
@@ -150,8 +147,7 @@ fn a_database_that_is_none_is_told() {
     let (dir, store) = two_runs();
     drop(store);
     fs::remove_file(dir.path().join("skein.db-wal")).unwrap();
-    fs::write(dir.path().join("skein.db"), "not a database, but long enough to have a header".repeat(100))
-        .unwrap();
+    fs::write(dir.path().join("skein.db"), "not a database, but long enough to have a header".repeat(100)).unwrap();
     let told = SqliteStore::open(dir.path()).unwrap_err().to_string();
     assert!(told.contains("skein.db") && told.contains("not a database"), "{told}");
 }

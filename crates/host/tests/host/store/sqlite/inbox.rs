@@ -35,9 +35,7 @@ fn a_letter_whose_sender_died_before_waking_anyone_is_found() {
     Log::create(&store, "r");
     let (told, notices) = std::sync::mpsc::channel();
     store.watch(std::sync::Arc::new(move |notice| drop(told.send(notice))));
-    raw(dir.path())
-        .execute("INSERT INTO letters (run, sender, sent, body) VALUES (1, 'gone', 0, x'21')", [])
-        .unwrap();
+    raw(dir.path()).execute("INSERT INTO letters (run, sender, sent, body) VALUES (1, 'gone', 0, x'21')", []).unwrap();
     assert_eq!(notices.recv_timeout(LONG).unwrap(), StoreNotice::Requests);
     assert_eq!(store.pending_requests().unwrap()[0].body, b"!");
 }

@@ -139,8 +139,7 @@ fn a_lock_that_outlives_its_process_for_a_moment_is_waited_for() {
         .spawn()
         .expect("`flock` is needed for this test");
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(heir.stdout.take().unwrap()), &mut line)
-        .unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(heir.stdout.take().unwrap()), &mut line).unwrap();
     assert_eq!(line, "held\n");
     let store = SqliteStore::open(dir.path()).unwrap();
     take(&store, &id("r")).unwrap();

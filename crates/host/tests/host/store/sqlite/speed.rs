@@ -60,13 +60,7 @@ fn one_append_costs_about_one_commit() {
 }
 
 /// A run that appends its next row as soon as the previous one is durable.
-fn go_on(
-    store: Arc<SqliteStore>,
-    mut log: Log,
-    left: Arc<AtomicU64>,
-    text: Arc<str>,
-    ended: mpsc::Sender<()>,
-) {
+fn go_on(store: Arc<SqliteStore>, mut log: Log, left: Arc<AtomicU64>, text: Arc<str>, ended: mpsc::Sender<()>) {
     if left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_err() {
         ended.send(()).unwrap();
         return;

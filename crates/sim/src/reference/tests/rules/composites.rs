@@ -2,8 +2,7 @@
 
 use serde_json::json;
 use skein_core::ir::{
-    CallSpec, EachErrorPolicy, ErrorClass, LoopTest, RunStatus, Schema, Step, StepKindSpec, StepScope,
-    StepStatus as S,
+    CallSpec, EachErrorPolicy, ErrorClass, LoopTest, RunStatus, Schema, Step, StepKindSpec, StepScope, StepStatus as S,
 };
 
 use super::{run, statuses, well, with};
@@ -64,8 +63,7 @@ fn an_item_that_fails_stops_the_others_or_lets_them_end_or_is_collected() {
 
 #[test]
 fn no_items_are_an_empty_list_and_what_is_no_list_fails() {
-    let of =
-        |over| run(routed_scope(vec![each_step("e", over, EachErrorPolicy::FailFast, giving("x"))]), &well());
+    let of = |over| run(routed_scope(vec![each_step("e", over, EachErrorPolicy::FailFast, giving("x"))]), &well());
     assert_eq!(of(json!([])).output, json!([]));
     assert_eq!(of(json!(7)).status, RunStatus::Failed);
 }
@@ -74,20 +72,15 @@ fn no_items_are_an_empty_list_and_what_is_no_list_fails() {
 fn a_loop_that_tests_first_may_do_nothing_and_its_own_steps_count_as_true_before_the_first_pass() {
     let never = run(routed_scope(vec![loop_step("l", "1 == 2", LoopTest::First, 3, giving("x"))]), &well());
     assert_eq!((never.status, never.output), (RunStatus::Succeeded, json!(null)));
-    let once =
-        run(routed_scope(vec![loop_step("l", "$steps.x.n == 2", LoopTest::First, 3, giving("x"))]), &well());
+    let once = run(routed_scope(vec![loop_step("l", "$steps.x.n == 2", LoopTest::First, 3, giving("x"))]), &well());
     assert_eq!((once.output.clone(), once.steps.len()), (json!(1), 2));
 }
 
 #[test]
 fn a_loop_that_would_go_on_after_its_last_pass_fails() {
     let world = || ScriptedWorld::new(|who| (who.path == "/l#2").then(|| succeeded_end(json!({"n": 9}))));
-    let of = |max| {
-        run(
-            routed_scope(vec![loop_step("l", "$steps.x.n == 1", LoopTest::After, max, giving("x"))]),
-            &world(),
-        )
-    };
+    let of =
+        |max| run(routed_scope(vec![loop_step("l", "$steps.x.n == 1", LoopTest::After, max, giving("x"))]), &world());
     assert_eq!((of(2).status, of(2).output), (RunStatus::Succeeded, json!(9)));
     assert_eq!((of(1).status, of(1).steps["l"].status), (RunStatus::Failed, S::Failed));
 }
@@ -95,11 +88,9 @@ fn a_loop_that_would_go_on_after_its_last_pass_fails() {
 #[test]
 fn a_composite_is_tried_again_with_new_instances_after_undoing_the_last() {
     let inner = graph_scope(vec![undoable_step("x"), with_dependencies(work_step("y"), &["x"])]);
-    let each =
-        with_retry(each_step("e", json!([1]), EachErrorPolicy::FailFast, inner), ErrorClass::External, 2);
-    let first_fails = ScriptedWorld::new(|who| {
-        (who.step == "y" && who.path == "/e[0]").then(|| failed_end(ErrorClass::External))
-    });
+    let each = with_retry(each_step("e", json!([1]), EachErrorPolicy::FailFast, inner), ErrorClass::External, 2);
+    let first_fails =
+        ScriptedWorld::new(|who| (who.step == "y" && who.path == "/e[0]").then(|| failed_end(ErrorClass::External)));
     let expected = run(routed_scope(vec![each]), &first_fails);
     assert_eq!((expected.status, expected.steps["e"].attempts), (RunStatus::Succeeded, 2));
     assert_eq!(expected.undone, ["e[0]/x"]);
@@ -107,10 +98,7 @@ fn a_composite_is_tried_again_with_new_instances_after_undoing_the_last() {
 }
 
 fn call() -> Step {
-    Step::new(
-        step_id("c"),
-        StepKindSpec::Call(Box::new(CallSpec { workflow: "other".into(), exports: Vec::new() })),
-    )
+    Step::new(step_id("c"), StepKindSpec::Call(Box::new(CallSpec { workflow: "other".into(), exports: Vec::new() })))
 }
 
 #[test]
@@ -128,12 +116,8 @@ fn a_call_gives_what_the_workflow_gives_and_checks_its_inputs() {
 
 #[test]
 fn an_item_waits_and_those_after_it_do_not_begin() {
-    let scope = routed_scope(vec![each_step(
-        "e",
-        json!([1, 2]),
-        EachErrorPolicy::FailFast,
-        graph_scope(vec![gate_step("g")]),
-    )]);
+    let scope =
+        routed_scope(vec![each_step("e", json!([1, 2]), EachErrorPolicy::FailFast, graph_scope(vec![gate_step("g")]))]);
     let expected = run(scope, &ScriptedWorld { answers: vec![None], ..well() });
     assert_eq!(expected.status, RunStatus::Waiting);
     assert_eq!(statuses(&expected), [("e", S::Waiting), ("e[0]/g", S::Waiting)]);

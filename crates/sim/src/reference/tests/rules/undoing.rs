@@ -28,10 +28,7 @@ fn a_failure_undoes_what_was_completed_last_first() {
         with_dependencies(undoing("c"), &["b"]),
     ]);
     let expected = run(scope, &ScriptedWorld::with_failures(&["c"]));
-    assert_eq!(
-        (expected.status, expected.undone.as_slice()),
-        (RunStatus::Undone, &["b".into(), "a".into()][..])
-    );
+    assert_eq!((expected.status, expected.undone.as_slice()), (RunStatus::Undone, &["b".into(), "a".into()][..]));
     assert_eq!(statuses(&expected), [("a", S::Undone), ("b", S::Undone), ("c", S::Failed)]);
 }
 
@@ -72,18 +69,14 @@ fn an_undo_that_fails_goes_on_or_stops() {
 #[test]
 fn an_undo_is_retried_as_it_says() {
     let a = with(undoing("a"), |a| {
-        a.undo.as_mut().unwrap().retry =
-            with_retry(work_step("x"), ErrorClass::External, 3).policy.retry.clone();
+        a.undo.as_mut().unwrap().retry = with_retry(work_step("x"), ErrorClass::External, 3).policy.retry.clone();
     });
     let world = ScriptedWorld::new(|who| match (who.step, who.role) {
         ("b", AttemptRole::Main) => Some(failed_end(ErrorClass::External)),
         ("a", AttemptRole::Undo) if who.attempt < 3 => Some(failed_end(ErrorClass::External)),
         _ => None,
     });
-    assert_eq!(
-        run(graph_scope(vec![a, with_dependencies(undoing("b"), &["a"])]), &world).status,
-        RunStatus::Undone
-    );
+    assert_eq!(run(graph_scope(vec![a, with_dependencies(undoing("b"), &["a"])]), &world).status, RunStatus::Undone);
 }
 
 #[test]
@@ -96,23 +89,20 @@ fn items_passes_and_calls_that_succeeded_are_undone_too() {
     let inner = graph_scope(vec![undoable_step("i")]);
     let e = each_step("e", json!([1, 2]), EachErrorPolicy::FailFast, inner);
     let root = build_workflow("w", routed_scope(vec![e, call, undoing("z")]));
-    let expected =
-        evaluate_plan(&bind_plan(root, &[other], json!({})), &ScriptedWorld::with_failures(&["z"])).unwrap();
+    let expected = evaluate_plan(&bind_plan(root, &[other], json!({})), &ScriptedWorld::with_failures(&["z"])).unwrap();
     assert_eq!(expected.undone, ["c/x", "e[1]/i", "e[0]/i"]);
     assert_eq!(expected.steps["c/x"].status, S::Undone);
 }
 
 #[test]
 fn a_called_workflow_that_fails_undoes_itself_and_fails_its_call() {
-    let other =
-        build_workflow("other", graph_scope(vec![undoing("x"), with_dependencies(undoing("y"), &["x"])]));
+    let other = build_workflow("other", graph_scope(vec![undoing("x"), with_dependencies(undoing("y"), &["x"])]));
     let call = Step::new(
         step_id("c"),
         StepKindSpec::Call(Box::new(CallSpec { workflow: "other".into(), exports: Vec::new() })),
     );
     let root = build_workflow("w", routed_scope(vec![call]));
-    let expected =
-        evaluate_plan(&bind_plan(root, &[other], json!({})), &ScriptedWorld::with_failures(&["y"])).unwrap();
+    let expected = evaluate_plan(&bind_plan(root, &[other], json!({})), &ScriptedWorld::with_failures(&["y"])).unwrap();
     assert_eq!((expected.status, expected.undone.as_slice()), (RunStatus::Failed, &["c/x".to_owned()][..]));
 }
 

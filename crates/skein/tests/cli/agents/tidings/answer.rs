@@ -44,9 +44,7 @@ impl Flaw {
             "never" => Some(How::Never),
             "leaves" => Some(How::Leaves),
             "leaves once" => (!again).then_some(How::Leaves),
-            seconds => {
-                Some(How::Late(Duration::from_secs(seconds.parse().expect("it is a number of seconds"))))
-            }
+            seconds => Some(How::Late(Duration::from_secs(seconds.parse().expect("it is a number of seconds")))),
         }
     }
 }
@@ -70,8 +68,7 @@ fn result(asked: &Value, file: &Path, token: &str) -> Option<Value> {
         }),
         "ping" => json!({}),
         "tools/list" => {
-            let schema =
-                json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
+            let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
             json!({"tools": [{"name": "tell", "description": "Tells something.", "inputSchema": schema}]})
         }
         "tools/call" => {

@@ -1,0 +1,127 @@
+//! The context folder of a run: it is locked before the run starts, so that two runs never write to the same folder.
+
+use skein_core::{ids::RunId, plan::Plan};
+use skein_host::{
+    host::RunLoader,
+    run_settings::RunSettings,
+    store::{RunOwner, RunRow, RunSelection, Store},
+    workspace::{ArtifactError, ContextFolder, ContextLocks},
+};
+
+use crate::{app_error::AppError, state::StateHandle};
+
+/// The reason why a run cannot lock its context folder.
+#[derive(Debug)]
+pub enum ContextHoldError {
+    /// Another run is using it, and will release it.
+    InUse(String),
+    /// It lies inside of or around the context folder of another run.
+    Nested(String),
+}
+
+impl ContextHoldError {
+    pub fn message(&self) -> &str {
+        match self {
+            ContextHoldError::InUse(message) | ContextHoldError::Nested(message) => message,
+        }
+    }
+
+    /// Refuses a command for this reason.
+    pub fn refuse(&self) -> AppError {
+        let hint = "wait until it ends, cancel it, or use another folder with `--context`";
+        AppError::refused(self.message()).with_hint(hint)
+    }
+}
+
+/// Locks the context folder for a run, or returns the run that holds it.
+pub fn hold_context(
+    contexts: &ContextLocks,
+    state: &StateHandle,
+    run: &RunId,
+    plan: &Plan,
+    settings: &RunSettings,
+) -> Result<(), ContextHoldError> {
+    let Some(directory) = settings.context_directory(plan) else { return Ok(()) };
+    match try_hold(contexts, state, run, directory, settings) {
+        Err(ArtifactError::ContextInUse { folder }) => {
+            Err(ContextHoldError::InUse(describe_holder(state, run, &folder, directory, settings)))
+        }
+        Err(error @ ArtifactError::ContextNested { .. }) => Err(ContextHoldError::Nested(error.to_string())),
+        // A folder that cannot be created is reported by the first step.
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Locks the context folder once the run that holds it has ended. Meanwhile the run is queued; cancelling the run also
+/// ends this wait.
+pub fn hold_context_when_free(
+    contexts: &ContextLocks,
+    state: &StateHandle,
+    run: &RunId,
+    (plan, settings): (&Plan, &RunSettings),
+) -> Result<(), AppError> {
+    loop {
+        // `hold_context` waits for a moment before it fails, so this loop does not spin.
+        match hold_context(contexts, state, run, plan, settings) {
+            Ok(()) => return Ok(()),
+            Err(taken @ ContextHoldError::Nested(_)) => return Err(taken.refuse()),
+            Err(ContextHoldError::InUse(_)) => {}
+        }
+        let row = state.store.find_run(run)?;
+        if row.is_none_or(|row| row.head.closed) {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns a warning that a run does not start yet, with the reason.
+pub fn queued_warning(run: &RunId, taken: &ContextHoldError) -> String {
+    format!(
+        "run {run} is queued: {}. It starts when that run is over; a run with `--context DIR` starts at once",
+        taken.message()
+    )
+}
+
+/// Returns the reason why a queued run does not start, if it waits for its context folder.
+pub fn explain_queued(state: &StateHandle, row: &RunRow, plan: &Plan) -> Option<String> {
+    let settings = RunSettings::from_json(&row.about).ok()?;
+    let directory = settings.context_directory(plan)?;
+    let workspace = settings.workspace_grants(&state.path).ok()?.open_folder(None).ok()?;
+    let folder = workspace.open_folder(directory).ok()?;
+    let waits = matches!(row.owner, RunOwner::Nobody | RunOwner::Dead(_)) && folder.is_locked().unwrap_or(false);
+    waits.then(|| describe_holder(state, &row.run, &folder.path().display().to_string(), directory, &settings))
+}
+
+fn try_hold(
+    contexts: &ContextLocks,
+    state: &StateHandle,
+    run: &RunId,
+    directory: &str,
+    settings: &RunSettings,
+) -> Result<(), ArtifactError> {
+    let grants = settings.workspace_grants(&state.path);
+    // A folder that is not granted was refused before.
+    let Ok(workspace) = grants.and_then(|grants| grants.open_folder(None)) else { return Ok(()) };
+    contexts.acquire(&ContextFolder::open(&workspace, directory)?, run)
+}
+
+/// Describes the running run that uses the same folder. That run may be in another state folder.
+fn describe_holder(state: &StateHandle, run: &RunId, folder: &str, directory: &str, settings: &RunSettings) -> String {
+    let names_it = |row: &RunRow| {
+        let plan = RunLoader::new(&*state.store).load_plan(row);
+        let other = RunSettings::from_json(&row.about).ok().filter(|other| other.workspace == settings.workspace);
+        other.zip(plan.ok()).is_some_and(|(other, plan)| other.context_directory(&plan) == Some(directory))
+    };
+    let goes = |row: &RunRow| row.run != *run && matches!(row.owner, RunOwner::Other(_) | RunOwner::Here);
+    let rows = state.store.select_runs(RunSelection::Unfinished).unwrap_or_default();
+    match rows.iter().find(|row| goes(row) && names_it(row)) {
+        Some(row) => {
+            let run = &row.run;
+            format!(
+                "run {run} is using the context folder `{folder}`; \
+                 `skein runs {run} --follow` shows it, `skein cancel {run}` ends it"
+            )
+        }
+        None => format!("another run is using the context folder `{folder}`"),
+    }
+}

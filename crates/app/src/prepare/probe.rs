@@ -1,0 +1,102 @@
+//! A query to another program: the program is started like a worker, watched, and ended at its time limit, so that a
+//! program that hangs or leaves processes running does no harm.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, channel},
+    time::Duration,
+};
+
+use skein_core::{ids::RunId, time::Millis};
+use skein_host::process::{
+    self, MarkedWork, ProcessHandle, ProcessMark, ProcessOutcome, ProcessReport, ProcessSpec, StateMark,
+};
+
+use crate::app_error::UnusableReason;
+
+/// Time that the program has to end after its time limit.
+const GRACE: Millis = Millis(500);
+/// Longer than a program can take, including everything after its time limit.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Environment variables that are passed on to the program.
+const GIVEN: [&str; 4] = ["PATH", "HOME", "LANG", "XDG_DATA_HOME"];
+/// Number of bytes of its output that are read.
+const MOST: u64 = 4096;
+
+/// A program that was started, and has not answered yet.
+#[derive(Debug)]
+pub struct ProgramProbe {
+    log: PathBuf,
+    handle: ProcessHandle,
+    ended: Receiver<ProcessReport>,
+    limit: Millis,
+}
+
+/// The output and the exit status of the program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeOutput {
+    pub status: i32,
+    pub text: String,
+    /// The reason why it failed, as text.
+    pub why: String,
+}
+
+impl ProbeOutput {
+    /// Returns the first line of the output.
+    pub fn first_line(&self) -> String {
+        self.text.lines().next().unwrap_or_default().chars().take(100).collect()
+    }
+}
+
+impl ProgramProbe {
+    /// Starts a program. Its output is kept in `folder`, in a file named `word`.
+    pub fn start(folder: &Path, word: &str, program: &Path, arguments: Vec<OsString>, limit: Millis) -> ProgramProbe {
+        let state = StateMark::new("question").expect("letters are a mark");
+        let run = RunId::new("question").expect("letters are a name");
+        let log = folder.join(word);
+        let mut task = ProcessSpec::new(program, folder, &log, ProcessMark { state, run, work: MarkedWork::Hook(0) });
+        task.arguments = arguments;
+        let given = GIVEN.iter().filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
+        task.environment = given.collect();
+        (task.limit, task.grace) = (Some(limit), GRACE);
+        let (tell, ended) = channel();
+        let handle = process::start_process(task, move |ended| drop(tell.send(ended)));
+        ProgramProbe { log, handle, ended, limit }
+    }
+
+    /// Waits for the program to end. Err: it did not end by itself, or could not be started.
+    pub fn wait_for_output(self) -> Result<ProbeOutput, UnusableReason> {
+        let Ok(ended) = self.ended.recv_timeout(PATIENCE + Duration::from_millis(self.limit.0)) else {
+            self.handle.kill();
+            return Err("it did not end in time".into());
+        };
+        match ended.how {
+            ProcessOutcome::Exited(status) => {
+                Ok(ProbeOutput { status, text: read_output(&self.log), why: describe_ending(&ended) })
+            }
+            _ => Err(describe_ending(&ended).into()),
+        }
+    }
+}
+
+fn describe_ending(ended: &ProcessReport) -> String {
+    let last_line = ended.tail.lines().last().unwrap_or_default();
+    if last_line.is_empty() { ended.how.message() } else { format!("{}: {last_line}", ended.how.message()) }
+}
+
+/// Returns the beginning of the output, safe to show.
+fn read_output(log: &Path) -> String {
+    let mut bytes = Vec::new();
+    let read = File::open(log).and_then(|file| file.take(MOST).read_to_end(&mut bytes));
+    match read {
+        Ok(_) => bytes
+            .split(|byte| *byte == b'\n')
+            .map(skein_host::terminal_escape::escape_for_terminal)
+            .collect::<Vec<_>>()
+            .join("\n"),
+        Err(_) => String::new(),
+    }
+}

@@ -1,0 +1,281 @@
+//! Execution of runs in this process: the host with its executor, its events, and the control that a front end has over it.
+//!
+//! The only place where operations get a host.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Sender, channel},
+    },
+    time::Duration,
+};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use skein_core::{
+    engine::{RunInput, Verdict, Waitpoint},
+    ids::RunId,
+    limits,
+};
+use skein_host::{
+    executor::ProcessExecutor,
+    host::{Host, WorkerCapacity},
+    run_settings::RunSettings,
+    secret::{SecretSource, Secrets},
+    store::Store,
+    workspace::ContextLocks,
+};
+
+use crate::{
+    app::App,
+    app_error::AppError,
+    prepare::enforcement,
+    project::config::{self, ProjectConfig},
+    runs::{
+        follow::{self, FollowEnd, FollowEvent, FollowInbox, RunFollowEvent, RunFrontEnd},
+        orphans,
+        recording::RecordingThread,
+        send_input,
+    },
+    state::{self, StateHandle},
+};
+
+/// A host for some runs, and its events.
+#[derive(Debug)]
+pub(crate) struct HostSession {
+    pub host: Arc<Host>,
+    pub events: FollowInbox,
+    /// The context folders of its runs.
+    pub contexts: Arc<ContextLocks>,
+    /// The thread that records and replays its runs.
+    pub recorder: RecordingThread,
+    sender: Sender<RunFollowEvent>,
+    /// The state folder.
+    state: PathBuf,
+    /// The runs that a stop affects.
+    runs: Arc<Mutex<Vec<RunId>>>,
+    /// True if a person asked the process to stop.
+    stopped: Arc<AtomicBool>,
+    /// True if a person can answer prompts at a terminal that no worker can reach.
+    interactive: bool,
+}
+
+impl HostSession {
+    pub fn new(
+        app: &App,
+        state: &StateHandle,
+        secrets: Secrets,
+        workers: u32,
+        front_end: &dyn RunFrontEnd,
+    ) -> Result<HostSession, AppError> {
+        let workers = raise_file_limit(workers)?;
+        let (sender, events) = channel();
+        let lines = sender.clone();
+        let on_line = Arc::new(move |run: &RunId, attempt, line: &str| {
+            let _ = lines.send((Some(run.clone()), FollowEvent::Line(attempt, line.to_owned())));
+        });
+        let executor = ProcessExecutor::new(&state.path, secrets, Some(on_line))
+            .map_err(|error| AppError::store(error.to_string()))?;
+        let launcher = enforcement::launcher().as_ref().map_err(|why| AppError::bug(why.to_string()))?;
+        let executor = executor.with_launcher(launcher.clone());
+        if let Some(warning) = enforcement::unenforced_warning() {
+            app.warn(&warning);
+        }
+        let interactive = front_end.is_interactive() && enforcement::is_fully_enforced();
+        let (store, contexts): (Arc<dyn Store>, _) = (state.store.clone(), executor.contexts());
+        let (recorder, watcher, queue) = RecordingThread::new(follow::new_watcher(sender.clone()));
+        let host = Arc::new(Host::new(Arc::clone(&store), Box::new(executor), WorkerCapacity { workers }, watcher));
+        queue.serve_tasks(store, Arc::downgrade(&host), interactive, Arc::clone(&app.observer));
+        let events = FollowInbox::new(events);
+        let (state, runs, stopped) = (state.path.clone(), Arc::default(), Arc::default());
+        Ok(HostSession { host, events, contexts, recorder, sender, state, runs, stopped, interactive })
+    }
+
+    /// Gives the front end control over these runs, in the name of a user.
+    pub fn attach(&self, runs: Vec<RunId>, user: &str, front_end: &dyn RunFrontEnd) -> Result<(), AppError> {
+        runs.into_iter().for_each(|run| self.add_run(run));
+        front_end.attach(SessionControl {
+            host: Arc::downgrade(&self.host),
+            sender: self.sender.clone(),
+            state: self.state.clone(),
+            runs: Arc::clone(&self.runs),
+            stopped: Arc::clone(&self.stopped),
+            user: user.to_owned(),
+        })
+    }
+
+    /// Adds a run that a stop affects.
+    pub fn add_run(&self, run: RunId) {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Returns the desk that takes a person's decisions about a run, if prompts are shown to one.
+    pub fn open_desk(&self, state: &StateHandle, run: &RunId, settings: &RunSettings) -> Option<DecisionDesk> {
+        // The terminal of a worker does not belong to a person.
+        (self.interactive && send_input::is_person(state)).then(|| DecisionDesk {
+            host: Arc::clone(&self.host),
+            run: run.clone(),
+            settings: settings.clone(),
+            sender: self.sender.clone(),
+        })
+    }
+
+    /// Takes one run over, and returns the number of events that it had then.
+    pub fn resume_run(&self, run: &RunId) -> Result<u64, AppError> {
+        let result = self.host.resume_runs(vec![run.clone()]).pop();
+        result.unwrap_or(Ok(0)).map_err(|error| state::refuse_claim(run, error))
+    }
+}
+
+impl Drop for HostSession {
+    /// Records the decisions of people before the process can end.
+    fn drop(&mut self) {
+        self.recorder.flush();
+    }
+}
+
+/// Control over the runs of a session, for a front end that was asked to stop. No method waits without a limit.
+#[derive(Debug)]
+pub struct SessionControl {
+    host: Weak<Host>,
+    sender: Sender<RunFollowEvent>,
+    state: PathBuf,
+    runs: Arc<Mutex<Vec<RunId>>>,
+    stopped: Arc<AtomicBool>,
+    user: String,
+}
+
+/// The result of leaving the runs of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionLeave {
+    Left,
+    /// The loop of the host did not release the runs in time.
+    Unresponsive,
+    /// The session was over before.
+    Over,
+}
+
+impl SessionControl {
+    /// Returns the runs that a stop affects.
+    pub fn runs(&self) -> Vec<RunId> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns true if the session has ended.
+    pub fn is_over(&self) -> bool {
+        self.host.strong_count() == 0
+    }
+
+    /// Cancels the runs, and does not wait until they have processed that. Returns false if the session has ended.
+    pub fn cancel_runs(&self) -> bool {
+        let Some(host) = self.host.upgrade() else { return false };
+        self.stopped.store(true, Ordering::Release);
+        for run in self.runs() {
+            let reason = Some("stopped at the terminal".to_owned());
+            host.post_input(&run, RunInput::Cancel { by: self.user.clone(), reason });
+            let _ = self.sender.send((Some(run), FollowEvent::Cancelling));
+        }
+        true
+    }
+
+    /// Leaves the runs interrupted, so that they can be resumed.
+    pub fn leave_runs(&self, within: Duration) -> SessionLeave {
+        let Some(host) = self.host.upgrade() else { return SessionLeave::Over };
+        self.stopped.store(true, Ordering::Release);
+        let runs = self.runs();
+        if !host.leave_runs_within(&runs, within) {
+            return SessionLeave::Unresponsive;
+        }
+        // Dropped before the session learns of it, so that this is not the last reference.
+        drop(host);
+        for run in runs {
+            let _ = self.sender.send((Some(run), FollowEvent::Over(FollowEnd::Left)));
+        }
+        SessionLeave::Left
+    }
+
+    /// Ends the workers of the runs, for a process that exits although its loop does not respond.
+    pub fn end_workers(&self) -> io::Result<()> {
+        orphans::end_workers(&self.state, &self.runs())
+    }
+}
+
+/// Takes the decisions of a person who is shown a run of this process.
+#[derive(Debug)]
+pub struct DecisionDesk {
+    host: Arc<Host>,
+    run: RunId,
+    settings: RunSettings,
+    sender: Sender<RunFollowEvent>,
+}
+
+impl DecisionDesk {
+    /// Returns a function that adds a typed line to the events of the run. It returns false once nobody follows it.
+    pub fn typed_line_sender(&self) -> impl Fn(String) -> bool + Send + use<> {
+        let sender = self.sender.clone();
+        move |line| sender.send((None, FollowEvent::Typed(line))).is_ok()
+    }
+
+    /// Submits a decision. Returns a message if it is refused.
+    pub fn submit_decision(&self, waitpoint: Waitpoint, verdict: Verdict, reason: Option<String>) -> Option<String> {
+        // The roles of the person may have changed since the prompt was shown.
+        let by = match send_input::load_current_actor(&self.settings) {
+            Ok(by) => by,
+            Err(error) => return Some(error.message.clone()),
+        };
+        let input = RunInput::Decide { opening: waitpoint, decision: verdict, by, reason };
+        match self.host.send_input(&self.run, input) {
+            Some(Ok(())) | None => None,
+            Some(Err(refusal)) => Some(refusal.to_string()),
+        }
+    }
+}
+
+/// Loads all secrets of a run.
+pub(crate) fn load_secrets(from: &BTreeMap<String, SecretSource>) -> Result<Secrets, AppError> {
+    Secrets::load(from).map_err(|errors| {
+        let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        AppError::refused(messages.join("; "))
+    })
+}
+
+/// Returns the maximum number of workers of a run's project.
+pub(crate) fn read_max_workers(project: &Path) -> u32 {
+    // A configuration that has become invalid since must not prevent the project's runs from ending.
+    let path = project.join(config::NAME);
+    let config = ProjectConfig::load(&path, config::NAME).unwrap_or_default();
+    config.max_workers.unwrap_or(limits::WORKERS_DEFAULT)
+}
+
+/// Descriptors for the journal and everything else except workers.
+const BASE: u64 = 104;
+/// Maximum number of descriptors of a running worker.
+const EACH: u64 = 8;
+
+/// Raises the limit of open files to the number that this many workers need, as far as the system permits. Returns the
+/// number of workers that can run at once under the resulting limit: a process without free descriptors could not write
+/// its journal, so workers wait instead.
+fn raise_file_limit(wanted: u32) -> Result<u32, AppError> {
+    let needed = BASE + EACH * u64::from(wanted);
+    let limit = getrlimit(Resource::Nofile);
+    let Some(current) = limit.current else { return Ok(wanted) };
+    let raised = needed.min(limit.maximum.unwrap_or(needed)).max(current);
+    // If raising fails, the present limit stays.
+    let allowed = match setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum }) {
+        Ok(()) => raised,
+        Err(_) => current,
+    };
+    if wanted > 0 && allowed < BASE + EACH {
+        let message = format!("the limit of open files is {allowed}, and a run needs at least {}", BASE + EACH);
+        return Err(AppError::refused(message).with_hint("raise it, for example with `ulimit -n 4096`"));
+    }
+    let possible = u32::try_from(allowed.saturating_sub(BASE) / EACH).unwrap_or(u32::MAX);
+    Ok(wanted.min(possible))
+}

@@ -1,0 +1,13 @@
+//! The lowering of a format to the IR, as far as the formats share it: its state, its result, approval classes, calls
+//! of workflows, and the terms of a format.
+
+pub(crate) mod call_contract;
+mod context;
+mod dialect_terms;
+
+pub(crate) use context::{
+    ApprovalClaim, ApprovalClaims, ClaimOrigin, LoweringContext, StepApprovalClaims, default_on_interrupted,
+    sanitize_id, warn_ignored,
+};
+pub use context::{LoweredSource, OverriddenField};
+pub(crate) use dialect_terms::DialectTerms;

@@ -1,0 +1,23 @@
+//! Commands that are shown to people, with the flags of this process that select the project and the state folder.
+
+use std::{path::Path, sync::OnceLock};
+
+use skein_app::shell_words::quote_shell_word;
+
+/// The words before the name of a command.
+static PREFIX: OnceLock<String> = OnceLock::new();
+
+/// Remembers the flags of this process.
+pub fn remember_flags(state: Option<&Path>, project: Option<&Path>) {
+    let from_environment = std::env::var_os("SKEIN_STATE");
+    let state = state.filter(|state| from_environment.as_deref() != Some(state.as_os_str()));
+    let flag = |name: &str, path: Option<&Path>| {
+        path.map_or(String::new(), |path| format!(" --{name} {}", quote_shell_word(&path.display().to_string())))
+    };
+    let _ = PREFIX.set(format!("skein{}{}", flag("state", state), flag("project", project)));
+}
+
+/// Returns the words before the name of a command that is shown to be typed here.
+pub fn command_prefix() -> &'static str {
+    PREFIX.get().map_or("skein", String::as_str)
+}

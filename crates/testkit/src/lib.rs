@@ -1,0 +1,15 @@
+//! Test support for several crates: builders of small workflows, stores in memory and stores that fail,
+//! snapshots, and temporary projects.
+//!
+//! Only tests depend on it. Unit tests of a crate that this one depends on cannot pass it their types, because they are
+//! built from another build of the crate; tests through the public interface can.
+#![allow(clippy::unwrap_used, reason = "this is test code")]
+
+pub mod snapshot;
+#[cfg(feature = "host")]
+pub mod store;
+mod temporary_project;
+pub mod workflow;
+
+pub use insta;
+pub use temporary_project::TemporaryProject;
