@@ -4,9 +4,8 @@ use serde::Serialize;
 use skein_core::ir::{Step, WorkerCapability, WorkerSpec};
 use skein_host::{
     executor::agents::{
-        AgentPermissions,
+        AgentPermissions, describe_limits,
         fallback::{self, AgentReference},
-        permissions,
     },
     run_settings::AgentSettings,
 };
@@ -71,7 +70,7 @@ fn agent_worker(named: AgentReference<'_>, rights: &[WorkerCapability]) -> Worke
 
 fn describe_flags(named: AgentReference<'_>, config: &ProjectConfig, may: &AgentPermissions) -> Option<String> {
     let known = named.name.and_then(|name| config.agents.get(name)).and_then(|agent| agent.worker.as_deref());
-    permissions::describe_limits(named.program.or(known).or(config.default_worker.as_deref())?, may)
+    describe_limits(named.program.or(known).or(config.default_worker.as_deref())?, may)
 }
 
 /// Returns the test commands of the step, or else those of the project.

@@ -4,8 +4,6 @@
 //! are granted. An answer is read up to a limit. A request has a timeout and can be cancelled. A redirect is followed
 //! only within the same origin, and proxies from the environment are not used. Does not know what is sent and why.
 
-mod address;
-mod connector;
 mod network_access;
 
 use std::{
@@ -25,10 +23,10 @@ use ureq::{
     },
 };
 
-pub use network_access::{NetworkAccess, PrivateAccess};
-
-use self::{address::is_public, connector::CancellableConnector, network_access::UrlOrigin};
+use self::network_access::{CancellableConnector, UrlOrigin, is_public};
 use crate::cancel_token::CancelToken;
+
+pub use self::network_access::{NetworkAccess, PrivateAccess};
 
 /// The maximum delay after a request's timeout before its caller gives up.
 const LATE: Duration = Duration::from_secs(5);
@@ -88,7 +86,7 @@ impl StreamingResponse {
     }
 
     /// Reads the body in chunks, each as soon as it arrives, until `each` returns false.
-    pub fn read_chunks(self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), HttpError> {
+    pub(crate) fn read_chunks(self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), HttpError> {
         let limit = self.limit;
         let mut reader = self.body.into_with_config().limit(limit.1).reader();
         let mut buffer = vec![0; 16 * 1024];
@@ -103,7 +101,7 @@ impl StreamingResponse {
         }
     }
 
-    pub fn read_whole(self) -> Result<HttpResponse, HttpError> {
+    pub(crate) fn read_whole(self) -> Result<HttpResponse, HttpError> {
         let (limit, body) = (self.limit, self.body);
         let body = body.into_with_config().limit(limit.1).read_to_vec();
         let body = body.map_err(|error| classify_error(error, limit))?;
@@ -140,7 +138,7 @@ pub enum HttpError {
 
 impl HttpError {
     /// True if the same request may succeed later.
-    pub fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(self, HttpError::Unknown | HttpError::Time(_) | HttpError::Failed(_))
     }
 }
@@ -151,7 +149,7 @@ pub fn send_request(reach: &NetworkAccess, call: &HttpRequest) -> Result<HttpRes
 }
 
 /// Sends a request that can be cancelled, also while it resolves a name or waits for the server.
-pub fn send_cancellable(
+pub(crate) fn send_cancellable(
     reach: &NetworkAccess,
     call: &HttpRequest,
     stop: &Arc<CancelToken>,
@@ -192,7 +190,7 @@ impl HttpClient {
     }
 
     /// Sends a request, and follows redirects within the same origin.
-    pub fn open_response(&self, call: &HttpRequest) -> Result<StreamingResponse, HttpError> {
+    pub(crate) fn open_response(&self, call: &HttpRequest) -> Result<StreamingResponse, HttpError> {
         let until = Instant::now() + call.time;
         let mut uri: Uri = call.url.parse().map_err(|_| HttpError::NotAUrl)?;
         for _ in 0..=call.redirects {

@@ -1,11 +1,24 @@
-//! The hosts that requests may reach.
+//! The hosts and addresses that requests may reach, and the connections to them.
+//!
+//! Owns the rule that an address which is not known to be public counts as private, and the sockets of requests, which
+//! another thread can close while a request waits. Does not know the content of a connection; encryption is put on top.
 
-use std::fmt;
+use std::{
+    fmt,
+    io::{self, Read, Write},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, TcpStream},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use serde::{Deserialize, Serialize};
-use ureq::http::{Uri, uri::Scheme};
+use ureq::{
+    Error,
+    http::{Uri, uri::Scheme},
+    unversioned::transport::{Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport},
+};
 
-use super::HttpError;
+use crate::{cancel_token::CancelToken, http::HttpError};
 
 /// The hosts that requests may reach. The default is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +48,7 @@ impl From<bool> for PrivateAccess {
 }
 
 impl PrivateAccess {
-    pub fn allows_uri(&self, uri: &Uri) -> bool {
+    pub(crate) fn allows_uri(&self, uri: &Uri) -> bool {
         let granted = |one: &String| {
             let named = |host: &str| one.eq_ignore_ascii_case(host);
             let host = uri.host().unwrap_or_default();
@@ -81,16 +94,16 @@ impl fmt::Display for UrlOrigin {
 
 impl NetworkAccess {
     /// Permits any host, and private addresses if `private` is true.
-    pub fn any_host(private: bool) -> NetworkAccess {
+    pub(crate) fn any_host(private: bool) -> NetworkAccess {
         NetworkAccess { hosts: vec!["*".to_owned()], private: private.into() }
     }
 
-    pub fn has_no_hosts(&self) -> bool {
+    pub(crate) fn has_no_hosts(&self) -> bool {
         self.hosts.is_empty()
     }
 
     /// Checks that a URI may be requested.
-    pub fn check_uri(&self, uri: &Uri) -> Result<(), HttpError> {
+    pub(crate) fn check_uri(&self, uri: &Uri) -> Result<(), HttpError> {
         UrlOrigin::from_uri(uri).ok_or(HttpError::NotAUrl)?;
         let host = uri.host().ok_or(HttpError::NotAUrl)?;
         if !self.hosts.iter().any(|one| host_matches(one, host)) {
@@ -119,6 +132,175 @@ fn host_matches(one: &str, host: &str) -> bool {
             below.starts_with('.') && host.len() > below.len() && host.ends_with(&below)
         }
         None => one.eq_ignore_ascii_case(host),
+    }
+}
+
+pub(super) fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => is_public_v4(v4),
+        IpAddr::V6(v6) => is_public_v6(v6),
+    }
+}
+
+fn is_public_v4(v4: Ipv4Addr) -> bool {
+    let [a, b, c, _] = v4.octets();
+    let reserved = match (a, b, c) {
+        (0 | 10 | 127 | 240.., ..) => true,
+        // Shared by providers, link-local, private, for benchmarks.
+        (100, 64..=127, _) | (169, 254, _) | (172, 16..=31, _) | (192, 168, _) | (198, 18 | 19, _) => true,
+        // Assigned to protocols, for documentation, an old relay.
+        (192, 0, 0 | 2) | (198, 51, 100) | (203, 0, 113) | (192, 88, 99) => true,
+        _ => false,
+    };
+    !reserved && !v4.is_multicast()
+}
+
+fn is_public_v6(v6: Ipv6Addr) -> bool {
+    let parts = v6.segments();
+    let inner = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
+    match parts {
+        // An IPv4 address inside of an IPv6 address.
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => is_public_v4(inner(high, low)),
+        [0x2002, high, low, ..] => is_public_v4(inner(high, low)),
+        // Tunnels and documentation.
+        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, ..] => false,
+        // All globally assigned addresses start with these bits.
+        [first, ..] => first & 0xe000 == 0x2000,
+    }
+}
+
+/// Opens connections that are closed when a token is cancelled.
+#[derive(Debug)]
+pub(super) struct CancellableConnector {
+    pub stop: Option<Arc<CancelToken>>,
+}
+
+impl Connector<()> for CancellableConnector {
+    type Out = CancellableSocket;
+
+    fn connect(&self, details: &ConnectionDetails<'_>, _: Option<()>) -> Result<Option<CancellableSocket>, Error> {
+        let begun = Instant::now();
+        let whole = details.timeout.not_zero().map(|time| *time);
+        let mut last = Error::HostNotFound;
+        for (tried, address) in details.addrs.iter().enumerate() {
+            // The remaining time is divided equally among the remaining addresses.
+            let left = whole.map(|whole| whole.saturating_sub(begun.elapsed()));
+            let shares = u32::try_from(details.addrs.len() - tried).unwrap_or(1);
+            let time = left.map(|left| (left / shares).max(Duration::from_millis(10)));
+            let opened = match time {
+                Some(time) => TcpStream::connect_timeout(address, time),
+                None => TcpStream::connect(address),
+            };
+            match opened {
+                Ok(stream) => return self.wrap_stream(stream, details).map(Some),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    last = Error::Timeout(details.timeout.reason);
+                }
+                Err(error) => last = Error::Io(error),
+            }
+        }
+        Err(last)
+    }
+}
+
+impl CancellableConnector {
+    fn wrap_stream(&self, stream: TcpStream, details: &ConnectionDetails<'_>) -> Result<CancellableSocket, Error> {
+        stream.set_nodelay(true)?;
+        let stream = Arc::new(stream);
+        if let Some(stop) = &self.stop {
+            let known = Arc::downgrade(&stream);
+            stop.call_on_cancel(move || {
+                // A closed connection needs no shutdown.
+                let _ = known.upgrade().map(|stream| stream.shutdown(Shutdown::Both));
+            });
+        }
+        let config = details.config;
+        let buffers = LazyBuffers::new(config.input_buffer_size(), config.output_buffer_size());
+        Ok(CancellableSocket { stream, buffers })
+    }
+}
+
+pub(super) struct CancellableSocket {
+    stream: Arc<TcpStream>,
+    buffers: LazyBuffers,
+}
+
+impl std::fmt::Debug for CancellableSocket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CancellableSocket").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+fn classify_io_error(error: io::Error, timeout: NextTimeout) -> Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::Timeout(timeout.reason),
+        _ => Error::Io(error),
+    }
+}
+
+impl Transport for CancellableSocket {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
+        self.stream.set_write_timeout(timeout.not_zero().map(|time| *time))?;
+        let output = &self.buffers.output()[..amount];
+        (&*self.stream).write_all(output).map_err(|error| classify_io_error(error, timeout))
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
+        self.stream.set_read_timeout(timeout.not_zero().map(|time| *time))?;
+        let amount =
+            (&*self.stream).read(self.buffers.input_append_buf()).map_err(|error| classify_io_error(error, timeout))?;
+        self.buffers.input_appended(amount);
+        Ok(amount > 0)
+    }
+
+    fn is_open(&mut self) -> bool {
+        // Input without a request means that the connection is at its end.
+        let mut one = [0];
+        let quiet = self.stream.set_nonblocking(true).is_ok()
+            && matches!(self.stream.peek(&mut one), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        quiet && self.stream.set_nonblocking(false).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod address_tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_of_the_public_internet_are_public() {
+        let public = ["1.1.1.1", "93.184.216.34", "172.32.0.1", "2606:4700::1111", "::ffff:8.8.8.8"];
+        let private = [
+            "127.0.0.1",
+            "0.0.0.0",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "198.18.0.1",
+            "::1",
+            "::",
+            "fe80::1",
+            "fc00::1",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+            "64:ff9b::10.0.0.1",
+            "2002:7f00:1::",
+            "2001:db8::1",
+        ];
+        let is = |text: &str| is_public(text.parse().expect("an address"));
+        for one in public {
+            assert!(is(one), "{one}");
+        }
+        for one in private {
+            assert!(!is(one), "{one}");
+        }
     }
 }
 

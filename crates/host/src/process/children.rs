@@ -1,26 +1,37 @@
-//! The children that this process started for attempts, as distinct from those that it inherited.
+//! The children of this process: those that it started for attempts, and the orphans that it inherited.
 //!
-//! Owns the list of them and their start. It makes this process the subreaper of its workers and decides the question
-//! that everything else depends on: is this child an orphan, or does a supervisor wait for it? A child is on the list
-//! before it can be taken for an orphan, and is waited for before it is removed.
+//! Owns the list of started children and the question that everything else depends on: is this child an orphan, or does
+//! a supervisor wait for it? A child is on the list before it can be taken for an orphan, and is waited for before it
+//! is removed. Owns the rule that assigns orphans to attempts, also those that left their group, their session and
+//! their parents, and the end of all remaining descendants before this process exits: an orphan becomes a child of this
+//! process, and a child cannot hide.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
+    os::fd::OwnedFd,
     process::{Child, Command},
     sync::{
         Mutex, MutexGuard, Once, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
-
-use super::{
-    ProcessMark,
-    process_table::{self, ProcessEntry, ProcessIdentity},
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{
+        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process, pidfd_open, set_child_subreaper, waitid,
+    },
 };
-use crate::sandbox::MARK_VARIABLE;
+
+use crate::{
+    process::{
+        ProcessMark, mark,
+        process_table::{self, FamilyBoundary, ProcessEntry, ProcessIdentity, ProcessTable},
+    },
+    sandbox::MARK_VARIABLE,
+};
 
 /// Locked for reading while a child is started, and for writing while orphans are identified.
 static STARTING: RwLock<()> = RwLock::new(());
@@ -134,5 +145,142 @@ pub(super) fn reap_orphan(entry: &ProcessEntry, us: i32) {
     let _none_starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
     if let (true, Some(pid)) = (is_orphan(entry, us), Pid::from_raw(entry.seen.pid)) {
         let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+    }
+}
+
+/// A process that hangs in the kernel for longer is left to it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Kills every child of this process, and those that become its children by that, until there are none. Only for a
+/// process that called [`become_subreaper`](super::become_subreaper) before it started anything.
+pub fn kill_descendants() {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        let known = supervised_children();
+        let us = getpid().as_raw_nonzero().get();
+        let table = ProcessTable::read();
+        let left = table.iter().filter(|entry| entry.parent == us && !known.contains_key(&entry.seen.pid));
+        let left: Vec<Pid> = left.filter_map(|entry| Pid::from_raw(entry.seen.pid)).collect();
+        if left.is_empty() {
+            return;
+        }
+        left.into_iter().for_each(|pid| kill_child(pid, until));
+    }
+}
+
+/// Kills a child. Its process id is not reused until it is waited for.
+fn kill_child(pid: Pid, until: Instant) {
+    let held = pidfd_open(pid, PidfdFlags::empty());
+    let _ = kill_process(pid, Signal::KILL);
+    if let Ok(held) = held {
+        wait_for_exit(&held, until);
+    }
+    let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+}
+
+fn wait_for_exit(held: &OwnedFd, until: Instant) {
+    let left = Timespec::try_from(until.saturating_duration_since(Instant::now())).ok();
+    let _ = poll(&mut [PollFd::new(held, PollFlags::IN)], left.as_ref());
+}
+
+/// The maximum number of processes of one attempt that are remembered between searches.
+const REMEMBERED: usize = 4096;
+
+/// The processes of an attempt.
+#[derive(Debug)]
+pub(super) struct ProcessFamily {
+    us: i32,
+    /// The process that was started. Until it is waited for, its pid and group id are not reused.
+    child: ProcessIdentity,
+    mark: ProcessMark,
+    /// The inode numbers of its output pipes.
+    pipes: Vec<u64>,
+    /// The processes that were found to belong to it, so that they still do when their parents are gone.
+    remembered: BTreeSet<ProcessIdentity>,
+}
+
+/// An orphan with the marks that it carries.
+struct OrphanSuspect<'a> {
+    entry: &'a ProcessEntry,
+    marks: Vec<ProcessMark>,
+}
+
+impl ProcessFamily {
+    pub(super) fn new(child: ProcessIdentity, mark: ProcessMark, pipes: Vec<u64>) -> ProcessFamily {
+        let us = getpid().as_raw_nonzero().get();
+        ProcessFamily { us, child, mark, pipes, remembered: BTreeSet::new() }
+    }
+
+    /// True if there can be members left after the child has ended: they are then children of the engine. Quick.
+    pub(super) fn may_have_members(&self) -> bool {
+        may_have_orphans(self.us)
+    }
+
+    /// Returns all living members. Orphans that have ended are reaped on the way.
+    pub(super) fn find_members(&mut self) -> Vec<ProcessEntry> {
+        let table = ProcessTable::read().with_adopted(self.us);
+        let Some(home) = table.get(self.us) else { return Vec::new() };
+        let known = supervised_children();
+        let adopted = table.iter().filter(|entry| entry.parent == self.us && !known.contains_key(&entry.seen.pid));
+        let adopted = filter_orphans(adopted.collect(), self.us);
+        let mine: Vec<i32> = adopted
+            .iter()
+            .filter(|entry| entry.live && self.is_member(entry, home, &known))
+            .map(|entry| entry.seen.pid)
+            .collect();
+        for entry in adopted.iter().filter(|entry| !entry.live && self.may_reap(entry, home)) {
+            reap_orphan(entry, self.us);
+        }
+        let found = self.collect_members(&table, home, &known, mine);
+        self.remembered = found.iter().map(|entry| entry.seen).take(REMEMBERED).collect();
+        found
+    }
+
+    fn collect_members(
+        &self,
+        table: &ProcessTable,
+        home: &ProcessEntry,
+        known: &BTreeMap<i32, SupervisedChild>,
+        mine: Vec<i32>,
+    ) -> Vec<ProcessEntry> {
+        let others = || known.keys().copied().filter(|pid| *pid != self.child.pid);
+        let outside = FamilyBoundary { pids: others().chain([self.us]).collect(), session: Some(home.session) };
+        let before = self.remembered.iter().filter_map(|seen| table.find_same(*seen)).map(|entry| entry.seen.pid);
+        let roots = mine.into_iter().chain([self.child.pid]).chain(before);
+        table.find_family(roots, &outside).into_iter().filter(|entry| entry.live).cloned().collect()
+    }
+
+    /// True unless another part of the engine may wait for it: a child in the engine's own group and session.
+    fn may_reap(&self, entry: &ProcessEntry, home: &ProcessEntry) -> bool {
+        entry.group != home.group || entry.session != home.session || self.remembered.contains(&entry.seen)
+    }
+
+    fn is_member(&self, entry: &ProcessEntry, home: &ProcessEntry, known: &BTreeMap<i32, SupervisedChild>) -> bool {
+        if self.remembered.contains(&entry.seen) || entry.group == self.child.pid {
+            return true;
+        }
+        let suspect = OrphanSuspect { entry, marks: mark::read_marks(entry.seen.pid) };
+        if suspect.marks.contains(&self.mark) {
+            return true;
+        }
+        let elsewhere = entry.group != home.group || entry.session != home.session;
+        elsewhere
+            && !suspect.has_other_mark(&self.mark, known)
+            && (self.pipes.iter().any(|pipe| process_table::holds_pipe(entry.seen.pid, *pipe))
+                || suspect.can_only_belong_to(self.child, known))
+    }
+}
+
+impl OrphanSuspect<'_> {
+    fn has_other_mark(&self, mine: &ProcessMark, known: &BTreeMap<i32, SupervisedChild>) -> bool {
+        known.values().any(|other| other.mark != *mine && self.marks.contains(&other.mark))
+    }
+
+    /// True if it hid its origin and only the attempt of `child` can have started it. Thus it is killed in the end, and
+    /// never while another attempt that it may belong to is running.
+    fn can_only_belong_to(&self, child: ProcessIdentity, known: &BTreeMap<i32, SupervisedChild>) -> bool {
+        let started = self.entry.seen.start;
+        let another = known.iter().any(|(pid, other)| *pid != child.pid && other.start <= started);
+        child.start <= started && !another
     }
 }

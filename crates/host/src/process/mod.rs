@@ -9,37 +9,29 @@
 //! the engine in a foreign group or session that this module did not start is the orphan of an attempt.
 
 mod children;
-mod deadlines;
-mod descendants;
-mod family;
-mod log;
 mod mark;
-mod oom;
-mod outcome;
 mod output;
-mod process_record;
 mod process_spec;
 mod process_table;
 mod program;
 mod reap;
-mod recent_output;
-mod spawn;
 mod start;
 mod supervisor;
 mod termination;
 
-pub(crate) use self::mark::own_ancestry;
+pub(crate) use self::{mark::own_ancestry, start::run_process};
+
 pub use self::{
-    children::become_subreaper,
-    deadlines::{CommandDeadline, to_duration},
-    descendants::kill_descendants,
-    log::{LogReport, repair_log},
+    children::{become_subreaper, kill_descendants},
     mark::{MarkError, MarkedWork, ProcessMark, StateMark, find_any_worker_mark, find_worker_mark},
-    outcome::{ExceededLimit, LeakedProcess, ProcessOutcome, ProcessReport},
-    process_record::{ProcessRecord, find_records},
-    process_spec::{DialogPipes, OutputFilter, OutputFilterFactory, ProcessSpec, ProgressCallback},
+    output::{LogReport, repair_log},
+    process_spec::{
+        DialogPipes, ExceededLimit, LeakedProcess, OutputFilter, OutputFilterFactory, ProcessOutcome, ProcessReport,
+        ProcessSpec, ProgressCallback,
+    },
     process_table::own_group,
     program::{ProgramLookupError, find_program, find_trusted_program},
-    reap::{LeftoverProcess, ReapReport, find_leftovers, reap_leftovers},
-    start::{ProcessHandle, run_process, start_process},
+    reap::{LeftoverProcess, ProcessRecord, ReapReport, find_leftovers, find_records, reap_leftovers},
+    start::{ProcessHandle, start_process},
+    supervisor::{CommandDeadline, to_duration},
 };

@@ -11,9 +11,11 @@
 //! ```
 
 use std::{
+    fs,
     io::Read,
     os::fd::{AsFd, OwnedFd},
-    sync::Arc,
+    path::PathBuf,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -24,20 +26,19 @@ use rustix::{
 };
 use skein_core::time::Millis;
 
-use super::{
-    LeakedProcess, ProcessOutcome, ProcessReport,
-    deadlines::{ProcessDeadlines, to_duration},
-    family::ProcessFamily,
-    oom,
-    output::ProcessOutput,
-    process_record::ProcessRecordGuard,
-    process_spec::ProcessSpec,
-    process_table::ProcessEntry,
-    spawn::{SpawnedProcess, spawn_process},
-    start::{StopRequest, StopSignal},
-    termination::{ProcessTermination, open_pidfds},
+use crate::{
+    process::{
+        ExceededLimit, LeakedProcess, ProcessOutcome, ProcessReport, ProcessSpec,
+        children::ProcessFamily,
+        output::ProcessOutput,
+        process_table::{ProcessEntry, read_system_file},
+        reap::ProcessRecordGuard,
+        start::{SpawnedProcess, StopRequest, StopSignal, spawn_process},
+        termination::{ProcessTermination, open_pidfds},
+    },
+    start_error::StartRefusal,
+    terminal_escape::escape_for_terminal,
 };
-use crate::{start_error::StartRefusal, terminal_escape::escape_for_terminal};
 
 /// The time that processes started by the process have to exit after it.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -85,7 +86,7 @@ struct PollReadiness {
 }
 
 pub(super) fn supervise(mut task: ProcessSpec, bell: &StopSignal, began: Instant) -> ProcessReport {
-    let ooms = oom::recent_oom_kills();
+    let ooms = recent_oom_kills();
     if bell.current_request() > StopRequest::Nothing {
         return ProcessReport::without_process(ProcessOutcome::Stopped, began);
     }
@@ -314,7 +315,7 @@ impl ProcessSupervisor<'_> {
 
     fn classify_exit(&self, status: WaitIdStatus) -> ProcessOutcome {
         if let Some(signal) = status.terminating_signal() {
-            let oom = signal == 9 && oom::count_oom_kills() > self.ooms;
+            let oom = signal == 9 && count_oom_kills() > self.ooms;
             return ProcessOutcome::Signal { signal, core: status.dumped(), oom };
         }
         ProcessOutcome::Exited(status.exit_status().unwrap_or(0))
@@ -399,4 +400,111 @@ impl ProcessSupervisor<'_> {
 
 fn describe_leaked(entry: &ProcessEntry, alive: bool) -> LeakedProcess {
     LeakedProcess { pid: entry.seen.pid, name: escape_for_terminal(&entry.name), alive }
+}
+
+#[derive(Debug)]
+pub(super) struct ProcessDeadlines {
+    total: Option<(Instant, Millis)>,
+    start: Option<(Instant, Millis)>,
+    idle: Option<Millis>,
+    /// The start of the present silence.
+    since: Instant,
+    command: CommandDeadline,
+}
+
+/// The deadline of the command that a worker is running, if any. Set by the code that parses the worker's output.
+#[derive(Debug, Clone, Default)]
+pub struct CommandDeadline(Arc<Mutex<Option<(Instant, Millis)>>>);
+
+impl CommandDeadline {
+    pub fn set(&self, due: Option<(Instant, Millis)>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = due;
+    }
+
+    pub fn get(&self) -> Option<(Instant, Millis)> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub fn to_duration(length: Millis) -> Duration {
+    Duration::from_millis(length.0)
+}
+
+impl ProcessDeadlines {
+    pub(super) fn new(task: &ProcessSpec, began: Instant) -> ProcessDeadlines {
+        // A limit beyond the clock's range is no limit.
+        let at = |limit: Millis| Some((began.checked_add(to_duration(limit))?, limit));
+        ProcessDeadlines {
+            total: task.limit.and_then(at),
+            start: task.start.and_then(at),
+            idle: task.idle,
+            since: began,
+            command: task.command.clone(),
+        }
+    }
+
+    /// The earliest deadline.
+    pub(super) fn next_deadline(&self) -> Option<(Instant, ExceededLimit)> {
+        let total = self.total.map(|(at, limit)| (at, ExceededLimit::Total(limit)));
+        let start = self.start.map(|(at, limit)| (at, ExceededLimit::Start(limit)));
+        let silence =
+            |limit: Millis| Some((self.since.checked_add(to_duration(limit))?, ExceededLimit::Silence(limit)));
+        // Starting up does not count as silence if it has a limit of its own.
+        let silence = self.idle.filter(|_| start.is_none()).and_then(silence);
+        let command = self.command.get().map(|(at, limit)| (at, ExceededLimit::Command(limit)));
+        [total, start, silence, command].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+
+    /// Records that the process printed something.
+    pub(super) fn note_output(&mut self, now: Instant) {
+        self.start = None;
+        self.since = now;
+    }
+}
+
+const LATELY: Duration = Duration::from_secs(1);
+
+/// The counter of the engine's own cgroup, if there is one.
+fn find_own_counter() -> Option<&'static PathBuf> {
+    static OWN: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let find = || {
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let place = groups.lines().find_map(|line| line.strip_prefix("0::/"))?.to_owned();
+        let file = PathBuf::from("/sys/fs/cgroup").join(place).join("memory.events");
+        file.exists().then_some(file)
+    };
+    OWN.get_or_init(find).as_ref()
+}
+
+fn parse_kill_count(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+}
+
+/// The number of processes that were killed for memory so far.
+pub(super) fn count_oom_kills() -> u64 {
+    let own = find_own_counter().and_then(|file| parse_kill_count(&read_system_file(file, 1024)?));
+    own.or_else(|| parse_kill_count(&read_system_file("/proc/vmstat", 16 * 1024)?)).unwrap_or(0)
+}
+
+/// The same number, at most a second old. Reading the counter takes longer than starting a process.
+pub(super) fn recent_oom_kills() -> u64 {
+    static LAST: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    match *last {
+        Some((at, count)) if at.elapsed() < LATELY => count,
+        _ => last.insert((Instant::now(), count_oom_kills())).1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_is_read_from_both_kinds_of_file() {
+        assert_eq!(parse_kill_count(b"low 0\nhigh 0\nmax 3\noom 1\noom_kill 2\noom_group_kill 0\n"), Some(2));
+        assert_eq!(parse_kill_count(b"nr_free_pages 12\noom_kill 41\n"), Some(41));
+        assert_eq!(parse_kill_count(b"oom_kill x\n"), None);
+        assert_eq!(parse_kill_count(b""), None);
+    }
 }

@@ -21,7 +21,7 @@ use crate::workspace::{
 /// The maximum number of files that are scanned.
 const FILES: usize = 100_000;
 /// The maximum size of one file, and of all files that one attempt changed.
-pub const FILE_BYTES: u64 = 16 * 1024 * 1024;
+pub(super) const FILE_BYTES: u64 = 16 * 1024 * 1024;
 const ALL_BYTES: u64 = 64 * 1024 * 1024;
 /// The folder of git itself is never recorded.
 const GIT: &str = ".git";
@@ -64,7 +64,7 @@ pub struct WorkspaceScan<'a> {
 }
 
 impl WorkspaceScan<'_> {
-    pub fn read_signatures(&self) -> Result<FileSignatures, RecordingError> {
+    pub(crate) fn read_signatures(&self) -> Result<FileSignatures, RecordingError> {
         let mut signs = BTreeMap::new();
         match &self.known {
             Some(known) => {
@@ -108,7 +108,7 @@ impl WorkspaceScan<'_> {
     }
 
     /// Returns the changes, with the contents of the files.
-    pub fn collect_changes(
+    pub(crate) fn collect_changes(
         &self,
         before: &FileSignatures,
         now: &FileSignatures,
@@ -149,7 +149,7 @@ impl WorkspaceScan<'_> {
     }
 
     /// Returns all files of this scan.
-    pub fn collect_all(&self) -> Result<RecordedFiles, RecordingError> {
+    pub(crate) fn collect_all(&self) -> Result<RecordedFiles, RecordingError> {
         self.collect_changes(&FileSignatures::default(), &self.read_signatures()?)
     }
 }
@@ -174,7 +174,7 @@ fn file_signature(about: &fs::Metadata) -> String {
 
 impl RecordedChange {
     /// True if the path is one that is never recorded. Such an entry was not written by a recording.
-    pub fn is_foreign(&self, folder: &RootFolder, without: &[PathBuf]) -> bool {
+    pub(crate) fn is_foreign(&self, folder: &RootFolder, without: &[PathBuf]) -> bool {
         is_left_out(folder, &folder.path().join(&self.path), without)
     }
 

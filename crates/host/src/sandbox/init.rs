@@ -1,5 +1,5 @@
-//! The first process inside of a sandbox: it builds the worker's view, gives up its privileges, starts the worker and
-//! reaps orphans. If the machine has no process namespaces, it becomes the worker.
+//! The first process inside of a sandbox: it builds the worker's view, gives up its privileges for good, starts the
+//! worker and reaps orphans. If the machine has no process namespaces, it becomes the worker.
 
 use std::{
     ffi::OsString,
@@ -16,16 +16,22 @@ use rustix::{
     fs::{Mode, OFlags, open},
     io::Errno,
     process::{Pid, Signal, WaitOptions, fchdir, kill_process, set_parent_process_death_signal, setsid, wait},
+    thread::{
+        CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, configure_capability_in_ambient_set,
+        remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+    },
 };
 use serde_json::json;
 
-use super::{
-    MARK_VARIABLE, SandboxEnforcement, SandboxSpec, landlock,
-    launch_request::{LaunchRequest, own_pid, receive_environment},
-    privileges, seccomp,
-    view::{self, SandboxViewError},
+use crate::{
+    sandbox::{
+        MARK_VARIABLE, SandboxEnforcement, SandboxSpec, landlock,
+        launcher::{LaunchRequest, own_pid, receive_environment},
+        seccomp,
+        view::{self, SandboxViewError},
+    },
+    start_error::{StartError, StartRefusal, classify_start_error},
 };
-use crate::start_error::{StartError, StartRefusal, classify_start_error};
 
 /// The time that processes which the worker started have to end after it.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -206,7 +212,7 @@ fn confine(request: &LaunchRequest) -> Result<SandboxEnforcement, LaunchFailure>
 }
 
 fn give_up_privileges(spec: &SandboxSpec) -> Result<(), LaunchFailure> {
-    privileges::drop_capabilities().map_err(|error| LaunchFailure::temporary("cannot give up capabilities", error))?;
+    drop_capabilities().map_err(|error| LaunchFailure::temporary("cannot give up capabilities", error))?;
     seccomp::apply_seccomp(spec.no_network)
         .map_err(|error| LaunchFailure::temporary("cannot filter system calls", io::Error::other(error)))
 }
@@ -293,6 +299,40 @@ fn ask_all_to_end() {
             let _ = kill_process(pid, Signal::CONT);
         }
     }
+}
+
+/// Passes the capabilities of this process to the program that it starts next. Otherwise only root would have them.
+pub(super) fn keep_across_exec() -> io::Result<()> {
+    let held = capabilities(None)?;
+    set_capabilities(None, CapabilitySets { inheritable: held.permitted, ..held })?;
+    for capability in held.permitted.iter() {
+        configure_capability_in_ambient_set(capability, true)?;
+    }
+    Ok(())
+}
+
+/// Drops all capabilities, so that no started program has any, not even as root.
+pub(super) fn drop_capabilities() -> io::Result<()> {
+    if !capabilities(None)?.permitted.is_empty() {
+        empty_bounding_set()?;
+        clear_ambient_capability_set()?;
+        let none = CapabilitySet::empty();
+        set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    }
+    Ok(set_no_new_privs(true)?)
+}
+
+fn empty_bounding_set() -> io::Result<()> {
+    for bit in 0..u64::BITS {
+        match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << bit)) {
+            // The kernel has no more capabilities.
+            Err(Errno::INVAL) => break,
+            // It may have been dropped before. A process without the right to drop it cannot use it either.
+            Ok(()) | Err(Errno::PERM) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

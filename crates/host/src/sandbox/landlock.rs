@@ -8,10 +8,9 @@ use landlock::{
     ABI, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetError, RulesetStatus, Scope,
 };
-
 use rustix::fs::{FileType, fstat};
 
-use super::{SandboxSpec, place::resolve_path, view::SandboxViewError};
+use super::{SandboxSpec, resolve_path, view::SandboxViewError};
 
 /// The first version that prevents a program without write access from truncating a file.
 const NEEDED: ABI = ABI::V3;

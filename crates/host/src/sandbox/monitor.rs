@@ -17,9 +17,8 @@ use rustix::{
 
 use super::{
     INIT_ARGUMENT,
-    init::{LaunchFailure, WorkerEnd, release_stdio},
-    launch_request::{LaunchRequest, own_pid, receive_environment},
-    privileges,
+    init::{self, LaunchFailure, WorkerEnd, release_stdio},
+    launcher::{LaunchRequest, own_pid, receive_environment},
 };
 
 /// Signals that are meant for the worker. The monitor must survive them to report how the worker reacts.
@@ -91,7 +90,7 @@ fn enter_namespaces(no_network: bool) -> Result<(), String> {
     write("/proc/self/setgroups", "deny".to_owned())?;
     write("/proc/self/uid_map", format!("{} {user} 1", inner_id(user)))?;
     write("/proc/self/gid_map", format!("{} {group} 1", inner_id(group)))?;
-    privileges::keep_across_exec().map_err(|error| format!("keeping capabilities for init: {error}"))
+    init::keep_across_exec().map_err(|error| format!("keeping capabilities for init: {error}"))
 }
 
 /// Returns the number of a user or group inside of the sandbox. Root becomes `nobody` there: without capabilities it is

@@ -7,7 +7,7 @@
 //! starts.
 //!
 //! Every path is resolved without following links, compared with the file that the engine found there
-//! ([`super::place`]), and then used by descriptor, so that nobody can redirect it in between.
+//! ([`super::SandboxPlace`]), and then used by descriptor, so that nobody can redirect it in between.
 
 use std::{
     fs, io,
@@ -26,9 +26,8 @@ use rustix::{
 
 use super::{
     SandboxPlace, SandboxSpec,
-    devices::DeviceNodes,
-    mounts::{self, MountEntry},
-    place::{path_exists, resolve_path},
+    mounts::{self, DeviceNodes, MountEntry},
+    path_exists, resolve_path,
 };
 
 /// Folders that many programs share, with sockets of programs that execute requests. Each sandbox has its own.

@@ -1,14 +1,23 @@
 //! The coding agent of an attempt: finds and configures it, reads its stream, and judges its end.
 //!
 //! Owns the link between an attempt and its agent: the session to resume, permissions and budgets, and the meaning of
-//! the agent's end for the attempt. Everything that differs between agents is in [`super`].
+//! the agent's end for the attempt. Everything that differs between agents is in [`super`]. Each adapter turns the
+//! permissions into its own flags; the agent itself enforces them, and the sandbox of the system is not decided here.
+//! Their measured effect:
+//!
+//! | | Claude Code | Codex | OpenCode |
+//! |---|---|---|---|
+//! | READ | no tool that writes outside of the permitted places | sandbox: nothing is written, no network, any command | as Claude Code |
+//! | EDIT | writes below its folder only | sandbox: writes below its folder; commands are not distinguished | writes below its folder only |
+//! | RUN_TESTS | the named commands, exactly | any command, in the sandbox | the named commands, exactly |
+//! | RUN_COMMANDS | any command, limited only by the sandbox | any command, in the sandbox | any command, limited only by the sandbox |
 
 use std::{
     ffi::OsString,
     fs::{self, File, Permissions},
     io,
     os::unix::fs::PermissionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -18,29 +27,27 @@ use std::{
 use skein_core::{
     engine::{AttemptEnd, Cost, code},
     ids::format_uuid_v4,
-    ir::{ErrorClass, HoldReason, WorkerSpec},
+    ir::{ErrorClass, HoldReason, WorkerCapability, WorkerSpec},
     limits,
     time::{Millis, Timestamp},
 };
 
-use super::{
-    AgentAdapter, AgentAnswer, AgentFailure, AgentHalt, AgentHome, AgentNote, AgentPermissions, AgentRequest,
-    AgentSession, AgentStream, AgentStreamConfig, CostMeter, LoginLink, RemainingBudget,
-    account::AgentAccount,
-    fallback,
-    prompt::{self, PromptContext},
-    session::SessionCarryover,
-};
 use crate::{
     clock::Clock,
     executor::{
-        agents,
-        attempt::{
-            StageError, non_retryable, sandbox_setup,
-            spec::{AttemptSpec, takes_default_model},
-            worker_output::truncate_message,
+        ExecutorContext,
+        agents::{
+            self, AgentAdapter, AgentAnswer, AgentFailure, AgentHalt, AgentHome, AgentNote, AgentRequest, AgentSession,
+            AgentStream, AgentStreamConfig, CostMeter, LoginLink, RemainingBudget, fallback,
+            home::{AgentAccount, SessionCarryover},
+            prompt::{self, PromptContext},
         },
-        executor_context::ExecutorContext,
+        attempt::{
+            StageError,
+            collect::truncate_message,
+            non_retryable, sandbox_setup,
+            spec::{AttemptSpec, takes_default_model},
+        },
     },
     process::{self, CommandDeadline, ExceededLimit, MarkedWork, ProcessOutcome, ProcessReport, ProcessSpec},
     random,
@@ -52,7 +59,7 @@ use crate::{
 
 /// A coding agent that works on an attempt.
 #[derive(Debug)]
-pub struct AgentLaunch {
+pub(crate) struct AgentLaunch {
     adapter: &'static dyn AgentAdapter,
     ear: AgentStream,
     home: AgentHome,
@@ -63,14 +70,14 @@ pub struct AgentLaunch {
 }
 
 /// The credentials that the host passes to agents. They are redacted from all output.
-pub fn host_credentials() -> Vec<SecretValue> {
+pub(crate) fn host_credentials() -> Vec<SecretValue> {
     let names = agents::ALL.iter().flat_map(|adapter| adapter.credential_variables());
     let names = names.filter(|name| !name.ends_with("_URL"));
     names.filter_map(|name| SecretValue::new(&std::env::var(name).ok()?).ok()).collect()
 }
 
 /// Finds the coding agent of an attempt and adapts the task to it. Returns `None` if another kind of worker does it.
-pub fn prepare_agent_launch(
+pub(crate) fn prepare_agent_launch(
     shared: &Arc<ExecutorContext>,
     job: &AttemptSpec,
     run: &RunDir,
@@ -123,7 +130,7 @@ pub fn prepare_agent_launch(
 }
 
 /// The account that a coding agent uses here. `None` for an agent that is a program of the project.
-pub fn find_account(job: &AttemptSpec, agent: &AgentSettings) -> Option<AgentAccount> {
+pub(crate) fn find_account(job: &AttemptSpec, agent: &AgentSettings) -> Option<AgentAccount> {
     let (adapter, usual) = (agents::find_adapter(agent.worker.as_deref()?)?, AgentProgram::default());
     let program = job.settings.programs.get(adapter.agent_name()).unwrap_or(&usual);
     Some(AgentAccount::from_variables(adapter.agent_name(), &agent_variables(adapter, program)))
@@ -324,12 +331,12 @@ fn blocked_by_quota(until: Timestamp) -> AttemptEnd {
 }
 
 impl AgentLaunch {
-    pub fn cost(&self) -> Cost {
+    pub(crate) fn cost(&self) -> Cost {
         self.ear.cost()
     }
 
     /// Returns the agent's answer, or the end that it caused. `Err(None)` means that the rules for any program apply.
-    pub fn judge(&self, ended: &ProcessReport, job: &AttemptSpec) -> Result<AgentAnswer, Option<AttemptEnd>> {
+    pub(crate) fn judge(&self, ended: &ProcessReport, job: &AttemptSpec) -> Result<AgentAnswer, Option<AttemptEnd>> {
         // If the login cannot be restored now, it stays in the home and is restored the next time.
         let _ = self.home.restore_login(&self.login);
         let told = match (self.ear.halt_reason(), &ended.how) {
@@ -406,6 +413,112 @@ impl AgentLaunch {
         let until = until.or_else(|| waits.then(|| now.saturating_add(Millis(limits::ACCOUNT_WAIT))))?;
         let turn = self.account.record_limit(&self.state, until, now);
         (waits || until.duration_since(now) <= Millis(limits::ACCOUNT_SOON)).then_some(turn)
+    }
+}
+
+/// The permissions of an agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AgentPermissions {
+    pub edit: bool,
+    pub run: CommandPermission,
+    pub network: bool,
+    /// The working directory.
+    pub folder: PathBuf,
+    /// The paths that are always writable: Skein's folder for the attempt's results, and files by their names.
+    pub back: PathBuf,
+    pub files: Vec<String>,
+    /// True if the agent can build a sandbox of its own around its commands.
+    pub sandbox: bool,
+}
+
+/// The commands that an agent may run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum CommandPermission {
+    #[default]
+    Nothing,
+    /// Exactly these.
+    These(Vec<Vec<String>>),
+    Anything,
+}
+
+impl AgentPermissions {
+    /// True if neither the agent nor its commands can change anything.
+    pub(crate) fn is_read_only(&self) -> bool {
+        !self.edit && self.run == CommandPermission::Nothing
+    }
+
+    /// Returns the permissions for these capabilities. An agent without capabilities reads and edits. If no test
+    /// commands are named, any command may be one.
+    pub fn from_capabilities(capabilities: &[WorkerCapability], tests: &[Vec<String>]) -> AgentPermissions {
+        let has = |capability| capabilities.contains(&capability);
+        let run = match (has(WorkerCapability::RunCommands), has(WorkerCapability::RunTests), tests) {
+            (true, _, _) | (_, true, []) => CommandPermission::Anything,
+            (_, true, tests) => CommandPermission::These(tests.to_vec()),
+            _ => CommandPermission::Nothing,
+        };
+        AgentPermissions {
+            edit: capabilities.is_empty() || has(WorkerCapability::Edit),
+            run,
+            network: true,
+            sandbox: true,
+            ..AgentPermissions::default()
+        }
+    }
+}
+
+/// Describes the limits that an agent's own flags set. Returns `None` if the name is not that of an agent.
+pub fn describe_limits(word: &str, may: &AgentPermissions) -> Option<String> {
+    let sandboxed = crate::executor::agents::find_adapter(word)?.is_sandboxed();
+    let writes = match (may.edit, sandboxed) {
+        (false, true) if may.is_read_only() => "its sandbox writes nothing",
+        (_, true) => "its sandbox writes below its folder",
+        (true, false) => "it writes below its folder",
+        (false, false) => "it writes only its results",
+    };
+    let runs = match (&may.run, sandboxed) {
+        (CommandPermission::Nothing, false) => "runs nothing".to_owned(),
+        (CommandPermission::These(commands), false) => {
+            let commands: Vec<String> = commands.iter().map(|words| format!("`{}`", quote_command(words))).collect();
+            format!("runs {}", commands.join(", "))
+        }
+        (CommandPermission::Anything, false) => "runs any command".to_owned(),
+        (_, true) => "runs any command in it".to_owned(),
+    };
+    Some(format!("{writes} and {runs}"))
+}
+
+/// Formats a command as one line of a shell.
+pub(crate) fn quote_command(words: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+    let quoted = words.iter().map(|word| match !word.is_empty() && word.chars().all(plain) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+/// Builds permissions for the tests of the adapters.
+#[cfg(test)]
+pub(crate) fn test_permissions(capabilities: &[WorkerCapability], tests: &[&[&str]]) -> AgentPermissions {
+    let tests: Vec<Vec<String>> =
+        tests.iter().map(|words| words.iter().map(|word| (*word).to_owned()).collect()).collect();
+    AgentPermissions {
+        back: "/s/runs/r/attempts/a/back".into(),
+        ..AgentPermissions::from_capabilities(capabilities, &tests)
+    }
+}
+
+#[cfg(test)]
+mod permissions_tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_named_or_any() {
+        let both = [WorkerCapability::Read, WorkerCapability::RunTests];
+        assert!(!test_permissions(&both, &[&["cargo", "test"]]).edit && test_permissions(&[], &[]).edit);
+        assert_eq!(test_permissions(&both, &[]).run, CommandPermission::Anything);
+        assert_eq!(test_permissions(&[WorkerCapability::RunCommands], &[&["x"]]).run, CommandPermission::Anything);
+        assert_eq!(quote_command(&["sh".to_owned(), "-c".to_owned(), "a b".to_owned()]), "sh -c 'a b'");
     }
 }
 

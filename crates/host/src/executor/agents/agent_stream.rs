@@ -1,10 +1,12 @@
 //! The output stream of a working agent: its events become lines for people, and important facts are recorded at once.
 //!
 //! Owns the path from the bytes of standard output to the lines that are shown, the files that are kept and the
-//! decisions made while the agent works, and the maximum length of a line. Does not know which agent it is. Output that
-//! is no event is passed through unchanged.
+//! decisions made while the agent works, and the maximum length of a line. Also converts the totals that agents report
+//! to the cost of one attempt and compares it with its budgets; a cost that no agent reports and no configured price
+//! determines stays unknown. Does not know which agent it is. Output that is no event is passed through unchanged.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     fs::File,
     io::Write,
@@ -19,14 +21,15 @@ use skein_core::{
     time::{Millis, Timestamp},
 };
 
-use super::{
-    AgentAnswer, AgentEvent, AgentEventReader, AgentFailure, AgentNote, CostMeter, RemainingBudget,
-    failure::AgentFailureKind,
-};
 use crate::{
     clock::Clock,
+    executor::agents::{
+        AgentAnswer, AgentEvent, AgentEventReader, AgentFailure, AgentNote, TokenUsage, UsageTotal,
+        fallback::AgentFailureKind,
+    },
     process::{CommandDeadline, OutputFilter, to_duration},
     redact::Redactor,
+    run_settings::ModelPrice,
     workspace::RootFolder,
 };
 
@@ -43,7 +46,7 @@ pub enum AgentHalt {
 }
 
 /// Requests the end of the agent. May be called more than once.
-pub type StopCallback = Box<dyn Fn() + Send>;
+pub(crate) type StopCallback = Box<dyn Fn() + Send>;
 
 /// The configuration of an agent stream.
 pub struct AgentStreamConfig {
@@ -98,12 +101,12 @@ impl AgentStream {
     }
 
     /// Returns the filter for standard output.
-    pub fn output_filter(&self, redactor: Redactor) -> Box<dyn OutputFilter> {
+    pub(crate) fn output_filter(&self, redactor: Redactor) -> Box<dyn OutputFilter> {
         self.new_filter(redactor, AgentStreamState::handle_line)
     }
 
     /// Returns the filter for standard error.
-    pub fn error_filter(&self, redactor: Redactor) -> Box<dyn OutputFilter> {
+    pub(crate) fn error_filter(&self, redactor: Redactor) -> Box<dyn OutputFilter> {
         self.new_filter(redactor, AgentStreamState::handle_error_line)
     }
 
@@ -122,7 +125,7 @@ impl AgentStream {
     }
 
     /// Returns the result of the agent, now that the program has exited.
-    pub fn final_result(&self, status: i32, errors: &str) -> Result<AgentAnswer, AgentFailure> {
+    pub(crate) fn final_result(&self, status: i32, errors: &str) -> Result<AgentAnswer, AgentFailure> {
         let state = self.lock_state();
         state.on.reader.final_result(status, errors).map_err(|failure| {
             let until = failure.until.or(state.until);
@@ -330,6 +333,142 @@ impl OutputFilter for AgentStreamFilter {
     }
 }
 
+impl ModelPrice {
+    /// Returns the price in millionths of a dollar: one token at one dollar per million costs one.
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "costs are rounded, and no cost exceeds the range of a float"
+    )]
+    fn price_usage(&self, spent: TokenUsage) -> u64 {
+        let cached = self.cached.unwrap_or(self.input);
+        let parts = [(spent.input, self.input), (spent.cached, cached), (spent.output, self.output)];
+        parts.iter().map(|(tokens, price)| *tokens as f64 * price).sum::<f64>().round() as u64
+    }
+}
+
+/// The remaining part of a budget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemainingBudget {
+    /// The owner of the budget, as words for a message.
+    pub whose: Cow<'static, str>,
+    pub tokens: Option<u64>,
+    pub micro_usd: Option<u64>,
+    /// True if a person is asked when the budget is spent. Otherwise the step fails.
+    pub pause: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct CostMeter {
+    /// The cost of an earlier attempt that was never reported.
+    carried: Cost,
+    /// The session's usage when this attempt started.
+    base: TokenUsage,
+    price: Option<ModelPrice>,
+    left: Vec<RemainingBudget>,
+    run: TokenUsage,
+    /// The session's total usage, if the agent reports it.
+    total: Option<TokenUsage>,
+}
+
+impl CostMeter {
+    pub fn new(carried: Cost, base: TokenUsage, price: Option<ModelPrice>, left: Vec<RemainingBudget>) -> CostMeter {
+        CostMeter { carried, base, price, left, run: TokenUsage::default(), total: None }
+    }
+
+    pub(crate) fn record_usage(&mut self, used: UsageTotal) {
+        match used {
+            UsageTotal::Run(spent) => self.run = spent,
+            UsageTotal::Session(spent) => {
+                self.total = Some(spent);
+                self.run = spent.usage_since(self.base);
+            }
+        }
+    }
+
+    /// Returns the cost of this attempt.
+    pub fn cost(&self) -> Cost {
+        let told = self.run.micro_usd.or_else(|| self.price.map(|price| price.price_usage(self.run)));
+        let mut cost = Cost { tokens: self.run.total_tokens(), micro_usd: told };
+        cost.add(self.carried);
+        cost
+    }
+
+    /// Returns the session's total usage, for the attempt that continues it.
+    pub(crate) fn session_total(&self) -> TokenUsage {
+        self.total.unwrap_or(self.base)
+    }
+
+    /// Returns the first budget that is spent, if any.
+    pub(crate) fn find_spent_budget(&self) -> Option<&RemainingBudget> {
+        let cost = self.cost();
+        let spent = |left: &&RemainingBudget| {
+            left.tokens.is_some_and(|most| cost.tokens >= most)
+                || left.micro_usd.zip(cost.micro_usd).is_some_and(|(most, now)| now >= most)
+        };
+        self.left.iter().find(spent)
+    }
+
+    /// Describes the cost so far in a few words. Returns `None` if nothing is known.
+    pub fn describe_spending(&self) -> Option<String> {
+        let cost = self.cost();
+        let usd = cost.micro_usd.map(|micro| format!(", ${}.{:04}", micro / 1_000_000, micro % 1_000_000 / 100));
+        (!cost.is_zero()).then(|| format!("{} tokens{}", cost.tokens, usd.unwrap_or_default()))
+    }
+}
+
+#[cfg(test)]
+mod cost_meter_tests {
+    use super::*;
+
+    fn spent(input: u64, cached: u64, output: u64, micro_usd: Option<u64>) -> TokenUsage {
+        TokenUsage { input, cached, output, micro_usd }
+    }
+
+    #[test]
+    fn totals_of_a_session_are_subtracted_and_what_was_never_told_is_added() {
+        let base = spent(1_000, 400, 50, None);
+        let mut meter = CostMeter::new(Cost { tokens: 7, micro_usd: None }, base, None, Vec::new());
+        meter.record_usage(UsageTotal::Session(spent(2_000, 800, 100, None)));
+        assert_eq!(meter.cost(), Cost { tokens: 1_457, micro_usd: None });
+        assert_eq!(meter.session_total(), spent(2_000, 800, 100, None));
+        let mut meter = CostMeter::new(Cost::default(), TokenUsage::default(), None, Vec::new());
+        meter.record_usage(UsageTotal::Run(spent(1, 2, 3, Some(9))));
+        meter.record_usage(UsageTotal::Run(spent(2, 2, 4, Some(12))));
+        assert_eq!(meter.cost(), Cost { tokens: 8, micro_usd: Some(12) });
+    }
+
+    #[test]
+    fn money_is_told_or_worked_out_or_unknown() {
+        let price = Some(ModelPrice { input: 3.0, cached: Some(0.3), output: 15.0 });
+        let mut meter = CostMeter::new(Cost::default(), TokenUsage::default(), price, Vec::new());
+        meter.record_usage(UsageTotal::Run(spent(1_000, 400, 50, None)));
+        assert_eq!(meter.cost().micro_usd, Some(3_870));
+        meter.record_usage(UsageTotal::Run(spent(1_000, 400, 50, Some(5))));
+        assert_eq!(meter.cost().micro_usd, Some(5));
+        assert_eq!(meter.describe_spending().unwrap(), "1450 tokens, $0.0000");
+    }
+
+    #[test]
+    fn the_first_budget_that_is_spent_is_named() {
+        let left = |whose: &'static str, tokens, micro_usd| RemainingBudget {
+            whose: whose.into(),
+            tokens,
+            micro_usd,
+            pause: false,
+        };
+        let all = vec![left("the step's", Some(100), None), left("the run's", None, Some(10))];
+        let mut meter = CostMeter::new(Cost::default(), TokenUsage::default(), None, all);
+        meter.record_usage(UsageTotal::Run(spent(50, 0, 49, None)));
+        assert_eq!(meter.find_spent_budget(), None);
+        meter.record_usage(UsageTotal::Run(spent(50, 0, 49, Some(10))));
+        assert_eq!(meter.find_spent_budget().unwrap().whose, "the run's");
+        meter.record_usage(UsageTotal::Run(spent(50, 0, 50, Some(10))));
+        assert_eq!(meter.find_spent_budget().unwrap().whose, "the step's");
+    }
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -337,7 +476,7 @@ mod tests;
 const LINE: usize = limits::AGENT_EVENT_BYTES;
 
 #[derive(Debug, Default)]
-pub struct LineSplitter {
+pub(crate) struct LineSplitter {
     line: Vec<u8>,
     /// True while the rest of a line that was too long is skipped.
     over: bool,
@@ -345,13 +484,13 @@ pub struct LineSplitter {
 
 /// A line of the stream.
 #[derive(Debug, PartialEq, Eq)]
-pub enum StreamLine<'a> {
+pub(crate) enum StreamLine<'a> {
     Whole(&'a [u8]),
     TooLong,
 }
 
 impl LineSplitter {
-    pub fn push(&mut self, bytes: &[u8], mut each: impl FnMut(StreamLine<'_>)) {
+    pub(crate) fn push(&mut self, bytes: &[u8], mut each: impl FnMut(StreamLine<'_>)) {
         let mut rest = bytes;
         while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
             self.append_part(&rest[..at]);
@@ -362,7 +501,7 @@ impl LineSplitter {
     }
 
     /// Ends the stream. The last line may have no line feed.
-    pub fn finish(&mut self, mut each: impl FnMut(StreamLine<'_>)) {
+    pub(crate) fn finish(&mut self, mut each: impl FnMut(StreamLine<'_>)) {
         if self.over || !self.line.is_empty() {
             self.emit_line(&mut each);
         }

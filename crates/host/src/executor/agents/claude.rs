@@ -8,15 +8,15 @@ use skein_core::time::Timestamp;
 use super::{
     AgentAdapter, AgentAnswer, AgentEvent, AgentEventReader, AgentFailure, AgentHome, AgentInvocation,
     AgentPermissions, AgentRequest, AgentSession, LoginLink, TokenUsage, UsageTotal,
-    event::{number_at, text_at, to_micro_usd},
-    failure::AgentFailureKind,
+    agent_launch::{CommandPermission, quote_command},
+    fallback::AgentFailureKind,
     home::user_folder,
-    permissions::{CommandPermission, quote_command},
+    number_at, text_at, to_micro_usd,
 };
 use crate::run_settings::ToolServer;
 
 #[derive(Debug)]
-pub struct ClaudeAdapter;
+pub(crate) struct ClaudeAdapter;
 
 /// Variables that turn off side activities of the agent.
 const QUIET: [(&str, &str); 6] = [

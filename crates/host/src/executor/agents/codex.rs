@@ -14,16 +14,13 @@ use skein_core::limits;
 
 use super::{
     AgentAdapter, AgentAnswer, AgentEvent, AgentEventReader, AgentFailure, AgentHome, AgentInvocation,
-    AgentPermissions, AgentRequest, AgentSession, LoginLink, TokenUsage, UsageTotal,
-    event::{number_at, text_at},
-    failure::AgentFailureKind,
-    home::user_folder,
-    permissions::CommandPermission,
+    AgentPermissions, AgentRequest, AgentSession, LoginLink, TokenUsage, UsageTotal, agent_launch::CommandPermission,
+    fallback::AgentFailureKind, home::user_folder, number_at, text_at,
 };
 use crate::run_settings::ToolServer;
 
 #[derive(Debug)]
-pub struct CodexAdapter;
+pub(crate) struct CodexAdapter;
 
 /// The folder of the session files, below the agent's home.
 const SESSIONS: &str = "sessions";

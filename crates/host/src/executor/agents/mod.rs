@@ -1,24 +1,18 @@
 //! Coding agents: how their programs are started, how their output is read, and how their result is judged.
 //!
-//! Owns the trait [`AgentAdapter`] and everything that is specific to one program: its arguments, its variables, the
-//! events it prints, its error names. Does not know runs and steps, and starts nothing. To add an agent, write a file
-//! beside `claude`, name it in [`ALL`], and add a row to [`skein_core::agents`].
+//! Owns the trait [`AgentAdapter`], the events that all agents report alike, and everything that is specific to one
+//! program: its arguments, its variables, the events it prints, its error names. Does not know runs and steps, and
+//! starts nothing. To add an agent, write a file beside `claude`, name it in [`ALL`], and add a row to
+//! [`skein_core::agents`].
 
-pub mod account;
-pub(crate) mod agent_context;
 pub(crate) mod agent_launch;
 pub(crate) mod agent_stream;
 pub(crate) mod claude;
 pub(crate) mod codex;
-pub(crate) mod cost_meter;
-pub(crate) mod event;
-pub(crate) mod failure;
 pub mod fallback;
 pub(crate) mod home;
 pub(crate) mod opencode;
-pub mod permissions;
 pub(crate) mod prompt;
-pub(crate) mod session;
 
 use std::{
     ffi::OsString,
@@ -27,16 +21,13 @@ use std::{
 };
 
 use serde_json::Value;
-use skein_core::time::Millis;
+use skein_core::time::{Millis, Timestamp};
 
 pub use self::{
-    agent_stream::{AgentHalt, AgentStream, AgentStreamConfig},
-    cost_meter::{CostMeter, RemainingBudget},
-    event::{AgentAnswer, AgentEvent, AgentEventReader, TokenUsage, UsageTotal},
-    failure::{AgentFailure, is_outage},
-    home::{AgentHome, LoginLink},
-    permissions::AgentPermissions,
-    session::AgentNote,
+    agent_launch::{AgentPermissions, describe_limits},
+    agent_stream::{AgentHalt, AgentStream, AgentStreamConfig, CostMeter, RemainingBudget},
+    fallback::AgentFailure,
+    home::{AgentHome, AgentNote, LoginLink},
 };
 pub use crate::run_settings::{ModelPrice, ToolServer};
 
@@ -72,7 +63,7 @@ pub trait AgentAdapter: fmt::Debug + Send + Sync {
     fn answer_is_output(&self, may: &AgentPermissions, schema: Option<&Value>) -> bool;
     /// True if the commands of the agent have no network access. The agent itself needs it to reach its model.
     fn blocks_network(&self, may: &AgentPermissions) -> bool {
-        may.run == permissions::CommandPermission::Nothing
+        may.run == agent_launch::CommandPermission::Nothing
     }
     /// True if the agent runs its commands in a sandbox of its own. In it, a read-only agent cannot write even the
     /// files that it was told to write.
@@ -154,4 +145,123 @@ pub fn find_adapter(word: &str) -> Option<&'static dyn AgentAdapter> {
 /// Returns the last line of a text that is not blank.
 fn last_line(text: &str) -> Option<&str> {
     text.lines().rev().map(str::trim).find(|line| !line.is_empty())
+}
+
+/// An event of a working agent.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AgentEvent {
+    /// The session, which another attempt could continue.
+    Session(String),
+    Said(String),
+    /// The agent uses a tool: its name and its subject.
+    Tool {
+        name: String,
+        on: String,
+    },
+    /// The result of a tool.
+    Result(String),
+    /// The model that answers.
+    Model(String),
+    /// A note for people.
+    Note(String),
+    /// A command started or ended, by its id.
+    Begun(String),
+    Over(String),
+    Used(UsageTotal),
+    /// The model starts another turn.
+    Turn,
+    /// The account is rate limited until this time.
+    LimitedUntil(Timestamp),
+    /// The agent cannot succeed: it is better to stop it than to wait.
+    Hopeless(AgentFailure),
+}
+
+/// The total usage so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsageTotal {
+    /// Since the program started.
+    Run(TokenUsage),
+    /// Since the session started, across programs.
+    Session(TokenUsage),
+}
+
+/// Tokens by price class, and the cost in millionths of a dollar if it is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+pub struct TokenUsage {
+    /// Input that was not cached.
+    pub input: u64,
+    /// Input read from a cache.
+    pub cached: u64,
+    pub output: u64,
+    pub micro_usd: Option<u64>,
+}
+
+impl TokenUsage {
+    pub fn total_tokens(&self) -> u64 {
+        self.input.saturating_add(self.cached).saturating_add(self.output)
+    }
+
+    pub fn add(&mut self, other: TokenUsage) {
+        self.input = self.input.saturating_add(other.input);
+        self.cached = self.cached.saturating_add(other.cached);
+        self.output = self.output.saturating_add(other.output);
+        self.micro_usd = match (self.micro_usd, other.micro_usd) {
+            (None, None) => None,
+            (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0))),
+        };
+    }
+
+    /// Returns the usage since an earlier total.
+    #[must_use]
+    pub(crate) fn usage_since(&self, before: TokenUsage) -> TokenUsage {
+        TokenUsage {
+            input: self.input.saturating_sub(before.input),
+            cached: self.cached.saturating_sub(before.cached),
+            output: self.output.saturating_sub(before.output),
+            micro_usd: self.micro_usd.map(|now| now.saturating_sub(before.micro_usd.unwrap_or(0))),
+        }
+    }
+}
+
+/// The final answer of an agent, as it reports it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AgentAnswer {
+    /// The last message.
+    pub text: String,
+    /// The answer as one value, if the agent was asked for one.
+    pub value: Option<Value>,
+}
+
+/// Reads the events of one agent, from the first to the last.
+pub trait AgentEventReader: Send {
+    fn read_event(&mut self, event: &Value) -> Vec<AgentEvent>;
+
+    /// Reads a line of standard error. Returns `None` if the line is meant for people.
+    fn read_error_line(&mut self, _line: &str) -> Option<Vec<AgentEvent>> {
+        None
+    }
+
+    /// True if an event is too small to be kept.
+    fn is_noise(&self, _event: &Value) -> bool {
+        false
+    }
+
+    /// Returns the result, now that the program has exited. An exit status alone is never a success.
+    fn final_result(&self, status: i32, errors: &str) -> Result<AgentAnswer, AgentFailure>;
+}
+
+/// Returns the number at a path of an event, or 0 if there is none.
+pub(crate) fn number_at(event: &Value, path: &str) -> u64 {
+    event.pointer(path).and_then(Value::as_u64).unwrap_or(0)
+}
+
+pub(crate) fn text_at<'a>(event: &'a Value, path: &str) -> &'a str {
+    event.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Converts dollars to millionths.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded before the cast")]
+pub(crate) fn to_micro_usd(dollars: f64) -> Option<u64> {
+    (dollars.is_finite() && (0.0..1e12).contains(&dollars)).then(|| (dollars * 1e6).round() as u64)
 }

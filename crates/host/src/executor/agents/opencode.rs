@@ -16,16 +16,15 @@ use skein_core::time::Millis;
 use super::{
     AgentAdapter, AgentAnswer, AgentEvent, AgentEventReader, AgentFailure, AgentHome, AgentInvocation,
     AgentPermissions, AgentRequest, AgentSession, LoginLink, TokenUsage, UsageTotal,
-    event::{number_at, text_at, to_micro_usd},
-    failure::AgentFailureKind,
+    agent_launch::{CommandPermission, quote_command},
+    fallback::AgentFailureKind,
     home::user_folder,
-    permissions::{CommandPermission, quote_command},
+    number_at, text_at, to_micro_usd,
 };
-use crate::clock::Clock;
-use crate::run_settings::ToolServer;
+use crate::{clock::Clock, run_settings::ToolServer};
 
 #[derive(Debug)]
-pub struct OpenCodeAdapter;
+pub(crate) struct OpenCodeAdapter;
 
 const QUIET: [&str; 6] = [
     // No file of the repository gives the agent instructions or starts programs.

@@ -1,28 +1,32 @@
-//! The prompt of an agent: its role, task, inputs, expected output, and the history of earlier attempts.
+//! The prompt of an agent: its role, task, inputs, expected output, the history of earlier attempts, skills and
+//! context.
 //!
-//! Owns the order, the headings, the additional instructions for work that does not converge, and the form of foreign
-//! text: as data, in a labelled block. A resumed session already knows most of it and gets only the new parts.
+//! Owns the order, the headings, the additional instructions for work that does not converge, the log notes about
+//! omitted parts, and the form of foreign text: as data, in a labelled block. A resumed session already knows most of
+//! it and gets only the new parts. Never keeps a step from starting.
 
 use std::{fmt::Write, path::Path};
 
 use serde_json::Value;
 use skein_core::{
     engine::{AttemptMode, AttemptRole, CheckFinding, CheckRecord},
-    ir::{ConvergencePolicy, HandoffFormat},
+    ir::{self, ConvergencePolicy, HandoffFormat, Step, WorkerSpec, Workflow},
 };
 
 use crate::{
     executor::{
+        ExecutorContext,
         attempt::{command::to_plain_text, handoff::render_markdown, spec::AttemptSpec},
         worktree::ConflictDetails,
     },
-    run_settings::AgentSettings,
+    memory::{ContextModule, MemoryEntry, PackRequest, ProjectMemory, build_pack},
+    run_settings::{AgentSettings, ToolServer},
     workspace::AttemptDir,
 };
 
 /// The context of an attempt that goes into its prompt.
 #[derive(Debug, Clone, Copy)]
-pub struct PromptContext<'a> {
+pub(crate) struct PromptContext<'a> {
     pub files: &'a AttemptDir,
     pub folder: &'a Path,
     /// Further text beside its instructions and its task.
@@ -43,7 +47,7 @@ pub struct PromptContext<'a> {
     pub conflicts: &'a [ConflictDetails],
 }
 
-pub fn build_prompt(job: &AttemptSpec, agent: &AgentSettings, around: PromptContext<'_>) -> String {
+pub(crate) fn build_prompt(job: &AttemptSpec, agent: &AgentSettings, around: PromptContext<'_>) -> String {
     let mut parts: Vec<String> = Vec::new();
     if around.goes_on {
         parts.push("Continue your task where you were interrupted. Check what is there before you do.".to_owned());
@@ -243,7 +247,7 @@ const FINGERPRINTS: usize = 20;
 const REASONS: usize = 12;
 
 /// The additional prompt text of a stage. `None` for the first stage.
-pub fn stage_prompt(convergence: &ConvergencePolicy, stage: u32, check: Option<&CheckRecord>) -> Option<String> {
+pub(crate) fn stage_prompt(convergence: &ConvergencePolicy, stage: u32, check: Option<&CheckRecord>) -> Option<String> {
     if stage < 2 {
         return None;
     }
@@ -270,7 +274,7 @@ pub fn stage_prompt(convergence: &ConvergencePolicy, stage: u32, check: Option<&
 const VARIABLE: usize = 100_000;
 
 /// The instructions that a source adds at a stage, for workers without a prompt.
-pub fn stage_instructions(convergence: &ConvergencePolicy, stage: u32) -> Option<String> {
+pub(crate) fn stage_instructions(convergence: &ConvergencePolicy, stage: u32) -> Option<String> {
     let added = convergence.stages.iter().filter(|added| added.stage == stage);
     let texts: Vec<&str> = added.map(|added| added.append.trim_end()).filter(|text| !text.is_empty()).collect();
     let mut text = texts.join("\n");
@@ -289,6 +293,87 @@ fn append_list(text: &mut String, title: &str, items: &[String], most: usize) {
     }
     if items.len() > most {
         let _ = writeln!(text, "- and {} more", items.len() - most);
+    }
+}
+
+/// The skills, context modules and memory that a step requests for its agent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AgentContextRequest {
+    pub stage: String,
+    pub modules: Vec<String>,
+    pub memory: Option<ir::MemorySelection>,
+    /// References to skills and other tools that it may use.
+    pub tools: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct AgentContext {
+    pub text: Option<String>,
+    /// The omitted parts, one line each.
+    pub notes: Vec<String>,
+}
+
+impl AgentContextRequest {
+    /// Combines the workflow's context with the step's own. Only the main attempt of an agent gets one.
+    pub fn from_step(workflow: &Workflow, step: &Step, worker: &WorkerSpec, role: AttemptRole) -> AgentContextRequest {
+        let WorkerSpec::Agent { tools, .. } = worker else { return AgentContextRequest::default() };
+        if role != AttemptRole::Main {
+            return AgentContextRequest::default();
+        }
+        let step_context = step.extensions.context.clone().unwrap_or_default();
+        let mut modules = workflow.context.modules.clone();
+        modules.extend(step_context.modules);
+        let mut seen = std::collections::BTreeSet::new();
+        modules.retain(|module| seen.insert(module.clone()));
+        AgentContextRequest {
+            stage: step.extensions.stage.as_deref().unwrap_or(step.id.as_str()).to_owned(),
+            modules,
+            memory: step_context.memory.or_else(|| workflow.context.memory.clone()),
+            tools: tools.clone(),
+        }
+    }
+}
+
+/// Builds the context text for an attempt.
+pub(crate) fn build_agent_context(shared: &ExecutorContext, job: &AttemptSpec) -> AgentContext {
+    let (wanted, around) = (&job.wanted, &job.settings.surroundings);
+    let mut notes = Vec::new();
+    let mut parts: Vec<String> = Vec::new();
+    for tool in &wanted.tools {
+        match (around.skills.get(tool), tool.strip_prefix(ToolServer::SORT)) {
+            (Some(skill), _) => parts.push(skill.render_instructions(tool)),
+            (None, Some(_)) if job.uses_coding_agent() => {}
+            (None, Some(_)) => {
+                notes.push(format!("`{tool}` is available only to coding agents, and this worker is not one"));
+            }
+            (None, None) => {
+                notes.push(format!("`{tool}` is not configured here, so the agent gets no instructions for it"));
+            }
+        }
+    }
+    let modules: Vec<(&str, Option<&ContextModule>)> =
+        wanted.modules.iter().map(|name| (name.as_str(), around.modules.get(name))).collect();
+    if !modules.is_empty() || wanted.memory.is_some() {
+        let memories = load_memories(shared, &mut notes);
+        let asked = PackRequest { stage: &wanted.stage, modules: &modules, memory: wanted.memory.as_ref() };
+        let packed = build_pack(asked, &memories);
+        parts.extend(packed.text);
+        notes.extend(packed.notes);
+    }
+    AgentContext { text: (!parts.is_empty()).then(|| parts.join("\n\n")), notes }
+}
+
+/// Loads all entries of the project memory. Unreadable entries are skipped and named in `notes`.
+fn load_memories(shared: &ExecutorContext, notes: &mut Vec<String>) -> Vec<MemoryEntry> {
+    match ProjectMemory::open(shared.state.path()).and_then(|memories| memories.load_all()) {
+        Ok((all, unread)) => {
+            notes.extend(unread.iter().map(ToString::to_string));
+            all
+        }
+        Err(error) => {
+            notes.push(format!("the project memory cannot be read: {error}"));
+            Vec::new()
+        }
     }
 }
 

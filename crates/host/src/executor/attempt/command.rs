@@ -50,7 +50,7 @@ pub enum CommandError {
 
 /// The reason why a secret cannot be delivered as a file.
 #[derive(Debug, thiserror::Error)]
-pub enum SecretFileError {
+pub(crate) enum SecretFileError {
     #[error(transparent)]
     Secret(#[from] SecretError),
     #[error(transparent)]
@@ -60,7 +60,7 @@ pub enum SecretFileError {
 }
 
 #[derive(Debug)]
-pub struct WorkerCommand {
+pub(crate) struct WorkerCommand {
     pub program: OsString,
     pub arguments: Vec<OsString>,
     pub stdin: Vec<u8>,
@@ -69,7 +69,7 @@ pub struct WorkerCommand {
 
 /// The way a worker reports its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ResultProtocol {
+pub(crate) enum ResultProtocol {
     /// In its output file.
     File,
     /// In its output file; a checker also in words.
@@ -80,7 +80,7 @@ pub enum ResultProtocol {
 
 impl WorkerCommand {
     /// Builds the command of an attempt. `prompt` builds the text for an agent.
-    pub fn from_spec(
+    pub(crate) fn from_spec(
         job: &AttemptSpec,
         prompt: impl FnOnce(&AgentSettings) -> String,
     ) -> Result<WorkerCommand, CommandError> {
@@ -136,10 +136,10 @@ pub fn is_always_passed(name: &str) -> bool {
     NEEDED.contains(&name)
 }
 
-pub type WorkerEnvironment = Vec<(OsString, OsString)>;
+pub(crate) type WorkerEnvironment = Vec<(OsString, OsString)>;
 
 /// The needed variables of the host.
-pub fn host_variables() -> WorkerEnvironment {
+pub(crate) fn host_variables() -> WorkerEnvironment {
     let mut environment: WorkerEnvironment =
         NEEDED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect();
     for (_, path) in environment.iter_mut().filter(|(name, _)| name == "PATH") {
@@ -157,7 +157,7 @@ fn absolute_search_path(path: &OsStr) -> OsString {
 
 /// The base environment of every program of a run: the host's variables, those that are passed on, and those of the
 /// workflow.
-pub fn base_environment(settings: &RunSettings, declared: &Value) -> WorkerEnvironment {
+pub(crate) fn base_environment(settings: &RunSettings, declared: &Value) -> WorkerEnvironment {
     let mut environment = host_variables();
     for name in settings.pass_env.iter().map(String::as_str) {
         environment.extend(std::env::var_os(name).map(|value| (name.into(), value)));
@@ -183,7 +183,7 @@ fn secret_names(job: &AttemptSpec) -> Vec<String> {
 }
 
 /// Writes the secrets that are delivered as files. Returns the variables with their paths.
-pub fn write_secret_files(
+pub(crate) fn write_secret_files(
     job: &AttemptSpec,
     run: &RunDir,
     secrets: &Secrets,
@@ -202,7 +202,7 @@ pub fn write_secret_files(
     Ok(variables)
 }
 
-pub fn build_environment(
+pub(crate) fn build_environment(
     job: &AttemptSpec,
     files: &AttemptDir,
     context: Option<&Path>,

@@ -14,7 +14,7 @@ use skein_core::{
 
 use super::{command::to_plain_text, non_retryable, spec::AttemptSpec};
 use crate::{
-    executor::{attempt::StageError, executor_context::ExecutorContext},
+    executor::{ExecutorContext, attempt::StageError},
     executor_api::ActiveRun,
     workspace::{ArtifactLimits, AttemptDir, ContextFolder, RootFolder, RunDir, find_step, root::FileIdentity},
 };
@@ -35,7 +35,7 @@ pub struct StepHandoff {
 }
 
 /// Collects the handoffs of the steps that a step depends on or reads.
-pub fn collect_handoffs(running: ActiveRun<'_>, step: &Step, attempt: AttemptId) -> Vec<StepHandoff> {
+pub(crate) fn collect_handoffs(running: ActiveRun<'_>, step: &Step, attempt: AttemptId) -> Vec<StepHandoff> {
     let ActiveRun { plan, state, ledger, .. } = running;
     let reads: Vec<(&str, Vec<ExprRead<'_>>)> =
         step.inputs.iter().map(|binding| (&*binding.name, binding.value.reads())).collect();
@@ -84,7 +84,7 @@ impl StepHandoff {
     }
 
     /// True if an input is presented in another form than as a value.
-    pub fn formats_input(&self, input: &str) -> bool {
+    pub(crate) fn formats_input(&self, input: &str) -> bool {
         self.format != HandoffFormat::Structured && self.inputs.iter().any(|own| own == input)
     }
 
@@ -100,7 +100,7 @@ impl StepHandoff {
 }
 
 /// Copies the logs to the place where the worker can read them. A missing log is skipped.
-pub fn copy_logs(handed: &[StepHandoff], run: &RunDir, files: &AttemptDir) {
+pub(crate) fn copy_logs(handed: &[StepHandoff], run: &RunDir, files: &AttemptDir) {
     for one in handed {
         let Some(attempt) = one.log else { continue };
         let found = run.find_attempt(attempt).ok().flatten();
@@ -112,7 +112,7 @@ pub fn copy_logs(handed: &[StepHandoff], run: &RunDir, files: &AttemptDir) {
 }
 
 /// Renders a value as Markdown.
-pub fn render_markdown(value: &Value) -> String {
+pub(crate) fn render_markdown(value: &Value) -> String {
     let one = |value: &Value| match value {
         Value::String(text) => text.replace('\n', "\n  "),
         Value::Null => "nothing".to_owned(),

@@ -1,15 +1,12 @@
-//! One attempt from start to end: prepare its inputs and task, run the program, collect the results.
+//! One attempt from start to end: prepares its inputs and task, runs the program, collects the results.
 
 pub(crate) mod collect;
 pub(crate) mod command;
 pub(crate) mod handoff;
-pub(crate) mod launch;
 pub(crate) mod prepare;
 pub(crate) mod recording;
-pub mod replay;
 pub(crate) mod sandbox_setup;
 pub(crate) mod spec;
-pub(crate) mod worker_output;
 
 use std::{
     path::PathBuf,
@@ -22,13 +19,16 @@ use skein_core::{
 };
 
 use self::{command::ResultProtocol, spec::AttemptSpec};
-use super::{
-    agents::agent_launch::AgentLaunch,
-    evidence::{EvidenceCheck, protect::WorkspaceProtection},
-    worktree::{AttemptWorkspace, workspace_usage::OccupancyGuard},
-};
 use crate::{
-    process::{ProcessMark, ProcessSpec},
+    executor::{
+        ExecutorContext, WorkKey,
+        agents::agent_launch::AgentLaunch,
+        evidence::{EvidenceCheck, protect::WorkspaceProtection},
+        tools::builtin,
+        worktree::{AttemptWorkspace, OccupancyGuard},
+    },
+    executor_api::AttemptReporter,
+    process::{self, ProcessMark, ProcessSpec},
     redact::Redactor,
     workspace::{
         ArtifactError, AttemptDir, RootFolder, RunDir,
@@ -82,12 +82,7 @@ pub(crate) enum PrepareOutcome {
 }
 
 pub(crate) fn failed_attempt(class: ErrorClass, message: String) -> StageError {
-    StageError(AttemptEnd::Failed {
-        class,
-        code: None,
-        message: worker_output::truncate_message(message),
-        retry_at: None,
-    })
+    StageError(AttemptEnd::Failed { class, code: None, message: collect::truncate_message(message), retry_at: None })
 }
 
 /// A failure that a retry would repeat.
@@ -141,5 +136,44 @@ impl From<ArtifactError> for StageError {
             true => failed_attempt(ErrorClass::Transient, error.to_string()),
             false => non_retryable(error),
         }
+    }
+}
+
+impl ExecutorContext {
+    /// Runs one attempt from start to end.
+    pub(crate) fn run_attempt(self: &Arc<ExecutorContext>, job: AttemptSpec, key: WorkKey, finish: AttemptReporter) {
+        if let Some(function) = job.tool().and_then(|tool| tool.function).filter(|one| !one.reaches_out()) {
+            return builtin::run_function(self, &job, function, &key, finish);
+        }
+        if let Some(path) = job.settings.replay.clone() {
+            let report = recording::replay_attempt(self, &job, &path, &key);
+            return self.finish_attempt(&key, report, finish);
+        }
+        match prepare::prepare_attempt(self, job) {
+            PrepareOutcome::Ready(ready) => {
+                let (task, laid) = *ready;
+                self.run_prepared(task, laid, key, finish);
+            }
+            PrepareOutcome::Over(report) => self.finish_attempt(&key, report, finish),
+        }
+    }
+
+    /// Runs the program, unless it was stopped meanwhile.
+    pub(crate) fn run_prepared(
+        &self,
+        task: ProcessSpec,
+        mut laid: PreparedAttempt,
+        key: WorkKey,
+        finish: AttemptReporter,
+    ) {
+        if self.is_stopped(&key) {
+            return self.finish_without_cost(&key, AttemptEnd::Stopped, finish);
+        }
+        let ended = match laid.spec().remote_call(self) {
+            Some(asking) => asking.run(task, &key),
+            None => process::run_process(task, |handle| self.attach_process(&key, handle)),
+        };
+        let report = laid.collect(self, &key, &ended);
+        self.finish_attempt(&key, report, finish);
     }
 }

@@ -18,16 +18,15 @@ use super::{
 };
 use crate::{
     executor::{
+        ExecutorContext,
         agents::{
-            agent_context::{self, AgentContext},
             agent_launch::{self, AgentLaunch},
             fallback,
-            prompt::{self, PromptContext},
+            prompt::{self, AgentContext, PromptContext},
         },
         evidence::{EvidenceCheck, EvidenceContext, protect::WorkspaceProtection},
-        executor_context::ExecutorContext,
         programs, tools,
-        worktree::{self, AttemptContext, AttemptWorkspace, workspace_usage::OccupancyGuard},
+        worktree::{self, AttemptContext, AttemptWorkspace, OccupancyGuard},
     },
     process::{MarkedWork, ProcessMark, ProcessSpec},
     random,
@@ -39,7 +38,7 @@ use crate::{
 };
 
 /// Prepares an attempt, and records its end if that fails.
-pub fn prepare_attempt(shared: &Arc<ExecutorContext>, mut job: AttemptSpec) -> PrepareOutcome {
+pub(crate) fn prepare_attempt(shared: &Arc<ExecutorContext>, mut job: AttemptSpec) -> PrepareOutcome {
     let opened = open_attempt_folders(shared, &mut job);
     let by = job.relay.substitute_name();
     let report = |error: StageError| AttemptReport { by, ..AttemptReport::new(error.into(), Cost::default()) };
@@ -224,7 +223,7 @@ impl Preparation<'_> {
             true => self.files.worker_output()?,
             false => folder.clone(),
         };
-        let briefing = agent_context::build_agent_context(self.shared, job);
+        let briefing = prompt::build_agent_context(self.shared, job);
         let notes = briefing.notes.iter().chain(&taken).cloned().collect();
         Ok(EnteredWorkspace { tree, folder, own_files, check, briefing, notes })
     }
@@ -410,7 +409,7 @@ impl Preparation<'_> {
 }
 
 /// Updates the context folder to the present state of the run.
-pub fn update_context_folder(
+pub(crate) fn update_context_folder(
     shared: &ExecutorContext,
     run: &RunDir,
     grants: &FolderGrants,

@@ -10,9 +10,9 @@ use super::{command::WorkerEnvironment, spec::AttemptSpec};
 use crate::{
     decision_inbox::DecisionInbox,
     executor::{
+        ExecutorContext,
         agents::{self, AgentAdapter, AgentHome},
         evidence::protect,
-        executor_context::ExecutorContext,
         worktree,
     },
     process::ProcessSpec,
@@ -36,7 +36,7 @@ pub(crate) enum WriteAccess {
 }
 
 impl WriteAccess {
-    pub fn from_spec(job: &AttemptSpec) -> WriteAccess {
+    pub(crate) fn from_spec(job: &AttemptSpec) -> WriteAccess {
         match &job.worker {
             WorkerSpec::Agent { .. } | WorkerSpec::Script { .. } if job.is_read_only() => WriteAccess::Given,
             WorkerSpec::Agent { .. } | WorkerSpec::Script { .. } => WriteAccess::Workspace,

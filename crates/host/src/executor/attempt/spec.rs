@@ -20,9 +20,13 @@ use skein_core::{
 use super::handoff::{self, StepHandoff};
 use crate::{
     executor::{
-        agents::{RemainingBudget, agent_context::AgentContextRequest, fallback::AgentFallback, prompt},
-        evidence::check::ConvergenceGuard,
-        executor_context::ExecutorContext,
+        ExecutorContext,
+        agents::{
+            RemainingBudget,
+            fallback::AgentFallback,
+            prompt::{self, AgentContextRequest},
+        },
+        evidence::ConvergenceGuard,
         tools::remote::RemoteCall,
         worktree::{MergeConflict, WorkspacePolicy},
     },
@@ -209,7 +213,7 @@ impl AttemptSpec {
     }
 
     /// True if a coding agent does it, as opposed to an agent that is a program of the project.
-    pub fn uses_coding_agent(&self) -> bool {
+    pub(crate) fn uses_coding_agent(&self) -> bool {
         self.agent().is_some_and(|agent| agent.worker.is_some())
     }
 
@@ -226,7 +230,7 @@ impl AttemptSpec {
     }
 
     /// True if it may write only its own files.
-    pub fn is_read_only(&self) -> bool {
+    pub(crate) fn is_read_only(&self) -> bool {
         let capabilities = self.capabilities();
         let chosen = matches!(self.worker, WorkerSpec::Agent { .. } | WorkerSpec::Script { .. });
         // Without capabilities it may read and edit. A worker that runs commands or tests leaves files behind.
@@ -235,18 +239,18 @@ impl AttemptSpec {
 
     /// True if its own files are in the attempt folder. Coding agents replace a file by creating a new one, which is
     /// impossible in a read-only workspace.
-    pub fn writes_in_attempt_folder(&self) -> bool {
+    pub(crate) fn writes_in_attempt_folder(&self) -> bool {
         self.uses_coding_agent() && self.is_read_only()
     }
 
     /// The files that it must write, whatever its capabilities are.
-    pub fn own_files(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn own_files(&self) -> impl Iterator<Item = &str> {
         let decision = self.decision_file.iter().filter(|_| self.attempt.role == AttemptRole::Check);
         decision.map(String::as_str).chain(self.gives.iter().map(|gives| gives.path.as_str()))
     }
 
     /// The tool servers of its agent. An agent that is a program of the project gets none.
-    pub fn tool_servers(&self) -> Vec<(&str, &ToolServer)> {
+    pub(crate) fn tool_servers(&self) -> Vec<(&str, &ToolServer)> {
         let named = self.wanted.tools.iter().filter(|_| self.uses_coding_agent());
         let named = named.filter_map(|tool| tool.strip_prefix(ToolServer::SORT));
         let found = named.filter_map(|name| self.settings.surroundings.servers.get_key_value(name));
@@ -334,7 +338,7 @@ pub struct MissingWorker {
 }
 
 /// The worker for one role of a step, with its work spec.
-pub fn worker_for_role(step: &Step, role: AttemptRole) -> Result<(&WorkerSpec, &WorkSpec), MissingWorker> {
+pub(crate) fn worker_for_role(step: &Step, role: AttemptRole) -> Result<(&WorkerSpec, &WorkSpec), MissingWorker> {
     let missing = || MissingWorker { step: step.id.clone(), role };
     if role == AttemptRole::Undo {
         let undo = step.undo.as_ref().ok_or_else(missing)?;

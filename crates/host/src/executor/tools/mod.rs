@@ -16,7 +16,7 @@ use skein_core::{
     tool_call::{self, CallTemplateValues},
 };
 
-use super::attempt::{command::CommandError, worker_output::truncate_message};
+use super::attempt::{collect::truncate_message, command::CommandError};
 use crate::{clock::Clock, executor::attempt::StageError, run_settings::ToolSettings};
 
 const INPUT_INVALID: &str = "input_invalid";
@@ -38,7 +38,7 @@ pub(crate) fn check_inputs(tool: &ToolSettings, inputs: &Value) -> Result<(), St
 }
 
 /// The inputs under the driver's names.
-pub fn rename_inputs<'a>(tool: &ToolSettings, inputs: &'a Value) -> Cow<'a, Value> {
+pub(crate) fn rename_inputs<'a>(tool: &ToolSettings, inputs: &'a Value) -> Cow<'a, Value> {
     let Some(fields) = inputs.as_object().filter(|_| !tool.renames.is_empty()) else {
         return Cow::Borrowed(inputs);
     };
@@ -62,7 +62,12 @@ pub fn build_command(tool: &ToolSettings, inputs: &Value) -> Result<Vec<String>,
 }
 
 /// Determines the end of a call from its exit status and output. `usual` is the failure if the tool does not say more.
-pub fn judge_exit(tool: &ToolSettings, status: i32, printed: &[u8], usual: impl FnOnce() -> AttemptEnd) -> AttemptEnd {
+pub(crate) fn judge_exit(
+    tool: &ToolSettings,
+    status: i32,
+    printed: &[u8],
+    usual: impl FnOnce() -> AttemptEnd,
+) -> AttemptEnd {
     let value = serde_json::from_slice::<Value>(printed).ok().filter(Value::is_object);
     if let Some(envelope) = value.as_ref().filter(|value| value.get("ok") == Some(&Value::Bool(false))) {
         return parse_refusal(envelope);

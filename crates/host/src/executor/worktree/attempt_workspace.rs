@@ -9,18 +9,16 @@ use skein_core::{
 };
 
 use super::{
-    OnRetry, SnapshotSequence, WorktreeError,
-    checkout::{CheckoutError, SnapshotCheckout},
-    lock_sequence,
+    OnRetry, SnapshotSequence, WorkspaceUsage, WorktreeError, lock_sequence,
     snapshot::{self, SnapshotRepo, SnapshotRules, SnapshotView, WorkspaceSnapshot},
-    step_worktree::{self, StepWorktree},
-    workspace_usage::{self, WorkspaceUsage},
+    step_worktree::{self, CheckoutError, SnapshotCheckout, StepWorktree},
 };
 use crate::{
     executor::{
-        agents::session,
+        ExecutorContext,
+        agents::home,
         attempt::{StageError, non_retryable, spec::AttemptSpec},
-        executor_context::ExecutorContext,
+        worktree,
     },
     process::ProcessMark,
     workspace::{AttemptDir, RootFolder, RunDir},
@@ -75,7 +73,7 @@ pub(crate) struct AttemptContext<'a> {
 
 impl AttemptWorkspace {
     /// Enters the workspace that the step requests: shared or its own worktree, kept or restored.
-    pub fn enter(
+    pub(crate) fn enter(
         visit: AttemptContext<'_>,
         base: RootFolder,
         context: Option<&Path>,
@@ -127,7 +125,10 @@ impl AttemptWorkspace {
     }
 
     /// The paths that a sandbox must show for a step worktree.
-    pub fn sandbox_paths(&self, visit: AttemptContext<'_>) -> Result<Option<WorktreeSandboxPaths>, WorktreeError> {
+    pub(crate) fn sandbox_paths(
+        &self,
+        visit: AttemptContext<'_>,
+    ) -> Result<Option<WorktreeSandboxPaths>, WorktreeError> {
         let Some(own) = &self.own else { return Ok(None) };
         let shadow = self.open_snapshot_repo(visit)?;
         Ok(Some(WorktreeSandboxPaths { top: own.path().to_owned(), objects: step_worktree::borrowed_objects(&shadow) }))
@@ -135,7 +136,7 @@ impl AttemptWorkspace {
 
     /// The files of a step worktree that changed since its creation, relative to a folder in it. `None` if there is no
     /// such worktree, or if the files are compared with another base.
-    pub fn changed_files(
+    pub(crate) fn changed_files(
         &self,
         visit: AttemptContext<'_>,
         folder: &RootFolder,
@@ -159,7 +160,7 @@ impl AttemptWorkspace {
     }
 
     /// Resolves a folder of the shared workspace in the worktree of the attempt.
-    pub fn resolve_shared_folder(&self, folder: &RootFolder) -> Result<RootFolder, WorktreeError> {
+    pub(crate) fn resolve_shared_folder(&self, folder: &RootFolder) -> Result<RootFolder, WorktreeError> {
         let (Some(own), Some(view)) = (&self.own, &self.view) else { return Ok(folder.clone()) };
         let mut top = self.base.path();
         for _ in view.prefix.components() {
@@ -172,7 +173,7 @@ impl AttemptWorkspace {
     }
 
     /// Takes the snapshot with which the changes of the attempt are compared.
-    pub fn begin_attempt(&mut self, visit: AttemptContext<'_>, files: &AttemptDir) -> Result<(), StageError> {
+    pub(crate) fn begin_attempt(&mut self, visit: AttemptContext<'_>, files: &AttemptDir) -> Result<(), StageError> {
         let AttemptContext { shared, job, run, .. } = visit;
         if self.view.is_none() && !(job.watched && self.counts) {
             return Ok(());
@@ -229,7 +230,7 @@ impl AttemptWorkspace {
 pub(crate) fn next_number(turn: &mut SnapshotSequence, run: &RunDir) -> Result<u64, WorktreeError> {
     let next = match turn.next {
         Some(next) => next,
-        None => workspace_usage::next_free_number(run)?,
+        None => worktree::next_free_number(run)?,
     };
     turn.next = Some(next + 1);
     Ok(next)
@@ -283,7 +284,7 @@ impl AttemptContext<'_> {
             return Ok(());
         };
         let shadow = &place.open_snapshot_repo(*self)?;
-        let Some((id, files, mut note)) = workspace_usage::find_earlier_attempt(self.run, self.job.attempt) else {
+        let Some((id, files, mut note)) = worktree::find_earlier_attempt(self.run, self.job.attempt) else {
             return Ok(());
         };
         let (Some(before), Some(begin)) = (note.before.clone(), note.back.clone()) else { return Ok(()) };
@@ -296,7 +297,7 @@ impl AttemptContext<'_> {
         }
         let after = note.after.clone().unwrap_or_default();
         let back = self.wants_restore();
-        if back && workspace_usage::was_alone(self.run, id, &note)? {
+        if back && worktree::was_alone(self.run, id, &note)? {
             match (SnapshotCheckout { shadow, run: self.run, view: &view }).apply_changes(&after, &begin) {
                 Ok(()) => place.put_back = true,
                 // Others have changed the same files since; their changes are kept.
@@ -320,7 +321,7 @@ impl AttemptContext<'_> {
             AttemptMode::Again => self.job.keeping.on_retry == OnRetry::Reset,
             AttemptMode::Restore => true,
             // An agent that cannot resume its session starts over.
-            AttemptMode::Resume => !session::has_session(self.job, self.run),
+            AttemptMode::Resume => !home::has_session(self.job, self.run),
             AttemptMode::Fresh | AttemptMode::Rerun => false,
         }
     }

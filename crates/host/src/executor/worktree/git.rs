@@ -1,14 +1,15 @@
-//! Runs git, and finds the changed files of a workspace.
+//! Runs git, finds the changed files of a workspace, and writes the diffs for people.
 //!
 //! Owns the safety of git commands: they run no program of the workspace. A repository can name programs for hooks,
 //! filters, diffs and file monitoring, and a worker can write its configuration. [`GitRunner::run`] is the only place
 //! where git is started: with overriding settings, without the user's configuration and environment, and from a program
-//! file that no step can write. The engine's own snapshots are in a git folder of their own ([`super`]).
+//! file that no step can write. The engine's own snapshots are in a git folder of their own ([`super`]). Owns the
+//! initial snapshot of a run and the maximum size of a diff, too. If a diff cannot be written, the work is still valid.
 
 use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
-    io::Read,
+    io::{Read, Write},
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
@@ -16,12 +17,20 @@ use std::{
 use serde_json::{Value, json};
 use skein_core::{ir::ConvergencePolicy, limits, time::Millis};
 
-use super::WorktreeError;
 use crate::{
     cancel_token::CancelToken,
-    executor::{attempt::command::WorkerEnvironment, programs},
+    executor::{
+        attempt::command::WorkerEnvironment,
+        programs,
+        worktree::{
+            WorktreeError,
+            attempt_workspace::{AttemptContext, AttemptWorkspace, repository_prefix},
+            parse_object_id,
+            snapshot::{SnapshotCommand, SnapshotRepo, SnapshotRules, SnapshotView, WorkspaceSnapshot},
+        },
+    },
     process::{self, OutputFilterFactory, ProcessMark, ProcessOutcome, ProcessSpec},
-    workspace::{RootFolder, parse_git_config},
+    workspace::{AttemptDir, RootFolder, RunDir, parse_git_config},
 };
 
 /// The file with the user's settings, beside git's output.
@@ -83,7 +92,7 @@ pub(crate) struct GitCommand<'a> {
 }
 
 impl<'a> GitCommand<'a> {
-    pub fn new(name: &'a str, arguments: &[impl AsRef<OsStr>]) -> GitCommand<'a> {
+    pub(crate) fn new(name: &'a str, arguments: &[impl AsRef<OsStr>]) -> GitCommand<'a> {
         GitCommand {
             name,
             arguments: arguments.iter().map(|argument| argument.as_ref().to_owned()).collect(),
@@ -109,7 +118,7 @@ pub(crate) struct GitOutput {
 
 impl GitOutput {
     /// The output, if git succeeded.
-    pub fn into_stdout(self) -> Result<Vec<u8>, WorktreeError> {
+    pub(crate) fn into_stdout(self) -> Result<Vec<u8>, WorktreeError> {
         match self.status {
             0 => Ok(self.out),
             _ => Err(WorktreeError::GitFailed(self.tail.trim().to_owned())),
@@ -119,12 +128,12 @@ impl GitOutput {
 
 impl<'a> GitRunner<'a> {
     /// Creates a runner with the default time limit.
-    pub fn new(folder: &'a Path, kept: &'a RootFolder, mark: &'a ProcessMark) -> GitRunner<'a> {
+    pub(crate) fn new(folder: &'a Path, kept: &'a RootFolder, mark: &'a ProcessMark) -> GitRunner<'a> {
         GitRunner { folder, kept, mark, limit: None, call: None }
     }
 
     /// The changes since the last commit, file by file.
-    pub fn status(&self) -> Result<Value, WorktreeError> {
+    pub(crate) fn status(&self) -> Result<Value, WorktreeError> {
         let settings = self.filter_overrides()?;
         let arguments = ["status", "--porcelain=v1", "-z", "--no-renames", "--ignore-submodules=dirty"];
         let said = self.run(GitCommand { settings, ..GitCommand::new("git-status", &arguments) })?.into_stdout()?;
@@ -137,7 +146,7 @@ impl<'a> GitRunner<'a> {
     }
 
     /// The diff from a commit, as text.
-    pub fn diff(&self, base: &str) -> Result<Value, WorktreeError> {
+    pub(crate) fn diff(&self, base: &str) -> Result<Value, WorktreeError> {
         if !is_commit_name(base) {
             return Err(WorktreeError::CommitName(crate::terminal_escape::escape_for_terminal(base.as_bytes())));
         }
@@ -162,7 +171,7 @@ impl<'a> GitRunner<'a> {
     }
 
     /// The files that differ from the diff base, and the untracked files.
-    pub fn changed_files(
+    pub(crate) fn changed_files(
         &self,
         workspace: &RootFolder,
         convergence: &ConvergencePolicy,
@@ -193,7 +202,7 @@ impl<'a> GitRunner<'a> {
     }
 
     /// The files worth keeping: tracked files, and new files that are not ignored. `None` if git fails here.
-    pub fn known_files(&self) -> Option<BTreeSet<String>> {
+    pub(crate) fn known_files(&self) -> Option<BTreeSet<String>> {
         let arguments = ["ls-files", "--cached", "--others", "--exclude-standard", "-z"];
         let said = self.run(GitCommand::new("git-known", &arguments)).ok()?.into_stdout().ok()?;
         Some(split_texts(&said).into_iter().collect())
@@ -222,7 +231,7 @@ impl<'a> GitRunner<'a> {
     }
 
     /// Runs a command and waits for its end.
-    pub fn run(&self, question: GitCommand<'_>) -> Result<GitOutput, WorktreeError> {
+    pub(crate) fn run(&self, question: GitCommand<'_>) -> Result<GitOutput, WorktreeError> {
         let (log, out) = (self.output_path(question.name, "log"), self.output_path(question.name, "out"));
         let program = programs::find_program("git")?;
         let mut task = ProcessSpec::new(program.clone(), self.folder, log.clone(), self.mark.clone());
@@ -402,6 +411,157 @@ fn is_commit_name(text: &str) -> bool {
         && !text.starts_with('-')
         && !text.contains("..")
         && !text.contains(|c: char| c.is_control() || c.is_whitespace() || matches!(c, ':' | '?' | '*' | '[' | '\\'))
+}
+
+impl SnapshotRepo<'_> {
+    /// The diff of two snapshots, truncated if it is too long. Secrets are redacted.
+    pub(crate) fn render_diff(&self, from: &str, to: &str) -> Result<Vec<u8>, WorktreeError> {
+        let arguments = [
+            "diff-tree",
+            "-r",
+            "-p",
+            "--find-renames",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--submodule=short",
+            "--full-index",
+            from,
+            to,
+        ];
+        let call = SnapshotCommand {
+            name: "difference",
+            arguments: arguments.iter().map(OsString::from).collect(),
+            files: self.top.path(),
+            index: "none",
+            stdin: Vec::new(),
+        };
+        let said = self.run_limited(call, Some(limits::CHANGES_BYTES))?;
+        let more = said.more;
+        Ok(truncate_diff(said.into_stdout()?, more))
+    }
+
+    /// Writes the diff of two snapshots to a file. If there is no difference, no file is written.
+    pub(crate) fn write_changes(
+        &self,
+        files: &AttemptDir,
+        from: &str,
+        to: &WorkspaceSnapshot,
+    ) -> Result<(), WorktreeError> {
+        let mut text = match from == to.tree {
+            true => Vec::new(),
+            false => self.render_diff(from, &to.tree)?,
+        };
+        if to.left_out > 0 {
+            let note = format!(
+                "# {} larger than {} bytes not compared\n",
+                if to.left_out == 1 { "1 file".to_owned() } else { format!("{} files", to.left_out) },
+                limits::CHANGED_FILE_BYTES
+            );
+            text.extend_from_slice(note.as_bytes());
+        }
+        match text.is_empty() {
+            true => Ok(()),
+            false => write_changes_file(files.root(), &text),
+        }
+    }
+}
+
+/// Writes the reason why the changes are unknown, instead of the diff.
+pub(crate) fn write_unknown_changes(files: &AttemptDir, why: &WorktreeError) -> Result<(), WorktreeError> {
+    let why = why.to_string().replace('\n', " ");
+    write_changes_file(files.root(), format!("# changes unknown: {why}\n").as_bytes())
+}
+
+fn write_changes_file(files: &RootFolder, text: &[u8]) -> Result<(), WorktreeError> {
+    let mut file = files.create_file(AttemptDir::CHANGES, false)?;
+    file.write_all(text)?;
+    Ok(file.persist_unsynced()?)
+}
+
+/// Truncates a diff at the end of a line, and appends a line that says so.
+fn truncate_diff(mut text: Vec<u8>, more: u64) -> Vec<u8> {
+    if more == 0 {
+        return text;
+    }
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let more = more + (text.len() - whole) as u64;
+    text.truncate(whole);
+    text.extend_from_slice(format!("# cut here: {more} more bytes are not kept\n").as_bytes());
+    text
+}
+
+/// The file with the initial tree, in the folder of the snapshot repository.
+const FIRST: &str = "first";
+
+impl AttemptWorkspace {
+    /// Saves the tree of the workspace before the run changes anything.
+    pub(crate) fn save_initial_tree(
+        &self,
+        visit: AttemptContext<'_>,
+        before: Option<&str>,
+    ) -> Result<(), WorktreeError> {
+        let shadow = self.open_snapshot_repo(visit)?;
+        if shadow.origin.is_none() || read_initial_tree(&shadow).is_some() {
+            return Ok(());
+        }
+        let tree = match before.filter(|_| self.matches_run_view()) {
+            Some(before) => before.to_owned(),
+            None => shadow.take_snapshot(&self.run_view(&shadow))?.tree,
+        };
+        Ok(shadow.root().replace_file(FIRST, tree.as_bytes())?)
+    }
+
+    /// Writes the diff of all changes so far.
+    pub(crate) fn write_run_changes(
+        &self,
+        visit: AttemptContext<'_>,
+        after: Option<&WorkspaceSnapshot>,
+    ) -> Result<(), WorktreeError> {
+        let shadow = self.open_snapshot_repo(visit)?;
+        let Some(first) = read_initial_tree(&shadow) else { return Ok(()) };
+        let now = match after.filter(|_| self.matches_run_view()) {
+            Some(after) => after.tree.clone(),
+            None => shadow.take_snapshot(&self.run_view(&shadow))?.tree,
+        };
+        match first == now {
+            true => Ok(shadow.root().remove(RunDir::CHANGES).map(drop)?),
+            false => write_changes_file(shadow.root(), &shadow.render_diff(&first, &now)?),
+        }
+    }
+
+    /// True if the attempt's own snapshots show the same files as the run's diff.
+    fn matches_run_view(&self) -> bool {
+        let view = self.view.as_ref().filter(|_| self.own.is_none());
+        view.is_some_and(|view| view.largest == Some(limits::CHANGED_FILE_BYTES))
+    }
+
+    /// The view of the shared workspace, without large files.
+    fn run_view(&self, shadow: &SnapshotRepo<'_>) -> SnapshotView {
+        SnapshotView {
+            root: shadow.top.clone(),
+            prefix: repository_prefix(shadow, self.base.path()),
+            index: "run".to_owned(),
+            rules: SnapshotRules::Repository,
+            largest: Some(limits::CHANGED_FILE_BYTES),
+        }
+    }
+}
+
+fn read_initial_tree(shadow: &SnapshotRepo<'_>) -> Option<String> {
+    parse_object_id(&shadow.root().read_file(FIRST, limits::DECISION_BYTES).ok()?).ok()
+}
+
+#[cfg(test)]
+mod diff_tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_is_cut_at_a_line_and_says_so() {
+        assert_eq!(truncate_diff(b"a\nb\n".to_vec(), 0), b"a\nb\n");
+        assert_eq!(truncate_diff(b"a\nbc".to_vec(), 10), b"a\n# cut here: 12 more bytes are not kept\n");
+        assert_eq!(truncate_diff(b"abc".to_vec(), 1), b"# cut here: 4 more bytes are not kept\n");
+    }
 }
 
 #[cfg(test)]

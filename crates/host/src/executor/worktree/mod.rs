@@ -1,45 +1,45 @@
 //! Workspaces over time: step worktrees, the changes of each attempt, and restoring a workspace.
 //!
 //! Owns the handling of a workspace before and after an attempt. Git keeps the snapshots in a git folder of the engine
-//! ([`snapshot`]); the configuration of the user's repository is never obeyed. Does not know processes and the
-//! meaning of their ends. Read `attempt_workspace` next.
+//! ([`snapshot`]); the configuration of the user's repository is never obeyed. Owns the notes beside the logs of
+//! attempts, ordered by numbers that grow across all restarts of the engine, and the answer to one question: was an
+//! attempt alone in its folder the whole time? Knows only the workers of this engine, and not the meaning of their
+//! ends. Read `attempt_workspace` next.
 
 pub(crate) mod attempt_workspace;
-pub(crate) mod checkout;
-pub(crate) mod diff;
 pub(crate) mod git;
 pub(crate) mod merge;
-pub(crate) mod resolve_conflict;
 pub(crate) mod snapshot;
 pub(crate) mod step_worktree;
-pub(crate) mod workspace_usage;
 
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
-    io,
+    io::{self, Write},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use serde::{Deserialize, Serialize};
 use skein_core::{
+    engine::{AttemptId, AttemptRole},
     ids::RunId,
     ir::{OnInterrupted, OnRetry, Step, StepKindSpec},
+    limits,
     plan::Plan,
 };
 
 use self::snapshot::{SnapshotRepo, SnapshotRules, SnapshotView};
-use super::programs::ProgramError;
 use crate::{
+    executor::programs::ProgramError,
     random,
-    workspace::{RunDir, root::FilePathError},
+    workspace::{AttemptDir, RunDir, root::FilePathError},
 };
 
 pub(super) use self::{
     attempt_workspace::{AttemptContext, AttemptWorkspace, WorktreeSandboxPaths},
-    merge::finish_interrupted_merge,
-    resolve_conflict::{ConflictDetails, MergeConflict},
+    merge::{ConflictDetails, MergeConflict, finish_interrupted_merge},
 };
 
 /// The failure of git, or of an operation on a workspace.
@@ -145,7 +145,7 @@ impl Default for WorkspaceRegistry {
 }
 
 impl WorkspaceRegistry {
-    pub fn is_tracked(&self, run: &RunId, plan: &Plan) -> bool {
+    pub(crate) fn is_tracked(&self, run: &RunId, plan: &Plan) -> bool {
         let new = || RunWorkspaceState { turn: Arc::default(), watched: has_restoring_step(plan) };
         self.lock_runs().entry(run.clone()).or_insert_with(new).watched
     }
@@ -155,7 +155,7 @@ impl WorkspaceRegistry {
         Arc::clone(&self.lock_runs().entry(run.clone()).or_insert_with(new).turn)
     }
 
-    pub fn forget(&self, run: &RunId) {
+    pub(crate) fn forget(&self, run: &RunId) {
         self.lock_runs().remove(run);
     }
 
@@ -209,4 +209,209 @@ fn parse_object_id(said: &[u8]) -> Result<String, WorktreeError> {
 
 fn path_from_bytes(bytes: &[u8]) -> PathBuf {
     Path::new(OsStr::from_bytes(bytes)).to_owned()
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WorkspaceUsage {
+    /// The folder where it worked.
+    pub folder: PathBuf,
+    pub began: u64,
+    #[serde(default)]
+    pub ended: Option<u64>,
+    /// The id of the engine process that started it.
+    pub life: String,
+    /// The number at which the work that it continues began, and the snapshot from before. They differ from its own
+    /// beginning if it continues an interrupted attempt.
+    pub since: u64,
+    #[serde(default)]
+    pub back: Option<String>,
+    /// The snapshots before and after it, if they are kept.
+    #[serde(default)]
+    pub before: Option<String>,
+    #[serde(default)]
+    pub after: Option<String>,
+    /// True if it has its own worktree.
+    #[serde(default)]
+    pub own: bool,
+}
+
+impl WorkspaceUsage {
+    pub(super) fn read(files: &AttemptDir) -> Option<WorkspaceUsage> {
+        let bytes = files.root().read_file(AttemptDir::WORKSPACE, limits::DECISION_BYTES).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    /// Writes the note. If `lasts`, it is synced, because a later restore of the workspace depends on it.
+    pub(super) fn write(&self, files: &AttemptDir, lasts: bool) -> Result<(), FilePathError> {
+        let bytes = serde_json::to_vec(self).expect("it is plain data");
+        if lasts {
+            return files.root().replace_file(AttemptDir::WORKSPACE, &bytes);
+        }
+        let mut file = files.root().create_file(AttemptDir::WORKSPACE, false)?;
+        file.write_all(&bytes)
+            .map_err(|error| FilePathError::new(files.root().path(), Path::new(AttemptDir::WORKSPACE), error))?;
+        file.persist_unsynced()
+    }
+
+    /// True if an attempt of another step could have changed the same files during this one or since.
+    fn overlaps(&self, other: &WorkspaceUsage) -> bool {
+        let near = |a: &Path, b: &Path| a.starts_with(b) || b.starts_with(a);
+        let later = match other.ended {
+            Some(ended) => ended > self.since,
+            // An attempt of an engine that died ended with it.
+            None => other.life == self.life || other.began > self.since,
+        };
+        !other.own && near(&self.folder, &other.folder) && later
+    }
+}
+
+/// The number after all numbers that were assigned so far.
+pub(crate) fn next_free_number(run: &RunDir) -> Result<u64, FilePathError> {
+    let notes = read_all(run)?;
+    Ok(notes.iter().map(|(_, note)| note.ended.unwrap_or(0).max(note.began)).max().unwrap_or(0) + 1)
+}
+
+/// True if no other step has worked in the workspace of an attempt since it began.
+pub(crate) fn was_alone(run: &RunDir, of: AttemptId, note: &WorkspaceUsage) -> Result<bool, FilePathError> {
+    Ok(note.own || !read_all(run)?.iter().any(|(id, other)| id.at != of.at && note.overlaps(other)))
+}
+
+fn read_all(run: &RunDir) -> Result<Vec<(AttemptId, WorkspaceUsage)>, FilePathError> {
+    let mut notes = Vec::new();
+    for attempt in run.list_attempts()? {
+        let files = run.find_attempt(attempt)?;
+        notes.extend(files.and_then(|files| WorkspaceUsage::read(&files)).map(|note| (attempt, note)));
+    }
+    Ok(notes)
+}
+
+/// The previous attempt at the same work, and its note.
+pub(crate) fn find_earlier_attempt(
+    run: &RunDir,
+    attempt: AttemptId,
+) -> Option<(AttemptId, AttemptDir, WorkspaceUsage)> {
+    (1..attempt.attempt).rev().find_map(|number| {
+        let id = AttemptId { attempt: number, role: AttemptRole::Main, ..attempt };
+        let files = run.find_attempt(id).ok()??;
+        let note = WorkspaceUsage::read(&files)?;
+        Some((id, files, note))
+    })
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct FolderOccupancy {
+    present: Mutex<OccupancyState>,
+}
+
+#[derive(Debug, Default)]
+struct OccupancyState {
+    next: u64,
+    all: Vec<FolderOccupant>,
+}
+
+#[derive(Debug)]
+struct FolderOccupant {
+    number: u64,
+    folder: PathBuf,
+    /// True if another attempt was in the same folder meanwhile.
+    met: bool,
+}
+
+/// Marks a folder as occupied until it is dropped.
+#[derive(Debug)]
+pub(crate) struct OccupancyGuard {
+    company: Arc<FolderOccupancy>,
+    number: u64,
+}
+
+impl FolderOccupancy {
+    pub(crate) fn enter_folder(self: &Arc<FolderOccupancy>, folder: &Path) -> OccupancyGuard {
+        let mut present = self.lock_state();
+        let number = present.next;
+        present.next += 1;
+        let same = |other: &FolderOccupant| other.folder.starts_with(folder) || folder.starts_with(&other.folder);
+        let mut met = false;
+        for other in present.all.iter_mut().filter(|other| same(other)) {
+            other.met = true;
+            met = true;
+        }
+        present.all.push(FolderOccupant { number, folder: folder.to_owned(), met });
+        OccupancyGuard { company: Arc::clone(self), number }
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, OccupancyState> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OccupancyGuard {
+    pub(crate) fn was_alone(&self) -> bool {
+        let present = self.company.lock_state();
+        present.all.iter().any(|worker| worker.number == self.number && !worker.met)
+    }
+}
+
+impl Drop for OccupancyGuard {
+    fn drop(&mut self) {
+        self.company.lock_state().all.retain(|worker| worker.number != self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(folder: &str, began: u64, ended: Option<u64>, life: &str) -> WorkspaceUsage {
+        WorkspaceUsage {
+            folder: folder.into(),
+            began,
+            ended,
+            life: life.into(),
+            since: began,
+            back: None,
+            before: None,
+            after: None,
+            own: false,
+        }
+    }
+
+    #[test]
+    fn only_who_works_in_the_same_place_at_the_same_time_meets() {
+        let it = note("/w/a", 5, None, "two");
+        for (other, meets) in [
+            (note("/w/a", 1, Some(4), "two"), false),
+            (note("/w/a", 1, Some(6), "two"), true),
+            (note("/w", 1, Some(6), "two"), true),
+            (note("/w/b", 1, Some(6), "two"), false),
+            (note("/w/a", 1, None, "two"), true),
+            // Its engine is gone, so the attempt has ended.
+            (note("/w/a", 1, None, "one"), false),
+            (note("/w/a", 7, None, "three"), true),
+            (note("/w/a", 7, Some(8), "three"), true),
+            (WorkspaceUsage { own: true, ..note("/w/a", 1, None, "two") }, false),
+        ] {
+            assert_eq!(it.overlaps(&other), meets, "{other:?}");
+        }
+        let longer = WorkspaceUsage { since: 2, ..it };
+        assert!(longer.overlaps(&note("/w/a", 1, Some(4), "two")), "it goes on with what was begun before");
+    }
+}
+
+#[cfg(test)]
+mod folder_occupancy_tests {
+    use super::*;
+
+    #[test]
+    fn whoever_was_there_meanwhile_was_met() {
+        let company = Arc::new(FolderOccupancy::default());
+        let enter = |folder: &str| company.enter_folder(Path::new(folder));
+        let (outer, other) = (enter("/shop/a"), enter("/shop/ab"));
+        assert!(outer.was_alone() && other.was_alone());
+        let inner = enter("/shop/a/deep");
+        assert!(!inner.was_alone() && !outer.was_alone() && other.was_alone());
+        drop(inner);
+        assert!(!outer.was_alone(), "it had not been alone");
+        drop(outer);
+        assert!(enter("/shop/a").was_alone());
+    }
 }

@@ -56,7 +56,7 @@ pub(crate) struct SnapshotCommand<'a> {
 
 impl<'a> SnapshotRepo<'a> {
     /// Opens the repository of a folder, and creates it if necessary. The paths in `without` are excluded.
-    pub fn open(
+    pub(crate) fn open(
         run: &RunDir,
         folder: &RootFolder,
         mark: &'a ProcessMark,
@@ -80,29 +80,29 @@ impl<'a> SnapshotRepo<'a> {
     }
 
     /// Git in the user's repository itself, used only to list names.
-    pub fn origin_git<'b>(&'b self, said: &'b RootFolder) -> GitRunner<'b> {
+    pub(crate) fn origin_git<'b>(&'b self, said: &'b RootFolder) -> GitRunner<'b> {
         GitRunner::new(self.top.path(), said, self.mark)
     }
 
     /// The folder that contains the git folder and the notes.
-    pub fn root(&self) -> &RootFolder {
+    pub(crate) fn root(&self) -> &RootFolder {
         &self.root
     }
 
-    pub fn output_folder(&self) -> Result<RootFolder, WorktreeError> {
+    pub(crate) fn output_folder(&self) -> Result<RootFolder, WorktreeError> {
         Ok(self.root.make_folders_unsynced(SAID, true)?)
     }
 
-    pub fn git_folder(&self) -> PathBuf {
+    pub(crate) fn git_folder(&self) -> PathBuf {
         self.root.path().join(GIT)
     }
 
-    pub fn run(&self, call: SnapshotCommand<'_>) -> Result<GitOutput, WorktreeError> {
+    pub(crate) fn run(&self, call: SnapshotCommand<'_>) -> Result<GitOutput, WorktreeError> {
         self.run_limited(call, None)
     }
 
     /// Runs a command. With `most`, the output is limited and redacted.
-    pub fn run_limited(&self, call: SnapshotCommand<'_>, most: Option<u64>) -> Result<GitOutput, WorktreeError> {
+    pub(crate) fn run_limited(&self, call: SnapshotCommand<'_>, most: Option<u64>) -> Result<GitOutput, WorktreeError> {
         let said = self.output_folder()?;
         let git = GitRunner::new(call.files, &said, self.mark);
         let mut question = GitCommand::new(call.name, &call.arguments);
@@ -137,7 +137,7 @@ impl<'a> SnapshotRepo<'a> {
     }
 
     /// Removes the lock that a killed git left. Only one command runs at a time.
-    pub fn remove_stale_lock(&self, index: &str) {
+    pub(crate) fn remove_stale_lock(&self, index: &str) {
         let _ = fs::remove_file(self.git_folder().join(format!("{index}.lock")));
     }
 }
@@ -249,7 +249,7 @@ pub(crate) struct WorkspaceSnapshot {
 }
 
 impl SnapshotRepo<'_> {
-    pub fn take_snapshot(&self, view: &SnapshotView) -> Result<WorkspaceSnapshot, WorktreeError> {
+    pub(crate) fn take_snapshot(&self, view: &SnapshotView) -> Result<WorkspaceSnapshot, WorktreeError> {
         self.remove_stale_lock(&view.index);
         let listed = self.list_names(view)?;
         let (there, gone, left_out) = partition_paths(view, listed)?;
@@ -261,7 +261,12 @@ impl SnapshotRepo<'_> {
         Ok(WorkspaceSnapshot { tree: parse_object_id(&said.into_stdout()?)?, left_out })
     }
 
-    pub fn view_command<'b>(&self, view: &'b SnapshotView, name: &'b str, arguments: &[&str]) -> SnapshotCommand<'b> {
+    pub(crate) fn view_command<'b>(
+        &self,
+        view: &'b SnapshotView,
+        name: &'b str,
+        arguments: &[&str],
+    ) -> SnapshotCommand<'b> {
         SnapshotCommand {
             name,
             arguments: arguments.iter().map(OsString::from).collect(),
@@ -387,7 +392,7 @@ pub(crate) fn looks_like_repository(folder: &Path) -> bool {
 }
 
 impl OriginRepository {
-    pub fn from_git(git: GitRunner<'_>) -> Result<OriginRepository, WorktreeError> {
+    pub(crate) fn from_git(git: GitRunner<'_>) -> Result<OriginRepository, WorktreeError> {
         let places = ["objects", "info/exclude", "shallow"].into_iter().flat_map(|place| ["--git-path", place]);
         let mut arguments = vec!["rev-parse", "--path-format=absolute", "--show-object-format", "--show-toplevel"];
         arguments.extend(places);

@@ -6,7 +6,7 @@ use serde_json::json;
 use skein_core::ir::{ErrorClass, WorkerCapability};
 
 use super::*;
-use crate::executor::agents::permissions::test_permissions;
+use crate::executor::agents::agent_launch::test_permissions;
 
 fn heard(events: &[Value]) -> (CodexReader, Vec<AgentEvent>) {
     let mut reader = CodexReader::default();

@@ -4,7 +4,7 @@ use serde_json::json;
 use skein_core::ir::{ErrorClass, WorkerCapability};
 
 use super::*;
-use crate::executor::agents::permissions::test_permissions;
+use crate::executor::agents::agent_launch::test_permissions;
 
 fn heard(events: &[Value]) -> (OpenCodeReader, Vec<AgentEvent>) {
     let mut reader = OpenCodeReader::default();

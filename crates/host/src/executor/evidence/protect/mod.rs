@@ -19,13 +19,14 @@ use skein_core::{
 use self::rules::{TOP, is_enforced_by_sandbox};
 use crate::{
     executor::{
+        ExecutorContext,
         attempt::{
-            StageError, non_retryable,
+            StageError,
+            collect::{summarize_names, truncate_message},
+            non_retryable,
             sandbox_setup::WriteAccess,
             spec::AttemptSpec,
-            worker_output::{summarize_names, truncate_message},
         },
-        executor_context::ExecutorContext,
     },
     sandbox::SandboxEnforcement,
     workspace::{
@@ -119,7 +120,7 @@ fn write_pending(root: &RootFolder, name: &Path, executable: bool, bytes: &[u8])
 
 impl WorkspaceProtection {
     /// Prepares the protection for an attempt that is about to begin. `None` if it cannot change any protected file.
-    pub fn prepare(
+    pub(crate) fn prepare(
         shared: &ExecutorContext,
         job: &AttemptSpec,
         run: &RunDir,
@@ -157,7 +158,7 @@ impl WorkspaceProtection {
     }
 
     /// A note for the log about parts of the workspace that are not checked.
-    pub fn coverage_note(&self) -> Option<String> {
+    pub(crate) fn coverage_note(&self) -> Option<String> {
         let depth = self.before.repositories.as_ref()?.complete_depth?;
         Some(format!(
             "the workspace has more than {} files and folders: git repositories more than {depth} folders deep in it are not \
@@ -203,7 +204,7 @@ impl WorkspaceProtection {
     }
 
     /// Fails the attempt if protected files were changed. They are restored if nobody else worked there.
-    pub fn judge(&self, end: AttemptEnd, job: &AttemptSpec, alone: bool) -> AttemptEnd {
+    pub(crate) fn judge(&self, end: AttemptEnd, job: &AttemptSpec, alone: bool) -> AttemptEnd {
         let found = match self.find_changes(alone) {
             Ok(found) => found,
             Err(error) => {

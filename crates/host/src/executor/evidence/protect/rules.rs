@@ -37,12 +37,12 @@ pub(crate) struct ProtectionRules {
 impl ProtectionRules {
     /// The rules of an attempt. A tool may change control files; only definitions and files that its workflow names are
     /// protected from it.
-    pub fn from_spec(job: &AttemptSpec) -> ProtectionRules {
+    pub(crate) fn from_spec(job: &AttemptSpec) -> ProtectionRules {
         ProtectionRules::new(job, WriteAccess::from_spec(job) != WriteAccess::Anywhere)
     }
 
     /// The rules of a step, with or without the control files of git and agents.
-    pub fn new(job: &AttemptSpec, control: bool) -> ProtectionRules {
+    pub(crate) fn new(job: &AttemptSpec, control: bool) -> ProtectionRules {
         let own = job.isolation.workspace.as_deref();
         let folder = own.map_or_else(|| job.settings.workspace.clone(), |own| job.settings.workspace.join(own));
         let usual = control_files().into_iter().filter(|_| control).map(str::to_owned);
@@ -63,17 +63,17 @@ impl ProtectionRules {
     }
 
     /// True if the workflow lets the step change a protected file.
-    pub fn is_unprotected(&self, path: &str) -> bool {
+    pub(crate) fn is_unprotected(&self, path: &str) -> bool {
         self.gives.contains(path) || self.unprotected.iter().any(|pattern| pattern.matches(path))
     }
 
     /// True if a path may not be changed, judged by names alone.
-    pub fn covers(&self, path: &str) -> bool {
+    pub(crate) fn covers(&self, path: &str) -> bool {
         self.patterns.iter().any(|pattern| pattern.matches(path)) && !self.is_unprotected(path)
     }
 
     /// True if something protected is or may be at or below a path in a folder.
-    pub fn has_protected_below(&self, path: &Path, folder: &RootFolder) -> bool {
+    pub(crate) fn has_protected_below(&self, path: &Path, folder: &RootFolder) -> bool {
         let places = self.existing_places(folder, &[]);
         places.map_or(true, |places| places.iter().any(|place| Path::new(place).starts_with(path)))
     }

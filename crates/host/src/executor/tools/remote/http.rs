@@ -80,7 +80,7 @@ pub(crate) fn parse_body(answer: &HttpResponse) -> Value {
 }
 
 /// Returns an error with its meaning if a status is not a success.
-pub fn check_status(answer: &HttpResponse) -> Result<(), RemoteToolError> {
+pub(super) fn check_status(answer: &HttpResponse) -> Result<(), RemoteToolError> {
     let code = match answer.status {
         200..=299 => return Ok(()),
         400 | 422 => "input_invalid".to_owned(),
@@ -102,7 +102,7 @@ pub fn check_status(answer: &HttpResponse) -> Result<(), RemoteToolError> {
 }
 
 /// The error for a missing answer.
-pub fn transport_failure(error: &HttpError) -> RemoteToolError {
+pub(super) fn transport_failure(error: &HttpError) -> RemoteToolError {
     let code = match error {
         HttpError::NotAUrl
         | HttpError::Plain
@@ -124,7 +124,7 @@ pub fn transport_failure(error: &HttpError) -> RemoteToolError {
 
 /// A request that is ready to be sent.
 #[derive(Debug, PartialEq, Eq)]
-pub struct HttpToolRequest {
+pub(super) struct HttpToolRequest {
     pub url: String,
     pub headers: Vec<(String, String)>,
     pub body: Option<Vec<u8>>,
@@ -141,7 +141,7 @@ impl From<UnfilledPlaceholder> for RemoteToolError {
 }
 
 impl HttpToolRequest {
-    pub fn from_tool(
+    pub(super) fn from_tool(
         tool: &HttpTool,
         values: CallTemplateValues<'_>,
         key: &str,
@@ -176,7 +176,7 @@ impl HttpToolRequest {
 }
 
 /// The idempotency key: the same for every try of one piece of work, and for no other work.
-pub fn idempotency_key(job: &AttemptSpec) -> String {
+pub(super) fn idempotency_key(job: &AttemptSpec) -> String {
     let (instance, step) = (job.attempt.at.0.0, job.attempt.at.1);
     let role = match job.attempt.role {
         AttemptRole::Main => "main",
@@ -222,7 +222,7 @@ fn fill_query(fields: &NamedTextFields, values: CallTemplateValues<'_>) -> Resul
 }
 
 /// Fills the headers. Each value must be a single line.
-pub fn fill_headers(
+pub(super) fn fill_headers(
     fields: &NamedTextFields,
     values: CallTemplateValues<'_>,
 ) -> Result<Vec<(String, String)>, RemoteToolError> {
@@ -242,7 +242,7 @@ pub fn fill_headers(
 }
 
 /// True if a text can be the name or value of a header.
-pub fn is_header_text(text: &str) -> bool {
+pub(super) fn is_header_text(text: &str) -> bool {
     text.chars().all(|c| c == '\t' || (' '..='~').contains(&c))
 }
 

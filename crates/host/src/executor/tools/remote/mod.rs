@@ -1,10 +1,9 @@
 //! Tools that are servers, called over the network or as a program that is started for the call; and builtin functions
-//! that communicate with the outside.
+//! that communicate with the outside, HTTP GET and notifications.
 //!
 //! Owns the settings of such a tool, and the form of its result: one JSON object like the stdout of a program, which
 //! may say that the tool refused. The rest of the attempt is like that of any program.
 
-mod builtin_calls;
 mod http;
 mod mcp;
 
@@ -18,15 +17,20 @@ use std::{
 use serde_json::{Value, json};
 use skein_core::{limits, time::Millis, tool_call::JsonPathSegment};
 
+use self::http::{REDIRECTS, check_status, idempotency_key, is_header_text, parse_body, transport_failure};
 use crate::{
     cancel_token::CancelToken,
     executor::{
+        ExecutorContext, WorkKey,
         attempt::spec::AttemptSpec,
-        executor_context::{ExecutorContext, WorkKey},
+        publish::{self, HookError},
+        tools,
     },
-    process::{ExceededLimit, ProcessOutcome, ProcessReport, ProcessSpec},
+    http::HttpRequest,
+    notify::ChannelMessage,
+    process::{self, ExceededLimit, MarkedWork, ProcessMark, ProcessOutcome, ProcessReport, ProcessSpec},
     redact::Redactor,
-    run_settings::{McpEndpoint, RemoteTool, ToolSettings},
+    run_settings::{BuiltinFunction, McpEndpoint, RemoteTool, ToolSettings},
     start_error::StartRefusal,
 };
 
@@ -67,7 +71,7 @@ pub(crate) struct RemoteCall<'a> {
 
 impl RemoteCall<'_> {
     /// Runs the call of an attempt. Only a server that is a program starts the task; all others are called in process.
-    pub fn run(&self, task: ProcessSpec, key: &WorkKey) -> ProcessReport {
+    pub(crate) fn run(&self, task: ProcessSpec, key: &WorkKey) -> ProcessReport {
         match &self.tool.remote {
             Some(RemoteTool::Mcp(tool)) if matches!(tool.server, McpEndpoint::Program(_)) => {
                 self.call_over_stdio(tool, task, key)
@@ -144,9 +148,9 @@ impl ExecutorContext {
     /// Registers work that is executed in this process and stopped through a token. `None` if it was stopped before.
     pub(crate) fn register_call(&self, key: &WorkKey) -> Option<Arc<CancelToken>> {
         match self.active_work().get_mut(key) {
-            Some(live @ crate::executor::executor_context::ActiveWork::Ahead { stopped: false }) => {
+            Some(live @ crate::executor::ActiveWork::Ahead { stopped: false }) => {
                 let stop = Arc::new(CancelToken::default());
-                *live = crate::executor::executor_context::ActiveWork::Called(Arc::clone(&stop));
+                *live = crate::executor::ActiveWork::Called(Arc::clone(&stop));
                 Some(stop)
             }
             _ => None,
@@ -170,5 +174,129 @@ fn extract_part(parts: &[JsonPathSegment], value: Value) -> Result<Value, Remote
     }
     JsonPathSegment::select_value(parts, &value).ok_or_else(|| {
         RemoteToolError::new("output_invalid", "the answer does not contain the part that its driver extracts")
+    })
+}
+
+/// Headers that control the target and the framing of a request.
+const OURS: [&str; 5] = ["connection", "content-length", "host", "te", "transfer-encoding"];
+
+impl RemoteCall<'_> {
+    pub(crate) fn call_builtin(
+        &self,
+        limit: Duration,
+        stop: &Arc<CancelToken>,
+    ) -> (Result<Value, RemoteToolError>, String) {
+        let inputs = tools::rename_inputs(self.tool, &self.job.given.inputs);
+        match self.tool.function {
+            Some(BuiltinFunction::HttpGet) => self.http_get(&inputs, limit, stop),
+            Some(BuiltinFunction::Notify) => (self.send_notification(&inputs, stop), "notify".to_owned()),
+            _ => (Err(RemoteToolError::new("internal", "the tool has no remote call")), String::new()),
+        }
+    }
+
+    fn http_get(
+        &self,
+        inputs: &Value,
+        time: Duration,
+        stop: &Arc<CancelToken>,
+    ) -> (Result<Value, RemoteToolError>, String) {
+        let call = match build_get_call(inputs, time) {
+            Ok(call) => call,
+            Err(trouble) => return (Err(trouble), "GET was not sent".to_owned()),
+        };
+        match crate::http::send_cancellable(&self.tool.reach, &call, stop) {
+            Ok(answer) => {
+                let log = format!("GET: status {}, {} bytes", answer.status, answer.body.len());
+                let given = || {
+                    let kind = answer.header("content-type").unwrap_or_default();
+                    let text = String::from_utf8_lossy(&answer.body);
+                    let mut given = json!({"status": answer.status, "content_type": kind, "text": text});
+                    if kind.contains("json") {
+                        given["value"] = parse_body(&answer);
+                    }
+                    given
+                };
+                (check_status(&answer).map(|()| given()), log)
+            }
+            Err(error) => (Err(transport_failure(&error)), format!("GET: {error}")),
+        }
+    }
+
+    /// Sends a message to a channel of the project.
+    fn send_notification(&self, inputs: &Value, stop: &Arc<CancelToken>) -> Result<Value, RemoteToolError> {
+        let text = |name: &str| inputs.get(name).and_then(Value::as_str).map(str::to_owned);
+        let needed = |name: &str| {
+            text(name).ok_or_else(|| {
+                RemoteToolError::new("input_invalid", format!("`{name}` is required and must be a string"))
+            })
+        };
+        let name = needed("channel")?;
+        let known = &self.job.settings.surroundings.channels;
+        let own = name.split(':').next().unwrap_or_default();
+        let Some(channel) = known.get(&name).or_else(|| known.get(own)) else {
+            let message = format!("there is no channel `{name}`: `[channels.{own}]` is missing in skein.toml");
+            return Err(RemoteToolError::new("not_found", message));
+        };
+        let message = ChannelMessage {
+            id: idempotency_key(self.job),
+            title: text("title").unwrap_or_else(|| self.job.path.clone()),
+            text: needed("text")?,
+            target: name.split_once(':').map(|(_, target)| target.to_owned()),
+            body: json!({"event": "notify", "run_id": self.job.run.as_str(), "step": self.job.path}),
+        };
+        let message = publish::redact_message(self.shared, &message);
+        let told = match publish::find_channel_program(&self.job.settings, channel, &message) {
+            Some(words) => words.and_then(|words| self.notify_by_program(words, stop)),
+            None => publish::send_message(self.shared, channel, &message),
+        };
+        match told {
+            Ok(()) => Ok(json!({"channel": name, "id": message.id})),
+            Err(why) => Err(RemoteToolError::new("upstream_error", format!("no message was sent to `{name}`: {why}"))),
+        }
+    }
+
+    fn notify_by_program(&self, words: publish::HookProgram, stop: &Arc<CancelToken>) -> Result<(), HookError> {
+        let run = self.shared.run_dir(&self.job.run)?;
+        let files = run.create_attempt(self.job.attempt)?;
+        let grants = self.job.settings.workspace_grants(self.shared.state.path())?;
+        let folder = grants.open_folder(None)?;
+        let work = MarkedWork::Attempt(self.job.attempt);
+        let mark = ProcessMark { state: self.shared.mark.clone(), run: self.job.run.clone(), work };
+        let grant = words.grant;
+        let mut task = words.into_task(folder.path(), files.root().path().join("told.log"), mark);
+        task.environment.extend(crate::executor::attempt::command::base_environment(&self.job.settings, &self.job.env));
+        task.notes = Some(run.notes_path());
+        task.filter = self.shared.redaction_filter();
+        publish::sandbox_hook(self.shared, &self.job.settings, &self.job.run, (grant, &folder), &mut task)?;
+        let ended = process::run_process(task, |handle| stop.call_on_cancel(move || handle.stop()));
+        match ended.how {
+            ProcessOutcome::Exited(0) => Ok(()),
+            how => Err(HookError::Ended(how.message())),
+        }
+    }
+}
+
+/// Builds a GET request.
+fn build_get_call(inputs: &Value, time: Duration) -> Result<HttpRequest, RemoteToolError> {
+    let invalid = |message: &str| RemoteToolError::new("input_invalid", message);
+    let url =
+        inputs.get("url").and_then(Value::as_str).ok_or_else(|| invalid("`url` is required and must be a string"))?;
+    let mut headers = Vec::new();
+    for (name, value) in inputs.get("headers").and_then(Value::as_object).into_iter().flatten() {
+        let ours = OURS.iter().any(|own| own.eq_ignore_ascii_case(name));
+        let value = value.as_str().filter(|value| !ours && is_header_text(value) && is_header_text(name));
+        let value = value.ok_or_else(|| {
+            invalid("`headers` must map names to single-line strings, without headers that control the request")
+        })?;
+        headers.push((name.clone(), value.to_owned()));
+    }
+    Ok(HttpRequest {
+        method: "GET".to_owned(),
+        url: url.to_owned(),
+        headers,
+        body: None,
+        time,
+        most: limits::VALUE_BYTES as u64 / 2,
+        redirects: REDIRECTS,
     })
 }
