@@ -200,14 +200,19 @@ impl Redactor {
         self.from += count as u64;
     }
 
+    /// Returns bytes without their secrets.
+    pub(crate) fn redact_bytes(&self, bytes: &[u8]) -> Vec<u8> {
+        let (mut stream, mut out) = (self.new_stream(), Vec::with_capacity(bytes.len()));
+        stream.push(bytes, &mut out);
+        stream.finish(&mut out);
+        out
+    }
+
     /// Returns a text without its secrets.
     pub(crate) fn redact_str(&self, text: &str) -> String {
-        let mut out = Vec::with_capacity(text.len());
-        let mut stream = self.new_stream();
-        stream.push(text.as_bytes(), &mut out);
-        stream.finish(&mut out);
         // Forms are text, so the rest is text, too.
-        String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+        String::from_utf8(self.redact_bytes(text.as_bytes()))
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }
 }
 
@@ -352,6 +357,50 @@ fn hex_digits(byte: u8, upper: bool) -> [u8; 2] {
     [digits[usize::from(byte >> 4)], digits[usize::from(byte & 15)]]
 }
 
+impl Redactor {
+    /// Redacts a shared value. Without secrets the same value is returned.
+    pub fn redact_shared(&self, value: Arc<Value>) -> Arc<Value> {
+        if self.forms.is_none() {
+            return value;
+        }
+        Arc::new(self.redact_value(&value))
+    }
+
+    /// Returns a value without secrets. Its shape is kept, but a number that is a secret becomes text.
+    pub fn redact_value(&self, value: &Value) -> Value {
+        if self.forms.is_none() {
+            return value.clone();
+        }
+        match value {
+            Value::Null | Value::Bool(_) => value.clone(),
+            Value::Number(number) => {
+                let text = number.to_string();
+                let shown = self.redact_str(&text);
+                if shown == text { value.clone() } else { Value::String(shown) }
+            }
+            Value::String(text) => Value::String(self.redact_str(text)),
+            Value::Array(items) => items.iter().map(|item| self.redact_value(item)).collect(),
+            Value::Object(fields) => {
+                let mut shown = Map::new();
+                for (name, value) in fields {
+                    let name = unique_name(&shown, self.redact_str(name));
+                    shown.insert(name, self.redact_value(value));
+                }
+                Value::Object(shown)
+            }
+        }
+    }
+}
+
+/// Returns a name that is not taken yet, so that different names stay different.
+fn unique_name(taken: &Map<String, Value>, name: String) -> String {
+    if !taken.contains_key(&name) {
+        return name;
+    }
+    let mut numbered = (2u64..).map(|n| format!("{name} ({n})"));
+    numbered.find(|name| !taken.contains_key(name)).unwrap_or(name)
+}
+
 #[cfg(test)]
 mod secret_forms_tests {
     use super::*;
@@ -399,47 +448,3 @@ mod secret_forms_tests {
 
 #[cfg(test)]
 mod tests;
-
-impl Redactor {
-    /// Redacts a shared value. Without secrets the same value is returned.
-    pub fn redact_shared(&self, value: Arc<Value>) -> Arc<Value> {
-        if self.forms.is_none() {
-            return value;
-        }
-        Arc::new(self.redact_value(&value))
-    }
-
-    /// Returns a value without secrets. Its shape is kept, but a number that is a secret becomes text.
-    pub fn redact_value(&self, value: &Value) -> Value {
-        if self.forms.is_none() {
-            return value.clone();
-        }
-        match value {
-            Value::Null | Value::Bool(_) => value.clone(),
-            Value::Number(number) => {
-                let text = number.to_string();
-                let shown = self.redact_str(&text);
-                if shown == text { value.clone() } else { Value::String(shown) }
-            }
-            Value::String(text) => Value::String(self.redact_str(text)),
-            Value::Array(items) => items.iter().map(|item| self.redact_value(item)).collect(),
-            Value::Object(fields) => {
-                let mut shown = Map::new();
-                for (name, value) in fields {
-                    let name = unique_name(&shown, self.redact_str(name));
-                    shown.insert(name, self.redact_value(value));
-                }
-                Value::Object(shown)
-            }
-        }
-    }
-}
-
-/// Returns a name that is not taken yet, so that different names stay different.
-fn unique_name(taken: &Map<String, Value>, name: String) -> String {
-    if !taken.contains_key(&name) {
-        return name;
-    }
-    let mut numbered = (2u64..).map(|n| format!("{name} ({n})"));
-    numbered.find(|name| !taken.contains_key(name)).unwrap_or(name)
-}

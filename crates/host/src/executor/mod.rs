@@ -41,7 +41,8 @@ use crate::{
     cancel_token::CancelToken,
     executor_api::{ActiveRun, AttemptReporter, Executor, PublicationReporter, RetryFilesError},
     process::{
-        self, MarkedWork, OutputFilter, OutputFilterFactory, ProcessHandle, ProcessRecord, ProgressCallback, StateMark,
+        self, MarkedWork, OutputFilter, OutputFilterFactory, ProcessHandle, ProcessMark, ProcessRecord,
+        ProgressCallback, StateMark,
     },
     redact::{Redactor, TooManySecrets},
     run_settings::RunSettings,
@@ -300,6 +301,10 @@ impl ExecutorContext {
 
     pub(crate) fn synced_runs(&self) -> MutexGuard<'_, BTreeSet<RunId>> {
         self.lasting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn process_mark(&self, run: &RunId, work: MarkedWork) -> ProcessMark {
+        ProcessMark { state: self.mark.clone(), run: run.clone(), work }
     }
 
     /// The folder of a run, synced on first use in this process.

@@ -74,10 +74,7 @@ pub(crate) fn publish_item(
     let (shared, settings) = (Arc::clone(shared), Arc::clone(running.settings));
     let (run, snapshot) = (running.run.clone(), RunStateSnapshot::capture(running));
     let body = move || {
-        let done = shared
-            .run_dir(&run)
-            .map_err(PublishError::from)
-            .and_then(|run_dir| write_publication(&shared, &run_dir, &settings, &snapshot, item));
+        let done = write_publication(&shared, &run, &settings, &snapshot, item);
         published.report(done.err().map(|error| error.to_string()));
     };
     // If no thread can be spawned, the reporter is dropped, which reports that the publication was not done.
@@ -106,8 +103,7 @@ pub(crate) fn stage_run_files(
     if !has_files(workflow) {
         return Ok(plan.clone());
     }
-    let workspace = settings.workspace_grants(shared.state.path()).and_then(|grants| grants.open_folder(None));
-    let workspace = workspace?;
+    let workspace = settings.workspace_grants(shared.state.path())?.open_folder(None)?;
     let tokens = PathTokens { run: run.clone(), workflow: workflow.id.clone(), at: Clock::default().now() };
     let folder = shared.run_dir(run)?;
     folder.stage_files(&workspace, &workflow.files_in, &tokens)?;
@@ -127,12 +123,13 @@ pub(crate) fn remove_run_files(shared: &Arc<ExecutorContext>, run: &RunId) -> Op
 
 fn write_publication(
     shared: &ExecutorContext,
-    run: &RunDir,
+    run: &RunId,
     settings: &RunSettings,
     snapshot: &RunStateSnapshot,
     item: Publication,
 ) -> Result<(), PublishError> {
-    let workspace = settings.workspace_grants(shared.state.path()).and_then(|grants| grants.open_folder(None))?;
+    let run = &shared.run_dir(run)?;
+    let workspace = settings.workspace_grants(shared.state.path())?.open_folder(None)?;
     let workflow = &snapshot.plan.definition.root().workflow;
     let Some(start) = &snapshot.state.start else { return Err(PublishError::NotBegun) };
     match item {
@@ -328,12 +325,10 @@ impl HookSpec {
             return Err(HookError::NulArgument);
         }
         let settings = &self.settings;
-        let grants = settings.workspace_grants(shared.state.path());
-        let folder = grants.and_then(|grants| grants.open_folder(None))?;
-        let kept = shared.run_dir(&self.run).and_then(|run| run.hook_folder(self.number));
-        let log = kept?.path().join("log");
-        let mark =
-            ProcessMark { state: shared.mark.clone(), run: self.run.clone(), work: MarkedWork::Hook(self.number) };
+        let folder = settings.workspace_grants(shared.state.path())?.open_folder(None)?;
+        let run = shared.run_dir(&self.run)?;
+        let log = run.hook_folder(self.number)?.path().join("log");
+        let mark = shared.process_mark(&self.run, MarkedWork::Hook(self.number));
         let grant = words.grant;
         let mut task = words.into_task(folder.path(), log, mark);
         let mut environment = command::base_environment(settings, &self.env);
@@ -341,7 +336,7 @@ impl HookSpec {
         environment.append(&mut task.environment);
         task.environment = environment;
         task.filter = shared.redaction_filter();
-        sandbox_hook(shared, settings, &self.run, (grant, &folder), &mut task)?;
+        sandbox_hook(shared, settings, &run, (grant, &folder), &mut task)?;
         Ok(task)
     }
 }
@@ -350,19 +345,14 @@ impl HookSpec {
 pub(crate) fn sandbox_hook(
     shared: &ExecutorContext,
     settings: &RunSettings,
-    run: &RunId,
+    run: &RunDir,
     (grant, folder): (HookGrant, &RootFolder),
     task: &mut ProcessSpec,
 ) -> Result<(), HookError> {
-    let run = shared.run_dir(run)?;
-    let words: Vec<OsString> = [task.program.as_os_str()]
-        .into_iter()
-        .chain(task.arguments.iter().map(OsString::as_os_str))
-        .map(OsString::from)
-        .collect();
-    let covers = settings.check_pinned(&run, &words, folder.path())?;
-    let sandbox = sandbox_setup::build_hook_sandbox(shared, settings, grant, task, folder);
-    task.sandbox = sandbox?;
+    let words: Vec<OsString> =
+        [task.program.clone().into_os_string()].into_iter().chain(task.arguments.clone()).collect();
+    let covers = settings.check_pinned(run, &words, folder.path())?;
+    task.sandbox = sandbox_setup::build_hook_sandbox(shared, settings, grant, task, folder)?;
     if let Some(sandbox) = &mut task.sandbox {
         sandbox.spec.covers = covers;
     }

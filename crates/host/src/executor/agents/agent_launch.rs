@@ -43,7 +43,7 @@ use crate::{
             prompt::{self, PromptContext},
         },
         attempt::{
-            StageError,
+            AttemptContext, StageError,
             collect::truncate_message,
             non_retryable, sandbox_setup,
             spec::{AttemptSpec, takes_default_model},
@@ -54,14 +54,14 @@ use crate::{
     run_settings::{AgentProgram, AgentSettings},
     sandbox::SandboxEnforcement,
     secret::SecretValue,
-    workspace::{RootFolder, RunDir},
+    workspace::RootFolder,
 };
 
 /// A coding agent that works on an attempt.
 #[derive(Debug)]
 pub(crate) struct AgentLaunch {
     adapter: &'static dyn AgentAdapter,
-    ear: AgentStream,
+    stream: AgentStream,
     home: AgentHome,
     login: LoginLink,
     account: AgentAccount,
@@ -78,16 +78,15 @@ pub(crate) fn host_credentials() -> Vec<SecretValue> {
 
 /// Finds the coding agent of an attempt and adapts the task to it. Returns `None` if another kind of worker does it.
 pub(crate) fn prepare_agent_launch(
-    shared: &Arc<ExecutorContext>,
-    job: &AttemptSpec,
-    run: &RunDir,
-    around: PromptContext<'_>,
+    context: PromptContext<'_>,
     task: &mut ProcessSpec,
 ) -> Result<Option<AgentLaunch>, StageError> {
+    let attempt = context.attempt;
+    let AttemptContext { shared, job, .. } = attempt;
     let Some(agent) = job.agent() else { return Ok(None) };
     let Some(word) = agent.worker.as_deref() else { return Ok(None) };
     let adapter = agents::find_adapter(word).ok_or_else(|| non_retryable(format!("unknown coding agent `{word}`")))?;
-    if let Some(path) = adapter.find_overriding_config(around.folder) {
+    if let Some(path) = adapter.find_overriding_config(context.workspace.folder.path()) {
         return Err(non_retryable(format!(
             "{word} loads {} from the repository it works on and runs the commands in it; remove that file, or use \
              another agent",
@@ -101,7 +100,7 @@ pub(crate) fn prepare_agent_launch(
     let now = Clock::new().now();
     if let Some(until) = account.limited_until(&shared.state, now).filter(|_| !job.released) {
         let end = match job.relay.has_alternatives() {
-            true => fallback::handle_account_limit(job, &shared.state, around.files.root(), until),
+            true => fallback::handle_account_limit(attempt, until),
             false => job.waits.then(|| blocked_by_quota(account.reserve_turn(&shared.state, now).unwrap_or(until))),
         };
         if let Some(end) = end {
@@ -109,13 +108,13 @@ pub(crate) fn prepare_agent_launch(
         }
     }
     let login = adapter.login_link();
-    let home = open_home(job, run, adapter, program, &login)?;
+    let home = open_home(attempt, adapter, program, &login)?;
     let sandbox = shared.sandbox_enforcement() != Some(SandboxEnforcement::WritesOnly);
-    let hiring = AgentTaskBuilder { job, agent, adapter, program, home: &home, around, sandbox };
-    let before = SessionCarryover::load(job, run, adapter, &home);
+    let builder = AgentTaskBuilder { job, agent, adapter, program, home: &home, context, sandbox };
+    let before = SessionCarryover::load(attempt, adapter, &home);
     // A session id that no other session has.
     let fresh = format_uuid_v4(random::random_bytes());
-    hiring.fit_task(task, &before, &fresh, given)?;
+    builder.fit_task(task, &before, &fresh, given)?;
     if let Some(sandbox) = &mut task.sandbox {
         sandbox_setup::grant_agent_places(&mut sandbox.spec, &home, adapter, &task.program)?;
         let servers = job.tool_servers();
@@ -124,9 +123,9 @@ pub(crate) fn prepare_agent_launch(
             sandbox_setup::show_programs(&mut sandbox.spec, program, &task.environment)?;
         }
     }
-    let ear = hiring.open_stream(shared, before, fresh, &task.command)?;
-    attach_stream(shared, task, &ear);
-    Ok(Some(AgentLaunch { adapter, ear, home, login, account, state: shared.state.clone() }))
+    let stream = builder.open_stream(before, fresh, &task.command)?;
+    attach_stream(shared, task, &stream);
+    Ok(Some(AgentLaunch { adapter, stream, home, login, account, state: shared.state.clone() }))
 }
 
 /// The account that a coding agent uses here. `None` for an agent that is a program of the project.
@@ -138,8 +137,7 @@ pub(crate) fn find_account(job: &AttemptSpec, agent: &AgentSettings) -> Option<A
 
 /// Opens the agent's own home folder, or the user's home if the agent inherits the user's configuration.
 fn open_home(
-    job: &AttemptSpec,
-    run: &RunDir,
+    AttemptContext { job, run, .. }: &AttemptContext,
     adapter: &dyn AgentAdapter,
     program: &AgentProgram,
     login: &LoginLink,
@@ -159,7 +157,7 @@ struct AgentTaskBuilder<'a> {
     adapter: &'static dyn AgentAdapter,
     program: &'a AgentProgram,
     home: &'a AgentHome,
-    around: PromptContext<'a>,
+    context: PromptContext<'a>,
     /// True if the agent can use a sandbox of its own.
     sandbox: bool,
 }
@@ -173,7 +171,7 @@ impl AgentTaskBuilder<'_> {
         fresh: &str,
         given: Vec<(OsString, OsString)>,
     ) -> Result<(), StageError> {
-        let may = agent_permissions(self.job, self.around, self.sandbox);
+        let may = self.permissions();
         if !may.network && !self.adapter.blocks_network(&may) {
             let word = self.adapter.agent_name();
             return Err(non_retryable(format!("network access of the commands of {word} cannot be blocked")));
@@ -192,8 +190,8 @@ impl AgentTaskBuilder<'_> {
             servers: &self.job.tool_servers(),
             micro_usd: self.job.left.iter().filter_map(|left| left.micro_usd).min(),
             home: self.home,
-            folder: self.around.folder,
-            files: self.around.files.root().path(),
+            folder: self.context.workspace.folder.path(),
+            files: self.context.attempt.files.root().path(),
             arguments: &self.program.arguments,
         });
         for (path, bytes) in &call.files {
@@ -201,7 +199,7 @@ impl AgentTaskBuilder<'_> {
                 .map_err(|error| non_retryable(format!("{} cannot be written: {error}", path.display())))?;
         }
         let (goes_on, answers) = (before.session.is_some(), self.adapter.answer_is_output(&may, schema));
-        let prompt = prompt::build_prompt(self.job, self.agent, PromptContext { goes_on, answers, ..self.around });
+        let prompt = prompt::build_prompt(self.agent, PromptContext { goes_on, answers, ..self.context });
         task.stdin = prompt.into_bytes().into();
         task.arguments = call.arguments;
         // The project's variables come last, so they take precedence.
@@ -217,12 +215,11 @@ impl AgentTaskBuilder<'_> {
     /// Opens the reader of the agent's stream. The session id is on disk before the agent starts.
     fn open_stream(
         &self,
-        shared: &Arc<ExecutorContext>,
         before: SessionCarryover,
         fresh: String,
         due: &CommandDeadline,
     ) -> Result<AgentStream, StageError> {
-        let files = self.around.files;
+        let files = &self.context.attempt.files;
         let note = AgentNote {
             worker: self.adapter.agent_name().to_owned(),
             session: before.session.or_else(|| self.adapter.accepts_session_id().then_some(fresh)),
@@ -242,8 +239,21 @@ impl AgentTaskBuilder<'_> {
             max_turns: max_turns(self.job),
             command_time: command_time(self.job),
             due: due.clone(),
-            stop: stop_callback(shared, self.job),
+            stop: stop_callback(self.context.attempt),
         }))
+    }
+
+    fn permissions(&self) -> AgentPermissions {
+        let job = self.job;
+        let tests = job.tests.as_ref().unwrap_or(&job.settings.test_commands);
+        AgentPermissions {
+            network: !job.isolation.no_network,
+            back: self.context.attempt.files.output_path().parent().map(Into::into).unwrap_or_default(),
+            folder: self.context.workspace.folder.path().to_owned(),
+            files: job.own_files().filter(|_| !job.writes_in_attempt_folder()).map(str::to_owned).collect(),
+            sandbox: self.sandbox,
+            ..AgentPermissions::from_capabilities(job.capabilities(), tests)
+        }
     }
 
     fn model(&self) -> Option<&str> {
@@ -280,18 +290,6 @@ fn command_time(job: &AttemptSpec) -> Option<Millis> {
     *command_timeout
 }
 
-fn agent_permissions(job: &AttemptSpec, around: PromptContext<'_>, sandbox: bool) -> AgentPermissions {
-    let tests = job.tests.as_ref().unwrap_or(&job.settings.test_commands);
-    AgentPermissions {
-        network: !job.isolation.no_network,
-        back: around.files.output_path().parent().map(Into::into).unwrap_or_default(),
-        folder: around.folder.to_owned(),
-        files: job.own_files().filter(|_| !job.writes_in_attempt_folder()).map(str::to_owned).collect(),
-        sandbox,
-        ..AgentPermissions::from_capabilities(job.capabilities(), tests)
-    }
-}
-
 /// Resolves the path of the program. An unresolved name is looked up again at start, which reports the error.
 fn find_agent_program(adapter: &dyn AgentAdapter, program: &AgentProgram, task: &ProcessSpec) -> OsString {
     let name = OsString::from(program.program.as_deref().unwrap_or(adapter.program()));
@@ -304,7 +302,7 @@ fn find_agent_program(adapter: &dyn AgentAdapter, program: &AgentProgram, task: 
 }
 
 /// Returns a callback that stops the attempt's program, once it has one.
-fn stop_callback(shared: &Arc<ExecutorContext>, job: &AttemptSpec) -> Box<dyn Fn() + Send> {
+fn stop_callback(AttemptContext { shared, job, .. }: &AttemptContext) -> Box<dyn Fn() + Send> {
     let (shared, key) = (Arc::downgrade(shared), (job.run.clone(), MarkedWork::Attempt(job.attempt)));
     Box::new(move || {
         if let Some(shared) = shared.upgrade() {
@@ -314,13 +312,13 @@ fn stop_callback(shared: &Arc<ExecutorContext>, job: &AttemptSpec) -> Box<dyn Fn
 }
 
 /// Attaches the agent's stream to both stdout and stderr.
-fn attach_stream(shared: &ExecutorContext, task: &mut ProcessSpec, ear: &AgentStream) {
-    let (ear, redactor) = (ear.clone(), shared.redactor.new_stream());
+fn attach_stream(shared: &ExecutorContext, task: &mut ProcessSpec, stream: &AgentStream) {
+    let (stream, redactor) = (stream.clone(), shared.redactor.new_stream());
     // The first filter that is created is the one for stdout.
     let first = AtomicBool::new(true);
     task.filter = Some(Arc::new(move || match first.swap(false, Ordering::SeqCst) {
-        true => ear.output_filter(redactor.new_stream()),
-        false => ear.error_filter(redactor.new_stream()),
+        true => stream.output_filter(redactor.new_stream()),
+        false => stream.error_filter(redactor.new_stream()),
     }));
 }
 
@@ -332,29 +330,29 @@ fn blocked_by_quota(until: Timestamp) -> AttemptEnd {
 
 impl AgentLaunch {
     pub(crate) fn cost(&self) -> Cost {
-        self.ear.cost()
+        self.stream.cost()
     }
 
     /// Returns the agent's answer, or the end that it caused. `Err(None)` means that the rules for any program apply.
     pub(crate) fn judge(&self, ended: &ProcessReport, job: &AttemptSpec) -> Result<AgentAnswer, Option<AttemptEnd>> {
         // If the login cannot be restored now, it stays in the home and is restored the next time.
         let _ = self.home.restore_login(&self.login);
-        let told = match (self.ear.halt_reason(), &ended.how) {
+        let result = match (self.stream.halt_reason(), &ended.how) {
             (Some(AgentHalt::Budget(left)), _) => return Err(Some(self.end_over_budget(&left))),
             (Some(AgentHalt::Failed(failure)), _) => Err(failure),
-            (None, ProcessOutcome::Exited(status)) => self.ear.final_result(*status, &ended.tail),
+            (None, ProcessOutcome::Exited(status)) => self.stream.final_result(*status, &ended.tail),
             (None, how) => {
                 // The agent hung. The content of its session is not the cause, so the session can be resumed.
-                self.ear.close(
+                self.stream.close(
                     matches!(how, ProcessOutcome::TimedOut(ExceededLimit::Silence(_) | ExceededLimit::Command(_))),
                     false,
                 );
                 return Err(None);
             }
         };
-        match told {
+        match result {
             Ok(done) => {
-                self.ear.close(false, false);
+                self.stream.close(false, false);
                 if job.released {
                     self.account.forget_limit(&self.state);
                 }
@@ -362,19 +360,17 @@ impl AgentLaunch {
             }
             Err(failure) => {
                 let left = job.left.iter().find(|left| failure.is_budget_exceeded() && left.micro_usd.is_some());
-                Err(Some(
-                    left.map_or_else(
-                        || self.end_after_failure(failure.clone(), job),
-                        |left| self.end_over_budget(left),
-                    ),
-                ))
+                Err(Some(match left {
+                    Some(left) => self.end_over_budget(left),
+                    None => self.end_after_failure(failure, job),
+                }))
             }
         }
     }
 
     /// Ends the attempt because a budget is exceeded: holds the step for a person, or fails it.
     fn end_over_budget(&self, left: &RemainingBudget) -> AttemptEnd {
-        self.ear.close(left.pause, false);
+        self.stream.close(left.pause, false);
         let message = format!("{} budget is spent", left.whose);
         match left.pause {
             true => AttemptEnd::Blocked { reason: HoldReason::Budget, until: None, message },
@@ -388,7 +384,7 @@ impl AgentLaunch {
     }
 
     fn end_after_failure(&self, failure: AgentFailure, job: &AttemptSpec) -> AttemptEnd {
-        self.ear.close(failure.goes_on, failure.lost);
+        self.stream.close(failure.goes_on, failure.lost);
         if failure.lost {
             // The session is lost, so the attempt counts as interrupted.
             return AttemptEnd::Interrupted;

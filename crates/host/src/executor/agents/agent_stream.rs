@@ -418,6 +418,58 @@ impl CostMeter {
     }
 }
 
+/// The maximum length of a line. A longer line is no event of any agent.
+const LINE: usize = limits::AGENT_EVENT_BYTES;
+
+#[derive(Debug, Default)]
+pub(crate) struct LineSplitter {
+    line: Vec<u8>,
+    /// True while the rest of a line that was too long is skipped.
+    over: bool,
+}
+
+/// A line of the stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum StreamLine<'a> {
+    Whole(&'a [u8]),
+    TooLong,
+}
+
+impl LineSplitter {
+    pub(crate) fn push(&mut self, bytes: &[u8], mut each: impl FnMut(StreamLine<'_>)) {
+        let mut rest = bytes;
+        while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
+            self.append_part(&rest[..at]);
+            self.emit_line(&mut each);
+            rest = &rest[at + 1..];
+        }
+        self.append_part(rest);
+    }
+
+    /// Ends the stream. The last line may have no line feed.
+    pub(crate) fn finish(&mut self, mut each: impl FnMut(StreamLine<'_>)) {
+        if self.over || !self.line.is_empty() {
+            self.emit_line(&mut each);
+        }
+    }
+
+    fn append_part(&mut self, part: &[u8]) {
+        if self.line.len() + part.len() > LINE {
+            self.over = true;
+            self.line = Vec::new();
+        }
+        if !self.over {
+            self.line.extend_from_slice(part);
+        }
+    }
+
+    fn emit_line(&mut self, each: &mut impl FnMut(StreamLine<'_>)) {
+        each(if self.over { StreamLine::TooLong } else { StreamLine::Whole(&self.line) });
+        self.over = false;
+        self.line.clear();
+    }
+}
+
 #[cfg(test)]
 mod cost_meter_tests {
     use super::*;
@@ -471,58 +523,6 @@ mod cost_meter_tests {
 
 #[cfg(test)]
 mod tests;
-
-/// The maximum length of a line. A longer line is no event of any agent.
-const LINE: usize = limits::AGENT_EVENT_BYTES;
-
-#[derive(Debug, Default)]
-pub(crate) struct LineSplitter {
-    line: Vec<u8>,
-    /// True while the rest of a line that was too long is skipped.
-    over: bool,
-}
-
-/// A line of the stream.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum StreamLine<'a> {
-    Whole(&'a [u8]),
-    TooLong,
-}
-
-impl LineSplitter {
-    pub(crate) fn push(&mut self, bytes: &[u8], mut each: impl FnMut(StreamLine<'_>)) {
-        let mut rest = bytes;
-        while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
-            self.append_part(&rest[..at]);
-            self.emit_line(&mut each);
-            rest = &rest[at + 1..];
-        }
-        self.append_part(rest);
-    }
-
-    /// Ends the stream. The last line may have no line feed.
-    pub(crate) fn finish(&mut self, mut each: impl FnMut(StreamLine<'_>)) {
-        if self.over || !self.line.is_empty() {
-            self.emit_line(&mut each);
-        }
-    }
-
-    fn append_part(&mut self, part: &[u8]) {
-        if self.line.len() + part.len() > LINE {
-            self.over = true;
-            self.line = Vec::new();
-        }
-        if !self.over {
-            self.line.extend_from_slice(part);
-        }
-    }
-
-    fn emit_line(&mut self, each: &mut impl FnMut(StreamLine<'_>)) {
-        each(if self.over { StreamLine::TooLong } else { StreamLine::Whole(&self.line) });
-        self.over = false;
-        self.line.clear();
-    }
-}
 
 #[cfg(test)]
 mod line_splitter_tests {

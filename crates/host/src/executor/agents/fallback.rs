@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 use skein_core::{
-    engine::{AttemptEnd, AttemptId, AttemptRole, code},
+    engine::{AttemptEnd, AttemptRole, code},
     ir::{ErrorClass, HoldReason, Step, WorkerSpec},
     time::{Millis, Timestamp},
 };
@@ -18,16 +18,10 @@ use crate::{
     clock::Clock,
     executor::{
         agents::{self, agent_launch},
-        attempt::{
-            StageError,
-            command::CommandError,
-            non_retryable,
-            spec::{AttemptSpec, worker_for_role},
-        },
+        attempt::{AttemptContext, StageError, command::CommandError, non_retryable, spec::worker_for_role},
     },
-    redact::Redactor,
     run_settings::{AgentSettings, RunSettings, ToolSettings},
-    workspace::{RootFolder, RunDir, root::FilePathError},
+    workspace::{RootFolder, root::FilePathError},
 };
 
 /// The file name in the folder of an attempt.
@@ -98,13 +92,18 @@ impl AgentReference<'_> {
 
 /// The agents of a list that come after the step's own agent, without duplicates.
 pub fn fallback_agents<'a>(own: &str, names: &'a [String]) -> Vec<AgentReference<'a>> {
-    let mut others: Vec<AgentReference<'a>> = Vec::new();
-    for other in names.iter().map(|name| parse_agent_reference(name)) {
-        if other.settings_key() != own && !others.contains(&other) {
-            others.push(other);
+    let mut fallbacks: Vec<AgentReference<'a>> = Vec::new();
+    for agent in names.iter().map(|name| parse_agent_reference(name)) {
+        if agent.settings_key() != own && !fallbacks.contains(&agent) {
+            fallbacks.push(agent);
         }
     }
-    others
+    fallbacks
+}
+
+/// The keys of the settings of a step's fallback agents.
+fn fallback_keys(step: &Step, own: &str) -> Vec<String> {
+    fallback_agents(own, &named_agents(step)).iter().map(AgentReference::settings_key).collect()
 }
 
 /// The name of an agent that is shown to people.
@@ -118,10 +117,7 @@ impl AgentFallback {
         let WorkerSpec::Agent { name, program, .. } = worker else { return AgentFallback::default() };
         let mut order = vec![AgentSettings::settings_key(name.as_deref(), program.as_deref())];
         if matches!(role, AttemptRole::Main | AttemptRole::Check) {
-            let names = named_agents(step);
-            let others: Vec<String> =
-                fallback_agents(&order[0], &names).iter().map(AgentReference::settings_key).collect();
-            order.extend(others);
+            order.extend(fallback_keys(step, &order[0]));
         }
         if order.len() < 2 { AgentFallback::default() } else { AgentFallback { order, ..AgentFallback::default() } }
     }
@@ -156,14 +152,12 @@ impl AgentFallback {
 }
 
 /// Determines whose turn it is, from the records of the previous attempts.
-pub(crate) fn choose_agent(job: &mut AttemptSpec, run: &RunDir, files: &RootFolder) -> Result<(), StageError> {
-    if !job.relay.has_alternatives() {
-        return Ok(());
+pub(crate) fn choose_agent(mut attempt: AttemptContext) -> Result<AttemptContext, StageError> {
+    if !attempt.job.relay.has_alternatives() {
+        return Ok(attempt);
     }
-    let had = (1..job.attempt.attempt).rev().find_map(|attempt| {
-        let folder = run.find_attempt(AttemptId { attempt, ..job.attempt }).ok()??;
-        FallbackRecord::read(folder.root())
-    });
+    let had = attempt.earlier_attempts().find_map(|files| FallbackRecord::read(files.root()));
+    let job = &mut attempt.job;
     let order = &job.relay.order;
     let at = |had: &FallbackRecord| order.iter().position(|key| *key == had.agent).unwrap_or(0);
     // After the last agent it is the first one's turn again.
@@ -172,9 +166,9 @@ pub(crate) fn choose_agent(job: &mut AttemptSpec, run: &RunDir, files: &RootFold
         (turn > 0).then(|| build_substitute(&job.settings, order, turn)).transpose().map_err(non_retryable)?;
     let before = had.filter(|had| had.over && had.worked).map(|had| (display_name(&had.agent).to_owned(), had.why));
     let now = FallbackRecord { agent: order[turn].clone(), worked: true, ..FallbackRecord::default() };
-    now.write(files).map_err(non_retryable)?;
+    now.write(attempt.files.root()).map_err(non_retryable)?;
     (job.relay.turn, job.relay.instead, job.relay.before) = (turn, instead, before);
-    Ok(())
+    Ok(attempt)
 }
 
 /// Builds the settings of a substitute. It has the capabilities of the step's own agent, and its instructions unless
@@ -197,32 +191,25 @@ fn allows_fallback(class: ErrorClass, code: Option<&str>) -> bool {
 }
 
 /// Replaces the end of an attempt with a handover if another agent can take over.
-pub(crate) fn apply_fallback(
-    job: &AttemptSpec,
-    files: &RootFolder,
-    redactor: &Redactor,
-    state: &RootFolder,
-    end: AttemptEnd,
-) -> AttemptEnd {
-    let relay = &job.relay;
+pub(crate) fn apply_fallback(attempt: &AttemptContext, end: AttemptEnd) -> AttemptEnd {
     let AttemptEnd::Failed { class, code, message, retry_at } = end else { return end };
-    if !relay.has_alternatives() || !allows_fallback(class, code.as_deref()) {
+    if !attempt.job.relay.has_alternatives() || !allows_fallback(class, code.as_deref()) {
         return AttemptEnd::Failed { class, code, message, retry_at };
     }
-    if let Some(end) = give_up_turn(job, files, &redactor.redact_str(&message), true) {
+    if let Some(end) = give_up_turn(attempt, &attempt.shared.redactor.redact_str(&message), true) {
         return end;
     }
     // No agent is left. The run waits for the account that is available first.
-    let retry_at = if class == ErrorClass::RateLimit { earliest_retry(job, state, retry_at) } else { retry_at };
+    let retry_at = if class == ErrorClass::RateLimit { earliest_retry(attempt, retry_at) } else { retry_at };
     AttemptEnd::Failed { class, code, message, retry_at }
 }
 
 /// Gives up the turn of the present agent. `None` if no agent comes after it; the first one is next.
-pub(crate) fn give_up_turn(job: &AttemptSpec, files: &RootFolder, why: &str, worked: bool) -> Option<AttemptEnd> {
-    let relay = &job.relay;
+fn give_up_turn(attempt: &AttemptContext, why: &str, worked: bool) -> Option<AttemptEnd> {
+    let relay = &attempt.job.relay;
     let agent = relay.order.get(relay.turn)?;
     let had = FallbackRecord { agent: agent.clone(), over: true, worked, why: why.to_owned() };
-    if let Err(error) = had.write(files) {
+    if let Err(error) = had.write(attempt.files.root()) {
         // Without the record the same agent would start again.
         return Some(non_retryable(error).into());
     }
@@ -232,27 +219,24 @@ pub(crate) fn give_up_turn(job: &AttemptSpec, files: &RootFolder, why: &str, wor
 
 /// Handles an account that is known to be exhausted: another agent takes over, or the attempt waits. `None`: it is
 /// tried.
-pub(crate) fn handle_account_limit(
-    job: &AttemptSpec,
-    state: &RootFolder,
-    files: &RootFolder,
-    until: Timestamp,
-) -> Option<AttemptEnd> {
+pub(crate) fn handle_account_limit(attempt: &AttemptContext, until: Timestamp) -> Option<AttemptEnd> {
+    let job = &attempt.job;
     let message = "the agent's account has reached its limit".to_owned();
     if (job.relay.has_next() || job.waits)
-        && let Some(end) = give_up_turn(job, files, &message, false)
+        && let Some(end) = give_up_turn(attempt, &message, false)
     {
         return Some(end);
     }
-    let until = earliest_retry(job, state, Some(until));
+    let until = earliest_retry(attempt, Some(until));
     job.waits.then_some(AttemptEnd::Blocked { reason: HoldReason::Quota, until, message })
 }
 
 /// The time when the first of the agents is available again, if known.
-fn earliest_retry(job: &AttemptSpec, state: &RootFolder, until: Option<Timestamp>) -> Option<Timestamp> {
+fn earliest_retry(attempt: &AttemptContext, until: Option<Timestamp>) -> Option<Timestamp> {
+    let job = &attempt.job;
     let (order, now) = (job.relay.order.iter(), Clock::new().now());
     let accounts = order.filter_map(|key| agent_launch::find_account(job, job.settings.agents.get(key)?));
-    accounts.filter_map(|account| account.limited_until(state, now)).chain(until).min()
+    accounts.filter_map(|account| account.limited_until(&attempt.shared.state, now)).chain(until).min()
 }
 
 impl RunSettings {
@@ -263,10 +247,8 @@ impl RunSettings {
         workers.map(|(worker, _)| worker).all(|worker| match worker {
             WorkerSpec::Agent { name, program, .. } => {
                 let own = AgentSettings::settings_key(name.as_deref(), program.as_deref());
-                let others = named_agents(step);
-                let others =
-                    fallback_agents(&own, &others).iter().map(AgentReference::settings_key).collect::<Vec<_>>();
-                [own].iter().chain(&others).all(|key| self.agents.get(key) == other.agents.get(key))
+                let fallbacks = fallback_keys(step, &own);
+                [own].iter().chain(&fallbacks).all(|key| self.agents.get(key) == other.agents.get(key))
             }
             worker => {
                 ToolSettings::settings_key(worker).is_none_or(|key| self.tools.get(&key) == other.tools.get(&key))

@@ -17,7 +17,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use skein_core::{
-    engine::{AttemptId, AttemptMode, Cost},
+    engine::{AttemptMode, Cost},
     limits,
     time::{Millis, Timestamp},
 };
@@ -25,9 +25,9 @@ use skein_core::{
 use crate::{
     executor::{
         agents::{AgentAdapter, TokenUsage},
-        attempt::spec::AttemptSpec,
+        attempt::{AttemptContext, spec::AttemptSpec},
     },
-    workspace::{RootFolder, RunDir, root::FilePathError},
+    workspace::{RootFolder, root::FilePathError},
 };
 
 /// The folder of an agent's configuration.
@@ -191,14 +191,10 @@ pub(crate) struct SessionCarryover {
 }
 
 impl SessionCarryover {
-    pub(crate) fn load(
-        job: &AttemptSpec,
-        run: &RunDir,
-        adapter: &dyn AgentAdapter,
-        home: &AgentHome,
-    ) -> SessionCarryover {
+    pub(crate) fn load(attempt: &AttemptContext, adapter: &dyn AgentAdapter, home: &AgentHome) -> SessionCarryover {
+        let job = &attempt.job;
         let interrupted = matches!(job.mode, AttemptMode::Rerun | AttemptMode::Resume | AttemptMode::Restore);
-        let Some(note) = read_last_note(job, run) else { return SessionCarryover::default() };
+        let Some(note) = read_last_note(attempt) else { return SessionCarryover::default() };
         let mut carried = if interrupted { note.cost } else { Cost::default() };
         let mut total = note.total;
         let session = resumable_session(job, &note, adapter.agent_name());
@@ -221,9 +217,10 @@ impl SessionCarryover {
 }
 
 /// True if its agent can resume a session.
-pub(crate) fn has_session(job: &AttemptSpec, run: &RunDir) -> bool {
+pub(crate) fn has_session(attempt: &AttemptContext) -> bool {
+    let job = &attempt.job;
     let worker = job.agent().and_then(|agent| agent.worker.as_deref());
-    read_last_note(job, run).zip(worker).is_some_and(|(note, worker)| resumable_session(job, &note, worker).is_some())
+    read_last_note(attempt).zip(worker).is_some_and(|(note, worker)| resumable_session(job, &note, worker).is_some())
 }
 
 /// The session of a note, if the same agent can resume it. An agent that takes over starts a new one.
@@ -232,11 +229,8 @@ fn resumable_session(job: &AttemptSpec, note: &AgentNote, worker: &str) -> Optio
 }
 
 /// The note about the agent of the previous attempt.
-fn read_last_note(job: &AttemptSpec, run: &RunDir) -> Option<AgentNote> {
-    (1..job.attempt.attempt).rev().find_map(|attempt| {
-        let folder = run.find_attempt(AttemptId { attempt, ..job.attempt }).ok()??;
-        AgentNote::read(folder.root())
-    })
+fn read_last_note(attempt: &AttemptContext) -> Option<AgentNote> {
+    attempt.earlier_attempts().find_map(|files| AgentNote::read(files.root()))
 }
 
 /// The file's name in the folder of an attempt.

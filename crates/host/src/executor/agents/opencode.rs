@@ -339,9 +339,6 @@ impl AgentEventReader for OpenCodeReader {
     }
 }
 
-#[cfg(test)]
-mod tests;
-
 const PLUGIN: &str = include_str!("opencode/servers.js");
 /// The event that the plugin prints once, before the model is asked.
 pub(crate) const EVENT: &str = "skein.servers";
@@ -409,3 +406,6 @@ impl ExpectedServers {
             .map(|name| AgentEvent::Hopeless(AgentFailure::unusable_server(name, "it was not reported as connected")))
     }
 }
+
+#[cfg(test)]
+mod tests;

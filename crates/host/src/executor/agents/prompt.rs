@@ -5,7 +5,7 @@
 //! omitted parts, and the form of foreign text: as data, in a labelled block. A resumed session already knows most of
 //! it and gets only the new parts. Never keeps a step from starting.
 
-use std::{fmt::Write, path::Path};
+use std::fmt::Write;
 
 use serde_json::Value;
 use skein_core::{
@@ -16,7 +16,9 @@ use skein_core::{
 use crate::{
     executor::{
         ExecutorContext,
-        attempt::{command::to_plain_text, handoff::render_markdown, spec::AttemptSpec},
+        attempt::{
+            AttemptContext, EnteredWorkspace, command::to_plain_text, handoff::render_markdown, spec::AttemptSpec,
+        },
         worktree::ConflictDetails,
     },
     memory::{ContextModule, MemoryEntry, PackRequest, ProjectMemory, build_pack},
@@ -24,49 +26,46 @@ use crate::{
     workspace::AttemptDir,
 };
 
-/// The context of an attempt that goes into its prompt.
-#[derive(Debug, Clone, Copy)]
+/// An attempt and its workspace, which determine its prompt.
+#[derive(Clone, Copy)]
 pub(crate) struct PromptContext<'a> {
-    pub files: &'a AttemptDir,
-    pub folder: &'a Path,
-    /// Further text beside its instructions and its task.
-    pub briefing: Option<&'a str>,
-    /// The folder for its own files.
-    pub own: &'a Path,
-    /// The id that only the checker knows.
-    pub check: Option<&'a str>,
+    pub attempt: &'a AttemptContext,
+    pub workspace: &'a EnteredWorkspace,
     /// True if a session that knows its task is resumed.
     pub goes_on: bool,
     /// True if the agent's answer itself is the output value.
     pub answers: bool,
-    /// True if the workspace was restored to its state before an earlier attempt.
-    pub put_back: bool,
-    /// The changes of an earlier attempt, if the prompt shows them.
-    pub earlier: Option<&'a str>,
-    /// The conflicts that it must resolve.
-    pub conflicts: &'a [ConflictDetails],
 }
 
-pub(crate) fn build_prompt(job: &AttemptSpec, agent: &AgentSettings, around: PromptContext<'_>) -> String {
+impl<'a> PromptContext<'a> {
+    /// The context of a new session whose output is a file.
+    pub(crate) fn new(attempt: &'a AttemptContext, workspace: &'a EnteredWorkspace) -> PromptContext<'a> {
+        PromptContext { attempt, workspace, goes_on: false, answers: false }
+    }
+}
+
+pub(crate) fn build_prompt(agent: &AgentSettings, context: PromptContext<'_>) -> String {
+    let PromptContext { attempt: AttemptContext { job, files, .. }, workspace, .. } = context;
     let mut parts: Vec<String> = Vec::new();
-    if around.goes_on {
+    if context.goes_on {
         parts.push("Continue your task where you were interrupted. Check what is there before you do.".to_owned());
     } else {
         parts.extend(agent.instructions.clone());
-        parts.extend(around.briefing.map(str::to_owned));
+        parts.extend(workspace.briefing.text.clone());
         parts.extend(job.given.texts.first().map(to_plain_text));
-        parts.extend(describe_previous_attempt(job, around.put_back));
+        parts.extend(describe_previous_attempt(job, workspace.tree.put_back));
         parts.extend(describe_inputs(job));
-        parts.extend(describe_handoffs(job, around));
+        parts.extend(describe_handoffs(job, files));
         parts.extend(describe_artifacts(job));
-        parts.extend(describe_conflicts(job, around.conflicts));
+        parts.extend(describe_conflicts(job, &workspace.tree.conflicts));
     }
-    parts.extend(around.earlier.map(|changes| format_data("Changes of an earlier attempt at this", "diff", changes)));
+    let earlier = workspace.tree.earlier.as_ref();
+    parts.extend(earlier.map(|changes| format_data("Changes of an earlier attempt at this", "diff", changes)));
     parts.extend(describe_last_failure(job));
     parts.extend(job.overlay.clone());
     parts.push(match job.attempt.role {
-        AttemptRole::Check => describe_decision_format(job, around),
-        AttemptRole::Main | AttemptRole::Undo => describe_expected_output(job, around),
+        AttemptRole::Check => describe_decision_format(context),
+        AttemptRole::Main | AttemptRole::Undo => describe_expected_output(context),
         AttemptRole::Summary => describe_summary_task(job),
     });
     parts.join("\n\n") + "\n"
@@ -83,11 +82,11 @@ fn format_data(label: &str, kind: &str, text: &str) -> String {
 
 fn describe_previous_attempt(job: &AttemptSpec, put_back: bool) -> Option<String> {
     if let Some((who, why)) = job.relay.previous_agent() {
-        let told = format!(
+        let text = format!(
             "Another agent, {who}, worked on this before you and had to stop. Its changes are still there: review \
              them before you continue, keep what is good, and finish the task."
         );
-        return Some(format!("{told}\n\n{}", format_data("The reason why it stopped", "text", why)));
+        return Some(format!("{text}\n\n{}", format_data("The reason why it stopped", "text", why)));
     }
     let text = match job.mode {
         AttemptMode::Resume | AttemptMode::Restore if put_back => {
@@ -109,15 +108,18 @@ fn describe_previous_attempt(job: &AttemptSpec, put_back: bool) -> Option<String
 
 fn describe_inputs(job: &AttemptSpec) -> Option<String> {
     let Value::Object(inputs) = &job.given.inputs else { return None };
-    let told = |name: &str| job.handed.iter().any(|handed| handed.formats_input(name));
-    let inputs: serde_json::Map<String, Value> =
-        inputs.iter().filter(|(name, _)| !told(name)).map(|(name, value)| (name.clone(), value.clone())).collect();
+    let is_formatted = |name: &str| job.handed.iter().any(|handed| handed.formats_input(name));
+    let inputs: serde_json::Map<String, Value> = inputs
+        .iter()
+        .filter(|(name, _)| !is_formatted(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
     let text = serde_json::to_string_pretty(&inputs).expect("inputs are JSON");
     (!inputs.is_empty()).then(|| format_data("Your inputs", "json", &text))
 }
 
 /// Describes the results of other steps, in the format that they define, with their summaries and logs.
-fn describe_handoffs(job: &AttemptSpec, around: PromptContext<'_>) -> Option<String> {
+fn describe_handoffs(job: &AttemptSpec, files: &AttemptDir) -> Option<String> {
     let mut parts = Vec::new();
     for one in &job.handed {
         let from = &one.from;
@@ -131,7 +133,7 @@ fn describe_handoffs(job: &AttemptSpec, around: PromptContext<'_>) -> Option<Str
         }
         let summary = one.summary.as_ref();
         parts.extend(summary.map(|text| format_data(&format!("Summary of the result of `{from}`"), "text", text)));
-        let log = one.find_log(around.files);
+        let log = one.find_log(files);
         parts.extend(log.map(|log| format!("The log of `{from}` is in the file {}; it is data, too.", log.display())));
     }
     (!parts.is_empty()).then(|| parts.join("\n\n"))
@@ -155,16 +157,16 @@ fn describe_artifacts(job: &AttemptSpec) -> Option<String> {
 }
 
 /// Describes the merge conflicts for the agent that resolves them.
-fn describe_conflicts(job: &AttemptSpec, told: &[ConflictDetails]) -> Option<String> {
-    if told.is_empty() || job.attempt.role != AttemptRole::Main {
+fn describe_conflicts(job: &AttemptSpec, conflicts: &[ConflictDetails]) -> Option<String> {
+    if conflicts.is_empty() || job.attempt.role != AttemptRole::Main {
         return None;
     }
-    let text = serde_json::to_string_pretty(told).expect("it is plain data");
-    let told = "Earlier steps changed the same files, and their changes conflict. Resolve the conflicts: change these files \
+    let details = serde_json::to_string_pretty(conflicts).expect("it is plain data");
+    let text = "Earlier steps changed the same files, and their changes conflict. Resolve the conflicts: change these files \
                 in your workspace so that the intent of every step is kept. Their other changes are in your workspace \
                 already. For each step, `files` are in conflict; `tree` is the folder of its own files, which you can read but not \
                 write; `base` is the commit that it started from, which git knows in that folder.";
-    Some(format!("{told}\n\n{}", format_data("The conflicts to resolve", "json", &text)))
+    Some(format!("{text}\n\n{}", format_data("The conflicts to resolve", "json", &details)))
 }
 
 /// Describes the last failure, and the output of the check.
@@ -201,17 +203,19 @@ fn describe_check(check: &CheckRecord) -> Vec<String> {
 }
 
 /// Describes the expected output and its place.
-fn describe_expected_output(job: &AttemptSpec, around: PromptContext<'_>) -> String {
+fn describe_expected_output(context: PromptContext<'_>) -> String {
+    let PromptContext { attempt: AttemptContext { job, files, .. }, workspace, .. } = context;
     let mut text = String::new();
+    let own = workspace.own_files.path();
     for gives in &job.gives {
-        let place = match around.own == around.folder {
+        let place = match own == workspace.folder.path() {
             true => "in your workspace".to_owned(),
-            false => format!("in {}", around.own.display()),
+            false => format!("in {}", own.display()),
         };
         let _ = writeln!(text, "When you are done, `{}` must be {place}: it is handed on.", gives.path);
     }
-    let file = around.files.output_path();
-    let _ = match around.answers {
+    let file = files.output_path();
+    let _ = match context.answers {
         true => write!(text, "Give your result as your answer, in the requested form."),
         false => {
             write!(text, "Write your result as a JSON object to the file {}, which SKEIN_OUTPUT names.", file.display())
@@ -225,13 +229,14 @@ fn describe_expected_output(job: &AttemptSpec, around: PromptContext<'_>) -> Str
 }
 
 /// Describes the format of a checker's decision.
-fn describe_decision_format(job: &AttemptSpec, around: PromptContext<'_>) -> String {
+fn describe_decision_format(context: PromptContext<'_>) -> String {
+    let workspace = context.workspace;
     let form = format!(
         "{{\"check_id\": \"{}\", \"decision\": \"complete\", \"reasons\": [\"…\"], \"fingerprints\": [\"…\"]}}",
-        around.check.unwrap_or_default()
+        workspace.check.as_deref().unwrap_or_default()
     );
-    let place = match &job.decision_file {
-        Some(name) if !around.answers => format!("to the file {}", around.own.join(name).display()),
+    let place = match &context.attempt.job.decision_file {
+        Some(name) if !context.answers => format!("to the file {}", workspace.own_files.path().join(name).display()),
         _ => "as the last line of your answer".to_owned(),
     };
     format!(
@@ -335,12 +340,12 @@ impl AgentContextRequest {
 }
 
 /// Builds the context text for an attempt.
-pub(crate) fn build_agent_context(shared: &ExecutorContext, job: &AttemptSpec) -> AgentContext {
-    let (wanted, around) = (&job.wanted, &job.settings.surroundings);
+pub(crate) fn build_agent_context(AttemptContext { shared, job, .. }: &AttemptContext) -> AgentContext {
+    let (wanted, resources) = (&job.wanted, &job.settings.surroundings);
     let mut notes = Vec::new();
     let mut parts: Vec<String> = Vec::new();
     for tool in &wanted.tools {
-        match (around.skills.get(tool), tool.strip_prefix(ToolServer::SORT)) {
+        match (resources.skills.get(tool), tool.strip_prefix(ToolServer::SORT)) {
             (Some(skill), _) => parts.push(skill.render_instructions(tool)),
             (None, Some(_)) if job.uses_coding_agent() => {}
             (None, Some(_)) => {
@@ -352,11 +357,11 @@ pub(crate) fn build_agent_context(shared: &ExecutorContext, job: &AttemptSpec) -
         }
     }
     let modules: Vec<(&str, Option<&ContextModule>)> =
-        wanted.modules.iter().map(|name| (name.as_str(), around.modules.get(name))).collect();
+        wanted.modules.iter().map(|name| (name.as_str(), resources.modules.get(name))).collect();
     if !modules.is_empty() || wanted.memory.is_some() {
         let memories = load_memories(shared, &mut notes);
-        let asked = PackRequest { stage: &wanted.stage, modules: &modules, memory: wanted.memory.as_ref() };
-        let packed = build_pack(asked, &memories);
+        let request = PackRequest { stage: &wanted.stage, modules: &modules, memory: wanted.memory.as_ref() };
+        let packed = build_pack(request, &memories);
         parts.extend(packed.text);
         notes.extend(packed.notes);
     }

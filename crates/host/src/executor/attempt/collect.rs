@@ -20,21 +20,15 @@ use skein_core::{
 
 use crate::{
     executor::{
-        ExecutorContext, WorkKey,
+        WorkKey,
         agents::{AgentAnswer, agent_launch::AgentLaunch, fallback},
         attempt::{
-            PreparedAttempt, StageError,
-            command::ResultProtocol,
-            failed_attempt,
-            handoff::keep_artifacts_excluding,
-            non_retryable,
-            recording::{self, RecordingContext},
-            sandbox_setup,
-            spec::AttemptSpec,
+            AttemptContext, PreparedAttempt, StageError, command::ResultProtocol, failed_attempt,
+            handoff::keep_artifacts, non_retryable, recording, sandbox_setup,
         },
         evidence::{self, protect::DISPLACED},
         tools,
-        worktree::{AttemptContext, git::GitRunner},
+        worktree::git::GitRunner,
     },
     json_text::parse_exact,
     process::{ExceededLimit, ProcessOutcome, ProcessReport},
@@ -53,10 +47,6 @@ const SAID: u64 = 256 * 1024;
 const FILES_OBSERVED: usize = 1_000;
 
 impl PreparedAttempt {
-    pub(crate) fn spec(&self) -> &AttemptSpec {
-        &self.job
-    }
-
     /// The stages after the process, in their order. Each one may change the end that it is given:
     ///
     /// - The end of the process becomes the end of the attempt: its output, its evidence, its artifacts.
@@ -66,87 +56,64 @@ impl PreparedAttempt {
     /// - The workspace is finished with the end as it is then: only complete work is merged.
     /// - The recording has the final report, and the workspace as it is after the merge.
     /// - Secrets are removed from the attempt's files last: the stages before read them.
-    pub(crate) fn collect(&mut self, shared: &ExecutorContext, key: &WorkKey, ended: &ProcessReport) -> AttemptReport {
-        let (end, proofs) = self.determine_end(shared, key, ended);
+    pub(crate) fn collect(&mut self, key: &WorkKey, ended: &ProcessReport) -> AttemptReport {
+        let mut proofs = Vec::new();
+        let end = self.collect_end(key, ended, &mut proofs).unwrap_or_else(AttemptEnd::from);
         let end = self.check_protected_files(end);
         self.remove_temporary_files();
-        let end = self.hand_over(shared, end);
+        let end = fallback::apply_fallback(&self.attempt, end);
         let report = self.build_report(end, proofs);
-        let report = self.finish_workspace(shared, report);
-        self.record_end(shared, &report);
+        let report = self.workspace.tree.finish_attempt(&self.attempt, report);
+        recording::record_end(&self.attempt, Some(&self.base), &report);
         self.write_observation(ended);
-        scrub_attempt(&self.files, &shared.redactor);
+        scrub_attempt(&self.attempt.files, &self.attempt.shared.redactor);
         report
     }
 
     fn check_protected_files(&self, end: AttemptEnd) -> AttemptEnd {
-        match &self.protected {
-            Some((protected, occupancy)) => protected.judge(end, &self.job, occupancy.was_alone()),
+        match &self.baselines.protected {
+            Some((protected, occupancy)) => protected.judge(end, &self.attempt.job, occupancy.was_alone()),
             None => end,
         }
     }
 
     fn remove_temporary_files(&self) {
         // Files that cannot be removed now are removed with the run.
-        let _ = (self.files.remove_scratch(), self.run.remove_secrets(self.job.attempt));
-    }
-
-    fn hand_over(&self, shared: &ExecutorContext, end: AttemptEnd) -> AttemptEnd {
-        fallback::apply_fallback(&self.job, self.files.root(), &shared.redactor, &shared.state, end)
+        let AttemptContext { job, run, files, .. } = &*self.attempt;
+        let _ = (files.remove_scratch(), run.remove_secrets(job.attempt));
     }
 
     fn build_report(&self, end: AttemptEnd, proofs: Vec<EvidenceResult>) -> AttemptReport {
         let cost = self.agent.as_ref().map_or_else(Cost::default, AgentLaunch::cost);
-        AttemptReport { end, cost, proofs, by: self.job.relay.substitute_name() }
-    }
-
-    /// Records the changes in the workspace, and merges those of a step worktree.
-    fn finish_workspace(&mut self, shared: &ExecutorContext, report: AttemptReport) -> AttemptReport {
-        let visit = AttemptContext { shared, job: &self.job, run: &self.run, mark: &self.mark };
-        self.tree.finish_attempt(visit, &self.files, report)
-    }
-
-    fn record_end(&self, shared: &ExecutorContext, report: &AttemptReport) {
-        let (run, files, folder, mark) = (&self.run, &self.files, Some(&self.base), &self.mark);
-        recording::record_end(shared, &self.job, &RecordingContext { run, files, folder, mark }, report);
+        AttemptReport { end, cost, proofs, by: self.attempt.job.relay.substitute_name() }
     }
 
     /// Saves an observation for the context folder: the changed files and the last message.
     fn write_observation(&self, ended: &ProcessReport) {
-        if self.job.attempt.role != AttemptRole::Main || self.job.context.is_none() {
+        let AttemptContext { shared, job, files, .. } = &*self.attempt;
+        if job.attempt.role != AttemptRole::Main || job.context.is_none() {
             return;
         }
         // An agent prints events; only its last message is meant for people.
         let printed = if self.agent.is_some() { "" } else { ended.tail.as_str() };
-        let said = self.last_message.get().map_or(printed, String::as_str).trim();
-        let summary = (!said.is_empty()).then(|| WorkerObservation::shorten_summary(&self.redactor.redact_str(said)));
-        let files_changed = self.tree.changed.iter().take(FILES_OBSERVED).cloned().collect();
+        let message = self.last_message.get().map_or(printed, String::as_str).trim();
+        let summary =
+            (!message.is_empty()).then(|| WorkerObservation::shorten_summary(&shared.redactor.redact_str(message)));
+        let files_changed = self.workspace.tree.changed.iter().take(FILES_OBSERVED).cloned().collect();
         // The attempt is valid without an observation.
-        let _ = self.files.save_observation(&WorkerObservation { command: None, files_changed, summary });
-    }
-
-    fn determine_end(
-        &self,
-        shared: &ExecutorContext,
-        key: &WorkKey,
-        ended: &ProcessReport,
-    ) -> (AttemptEnd, Vec<EvidenceResult>) {
-        let mut proofs = Vec::new();
-        let end = self.collect_end(shared, key, ended, &mut proofs);
-        (end.unwrap_or_else(AttemptEnd::from), proofs)
+        let _ = files.save_observation(&WorkerObservation { command: None, files_changed, summary });
     }
 
     fn collect_end(
         &self,
-        shared: &ExecutorContext,
         key: &WorkKey,
         ended: &ProcessReport,
         proofs: &mut Vec<EvidenceResult>,
     ) -> Result<AttemptEnd, StageError> {
-        sandbox_setup::remove_empty_files(&self.made, &self.folder)?;
-        match self.job.attempt.role {
-            AttemptRole::Check => self.collect_check(shared, ended),
-            AttemptRole::Main => self.collect_work(shared, key, ended, proofs),
+        sandbox_setup::remove_empty_files(&self.made, &self.workspace.folder)?;
+        match self.attempt.job.attempt.role {
+            AttemptRole::Check => self.collect_check(ended),
+            AttemptRole::Main => self.collect_work(key, ended, proofs),
             AttemptRole::Summary => self.collect_summary(ended),
             AttemptRole::Undo => self.collect_result(ended),
         }
@@ -156,7 +123,7 @@ impl PreparedAttempt {
     /// counts.
     fn require_success(&self, ended: &ProcessReport) -> Result<Option<AgentAnswer>, StageError> {
         let done = match &self.agent {
-            Some(agent) => agent.judge(ended, &self.job).map(Some),
+            Some(agent) => agent.judge(ended, &self.attempt.job).map(Some),
             None if ended.how == ProcessOutcome::Exited(0) => Ok(None),
             None => Err(None),
         };
@@ -164,9 +131,10 @@ impl PreparedAttempt {
     }
 
     fn explain_failure(&self, ended: &ProcessReport) -> AttemptEnd {
-        match self.files.worker_output() {
+        let AttemptContext { shared, job, files, .. } = &*self.attempt;
+        match files.worker_output() {
             Ok(back) => {
-                classify_failure(ended, &back, self.job.worker.default_error_class(), self.sandboxed, &self.redactor)
+                classify_failure(ended, &back, job.worker.default_error_class(), self.sandboxed, &shared.redactor)
             }
             Err(error) => StageError::from(error).into(),
         }
@@ -175,7 +143,6 @@ impl PreparedAttempt {
     /// Collects the work itself: its result, the evidence for it, and its declared artifacts.
     fn collect_work(
         &self,
-        shared: &ExecutorContext,
         key: &WorkKey,
         ended: &ProcessReport,
         proofs: &mut Vec<EvidenceResult>,
@@ -184,22 +151,22 @@ impl PreparedAttempt {
         if !matches!(end, AttemptEnd::Succeeded { .. }) {
             return Ok(end);
         }
-        if let Some(proving) = &self.proving {
-            match proving.prove_all(shared, &self.job, key) {
+        if let Some(proving) = &self.baselines.proving {
+            match proving.prove_all(&self.attempt, key) {
                 Some(proven) => *proofs = proven,
                 None => return Ok(AttemptEnd::Stopped),
             }
         }
         // Artifacts are kept only if all evidence holds.
-        if !self.job.gives.is_empty() && proofs.iter().all(|proof| proof.holds) {
-            keep_artifacts_excluding(shared, &self.run, &self.job, &self.own_files, &self.without)?;
+        if !self.attempt.job.gives.is_empty() && proofs.iter().all(|proof| proof.holds) {
+            keep_artifacts(&self.attempt, &self.workspace.own_files, &self.baselines.without)?;
         }
         Ok(end)
     }
 
     /// The result of the worker, if it succeeded.
     fn collect_result(&self, ended: &ProcessReport) -> Result<AttemptEnd, StageError> {
-        if let (Some(tool), ProcessOutcome::Exited(status)) = (self.job.tool(), &ended.how) {
+        if let (Some(tool), ProcessOutcome::Exited(status)) = (self.attempt.job.tool(), &ended.how) {
             let printed = self.read_stdout(limits::VALUE_BYTES as u64)?;
             return Ok(tools::judge_exit(tool, *status, &printed, || self.explain_failure(ended)));
         }
@@ -212,8 +179,8 @@ impl PreparedAttempt {
 
     /// The output file's value, or else the answer.
     fn collect_output(&self, answered: Option<Value>) -> Result<AttemptEnd, StageError> {
-        let written = self.files.worker_output().map_err(OutputError::from);
-        let written = written.and_then(|back| read_output(&back, &self.redactor));
+        let written = self.attempt.files.worker_output().map_err(OutputError::from);
+        let written = written.and_then(|back| read_output(&back, &self.attempt.shared.redactor));
         let output = match written.map_err(|error| failed_attempt(ErrorClass::Validation, error.to_string()))? {
             Value::Null => answered.unwrap_or_default(),
             output => output,
@@ -227,8 +194,8 @@ impl PreparedAttempt {
         self.collect_output(Some(Value::from(self.final_text(done).trim())))
     }
 
-    fn collect_check(&self, shared: &ExecutorContext, ended: &ProcessReport) -> Result<AttemptEnd, StageError> {
-        let check = self.check.as_deref().unwrap_or_default();
+    fn collect_check(&self, ended: &ProcessReport) -> Result<AttemptEnd, StageError> {
+        let check = self.workspace.check.as_deref().unwrap_or_default();
         let file = self.read_decision();
         let verdict = match (&ended.how, self.speaks) {
             (ProcessOutcome::Exited(status), ResultProtocol::File) => {
@@ -240,31 +207,30 @@ impl PreparedAttempt {
                 evidence::read_agent_verdict(file.as_deref(), &answer, check)
             }
         };
-        self.apply_guard(shared, verdict.into_end())
+        self.apply_guard(verdict.into_end())
     }
 
     /// Applies the convergence guard to a finding, using the list of changed files. Fails if git cannot list them.
-    fn apply_guard(&self, shared: &ExecutorContext, end: AttemptEnd) -> Result<AttemptEnd, StageError> {
-        let (Some(guard), Some(workspace)) = (&self.job.guard, &self.guarded) else { return Ok(end) };
-        let visit = AttemptContext { shared, job: &self.job, run: &self.run, mark: &self.mark };
-        let changed = match self.tree.changed_files(visit, workspace, &guard.convergence) {
+    fn apply_guard(&self, end: AttemptEnd) -> Result<AttemptEnd, StageError> {
+        let AttemptContext { shared, job, files, mark, .. } = &*self.attempt;
+        let (Some(guard), Some(workspace)) = (&job.guard, &self.baselines.guarded) else { return Ok(end) };
+        let changed = match self.workspace.tree.changed_files(&self.attempt, workspace, &guard.convergence) {
             Some(changed) => changed,
-            None => GitRunner::new(workspace.path(), self.files.root(), &self.mark)
-                .changed_files(workspace, &guard.convergence),
+            None => GitRunner::new(workspace.path(), files.root(), mark).changed_files(workspace, &guard.convergence),
         };
         let changed =
             changed.map_err(|why| non_retryable(format!("cannot determine which files were changed: {why}")))?;
-        Ok(guard.judge(end, &changed, self.state.strip_prefix(workspace.path()).ok()))
+        Ok(guard.judge(end, &changed, shared.state.path().strip_prefix(workspace.path()).ok()))
     }
 
     fn read_decision(&self) -> Option<String> {
-        let name = self.job.decision_file.as_ref()?;
-        String::from_utf8(self.own_files.read_file(name, limits::DECISION_BYTES).ok()?).ok()
+        let name = self.attempt.job.decision_file.as_ref()?;
+        String::from_utf8(self.workspace.own_files.read_file(name, limits::DECISION_BYTES).ok()?).ok()
     }
 
     /// Reads the whole stdout, if it is at most `most` bytes long.
     fn read_stdout(&self, most: u64) -> Result<Vec<u8>, FilePathError> {
-        match self.files.root().read_file(AttemptDir::STDOUT, most) {
+        match self.attempt.files.root().read_file(AttemptDir::STDOUT, most) {
             Err(error) if error.is_missing() => Ok(Vec::new()),
             other => other,
         }
@@ -275,7 +241,7 @@ impl PreparedAttempt {
         if let Some(done) = done {
             return done.text;
         }
-        String::from_utf8_lossy(&self.files.read_tail(true, SAID).unwrap_or_default()).into_owned()
+        String::from_utf8_lossy(&self.attempt.files.read_tail(true, SAID).unwrap_or_default()).into_owned()
     }
 }
 

@@ -20,12 +20,12 @@ use skein_core::{
     reserved_variables,
 };
 
-use super::spec::AttemptSpec;
+use super::{AttemptContext, spec::AttemptSpec};
 use crate::{
     executor::tools,
     run_settings::{AgentSettings, RunSettings},
-    secret::{SecretError, Secrets},
-    workspace::{AttemptDir, RunDir, root::FilePathError},
+    secret::SecretError,
+    workspace::root::FilePathError,
 };
 
 pub(crate) use skein_core::tool_call::to_plain_text;
@@ -184,13 +184,10 @@ fn secret_names(job: &AttemptSpec) -> Vec<String> {
 
 /// Writes the secrets that are delivered as files. Returns the variables with their paths.
 pub(crate) fn write_secret_files(
-    job: &AttemptSpec,
-    run: &RunDir,
-    secrets: &Secrets,
+    AttemptContext { shared, job, run, .. }: &AttemptContext,
 ) -> Result<WorkerEnvironment, SecretFileError> {
     let mut variables = WorkerEnvironment::new();
-    let own = secret_names(job);
-    for (name, secret) in secrets.select_named(&own)? {
+    for (name, secret) in shared.secrets.select_named(&secret_names(job))? {
         if job.settings.handing.get(name).is_some_and(|handing| handing.file) {
             let folder = run.secrets_folder(job.attempt)?;
             folder.write_new(name, secret.expose().as_bytes())?;
@@ -203,15 +200,12 @@ pub(crate) fn write_secret_files(
 }
 
 pub(crate) fn build_environment(
-    job: &AttemptSpec,
-    files: &AttemptDir,
+    AttemptContext { shared, job, files, .. }: &AttemptContext,
     context: Option<&Path>,
     check: Option<&str>,
-    secrets: &Secrets,
 ) -> Result<WorkerEnvironment, SecretError> {
     let mut environment = base_environment(&job.settings, &job.env);
-    let own = secret_names(job);
-    for (name, secret) in secrets.select_named(&own)? {
+    for (name, secret) in shared.secrets.select_named(&secret_names(job))? {
         if job.settings.handing.get(name).is_none_or(|handing| handing.env) {
             environment.push((name.into(), secret.expose().into()));
         }

@@ -12,11 +12,11 @@ use skein_core::{
     plan::Plan,
 };
 
-use super::{command::to_plain_text, non_retryable, spec::AttemptSpec};
+use super::{AttemptContext, command::to_plain_text, non_retryable};
 use crate::{
     executor::{ExecutorContext, attempt::StageError},
     executor_api::ActiveRun,
-    workspace::{ArtifactLimits, AttemptDir, ContextFolder, RootFolder, RunDir, find_step, root::FileIdentity},
+    workspace::{ArtifactLimits, AttemptDir, ContextFolder, RootFolder, find_step, root::FileIdentity},
 };
 
 /// The maximum number of bytes from the end of a log that are handed on.
@@ -100,8 +100,8 @@ impl StepHandoff {
 }
 
 /// Copies the logs to the place where the worker can read them. A missing log is skipped.
-pub(crate) fn copy_logs(handed: &[StepHandoff], run: &RunDir, files: &AttemptDir) {
-    for one in handed {
+pub(crate) fn copy_logs(AttemptContext { job, run, files, .. }: &AttemptContext) {
+    for one in &job.handed {
         let Some(attempt) = one.log else { continue };
         let found = run.find_attempt(attempt).ok().flatten();
         let bytes = found.and_then(|from| from.read_tail(false, LOG).ok());
@@ -142,19 +142,7 @@ pub(crate) fn excluded_folders(
 
 /// Keeps the artifacts of an attempt, or returns the end that explains the failure.
 pub(crate) fn keep_artifacts(
-    shared: &ExecutorContext,
-    run: &RunDir,
-    job: &AttemptSpec,
-    from: &RootFolder,
-    context: Option<&ContextFolder>,
-) -> Result<(), StageError> {
-    keep_artifacts_excluding(shared, run, job, from, &excluded_folders(shared, context)?)
-}
-
-pub(crate) fn keep_artifacts_excluding(
-    shared: &ExecutorContext,
-    run: &RunDir,
-    job: &AttemptSpec,
+    AttemptContext { shared, job, run, .. }: &AttemptContext,
     from: &RootFolder,
     without: &[FileIdentity],
 ) -> Result<(), StageError> {
@@ -165,11 +153,8 @@ pub(crate) fn keep_artifacts_excluding(
 }
 
 /// Copies the artifacts of other steps into the workspace. Returns notes for the log.
-pub(crate) fn import_artifacts(
-    run: &RunDir,
-    folder: &RootFolder,
-    job: &AttemptSpec,
-) -> Result<Vec<String>, StageError> {
+pub(crate) fn import_artifacts(attempt: &AttemptContext, folder: &RootFolder) -> Result<Vec<String>, StageError> {
+    let AttemptContext { job, run, .. } = attempt;
     let mut notes = Vec::new();
     let Some(snapshot) = &job.snapshot else { return Ok(notes) };
     let story = snapshot.story(run);

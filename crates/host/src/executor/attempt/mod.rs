@@ -8,13 +8,10 @@ pub(crate) mod recording;
 pub(crate) mod sandbox_setup;
 pub(crate) mod spec;
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, OnceLock},
-};
+use std::sync::{Arc, OnceLock};
 
 use skein_core::{
-    engine::{AttemptEnd, AttemptReport},
+    engine::{AttemptEnd, AttemptId, AttemptReport},
     ir::{ErrorClass, HoldReason},
 };
 
@@ -22,54 +19,92 @@ use self::{command::ResultProtocol, spec::AttemptSpec};
 use crate::{
     executor::{
         ExecutorContext, WorkKey,
-        agents::agent_launch::AgentLaunch,
+        agents::{agent_launch::AgentLaunch, prompt::AgentContext},
         evidence::{EvidenceCheck, protect::WorkspaceProtection},
-        tools::builtin,
+        tools::{builtin, remote::RemoteCall},
         worktree::{AttemptWorkspace, OccupancyGuard},
     },
     executor_api::AttemptReporter,
-    process::{self, ProcessMark, ProcessSpec},
-    redact::Redactor,
+    process::{self, MarkedWork, ProcessMark, ProcessSpec},
     workspace::{
         ArtifactError, AttemptDir, RootFolder, RunDir,
         root::{FileIdentity, FilePathError},
     },
 };
 
-pub(super) use self::prepare::update_context_folder;
+/// One attempt with everything that its stages share: its executor, the folders of its run and of its own files, and
+/// the mark of its processes.
+pub(crate) struct AttemptContext {
+    pub shared: Arc<ExecutorContext>,
+    pub job: AttemptSpec,
+    pub run: RunDir,
+    pub files: AttemptDir,
+    pub mark: ProcessMark,
+}
 
-/// The state of an attempt that is needed when its program has ended.
-pub(crate) struct PreparedAttempt {
-    job: Arc<AttemptSpec>,
-    run: RunDir,
-    files: AttemptDir,
-    /// The workspace of the step. `folder` is the directory where the attempt works: this workspace, or a step
-    /// worktree.
-    base: RootFolder,
-    folder: RootFolder,
-    /// The folder of the files that the attempt was asked to write.
-    own_files: RootFolder,
+impl AttemptContext {
+    /// Opens the folders of an attempt.
+    fn open(shared: &Arc<ExecutorContext>, job: AttemptSpec) -> Result<AttemptContext, FilePathError> {
+        let run = shared.run_dir(&job.run)?;
+        let files = run.create_attempt(job.attempt)?;
+        let mark = shared.process_mark(&job.run, MarkedWork::Attempt(job.attempt));
+        Ok(AttemptContext { shared: Arc::clone(shared), job, run, files, mark })
+    }
+
+    /// The folders of the earlier attempts at the same work, the latest first.
+    pub(crate) fn earlier_attempts(&self) -> impl Iterator<Item = AttemptDir> {
+        let id = self.job.attempt;
+        let earlier = (1..id.attempt).rev().map(move |attempt| AttemptId { attempt, ..id });
+        earlier.filter_map(|id| self.run.find_attempt(id).ok().flatten())
+    }
+
+    /// The remote or builtin call that does it, if no program does it alone.
+    fn remote_call(&self) -> Option<RemoteCall<'_>> {
+        let tool = self.job.tool().filter(|tool| tool.is_remote_or_builtin())?;
+        Some(RemoteCall { attempt: self, tool })
+    }
+}
+
+/// The folder in which the attempt works, after everything is in it that the attempt needs.
+pub(crate) struct EnteredWorkspace {
+    pub tree: AttemptWorkspace,
+    /// The shared workspace, or a step worktree.
+    pub folder: RootFolder,
+    /// The folder of the files that the attempt is asked to write.
+    pub own_files: RootFolder,
+    /// The id that only the checker knows.
+    pub check: Option<String>,
+    /// The text for an agent beside its instructions and its task.
+    pub briefing: AgentContext,
+    /// Notes for the log about what was left out.
+    notes: Vec<String>,
+}
+
+/// The state of the files before the process starts, with which they are compared after it.
+struct FileBaselines {
     /// The folders that are never part of its artifacts.
     without: Vec<FileIdentity>,
-    speaks: ResultProtocol,
-    /// The coding agent, if one does the work.
-    agent: Option<AgentLaunch>,
-    check: Option<String>,
-    /// The folder where the guard of a check looks for changed files.
-    guarded: Option<RootFolder>,
-    /// Empty files that were created in its folder so that the sandboxed worker can write them.
-    made: Vec<String>,
     /// The evidence that it must provide.
     proving: Option<EvidenceCheck>,
     /// The files that it must not change, and a guard that tells who else works in the folder.
     protected: Option<(WorkspaceProtection, OccupancyGuard)>,
+    /// The folder where the guard of a check looks for changed files.
+    guarded: Option<RootFolder>,
+}
+
+/// The state of an attempt that is needed when its program has ended.
+pub(crate) struct PreparedAttempt {
+    attempt: Arc<AttemptContext>,
+    /// The workspace of the step.
+    base: RootFolder,
+    workspace: EnteredWorkspace,
+    baselines: FileBaselines,
+    speaks: ResultProtocol,
+    /// The coding agent, if one does the work.
+    agent: Option<AgentLaunch>,
+    /// Empty files that were created in its folder so that the sandboxed worker can write them.
+    made: Vec<String>,
     sandboxed: bool,
-    /// The state folder.
-    state: PathBuf,
-    mark: ProcessMark,
-    /// Removes secrets from its output.
-    redactor: Redactor,
-    tree: AttemptWorkspace,
     /// The last message of an agent that succeeded.
     last_message: OnceLock<String>,
 }
@@ -146,13 +181,13 @@ impl ExecutorContext {
             return builtin::run_function(self, &job, function, &key, finish);
         }
         if let Some(path) = job.settings.replay.clone() {
-            let report = recording::replay_attempt(self, &job, &path, &key);
+            let report = recording::replay_attempt(self, job, &path, &key);
             return self.finish_attempt(&key, report, finish);
         }
         match prepare::prepare_attempt(self, job) {
             PrepareOutcome::Ready(ready) => {
-                let (task, laid) = *ready;
-                self.run_prepared(task, laid, key, finish);
+                let (task, prepared) = *ready;
+                self.run_prepared(task, prepared, key, finish);
             }
             PrepareOutcome::Over(report) => self.finish_attempt(&key, report, finish),
         }
@@ -162,18 +197,18 @@ impl ExecutorContext {
     pub(crate) fn run_prepared(
         &self,
         task: ProcessSpec,
-        mut laid: PreparedAttempt,
+        mut prepared: PreparedAttempt,
         key: WorkKey,
         finish: AttemptReporter,
     ) {
         if self.is_stopped(&key) {
             return self.finish_without_cost(&key, AttemptEnd::Stopped, finish);
         }
-        let ended = match laid.spec().remote_call(self) {
-            Some(asking) => asking.run(task, &key),
+        let ended = match prepared.attempt.remote_call() {
+            Some(call) => call.run(task, &key),
             None => process::run_process(task, |handle| self.attach_process(&key, handle)),
         };
-        let report = laid.collect(self, &key, &ended);
+        let report = prepared.collect(&key, &ended);
         self.finish_attempt(&key, report, finish);
     }
 }

@@ -1,6 +1,10 @@
 //! The stages that prepare an attempt before its process: folders, inputs, command, sandbox, baselines.
 
-use std::{ffi::OsString, path::Path, sync::Arc};
+use std::{
+    ffi::OsString,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 use skein_core::{
     engine::{AttemptReport, AttemptRole, Cost},
@@ -8,11 +12,10 @@ use skein_core::{
 };
 
 use super::{
-    PrepareOutcome, PreparedAttempt, StageError,
+    AttemptContext, EnteredWorkspace, FileBaselines, PrepareOutcome, PreparedAttempt, StageError,
     command::{self, ResultProtocol, WorkerCommand, WorkerEnvironment},
     handoff::{self, excluded_folders, import_artifacts},
-    non_retryable,
-    recording::{self, RecordingContext},
+    non_retryable, recording,
     sandbox_setup::{self, AttemptPaths},
     spec::AttemptSpec,
 };
@@ -20,58 +23,32 @@ use crate::{
     executor::{
         ExecutorContext,
         agents::{
-            agent_launch::{self, AgentLaunch},
-            fallback,
-            prompt::{self, AgentContext, PromptContext},
+            agent_launch, fallback,
+            prompt::{self, PromptContext},
         },
         evidence::{EvidenceCheck, EvidenceContext, protect::WorkspaceProtection},
         programs, tools,
-        worktree::{self, AttemptContext, AttemptWorkspace, OccupancyGuard},
+        worktree::{self, AttemptWorkspace},
     },
-    process::{MarkedWork, ProcessMark, ProcessSpec},
+    process::ProcessSpec,
     random,
     sandbox::SandboxCover,
-    workspace::{
-        AttemptDir, ContextFolder, FolderGrants, RootFolder, RunDir,
-        root::{FileIdentity, FilePathError},
-    },
+    workspace::{AttemptDir, ContextFolder, FolderGrants, RootFolder, root::FilePathError},
 };
 
 /// Prepares an attempt, and records its end if that fails.
-pub(crate) fn prepare_attempt(shared: &Arc<ExecutorContext>, mut job: AttemptSpec) -> PrepareOutcome {
-    let opened = open_attempt_folders(shared, &mut job);
-    let by = job.relay.substitute_name();
-    let report = |error: StageError| AttemptReport { by, ..AttemptReport::new(error.into(), Cost::default()) };
-    let preparation = match opened {
-        Ok((run, files)) => Preparation { shared, mark: attempt_mark(shared, &job), job: Arc::new(job), run, files },
-        Err(error) => return PrepareOutcome::Over(report(error)),
+pub(crate) fn prepare_attempt(shared: &Arc<ExecutorContext>, job: AttemptSpec) -> PrepareOutcome {
+    let opened = AttemptContext::open(shared, job).map_err(StageError::from);
+    let attempt = match opened.and_then(fallback::choose_agent) {
+        Ok(attempt) => Arc::new(attempt),
+        Err(error) => return PrepareOutcome::Over(AttemptReport::new(error.into(), Cost::default())),
     };
-    preparation.run_stages().unwrap_or_else(|error| {
-        let report = report(error);
-        recording::record_end(shared, &preparation.job, &preparation.recording_context(None), &report);
+    attempt.run_stages().unwrap_or_else(|error| {
+        let by = attempt.job.relay.substitute_name();
+        let report = AttemptReport { by, ..AttemptReport::new(error.into(), Cost::default()) };
+        recording::record_end(&attempt, None, &report);
         PrepareOutcome::Over(report)
     })
-}
-
-fn attempt_mark(shared: &ExecutorContext, job: &AttemptSpec) -> ProcessMark {
-    ProcessMark { state: shared.mark.clone(), run: job.run.clone(), work: MarkedWork::Attempt(job.attempt) }
-}
-
-/// Opens the folders of an attempt, and chooses the agent whose turn it is.
-fn open_attempt_folders(shared: &ExecutorContext, job: &mut AttemptSpec) -> Result<(RunDir, AttemptDir), StageError> {
-    let run = shared.run_dir(&job.run)?;
-    let files = run.create_attempt(job.attempt)?;
-    fallback::choose_agent(job, &run, files.root())?;
-    Ok((run, files))
-}
-
-/// An attempt that is being prepared, with the folders of its run and of its own files.
-struct Preparation<'a> {
-    shared: &'a Arc<ExecutorContext>,
-    job: Arc<AttemptSpec>,
-    run: RunDir,
-    files: AttemptDir,
-    mark: ProcessMark,
 }
 
 /// The workspace that the step names, and the folders in which the steps of the run may work.
@@ -87,20 +64,6 @@ impl StepFolders {
     }
 }
 
-/// The folder in which the attempt works, after everything is in it that the attempt needs.
-struct EnteredWorkspace {
-    tree: AttemptWorkspace,
-    folder: RootFolder,
-    /// The folder of the files that the attempt is asked to write.
-    own_files: RootFolder,
-    /// The id that only the checker knows.
-    check: Option<String>,
-    /// The text for an agent beside its instructions and its task.
-    briefing: AgentContext,
-    /// Notes for the log about what was left out.
-    notes: Vec<String>,
-}
-
 /// The process to start, and the facts about it that are needed when it has ended.
 struct PreparedTask {
     task: ProcessSpec,
@@ -111,16 +74,7 @@ struct PreparedTask {
     made: Vec<String>,
 }
 
-/// The state of the files before the process starts, with which they are compared after it.
-struct Baselines {
-    without: Vec<FileIdentity>,
-    proving: Option<EvidenceCheck>,
-    protected: Option<(WorkspaceProtection, OccupancyGuard)>,
-    /// The folder where the guard of a check looks for changed files.
-    guarded: Option<RootFolder>,
-}
-
-impl Preparation<'_> {
+impl AttemptContext {
     /// The stages, in their order. Each one depends on those before it:
     ///
     /// - The inputs are checked before anything is touched.
@@ -132,11 +86,11 @@ impl Preparation<'_> {
     /// - The sandbox comes after all folders and files that it names, and after the secrets that it shows.
     /// - Evidence commands get the environment and the sandbox from before the task is adapted to an agent.
     /// - The baselines of evidence and protection come last: what Skein wrote is not a change of the attempt.
-    fn run_stages(&self) -> Result<PrepareOutcome, StageError> {
+    fn run_stages(self: &Arc<AttemptContext>) -> Result<PrepareOutcome, StageError> {
         self.check_inputs()?;
         let mut folders = self.open_workspace()?;
         self.begin_recording(&folders)?;
-        folders.context = update_context_folder(self.shared, &self.run, &folders.grants, &self.job)?;
+        folders.context = self.update_context_folder(&folders.grants)?;
         if let Some(report) = self.finish_interrupted_merge(&folders)? {
             return Ok(PrepareOutcome::Over(report));
         }
@@ -145,33 +99,22 @@ impl Preparation<'_> {
         let mut prepared = self.build_task(&entered)?;
         self.add_environment(&folders, &entered, &mut prepared.task)?;
         let evidence = self.enter_sandbox(&folders, &entered, &mut prepared)?;
-        let agent = self.launch_agent(&entered, &mut prepared.task)?;
+        let agent = agent_launch::prepare_agent_launch(PromptContext::new(self, &entered), &mut prepared.task)?;
         self.keep_prompt(&entered, &prepared.task)?;
         let baselines = self.take_baselines(&folders, &entered, evidence, &mut prepared.task)?;
-        Ok(self.finish_preparation(folders, entered, prepared, agent, baselines))
-    }
-
-    fn attempt_context(&self) -> AttemptContext<'_> {
-        AttemptContext { shared: self.shared, job: &self.job, run: &self.run, mark: &self.mark }
-    }
-
-    fn recording_context<'a>(&'a self, folder: Option<&'a RootFolder>) -> RecordingContext<'a> {
-        RecordingContext { run: &self.run, files: &self.files, folder, mark: &self.mark }
-    }
-
-    fn prompt_context<'a>(&'a self, entered: &'a EnteredWorkspace) -> PromptContext<'a> {
-        PromptContext {
-            files: &self.files,
-            briefing: entered.briefing.text.as_deref(),
-            folder: entered.folder.path(),
-            own: entered.own_files.path(),
-            check: entered.check.as_deref(),
-            goes_on: false,
-            answers: false,
-            put_back: entered.tree.put_back,
-            earlier: entered.tree.earlier.as_deref(),
-            conflicts: &entered.tree.conflicts,
-        }
+        let PreparedTask { task, speaks, made, .. } = prepared;
+        let attempt = PreparedAttempt {
+            attempt: Arc::clone(self),
+            base: folders.base,
+            workspace: entered,
+            baselines,
+            speaks,
+            agent,
+            made,
+            sandboxed: task.sandbox.is_some(),
+            last_message: OnceLock::new(),
+        };
+        Ok(PrepareOutcome::Ready(Box::new((task, attempt))))
     }
 
     /// Checks the inputs of a tool against its schema.
@@ -189,18 +132,15 @@ impl Preparation<'_> {
     }
 
     fn begin_recording(&self, folders: &StepFolders) -> Result<(), StageError> {
-        let context = self.recording_context(Some(&folders.base));
-        recording::begin_recording(self.shared, &self.job, &context)
+        recording::begin_recording(self, &folders.base)
             .map_err(|why| non_retryable(format!("the attempt cannot be recorded: {why}")))
     }
 
     /// Returns the report of work that an earlier attempt did, if only its merge was interrupted.
     fn finish_interrupted_merge(&self, folders: &StepFolders) -> Result<Option<AttemptReport>, StageError> {
-        let (visit, context) = (self.attempt_context(), folders.context_path());
-        let report = worktree::finish_interrupted_merge(visit, &folders.base, context)?;
+        let report = worktree::finish_interrupted_merge(self, &folders.base, folders.context_path())?;
         if let Some(report) = &report {
-            let context = self.recording_context(Some(&folders.base));
-            recording::record_end(self.shared, &self.job, &context, report);
+            recording::record_end(self, Some(&folders.base), report);
         }
         Ok(report)
     }
@@ -212,18 +152,17 @@ impl Preparation<'_> {
 
     /// Enters the shared workspace or a worktree, and puts the results of other steps into it.
     fn enter_workspace(&self, folders: &StepFolders) -> Result<EnteredWorkspace, StageError> {
-        let (job, visit) = (&*self.job, self.attempt_context());
-        let mut tree = AttemptWorkspace::enter(visit, folders.base.clone(), folders.context_path())?;
+        let mut tree = AttemptWorkspace::enter(self, folders.base.clone(), folders.context_path())?;
         let folder = tree.folder.clone();
-        let taken = import_artifacts(&self.run, &folder, job)?;
-        tree.begin_attempt(visit, &self.files)?;
-        handoff::copy_logs(&job.handed, &self.run, &self.files);
+        let taken = import_artifacts(self, &folder)?;
+        tree.begin_attempt(self)?;
+        handoff::copy_logs(self);
         let check = self.issue_check_id(&folder)?;
-        let own_files = match job.writes_in_attempt_folder() {
+        let own_files = match self.job.writes_in_attempt_folder() {
             true => self.files.worker_output()?,
             false => folder.clone(),
         };
-        let briefing = prompt::build_agent_context(self.shared, job);
+        let briefing = prompt::build_agent_context(self);
         let notes = briefing.notes.iter().chain(&taken).cloned().collect();
         Ok(EnteredWorkspace { tree, folder, own_files, check, briefing, notes })
     }
@@ -243,8 +182,8 @@ impl Preparation<'_> {
     /// Builds the process spec: program, stdin, output files and time limits. Its programs must be unchanged since the
     /// run began.
     fn build_task(&self, entered: &EnteredWorkspace) -> Result<PreparedTask, StageError> {
-        let (job, files) = (&*self.job, &self.files);
-        let prompt = |agent: &_| prompt::build_prompt(job, agent, self.prompt_context(entered));
+        let (job, files) = (&self.job, &self.files);
+        let prompt = |agent: &_| prompt::build_prompt(agent, PromptContext::new(self, entered));
         let mut command = WorkerCommand::from_spec(job, prompt).map_err(non_retryable)?;
         if let (WorkerSpec::Script { .. }, Some(shell)) = (&job.worker, command.program.to_str()) {
             // The workflow names no program here, so the shell is one of the engine's trusted programs.
@@ -273,8 +212,7 @@ impl Preparation<'_> {
         task: &mut ProcessSpec,
     ) -> Result<(), StageError> {
         let (context, check) = (folders.context_path(), entered.check.as_deref());
-        task.environment = command::build_environment(&self.job, &self.files, context, check, &self.shared.secrets)
-            .map_err(StageError::blocked_by_secret)?;
+        task.environment = command::build_environment(self, context, check).map_err(StageError::blocked_by_secret)?;
         task.environment.extend(self.worktree_variables(&entered.tree)?);
         Ok(())
     }
@@ -301,21 +239,18 @@ impl Preparation<'_> {
         entered: &EnteredWorkspace,
         prepared: &mut PreparedTask,
     ) -> Result<EvidenceContext, StageError> {
-        let (job, visit, task) = (&*self.job, self.attempt_context(), &mut prepared.task);
+        let task = &mut prepared.task;
         let places = AttemptPaths {
-            run: &self.run,
-            files: &self.files,
             folder: &entered.folder,
             context: folders.context_path(),
-            own: entered.tree.sandbox_paths(visit).map_err(non_retryable)?,
-            beside: entered.tree.conflict_paths(visit).map_err(non_retryable)?,
+            own: entered.tree.sandbox_paths(self).map_err(non_retryable)?,
+            beside: entered.tree.conflict_paths(self).map_err(non_retryable)?,
         };
-        let secrets =
-            command::write_secret_files(job, &self.run, &self.shared.secrets).map_err(StageError::blocked_by_secret)?;
-        let (mut sandbox, made) = sandbox_setup::build_sandbox(self.shared, job, &places)?;
+        let secrets = command::write_secret_files(self).map_err(StageError::blocked_by_secret)?;
+        let (mut sandbox, made) = sandbox_setup::build_sandbox(self, &places)?;
         if let Some(sandbox) = &mut sandbox {
             if !secrets.is_empty() {
-                sandbox.spec.shows.push(self.run.secrets_folder(job.attempt)?.sandbox_place()?);
+                sandbox.spec.shows.push(self.run.secrets_folder(self.job.attempt)?.sandbox_place()?);
             }
             sandbox_setup::show_programs(&mut sandbox.spec, &task.program, &task.environment)?;
             sandbox.spec.covers = std::mem::take(&mut prepared.covers);
@@ -323,17 +258,7 @@ impl Preparation<'_> {
         }
         (task.sandbox, prepared.made) = (sandbox, made);
         task.environment.extend(secrets);
-        Ok(EvidenceContext::from_task(task, job, &places, &entered.own_files)?)
-    }
-
-    /// Adapts the task to the coding agent of the attempt, if one does the work.
-    fn launch_agent(
-        &self,
-        entered: &EnteredWorkspace,
-        task: &mut ProcessSpec,
-    ) -> Result<Option<AgentLaunch>, StageError> {
-        let prompt = self.prompt_context(entered);
-        agent_launch::prepare_agent_launch(self.shared, &self.job, &self.run, prompt, task)
+        Ok(EvidenceContext::from_task(self, task, entered)?)
     }
 
     /// Keeps the prompt or script for people, without secrets and without the check id that only a checker may know.
@@ -357,65 +282,28 @@ impl Preparation<'_> {
         entered: &EnteredWorkspace,
         evidence: EvidenceContext,
         task: &mut ProcessSpec,
-    ) -> Result<Baselines, StageError> {
-        let (shared, job, folder) = (self.shared, &*self.job, &entered.folder);
-        let without = excluded_folders(shared, folders.context.as_ref())?;
-        let proving = EvidenceCheck::prepare(job, &self.run, evidence, &without)?;
-        let protected = WorkspaceProtection::prepare(shared, job, &self.run, &self.files, folder, &without)?;
+    ) -> Result<FileBaselines, StageError> {
+        let folder = &entered.folder;
+        let without = excluded_folders(&self.shared, folders.context.as_ref())?;
+        let proving = EvidenceCheck::prepare(self, evidence, &without)?;
+        let protected = WorkspaceProtection::prepare(self, folder, &without)?;
         task.preface.extend(protected.as_ref().and_then(WorkspaceProtection::coverage_note));
-        let protected = protected.map(|protected| (protected, shared.company.enter_folder(folder.path())));
-        let guarded = match &job.guard {
+        let protected = protected.map(|protected| (protected, self.shared.company.enter_folder(folder.path())));
+        let guarded = match &self.job.guard {
             Some(_) => {
                 let workspace = folders.grants.open_folder(None).map_err(non_retryable)?;
                 Some(entered.tree.resolve_shared_folder(&workspace).map_err(non_retryable)?)
             }
             None => None,
         };
-        Ok(Baselines { without, proving, protected, guarded })
+        Ok(FileBaselines { without, proving, protected, guarded })
     }
 
-    fn finish_preparation(
-        &self,
-        folders: StepFolders,
-        entered: EnteredWorkspace,
-        prepared: PreparedTask,
-        agent: Option<AgentLaunch>,
-        baselines: Baselines,
-    ) -> PrepareOutcome {
-        let attempt = PreparedAttempt {
-            job: Arc::clone(&self.job),
-            run: self.run.clone(),
-            files: self.files.clone(),
-            base: folders.base,
-            folder: entered.folder,
-            own_files: entered.own_files,
-            without: baselines.without,
-            speaks: prepared.speaks,
-            agent,
-            check: entered.check,
-            guarded: baselines.guarded,
-            made: prepared.made,
-            proving: baselines.proving,
-            protected: baselines.protected,
-            sandboxed: prepared.task.sandbox.is_some(),
-            state: self.shared.state.path().to_owned(),
-            mark: self.mark.clone(),
-            redactor: self.shared.redactor.new_stream(),
-            tree: entered.tree,
-            last_message: Default::default(),
-        };
-        PrepareOutcome::Ready(Box::new((prepared.task, attempt)))
+    /// Updates the context folder to the present state of the run.
+    pub(crate) fn update_context_folder(&self, grants: &FolderGrants) -> Result<Option<ContextFolder>, StageError> {
+        let (Some(snapshot), Some(directory)) = (&self.job.snapshot, &self.job.context) else { return Ok(None) };
+        let workspace = grants.open_folder(None).map_err(non_retryable)?;
+        let story = snapshot.story(&self.run);
+        Ok(Some(self.shared.write_context_folder(&workspace, directory, &self.job.run, &story)?))
     }
-}
-
-/// Updates the context folder to the present state of the run.
-pub(crate) fn update_context_folder(
-    shared: &ExecutorContext,
-    run: &RunDir,
-    grants: &FolderGrants,
-    job: &AttemptSpec,
-) -> Result<Option<ContextFolder>, StageError> {
-    let (Some(snapshot), Some(directory)) = (&job.snapshot, &job.context) else { return Ok(None) };
-    let workspace = grants.open_folder(None).map_err(non_retryable)?;
-    Ok(Some(shared.write_context_folder(&workspace, directory, &job.run, &snapshot.story(run))?))
 }

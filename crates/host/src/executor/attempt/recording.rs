@@ -22,44 +22,43 @@ use crate::{
     executor::{
         ExecutorContext, WorkKey,
         attempt::{
-            StageError,
+            AttemptContext, StageError,
             collect::truncate_message,
             command::to_plain_text,
-            handoff::{import_artifacts, keep_artifacts},
+            handoff::{excluded_folders, import_artifacts, keep_artifacts},
             spec::AttemptSpec,
-            update_context_folder,
         },
         worktree::git::GitRunner,
     },
-    process::ProcessMark,
     recording::{
         FileSignatures, PathPlaceholders, RecordedChange, RecordedChangeKind, RecordedFileKind, RecordedFiles,
         RecordedResult, Recording, RecordingEntry, RecordingError, RecordingKey, RecordingMarker, WorkspaceScan,
         attempt_ordinal, diff_requests, strip_times, with_request_hash,
     },
     run_settings::AgentSettings,
-    workspace::{AttemptDir, GrantError, RootFolder, RunDir, root::FilePathError},
+    workspace::{GrantError, RootFolder, root::FilePathError},
 };
 
 /// The maximum size of the file with the signatures of a workspace's files.
 const SIGNS: u64 = 64 * 1024 * 1024;
 
 /// The paths of this machine, which are replaced by placeholders in a recording.
-pub(crate) fn machine_places(shared: &ExecutorContext, job: &AttemptSpec) -> PathPlaceholders {
+fn machine_places(attempt: &AttemptContext) -> PathPlaceholders {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    let settings = &job.settings;
+    let settings = &attempt.job.settings;
     let named = [
         ("workspace", settings.workspace.as_path()),
         ("project", &settings.project),
-        ("state", shared.state.path()),
+        ("state", attempt.shared.state.path()),
         ("home", &home),
     ];
-    PathPlaceholders::new(&named, job.run.as_str())
+    PathPlaceholders::new(&named, attempt.job.run.as_str())
 }
 
 /// The key of an attempt in its recording.
-pub(crate) fn recording_key(job: &AttemptSpec, run: &RunDir) -> Result<RecordingKey, RecordingError> {
-    let n = attempt_ordinal(run, job.attempt, job.mode)?;
+fn recording_key(attempt: &AttemptContext) -> Result<RecordingKey, RecordingError> {
+    let job = &attempt.job;
+    let n = attempt_ordinal(&attempt.run, job.attempt, job.mode)?;
     Ok(RecordingKey {
         whole: job.whole,
         path: job.path.clone(),
@@ -72,34 +71,21 @@ pub(crate) fn recording_key(job: &AttemptSpec, run: &RunDir) -> Result<Recording
 }
 
 /// The request in its recorded form: without secrets and machine paths.
-pub(crate) fn recorded_request(shared: &ExecutorContext, job: &AttemptSpec, key: &RecordingKey) -> Value {
-    let request = machine_places(shared, job).hide_in_value(&shared.redactor.redact_value(&build_request(job, key)));
-    with_request_hash(request)
-}
-
-/// The folders of an attempt that is recorded.
-pub(crate) struct RecordingContext<'a> {
-    pub run: &'a RunDir,
-    pub files: &'a AttemptDir,
-    /// `None` if the attempt failed before it had a workspace.
-    pub folder: Option<&'a RootFolder>,
-    pub mark: &'a ProcessMark,
+fn recorded_request(attempt: &AttemptContext, key: &RecordingKey) -> Value {
+    let request = attempt.shared.redactor.redact_value(&build_request(&attempt.job, key));
+    with_request_hash(machine_places(attempt).hide_in_value(&request))
 }
 
 /// Scans the workspace before the first attempt that works in it.
-pub(crate) fn begin_recording(
-    shared: &ExecutorContext,
-    job: &AttemptSpec,
-    around: &RecordingContext<'_>,
-) -> Result<(), RecordingError> {
-    let (Some(tape), Some(folder)) = (&job.settings.record, around.folder) else { return Ok(()) };
-    let _one = shared.lock_recording();
-    let kept = around.run.recording_folder()?;
-    let name = signs_file_name(job);
+pub(crate) fn begin_recording(attempt: &AttemptContext, folder: &RootFolder) -> Result<(), RecordingError> {
+    let Some(path) = &attempt.job.settings.record else { return Ok(()) };
+    let _one = attempt.shared.lock_recording();
+    let kept = attempt.run.recording_folder()?;
+    let name = signs_file_name(&attempt.job);
     if kept.entry_kind(&name)?.is_some() {
         return Ok(());
     }
-    let signs = build_scan(shared, job, tape, around, folder).read_signatures()?;
+    let signs = build_scan(attempt, path, folder).read_signatures()?;
     write_signs(&kept, &name, &signs)
 }
 
@@ -113,64 +99,55 @@ fn write_signs(kept: &RootFolder, name: &str, signs: &FileSignatures) -> Result<
 }
 
 /// The paths in a workspace that Skein writes itself, so they are not changes of a step.
-pub(crate) fn excluded_paths(shared: &ExecutorContext, job: &AttemptSpec, tape: &Path) -> Vec<PathBuf> {
+fn excluded_paths(attempt: &AttemptContext, recording: &Path) -> Vec<PathBuf> {
+    let job = &attempt.job;
     let context = job.context.as_ref().map(|context| job.settings.workspace.join(context));
-    [shared.state.path().to_owned(), tape.to_owned()].into_iter().chain(context).collect()
+    [attempt.shared.state.path().to_owned(), recording.to_owned()].into_iter().chain(context).collect()
 }
 
-fn build_scan<'a>(
-    shared: &ExecutorContext,
-    job: &AttemptSpec,
-    tape: &Path,
-    around: &RecordingContext<'_>,
-    folder: &'a RootFolder,
-) -> WorkspaceScan<'a> {
-    let git = GitRunner::new(folder.path(), around.files.root(), around.mark);
-    let mut without = excluded_paths(shared, job, tape);
+fn build_scan<'a>(attempt: &AttemptContext, recording: &Path, folder: &'a RootFolder) -> WorkspaceScan<'a> {
+    let job = &attempt.job;
+    let git = GitRunner::new(folder.path(), attempt.files.root(), &attempt.mark);
+    let mut without = excluded_paths(attempt, recording);
     without.extend(job.takes.iter().map(|take| folder.path().join(take.name.as_str())));
     let also = job.gives.iter().map(|gives| gives.path.clone()).collect();
     WorkspaceScan { folder, without, known: git.known_files(), also }
 }
 
-/// Records the end of an attempt. If that fails, the marker says so, and it is reported when the run ends.
-pub(crate) fn record_end(
-    shared: &ExecutorContext,
-    job: &AttemptSpec,
-    around: &RecordingContext<'_>,
-    report: &AttemptReport,
-) {
-    let Some(path) = &job.settings.record else { return };
+/// Records the end of an attempt. If that fails, the marker says so, and it is reported when the run ends. There is no
+/// folder if the attempt failed before it had a workspace.
+pub(crate) fn record_end(attempt: &AttemptContext, folder: Option<&RootFolder>, report: &AttemptReport) {
+    let Some(path) = &attempt.job.settings.record else { return };
     // No worker was started in these cases.
     if matches!(report.end, AttemptEnd::Blocked { reason: HoldReason::Secret, .. } | AttemptEnd::Interrupted) {
         return;
     }
-    let marker = match write_recording(shared, job, path, around, report) {
+    let marker = match write_recording(attempt, path, folder, report) {
         Ok(marker) => marker,
-        Err(error) => RecordingMarker { place: job.path.clone(), problem: Some(error.to_string()) },
+        Err(error) => RecordingMarker { place: attempt.job.path.clone(), problem: Some(error.to_string()) },
     };
     // Without its marker the recording is incomplete, which a replay reports.
-    let _ = marker.write(around.files.root());
+    let _ = marker.write(attempt.files.root());
 }
 
 fn write_recording(
-    shared: &ExecutorContext,
-    job: &AttemptSpec,
+    attempt: &AttemptContext,
     path: &Path,
-    around: &RecordingContext<'_>,
+    folder: Option<&RootFolder>,
     report: &AttemptReport,
 ) -> Result<RecordingMarker, RecordingError> {
+    let AttemptContext { shared, job, .. } = attempt;
     let _one = shared.lock_recording();
-    let tape = Recording::open(path)?;
-    let key = recording_key(job, around.run)?;
-    let places = machine_places(shared, job);
-    let kept = around.run.recording_folder()?;
-    let (mut changes, signs, problem) =
-        match around.folder.map(|folder| find_changes(shared, job, path, around, folder, &kept)) {
-            None => (Vec::new(), None, None),
-            Some(Ok((changes, signs))) => (changes, Some(signs), None),
-            Some(Err(error)) => (Vec::new(), None, Some(error.to_string())),
-        };
-    let (mut apart, beside) = match read_apart_files(job, around.files) {
+    let recording = Recording::open(path)?;
+    let key = recording_key(attempt)?;
+    let places = machine_places(attempt);
+    let kept = attempt.run.recording_folder()?;
+    let (mut changes, signs, problem) = match folder.map(|folder| find_changes(attempt, path, folder, &kept)) {
+        None => (Vec::new(), None, None),
+        Some(Ok((changes, signs))) => (changes, Some(signs), None),
+        Some(Err(error)) => (Vec::new(), None, Some(error.to_string())),
+    };
+    let (mut apart, beside) = match read_apart_files(attempt) {
         Ok(apart) => (apart, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
@@ -191,14 +168,14 @@ fn write_recording(
     };
     let entry = RecordingEntry { request: Value::Null, result };
     let mut entry = places.hide_in_value(&serde_json::to_value(&entry).expect("it is JSON"));
-    entry["request"] = recorded_request(shared, job, &key);
+    entry["request"] = recorded_request(attempt, &key);
     let clean = |kind: RecordedFileKind, (change, bytes): (RecordedChange, Vec<u8>)| {
-        (kind, change.path, places.hide_bytes(redact_bytes(shared, &bytes)))
+        (kind, change.path, places.hide_bytes(shared.redactor.redact_bytes(&bytes)))
     };
     let there = changes.into_iter().filter(|(change, _)| change.what != RecordedChangeKind::Removed);
     let files = there.map(|file| clean(RecordedFileKind::Files, file));
     let files: Vec<_> = files.chain(apart.into_iter().map(|file| clean(RecordedFileKind::Apart, file))).collect();
-    tape.write_entry(&key, &entry, &files)?;
+    recording.write_entry(&key, &entry, &files)?;
     if let Some(signs) = signs {
         write_signs(&kept, &signs_file_name(job), &signs)?;
     }
@@ -206,22 +183,20 @@ fn write_recording(
 }
 
 fn find_changes(
-    shared: &ExecutorContext,
-    job: &AttemptSpec,
-    tape: &Path,
-    around: &RecordingContext<'_>,
+    attempt: &AttemptContext,
+    path: &Path,
     folder: &RootFolder,
     kept: &RootFolder,
 ) -> Result<(RecordedFiles, FileSignatures), RecordingError> {
-    let before = kept.read_file(signs_file_name(job), SIGNS)?;
+    let before = kept.read_file(signs_file_name(&attempt.job), SIGNS)?;
     let before: FileSignatures = serde_json::from_slice(&before)?;
-    let scan = build_scan(shared, job, tape, around, folder);
+    let scan = build_scan(attempt, path, folder);
     let now = scan.read_signatures()?;
     Ok((scan.collect_changes(&before, &now)?, now))
 }
 
 /// The files that a read-only agent wrote in its attempt folder.
-fn read_apart_files(job: &AttemptSpec, files: &AttemptDir) -> Result<RecordedFiles, RecordingError> {
+fn read_apart_files(AttemptContext { job, files, .. }: &AttemptContext) -> Result<RecordedFiles, RecordingError> {
     if !job.writes_in_attempt_folder() || job.gives.is_empty() {
         return Ok(Vec::new());
     }
@@ -230,15 +205,8 @@ fn read_apart_files(job: &AttemptSpec, files: &AttemptDir) -> Result<RecordedFil
     WorkspaceScan { folder: &back, without: Vec::new(), known: Some(Default::default()), also }.collect_all()
 }
 
-fn redact_bytes(shared: &ExecutorContext, bytes: &[u8]) -> Vec<u8> {
-    let (mut redactor, mut clean) = (shared.redactor.new_stream(), Vec::new());
-    redactor.push(bytes, &mut clean);
-    redactor.finish(&mut clean);
-    clean
-}
-
 /// Builds the request of an attempt.
-pub(crate) fn build_request(job: &AttemptSpec, key: &RecordingKey) -> Value {
+fn build_request(job: &AttemptSpec, key: &RecordingKey) -> Value {
     let mut request = Map::new();
     let mut put = |name: &str, value: Value| {
         let empty = match &value {
@@ -310,7 +278,7 @@ fn describe_instructions(job: &AttemptSpec) -> Value {
 }
 
 /// The code of an attempt that cannot be replayed.
-pub(crate) const REPLAY: &str = "replay";
+const REPLAY: &str = "replay";
 /// The time that an attempt with a recorded stop waits for a stop.
 const STOPPED: Duration = Duration::from_secs(10);
 
@@ -339,25 +307,32 @@ enum ReplayError {
 /// Runs an attempt from a recording.
 pub(crate) fn replay_attempt(
     shared: &Arc<ExecutorContext>,
-    job: &AttemptSpec,
+    job: AttemptSpec,
     path: &Path,
-    doing: &WorkKey,
+    key: &WorkKey,
 ) -> AttemptReport {
-    match find_recording(shared, job, path) {
-        Ok((run, files, key, entry)) => {
-            let done = apply_recording(shared, job, path, (&run, &files), &key, &entry);
-            let problem = done.as_ref().err().map(ToString::to_string);
-            let marked = RecordingMarker { place: key.file_stem(), problem: problem.clone() }.write(files.root());
-            let end = match problem.or_else(|| marked.err().map(|error| error.to_string())) {
-                Some(problem) => replay_failure(problem),
-                None => done.unwrap_or_else(|error| replay_failure(error.to_string())),
-            };
-            let end = if end == AttemptEnd::Stopped { await_recorded_stop(shared, doing) } else { end };
-            let RecordedResult { cost, by, proofs, .. } = entry.result;
-            AttemptReport { end, cost, by, proofs }
-        }
-        Err(error) => AttemptReport::new(replay_failure(error.to_string()), Cost::default()),
-    }
+    replay_recorded(shared, job, path, key)
+        .unwrap_or_else(|error| AttemptReport::new(replay_failure(error.to_string()), Cost::default()))
+}
+
+fn replay_recorded(
+    shared: &Arc<ExecutorContext>,
+    job: AttemptSpec,
+    path: &Path,
+    work: &WorkKey,
+) -> Result<AttemptReport, ReplayError> {
+    let attempt = AttemptContext::open(shared, job)?;
+    let (key, entry) = find_recording(&attempt, path)?;
+    let done = apply_recording(&attempt, path, &key, &entry);
+    let problem = done.as_ref().err().map(ToString::to_string);
+    let marked = RecordingMarker { place: key.file_stem(), problem }.write(attempt.files.root());
+    let end = match done.and_then(|end| Ok(marked.map(|()| end)?)) {
+        Ok(AttemptEnd::Stopped) => await_recorded_stop(shared, work),
+        Ok(end) => end,
+        Err(error) => replay_failure(error.to_string()),
+    };
+    let RecordedResult { cost, by, proofs, .. } = entry.result;
+    Ok(AttemptReport { end, cost, by, proofs })
 }
 
 /// A failure that a retry would repeat.
@@ -367,30 +342,21 @@ fn replay_failure(message: String) -> AttemptEnd {
 }
 
 /// Finds the recording of an attempt, if its request is the same.
-fn find_recording(
-    shared: &ExecutorContext,
-    job: &AttemptSpec,
-    path: &Path,
-) -> Result<(RunDir, AttemptDir, RecordingKey, RecordingEntry), ReplayError> {
-    let run = shared.run_dir(&job.run)?;
-    let files = run.create_attempt(job.attempt)?;
-    let key = recording_key(job, &run)?;
-    let tape = Recording::open(path)?;
-    let problem = match tape.read_entry(&key) {
+fn find_recording(attempt: &AttemptContext, path: &Path) -> Result<(RecordingKey, RecordingEntry), ReplayError> {
+    let (step, key) = (&attempt.job.path, recording_key(attempt)?);
+    let problem = match Recording::open(path)?.read_entry(&key) {
         Ok(Some(entry)) => {
-            let asked = recorded_request(shared, job, &key);
-            match (diff_requests(&entry.request, &asked), &entry.result.not_whole) {
-                (None, None) => return Ok((run, files, key, entry)),
-                (Some(differs), _) => format!(
-                    "the request to `{}` differs from the recorded one (- recorded, + now):\n{differs}",
-                    job.path
-                ),
-                (None, Some(why)) => format!("`{}` was not recorded completely: {why}", job.path),
+            let request = recorded_request(attempt, &key);
+            match (diff_requests(&entry.request, &request), &entry.result.not_whole) {
+                (None, None) => return Ok((key, entry)),
+                (Some(differs), _) => {
+                    format!("the request to `{step}` differs from the recorded one (- recorded, + now):\n{differs}")
+                }
+                (None, Some(why)) => format!("`{step}` was not recorded completely: {why}"),
             }
         }
         Ok(None) => format!(
-            "`{}` needs {} attempt {} of visit {} and iteration {}, which was not recorded",
-            job.path,
+            "`{step}` needs {} attempt {} of visit {} and iteration {}, which was not recorded",
             key.role.as_str(),
             key.n,
             key.visit,
@@ -399,26 +365,25 @@ fn find_recording(
         Err(error) => error.to_string(),
     };
     let marker = RecordingMarker { place: key.file_stem(), problem: Some(problem.clone()) };
-    marker.write(files.root())?;
+    marker.write(attempt.files.root())?;
     Err(ReplayError::NotRecorded(problem))
 }
 
 /// Applies the recorded changes, and returns the recorded end.
 fn apply_recording(
-    shared: &Arc<ExecutorContext>,
-    job: &AttemptSpec,
+    attempt: &AttemptContext,
     path: &Path,
-    (run, files): (&RunDir, &AttemptDir),
     key: &RecordingKey,
     entry: &RecordingEntry,
 ) -> Result<AttemptEnd, ReplayError> {
-    let tape = Recording::open(path)?;
+    let AttemptContext { shared, job, files, .. } = attempt;
+    let recording = Recording::open(path)?;
     let grants = job.settings.workspace_grants(shared.state.path())?;
     let folder = grants.make_folder(job.isolation.workspace.as_deref())?;
-    let context = update_context_folder(shared, run, &grants, job)?;
-    import_artifacts(run, &folder, job)?;
+    let context = attempt.update_context_folder(&grants)?;
+    import_artifacts(attempt, &folder)?;
     let back = files.worker_output()?;
-    let (places, without) = (machine_places(shared, job), excluded_paths(shared, job, path));
+    let (places, without) = (machine_places(attempt), excluded_paths(attempt, path));
     let kinds = [
         (RecordedFileKind::Files, &entry.result.files, &folder),
         (RecordedFileKind::Apart, &entry.result.apart, &back),
@@ -429,8 +394,8 @@ fn apply_recording(
                 return Err(ReplayError::Foreign(change.path.clone()));
             }
             let bytes = match change.what {
-                crate::recording::RecordedChangeKind::Removed => Vec::new(),
-                _ => tape.read_file(key, kind, &change.path)?,
+                RecordedChangeKind::Removed => Vec::new(),
+                _ => recording.read_file(key, kind, &change.path)?,
             };
             change.apply(to, &places.show_bytes(bytes))?;
         }
@@ -441,14 +406,14 @@ fn apply_recording(
     let end: AttemptEnd = serde_json::from_value(places.show_in_value(&end))?;
     if matches!(end, AttemptEnd::Succeeded { .. } | AttemptEnd::Unmerged { .. }) && !job.gives.is_empty() {
         let own = if entry.result.apart.is_empty() { &folder } else { &back };
-        keep_artifacts(shared, run, job, own, context.as_ref())?;
+        keep_artifacts(attempt, own, &excluded_folders(shared, context.as_ref())?)?;
     }
     Ok(end)
 }
 
 /// Waits for the stop of an attempt that was also stopped when it was recorded.
-fn await_recorded_stop(shared: &ExecutorContext, doing: &WorkKey) -> AttemptEnd {
-    match shared.wait_for_stop(doing, STOPPED) {
+fn await_recorded_stop(shared: &ExecutorContext, work: &WorkKey) -> AttemptEnd {
+    match shared.wait_for_stop(work, STOPPED) {
         true => AttemptEnd::Stopped,
         false => {
             replay_failure("it was stopped when it was recorded, but nothing stopped it during the replay".to_owned())

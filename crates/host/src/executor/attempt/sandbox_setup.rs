@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use skein_core::{engine::AttemptMode, ir::WorkerSpec};
 
-use super::{command::WorkerEnvironment, spec::AttemptSpec};
+use super::{AttemptContext, command::WorkerEnvironment, spec::AttemptSpec};
 use crate::{
     decision_inbox::DecisionInbox,
     executor::{
@@ -20,7 +20,7 @@ use crate::{
     sandbox::{self, Sandbox, SandboxPlace, SandboxSpec},
     store::StateRegistry,
     workspace::{
-        AttemptDir, RootFolder, RunDir,
+        RootFolder,
         root::{EntryKind, FileIdentity, FilePathError},
     },
 };
@@ -48,8 +48,6 @@ impl WriteAccess {
 
 /// The paths of one attempt.
 pub(crate) struct AttemptPaths<'a> {
-    pub run: &'a RunDir,
-    pub files: &'a AttemptDir,
     /// The folder where it works.
     pub folder: &'a RootFolder,
     /// The context folder.
@@ -62,25 +60,25 @@ pub(crate) struct AttemptPaths<'a> {
 
 /// The sandbox of an attempt, and the names of the files that were created in its workspace so that it can write them.
 pub(crate) fn build_sandbox(
-    shared: &ExecutorContext,
-    job: &AttemptSpec,
+    attempt: &AttemptContext,
     places: &AttemptPaths<'_>,
 ) -> Result<(Option<Sandbox>, Vec<String>), FilePathError> {
+    let AttemptContext { shared, job, run, files, .. } = attempt;
     let Some(launcher) = shared.launcher.clone() else { return Ok((None, Vec::new())) };
     let reach = WriteAccess::from_spec(job);
     let mut made = Vec::new();
     let mut spec = SandboxSpec {
-        writes: vec![places.files.worker_output()?.sandbox_place()?, places.files.make_scratch()?.sandbox_place()?],
+        writes: vec![files.worker_output()?.sandbox_place()?, files.make_scratch()?.sandbox_place()?],
         hides: engine_places(shared)?,
-        shows: vec![places.files.root().sandbox_place()?],
-        scratch: Some(places.files.make_scratch()?.sandbox_place()?),
+        shows: vec![files.root().sandbox_place()?],
+        scratch: Some(files.make_scratch()?.sandbox_place()?),
         directory: Some(places.folder.sandbox_place()?),
         // A coding agent must reach its model.
         no_network: job.isolation.no_network && !job.uses_coding_agent(),
         optional: job.settings.allow_unenforced,
         ..SandboxSpec::default()
     };
-    spec.writes.extend(places.run.find_files()?.map(|files| files.sandbox_place()).transpose()?);
+    spec.writes.extend(run.find_files()?.map(|files| files.sandbox_place()).transpose()?);
     show_paths(&mut spec, places.context.into_iter().chain(places.beside.iter().map(PathBuf::as_path)))?;
     if let Some(own) = &places.own {
         show_worktree(&mut spec, own, reach, places.folder)?;
@@ -89,15 +87,15 @@ pub(crate) fn build_sandbox(
         WriteAccess::Anywhere => {
             spec.writes_everywhere = true;
             allow_writes(&mut spec, shared_roots(&job.settings))?;
-            show_paths(&mut spec, protected_paths(shared, job, places)?)?;
+            show_paths(&mut spec, protected_paths(attempt, places)?)?;
         }
         WriteAccess::Workspace => {
             spec.writes.push(places.folder.sandbox_place()?);
             allow_writes(&mut spec, job.settings.writes.iter().filter(|path| path.exists()))?;
             show_roots(&mut spec, &job.settings)?;
-            show_paths(&mut spec, protected_paths(shared, job, places)?)?;
+            show_paths(&mut spec, protected_paths(attempt, places)?)?;
             // Only the host writes the recording.
-            let record = job.settings.record.as_ref().filter(|tape| tape.starts_with(places.folder.path()));
+            let record = job.settings.record.as_ref().filter(|path| path.starts_with(places.folder.path()));
             show_paths(&mut spec, record)?;
         }
         WriteAccess::Given => {
@@ -282,26 +280,22 @@ fn real_path(path: PathBuf) -> Option<PathBuf> {
 }
 
 /// The existing protected paths.
-fn protected_paths(
-    shared: &ExecutorContext,
-    job: &AttemptSpec,
-    places: &AttemptPaths<'_>,
-) -> Result<Vec<PathBuf>, FilePathError> {
+fn protected_paths(attempt: &AttemptContext, places: &AttemptPaths<'_>) -> Result<Vec<PathBuf>, FilePathError> {
     let context = places.context.map(RootFolder::open).transpose()?;
     let without: Vec<FileIdentity> =
-        context.iter().chain([&shared.state]).map(RootFolder::identity).collect::<Result<_, _>>()?;
-    protect::protected_places(job, places.folder, &without)
+        context.iter().chain([&attempt.shared.state]).map(RootFolder::identity).collect::<Result<_, _>>()?;
+    protect::protected_places(&attempt.job, places.folder, &without)
 }
 
 /// The sandbox of an evidence command: it may write the same paths as the step, except the step's outputs.
 pub(crate) fn evidence_sandbox(
+    AttemptContext { job, files, .. }: &AttemptContext,
     sandbox: &Sandbox,
-    job: &AttemptSpec,
-    places: &AttemptPaths<'_>,
+    folder: &RootFolder,
 ) -> Result<Sandbox, FilePathError> {
     let mut sandbox = sandbox.clone();
-    let back = places.files.worker_output()?.path().to_owned();
-    let gives: Vec<PathBuf> = job.own_files().map(|name| places.folder.path().join(name)).collect();
+    let back = files.worker_output()?.path().to_owned();
+    let gives: Vec<PathBuf> = job.own_files().map(|name| folder.path().join(name)).collect();
     sandbox.spec.writes.retain(|place| place.path != back && !gives.contains(&place.path));
     sandbox.spec.no_network = job.isolation.no_network;
     Ok(sandbox)

@@ -20,14 +20,12 @@ use skein_core::{
 use super::handoff::{self, StepHandoff};
 use crate::{
     executor::{
-        ExecutorContext,
         agents::{
             RemainingBudget,
             fallback::AgentFallback,
             prompt::{self, AgentContextRequest},
         },
         evidence::ConvergenceGuard,
-        tools::remote::RemoteCall,
         worktree::{MergeConflict, WorkspacePolicy},
     },
     executor_api::ActiveRun,
@@ -260,12 +258,6 @@ impl AttemptSpec {
     /// The tool that does it, if a tool does.
     pub fn tool(&self) -> Option<&ToolSettings> {
         self.settings.tools.get(&ToolSettings::settings_key(&self.worker)?)
-    }
-
-    /// The remote or builtin call that does it, if no program does it alone.
-    pub(crate) fn remote_call<'a>(&'a self, shared: &'a ExecutorContext) -> Option<RemoteCall<'a>> {
-        let tool = self.tool().filter(|tool| tool.is_remote_or_builtin())?;
-        Some(RemoteCall { shared, job: self, tool })
     }
 }
 

@@ -8,12 +8,7 @@
 
 pub(crate) mod protect;
 
-use std::{
-    collections::BTreeMap,
-    ffi::OsString,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, ffi::OsString, path::Path, time::Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -27,20 +22,16 @@ use skein_core::{
 
 use crate::{
     executor::{
-        ExecutorContext, WorkKey,
+        WorkKey,
         attempt::{
-            StageError,
-            collect::summarize_names,
-            command::WorkerEnvironment,
-            non_retryable,
-            sandbox_setup::{self, AttemptPaths},
-            spec::AttemptSpec,
+            AttemptContext, EnteredWorkspace, StageError, collect::summarize_names, command::WorkerEnvironment,
+            non_retryable, sandbox_setup,
         },
     },
-    process::{self, ProcessMark, ProcessOutcome, ProcessSpec},
+    process::{self, ProcessOutcome, ProcessSpec, to_duration},
     sandbox::Sandbox,
     workspace::{
-        AttemptDir, FileSurvey, PathPattern, RootFolder, RunDir,
+        FileSurvey, PathPattern, RootFolder,
         root::{FileIdentity, FileOrFolder, FilePathError},
     },
 };
@@ -65,36 +56,28 @@ pub(crate) struct EvidenceContext {
     /// The environment and the sandbox of evidence commands.
     environment: WorkerEnvironment,
     sandbox: Option<Sandbox>,
-    files: AttemptDir,
-    mark: ProcessMark,
-    notes: Option<PathBuf>,
 }
 
 impl EvidenceContext {
     /// Takes them from the worker's task, before the task is adapted to an agent.
     pub(super) fn from_task(
+        attempt: &AttemptContext,
         task: &ProcessSpec,
-        job: &AttemptSpec,
-        places: &AttemptPaths<'_>,
-        own_files: &RootFolder,
+        workspace: &EnteredWorkspace,
     ) -> Result<EvidenceContext, FilePathError> {
-        let sandbox = |sandbox: &Sandbox| sandbox_setup::evidence_sandbox(sandbox, job, places);
-        let told = |(name, _): &&(OsString, OsString)| !OF_WORKER.iter().any(|own| name == own);
+        let sandbox = |sandbox: &Sandbox| sandbox_setup::evidence_sandbox(attempt, sandbox, &workspace.folder);
+        let is_passed = |(name, _): &&(OsString, OsString)| !OF_WORKER.iter().any(|own| name == own);
         Ok(EvidenceContext {
-            folder: places.folder.clone(),
-            own_files: own_files.clone(),
-            environment: task.environment.iter().filter(told).cloned().collect(),
+            folder: workspace.folder.clone(),
+            own_files: workspace.own_files.clone(),
+            environment: task.environment.iter().filter(is_passed).cloned().collect(),
             sandbox: task.sandbox.as_ref().map(sandbox).transpose()?,
-            files: places.files.clone(),
-            mark: task.mark.clone(),
-            notes: task.notes.clone(),
         })
     }
 }
 
 /// The data to check the evidence after the worker has ended.
 pub(crate) struct EvidenceCheck {
-    evidence: Vec<Evidence>,
     before: EvidenceBaseline,
     ground: EvidenceContext,
     /// The folders that do not count as changes.
@@ -106,37 +89,27 @@ pub(crate) struct EvidenceCheck {
 impl EvidenceCheck {
     /// Prepares the check for an attempt that is about to begin. `None` if no evidence is required.
     pub(super) fn prepare(
-        job: &AttemptSpec,
-        run: &RunDir,
+        attempt: &AttemptContext,
         ground: EvidenceContext,
         without: &[FileIdentity],
     ) -> Result<Option<EvidenceCheck>, StageError> {
-        if job.evidence.is_empty() {
+        if attempt.job.evidence.is_empty() {
             return Ok(None);
         }
-        let before = EvidenceBaseline::load_or_take(job, run, &ground.folder, without)?;
-        let due = job.limit.and_then(|limit| Instant::now().checked_add(Duration::from_millis(limit.0)));
-        let (evidence, without) = (job.evidence.clone(), without.to_vec());
-        Ok(Some(EvidenceCheck { evidence, before, ground, without, due }))
+        let before = EvidenceBaseline::load_or_take(attempt, &ground.folder, without)?;
+        let due = attempt.job.limit.and_then(|limit| Instant::now().checked_add(to_duration(limit)));
+        Ok(Some(EvidenceCheck { before, ground, without: without.to_vec(), due }))
     }
 
     /// Checks every piece. Commands run first, so that the files they leave are checked too. `None` if stopped
     /// meanwhile.
-    pub(super) fn prove_all(
-        &self,
-        shared: &ExecutorContext,
-        job: &AttemptSpec,
-        key: &WorkKey,
-    ) -> Option<Vec<EvidenceResult>> {
+    pub(super) fn prove_all(&self, attempt: &AttemptContext, key: &WorkKey) -> Option<Vec<EvidenceResult>> {
         let mut proofs = BTreeMap::new();
-        let is_command = |evidence: &Evidence| matches!(evidence, Evidence::Command(_));
-        let numbered = || self.evidence.iter().enumerate();
-        let order = numbered()
-            .filter(|(_, evidence)| is_command(evidence))
-            .chain(numbered().filter(|(_, evidence)| !is_command(evidence)));
+        let mut order: Vec<(usize, &Evidence)> = attempt.job.evidence.iter().enumerate().collect();
+        order.sort_by_key(|(_, evidence)| !matches!(evidence, Evidence::Command(_)));
         for (number, evidence) in order {
             let (holds, found) = match evidence {
-                Evidence::Command(words) => self.run_command(shared, job, key, number, words)?,
+                Evidence::Command(words) => self.run_command(attempt, key, number, words)?,
                 Evidence::File(path) => self.check_file(path),
                 Evidence::Changed(pattern) => self.check_changed(pattern),
                 Evidence::Schema { path, of } => match self.check_schema(path, of) {
@@ -152,16 +125,15 @@ impl EvidenceCheck {
     /// Runs a command. Returns true if it exits with 0, and the end of its output. `None` if it was stopped.
     fn run_command(
         &self,
-        shared: &ExecutorContext,
-        job: &AttemptSpec,
+        AttemptContext { shared, job, run, files, mark }: &AttemptContext,
         key: &WorkKey,
         number: usize,
         words: &[String],
     ) -> Option<(bool, String)> {
         let Some((program, arguments)) = words.split_first() else { return Some((false, String::new())) };
         let ground = &self.ground;
-        let log = ground.files.root().path().join(format!("proof-{}.log", number + 1));
-        let mut task = ProcessSpec::new(program, ground.folder.path(), log, ground.mark.clone());
+        let log = files.root().path().join(format!("proof-{}.log", number + 1));
+        let mut task = ProcessSpec::new(program, ground.folder.path(), log, mark.clone());
         task.arguments = arguments.iter().map(Into::into).collect();
         task.environment.clone_from(&ground.environment);
         task.sandbox.clone_from(&ground.sandbox);
@@ -170,7 +142,7 @@ impl EvidenceCheck {
         task.limit = Some(Millis(left.clamp(1, limits::PROOF)));
         task.filter = shared.redaction_filter();
         task.tell = shared.line_callback(job);
-        task.notes.clone_from(&ground.notes);
+        task.notes = Some(run.notes_path());
         let ended = process::run_process(task, |handle| shared.attach_process(key, handle));
         match ended.how {
             ProcessOutcome::Stopped => None,
@@ -229,8 +201,7 @@ impl EvidenceBaseline {
     /// The baseline from before the first attempt of the step. It is kept, so that later attempts compare with the
     /// same.
     fn load_or_take(
-        job: &AttemptSpec,
-        run: &RunDir,
+        AttemptContext { job, run, .. }: &AttemptContext,
         folder: &RootFolder,
         without: &[FileIdentity],
     ) -> Result<EvidenceBaseline, StageError> {

@@ -30,7 +30,7 @@ use crate::{
         worktree::{WorktreeError, git::GitRunner},
     },
     executor_api::{ActiveRun, AttemptReporter},
-    process::{MarkedWork, ProcessMark},
+    process::MarkedWork,
     run_settings::{BuiltinFunction, ToolSettings},
     workspace::{
         RepositoryScan, RootFolder, control_owner,
@@ -162,8 +162,7 @@ impl BuiltinCall<'_> {
         let ours = |error| BuiltinError::new(ErrorClass::Transient, "internal", error);
         let run = self.shared.run_dir(&self.job.run).map_err(ours)?;
         let files = run.create_attempt(self.job.attempt).map_err(ours)?;
-        let work = MarkedWork::Attempt(self.job.attempt);
-        let mark = ProcessMark { state: self.shared.mark.clone(), run: self.job.run.clone(), work };
+        let mark = self.shared.process_mark(&self.job.run, MarkedWork::Attempt(self.job.attempt));
         let limit = self.limit.map(|limit| Millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)));
         let git = GitRunner { limit, call: Some(self.call), ..GitRunner::new(workspace.path(), files.root(), &mark) };
         ask(&git).map_err(|why| BuiltinError::new(ErrorClass::External, "upstream_error", why))

@@ -1,6 +1,9 @@
 //! The workspace of one attempt: opened or created before it starts, examined after it has ended.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
 
 use skein_core::{
     engine::{AttemptMode, AttemptRole},
@@ -10,17 +13,16 @@ use skein_core::{
 
 use super::{
     OnRetry, SnapshotSequence, WorkspaceUsage, WorktreeError, lock_sequence,
-    snapshot::{self, SnapshotRepo, SnapshotRules, SnapshotView, WorkspaceSnapshot},
+    snapshot::{self, SnapshotRepo, SnapshotView, WorkspaceSnapshot},
     step_worktree::{self, CheckoutError, SnapshotCheckout, StepWorktree},
+    whole_view,
 };
 use crate::{
     executor::{
-        ExecutorContext,
         agents::home,
-        attempt::{StageError, non_retryable, spec::AttemptSpec},
+        attempt::{AttemptContext, StageError, non_retryable},
         worktree,
     },
-    process::ProcessMark,
     workspace::{AttemptDir, RootFolder, RunDir},
 };
 
@@ -62,24 +64,15 @@ pub(crate) struct WorktreeSandboxPaths {
     pub objects: PathBuf,
 }
 
-/// One attempt, with its run and its executor.
-#[derive(Clone, Copy)]
-pub(crate) struct AttemptContext<'a> {
-    pub shared: &'a ExecutorContext,
-    pub job: &'a AttemptSpec,
-    pub run: &'a RunDir,
-    pub mark: &'a ProcessMark,
-}
-
 impl AttemptWorkspace {
     /// Enters the workspace that the step requests: shared or its own worktree, kept or restored.
     pub(crate) fn enter(
-        visit: AttemptContext<'_>,
+        attempt: &AttemptContext,
         base: RootFolder,
         context: Option<&Path>,
     ) -> Result<AttemptWorkspace, StageError> {
-        let AttemptContext { shared, job, .. } = visit;
-        let without = visit.excluded_paths(context);
+        let job = &attempt.job;
+        let without = attempt.excluded_paths(context);
         let mut place = AttemptWorkspace {
             folder: base.clone(),
             base,
@@ -96,24 +89,24 @@ impl AttemptWorkspace {
             without,
         };
         let known = snapshot::looks_like_repository(place.base.path()) || job.watched;
-        let settles = !job.conflicts.is_empty();
-        if !job.isolation.worktree && (job.is_read_only() || !known) && !settles {
+        let resolves = !job.conflicts.is_empty();
+        if !job.isolation.worktree && (job.is_read_only() || !known) && !resolves {
             return Ok(place);
         }
         place.counts = !job.is_read_only();
-        let turn = shared.trees.snapshot_sequence(&job.run);
-        let _one = lock_sequence(&turn);
-        let entered = match visit.enter_workspace(&mut place) {
+        let sequence = attempt.snapshot_sequence();
+        let _one = lock_sequence(&sequence);
+        let entered = match attempt.open_workspace_view(&mut place) {
             Ok(()) => {
-                place.import_conflicts(visit)?;
-                visit.handle_earlier_attempt(&mut place)
+                place.import_conflicts(attempt)?;
+                attempt.handle_earlier_attempt(&mut place)
             }
             Err(why) => Err(why),
         };
         match entered {
             Ok(()) => Ok(place),
             Err(why) if job.isolation.worktree => Err(non_retryable(format!("cannot create its worktree: {why}"))),
-            Err(why) if settles => Err(non_retryable(format!("the conflicts to resolve cannot be imported: {why}"))),
+            Err(why) if resolves => Err(non_retryable(format!("the conflicts to resolve cannot be imported: {why}"))),
             Err(why) if job.keeping.restores => {
                 Err(non_retryable(format!("its workspace could not be restored if that became necessary: {why}")))
             }
@@ -127,18 +120,18 @@ impl AttemptWorkspace {
     /// The paths that a sandbox must show for a step worktree.
     pub(crate) fn sandbox_paths(
         &self,
-        visit: AttemptContext<'_>,
+        attempt: &AttemptContext,
     ) -> Result<Option<WorktreeSandboxPaths>, WorktreeError> {
         let Some(own) = &self.own else { return Ok(None) };
-        let shadow = self.open_snapshot_repo(visit)?;
-        Ok(Some(WorktreeSandboxPaths { top: own.path().to_owned(), objects: step_worktree::borrowed_objects(&shadow) }))
+        let repo = self.open_snapshot_repo(attempt)?;
+        Ok(Some(WorktreeSandboxPaths { top: own.path().to_owned(), objects: step_worktree::borrowed_objects(&repo) }))
     }
 
     /// The files of a step worktree that changed since its creation, relative to a folder in it. `None` if there is no
     /// such worktree, or if the files are compared with another base.
     pub(crate) fn changed_files(
         &self,
-        visit: AttemptContext<'_>,
+        attempt: &AttemptContext,
         folder: &RootFolder,
         convergence: &ConvergencePolicy,
     ) -> Option<Result<Vec<String>, WorktreeError>> {
@@ -146,13 +139,13 @@ impl AttemptWorkspace {
         if convergence.diff_base_ref.is_some() || convergence.diff_base_ref_file.is_some() {
             return None;
         }
-        let turn = visit.shared.trees.snapshot_sequence(&visit.job.run);
-        let _one = lock_sequence(&turn);
+        let sequence = attempt.snapshot_sequence();
+        let _one = lock_sequence(&sequence);
         let changed = || {
-            let shadow = self.open_snapshot_repo(visit)?;
-            let now = shadow.take_snapshot(view)?.tree;
+            let repo = self.open_snapshot_repo(attempt)?;
+            let now = repo.take_snapshot(view)?.tree;
             let below = folder.path().strip_prefix(own.path()).unwrap_or(Path::new(""));
-            let changes = shadow.list_changes(&own.note.commit, &now)?;
+            let changes = repo.list_changes(&own.note.commit, &now)?;
             let named = changes.iter().filter_map(|change| change.path.strip_prefix(below).ok());
             Ok(named.map(|path| path.to_string_lossy().into_owned()).collect())
         };
@@ -173,15 +166,15 @@ impl AttemptWorkspace {
     }
 
     /// Takes the snapshot with which the changes of the attempt are compared.
-    pub(crate) fn begin_attempt(&mut self, visit: AttemptContext<'_>, files: &AttemptDir) -> Result<(), StageError> {
-        let AttemptContext { shared, job, run, .. } = visit;
+    pub(crate) fn begin_attempt(&mut self, attempt: &AttemptContext) -> Result<(), StageError> {
+        let AttemptContext { shared, job, run, files, .. } = attempt;
         if self.view.is_none() && !(job.watched && self.counts) {
             return Ok(());
         }
-        let turn = shared.trees.snapshot_sequence(&job.run);
-        let mut turn = lock_sequence(&turn);
+        let sequence = attempt.snapshot_sequence();
+        let mut sequence = lock_sequence(&sequence);
         let wrong = |why: WorktreeError| non_retryable(format!("the state of its workspace cannot be saved: {why}"));
-        let before = match self.take_snapshot(visit) {
+        let before = match self.take_snapshot(attempt) {
             Ok(taken) => taken.map(|taken| taken.tree),
             Err(why) if job.isolation.worktree || job.keeping.restores => return Err(wrong(why)),
             Err(why) => {
@@ -191,9 +184,9 @@ impl AttemptWorkspace {
         };
         if self.counts && self.view.is_some() {
             // The run's diff is for people; the work continues without it.
-            let _ = self.save_initial_tree(visit, before.as_deref());
+            let _ = self.save_initial_tree(attempt, before.as_deref());
         }
-        let began = next_number(&mut turn, run).map_err(wrong)?;
+        let began = next_number(&mut sequence, run).map_err(wrong)?;
         let (since, back) = self.goes_on.clone().unwrap_or((began, before.clone()));
         let watched = WorkspaceUsage {
             folder: self.folder.path().to_owned(),
@@ -214,61 +207,65 @@ impl AttemptWorkspace {
         Ok(())
     }
 
-    fn take_snapshot(&self, visit: AttemptContext<'_>) -> Result<Option<WorkspaceSnapshot>, WorktreeError> {
+    fn take_snapshot(&self, attempt: &AttemptContext) -> Result<Option<WorkspaceSnapshot>, WorktreeError> {
         let Some(view) = &self.view else { return Ok(None) };
-        self.open_snapshot_repo(visit)?.take_snapshot(view).map(Some)
+        self.open_snapshot_repo(attempt)?.take_snapshot(view).map(Some)
     }
 
-    pub(crate) fn open_snapshot_repo<'a>(&self, visit: AttemptContext<'a>) -> Result<SnapshotRepo<'a>, WorktreeError> {
-        let mut shadow = SnapshotRepo::open(visit.run, &self.base, visit.mark, &self.without)?;
-        shadow.filter = visit.shared.redaction_filter();
-        Ok(shadow)
+    pub(crate) fn open_snapshot_repo<'a>(
+        &self,
+        attempt: &'a AttemptContext,
+    ) -> Result<SnapshotRepo<'a>, WorktreeError> {
+        let mut repo = SnapshotRepo::open(&attempt.run, &self.base, &attempt.mark, &self.without)?;
+        repo.filter = attempt.shared.redaction_filter();
+        Ok(repo)
     }
 }
 
 /// The next sequence number of a run.
-pub(crate) fn next_number(turn: &mut SnapshotSequence, run: &RunDir) -> Result<u64, WorktreeError> {
-    let next = match turn.next {
+pub(crate) fn next_number(sequence: &mut SnapshotSequence, run: &RunDir) -> Result<u64, WorktreeError> {
+    let next = match sequence.next {
         Some(next) => next,
         None => worktree::next_free_number(run)?,
     };
-    turn.next = Some(next + 1);
+    sequence.next = Some(next + 1);
     Ok(next)
 }
 
-impl AttemptContext<'_> {
+impl AttemptContext {
+    /// The lock for the snapshots of its run.
+    pub(crate) fn snapshot_sequence(&self) -> Arc<Mutex<SnapshotSequence>> {
+        self.shared.trees.snapshot_sequence(&self.job.run)
+    }
+
     /// The state folder and the context folder, which are not part of a workspace.
     pub(crate) fn excluded_paths(&self, context: Option<&Path>) -> Vec<PathBuf> {
         std::iter::once(self.shared.state.path()).chain(context).map(Path::to_owned).collect()
     }
 
-    fn enter_workspace(&self, place: &mut AttemptWorkspace) -> Result<(), WorktreeError> {
-        let job = self.job;
-        let shadow = place.open_snapshot_repo(*self)?;
+    fn open_workspace_view(&self, place: &mut AttemptWorkspace) -> Result<(), WorktreeError> {
+        let job = &self.job;
+        let repo = place.open_snapshot_repo(self)?;
         if job.isolation.worktree {
-            self.enter_step_worktree(&shadow, place)?;
-        } else if shadow.origin.is_some() || job.keeping.restores {
-            place.view = Some(shared_view(&shadow, place.base.path(), job.keeping.restores));
+            self.enter_step_worktree(&repo, place)?;
+        } else if repo.origin.is_some() || job.keeping.restores {
+            place.view = Some(shared_view(&repo, place.base.path(), job.keeping.restores));
         }
         Ok(())
     }
 
-    fn enter_step_worktree(
-        &self,
-        shadow: &SnapshotRepo<'_>,
-        place: &mut AttemptWorkspace,
-    ) -> Result<(), WorktreeError> {
-        if shadow.origin.is_none() {
+    fn enter_step_worktree(&self, repo: &SnapshotRepo<'_>, place: &mut AttemptWorkspace) -> Result<(), WorktreeError> {
+        if repo.origin.is_none() {
             return Err(WorktreeError::NoRepository(place.base.path().to_owned()));
         }
         let attempt = self.job.attempt;
-        if step_worktree::read_note(self.run, attempt)?.is_some_and(|note| note.done) {
+        if step_worktree::read_note(&self.run, attempt)?.is_some_and(|note| note.done) {
             // Later parts of the step see the work in the shared workspace, where it was merged.
             return Ok(());
         }
-        let own = StepWorktree::open(shadow, self.run, attempt, &self.job.path)?;
-        let prefix = repository_prefix(shadow, place.base.path());
-        place.view = Some(own.snapshot_view(shadow, attempt, &prefix)?);
+        let own = StepWorktree::open(repo, &self.run, attempt, &self.job.path)?;
+        let prefix = repository_prefix(repo, place.base.path());
+        place.view = Some(own.snapshot_view(repo, attempt, &prefix)?);
         place.folder = match prefix.as_os_str().is_empty() {
             true => own.files.clone(),
             false => own.files.make_folders(&prefix, false)?,
@@ -283,22 +280,21 @@ impl AttemptContext<'_> {
         let Some(view) = place.view.clone().filter(|_| self.job.attempt.role == AttemptRole::Main) else {
             return Ok(());
         };
-        let shadow = &place.open_snapshot_repo(*self)?;
-        let Some((id, files, mut note)) = worktree::find_earlier_attempt(self.run, self.job.attempt) else {
-            return Ok(());
-        };
+        let repo = &place.open_snapshot_repo(self)?;
+        let with_note = |files: AttemptDir| WorkspaceUsage::read(&files).map(|note| (files, note));
+        let Some((files, mut note)) = self.earlier_attempts().find_map(with_note) else { return Ok(()) };
         let (Some(before), Some(begin)) = (note.before.clone(), note.back.clone()) else { return Ok(()) };
         if note.after.is_none() {
             // It was interrupted, and no snapshot was taken since.
-            let now = shadow.take_snapshot(&view)?;
-            shadow.write_changes(&files, &before, &now)?;
+            let now = repo.take_snapshot(&view)?;
+            repo.write_changes(&files, &before, &now)?;
             note.after = Some(now.tree);
             note.write(&files, false)?;
         }
         let after = note.after.clone().unwrap_or_default();
         let back = self.wants_restore();
-        if back && worktree::was_alone(self.run, id, &note)? {
-            match (SnapshotCheckout { shadow, run: self.run, view: &view }).apply_changes(&after, &begin) {
+        if back && worktree::was_alone(&self.run, self.job.attempt, &note)? {
+            match (SnapshotCheckout { repo, run: &self.run, view: &view }).apply_changes(&after, &begin) {
                 Ok(()) => place.put_back = true,
                 // Others have changed the same files since; their changes are kept.
                 Err(CheckoutError::Changed(_)) => {}
@@ -308,8 +304,8 @@ impl AttemptContext<'_> {
         if !place.put_back && self.job.mode != AttemptMode::Again {
             place.goes_on = Some((note.since, note.back.clone()));
         }
-        let tells = self.job.mode == AttemptMode::Again && self.job.keeping.on_retry == OnRetry::KeepAndTell;
-        if !place.put_back && (tells || back) {
+        let shows = self.job.mode == AttemptMode::Again && self.job.keeping.on_retry == OnRetry::KeepAndTell;
+        if !place.put_back && (shows || back) {
             place.earlier = read_earlier_changes(&files);
         }
         Ok(())
@@ -321,7 +317,7 @@ impl AttemptContext<'_> {
             AttemptMode::Again => self.job.keeping.on_retry == OnRetry::Reset,
             AttemptMode::Restore => true,
             // An agent that cannot resume its session starts over.
-            AttemptMode::Resume => !home::has_session(self.job, self.run),
+            AttemptMode::Resume => !home::has_session(self),
             AttemptMode::Fresh | AttemptMode::Rerun => false,
         }
     }
@@ -339,18 +335,17 @@ fn read_earlier_changes(files: &AttemptDir) -> Option<String> {
 }
 
 /// The path of a folder inside the repository.
-pub(crate) fn repository_prefix(shadow: &SnapshotRepo<'_>, folder: &Path) -> PathBuf {
-    folder.strip_prefix(shadow.top.path()).unwrap_or(Path::new("")).to_owned()
+fn repository_prefix(repo: &SnapshotRepo<'_>, folder: &Path) -> PathBuf {
+    folder.strip_prefix(repo.top.path()).unwrap_or(Path::new("")).to_owned()
 }
 
 /// The view of a shared workspace. Large files are skipped if it is never restored.
-fn shared_view(shadow: &SnapshotRepo<'_>, folder: &Path, restores: bool) -> SnapshotView {
+pub(crate) fn shared_view(repo: &SnapshotRepo<'_>, folder: &Path, restores: bool) -> SnapshotView {
     let all = if restores { "all" } else { "most" };
     SnapshotView {
-        root: shadow.top.clone(),
-        prefix: repository_prefix(shadow, folder),
+        prefix: repository_prefix(repo, folder),
         index: format!("shared.{all}"),
-        rules: if shadow.origin.is_some() { SnapshotRules::Repository } else { SnapshotRules::Plain },
         largest: (!restores).then_some(limits::CHANGED_FILE_BYTES),
+        ..whole_view(repo)
     }
 }

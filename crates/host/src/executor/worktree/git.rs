@@ -20,13 +20,13 @@ use skein_core::{ir::ConvergencePolicy, limits, time::Millis};
 use crate::{
     cancel_token::CancelToken,
     executor::{
-        attempt::command::WorkerEnvironment,
+        attempt::{AttemptContext, command::WorkerEnvironment},
         programs,
         worktree::{
             WorktreeError,
-            attempt_workspace::{AttemptContext, AttemptWorkspace, repository_prefix},
+            attempt_workspace::{AttemptWorkspace, shared_view},
             parse_object_id,
-            snapshot::{SnapshotCommand, SnapshotRepo, SnapshotRules, SnapshotView, WorkspaceSnapshot},
+            snapshot::{SnapshotCommand, SnapshotRepo, SnapshotView, WorkspaceSnapshot},
         },
     },
     process::{self, OutputFilterFactory, ProcessMark, ProcessOutcome, ProcessSpec},
@@ -498,35 +498,35 @@ impl AttemptWorkspace {
     /// Saves the tree of the workspace before the run changes anything.
     pub(crate) fn save_initial_tree(
         &self,
-        visit: AttemptContext<'_>,
+        attempt: &AttemptContext,
         before: Option<&str>,
     ) -> Result<(), WorktreeError> {
-        let shadow = self.open_snapshot_repo(visit)?;
-        if shadow.origin.is_none() || read_initial_tree(&shadow).is_some() {
+        let repo = self.open_snapshot_repo(attempt)?;
+        if repo.origin.is_none() || read_initial_tree(&repo).is_some() {
             return Ok(());
         }
         let tree = match before.filter(|_| self.matches_run_view()) {
             Some(before) => before.to_owned(),
-            None => shadow.take_snapshot(&self.run_view(&shadow))?.tree,
+            None => repo.take_snapshot(&self.run_view(&repo))?.tree,
         };
-        Ok(shadow.root().replace_file(FIRST, tree.as_bytes())?)
+        Ok(repo.root().replace_file(FIRST, tree.as_bytes())?)
     }
 
     /// Writes the diff of all changes so far.
     pub(crate) fn write_run_changes(
         &self,
-        visit: AttemptContext<'_>,
+        attempt: &AttemptContext,
         after: Option<&WorkspaceSnapshot>,
     ) -> Result<(), WorktreeError> {
-        let shadow = self.open_snapshot_repo(visit)?;
-        let Some(first) = read_initial_tree(&shadow) else { return Ok(()) };
+        let repo = self.open_snapshot_repo(attempt)?;
+        let Some(first) = read_initial_tree(&repo) else { return Ok(()) };
         let now = match after.filter(|_| self.matches_run_view()) {
             Some(after) => after.tree.clone(),
-            None => shadow.take_snapshot(&self.run_view(&shadow))?.tree,
+            None => repo.take_snapshot(&self.run_view(&repo))?.tree,
         };
         match first == now {
-            true => Ok(shadow.root().remove(RunDir::CHANGES).map(drop)?),
-            false => write_changes_file(shadow.root(), &shadow.render_diff(&first, &now)?),
+            true => Ok(repo.root().remove(RunDir::CHANGES).map(drop)?),
+            false => write_changes_file(repo.root(), &repo.render_diff(&first, &now)?),
         }
     }
 
@@ -537,19 +537,13 @@ impl AttemptWorkspace {
     }
 
     /// The view of the shared workspace, without large files.
-    fn run_view(&self, shadow: &SnapshotRepo<'_>) -> SnapshotView {
-        SnapshotView {
-            root: shadow.top.clone(),
-            prefix: repository_prefix(shadow, self.base.path()),
-            index: "run".to_owned(),
-            rules: SnapshotRules::Repository,
-            largest: Some(limits::CHANGED_FILE_BYTES),
-        }
+    fn run_view(&self, repo: &SnapshotRepo<'_>) -> SnapshotView {
+        SnapshotView { index: "run".to_owned(), ..shared_view(repo, self.base.path(), false) }
     }
 }
 
-fn read_initial_tree(shadow: &SnapshotRepo<'_>) -> Option<String> {
-    parse_object_id(&shadow.root().read_file(FIRST, limits::DECISION_BYTES).ok()?).ok()
+fn read_initial_tree(repo: &SnapshotRepo<'_>) -> Option<String> {
+    parse_object_id(&repo.root().read_file(FIRST, limits::DECISION_BYTES).ok()?).ok()
 }
 
 #[cfg(test)]

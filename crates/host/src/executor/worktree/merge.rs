@@ -22,10 +22,12 @@ use skein_core::{
 
 use crate::{
     executor::{
-        attempt::{StageError, failed_attempt, non_retryable, spec::AttemptSpec},
+        attempt::{
+            AttemptContext, StageError, collect::truncate_message, failed_attempt, non_retryable, spec::AttemptSpec,
+        },
         worktree::{
             SnapshotSequence, WorktreeError,
-            attempt_workspace::{AttemptContext, AttemptWorkspace, next_number},
+            attempt_workspace::{AttemptWorkspace, next_number},
             git::{self, split_names},
             lock_sequence, parse_object_id,
             snapshot::{SnapshotCommand, SnapshotRepo, SnapshotView, WorkspaceSnapshot},
@@ -33,7 +35,7 @@ use crate::{
             whole_view,
         },
     },
-    workspace::{AttemptDir, RootFolder, RunDir},
+    workspace::{RootFolder, RunDir},
 };
 
 /// The maximum number of files that are named in a message.
@@ -41,7 +43,7 @@ const NAMED: usize = 20;
 
 /// Merges worktrees into a workspace.
 pub(crate) struct WorktreeMerge<'a> {
-    pub shadow: &'a SnapshotRepo<'a>,
+    pub repo: &'a SnapshotRepo<'a>,
     pub run: &'a RunDir,
     /// The view of the whole workspace.
     pub whole: SnapshotView,
@@ -64,8 +66,8 @@ impl WorktreeMerge<'_> {
         attempt: AttemptId,
         report: AttemptReport,
     ) -> Result<(), StageError> {
-        let ours = self.shadow.take_snapshot(&self.whole).map_err(|why| self.failed_merge(own, &why))?.tree;
-        let out = compute_merge(self.shadow, &self.whole, [&own.note.commit, &ours, theirs])
+        let ours = self.repo.take_snapshot(&self.whole).map_err(|why| self.failed_merge(own, &why))?.tree;
+        let out = compute_merge(self.repo, &self.whole, [&own.note.commit, &ours, theirs])
             .map_err(|why| self.failed_merge(own, &why))?;
         own.note.unfit = Some(UnmergedChanges { theirs: theirs.to_owned(), left: None });
         if !out.unfit.is_empty() {
@@ -80,7 +82,7 @@ impl WorktreeMerge<'_> {
     /// Applies the noted merge. It is idempotent.
     pub(crate) fn apply_pending(&self, own: &mut StepWorktree) -> Result<(), StageError> {
         let Some(merging) = own.note.merging.clone() else { return Ok(()) };
-        let putting = SnapshotCheckout { shadow: self.shadow, run: self.run, view: &self.whole };
+        let putting = SnapshotCheckout { repo: self.repo, run: self.run, view: &self.whole };
         match putting.apply_changes(&merging.from, &merging.to) {
             Ok(()) => {}
             Err(CheckoutError::Changed(files)) => {
@@ -100,7 +102,7 @@ impl WorktreeMerge<'_> {
         StageError::from(AttemptEnd::Failed {
             class: ErrorClass::Transient,
             code: Some("merge_failed".to_owned()),
-            message: crate::executor::attempt::collect::truncate_message(message),
+            message: truncate_message(message),
             retry_at: None,
         })
     }
@@ -108,19 +110,19 @@ impl WorktreeMerge<'_> {
 
 /// Computes the merge of two snapshots with a common base.
 pub(crate) fn compute_merge(
-    shadow: &SnapshotRepo<'_>,
+    repo: &SnapshotRepo<'_>,
     view: &SnapshotView,
     [base, ours, theirs]: [&str; 3],
 ) -> Result<MergeResult, WorktreeError> {
     let commit = |tree: &str| {
         let arguments = ["commit-tree", "-m", "skein", "-p", base, tree];
-        parse_object_id(&shadow.run(shadow.view_command(view, "merge-commit", &arguments))?.into_stdout()?)
+        parse_object_id(&repo.run(repo.view_command(view, "merge-commit", &arguments))?.into_stdout()?)
     };
     let (ours, theirs) = (commit(ours)?, commit(theirs)?);
     let arguments = ["merge-tree", "--write-tree", "--no-messages", "--name-only", "-z", &ours, &theirs];
-    let said = shadow.run(shadow.view_command(view, "merge", &arguments))?;
-    let status = said.status;
-    let out = if status == 1 { said.out } else { said.into_stdout()? };
+    let output = repo.run(repo.view_command(view, "merge", &arguments))?;
+    let status = output.status;
+    let out = if status == 1 { output.out } else { output.into_stdout()? };
     let mut parts = split_names(&out);
     let tree = parse_object_id(parts.next().unwrap_or_default())?;
     Ok(MergeResult { tree, unfit: if status == 1 { parts.map(super::path_from_bytes).collect() } else { Vec::new() } })
@@ -147,48 +149,43 @@ fn conflict_end(own: &StepWorktree, files: &[PathBuf], report: &AttemptReport) -
         AttemptEnd::Succeeded { output } => Arc::clone(output),
         _ => Arc::default(),
     };
-    let message = crate::executor::attempt::collect::truncate_message(message);
+    let message = truncate_message(message);
     StageError::from(AttemptEnd::Unmerged { output, message })
 }
 
 impl AttemptWorkspace {
     /// Finishes an attempt. Returns its report, with the result of the merge.
-    pub(crate) fn finish_attempt(
-        &mut self,
-        visit: AttemptContext<'_>,
-        files: &AttemptDir,
-        report: AttemptReport,
-    ) -> AttemptReport {
+    pub(crate) fn finish_attempt(&mut self, attempt: &AttemptContext, report: AttemptReport) -> AttemptReport {
         if self.view.is_none() && self.watched.is_none() && self.unknown.is_none() {
             return report;
         }
-        let turn = visit.shared.trees.snapshot_sequence(&visit.job.run);
-        let mut turn = lock_sequence(&turn);
-        let after = self.record_changes(visit, files, &mut turn);
+        let sequence = attempt.snapshot_sequence();
+        let mut sequence = lock_sequence(&sequence);
+        let after = self.record_changes(attempt, &mut sequence);
         let taken = after.as_ref().ok().and_then(|after| after.clone());
-        let report = self.merge_if_complete(visit, after, report);
+        let report = self.merge_if_complete(attempt, after, report);
         // The run's diff is for people; the work is valid without it.
-        let _ = self.write_run_changes(visit, taken.as_ref());
+        let _ = self.write_run_changes(attempt, taken.as_ref());
         report
     }
 
     /// Merges a step worktree, if the work is complete.
     fn merge_if_complete(
         &mut self,
-        visit: AttemptContext<'_>,
+        attempt: &AttemptContext,
         after: Result<Option<WorkspaceSnapshot>, WorktreeError>,
         report: AttemptReport,
     ) -> AttemptReport {
-        if !completes_step(visit.job, &report) {
+        if !completes_step(&attempt.job, &report) {
             return report;
         }
         let brought = match after {
             _ if self.own.is_none() => Ok(()),
-            Ok(Some(after)) => self.merge_worktree(visit, &after, &report),
+            Ok(Some(after)) => self.merge_worktree(attempt, &after, &report),
             Ok(None) => Ok(()),
             Err(why) => Err(merge_failure(&why)),
         };
-        match brought.and_then(|()| mark_resolved(visit)) {
+        match brought.and_then(|()| mark_resolved(attempt)) {
             Ok(()) => report,
             Err(error) => AttemptReport { end: error.into(), ..report },
         }
@@ -197,53 +194,44 @@ impl AttemptWorkspace {
     /// Records the changes of the attempt. `None` if they are not tracked.
     fn record_changes(
         &mut self,
-        visit: AttemptContext<'_>,
-        files: &AttemptDir,
-        turn: &mut SnapshotSequence,
+        attempt: &AttemptContext,
+        sequence: &mut SnapshotSequence,
     ) -> Result<Option<WorkspaceSnapshot>, WorktreeError> {
-        let after = self.snapshot_changes(visit, files);
+        let after = self.snapshot_changes(attempt);
         if let Err(why) = &after {
             // The file is for people; the work is valid without it.
-            let _ = git::write_unknown_changes(files, why);
+            let _ = git::write_unknown_changes(&attempt.files, why);
         }
-        if let (Ok(Some(after)), true) = (&after, visit.job.context.is_some()) {
+        if let (Ok(Some(after)), true) = (&after, attempt.job.context.is_some()) {
             // The context folder lists them; the work is valid without the list.
-            self.changed = self.changed_paths(visit, after).unwrap_or_default();
+            self.changed = self.changed_paths(attempt, after).unwrap_or_default();
         }
         if let Some(watched) = &mut self.watched {
-            watched.ended = next_number(turn, visit.run).ok();
+            watched.ended = next_number(sequence, &attempt.run).ok();
             watched.after = after.as_ref().ok().and_then(|after| after.as_ref().map(|after| after.tree.clone()));
-            watched.write(files, false)?;
+            watched.write(&attempt.files, false)?;
         }
         after
     }
 
     /// The paths that changed during the attempt, relative to its workspace.
-    fn changed_paths(
-        &self,
-        visit: AttemptContext<'_>,
-        after: &WorkspaceSnapshot,
-    ) -> Result<Vec<String>, WorktreeError> {
+    fn changed_paths(&self, attempt: &AttemptContext, after: &WorkspaceSnapshot) -> Result<Vec<String>, WorktreeError> {
         let before = self.watched.as_ref().and_then(|watched| watched.before.as_ref());
         let (Some(view), Some(before)) = (&self.view, before) else { return Ok(Vec::new()) };
-        let changes = self.open_snapshot_repo(visit)?.list_changes(before, &after.tree)?;
+        let changes = self.open_snapshot_repo(attempt)?.list_changes(before, &after.tree)?;
         let within = |path: &Path| path.strip_prefix(&view.prefix).unwrap_or(path).to_string_lossy().into_owned();
         Ok(changes.iter().map(|change| within(&change.path)).collect())
     }
 
-    fn snapshot_changes(
-        &self,
-        visit: AttemptContext<'_>,
-        files: &AttemptDir,
-    ) -> Result<Option<WorkspaceSnapshot>, WorktreeError> {
+    fn snapshot_changes(&self, attempt: &AttemptContext) -> Result<Option<WorkspaceSnapshot>, WorktreeError> {
         if let Some(why) = &self.unknown {
             return Err(WorktreeError::Untracked(why.clone()));
         }
         let before = self.watched.as_ref().and_then(|watched| watched.before.as_ref());
         let (Some(view), Some(before)) = (&self.view, before) else { return Ok(None) };
-        let shadow = self.open_snapshot_repo(visit)?;
-        let after = shadow.take_snapshot(view)?;
-        shadow.write_changes(files, before, &after)?;
+        let repo = self.open_snapshot_repo(attempt)?;
+        let after = repo.take_snapshot(view)?;
+        repo.write_changes(&attempt.files, before, &after)?;
         Ok(Some(after))
     }
 
@@ -251,27 +239,27 @@ impl AttemptWorkspace {
     /// attempt if that fails.
     fn merge_worktree(
         &mut self,
-        visit: AttemptContext<'_>,
+        attempt: &AttemptContext,
         after: &WorkspaceSnapshot,
         report: &AttemptReport,
     ) -> Result<(), StageError> {
-        let shadow = self.open_snapshot_repo(visit).map_err(|why| merge_failure(&why))?;
+        let repo = self.open_snapshot_repo(attempt).map_err(|why| merge_failure(&why))?;
         let Some(own) = &mut self.own else { return Ok(()) };
-        let changes = shadow.list_changes(&own.note.commit, &after.tree).map_err(|why| merge_failure(&why))?;
+        let changes = repo.list_changes(&own.note.commit, &after.tree).map_err(|why| merge_failure(&why))?;
         if changes.is_empty() {
             own.note.done = true;
             return own.save().and_then(|()| own.remove_files()).map_err(|why| merge_failure(&why));
         }
-        if visit.job.keeping.apart {
+        if attempt.job.keeping.apart {
             return Ok(());
         }
-        let told = visit.shared.redact_report(report.clone());
-        build_merge(visit, &shadow).merge_changes(own, &after.tree, visit.job.attempt, told)
+        let report = attempt.shared.redact_report(report.clone());
+        build_merge(attempt, &repo).merge_changes(own, &after.tree, attempt.job.attempt, report)
     }
 }
 
-fn build_merge<'a>(visit: AttemptContext<'a>, shadow: &'a SnapshotRepo<'a>) -> WorktreeMerge<'a> {
-    WorktreeMerge { shadow, run: visit.run, whole: whole_view(shadow) }
+fn build_merge<'a>(attempt: &'a AttemptContext, repo: &'a SnapshotRepo<'a>) -> WorktreeMerge<'a> {
+    WorktreeMerge { repo, run: &attempt.run, whole: whole_view(repo) }
 }
 
 fn merge_failure(why: &WorktreeError) -> StageError {
@@ -298,11 +286,11 @@ fn completes_step(job: &AttemptSpec, report: &AttemptReport) -> bool {
 /// Finishes an attempt whose work was done by an earlier one that died during the merge: the merge is applied, and no
 /// work is repeated.
 pub(crate) fn finish_interrupted_merge(
-    visit: AttemptContext<'_>,
+    attempt: &AttemptContext,
     base: &RootFolder,
-    context: Option<&std::path::Path>,
+    context: Option<&Path>,
 ) -> Result<Option<AttemptReport>, StageError> {
-    let AttemptContext { shared, job, run, mark } = visit;
+    let AttemptContext { job, run, mark, .. } = attempt;
     if !job.isolation.worktree {
         return Ok(None);
     }
@@ -311,15 +299,15 @@ pub(crate) fn finish_interrupted_merge(
     };
     let of = |merging: &step_worktree::PendingMerge| merging.attempt.role == job.attempt.role;
     let Some(merging) = note.merging.filter(of) else { return Ok(None) };
-    let turn = shared.trees.snapshot_sequence(&job.run);
-    let _one = lock_sequence(&turn);
+    let sequence = attempt.snapshot_sequence();
+    let _one = lock_sequence(&sequence);
     if !note.done {
-        let shadow =
-            SnapshotRepo::open(run, base, mark, &visit.excluded_paths(context)).map_err(|why| merge_failure(&why))?;
-        let own = StepWorktree::open(&shadow, run, job.attempt, &job.path);
-        build_merge(visit, &shadow).apply_pending(&mut own.map_err(|why| merge_failure(&why))?)?;
+        let repo =
+            SnapshotRepo::open(run, base, mark, &attempt.excluded_paths(context)).map_err(|why| merge_failure(&why))?;
+        let own = StepWorktree::open(&repo, run, job.attempt, &job.path);
+        build_merge(attempt, &repo).apply_pending(&mut own.map_err(|why| merge_failure(&why))?)?;
     }
-    mark_resolved(visit)?;
+    mark_resolved(attempt)?;
     if job.attempt.role == AttemptRole::Main {
         run.pass_artifacts(merging.attempt, job.attempt).map_err(non_retryable)?;
     }
@@ -375,16 +363,16 @@ impl MergeConflict {
 
 impl AttemptWorkspace {
     /// Imports the clean changes of its conflicts, and collects the conflicting files.
-    pub(crate) fn import_conflicts(&mut self, visit: AttemptContext<'_>) -> Result<(), StageError> {
-        if visit.job.conflicts.is_empty() {
+    pub(crate) fn import_conflicts(&mut self, attempt: &AttemptContext) -> Result<(), StageError> {
+        if attempt.job.conflicts.is_empty() {
             return Ok(());
         }
         let wrong = |step: &str, why: WorktreeError| {
             let message = format!("the unmerged changes of `{step}` cannot be imported: {why}");
             failed_attempt(ErrorClass::Transient, message)
         };
-        for conflict in &visit.job.conflicts {
-            let brought = self.import_conflict(visit, conflict).map_err(|why| wrong(&conflict.step, why))?;
+        for conflict in &attempt.job.conflicts {
+            let brought = self.import_conflict(attempt, conflict).map_err(|why| wrong(&conflict.step, why))?;
             self.conflicts.extend(brought);
         }
         Ok(())
@@ -392,20 +380,20 @@ impl AttemptWorkspace {
 
     fn import_conflict(
         &self,
-        visit: AttemptContext<'_>,
+        attempt: &AttemptContext,
         conflict: &MergeConflict,
     ) -> Result<Option<ConflictDetails>, WorktreeError> {
-        let Some(mut theirs) = StepWorktree::find(visit.run, conflict.of)? else { return Ok(None) };
+        let Some(mut theirs) = StepWorktree::find(&attempt.run, conflict.of)? else { return Ok(None) };
         let Some(mut unfit) = theirs.note.unfit.clone() else { return Ok(None) };
         let files = match unfit.left {
             Some(files) => files,
             None => {
-                let shadow = self.open_snapshot_repo(visit)?;
+                let repo = self.open_snapshot_repo(attempt)?;
                 let view = match (&self.own, &self.view) {
                     (Some(_), Some(view)) => view.clone(),
-                    _ => whole_view(&shadow),
+                    _ => whole_view(&repo),
                 };
-                let left = apply_mergeable_changes(&shadow, visit, &view, [&theirs.note.commit, &unfit.theirs])?;
+                let left = apply_mergeable_changes(&repo, attempt, &view, [&theirs.note.commit, &unfit.theirs])?;
                 unfit.left = Some(left.clone());
                 theirs.note.unfit = Some(unfit);
                 theirs.save()?;
@@ -417,27 +405,27 @@ impl AttemptWorkspace {
     }
 
     /// The paths that a sandbox must show so that the conflicts can be read.
-    pub(crate) fn conflict_paths(&self, visit: AttemptContext<'_>) -> Result<Vec<PathBuf>, WorktreeError> {
+    pub(crate) fn conflict_paths(&self, attempt: &AttemptContext) -> Result<Vec<PathBuf>, WorktreeError> {
         if self.conflicts.is_empty() {
             return Ok(Vec::new());
         }
-        let objects = step_worktree::borrowed_objects(&self.open_snapshot_repo(visit)?);
-        Ok(self.conflicts.iter().map(|told| told.tree.clone()).chain([objects]).collect())
+        let objects = step_worktree::borrowed_objects(&self.open_snapshot_repo(attempt)?);
+        Ok(self.conflicts.iter().map(|conflict| conflict.tree.clone()).chain([objects]).collect())
     }
 }
 
 /// Applies the clean changes of a worktree to a folder. Returns the conflicting files.
 fn apply_mergeable_changes(
-    shadow: &SnapshotRepo<'_>,
-    visit: AttemptContext<'_>,
+    repo: &SnapshotRepo<'_>,
+    attempt: &AttemptContext,
     view: &SnapshotView,
     [base, theirs]: [&str; 2],
 ) -> Result<Vec<String>, WorktreeError> {
-    let putting = SnapshotCheckout { shadow, run: visit.run, view };
+    let putting = SnapshotCheckout { repo, run: &attempt.run, view };
     for _ in 0..TRIES {
-        let ours = shadow.take_snapshot(view)?.tree;
-        let out = compute_merge(shadow, view, [base, &ours, theirs])?;
-        let to = tree_without_conflicts(shadow, view, &ours, &out)?;
+        let ours = repo.take_snapshot(view)?.tree;
+        let out = compute_merge(repo, view, [base, &ours, theirs])?;
+        let to = tree_without_conflicts(repo, view, &ours, &out)?;
         match putting.apply_changes(&ours, &to) {
             Ok(()) => return Ok(out.unfit.iter().map(|file| file.to_string_lossy().into_owned()).collect()),
             Err(CheckoutError::Changed(_)) => {}
@@ -449,7 +437,7 @@ fn apply_mergeable_changes(
 
 /// The merged tree, with our version of the conflicting files.
 fn tree_without_conflicts(
-    shadow: &SnapshotRepo<'_>,
+    repo: &SnapshotRepo<'_>,
     view: &SnapshotView,
     ours: &str,
     out: &MergeResult,
@@ -458,10 +446,10 @@ fn tree_without_conflicts(
         return Ok(out.tree.clone());
     }
     const INDEX: &str = "settle";
-    shadow.remove_stale_lock(INDEX);
+    repo.remove_stale_lock(INDEX);
     let ask = |name, arguments: &[&str], stdin| {
         let arguments = arguments.iter().map(Into::into).collect();
-        shadow.run(SnapshotCommand { name, arguments, files: view.root.path(), index: INDEX, stdin })?.into_stdout()
+        repo.run(SnapshotCommand { name, arguments, files: view.root.path(), index: INDEX, stdin })?.into_stdout()
     };
     ask("settle-read", &["read-tree", &out.tree], Vec::new())?;
     let mut stdin = Vec::new();
@@ -472,7 +460,7 @@ fn tree_without_conflicts(
     };
     let unfit: BTreeSet<&Path> = out.unfit.iter().map(PathBuf::as_path).collect();
     let none = ("0".to_owned(), "0".repeat(ours.len()));
-    let mut changes = shadow.list_changes(&out.tree, ours)?;
+    let mut changes = repo.list_changes(&out.tree, ours)?;
     changes.retain(|change| unfit.contains(change.path.as_path()));
     // A file may replace a folder: removals make room first.
     changes.sort_by_key(|change| change.new.is_some());
@@ -486,13 +474,13 @@ fn tree_without_conflicts(
 
 /// Marks the conflicts of a step as resolved. The worktrees stay with the run, because the work is repeated if the host
 /// dies before the end is reported.
-pub(crate) fn mark_resolved(visit: AttemptContext<'_>) -> Result<(), StageError> {
+pub(crate) fn mark_resolved(attempt: &AttemptContext) -> Result<(), StageError> {
     let done = |conflict: &MergeConflict| {
-        let Some(mut theirs) = StepWorktree::find(visit.run, conflict.of)? else { return Ok(()) };
+        let Some(mut theirs) = StepWorktree::find(&attempt.run, conflict.of)? else { return Ok(()) };
         theirs.note.done = true;
         theirs.save()
     };
-    let all: Result<(), WorktreeError> = visit.job.conflicts.iter().try_for_each(done);
+    let all: Result<(), WorktreeError> = attempt.job.conflicts.iter().try_for_each(done);
     all.map_err(|why| {
         failed_attempt(ErrorClass::Transient, format!("the resolved conflicts cannot be recorded: {why}"))
     })

@@ -23,7 +23,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use skein_core::{
-    engine::{AttemptId, AttemptRole},
+    engine::AttemptId,
     ids::RunId,
     ir::{OnInterrupted, OnRetry, Step, StepKindSpec},
     limits,
@@ -38,7 +38,7 @@ use crate::{
 };
 
 pub(super) use self::{
-    attempt_workspace::{AttemptContext, AttemptWorkspace, WorktreeSandboxPaths},
+    attempt_workspace::{AttemptWorkspace, WorktreeSandboxPaths},
     merge::{ConflictDetails, MergeConflict, finish_interrupted_merge},
 };
 
@@ -190,19 +190,18 @@ fn has_restoring_step(plan: &Plan) -> bool {
 }
 
 /// The view of a whole repository.
-fn whole_view(shadow: &SnapshotRepo<'_>) -> SnapshotView {
+fn whole_view(repo: &SnapshotRepo<'_>) -> SnapshotView {
     SnapshotView {
-        root: shadow.top.clone(),
+        root: repo.top.clone(),
         prefix: PathBuf::new(),
         index: "whole".to_owned(),
-        rules: if shadow.origin.is_some() { SnapshotRules::Repository } else { SnapshotRules::Plain },
+        rules: if repo.origin.is_some() { SnapshotRules::Repository } else { SnapshotRules::Plain },
         largest: None,
     }
 }
 
-/// Parses an object id.
-fn parse_object_id(said: &[u8]) -> Result<String, WorktreeError> {
-    let text = std::str::from_utf8(said).unwrap_or_default().trim();
+fn parse_object_id(output: &[u8]) -> Result<String, WorktreeError> {
+    let text = std::str::from_utf8(output).unwrap_or_default().trim();
     let plain = matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if plain { Ok(text.to_owned()) } else { Err(WorktreeError::UnexpectedOutput("output is not an object id")) }
 }
@@ -285,19 +284,6 @@ fn read_all(run: &RunDir) -> Result<Vec<(AttemptId, WorkspaceUsage)>, FilePathEr
     Ok(notes)
 }
 
-/// The previous attempt at the same work, and its note.
-pub(crate) fn find_earlier_attempt(
-    run: &RunDir,
-    attempt: AttemptId,
-) -> Option<(AttemptId, AttemptDir, WorkspaceUsage)> {
-    (1..attempt.attempt).rev().find_map(|number| {
-        let id = AttemptId { attempt: number, role: AttemptRole::Main, ..attempt };
-        let files = run.find_attempt(id).ok()??;
-        let note = WorkspaceUsage::read(&files)?;
-        Some((id, files, note))
-    })
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct FolderOccupancy {
     present: Mutex<OccupancyState>,
@@ -320,7 +306,7 @@ struct FolderOccupant {
 /// Marks a folder as occupied until it is dropped.
 #[derive(Debug)]
 pub(crate) struct OccupancyGuard {
-    company: Arc<FolderOccupancy>,
+    occupancy: Arc<FolderOccupancy>,
     number: u64,
 }
 
@@ -336,7 +322,7 @@ impl FolderOccupancy {
             met = true;
         }
         present.all.push(FolderOccupant { number, folder: folder.to_owned(), met });
-        OccupancyGuard { company: Arc::clone(self), number }
+        OccupancyGuard { occupancy: Arc::clone(self), number }
     }
 
     fn lock_state(&self) -> MutexGuard<'_, OccupancyState> {
@@ -346,14 +332,14 @@ impl FolderOccupancy {
 
 impl OccupancyGuard {
     pub(crate) fn was_alone(&self) -> bool {
-        let present = self.company.lock_state();
+        let present = self.occupancy.lock_state();
         present.all.iter().any(|worker| worker.number == self.number && !worker.met)
     }
 }
 
 impl Drop for OccupancyGuard {
     fn drop(&mut self) {
-        self.company.lock_state().all.retain(|worker| worker.number != self.number);
+        self.occupancy.lock_state().all.retain(|worker| worker.number != self.number);
     }
 }
 

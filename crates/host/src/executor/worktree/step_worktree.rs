@@ -117,7 +117,7 @@ impl StepWorktree {
 
     /// Opens the worktree of a step, and creates it if necessary.
     pub(crate) fn open(
-        shadow: &SnapshotRepo<'_>,
+        repo: &SnapshotRepo<'_>,
         run: &RunDir,
         attempt: AttemptId,
         step: &str,
@@ -126,14 +126,14 @@ impl StepWorktree {
         let note = match read_note(run, attempt)? {
             Some(note) => note,
             None => {
-                let (step, commit) = (step.to_owned(), commit_workspace(shadow)?);
+                let (step, commit) = (step.to_owned(), commit_workspace(repo)?);
                 let note = WorktreeNote { step, commit, merging: None, unfit: None, done: false };
                 write_note(&place, &note)?;
                 note
             }
         };
         if place.entry_kind(FILES)?.is_none() {
-            create_files(shadow, &place, &note.commit)?;
+            create_files(repo, &place, &note.commit)?;
         }
         let files = place.open_folder(FILES)?;
         Ok(StepWorktree { place, note, files })
@@ -161,7 +161,7 @@ impl StepWorktree {
     /// The view of its files, with an index that the engine keeps.
     pub(crate) fn snapshot_view(
         &self,
-        shadow: &SnapshotRepo<'_>,
+        repo: &SnapshotRepo<'_>,
         attempt: AttemptId,
         prefix: &Path,
     ) -> Result<SnapshotView, WorktreeError> {
@@ -174,9 +174,9 @@ impl StepWorktree {
             rules: SnapshotRules::Tree,
             largest: None,
         };
-        if !shadow.git_folder().join(&view.index).exists() {
-            shadow.remove_stale_lock(&view.index);
-            shadow.run(shadow.view_command(&view, "read-tree", &["read-tree", &self.note.commit]))?.into_stdout()?;
+        if !repo.git_folder().join(&view.index).exists() {
+            repo.remove_stale_lock(&view.index);
+            repo.run(repo.view_command(&view, "read-tree", &["read-tree", &self.note.commit]))?.into_stdout()?;
         }
         Ok(view)
     }
@@ -188,38 +188,38 @@ fn write_note(place: &RootFolder, note: &WorktreeNote) -> Result<(), WorktreeErr
 }
 
 /// Commits the whole repository in its present state, including uncommitted changes. Only the engine sees the commit.
-fn commit_workspace(shadow: &SnapshotRepo<'_>) -> Result<String, WorktreeError> {
-    let view = super::whole_view(shadow);
-    let tree = shadow.take_snapshot(&view)?.tree;
-    let kept = shadow.output_folder()?;
+fn commit_workspace(repo: &SnapshotRepo<'_>) -> Result<String, WorktreeError> {
+    let view = super::whole_view(repo);
+    let tree = repo.take_snapshot(&view)?.tree;
+    let kept = repo.output_folder()?;
     let mut arguments = vec!["commit-tree", "-m", "skein: workspace snapshot", tree.as_str()];
-    let head = snapshot::read_head(shadow.origin_git(&kept))?;
+    let head = snapshot::read_head(repo.origin_git(&kept))?;
     arguments.extend(head.iter().flat_map(|head| ["-p", head.as_str()]));
-    parse_object_id(&shadow.run(shadow.view_command(&view, "commit", &arguments))?.into_stdout()?)
+    parse_object_id(&repo.run(repo.view_command(&view, "commit", &arguments))?.into_stdout()?)
 }
 
 /// Creates the files atomically.
-fn create_files(shadow: &SnapshotRepo<'_>, place: &RootFolder, commit: &str) -> Result<(), WorktreeError> {
+fn create_files(repo: &SnapshotRepo<'_>, place: &RootFolder, commit: &str) -> Result<(), WorktreeError> {
     place.remove(PENDING)?;
     let files = place.make_folders(PENDING, true)?;
     let (index, at) = ("make", files.path());
-    shadow.remove_stale_lock(index);
+    repo.remove_stale_lock(index);
     let ask = |name, arguments: &[&str]| {
         let arguments = arguments.iter().map(OsString::from).collect();
-        shadow.run(SnapshotCommand { name, arguments, files: at, index, stdin: Vec::new() })?.into_stdout()
+        repo.run(SnapshotCommand { name, arguments, files: at, index, stdin: Vec::new() })?.into_stdout()
     };
     ask("make-read", &["read-tree", commit])?;
     ask("make-files", &["checkout-index", "--all", "--force"])?;
-    create_git_folder(shadow, &files, commit)?;
+    create_git_folder(repo, &files, commit)?;
     files.sync_all()?;
     Ok(place.move_new(PENDING, FILES)?)
 }
 
 /// Creates a separate git folder with the whole history, in which a worker may do anything.
-fn create_git_folder(shadow: &SnapshotRepo<'_>, files: &RootFolder, commit: &str) -> Result<(), WorktreeError> {
-    let format = shadow.origin.as_ref().map_or("sha1", |origin| &origin.format);
-    let kept = shadow.output_folder()?;
-    let git = GitRunner::new(files.path(), &kept, shadow.mark);
+fn create_git_folder(repo: &SnapshotRepo<'_>, files: &RootFolder, commit: &str) -> Result<(), WorktreeError> {
+    let format = repo.origin.as_ref().map_or("sha1", |origin| &origin.format);
+    let kept = repo.output_folder()?;
+    let git = GitRunner::new(files.path(), &kept, repo.mark);
     let place = files.path().join(".git");
     let ask = |name, arguments: &[String]| {
         let mut question = GitCommand::new(name, arguments);
@@ -233,8 +233,8 @@ fn create_git_folder(shadow: &SnapshotRepo<'_>, files: &RootFolder, commit: &str
     };
     let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
     ask("git-init", &words(&["init", "--quiet", "--template=", &format!("--object-format={format}")]))?;
-    let mut borrowed = path_line(&shadow.git_folder().join("objects"));
-    if let Some(origin) = &shadow.origin {
+    let mut borrowed = path_line(&repo.git_folder().join("objects"));
+    if let Some(origin) = &repo.origin {
         borrowed.extend(path_line(&origin.objects));
         for (name, value) in &origin.author {
             ask("git-author", &words(&["config", name, value]))?;
@@ -253,8 +253,8 @@ fn create_git_folder(shadow: &SnapshotRepo<'_>, files: &RootFolder, commit: &str
 }
 
 /// The folder of the objects that the git folder of a worktree borrows.
-pub(crate) fn borrowed_objects(shadow: &SnapshotRepo<'_>) -> PathBuf {
-    shadow.git_folder().join("objects")
+pub(crate) fn borrowed_objects(repo: &SnapshotRepo<'_>) -> PathBuf {
+    repo.git_folder().join("objects")
 }
 
 /// A file in a snapshot: its mode and its object id.
@@ -290,7 +290,7 @@ impl From<FilePathError> for CheckoutError {
 
 /// A folder for checkouts, and the run whose folder stages the files.
 pub(crate) struct SnapshotCheckout<'a> {
-    pub shadow: &'a SnapshotRepo<'a>,
+    pub repo: &'a SnapshotRepo<'a>,
     pub run: &'a RunDir,
     pub view: &'a SnapshotView,
 }
@@ -328,12 +328,12 @@ impl SnapshotCheckout<'_> {
     /// Applies the difference of two snapshots to the files. Any of them may already have the new content.
     pub(crate) fn apply_changes(&self, from: &str, to: &str) -> Result<(), CheckoutError> {
         let meant: BTreeMap<PathBuf, SnapshotEntry> =
-            self.shadow.list_changes(from, to)?.into_iter().map(|change| (change.path, change.old)).collect();
+            self.repo.list_changes(from, to)?.into_iter().map(|change| (change.path, change.old)).collect();
         if meant.is_empty() {
             return Ok(());
         }
-        let now = self.shadow.take_snapshot(self.view)?.tree;
-        let mut left = self.shadow.list_changes(&now, to)?;
+        let now = self.repo.take_snapshot(self.view)?.tree;
+        let mut left = self.repo.list_changes(&now, to)?;
         left.retain(|change| meant.contains_key(&change.path));
         let others = left.iter().filter(|change| meant.get(&change.path) != Some(&change.old));
         let others: Vec<PathBuf> = others.map(|change| change.path.clone()).collect();
@@ -362,8 +362,8 @@ impl SnapshotCheckout<'_> {
     /// Writes the new files to a folder where nobody else works.
     fn stage_files(&self, changes: &[SnapshotChange], staged: &RootFolder) -> Result<(), WorktreeError> {
         let index = "put";
-        self.shadow.remove_stale_lock(index);
-        let _ = fs::remove_file(self.shadow.git_folder().join(index));
+        self.repo.remove_stale_lock(index);
+        let _ = fs::remove_file(self.repo.git_folder().join(index));
         let mut stdin = Vec::new();
         for change in changes {
             if let Some((mode, id)) = &change.new {
@@ -374,7 +374,7 @@ impl SnapshotCheckout<'_> {
         }
         let ask = |name, arguments: Vec<OsString>, stdin| {
             let files = self.view.root.path();
-            self.shadow.run(SnapshotCommand { name, arguments, files, index, stdin })?.into_stdout()
+            self.repo.run(SnapshotCommand { name, arguments, files, index, stdin })?.into_stdout()
         };
         ask("put", ["update-index", "-z", "--index-info"].map(OsString::from).into(), stdin)?;
         let mut prefix = OsString::from("--prefix=");

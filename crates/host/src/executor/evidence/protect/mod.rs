@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, io::Write, path::Path};
 
 use serde::{Deserialize, Serialize};
 use skein_core::{
-    engine::{AttemptEnd, AttemptId, AttemptMode, code},
+    engine::{AttemptEnd, AttemptMode, code},
     ir::ErrorClass,
     limits,
     plan::ContentHash,
@@ -18,15 +18,12 @@ use skein_core::{
 
 use self::rules::{TOP, is_enforced_by_sandbox};
 use crate::{
-    executor::{
-        ExecutorContext,
-        attempt::{
-            StageError,
-            collect::{summarize_names, truncate_message},
-            non_retryable,
-            sandbox_setup::WriteAccess,
-            spec::AttemptSpec,
-        },
+    executor::attempt::{
+        AttemptContext, StageError,
+        collect::{summarize_names, truncate_message},
+        non_retryable,
+        sandbox_setup::WriteAccess,
+        spec::AttemptSpec,
     },
     sandbox::SandboxEnforcement,
     workspace::{
@@ -100,14 +97,13 @@ struct RepositoryChanges {
 
 impl ProtectionBaseline {
     /// The baseline of an interrupted attempt, if this attempt continues it.
-    fn read_interrupted(job: &AttemptSpec, run: &RunDir) -> Option<ProtectionBaseline> {
-        if !matches!(job.mode, AttemptMode::Rerun | AttemptMode::Resume | AttemptMode::Restore) {
+    fn read_interrupted(attempt: &AttemptContext) -> Option<ProtectionBaseline> {
+        if !matches!(attempt.job.mode, AttemptMode::Rerun | AttemptMode::Resume | AttemptMode::Restore) {
             return None;
         }
-        (1..job.attempt.attempt).rev().find_map(|attempt| {
-            let files = run.find_attempt(AttemptId { attempt, ..job.attempt }).ok()??;
-            serde_json::from_slice(&files.root().read_file(BEFORE, limits::SURVEY_BYTES).ok()?).ok()
-        })
+        attempt
+            .earlier_attempts()
+            .find_map(|files| serde_json::from_slice(&files.root().read_file(BEFORE, limits::SURVEY_BYTES).ok()?).ok())
     }
 }
 
@@ -121,13 +117,11 @@ fn write_pending(root: &RootFolder, name: &Path, executable: bool, bytes: &[u8])
 impl WorkspaceProtection {
     /// Prepares the protection for an attempt that is about to begin. `None` if it cannot change any protected file.
     pub(crate) fn prepare(
-        shared: &ExecutorContext,
-        job: &AttemptSpec,
-        run: &RunDir,
-        files: &AttemptDir,
+        attempt: &AttemptContext,
         folder: &RootFolder,
         without: &[FileIdentity],
     ) -> Result<Option<WorkspaceProtection>, StageError> {
+        let AttemptContext { shared, job, run, files, .. } = attempt;
         let (rules, enforced) = (ProtectionRules::from_spec(job), shared.sandbox_enforcement());
         let is_reader = WriteAccess::from_spec(job) == WriteAccess::Given && enforced.is_some();
         if is_reader || rules.patterns.is_empty() {
@@ -136,7 +130,7 @@ impl WorkspaceProtection {
         let sure = |pattern: &&PathPattern| {
             enforced == Some(SandboxEnforcement::Full) && is_enforced_by_sandbox(pattern, &rules, folder)
         };
-        let before = ProtectionBaseline::read_interrupted(job, run);
+        let before = ProtectionBaseline::read_interrupted(attempt);
         let carried = before.is_some();
         let patterns = || rules.patterns.iter().filter(|pattern| !sure(pattern)).map(PathPattern::to_text).collect();
         let empty = || ProtectionBaseline { patterns: patterns(), files: FileSurvey::default(), repositories: None };

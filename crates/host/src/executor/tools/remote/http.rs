@@ -8,7 +8,6 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::AttemptRole,
     limits,
     time::Millis,
     tool_call::{self, CallTemplate, CallTemplateValues, CallText, CallTextPiece, UnfilledPlaceholder},
@@ -35,12 +34,12 @@ impl RemoteCall<'_> {
         limit: Duration,
         stop: &Arc<CancelToken>,
     ) -> (Result<Value, RemoteToolError>, String) {
-        let inputs = tools::rename_inputs(self.tool, &self.job.given.inputs);
+        let inputs = tools::rename_inputs(self.tool, &self.attempt.job.given.inputs);
         let secret = |name: &str| self.find_secret(name);
         let request = HttpToolRequest::from_tool(
             tool,
             CallTemplateValues { inputs: &inputs, secret: &secret },
-            &idempotency_key(self.job),
+            &idempotency_key(&self.attempt.job),
         );
         let HttpToolRequest { url, headers, body } = match request {
             Ok(request) => request,
@@ -177,13 +176,7 @@ impl HttpToolRequest {
 
 /// The idempotency key: the same for every try of one piece of work, and for no other work.
 pub(super) fn idempotency_key(job: &AttemptSpec) -> String {
-    let (instance, step) = (job.attempt.at.0.0, job.attempt.at.1);
-    let role = match job.attempt.role {
-        AttemptRole::Main => "main",
-        AttemptRole::Check => "check",
-        AttemptRole::Summary => "summary",
-        AttemptRole::Undo => "undo",
-    };
+    let (instance, step, role) = (job.attempt.at.0.0, job.attempt.at.1, job.attempt.role.as_str());
     let what = format!("{}/{instance}/{step:?}/{role}/{}/{}", job.run, job.attempt.visit, job.attempt.iteration);
     blake3::hash(what.as_bytes()).to_hex()[..32].to_owned()
 }

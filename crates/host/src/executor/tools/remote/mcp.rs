@@ -211,7 +211,7 @@ impl RemoteCall<'_> {
         let stdout = task.stdout.clone();
         let (done, ended) = mpsc::channel();
         let handle = process::start_process(task, move |ended| drop(done.send(ended)));
-        self.shared.attach_process(key, handle.clone());
+        self.attempt.shared.attach_process(key, handle.clone());
         let said = self.run_pipe_session(tool, ours, limit);
         let Some(ended) = await_exit(&handle, &ended) else {
             return ProcessReport::without_process(StartRefusal::Unseen.into(), began);
@@ -221,7 +221,7 @@ impl RemoteCall<'_> {
             return ProcessReport { how, ..ended };
         }
         let said = said.map_err(|trouble| append_tail(trouble, &ended.tail));
-        let kept = write_result(&self.shared.redactor, stdout.as_deref(), &said);
+        let kept = write_result(&self.attempt.shared.redactor, stdout.as_deref(), &said);
         ProcessReport { how: kept.unwrap_or(how), ..ended }
     }
 
@@ -246,7 +246,7 @@ impl RemoteCall<'_> {
     }
 
     fn run_pipe_session(&self, tool: &McpTool, ours: ServerPipes, limit: Duration) -> Result<Value, RemoteToolError> {
-        let inputs = tools::rename_inputs(self.tool, &self.job.given.inputs);
+        let inputs = tools::rename_inputs(self.tool, &self.attempt.job.given.inputs);
         let heard = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&heard);
         let runtime = build_runtime()?;
@@ -285,7 +285,7 @@ impl RemoteCall<'_> {
     }
 
     fn is_stop_requested(&self, key: &WorkKey) -> bool {
-        matches!(self.shared.active_work().get(key), Some(ActiveWork::Working { ending: Some(_), .. }))
+        matches!(self.attempt.shared.active_work().get(key), Some(ActiveWork::Working { ending: Some(_), .. }))
     }
 }
 
@@ -369,7 +369,7 @@ impl RemoteCall<'_> {
         config.retry_config = Arc::new(NeverRetry::default());
         config.reinit_on_expired_session = false;
         config.max_sse_event_size = usize::try_from(MOST).unwrap_or(usize::MAX);
-        let inputs = tools::rename_inputs(self.tool, &self.job.given.inputs);
+        let inputs = tools::rename_inputs(self.tool, &self.attempt.job.given.inputs);
         let runtime = build_runtime()?;
         let (called_off, off) = tokio::sync::oneshot::channel();
         stop.call_on_cancel(move || {

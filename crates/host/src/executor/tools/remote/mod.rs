@@ -21,14 +21,14 @@ use self::http::{REDIRECTS, check_status, idempotency_key, is_header_text, parse
 use crate::{
     cancel_token::CancelToken,
     executor::{
-        ExecutorContext, WorkKey,
-        attempt::spec::AttemptSpec,
+        ActiveWork, ExecutorContext, WorkKey,
+        attempt::{AttemptContext, command::base_environment},
         publish::{self, HookError},
         tools,
     },
     http::HttpRequest,
     notify::ChannelMessage,
-    process::{self, ExceededLimit, MarkedWork, ProcessMark, ProcessOutcome, ProcessReport, ProcessSpec},
+    process::{self, ExceededLimit, ProcessOutcome, ProcessReport, ProcessSpec},
     redact::Redactor,
     run_settings::{BuiltinFunction, McpEndpoint, RemoteTool, ToolSettings},
     start_error::StartRefusal,
@@ -64,8 +64,7 @@ impl RemoteToolError {
 
 /// One call of a server, for an attempt.
 pub(crate) struct RemoteCall<'a> {
-    pub shared: &'a ExecutorContext,
-    pub job: &'a AttemptSpec,
+    pub attempt: &'a AttemptContext,
     pub tool: &'a ToolSettings,
 }
 
@@ -82,19 +81,19 @@ impl RemoteCall<'_> {
 
     fn find_secret(&self, name: &str) -> Option<String> {
         let names = [name.to_owned()];
-        let found = self.shared.secrets.select_named(&names).ok()?;
+        let found = self.attempt.shared.secrets.select_named(&names).ok()?;
         found.first().map(|(_, secret)| secret.expose().to_owned())
     }
 
     /// Runs the call within this process.
     fn run_in_process(&self, task: &ProcessSpec, key: &WorkKey) -> ProcessReport {
-        let begun = Instant::now();
-        let Some(stop) = self.shared.register_call(key) else {
+        let (begun, shared) = (Instant::now(), &self.attempt.shared);
+        let Some(stop) = shared.register_call(key) else {
             return ProcessReport::without_process(ProcessOutcome::Stopped, begun);
         };
         let limit = timeout_or_default(task.limit);
-        let (said, log) = match self.check_network_allowed() {
-            Err(trouble) => (Err(trouble), String::new()),
+        let (result, log) = match self.check_network_allowed() {
+            Err(error) => (Err(error), String::new()),
             Ok(()) => match &self.tool.remote {
                 Some(RemoteTool::Http(tool)) => self.send_request(tool, limit, &stop),
                 Some(RemoteTool::Mcp(tool)) => self.call_over_http(tool, limit, &stop),
@@ -103,21 +102,21 @@ impl RemoteCall<'_> {
         };
         let how = match () {
             () if stop.is_cancelled() => ProcessOutcome::Stopped,
-            () if said.is_err() && begun.elapsed() + TICK >= limit => {
+            () if result.is_err() && begun.elapsed() + TICK >= limit => {
                 ProcessOutcome::TimedOut(ExceededLimit::Total(to_millis(limit)))
             }
             () => ProcessOutcome::Exited(0),
         };
         let log = format!("[skein: {log} in {} ms]\n", begun.elapsed().as_millis());
         // If the log cannot be written, only the log is missing.
-        let _ = fs::write(&task.log, self.shared.redactor.redact_str(&log));
-        let kept = write_result(&self.shared.redactor, task.stdout.as_deref(), &said);
-        ProcessReport::without_process(kept.unwrap_or(how), begun)
+        let _ = fs::write(&task.log, shared.redactor.redact_str(&log));
+        let failed = write_result(&shared.redactor, task.stdout.as_deref(), &result);
+        ProcessReport::without_process(failed.unwrap_or(how), begun)
     }
 
     /// A step without network access must not use the network through the host either.
     fn check_network_allowed(&self) -> Result<(), RemoteToolError> {
-        match self.job.isolation.no_network {
+        match self.attempt.job.isolation.no_network {
             true => Err(RemoteToolError::new("unauthorised", "this step may not use the network")),
             false => Ok(()),
         }
@@ -136,9 +135,9 @@ fn to_millis(length: Duration) -> Millis {
 fn write_result(
     redactor: &Redactor,
     stdout: Option<&Path>,
-    said: &Result<Value, RemoteToolError>,
+    result: &Result<Value, RemoteToolError>,
 ) -> Option<ProcessOutcome> {
-    let value = said.as_ref().map_or_else(RemoteToolError::to_envelope, Value::clone);
+    let value = result.as_ref().map_or_else(RemoteToolError::to_envelope, Value::clone);
     let printed = redactor.redact_value(&value).to_string();
     let error = fs::write(stdout?, printed).err()?;
     Some(StartRefusal::Other(format!("the result cannot be written: {error}")).into())
@@ -148,9 +147,9 @@ impl ExecutorContext {
     /// Registers work that is executed in this process and stopped through a token. `None` if it was stopped before.
     pub(crate) fn register_call(&self, key: &WorkKey) -> Option<Arc<CancelToken>> {
         match self.active_work().get_mut(key) {
-            Some(live @ crate::executor::ActiveWork::Ahead { stopped: false }) => {
+            Some(live @ ActiveWork::Ahead { stopped: false }) => {
                 let stop = Arc::new(CancelToken::default());
-                *live = crate::executor::ActiveWork::Called(Arc::clone(&stop));
+                *live = ActiveWork::Called(Arc::clone(&stop));
                 Some(stop)
             }
             _ => None,
@@ -186,7 +185,7 @@ impl RemoteCall<'_> {
         limit: Duration,
         stop: &Arc<CancelToken>,
     ) -> (Result<Value, RemoteToolError>, String) {
-        let inputs = tools::rename_inputs(self.tool, &self.job.given.inputs);
+        let inputs = tools::rename_inputs(self.tool, &self.attempt.job.given.inputs);
         match self.tool.function {
             Some(BuiltinFunction::HttpGet) => self.http_get(&inputs, limit, stop),
             Some(BuiltinFunction::Notify) => (self.send_notification(&inputs, stop), "notify".to_owned()),
@@ -202,7 +201,7 @@ impl RemoteCall<'_> {
     ) -> (Result<Value, RemoteToolError>, String) {
         let call = match build_get_call(inputs, time) {
             Ok(call) => call,
-            Err(trouble) => return (Err(trouble), "GET was not sent".to_owned()),
+            Err(error) => return (Err(error), "GET was not sent".to_owned()),
         };
         match crate::http::send_cancellable(&self.tool.reach, &call, stop) {
             Ok(answer) => {
@@ -224,6 +223,7 @@ impl RemoteCall<'_> {
 
     /// Sends a message to a channel of the project.
     fn send_notification(&self, inputs: &Value, stop: &Arc<CancelToken>) -> Result<Value, RemoteToolError> {
+        let AttemptContext { shared, job, .. } = self.attempt;
         let text = |name: &str| inputs.get(name).and_then(Value::as_str).map(str::to_owned);
         let needed = |name: &str| {
             text(name).ok_or_else(|| {
@@ -231,43 +231,39 @@ impl RemoteCall<'_> {
             })
         };
         let name = needed("channel")?;
-        let known = &self.job.settings.surroundings.channels;
+        let known = &job.settings.surroundings.channels;
         let own = name.split(':').next().unwrap_or_default();
         let Some(channel) = known.get(&name).or_else(|| known.get(own)) else {
             let message = format!("there is no channel `{name}`: `[channels.{own}]` is missing in skein.toml");
             return Err(RemoteToolError::new("not_found", message));
         };
         let message = ChannelMessage {
-            id: idempotency_key(self.job),
-            title: text("title").unwrap_or_else(|| self.job.path.clone()),
+            id: idempotency_key(job),
+            title: text("title").unwrap_or_else(|| job.path.clone()),
             text: needed("text")?,
             target: name.split_once(':').map(|(_, target)| target.to_owned()),
-            body: json!({"event": "notify", "run_id": self.job.run.as_str(), "step": self.job.path}),
+            body: json!({"event": "notify", "run_id": job.run.as_str(), "step": job.path}),
         };
-        let message = publish::redact_message(self.shared, &message);
-        let told = match publish::find_channel_program(&self.job.settings, channel, &message) {
-            Some(words) => words.and_then(|words| self.notify_by_program(words, stop)),
-            None => publish::send_message(self.shared, channel, &message),
+        let message = publish::redact_message(shared, &message);
+        let sent = match publish::find_channel_program(&job.settings, channel, &message) {
+            Some(program) => program.and_then(|program| self.notify_by_program(program, stop)),
+            None => publish::send_message(shared, channel, &message),
         };
-        match told {
+        match sent {
             Ok(()) => Ok(json!({"channel": name, "id": message.id})),
             Err(why) => Err(RemoteToolError::new("upstream_error", format!("no message was sent to `{name}`: {why}"))),
         }
     }
 
-    fn notify_by_program(&self, words: publish::HookProgram, stop: &Arc<CancelToken>) -> Result<(), HookError> {
-        let run = self.shared.run_dir(&self.job.run)?;
-        let files = run.create_attempt(self.job.attempt)?;
-        let grants = self.job.settings.workspace_grants(self.shared.state.path())?;
-        let folder = grants.open_folder(None)?;
-        let work = MarkedWork::Attempt(self.job.attempt);
-        let mark = ProcessMark { state: self.shared.mark.clone(), run: self.job.run.clone(), work };
-        let grant = words.grant;
-        let mut task = words.into_task(folder.path(), files.root().path().join("told.log"), mark);
-        task.environment.extend(crate::executor::attempt::command::base_environment(&self.job.settings, &self.job.env));
+    fn notify_by_program(&self, program: publish::HookProgram, stop: &Arc<CancelToken>) -> Result<(), HookError> {
+        let AttemptContext { shared, job, run, files, mark } = self.attempt;
+        let folder = job.settings.workspace_grants(shared.state.path())?.open_folder(None)?;
+        let grant = program.grant;
+        let mut task = program.into_task(folder.path(), files.root().path().join("told.log"), mark.clone());
+        task.environment.extend(base_environment(&job.settings, &job.env));
         task.notes = Some(run.notes_path());
-        task.filter = self.shared.redaction_filter();
-        publish::sandbox_hook(self.shared, &self.job.settings, &self.job.run, (grant, &folder), &mut task)?;
+        task.filter = shared.redaction_filter();
+        publish::sandbox_hook(shared, &job.settings, run, (grant, &folder), &mut task)?;
         let ended = process::run_process(task, |handle| stop.call_on_cancel(move || handle.stop()));
         match ended.how {
             ProcessOutcome::Exited(0) => Ok(()),
