@@ -159,7 +159,10 @@ impl Executor for ProcessExecutor {
         }
         let key = (running.run.clone(), MarkedWork::Attempt(attempt));
         let job = match AttemptSpec::new(running, attempt, task) {
-            Ok(job) => AttemptSpec { watched: self.shared.trees.is_tracked(running.run, running.plan), ..job },
+            Ok(mut job) => {
+                job.workspace.tracked = self.shared.trees.is_tracked(running.run, running.plan);
+                job
+            }
             Err(why) => {
                 return self.shared.finish_without_cost(&key, attempt::non_retryable(why).into(), finish);
             }

@@ -98,10 +98,13 @@ pub(crate) fn prepare_agent_launch(
     let given = agent_variables(adapter, program);
     let account = AgentAccount::from_variables(word, &given);
     let now = Clock::new().now();
-    if let Some(until) = account.limited_until(&shared.state, now).filter(|_| !job.released) {
-        let end = match job.relay.has_alternatives() {
+    if let Some(until) = account.limited_until(&shared.state, now).filter(|_| !job.agent_task.quota_released) {
+        let end = match job.agent_task.fallback.has_alternatives() {
             true => fallback::handle_account_limit(attempt, until),
-            false => job.waits.then(|| blocked_by_quota(account.reserve_turn(&shared.state, now).unwrap_or(until))),
+            false => job
+                .agent_task
+                .waits_for_quota
+                .then(|| blocked_by_quota(account.reserve_turn(&shared.state, now).unwrap_or(until))),
         };
         if let Some(end) = end {
             return Err(end.into());
@@ -188,7 +191,7 @@ impl AgentTaskBuilder<'_> {
             max_turns: max_turns(self.job),
             command_time: command_time(self.job),
             servers: &self.job.tool_servers(),
-            micro_usd: self.job.left.iter().filter_map(|left| left.micro_usd).min(),
+            micro_usd: self.job.agent_task.budgets.iter().filter_map(|left| left.micro_usd).min(),
             home: self.home,
             folder: self.context.workspace.folder.path(),
             files: self.context.attempt.files.root().path(),
@@ -232,7 +235,7 @@ impl AgentTaskBuilder<'_> {
         let price = self.model().and_then(|model| self.job.settings.prices.get(model)).copied();
         Ok(AgentStream::new(AgentStreamConfig {
             reader: self.adapter.new_reader(self.home, &self.job.tool_servers()),
-            meter: CostMeter::new(before.carried, before.total, price, self.job.left.clone()),
+            meter: CostMeter::new(before.carried, before.total, price, self.job.agent_task.budgets.clone()),
             note,
             folder: files.root().clone(),
             events: File::create(files.events_path()).ok(),
@@ -245,7 +248,7 @@ impl AgentTaskBuilder<'_> {
 
     fn permissions(&self) -> AgentPermissions {
         let job = self.job;
-        let tests = job.tests.as_ref().unwrap_or(&job.settings.test_commands);
+        let tests = job.agent_task.tests.as_ref().unwrap_or(&job.settings.test_commands);
         AgentPermissions {
             network: !job.isolation.no_network,
             back: self.context.attempt.files.output_path().parent().map(Into::into).unwrap_or_default(),
@@ -259,8 +262,9 @@ impl AgentTaskBuilder<'_> {
     fn model(&self) -> Option<&str> {
         let WorkerSpec::Agent { model, .. } = &self.job.worker else { return None };
         // The step's own model applies only to its own agent, not to a substitute.
-        let own = model.as_deref().filter(|_| self.job.relay.current_substitute().is_none());
-        let usual = || self.job.usual_model.as_deref().filter(|_| takes_default_model(self.adapter.agent_name()));
+        let own = model.as_deref().filter(|_| self.job.agent_task.fallback.current_substitute().is_none());
+        let usual =
+            || self.job.agent_task.default_model.as_deref().filter(|_| takes_default_model(self.adapter.agent_name()));
         own.or(self.agent.model.as_deref()).or_else(usual)
     }
 }
@@ -353,13 +357,14 @@ impl AgentLaunch {
         match result {
             Ok(done) => {
                 self.stream.close(false, false);
-                if job.released {
+                if job.agent_task.quota_released {
                     self.account.forget_limit(&self.state);
                 }
                 Ok(done)
             }
             Err(failure) => {
-                let left = job.left.iter().find(|left| failure.is_budget_exceeded() && left.micro_usd.is_some());
+                let left =
+                    job.agent_task.budgets.iter().find(|left| failure.is_budget_exceeded() && left.micro_usd.is_some());
                 Err(Some(match left {
                     Some(left) => self.end_over_budget(left),
                     None => self.end_after_failure(failure, job),
@@ -405,7 +410,7 @@ impl AgentLaunch {
     /// still retried after the limit if that is soon.
     fn record_limit(&self, until: Option<Timestamp>, job: &AttemptSpec) -> Option<Timestamp> {
         let now = Clock::new().now();
-        let waits = job.waits || job.relay.has_alternatives();
+        let waits = job.agent_task.waits_for_quota || job.agent_task.fallback.has_alternatives();
         let until = until.or_else(|| waits.then(|| now.saturating_add(Millis(limits::ACCOUNT_WAIT))))?;
         let turn = self.account.record_limit(&self.state, until, now);
         (waits || until.duration_since(now) <= Millis(limits::ACCOUNT_SOON)).then_some(turn)

@@ -153,12 +153,12 @@ impl AgentFallback {
 
 /// Determines whose turn it is, from the records of the previous attempts.
 pub(crate) fn choose_agent(mut attempt: AttemptContext) -> Result<AttemptContext, StageError> {
-    if !attempt.job.relay.has_alternatives() {
+    if !attempt.job.agent_task.fallback.has_alternatives() {
         return Ok(attempt);
     }
     let had = attempt.earlier_attempts().find_map(|files| FallbackRecord::read(files.root()));
     let job = &mut attempt.job;
-    let order = &job.relay.order;
+    let order = &job.agent_task.fallback.order;
     let at = |had: &FallbackRecord| order.iter().position(|key| *key == had.agent).unwrap_or(0);
     // After the last agent it is the first one's turn again.
     let turn = had.as_ref().map_or(0, |had| (at(had) + usize::from(had.over)) % order.len());
@@ -167,7 +167,8 @@ pub(crate) fn choose_agent(mut attempt: AttemptContext) -> Result<AttemptContext
     let before = had.filter(|had| had.over && had.worked).map(|had| (display_name(&had.agent).to_owned(), had.why));
     let now = FallbackRecord { agent: order[turn].clone(), worked: true, ..FallbackRecord::default() };
     now.write(attempt.files.root()).map_err(non_retryable)?;
-    (job.relay.turn, job.relay.instead, job.relay.before) = (turn, instead, before);
+    (job.agent_task.fallback.turn, job.agent_task.fallback.instead, job.agent_task.fallback.before) =
+        (turn, instead, before);
     Ok(attempt)
 }
 
@@ -193,7 +194,7 @@ fn allows_fallback(class: ErrorClass, code: Option<&str>) -> bool {
 /// Replaces the end of an attempt with a handover if another agent can take over.
 pub(crate) fn apply_fallback(attempt: &AttemptContext, end: AttemptEnd) -> AttemptEnd {
     let AttemptEnd::Failed { class, code, message, retry_at } = end else { return end };
-    if !attempt.job.relay.has_alternatives() || !allows_fallback(class, code.as_deref()) {
+    if !attempt.job.agent_task.fallback.has_alternatives() || !allows_fallback(class, code.as_deref()) {
         return AttemptEnd::Failed { class, code, message, retry_at };
     }
     if let Some(end) = give_up_turn(attempt, &attempt.shared.redactor.redact_str(&message), true) {
@@ -206,7 +207,7 @@ pub(crate) fn apply_fallback(attempt: &AttemptContext, end: AttemptEnd) -> Attem
 
 /// Gives up the turn of the present agent. `None` if no agent comes after it; the first one is next.
 fn give_up_turn(attempt: &AttemptContext, why: &str, worked: bool) -> Option<AttemptEnd> {
-    let relay = &attempt.job.relay;
+    let relay = &attempt.job.agent_task.fallback;
     let agent = relay.order.get(relay.turn)?;
     let had = FallbackRecord { agent: agent.clone(), over: true, worked, why: why.to_owned() };
     if let Err(error) = had.write(attempt.files.root()) {
@@ -222,19 +223,19 @@ fn give_up_turn(attempt: &AttemptContext, why: &str, worked: bool) -> Option<Att
 pub(crate) fn handle_account_limit(attempt: &AttemptContext, until: Timestamp) -> Option<AttemptEnd> {
     let job = &attempt.job;
     let message = "the agent's account has reached its limit".to_owned();
-    if (job.relay.has_next() || job.waits)
+    if (job.agent_task.fallback.has_next() || job.agent_task.waits_for_quota)
         && let Some(end) = give_up_turn(attempt, &message, false)
     {
         return Some(end);
     }
     let until = earliest_retry(attempt, Some(until));
-    job.waits.then_some(AttemptEnd::Blocked { reason: HoldReason::Quota, until, message })
+    job.agent_task.waits_for_quota.then_some(AttemptEnd::Blocked { reason: HoldReason::Quota, until, message })
 }
 
 /// The time when the first of the agents is available again, if known.
 fn earliest_retry(attempt: &AttemptContext, until: Option<Timestamp>) -> Option<Timestamp> {
     let job = &attempt.job;
-    let (order, now) = (job.relay.order.iter(), Clock::new().now());
+    let (order, now) = (job.agent_task.fallback.order.iter(), Clock::new().now());
     let accounts = order.filter_map(|key| agent_launch::find_account(job, job.settings.agents.get(key)?));
     accounts.filter_map(|account| account.limited_until(&attempt.shared.state, now)).chain(until).min()
 }

@@ -225,7 +225,7 @@ pub(crate) fn has_session(attempt: &AttemptContext) -> bool {
 
 /// The session of a note, if the same agent can resume it. An agent that takes over starts a new one.
 fn resumable_session(job: &AttemptSpec, note: &AgentNote, worker: &str) -> Option<String> {
-    note.session.clone().filter(|_| note.worker == worker && job.relay.previous_agent().is_none())
+    note.session.clone().filter(|_| note.worker == worker && job.agent_task.fallback.previous_agent().is_none())
 }
 
 /// The note about the agent of the previous attempt.

@@ -62,7 +62,7 @@ pub(crate) fn build_prompt(agent: &AgentSettings, context: PromptContext<'_>) ->
     let earlier = workspace.tree.earlier.as_ref();
     parts.extend(earlier.map(|changes| format_data("Changes of an earlier attempt at this", "diff", changes)));
     parts.extend(describe_last_failure(job));
-    parts.extend(job.overlay.clone());
+    parts.extend(job.stage.prompt.clone());
     parts.push(match job.attempt.role {
         AttemptRole::Check => describe_decision_format(context),
         AttemptRole::Main | AttemptRole::Undo => describe_expected_output(context),
@@ -81,7 +81,7 @@ fn format_data(label: &str, kind: &str, text: &str) -> String {
 }
 
 fn describe_previous_attempt(job: &AttemptSpec, put_back: bool) -> Option<String> {
-    if let Some((who, why)) = job.relay.previous_agent() {
+    if let Some((who, why)) = job.agent_task.fallback.previous_agent() {
         let text = format!(
             "Another agent, {who}, worked on this before you and had to stop. Its changes are still there: review \
              them before you continue, keep what is good, and finish the task."
@@ -98,7 +98,7 @@ fn describe_previous_attempt(job: &AttemptSpec, put_back: bool) -> Option<String
         AttemptMode::Rerun | AttemptMode::Resume | AttemptMode::Restore => {
             "An earlier attempt at this was interrupted. Review what it left before you continue."
         }
-        AttemptMode::Again if job.failed.is_some() => {
+        AttemptMode::Again if job.history.error.is_some() => {
             "An earlier attempt at this failed. Its changes may still be there."
         }
         AttemptMode::Fresh | AttemptMode::Again => return None,
@@ -108,7 +108,7 @@ fn describe_previous_attempt(job: &AttemptSpec, put_back: bool) -> Option<String
 
 fn describe_inputs(job: &AttemptSpec) -> Option<String> {
     let Value::Object(inputs) = &job.given.inputs else { return None };
-    let is_formatted = |name: &str| job.handed.iter().any(|handed| handed.formats_input(name));
+    let is_formatted = |name: &str| job.handoff.results.iter().any(|handed| handed.formats_input(name));
     let inputs: serde_json::Map<String, Value> = inputs
         .iter()
         .filter(|(name, _)| !is_formatted(name))
@@ -121,7 +121,7 @@ fn describe_inputs(job: &AttemptSpec) -> Option<String> {
 /// Describes the results of other steps, in the format that they define, with their summaries and logs.
 fn describe_handoffs(job: &AttemptSpec, files: &AttemptDir) -> Option<String> {
     let mut parts = Vec::new();
-    for one in &job.handed {
+    for one in &job.handoff.results {
         let from = &one.from;
         for name in one.inputs.iter().filter(|name| one.formats_input(name)) {
             let value = job.given.inputs.get(name).unwrap_or(&Value::Null);
@@ -141,7 +141,7 @@ fn describe_handoffs(job: &AttemptSpec, files: &AttemptDir) -> Option<String> {
 
 /// Describes the result of the work for the agent that summarizes it.
 fn describe_summary_task(job: &AttemptSpec) -> String {
-    let result = job.result.as_deref().unwrap_or(&Value::Null);
+    let result = job.history.result.as_deref().unwrap_or(&Value::Null);
     let text = serde_json::to_string_pretty(result).expect("a result is JSON");
     let result = format_data("The result of the work", "json", &text);
     format!("{result}\n\nChange nothing. Answer with the summary alone, as plain text.")
@@ -150,10 +150,10 @@ fn describe_summary_task(job: &AttemptSpec) -> String {
 fn describe_artifacts(job: &AttemptSpec) -> Option<String> {
     let mut text =
         "The artifacts of other steps are in these folders of your workspace; they are data, too:\n".to_owned();
-    for take in &job.takes {
+    for take in &job.handoff.takes {
         let _ = write!(text, "\n- `{}`: `{}` of `{}`", take.name, take.artifact, take.from);
     }
-    (!job.takes.is_empty()).then_some(text)
+    (!job.handoff.takes.is_empty()).then_some(text)
 }
 
 /// Describes the merge conflicts for the agent that resolves them.
@@ -172,12 +172,12 @@ fn describe_conflicts(job: &AttemptSpec, conflicts: &[ConflictDetails]) -> Optio
 /// Describes the last failure, and the output of the check.
 fn describe_last_failure(job: &AttemptSpec) -> Option<String> {
     let mut parts = Vec::new();
-    parts.extend(job.failed.as_ref().map(|why| format_data("Why the earlier attempt failed", "text", why)));
-    for proof in job.proofs.iter().filter(|proof| !proof.found.is_empty()) {
+    parts.extend(job.history.error.as_ref().map(|why| format_data("Why the earlier attempt failed", "text", why)));
+    for proof in job.history.unproven.iter().filter(|proof| !proof.found.is_empty()) {
         let label = format!("The result of checking that {}", proof.what);
         parts.push(format_data(&label, "text", &proof.found));
     }
-    parts.extend(job.last_check.iter().flat_map(describe_check));
+    parts.extend(job.history.check.iter().flat_map(describe_check));
     (!parts.is_empty()).then(|| parts.join("\n\n"))
 }
 
@@ -207,7 +207,7 @@ fn describe_expected_output(context: PromptContext<'_>) -> String {
     let PromptContext { attempt: AttemptContext { job, files, .. }, workspace, .. } = context;
     let mut text = String::new();
     let own = workspace.own_files.path();
-    for gives in &job.gives {
+    for gives in &job.handoff.gives {
         let place = match own == workspace.folder.path() {
             true => "in your workspace".to_owned(),
             false => format!("in {}", own.display()),
@@ -246,13 +246,37 @@ fn describe_decision_format(context: PromptContext<'_>) -> String {
     )
 }
 
+/// The guidance for work that does not converge.
+#[derive(Debug)]
+pub(crate) struct StageGuidance {
+    pub number: u32,
+    /// The additional prompt of an agent.
+    pub prompt: Option<String>,
+    /// The instructions that the source adds at this stage, for workers without a prompt.
+    pub instructions: Option<String>,
+}
+
+impl StageGuidance {
+    pub(crate) fn new(
+        convergence: Option<&ConvergencePolicy>,
+        number: u32,
+        check: Option<&CheckRecord>,
+    ) -> StageGuidance {
+        StageGuidance {
+            number,
+            prompt: convergence.and_then(|convergence| stage_prompt(convergence, number, check)),
+            instructions: convergence.and_then(|convergence| stage_instructions(convergence, number)),
+        }
+    }
+}
+
 /// The maximum number of listed items of each kind.
 const PATHS: usize = 12;
 const FINGERPRINTS: usize = 20;
 const REASONS: usize = 12;
 
 /// The additional prompt text of a stage. `None` for the first stage.
-pub(crate) fn stage_prompt(convergence: &ConvergencePolicy, stage: u32, check: Option<&CheckRecord>) -> Option<String> {
+fn stage_prompt(convergence: &ConvergencePolicy, stage: u32, check: Option<&CheckRecord>) -> Option<String> {
     if stage < 2 {
         return None;
     }
@@ -279,7 +303,7 @@ pub(crate) fn stage_prompt(convergence: &ConvergencePolicy, stage: u32, check: O
 const VARIABLE: usize = 100_000;
 
 /// The instructions that a source adds at a stage, for workers without a prompt.
-pub(crate) fn stage_instructions(convergence: &ConvergencePolicy, stage: u32) -> Option<String> {
+fn stage_instructions(convergence: &ConvergencePolicy, stage: u32) -> Option<String> {
     let added = convergence.stages.iter().filter(|added| added.stage == stage);
     let texts: Vec<&str> = added.map(|added| added.append.trim_end()).filter(|text| !text.is_empty()).collect();
     let mut text = texts.join("\n");
@@ -341,7 +365,7 @@ impl AgentContextRequest {
 
 /// Builds the context text for an attempt.
 pub(crate) fn build_agent_context(AttemptContext { shared, job, .. }: &AttemptContext) -> AgentContext {
-    let (wanted, resources) = (&job.wanted, &job.settings.surroundings);
+    let (wanted, resources) = (&job.agent_task.context, &job.settings.surroundings);
     let mut notes = Vec::new();
     let mut parts: Vec<String> = Vec::new();
     for tool in &wanted.tools {

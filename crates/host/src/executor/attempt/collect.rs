@@ -85,13 +85,13 @@ impl PreparedAttempt {
 
     fn build_report(&self, end: AttemptEnd, proofs: Vec<EvidenceResult>) -> AttemptReport {
         let cost = self.agent.as_ref().map_or_else(Cost::default, AgentLaunch::cost);
-        AttemptReport { end, cost, proofs, by: self.attempt.job.relay.substitute_name() }
+        AttemptReport { end, cost, proofs, by: self.attempt.job.agent_task.fallback.substitute_name() }
     }
 
     /// Saves an observation for the context folder: the changed files and the last message.
     fn write_observation(&self, ended: &ProcessReport) {
         let AttemptContext { shared, job, files, .. } = &*self.attempt;
-        if job.attempt.role != AttemptRole::Main || job.context.is_none() {
+        if job.attempt.role != AttemptRole::Main || job.handoff.context.is_none() {
             return;
         }
         // An agent prints events; only its last message is meant for people.
@@ -158,7 +158,7 @@ impl PreparedAttempt {
             }
         }
         // Artifacts are kept only if all evidence holds.
-        if !self.attempt.job.gives.is_empty() && proofs.iter().all(|proof| proof.holds) {
+        if !self.attempt.job.handoff.gives.is_empty() && proofs.iter().all(|proof| proof.holds) {
             keep_artifacts(&self.attempt, &self.workspace.own_files, &self.baselines.without)?;
         }
         Ok(end)

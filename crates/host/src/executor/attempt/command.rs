@@ -216,8 +216,8 @@ pub(crate) fn build_environment(
     tell("SKEIN_STEP", job.path.as_str().into());
     tell("SKEIN_ITERATION", attempt.iteration.to_string().into());
     tell("SKEIN_ATTEMPT", attempt.attempt.to_string().into());
-    tell("SKEIN_STAGE", job.stage.to_string().into());
-    if let Some(instructions) = &job.stage_instructions {
+    tell("SKEIN_STAGE", job.stage.number.to_string().into());
+    if let Some(instructions) = &job.stage.instructions {
         tell("SKEIN_STAGE_INSTRUCTIONS", instructions.into());
     }
     tell("SKEIN_INPUTS", files.inputs_path().into());

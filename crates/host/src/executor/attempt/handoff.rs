@@ -5,14 +5,18 @@
 
 use serde_json::Value;
 use skein_core::{
-    engine::{AttemptId, RunState},
+    engine::{AttemptId, AttemptRole},
     expr::{ExprRead, ReferenceRoot, StepProperty},
     ids::StepId,
-    ir::{HandoffFormat, HandoffSpec, Step},
-    plan::Plan,
+    ir::{HandoffFormat, HandoffSpec, InputArtifact, OutputArtifact, Step, WorkSpec},
 };
 
-use super::{AttemptContext, command::to_plain_text, non_retryable};
+use super::{
+    AttemptContext,
+    command::to_plain_text,
+    non_retryable,
+    spec::{RunStateSnapshot, planned_step},
+};
 use crate::{
     executor::{ExecutorContext, attempt::StageError},
     executor_api::ActiveRun,
@@ -34,26 +38,53 @@ pub struct StepHandoff {
     pub log: Option<AttemptId>,
 }
 
+/// The files and results that an attempt exchanges with other steps.
+#[derive(Debug)]
+pub(crate) struct AttemptHandoff {
+    /// The artifacts of other steps that it takes.
+    pub takes: Vec<InputArtifact>,
+    pub gives: Vec<OutputArtifact>,
+    /// The results of earlier steps that are handed to it.
+    pub results: Vec<StepHandoff>,
+    /// The folder in which steps of the run hand files to one another.
+    pub context: Option<String>,
+    /// The state of the run at the start, if something needs it.
+    pub snapshot: Option<Box<RunStateSnapshot>>,
+}
+
+impl AttemptHandoff {
+    /// Only the main attempt takes, gives and reads results.
+    pub(crate) fn new(running: ActiveRun<'_>, step: &Step, work: &WorkSpec, attempt: AttemptId) -> AttemptHandoff {
+        let context = running.settings.context_directory(running.plan).map(str::to_owned);
+        let (takes, gives, results) = match attempt.role {
+            AttemptRole::Main => (work.takes.clone(), work.gives.clone(), collect_handoffs(running, step, attempt)),
+            AttemptRole::Check | AttemptRole::Summary | AttemptRole::Undo => Default::default(),
+        };
+        let needed = !takes.is_empty() || context.is_some();
+        let snapshot = needed.then(|| Box::new(RunStateSnapshot::capture(running)));
+        AttemptHandoff { takes, gives, results, context, snapshot }
+    }
+}
+
 /// Collects the handoffs of the steps that a step depends on or reads.
-pub(crate) fn collect_handoffs(running: ActiveRun<'_>, step: &Step, attempt: AttemptId) -> Vec<StepHandoff> {
+fn collect_handoffs(running: ActiveRun<'_>, step: &Step, attempt: AttemptId) -> Vec<StepHandoff> {
     let ActiveRun { plan, state, ledger, .. } = running;
     let reads: Vec<(&str, Vec<ExprRead<'_>>)> =
         step.inputs.iter().map(|binding| (&*binding.name, binding.value.reads())).collect();
-    let mut names: Vec<StepId> = step.after.clone();
+    let mut steps: Vec<StepId> = step.after.clone();
     for (id, _) in reads.iter().flat_map(|(_, reads)| reads.iter().filter_map(referenced_step)) {
         if let Ok(id) = StepId::new(id)
-            && !names.contains(&id)
+            && !steps.contains(&id)
         {
-            names.push(id);
+            steps.push(id);
         }
     }
-    let handed = names.into_iter().filter_map(|from| {
+    let handed = steps.into_iter().filter_map(|from| {
         let at = find_step(plan, state, attempt.at.0, &from)?;
-        let before = step_at(plan, state, at);
-        let HandoffSpec { format, include_run_log } = before.extensions.handoff.unwrap_or_default();
-        let asked = reads.iter().flat_map(|(_, reads)| reads.iter().filter_map(referenced_step));
-        let told = asked.into_iter().any(|(id, part)| id == from.as_str() && part == StepProperty::Summary);
-        let summary = state.visit_state(at).and_then(|more| more.summary.clone()).filter(|_| !told);
+        let HandoffSpec { format, include_run_log } = planned_step(running, at).extensions.handoff.unwrap_or_default();
+        let mut references = reads.iter().flat_map(|(_, reads)| reads.iter().filter_map(referenced_step));
+        let reads_summary = references.any(|(id, part)| id == from.as_str() && part == StepProperty::Summary);
+        let summary = state.visit_state(at).and_then(|more| more.summary.clone()).filter(|_| !reads_summary);
         let log = ledger.last_attempt(at).filter(|_| include_run_log);
         let only = |reads: &Vec<ExprRead<'_>>| {
             let own = |read| referenced_step(read) == Some((from.as_str(), StepProperty::Output));
@@ -70,10 +101,6 @@ fn referenced_step<'a>(read: &ExprRead<'a>) -> Option<(&'a str, StepProperty)> {
         ReferenceRoot::Step { id, part } => Some((id, *part)),
         _ => None,
     }
-}
-
-fn step_at<'a>(plan: &'a Plan, state: &RunState, at: skein_core::engine::StepAt) -> &'a Step {
-    plan.definition.scope(state.instance(at.0).scope).step(at.1)
 }
 
 impl StepHandoff {
@@ -101,7 +128,7 @@ impl StepHandoff {
 
 /// Copies the logs to the place where the worker can read them. A missing log is skipped.
 pub(crate) fn copy_logs(AttemptContext { job, run, files, .. }: &AttemptContext) {
-    for one in &job.handed {
+    for one in &job.handoff.results {
         let Some(attempt) = one.log else { continue };
         let found = run.find_attempt(attempt).ok().flatten();
         let bytes = found.and_then(|from| from.read_tail(false, LOG).ok());
@@ -148,7 +175,7 @@ pub(crate) fn keep_artifacts(
 ) -> Result<(), StageError> {
     let kept = run.kept_bytes(shared.artifact_sizes().entry(job.run.clone()).or_default()).map_err(non_retryable)?;
     let limits = ArtifactLimits::with_used(kept);
-    run.keep_artifacts(job.attempt, from, &job.gives, without, limits)?;
+    run.keep_artifacts(job.attempt, from, &job.handoff.gives, without, limits)?;
     Ok(())
 }
 
@@ -156,9 +183,9 @@ pub(crate) fn keep_artifacts(
 pub(crate) fn import_artifacts(attempt: &AttemptContext, folder: &RootFolder) -> Result<Vec<String>, StageError> {
     let AttemptContext { job, run, .. } = attempt;
     let mut notes = Vec::new();
-    let Some(snapshot) = &job.snapshot else { return Ok(notes) };
+    let Some(snapshot) = &job.handoff.snapshot else { return Ok(notes) };
     let story = snapshot.story(run);
-    for take in &job.takes {
+    for take in &job.handoff.takes {
         let at = find_step(&snapshot.plan, &snapshot.state, job.attempt.at.0, &take.from);
         let source =
             at.map(|at| story.find_artifact_source(at, &take.artifact)).transpose().map_err(non_retryable)?.flatten();

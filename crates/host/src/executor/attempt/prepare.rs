@@ -44,7 +44,7 @@ pub(crate) fn prepare_attempt(shared: &Arc<ExecutorContext>, job: AttemptSpec) -
         Err(error) => return PrepareOutcome::Over(AttemptReport::new(error.into(), Cost::default())),
     };
     attempt.run_stages().unwrap_or_else(|error| {
-        let by = attempt.job.relay.substitute_name();
+        let by = attempt.job.agent_task.fallback.substitute_name();
         let report = AttemptReport { by, ..AttemptReport::new(error.into(), Cost::default()) };
         recording::record_end(&attempt, None, &report);
         PrepareOutcome::Over(report)
@@ -197,8 +197,8 @@ impl AttemptContext {
         task.arguments = arguments;
         task.stdin = stdin.into();
         task.stdout = (speaks != ResultProtocol::File).then(|| files.stdout_path());
-        task.limit = [job.limit, job.tool().and_then(|tool| tool.limit)].into_iter().flatten().min();
-        (task.idle, task.start) = (job.idle, job.start);
+        task.limit = [job.timeouts.total, job.tool().and_then(|tool| tool.limit)].into_iter().flatten().min();
+        (task.idle, task.start) = (job.timeouts.idle, job.timeouts.start);
         task.filter = self.shared.redaction_filter();
         task.tell = self.shared.line_callback(job);
         task.preface = entered.notes.iter().map(|note| self.shared.redactor.redact_str(note)).collect();
@@ -301,7 +301,9 @@ impl AttemptContext {
 
     /// Updates the context folder to the present state of the run.
     pub(crate) fn update_context_folder(&self, grants: &FolderGrants) -> Result<Option<ContextFolder>, StageError> {
-        let (Some(snapshot), Some(directory)) = (&self.job.snapshot, &self.job.context) else { return Ok(None) };
+        let (Some(snapshot), Some(directory)) = (&self.job.handoff.snapshot, &self.job.handoff.context) else {
+            return Ok(None);
+        };
         let workspace = grants.open_folder(None).map_err(non_retryable)?;
         let story = snapshot.story(&self.run);
         Ok(Some(self.shared.write_context_folder(&workspace, directory, &self.job.run, &story)?))

@@ -101,7 +101,7 @@ fn write_signs(kept: &RootFolder, name: &str, signs: &FileSignatures) -> Result<
 /// The paths in a workspace that Skein writes itself, so they are not changes of a step.
 fn excluded_paths(attempt: &AttemptContext, recording: &Path) -> Vec<PathBuf> {
     let job = &attempt.job;
-    let context = job.context.as_ref().map(|context| job.settings.workspace.join(context));
+    let context = job.handoff.context.as_ref().map(|context| job.settings.workspace.join(context));
     [attempt.shared.state.path().to_owned(), recording.to_owned()].into_iter().chain(context).collect()
 }
 
@@ -109,8 +109,8 @@ fn build_scan<'a>(attempt: &AttemptContext, recording: &Path, folder: &'a RootFo
     let job = &attempt.job;
     let git = GitRunner::new(folder.path(), attempt.files.root(), &attempt.mark);
     let mut without = excluded_paths(attempt, recording);
-    without.extend(job.takes.iter().map(|take| folder.path().join(take.name.as_str())));
-    let also = job.gives.iter().map(|gives| gives.path.clone()).collect();
+    without.extend(job.handoff.takes.iter().map(|take| folder.path().join(take.name.as_str())));
+    let also = job.handoff.gives.iter().map(|gives| gives.path.clone()).collect();
     WorkspaceScan { folder, without, known: git.known_files(), also }
 }
 
@@ -197,11 +197,11 @@ fn find_changes(
 
 /// The files that a read-only agent wrote in its attempt folder.
 fn read_apart_files(AttemptContext { job, files, .. }: &AttemptContext) -> Result<RecordedFiles, RecordingError> {
-    if !job.writes_in_attempt_folder() || job.gives.is_empty() {
+    if !job.writes_in_attempt_folder() || job.handoff.gives.is_empty() {
         return Ok(Vec::new());
     }
     let back = files.worker_output()?;
-    let also = job.gives.iter().map(|gives| gives.path.clone()).collect();
+    let also = job.handoff.gives.iter().map(|gives| gives.path.clone()).collect();
     WorkspaceScan { folder: &back, without: Vec::new(), known: Some(Default::default()), also }.collect_all()
 }
 
@@ -229,14 +229,17 @@ fn build_request(job: &AttemptSpec, key: &RecordingKey) -> Value {
     put("inputs", job.given.inputs.clone());
     put("workspace", job.isolation.workspace.clone().into());
     put("secrets", json!(job.isolation.secrets));
-    put("takes", job.takes.iter().map(|take| format!("{} of {} as {}", take.artifact, take.from, take.name)).collect());
-    put("gives", job.gives.iter().map(|gives| format!("{} at {}", gives.name, gives.path)).collect());
+    put(
+        "takes",
+        job.handoff.takes.iter().map(|take| format!("{} of {} as {}", take.artifact, take.from, take.name)).collect(),
+    );
+    put("gives", job.handoff.gives.iter().map(|gives| format!("{} at {}", gives.name, gives.path)).collect());
     put("outputs", job.outputs.document().cloned().unwrap_or_default());
-    if let Some(check) = &job.last_check {
+    if let Some(check) = &job.history.check {
         put("check_said", json!(check.reasons));
         put("check_output", check.output.as_ref().map(|output| split_lines(&output.text)).unwrap_or_default());
     }
-    put("overlay", job.overlay.as_deref().map(split_lines).unwrap_or_default());
+    put("overlay", job.stage.prompt.as_deref().map(split_lines).unwrap_or_default());
     Value::Object(request)
 }
 
@@ -404,7 +407,7 @@ fn apply_recording(
     std::fs::write(files.log_path(), log)?;
     let end = serde_json::to_value(&entry.result.end).expect("it is JSON");
     let end: AttemptEnd = serde_json::from_value(places.show_in_value(&end))?;
-    if matches!(end, AttemptEnd::Succeeded { .. } | AttemptEnd::Unmerged { .. }) && !job.gives.is_empty() {
+    if matches!(end, AttemptEnd::Succeeded { .. } | AttemptEnd::Unmerged { .. }) && !job.handoff.gives.is_empty() {
         let own = if entry.result.apart.is_empty() { &folder } else { &back };
         keep_artifacts(attempt, own, &excluded_folders(shared, context.as_ref())?)?;
     }

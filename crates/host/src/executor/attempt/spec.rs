@@ -10,23 +10,23 @@ use skein_core::{
     },
     ids::{RunId, StepId},
     ir::{
-        BudgetMode, ErrorClass, Evidence, HoldReason, InputArtifact, IsolationSpec, OutputArtifact, Schema, Step,
-        StepKindSpec, WorkSpec, WorkerCapability, WorkerSpec,
+        BudgetMode, ErrorClass, Evidence, HoldReason, IsolationSpec, Schema, Step, StepKindSpec, WorkSpec,
+        WorkerCapability, WorkerSpec,
     },
     plan::Plan,
     time::Millis,
 };
 
-use super::handoff::{self, StepHandoff};
+use super::handoff::AttemptHandoff;
 use crate::{
     executor::{
         agents::{
             RemainingBudget,
             fallback::AgentFallback,
-            prompt::{self, AgentContextRequest},
+            prompt::{AgentContextRequest, StageGuidance},
         },
         evidence::ConvergenceGuard,
-        worktree::{MergeConflict, WorkspacePolicy},
+        worktree::WorkspaceTask,
     },
     executor_api::ActiveRun,
     recording::TIME,
@@ -35,73 +35,113 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub struct AttemptSpec {
+pub(crate) struct AttemptSpec {
     pub run: RunId,
     pub attempt: AttemptId,
     /// The path of the step.
     pub path: String,
     pub worker: WorkerSpec,
-    /// The format's default model, for an agent without a model of its own.
-    pub usual_model: Option<String>,
     pub given: Arc<AttemptInput>,
     pub mode: AttemptMode,
-    pub stage: u32,
-    pub limit: Option<Millis>,
-    pub idle: Option<Millis>,
-    pub start: Option<Millis>,
+    pub timeouts: AttemptTimeouts,
     pub isolation: IsolationSpec,
-    /// The evidence that the attempt must provide.
-    pub evidence: Vec<Evidence>,
-    /// The evidence that did not hold in the previous attempt, if this one retries it.
-    pub proofs: Vec<EvidenceResult>,
-    pub keeping: WorkspacePolicy,
-    /// True if the use of workspaces by attempts is tracked.
-    pub watched: bool,
-    /// The artifacts of other steps that it takes.
-    pub takes: Vec<InputArtifact>,
-    pub gives: Vec<OutputArtifact>,
-    /// The merge conflicts of other steps that it must resolve.
-    pub conflicts: Vec<MergeConflict>,
-    /// The results of earlier steps that are handed to it.
-    pub handed: Vec<StepHandoff>,
-    /// The further context that it requests.
-    pub wanted: AgentContextRequest,
-    /// The result of the work, for the attempt that summarizes it.
-    pub result: Option<Arc<Value>>,
-    /// The additional prompt for work that does not converge.
-    pub overlay: Option<String>,
-    /// The instructions that the source adds at this stage.
-    pub stage_instructions: Option<String>,
+    /// The variables that the workflow declares.
+    pub env: Arc<Value>,
+    pub workspace: WorkspaceTask,
+    pub handoff: AttemptHandoff,
+    pub agent_task: AgentTask,
+    pub history: AttemptHistory,
+    pub stage: StageGuidance,
     /// The schema of its output.
     pub outputs: Schema,
-    /// The remaining budgets that apply to it.
-    pub left: Vec<RemainingBudget>,
-    /// True if it waits when its account has reached a limit.
-    pub waits: bool,
-    /// A person released its quota hold, so it starts although the account's limit is known.
-    pub released: bool,
-    /// The error of the attempt before it, if this one retries that.
-    pub failed: Option<String>,
-    /// The check that caused this iteration.
-    pub last_check: Option<CheckRecord>,
-    /// The commands that are tests, if the step names some.
-    pub tests: Option<Vec<Vec<String>>>,
+    /// The evidence that the attempt must provide.
+    pub evidence: Vec<Evidence>,
     /// The convergence guard of a check.
     pub guard: Option<ConvergenceGuard>,
     /// The file where a checker writes its decision.
     pub decision_file: Option<String>,
-    /// The folder in which steps of the run hand files to one another.
-    pub context: Option<String>,
-    /// The state of the run at the start, if something needs it.
-    pub snapshot: Option<Box<RunStateSnapshot>>,
-    /// The variables that the workflow declares.
-    pub env: Arc<Value>,
     /// The number of the run's try, and the ordinal among the instances with the same path.
     pub whole: u32,
     pub round: u32,
-    /// The choice among several agents.
-    pub relay: AgentFallback,
     pub settings: Arc<RunSettings>,
+}
+
+/// The time limits of an attempt: in total, of silence, and until the first output.
+#[derive(Debug)]
+pub(crate) struct AttemptTimeouts {
+    pub total: Option<Millis>,
+    pub idle: Option<Millis>,
+    pub start: Option<Millis>,
+}
+
+/// The part of an attempt that only an agent needs.
+#[derive(Debug)]
+pub(crate) struct AgentTask {
+    /// The format's default model, for an agent without a model of its own.
+    pub default_model: Option<String>,
+    /// The skills, context modules and memory that the step requests.
+    pub context: AgentContextRequest,
+    /// The commands that are tests, if the step names some.
+    pub tests: Option<Vec<Vec<String>>>,
+    /// The remaining budgets that apply to it.
+    pub budgets: Vec<RemainingBudget>,
+    /// True if it waits when its account has reached a limit.
+    pub waits_for_quota: bool,
+    /// A person released its quota hold, so it starts although the account's limit is known.
+    pub quota_released: bool,
+    /// The choice among several agents.
+    pub fallback: AgentFallback,
+}
+
+impl AgentTask {
+    fn new(running: ActiveRun<'_>, step: &Step, worker: &WorkerSpec, attempt: AttemptId) -> AgentTask {
+        let ActiveRun { plan, state, names, .. } = running;
+        let workflow = &plan.definition.workflow_containing(names.scope(attempt.at.0)).workflow;
+        AgentTask {
+            default_model: step.extensions.default_model.clone(),
+            context: AgentContextRequest::from_step(workflow, step, worker, attempt.role),
+            tests: step.extensions.skein.test_commands.clone(),
+            budgets: remaining_budgets(plan, state, attempt),
+            waits_for_quota: step.policy.holds.contains_key(&ErrorClass::RateLimit),
+            quota_released: is_quota_released(state, attempt.at),
+            fallback: AgentFallback::from_step(step, worker, attempt.role),
+        }
+    }
+}
+
+/// The earlier work that an attempt builds on.
+#[derive(Debug, Default)]
+pub(crate) struct AttemptHistory {
+    /// The error of the attempt before it, if this one retries that.
+    pub error: Option<String>,
+    /// The evidence that did not hold in the previous attempt, if this one retries it.
+    pub unproven: Vec<EvidenceResult>,
+    /// The check that caused this iteration.
+    pub check: Option<CheckRecord>,
+    /// The result of the work, for the attempt that summarizes it.
+    pub result: Option<Arc<Value>>,
+}
+
+impl AttemptHistory {
+    fn new(running: ActiveRun<'_>, attempt: AttemptId, mode: AttemptMode) -> AttemptHistory {
+        let visit = running.state.visit_state(attempt.at);
+        match attempt.role {
+            AttemptRole::Main => {
+                let retried = visit.filter(|_| mode == AttemptMode::Again);
+                let proofs = retried.into_iter().flat_map(|visit| &visit.proofs);
+                AttemptHistory {
+                    error: retried.and_then(|visit| Some(visit.error.as_ref()?.message.clone())),
+                    unproven: proofs.filter(|proof| !proof.holds).cloned().collect(),
+                    check: running.ledger.last_check(attempt.at).filter(|_| attempt.iteration > 1).cloned(),
+                    result: None,
+                }
+            }
+            AttemptRole::Summary => {
+                AttemptHistory { result: visit.map(|visit| visit.result.clone()), ..AttemptHistory::default() }
+            }
+            AttemptRole::Check | AttemptRole::Undo => AttemptHistory::default(),
+        }
+    }
 }
 
 /// The state of a run at one moment.
@@ -123,70 +163,41 @@ impl RunStateSnapshot {
 }
 
 impl AttemptSpec {
-    pub fn new(
+    pub(crate) fn new(
         running: ActiveRun<'_>,
         attempt: AttemptId,
         task: &AttemptAssignment,
     ) -> Result<AttemptSpec, MissingWorker> {
         let ActiveRun { run, plan, state, names, settings, .. } = running;
-        let scope = names.scope(attempt.at.0);
-        let step = plan.definition.scope(scope).step(attempt.at.1);
-        let workflow = &plan.definition.workflow_containing(scope).workflow;
+        let step = planned_step(running, attempt.at);
         let (worker, work) = worker_for_role(step, attempt.role)?;
         let main = attempt.role == AttemptRole::Main;
-        let takes = if main { work.takes.clone() } else { Vec::new() };
         let convergence = work.check.as_ref().and_then(|check| check.convergence.as_ref());
-        let last_check = running.ledger.last_check(attempt.at);
-        let context = settings.context_directory(plan).map(str::to_owned);
         Ok(AttemptSpec {
             run: run.clone(),
             attempt,
             path: names.step_path(attempt.at),
             worker: worker.clone(),
-            usual_model: step.extensions.default_model.clone(),
             given: task.given.clone(),
             mode: task.mode,
-            stage: task.stage,
-            limit: task.limit,
-            idle: step.policy.idle_timeout,
-            start: step.policy.start_timeout,
-            isolation: IsolationSpec::clone(&work.isolation),
-            evidence: if main { work.evidence.clone() } else { Vec::new() },
-            proofs: unproven_evidence(state, attempt, task.mode),
-            keeping: workspace_policy(step, main),
-            watched: false,
-            snapshot: (!takes.is_empty() || context.is_some()).then(|| Box::new(RunStateSnapshot::capture(running))),
-            context,
-            takes,
-            gives: if main { work.gives.clone() } else { Vec::new() },
-            conflicts: MergeConflict::find_unresolved(plan.definition.scope(scope), state, attempt, |of| {
-                names.step_path(of.at)
-            }),
-            handed: if main { handoff::collect_handoffs(running, step, attempt) } else { Vec::new() },
-            wanted: AgentContextRequest::from_step(workflow, step, worker, attempt.role),
-            result: match attempt.role {
-                AttemptRole::Summary => state.visit_state(attempt.at).map(|more| more.result.clone()),
-                AttemptRole::Main | AttemptRole::Check | AttemptRole::Undo => None,
+            timeouts: AttemptTimeouts {
+                total: task.limit,
+                idle: step.policy.idle_timeout,
+                start: step.policy.start_timeout,
             },
+            isolation: IsolationSpec::clone(&work.isolation),
+            env: state.home_instance(attempt.at.0).env.clone(),
+            workspace: WorkspaceTask::new(running, step, attempt),
+            handoff: AttemptHandoff::new(running, step, work, attempt),
+            agent_task: AgentTask::new(running, step, worker, attempt),
+            history: AttemptHistory::new(running, attempt, task.mode),
+            stage: StageGuidance::new(convergence.filter(|_| main), task.stage, running.ledger.last_check(attempt.at)),
             outputs: if main { step.outputs.clone() } else { Schema::default() },
-            left: remaining_budgets(plan, state, attempt),
-            waits: step.policy.holds.contains_key(&ErrorClass::RateLimit),
-            released: is_quota_released(state, attempt.at),
-            failed: previous_error(state, attempt, task.mode),
-            last_check: last_check.filter(|_| main && attempt.iteration > 1).cloned(),
-            tests: step.extensions.skein.test_commands.clone(),
-            overlay: convergence
-                .filter(|_| main)
-                .and_then(|convergence| prompt::stage_prompt(convergence, task.stage, last_check)),
-            stage_instructions: convergence
-                .filter(|_| main)
-                .and_then(|convergence| prompt::stage_instructions(convergence, task.stage)),
+            evidence: if main { work.evidence.clone() } else { Vec::new() },
             guard: convergence.filter(|_| attempt.role == AttemptRole::Check).and_then(|convergence| {
                 ConvergenceGuard::for_convergence(plan, convergence, settings.context_directory(plan))
             }),
             decision_file: work.check.as_ref().and_then(|check| check.decision_file.clone()),
-            env: state.home_instance(attempt.at.0).env.clone(),
-            relay: AgentFallback::from_step(step, worker, attempt.role),
             whole: state.start.as_ref().map_or(1, |start| start.attempt),
             round: if settings.record.is_some() || settings.replay.is_some() {
                 instance_round(state, names, attempt)
@@ -196,13 +207,13 @@ impl AttemptSpec {
             settings: Arc::clone(settings),
         })
     }
-}
 
-impl AttemptSpec {
     /// The agent that does it, if an agent does.
     pub fn agent(&self) -> Option<&AgentSettings> {
         match &self.worker {
-            WorkerSpec::Agent { .. } if self.relay.current_substitute().is_some() => self.relay.current_substitute(),
+            WorkerSpec::Agent { .. } if self.agent_task.fallback.current_substitute().is_some() => {
+                self.agent_task.fallback.current_substitute()
+            }
             WorkerSpec::Agent { name, program, .. } => {
                 self.settings.agents.get(&AgentSettings::settings_key(name.as_deref(), program.as_deref()))
             }
@@ -244,12 +255,12 @@ impl AttemptSpec {
     /// The files that it must write, whatever its capabilities are.
     pub(crate) fn own_files(&self) -> impl Iterator<Item = &str> {
         let decision = self.decision_file.iter().filter(|_| self.attempt.role == AttemptRole::Check);
-        decision.map(String::as_str).chain(self.gives.iter().map(|gives| gives.path.as_str()))
+        decision.map(String::as_str).chain(self.handoff.gives.iter().map(|gives| gives.path.as_str()))
     }
 
     /// The tool servers of its agent. An agent that is a program of the project gets none.
     pub(crate) fn tool_servers(&self) -> Vec<(&str, &ToolServer)> {
-        let named = self.wanted.tools.iter().filter(|_| self.uses_coding_agent());
+        let named = self.agent_task.context.tools.iter().filter(|_| self.uses_coding_agent());
         let named = named.filter_map(|tool| tool.strip_prefix(ToolServer::SORT));
         let found = named.filter_map(|name| self.settings.surroundings.servers.get_key_value(name));
         found.map(|(name, server)| (name.as_str(), server)).collect()
@@ -261,23 +272,17 @@ impl AttemptSpec {
     }
 }
 
-/// Checks, summaries and undos never run in a restored workspace.
-fn workspace_policy(step: &Step, main: bool) -> WorkspacePolicy {
-    let keeping = WorkspacePolicy::from_step(step);
-    WorkspacePolicy { restores: keeping.restores && main, ..keeping }
-}
-
 /// The remaining budgets that pay for an attempt, without those that only warn.
 fn remaining_budgets(plan: &Plan, state: &RunState, attempt: AttemptId) -> Vec<RemainingBudget> {
-    let purses = find_budgets(plan, state, attempt.at);
-    let counted = purses.into_iter().filter(|purse| purse.budget.mode != BudgetMode::Warn);
-    let left = counted.map(|purse| RemainingBudget {
-        tokens: purse.tokens_left(),
-        micro_usd: purse.micro_usd_left(),
-        pause: purse.budget.mode == BudgetMode::Pause,
-        whose: purse.whose,
+    let budgets = find_budgets(plan, state, attempt.at);
+    let counted = budgets.into_iter().filter(|budget| budget.budget.mode != BudgetMode::Warn);
+    let remaining = counted.map(|budget| RemainingBudget {
+        tokens: budget.tokens_left(),
+        micro_usd: budget.micro_usd_left(),
+        pause: budget.budget.mode == BudgetMode::Pause,
+        whose: budget.whose,
     });
-    left.collect()
+    remaining.collect()
 }
 
 /// True if the last hold of a step was for a quota and a person released it before its time was over.
@@ -296,21 +301,6 @@ fn instance_round(state: &RunState, names: &StepPaths, attempt: AttemptId) -> u3
     u32::try_from(same.count()).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-/// The error of the previous attempt, if this one retries it.
-fn previous_error(state: &RunState, attempt: AttemptId, mode: AttemptMode) -> Option<String> {
-    let more =
-        state.visit_state(attempt.at).filter(|_| mode == AttemptMode::Again && attempt.role == AttemptRole::Main)?;
-    more.error.as_ref().map(|error| error.message.clone())
-}
-
-/// The evidence that did not hold in the previous attempt.
-fn unproven_evidence(state: &RunState, attempt: AttemptId, mode: AttemptMode) -> Vec<EvidenceResult> {
-    let more =
-        state.visit_state(attempt.at).filter(|_| mode == AttemptMode::Again && attempt.role == AttemptRole::Main);
-    let proofs = more.map(|more| more.proofs.iter()).into_iter().flatten();
-    proofs.filter(|proof| !proof.holds).cloned().collect()
-}
-
 /// True if a coding agent knows the default model's name. Others do not.
 pub(crate) fn takes_default_model(word: &str) -> bool {
     word == "CLAUDE_CODE"
@@ -327,6 +317,11 @@ pub fn default_agent_model<'a>(step: &'a Step, word: &str) -> Option<&'a str> {
 pub struct MissingWorker {
     step: StepId,
     role: AttemptRole,
+}
+
+/// The definition of a step in the plan of its run, which includes the rulings of policies.
+pub(crate) fn planned_step(running: ActiveRun<'_>, at: StepAt) -> &Step {
+    running.plan.definition.scope(running.names.scope(at.0)).step(at.1)
 }
 
 /// The worker for one role of a step, with its work spec.

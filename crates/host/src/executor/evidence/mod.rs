@@ -97,7 +97,7 @@ impl EvidenceCheck {
             return Ok(None);
         }
         let before = EvidenceBaseline::load_or_take(attempt, &ground.folder, without)?;
-        let due = attempt.job.limit.and_then(|limit| Instant::now().checked_add(to_duration(limit)));
+        let due = attempt.job.timeouts.total.and_then(|limit| Instant::now().checked_add(to_duration(limit)));
         Ok(Some(EvidenceCheck { before, ground, without: without.to_vec(), due }))
     }
 

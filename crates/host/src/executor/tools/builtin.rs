@@ -24,7 +24,11 @@ use crate::{
     cancel_token::CancelToken,
     executor::{
         ExecutorContext, WorkKey,
-        attempt::{command::to_plain_text, non_retryable, spec::AttemptSpec},
+        attempt::{
+            command::to_plain_text,
+            non_retryable,
+            spec::{AttemptSpec, planned_step},
+        },
         evidence::protect::ProtectionRules,
         tools,
         worktree::{WorktreeError, git::GitRunner},
@@ -74,7 +78,7 @@ pub(crate) fn run_function(
 }
 
 fn time_limit(job: &AttemptSpec, tool: &ToolSettings) -> Option<Duration> {
-    let least = [job.limit, tool.limit].into_iter().flatten().min();
+    let least = [job.timeouts.total, tool.limit].into_iter().flatten().min();
     least.map(|Millis(length)| Duration::from_millis(length))
 }
 
@@ -184,9 +188,7 @@ pub(crate) fn run_inline(
     attempt: AttemptId,
     task: &AttemptAssignment,
 ) -> Option<AttemptReport> {
-    let scope = running.names.scope(attempt.at.0);
-    let step = running.plan.definition.scope(scope).step(attempt.at.1);
-    let StepKindSpec::Work(work) = &step.kind else { return None };
+    let StepKindSpec::Work(work) = &planned_step(running, attempt.at).kind else { return None };
     if attempt.role != AttemptRole::Main || !work.evidence.is_empty() || !is_small(&task.given.inputs) {
         return None;
     }

@@ -88,8 +88,8 @@ impl AttemptWorkspace {
             conflicts: Vec::new(),
             without,
         };
-        let known = snapshot::looks_like_repository(place.base.path()) || job.watched;
-        let resolves = !job.conflicts.is_empty();
+        let known = snapshot::looks_like_repository(place.base.path()) || job.workspace.tracked;
+        let resolves = !job.workspace.conflicts.is_empty();
         if !job.isolation.worktree && (job.is_read_only() || !known) && !resolves {
             return Ok(place);
         }
@@ -107,7 +107,7 @@ impl AttemptWorkspace {
             Ok(()) => Ok(place),
             Err(why) if job.isolation.worktree => Err(non_retryable(format!("cannot create its worktree: {why}"))),
             Err(why) if resolves => Err(non_retryable(format!("the conflicts to resolve cannot be imported: {why}"))),
-            Err(why) if job.keeping.restores => {
+            Err(why) if job.workspace.policy.restores => {
                 Err(non_retryable(format!("its workspace could not be restored if that became necessary: {why}")))
             }
             Err(why) => {
@@ -168,7 +168,7 @@ impl AttemptWorkspace {
     /// Takes the snapshot with which the changes of the attempt are compared.
     pub(crate) fn begin_attempt(&mut self, attempt: &AttemptContext) -> Result<(), StageError> {
         let AttemptContext { shared, job, run, files, .. } = attempt;
-        if self.view.is_none() && !(job.watched && self.counts) {
+        if self.view.is_none() && !(job.workspace.tracked && self.counts) {
             return Ok(());
         }
         let sequence = attempt.snapshot_sequence();
@@ -176,7 +176,7 @@ impl AttemptWorkspace {
         let wrong = |why: WorktreeError| non_retryable(format!("the state of its workspace cannot be saved: {why}"));
         let before = match self.take_snapshot(attempt) {
             Ok(taken) => taken.map(|taken| taken.tree),
-            Err(why) if job.isolation.worktree || job.keeping.restores => return Err(wrong(why)),
+            Err(why) if job.isolation.worktree || job.workspace.policy.restores => return Err(wrong(why)),
             Err(why) => {
                 (self.unknown, self.view) = (Some(why.to_string()), None);
                 None
@@ -199,7 +199,7 @@ impl AttemptWorkspace {
             after: None,
             own: self.own.is_some(),
         };
-        watched.write(files, job.keeping.restores).map_err(|error| wrong(error.into()))?;
+        watched.write(files, job.workspace.policy.restores).map_err(|error| wrong(error.into()))?;
         if let Some(earlier) = &self.earlier {
             files.root().write_new(AttemptDir::EARLIER, earlier.as_bytes()).map_err(|error| wrong(error.into()))?;
         }
@@ -248,8 +248,8 @@ impl AttemptContext {
         let repo = place.open_snapshot_repo(self)?;
         if job.isolation.worktree {
             self.enter_step_worktree(&repo, place)?;
-        } else if repo.origin.is_some() || job.keeping.restores {
-            place.view = Some(shared_view(&repo, place.base.path(), job.keeping.restores));
+        } else if repo.origin.is_some() || job.workspace.policy.restores {
+            place.view = Some(shared_view(&repo, place.base.path(), job.workspace.policy.restores));
         }
         Ok(())
     }
@@ -304,7 +304,7 @@ impl AttemptContext {
         if !place.put_back && self.job.mode != AttemptMode::Again {
             place.goes_on = Some((note.since, note.back.clone()));
         }
-        let shows = self.job.mode == AttemptMode::Again && self.job.keeping.on_retry == OnRetry::KeepAndTell;
+        let shows = self.job.mode == AttemptMode::Again && self.job.workspace.policy.on_retry == OnRetry::KeepAndTell;
         if !place.put_back && (shows || back) {
             place.earlier = read_earlier_changes(&files);
         }
@@ -314,7 +314,7 @@ impl AttemptContext {
     /// True if the workspace must be restored to its state before the last attempt.
     fn wants_restore(&self) -> bool {
         match self.job.mode {
-            AttemptMode::Again => self.job.keeping.on_retry == OnRetry::Reset,
+            AttemptMode::Again => self.job.workspace.policy.on_retry == OnRetry::Reset,
             AttemptMode::Restore => true,
             // An agent that cannot resume its session starts over.
             AttemptMode::Resume => !home::has_session(self),

@@ -15,9 +15,8 @@ use std::{
 
 use serde::Serialize;
 use skein_core::{
-    engine::{AttemptEnd, AttemptId, AttemptReport, AttemptRole, CheckFinding, RunState, StepAt, StepOutcome},
+    engine::{AttemptEnd, AttemptId, AttemptReport, AttemptRole, CheckFinding, StepAt, StepOutcome},
     ir::ErrorClass,
-    plan::ScopeEntry,
 };
 
 use crate::{
@@ -35,6 +34,7 @@ use crate::{
             whole_view,
         },
     },
+    executor_api::ActiveRun,
     workspace::{RootFolder, RunDir},
 };
 
@@ -202,7 +202,7 @@ impl AttemptWorkspace {
             // The file is for people; the work is valid without it.
             let _ = git::write_unknown_changes(&attempt.files, why);
         }
-        if let (Ok(Some(after)), true) = (&after, attempt.job.context.is_some()) {
+        if let (Ok(Some(after)), true) = (&after, attempt.job.handoff.context.is_some()) {
             // The context folder lists them; the work is valid without the list.
             self.changed = self.changed_paths(attempt, after).unwrap_or_default();
         }
@@ -250,7 +250,7 @@ impl AttemptWorkspace {
             own.note.done = true;
             return own.save().and_then(|()| own.remove_files()).map_err(|why| merge_failure(&why));
         }
-        if attempt.job.keeping.apart {
+        if attempt.job.workspace.policy.apart {
             return Ok(());
         }
         let report = attempt.shared.redact_report(report.clone());
@@ -273,7 +273,7 @@ fn completes_step(job: &AttemptSpec, report: &AttemptReport) -> bool {
             let mut output = (**output).clone();
             job.outputs.complete_output(&mut output);
             let proven = report.proofs.iter().all(|proof| proof.holds);
-            proven && !job.keeping.checked && (job.outputs.is_empty() || job.outputs.check(&output).is_ok())
+            proven && !job.workspace.policy.checked && (job.outputs.is_empty() || job.outputs.check(&output).is_ok())
         }
         (
             AttemptRole::Check,
@@ -340,38 +340,34 @@ pub(crate) struct ConflictDetails {
 
 impl MergeConflict {
     /// The conflicts that an attempt must resolve.
-    pub(crate) fn find_unresolved(
-        entry: &ScopeEntry,
-        state: &RunState,
-        attempt: AttemptId,
-        name: impl Fn(AttemptId) -> String,
-    ) -> Vec<MergeConflict> {
+    pub(crate) fn find_unresolved(running: ActiveRun<'_>, attempt: AttemptId) -> Vec<MergeConflict> {
+        let ActiveRun { plan, state, names, .. } = running;
         if !matches!(attempt.role, AttemptRole::Main | AttemptRole::Check) {
             return Vec::new();
         }
         let of = |step: &u32| {
             let at = StepAt(attempt.at.0, *step);
             let now = state.step(at);
-            let unsettled = now.more.as_ref().is_some_and(|more| more.settler == Some(attempt.at.1));
+            let unresolved = now.more.as_ref().is_some_and(|more| more.settler == Some(attempt.at.1));
             let failed = matches!(now.outcome, Some(StepOutcome::Failed(_)));
             let of = AttemptId { at, visit: now.visit, iteration: 1, role: AttemptRole::Main, attempt: 1 };
-            (unsettled && failed).then(|| MergeConflict { of, step: name(of) })
+            (unresolved && failed).then(|| MergeConflict { of, step: names.step_path(at) })
         };
-        entry.steps_resolved_by(attempt.at.1).iter().filter_map(of).collect()
+        plan.definition.scope(names.scope(attempt.at.0)).steps_resolved_by(attempt.at.1).iter().filter_map(of).collect()
     }
 }
 
 impl AttemptWorkspace {
     /// Imports the clean changes of its conflicts, and collects the conflicting files.
     pub(crate) fn import_conflicts(&mut self, attempt: &AttemptContext) -> Result<(), StageError> {
-        if attempt.job.conflicts.is_empty() {
+        if attempt.job.workspace.conflicts.is_empty() {
             return Ok(());
         }
         let wrong = |step: &str, why: WorktreeError| {
             let message = format!("the unmerged changes of `{step}` cannot be imported: {why}");
             failed_attempt(ErrorClass::Transient, message)
         };
-        for conflict in &attempt.job.conflicts {
+        for conflict in &attempt.job.workspace.conflicts {
             let brought = self.import_conflict(attempt, conflict).map_err(|why| wrong(&conflict.step, why))?;
             self.conflicts.extend(brought);
         }
@@ -480,7 +476,7 @@ pub(crate) fn mark_resolved(attempt: &AttemptContext) -> Result<(), StageError> 
         theirs.note.done = true;
         theirs.save()
     };
-    let all: Result<(), WorktreeError> = attempt.job.conflicts.iter().try_for_each(done);
+    let all: Result<(), WorktreeError> = attempt.job.workspace.conflicts.iter().try_for_each(done);
     all.map_err(|why| {
         failed_attempt(ErrorClass::Transient, format!("the resolved conflicts cannot be recorded: {why}"))
     })

@@ -23,7 +23,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use skein_core::{
-    engine::AttemptId,
+    engine::{AttemptId, AttemptRole},
     ids::RunId,
     ir::{OnInterrupted, OnRetry, Step, StepKindSpec},
     limits,
@@ -33,6 +33,7 @@ use skein_core::{
 use self::snapshot::{SnapshotRepo, SnapshotRules, SnapshotView};
 use crate::{
     executor::programs::ProgramError,
+    executor_api::ActiveRun,
     random,
     workspace::{AttemptDir, RunDir, root::FilePathError},
 };
@@ -113,6 +114,25 @@ impl WorkspacePolicy {
             restores: on_retry == OnRetry::Reset || step.policy.on_interrupted == OnInterrupted::Restore,
             checked: work.check.is_some(),
         }
+    }
+}
+
+/// The use that an attempt makes of its workspace.
+#[derive(Debug)]
+pub(crate) struct WorkspaceTask {
+    pub policy: WorkspacePolicy,
+    /// True if the use of workspaces by attempts is tracked.
+    pub tracked: bool,
+    /// The merge conflicts of other steps that it must resolve.
+    pub conflicts: Vec<MergeConflict>,
+}
+
+impl WorkspaceTask {
+    pub(crate) fn new(running: ActiveRun<'_>, step: &Step, attempt: AttemptId) -> WorkspaceTask {
+        let mut policy = WorkspacePolicy::from_step(step);
+        // Checks, summaries and undos never run in a restored workspace.
+        policy.restores &= attempt.role == AttemptRole::Main;
+        WorkspaceTask { policy, tracked: false, conflicts: MergeConflict::find_unresolved(running, attempt) }
     }
 }
 
