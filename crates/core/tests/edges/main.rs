@@ -38,13 +38,16 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
         // the numbers of libc), leaves three descriptors open (close_fds) and forwards signals in an init process.
         // ureq, the smallest HTTP client without an async runtime, sends webhooks; ring, which it uses anyway, signs
         // them. rmcp, the library of the MCP project, needs tokio and streams; all of these stay in the one module that
-        // speaks MCP.
+        // speaks MCP. Snapshots of a workspace are written without git: flate2 compresses their objects, ignore applies
+        // the rules of .gitignore.
         &[
             "skein-core",
             "aho-corasick",
             "blake3",
             "close_fds",
+            "flate2",
             "futures-core",
+            "ignore",
             "landlock",
             "libc",
             "ring",

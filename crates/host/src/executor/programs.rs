@@ -187,14 +187,17 @@ pub(crate) fn use_launcher(launcher: &SandboxLauncher) {
 /// The sandbox of a program that the engine runs for itself: it reads, writes in one folder of the engine, and has no
 /// network. If the machine cannot enforce that, the program runs without a sandbox: no step can write it, and its
 /// settings keep it from running other programs.
-pub(crate) fn build_engine_sandbox(folder: &Path, own: &Path) -> Result<Option<Sandbox>, ProgramError> {
+pub(crate) fn build_engine_sandbox<'a>(
+    folder: &Path,
+    own: impl IntoIterator<Item = &'a Path>,
+) -> Result<Option<Sandbox>, ProgramError> {
     let Some(launcher) = lock_programs().launcher.clone() else { return Ok(None) };
     let place = |path: &Path| {
         let found = std::fs::canonicalize(path).and_then(|real| SandboxPlace::find(&real));
         found.map_err(|error| ProgramError::Place { path: path.to_owned(), error })
     };
     let spec = SandboxSpec {
-        writes: vec![place(own)?],
+        writes: own.into_iter().map(place).collect::<Result<_, _>>()?,
         directory: Some(place(folder)?),
         no_network: true,
         keeps_shared_folders: true,

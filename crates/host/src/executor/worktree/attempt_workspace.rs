@@ -1,6 +1,7 @@
 //! The workspace of one attempt: opened or created before it starts, examined after it has ended.
 
 use std::{
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
@@ -124,7 +125,7 @@ impl AttemptWorkspace {
     ) -> Result<Option<WorktreeSandboxPaths>, WorktreeError> {
         let Some(own) = &self.own else { return Ok(None) };
         let repo = self.open_snapshot_repo(attempt)?;
-        Ok(Some(WorktreeSandboxPaths { top: own.path().to_owned(), objects: step_worktree::borrowed_objects(&repo) }))
+        Ok(Some(WorktreeSandboxPaths { top: own.path().to_owned(), objects: repo.objects_folder() }))
     }
 
     /// The files of a step worktree that changed since its creation, relative to a folder in it. `None` if there is no
@@ -209,14 +210,19 @@ impl AttemptWorkspace {
 
     fn take_snapshot(&self, attempt: &AttemptContext) -> Result<Option<WorkspaceSnapshot>, WorktreeError> {
         let Some(view) = &self.view else { return Ok(None) };
-        self.open_snapshot_repo(attempt)?.take_snapshot(view).map(Some)
+        let repo = self.open_snapshot_repo(attempt)?;
+        let taken = repo.take_snapshot(view)?;
+        if attempt.job.workspace.policy.restores {
+            repo.sync_objects()?;
+        }
+        Ok(Some(taken))
     }
 
     pub(crate) fn open_snapshot_repo<'a>(
         &self,
         attempt: &'a AttemptContext,
     ) -> Result<SnapshotRepo<'a>, WorktreeError> {
-        let mut repo = SnapshotRepo::open(&attempt.run, &self.base, &attempt.mark, &self.without)?;
+        let mut repo = SnapshotRepo::open(attempt, &self.base, &self.without)?;
         repo.filter = attempt.shared.redaction_filter();
         Ok(repo)
     }
@@ -341,10 +347,11 @@ fn repository_prefix(repo: &SnapshotRepo<'_>, folder: &Path) -> PathBuf {
 
 /// The view of a shared workspace. Large files are skipped if it is never restored.
 pub(crate) fn shared_view(repo: &SnapshotRepo<'_>, folder: &Path, restores: bool) -> SnapshotView {
-    let all = if restores { "all" } else { "most" };
+    let prefix = repository_prefix(repo, folder);
+    let part = blake3::hash(prefix.as_os_str().as_bytes()).to_hex();
     SnapshotView {
-        prefix: repository_prefix(repo, folder),
-        index: format!("shared.{all}"),
+        prefix,
+        index: format!("{}.{}", if restores { "all" } else { "most" }, &part.as_str()[..16]),
         largest: (!restores).then_some(limits::CHANGED_FILE_BYTES),
         ..whole_view(repo)
     }

@@ -89,6 +89,8 @@ pub(crate) struct GitCommand<'a> {
     pub most: Option<u64>,
     /// True to read the user's configuration. Only for queries of settings, which run no programs.
     pub reads_person: bool,
+    /// A folder beside that of the run that it may write.
+    pub writes: Option<&'a Path>,
 }
 
 impl<'a> GitCommand<'a> {
@@ -102,6 +104,7 @@ impl<'a> GitCommand<'a> {
             filter: None,
             most: None,
             reads_person: false,
+            writes: None,
         }
     }
 }
@@ -239,7 +242,8 @@ impl<'a> GitRunner<'a> {
         task.arguments = safe.map(OsString::from).chain(question.arguments).collect();
         task.environment = self.git_environment(&program, question.reads_person)?;
         task.environment.extend(question.settings);
-        task.sandbox = programs::build_engine_sandbox(self.folder, self.run_folder())?;
+        task.sandbox =
+            programs::build_engine_sandbox(self.folder, [self.run_folder()].into_iter().chain(question.writes))?;
         task.stdin = question.stdin.into();
         task.stdout = Some(out.clone());
         task.limit = Some(self.limit.map_or(question.limit, |limit| limit.min(question.limit)));
@@ -524,10 +528,17 @@ impl AttemptWorkspace {
             Some(after) => after.tree.clone(),
             None => repo.take_snapshot(&self.run_view(&repo))?.tree,
         };
-        match first == now {
-            true => Ok(repo.root().remove(RunDir::CHANGES).map(drop)?),
-            false => write_changes_file(repo.root(), &repo.render_diff(&first, &now)?),
+        if first == now {
+            return Ok(repo.root().remove(RunDir::CHANGES).map(drop)?);
         }
+        let before = self.watched.as_ref().and_then(|watched| watched.before.as_ref());
+        let shown = |after: &&WorkspaceSnapshot| after.tree == now && after.left_out == 0 && before == Some(&first);
+        let text = match after.filter(shown) {
+            // The first attempt that changes something made all changes of the run.
+            Some(_) => attempt.files.root().read_file(AttemptDir::CHANGES, 2 * limits::CHANGES_BYTES)?,
+            None => repo.render_diff(&first, &now)?,
+        };
+        write_changes_file(repo.root(), &text)
     }
 
     /// True if the attempt's own snapshots show the same files as the run's diff.
@@ -538,7 +549,7 @@ impl AttemptWorkspace {
 
     /// The view of the shared workspace, without large files.
     fn run_view(&self, repo: &SnapshotRepo<'_>) -> SnapshotView {
-        SnapshotView { index: "run".to_owned(), ..shared_view(repo, self.base.path(), false) }
+        shared_view(repo, self.base.path(), false)
     }
 }
 

@@ -75,7 +75,7 @@ impl WorktreeMerge<'_> {
             return Err(conflict_end(own, &out.unfit, &report));
         }
         own.note.merging = Some(PendingMerge { attempt, from: ours, to: out.tree, report });
-        own.save().map_err(|why| self.failed_merge(own, &why))?;
+        self.repo.sync_objects().and_then(|()| own.save()).map_err(|why| self.failed_merge(own, &why))?;
         self.apply_pending(own)
     }
 
@@ -290,7 +290,7 @@ pub(crate) fn finish_interrupted_merge(
     base: &RootFolder,
     context: Option<&Path>,
 ) -> Result<Option<AttemptReport>, StageError> {
-    let AttemptContext { job, run, mark, .. } = attempt;
+    let AttemptContext { job, run, .. } = attempt;
     if !job.isolation.worktree {
         return Ok(None);
     }
@@ -303,7 +303,7 @@ pub(crate) fn finish_interrupted_merge(
     let _one = lock_sequence(&sequence);
     if !note.done {
         let repo =
-            SnapshotRepo::open(run, base, mark, &attempt.excluded_paths(context)).map_err(|why| merge_failure(&why))?;
+            SnapshotRepo::open(attempt, base, &attempt.excluded_paths(context)).map_err(|why| merge_failure(&why))?;
         let own = StepWorktree::open(&repo, run, job.attempt, &job.path);
         build_merge(attempt, &repo).apply_pending(&mut own.map_err(|why| merge_failure(&why))?)?;
     }
@@ -405,7 +405,7 @@ impl AttemptWorkspace {
         if self.conflicts.is_empty() {
             return Ok(Vec::new());
         }
-        let objects = step_worktree::borrowed_objects(&self.open_snapshot_repo(attempt)?);
+        let objects = self.open_snapshot_repo(attempt)?.objects_folder();
         Ok(self.conflicts.iter().map(|conflict| conflict.tree.clone()).chain([objects]).collect())
     }
 }

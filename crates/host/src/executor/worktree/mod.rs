@@ -7,13 +7,14 @@
 //! ends. Read `attempt_workspace` next.
 
 pub(crate) mod attempt_workspace;
+pub(crate) mod file_index;
 pub(crate) mod git;
 pub(crate) mod merge;
 pub(crate) mod snapshot;
 pub(crate) mod step_worktree;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
     io::{self, Write},
     os::unix::ffi::OsStrExt,
@@ -30,7 +31,10 @@ use skein_core::{
     plan::Plan,
 };
 
-use self::snapshot::{SnapshotRepo, SnapshotRules, SnapshotView};
+use self::{
+    file_index::{FileIndex, ScanError},
+    snapshot::{SnapshotRepo, SnapshotRules, SnapshotView},
+};
 use crate::{
     executor::programs::ProgramError,
     executor_api::ActiveRun,
@@ -56,6 +60,8 @@ pub(crate) enum WorktreeError {
     Program(#[from] ProgramError),
     #[error(transparent)]
     SearchPath(#[from] std::env::JoinPathsError),
+    #[error(transparent)]
+    Scan(#[from] ScanError),
     #[error("git failed: {0}")]
     GitFailed(String),
     /// Git did not exit by itself.
@@ -140,6 +146,8 @@ impl WorkspaceTask {
 #[derive(Debug)]
 pub(crate) struct WorkspaceRegistry {
     runs: Mutex<BTreeMap<RunId, RunWorkspaceState>>,
+    /// The indexes of workspaces, by the paths of their files.
+    indexes: Mutex<BTreeMap<PathBuf, Arc<Mutex<FileIndex>>>>,
     life: String,
 }
 
@@ -160,7 +168,7 @@ struct RunWorkspaceState {
 
 impl Default for WorkspaceRegistry {
     fn default() -> WorkspaceRegistry {
-        WorkspaceRegistry { runs: Mutex::default(), life: random::random_hex::<8>() }
+        WorkspaceRegistry { runs: Mutex::default(), indexes: Mutex::default(), life: random::random_hex::<8>() }
     }
 }
 
@@ -173,6 +181,12 @@ impl WorkspaceRegistry {
     fn snapshot_sequence(&self, run: &RunId) -> Arc<Mutex<SnapshotSequence>> {
         let new = || RunWorkspaceState { turn: Arc::default(), watched: false };
         Arc::clone(&self.lock_runs().entry(run.clone()).or_insert_with(new).turn)
+    }
+
+    /// The index with this path, which is empty if it has not been loaded yet.
+    fn file_index(&self, path: &Path) -> Arc<Mutex<FileIndex>> {
+        let mut indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(indexes.entry(path.to_owned()).or_default())
     }
 
     pub(crate) fn forget(&self, run: &RunId) {
@@ -217,6 +231,7 @@ fn whole_view(repo: &SnapshotRepo<'_>) -> SnapshotView {
         index: "whole".to_owned(),
         rules: if repo.origin.is_some() { SnapshotRules::Repository } else { SnapshotRules::Plain },
         largest: None,
+        tracked: BTreeSet::new(),
     }
 }
 

@@ -7,27 +7,43 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs,
-    os::unix::ffi::{OsStrExt, OsStringExt},
+    os::{
+        fd::AsFd,
+        unix::{
+            ffi::{OsStrExt, OsStringExt},
+            fs::MetadataExt,
+        },
+    },
     path::{Path, PathBuf},
+    sync::PoisonError,
 };
 
 use serde::{Deserialize, Serialize};
 use skein_core::{limits, time::Millis};
 
 use super::{
-    WorktreeError,
+    WorkspaceRegistry, WorktreeError,
+    file_index::{FileIndex, ObjectId, ObjectStore, ScanError, ScanSettings, ScannedTree},
     git::{GitCommand, GitOutput, GitRunner, split_names},
-    parse_object_id,
 };
 use crate::{
+    executor::attempt::AttemptContext,
     process::{OutputFilterFactory, ProcessMark},
     workspace::{RootFolder, RunDir},
 };
 
 const ORIGIN: &str = "origin.json";
 const GIT: &str = "git";
+/// The folder of the state folder with a folder for each workspace.
+const STORES: &str = "workspaces";
+const OBJECTS: &str = "objects";
+const OBJECTS_INFO: &str = "objects/info";
+/// The file with the tracked files that a rule ignores, and the stamp of the list from which they come.
+const TRACKED: &str = "tracked";
+/// The largest stored index that is read.
+const INDEX_BYTES: u64 = 1024 * 1024 * 1024;
 /// The folder for git's output while it is read.
 const SAID: &str = "said";
 /// Overrides all attributes that a workspace sets for its files.
@@ -38,11 +54,14 @@ const CONFIG: &str = "[core]\n\tquotePath = false\n\tautocrlf = false\n\tattribu
 
 pub(crate) struct SnapshotRepo<'a> {
     root: RootFolder,
+    /// The folder that all runs in the workspace share: the objects of their snapshots, and the indexes of its files.
+    store: RootFolder,
     /// The folder with all files of the workspace: the top of the repository, or the workspace itself.
     pub top: RootFolder,
     pub origin: Option<OriginRepository>,
     pub mark: &'a ProcessMark,
     pub filter: Option<OutputFilterFactory>,
+    indexes: &'a WorkspaceRegistry,
 }
 
 /// One git command, with a folder of files and an index.
@@ -57,15 +76,14 @@ pub(crate) struct SnapshotCommand<'a> {
 impl<'a> SnapshotRepo<'a> {
     /// Opens the repository of a folder, and creates it if necessary. The paths in `without` are excluded.
     pub(crate) fn open(
-        run: &RunDir,
+        attempt: &'a AttemptContext,
         folder: &RootFolder,
-        mark: &'a ProcessMark,
         without: &[PathBuf],
     ) -> Result<SnapshotRepo<'a>, WorktreeError> {
+        let AttemptContext { shared, run, mark, .. } = attempt;
         let name = blake3::hash(folder.path().as_os_str().as_bytes()).to_hex();
         let name = &name.as_str()[..16];
-        let found = run.find_snapshot_repo(name)?;
-        let root = match found {
+        let root = match run.find_snapshot_repo(name)? {
             Some(root) => root,
             None => create_repo(run, name, folder, mark, without)?,
         };
@@ -76,7 +94,8 @@ impl<'a> SnapshotRepo<'a> {
             Some(origin) => RootFolder::open(&origin.top)?,
             None => folder.clone(),
         };
-        Ok(SnapshotRepo { root, top, origin, mark, filter: None })
+        let store = open_store(&shared.state, name, origin.as_ref())?;
+        Ok(SnapshotRepo { root, store, top, origin, mark, filter: None, indexes: &shared.trees })
     }
 
     /// Git in the user's repository itself, used only to list names.
@@ -97,6 +116,16 @@ impl<'a> SnapshotRepo<'a> {
         self.root.path().join(GIT)
     }
 
+    /// The folder of the objects of all snapshots.
+    pub(crate) fn objects_folder(&self) -> PathBuf {
+        self.store.path().join(OBJECTS)
+    }
+
+    /// Makes the objects of snapshots durable, before a durable note names them.
+    pub(crate) fn sync_objects(&self) -> Result<(), WorktreeError> {
+        Ok(self.store.sync_all()?)
+    }
+
     pub(crate) fn run(&self, call: SnapshotCommand<'_>) -> Result<GitOutput, WorktreeError> {
         self.run_limited(call, None)
     }
@@ -109,6 +138,7 @@ impl<'a> SnapshotRepo<'a> {
         question.settings = self.git_variables(call.files, call.index);
         question.stdin = call.stdin;
         question.limit = Millis(limits::SNAPSHOT);
+        question.writes = Some(self.store.path());
         question.most = most;
         question.filter = self.filter.clone().filter(|_| most.is_some());
         git.run(question)
@@ -122,6 +152,7 @@ impl<'a> SnapshotRepo<'a> {
             ("GIT_LITERAL_PATHSPECS".into(), "1".into()),
             ("GIT_INDEX_FILE".into(), git.join(index).into()),
             ("GIT_DIR".into(), git.into()),
+            ("GIT_OBJECT_DIRECTORY".into(), self.objects_folder().into()),
             ("GIT_WORK_TREE".into(), files.into()),
         ];
         for who in ["AUTHOR", "COMMITTER"] {
@@ -158,32 +189,40 @@ fn create_repo(
             .or_else(|why| is_no_repository_error(&why).then_some(None).ok_or(why))?,
         false => None,
     };
-    let format = origin.as_ref().map_or("sha1", |origin| &origin.format);
     let place = pending.path().join(GIT);
-    let arguments = [
-        "init".into(),
-        "--quiet".into(),
-        "--bare".into(),
-        "--template=".into(),
-        OsString::from(format!("--object-format={format}")),
-        place.clone().into_os_string(),
-    ];
-    let mut question = GitCommand::new("init", &arguments);
-    question.settings = vec![("GIT_CONFIG_GLOBAL".into(), "/dev/null".into())];
-    git.run(question)?.into_stdout()?;
     let io = |error| WorktreeError::File { path: place.clone(), error };
-    fs::create_dir_all(place.join("info")).map_err(io)?;
-    fs::create_dir_all(place.join("objects/info")).map_err(io)?;
-    fs::write(place.join("info/attributes"), ATTRIBUTES).map_err(io)?;
-    fs::write(place.join("info/exclude"), exclude_patterns(origin.as_ref(), folder, without)).map_err(io)?;
-    let config = fs::read_to_string(place.join("config")).map_err(io)?;
-    fs::write(place.join("config"), config + CONFIG).map_err(io)?;
-    if let Some(origin) = &origin {
-        fs::write(place.join("objects/info/alternates"), path_line(&origin.objects)).map_err(io)?;
+    for folder in ["info", "objects", "refs"] {
+        fs::create_dir_all(place.join(folder)).map_err(io)?;
+    }
+    let format = match origin.as_ref().map(|origin| origin.format.as_str()) {
+        Some("sha256") => "\trepositoryFormatVersion = 1\n[extensions]\n\tobjectFormat = sha256\n",
+        _ => "\trepositoryFormatVersion = 0\n",
+    };
+    for (name, content) in [
+        ("HEAD", b"ref: refs/heads/none\n".to_vec()),
+        ("config", format!("[core]\n\tbare = true\n{format}{CONFIG}").into_bytes()),
+        ("info/attributes", ATTRIBUTES.into()),
+        ("info/exclude", exclude_patterns(origin.as_ref(), folder, without)),
+    ] {
+        fs::write(place.join(name), content).map_err(io)?;
     }
     let note = serde_json::to_vec(&origin).expect("it is plain data");
     pending.replace_file(ORIGIN, &note)?;
     Ok(run.finish_snapshot_repo(name)?)
+}
+
+/// Opens the folder that the snapshots of a workspace share, and creates it if necessary. The objects of the user's
+/// repository are borrowed.
+fn open_store(state: &RootFolder, name: &str, origin: Option<&OriginRepository>) -> Result<RootFolder, WorktreeError> {
+    let place = Path::new(STORES).join(name);
+    let store = state.make_folders_unsynced(&place, true)?;
+    store.make_folders_unsynced(OBJECTS_INFO, true)?;
+    let alternates = Path::new(OBJECTS_INFO).join("alternates");
+    let wanted = origin.map(|origin| path_line(&origin.objects)).unwrap_or_default();
+    if !store.read_file(&alternates, limits::DECISION_BYTES).is_ok_and(|found| found == wanted) {
+        store.replace_unsynced(&alternates, &wanted, false)?;
+    }
+    Ok(store)
 }
 
 fn is_no_repository_error(why: &WorktreeError) -> bool {
@@ -214,9 +253,6 @@ pub(crate) fn path_line(path: &Path) -> Vec<u8> {
     [path.as_os_str().as_bytes(), b"\n"].concat()
 }
 
-/// The mode of a nested repository in a list of files.
-const LINK: &[u8] = b"160000";
-
 /// The files of a snapshot, and the rules for choosing them.
 #[derive(Debug, Clone)]
 pub(crate) struct SnapshotView {
@@ -228,6 +264,8 @@ pub(crate) struct SnapshotView {
     pub rules: SnapshotRules,
     /// The maximum size of a file. Larger files are skipped.
     pub largest: Option<u64>,
+    /// For a worktree of the engine: the files that belong to it although a rule ignores them.
+    pub tracked: BTreeSet<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,16 +287,100 @@ pub(crate) struct WorkspaceSnapshot {
 }
 
 impl SnapshotRepo<'_> {
+    /// Takes a snapshot. Only files that have changed since the last one of this view are read, and no program is run
+    /// unless the list of tracked files has changed.
     pub(crate) fn take_snapshot(&self, view: &SnapshotView) -> Result<WorkspaceSnapshot, WorktreeError> {
-        self.remove_stale_lock(&view.index);
-        let listed = self.list_names(view)?;
-        let (there, gone, left_out) = partition_paths(view, listed)?;
-        if !gone.is_empty() {
-            self.update_index(view, &["--force-remove"], &gone)?;
+        let index = self.indexes.file_index(&self.index_folder(view).path().join(&view.index));
+        let mut index = index.lock().unwrap_or_else(PoisonError::into_inner);
+        if index.is_empty() {
+            *index = self.load_index(view).unwrap_or_default();
         }
-        self.update_index(view, &["--add", "--remove", "--replace"], &there)?;
-        let said = self.run(self.view_command(view, "write-tree", &["write-tree"]))?;
-        Ok(WorkspaceSnapshot { tree: parse_object_id(&said.into_stdout()?)?, left_out })
+        let mut objects = ObjectStore::new(self.objects_folder(), self.object_format());
+        if index.is_empty() {
+            // If git cannot list them, they are written once more.
+            objects.borrow_objects(self.list_committed_objects().unwrap_or_default());
+        }
+        let mut scanned = self.scan_view(view, &mut index, &objects, false)?;
+        if scanned.rules_changed && view.rules == SnapshotRules::Repository {
+            scanned = self.scan_view(view, &mut index, &objects, true)?;
+        }
+        if scanned.changed {
+            self.index_folder(view).replace_unsynced(&view.index, &index.to_bytes(), false)?;
+        }
+        Ok(WorkspaceSnapshot { tree: scanned.tree.to_string(), left_out: scanned.left_out })
+    }
+
+    fn load_index(&self, view: &SnapshotView) -> Option<FileIndex> {
+        FileIndex::from_bytes(&self.index_folder(view).read_file(&view.index, INDEX_BYTES).ok()?)
+    }
+
+    /// The folder with the index of a view: all runs share those of the workspace.
+    fn index_folder(&self, view: &SnapshotView) -> &RootFolder {
+        if view.rules == SnapshotRules::Tree { &self.root } else { &self.store }
+    }
+
+    fn scan_view(
+        &self,
+        view: &SnapshotView,
+        index: &mut FileIndex,
+        objects: &ObjectStore,
+        new_rules: bool,
+    ) -> Result<ScannedTree, WorktreeError> {
+        let own_rules = fs::read(self.git_folder().join("info/exclude")).unwrap_or_default();
+        let of_person = self.origin.as_ref().and_then(|origin| origin.excludes_file.as_ref());
+        let of_person = of_person.and_then(|file| fs::read(file).ok()).unwrap_or_default();
+        let forced = match view.rules {
+            SnapshotRules::Repository => self.tracked_files(new_rules)?,
+            SnapshotRules::Tree => view.tracked.clone(),
+            SnapshotRules::Plain => BTreeSet::new(),
+        };
+        let is_plain = view.rules == SnapshotRules::Plain;
+        let settings = ScanSettings {
+            // A worktree is compared with the commit of the whole repository.
+            prefix: if view.rules == SnapshotRules::Tree { Path::new("") } else { &view.prefix },
+            obeys_rules: !is_plain,
+            rules: vec![of_person, own_rules],
+            forced,
+            largest: view.largest,
+            limits: is_plain.then_some((limits::SNAPSHOT_FILES, limits::SNAPSHOT_BYTES)),
+        };
+        index.scan(view.root.as_fd(), &settings, objects).map_err(|error| match error {
+            ScanError::OverLimit { files, bytes } => over_limit(view, files, bytes),
+            error => error.into(),
+        })
+    }
+
+    /// The tracked files that a rule ignores. Git lists them if its index of the repository has changed since it did so
+    /// last, or if rules have changed.
+    pub(crate) fn tracked_files(&self, new_rules: bool) -> Result<BTreeSet<Vec<u8>>, WorktreeError> {
+        let Some(origin) = &self.origin else { return Ok(BTreeSet::new()) };
+        let stamp = origin.index.as_deref().and_then(|file| describe_stamp(file).ok()).unwrap_or_default();
+        let kept = self.store.read_file(TRACKED, INDEX_BYTES).unwrap_or_default();
+        let parse = |kept: &[u8]| split_names(kept).skip(1).map(<[u8]>::to_vec).collect();
+        if !new_rules && origin.index.is_some() && split_names(&kept).next() == Some(stamp.as_bytes()) {
+            return Ok(parse(&kept));
+        }
+        let said = self.output_folder()?;
+        let arguments = ["ls-files", "-z", "--cached", "--ignored", "--exclude-standard"];
+        let listed = self.origin_git(&said).run(GitCommand::new("tracked", &arguments))?.into_stdout()?;
+        let kept = [stamp.as_bytes(), b"\0", &listed].concat();
+        self.store.replace_unsynced(TRACKED, &kept, false)?;
+        Ok(parse(&kept))
+    }
+
+    /// The objects of the last commit, which need not be stored again.
+    fn list_committed_objects(&self) -> Result<Vec<ObjectId>, WorktreeError> {
+        if self.origin.is_none() {
+            return Ok(Vec::new());
+        }
+        let said = self.output_folder()?;
+        let arguments = ["ls-tree", "-r", "-t", "-z", "--full-tree", "--object-only", "HEAD"];
+        let listed = self.origin_git(&said).run(GitCommand::new("committed", &arguments))?.into_stdout()?;
+        Ok(split_names(&listed).filter_map(ObjectId::from_hex).collect())
+    }
+
+    fn object_format(&self) -> &str {
+        self.origin.as_ref().map_or("sha1", |origin| &origin.format)
     }
 
     pub(crate) fn view_command<'b>(
@@ -275,99 +397,21 @@ impl SnapshotRepo<'_> {
             stdin: Vec::new(),
         }
     }
-
-    /// All names that may belong to the snapshot.
-    fn list_names(&self, view: &SnapshotView) -> Result<BTreeSet<Vec<u8>>, WorktreeError> {
-        let mut call = self.view_command(view, "list", &["ls-files", "-z", "--cached", "--others"]);
-        let rules = match view.rules {
-            SnapshotRules::Repository | SnapshotRules::Tree => OsString::from("--exclude-standard"),
-            SnapshotRules::Plain => {
-                let mut file = OsString::from("--exclude-from=");
-                file.push(self.git_folder().join("info/exclude"));
-                file
-            }
-        };
-        call.arguments.push(rules);
-        call.arguments.extend(prefix_arguments(&view.prefix));
-        let mut listed: BTreeSet<Vec<u8>> = split_names(&self.run(call)?.into_stdout()?).map(<[u8]>::to_vec).collect();
-        if view.rules == SnapshotRules::Repository {
-            let mut arguments = vec![OsString::from("ls-files"), "-z".into(), "--stage".into()];
-            arguments.extend(prefix_arguments(&view.prefix));
-            let kept = self.output_folder()?;
-            let mut question = GitCommand::new("tracked", &arguments);
-            question.settings = vec![("GIT_LITERAL_PATHSPECS".into(), "1".into())];
-            let said = self.origin_git(&kept).run(question)?.into_stdout()?;
-            listed.extend(split_names(&said).filter_map(parse_tracked_path));
-        }
-        Ok(listed)
-    }
-
-    fn update_index(&self, view: &SnapshotView, how: &[&str], paths: &[Vec<u8>]) -> Result<(), WorktreeError> {
-        let mut call = self.view_command(view, "update", &["update-index"]);
-        call.arguments.extend(how.iter().map(OsString::from));
-        call.arguments.extend(["-z".into(), "--stdin".into()]);
-        call.stdin = paths.iter().flat_map(|path| path.iter().copied().chain([0])).collect();
-        self.run(call)?.into_stdout().map(drop)
-    }
 }
 
-fn prefix_arguments(prefix: &Path) -> Vec<OsString> {
-    match prefix.as_os_str().is_empty() {
-        true => Vec::new(),
-        false => vec!["--".into(), prefix.into()],
-    }
+/// Describes the metadata of a file, which changes with it.
+fn describe_stamp(file: &Path) -> std::io::Result<String> {
+    let found = fs::metadata(file)?;
+    let (inode, size) = (found.ino(), found.len());
+    Ok(format!("{inode} {size} {} {} {} {}", found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()))
 }
 
-/// The path in `mode id stage⇥path`, unless it is a nested repository.
-fn parse_tracked_path(line: &[u8]) -> Option<Vec<u8>> {
-    let at = line.iter().position(|byte| *byte == b'\t')?;
-    (!line.starts_with(LINK)).then(|| line[at + 1..].to_vec())
-}
-
-type PathPartition = (Vec<Vec<u8>>, Vec<Vec<u8>>, usize);
-
-/// Partitions the names: existing files and links, missing ones, and the number of those that are too large.
-fn partition_paths(view: &SnapshotView, listed: BTreeSet<Vec<u8>>) -> Result<PathPartition, WorktreeError> {
-    let (mut there, mut gone, mut left_out) = (Vec::new(), Vec::new(), 0);
-    let mut folders: BTreeMap<PathBuf, bool> = BTreeMap::new();
-    let mut bytes = 0u64;
-    // A name with a slash at its end is a nested repository.
-    for path in listed.into_iter().filter(|path| !path.ends_with(b"/")) {
-        let name = Path::new(OsStr::from_bytes(&path));
-        let parent = name.parent().unwrap_or(Path::new("")).to_owned();
-        // Files behind a link are not included.
-        let real = *folders
-            .entry(parent)
-            .or_insert_with_key(|parent| parent.as_os_str().is_empty() || view.root.open_folder(parent).is_ok());
-        let file = real.then(|| fs::symlink_metadata(view.root.path().join(name)).ok()).flatten();
-        match file.filter(|file| file.is_file() || file.is_symlink()) {
-            Some(file) if view.largest.is_some_and(|most| file.len() > most) => {
-                left_out += 1;
-                gone.push(path);
-            }
-            Some(file) => {
-                bytes = bytes.saturating_add(file.len());
-                there.push(path);
-            }
-            None => gone.push(path),
-        }
+fn over_limit(view: &SnapshotView, files: usize, bytes: u64) -> WorktreeError {
+    let folder = view.root.path().to_owned();
+    match files > limits::SNAPSHOT_FILES {
+        true => WorktreeError::TooManyFiles { folder, files, most: limits::SNAPSHOT_FILES },
+        false => WorktreeError::TooManyBytes { folder, bytes, most: limits::SNAPSHOT_BYTES },
     }
-    if view.rules == SnapshotRules::Plain {
-        check_size(view, there.len(), bytes)?;
-    }
-    Ok((there, gone, left_out))
-}
-
-/// Checks the size of a folder without a repository, which is copied as a whole.
-fn check_size(view: &SnapshotView, files: usize, bytes: u64) -> Result<(), WorktreeError> {
-    let folder = || view.root.path().to_owned();
-    if files > limits::SNAPSHOT_FILES {
-        return Err(WorktreeError::TooManyFiles { folder: folder(), files, most: limits::SNAPSHOT_FILES });
-    }
-    if bytes > limits::SNAPSHOT_BYTES {
-        return Err(WorktreeError::TooManyBytes { folder: folder(), bytes, most: limits::SNAPSHOT_BYTES });
-    }
-    Ok(())
 }
 
 /// The user's repository. Only its objects and lists of names are used.
@@ -379,6 +423,9 @@ pub(crate) struct OriginRepository {
     /// The file with its ignore rules that are not in the worktree.
     pub exclude: PathBuf,
     pub excludes_file: Option<PathBuf>,
+    /// Its list of tracked files.
+    #[serde(default)]
+    pub index: Option<PathBuf>,
     /// The file with the boundary of a shallow history.
     pub shallow: PathBuf,
     pub format: String,
@@ -393,23 +440,26 @@ pub(crate) fn looks_like_repository(folder: &Path) -> bool {
 
 impl OriginRepository {
     pub(crate) fn from_git(git: GitRunner<'_>) -> Result<OriginRepository, WorktreeError> {
-        let places = ["objects", "info/exclude", "shallow"].into_iter().flat_map(|place| ["--git-path", place]);
+        let places =
+            ["objects", "info/exclude", "shallow", "index"].into_iter().flat_map(|place| ["--git-path", place]);
         let mut arguments = vec!["rev-parse", "--path-format=absolute", "--show-object-format", "--show-toplevel"];
         arguments.extend(places);
         let said = git.run(GitCommand::new("git-origin", &arguments))?.into_stdout()?;
         let lines: Vec<&[u8]> = said.strip_suffix(b"\n").unwrap_or(&said).split(|b| *b == b'\n').collect();
-        let [format, top, objects, exclude, shallow] = lines[..] else {
+        let [format, top, objects, exclude, shallow, index] = lines[..] else {
             return Err(WorktreeError::UnexpectedOutput("list of repository folders cannot be parsed"));
         };
         let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
+        let mut settings = read_settings(git)?;
         Ok(OriginRepository {
             top: path(top),
             objects: path(objects),
             exclude: path(exclude),
-            excludes_file: read_setting(git, "core.excludesFile")?.map(PathBuf::from).or_else(default_excludes),
+            excludes_file: settings.remove("core.excludesfile").map(PathBuf::from).or_else(default_excludes),
             shallow: path(shallow),
+            index: Some(path(index)),
             format: String::from_utf8_lossy(format).into_owned(),
-            author: read_author(git)?,
+            author: settings.into_iter().collect(),
         })
     }
 }
@@ -423,14 +473,6 @@ pub(crate) fn read_head(git: GitRunner<'_>) -> Result<Option<String>, WorktreeEr
     }
 }
 
-fn read_author(git: GitRunner<'_>) -> Result<Vec<(String, String)>, WorktreeError> {
-    let mut author = Vec::new();
-    for name in ["user.name", "user.email"] {
-        author.extend(read_setting(git, name)?.map(|value| (name.to_owned(), value)));
-    }
-    Ok(author)
-}
-
 /// The default file of the user's global ignore rules, if no file is configured.
 fn default_excludes() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -438,11 +480,18 @@ fn default_excludes() -> Option<PathBuf> {
     Some(settings.join("git/ignore")).filter(|file| file.is_file())
 }
 
-fn read_setting(git: GitRunner<'_>, name: &str) -> Result<Option<String>, WorktreeError> {
-    let question = GitCommand::new("git-setting", &["config", "--type=path", "--get", name]);
+/// The settings of a repository and its user that snapshots need: the names in lower case, each with its last value.
+fn read_settings(git: GitRunner<'_>) -> Result<BTreeMap<String, String>, WorktreeError> {
+    let pattern = r"^(core\.excludesfile|user\.name|user\.email)$";
+    let question = GitCommand::new("git-settings", &["config", "-z", "--type=path", "--get-regexp", pattern]);
     let said = git.run(GitCommand { reads_person: true, ..question })?;
-    match said.status {
-        1 => Ok(None),
-        _ => said.into_stdout().map(|out| Some(String::from_utf8_lossy(&out).trim_end_matches('\n').to_owned())),
+    if said.status == 1 {
+        return Ok(BTreeMap::new());
     }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let pair = |line: &[u8]| {
+        let (name, value) = line.split_at(line.iter().position(|byte| *byte == b'\n')?);
+        Some((text(name), text(&value[1..])))
+    };
+    Ok(split_names(&said.into_stdout()?).filter_map(pair).collect())
 }

@@ -20,7 +20,7 @@ use skein_core::engine::{AttemptId, AttemptReport, StepAt};
 use crate::{
     executor::worktree::{
         WorktreeError,
-        git::{GitCommand, GitRunner},
+        git::{GitCommand, GitRunner, split_names},
         parse_object_id,
         snapshot::{self, SnapshotCommand, SnapshotRepo, SnapshotRules, SnapshotView, path_line},
     },
@@ -80,6 +80,8 @@ pub(crate) struct StepWorktree {
 const NOTE: &str = "note.json";
 const FILES: &str = "files";
 const CONFLICTS: &str = "conflicts";
+/// The files that belong to the worktree although a rule ignores them.
+const TRACKED: &str = "tracked";
 /// The folder where the files are prepared before they are moved to their place.
 const PENDING: &str = "pending";
 /// The maximum size of a note.
@@ -127,6 +129,10 @@ impl StepWorktree {
             Some(note) => note,
             None => {
                 let (step, commit) = (step.to_owned(), commit_workspace(repo)?);
+                let tracked: Vec<u8> =
+                    repo.tracked_files(false)?.iter().flat_map(|path| path.iter().copied().chain([0])).collect();
+                place.replace_unsynced(TRACKED, &tracked, false)?;
+                repo.sync_objects()?;
                 let note = WorktreeNote { step, commit, merging: None, unfit: None, done: false };
                 write_note(&place, &note)?;
                 note
@@ -166,19 +172,19 @@ impl StepWorktree {
         prefix: &Path,
     ) -> Result<SnapshotView, WorktreeError> {
         let (StepAt(instance, step), visit) = (attempt.at, attempt.visit);
-        let index = format!("tree.{}.{step}.{visit}", instance.0);
-        let view = SnapshotView {
+        let tracked = match self.place.read_file(TRACKED, NOTE_BYTES) {
+            Ok(names) => split_names(&names).map(<[u8]>::to_vec).collect(),
+            Err(error) if error.is_missing() => repo.tracked_files(false)?,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(SnapshotView {
             root: self.files.clone(),
             prefix: prefix.to_owned(),
-            index,
+            index: format!("tree.{}.{step}.{visit}", instance.0),
             rules: SnapshotRules::Tree,
             largest: None,
-        };
-        if !repo.git_folder().join(&view.index).exists() {
-            repo.remove_stale_lock(&view.index);
-            repo.run(repo.view_command(&view, "read-tree", &["read-tree", &self.note.commit]))?.into_stdout()?;
-        }
-        Ok(view)
+            tracked,
+        })
     }
 }
 
@@ -233,7 +239,7 @@ fn create_git_folder(repo: &SnapshotRepo<'_>, files: &RootFolder, commit: &str) 
     };
     let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
     ask("git-init", &words(&["init", "--quiet", "--template=", &format!("--object-format={format}")]))?;
-    let mut borrowed = path_line(&repo.git_folder().join("objects"));
+    let mut borrowed = path_line(&repo.objects_folder());
     if let Some(origin) = &repo.origin {
         borrowed.extend(path_line(&origin.objects));
         for (name, value) in &origin.author {
@@ -250,11 +256,6 @@ fn create_git_folder(repo: &SnapshotRepo<'_>, files: &RootFolder, commit: &str) 
     fs::write(place.join("HEAD"), format!("{commit}\n")).map_err(io)?;
     ask("git-read", &words(&["read-tree", "HEAD"]))?;
     ask("git-refresh", &words(&["update-index", "-q", "--refresh"])).or(Ok(()))
-}
-
-/// The folder of the objects that the git folder of a worktree borrows.
-pub(crate) fn borrowed_objects(repo: &SnapshotRepo<'_>) -> PathBuf {
-    repo.git_folder().join("objects")
 }
 
 /// A file in a snapshot: its mode and its object id.
