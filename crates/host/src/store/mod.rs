@@ -5,15 +5,8 @@
 //! position, and the caller supplies the list entries ([`RunHead`]) and audit records. The trait is small, so that a
 //! store shared by many machines can replace the one on this disk; the `conformance` tests check every implementation.
 
-mod append;
-mod blobs;
-mod dead_letter;
-mod error;
-mod request;
-mod run;
-mod snapshots;
+mod records;
 mod sqlite;
-mod staging;
 
 use std::{fmt, time::Duration};
 
@@ -21,17 +14,12 @@ use skein_core::{engine::JournalBatch, ids::RunId, plan::ContentHash};
 
 use crate::audit::AuditEntry;
 
-pub use append::{AppendCallback, AppendError, JournalAppend};
-pub use dead_letter::{
-    DeadLetter, DeadLetterId, DeadLetterRow, DeadLetterSelection, DeadLetterSettlement, SettlementKind,
-    already_settled_error,
+pub use records::{
+    AppendCallback, AppendError, DeadLetter, DeadLetterId, DeadLetterRow, DeadLetterSelection, DeadLetterSettlement,
+    InboxRequest, InboxRequestId, JournalAppend, MAX_PENDING_REQUESTS, MAX_REQUEST_BYTES, NewRun, NoticeCallback,
+    RunClaim, RunHead, RunList, RunOwner, RunRow, RunSelection, SettlementKind, StoreNotice, WaitpointRow,
+    already_settled_error, request_limit_error,
 };
-pub use error::{ClaimError, StoreError};
-pub use request::{
-    InboxRequest, InboxRequestId, MAX_PENDING_REQUESTS, MAX_REQUEST_BYTES, NoticeCallback, StoreNotice,
-    request_limit_error,
-};
-pub use run::{NewRun, RunClaim, RunHead, RunList, RunOwner, RunRow, RunSelection, WaitpointRow};
 pub(crate) use sqlite::configure_connection;
 pub use sqlite::{
     DatabaseCheck, FileSystem, SqliteStore, StateRegistry, StoreOpenError, UntrustedState, inspect_file_system,
@@ -102,10 +90,10 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn pending_requests(&self) -> Result<Vec<InboxRequest>, StoreError>;
 
     /// Answers a request that led to no append. The first answer is kept.
-    fn answer_request(&self, letter: InboxRequestId, answer: &[u8]) -> Result<(), StoreError>;
+    fn answer_request(&self, request: InboxRequestId, answer: &[u8]) -> Result<(), StoreError>;
 
     /// Waits at most `within` for the answer to a request that this process sent.
-    fn wait_for_answer(&self, letter: InboxRequestId, within: Duration) -> Result<Option<Vec<u8>>, StoreError>;
+    fn wait_for_answer(&self, request: InboxRequestId, within: Duration) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Sets the callback for notices about runs owned by this process, including requests that arrived earlier.
     /// Replaces the previous callback. A callback that owns the store itself would keep it alive forever.
@@ -132,4 +120,32 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn put_blob(&self, bytes: &[u8]) -> Result<ContentHash, StoreError>;
 
     fn get_blob(&self, blob: ContentHash) -> Result<Vec<u8>, StoreError>;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    #[error("there is no run `{0}`")]
+    Unknown(RunId),
+    #[error("it is being run by {0}")]
+    Owned(String),
+    #[error("it was set aside: {0}")]
+    Quarantined(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    #[error("there is no run `{0}`")]
+    Unknown(RunId),
+    /// The stored bytes are not the bytes that were written.
+    #[error("{0}")]
+    Damaged(String),
+    /// The data was written by a later version of Skein.
+    #[error("{0}")]
+    Newer(String),
+    #[error("disk full: no space left for the journal; free some space and try again")]
+    NoSpace,
+    #[error("{0}")]
+    Failed(String),
 }

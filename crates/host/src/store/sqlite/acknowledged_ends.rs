@@ -11,7 +11,7 @@
 use std::{
     cell::Cell,
     collections::BTreeMap,
-    fs::{File, OpenOptions},
+    fs::File,
     io,
     os::unix::fs::FileExt,
     sync::{
@@ -22,16 +22,15 @@ use std::{
 };
 
 use rusqlite::{Connection, OptionalExtension, params};
-use skein_core::{ids::RunId, ir::RunStatus, plan::ContentHash};
+use skein_core::{ids::RunId, plan::ContentHash};
 
 use super::{
     StoreOpenError,
-    state_folder::{StateFolder, open_plain_file, private_options},
-    thread::StoreThread,
+    run_rows::unreadable_head,
+    state_folder::{StateFolder, open_plain_file},
     write,
-    writer::BreakageReason,
+    writer::{BreakageReason, StoreThread},
 };
-use crate::store::RunHead;
 
 const MAGIC: &[u8; 24] = b"skein acknowledged 1\n\0\0\0";
 /// The header has a page of its own.
@@ -88,10 +87,7 @@ impl AcknowledgedEnds {
     ) -> Result<AcknowledgedEnds, StoreOpenError> {
         let path = place.acknowledged_path();
         let io = |error| StoreOpenError::Io { path: path.clone(), error };
-        let options = &mut OpenOptions::new();
-        let file =
-            open_plain_file(private_options(options.read(true).write(true).create(true).truncate(false)), &path)?;
-        let file = Arc::new(file);
+        let file = Arc::new(open_plain_file(&path)?);
         let (dirty, woken) = sync_channel(1);
         let synced = Arc::clone(&file);
         let syncer = StoreThread::start("skein-acknowledged", move || sync_when_dirty(&synced, &woken, &broken));
@@ -385,19 +381,7 @@ fn quarantine_journal(db: &Connection, one: &ShortenedJournal) -> rusqlite::Resu
     if write::quarantine_run(db, run, &why)?.is_some() {
         return Ok(());
     }
-    let head = RunHead {
-        workflow: "?".into(),
-        version: None,
-        dialect: "?".into(),
-        status: RunStatus::Failed,
-        native_status: "?".into(),
-        started_at: None,
-        finished_at: None,
-        closed: false,
-        forked_from: None,
-        cost: Default::default(),
-    };
-    let head = serde_json::to_string(&head).expect("heads serialise to JSON");
+    let head = serde_json::to_string(&unreadable_head(false)).expect("heads serialise to JSON");
     db.execute(
         "INSERT INTO runs (run, definition, about, head, status, closed, quarantined)
          VALUES (?1, zeroblob(32), 'null', ?2, 'failed', 0, ?3)",

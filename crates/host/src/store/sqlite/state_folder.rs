@@ -290,13 +290,15 @@ pub(super) fn private_options(options: &mut OpenOptions) -> &mut OpenOptions {
     options.mode(0o600).custom_flags(flags.bits() as i32)
 }
 
-/// Opens a file of the state directory, which must be a regular file.
-pub(super) fn open_plain_file(options: &OpenOptions, path: &Path) -> Result<File, StoreOpenError> {
+/// Opens a file of the state directory, creating it if there is none. It must be a regular file.
+pub(super) fn open_plain_file(path: &Path) -> Result<File, StoreOpenError> {
     let io = |error| StoreOpenError::Io { path: path.into(), error };
     // Checked before it is opened, because opening a device can have effects.
     if fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()) {
         return Err(StoreOpenError::NotAFile { path: path.into() });
     }
+    let mut options = OpenOptions::new();
+    let options = private_options(options.read(true).write(true).create(true).truncate(false));
     let file = options.open(path).map_err(io)?;
     match file.metadata().map_err(io)?.is_file() {
         true => Ok(file),
@@ -311,7 +313,7 @@ fn append_suffix(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-fn remove_if_exists(path: &Path) -> io::Result<()> {
+pub(super) fn remove_if_exists(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -5,7 +5,7 @@
 //! and a mark of that name in the user's own state directory records which folder it is.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
@@ -16,7 +16,7 @@ use std::{
 use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
 
-use super::state_folder::{self, private_options, sync_directory};
+use super::state_folder::{self, private_options, remove_if_exists, sync_directory};
 use crate::{identity, random};
 
 /// The file with the id, in the state folder.
@@ -171,10 +171,7 @@ impl StateRegistry {
         write_listing(registry, &id, &StateListing::from_folder(state)?)?;
         let path = state.join(ID);
         if again {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            remove_if_exists(&path)?;
         }
         let written =
             private_options(OpenOptions::new().write(true).create_new(true)).open(&path).and_then(|mut file| {
@@ -249,7 +246,7 @@ fn write_listing(registry: &Path, id: &str, listing: &StateListing) -> io::Resul
         let _ = fs::remove_file(&new);
     }
     written?;
-    File::open(registry)?.sync_all()
+    sync_directory(registry)
 }
 
 /// Removes the marks of missing folders if there are many marks.

@@ -1,14 +1,15 @@
-//! Lists of runs. An unreadable row is shown as quarantined, so that it harms no other.
+//! The rows of runs. An unreadable row is shown as quarantined, so that it harms no other.
+//!
+//! Rewrites the stored paths of a run whose project was moved together with its state folder. They are absolute, because
+//! a worker may start in another folder than the process that started the run.
 
-use std::collections::{HashMap, HashSet};
+use std::{collections::HashMap, path::Path};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::Value;
 use skein_core::{ids::RunId, ir::RunStatus, plan::ContentHash};
 
-use crate::store::{
-    RunHead, RunList, RunOwner, RunRow, RunSelection, WaitpointRow,
-    sqlite::{owner::LocalOwner, relocation::relocate_paths},
-};
+use crate::store::{RunHead, RunList, RunOwner, RunRow, RunSelection, WaitpointRow, sqlite::owner::LocalOwner};
 
 const SELECT: &str = "SELECT key, runs.run, definition, about, head, quarantined, owner, closed
                       FROM runs JOIN fences ON fences.run = key";
@@ -83,13 +84,6 @@ pub(crate) fn read_definition(db: &Connection, hash: ContentHash) -> rusqlite::R
             Ok((frozen, whole))
         })
         .optional()
-}
-
-/// Returns the claims of an owner, by the key of the run.
-pub(crate) fn read_epochs(db: &Connection, owner: &str) -> rusqlite::Result<HashSet<(i64, u64)>> {
-    db.prepare_cached("SELECT run, epoch FROM fences WHERE owner = ?1")?
-        .query_map([owner], |row| Ok((row.get(0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0))))?
-        .collect()
 }
 
 /// A row as it is in the database.
@@ -183,7 +177,8 @@ impl<'a> RunRowBuilder<'a> {
     }
 }
 
-fn unreadable_head(closed: bool) -> RunHead {
+/// Returns the list entry of a run whose own entry is lost.
+pub(super) fn unreadable_head(closed: bool) -> RunHead {
     RunHead {
         workflow: "?".into(),
         version: None,
@@ -195,5 +190,86 @@ fn unreadable_head(closed: bool) -> RunHead {
         closed,
         forked_from: None,
         cost: Default::default(),
+    }
+}
+
+/// The field with the path of the state folder when the run was started.
+const STATE: &str = "state";
+
+/// Rewrites the stored paths of a run if its project is gone from the old place and the state folder was moved along.
+pub(super) fn relocate_paths(about: &mut Value, state: &Path) {
+    let Some(before) = about.get(STATE).and_then(Value::as_str).map(str::to_owned) else { return };
+    let Ok(now) = state.canonicalize() else { return };
+    let before = Path::new(&before);
+    let (Some(old), Some(new)) = (before.parent(), now.parent()) else { return };
+    // A copy of the state folder alone belongs to the project that is still at the old place.
+    let is_moved = old != new && before.file_name() == now.file_name() && !old.exists();
+    if let (true, Some(old), Some(new)) = (is_moved, old.to_str(), new.to_str()) {
+        rewrite_paths(about, old, new);
+    }
+}
+
+fn rewrite_paths(value: &mut Value, old: &str, new: &str) {
+    match value {
+        Value::String(text) => {
+            if let Some(moved) = moved_path(text, old, new) {
+                *text = moved;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| rewrite_paths(item, old, new)),
+        Value::Object(fields) => {
+            fields.values_mut().for_each(|field| rewrite_paths(field, old, new));
+            let paths: Vec<String> = fields.keys().filter(|key| moved_path(key, old, new).is_some()).cloned().collect();
+            for path in paths {
+                if let (Some(field), Some(moved)) = (fields.remove(&path), moved_path(&path, old, new)) {
+                    fields.insert(moved, field);
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Maps a path below the old folder to the same path below the new one.
+fn moved_path(path: &str, old: &str, new: &str) -> Option<String> {
+    let rest = path.strip_prefix(old)?;
+    (rest.is_empty() || rest.starts_with('/')).then(|| format!("{new}{rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn about(root: &str) -> Value {
+        json!({
+            "state": format!("{root}/.skein"),
+            "workspace": format!("{root}/part"),
+            "beside": format!("{root}-other"),
+            "pinned": {format!("{root}/tool.sh"): {"size": 3}},
+        })
+    }
+
+    #[test]
+    fn paths_lead_to_where_the_project_was_moved() {
+        let dir = tempfile::tempdir().unwrap();
+        let new = dir.path().canonicalize().unwrap();
+        std::fs::create_dir(new.join(".skein")).unwrap();
+        let mut moved = about("/nowhere/before");
+        relocate_paths(&mut moved, &new.join(".skein"));
+        let new = new.to_str().unwrap();
+        let mut expected = about(new);
+        expected["beside"] = json!("/nowhere/before-other");
+        assert_eq!(moved, expected);
+    }
+
+    #[test]
+    fn a_project_that_is_still_there_stays() {
+        let (before, now) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::create_dir(now.path().join(".skein")).unwrap();
+        let mut kept = about(before.path().to_str().unwrap());
+        relocate_paths(&mut kept, &now.path().join(".skein"));
+        assert_eq!(kept, about(before.path().to_str().unwrap()));
     }
 }
