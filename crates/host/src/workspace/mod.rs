@@ -5,10 +5,10 @@
 
 mod artifact;
 mod context;
-mod control;
+mod control_files;
 mod file_survey;
 mod folder_grants;
-mod git_config;
+
 mod path_pattern;
 mod repositories;
 pub mod root;
@@ -22,10 +22,10 @@ pub use context::{
     ArtifactSource, ContextFolder, ContextHolder, ContextInput, ContextLocks, WorkerObservation, WrittenArtifacts,
     WrittenSteps, find_step,
 };
-pub(crate) use control::{control_files, owner as control_owner};
+pub(crate) use control_files::{control_files, control_owner};
+pub(crate) use control_files::{is_harmless_config, parse_git_config};
 pub use file_survey::{FileSurvey, PathChange, SurveyedFile};
 pub use folder_grants::{FolderGrants, GrantError};
-pub(crate) use git_config::{is_harmless_config, parse_git_config};
 pub use path_pattern::PathPattern;
 pub(crate) use repositories::{GitPlace, RepositoryScan, find_git_folder, resolve_below};
 pub use root::RootFolder;

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use skein_core::limits;
 
 use super::{
-    git_config::parse_git_config,
+    control_files::parse_git_config,
     root::{EntryKind, FileIdentity, FilePathError, FolderEntry, FolderLifetime, PathProblem, RootFolder},
 };
 

@@ -179,9 +179,7 @@ impl RunDir {
 
     /// Lists the attempts with kept artifacts.
     pub(super) fn list_kept_attempts(&self) -> Result<Vec<AttemptId>, FilePathError> {
-        let Some(folder) = none_if_missing(self.root.open_folder(ARTIFACTS))? else { return Ok(Vec::new()) };
-        let names = folder.list_entries(usize::MAX)?;
-        Ok(names.iter().filter_map(|entry| entry.name.to_str()?.parse().ok()).collect())
+        self.list_attempts_in(ARTIFACTS)
     }
 
     /// Removes the artifacts of an attempt: a later one has produced them again.
@@ -310,7 +308,11 @@ impl RunDir {
 
     /// Lists every attempt that has a folder, in the order of names.
     pub(crate) fn list_attempts(&self) -> Result<Vec<AttemptId>, FilePathError> {
-        let Some(folder) = none_if_missing(self.root.open_folder(ATTEMPTS))? else { return Ok(Vec::new()) };
+        self.list_attempts_in(ATTEMPTS)
+    }
+
+    fn list_attempts_in(&self, folder: &str) -> Result<Vec<AttemptId>, FilePathError> {
+        let Some(folder) = none_if_missing(self.root.open_folder(folder))? else { return Ok(Vec::new()) };
         let names = folder.list_entries(usize::MAX)?;
         Ok(names.iter().filter_map(|entry| entry.name.to_str()?.parse().ok()).collect())
     }

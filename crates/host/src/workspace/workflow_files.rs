@@ -21,7 +21,7 @@ use skein_core::{
 use super::{
     RootFolder, RunDir,
     artifact::{self, KeptFile},
-    control,
+    control_files::control_owner,
     root::{FilePathError, PathProblem},
 };
 
@@ -139,7 +139,7 @@ fn give_file(
     workspace: &RootFolder,
     path: &Path,
 ) -> Result<GivenOutcome, FilePathError> {
-    if let Some(of) = control::owner(path) {
+    if let Some(of) = control_owner(path) {
         return Err(FilePathError::new(workspace.path(), path, PathProblem::Control(of)));
     }
     match scratch.entry_kind(key)? {

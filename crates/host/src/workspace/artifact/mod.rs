@@ -4,8 +4,6 @@
 //! operation after a crash has the same result. All artifacts of an attempt are kept together. Does not know when
 //! artifacts are kept and who consumes them.
 
-mod adopt;
-mod copy;
 mod keep;
 mod put;
 
@@ -15,8 +13,8 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use skein_core::{ids::ArtifactName, limits, plan::ContentHash};
 
-pub(super) use copy::{copy_single_file, is_copy};
 pub use keep::KeptSizes;
+pub(super) use keep::{copy_single_file, is_copy};
 
 use super::root::FilePathError;
 

@@ -105,13 +105,13 @@ impl ContextLocks {
     pub fn write_context(
         &self,
         context: &ContextFolder,
-        story: &ContextInput<'_>,
+        input: &ContextInput<'_>,
         from_the_beginning: bool,
     ) -> Result<(), ArtifactError> {
         let identity = context.root().identity()?;
         let taken = self.lock_all().get_mut(&identity).map(|held| std::mem::take(&mut held.written));
         let mut written = taken.filter(|_| !from_the_beginning).unwrap_or_default();
-        context.write(story, &mut written)?;
+        context.write(input, &mut written)?;
         if let Some(held) = self.lock_all().get_mut(&identity) {
             held.written = written;
         }
