@@ -23,7 +23,7 @@ use skein_core::{
     time::{Millis, Timestamp},
 };
 
-use crate::{identity, random};
+use crate::{identity, system};
 
 /// The maximum size of a request. A decision is a few lines; a reason may be longer.
 const REQUEST_BYTES: u64 = 64 * 1024;
@@ -114,7 +114,7 @@ impl DecisionInbox {
 
     /// Submits a request. Returns the id by which its answer is found.
     pub fn submit_request(&self, request: &DecisionRequest) -> io::Result<String> {
-        let id = random::random_hex::<ID_BYTES>();
+        let id = system::random_hex::<ID_BYTES>();
         let (new, path) = (self.folder.join(format!(".{id}")), self.folder.join(format!("{id}.json")));
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?;
         file.set_permissions(fs::Permissions::from_mode(0o644))?;

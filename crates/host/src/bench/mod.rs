@@ -1,25 +1,49 @@
 //! Benchmarks of this machine and of the host on it. Each result is a time, measured in a given folder.
 //!
-//! Owns the work that is measured: synthetic plans, an executor that does nothing, and the same operations without a
-//! host. Does not know which result is good enough, and how results are shown.
+//! Owns the work that is measured: synthetic plans, runs of them on a real journal with an executor that does nothing,
+//! their recovery, and the same operations without a host. Does not know which result is good enough, and how results
+//! are shown.
 
-mod baseline;
-mod null_executor;
 mod plans;
-mod recovery;
-mod runs;
 
-use std::io;
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Write},
+    path::Path,
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 
-pub use baseline::{time_commits, time_make, time_spawns, time_syncs};
-pub use null_executor::NullExecutor;
-pub use plans::{
+use serde_json::{Value, json};
+use skein_core::{
+    engine::{
+        AttemptAssignment, AttemptEnd, AttemptId, AttemptReport, AttemptRole, CheckFinding, Cost, Publication, RunStart,
+    },
+    ids::RunId,
+    ir::{RunStatus, Schema},
+    plan::Plan,
+};
+
+use crate::{
+    executor::{ExecutorError, ProcessExecutor},
+    executor_api::{ActiveRun, AttemptReporter, Executor, PublicationReporter},
+    host::{Host, HostEvent, ResumeError, RunLaunch, WorkerCapacity},
+    run_settings::{BuiltinFunction, RunSettings, ToolSettings},
+    secret::Secrets,
+    store::{RunSelection, SqliteStore, Store, StoreError, StoreOpenError},
+};
+
+use self::plans::{TOOL, merged_output};
+pub use self::plans::{
     chain_plan, checked_plan, fan_out_plan, function_plan as of_functions, gated_plan, items_plan, parallel_plan,
 };
-pub use recovery::{UnfinishedRuns, leave_unfinished, time_resume};
-pub use runs::{build_runs, time_functions, time_programs, time_runs};
-
-use crate::{executor::ExecutorError, host::ResumeError, store::StoreError, store::StoreOpenError};
 
 /// A worker for every step: the steps do no work.
 const WORKERS: u32 = 10_000;
@@ -41,4 +65,267 @@ pub enum BenchError {
     Database(#[from] rusqlite::Error),
     #[error("{0}")]
     Failed(String),
+}
+
+/// The finding of every check.
+const NOT_YET: &str = "not done yet";
+
+/// Ends every attempt at once without doing anything, or never. No check ever passes.
+#[derive(Debug, Default)]
+pub struct NullExecutor {
+    never: bool,
+    begun: Vec<AttemptReporter>,
+    /// The output of every step.
+    output: Arc<Value>,
+}
+
+impl NullExecutor {
+    /// Creates an executor that starts every attempt and ends none.
+    pub fn new_idle() -> NullExecutor {
+        NullExecutor { never: true, ..NullExecutor::default() }
+    }
+
+    /// Creates an executor whose steps all have this output.
+    pub fn with_output(output: Value) -> NullExecutor {
+        NullExecutor { output: Arc::new(output), ..NullExecutor::default() }
+    }
+}
+
+impl Executor for NullExecutor {
+    fn start_attempt(&mut self, _: ActiveRun<'_>, attempt: AttemptId, _: &AttemptAssignment, finish: AttemptReporter) {
+        if self.never {
+            return self.begun.push(finish);
+        }
+        let end = match attempt.role {
+            AttemptRole::Check => AttemptEnd::Checked {
+                finding: CheckFinding::Incomplete,
+                reasons: vec![NOT_YET.to_owned()],
+                output: None,
+                fingerprints: Vec::new(),
+            },
+            _ => AttemptEnd::Succeeded { output: Arc::clone(&self.output) },
+        };
+        finish.report(AttemptReport::new(end, Cost::default()));
+    }
+
+    fn stop_attempt(&mut self, _: &RunId, _: AttemptId) {}
+
+    fn publish(&mut self, _: ActiveRun<'_>, _: Publication, published: PublicationReporter) {
+        published.report(None);
+    }
+
+    fn reap_orphans(&mut self, _: &[RunId]) {}
+
+    fn forget_run(&mut self, _: &RunId) {}
+}
+
+/// A row of about the size that one step adds to a journal.
+const ROW: [u8; 300] = [7; 300];
+
+/// Times `count` commits of one small row by one writer, each synced like those of the journal.
+pub fn time_commits(folder: &Path, count: usize) -> Result<Duration, BenchError> {
+    let path = folder.join("commits.db");
+    let db = rusqlite::Connection::open(&path)?;
+    db.pragma_update(None, "journal_mode", "WAL")?;
+    crate::store::configure_connection(&db)?;
+    db.execute_batch("CREATE TABLE t (x BLOB)")?;
+    let began = Instant::now();
+    for _ in 0..count {
+        db.prepare_cached("INSERT INTO t VALUES (?1)")?.execute([&ROW[..]])?;
+    }
+    let took = began.elapsed();
+    drop(db);
+    fs::remove_file(path)?;
+    Ok(took)
+}
+
+/// Times `count` small appends to a file, each synced.
+pub fn time_syncs(folder: &Path, count: usize) -> Result<Duration, BenchError> {
+    let path = folder.join("syncs");
+    let mut file = File::create(&path)?;
+    let began = Instant::now();
+    for _ in 0..count {
+        file.write_all(&ROW)?;
+        file.sync_data()?;
+    }
+    let took = began.elapsed();
+    fs::remove_file(path)?;
+    Ok(took)
+}
+
+/// Times `count` processes that do nothing, `at_once` in parallel.
+pub fn time_spawns(count: usize, at_once: usize) -> Result<Duration, BenchError> {
+    let next = AtomicUsize::new(0);
+    let began = Instant::now();
+    let work = || {
+        while next.fetch_add(1, Ordering::Relaxed) < count {
+            check_success(Command::new("true"))?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let all: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
+        all.into_iter().try_for_each(|one| {
+            one.join().unwrap_or_else(|_| Err(BenchError::Failed("a thread that starts processes failed".into())))
+        })
+    })?;
+    Ok(began.elapsed())
+}
+
+/// Times the same with `make`. Returns `None` if it is not installed.
+pub fn time_make(folder: &Path, count: usize, at_once: usize) -> Result<Option<Duration>, BenchError> {
+    let targets: Vec<String> = (0..count).map(|n| format!("t{n}")).collect();
+    let targets = targets.join(" ");
+    let text = format!(".PHONY: all {targets}\nall: {targets}\n{targets}:\n\t@true\n");
+    fs::write(folder.join("Makefile"), text)?;
+    let mut command = Command::new("make");
+    command.arg(format!("-j{at_once}")).current_dir(folder).env_remove("MAKEFLAGS");
+    let began = Instant::now();
+    match check_success(command) {
+        Ok(()) => Ok(Some(began.elapsed())),
+        Err(BenchError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn check_success(mut command: Command) -> Result<(), BenchError> {
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    let name = || command.get_program().to_string_lossy().into_owned();
+    status.success().then_some(()).ok_or_else(|| BenchError::Failed(format!("`{}` failed: {status}", name())))
+}
+
+/// Times `count` concurrent runs of a plan whose steps do no work.
+pub fn time_runs(state: &Path, plan: &Plan, count: usize) -> Result<Duration, BenchError> {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(state)?);
+    time_host(store, Box::<NullExecutor>::default(), WORKERS, plan, count, state)
+}
+
+/// Times `count` concurrent runs of [`of_functions`], executed by builtin functions or by an executor that only
+/// returns the same output.
+pub fn time_functions(state: &Path, plan: &Plan, count: usize, done: bool) -> Result<Duration, BenchError> {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(state)?);
+    let executor: Box<dyn Executor> = match done {
+        true => Box::new(ProcessExecutor::new(state, Secrets::default(), None)?),
+        false => Box::new(NullExecutor::with_output(merged_output())),
+    };
+    time_host(store, executor, WORKERS, plan, count, state)
+}
+
+/// Times one run whose steps are programs, `at_once` in parallel.
+pub fn time_programs(state: &Path, plan: &Plan, at_once: u32) -> Result<Duration, BenchError> {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(state)?);
+    let executor = Box::new(ProcessExecutor::new(state, Secrets::default(), None)?);
+    time_host(store, executor, at_once, plan, 1, state)
+}
+
+fn time_host(
+    store: Arc<dyn Store>,
+    executor: Box<dyn Executor>,
+    workers: u32,
+    plan: &Plan,
+    count: usize,
+    state: &Path,
+) -> Result<Duration, BenchError> {
+    let (host, ended) = start_host(store, executor, workers);
+    let runs = build_runs(count, plan, state);
+    let began = Instant::now();
+    host.launch_runs(runs)?;
+    await_all(&ended, count)?;
+    Ok(began.elapsed())
+}
+
+/// The end of a run, or the reason why it did not succeed.
+type BenchRunResult = Result<(), String>;
+
+/// Starts a host, and returns it with a channel of the ends of its runs.
+fn start_host(store: Arc<dyn Store>, executor: Box<dyn Executor>, workers: u32) -> (Host, Receiver<BenchRunResult>) {
+    let (tell, ended) = channel();
+    let watcher = Box::new(move |event: HostEvent<'_>| {
+        let end = match event {
+            HostEvent::Row { running, .. } => match &running.state.end {
+                Some(end) if end.status == RunStatus::Succeeded => Ok(()),
+                Some(end) => {
+                    let why = end.error.as_ref().map(|error| format!(": {}", error.message));
+                    Err(format!("a run ended as {}{}", end.status.as_str(), why.unwrap_or_default()))
+                }
+                None => return,
+            },
+            HostEvent::Closed { .. } | HostEvent::Retries { .. } => return,
+            HostEvent::NoSpace { .. } => Err("the disk is full".to_owned()),
+            HostEvent::Left { run } | HostEvent::Lost { run } => Err(format!("run {run} was lost")),
+            HostEvent::SetAside { why, .. } | HostEvent::Broken { why } => Err(why.to_owned()),
+        };
+        let _ = tell.send(end);
+    });
+    (Host::new(store, executor, WorkerCapacity { workers }, watcher), ended)
+}
+
+/// Waits until `count` runs have succeeded.
+fn await_all(ended: &Receiver<BenchRunResult>, count: usize) -> Result<(), BenchError> {
+    for _ in 0..count {
+        let end = ended.recv().unwrap_or_else(|_| Err("the host has stopped".to_owned()));
+        end.map_err(BenchError::Failed)?;
+    }
+    Ok(())
+}
+
+/// Returns a tool that is a builtin function, with the schemas of such a tool.
+fn merge_tool() -> ToolSettings {
+    let object = || Schema::new(json!({"type": "object"}));
+    ToolSettings {
+        driver: "bench".to_owned(),
+        function: BuiltinFunction::from_name(TOOL),
+        inputs: object(),
+        outputs: object(),
+        ..ToolSettings::default()
+    }
+}
+
+/// Returns this number of runs with the same settings. Their workspace is the parent of the state folder.
+pub fn build_runs(count: usize, plan: &Plan, state: &Path) -> Vec<RunLaunch> {
+    let workspace = state.parent().unwrap_or(state);
+    let settings = Arc::new(RunSettings {
+        source: "bench".to_owned(),
+        project: workspace.to_owned(),
+        workspace: workspace.to_owned(),
+        user: "bench".to_owned(),
+        tools: BTreeMap::from([(TOOL.to_owned(), merge_tool())]),
+        ..RunSettings::default()
+    });
+    let run = |number| RunId::new(format!("bench-{number}")).expect("letters and digits are a name");
+    let launch = |number| RunLaunch::new(plan.clone(), RunStart::new(run(number)), Arc::clone(&settings));
+    (0..count).map(launch).collect()
+}
+
+/// Starts `count` runs of a plan and lets them advance as far as they can. The host owns them and does not continue
+/// them: if this process is then killed, they are left unfinished. With `idle`, no step of them ends.
+pub fn leave_unfinished(state: &Path, plan: &Plan, count: usize, idle: bool) -> Result<Host, BenchError> {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(state)?);
+    let executor: Box<dyn Executor> = Box::new(if idle { NullExecutor::new_idle() } else { NullExecutor::default() });
+    let (tell, waiting) = channel();
+    let watcher = Box::new(move |event: HostEvent<'_>| {
+        if let HostEvent::Row { running, .. } = event
+            && (running.state.is_waiting() || (idle && !running.state.in_flight().is_empty()))
+        {
+            let _ = tell.send(());
+        }
+    });
+    let host = Host::new(store, executor, WorkerCapacity { workers: WORKERS }, watcher);
+    host.launch_runs(build_runs(count, plan, state))?;
+    for _ in 0..count {
+        waiting.recv().map_err(|_| BenchError::Failed("the host has stopped".into()))?;
+    }
+    Ok(host)
+}
+
+/// Times the resume of all interrupted runs to their ends. Their steps do no work.
+pub fn time_resume(state: &Path) -> Result<(usize, Duration), BenchError> {
+    let began = Instant::now();
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(state)?);
+    let unfinished: Vec<RunId> = store.select_runs(RunSelection::Orphaned)?.into_iter().map(|row| row.run).collect();
+    let count = unfinished.len();
+    let (host, ended) = start_host(store, Box::<NullExecutor>::default(), WORKERS);
+    host.resume_runs(unfinished).into_iter().try_for_each(|resumed| resumed.map(drop))?;
+    await_all(&ended, count)?;
+    Ok((count, began.elapsed()))
 }

@@ -5,7 +5,6 @@
 //! done ([`Executor`]) or how runs are stored ([`Store`]). Read `host_loop` next, then `owned_run`.
 
 mod audit;
-mod fork;
 mod host_loop;
 mod launch;
 mod load_run;
@@ -32,15 +31,13 @@ use skein_core::{
 use crate::{
     clock::Clock,
     executor_api::{ActiveRun, Executor},
-    random,
     run_settings::{RunSettings, RunSettingsError},
     store::{AppendError, ClaimError, DeadLetterId, DeadLetterSettlement, Store, StoreError, StoreNotice},
+    system,
 };
 
-pub use self::{
-    fork::{ForkError, ReloadFork, prepare_fork, read_run_parameters},
-    load_run::{LoadedRun, RunLoader, RunSnapshot},
-};
+pub use self::load_run::{LoadedRun, RunLoader, RunSnapshot};
+pub use launch::{ForkError, ReloadFork, prepare_fork, read_run_parameters};
 
 /// The key of a run that this process owns, valid as long as it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,7 +160,7 @@ impl fmt::Debug for Host {
 impl Host {
     pub fn new(
         store: Arc<dyn Store>,
-        hands: Box<dyn Executor>,
+        executor: Box<dyn Executor>,
         capacity: WorkerCapacity,
         watcher: HostWatcher,
     ) -> Host {
@@ -173,7 +170,7 @@ impl Host {
             // A loop that has ended needs no notices.
             let _ = notices.send(HostMessage::Notice(notice));
         }));
-        let inner = host_loop::HostLoop::new(store, hands, Clock::new(), capacity, watcher, to.clone());
+        let inner = host_loop::HostLoop::new(store, executor, Clock::new(), capacity, watcher, to.clone());
         let body = move || inner.run(&inbox);
         let thread = std::thread::Builder::new().name("host".into()).spawn(body);
         Host { to, thread: Some(thread.expect("a thread can be started")) }
@@ -223,9 +220,9 @@ impl Host {
         done.recv_timeout(within) != Err(RecvTimeoutError::Timeout)
     }
 
-    fn send_message(&self, said: HostMessage) {
+    fn send_message(&self, message: HostMessage) {
         // A loop that has ended has told the watcher the reason.
-        let _ = self.to.send(said);
+        let _ = self.to.send(message);
     }
 }
 
@@ -246,7 +243,7 @@ fn host_stopped_error() -> StoreError {
 pub fn new_run_id() -> RunId {
     const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
     // The store refuses an id that is taken.
-    let bytes = random::random_bytes::<10>();
+    let bytes = system::random_bytes::<10>();
     let text: String = bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect();
     RunId::new(text).expect("letters and digits are a name")
 }

@@ -39,7 +39,7 @@ pub(crate) enum AnswerRecipient {
 #[derive(Debug)]
 pub(crate) struct InputAnswer {
     /// None: nobody waits for the answer, or it was stored with the append.
-    pub asker: Option<AnswerRecipient>,
+    pub recipient: Option<AnswerRecipient>,
     pub result: Result<(), Refusal>,
     /// The audit record of a person's decision that was refused.
     pub refused: Option<AuditEntry>,
@@ -60,7 +60,7 @@ pub(crate) struct OwnedRun {
     pub driver: Driver,
     pub settings: Arc<RunSettings>,
     queue: Vec<(InputToken, RunInput)>,
-    asked: BTreeMap<InputToken, AnswerRecipient>,
+    recipients: BTreeMap<InputToken, AnswerRecipient>,
     /// Decisions of people that have no answer yet.
     decisions: BTreeMap<InputToken, QueuedDecision>,
     tokens: u64,
@@ -81,7 +81,7 @@ pub(crate) struct OwnedRun {
     /// Attempts of the append in flight, whose workers are taken but not started yet.
     pub ahead: BTreeSet<AttemptId>,
     /// True if it is queued for more workers.
-    pub hungry: bool,
+    pub queued_for_workers: bool,
     /// True if the row in flight releases the run.
     pub let_go: bool,
     /// The number of its events when a snapshot was last taken.
@@ -96,7 +96,7 @@ impl OwnedRun {
             driver,
             settings,
             queue: Vec::new(),
-            asked: BTreeMap::new(),
+            recipients: BTreeMap::new(),
             decisions: BTreeMap::new(),
             tokens: 0,
             appending: None,
@@ -107,7 +107,7 @@ impl OwnedRun {
             full: false,
             busy: 0,
             ahead: BTreeSet::new(),
-            hungry: false,
+            queued_for_workers: false,
             let_go: false,
             snapshot: 0,
         }
@@ -121,7 +121,7 @@ impl OwnedRun {
         ActiveRun::new(&self.claim.run, self.driver.projection(), &self.settings)
     }
 
-    pub fn queue_input(&mut self, input: RunInput, asker: Option<AnswerRecipient>) {
+    pub fn queue_input(&mut self, input: RunInput, recipient: Option<AnswerRecipient>) {
         self.tokens += 1;
         let token = InputToken(self.tokens);
         if let RunInput::Decide { opening, decision, by, reason } = &input {
@@ -130,8 +130,8 @@ impl OwnedRun {
             self.decisions.insert(token, attempt);
         }
         self.queue.push((token, input));
-        if let Some(asker) = asker {
-            self.asked.insert(token, asker);
+        if let Some(recipient) = recipient {
+            self.recipients.insert(token, recipient);
         }
     }
 
@@ -150,9 +150,9 @@ impl OwnedRun {
     }
 
     /// True if this request is already being decided.
-    pub fn has_request(&self, letter: InboxRequestId) -> bool {
-        self.asked.values().any(|asker| matches!(asker, AnswerRecipient::Request(id) if *id == letter))
-            || self.appending.iter().flat_map(|append| &append.answers).any(|(id, _)| *id == letter)
+    pub fn has_request(&self, request: InboxRequestId) -> bool {
+        self.recipients.values().any(|recipient| matches!(recipient, AnswerRecipient::Request(id) if *id == request))
+            || self.appending.iter().flat_map(|append| &append.answers).any(|(id, _)| *id == request)
     }
 
     /// Decides the queued inputs, with `grant` workers available, and returns the row to append.
@@ -257,9 +257,9 @@ impl OwnedRun {
     fn take_answers(&mut self) -> Vec<(InboxRequestId, Vec<u8>)> {
         let mut answers = Vec::new();
         for (token, result) in self.driver.undelivered_answers() {
-            if let Some(AnswerRecipient::Request(letter)) = self.asked.get(token) {
-                answers.push((*letter, RequestAnswer::from(result).to_bytes()));
-                self.asked.remove(token);
+            if let Some(AnswerRecipient::Request(request)) = self.recipients.get(token) {
+                answers.push((*request, RequestAnswer::from(result).to_bytes()));
+                self.recipients.remove(token);
             }
         }
         answers
@@ -282,7 +282,7 @@ impl OwnedRun {
         let attempt = self.decisions.remove(&token).zip(result.as_ref().err());
         let refused =
             attempt.map(|(attempt, refusal)| audit::audit_refused_decision(self.run_context(), now, &attempt, refusal));
-        Some(InputAnswer { asker: self.asked.remove(&token), result, refused })
+        Some(InputAnswer { recipient: self.recipients.remove(&token), result, refused })
     }
 }
 

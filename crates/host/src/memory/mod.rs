@@ -14,7 +14,7 @@ use skein_core::{ids::RunId, limits, time::Timestamp};
 pub use self::context_pack::{ContextModule, ContextPack, PackRequest, build_pack};
 use crate::{
     json_text::escape_invisible,
-    random,
+    system,
     workspace::{RootFolder, root::FilePathError},
 };
 
@@ -150,7 +150,7 @@ impl ProjectMemory {
     }
 
     pub fn new_id() -> String {
-        random::random_hex::<6>()
+        system::random_hex::<6>()
     }
 
     /// Returns the id of a run's proposal, which is always the same for the same position in the list.

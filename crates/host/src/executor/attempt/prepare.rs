@@ -30,8 +30,8 @@ use crate::{
         worktree::{self, AttemptContext, AttemptWorkspace, workspace_usage::OccupancyGuard},
     },
     process::{MarkedWork, ProcessMark, ProcessSpec},
-    random,
     sandbox::SandboxCover,
+    system,
     workspace::{
         AttemptDir, ContextFolder, FolderGrants, RootFolder, RunDir,
         root::{FileIdentity, FilePathError},
@@ -238,7 +238,7 @@ impl Preparation<'_> {
         if let Some(name) = &self.job.decision_file {
             folder.remove(name).map_err(non_retryable)?;
         }
-        Ok(Some(random::random_hex::<16>()))
+        Ok(Some(system::random_hex::<16>()))
     }
 
     /// Builds the process spec: program, stdin, output files and time limits. Its programs must be unchanged since the

@@ -32,7 +32,7 @@ use skein_core::{
 use self::snapshot::{SnapshotRepo, SnapshotRules, SnapshotView};
 use super::programs::ProgramError;
 use crate::{
-    random,
+    system,
     workspace::{RunDir, root::FilePathError},
 };
 
@@ -140,7 +140,7 @@ struct RunWorkspaceState {
 
 impl Default for WorkspaceRegistry {
     fn default() -> WorkspaceRegistry {
-        WorkspaceRegistry { runs: Mutex::default(), life: random::random_hex::<8>() }
+        WorkspaceRegistry { runs: Mutex::default(), life: system::random_hex::<8>() }
     }
 }
 

@@ -18,7 +18,7 @@ use rustix::{
 };
 use skein_core::ids::RunId;
 
-use crate::random::random_hex;
+use crate::system::random_hex;
 
 use super::{
     StoreOpenError,

@@ -91,7 +91,7 @@ struct StoredRun {
     key: i64,
     run: String,
     definition: Vec<u8>,
-    about: String,
+    settings: String,
     head: String,
     quarantined: Option<String>,
     owner: Option<String>,
@@ -103,7 +103,7 @@ fn read_stored_run(row: &Row) -> rusqlite::Result<StoredRun> {
         key: row.get(0)?,
         run: read_lossy_text(row, 1)?.unwrap_or_default(),
         definition: row.get(2)?,
-        about: read_lossy_text(row, 3)?.unwrap_or_default(),
+        settings: read_lossy_text(row, 3)?.unwrap_or_default(),
         head: read_lossy_text(row, 4)?.unwrap_or_default(),
         quarantined: read_lossy_text(row, 5)?,
         owner: read_lossy_text(row, 6)?,
@@ -140,13 +140,13 @@ impl<'a> RunRowBuilder<'a> {
             bad = Some(format!("its list entry cannot be read: {error}"));
             unreadable_head(stored.closed)
         });
-        let mut about = serde_json::from_str(&stored.about).unwrap_or_else(|error| {
+        let mut settings = serde_json::from_str(&stored.settings).unwrap_or_else(|error| {
             bad = Some(format!("its run settings cannot be read: {error}"));
             serde_json::Value::Null
         });
-        relocate_paths(&mut about, self.me.owners().state_folder());
+        relocate_paths(&mut settings, self.me.owners().state_folder());
         let definition = ContentHash(stored.definition.try_into().unwrap_or([0; 32]));
-        Ok(RunRow { run, definition, about, head, owner, open, quarantined: stored.quarantined.or(bad) })
+        Ok(RunRow { run, definition, about: settings, head, owner, open, quarantined: stored.quarantined.or(bad) })
     }
 
     fn find_owner(&mut self, stored: &StoredRun) -> RunOwner {
@@ -197,15 +197,15 @@ pub(super) fn unreadable_head(closed: bool) -> RunHead {
 const STATE: &str = "state";
 
 /// Rewrites the stored paths of a run if its project is gone from the old place and the state folder was moved along.
-pub(super) fn relocate_paths(about: &mut Value, state: &Path) {
-    let Some(before) = about.get(STATE).and_then(Value::as_str).map(str::to_owned) else { return };
+fn relocate_paths(settings: &mut Value, state: &Path) {
+    let Some(before) = settings.get(STATE).and_then(Value::as_str).map(str::to_owned) else { return };
     let Ok(now) = state.canonicalize() else { return };
     let before = Path::new(&before);
     let (Some(old), Some(new)) = (before.parent(), now.parent()) else { return };
     // A copy of the state folder alone belongs to the project that is still at the old place.
     let is_moved = old != new && before.file_name() == now.file_name() && !old.exists();
     if let (true, Some(old), Some(new)) = (is_moved, old.to_str(), new.to_str()) {
-        rewrite_paths(about, old, new);
+        rewrite_paths(settings, old, new);
     }
 }
 
@@ -242,7 +242,7 @@ mod tests {
 
     use super::*;
 
-    fn about(root: &str) -> Value {
+    fn settings(root: &str) -> Value {
         json!({
             "state": format!("{root}/.skein"),
             "workspace": format!("{root}/part"),
@@ -256,10 +256,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let new = dir.path().canonicalize().unwrap();
         std::fs::create_dir(new.join(".skein")).unwrap();
-        let mut moved = about("/nowhere/before");
+        let mut moved = settings("/nowhere/before");
         relocate_paths(&mut moved, &new.join(".skein"));
         let new = new.to_str().unwrap();
-        let mut expected = about(new);
+        let mut expected = settings(new);
         expected["beside"] = json!("/nowhere/before-other");
         assert_eq!(moved, expected);
     }
@@ -268,8 +268,8 @@ mod tests {
     fn a_project_that_is_still_there_stays() {
         let (before, now) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::fs::create_dir(now.path().join(".skein")).unwrap();
-        let mut kept = about(before.path().to_str().unwrap());
+        let mut kept = settings(before.path().to_str().unwrap());
         relocate_paths(&mut kept, &now.path().join(".skein"));
-        assert_eq!(kept, about(before.path().to_str().unwrap()));
+        assert_eq!(kept, settings(before.path().to_str().unwrap()));
     }
 }

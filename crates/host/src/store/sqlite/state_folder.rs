@@ -221,7 +221,7 @@ pub struct FileSystem {
 /// Inspects the file system of a directory.
 pub fn inspect_file_system(dir: &Path) -> io::Result<FileSystem> {
     let magic = statfs(dir)?.f_type as u32;
-    let about = statvfs(dir)?;
+    let status = statvfs(dir)?;
     let mounted = read_mount_type(dir);
     let network = find_network_type(magic, || mounted.clone());
     let known = LOCAL.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name);
@@ -230,8 +230,8 @@ pub fn inspect_file_system(dir: &Path) -> io::Result<FileSystem> {
         kind: kind.unwrap_or_else(|| format!("unknown ({magic:#x})")),
         network: network.is_some(),
         memory: MEMORY.contains(&magic),
-        read_only: about.f_flag.contains(StatVfsMountFlags::RDONLY),
-        free: about.f_bavail.saturating_mul(about.f_frsize),
+        read_only: status.f_flag.contains(StatVfsMountFlags::RDONLY),
+        free: status.f_bavail.saturating_mul(status.f_frsize),
     })
 }
 

@@ -17,7 +17,7 @@ use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
 
 use super::state_folder::{self, private_options, remove_if_exists, sync_directory};
-use crate::{identity, random};
+use crate::{identity, system};
 
 /// The file with the id, in the state folder.
 const ID: &str = "id";
@@ -166,7 +166,7 @@ impl StateRegistry {
     /// Writes the mark first and then the id, so that a process that sees the id finds the mark.
     fn write_mark(&self, state: &Path, again: bool) -> io::Result<()> {
         let Some(registry) = &self.folder else { return Ok(()) };
-        let id = random::random_hex::<{ ID_BYTES / 2 }>();
+        let id = system::random_hex::<{ ID_BYTES / 2 }>();
         remove_stale_marks(registry);
         write_listing(registry, &id, &StateListing::from_folder(state)?)?;
         let path = state.join(ID);
@@ -238,7 +238,7 @@ fn make_registry(registry: &Path) -> io::Result<()> {
 
 fn write_listing(registry: &Path, id: &str, listing: &StateListing) -> io::Result<()> {
     make_registry(registry)?;
-    let (path, new) = (registry.join(id), registry.join(format!("{id}.new-{}", random::random_hex::<4>())));
+    let (path, new) = (registry.join(id), registry.join(format!("{id}.new-{}", system::random_hex::<4>())));
     let mut file = private_options(OpenOptions::new().write(true).create_new(true)).open(&new)?;
     let text = serde_json::to_vec(listing).map_err(io::Error::other)?;
     let written = file.write_all(&text).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, &path));

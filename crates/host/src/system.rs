@@ -1,10 +1,10 @@
-//! The kernel features that a host needs.
-//!
-//! Owns the probes. Does not decide how to continue without a feature: the caller does.
+//! Services of the operating system besides files and processes: probes of the kernel features that Skein needs,
+//! and random bytes. Does not decide how to continue without a feature: the caller does.
 
 use rustix::{
     fs::{CWD, Mode, OFlags, ResolveFlags, openat2},
     process::{PidfdFlags, child_subreaper, getpid, pidfd_open},
+    rand::{GetRandomFlags, getrandom},
 };
 
 /// A system call that Skein relies on.
@@ -31,6 +31,18 @@ pub fn probe_kernel_features() -> Vec<KernelFeature> {
         call("subreaper", "it finds processes that a worker leaves behind", child_subreaper().map(drop)),
         call("openat2", "it keeps file names of a workflow inside its folder", beneath.map(drop)),
     ]
+}
+
+pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    // The system has enough randomness long before Skein starts, and returns a few bytes completely.
+    let _ = getrandom(&mut bytes, GetRandomFlags::empty());
+    bytes
+}
+
+/// Returns random bytes as hexadecimal text.
+pub(crate) fn random_hex<const N: usize>() -> String {
+    random_bytes::<N>().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
