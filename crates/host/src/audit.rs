@@ -86,7 +86,7 @@ impl AuditEntry {
 
 /// Returns the replacement of a value that a record does not show: anyone who has the value can verify that it was this
 /// one.
-pub fn redact_to_hash(value: &Value) -> Value {
+pub(crate) fn redact_to_hash(value: &Value) -> Value {
     json!({"$redacted": true, "sha256": sha256_hex(to_canonical_json(value).as_bytes())})
 }
 
@@ -175,7 +175,7 @@ impl AuditChainError {
 impl AuditChain {
     /// Returns the chain that ends with this record. An unreadable record is continued, too, with the hash of its
     /// bytes: a changed past does not stop runs, and a check names that record.
-    pub fn from_last_record(seq: u64, line: &[u8]) -> AuditChain {
+    pub(crate) fn from_last_record(seq: u64, line: &[u8]) -> AuditChain {
         let object = serde_json::from_slice::<Map<String, Value>>(line).unwrap_or_default();
         let hash = object.get("hash").and_then(Value::as_str);
         AuditChain { count: seq.saturating_add(1), head: hash.map_or_else(|| sha256_hex(line), str::to_owned) }

@@ -115,17 +115,8 @@ impl DecisionInbox {
     /// Submits a request. Returns the id by which its answer is found.
     pub fn submit_request(&self, request: &DecisionRequest) -> io::Result<String> {
         let id = system::random_hex::<ID_BYTES>();
-        let (new, path) = (self.folder.join(format!(".{id}")), self.folder.join(format!("{id}.json")));
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?;
-        file.set_permissions(fs::Permissions::from_mode(0o644))?;
-        file.write_all(&serde_json::to_vec(request).map_err(io::Error::other)?)?;
-        fs::rename(&new, &path)?;
+        write_message(&self.folder, &id, request)?;
         Ok(id)
-    }
-
-    /// Withdraws a request that was not taken yet.
-    pub fn withdraw(&self, id: &str) -> bool {
-        fs::remove_file(self.folder.join(format!("{id}.json"))).is_ok()
     }
 
     /// Returns the answer to a request, if there is one by now.
@@ -156,13 +147,7 @@ impl DecisionInbox {
     /// Answers a request.
     pub fn send_reply(&self, id: &str, reply: &DecisionReply) -> io::Result<()> {
         self.remove_old_answers();
-        let (new, path) =
-            (self.answers_folder().join(format!(".{id}")), self.answers_folder().join(format!("{id}.json")));
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?;
-        // Others find it by a name that nobody can guess, in a folder that only the group may enter.
-        file.set_permissions(fs::Permissions::from_mode(0o644))?;
-        file.write_all(&serde_json::to_vec(reply).map_err(io::Error::other)?)?;
-        fs::rename(&new, &path)
+        write_message(&self.answers_folder(), id, reply)
     }
 
     fn remove_old_answers(&self) {
@@ -173,6 +158,16 @@ impl DecisionInbox {
             }
         }
     }
+}
+
+/// Writes a request or an answer, complete or not at all. Others may read it: they find an answer by a name that nobody
+/// can guess, in a folder that only the group may enter.
+fn write_message(folder: &Path, id: &str, message: &impl Serialize) -> io::Result<()> {
+    let new = folder.join(format!(".{id}"));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?;
+    file.set_permissions(fs::Permissions::from_mode(0o644))?;
+    file.write_all(&serde_json::to_vec(message).map_err(io::Error::other)?)?;
+    fs::rename(&new, folder.join(format!("{id}.json")))
 }
 
 /// Reads a request that was taken.

@@ -29,7 +29,7 @@ pub struct ActiveRun<'a> {
 }
 
 impl<'a> ActiveRun<'a> {
-    pub fn new(run: &'a RunId, projection: &'a RunProjection, settings: &'a Arc<RunSettings>) -> ActiveRun<'a> {
+    pub(crate) fn new(run: &'a RunId, projection: &'a RunProjection, settings: &'a Arc<RunSettings>) -> ActiveRun<'a> {
         ActiveRun {
             run,
             plan: projection.plan(),
@@ -47,7 +47,7 @@ impl<'a> ActiveRun<'a> {
 pub struct RetryFilesError(Box<dyn std::error::Error + Send + Sync>);
 
 impl RetryFilesError {
-    pub fn new(error: impl std::error::Error + Send + Sync + 'static) -> RetryFilesError {
+    pub(crate) fn new(error: impl std::error::Error + Send + Sync + 'static) -> RetryFilesError {
         RetryFilesError(Box::new(error))
     }
 }
@@ -113,7 +113,7 @@ impl MissingReport for Option<String> {
 
 impl<R: MissingReport> EndReporter<R> {
     /// Creates a reporter. `send` is called once.
-    pub fn new(send: impl FnOnce(R) + Send + 'static) -> EndReporter<R> {
+    pub(crate) fn new(send: impl FnOnce(R) + Send + 'static) -> EndReporter<R> {
         EndReporter(Some(Box::new(send)))
     }
 

@@ -122,7 +122,7 @@ pub struct DefinitionFiles {
 }
 
 impl DefinitionFiles {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self == DefinitionFiles::default()
     }
 }
@@ -215,7 +215,7 @@ pub struct TelemetrySubscription {
 }
 
 impl RunResources {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self == RunResources::default()
     }
 }
@@ -393,7 +393,7 @@ pub struct ToolSettings {
 
 impl ToolSettings {
     /// True if it is a server or a builtin function, so that no program does it alone.
-    pub fn is_remote_or_builtin(&self) -> bool {
+    pub(crate) fn is_remote_or_builtin(&self) -> bool {
         self.remote.is_some() || self.function.is_some()
     }
 
@@ -480,7 +480,7 @@ impl BuiltinFunction {
     }
 
     /// True if it communicates with the outside. It is then run, recorded and replayed like a call of a server.
-    pub fn reaches_out(self) -> bool {
+    pub(crate) fn reaches_out(self) -> bool {
         matches!(self, BuiltinFunction::HttpGet | BuiltinFunction::Notify)
     }
 

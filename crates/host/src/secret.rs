@@ -16,7 +16,7 @@ pub struct SecretValue(Arc<str>);
 
 impl SecretValue {
     /// Creates a secret. It must be long enough to be recognized in written text.
-    pub fn new(text: &str) -> Result<SecretValue, SecretProblem> {
+    pub(crate) fn new(text: &str) -> Result<SecretValue, SecretProblem> {
         match text {
             "" => Err(SecretProblem::Empty),
             text if text.len() < limits::SECRET_BYTES_LEAST => {
@@ -29,7 +29,7 @@ impl SecretValue {
     }
 
     /// Returns the value itself, for the environment of the process that it is for.
-    pub fn expose(&self) -> &str {
+    pub(crate) fn expose(&self) -> &str {
         &self.0
     }
 }
@@ -111,7 +111,10 @@ impl Secrets {
     }
 
     /// Returns the secrets that a step names, and no others.
-    pub fn select_named<'a>(&'a self, names: &'a [String]) -> Result<Vec<(&'a str, &'a SecretValue)>, SecretError> {
+    pub(crate) fn select_named<'a>(
+        &'a self,
+        names: &'a [String],
+    ) -> Result<Vec<(&'a str, &'a SecretValue)>, SecretError> {
         let one = |name: &'a String| match self.by_name.get(name) {
             Some(secret) => Ok((name.as_str(), secret)),
             None => Err(SecretError::Unknown { name: name.clone() }),
@@ -120,7 +123,7 @@ impl Secrets {
     }
 
     /// Returns all secrets, for redaction.
-    pub fn iter(&self) -> impl Iterator<Item = &SecretValue> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &SecretValue> {
         self.by_name.values()
     }
 }

@@ -57,7 +57,7 @@ fn wrong_format_message(program: &str, interpreter: Option<&str>) -> String {
 
 impl StartError {
     /// Advice for the user, if there is any.
-    pub fn hint(&self) -> Option<&'static str> {
+    pub(crate) fn hint(&self) -> Option<&'static str> {
         Some(match self {
             StartError::NotFound(_) => "install it, correct its name, or write its path in full",
             StartError::NotExecutable(_) => "make it executable (chmod +x), or name the interpreter that runs it",
@@ -104,7 +104,7 @@ impl StartRefusal {
 }
 
 /// Classifies the error of the system for a program that could not be started.
-pub fn classify_start_error(error: &io::Error, program: &Path, directory: &Path) -> StartError {
+pub(crate) fn classify_start_error(error: &io::Error, program: &Path, directory: &Path) -> StartError {
     let Some(errno) = Errno::from_io_error(error) else {
         return StartError::Refused(StartRefusal::Other(error.to_string()));
     };

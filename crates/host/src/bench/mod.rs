@@ -81,12 +81,12 @@ pub struct NullExecutor {
 
 impl NullExecutor {
     /// Creates an executor that starts every attempt and ends none.
-    pub fn new_idle() -> NullExecutor {
+    pub(crate) fn new_idle() -> NullExecutor {
         NullExecutor { never: true, ..NullExecutor::default() }
     }
 
     /// Creates an executor whose steps all have this output.
-    pub fn with_output(output: Value) -> NullExecutor {
+    pub(crate) fn with_output(output: Value) -> NullExecutor {
         NullExecutor { output: Arc::new(output), ..NullExecutor::default() }
     }
 }
@@ -282,7 +282,7 @@ fn merge_tool() -> ToolSettings {
 }
 
 /// Returns this number of runs with the same settings. Their workspace is the parent of the state folder.
-pub fn build_runs(count: usize, plan: &Plan, state: &Path) -> Vec<RunLaunch> {
+pub(crate) fn build_runs(count: usize, plan: &Plan, state: &Path) -> Vec<RunLaunch> {
     let workspace = state.parent().unwrap_or(state);
     let settings = Arc::new(RunSettings {
         source: "bench".to_owned(),

@@ -66,7 +66,7 @@ pub(crate) struct HostLoop {
 }
 
 impl HostLoop {
-    pub fn new(
+    pub(crate) fn new(
         store: Arc<dyn Store>,
         executor: Box<dyn Executor>,
         clock: Clock,
@@ -95,7 +95,7 @@ impl HostLoop {
         }
     }
 
-    pub fn run(mut self, inbox: &Receiver<HostMessage>) {
+    pub(crate) fn run(mut self, inbox: &Receiver<HostMessage>) {
         while let LoopControl::On = self.run_turn(inbox) {}
     }
 
@@ -209,7 +209,7 @@ impl HostLoop {
         LoopControl::On
     }
 
-    pub fn queue_input(&mut self, key: OwnedRunKey, input: RunInput, recipient: Option<AnswerRecipient>) {
+    pub(crate) fn queue_input(&mut self, key: OwnedRunKey, input: RunInput, recipient: Option<AnswerRecipient>) {
         if let RunInput::Cancel { by, .. } = &input
             && self.cancel_retry(key, by)
         {
@@ -237,7 +237,7 @@ impl HostLoop {
         }
     }
 
-    pub fn insert_run(&mut self, owned: OwnedRun) -> OwnedRunKey {
+    pub(crate) fn insert_run(&mut self, owned: OwnedRun) -> OwnedRunKey {
         self.keys += 1;
         let key = OwnedRunKey(self.keys);
         self.by_id.insert(owned.run().clone(), key);
@@ -279,7 +279,7 @@ impl HostLoop {
     }
 
     /// The number of workers that a run may take at once. Zero if others wait for workers: it must wait for its turn.
-    pub fn worker_grant(&self) -> u32 {
+    pub(crate) fn worker_grant(&self) -> u32 {
         if self.worker_queue.is_empty() { self.capacity.saturating_sub(self.busy) } else { 0 }
     }
 
@@ -294,7 +294,7 @@ impl HostLoop {
     }
 
     /// Queues a run that could use more workers.
-    pub fn queue_for_workers(&mut self, key: OwnedRunKey) {
+    pub(crate) fn queue_for_workers(&mut self, key: OwnedRunKey) {
         if let Some(owned) = self.runs.get_mut(&key)
             && owned.driver.state().wants_workers()
             && !std::mem::replace(&mut owned.queued_for_workers, true)
@@ -341,7 +341,7 @@ impl HostLoop {
     }
 
     /// Completes the append in flight, which is durable now.
-    pub fn finish_append(&mut self, key: OwnedRunKey) {
+    pub(crate) fn finish_append(&mut self, key: OwnedRunKey) {
         let Some(owned) = self.runs.get_mut(&key) else { return };
         let append = owned.appending.take();
         owned.driver.confirm_append();
@@ -410,7 +410,7 @@ impl HostLoop {
         }
     }
 
-    pub fn schedule_wake(&mut self, key: OwnedRunKey, at: Option<Timestamp>) {
+    pub(crate) fn schedule_wake(&mut self, key: OwnedRunKey, at: Option<Timestamp>) {
         let Some(owned) = self.runs.get_mut(&key) else { return };
         if let Some(before) = owned.wake.take() {
             self.wakes.remove(&(before, key));
@@ -440,7 +440,7 @@ impl HostLoop {
         }
     }
 
-    pub fn read_requests(&mut self) {
+    pub(crate) fn read_requests(&mut self) {
         // Requests that cannot be read now are read again at the next notice.
         let Ok(requests) = self.store.pending_requests() else { return };
         for request in requests {

@@ -41,7 +41,7 @@ pub use launch::{ForkError, ReloadFork, prepare_fork, read_run_parameters};
 
 /// The key of a run that this process owns, valid as long as it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct OwnedRunKey(u64);
+pub(crate) struct OwnedRunKey(u64);
 
 /// A message to the loop.
 #[derive(Debug)]
@@ -268,7 +268,7 @@ impl From<&Result<(), Refusal>> for RequestAnswer {
 }
 
 impl RequestAnswer {
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("an answer serialises to JSON")
     }
 }

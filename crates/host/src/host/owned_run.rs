@@ -89,7 +89,7 @@ pub(crate) struct OwnedRun {
 }
 
 impl OwnedRun {
-    pub fn new(claim: RunClaim, driver: Driver, settings: Arc<RunSettings>) -> OwnedRun {
+    pub(crate) fn new(claim: RunClaim, driver: Driver, settings: Arc<RunSettings>) -> OwnedRun {
         let open = driver.state().open_waitpoints().map(|(number, _)| number).collect();
         OwnedRun {
             claim,
@@ -113,15 +113,15 @@ impl OwnedRun {
         }
     }
 
-    pub fn run(&self) -> &RunId {
+    pub(crate) fn run(&self) -> &RunId {
         &self.claim.run
     }
 
-    pub fn run_context(&self) -> ActiveRun<'_> {
+    pub(crate) fn run_context(&self) -> ActiveRun<'_> {
         ActiveRun::new(&self.claim.run, self.driver.projection(), &self.settings)
     }
 
-    pub fn queue_input(&mut self, input: RunInput, recipient: Option<AnswerRecipient>) {
+    pub(crate) fn queue_input(&mut self, input: RunInput, recipient: Option<AnswerRecipient>) {
         self.tokens += 1;
         let token = InputToken(self.tokens);
         if let RunInput::Decide { opening, decision, by, reason } = &input {
@@ -135,28 +135,28 @@ impl OwnedRun {
         }
     }
 
-    pub fn has_queued_inputs(&self) -> bool {
+    pub(crate) fn has_queued_inputs(&self) -> bool {
         !self.queue.is_empty()
     }
 
     /// True if a cancel waits to be decided.
-    pub fn has_queued_cancel(&self) -> bool {
+    pub(crate) fn has_queued_cancel(&self) -> bool {
         self.queue.iter().any(|(_, input)| matches!(input, RunInput::Cancel { .. }))
     }
 
     /// True if a cancel waits behind a row that may not use the reserved space.
-    pub fn is_cancel_blocked(&self) -> bool {
+    pub(crate) fn is_cancel_blocked(&self) -> bool {
         self.has_queued_cancel() && self.appending.as_ref().is_some_and(|append| !append.urgent)
     }
 
     /// True if this request is already being decided.
-    pub fn has_request(&self, request: InboxRequestId) -> bool {
+    pub(crate) fn has_request(&self, request: InboxRequestId) -> bool {
         self.recipients.values().any(|recipient| matches!(recipient, AnswerRecipient::Request(id) if *id == request))
             || self.appending.iter().flat_map(|append| &append.answers).any(|(id, _)| *id == request)
     }
 
     /// Decides the queued inputs, with `grant` workers available, and returns the row to append.
-    pub fn decide(&mut self, now: Timestamp, grant: u32) -> Option<JournalAppend> {
+    pub(crate) fn decide(&mut self, now: Timestamp, grant: u32) -> Option<JournalAppend> {
         let last = self.queue.len().saturating_sub(1);
         for (i, (token, input)) in self.queue.drain(..).enumerate() {
             // The grant is for all inputs together.
@@ -188,7 +188,7 @@ impl OwnedRun {
     }
 
     /// Takes a worker for each attempt that a row starts, and returns their number.
-    pub fn take_workers(&mut self, batch: &JournalBatch) -> u32 {
+    pub(crate) fn take_workers(&mut self, batch: &JournalBatch) -> u32 {
         let mut taken = 0;
         for record in &batch.records {
             if let Event::AttemptStarted { attempt, .. } = record.event {
@@ -201,7 +201,7 @@ impl OwnedRun {
     }
 
     /// The list entry of the run.
-    pub fn current_head(&self) -> RunHead {
+    pub(crate) fn current_head(&self) -> RunHead {
         build_run_head(self.driver.plan(), self.driver.state())
     }
 
@@ -277,7 +277,7 @@ impl OwnedRun {
     }
 
     /// Returns an answer that is due now.
-    pub fn poll_answer(&mut self, now: Timestamp) -> Option<InputAnswer> {
+    pub(crate) fn poll_answer(&mut self, now: Timestamp) -> Option<InputAnswer> {
         let (token, result) = self.driver.poll_answer()?;
         let attempt = self.decisions.remove(&token).zip(result.as_ref().err());
         let refused =

@@ -14,7 +14,7 @@ use crate::workspace::PathPattern;
 /// The approximate number of bytes per token.
 const TOKEN: usize = 4;
 /// The default budget of a module.
-pub const MODULE_TOKENS: u32 = 2_000;
+pub(crate) const MODULE_TOKENS: u32 = 2_000;
 /// From `SURE` on, a memory is given without its confidence; below `UNSURE`, it is marked as low.
 const SURE: f64 = 0.85;
 const UNSURE: f64 = 0.6;
@@ -52,7 +52,7 @@ impl Default for ContextModule {
 
 /// The context that a stage requests.
 #[derive(Debug, Clone, Copy)]
-pub struct PackRequest<'a> {
+pub(crate) struct PackRequest<'a> {
     pub stage: &'a str,
     /// The modules in order; `None` if the project has none of that name.
     pub modules: &'a [(&'a str, Option<&'a ContextModule>)],
@@ -60,7 +60,7 @@ pub struct PackRequest<'a> {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct ContextPack {
+pub(crate) struct ContextPack {
     /// `None` if there is no context.
     pub text: Option<String>,
     /// The parts that were left out, one line each.
@@ -68,7 +68,7 @@ pub struct ContextPack {
 }
 
 /// Builds the context pack of a stage.
-pub fn build_pack(request: PackRequest<'_>, memories: &[MemoryEntry]) -> ContextPack {
+pub(crate) fn build_pack(request: PackRequest<'_>, memories: &[MemoryEntry]) -> ContextPack {
     let mut packing = PackBuilder { request, memories, chosen: BTreeSet::new(), notes: Vec::new() };
     let texts: Vec<String> =
         request.modules.iter().filter_map(|(name, module)| packing.add_module(name, *module)).collect();
@@ -206,7 +206,7 @@ fn token_bytes(tokens: u32) -> usize {
 }
 
 /// Estimates the number of tokens of a text with this many bytes.
-pub fn estimate_tokens(bytes: usize) -> usize {
+pub(crate) fn estimate_tokens(bytes: usize) -> usize {
     bytes.div_ceil(TOKEN)
 }
 

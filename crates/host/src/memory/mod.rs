@@ -11,7 +11,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use skein_core::{ids::RunId, limits, time::Timestamp};
 
-pub use self::context_pack::{ContextModule, ContextPack, PackRequest, build_pack};
+pub use self::context_pack::ContextModule;
+pub(crate) use self::context_pack::{PackRequest, build_pack};
 use crate::{
     json_text::escape_invisible,
     system,

@@ -28,14 +28,14 @@ struct SurveyBudget {
 /// Files by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct FileSurvey {
+pub(crate) struct FileSurvey {
     files: BTreeMap<String, SurveyedFile>,
 }
 
 /// The description of an entry that is not a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum SurveyedFile {
+pub(crate) enum SurveyedFile {
     File {
         hash: ContentHash,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -49,7 +49,7 @@ pub enum SurveyedFile {
 
 /// The change of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PathChange {
+pub(crate) enum PathChange {
     New,
     Changed,
     Gone,
@@ -57,7 +57,7 @@ pub enum PathChange {
 
 impl FileSurvey {
     /// Scans the files in a folder that match the patterns, except for some folders in it.
-    pub fn scan_folder(
+    pub(crate) fn scan_folder(
         root: &RootFolder,
         patterns: &[PathPattern],
         without: &[FileIdentity],
@@ -70,16 +70,16 @@ impl FileSurvey {
         Ok(FileSurvey { files: walk.files })
     }
 
-    pub fn files(&self) -> impl Iterator<Item = (&str, &SurveyedFile)> {
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &SurveyedFile)> {
         self.files.iter().map(|(path, seen)| (path.as_str(), seen))
     }
 
-    pub fn get(&self, path: &str) -> Option<&SurveyedFile> {
+    pub(crate) fn get(&self, path: &str) -> Option<&SurveyedFile> {
         self.files.get(path)
     }
 
     /// Returns the differences of a later survey, in the order of paths.
-    pub fn compare_with(&self, later: &FileSurvey) -> Vec<(String, PathChange)> {
+    pub(crate) fn compare_with(&self, later: &FileSurvey) -> Vec<(String, PathChange)> {
         let gone = self.files.keys().filter(|path| !later.files.contains_key(*path));
         let mut all: Vec<_> = gone.map(|path| (path.clone(), PathChange::Gone)).collect();
         for (path, seen) in &later.files {

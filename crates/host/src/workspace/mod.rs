@@ -15,18 +15,16 @@ pub mod root;
 mod run_dir;
 mod workflow_files;
 
-pub use artifact::{
-    ArtifactError, ArtifactForm, ArtifactLimits, ArtifactManifest, ArtifactRecord, KeptArtifact, KeptFile, KeptSizes,
-};
+pub(crate) use artifact::KeptSizes;
+pub use artifact::{ArtifactError, ArtifactForm, ArtifactLimits, ArtifactManifest, KeptArtifact, KeptFile};
 pub use context::{
     ArtifactSource, ContextFolder, ContextHolder, ContextInput, ContextLocks, WorkerObservation, WrittenArtifacts,
     WrittenSteps, find_step,
 };
-pub(crate) use control_files::{control_files, control_owner};
-pub(crate) use control_files::{is_harmless_config, parse_git_config};
-pub use file_survey::{FileSurvey, PathChange, SurveyedFile};
+pub(crate) use control_files::{control_files, control_owner, is_harmless_config, parse_git_config};
+pub(crate) use file_survey::{FileSurvey, PathChange, SurveyedFile};
 pub use folder_grants::{FolderGrants, GrantError};
-pub use path_pattern::PathPattern;
+pub(crate) use path_pattern::PathPattern;
 pub(crate) use repositories::{GitPlace, RepositoryScan, find_git_folder, resolve_below};
 pub use root::RootFolder;
 pub use run_dir::{AttemptDir, RunDir};

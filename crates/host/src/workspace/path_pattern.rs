@@ -5,7 +5,7 @@
 
 /// A parsed pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PathPattern {
+pub(crate) struct PathPattern {
     parts: Vec<PatternPart>,
     /// True if everything below a matching path matches, too.
     below: bool,
@@ -23,7 +23,7 @@ enum PatternPart {
 }
 
 impl PathPattern {
-    pub fn new(text: &str) -> PathPattern {
+    pub(crate) fn new(text: &str) -> PathPattern {
         let text = normalize_path(text);
         if !text.contains(['*', '?']) {
             let parts = text.trim_end_matches('/').chars().map(PatternPart::Char).collect();
@@ -43,12 +43,12 @@ impl PathPattern {
     }
 
     /// Creates a pattern for one path and everything below it, whatever characters are in the path.
-    pub fn from_literal(path: &str) -> PathPattern {
+    pub(crate) fn from_literal(path: &str) -> PathPattern {
         PathPattern { parts: path.chars().map(PatternPart::Char).collect(), below: true }
     }
 
     /// Returns the text of the pattern.
-    pub fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let mut text = String::new();
         for part in &self.parts {
             match part {
@@ -62,7 +62,7 @@ impl PathPattern {
     }
 
     /// Returns the path that contains everything that the pattern can match.
-    pub fn literal_prefix(&self) -> String {
+    pub(crate) fn literal_prefix(&self) -> String {
         let literal: String = self
             .parts
             .iter()
@@ -79,19 +79,19 @@ impl PathPattern {
     }
 
     /// True if it matches everything below its literal prefix.
-    pub fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         let (start, parts) = (self.literal_prefix().chars().count(), self.parts.as_slice());
         self.below || start > 0 && matches!(parts[start..], [PatternPart::Char('/'), PatternPart::Any])
     }
 
     /// Returns the number of folders above everything that it matches, or `None` if it matches at any depth.
-    pub fn depth(&self) -> Option<usize> {
+    pub(crate) fn depth(&self) -> Option<usize> {
         let deep = self.below || self.parts.contains(&PatternPart::Any);
         (!deep).then(|| self.parts.iter().filter(|part| **part == PatternPart::Char('/')).count())
     }
 
     /// True if a path matches. The time is proportional to the lengths of both, for any pattern.
-    pub fn matches(&self, path: &str) -> bool {
+    pub(crate) fn matches(&self, path: &str) -> bool {
         let path = normalize_path(path);
         let mut at = vec![false; self.parts.len() + 1];
         at[0] = true;

@@ -54,7 +54,7 @@ pub struct PathTokens {
 
 impl PathTokens {
     /// Replaces the tokens in a path once: inserted values are not replaced again.
-    pub fn fill_path(&self, path: &str) -> String {
+    pub(crate) fn fill_path(&self, path: &str) -> String {
         let day = format_utc(self.at);
         let day = day.split('T').next().unwrap_or_default();
         let known = [("<runId>", self.run.as_str()), ("<workflowId>", self.workflow.as_str()), ("<isoDate>", day)];

@@ -63,7 +63,7 @@ pub enum StoreOpenError {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WriteFault {
+pub(crate) enum WriteFault {
     /// The disk is full. Nothing was written.
     NoSpace,
     /// The row already exists. Other writes can succeed.

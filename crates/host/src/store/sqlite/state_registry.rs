@@ -79,12 +79,8 @@ impl StateRegistry {
     }
 
     /// The folder that holds the marks. None: there is no place for one.
-    pub fn folder(&self) -> Option<&Path> {
+    pub(crate) fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
-    }
-
-    pub fn new(folder: Option<PathBuf>) -> StateRegistry {
-        StateRegistry { folder }
     }
 
     /// Admits a state folder that is about to be opened. A new one is created and marked. Other reasons that make a
@@ -276,7 +272,7 @@ mod tests {
     impl Place {
         fn new() -> Place {
             let dir = tempfile::tempdir().unwrap();
-            let registry = StateRegistry::new(Some(dir.path().join("registry")));
+            let registry = StateRegistry { folder: Some(dir.path().join("registry")) };
             Place { dir, registry }
         }
 
@@ -331,7 +327,7 @@ mod tests {
     #[test]
     fn without_a_home_owner_and_mode_decide() {
         let place = Place::new();
-        let registry = StateRegistry::new(None);
+        let registry = StateRegistry { folder: None };
         let state = place.state("state");
         registry.admit(&state).unwrap();
         fs::write(state.join("skein.db"), "").unwrap();

@@ -25,7 +25,7 @@ const MANIFEST_BYTES: u64 = 1024 * 1024 * 1024;
 /// The number of bytes that each attempt of a run has kept, as far as it was looked up. Kept artifacts do not change,
 /// and a long run would read all manifests each time that something is added.
 #[derive(Debug, Default)]
-pub struct KeptSizes(BTreeMap<AttemptId, u64>);
+pub(crate) struct KeptSizes(BTreeMap<AttemptId, u64>);
 
 impl RunDir {
     /// Copies the artifacts of an attempt. Artifacts that were kept before are not changed, whatever the workspace
@@ -72,7 +72,7 @@ impl RunDir {
     }
 
     /// Returns the number of bytes that all attempts of the run have kept.
-    pub fn kept_bytes(&self, sizes: &mut KeptSizes) -> Result<u64, ArtifactError> {
+    pub(crate) fn kept_bytes(&self, sizes: &mut KeptSizes) -> Result<u64, ArtifactError> {
         let mut known = BTreeMap::new();
         for attempt in self.list_kept_attempts()? {
             let bytes = match sizes.0.get(&attempt) {

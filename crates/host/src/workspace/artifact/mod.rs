@@ -13,7 +13,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use skein_core::{ids::ArtifactName, limits, plan::ContentHash};
 
-pub use keep::KeptSizes;
+pub(crate) use keep::KeptSizes;
 pub(super) use keep::{copy_single_file, is_copy};
 
 use super::root::FilePathError;
@@ -74,40 +74,13 @@ pub struct KeptFile {
     pub executable: bool,
 }
 
-/// The description of an artifact in the journal: enough to identify it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ArtifactRecord {
-    pub name: ArtifactName,
-    pub found: ArtifactForm,
-    pub files: usize,
-    pub bytes: u64,
-    pub hash: ContentHash,
-}
-
 impl ArtifactManifest {
-    pub fn total_bytes(&self) -> u64 {
+    pub(crate) fn total_bytes(&self) -> u64 {
         self.artifacts.iter().fold(0, |sum, artifact| sum.saturating_add(artifact.bytes))
     }
 
-    pub fn find_artifact(&self, name: &ArtifactName) -> Option<&KeptArtifact> {
+    pub(crate) fn find_artifact(&self, name: &ArtifactName) -> Option<&KeptArtifact> {
         self.artifacts.iter().find(|artifact| artifact.name == *name)
-    }
-
-    /// Returns the declared artifacts that did not exist.
-    pub fn missing_artifacts(&self) -> impl Iterator<Item = &KeptArtifact> {
-        self.artifacts.iter().filter(|artifact| artifact.found == ArtifactForm::Missing)
-    }
-
-    pub fn to_records(&self) -> Vec<ArtifactRecord> {
-        let record = |artifact: &KeptArtifact| ArtifactRecord {
-            name: artifact.name.clone(),
-            found: artifact.found,
-            files: artifact.files.len(),
-            bytes: artifact.bytes,
-            hash: artifact.hash,
-        };
-        self.artifacts.iter().map(record).collect()
     }
 }
 
@@ -134,7 +107,7 @@ impl Default for ArtifactLimits {
 
 impl ArtifactLimits {
     /// Returns the limits for a run that has already kept this many bytes.
-    pub fn with_used(used: u64) -> ArtifactLimits {
+    pub(crate) fn with_used(used: u64) -> ArtifactLimits {
         let run_bytes = limits::ARTIFACTS_BYTES.saturating_sub(used);
         ArtifactLimits { run_bytes, ..ArtifactLimits::default() }
     }

@@ -75,7 +75,12 @@ impl RunDir {
 
     /// Copies the artifacts of an attempt of another run, so that nothing of that run is needed any more. Returns true
     /// if there were any.
-    pub fn adopt_artifacts(&self, from: &RunDir, theirs: AttemptId, ours: AttemptId) -> Result<bool, ArtifactError> {
+    pub(crate) fn adopt_artifacts(
+        &self,
+        from: &RunDir,
+        theirs: AttemptId,
+        ours: AttemptId,
+    ) -> Result<bool, ArtifactError> {
         let files = from.find_attempt(theirs)?;
         let observation = files.map(|files| files.read_observation(limits::VALUE_BYTES as u64)).transpose()?;
         if let Some(observation) = observation.flatten() {
@@ -137,7 +142,7 @@ impl KeptArtifact {
     }
 
     /// Returns true if a part of the artifact is left out where it is placed.
-    pub fn holds_repository(&self) -> bool {
+    pub(crate) fn holds_repository(&self) -> bool {
         matches!(self.without_repositories(), Cow::Owned(_))
     }
 }

@@ -102,7 +102,7 @@ impl ContextLocks {
     }
 
     /// Writes new facts. After an error the state on disk is unknown, and the next call checks everything.
-    pub fn write_context(
+    pub(crate) fn write_context(
         &self,
         context: &ContextFolder,
         input: &ContextInput<'_>,
@@ -119,7 +119,7 @@ impl ContextLocks {
     }
 
     /// Releases the folders of a run.
-    pub fn release(&self, run: &RunId) {
+    pub(crate) fn release(&self, run: &RunId) {
         self.lock_all().retain(|_, held| held.run != *run);
     }
 

@@ -88,7 +88,7 @@ impl ContextFolder {
         ContextFolder { root }
     }
 
-    pub fn root(&self) -> &RootFolder {
+    pub(crate) fn root(&self) -> &RootFolder {
         &self.root
     }
 
@@ -181,7 +181,7 @@ const SUMMARY_PART: usize = 1_000;
 
 impl WorkerObservation {
     /// Returns a summary as the format requires: complete if it is short, else its beginning and its end.
-    pub fn shorten_summary(text: &str) -> String {
+    pub(crate) fn shorten_summary(text: &str) -> String {
         let count = text.chars().count();
         if count <= SUMMARY {
             return text.to_owned();
@@ -199,7 +199,7 @@ impl AttemptDir {
     }
 
     /// Loads the observation. Returns `None` if there is none, or if it cannot be parsed.
-    pub fn load_observation(&self) -> Result<Option<WorkerObservation>, FilePathError> {
+    pub(crate) fn load_observation(&self) -> Result<Option<WorkerObservation>, FilePathError> {
         let bytes = self.read_observation(limits::VALUE_BYTES as u64)?;
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }

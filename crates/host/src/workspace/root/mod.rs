@@ -33,7 +33,7 @@ use self::resolve::{LinkPolicy, PathResolver, RelativePath};
 use crate::sandbox::SandboxPlace;
 
 pub use error::{EntryKind, FilePathError, PathProblem};
-pub use write::PendingFile;
+pub(crate) use write::PendingFile;
 
 type PathResult<T> = Result<T, FilePathError>;
 
@@ -55,7 +55,7 @@ pub struct FileIdentity {
 
 /// The identity of a folder from its creation to its removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct FolderLifetime {
+pub(crate) struct FolderLifetime {
     pub identity: FileIdentity,
     /// The creation time, or `None` if the file system does not provide it.
     pub born: Option<(i64, u32)>,
@@ -63,21 +63,21 @@ pub struct FolderLifetime {
 
 /// An entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FolderEntry {
+pub(crate) struct FolderEntry {
     pub name: OsString,
     pub thing: EntryKind,
 }
 
 /// An opened file or folder.
 #[derive(Debug)]
-pub enum FileOrFolder {
+pub(crate) enum FileOrFolder {
     File(File, FileStamp),
     Folder(RootFolder),
 }
 
 /// The metadata that shows a change of a file: compared before and after it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileStamp {
+pub(crate) struct FileStamp {
     pub size: u64,
     /// True if its owner may execute it.
     pub executable: bool,
@@ -99,7 +99,7 @@ impl FileStamp {
     }
 
     /// Returns the present stamp of a file.
-    pub fn from_file(file: &File) -> std::io::Result<FileStamp> {
+    pub(crate) fn from_file(file: &File) -> std::io::Result<FileStamp> {
         Ok(FileStamp::from_stat(&fstat(file)?))
     }
 }
@@ -123,19 +123,19 @@ impl RootFolder {
         &self.path
     }
 
-    pub fn identity(&self) -> PathResult<FileIdentity> {
+    pub(crate) fn identity(&self) -> PathResult<FileIdentity> {
         let stat = fstat(&*self.folder).map_err(|errno| self.path_error(Path::new("."), errno))?;
         Ok(FileIdentity { device: stat.st_dev, inode: stat.st_ino })
     }
 
     /// Returns the folder as a place of a sandbox: its path and its identity.
-    pub fn sandbox_place(&self) -> PathResult<SandboxPlace> {
+    pub(crate) fn sandbox_place(&self) -> PathResult<SandboxPlace> {
         let path = std::fs::canonicalize(&self.path).map_err(|error| self.path_error(Path::new("."), error))?;
         SandboxPlace::from_descriptor(&path, self).map_err(|error| self.path_error(Path::new("."), error))
     }
 
     /// Returns the identity of this folder, which stays unique after its inode number is reused.
-    pub fn lifetime(&self) -> PathResult<FolderLifetime> {
+    pub(crate) fn lifetime(&self) -> PathResult<FolderLifetime> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let born = statx(&*self.folder, "", flags, StatxFlags::BTIME).ok();
         let born = born.filter(|stat| stat.stx_mask & StatxFlags::BTIME.bits() != 0);
@@ -144,7 +144,7 @@ impl RootFolder {
     }
 
     /// Locks the folder until the lock is dropped or the process ends. Returns `None` if someone else holds the lock.
-    pub fn try_lock(&self) -> PathResult<Option<OwnedFd>> {
+    pub(crate) fn try_lock(&self) -> PathResult<Option<OwnedFd>> {
         self.lock_folder(FlockOperation::NonBlockingLockExclusive)
     }
 
@@ -166,7 +166,7 @@ impl RootFolder {
     }
 
     /// Normalizes a name: empty for the folder itself.
-    pub fn normalize_name(&self, name: impl AsRef<Path>) -> PathResult<PathBuf> {
+    pub(crate) fn normalize_name(&self, name: impl AsRef<Path>) -> PathResult<PathBuf> {
         let parsed = self.parse_name(name.as_ref())?;
         Ok(parsed.parts().iter().collect())
     }
@@ -178,7 +178,7 @@ impl RootFolder {
     }
 
     /// Returns the kind of the entry at a name without following a link at its end, or `None` if there is none.
-    pub fn entry_kind(&self, name: impl AsRef<Path>) -> PathResult<Option<EntryKind>> {
+    pub(crate) fn entry_kind(&self, name: impl AsRef<Path>) -> PathResult<Option<EntryKind>> {
         let name = name.as_ref();
         let parsed = self.parse_name(name)?;
         let Some((parent, leaf)) = parsed.split_leaf() else { return Ok(Some(EntryKind::Folder)) };
@@ -194,7 +194,7 @@ impl RootFolder {
     }
 
     /// Lists this folder in the order of names, if it has at most `max` entries.
-    pub fn list_entries(&self, max: usize) -> PathResult<Vec<FolderEntry>> {
+    pub(crate) fn list_entries(&self, max: usize) -> PathResult<Vec<FolderEntry>> {
         let here = Path::new(".");
         let dir = Dir::read_from(self).map_err(|errno| self.path_error(here, errno))?;
         let mut entries = Vec::new();
@@ -223,7 +223,7 @@ impl RootFolder {
     }
 
     /// Opens a regular file or a folder. Links before the last part of the name are followed while they stay beneath.
-    pub fn open_existing(&self, name: impl AsRef<Path>) -> PathResult<FileOrFolder> {
+    pub(crate) fn open_existing(&self, name: impl AsRef<Path>) -> PathResult<FileOrFolder> {
         let name = name.as_ref();
         let parsed = self.parse_name(name)?;
         // Without NONBLOCK, opening a pipe would wait for its other end.
@@ -241,7 +241,7 @@ impl RootFolder {
     }
 
     /// Opens a regular file for reading.
-    pub fn open_file(&self, name: impl AsRef<Path>) -> PathResult<(File, FileStamp)> {
+    pub(crate) fn open_file(&self, name: impl AsRef<Path>) -> PathResult<(File, FileStamp)> {
         let name = name.as_ref();
         match self.open_existing(name) {
             Ok(FileOrFolder::File(file, mark)) => Ok((file, mark)),
@@ -272,12 +272,12 @@ impl RootFolder {
     }
 
     /// Makes creations, renames and removals in this folder durable.
-    pub fn sync(&self) -> PathResult<()> {
+    pub(crate) fn sync(&self) -> PathResult<()> {
         fsync(&*self.folder).map_err(|errno| self.path_error(Path::new("."), errno))
     }
 
     /// Makes everything on the file system of this folder durable. Cheaper than one sync per file if there are many.
-    pub fn sync_all(&self) -> PathResult<()> {
+    pub(crate) fn sync_all(&self) -> PathResult<()> {
         rustix::fs::syncfs(&*self.folder).map_err(|errno| self.path_error(Path::new("."), errno))
     }
 

@@ -33,7 +33,7 @@ const NEW: OFlags =
 /// A file that is written beside its target, and moved there when it is complete. It is removed if it is never
 /// completed.
 #[derive(Debug)]
-pub struct PendingFile {
+pub(crate) struct PendingFile {
     folder: RootFolder,
     temporary: OsString,
     leaf: OsString,
@@ -43,7 +43,7 @@ pub struct PendingFile {
 
 impl PendingFile {
     /// Moves the file to its target and replaces an existing one. It is durable when this returns.
-    pub fn persist(self) -> PathResult<()> {
+    pub(crate) fn persist(self) -> PathResult<()> {
         let folder = self.folder.clone();
         self.file.sync_all().map_err(|error| folder.path_error(Path::new(&self.leaf), error))?;
         self.persist_unsynced()?;
@@ -52,7 +52,7 @@ impl PendingFile {
 
     /// Like [`PendingFile::persist`], for one of many files or one that can be written again: complete, but not
     /// durable.
-    pub fn persist_unsynced(mut self) -> PathResult<()> {
+    pub(crate) fn persist_unsynced(mut self) -> PathResult<()> {
         renameat(&self.folder, &self.temporary, &self.folder, &self.leaf)
             .map_err(|errno| self.folder.path_error(Path::new(&self.leaf), errno))?;
         self.placed = true;
@@ -81,7 +81,7 @@ impl Drop for PendingFile {
 
 impl RootFolder {
     /// Creates a pending file in an existing folder. A link at the target is rejected and not replaced.
-    pub fn create_file(&self, name: impl AsRef<Path>, executable: bool) -> PathResult<PendingFile> {
+    pub(crate) fn create_file(&self, name: impl AsRef<Path>, executable: bool) -> PathResult<PendingFile> {
         let name = name.as_ref();
         let (folder, leaf) = self.open_parent(name)?;
         match statat(&folder, &leaf, AtFlags::SYMLINK_NOFOLLOW).map(|stat| EntryKind::from_mode(stat.st_mode)) {
@@ -104,7 +104,7 @@ impl RootFolder {
     }
 
     /// Writes a new file in a folder that nobody else uses yet. It is not durable.
-    pub fn write_new(&self, name: impl AsRef<Path>, bytes: &[u8]) -> PathResult<()> {
+    pub(crate) fn write_new(&self, name: impl AsRef<Path>, bytes: &[u8]) -> PathResult<()> {
         let name = name.as_ref();
         let (folder, leaf) = self.open_parent(name)?;
         let file = openat(&folder, leaf, NEW, Mode::from_raw_mode(0o644));
@@ -113,7 +113,7 @@ impl RootFolder {
     }
 
     /// Creates a symbolic link, new or in place of an existing file or link. Its target is not checked.
-    pub fn replace_link(&self, name: impl AsRef<Path>, target: &Path) -> PathResult<()> {
+    pub(crate) fn replace_link(&self, name: impl AsRef<Path>, target: &Path) -> PathResult<()> {
         let name = name.as_ref();
         let (folder, leaf) = self.open_parent(name)?;
         let temporary = pending_name();
@@ -125,7 +125,7 @@ impl RootFolder {
     }
 
     /// Returns the target of a symbolic link.
-    pub fn read_link(&self, name: impl AsRef<Path>) -> PathResult<PathBuf> {
+    pub(crate) fn read_link(&self, name: impl AsRef<Path>) -> PathResult<PathBuf> {
         let name = name.as_ref();
         let (folder, leaf) = self.open_parent(name)?;
         let target = readlinkat(&folder, leaf, Vec::new()).map_err(|errno| self.path_error(name, errno))?;
@@ -133,7 +133,7 @@ impl RootFolder {
     }
 
     /// Writes a complete file that may be executable and can be written again: it is not durable.
-    pub fn replace_unsynced(&self, name: impl AsRef<Path>, bytes: &[u8], executable: bool) -> PathResult<()> {
+    pub(crate) fn replace_unsynced(&self, name: impl AsRef<Path>, bytes: &[u8], executable: bool) -> PathResult<()> {
         self.write_pending(name.as_ref(), bytes, executable)?.persist_unsynced()
     }
 
@@ -144,12 +144,12 @@ impl RootFolder {
     }
 
     /// Creates a folder and its missing parents. Only the owner may enter a private one.
-    pub fn make_folders(&self, name: impl AsRef<Path>, private: bool) -> PathResult<RootFolder> {
+    pub(crate) fn make_folders(&self, name: impl AsRef<Path>, private: bool) -> PathResult<RootFolder> {
         self.make_path(name.as_ref(), private, true)
     }
 
     /// Like [`RootFolder::make_folders`], for many folders or ones that can be created again: they are not durable.
-    pub fn make_folders_unsynced(&self, name: impl AsRef<Path>, private: bool) -> PathResult<RootFolder> {
+    pub(crate) fn make_folders_unsynced(&self, name: impl AsRef<Path>, private: bool) -> PathResult<RootFolder> {
         self.make_path(name.as_ref(), private, false)
     }
 
@@ -169,12 +169,12 @@ impl RootFolder {
     }
 
     /// Moves an entry to an unused name in this folder.
-    pub fn move_new(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> PathResult<()> {
+    pub(crate) fn move_new(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> PathResult<()> {
         self.move_into(from, self, to)
     }
 
     /// Moves an entry from this folder to an unused name in another folder on the same file system.
-    pub fn move_into(&self, from: impl AsRef<Path>, other: &RootFolder, to: impl AsRef<Path>) -> PathResult<()> {
+    pub(crate) fn move_into(&self, from: impl AsRef<Path>, other: &RootFolder, to: impl AsRef<Path>) -> PathResult<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let (parsed_from, parsed_to) = (self.parse_name(from)?, other.parse_name(to)?);
         let (Some((from_parent, from_leaf)), Some((to_parent, to_leaf))) =
@@ -219,7 +219,7 @@ const MOVED: &str = ".skein-removing-";
 
 impl RootFolder {
     /// Removes a file, a link or a folder with all its contents. Returns true if there was one.
-    pub fn remove(&self, name: impl AsRef<Path>) -> PathResult<bool> {
+    pub(crate) fn remove(&self, name: impl AsRef<Path>) -> PathResult<bool> {
         let name = name.as_ref();
         let (folder, leaf) = match self.open_parent(name) {
             Err(error) if error.is_missing() => return Ok(false),
@@ -238,7 +238,7 @@ impl RootFolder {
     }
 
     /// Removes unfinished files that dead writers left in this folder. Only if nobody else writes in it.
-    pub fn remove_pending(&self) -> PathResult<()> {
+    pub(crate) fn remove_pending(&self) -> PathResult<()> {
         let here = Path::new(".");
         for entry in Dir::read_from(self).map_err(|errno| self.path_error(here, errno))? {
             let entry = entry.map_err(|errno| self.path_error(here, errno))?;
