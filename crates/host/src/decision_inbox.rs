@@ -84,7 +84,6 @@ impl DecisionInbox {
         &self.folder
     }
 
-    /// Returns the folder of the answers.
     pub fn answers_folder(&self) -> PathBuf {
         self.folder.join("answers")
     }
@@ -144,7 +143,6 @@ impl DecisionInbox {
         Some(ReceivedRequest { id, uid: left.uid(), at, request: read_request(file) })
     }
 
-    /// Answers a request.
     pub fn send_reply(&self, id: &str, reply: &DecisionReply) -> io::Result<()> {
         self.remove_old_answers();
         write_message(&self.answers_folder(), id, reply)

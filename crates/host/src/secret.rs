@@ -4,11 +4,12 @@
 //! shown, compared or stored: the only access is [`SecretValue::expose`], and all written text goes through
 //! [`crate::redact`].
 
-use std::{collections::BTreeMap, env, fmt, io::Read, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, env, fmt, path::PathBuf, sync::Arc};
 
-use rustix::fs::{Mode, OFlags, open};
 use serde::{Deserialize, Serialize};
 use skein_core::limits;
+
+use crate::system::read_regular_file;
 
 /// A secret value. It prints as `***`; there is no other way to print it.
 #[derive(Clone)]
@@ -139,29 +140,15 @@ fn read_secret(name: &str, from: &SecretSource) -> Result<SecretValue, SecretErr
             }
         },
         SecretSource::File(path) => {
-            let bytes = read_file(path).map_err(|error| SecretError::Unreadable {
-                name: name.to_owned(),
-                from: from.clone(),
-                error,
-            })?;
+            let unreadable = |error| SecretError::Unreadable { name: name.to_owned(), from: from.clone(), error };
+            // Enough to see that a secret is too long, with the end of its line.
+            let bytes = read_regular_file(path, limits::SECRET_BYTES as u64 + 3).map_err(unreadable)?;
             let text = String::from_utf8(bytes).map_err(|_| unusable(SecretProblem::NotText))?;
             let line = text.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
             line.map(str::to_owned).unwrap_or(text)
         }
     };
     SecretValue::new(&text).map_err(unusable)
-}
-
-/// Reads a file without waiting for a pipe, and never more than the maximum size of a secret.
-fn read_file(path: &PathBuf) -> std::io::Result<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = std::fs::File::from(open(path, flags, Mode::empty())?);
-    if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    file.take(limits::SECRET_BYTES as u64 + 3).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -222,7 +209,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("short"), "1234567\n").unwrap();
         fs::write(dir.path().join("bytes"), [0xff; 20]).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, dir.path().join("pipe"), Mode::RWXU).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, dir.path().join("pipe"), rustix::fs::Mode::RWXU).unwrap();
         let file = |name: &str| SecretSource::File(dir.path().join(name));
         let errors = load(&[
             ("A", SecretSource::Env("SKEIN_TEST_NO_SUCH_VARIABLE".into())),

@@ -1,8 +1,14 @@
-//! Services of the operating system besides files and processes: probes of the kernel features that Skein needs,
-//! and random bytes. Does not decide how to continue without a feature: the caller does.
+//! Services of the operating system that several rooms use: probes of the kernel features that Skein needs, random
+//! bytes, and the reading of files that may be anything. Does not decide how to continue without a feature.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
 
 use rustix::{
-    fs::{CWD, Mode, OFlags, ResolveFlags, openat2},
+    fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2},
     process::{PidfdFlags, child_subreaper, getpid, pidfd_open},
     rand::{GetRandomFlags, getrandom},
 };
@@ -20,7 +26,7 @@ pub struct KernelFeature {
 /// Probes the system calls that some kernels or containers lack.
 pub fn probe_kernel_features() -> Vec<KernelFeature> {
     let call = |name, purpose, tried: rustix::io::Result<()>| {
-        let missing = tried.err().map(|error| std::io::Error::from(error).to_string());
+        let missing = tried.err().map(|error| io::Error::from(error).to_string());
         KernelFeature { name, purpose, missing }
     };
     let beneath = openat2(CWD, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::BENEATH);
@@ -43,6 +49,18 @@ pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
 /// Returns random bytes as hexadecimal text.
 pub(crate) fn random_hex<const N: usize>() -> String {
     random_bytes::<N>().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Reads at most this many bytes of a regular file. Opening a pipe does not wait for its other end.
+pub(crate) fn read_regular_file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(open(path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -78,11 +78,11 @@ fn draft_entries(running: ActiveRun<'_>, event: &Event) -> Vec<AuditDraft> {
         Event::AttemptEnded { attempt, end, .. } => draft_attempt_end(running, *attempt, end),
         Event::RunStarted { .. } => draft_overrides(running),
         Event::Decided { opening, decision, by, reason, .. } => {
-            draft_decision(running, *opening, *decision, by, reason.as_deref()).into_iter().collect()
+            draft_decision(running, *opening, *decision, by, reason.as_deref())
         }
         // One of several required approvals.
         Event::Approved { opening, by, reason } => {
-            draft_decision(running, *opening, Verdict::Approve, by, reason.as_deref()).into_iter().collect()
+            draft_decision(running, *opening, Verdict::Approve, by, reason.as_deref())
         }
         Event::Escalated { opening, approvers, .. } => {
             let Some((at, kind)) = find_waitpoint(running, *opening) else { return Vec::new() };
@@ -156,8 +156,8 @@ fn draft_decision(
     decision: Verdict,
     by: &str,
     reason: Option<&str>,
-) -> Option<AuditDraft> {
-    let (at, kind) = find_waitpoint(running, opening)?;
+) -> Vec<AuditDraft> {
+    let Some((at, kind)) = find_waitpoint(running, opening) else { return Vec::new() };
     let (kind, action, why) = match (kind, decision) {
         (WaitpointKind::Hold(why), Verdict::Approve) => ("hold", "hold.approve", Some(why)),
         (WaitpointKind::Hold(why), Verdict::Reject) => ("hold", "hold.reject", Some(why)),
@@ -172,7 +172,7 @@ fn draft_decision(
     if let Some(why) = why {
         input["held_for"] = json!(why);
     }
-    Some(draft_for_step(running, at, actor, action, kind, input))
+    vec![draft_for_step(running, at, actor, action, kind, input)]
 }
 
 /// Drafts the record of a gate that ended because nobody answered it.

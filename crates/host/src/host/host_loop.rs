@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::ControlFlow,
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError, Sender},
@@ -33,13 +34,6 @@ const MESSAGES_PER_TURN: usize = 4_096;
 const LOOK: Duration = Duration::from_secs(10);
 /// The delay before an append that failed on a full disk is retried.
 const NO_SPACE: Millis = Millis::from_secs(1);
-
-#[derive(Debug)]
-enum LoopControl {
-    On,
-    /// The journal is broken, or the host was told to stop.
-    Stop,
-}
 
 pub(crate) struct HostLoop {
     pub store: Arc<dyn Store>,
@@ -96,19 +90,18 @@ impl HostLoop {
     }
 
     pub(crate) fn run(mut self, inbox: &Receiver<HostMessage>) {
-        while let LoopControl::On = self.run_turn(inbox) {}
+        while self.run_turn(inbox).is_continue() {}
     }
 
-    fn run_turn(&mut self, inbox: &Receiver<HostMessage>) -> LoopControl {
+    /// Runs one turn. Breaks if the journal is broken, or if the host was told to stop.
+    fn run_turn(&mut self, inbox: &Receiver<HostMessage>) -> ControlFlow<()> {
         let first = match self.wait_for_message(inbox) {
             Ok(message) => Some(message),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => return LoopControl::Stop,
+            Err(RecvTimeoutError::Disconnected) => return ControlFlow::Break(()),
         };
         for message in first.into_iter().chain(inbox.try_iter().take(MESSAGES_PER_TURN)) {
-            if let LoopControl::Stop = self.handle_message(message) {
-                return LoopControl::Stop;
-            }
+            self.handle_message(message)?;
         }
         self.wake_due_runs();
         self.start_due_retries();
@@ -117,7 +110,7 @@ impl HostLoop {
         }
         self.grant_workers();
         self.submit_appends();
-        LoopControl::On
+        ControlFlow::Continue(())
     }
 
     /// Submits the rows of this turn. If there is only one row to append, the loop writes it on its own thread.
@@ -164,7 +157,7 @@ impl HostLoop {
         }
     }
 
-    fn handle_message(&mut self, message: HostMessage) -> LoopControl {
+    fn handle_message(&mut self, message: HostMessage) -> ControlFlow<()> {
         match message {
             HostMessage::Begin { begin, reply } => {
                 let _ = reply.send(self.launch_runs(begin));
@@ -204,9 +197,9 @@ impl HostLoop {
                 }
             }
             HostMessage::Notice(StoreNotice::Leave(run)) => self.leave_on_request(&run),
-            HostMessage::Stop => return LoopControl::Stop,
+            HostMessage::Stop => return ControlFlow::Break(()),
         }
-        LoopControl::On
+        ControlFlow::Continue(())
     }
 
     pub(crate) fn queue_input(&mut self, key: OwnedRunKey, input: RunInput, recipient: Option<AnswerRecipient>) {
@@ -318,9 +311,9 @@ impl HostLoop {
         self.rows.push((key, append));
     }
 
-    fn handle_append_result(&mut self, key: OwnedRunKey, result: Result<(), AppendError>) -> LoopControl {
+    fn handle_append_result(&mut self, key: OwnedRunKey, result: Result<(), AppendError>) -> ControlFlow<()> {
         self.in_flight = self.in_flight.saturating_sub(1);
-        let Some(owned) = self.runs.get_mut(&key) else { return LoopControl::On };
+        let Some(owned) = self.runs.get_mut(&key) else { return ControlFlow::Continue(()) };
         match result {
             Ok(()) => self.finish_append(key),
             // A cancel arrived while the append was in flight.
@@ -334,10 +327,10 @@ impl HostLoop {
             Err(AppendError::Lost) => self.lose_run(key),
             Err(error @ AppendError::Broken(_)) => {
                 (self.watcher)(HostEvent::Broken { why: &error.to_string() });
-                return LoopControl::Stop;
+                return ControlFlow::Break(());
             }
         }
-        LoopControl::On
+        ControlFlow::Continue(())
     }
 
     /// Completes the append in flight, which is durable now.

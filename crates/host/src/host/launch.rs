@@ -26,7 +26,7 @@ use crate::{
     },
     run_settings::{RunSettings, RunSettingsError},
     store::{NewRun, RunClaim, RunRow, Store, StoreError},
-    workspace::{ArtifactError, RootFolder, RunDir, root::FilePathError},
+    workspace::{ArtifactError, RootFolder, RunDir, none_if_missing, root::FilePathError},
 };
 
 impl HostLoop {
@@ -240,16 +240,11 @@ fn copy_artifacts(
     fork: &ForkSeed,
 ) -> Result<(), ForkError> {
     let steps = fork.reused.iter().filter_map(|reused| match reused {
-        ReusedResult::Step(step) => step.attempt.map(|attempt| (attempt, step)),
+        ReusedResult::Step(step) => Some((step.attempt?, &**step)),
         ReusedResult::Instance(_) => None,
     });
-    let steps: std::collections::BTreeMap<AttemptId, &StepReused> =
-        steps.map(|(attempt, step)| (attempt, &**step)).collect();
-    let theirs = match RunDir::open(state, old) {
-        Ok(folder) => Some(folder),
-        Err(error) if error.is_missing() => None,
-        Err(error) => return Err(error.into()),
-    };
+    let steps: BTreeMap<AttemptId, &StepReused> = steps.collect();
+    let theirs = none_if_missing(RunDir::open(state, old))?;
     let ours = RunDir::create(state, new)?;
     for (before, now) in &fork.attempts {
         let adopted = theirs.as_ref().map(|theirs| ours.adopt_artifacts(theirs, *before, *now)).transpose()?;

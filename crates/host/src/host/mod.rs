@@ -15,7 +15,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        mpsc::{RecvTimeoutError, Sender, channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread::JoinHandle,
     time::Duration,
@@ -178,8 +178,7 @@ impl Host {
 
     /// Starts runs, all of them or none. The watcher is told their progress.
     pub fn launch_runs(&self, begin: Vec<RunLaunch>) -> Result<(), StoreError> {
-        let (reply, answer) = channel();
-        self.send_message(HostMessage::Begin { begin, reply });
+        let answer = self.request(|reply| HostMessage::Begin { begin, reply });
         answer.recv().unwrap_or_else(|_| Err(host_stopped_error()))
     }
 
@@ -187,37 +186,37 @@ impl Host {
     /// another process may have appended some since the caller last read the run.
     pub fn resume_runs(&self, runs: Vec<RunId>) -> Vec<Result<u64, ResumeError>> {
         let count = runs.len();
-        let (reply, answer) = channel();
-        self.send_message(HostMessage::Resume { runs, reply });
+        let answer = self.request(|reply| HostMessage::Resume { runs, reply });
         answer.recv().unwrap_or_else(|_| (0..count).map(|_| Err(host_stopped_error().into())).collect())
     }
 
     /// Sends an input to a run and waits for the answer. None: the run is not owned here, or the host has stopped.
     pub fn send_input(&self, run: &RunId, input: RunInput) -> Option<Result<(), Refusal>> {
-        let (reply, answer) = channel();
-        self.send_message(HostMessage::Input { run: run.clone(), input, reply });
-        answer.recv().ok()
+        self.request(|reply| HostMessage::Input { run: run.clone(), input, reply }).recv().ok()
     }
 
     /// Sends an input to a run that is owned here without waiting for the decision. For callers that must not block
     /// whatever the loop and its disk are doing.
     pub fn post_input(&self, run: &RunId, input: RunInput) {
-        let (reply, _) = channel();
-        self.send_message(HostMessage::Input { run: run.clone(), input, reply });
+        drop(self.request(|reply| HostMessage::Input { run: run.clone(), input, reply }));
     }
 
     /// Releases runs: their workers are stopped and not waited for, and the runs can be resumed.
     pub fn leave_runs(&self, runs: &[RunId]) {
-        let (reply, done) = channel();
-        self.send_message(HostMessage::Leave { runs: runs.to_vec(), reply });
-        let _ = done.recv();
+        let _ = self.request(|reply| HostMessage::Leave { runs: runs.to_vec(), reply }).recv();
     }
 
     /// Releases runs as [`Host::leave_runs`] does. Returns false if the loop did not do so in time.
     pub fn leave_runs_within(&self, runs: &[RunId], within: Duration) -> bool {
-        let (reply, done) = channel();
-        self.send_message(HostMessage::Leave { runs: runs.to_vec(), reply });
+        let done = self.request(|reply| HostMessage::Leave { runs: runs.to_vec(), reply });
         done.recv_timeout(within) != Err(RecvTimeoutError::Timeout)
+    }
+
+    /// Sends a message with a channel for its answer.
+    fn request<T>(&self, message: impl FnOnce(Sender<T>) -> HostMessage) -> Receiver<T> {
+        let (reply, answer) = channel();
+        self.send_message(message(reply));
+        answer
     }
 
     fn send_message(&self, message: HostMessage) {

@@ -12,11 +12,10 @@ use std::{
 use skein_core::{
     engine::{
         AttemptId, Driver, Event, InputToken, JournalBatch, JournalRecord, Publication, Refusal, RunInput, RunPhase,
-        RunState, StepOutcome, TimedInput, Verdict, Waitpoint, WaitpointKind,
+        StepOutcome, TimedInput, Verdict, Waitpoint, WaitpointKind,
     },
     ids::RunId,
     ir::{ErrorClass, StepKindSpec},
-    plan::Plan,
     time::Timestamp,
 };
 
@@ -202,7 +201,21 @@ impl OwnedRun {
 
     /// The list entry of the run.
     pub(crate) fn current_head(&self) -> RunHead {
-        build_run_head(self.driver.plan(), self.driver.state())
+        let state = self.driver.state();
+        let workflow = &self.driver.plan().definition.root().workflow;
+        let status = state.status();
+        RunHead {
+            workflow: workflow.id.to_string(),
+            version: workflow.version.clone(),
+            dialect: workflow.origin.dialect.clone(),
+            status,
+            native_status: workflow.words.run_word(status).to_owned(),
+            started_at: state.instances.first().map(|root| root.started),
+            finished_at: state.end.as_ref().map(|end| end.at),
+            closed: state.phase == RunPhase::Closed,
+            forked_from: state.start.as_ref().and_then(|start| start.forked_from.clone()),
+            cost: state.spent,
+        }
     }
 
     /// Returns the run head if it differs from the stored one.
@@ -286,26 +299,8 @@ impl OwnedRun {
     }
 }
 
-/// Builds the list entry of a run.
-fn build_run_head(plan: &Plan, state: &RunState) -> RunHead {
-    let workflow = &plan.definition.root().workflow;
-    let status = state.status();
-    RunHead {
-        workflow: workflow.id.to_string(),
-        version: workflow.version.clone(),
-        dialect: workflow.origin.dialect.clone(),
-        status,
-        native_status: workflow.words.run_word(status).to_owned(),
-        started_at: state.instances.first().map(|root| root.started),
-        finished_at: state.end.as_ref().map(|end| end.at),
-        closed: state.phase == RunPhase::Closed,
-        forked_from: state.start.as_ref().and_then(|start| start.forked_from.clone()),
-        cost: state.spent,
-    }
-}
-
 /// Returns the dead letter that a record creates, if any. The ledger must already include the record.
-pub(crate) fn find_dead_letter(running: ActiveRun<'_>, number: u64, record: &JournalRecord) -> Option<DeadLetterRow> {
+fn find_dead_letter(running: ActiveRun<'_>, number: u64, record: &JournalRecord) -> Option<DeadLetterRow> {
     let Event::StepEnded { at, outcome, error, settler: None, .. } = &record.event else { return None };
     let class = match (outcome, error) {
         (StepOutcome::Failed(class), _) => *class,
@@ -330,7 +325,7 @@ pub(crate) fn find_dead_letter(running: ActiveRun<'_>, number: u64, record: &Jou
 }
 
 /// Returns true if a record says that the whole run is retried, which settles its dead letters; false if that failed.
-pub(crate) fn find_retry_decision(record: &JournalRecord) -> Option<bool> {
+fn find_retry_decision(record: &JournalRecord) -> Option<bool> {
     match &record.event {
         Event::RunDecided { retry: Some(_), .. } => Some(true),
         Event::PublicationEnded { item: Publication::Retry, failed: Some(_) } => Some(false),

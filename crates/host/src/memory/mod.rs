@@ -23,7 +23,6 @@ const FOLDER: &str = "memory";
 /// The maximum size of a file, which is more than a memory can fill.
 const FILE: u64 = 64 * 1024;
 
-/// The kind of a memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryKind {
@@ -99,7 +98,6 @@ impl MemoryStatus {
     }
 }
 
-/// One memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryEntry {

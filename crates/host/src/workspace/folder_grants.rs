@@ -54,7 +54,6 @@ impl FolderGrants {
         Ok(FolderGrants { workspace, allowed, state })
     }
 
-    /// Returns the run's own workspace.
     pub fn workspace(&self) -> &Path {
         &self.workspace
     }

@@ -53,7 +53,6 @@ const SECRETS: &str = "secrets";
 const TAPE: &str = "tape";
 const TREES: &str = "trees";
 
-/// The folder of a run.
 #[derive(Debug, Clone)]
 pub struct RunDir {
     root: RootFolder,
@@ -283,7 +282,6 @@ impl RunDir {
         self.root.make_folders(pending, true)
     }
 
-    /// Completes the snapshot repository.
     pub(crate) fn finish_snapshot_repo(&self, name: &str) -> Result<RootFolder, FilePathError> {
         self.root.make_folders(GIT, true)?;
         let place = Path::new(GIT).join(name);
@@ -326,9 +324,7 @@ impl AttemptDir {
     const EVENTS: &str = "events.jsonl";
     /// The state of the workspace before and after an attempt.
     pub(crate) const WORKSPACE: &str = "workspace.json";
-    /// The prompt.
     pub(crate) const PROMPT: &str = "prompt";
-    /// The changes of the attempt.
     pub(crate) const CHANGES: &str = "changes.diff";
     /// The changes of the previous attempt.
     pub(crate) const EARLIER: &str = "earlier.diff";
@@ -432,7 +428,8 @@ fn attempt_path(folder: &str, attempt: AttemptId) -> PathBuf {
     Path::new(folder).join(attempt.to_string())
 }
 
-pub(super) fn none_if_missing<T>(result: Result<T, FilePathError>) -> Result<Option<T>, FilePathError> {
+/// Returns `None` for the error of a missing file or folder.
+pub(crate) fn none_if_missing<T>(result: Result<T, FilePathError>) -> Result<Option<T>, FilePathError> {
     match result {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.is_missing() => Ok(None),

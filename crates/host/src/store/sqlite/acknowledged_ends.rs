@@ -18,7 +18,7 @@ use std::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -59,14 +59,6 @@ pub(super) struct JournalEnd {
     pub events: u64,
     /// The hash of the last row.
     pub chain: ContentHash,
-}
-
-/// A journal that has fewer rows than were acknowledged.
-#[derive(Debug)]
-struct ShortenedJournal {
-    acknowledged: JournalEnd,
-    /// The number of events that exist; none if the run itself is missing.
-    found: Option<u64>,
 }
 
 /// The file. Its user holds the write turn, so that no other process uses it.
@@ -206,15 +198,15 @@ impl AcknowledgedEnds {
             let known = is_quarantined(db, &acknowledged.run).map_err(database)?;
             if !known && !has_journal_end(db, &acknowledged).map_err(database)? {
                 let found = count_events(db, &acknowledged.run).map_err(database)?;
-                shortened.push(ShortenedJournal { acknowledged, found });
+                shortened.push((acknowledged, found));
             }
         }
         if shortened.is_empty() {
             return Ok(());
         }
         let tx = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(database)?;
-        for one in &shortened {
-            quarantine_journal(&tx, one).map_err(database)?;
+        for (acknowledged, found) in &shortened {
+            quarantine_journal(&tx, acknowledged, *found).map_err(database)?;
         }
         tx.commit().map_err(database)
     }
@@ -239,18 +231,14 @@ fn sync_when_dirty(file: &File, woken: &Receiver<()>, broken: &BreakageReason) {
         sync();
         // Entries that arrive meanwhile are synced at the end of the pause, or when the store is closed.
         let mut dirty = false;
-        let mut closed = false;
-        let until = std::time::Instant::now() + SYNC_PAUSE;
-        loop {
-            match woken.recv_timeout(until.saturating_duration_since(std::time::Instant::now())) {
+        let until = Instant::now() + SYNC_PAUSE;
+        let closed = loop {
+            match woken.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(()) => dirty = true,
-                Err(RecvTimeoutError::Timeout) => break,
-                Err(RecvTimeoutError::Disconnected) => {
-                    closed = true;
-                    break;
-                }
+                Err(RecvTimeoutError::Timeout) => break false,
+                Err(RecvTimeoutError::Disconnected) => break true,
             }
-        }
+        };
         if dirty {
             sync();
         }
@@ -369,10 +357,12 @@ fn count_events(db: &Connection, run: &RunId) -> rusqlite::Result<Option<u64>> {
     Ok(events.map(|events| u64::try_from(events).unwrap_or(0)))
 }
 
-fn quarantine_journal(db: &Connection, one: &ShortenedJournal) -> rusqlite::Result<()> {
-    let ShortenedJournal { acknowledged: JournalEnd { run, events, .. }, found } = one;
+/// Quarantines a run whose journal has fewer rows than were acknowledged. `found` is the number of its events, or none if
+/// the run itself is missing.
+fn quarantine_journal(db: &Connection, acknowledged: &JournalEnd, found: Option<u64>) -> rusqlite::Result<()> {
+    let JournalEnd { run, events, .. } = acknowledged;
     let why = match found {
-        Some(found) if found >= events => {
+        Some(found) if found >= *events => {
             format!("{SHORTENED}: event {events} is not the one that was acknowledged")
         }
         Some(found) => format!("{SHORTENED}: {events} events were acknowledged, but only {found} exist"),

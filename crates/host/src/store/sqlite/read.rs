@@ -200,11 +200,11 @@ pub(crate) fn pending_requests(db: &Connection, owner: &str) -> rusqlite::Result
          WHERE answer IS NULL AND owner = ?1 ORDER BY id",
     )?
     .query_map([owner], |row| {
-        let id = InboxRequestId(u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0));
-        let run: String = row.get(1)?;
-        Ok(RunId::new(run).ok().map(|run| (id, run)).zip(Some(row.get(2)?)))
+        let (id, run, body): (i64, String, Vec<u8>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let id = InboxRequestId(u64::try_from(id).unwrap_or(0));
+        Ok(RunId::new(run).ok().map(|run| InboxRequest { id, run, body }))
     })?
-    .filter_map(|row| row.map(|row| row.map(|((id, run), body)| InboxRequest { id, run, body })).transpose())
+    .filter_map(Result::transpose)
     .collect()
 }
 
@@ -230,7 +230,7 @@ pub(crate) fn has_requests(db: &Connection, owner: &str) -> rusqlite::Result<boo
     .exists([owner])
 }
 
-const SELECT: &str = "SELECT runs.run, number, row, settled FROM dead JOIN runs ON runs.key = dead.run";
+const SELECT_DEAD_LETTERS: &str = "SELECT runs.run, number, row, settled FROM dead JOIN runs ON runs.key = dead.run";
 
 /// Returns dead letters, newest first.
 pub(crate) fn list_dead_letters(db: &Connection, which: &DeadLetterSelection) -> rusqlite::Result<Vec<DeadLetter>> {
@@ -240,7 +240,7 @@ pub(crate) fn list_dead_letters(db: &Connection, which: &DeadLetterSelection) ->
         DeadLetterSelection::InRun(run) => ("dead.run = (SELECT key FROM runs WHERE run = ?1)", run.as_str(), -1),
     };
     db.prepare_cached(&format!(
-        "{SELECT} WHERE ?1 IS NOT NULL AND {clause} ORDER BY dead.run DESC, number DESC LIMIT ?2"
+        "{SELECT_DEAD_LETTERS} WHERE ?1 IS NOT NULL AND {clause} ORDER BY dead.run DESC, number DESC LIMIT ?2"
     ))?
     .query_map(params![run, limit], read_dead_letter)?
     .collect()

@@ -18,8 +18,7 @@ use crate::{
     audit::{AuditChain, AuditEntry},
     store::{
         AppendCallback, AppendError, ClaimError, DeadLetterId, DeadLetterRow, DeadLetterSettlement, InboxRequestId,
-        JournalAppend, NewRun, RunClaim, StoreError, WaitpointRow,
-        records::{already_settled_error, request_limit_error},
+        JournalAppend, NewRun, RunClaim, StoreError, WaitpointRow, already_settled_error, request_limit_error,
         sqlite::{
             acknowledged_ends::{JournalEnd, fits_entry},
             error::WriteFault,

@@ -84,7 +84,6 @@ impl ArtifactManifest {
     }
 }
 
-/// The limits for kept artifacts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArtifactLimits {
     pub artifact_bytes: u64,

@@ -275,7 +275,6 @@ pub(super) const CONVERGENCE_STATE: &str = "state.json";
 pub(super) const STAGE_TRANSITION: &str = "stage-transition.json";
 pub(super) const SCOPE_VIOLATION: &str = "scope.json";
 
-/// The convergence state of the step.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ConvergenceState<'a> {

@@ -61,14 +61,12 @@ pub(crate) struct FolderLifetime {
     pub born: Option<(i64, u32)>,
 }
 
-/// An entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FolderEntry {
     pub name: OsString,
     pub thing: EntryKind,
 }
 
-/// An opened file or folder.
 #[derive(Debug)]
 pub(crate) enum FileOrFolder {
     File(File, FileStamp),
