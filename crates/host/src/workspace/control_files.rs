@@ -191,24 +191,6 @@ impl GitConfigParser<'_> {
 }
 
 #[cfg(test)]
-mod control_tests {
-    use super::*;
-
-    #[test]
-    fn any_part_of_a_path_counts() {
-        for (path, of) in [
-            (".git", Some("Git")),
-            ("a/.GIT/hooks/x", Some("Git")),
-            ("./.claude/settings.json", Some("Claude Code")),
-            (".github/x", None),
-            ("git/.gitignore", None),
-        ] {
-            assert_eq!(control_owner(Path::new(path)), of, "{path}");
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -259,5 +241,18 @@ mod tests {
         assert_eq!(parse_git_config(text.as_bytes()), (expected, true));
         let (entries, complete) = parse_git_config(b"[core]\nhooksPath = x\n]");
         assert_eq!((entries.len(), complete), (1, false));
+    }
+
+    #[test]
+    fn any_part_of_a_path_counts() {
+        for (path, of) in [
+            (".git", Some("Git")),
+            ("a/.GIT/hooks/x", Some("Git")),
+            ("./.claude/settings.json", Some("Claude Code")),
+            (".github/x", None),
+            ("git/.gitignore", None),
+        ] {
+            assert_eq!(control_owner(Path::new(path)), of, "{path}");
+        }
     }
 }

@@ -326,60 +326,6 @@ fn normalize_path(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod path_pattern_tests {
-    use super::*;
-
-    #[test]
-    fn patterns_mean_what_is_written() {
-        for (pattern, inside, outside) in [
-            ("src", &["src", "src/a.rs", "./src/b/c.rs"][..], &["src2/a", "a/src", "sr"][..]),
-            ("src/", &["src/a.rs"], &["source"]),
-            ("./docs/a.md", &["docs/a.md", "/docs/a.md"], &["docs/b.md"]),
-            ("*.md", &["a.md", ".md"], &["docs/a.md", "a.mdx"]),
-            ("docs/*.md", &["docs/a.md"], &["docs/b/a.md"]),
-            ("docs/**", &["docs/a.md", "docs/b/a.md"], &["docs", "doc/a"]),
-            ("**/*.rs", &["a/b.rs", "a/b/c.rs"], &["b.rs", "a/b.rsx"]),
-            ("a?c", &["abc", "aéc"], &["a/c", "ac"]),
-            ("src\\win", &["src/win/a"], &["src/wine"]),
-            (".", &["anything/at/all"], &[]),
-            ("**", &["anything/at/all", "x"], &[]),
-        ] {
-            let read = PathPattern::new(pattern);
-            for path in inside {
-                assert!(read.matches(path), "{pattern} means {path}");
-            }
-            for path in outside {
-                assert!(!read.matches(path), "{pattern} does not mean {path}");
-            }
-        }
-    }
-
-    #[test]
-    fn it_is_known_where_to_look() {
-        for (pattern, start, whole) in [
-            ("src/a.rs", "src/a.rs", true),
-            ("src/", "src", true),
-            ("src/**", "src", true),
-            ("src/*", "src", false),
-            ("a/b*/c", "a", false),
-            ("**/*.lock", "", false),
-            ("**", "", false),
-        ] {
-            let read = PathPattern::new(pattern);
-            assert_eq!((read.literal_prefix().as_str(), read.is_whole()), (start, whole), "{pattern}");
-            assert_eq!(PathPattern::new(&read.to_text()), read, "{pattern}");
-        }
-    }
-
-    /// Many stars make a backtracking matcher slow.
-    #[test]
-    fn a_wild_pattern_takes_no_longer() {
-        let pattern = PathPattern::new(&"*a**".repeat(200));
-        assert!(!pattern.matches(&"b".repeat(4_000)));
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use std::{fs, os::unix::fs::symlink};
 
@@ -459,5 +405,54 @@ mod tests {
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, place.0.path().join("p"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
         assert_eq!(place.survey(&["p"]).get("p"), Some(&SurveyedFile::Other));
+    }
+
+    #[test]
+    fn patterns_mean_what_is_written() {
+        for (pattern, inside, outside) in [
+            ("src", &["src", "src/a.rs", "./src/b/c.rs"][..], &["src2/a", "a/src", "sr"][..]),
+            ("src/", &["src/a.rs"], &["source"]),
+            ("./docs/a.md", &["docs/a.md", "/docs/a.md"], &["docs/b.md"]),
+            ("*.md", &["a.md", ".md"], &["docs/a.md", "a.mdx"]),
+            ("docs/*.md", &["docs/a.md"], &["docs/b/a.md"]),
+            ("docs/**", &["docs/a.md", "docs/b/a.md"], &["docs", "doc/a"]),
+            ("**/*.rs", &["a/b.rs", "a/b/c.rs"], &["b.rs", "a/b.rsx"]),
+            ("a?c", &["abc", "aéc"], &["a/c", "ac"]),
+            ("src\\win", &["src/win/a"], &["src/wine"]),
+            (".", &["anything/at/all"], &[]),
+            ("**", &["anything/at/all", "x"], &[]),
+        ] {
+            let read = PathPattern::new(pattern);
+            for path in inside {
+                assert!(read.matches(path), "{pattern} means {path}");
+            }
+            for path in outside {
+                assert!(!read.matches(path), "{pattern} does not mean {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_known_where_to_look() {
+        for (pattern, start, whole) in [
+            ("src/a.rs", "src/a.rs", true),
+            ("src/", "src", true),
+            ("src/**", "src", true),
+            ("src/*", "src", false),
+            ("a/b*/c", "a", false),
+            ("**/*.lock", "", false),
+            ("**", "", false),
+        ] {
+            let read = PathPattern::new(pattern);
+            assert_eq!((read.literal_prefix().as_str(), read.is_whole()), (start, whole), "{pattern}");
+            assert_eq!(PathPattern::new(&read.to_text()), read, "{pattern}");
+        }
+    }
+
+    /// Many stars make a backtracking matcher slow.
+    #[test]
+    fn a_wild_pattern_takes_no_longer() {
+        let pattern = PathPattern::new(&"*a**".repeat(200));
+        assert!(!pattern.matches(&"b".repeat(4_000)));
     }
 }
